@@ -1,0 +1,73 @@
+# Every command of this project. `make demo` and `make test` do their own set-up.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+MACHINE := $(shell uname -m)
+MUSL := $(MACHINE)-unknown-linux-musl
+# One static file for every host: musl where the target is installed, else glibc linked statically.
+TARGET := $(shell test -d "$$(rustc --print target-libdir --target $(MUSL) 2>/dev/null)" && echo $(MUSL) || echo $(MACHINE)-unknown-linux-gnu)
+NODE := target/$(TARGET)/release/nodrop-node
+NODE_SOURCES := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name Cargo.toml)
+PYTHON := .venv/bin/python
+PYTEST := $(PYTHON) -m pytest
+
+.PHONY: help build demo test check lint rust-check python-check bench lock schema clean
+
+help: ## These words
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
+
+build: .venv/ready $(NODE) ## .venv/bin/nodrop and the node binary
+
+demo: build ## Get a Suricata, run experiments/demo.toml, show where the report is
+	@tools/system-packages demo
+	.venv/bin/nodrop image ensure suricata
+	.venv/bin/nodrop run experiments/demo.toml || test $$? -eq 1 # 1: done, but a trial was invalid
+
+test: build ## All tests: unit, namespaces, real Suricata; a skip says why
+	@tools/system-packages test
+	$(MAKE) lint rust-check
+	.venv/bin/nodrop image ensure suricata || true # without one, its tests are skipped and say so
+	$(PYTEST)
+
+check: build lint rust-check ## Formats, lints, types and the tests that need no root, under a minute
+	$(PYTEST) -q tests/unit tests/protocol
+
+lint: .venv/ready
+	$(PYTHON) -m ruff format --check src tests
+	$(PYTHON) -m ruff check src tests
+	$(PYTHON) -m mypy
+	.venv/bin/lint-imports
+
+rust-check:
+	cargo fmt --all --check
+	cargo clippy --quiet --locked --workspace --all-targets -- -D warnings
+	cargo test --quiet --locked --workspace
+
+bench: build ## Speed, as ratios of interleaved runs on this machine (root)
+	$(PYTHON) tools/bench.py
+
+lock: ## Renew requirements.lock from pyproject.toml
+	test -x .make/lock/bin/pip-compile || { python3 -m venv .make/lock && .make/lock/bin/pip install --quiet pip-tools; }
+	.make/lock/bin/pip-compile --quiet --generate-hashes --extra dev --strip-extras --allow-unsafe \
+	  --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --output-file requirements.lock pyproject.toml
+
+schema: .venv/ready ## Renew schema/*.json from the models
+	$(PYTHON) -m nodrop.config.schema schema
+
+clean: ## Forget everything that was built
+	rm -rf .venv target
+
+$(NODE): $(NODE_SOURCES)
+	@tools/system-packages build
+	RUSTFLAGS="$(if $(findstring gnu,$(TARGET)),-C target-feature=+crt-static)" \
+	  cargo build --quiet --release --locked --package nodrop-node --target $(TARGET)
+	@touch $@
+
+.venv/ready: requirements.lock pyproject.toml
+	@tools/system-packages build
+	test -x $(PYTHON) || python3 -m venv .venv
+	.venv/bin/pip install --quiet --require-hashes --requirement requirements.lock
+	.venv/bin/pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@

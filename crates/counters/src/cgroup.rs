@@ -1,0 +1,340 @@
+//! What a control group used: v1 and v2, decided for each controller, because hybrid hosts have both.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::clock::tick_ns;
+use crate::held::HeldFile;
+use crate::{CounterError, Result};
+
+/// Controllers this reader knows what to do with.
+pub const CONTROLLERS: [&str; 3] = ["cpu", "cpuacct", "memory"];
+
+/// One reading; `None` = this version or kernel does not say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Cgroup {
+    /// CPU time of its tasks, ended ones included.
+    pub cpu_ns: Option<u64>,
+    /// Of it, outside of the kernel.
+    pub user_ns: Option<u64>,
+    /// Of it, inside of the kernel.
+    pub system_ns: Option<u64>,
+    /// Periods in which it used up its quota.
+    pub throttled_periods: Option<u64>,
+    /// Time it was not let run for want of quota, summed over CPUs.
+    pub throttled_ns: Option<u64>,
+    /// Memory charged to it: page cache of whoever touched a file first included.
+    pub memory_bytes: Option<u64>,
+    /// The most it ever was (v2: since Linux 5.19).
+    pub memory_peak_bytes: Option<u64>,
+    /// `None` = unlimited.
+    pub memory_limit_bytes: Option<u64>,
+    /// Of the memory, anonymous.
+    pub anon_bytes: Option<u64>,
+    /// Of the memory, page cache.
+    pub file_bytes: Option<u64>,
+    /// Times the limit was hit: a sign of pressure, not yet of harm.
+    pub memory_limit_hits: Option<u64>,
+    /// Tasks killed for want of memory.
+    pub oom_kills: Option<u64>,
+}
+
+/// Where a controller's files of one cgroup lie.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Place {
+    version: u8,
+    folder: PathBuf,
+}
+
+/// Which hierarchy has a controller, on the whole host: 1, 2, or absent.
+pub fn versions(root: &Path) -> Result<BTreeMap<&'static str, u8>> {
+    let mounts = mounts(root)?;
+    let found = |controller| mounts.iter().find(|mount| mount.has(controller));
+    Ok(CONTROLLERS
+        .into_iter()
+        .filter_map(|name| Some((name, found(name)?.version)))
+        .collect())
+}
+
+/// Reads one cgroup, in whichever hierarchies have its controllers.
+#[derive(Debug)]
+pub struct CgroupReader {
+    sources: Vec<(Source, HeldFile)>,
+    buffer: Vec<u8>,
+}
+
+/// What a file's content means.
+#[derive(Debug, Clone, Copy)]
+enum Source {
+    One(fn(&mut Cgroup) -> &mut Option<u64>),
+    /// `name value` lines; name, unit in ns or bytes, place.
+    Pairs(&'static [Pair]),
+}
+
+/// A name, the factor to our unit (0 = USER_HZ ticks), the place.
+type Pair = (&'static str, u64, fn(&mut Cgroup) -> &mut Option<u64>);
+
+const V1_CPU: &[Pair] = &[
+    ("nr_throttled", 1, |c| &mut c.throttled_periods),
+    ("throttled_time", 1, |c| &mut c.throttled_ns),
+];
+const V1_CPUACCT: &[Pair] = &[
+    ("user", 0, |c| &mut c.user_ns),
+    ("system", 0, |c| &mut c.system_ns),
+];
+const V1_MEMORY: &[Pair] = &[
+    ("total_rss", 1, |c| &mut c.anon_bytes),
+    ("total_cache", 1, |c| &mut c.file_bytes),
+];
+const V1_OOM: &[Pair] = &[("oom_kill", 1, |c| &mut c.oom_kills)];
+const V2_CPU: &[Pair] = &[
+    ("usage_usec", 1000, |c| &mut c.cpu_ns),
+    ("user_usec", 1000, |c| &mut c.user_ns),
+    ("system_usec", 1000, |c| &mut c.system_ns),
+    ("nr_throttled", 1, |c| &mut c.throttled_periods),
+    ("throttled_usec", 1000, |c| &mut c.throttled_ns),
+];
+const V2_MEMORY: &[Pair] = &[
+    ("anon", 1, |c| &mut c.anon_bytes),
+    ("file", 1, |c| &mut c.file_bytes),
+];
+const V2_EVENTS: &[Pair] = &[
+    ("max", 1, |c| &mut c.memory_limit_hits),
+    ("oom_kill", 1, |c| &mut c.oom_kills),
+];
+
+/// Controller, version, file, meaning.
+const FILES: &[(&str, u8, &str, Source)] = &[
+    ("cpu", 1, "cpu.stat", Source::Pairs(V1_CPU)),
+    (
+        "cpuacct",
+        1,
+        "cpuacct.usage",
+        Source::One(|c| &mut c.cpu_ns),
+    ),
+    ("cpuacct", 1, "cpuacct.stat", Source::Pairs(V1_CPUACCT)),
+    (
+        "memory",
+        1,
+        "memory.usage_in_bytes",
+        Source::One(|c| &mut c.memory_bytes),
+    ),
+    (
+        "memory",
+        1,
+        "memory.max_usage_in_bytes",
+        Source::One(|c| &mut c.memory_peak_bytes),
+    ),
+    (
+        "memory",
+        1,
+        "memory.limit_in_bytes",
+        Source::One(|c| &mut c.memory_limit_bytes),
+    ),
+    (
+        "memory",
+        1,
+        "memory.failcnt",
+        Source::One(|c| &mut c.memory_limit_hits),
+    ),
+    ("memory", 1, "memory.stat", Source::Pairs(V1_MEMORY)),
+    ("memory", 1, "memory.oom_control", Source::Pairs(V1_OOM)),
+    ("cpu", 2, "cpu.stat", Source::Pairs(V2_CPU)),
+    (
+        "memory",
+        2,
+        "memory.current",
+        Source::One(|c| &mut c.memory_bytes),
+    ),
+    (
+        "memory",
+        2,
+        "memory.peak",
+        Source::One(|c| &mut c.memory_peak_bytes),
+    ),
+    (
+        "memory",
+        2,
+        "memory.max",
+        Source::One(|c| &mut c.memory_limit_bytes),
+    ),
+    ("memory", 2, "memory.stat", Source::Pairs(V2_MEMORY)),
+    ("memory", 2, "memory.events", Source::Pairs(V2_EVENTS)),
+];
+
+/// v1 writes "no limit" as the largest multiple of a page below 2^63.
+const V1_UNLIMITED: u64 = 1 << 62;
+
+impl CgroupReader {
+    /// The one that a process is in. `root` is `/` in production and a fixture folder in tests.
+    pub fn of_process(root: &Path, pid: u32) -> Result<Self> {
+        let mounts = mounts(root)?;
+        let file = HeldFile::open(root.join(format!("proc/{pid}/cgroup")))?;
+        let mut buffer = Vec::new();
+        let membership = file.read(&mut buffer)?.text.to_owned();
+        Self::open(file.path(), |controller| {
+            place(&mounts, &membership, controller)
+        })
+    }
+
+    /// By its path, as in `/proc/PID/cgroup` or below a mount point (`/sys/fs/cgroup/…`).
+    pub fn of_path(root: &Path, path: &Path) -> Result<Self> {
+        let mounts = mounts(root)?;
+        let relative = |path: &Path| path.strip_prefix("/").unwrap_or(path).to_owned();
+        let full = root.join(relative(path));
+        // The deepest mount point: v1 hierarchies are mounted below a folder that may be one itself.
+        let below = mounts
+            .iter()
+            .filter_map(|mount| full.strip_prefix(&mount.point).ok())
+            .min_by_key(|below| below.components().count());
+        let below = below.map_or_else(|| relative(path), Path::to_owned);
+        Self::open(path, |controller| {
+            let mount = mounts.iter().find(|mount| mount.has(controller))?;
+            let folder = mount.point.join(&below);
+            Some(Place {
+                version: mount.version,
+                folder,
+            })
+        })
+    }
+
+    fn open(asked: &Path, place: impl Fn(&str) -> Option<Place>) -> Result<Self> {
+        let mut sources = Vec::new();
+        for (controller, version, name, source) in FILES {
+            let Some(place) = place(controller).filter(|place| place.version == *version) else {
+                continue;
+            };
+            if let Some(held) = HeldFile::open_if_present(place.folder.join(name))? {
+                sources.push((*source, held.in_one_piece()));
+            }
+        }
+        if sources.is_empty() {
+            let source = std::io::Error::other("no cpu or memory controller of it is mounted here");
+            return Err(CounterError::Read {
+                path: asked.into(),
+                source,
+            });
+        }
+        let buffer = Vec::new();
+        Ok(Self { sources, buffer })
+    }
+
+    /// The cgroup now.
+    pub fn read(&mut self) -> Result<Cgroup> {
+        let mut cgroup = Cgroup::default();
+        for (source, file) in &self.sources {
+            let text = file.read(&mut self.buffer)?;
+            match source {
+                Source::One(place) => {
+                    let mut line = text.line()?;
+                    // "max" = no limit.
+                    let value = if text.text.trim() == "max" {
+                        None
+                    } else {
+                        Some(line.number()?)
+                    };
+                    *place(&mut cgroup) = value;
+                }
+                Source::Pairs(pairs) => read_pairs(text, pairs, &mut cgroup)?,
+            }
+        }
+        cgroup.memory_limit_bytes = cgroup
+            .memory_limit_bytes
+            .filter(|limit| *limit < V1_UNLIMITED);
+        Ok(cgroup)
+    }
+}
+
+fn read_pairs(text: crate::held::Text<'_, '_>, pairs: &[Pair], cgroup: &mut Cgroup) -> Result<()> {
+    for mut line in text.lines() {
+        let name = line.word("a name")?;
+        if let Some((_, unit, place)) = pairs.iter().find(|(wanted, ..)| *wanted == name) {
+            let unit = if *unit == 0 { tick_ns() } else { *unit };
+            *place(cgroup) = Some(line.number::<u64>()?.saturating_mul(unit));
+        }
+    }
+    Ok(())
+}
+
+/// One cgroup file system.
+#[derive(Debug)]
+struct Mount {
+    version: u8,
+    point: PathBuf,
+    /// Which cgroup appears at the mount point; not `/` inside of a container.
+    shows: String,
+    controllers: Vec<String>,
+}
+
+impl Mount {
+    fn has(&self, controller: &str) -> bool {
+        // v2 has no cpuacct: cpu.stat has it all.
+        let controller = if self.version == 2 && controller == "cpuacct" {
+            "cpu"
+        } else {
+            controller
+        };
+        self.controllers.iter().any(|name| name == controller)
+    }
+}
+
+/// `ID PARENT MAJ:MIN SHOWS POINT OPTIONS [TAG]... - TYPE SOURCE SUPER_OPTIONS`, see proc_pid_mountinfo(5).
+fn mounts(root: &Path) -> Result<Vec<Mount>> {
+    let file = HeldFile::open(root.join("proc/self/mountinfo"))?;
+    let mut buffer = Vec::new();
+    let mut mounts = Vec::new();
+    for mut line in file.read(&mut buffer)?.lines() {
+        let shows = line.skip(3).word("a root")?;
+        let point = root.join(line.word("a mount point")?.trim_start_matches('/'));
+        while line.word("-")? != "-" {}
+        let kind = line.word("a type")?;
+        let options = line.skip(1).next().unwrap_or_default();
+        let (version, controllers) = match kind {
+            "cgroup" => (1, options.split(',').map(str::to_owned).collect()),
+            "cgroup2" => (2, v2_controllers(&point)),
+            _ => continue,
+        };
+        mounts.push(Mount {
+            version,
+            point,
+            shows: shows.to_owned(),
+            controllers,
+        });
+    }
+    Ok(mounts)
+}
+
+/// An unreadable list is an empty one: the hierarchy may only serve to name services.
+fn v2_controllers(point: &Path) -> Vec<String> {
+    let text = fs::read_to_string(point.join("cgroup.controllers")).unwrap_or_default();
+    text.split_ascii_whitespace().map(str::to_owned).collect()
+}
+
+/// `4:memory:/path` (v1) or `0::/path` (v2).
+fn place(mounts: &[Mount], membership: &str, controller: &str) -> Option<Place> {
+    let mount = mounts.iter().find(|mount| mount.has(controller))?;
+    let path = membership.lines().find_map(|line| {
+        let mut parts = line.splitn(3, ':');
+        let (number, names, path) = (parts.next()?, parts.next()?, parts.next()?);
+        let ours = match mount.version {
+            1 => names.split(',').any(|name| name == controller),
+            _ => number == "0" && names.is_empty(),
+        };
+        ours.then_some(path)
+    })?;
+    let below = path
+        .strip_prefix(&mount.shows)
+        .unwrap_or(path)
+        .trim_start_matches('/');
+    let folder = mount.point.join(below);
+    Some(Place {
+        version: mount.version,
+        folder,
+    })
+}
+
+#[cfg(test)]
+mod tests;

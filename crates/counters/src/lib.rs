@@ -1,0 +1,52 @@
+//! One reader per kernel interface that counts something; each takes a root path, so that tests can bring their own `/proc`.
+//!
+//! Readers know nothing of each other or of the ledger: they name what the kernel names (`tp_drops`, `time_squeeze`), hold
+//! their files open and read them again with pread(2). `None` is what this kernel does not count; zero is zero. What every
+//! counter means for the packet books is told in docs/reference/counters.md.
+
+mod cgroup;
+mod clock;
+mod cpuinfo;
+mod disks;
+mod error;
+mod ethtool;
+mod held;
+mod interrupts;
+mod link;
+mod load;
+mod memory;
+mod named;
+mod netlink;
+mod packet;
+mod process;
+mod snmp;
+mod softnet;
+mod stat;
+mod swap;
+#[cfg(target_arch = "x86_64")]
+pub mod tsc;
+pub mod vmx;
+
+pub use cgroup::{Cgroup, CgroupReader, versions as cgroup_versions};
+pub use clock::{own_process_cpu_ns, own_thread_cpu_ns};
+pub use cpuinfo::{CpuInfo, read_cpu_info};
+pub use disks::{Disk, DiskReader, Disks};
+pub use error::CounterError;
+pub use ethtool::EthtoolReader;
+pub use interrupts::{Interrupt, InterruptReader};
+pub use link::{Link, LinkReader, LinkStats, Xdp};
+pub use load::{Load, LoadReader, Pressure};
+pub use memory::{Memory, MemoryReader};
+pub use named::Named;
+pub use packet::{PacketSocket, PacketSocketReader};
+pub use process::{ProcessIo, ProcessReading, ProcessTree, ThreadReading, TreeTotals};
+pub use snmp::{Snmp, SnmpReader};
+pub use softnet::{SoftnetReader, SoftnetRow};
+pub use stat::{CpuTimes, StatReader};
+pub use swap::{Swap, SwapReader};
+
+/// What every reader returns.
+pub type Result<T> = std::result::Result<T, CounterError>;
+
+#[cfg(test)]
+mod testing;

@@ -1,0 +1,106 @@
+//! Counters whose names are the kernel's or a driver's, kept in its order.
+
+use serde::{Serialize, Serializer};
+
+/// Name → value. Reading again changes the values in place; a name is only written where the kernel changed it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Named<T> {
+    names: Vec<String>,
+    values: Vec<T>,
+}
+
+impl<T> Default for Named<T> {
+    fn default() -> Self {
+        let (names, values) = (Vec::new(), Vec::new());
+        Self { names, values }
+    }
+}
+
+impl<T> Named<T> {
+    /// In the kernel's order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &T)> {
+        self.names.iter().map(String::as_str).zip(&self.values)
+    }
+
+    /// `None` where there is no such name.
+    pub fn get(&self, name: &str) -> Option<&T> {
+        self.iter()
+            .find_map(|(known, value)| (known == name).then_some(value))
+    }
+
+    /// Begins to put a new reading in place of this one.
+    pub(crate) fn renew(&mut self) -> Renewal<'_, T> {
+        Renewal { named: self, at: 0 }
+    }
+}
+
+impl<T: Serialize> Serialize for Named<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.iter())
+    }
+}
+
+/// A reading under way; what was not put again is gone at its end.
+pub(crate) struct Renewal<'n, T> {
+    named: &'n mut Named<T>,
+    at: usize,
+}
+
+impl<T> Renewal<'_, T> {
+    /// The name is `parts` together.
+    pub fn put(&mut self, parts: &[&str], value: T) {
+        let Named { names, values } = &mut *self.named;
+        let same = |known: &str| {
+            let rest = parts
+                .iter()
+                .try_fold(known, |rest, part| rest.strip_prefix(part));
+            rest == Some("")
+        };
+        match (names.get_mut(self.at), values.get_mut(self.at)) {
+            (Some(known), Some(place)) => {
+                if !same(known) {
+                    *known = parts.concat();
+                }
+                *place = value;
+            }
+            _ => {
+                names.push(parts.concat());
+                values.push(value);
+            }
+        }
+        self.at += 1;
+    }
+}
+
+impl<T> Drop for Renewal<'_, T> {
+    fn drop(&mut self) {
+        self.named.names.truncate(self.at);
+        self.named.values.truncate(self.at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_comes_or_goes_takes_its_value_along() {
+        let mut named = Named::default();
+        let mut fill = |pairs: &[(&str, u64)]| {
+            let mut renewal = named.renew();
+            pairs
+                .iter()
+                .for_each(|(n, v)| renewal.put(&["Ip", ".", n], *v));
+            drop(renewal);
+            named.clone()
+        };
+        fill(&[("A", 1), ("B", 2), ("C", 3)]);
+        let seen = fill(&[("A", 4), ("C", 5)]);
+        assert_eq!(
+            seen.iter().collect::<Vec<_>>(),
+            [("Ip.A", &4), ("Ip.C", &5)]
+        );
+        assert_eq!(fill(&[("A", 6), ("B", 7)]).get("Ip.B"), Some(&7));
+        assert_eq!(fill(&[]).get("Ip.A"), None);
+    }
+}

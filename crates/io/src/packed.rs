@@ -1,0 +1,79 @@
+//! Capture files that were packed: gzip, zstd and xz, told by their first bytes.
+
+use std::io::{self, Read};
+
+/// The bytes inside of a packed file, `None` where it is not packed.
+///
+/// # Errors
+/// Where it is cut or corrupt.
+pub fn unpacked(file: &[u8]) -> io::Result<Option<Vec<u8>>> {
+    let mut bytes = Vec::new();
+    match file {
+        [0x1f, 0x8b, ..] => flate2::read::MultiGzDecoder::new(file).read_to_end(&mut bytes)?,
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => unpack_zstd(file, &mut bytes)?,
+        [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => {
+            lzma_rust2::XzReader::new(file, true).read_to_end(&mut bytes)?
+        }
+        _ => return Ok(None),
+    };
+    Ok(Some(bytes))
+}
+
+/// A zstd file is a sequence of frames; the decoder reads one.
+fn unpack_zstd(mut file: &[u8], bytes: &mut Vec<u8>) -> io::Result<usize> {
+    while !file.is_empty() {
+        let decoder = ruzstd::decoding::StreamingDecoder::new(&mut file);
+        decoder.map_err(io::Error::other)?.read_to_end(bytes)?;
+    }
+    Ok(bytes.len())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// `printf frames | gzip`, `| zstd`, `| xz`.
+    const PACKED: [&[u8]; 3] = [
+        &[
+            0x1f, 0x8b, 0x08, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x03, 0x4b, 0x2b, 0x4a, 0xcc,
+            0x4d, 0x2d, 0x06, 0x00, 0x3a, 0x89, 0x6e, 0xfe, 0x06, 0x00, 0x00, 0x00,
+        ],
+        &[
+            0x28, 0xb5, 0x2f, 0xfd, 0x04, 0x58, 0x31, 0x00, 0x00, 0x66, 0x72, 0x61, 0x6d, 0x65,
+            0x73, 0x85, 0x7c, 0x96, 0x35,
+        ],
+        &[
+            0xfd, 0x37, 0x7a, 0x58, 0x5a, 0x00, 0x00, 0x04, 0xe6, 0xd6, 0xb4, 0x46, 0x02, 0x00,
+            0x21, 0x01, 0x16, 0x00, 0x00, 0x00, 0x74, 0x2f, 0xe5, 0xa3, 0x01, 0x00, 0x05, 0x66,
+            0x72, 0x61, 0x6d, 0x65, 0x73, 0x00, 0x00, 0x00, 0x66, 0x52, 0xc5, 0x36, 0x43, 0xf0,
+            0xf8, 0x11, 0x00, 0x01, 0x1e, 0x06, 0xc1, 0x2f, 0xa4, 0x1d, 0x1f, 0xb6, 0xf3, 0x7d,
+            0x01, 0x00, 0x00, 0x00, 0x00, 0x04, 0x59, 0x5a,
+        ],
+    ];
+
+    #[test]
+    fn what_was_packed_is_unpacked() {
+        for packed in PACKED {
+            assert_eq!(unpacked(packed).unwrap().unwrap(), b"frames");
+            assert_eq!(
+                unpacked(&[packed, packed].concat()).unwrap().unwrap(),
+                b"framesframes"
+            );
+        }
+        assert_eq!(unpacked(b"").unwrap(), None);
+        assert_eq!(unpacked(&[0xd4, 0xc3, 0xb2, 0xa1]).unwrap(), None);
+    }
+
+    #[test]
+    fn what_is_cut_is_an_error() {
+        for packed in PACKED {
+            for length in 6..packed.len() {
+                assert!(
+                    unpacked(&packed[..length]).is_err(),
+                    "{length} of {packed:02x?}"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! The mount namespace of an entered program: its own, thrown away with it.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::statvfs::{FsFlags, statvfs};
+use nix::unistd::{chdir, chroot};
+
+use super::{Bind, Explain, Failure};
+
+const CGROUPS: &str = "/sys/fs/cgroup";
+const NONE: Option<&str> = None;
+
+/// Makes the namespace, fills `root`, moves into it and shows the binds.
+pub fn build(root: Option<&Path>, new_netns: bool, binds: &[Bind]) -> Result<(), Failure> {
+    unshare(CloneFlags::CLONE_NEWNS)
+        .explain(|| "cannot make a mount namespace of its own".into())?;
+    // Slave, not private: what the host unmounts goes away here too instead of staying busy.
+    mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_SLAVE, NONE)
+        .explain(|| "cannot detach from the host's mounts".into())?;
+    // Opened before the root changes, so that sources are the host's paths and targets the program's.
+    let sources = binds
+        .iter()
+        .map(open_source)
+        .collect::<Result<Vec<File>, Failure>>()?;
+    if let Some(root) = root {
+        File::open(root).explain(|| format!("root {}", root.display()))?;
+        fill(root, new_netns)?;
+        chroot(root).explain(|| format!("cannot change root to {}", root.display()))?;
+        chdir("/").explain(|| format!("cannot enter {}", root.display()))?;
+    } else if new_netns {
+        // A fresh sysfs covers the control groups, which the sampler reads.
+        let groups = open_path(Path::new(CGROUPS));
+        // Where even this is refused, /sys shows the old namespace's interfaces: only a view, sockets are right anyway.
+        if fresh_sysfs(Path::new("/sys")).is_ok()
+            && let Ok(groups) = groups
+        {
+            let _absent = bind_whole(by_handle(&groups), Path::new(CGROUPS));
+        }
+    }
+    for (bind, source) in binds.iter().zip(&sources) {
+        // Only in a root of its own: on the host, a folder made here would stay.
+        if root.is_some() {
+            make_place(bind, source)?;
+        }
+        show(bind, source)?;
+    }
+    Ok(())
+}
+
+fn open_source(bind: &Bind) -> Result<File, Failure> {
+    open_path(&bind.source).explain(|| format!("bind source {}", bind.source.display()))
+}
+
+fn open_path(path: &Path) -> std::io::Result<File> {
+    File::options()
+        .read(true)
+        .custom_flags(OFlag::O_PATH.bits())
+        .open(path)
+}
+
+/// A name for what an open handle leads to, even where something else has been mounted over it.
+fn by_handle(opened: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", opened.as_raw_fd()))
+}
+
+fn fill(root: &Path, new_netns: bool) -> Result<(), Failure> {
+    for name in ["proc", "dev", "sys"] {
+        let target = root.join(name);
+        make_folder(&target)?;
+        if name == "sys" && new_netns && fresh_sysfs(&target).is_ok() {
+            // A fresh sysfs has nothing mounted in it; programs that ask for their limits look here.
+            let _absent = bind_whole(CGROUPS, &target.join("fs/cgroup"));
+            continue;
+        }
+        bind_whole(format!("/{name}"), &target)
+            .explain(|| format!("cannot show /{name} in {}", root.display()))?;
+    }
+    Ok(())
+}
+
+/// A sysfs shows the interfaces of the network namespace it was mounted in.
+fn fresh_sysfs(target: &Path) -> nix::Result<()> {
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    // In a container /sys may be read-only and locked so: then a fresh one is allowed only read-only as well.
+    match mount(Some("sysfs"), target, Some("sysfs"), flags, NONE) {
+        Err(Errno::EPERM) => mount(
+            Some("sysfs"),
+            target,
+            Some("sysfs"),
+            flags | MsFlags::MS_RDONLY,
+            NONE,
+        ),
+        other => other,
+    }
+}
+
+/// With everything mounted below: a part of locked mounts may not be shown alone.
+fn bind_whole(source: impl AsRef<Path>, target: &Path) -> nix::Result<()> {
+    mount(
+        Some(source.as_ref()),
+        target,
+        NONE,
+        MsFlags::MS_BIND | MsFlags::MS_REC,
+        NONE,
+    )
+}
+
+fn make_place(bind: &Bind, source: &File) -> Result<(), Failure> {
+    let is_folder = source.metadata().is_ok_and(|source| source.is_dir());
+    if is_folder {
+        return make_folder(&bind.target);
+    }
+    if !bind.target.exists() {
+        make_folder(bind.target.parent().unwrap_or(Path::new("/")))?;
+        File::create(&bind.target).explain(|| format!("cannot make {}", bind.target.display()))?;
+    }
+    Ok(())
+}
+
+fn show(bind: &Bind, source: &File) -> Result<(), Failure> {
+    let what = || {
+        format!(
+            "cannot show {} at {}",
+            bind.source.display(),
+            bind.target.display()
+        )
+    };
+    bind_whole(by_handle(source), &bind.target).explain(what)?;
+    if bind.read_only {
+        make_read_only(&bind.target).explain(what)?;
+    }
+    Ok(())
+}
+
+/// A remount must repeat the flags that are locked on, or it is refused.
+fn make_read_only(target: &Path) -> nix::Result<()> {
+    let mut flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY;
+    let now = statvfs(target)?.flags();
+    for (has, keep) in [
+        (FsFlags::ST_NOSUID, MsFlags::MS_NOSUID),
+        (FsFlags::ST_NODEV, MsFlags::MS_NODEV),
+        (FsFlags::ST_NOEXEC, MsFlags::MS_NOEXEC),
+    ] {
+        if now.contains(has) {
+            flags |= keep;
+        }
+    }
+    mount(NONE, target, NONE, flags, NONE)
+}
+
+fn make_folder(path: &Path) -> Result<(), Failure> {
+    std::fs::create_dir_all(path).explain(|| format!("cannot make folder {}", path.display()))
+}

@@ -1,0 +1,76 @@
+//! Job `probe`: look once and say what was seen; nothing is changed, no start is needed.
+
+mod af_packet;
+mod counters;
+mod host;
+mod kvm;
+mod process;
+mod tsc;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use nodrop_counters::vmx::{self, Vmx};
+use nodrop_proto::{JobError, ProbeSpec, ProbeWhat};
+use serde::Serialize;
+
+use crate::job::{Job, unreadable};
+use crate::session::Session;
+
+/// The words asked, in order.
+pub struct Probe(ProbeSpec);
+
+/// One object per word asked.
+#[derive(Serialize, Default)]
+pub struct Seen {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host: Option<host::Host>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    counters: Option<counters::Counters>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    af_packet: Option<af_packet::Proof>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    process: Option<BTreeMap<u32, Option<process::Inside>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tsc: Option<tsc::Costs>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    vmx: Option<Vmx>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kvm: Option<kvm::Kvm>,
+}
+
+impl Job for Probe {
+    const NAME: &'static str = "probe";
+    type Spec = ProbeSpec;
+    type Ready = ();
+    type Outcome = Seen;
+
+    fn prepare(spec: ProbeSpec, _session: &Session) -> Result<(Self, ()), JobError> {
+        if spec.what.is_empty() {
+            return Err(JobError::new("spec", "field `what`: nothing asked for")
+                .hint("any of host, counters, af_packet, process, tsc, vmx, kvm"));
+        }
+        Ok((Self(spec), ()))
+    }
+
+    fn run(self, _session: &Session) -> Result<Seen, JobError> {
+        let mut seen = Seen::default();
+        for what in &self.0.what {
+            match what {
+                ProbeWhat::Host => seen.host = Some(host::read().map_err(unreadable)?),
+                ProbeWhat::Counters => {
+                    seen.counters = Some(counters::read(&self.0.ports).map_err(unreadable)?)
+                }
+                ProbeWhat::AfPacket => seen.af_packet = Some(af_packet::prove()?),
+                ProbeWhat::Process => {
+                    let look = |pid: &u32| (*pid, process::look(*pid));
+                    seen.process = Some(self.0.pids.iter().map(look).collect());
+                }
+                ProbeWhat::Tsc => seen.tsc = Some(tsc::measure()?),
+                ProbeWhat::Vmx => seen.vmx = Some(vmx::read(Path::new("/"))),
+                ProbeWhat::Kvm => seen.kvm = Some(kvm::measure()),
+            }
+        }
+        Ok(seen)
+    }
+}

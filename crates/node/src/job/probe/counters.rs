@@ -1,0 +1,58 @@
+//! One reading of every counter the ledger uses, of the network namespace this process runs in.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use nodrop_counters::{
+    EthtoolReader, Link, LinkReader, Named, PacketSocket, PacketSocketReader, Snmp, SnmpReader,
+    SoftnetReader, SoftnetRow,
+};
+use serde::Serialize;
+
+use crate::session::{mono_ns, real_ns};
+
+/// As told in docs/reference/counters.md.
+#[derive(Serialize)]
+pub struct Counters {
+    mono_ns: u64,
+    real_ns: u64,
+    /// By name.
+    links: BTreeMap<String, Port>,
+    snmp: Snmp,
+    softnet: Vec<SoftnetRow>,
+    packet_sockets: Vec<PacketSocket>,
+}
+
+#[derive(Serialize)]
+struct Port {
+    #[serde(flatten)]
+    link: Link,
+    /// The driver's own counters.
+    ethtool: Named<u64>,
+}
+
+/// Reads everything; a port that is missing is an error, a counter that this kernel lacks is not.
+pub fn read(ports: &[String]) -> nodrop_counters::Result<Counters> {
+    let root = Path::new("/");
+    let mut links = LinkReader::new()?;
+    let mut seen = Counters {
+        mono_ns: mono_ns(),
+        real_ns: real_ns(),
+        links: BTreeMap::new(),
+        snmp: Snmp::default(),
+        softnet: Vec::new(),
+        packet_sockets: PacketSocketReader::new(root)?.read()?,
+    };
+    SnmpReader::new(root)?.read(&mut seen.snmp)?;
+    SoftnetReader::new(root)?.read(&mut seen.softnet)?;
+    for name in ports {
+        let mut ethtool = Named::default();
+        EthtoolReader::new(name)?.read(&mut ethtool)?;
+        let port = Port {
+            link: links.read(name)?,
+            ethtool,
+        };
+        seen.links.insert(name.clone(), port);
+    }
+    Ok(seen)
+}

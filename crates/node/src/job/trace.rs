@@ -1,0 +1,99 @@
+//! Job `trace`: the facts of a trace, and what the kernel's reassembly will do to the replay that is planned.
+
+mod forecast;
+
+use std::path::Path;
+
+use nodrop_io::file::MappedFile;
+use nodrop_io::packed::unpacked;
+use nodrop_proto::{JobError, TraceSpec};
+use nodrop_trace::info::{BadRecord, Info, Surveyor};
+use nodrop_trace::reassembly::Counts;
+use nodrop_wire::capture::{LINKTYPE_ETHERNET, Reader};
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+use crate::job::Job;
+use crate::session::Session;
+
+/// Looks into a trace.
+pub struct Trace {
+    spec: TraceSpec,
+    file: MappedFile,
+}
+
+/// What the trace holds.
+#[derive(Serialize)]
+pub struct Outcome {
+    /// Of the whole file.
+    sha256: String,
+    /// What it holds.
+    #[serde(flatten)]
+    pub info: Info,
+    /// What reassembly will do in the trial: loops, replicas and speed considered.
+    pub fragments_in_trial: Counts,
+}
+
+impl Job for Trace {
+    const NAME: &'static str = "trace";
+    type Spec = TraceSpec;
+    type Ready = ();
+    type Outcome = Outcome;
+
+    fn prepare(spec: TraceSpec, _session: &Session) -> Result<(Self, ()), JobError> {
+        let file = open(&spec.trace)?;
+        Ok((Self { spec, file }, ()))
+    }
+
+    fn run(self, _session: &Session) -> Result<Outcome, JobError> {
+        look(&self.spec, &self.file)
+    }
+}
+
+/// Maps the file.
+pub fn open(path: &Path) -> Result<MappedFile, JobError> {
+    MappedFile::open(path).map_err(|error| {
+        JobError::new("trace", format!("{}: {error}", path.display()))
+            .hint("a pcap file of Ethernet frames that this user may read")
+    })
+}
+
+/// The facts of the trace, and the forecast for its replay.
+pub fn look(spec: &TraceSpec, file: &MappedFile) -> Result<Outcome, JobError> {
+    let info = survey(spec, file)?;
+    let fragments_in_trial = if info.fragments_in_pass.offered_packets > 0 {
+        forecast::fragments(spec)?
+    } else {
+        Counts::default()
+    };
+    let digest = Sha256::digest(&**file);
+    Ok(Outcome {
+        sha256: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
+        info,
+        fragments_in_trial,
+    })
+}
+
+fn survey(spec: &TraceSpec, file: &MappedFile) -> Result<Info, JobError> {
+    let failed = |error: &dyn std::fmt::Display| {
+        JobError::new("trace", format!("{}: {error}", spec.trace.display()))
+    };
+    let unpacked = unpacked(file).map_err(|error| failed(&error))?;
+    let bytes = unpacked.as_deref().unwrap_or(file);
+    let mut reader = Reader::new(bytes, spec.tolerate_truncated).map_err(|error| failed(&error))?;
+    let mut surveyor = Surveyor::new();
+    for record in reader.by_ref() {
+        let record = record.map_err(|error| {
+            failed(&error).hint("--tolerate-truncated uses the packets before that place")
+        })?;
+        surveyor.add(&record);
+    }
+    let bad_record = reader.cut().map(|cut| BadRecord {
+        message: cut.to_string(),
+    });
+    let info = surveyor.finish(LINKTYPE_ETHERNET, bad_record);
+    if info.packets == 0 {
+        return Err(failed(&"the trace holds no packets"));
+    }
+    Ok(info)
+}

@@ -1,0 +1,98 @@
+//! nodrop-node: one job per process, JSON lines on stdin and stdout (docs/node-protocol.md).
+#![forbid(unsafe_code)]
+
+mod emit;
+mod enter;
+mod guest;
+mod job;
+mod session;
+mod trace_files;
+mod trace_tool;
+
+use std::process::ExitCode;
+
+use clap::{Args, FromArgMatches, Parser, Subcommand};
+
+use job::Job;
+
+/// Works on a host for nodrop: replays, receives, samples, probes.
+#[derive(Parser)]
+#[command(version, about)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Send a trace
+    Replay(ByFlags<job::replay::Replay>),
+    /// Receive and count: a SUT whose truth is known
+    Sink(ByFlags<job::sink::Sink>),
+    /// Read the host's counters on a schedule
+    Sample(ByFlags<job::sample::Sample>),
+    /// Look once: host, counters, what AF_PACKET counts here
+    Probe(ByFlags<job::probe::Probe>),
+    /// What a trace holds and what the kernel will do to it; synthetic traces
+    Trace(trace_tool::TraceArgs),
+    /// Enter namespaces and a root folder, then become the program
+    Enter(enter::EnterArgs),
+    /// Be process 1 of a virtual machine, driven through a virtio-serial port
+    Guest(guest::GuestArgs),
+}
+
+/// A job's parameters as flags; `None` where a controller will send them.
+struct ByFlags<J: Job>(Option<J::Spec>);
+
+const CONTROLLED: &str = "controlled";
+
+impl<J: Job> Args for ByFlags<J> {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        J::Spec::augment_args(command).arg(
+            clap::Arg::new(CONTROLLED)
+                .long(CONTROLLED)
+                .action(clap::ArgAction::SetTrue)
+                .exclusive(true)
+                .help("Be driven by JSON lines on stdin; end when stdin ends"),
+        )
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+impl<J: Job> FromArgMatches for ByFlags<J> {
+    fn from_arg_matches(matches: &clap::ArgMatches) -> Result<Self, clap::Error> {
+        if matches.get_flag(CONTROLLED) {
+            return Ok(Self(None));
+        }
+        J::Spec::from_arg_matches(matches).map(|spec| Self(Some(spec)))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &clap::ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl<J: Job> ByFlags<J> {
+    fn run(self) -> ExitCode {
+        match self.0 {
+            Some(spec) => session::by_hand::<J>(spec),
+            None => session::controlled::<J>(),
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    match Cli::parse().command {
+        Command::Replay(job) => job.run(),
+        Command::Sink(job) => job.run(),
+        Command::Sample(job) => job.run(),
+        Command::Probe(job) => job.run(),
+        Command::Trace(args) => trace_tool::run(args),
+        Command::Enter(args) => enter::run(&args),
+        Command::Guest(args) => guest::run(&args),
+    }
+}

@@ -1,0 +1,166 @@
+//! `nodrop-node trace cut` and `replicate`: a part of a capture, and what a replay of its replicas would send, as files.
+#![expect(
+    clippy::print_stdout,
+    reason = "what was written is told as one JSON line"
+)]
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use nodrop_proto::{Flows, ReplaySpec};
+use nodrop_wire::capture::Reader;
+use nodrop_wire::pcap::{file_header, record_header};
+
+use crate::job::replay::{contents, scheduled};
+
+#[derive(Args)]
+pub struct CutArgs {
+    /// Capture file: pcap or pcapng, also packed with gzip, zstd or xz
+    trace: PathBuf,
+    /// Capture file to write: pcap with times in ns
+    out: PathBuf,
+    /// Leave out what comes before this time after the first packet
+    #[arg(long, default_value_t = 0.0)]
+    from_s: f64,
+    /// Leave out what comes at this time after the first packet or later
+    #[arg(long)]
+    to_s: Option<f64>,
+    /// Leave out so many of the packets within that time
+    #[arg(long, default_value_t = 0)]
+    skip: u64,
+    /// Write at most so many packets
+    #[arg(long)]
+    packets: Option<u64>,
+    /// Use what is whole of a file that ends in the middle of a packet
+    #[arg(long)]
+    tolerate_truncated: bool,
+}
+
+#[derive(Args)]
+pub struct ReplicateArgs {
+    /// Capture file: pcap or pcapng, also packed with gzip, zstd or xz
+    trace: PathBuf,
+    /// Capture file to write: pcap with times in ns
+    out: PathBuf,
+    /// Replicas, the trace itself included (NX)
+    #[arg(long)]
+    multiplier: u32,
+    /// Whether replicas are flows of their own
+    #[arg(long, value_enum, default_value_t)]
+    flows: Flows,
+    /// Start the replicas a little apart, by this seed, as a replay does; in step where it is left out
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Use what is whole of a file that ends in the middle of a packet
+    #[arg(long)]
+    tolerate_truncated: bool,
+}
+
+/// Writes a part of a capture; its frames, their times and lengths on the wire stay what they are.
+pub fn cut(args: &CutArgs) -> anyhow::Result<()> {
+    let bytes = contents(&args.trace)?;
+    let place = || args.trace.display().to_string();
+    let (from_ns, to_ns) = (after(args.from_s), args.to_s.map_or(u64::MAX, after));
+    let mut begin = None;
+    let mut kept = 0;
+    let most = args.packets.unwrap_or(u64::MAX);
+    write(&args.out, |out| {
+        out.write_all(&file_header())?;
+        let mut skipped = 0;
+        for record in Reader::new(&bytes, args.tolerate_truncated).with_context(place)? {
+            let record = record.with_context(place)?;
+            let at = record
+                .timestamp_ns
+                .saturating_sub(*begin.get_or_insert(record.timestamp_ns));
+            if at < from_ns || at >= to_ns {
+                continue;
+            }
+            if skipped < args.skip {
+                skipped += 1;
+                continue;
+            }
+            if kept == most {
+                break;
+            }
+            kept += 1;
+            let length = u32::try_from(record.frame.len())?;
+            out.write_all(&record_header(
+                record.timestamp_ns,
+                length,
+                record.original_bytes,
+            ))?;
+            out.write_all(record.frame)?;
+        }
+        if kept == 0 {
+            bail!("{}: no packet is left", args.trace.display());
+        }
+        Ok(())
+    })?;
+    println!("{}", serde_json::json!({"packets": kept}));
+    Ok(())
+}
+
+/// Writes what a replay of the replicas at the trace's own timing sends.
+pub fn replicate(args: &ReplicateArgs) -> anyhow::Result<()> {
+    // Offsets come with distinct flows: replicas in step are asked for by a request without.
+    let spec = ReplaySpec {
+        multiplier: args.multiplier,
+        flows: args.flows,
+        seed: args.seed.unwrap_or(0),
+        tolerate_truncated: args.tolerate_truncated,
+        ..serde_json::from_value(serde_json::json!({
+            "trace": args.trace, "interface": "", "speed": 1.0,
+        }))?
+    };
+    let (trace, plan) = scheduled(&spec, args.seed.is_some())?;
+    let mut buffer = trace.buffer();
+    let mut as_is = 0;
+    write(&args.out, |out| {
+        out.write_all(&file_header())?;
+        for slot in plan.slots(&trace) {
+            let (frame, not_rewritten) = trace.frame(slot.packet, slot.replica, &mut buffer);
+            as_is += u64::from(not_rewritten);
+            let length = u32::try_from(frame.len())?;
+            out.write_all(&record_header(
+                trace.begins_ns() + slot.due_ns,
+                length,
+                length,
+            ))?;
+            out.write_all(frame)?;
+        }
+        Ok(())
+    })?;
+    let result = serde_json::json!({
+        "packets": plan.intended_packets(),
+        "not_rewritten_packets": as_is,
+        "same_flows": trace.same_flows(),
+    });
+    println!("{result}");
+    Ok(())
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a time after the first packet; what is below zero or too large saturates"
+)]
+fn after(seconds: f64) -> u64 {
+    (seconds * 1e9) as u64
+}
+
+/// Writes a file that is there as a whole or, after an error, not at all.
+pub fn write(
+    path: &Path,
+    content: impl FnOnce(&mut BufWriter<File>) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let place = || format!("cannot write {}", path.display());
+    let mut out = BufWriter::new(File::create(path).with_context(place)?);
+    let written = content(&mut out).and_then(|()| out.flush().with_context(place));
+    if written.is_err() {
+        let _ = std::fs::remove_file(path);
+    }
+    written
+}

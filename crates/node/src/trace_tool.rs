@@ -1,0 +1,144 @@
+//! `nodrop-node trace`: the trace job for a controller, and traces made and looked at by hand.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use clap::{Args, Subcommand};
+use nodrop_proto::TraceSpec;
+use nodrop_trace::make::{self, Profile};
+
+use crate::job;
+use crate::session;
+use crate::trace_files::{self, CutArgs, ReplicateArgs, write};
+
+/// A controller's job, or one of the tools.
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
+pub struct TraceArgs {
+    /// Be driven by JSON lines on stdin; end when stdin ends
+    #[arg(long)]
+    controlled: bool,
+    #[command(subcommand)]
+    tool: Option<Tool>,
+}
+
+#[derive(Subcommand)]
+enum Tool {
+    /// What a trace holds and what the kernel will do to it
+    Info(InfoArgs),
+    /// Make a synthetic trace
+    Make(MakeArgs),
+    /// Write a part of a trace
+    Cut(CutArgs),
+    /// Write what a replay of several replicas sends
+    Replicate(ReplicateArgs),
+}
+
+#[derive(Args)]
+struct InfoArgs {
+    #[command(flatten)]
+    spec: TraceSpec,
+    /// One JSON line, as a controller gets it
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+struct MakeArgs {
+    /// What it is to look like
+    #[arg(value_parser = clap::builder::PossibleValuesParser::new(Profile::NAMES))]
+    profile: String,
+    /// Capture file to write; what is in it stands beside it in OUT.json
+    out: PathBuf,
+    /// Packets: the same traffic for a shorter or longer time
+    #[arg(long, value_parser = clap::value_parser!(u64).range(100..))]
+    packets: Option<u64>,
+    /// Another seed is another trace of the same kind
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Plant flows that fire the simple content rules of this file; how often each fires stands in OUT.json
+    #[arg(long, value_name = "RULES")]
+    attacks: Option<PathBuf>,
+}
+
+/// Does what the command line says.
+pub fn run(args: TraceArgs) -> ExitCode {
+    let done = match args.tool {
+        Some(Tool::Info(args)) => info(&args),
+        Some(Tool::Make(args)) => make(&args),
+        Some(Tool::Cut(args)) => trace_files::cut(&args),
+        Some(Tool::Replicate(args)) => trace_files::replicate(&args),
+        None => return session::controlled::<job::trace::Trace>(),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("nodrop-node trace: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn info(args: &InfoArgs) -> anyhow::Result<()> {
+    let file = job::trace::open(&args.spec.trace)?;
+    let outcome = job::trace::look(&args.spec, &file)?;
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        serde_json::to_writer(&mut out, &outcome)?;
+        writeln!(out)?;
+    } else {
+        write!(out, "{}", outcome.info)?;
+        if outcome.fragments_in_trial != outcome.info.fragments_in_pass {
+            writeln!(out, "in the trial {}", outcome.fragments_in_trial)?;
+        }
+    }
+    Ok(())
+}
+
+fn make(args: &MakeArgs) -> anyhow::Result<()> {
+    let Some(profile) = Profile::named(&args.profile) else {
+        bail!("no profile {}", args.profile);
+    };
+    let profile = match args.packets {
+        Some(packets) => profile.scaled(packets),
+        None => profile,
+    };
+    let (rules, skipped) = match &args.attacks {
+        Some(path) => make::rules::read(
+            &std::fs::read_to_string(path)
+                .with_context(|| format!("cannot read {}", path.display()))?,
+        ),
+        None => (Vec::new(), Vec::new()),
+    };
+    let (packets, mut made) = make::make(&profile, args.seed, &rules);
+    made.rules_skipped = skipped;
+    write(&args.out, |out| Ok(packets.write(out)?))?;
+    let beside = args.out.with_added_json();
+    write(&beside, |out| {
+        serde_json::to_writer_pretty(&mut *out, &made)?;
+        Ok(writeln!(out)?)
+    })?;
+    eprintln!(
+        "{}: {} packets, {} bytes, {:.3} s; contents: {}",
+        args.out.display(),
+        made.packets,
+        made.frame_bytes,
+        std::time::Duration::from_nanos(made.duration_ns).as_secs_f64(),
+        beside.display()
+    );
+    Ok(())
+}
+
+trait WithAddedJson {
+    fn with_added_json(&self) -> PathBuf;
+}
+
+impl WithAddedJson for Path {
+    fn with_added_json(&self) -> PathBuf {
+        let mut name = self.as_os_str().to_owned();
+        name.push(".json");
+        name.into()
+    }
+}

@@ -1,0 +1,34 @@
+//! The words that controller and node speak: job specs and events, as JSON lines (docs/node-protocol.md).
+//!
+//! A spec is one struct for both ways in: serde reads it from the `spec` line (unknown fields are ignored, so that a newer
+//! controller can talk to an older node), clap reads it from flags when a person runs the job by hand.
+
+mod message;
+mod probe;
+mod replay;
+mod sample;
+mod sink;
+mod trace;
+
+pub use message::{ClockAnswer, Hello, JobError, Message, MessageError, PROTOCOL, Tagged};
+pub use probe::{ProbeSpec, ProbeWhat};
+pub use replay::{
+    Achieved, Flows, ReplayReady, ReplayResult, ReplaySample, ReplaySpec, ScheduleError,
+    SendBackend,
+};
+pub use sample::{Every, SampleFormat, SampleReady, SampleSource, SampleSpec};
+pub use sink::{SinkReady, SinkResult, SinkSample, SinkSpec, SinkThread};
+pub use trace::TraceSpec;
+
+use serde::{Deserialize, Serialize};
+
+/// Percentiles of a distance from a schedule, in microseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Percentiles {
+    /// Half of the events were at most this late.
+    pub p50: f64,
+    /// 99 % of the events were at most this late.
+    pub p99: f64,
+    /// The latest event.
+    pub max: f64,
+}

@@ -1,0 +1,40 @@
+//! Job `probe`: look once.
+
+use serde::{Deserialize, Serialize};
+
+/// What a probe can look at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+#[value(rename_all = "snake_case")]
+pub enum ProbeWhat {
+    /// Kernel, CPU, memory, cgroup version per controller
+    Host,
+    /// One reading of every counter the ledger uses, of this network namespace
+    Counters,
+    /// Proves what tp_packets means on this kernel
+    AfPacket,
+    /// State, threads and packet sockets of `pids`
+    Process,
+    /// What a look at the clock costs: rdtsc, cpuid and others, ns each
+    Tsc,
+    /// What this CPU's VMX may make a guest exit for
+    Vmx,
+    /// Whether /dev/kvm runs guests at the speed of the CPU
+    Kvm,
+}
+
+/// Parameters of `probe`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, clap::Args)]
+pub struct ProbeSpec {
+    /// What to look at
+    #[arg(long, required = true, value_delimiter = ',')]
+    pub what: Vec<ProbeWhat>,
+    /// Network interfaces for `counters`
+    #[arg(long = "port", value_name = "NAME")]
+    #[serde(default)]
+    pub ports: Vec<String>,
+    /// Processes for `process`
+    #[arg(long = "pid", value_name = "PID")]
+    #[serde(default)]
+    pub pids: Vec<u32>,
+}

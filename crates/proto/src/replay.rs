@@ -1,0 +1,209 @@
+//! Job `replay`: send a trace.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// What N replicas of a trace have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Flows {
+    /// Every replica's 5-tuples are its own.
+    #[default]
+    Distinct,
+    /// Identical copies, as N parallel tcpreplay processes send them.
+    Same,
+}
+
+/// How frames are given to the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+#[value(rename_all = "snake_case")]
+pub enum SendBackend {
+    /// AF_XDP at top speed where the kernel has it, else send(2).
+    #[default]
+    Auto,
+    /// One send(2) on an AF_PACKET socket per frame.
+    AfPacket,
+    /// AF_XDP in copy mode, only at top speed; frames of at most 4096 bytes.
+    AfXdp,
+}
+
+/// Parameters of `replay`; exactly one of `speed`, `pps`, `bps`, `profile`, `top_speed`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, clap::Args)]
+pub struct ReplaySpec {
+    /// Capture file to send: pcap or pcapng, also packed with gzip, zstd or xz
+    #[arg(long)]
+    pub trace: PathBuf,
+    /// Further capture files, merged with the first by time
+    #[arg(long)]
+    #[serde(default)]
+    pub merge: Vec<PathBuf>,
+    /// Network interface to send on
+    #[arg(long)]
+    pub interface: String,
+    /// Factor on the trace's own timing (2 = twice as fast)
+    #[arg(long)]
+    pub speed: Option<f64>,
+    /// Constant rate in packets per second, of all replicas together
+    #[arg(long)]
+    pub pps: Option<f64>,
+    /// Packets that leave back to back at a constant rate; the rate stays the same
+    #[arg(long, default_value_t = 1)]
+    #[serde(default = "one")]
+    pub burst: u32,
+    /// Constant rate in bits of frames per second, of all replicas together
+    #[arg(long)]
+    pub bps: Option<f64>,
+    /// Rate over time: a file of lines `time_s,pps`, the last of which ends it
+    #[arg(long)]
+    pub profile: Option<PathBuf>,
+    /// Change the rate evenly between the points of the profile, not in steps
+    #[arg(long)]
+    #[serde(default)]
+    pub ramp: bool,
+    /// As fast as the kernel takes them
+    #[arg(long)]
+    #[serde(default)]
+    pub top_speed: bool,
+    /// Times the trace is sent, one after the other; 0 = as many as duration_s or the profile holds
+    #[arg(long, default_value_t = 1)]
+    #[serde(default = "one")]
+    pub loops: u32,
+    /// Replicas sent at once (NX)
+    #[arg(long, default_value_t = 1)]
+    #[serde(default = "one")]
+    pub multiplier: u32,
+    /// Whether replicas are flows of their own
+    #[arg(long, value_enum, default_value_t)]
+    #[serde(default)]
+    pub flows: Flows,
+    /// End after this time; the whole trace if absent
+    #[arg(long)]
+    pub duration_s: Option<f64>,
+    /// Seed of whatever is random
+    #[arg(long, default_value_t = 0)]
+    #[serde(default)]
+    pub seed: u64,
+    /// How frames are given to the kernel
+    #[arg(long, value_enum, default_value_t)]
+    #[serde(default)]
+    pub backend: SendBackend,
+    /// CPU to pin the sender to
+    #[arg(long)]
+    pub cpu: Option<u32>,
+    /// SCHED_FIFO where allowed
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[serde(default = "yes")]
+    pub realtime: bool,
+    /// Use what is whole of a file that ends in the middle of a packet
+    #[arg(long)]
+    #[serde(default)]
+    pub tolerate_truncated: bool,
+    /// By hand: send even on a port that has an IP address or the default route
+    #[arg(long)]
+    #[serde(skip)]
+    pub yes: bool,
+}
+
+/// `ready` of `replay`: the trace is in memory, the socket is open.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ReplayReady {
+    /// Packets of one pass of the trace.
+    pub trace_packets: u64,
+    /// Bytes of one pass of the trace, as captured.
+    pub trace_bytes: u64,
+    /// First to last timestamp of the trace.
+    pub trace_duration_ns: u64,
+    /// Packets the schedule holds: passes, replicas and `duration_s` considered.
+    pub intended_packets: u64,
+    /// First to last packet of the schedule; `None` at top speed.
+    pub intended_duration_ns: Option<u64>,
+    /// Whether SCHED_FIFO was granted.
+    pub realtime: bool,
+    /// How frames are given to the kernel.
+    pub backend: String,
+    /// Start of each replica after that of the trace itself, from the seed.
+    pub replica_offsets_ns: Vec<u64>,
+}
+
+/// |sent − due| in microseconds over all packets offered to the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct ScheduleError {
+    /// Half of the packets were at most this late.
+    pub p50: f64,
+    /// 99 % of the packets were at most this late.
+    pub p99: f64,
+    /// 99.9 % of the packets were at most this late.
+    pub p999: f64,
+    /// The latest packet.
+    pub max: f64,
+}
+
+/// What was really sent per interval from the start, for one hour at most.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Achieved {
+    /// Length of an interval.
+    pub interval_ns: u64,
+    /// Packets the kernel took.
+    pub packets: Vec<u64>,
+    /// Their bytes.
+    pub bytes: Vec<u64>,
+    /// The largest |sent − due| of an interval; empty at top speed.
+    pub largest_error_ns: Vec<u64>,
+}
+
+/// `sample` of `replay`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplaySample {
+    /// When it was taken.
+    pub mono_ns: u64,
+    /// Packets the kernel took until the last whole interval of `achieved`.
+    pub sent_packets: u64,
+}
+
+/// `result` of `replay`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ReplayResult {
+    /// Packets the schedule held.
+    pub intended_packets: u64,
+    /// Packets the kernel took.
+    pub sent_packets: u64,
+    /// Their bytes.
+    pub sent_bytes: u64,
+    /// errno name in lower case → packets the kernel refused.
+    pub refused_packets: BTreeMap<String, u64>,
+    /// Intended − sent: refused and never attempted.
+    pub unsent_packets: u64,
+    /// `None` where nothing was sent.
+    pub first_sent_mono_ns: Option<u64>,
+    /// `None` where nothing was sent.
+    pub last_sent_mono_ns: Option<u64>,
+    /// First to last packet of the schedule; `None` at top speed.
+    pub intended_duration_ns: Option<u64>,
+    /// Send time − due time; `None` at top speed.
+    pub schedule_error_us: Option<ScheduleError>,
+    /// CPU time of the sending thread; on plain veth it holds the receive path too.
+    pub cpu_s: f64,
+    /// How frames were given to the kernel.
+    pub backend: String,
+    /// Whether SCHED_FIFO was granted.
+    pub realtime: bool,
+    /// Packets of replicas sent as they stand in the trace, having no address that could be rewritten.
+    pub not_rewritten_packets: u64,
+    /// Flows of the trace that are the same in every replica, having no address that could be rewritten; 0 where all shall be the same.
+    pub same_flows: u64,
+    /// Start of each replica after that of the trace itself, from the seed.
+    pub replica_offsets_ns: Vec<u64>,
+    /// Rate over time.
+    pub achieved: Achieved,
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn yes() -> bool {
+    true
+}

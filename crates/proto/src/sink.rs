@@ -1,0 +1,111 @@
+//! Job `sink`: receive and count; a SUT whose truth is known.
+
+use serde::{Deserialize, Serialize};
+
+/// Parameters of `sink`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, clap::Args)]
+pub struct SinkSpec {
+    /// Network interface to listen on
+    #[arg(long)]
+    pub interface: String,
+    /// Size of each thread's ring
+    #[arg(long, default_value_t = ring_bytes())]
+    #[serde(default = "ring_bytes")]
+    pub ring_bytes: u64,
+    /// Size of a block of the ring
+    #[arg(long, default_value_t = block_bytes())]
+    #[serde(default = "block_bytes")]
+    pub block_bytes: u64,
+    /// Serve no more than this many packets per second; as fast as it can if absent
+    #[arg(long)]
+    pub service_rate_pps: Option<f64>,
+    /// Join the fanout group with PACKET_FANOUT_FLAG_DEFRAG
+    #[arg(long)]
+    #[serde(default)]
+    pub defrag: bool,
+    /// Receiving threads, one fanout group
+    #[arg(long, default_value_t = 1)]
+    #[serde(default = "threads")]
+    pub threads: u32,
+    /// Count distinct flows (5-tuples, both directions as one)
+    #[arg(long)]
+    #[serde(default)]
+    pub count_flows: bool,
+    /// Longest time to empty the rings after stop
+    #[arg(long, default_value_t = drain_s())]
+    #[serde(default = "drain_s")]
+    pub drain_s: f64,
+}
+
+/// `ready` of `sink`: every socket is open and bound.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SinkReady {
+    /// Of each thread, as granted.
+    pub ring_bytes: u64,
+    /// Receiving threads.
+    pub threads: u32,
+    /// Whether the kernel puts IPv4 fragments together first; it does so for a single thread, too.
+    pub defrag: bool,
+}
+
+/// `sample` of `sink`, every 500 ms; all since the start.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SinkSample {
+    /// When it was taken.
+    pub mono_ns: u64,
+    /// Delivered to the reader.
+    pub packets: u64,
+    /// What the kernel had for the sockets, drops included.
+    pub tp_packets: u64,
+    /// Of those, no room in the ring.
+    pub tp_drops: u64,
+}
+
+/// Counters of one thread's socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct SinkThread {
+    /// Delivered to the reader.
+    pub packets: u64,
+    /// Their bytes as they were on the wire, VLAN tags included.
+    pub bytes: u64,
+    /// What the kernel had for the socket, drops included.
+    pub tp_packets: u64,
+    /// Of those, no room in the ring.
+    pub tp_drops: u64,
+    /// Times the ring went full: episodes, not packets.
+    pub tp_freeze_q_count: u64,
+}
+
+/// `result` of `sink`: the sums, and the parts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SinkResult {
+    /// Sums over the threads.
+    #[serde(flatten)]
+    pub total: SinkThread,
+    /// Kernel timestamp; `None` where nothing came.
+    pub first_packet_real_ns: Option<u64>,
+    /// Kernel timestamp; `None` where nothing came.
+    pub last_packet_real_ns: Option<u64>,
+    /// Distinct flows; `None` where they were not counted.
+    pub flows: Option<u64>,
+    /// CPU time of the process.
+    pub cpu_s: f64,
+    /// The same counters for each thread.
+    pub per_thread: Vec<SinkThread>,
+}
+
+fn ring_bytes() -> u64 {
+    64 << 20
+}
+
+fn block_bytes() -> u64 {
+    1 << 20
+}
+
+fn threads() -> u32 {
+    1
+}
+
+fn drain_s() -> f64 {
+    30.0
+}

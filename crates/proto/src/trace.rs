@@ -1,0 +1,82 @@
+//! Job `trace`: what a trace holds and what the kernel will do to it.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Flows, ReplaySpec, SendBackend};
+
+/// Parameters of `trace`; the same words as a replay's, because the forecast is for that replay.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, clap::Args)]
+pub struct TraceSpec {
+    /// Capture file to read
+    #[arg(value_name = "FILE")]
+    pub trace: PathBuf,
+    /// Times it will be sent
+    #[arg(long, default_value_t = 1)]
+    #[serde(default = "one")]
+    pub loops: u32,
+    /// Replicas sent at once
+    #[arg(long, default_value_t = 1)]
+    #[serde(default = "one")]
+    pub multiplier: u32,
+    /// Whether replicas are flows of their own
+    #[arg(long, value_enum, default_value_t)]
+    #[serde(default)]
+    pub flows: Flows,
+    /// Factor on the trace's own timing; 1 where no rate is given
+    #[arg(long)]
+    pub speed: Option<f64>,
+    /// Constant rate in packets per second
+    #[arg(long)]
+    pub pps: Option<f64>,
+    /// As fast as the kernel takes them: no reassembly timer ends
+    #[arg(long)]
+    #[serde(default)]
+    pub top_speed: bool,
+    /// The replay ends after this time
+    #[arg(long)]
+    pub duration_s: Option<f64>,
+    /// Seed of the replay
+    #[arg(long, default_value_t = 0)]
+    #[serde(default)]
+    pub seed: u64,
+    /// Use what is whole of a file that ends in the middle of a packet
+    #[arg(long)]
+    #[serde(default)]
+    pub tolerate_truncated: bool,
+}
+
+impl TraceSpec {
+    /// The replay that is forecast.
+    #[must_use]
+    pub fn as_replay(&self) -> ReplaySpec {
+        let has_rate = self.speed.is_some() || self.pps.is_some() || self.top_speed;
+        ReplaySpec {
+            trace: self.trace.clone(),
+            merge: Vec::new(),
+            interface: String::new(),
+            speed: if has_rate { self.speed } else { Some(1.0) },
+            pps: self.pps,
+            burst: 1,
+            bps: None,
+            profile: None,
+            ramp: false,
+            top_speed: self.top_speed,
+            loops: self.loops,
+            multiplier: self.multiplier,
+            flows: self.flows,
+            duration_s: self.duration_s,
+            seed: self.seed,
+            backend: SendBackend::Auto,
+            cpu: None,
+            realtime: false,
+            yes: false,
+            tolerate_truncated: self.tolerate_truncated,
+        }
+    }
+}
+
+fn one() -> u32 {
+    1
+}

@@ -1,0 +1,12 @@
+//! The schedule of a replay: when each frame of each replica is due, and how late it left.
+
+pub mod load;
+pub mod pacer;
+pub mod schedule;
+pub mod sender;
+pub mod trace;
+
+pub use load::{Load, LoadError, Profile};
+pub use schedule::{Plan, PlanError};
+pub use sender::{Achieved, Backend, Outcome, Replay, SendError};
+pub use trace::{Trace, TraceError};

@@ -1,0 +1,492 @@
+//! The loop that sends a plan, and what it counts.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hdrhistogram::Histogram;
+use nodrop_io::thread::{mono_ns, thread_cpu_ns};
+use nodrop_io::tx::{PacketSender, Sent};
+use nodrop_io::xdp::XdpSender;
+
+use crate::pacer::Pacer;
+use crate::schedule::{Plan, Slot};
+use crate::trace::Trace;
+
+/// How long a refused frame is offered again at top speed.
+const RETRY_NS: u64 = 1_000_000;
+/// Frames between two looks at the clock at top speed.
+const LOOK_EVERY: u64 = 64;
+/// Schedule errors are kept to three digits up to this many ns; the maximum is exact.
+const LONGEST_ERROR_NS: u64 = 100_000_000_000;
+/// Packets of several replicas that are due within this time leave together with the last of them: replicas have no common
+/// clock, and one awakening for all of them is what makes a replica cheaper than a process.
+const TOGETHER_NS: u64 = 100_000;
+const MOST_TOGETHER: usize = 64;
+/// One more than the largest errno of Linux.
+const ERRNOS: usize = 134;
+
+/// The interface is down or gone.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("sending stopped at packet {} of {intended_packets}: {}", .sent_packets + 1, std::io::Error::from_raw_os_error(*.errno))]
+pub struct SendError {
+    /// What the kernel says.
+    pub errno: i32,
+    /// Packets sent before.
+    pub sent_packets: u64,
+    /// Packets of the plan.
+    pub intended_packets: u64,
+}
+
+/// |sent - due| over the packets that were offered to the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ScheduleErrorNs {
+    /// Median.
+    pub p50: u64,
+    /// 99 % are below.
+    pub p99: u64,
+    /// 99.9 % are below.
+    pub p999: u64,
+    /// The largest.
+    pub max: u64,
+}
+
+/// What was sent in each interval from the start; trailing intervals are not kept beyond [`Achieved::MOST`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Achieved {
+    /// Packets the kernel took.
+    pub packets: Vec<u64>,
+    /// Their bytes.
+    pub bytes: Vec<u64>,
+    /// The largest |sent - due| among them, in ns; empty at top speed.
+    pub largest_error_ns: Vec<u64>,
+}
+
+impl Achieved {
+    /// Length of an interval.
+    pub const INTERVAL_NS: u64 = 100_000_000;
+    /// One hour.
+    pub const MOST: usize = 36_000;
+}
+
+/// What a replay did.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// Packets of the plan; at top speed with a duration, those that were reached within it.
+    pub intended_packets: u64,
+    /// Packets the kernel took.
+    pub sent_packets: u64,
+    /// Their bytes.
+    pub sent_bytes: u64,
+    /// errno → packets the kernel would not take.
+    pub refused_packets: BTreeMap<i32, u64>,
+    /// Packets of replicas that were offered as they stand in the trace, for want of an address to rewrite.
+    pub not_rewritten_packets: u64,
+    /// When the first packet that the kernel took was given to it.
+    pub first_sent_mono_ns: Option<u64>,
+    /// The same for the last.
+    pub last_sent_mono_ns: Option<u64>,
+    /// `None` at top speed, and where nothing was offered.
+    pub schedule_error_ns: Option<ScheduleErrorNs>,
+    /// CPU time of the thread from start to end.
+    pub cpu_ns: u64,
+    /// Per 100 ms.
+    pub achieved: Achieved,
+}
+
+/// The way to the kernel. What becomes of a frame is told by its length, perhaps only at a later call.
+pub enum Backend {
+    /// One send(2) per frame.
+    Packet(PacketSender),
+    /// A ring shared with the kernel, emptied a batch at a time: of no use where each frame has its time.
+    Xdp(Box<XdpSender>),
+}
+
+impl Backend {
+    /// As it stands in results.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Packet(_) => "af_packet_send",
+            Self::Xdp(_) => "af_xdp_copy",
+        }
+    }
+
+    /// Offers a frame once, now.
+    fn send(&mut self, frame: &[u8], told: &mut impl FnMut(usize, Sent)) {
+        match self {
+            Self::Packet(sender) => told(frame.len(), sender.send(frame)),
+            Self::Xdp(sender) => {
+                sender.push(frame, told);
+                sender.flush(told);
+            }
+        }
+    }
+
+    /// Offers a frame until it is taken, or has found no room for too long.
+    fn insist(&mut self, frame: &[u8], told: &mut impl FnMut(usize, Sent)) {
+        match self {
+            Self::Packet(sender) => {
+                let mut sent = sender.send(frame);
+                if matches!(sent, Sent::Full(_)) {
+                    let give_up = mono_ns() + RETRY_NS;
+                    while matches!(sent, Sent::Full(_)) && mono_ns() < give_up {
+                        sent = sender.send(frame);
+                    }
+                }
+                told(frame.len(), sent);
+            }
+            Self::Xdp(sender) => sender.push(frame, told),
+        }
+    }
+
+    /// Tells of all frames that were not told of.
+    fn finish(&mut self, told: &mut impl FnMut(usize, Sent)) {
+        if let Self::Xdp(sender) = self {
+            sender.flush(told);
+        }
+    }
+}
+
+/// A replay with all it needs in memory.
+pub struct Replay<'a> {
+    trace: &'a Trace,
+    plan: &'a Plan,
+    backend: &'a mut Backend,
+    pacer: Pacer,
+    limit_ns: Option<u64>,
+    buffer: Vec<u8>,
+    books: Books<'a>,
+}
+
+impl<'a> Replay<'a> {
+    /// Allocates all that sending needs, and times the sleeps of the calling thread, which is the one that sends; `realtime` where it
+    /// runs under SCHED_FIFO. `limit_ns` ends a replay at top speed.
+    #[must_use]
+    pub fn new(
+        trace: &'a Trace,
+        plan: &'a Plan,
+        backend: &'a mut Backend,
+        realtime: bool,
+        limit_ns: Option<u64>,
+    ) -> Self {
+        let (buffer, books) = (trace.buffer(), Books::new());
+        Self {
+            trace,
+            plan,
+            backend,
+            pacer: Pacer::new(realtime),
+            limit_ns,
+            buffer,
+            books,
+        }
+    }
+
+    /// Lets another thread see what was sent so far: one store at the end of each interval, none per packet.
+    #[must_use]
+    pub fn telling(mut self, sent_packets: &'a AtomicU64) -> Self {
+        self.books.told = Some(sent_packets);
+        self
+    }
+
+    /// Sends the plan, beginning at `start_mono_ns`; ends early where `stopped` says so.
+    ///
+    /// # Errors
+    /// Where the interface goes down or away.
+    pub fn run(
+        mut self,
+        start_mono_ns: u64,
+        stopped: impl Fn() -> bool,
+    ) -> Result<Outcome, SendError> {
+        let cpu = thread_cpu_ns();
+        self.pacer.begin();
+        self.books.interval_end = start_mono_ns + Achieved::INTERVAL_NS;
+        self.books.paced = self.plan.is_paced();
+        let intended = if self.books.paced {
+            self.paced(start_mono_ns, &stopped)
+        } else {
+            self.top_speed(start_mono_ns, &stopped)
+        };
+        let cpu_ns = thread_cpu_ns() - cpu;
+        match self.books.gone {
+            None => Ok(self.books.closed(intended, cpu_ns)),
+            Some(errno) => Err(SendError {
+                errno,
+                sent_packets: self.books.sent_packets,
+                intended_packets: self.plan.intended_packets(),
+            }),
+        }
+    }
+
+    /// Sends each packet at its time; a refused one is not offered again, so that the load stays what it is.
+    fn paced(&mut self, start: u64, stopped: &impl Fn() -> bool) -> u64 {
+        let window = if self.plan.replicas() > 1 {
+            TOGETHER_NS
+        } else {
+            0
+        };
+        let mut batch = Vec::with_capacity(MOST_TOGETHER);
+        let mut slots = self.plan.slots(self.trace).peekable();
+        while let Some(first) = slots.next() {
+            batch.clear();
+            batch.push(first);
+            let goes_with = |next: &Slot| next.due_ns - first.due_ns <= window;
+            while let Some(next) = slots.next_if(goes_with) {
+                batch.push(next);
+                if batch.len() == MOST_TOGETHER {
+                    break;
+                }
+            }
+            // The pacer looks only in gaps that are long enough to sleep in.
+            if stopped() || self.books.gone.is_some() {
+                break;
+            }
+            let last = batch[batch.len() - 1];
+            if self.pacer.wait(start + last.due_ns, stopped).is_none() {
+                break;
+            }
+            batch.iter().for_each(|slot| self.offer(*slot, start));
+        }
+        self.plan.intended_packets()
+    }
+
+    /// Offers a packet that is due, once.
+    fn offer(&mut self, slot: Slot, start: u64) {
+        let (frame, as_is) = self
+            .trace
+            .frame(slot.packet, slot.replica, &mut self.buffer);
+        let now = mono_ns();
+        self.books.offers(as_is);
+        self.books.late(now - (start + slot.due_ns), now);
+        self.backend
+            .send(frame, &mut |bytes, sent| self.books.book(bytes, sent, now));
+    }
+
+    /// Sends as fast as the kernel takes frames; one that finds no room is offered again for a while.
+    fn top_speed(&mut self, start: u64, stopped: &impl Fn() -> bool) -> u64 {
+        let mut intended = self.plan.intended_packets();
+        let Some(mut now) = self.pacer.wait(start, stopped) else {
+            return intended;
+        };
+        for (slot, reached) in self.plan.slots(self.trace).zip(0..) {
+            if reached % LOOK_EVERY == 0 {
+                now = mono_ns();
+                if stopped() || self.books.gone.is_some() {
+                    break;
+                }
+                if self.limit_ns.is_some_and(|limit| now >= start + limit) {
+                    intended = reached;
+                    break;
+                }
+            }
+            let (frame, as_is) = self
+                .trace
+                .frame(slot.packet, slot.replica, &mut self.buffer);
+            self.books.offers(as_is);
+            self.backend
+                .insist(frame, &mut |bytes, sent| self.books.book(bytes, sent, now));
+        }
+        self.backend
+            .finish(&mut |bytes, sent| self.books.book(bytes, sent, now));
+        self.books.ends_at(mono_ns());
+        intended
+    }
+}
+
+/// The counters of the loop; nothing in here allocates once it is made.
+struct Books<'a> {
+    sent_packets: u64,
+    sent_bytes: u64,
+    not_rewritten_packets: u64,
+    refused: [u64; ERRNOS],
+    first_sent: Option<u64>,
+    last_sent: u64,
+    errors: Histogram<u64>,
+    largest_error: u64,
+    /// Whether packets have times to be late for.
+    paced: bool,
+    achieved: Achieved,
+    /// End of the interval at hand, what was sent before it, and the largest error within.
+    interval_end: u64,
+    before_interval: (u64, u64),
+    interval_error: u64,
+    /// Where others may read `sent_packets`.
+    told: Option<&'a AtomicU64>,
+    /// Why nothing can be sent any more.
+    gone: Option<i32>,
+}
+
+impl Books<'_> {
+    fn new() -> Self {
+        // Bounds and digits are constants that the histogram takes.
+        let errors = Histogram::new_with_bounds(1, LONGEST_ERROR_NS, 3)
+            .unwrap_or_else(|error| unreachable!("{error:?}"));
+        Self {
+            sent_packets: 0,
+            sent_bytes: 0,
+            not_rewritten_packets: 0,
+            refused: [0; ERRNOS],
+            first_sent: None,
+            last_sent: 0,
+            errors,
+            largest_error: 0,
+            paced: true,
+            achieved: Achieved {
+                packets: Vec::with_capacity(Achieved::MOST),
+                bytes: Vec::with_capacity(Achieved::MOST),
+                largest_error_ns: Vec::with_capacity(Achieved::MOST),
+            },
+            interval_end: u64::MAX,
+            before_interval: (0, 0),
+            interval_error: 0,
+            told: None,
+            gone: None,
+        }
+    }
+
+    /// Ends the intervals that are over.
+    fn tick(&mut self, now: u64) {
+        while now >= self.interval_end {
+            self.interval_end += Achieved::INTERVAL_NS;
+            self.end_interval();
+        }
+    }
+
+    fn end_interval(&mut self) {
+        if let Some(told) = self.told {
+            told.store(self.sent_packets, Ordering::Relaxed);
+        }
+        // The room was taken before: past it, nothing is kept.
+        if self.achieved.packets.len() == Achieved::MOST {
+            return;
+        }
+        let (packets, bytes) = self.before_interval;
+        self.achieved.packets.push(self.sent_packets - packets);
+        self.achieved.bytes.push(self.sent_bytes - bytes);
+        if self.paced {
+            self.achieved.largest_error_ns.push(self.interval_error);
+        }
+        self.interval_error = 0;
+        self.before_interval = (self.sent_packets, self.sent_bytes);
+    }
+
+    /// An error of a packet about to be offered at `now`.
+    fn late(&mut self, error_ns: u64, now: u64) {
+        self.tick(now);
+        self.interval_error = self.interval_error.max(error_ns);
+        self.largest_error = self.largest_error.max(error_ns);
+        self.errors.saturating_record(error_ns);
+    }
+
+    fn offers(&mut self, as_is: bool) {
+        self.not_rewritten_packets += u64::from(as_is);
+    }
+
+    fn book(&mut self, bytes: usize, sent: Sent, now: u64) {
+        self.tick(now);
+        match sent {
+            Sent::Taken => {
+                self.sent_packets += 1;
+                self.sent_bytes += bytes as u64;
+                self.first_sent.get_or_insert(now);
+                self.last_sent = now;
+            }
+            Sent::Full(errno) | Sent::Unfit(errno) => {
+                let slot = usize::try_from(errno).unwrap_or(0).min(ERRNOS - 1);
+                self.refused[slot] += 1;
+            }
+            Sent::Gone(errno) => self.gone = Some(errno),
+        }
+    }
+
+    /// At top speed the clock is read once in a while; the end is read in any case.
+    fn ends_at(&mut self, now: u64) {
+        if self.sent_packets > 0 {
+            self.last_sent = now;
+        }
+    }
+
+    fn closed(mut self, intended_packets: u64, cpu_ns: u64) -> Outcome {
+        self.end_interval();
+        let refused = (0..).zip(self.refused).filter(|(_, packets)| *packets > 0);
+        // The histogram says the upper end of a bucket, which may lie above the largest value.
+        let quantile = |q| self.errors.value_at_quantile(q).min(self.largest_error);
+        Outcome {
+            intended_packets,
+            sent_packets: self.sent_packets,
+            sent_bytes: self.sent_bytes,
+            refused_packets: refused.collect(),
+            not_rewritten_packets: self.not_rewritten_packets,
+            first_sent_mono_ns: self.first_sent,
+            last_sent_mono_ns: self.first_sent.map(|_| self.last_sent),
+            schedule_error_ns: (!self.errors.is_empty()).then(|| ScheduleErrorNs {
+                p50: quantile(0.5),
+                p99: quantile(0.99),
+                p999: quantile(0.999),
+                max: self.largest_error,
+            }),
+            cpu_ns,
+            achieved: self.achieved,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn every_outcome_of_a_send_is_booked_once() {
+        let mut books = Books::new();
+        books.interval_end = 15;
+        let told = AtomicU64::new(0);
+        books.told = Some(&told);
+        books.late(1_500, 10);
+        books.offers(true);
+        books.book(60, Sent::Taken, 10);
+        books.offers(false);
+        books.book(60, Sent::Full(105), 20);
+        books.book(9000, Sent::Unfit(90), 30);
+        books.book(9000, Sent::Unfit(90), 40);
+        let later = 15 + Achieved::INTERVAL_NS;
+        books.book(100, Sent::Taken, later);
+        assert_eq!(books.gone, None);
+        books.book(60, Sent::Gone(100), later);
+        assert_eq!(books.gone, Some(100));
+        let error = ScheduleErrorNs {
+            p50: 1_500,
+            p99: 1_500,
+            p999: 1_500,
+            max: 1_500,
+        };
+        assert_eq!(
+            books.closed(6, 77),
+            Outcome {
+                intended_packets: 6,
+                sent_packets: 2,
+                sent_bytes: 160,
+                refused_packets: BTreeMap::from([(90, 2), (105, 1)]),
+                not_rewritten_packets: 1,
+                first_sent_mono_ns: Some(10),
+                last_sent_mono_ns: Some(later),
+                schedule_error_ns: Some(error),
+                cpu_ns: 77,
+                achieved: Achieved {
+                    packets: vec![1, 0, 1],
+                    bytes: vec![60, 0, 100],
+                    largest_error_ns: vec![1_500, 0, 0],
+                },
+            }
+        );
+    }
+
+    #[test]
+    fn nothing_sent_has_no_times() {
+        let outcome = Books::new().closed(3, 0);
+        assert_eq!(
+            (outcome.first_sent_mono_ns, outcome.last_sent_mono_ns),
+            (None, None)
+        );
+        assert_eq!(outcome.schedule_error_ns, None);
+    }
+}

@@ -1,0 +1,298 @@
+//! A trace in memory: the bytes of its file, and an index of when, where and what to rewrite per packet.
+
+use std::collections::HashSet;
+
+use nodrop_wire::capture::{CaptureError, Reader};
+use nodrop_wire::flow::FlowKey;
+use nodrop_wire::rewrite::{RewriteError, Rewriter, Survey, Work};
+
+/// One packet of the index.
+#[derive(Debug, Clone, Copy)]
+pub struct Packet {
+    /// Time after the first packet.
+    pub at_ns: u64,
+    offset: usize,
+    length: u32,
+    work: Work,
+}
+
+impl Packet {
+    /// Bytes of its frame, as captured.
+    #[must_use]
+    pub fn length(&self) -> u32 {
+        self.length
+    }
+}
+
+/// Why a trace cannot be replayed.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    /// The file cannot be read.
+    #[error(transparent)]
+    Capture(#[from] CaptureError),
+    /// It has a header, and nothing else.
+    #[error("the trace holds no packets")]
+    NoPackets,
+    /// Too many replicas.
+    #[error(transparent)]
+    Rewrite(#[from] RewriteError),
+}
+
+/// A trace that can be sent, as itself and as its replicas.
+#[derive(Debug)]
+pub struct Trace {
+    bytes: Vec<u8>,
+    packets: Vec<Packet>,
+    frame_bytes: u64,
+    longest_frame: usize,
+    rewriter: Option<Rewriter>,
+    begins_ns: u64,
+    same_flows: u64,
+}
+
+impl Trace {
+    /// Indexes a capture file.
+    ///
+    /// # Errors
+    /// As [`Trace::merged`].
+    pub fn new(bytes: Vec<u8>, tolerate_truncated: bool) -> Result<Self, TraceError> {
+        Self::merged(vec![bytes], tolerate_truncated).map_err(|(_, error)| error)
+    }
+
+    /// Indexes capture files as one trace, merged by time.
+    ///
+    /// The packets of a file stay in its order; one whose time lies before that of an earlier packet is due with it.
+    ///
+    /// # Errors
+    /// With the number of the file that is no capture of Ethernet frames, is cut (unless tolerated), or holds no packets.
+    pub fn merged(
+        files: Vec<Vec<u8>>,
+        tolerate_truncated: bool,
+    ) -> Result<Self, (usize, TraceError)> {
+        let (mut bytes, mut packets) = (Vec::new(), Vec::new());
+        for (number, file) in files.into_iter().enumerate() {
+            let before = packets.len();
+            index_file(&file, tolerate_truncated, bytes.len(), &mut packets)
+                .map_err(|error| (number, error.into()))?;
+            if packets.len() == before {
+                return Err((number, TraceError::NoPackets));
+            }
+            // The one file there mostly is costs no copy.
+            if bytes.is_empty() {
+                bytes = file;
+            } else {
+                bytes.extend(file);
+            }
+        }
+        // Stable: packets of one time stay in the order of their files.
+        packets.sort_by_key(|packet| packet.at_ns);
+        let begin = packets.first().ok_or((0, TraceError::NoPackets))?.at_ns;
+        packets.iter_mut().for_each(|packet| packet.at_ns -= begin);
+        packets.shrink_to_fit();
+        let lengths = || packets.iter().map(|packet| packet.length);
+        Ok(Self {
+            frame_bytes: lengths().map(u64::from).sum(),
+            longest_frame: lengths().max().map_or(0, |length| length as usize),
+            bytes,
+            packets,
+            rewriter: None,
+            begins_ns: begin,
+            same_flows: 0,
+        })
+    }
+
+    /// Prepares `replicas` (the trace itself is one) whose flows are distinct.
+    ///
+    /// # Errors
+    /// Where there are not enough addresses for so many.
+    pub fn make_replicas_distinct(&mut self, replicas: u32) -> Result<(), TraceError> {
+        if replicas < 2 {
+            return Ok(());
+        }
+        let mut survey = Survey::default();
+        for packet in &self.packets {
+            survey.add(frame(&self.bytes, packet));
+        }
+        let mut rewriter = survey.rewriter(replicas as usize)?;
+        for packet in &mut self.packets {
+            packet.work = rewriter.work(frame(&self.bytes, packet));
+        }
+        rewriter.seal();
+        self.rewriter = Some(rewriter);
+        self.same_flows = self.flows_that_stay();
+        Ok(())
+    }
+
+    fn flows_that_stay(&self) -> u64 {
+        let mut buffer = self.buffer();
+        let mut same = HashSet::new();
+        for (number, packet) in self.packets.iter().enumerate() {
+            let flow = FlowKey::of_frame(frame(&self.bytes, packet));
+            if flow == FlowKey::of_frame(self.frame(number, 1, &mut buffer).0) {
+                same.extend(flow);
+            }
+        }
+        same.len() as u64
+    }
+
+    /// Flows that are the same in every replica though they should not: nothing in their addresses may be mapped. Later fragments
+    /// count as a flow without ports.
+    #[must_use]
+    pub fn same_flows(&self) -> u64 {
+        self.same_flows
+    }
+
+    /// The time of the first packet, since the epoch.
+    #[must_use]
+    pub fn begins_ns(&self) -> u64 {
+        self.begins_ns
+    }
+
+    /// The index, in file order.
+    #[must_use]
+    pub fn packets(&self) -> &[Packet] {
+        &self.packets
+    }
+
+    /// Bytes of all frames, as captured.
+    #[must_use]
+    pub fn frame_bytes(&self) -> u64 {
+        self.frame_bytes
+    }
+
+    /// First to last packet.
+    #[must_use]
+    pub fn duration_ns(&self) -> u64 {
+        self.packets.last().map_or(0, |packet| packet.at_ns)
+    }
+
+    /// Bytes of the longest frame.
+    #[must_use]
+    pub fn longest_frame(&self) -> usize {
+        self.longest_frame
+    }
+
+    /// A buffer for [`Trace::frame`], as long as the longest frame and touched.
+    #[must_use]
+    pub fn buffer(&self) -> Vec<u8> {
+        vec![0; self.longest_frame]
+    }
+
+    /// The frame of a packet in a replica, and whether it is sent as it is though its replica should have addresses of its own.
+    pub fn frame<'a>(
+        &'a self,
+        packet: usize,
+        replica: u32,
+        buffer: &'a mut [u8],
+    ) -> (&'a [u8], bool) {
+        let packet = &self.packets[packet];
+        let original = frame(&self.bytes, packet);
+        let Some(rewriter) = self.rewriter.as_ref().filter(|_| replica > 0) else {
+            return (original, false);
+        };
+        if packet.work == Work::NONE {
+            return (original, true);
+        }
+        let copy = &mut buffer[..original.len()];
+        copy.copy_from_slice(original);
+        rewriter.apply(packet.work, replica as usize, copy);
+        (copy, false)
+    }
+}
+
+/// Adds the packets of a file with their time since the epoch; its bytes will stand at `base`.
+fn index_file(
+    file: &[u8],
+    tolerate_truncated: bool,
+    base: usize,
+    packets: &mut Vec<Packet>,
+) -> Result<(), CaptureError> {
+    let mut latest = 0;
+    for record in Reader::new(file, tolerate_truncated)? {
+        let record = record?;
+        latest = record.timestamp_ns.max(latest);
+        packets.push(Packet {
+            at_ns: latest,
+            offset: base + record.offset,
+            // Bounded by MAX_CAPTURED_BYTES.
+            length: u32::try_from(record.frame.len()).unwrap_or(u32::MAX),
+            work: Work::NONE,
+        });
+    }
+    Ok(())
+}
+
+fn frame<'a>(bytes: &'a [u8], packet: &Packet) -> &'a [u8] {
+    &bytes[packet.offset..packet.offset + packet.length as usize]
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
+    use super::*;
+    use nodrop_wire::pcap;
+
+    /// A trace of frames with these times; frame i is `i + 20` bytes long.
+    pub(crate) fn trace(times_ns: &[u64]) -> Trace {
+        Trace::new(file(times_ns), false).unwrap()
+    }
+
+    fn file(times_ns: &[u64]) -> Vec<u8> {
+        let mut bytes = pcap::file_header().to_vec();
+        for (number, time) in times_ns.iter().enumerate() {
+            let length = number as u32 + 20;
+            bytes.extend(pcap::record_header(*time, length, length));
+            bytes.resize(bytes.len() + length as usize, number as u8);
+        }
+        bytes
+    }
+
+    #[test]
+    fn files_are_merged_by_time() {
+        let files = vec![file(&[100, 300]), file(&[50, 100, 200])];
+        let trace = Trace::merged(files, false).unwrap();
+        let mut buffer = trace.buffer();
+        let sent: Vec<(u64, usize)> = (trace.packets().iter().enumerate())
+            .map(|(i, packet)| (packet.at_ns, trace.frame(i, 0, &mut buffer).0.len()))
+            .collect();
+        assert_eq!(sent, [(0, 20), (50, 20), (50, 21), (150, 22), (250, 21)]);
+        assert_eq!(trace.frame_bytes(), 20 + 21 + 20 + 21 + 22);
+
+        let (number, error) = Trace::merged(vec![file(&[1]), file(&[])], false).unwrap_err();
+        assert_eq!(
+            (number, error.to_string().as_str()),
+            (1, "the trace holds no packets")
+        );
+    }
+
+    #[test]
+    fn time_that_goes_backwards_stands_still() {
+        let trace = trace(&[100, 130, 90, 120, 140]);
+        let times: Vec<_> = trace.packets().iter().map(|packet| packet.at_ns).collect();
+        assert_eq!(times, [0, 30, 30, 30, 40]);
+        assert_eq!(
+            (trace.duration_ns(), trace.frame_bytes()),
+            (40, 20 + 21 + 22 + 23 + 24)
+        );
+    }
+
+    #[test]
+    fn a_trace_without_packets_is_an_error() {
+        let error = Trace::new(pcap::file_header().to_vec(), true).unwrap_err();
+        assert!(matches!(error, TraceError::NoPackets));
+    }
+
+    #[test]
+    fn frames_that_cannot_be_rewritten_are_told_apart() {
+        let mut trace = trace(&[0]);
+        let mut buffer = trace.buffer();
+        assert_eq!(
+            trace.frame(0, 1, &mut buffer),
+            (&[0; 20][..], false),
+            "same flows"
+        );
+        trace.make_replicas_distinct(2).unwrap();
+        assert_eq!(trace.frame(0, 0, &mut buffer), (&[0; 20][..], false));
+        assert_eq!(trace.frame(0, 1, &mut buffer), (&[0; 20][..], true));
+    }
+}

@@ -1,0 +1,185 @@
+//! The facts of a trace for people.
+
+use std::fmt::{Display, Formatter, Result};
+
+use crate::checksums::Verified;
+use crate::info::Info;
+use crate::reassembly::Counts;
+
+/// Most protocols shown.
+const PROTOCOLS: usize = 12;
+
+impl Display for Info {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        self.totals(f)?;
+        self.mix(f)?;
+        self.checks(f)?;
+        self.fragments(f)?;
+        self.oddities(f)
+    }
+}
+
+impl Display for Counts {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        write!(
+            f,
+            "{} IPv4: {} in {} complete datagrams, {} that come out no more",
+            self.offered_packets, self.absorbed_packets, self.datagrams, self.held_packets
+        )?;
+        let classes = [
+            (self.incomplete_packets, "incomplete"),
+            (self.timed_out_packets, "timed out"),
+            (self.duplicate_packets, "duplicate"),
+            (self.overlapping_packets, "overlapping"),
+            (self.contradicting_packets, "contradicting"),
+            (self.oversize_packets, "oversize"),
+            (self.ecn_mixed_packets, "mixed ECN"),
+            (self.too_far_packets, "too far"),
+            (self.refused_packets, "refused for memory"),
+        ];
+        let there: Vec<_> = (classes.iter().filter(|(count, _)| *count > 0))
+            .map(|(count, name)| format!("{count} {name}"))
+            .collect();
+        if there.is_empty() {
+            return Ok(());
+        }
+        write!(f, " ({})", there.join(", "))
+    }
+}
+
+#[allow(clippy::cast_precision_loss)] // figures for people
+impl Info {
+    fn totals(&self, f: &mut Formatter<'_>) -> Result {
+        let mean = self.frame_bytes as f64 / self.packets.max(1) as f64;
+        writeln!(
+            f,
+            "packets      {} in {:.6} s",
+            self.packets,
+            self.duration_ns as f64 / 1e9
+        )?;
+        writeln!(
+            f,
+            "frames       {} bytes; shortest {}, mean {mean:.1}, longest {}",
+            self.frame_bytes, self.shortest_frame_bytes, self.longest_frame_bytes
+        )?;
+        writeln!(
+            f,
+            "rate         {:.0} packets/s, peak {}; {:.0} bytes/s, peak {}",
+            self.packets_per_s.mean,
+            self.packets_per_s.peak,
+            self.bytes_per_s.mean,
+            self.bytes_per_s.peak
+        )?;
+        writeln!(f, "flows        {}", self.flows)
+    }
+
+    fn mix(&self, f: &mut Formatter<'_>) -> Result {
+        let mut protocols: Vec<_> = self.protocols.iter().collect();
+        protocols.sort_by_key(|(_, share)| std::cmp::Reverse(share.packets));
+        for (row, (name, share)) in protocols.iter().take(PROTOCOLS).enumerate() {
+            let title = if row == 0 { "protocols" } else { "" };
+            let part = 100.0 * share.packets as f64 / self.packets as f64;
+            writeln!(
+                f,
+                "{title:12} {name:<14} {:>10} packets {part:5.1} %",
+                share.packets
+            )?;
+        }
+        if protocols.len() > PROTOCOLS {
+            writeln!(f, "{:12} and {} more", "", protocols.len() - PROTOCOLS)?;
+        }
+        let sizes: Vec<_> = self
+            .sizes
+            .iter()
+            .map(|(end, count)| format!("{end} {count}"))
+            .collect();
+        writeln!(f, "sizes        up to {}", sizes.join(", "))
+    }
+
+    fn checks(&self, f: &mut Formatter<'_>) -> Result {
+        let sums = &self.checksums;
+        let rows = [
+            ("IPv4", sums.ipv4_header),
+            ("TCP", sums.tcp),
+            ("UDP", sums.udp),
+            ("ICMP", sums.icmp),
+            ("ICMPv6", sums.icmpv6),
+        ];
+        for (
+            name,
+            Verified {
+                right,
+                wrong,
+                absent,
+                unverifiable,
+            },
+        ) in rows
+        {
+            if right + wrong + absent + unverifiable > 0 {
+                writeln!(
+                    f,
+                    "checksums    {name:<6} {right} right, {wrong} wrong, {absent} absent, {unverifiable} not verifiable"
+                )?;
+            }
+        }
+        Ok(())
+    }
+
+    fn fragments(&self, f: &mut Formatter<'_>) -> Result {
+        let counts = &self.fragments_in_pass;
+        let untouched = &self.fragments_untouched;
+        if counts.offered_packets > 0 {
+            writeln!(f, "fragments    {counts}")?;
+        }
+        let others = [
+            (untouched.capture_cut_packets, "cut by the capture"),
+            (untouched.bad_header_packets, "with a bad header"),
+            (untouched.second_tag_packets, "behind a second VLAN tag"),
+            (untouched.ipv6_packets, "IPv6"),
+        ];
+        for (count, which) in others {
+            if count > 0 {
+                writeln!(f, "             {count} {which}: delivered as they are")?;
+            }
+        }
+        Ok(())
+    }
+
+    fn oddities(&self, f: &mut Formatter<'_>) -> Result {
+        let odd = [
+            (self.cut_packets, "packets are cut by the capture"),
+            (self.vlan_packets[0], "frames have one VLAN tag"),
+            (self.vlan_packets[1], "frames have more VLAN tags"),
+            (
+                self.longer_than_1514_packets,
+                "frames are longer than 1514 bytes",
+            ),
+            (self.duplicate_frames, "frames equal an earlier one"),
+            (
+                self.backwards.packets,
+                "packets are earlier than the one before",
+            ),
+            (
+                self.no_handler.packets,
+                "frames have no protocol handler in the kernel (rx_dropped without a tap)",
+            ),
+            (
+                self.no_handler.tagged_packets,
+                "of them count as rx_dropped even with a tap",
+            ),
+            (
+                self.no_handler.never_at_tap_packets,
+                "frames are too short to reach a tap",
+            ),
+        ];
+        for (count, what) in odd {
+            if count > 0 {
+                writeln!(f, "note         {count} {what}")?;
+            }
+        }
+        match &self.bad_record {
+            Some(bad) => writeln!(f, "bad record   {}", bad.message),
+            None => Ok(()),
+        }
+    }
+}

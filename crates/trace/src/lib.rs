@@ -1,0 +1,9 @@
+//! What a trace contains and what the kernel will do to it; synthetic traces.
+
+pub mod checksums;
+pub mod frag;
+pub mod info;
+mod info_text;
+pub mod make;
+pub mod reassembly;
+pub mod tap;

@@ -1,0 +1,302 @@
+//! Simple content rules, as far as it takes to plant payloads that fire them: TCP or UDP, plain `content`, nothing positional.
+
+use serde::Serialize;
+
+/// A rule that can be made to fire.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    /// Signature number.
+    pub sid: u64,
+    /// Over UDP, else TCP.
+    pub is_udp: bool,
+    /// Port of the server, where the rule names one.
+    pub server_port: Option<u16>,
+    /// Whether the server sends what matches, where the rule says.
+    pub from_server: Option<bool>,
+    /// Whether the sender has to be outside of HOME_NET, where the rule says.
+    pub source_outside: Option<bool>,
+    /// What has to occur, in any order.
+    pub contents: Vec<Content>,
+}
+
+/// Bytes that have to occur.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Content {
+    /// The bytes.
+    pub bytes: Vec<u8>,
+    /// Whatever the case of letters.
+    pub nocase: bool,
+}
+
+/// A rule for which nothing is planted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Skipped {
+    /// Line in the file, from 1.
+    pub line: usize,
+    /// Why.
+    pub reason: String,
+}
+
+/// The rules of a file that can be planted, and the others.
+#[must_use]
+pub fn read(text: &str) -> (Vec<Rule>, Vec<Skipped>) {
+    let (mut rules, mut skipped) = (Vec::new(), Vec::new());
+    for (line, text) in (1..).zip(text.lines()) {
+        let text = text.trim();
+        if text.is_empty() || text.starts_with('#') {
+            continue;
+        }
+        match rule(text) {
+            Ok(rule) => rules.push(rule),
+            Err(reason) => skipped.push(Skipped { line, reason }),
+        }
+    }
+    (rules, skipped)
+}
+
+fn rule(text: &str) -> Result<Rule, String> {
+    let (head, options) = text.split_once('(').ok_or("no options")?;
+    let options = options
+        .trim_end()
+        .strip_suffix(')')
+        .ok_or("no closing bracket")?;
+    let head: Vec<_> = head.split_whitespace().collect();
+    let [
+        "alert",
+        protocol,
+        source,
+        source_port,
+        "->",
+        _,
+        destination_port,
+    ] = head[..]
+    else {
+        return Err("not `alert PROTOCOL SOURCE PORT -> DESTINATION PORT`".into());
+    };
+    let mut rule = Rule {
+        sid: 0,
+        is_udp: match protocol {
+            "tcp" | "ip" => false,
+            "udp" => true,
+            other => return Err(format!("protocol {other}")),
+        },
+        server_port: None,
+        from_server: None,
+        source_outside: None,
+        contents: Vec::new(),
+    };
+    for option in split_options(options) {
+        add_option(&mut rule, &option)?;
+    }
+    if rule.sid == 0 || rule.contents.is_empty() {
+        return Err("no sid or no content".into());
+    }
+    let ports = (port(source_port)?, port(destination_port)?);
+    // A port that is named is the server's.
+    if rule.from_server.is_none() && ports != (None, None) {
+        rule.from_server = Some(ports.0.is_some());
+    }
+    rule.server_port = if rule.is_from_server() {
+        ports.0
+    } else {
+        ports.1
+    };
+    rule.source_outside = match source {
+        "$EXTERNAL_NET" => Some(true),
+        "$HOME_NET" => Some(false),
+        "any" => None,
+        other => return Err(format!("source {other}")),
+    };
+    Ok(rule)
+}
+
+fn port(text: &str) -> Result<Option<u16>, String> {
+    match text {
+        "any" => Ok(None),
+        "$HTTP_PORTS" => Ok(Some(80)),
+        number => number
+            .parse()
+            .map(Some)
+            .map_err(|_| format!("port {number}")),
+    }
+}
+
+/// At semicolons outside of quotes.
+fn split_options(text: &str) -> Vec<String> {
+    let (mut options, mut option, mut quoted, mut escaped) =
+        (Vec::new(), String::new(), false, false);
+    for letter in text.chars() {
+        if letter == '"' && !escaped {
+            quoted = !quoted;
+        }
+        escaped = letter == '\\' && !escaped;
+        if letter == ';' && !quoted && !option.ends_with('\\') {
+            options.push(std::mem::take(&mut option).trim().to_owned());
+        } else {
+            option.push(letter);
+        }
+    }
+    options.retain(|option| !option.is_empty());
+    options
+}
+
+fn add_option(rule: &mut Rule, option: &str) -> Result<(), String> {
+    let (key, value) = option
+        .split_once(':')
+        .map_or((option, ""), |(key, value)| (key, value.trim()));
+    match key.trim() {
+        "msg" | "rev" | "classtype" | "reference" | "metadata" | "priority" | "gid" => {}
+        "fast_pattern" if value.is_empty() => {}
+        "sid" => rule.sid = value.parse().map_err(|_| format!("sid {value}"))?,
+        "flow" => {
+            for word in value.split(',').map(str::trim) {
+                match word {
+                    "established" => {}
+                    "to_server" | "from_client" => rule.from_server = Some(false),
+                    "to_client" | "from_server" => rule.from_server = Some(true),
+                    other => return Err(format!("flow:{other}")),
+                }
+            }
+        }
+        "nocase" => {
+            rule.contents
+                .last_mut()
+                .ok_or("nocase before content")?
+                .nocase = true
+        }
+        "content" => rule.contents.push(Content {
+            bytes: content(value)?,
+            nocase: false,
+        }),
+        other => return Err(format!("keyword {other}")),
+    }
+    Ok(())
+}
+
+/// `"text|0d 0a|text"`, with `\` before `"`, `;`, `:` and itself.
+fn content(value: &str) -> Result<Vec<u8>, String> {
+    let text = value
+        .strip_prefix('"')
+        .and_then(|text| text.strip_suffix('"'));
+    let text = text.ok_or_else(|| format!("content {value}"))?;
+    let mut bytes = Vec::new();
+    for (index, part) in text.split('|').enumerate() {
+        if index % 2 == 1 {
+            for pair in part.split_whitespace() {
+                bytes.push(u8::from_str_radix(pair, 16).map_err(|_| format!("hex {pair}"))?);
+            }
+            continue;
+        }
+        let mut escaped = false;
+        for byte in part.bytes() {
+            escaped = byte == b'\\' && !escaped;
+            if !escaped {
+                bytes.push(byte);
+            }
+        }
+    }
+    if bytes.len() < 4 {
+        return Err("a content shorter than four bytes occurs anywhere".into());
+    }
+    Ok(bytes)
+}
+
+impl Content {
+    /// Whether it occurs there.
+    #[must_use]
+    pub fn is_in(&self, payload: &[u8]) -> bool {
+        if self.nocase {
+            let lower = self.bytes.to_ascii_lowercase();
+            return memchr::memmem::find(&payload.to_ascii_lowercase(), &lower).is_some();
+        }
+        memchr::memmem::find(payload, &self.bytes).is_some()
+    }
+}
+
+impl Rule {
+    /// A payload with all contents, one a line.
+    #[must_use]
+    pub fn payload(&self) -> Vec<u8> {
+        let mut payload = b"planted\n".to_vec();
+        for content in &self.contents {
+            payload.extend(&content.bytes);
+            payload.push(b'\n');
+        }
+        payload
+    }
+
+    /// Who sends the message of a planted flow.
+    #[must_use]
+    pub fn is_from_server(&self) -> bool {
+        self.from_server.unwrap_or(false)
+    }
+
+    /// Where the client of a planted flow is: at home, where the rule leaves it open.
+    #[must_use]
+    pub fn is_client_outside(&self) -> bool {
+        self.is_source_outside() != self.is_from_server()
+    }
+
+    fn is_source_outside(&self) -> bool {
+        self.source_outside.unwrap_or(self.is_from_server())
+    }
+
+    /// Whether the flow planted for `other` fires this rule as well.
+    #[must_use]
+    pub fn fires_on(&self, other: &Self) -> bool {
+        let (from_server, outside) = (other.is_from_server(), other.is_source_outside());
+        self.is_udp == other.is_udp
+            && self.from_server.is_none_or(|wanted| wanted == from_server)
+            && self.source_outside.is_none_or(|wanted| wanted == outside)
+            && (self.server_port.is_none() || self.server_port == other.server_port)
+            && self
+                .contents
+                .iter()
+                .all(|content| content.is_in(&other.payload()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn simple_rules_are_read_and_others_are_named() {
+        let text = r#"
+# comment
+alert tcp $EXTERNAL_NET any -> $HOME_NET 8080 (msg:"a;b"; flow:established,to_server; content:"evil\;|0d 0a|x"; nocase; sid:7; rev:1;)
+alert tcp $EXTERNAL_NET 443 -> $HOME_NET any (flow:from_server; content:"reply"; sid:8;)
+alert http any any -> any any (content:"abcd"; sid:9;)
+alert udp any any -> any 53 (content:"abcd"; offset:3; sid:10;)
+"#;
+        let (rules, skipped) = read(text);
+        let content = |bytes: &[u8], nocase| {
+            vec![Content {
+                bytes: bytes.to_vec(),
+                nocase,
+            }]
+        };
+        let expected = Rule {
+            sid: 7,
+            is_udp: false,
+            server_port: Some(8080),
+            from_server: Some(false),
+            source_outside: Some(true),
+            contents: content(b"evil;\r\nx", true),
+        };
+        let reply = Rule {
+            sid: 8,
+            server_port: Some(443),
+            from_server: Some(true),
+            source_outside: Some(true),
+            contents: content(b"reply", false),
+            ..expected.clone()
+        };
+        assert_eq!(rules, [expected, reply]);
+        let reasons: Vec<_> = skipped
+            .iter()
+            .map(|rule| (rule.line, rule.reason.as_str()))
+            .collect();
+        assert_eq!(reasons, [(5, "protocol http"), (6, "keyword offset")]);
+    }
+}

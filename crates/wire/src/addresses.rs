@@ -1,0 +1,332 @@
+//! Fresh addresses for the replicas of a trace: which are given, and why none is given twice.
+//!
+//! The addresses of a trace that may be mapped are sorted into classes (private, link-local, public,
+//! loopback; the same for IPv6, whose one loopback address stays), so that a replica keeps what a rule's
+//! HOME_NET sees. Within a class the n addresses in use are numbered 0..n in address order, and each replica
+//! gets one run of n successive addresses of the class' pool: address i of replica k is `base[k] + i`.
+//!
+//! No two can be the same: the runs are laid one after the other, so they do not overlap; each keeps clear of
+//! every address that occurs in the trace, mapped or not; and the pools of different classes are disjoint. A
+//! packet with one mapped address in its header therefore has a 5-tuple that occurs in no other replica.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Classes of one IP version.
+pub(crate) const CLASSES: usize = 4;
+
+/// Inclusive.
+type Range = (u128, u128);
+
+const fn v4(a: u8, b: u8, c: u8, d: u8) -> u128 {
+    u32::from_be_bytes([a, b, c, d]) as u128
+}
+
+const PRIVATE_4: &[Range] = &[
+    (v4(10, 0, 0, 0), v4(10, 255, 255, 255)),
+    (v4(172, 16, 0, 0), v4(172, 31, 255, 255)),
+    (v4(192, 168, 0, 0), v4(192, 168, 255, 255)),
+];
+const LINK_LOCAL_4: &[Range] = &[(v4(169, 254, 0, 0), v4(169, 254, 255, 255))];
+/// What is left of unicast, without this host (0/8), loopback and the carriers' shared space.
+const PUBLIC_4: &[Range] = &[
+    (v4(1, 0, 0, 0), v4(9, 255, 255, 255)),
+    (v4(11, 0, 0, 0), v4(100, 63, 255, 255)),
+    (v4(100, 128, 0, 0), v4(126, 255, 255, 255)),
+    (v4(128, 0, 0, 0), v4(169, 253, 255, 255)),
+    (v4(169, 255, 0, 0), v4(172, 15, 255, 255)),
+    (v4(172, 32, 0, 0), v4(191, 255, 255, 255)),
+    (v4(192, 1, 0, 0), v4(192, 167, 255, 255)),
+    (v4(192, 169, 0, 0), v4(223, 255, 255, 255)),
+];
+/// Loopback stays loopback: captures of `lo` are full of conversations of 127.0.0.1 with itself.
+const LOOPBACK_4: &[Range] = &[(v4(127, 0, 0, 0), v4(127, 255, 255, 255))];
+const UNIQUE_LOCAL_6: &[Range] = &[(0xfd << 120, (0xfe << 120) - 1)];
+const LINK_LOCAL_6: &[Range] = &[(0xfe80 << 112, (0xfe80 << 112) + u64::MAX as u128)];
+const GLOBAL_6: &[Range] = &[(0x2a00 << 112, (0x2b00 << 112) - 1)];
+
+const POOLS_4: [&[Range]; CLASSES] = [PRIVATE_4, LINK_LOCAL_4, PUBLIC_4, LOOPBACK_4];
+const POOLS_6: [&[Range]; CLASSES] = [UNIQUE_LOCAL_6, LINK_LOCAL_6, GLOBAL_6, &[]];
+
+/// The class of an address, `None` where it stays what it is: multicast, broadcast, unspecified, reserved, IPv6 loopback.
+pub(crate) fn class_of(address: IpAddr) -> Option<usize> {
+    match address {
+        IpAddr::V4(address) => class_of_v4(address),
+        IpAddr::V6(address) => class_of_v6(address),
+    }
+}
+
+fn class_of_v4(address: Ipv4Addr) -> Option<usize> {
+    if address.is_private() {
+        Some(0)
+    } else if address.is_link_local() {
+        Some(1)
+    } else if address.is_loopback() {
+        Some(3)
+    } else {
+        // 0/8 is this host, 240/4 is reserved and ends with the broadcast address.
+        (!matches!(address.octets()[0], 0 | 224..)).then_some(2)
+    }
+}
+
+fn class_of_v6(address: Ipv6Addr) -> Option<usize> {
+    let high = address.segments()[0];
+    // ::/16 holds the unspecified, loopback and IPv4-mapped addresses.
+    match high {
+        0 => None,
+        0xfc00..=0xfdff => Some(0),
+        0xfe80..=0xfebf => Some(1),
+        0xff00.. => None,
+        _ => Some(2),
+    }
+}
+
+fn number(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => u128::from(u32::from(address)),
+        IpAddr::V6(address) => u128::from(address),
+    }
+}
+
+/// The addresses of one IP version that occur in a trace.
+#[derive(Debug, Default)]
+struct Family {
+    seen: BTreeSet<u128>,
+    mapped: [Vec<u128>; CLASSES],
+}
+
+impl Family {
+    fn index(&self, class: usize, address: u128) -> Option<u32> {
+        let place = self.mapped[class].binary_search(&address).ok()?;
+        u32::try_from(place).ok()
+    }
+}
+
+/// All addresses that occur in a trace; first collected, then numbered.
+#[derive(Debug, Default)]
+pub(crate) struct Addresses {
+    v4: Family,
+    v6: Family,
+    sources: BTreeSet<u128>,
+    to_all: BTreeSet<u128>,
+}
+
+impl Addresses {
+    /// Notes an address, wherever it stands in a frame.
+    pub(crate) fn note(&mut self, address: IpAddr) {
+        self.family_mut(address).seen.insert(number(address));
+    }
+
+    /// Notes a sender: a sender is no broadcast address.
+    pub(crate) fn note_source(&mut self, address: IpAddr) {
+        if address.is_ipv4() {
+            self.sources.insert(number(address));
+        }
+    }
+
+    /// Notes the IP destination of a frame that went to the Ethernet broadcast address: the broadcast address of a subnet, if it looks like one.
+    pub(crate) fn note_broadcast(&mut self, address: IpAddr) {
+        if address.is_ipv4() && number(address) & 3 == 3 {
+            self.to_all.insert(number(address));
+        }
+    }
+
+    /// Numbers what is to be mapped; nothing may be noted afterwards.
+    pub(crate) fn numbered(mut self) -> Self {
+        for address in &self.v4.seen {
+            let is_subnet_broadcast =
+                self.to_all.contains(address) && !self.sources.contains(address);
+            let class = u32::try_from(*address)
+                .ok()
+                .and_then(|bits| class_of_v4(bits.into()));
+            if let (Some(class), false) = (class, is_subnet_broadcast) {
+                self.v4.mapped[class].push(*address);
+            }
+        }
+        for address in &self.v6.seen {
+            if let Some(class) = class_of_v6((*address).into()) {
+                self.v6.mapped[class].push(*address);
+            }
+        }
+        self
+    }
+
+    /// Class and number of an address, `None` where it stays what it is.
+    pub(crate) fn place(&self, address: IpAddr) -> Option<(usize, u32)> {
+        let class = class_of(address)?;
+        let family = if address.is_ipv4() {
+            &self.v4
+        } else {
+            &self.v6
+        };
+        Some((class, family.index(class, number(address))?))
+    }
+
+    /// The first address of each replica's run, per class; the first replica is the trace itself and gets none.
+    ///
+    /// # Errors
+    /// With the count of addresses where the pool of a class is too small for so many replicas.
+    pub(crate) fn runs(&self, replicas: usize) -> Result<Vec<Bases>, usize> {
+        let mut bases = vec![Bases::default(); replicas];
+        for class in 0..CLASSES {
+            let first = runs(&self.v4, class, POOLS_4[class], replicas)?;
+            for (bases, first) in bases.iter_mut().zip(first) {
+                bases.v4[class] = u32::try_from(first).unwrap_or(0);
+            }
+            let first = runs(&self.v6, class, POOLS_6[class], replicas)?;
+            for (bases, first) in bases.iter_mut().zip(first) {
+                bases.v6[class] = first;
+            }
+        }
+        Ok(bases)
+    }
+
+    fn family_mut(&mut self, address: IpAddr) -> &mut Family {
+        if address.is_ipv4() {
+            &mut self.v4
+        } else {
+            &mut self.v6
+        }
+    }
+}
+
+/// First addresses of one replica's runs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Bases {
+    pub(crate) v4: [u32; CLASSES],
+    pub(crate) v6: [u128; CLASSES],
+}
+
+fn runs(
+    family: &Family,
+    class: usize,
+    pool: &[Range],
+    replicas: usize,
+) -> Result<Vec<u128>, usize> {
+    let need = family.mapped[class].len();
+    if need == 0 {
+        return Ok(vec![0; replicas]);
+    }
+    let mut found = Vec::with_capacity(replicas);
+    for (first, last) in pool {
+        let mut base = *first;
+        while found.len() < replicas {
+            let end = base + (need as u128 - 1);
+            if end > *last {
+                break;
+            }
+            // The last obstacle inside the run: the next run may begin right after it.
+            match family.seen.range(base..=end).next_back() {
+                Some(obstacle) => base = obstacle + 1,
+                None => {
+                    found.push(base);
+                    base = end + 1;
+                }
+            }
+        }
+    }
+    if found.len() == replicas {
+        Ok(found)
+    } else {
+        Err(need)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    fn collected(addresses: &[IpAddr]) -> Addresses {
+        let mut collected = Addresses::default();
+        addresses
+            .iter()
+            .for_each(|address| collected.note(*address));
+        collected.numbered()
+    }
+
+    #[test]
+    fn classes_are_kept() {
+        for (address, class) in [
+            ("10.1.2.3", Some(0)),
+            ("192.168.0.1", Some(0)),
+            ("169.254.1.1", Some(1)),
+            ("8.8.8.8", Some(2)),
+            ("0.0.0.0", None),
+            ("127.0.0.1", Some(3)),
+            ("224.0.0.251", None),
+            ("255.255.255.255", None),
+            ("fd00::1", Some(0)),
+            ("fe80::1", Some(1)),
+            ("2001:db8::1", Some(2)),
+            ("::", None),
+            ("::1", None),
+            ("::ffff:10.0.0.1", None),
+            ("ff02::1", None),
+        ] {
+            assert_eq!(class_of(address.parse().unwrap()), class, "{address}");
+        }
+        for (pools, class_of) in [(POOLS_4, true), (POOLS_6, false)].map(|(pools, v4)| {
+            (pools, move |bits: u128| {
+                if v4 {
+                    class_of_v4(u32::try_from(bits).unwrap().into())
+                } else {
+                    class_of_v6(bits.into())
+                }
+            })
+        }) {
+            for (class, pool) in pools.iter().enumerate() {
+                for (first, last) in *pool {
+                    assert_eq!(class_of(*first), Some(class));
+                    assert_eq!(class_of(*last), Some(class));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_pool_that_is_too_small_says_how_many_addresses_there_are() {
+        let many: Vec<IpAddr> = (0..300u32)
+            .map(|low| Ipv4Addr::from(0xa9fe_0000 + low).into())
+            .collect();
+        assert!(collected(&many).runs(200).is_ok());
+        assert_eq!(collected(&many).runs(300), Err(300));
+    }
+
+    #[test]
+    fn the_broadcast_address_of_a_subnet_stays() {
+        let mut addresses = Addresses::default();
+        for address in ["192.168.1.255", "192.168.1.6", "192.168.2.255"] {
+            addresses.note(address.parse().unwrap());
+            addresses.note_broadcast(address.parse().unwrap());
+        }
+        addresses.note_source("192.168.2.255".parse().unwrap());
+        let addresses = addresses.numbered();
+        assert_eq!(addresses.place("192.168.1.255".parse().unwrap()), None);
+        assert_eq!(
+            addresses.place("192.168.1.6".parse().unwrap()),
+            Some((0, 0))
+        );
+        assert_eq!(
+            addresses.place("192.168.2.255".parse().unwrap()),
+            Some((0, 1))
+        );
+    }
+
+    proptest! {
+        /// Over all replicas and all addresses: no address twice, none that the trace has.
+        #[test]
+        fn no_address_is_given_twice(low in proptest::collection::btree_set(0u32..2_000, 1..60), replicas in 1usize..20) {
+            let trace: Vec<IpAddr> = low.iter().map(|low| Ipv4Addr::from(0x0a00_0000 + low).into()).collect();
+            let addresses = collected(&trace);
+            let mut given: BTreeSet<u32> = low.iter().map(|low| 0x0a00_0000 + low).collect();
+            for bases in addresses.runs(replicas).unwrap() {
+                for address in &trace {
+                    let (class, index) = addresses.place(*address).unwrap();
+                    prop_assert!(given.insert(bases.v4[class] + index));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! The flow a frame belongs to, the same for both directions.
+
+use std::net::IpAddr;
+
+use crate::bytes::u16_at;
+use crate::view::{self, Ip, protocol};
+
+/// Addresses, ports and protocol of a conversation, the lower end first.
+///
+/// Ports are zero where the protocol has none or the packet is a later fragment. Tunnels are not entered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FlowKey {
+    /// IP protocol number.
+    pub protocol: u8,
+    /// The lower of both ends.
+    pub low: (IpAddr, u16),
+    /// The higher of both ends.
+    pub high: (IpAddr, u16),
+}
+
+impl FlowKey {
+    /// The flow of a frame; `None` where it is no IP.
+    #[must_use]
+    pub fn of_frame(frame: &[u8]) -> Option<Self> {
+        view::network(frame).map(|ip| Self::of_ip(frame, &ip))
+    }
+
+    /// The flow of an IP header found before.
+    #[must_use]
+    pub fn of_ip(frame: &[u8], ip: &Ip) -> Self {
+        let (source_port, destination_port) = ports(frame, ip).unwrap_or((0, 0));
+        let source = (ip.source, source_port);
+        let destination = (ip.destination, destination_port);
+        Self {
+            protocol: ip.protocol,
+            low: source.min(destination),
+            high: source.max(destination),
+        }
+    }
+}
+
+/// Source and destination port, where the packet has them.
+#[must_use]
+pub fn ports(frame: &[u8], ip: &Ip) -> Option<(u16, u16)> {
+    let has_ports = matches!(
+        ip.protocol,
+        protocol::TCP | protocol::UDP | protocol::SCTP | protocol::UDP_LITE
+    );
+    if !has_ports || !ip.has_transport_header() || ip.payload + 4 > ip.end {
+        return None;
+    }
+    Some((u16_at(frame, ip.payload)?, u16_at(frame, ip.payload + 2)?))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::view::tests::{ethernet, ipv4};
+
+    fn key(source: [u8; 4], destination: [u8; 4], flags: u16, ports: [u8; 4]) -> FlowKey {
+        let payload = [&ports[..], &[0, 8, 0, 0]].concat();
+        FlowKey::of_frame(&ethernet(
+            0x0800,
+            &ipv4(source, destination, 17, flags, &payload),
+        ))
+        .unwrap()
+    }
+
+    #[test]
+    fn both_directions_are_one_flow() {
+        let (a, b) = ([10, 0, 0, 1], [10, 0, 0, 2]);
+        assert_eq!(key(a, b, 0, [0, 53, 8, 0]), key(b, a, 0, [8, 0, 0, 53]));
+        assert_ne!(key(a, b, 0, [0, 53, 8, 0]), key(a, b, 0, [8, 0, 0, 53]));
+    }
+
+    #[test]
+    fn a_later_fragment_has_no_ports() {
+        let (a, b) = ([10, 0, 0, 1], [10, 0, 0, 2]);
+        assert_eq!(key(a, b, 1, [0, 53, 8, 0]).low.1, 0);
+        assert_eq!(key(a, b, 0x2000, [0, 53, 8, 0]).low.1, 53);
+    }
+}

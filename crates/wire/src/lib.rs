@@ -1,0 +1,12 @@
+//! Packet views, capture-file readers, flow hashing and address rewriting; no I/O.
+
+pub mod capture;
+pub mod checksum;
+pub mod flow;
+pub mod pcap;
+pub mod pcapng;
+pub mod rewrite;
+pub mod view;
+
+mod addresses;
+mod bytes;

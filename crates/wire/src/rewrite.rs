@@ -1,0 +1,484 @@
+//! Replicas of a trace as flows of their own: every address mapped to a fresh one, checksums as right or wrong as before.
+//!
+//! Mapped are the addresses of IPv4 and IPv6 headers, also inside GRE, IP-in-IP, VXLAN and the datagrams that
+//! ICMP errors quote, of ARP, and the targets of IPv6 neighbour discovery; both directions of a flow stay one
+//! flow. Multicast, broadcast and unspecified addresses stay. Not touched are Ethernet addresses and addresses
+//! in payloads (DNS, FTP, SIP). Which addresses are given is told in `addresses.rs`.
+//!
+//! What is to be written where is found once per trace, and equal work is kept once: a replica costs its 80
+//! bytes of bases, a frame an index.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use crate::addresses::{Addresses, Bases};
+use crate::bytes::{array_at, u8_at, u16_at};
+use crate::checksum::Change;
+use crate::view::{self, Ip, ethertype, protocol};
+
+/// Tunnels inside tunnels followed before the inner ones are left as they are.
+const MAX_DEPTH: usize = 4;
+const VXLAN_PORT: u16 = 4789;
+
+/// Why a trace cannot be made into so many replicas.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RewriteError {
+    /// The address space is too small.
+    #[error(
+        "{addresses} addresses of one class times {replicas} replicas do not fit its address space"
+    )]
+    TooManyAddresses {
+        /// Addresses of that class in the trace.
+        addresses: usize,
+        /// Replicas asked for.
+        replicas: usize,
+    },
+}
+
+/// One thing to do to a frame; the order is from the innermost header outwards.
+///
+/// Two sums are carried from one to the next: `inner`, the change of the bytes inside the header at hand, and `own`, the change of its own addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Step {
+    /// Map an address of the IP header at hand: changes `own`.
+    Address4 { offset: u32, class: u8, index: u32 },
+    /// The same for IPv6.
+    Address6 { offset: u32, class: u8, index: u32 },
+    /// Map an address that no pseudo header covers (ARP, neighbour discovery): changes `inner`.
+    Carried4 { offset: u32, class: u8, index: u32 },
+    /// The same for IPv6.
+    Carried6 { offset: u32, class: u8, index: u32 },
+    /// Checksum over payload and pseudo header; a UDP checksum of zero means that there is none.
+    Transport { offset: u32, udp: bool },
+    /// Checksum over the payload alone: ICMP, GRE.
+    Payload { offset: u32 },
+    /// End of an IPv4 header, whose checksum makes up for its addresses.
+    Header4 { offset: u32 },
+    /// End of an IPv6 header, which has no checksum.
+    Header6,
+}
+
+/// Index of a frame's steps; [`Work::NONE`] where there is nothing to write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Work(u32);
+
+impl Work {
+    /// The frame is sent as it is.
+    pub const NONE: Self = Self(0);
+}
+
+/// Finds the addresses of a trace: every frame is shown to it once, before the [`Rewriter`] is made.
+#[derive(Debug, Default)]
+pub struct Survey {
+    addresses: Addresses,
+}
+
+impl Survey {
+    /// Looks at one frame.
+    pub fn add(&mut self, frame: &[u8]) {
+        let to_all = frame.starts_with(&[0xff; 6]);
+        let mut first = true;
+        walk(frame, &mut |part| match part {
+            Part::Ip(ip) => {
+                self.addresses.note(ip.source);
+                self.addresses.note(ip.destination);
+                self.addresses.note_source(ip.source);
+                if to_all && std::mem::take(&mut first) {
+                    self.addresses.note_broadcast(ip.destination);
+                }
+            }
+            Part::Carried { address, .. } => self.addresses.note(address),
+            _ => (),
+        });
+    }
+
+    /// Gives every replica its addresses; `replicas` counts the trace itself.
+    ///
+    /// # Errors
+    /// Where the address space does not hold so many.
+    pub fn rewriter(self, replicas: usize) -> Result<Rewriter, RewriteError> {
+        let addresses = self.addresses.numbered();
+        let bases = addresses
+            .runs(replicas.saturating_sub(1))
+            .map_err(|addresses| RewriteError::TooManyAddresses {
+                addresses,
+                replicas,
+            })?;
+        Ok(Rewriter {
+            addresses,
+            bases,
+            steps: Vec::new(),
+            begins: vec![0, 0],
+            known: HashMap::new(),
+        })
+    }
+}
+
+/// Rewrites frames of a trace into frames of its replicas.
+#[derive(Debug)]
+pub struct Rewriter {
+    addresses: Addresses,
+    bases: Vec<Bases>,
+    steps: Vec<Step>,
+    /// Work number w is `steps[begins[w]..begins[w + 1]]`; number 0 is empty.
+    begins: Vec<u32>,
+    known: HashMap<Vec<Step>, Work>,
+}
+
+impl Rewriter {
+    /// What has to be written into a frame; [`Work::NONE`] where it has no address that may be mapped.
+    pub fn work(&mut self, frame: &[u8]) -> Work {
+        let mut steps = Vec::new();
+        walk(frame, &mut |part| self.add_steps(part, &mut steps));
+        let maps = |step: &Step| {
+            matches!(
+                step,
+                Step::Address4 { .. }
+                    | Step::Address6 { .. }
+                    | Step::Carried4 { .. }
+                    | Step::Carried6 { .. }
+            )
+        };
+        if !steps.iter().any(maps) {
+            return Work::NONE;
+        }
+        if let Some(work) = self.known.get(&steps) {
+            return *work;
+        }
+        let number = u32::try_from(self.begins.len() - 1);
+        let end = u32::try_from(self.steps.len() + steps.len());
+        let (Ok(number), Ok(end)) = (number, end) else {
+            return Work::NONE;
+        };
+        self.steps.extend_from_slice(&steps);
+        self.begins.push(end);
+        self.known.insert(steps, Work(number));
+        Work(number)
+    }
+
+    /// Frees what only [`Rewriter::work`] needs.
+    pub fn seal(&mut self) {
+        self.known = HashMap::new();
+        self.addresses = Addresses::default();
+        self.steps.shrink_to_fit();
+        self.begins.shrink_to_fit();
+    }
+
+    /// Makes the copy of a frame into the frame of a replica; replica 0 is the trace itself.
+    pub fn apply(&self, work: Work, replica: usize, frame: &mut [u8]) {
+        let Some(bases) = replica
+            .checked_sub(1)
+            .and_then(|replica| self.bases.get(replica))
+        else {
+            return;
+        };
+        let begin = self.begins[work.0 as usize] as usize;
+        let end = self.begins[work.0 as usize + 1] as usize;
+        let (mut inner, mut own) = (Change::NONE, Change::NONE);
+        for step in &self.steps[begin..end] {
+            match *step {
+                Step::Address4 {
+                    offset,
+                    class,
+                    index,
+                } => {
+                    own = own.plus(map4(frame, offset, bases.v4[class as usize] + index));
+                }
+                Step::Address6 {
+                    offset,
+                    class,
+                    index,
+                } => {
+                    let address = bases.v6[class as usize] + u128::from(index);
+                    own = own.plus(map6(frame, offset, address));
+                }
+                Step::Carried4 {
+                    offset,
+                    class,
+                    index,
+                } => {
+                    inner = inner.plus(map4(frame, offset, bases.v4[class as usize] + index));
+                }
+                Step::Carried6 {
+                    offset,
+                    class,
+                    index,
+                } => {
+                    let address = bases.v6[class as usize] + u128::from(index);
+                    inner = inner.plus(map6(frame, offset, address));
+                }
+                Step::Transport { offset, udp } => {
+                    if adjust(frame, offset, inner.plus(own), udp) {
+                        inner = own.negated();
+                    }
+                }
+                Step::Payload { offset } => {
+                    adjust(frame, offset, inner, false);
+                    inner = Change::NONE;
+                }
+                Step::Header4 { offset } => {
+                    adjust(frame, offset, own, false);
+                    own = Change::NONE;
+                }
+                Step::Header6 => inner = inner.plus(std::mem::take(&mut own)),
+            }
+        }
+    }
+
+    fn add_steps(&self, part: Part, steps: &mut Vec<Step>) {
+        match part {
+            Part::Ip(ip) => {
+                let (source, destination) = match ip.source {
+                    IpAddr::V4(_) => (ip.offset + 12, ip.offset + 16),
+                    IpAddr::V6(_) => (ip.offset + 8, ip.offset + 24),
+                };
+                for (address, offset) in [(ip.source, source), (ip.destination, destination)] {
+                    self.add_address(address, offset, false, steps);
+                }
+            }
+            Part::Carried { address, offset } => self.add_address(address, offset, true, steps),
+            Part::Transport { offset, udp } => {
+                steps.push(Step::Transport {
+                    offset: narrow(offset),
+                    udp,
+                });
+            }
+            Part::Payload { offset } => steps.push(Step::Payload {
+                offset: narrow(offset),
+            }),
+            Part::IpEnd(ip) => steps.push(match ip.source {
+                IpAddr::V4(_) => Step::Header4 {
+                    offset: narrow(ip.offset + 10),
+                },
+                IpAddr::V6(_) => Step::Header6,
+            }),
+        }
+    }
+
+    fn add_address(&self, address: IpAddr, offset: usize, carried: bool, steps: &mut Vec<Step>) {
+        let Some((class, index)) = self.addresses.place(address) else {
+            return;
+        };
+        let (offset, class) = (narrow(offset), u8::try_from(class).unwrap_or(0));
+        steps.push(match (address, carried) {
+            (IpAddr::V4(_), false) => Step::Address4 {
+                offset,
+                class,
+                index,
+            },
+            (IpAddr::V6(_), false) => Step::Address6 {
+                offset,
+                class,
+                index,
+            },
+            (IpAddr::V4(_), true) => Step::Carried4 {
+                offset,
+                class,
+                index,
+            },
+            (IpAddr::V6(_), true) => Step::Carried6 {
+                offset,
+                class,
+                index,
+            },
+        });
+    }
+}
+
+/// Offsets lie within a frame, and frames are below 2^18 bytes.
+fn narrow(offset: usize) -> u32 {
+    u32::try_from(offset).unwrap_or(u32::MAX)
+}
+
+fn map4(frame: &mut [u8], offset: u32, address: u32) -> Change {
+    let Some(field) = frame
+        .get_mut(offset as usize..)
+        .and_then(<[u8]>::first_chunk_mut::<4>)
+    else {
+        return Change::NONE;
+    };
+    let old = u32::from_be_bytes(*field);
+    *field = address.to_be_bytes();
+    Change::of_u32(old, address)
+}
+
+fn map6(frame: &mut [u8], offset: u32, address: u128) -> Change {
+    let Some(field) = frame
+        .get_mut(offset as usize..)
+        .and_then(<[u8]>::first_chunk_mut::<16>)
+    else {
+        return Change::NONE;
+    };
+    let old = u128::from_be_bytes(*field);
+    *field = address.to_be_bytes();
+    Change::of_u128(old, address)
+}
+
+/// Updates the checksum at `offset`; false where there is none, which only UDP may say.
+fn adjust(frame: &mut [u8], offset: u32, change: Change, udp: bool) -> bool {
+    let Some(field) = frame
+        .get_mut(offset as usize..)
+        .and_then(<[u8]>::first_chunk_mut::<2>)
+    else {
+        return false;
+    };
+    let old = u16::from_be_bytes(*field);
+    if udp && old == 0 {
+        return false;
+    }
+    let new = change.applied_to(old);
+    // RFC 768: a computed zero is sent as all ones.
+    *field = if udp && new == 0 { 0xffff } else { new }.to_be_bytes();
+    true
+}
+
+/// What a walk over a frame meets, from the innermost header outwards.
+enum Part<'a> {
+    Ip(&'a Ip),
+    Carried { address: IpAddr, offset: usize },
+    Transport { offset: usize, udp: bool },
+    Payload { offset: usize },
+    IpEnd(&'a Ip),
+}
+
+type Visitor<'a> = dyn FnMut(Part) + 'a;
+
+fn walk(frame: &[u8], visit: &mut Visitor) {
+    walk_link(frame, 0, 0, visit);
+}
+
+fn walk_link(frame: &[u8], begin: usize, depth: usize, visit: &mut Visitor) {
+    let Some(link) = view::link_at(frame, begin) else {
+        return;
+    };
+    match link.ethertype {
+        ethertype::IPV4 => walk_ip(frame, link.offset, 4, depth, visit),
+        ethertype::IPV6 => walk_ip(frame, link.offset, 6, depth, visit),
+        ethertype::ARP => walk_arp(frame, link.offset, visit),
+        _ => (),
+    }
+}
+
+fn walk_arp(frame: &[u8], offset: usize, visit: &mut Visitor) {
+    // Ethernet and IPv4, and nothing else (RFC 826).
+    if array_at(frame, offset) != Some([0, 1, 8, 0, 6, 4]) {
+        return;
+    }
+    for offset in [offset + 14, offset + 24] {
+        if let Some(address) = array_at::<4>(frame, offset) {
+            visit(Part::Carried {
+                address: address.into(),
+                offset,
+            });
+        }
+    }
+}
+
+/// A datagram of the version that the header around it announces: one of another version is no IP to any stack.
+fn walk_ip(frame: &[u8], offset: usize, version: u8, depth: usize, visit: &mut Visitor) {
+    let ip = match version {
+        4 => view::ipv4_at(frame, offset),
+        _ => view::ipv6_at(frame, offset),
+    };
+    let Some(ip) = ip else {
+        return;
+    };
+    // The pseudo header of a source-routed packet holds an address from the route: left as it is.
+    if ip.source_routed || depth == MAX_DEPTH {
+        return;
+    }
+    if ip.has_transport_header() {
+        // Padding after the datagram is no part of it, nor of what it carries.
+        walk_payload(&frame[..ip.end], &ip, depth, visit);
+    }
+    visit(Part::Ip(&ip));
+    let checksum = if ip.has_transport_header() {
+        pseudo_checksum(&ip)
+    } else {
+        None
+    };
+    if let Some((offset, udp)) = checksum.filter(|(offset, _)| offset + 2 <= ip.end) {
+        visit(Part::Transport { offset, udp });
+    }
+    visit(Part::IpEnd(&ip));
+}
+
+/// Where the checksum over payload and pseudo header stands, and whether it may be left out.
+fn pseudo_checksum(ip: &Ip) -> Option<(usize, bool)> {
+    match ip.protocol {
+        protocol::TCP => Some((ip.payload + 16, false)),
+        protocol::UDP => Some((ip.payload + 6, true)),
+        protocol::UDP_LITE => Some((ip.payload + 6, false)),
+        protocol::ICMPV6 if ip.source.is_ipv6() => Some((ip.payload + 2, false)),
+        _ => None,
+    }
+}
+
+/// Everything inside the transport header, then the checksum that covers only the payload.
+fn walk_payload(frame: &[u8], ip: &Ip, depth: usize, visit: &mut Visitor) {
+    let at = ip.payload;
+    match ip.protocol {
+        protocol::IPV4 => walk_ip(frame, at, 4, depth + 1, visit),
+        protocol::IPV6 => walk_ip(frame, at, 6, depth + 1, visit),
+        protocol::GRE => walk_gre(frame, at, depth, visit),
+        protocol::UDP if u16_at(frame, at + 2) == Some(VXLAN_PORT) && at + 16 < ip.end => {
+            walk_link(frame, at + 16, depth + 1, visit);
+        }
+        protocol::ICMP | protocol::ICMPV6 => {
+            if let Some(quoted) = view::quoted_datagram(frame, ip) {
+                let version = if ip.source.is_ipv4() { 4 } else { 6 };
+                walk_ip(frame, quoted, version, depth + 1, visit);
+            }
+            if ip.protocol == protocol::ICMPV6 {
+                walk_neighbour_discovery(frame, at, visit);
+            } else if at + 4 <= ip.end {
+                visit(Part::Payload { offset: at + 2 });
+            }
+        }
+        _ => (),
+    }
+}
+
+fn walk_gre(frame: &[u8], at: usize, depth: usize, visit: &mut Visitor) {
+    let (Some(flags), Some(inner)) = (u16_at(frame, at), u16_at(frame, at + 2)) else {
+        return;
+    };
+    // RFC 2784 and 2890 (version 0), RFC 2637 (version 1: PPTP). Source routing (RFC 1701) is not followed.
+    if flags & 0x4000 != 0 || flags & 7 > 1 {
+        return;
+    }
+    // Checksum, key, sequence and acknowledgement are 4 bytes each.
+    let optional = [0x8000, 0x2000, 0x1000, 0x0080];
+    let begin = at + 4 + 4 * optional.iter().filter(|bit| flags & **bit != 0).count();
+    match inner {
+        ethertype::IPV4 => walk_ip(frame, begin, 4, depth + 1, visit),
+        ethertype::IPV6 => walk_ip(frame, begin, 6, depth + 1, visit),
+        // Transparent Ethernet bridging.
+        0x6558 => walk_link(frame, begin, depth + 1, visit),
+        _ => return,
+    }
+    if flags & 0x8000 != 0 {
+        visit(Part::Payload { offset: at + 4 });
+    }
+}
+
+/// Targets of neighbour solicitation, advertisement and redirect (RFC 4861).
+fn walk_neighbour_discovery(frame: &[u8], at: usize, visit: &mut Visitor) {
+    let offsets: &[usize] = match u8_at(frame, at) {
+        Some(135 | 136) => &[8],
+        Some(137) => &[8, 24],
+        _ => &[],
+    };
+    for offset in offsets.iter().map(|offset| at + offset) {
+        if let Some(address) = array_at::<16>(frame, offset) {
+            visit(Part::Carried {
+                address: address.into(),
+                offset,
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "rewrite_tests.rs"]
+mod tests;

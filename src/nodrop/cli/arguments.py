@@ -1,0 +1,38 @@
+"""Arguments that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+ExperimentFile = Annotated[
+    Path, typer.Argument(metavar="EXPERIMENT", help="Experiment file (TOML).", show_default=False)
+]
+LabName = Annotated[
+    str | None,
+    typer.Option("--lab", metavar="LAB", help="Lab file, or netns (the default)."),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change a key of the experiment; a key the matrix varies is pinned. Repeatable.",
+    ),
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Allow more than 1,000 trials.")]
+TolerateTruncated = Annotated[
+    bool,
+    typer.Option(
+        "--tolerate-truncated",
+        help="Use what is whole of a trace that is cut (--set load.tolerate_truncated=true).",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
+
+
+def all_settings(settings: list[str] | None, *, tolerate_truncated: bool) -> list[str]:
+    """The `--set`s, and those that have a flag of their own."""
+    return [*(settings or ()), *(["load.tolerate_truncated=true"] if tolerate_truncated else ())]

@@ -1,0 +1,103 @@
+"""`nodrop image`: the root filesystems a SUT runs out of, kept by hash in the cache folder."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from nodrop.cli.arguments import AsJson
+
+if TYPE_CHECKING:
+    from nodrop.lab.image import Image
+
+Recipe = Annotated[str, typer.Argument(metavar="RECIPE", help="What to build: suricata.")]
+
+image = typer.Typer(no_args_is_help=True, help="The images a SUT runs out of.")
+
+
+def add_to(app: typer.Typer) -> None:
+    app.add_typer(image, name="image")
+
+
+@image.command()
+def build(
+    recipe: Recipe,
+    release: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Release of the distribution: bookworm …")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Build an image and keep it; the same packages give the same sha256."""
+    from nodrop.lab.image import build_image
+
+    _print(build_image(recipe, release=release), as_json)
+
+
+@image.command()
+def ensure(recipe: Recipe, as_json: AsJson = False) -> None:
+    """Build an image only where there is neither one nor the program itself."""
+    from nodrop.lab.image import ensure_bits
+
+    bits = ensure_bits(recipe)
+    if as_json:
+        print(json.dumps(asdict(bits), ensure_ascii=False, default=str))
+    else:
+        print(f"{recipe} {bits.version or '(version unknown)'}: {bits.kind} {bits.path}")
+
+
+@image.command()
+def guest(recipe: Recipe, as_json: AsJson = False) -> None:
+    """Make what setup vm boots: kernel, initramfs, disk. Else the first trial in it does."""
+    from nodrop.lab.guest_assets import make_assets
+    from nodrop.lab.image import find_image
+
+    found = make_assets(find_image(recipe).bits())
+    if as_json:
+        print(json.dumps(asdict(found), default=str))
+        return
+    print(f"kernel    {found.kernel.package} {found.kernel.version}")
+    print(f"initramfs {found.initramfs}")
+    print(f"disk      {found.disk}")
+
+
+@image.command("list")
+def list_them(as_json: AsJson = False) -> None:
+    """List the images there are, the newest first: it is the one that is used."""
+    from nodrop.cli.tables import console, images_table
+    from nodrop.lab.image import list_images
+
+    found = list_images()
+    if as_json:
+        print(json.dumps([_fields(one) for one in found], ensure_ascii=False))
+    elif found:
+        console().print(images_table(found))
+    else:
+        print("no image yet; `nodrop image build suricata` makes one")
+
+
+@image.command()
+def show(
+    name: Annotated[str, typer.Argument(metavar="IMAGE", help="Recipe, or start of a sha256.")],
+    as_json: AsJson = False,
+) -> None:
+    """Show what an image holds."""
+    from nodrop.lab.image import find_image
+
+    _print(find_image(name), as_json)
+
+
+def _print(found: Image, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(_fields(found), ensure_ascii=False))
+        return
+    print(f"{found.name} {found.version} ({found.release}, built {found.built_utc})")
+    print(f"sha256   {found.sha256}")
+    print(f"rootfs   {found.rootfs}")
+    print(f"packages {len(found.packages)} (--json lists them)")
+
+
+def _fields(found: Image) -> dict[str, Any]:
+    return {**asdict(found), "rootfs": str(found.rootfs)}

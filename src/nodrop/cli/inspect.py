@@ -1,0 +1,114 @@
+"""Commands that look at files and touch no host: plan, report, plugins."""
+
+from __future__ import annotations
+
+import json
+import webbrowser
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nodrop.cli.arguments import (
+    AsJson,
+    ExperimentFile,
+    Settings,
+    TolerateTruncated,
+    Yes,
+    all_settings,
+)
+
+
+class ReportPart(StrEnum):
+    """`report.write.Part`, which is not imported before it is needed; a test holds them equal."""
+
+    HTML = "html"
+    CSV = "csv"
+    MARKDOWN = "markdown"
+    LATEX = "latex"
+    FIGURES = "figures"
+
+
+PARTS = ", ".join(ReportPart)
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command("plan")(plan)
+    app.command("report")(report)
+    app.command("plugins")(plugins)
+
+
+def plan(
+    experiment: ExperimentFile,
+    settings: Settings = None,
+    tolerate_truncated: TolerateTruncated = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what would be run, in which order, and how long it takes."""
+    from nodrop.cli.tables import console, plan_table, plan_words
+    from nodrop.config.experiment import MOST_TRIALS, load_experiment
+    from nodrop.measure.plan import make_plan
+
+    asked = load_experiment(
+        experiment,
+        all_settings(settings, tolerate_truncated=tolerate_truncated),
+        most_trials=None if yes else MOST_TRIALS,
+    )
+    made = make_plan(asked)
+    if as_json:
+        trials = [{**asdict(trial), "run": trial.run_name} for trial in made.trials]
+        print(json.dumps({**asdict(made), "trials": trials}, ensure_ascii=False, default=str))
+        return
+    out = console()
+    if asked.question:
+        out.print(asked.question, markup=False)
+    out.print(plan_table(made))
+    out.print(plan_words(made), markup=False)
+
+
+def report(
+    directories: Annotated[
+        list[Path],
+        typer.Argument(metavar="DIR...", help="Run directories, told in one report."),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Default: report/ in the first run directory."),
+    ] = None,
+    only: Annotated[
+        list[ReportPart] | None,
+        typer.Option("--only", metavar="PART", help=f"Write this alone: {PARTS}. Repeatable."),
+    ] = None,
+    show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write the report of run directories; its page (without one, its folder) is the last line."""
+    from nodrop.report.write import EVERYTHING, Part, report_json, write_report
+
+    chosen = frozenset(Part(part) for part in only) if only else EVERYTHING
+    page = write_report(directories, out or directories[0] / "report", only=chosen)
+    if as_json:
+        print(json.dumps({"page": str(page), **report_json(directories)}, ensure_ascii=False))
+    else:
+        print(page)
+    if show:
+        webbrowser.open(page.absolute().as_uri())
+
+
+def plugins(as_json: AsJson = False) -> None:
+    """List the setups, SUTs and load generators there are."""
+    from nodrop.cli.tables import console, plugins_table
+    from nodrop.plugins import plugins as find
+
+    found = find()
+    if as_json:
+        rows = [
+            {"table": p.table, "kind": p.kind, "origin": p.origin, "entry": p.entry.value}
+            for p in found
+        ]
+        print(json.dumps(rows))
+        return
+    console().print(plugins_table(found))

@@ -1,0 +1,68 @@
+"""Commands that work on this host: undo, and the jobs of the node by hand."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from nodrop.cli.arguments import AsJson
+from nodrop.errors import LabProblem
+
+NODE_JOBS = {
+    "replay": ("replay", "Replay a trace by hand (nodrop-node replay)."),
+    "monitor": ("sample", "Watch this host's counters by hand (nodrop-node sample)."),
+    "trace": ("trace", "Look at a trace, or make one (nodrop-node trace)."),
+}
+"""Command → the node's job, and help."""
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command("undo")(undo)
+    for command, (job, words) in NODE_JOBS.items():
+        app.command(
+            command,
+            help=words,
+            add_help_option=False,
+            context_settings={"ignore_unknown_options": True},
+        )(_passed_on(job))
+
+
+def undo(
+    everything: Annotated[
+        bool, typer.Option("--all", help="End runs that still go on, and undo them too.")
+    ] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Put back what runs that were killed left behind on this host."""
+    from nodrop.lab.journal import undo_abandoned
+
+    reports = undo_abandoned(running=everything)
+    failed = [words for report in reports for words in report.failed]
+    if as_json:
+        print(json.dumps([asdict(report) for report in reports]))
+    else:
+        for words in [words for report in reports for words in report.done]:
+            print(f"undone: {words}")
+        if not reports:
+            print("nothing to undo")
+    for words in failed:
+        print(f"nodrop: could not undo {words}", file=sys.stderr)
+    return LabProblem.exit_code if failed else 0
+
+
+def _passed_on(job: str) -> Callable[..., None]:
+    def command(
+        arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGUMENTS...")] = None,
+    ) -> None:
+        from nodrop.lab.binary import find_node_binary
+
+        node = find_node_binary()
+        os.execv(node, [str(node), job, *(arguments or [])])
+
+    return command

@@ -1,0 +1,66 @@
+"""The trial under way on a terminal, for who runs it and for who watches from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from nodrop.config.units import format_seconds
+from nodrop.measure.eta import Remaining
+from nodrop.measure.progress import Live
+
+UNKNOWN = "–"
+BUSY_RATIO = 0.95
+
+
+def bar_line(done: int, total: int, words: Sequence[str]) -> Table:
+    """`━━━━╸ 3/9 · 1 min 10 s ± 4 s left · 0004-4x-r02 · offer 2.0 of 4.0 s`."""
+    line = Table.grid(padding=(0, 1))
+    said = " · ".join(word for word in (f"{done}/{total}", *words) if word)
+    line.add_row(
+        ProgressBar(total=max(total, 1), completed=done, width=16),
+        Text(said, overflow="ellipsis", no_wrap=True),
+    )
+    return line
+
+
+def reading_line(reading: Live | None) -> Text:
+    """Rates in packets/s, what was dropped so far, and the thread with the most CPU time."""
+    if reading is None or reading.intended_packets is None:
+        return Text("")
+    line = Text(overflow="ellipsis", no_wrap=True)
+    # A generator that does not say what it has sent: what arrives is the next best thing.
+    silent = reading.sent_packets is None
+    name, rate = ("received", reading.received_pps) if silent else ("offered", reading.sent_pps)
+    rates = ((name, rate), ("captured", reading.captured_pps), ("decoded", reading.decoded_pps))
+    line.append(" · ".join(f"{word} {_rate(pps)}" for word, pps in rates) + " packets/s · ")
+    dropped = reading.dropped_packets
+    if dropped:
+        words = f"▼ {dropped:,} dropped ({_rate(reading.dropped_pps)}/s)"
+        line.append(words, style="bold red")
+    else:
+        line.append("dropped " + (UNKNOWN if dropped is None else "0"))
+    if thread := reading.busiest_thread:
+        style = "bold yellow" if thread.cpu_ratio >= BUSY_RATIO else ""
+        line.append(" · ")
+        line.append(f"{thread.name} {thread.cpu_ratio * 100:.0f} % of a CPU", style=style)
+    return line
+
+
+def phase_words(reading: Live) -> str:
+    if reading.phase != "offer" or reading.offering_s is None:
+        return reading.phase
+    of = "" if reading.intended_s is None else f" of {reading.intended_s:.1f}"
+    return f"{reading.phase} {reading.offering_s:.1f}{of} s"
+
+
+def remaining_words(rest: Remaining) -> str:
+    spread = f" ± {format_seconds(rest.spread_s)}" if rest.spread_s is not None else ""
+    return f"{format_seconds(rest.seconds)}{spread}"
+
+
+def _rate(pps: float | None) -> str:
+    return UNKNOWN if pps is None else f"{pps:,.0f}"

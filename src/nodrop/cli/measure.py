@@ -1,0 +1,117 @@
+"""The command that measures: run, and doctor, which asks beforehand whether it can."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nodrop.cli.arguments import (
+    AsJson,
+    ExperimentFile,
+    LabName,
+    Settings,
+    TolerateTruncated,
+    Yes,
+    all_settings,
+)
+from nodrop.errors import LabProblem
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command("run")(run)
+    app.command("doctor")(doctor)
+
+
+def run(
+    experiment: ExperimentFile,
+    lab: LabName = None,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="The run directory is made in here.")
+    ] = Path("results"),
+    settings: Settings = None,
+    tolerate_truncated: TolerateTruncated = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run that was interrupted in --out.")
+    ] = False,
+    yes: Yes = False,
+    quiet: Annotated[
+        bool, typer.Option("-q", "--quiet", help="Print the directory alone.")
+    ] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Measure: run every trial of the plan and write a run directory, printed as the last line.
+
+    Exit code 0: all trials are valid; 1: some are not; 2: bad input, or something is missing here,
+    and nothing was touched; 3: the lab failed.
+    """
+    from nodrop.cli.progress import print_cells, shown
+    from nodrop.config.experiment import MOST_TRIALS, load_experiment
+    from nodrop.config.lab_file import load_lab
+    from nodrop.lab.privileges import ensure_privileges
+    from nodrop.measure.runner import run_experiment
+    from nodrop.report.write import write_report
+
+    asked = load_experiment(
+        experiment,
+        all_settings(settings, tolerate_truncated=tolerate_truncated),
+        most_trials=None if yes else MOST_TRIALS,
+    )
+    where = load_lab(lab)
+    ensure_privileges()
+    with shown(quiet=quiet, as_json=as_json) as progress:
+        outcome = run_experiment(asked, where, out=out, resume=resume, progress=progress)
+    page = write_report([outcome.directory], outcome.directory / "report")
+    if not as_json:
+        if not quiet:
+            print_cells(outcome.records)
+            print(f"report: {page}")
+        print(outcome.directory)
+    return outcome.exit_code
+
+
+def doctor(
+    experiment: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="EXPERIMENT", help="What is to be measured; without it, the lab alone."
+        ),
+    ] = None,
+    lab: LabName = None,
+    settings: Settings = None,
+    tolerate_truncated: TolerateTruncated = False,
+    as_json: AsJson = False,
+) -> int:
+    """Can this host measure what you ask? Every problem at once; exit code 3 where there is one."""
+    from nodrop.config.experiment import load_experiment
+    from nodrop.config.lab_file import load_lab
+    from nodrop.lab.netns import NetnsLab
+    from nodrop.lab.privileges import ensure_privileges
+    from nodrop.measure import preflight
+    from nodrop.measure.plan import make_plan
+
+    where = load_lab(lab)
+    changes = all_settings(settings, tolerate_truncated=tolerate_truncated)
+    asked = load_experiment(experiment, changes) if experiment else None
+    plan = make_plan(asked) if asked else None
+    problems: list[str] = []
+    try:
+        ensure_privileges()
+    except LabProblem as problem:
+        problems.append(str(problem))
+    if asked and plan:
+        problems += preflight.doctor(asked, where, plan)
+    else:
+        file = where.file
+        problems += NetnsLab(
+            name=file.name, mtu=file.mtu, sender=file.sender, receiver=file.receiver
+        ).problems()
+    if as_json:
+        print(json.dumps({"problems": problems}, ensure_ascii=False))
+    else:
+        for words in problems:
+            print(f"- {words}")
+        print(f"{len(problems)} to mend" if problems else "nothing stands in the way")
+    return LabProblem.exit_code if problems else 0

@@ -1,0 +1,65 @@
+"""`nodrop probe`: questions to this CPU and its hypervisor."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from nodrop.cli.arguments import AsJson
+
+probe = typer.Typer(no_args_is_help=True, help="Questions to this CPU and its hypervisor.")
+
+
+def add_to(app: typer.Typer) -> None:
+    app.add_typer(probe, name="probe")
+
+
+@probe.command()
+def tsc(
+    setup: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KIND", help="Ask in this setup (bare, docker, vm …); repeatable."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """What rdtsc, cpuid, clock_gettime and a system call cost, in ns each: best (median)."""
+    from nodrop.cli.tables import console, costs_table
+    from nodrop.measure.probing import probe_here, probe_in
+
+    found = probe_in("tsc", setup) if setup else {"here": probe_here("tsc")}
+    if as_json:
+        print(json.dumps(found))
+    else:
+        console().print(costs_table(found))
+
+
+@probe.command()
+def vmx(as_json: AsJson = False) -> None:
+    """What this CPU's VMX may make a guest exit for, from its registers (root, Intel)."""
+    from nodrop.measure.probing import probe_here
+
+    found = probe_here("vmx")
+    if as_json:
+        print(json.dumps(found))
+        return
+    if found["unreadable"]:
+        print(f"no VMX listing: {found['unreadable']}")
+    for group, controls in found["controls"].items():
+        print(f"{group}: " + ", ".join(f"{name} {value}" for name, value in controls.items()))
+
+
+@probe.command()
+def kvm(as_json: AsJson = False) -> None:
+    """Whether /dev/kvm runs guests at the speed of the CPU; setup vm decides by this."""
+    from nodrop.measure.probing import probe_here
+
+    found = probe_here("kvm")
+    print(json.dumps(found) if as_json else _kvm_words(found))
+
+
+def _kvm_words(found: dict[str, Any]) -> str:
+    if found["usable"]:
+        return f"usable: {found['ns_per_iteration']:.1f} ns for an instruction pair in ring 0"
+    return f"not usable, guests are emulated (tcg): {found['reason']}"

@@ -1,0 +1,127 @@
+"""Tables for the terminal: the cells of a run, the trials of a plan, the plugins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from nodrop.config.units import format_seconds
+from nodrop.lab.image import Image
+from nodrop.ledger.verdict import percent
+from nodrop.measure.plan import Plan
+from nodrop.measure.summary import CellSummary
+from nodrop.plugins import Plugin
+from nodrop.stats.interval import Summary
+
+PIPED_COLUMNS = 200
+"""Nobody's terminal: wide enough that no row is folded."""
+MOST_ROWS = 40
+
+
+def console(*, stderr: bool = False) -> Console:
+    found = Console(stderr=stderr, highlight=False)
+    return (
+        found if found.is_terminal else Console(stderr=stderr, highlight=False, width=PIPED_COLUMNS)
+    )
+
+
+def cell_words(cell: Mapping[str, Any]) -> str:
+    """`setup.kind=docker load.multiplier=4`."""
+    return " ".join(f"{key}={_plain(value)}" for key, value in cell.items()) or "(the only cell)"
+
+
+def cells_table(rows: Sequence[CellSummary]) -> Table:
+    table = _table("cell", "valid", "loss, median", "95 % interval", "all runs", "lost in")
+    for row in rows:
+        table.add_row(
+            " ".join(filter(None, (cell_words(row.cell), row.accelerator))),
+            f"{row.valid} of {row.valid + row.invalid}",
+            percent(row.loss.median) if row.loss else "not known",
+            _interval(row.loss),
+            f"{percent(row.loss.low)} to {percent(row.loss.high)}" if row.loss else "",
+            "; ".join(_where_and_why(row)),
+        )
+    return table
+
+
+def _where_and_why(row: CellSummary) -> Iterator[str]:
+    if row.valid:
+        yield row.place or "nothing lost"
+    if row.reason:
+        yield f"invalid: {row.reason}"
+
+
+def plan_table(plan: Plan) -> Table:
+    table = _table("order", "run", "repetition", "cell")
+    for trial in plan.trials[:MOST_ROWS]:
+        table.add_row(
+            str(trial.index), trial.run_name, str(trial.repetition), cell_words(trial.cell)
+        )
+    if len(plan.trials) > MOST_ROWS:
+        table.add_row("…", f"{len(plan.trials) - MOST_ROWS} more (--json lists them)", "", "")
+    return table
+
+
+def plugins_table(plugins: Sequence[Plugin]) -> Table:
+    table = _table("table", "kind", "from", "entry point")
+    for plugin in plugins:
+        table.add_row(plugin.table, plugin.kind, plugin.origin, plugin.entry.value)
+    return table
+
+
+def images_table(images: Sequence[Image]) -> Table:
+    table = _table("image", "version", "release", "built", "sha256")
+    for image in images:
+        table.add_row(image.name, image.version, image.release, image.built_utc, image.sha256)
+    return table
+
+
+def costs_table(found: Mapping[str, Mapping[str, Any]]) -> Table:
+    """`probe tsc`: a column per place."""
+    names = {name: None for said in found.values() for name in said["ns"]}
+    accelerators = {kind: said.get("place", {}).get("accelerator") for kind, said in found.items()}
+    heads = [f"{kind} ({name})" if (name := accelerators[kind]) else kind for kind in found]
+    table = _table("ns each: best (median)", *heads)
+    for name in names:
+        costs = (said["ns"][name] for said in found.values())
+        table.add_row(name, *(f"{cost['best']:,.1f} ({cost['median']:,.1f})" for cost in costs))
+    return table
+
+
+def plan_words(plan: Plan) -> str:
+    """`3 cells x 3 repetitions = 9 trials, order of seed 1, about 4 min`."""
+    count = f"{_counted(len(plan.cells), 'cell')} x {_counted(plan.repetitions, 'repetition')}"
+    time = (
+        f"about {format_seconds(plan.load_s + plan.around_s)}"
+        if plan.load_s is not None
+        else (f"about {format_seconds(plan.around_s)} and the load itself")
+    )
+    return f"{count} = {_counted(len(plan.trials), 'trial')}, order of seed {plan.seed}, {time}"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _interval(loss: Summary | None) -> str:
+    if loss is None:
+        return ""
+    if loss.interval is None:
+        return loss.why_no_interval
+    return f"{percent(loss.interval.low)} to {percent(loss.interval.high)}"
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return ",".join(map(_plain, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,120 @@
+"""The command that watches a run of another terminal: here, or as a page on loopback."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nodrop.cli.arguments import AsJson
+
+if TYPE_CHECKING:
+    from nodrop.watch.follow import Follower, View
+
+LOOK_S = 0.5
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command("watch")(watch)
+
+
+def watch(
+    directory: Annotated[
+        Path,
+        typer.Argument(metavar="RUNDIR", help="A run directory that is being written."),
+    ],
+    serve: Annotated[
+        bool,
+        typer.Option("--serve", help="As one read-only page on loopback; its address is printed."),
+    ] = False,
+    port: Annotated[
+        int, typer.Option("--port", metavar="N", help="Of the page; 0 = any free one.")
+    ] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Follow a run from another terminal until it is over; Ctrl-C leaves the run alone."""
+    from nodrop.cli.tables import console
+    from nodrop.watch.follow import Follower
+    from nodrop.watch.serve import serve_page
+
+    follower = Follower.of(directory)
+    if serve:
+        with serve_page(follower, port=port) as page:
+            print(page.address, flush=True)
+            page.until_over()
+    elif as_json:
+        _as_json(follower)
+    elif console().is_terminal:
+        _on_terminal(follower)
+    else:
+        _plainly(follower)
+
+
+def _on_terminal(follower: Follower) -> None:
+    from rich.console import Group
+    from rich.live import Live as Display
+    from rich.text import Text
+
+    from nodrop.cli.live import bar_line, phase_words, reading_line, remaining_words
+    from nodrop.cli.tables import console
+
+    out = console()
+    told = 0
+    with Display(console=out, auto_refresh=False, transient=True) as display:
+        while True:
+            view = follower.look()
+            told = _tell_ended(view, told, lambda words: out.print(words, markup=False))
+            left = f"{remaining_words(view.remaining)} left" if view.remaining else ""
+            phase = phase_words(view.reading) if view.reading else ""
+            if view.reading is None or view.reading.phase != view.phase:
+                phase = view.phase or ""
+            words = [left, view.trial or "", phase]
+            line = bar_line(len(view.ended), view.total or len(view.ended), words)
+            display.update(Group(line, reading_line(view.reading) or Text("")), refresh=True)
+            if view.over:
+                break
+            time.sleep(LOOK_S)
+    out.print(closing_words(view), markup=False)
+
+
+def _plainly(follower: Follower) -> None:
+    told = 0
+    while True:
+        view = follower.look()
+        told = _tell_ended(view, told, lambda words: print(words, flush=True))
+        if view.over:
+            print(closing_words(view))
+            return
+        time.sleep(LOOK_S)
+
+
+def _as_json(follower: Follower) -> None:
+    before = ""
+    while True:
+        view = follower.look()
+        line = json.dumps(asdict(view), ensure_ascii=False)
+        if line != before:
+            print(line, flush=True)
+        if view.over:
+            return
+        before = line
+        time.sleep(LOOK_S)
+
+
+def _tell_ended(view: View, told: int, say: Callable[[str], None]) -> int:
+    marks = {"good": "✓", "loss": "▼", "invalid": "✗"}
+    for trial in view.ended[told:]:
+        say(f"{marks[trial.mark]} {trial.run}: {trial.words}")
+    return len(view.ended)
+
+
+def closing_words(view: View) -> str:
+    done = f"{len(view.ended)} of {view.total or '?'} trials"
+    if view.finished:
+        return f"finished: {done}"
+    return f"nobody is writing to this run directory; {done} are measured, --resume goes on"

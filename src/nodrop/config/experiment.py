@@ -1,0 +1,189 @@
+"""The experiment file: one question, asked as TOML (docs/reference/experiment-file.md)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFloat
+
+from nodrop.config.matrix import Matrix, cell_count, check_matrix, flatten
+from nodrop.config.options import MemorySize, Name, Options, check
+from nodrop.config.toml_file import Setting, parse_setting, printable, put, read_toml
+from nodrop.config.units import parse_cpus
+from nodrop.errors import BadInput
+
+MOST_TRIALS = 1000
+"""More than this many trials are hours of measuring: they have to be meant (`--yes`)."""
+
+
+class PluginTable(BaseModel):
+    """`kind` chooses the plugin, which checks the other keys."""
+
+    model_config = ConfigDict(
+        extra="allow", frozen=True, strict=True, use_attribute_docstrings=True
+    )
+
+    kind: str = Field(min_length=1)
+
+
+class BareTable(PluginTable):
+    kind: str = Field(default="bare", min_length=1)
+
+
+def _cpus(text: str) -> str:
+    parse_cpus(text)
+    return text
+
+
+class LimitsTable(Options):
+    """What the SUT may use."""
+
+    cpus: Annotated[str, AfterValidator(_cpus)] | None = None
+    """CPU list such as "0-2,5"; without it, all."""
+    memory: MemorySize | None = None
+    """Bytes, or a text such as "512MiB"; without it, no limit."""
+
+
+class Measure(Options):
+    """How each cell is looked at, and from when on a trial is not believed."""
+
+    repetitions: Annotated[int, Field(ge=1)] = 3
+    """Trials of each cell."""
+    seed: Annotated[int, Field(ge=0)] = 1
+    """Of the order of the trials (docs/methodology.md: blocked random order)."""
+    warmup_s: NonNegativeFloat = 0.0
+    """Quiet time between "ready" and the first packet."""
+    ready_timeout_s: PositiveFloat = 180.0
+    """The SUT has so long from its launch until it is ready."""
+    drain_timeout_s: PositiveFloat = 30.0
+    """The counters have so long to come to rest after the last packet."""
+    sample_interval_ms: Annotated[int, Field(ge=10)] = 100
+    """Between two readings of the host."""
+    late_p99_us: PositiveFloat = 5000.0
+    """The trial is invalid where 1 % of the packets were sent later (or earlier) than this."""
+    unsent_max_ratio: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """The trial is invalid where a greater part of the intended packets was not sent."""
+
+
+class ExperimentFile(Options):
+    name: Name
+    """Lower case letters, digits and dashes: it names the run directory."""
+    question: str = ""
+    matrix: dict[str, Any] = Field(default_factory=dict)
+    """Dotted key → list of values; the cells are the product."""
+    setup: BareTable = BareTable()
+    """WHERE the SUT runs."""
+    sut: PluginTable
+    """WHAT is measured."""
+    load: PluginTable
+    """The load offered."""
+    limits: LimitsTable = LimitsTable()
+    measure: Measure = Measure()
+
+
+ResultT = TypeVar("ResultT")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experiment:
+    """A checked experiment. The tables of plugins are checked when the plan is made."""
+
+    name: str
+    question: str
+    path: Path
+    text: str
+    """The file, verbatim."""
+    settings: tuple[Setting, ...]
+    """The `--set`s that changed what the file says."""
+    matrix: Matrix
+    setup: Mapping[str, Any]
+    sut: Mapping[str, Any]
+    load: Mapping[str, Any]
+    limits: Mapping[str, Any]
+    """As written; the matrix may vary it, so it is checked per cell like the plugin tables."""
+    measure: Measure
+
+    @property
+    def base(self) -> Path:
+        """Relative paths start here."""
+        return self.path.absolute().parent
+
+    @property
+    def trial_count(self) -> int:
+        return cell_count(self.matrix) * self.measure.repetitions
+
+    def blaming(self, read: Callable[[], ResultT]) -> ResultT:
+        """`read()`, where an error is blamed on this file or on the `--set` that caused it."""
+        return _blaming(self.path, self.settings, read)
+
+
+def load_experiment(
+    path: Path, settings: Sequence[str] = (), *, most_trials: int | None = MOST_TRIALS
+) -> Experiment:
+    """The file, checked with each `--set` applied. BadInput in one line; nothing is touched."""
+    parsed = tuple(map(parse_setting, settings))
+    table, text = read_toml(path)
+    experiment = _blaming(path, parsed, lambda: _build(path, table, text, parsed))
+    if most_trials is not None and experiment.trial_count > most_trials:
+        raise BadInput(
+            f"{path}: {cell_count(experiment.matrix):,} cells x {experiment.measure.repetitions} "
+            f"repetitions are {experiment.trial_count:,} trials, more than {most_trials:,}",
+            hint="add --yes if you mean it",
+        )
+    return experiment
+
+
+def _build(
+    path: Path, table: dict[str, Any], text: str, settings: tuple[Setting, ...]
+) -> Experiment:
+    for setting in settings:
+        _apply(table, setting)
+    if isinstance(table.get("matrix"), dict):
+        table["matrix"] = flatten(table["matrix"])
+    file = check(ExperimentFile, table, table="", base=path.absolute().parent)
+    return Experiment(
+        name=file.name,
+        question=file.question,
+        path=path,
+        text=text,
+        settings=settings,
+        matrix=check_matrix(file.matrix),
+        setup=file.setup.model_dump(),
+        sut=file.sut.model_dump(),
+        load=file.load.model_dump(),
+        limits=dict(table.get("limits", {})),
+        measure=file.measure,
+    )
+
+
+def _apply(table: dict[str, Any], setting: Setting) -> None:
+    """A key that is set is pinned: the matrix does not vary it any more."""
+    matrix = table.setdefault("matrix", {})
+    if isinstance(matrix, dict):
+        table["matrix"] = matrix = flatten(matrix)
+        if setting.path[0] == "matrix" and len(setting.path) > 1:
+            put(matrix, (".".join(setting.path[1:]),), setting.value)
+            return
+        matrix.pop(setting.key, None)
+    put(table, setting.path, setting.value)
+
+
+def _blaming(path: Path, settings: Sequence[Setting], read: Callable[[], ResultT]) -> ResultT:
+    try:
+        return read()
+    except BadInput as error:
+        cause = next((s for s in reversed(settings) if _caused(error.message, s)), None)
+        source = str(cause or path)
+        raise BadInput(f"{source}: {printable(error.message)}", hint=error.hint) from None
+
+
+def _caused(message: str, setting: Setting) -> bool:
+    """The message begins with the key that was set, with one inside it, or with its table."""
+    key = re.split(r"[ :]", message, maxsplit=1)[0]
+    if f"{setting.key}.".startswith(f"{key}.") and key != setting.key:
+        return "no such key" in message or setting.path[-1] in message
+    return f"{key}.".startswith(f"{setting.key}.")

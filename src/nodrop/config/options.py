@@ -1,0 +1,282 @@
+"""A table of an experiment or lab file, checked against a model: bad input becomes one clear line.
+
+A plugin declares its table as a subclass of `Options` and calls `check` in its constructor:
+
+    class SuricataOptions(Options):
+        defrag: YesNo = True
+        threads: PositiveInt | Literal["auto"] = "auto"
+        rules: tuple[InputFile, ...] = ()
+
+    class Suricata:
+        def __init__(self, options: Mapping[str, Any], *, base: Path) -> None:
+            self.options = check(SuricataOptions, options, table="sut", base=base)
+
+`sut.threads = "many": must be a whole number or auto` is the kind of line a user then sees.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    WithJsonSchema,
+)
+from pydantic_core import ErrorDetails
+
+from nodrop.config.toml_file import printable
+from nodrop.config.units import parse_bytes
+from nodrop.errors import BadInput
+
+Scalar = str | int | float | bool
+
+
+class Options(BaseModel):
+    """A table: unknown keys and other types are errors, `nan` and `inf` are no numbers."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+    )
+
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+def check(model: type[ModelT], options: Mapping[str, Any], *, table: str, base: Path) -> ModelT:
+    """The validated table. `base` is the folder of the file: relative paths start there.
+
+    `table` is the dotted name of the table in its file, empty for the whole file. `kind` chose the
+    plugin and is taken out unless the model wants it.
+    """
+    given = dict(options)
+    if "kind" not in model.model_fields:
+        given.pop("kind", None)
+    try:
+        # Through JSON: strictness then allows exactly what TOML can write (a list for a tuple, a
+        # string for a path), and refuses "5" or true where a number is wanted.
+        return model.model_validate_json(json.dumps(given, default=str), context={"base": base})
+    except ValidationError as error:
+        raise BadInput(first_line(error, model, given, table)) from None
+
+
+def first_line(
+    error: ValidationError, model: type[BaseModel], given: Mapping[str, Any], table: str
+) -> str:
+    """The first thing that is wrong, as `key = value: what is allowed`."""
+    errors = error.errors(include_url=False)
+    # A misspelt key is the likely cause of a missing one, so it is told first.
+    errors.sort(key=lambda e: e["type"] != "extra_forbidden")
+    first = _place(errors[0], given)
+    alternatives = [e for e in errors if _place(e, given) == first]
+    key = ".".join([table, *map(_quoted, first)] if table else map(_quoted, first))
+    match errors[0]["type"]:
+        case "extra_forbidden":
+            return f"{key}: no such key{_nearest(first, model, table)}"
+        case "missing":
+            return f"{key}: missing; it must be given"
+    allowed = " or ".join(dict.fromkeys(_allowed(e) for e in alternatives))
+    allowed = allowed.replace(" or must be ", " or ").replace(" or allowed are ", " or ")
+    if not first:
+        return f"{key}: {allowed}" if key else allowed
+    return f"{key} = {shown(_value(first, given))}: {allowed}"
+
+
+def unknown_key(key: str, known: Sequence[str], *, prefix: str = "") -> str:
+    """Words for a key that does not exist, with the nearest that does."""
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    if near:
+        return f"; did you mean {prefix}{near[0]}?"
+    return f"; allowed are {', '.join(prefix + k for k in sorted(known))}" if known else ""
+
+
+def shown(value: object) -> str:
+    """A value as TOML would write it, short enough for an error line."""
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except TypeError:
+        text = str(value)
+    text = printable(text)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+# --- types that tables share -------------------------------------------------------------------
+
+
+def _yes_no(value: object) -> object:
+    """`yes` and `no`, as Suricata's YAML writes them, beside TOML's true and false."""
+    if isinstance(value, bool):
+        return value
+    if value in ("yes", "no"):
+        return value == "yes"
+    raise ValueError("allowed are yes, no")
+
+
+def _from_base(path: Path, info: ValidationInfo) -> Path:
+    base: Path = info.context["base"] if info.context else Path()
+    # Made absolute but symbolic links are kept: a user recognises the path in a message.
+    return Path(base / path.expanduser()).absolute()
+
+
+def existing_file(path: Path, info: ValidationInfo) -> Path:
+    """Validator: the absolute path of a file that must be there."""
+    full = _from_base(path, info)
+    if not full.exists():
+        raise ValueError(f"no such file: {full}")
+    if not full.is_file():
+        raise ValueError(f"must be a file, {full} is none")
+    return full
+
+
+def _memory(value: object) -> object:
+    return parse_bytes(value) if isinstance(value, str) else value
+
+
+def _flat(value: object) -> object:
+    """`stream.memcap = "1gb"`, quoted as one key or bare as two tables, means the same."""
+    if not isinstance(value, Mapping):
+        raise ValueError("must be a table")
+    flat: dict[str, object] = {}
+
+    def add(prefix: str, table: Mapping[str, object]) -> None:
+        for name, entry in table.items():
+            key = f"{prefix}{name}"
+            if isinstance(entry, Mapping):
+                add(f"{key}.", entry)
+            elif key in flat:
+                raise ValueError(f"{key} is given twice")
+            else:
+                flat[key] = entry
+
+    add("", value)
+    return flat
+
+
+NAME_PATTERN = r"^[a-z0-9][a-z0-9-]{0,63}$"
+Name = Annotated[str, Field(pattern=NAME_PATTERN)]
+"""Names a file or folder of ours."""
+YesNo = Annotated[
+    bool,
+    BeforeValidator(_yes_no),
+    WithJsonSchema({"anyOf": [{"type": "boolean"}, {"enum": ["yes", "no"]}]}),
+]
+InputFile = Annotated[Path, AfterValidator(existing_file)]
+"""A file that must be there; relative to the file that names it."""
+AnyPath = Annotated[Path, AfterValidator(_from_base)]
+"""A path that need not exist yet; relative to the file that names it."""
+MemorySize = Annotated[
+    int,
+    BeforeValidator(_memory),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}]}),
+]
+"""Bytes: 536870912 or "512MiB"."""
+Overrides = Annotated[dict[str, Scalar | list[Scalar]], BeforeValidator(_flat)]
+"""Dotted path → value; nested tables are flattened."""
+
+
+# --- words for pydantic's errors ---------------------------------------------------------------
+
+_TYPE_WORDS = {
+    "int_type": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "string_type": "must be a text in quotes",
+    "bool_type": "must be true or false",
+    "list_type": "must be a list",
+    "tuple_type": "must be a list",
+    "dict_type": "must be a table",
+    "model_type": "must be a table",
+    "model_attributes_type": "must be a table",
+    "finite_number": "must be a finite number",
+}
+_BOUND_WORDS = {
+    "greater_than": ("gt", "must be > {}"),
+    "greater_than_equal": ("ge", "must be >= {}"),
+    "less_than": ("lt", "must be < {}"),
+    "less_than_equal": ("le", "must be <= {}"),
+    "too_short": ("min_length", "must have at least {} entries"),
+    "string_too_short": ("min_length", "must have at least {} characters"),
+    "string_too_long": ("max_length", "must have at most {} characters"),
+}
+
+
+def _allowed(error: ErrorDetails) -> str:
+    kind, context = error["type"], error.get("ctx", {})
+    if kind == "literal_error":
+        return "allowed are " + re.sub("'([^']*)'", r"\1", context["expected"]).replace(
+            " or ", ", "
+        )
+    if kind == "value_error":
+        return str(context["error"])
+    if kind in _BOUND_WORDS:
+        name, words = _BOUND_WORDS[kind]
+        bound = context[name]
+        return words.format(f"{bound:g}" if isinstance(bound, float) else bound)
+    if kind == "string_pattern_mismatch" and context["pattern"] == NAME_PATTERN:
+        return "must be lower case letters, digits and dashes, at most 64, no dash first"
+    return _TYPE_WORDS.get(kind, error["msg"][:1].lower() + error["msg"][1:])
+
+
+def _place(error: ErrorDetails, given: object) -> tuple[str | int, ...]:
+    """pydantic's location without the names of union members it adds at the end."""
+    place: list[str | int] = []
+    here: Any = given
+    for part in error["loc"]:
+        inside = part in here if isinstance(here, Mapping) else isinstance(here, list | tuple)
+        if inside:
+            here = here[part]
+        elif error["type"] == "missing" and isinstance(here, Mapping):
+            here = None
+        else:
+            break
+        place.append(part)
+    return tuple(place)
+
+
+def _value(place: Sequence[str | int], given: object) -> object:
+    here: Any = given
+    for part in place:
+        here = here[part]
+    return here
+
+
+def _quoted(part: str | int) -> str:
+    if isinstance(part, int):
+        return str(part)
+    return part if re.fullmatch(r"[A-Za-z0-9_-]+", part) else shown(part)
+
+
+def _nearest(place: Sequence[str | int], model: type[BaseModel], table: str) -> str:
+    inner: type[BaseModel] | None = model
+    for part in place[:-1]:
+        field = inner.model_fields.get(str(part)) if inner else None
+        inner = _model_of(field.annotation) if field else None
+    if inner is None:
+        return ""
+    prefix = ".".join([table, *map(_quoted, place[:-1])] if table else map(_quoted, place[:-1]))
+    return unknown_key(
+        str(place[-1]), list(inner.model_fields), prefix=prefix + "." if prefix else ""
+    )
+
+
+def _model_of(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and not isinstance(annotation, types.GenericAlias):
+        return annotation if issubclass(annotation, BaseModel) else None
+    found = [_model_of(argument) for argument in typing.get_args(annotation)]
+    return next((m for m in found if m), None)

@@ -1,0 +1,72 @@
+"""The [load] table of a generator that replays a trace: `replay` and `tcpreplay` share it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    ValidationInfo,
+    model_validator,
+)
+
+from nodrop.config.options import Options, existing_file
+
+MADE_TRACE = "make:"
+
+
+def _trace(text: str, info: ValidationInfo) -> str:
+    if text.startswith(MADE_TRACE):
+        if not text.removeprefix(MADE_TRACE).isidentifier():
+            raise ValueError("must name what to make, such as make:demo")
+        return text
+    return str(existing_file(Path(text), info))
+
+
+class ReplayOptions(Options):
+    """Exactly one of `speed`, `pps`, `top_speed` paces the replay; none means `speed = 1.0`."""
+
+    trace: Annotated[str, AfterValidator(_trace)]
+    """Path of a capture file (absolute once checked), or `make:NAME` for a synthetic one."""
+    speed: PositiveFloat | None = None
+    """Factor on the trace's own timing."""
+    pps: PositiveFloat | None = None
+    """Constant packets per second."""
+    top_speed: bool = False
+    """As fast as the host can."""
+    multiplier: PositiveInt = 1
+    """NX: so many replicas of the trace at once."""
+    flows: Literal["distinct", "same"] = "distinct"
+    """Whether replicas are flows of their own, or identical copies as in the 2016 studies."""
+    loops: PositiveInt = 1
+    duration_s: PositiveFloat | None = None
+    """End after this time; without it the whole trace is sent."""
+    seed: Annotated[int, Field(ge=0)] = 0
+    cpu: Annotated[int, Field(ge=0)] | None = None
+    """Pin the sender to this CPU."""
+    tolerate_truncated: bool = False
+    """Use what is whole of a capture file that ends in the middle of a packet."""
+
+    @model_validator(mode="after")
+    def _one_pace(self) -> Self:
+        given = [name for name in ("speed", "pps", "top_speed") if getattr(self, name)]
+        if len(given) > 1:
+            raise ValueError(f"{' and '.join(given)} contradict each other: give one of them")
+        return self
+
+    @property
+    def made_trace(self) -> str | None:
+        """NAME of `make:NAME`."""
+        name = self.trace.removeprefix(MADE_TRACE)
+        return name if name != self.trace else None
+
+    @property
+    def pace(self) -> dict[str, float | bool]:
+        """The one pacing key, as the node's replay job wants it."""
+        if self.top_speed:
+            return {"top_speed": True}
+        return {"pps": self.pps} if self.pps is not None else {"speed": self.speed or 1.0}

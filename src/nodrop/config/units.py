@@ -1,0 +1,59 @@
+"""Quantities as people write them, in the units the code uses."""
+
+from __future__ import annotations
+
+import re
+
+_UNIT_BYTES = {
+    "": 1,
+    "b": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+    "tib": 2**40,
+}
+
+
+def parse_bytes(text: str) -> int:
+    """`512MiB` → 536870912. ValueError in words for people."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text, re.ASCII)
+    if match is None or match[2].lower() not in _UNIT_BYTES:
+        raise ValueError('must be bytes, such as 1048576, "512MiB" or "2GB"')
+    return round(float(match[1]) * _UNIT_BYTES[match[2].lower()])
+
+
+def format_bytes(count: int) -> str:
+    """536870912 → `512 MiB`, for people."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
+
+
+def format_seconds(seconds: float) -> str:
+    """75 → `1 min 15 s`, for people."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min"
+
+
+def parse_cpus(text: str) -> tuple[int, ...]:
+    """`0-2,5` → (0, 1, 2, 5), as in cpuset(7). ValueError in words for people."""
+    cpus: set[int] = set()
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d{1,4})(?:-(\d{1,4}))?\s*", part, re.ASCII)
+        if match is None or (match[2] is not None and int(match[2]) < int(match[1])):
+            raise ValueError('must be a list of CPUs, such as "0-2,5"')
+        cpus.update(range(int(match[1]), int(match[2] or match[1]) + 1))
+    return tuple(sorted(cpus))

@@ -1,0 +1,68 @@
+"""What can go wrong, and the exit code each kind of trouble ends with.
+
+NodropError
+├── BadInput        2  the experiment, lab or command line asks for something impossible
+├── LabProblem      3  the lab could not do what was asked (namespace, mount, node)
+│   ├── NotReady    2  seen before anything is touched: a program is missing, a permission …
+│   ├── NodeDied       a node job ended without its result
+│   └── NodeRefused    a node job answered with its `error` event
+└── TrialFailed     1  one trial could not be measured; the others go on
+    └── LoadFailed     its generator could not send
+"""
+
+from __future__ import annotations
+
+
+class NodropError(Exception):
+    """Says what happened, where, and in `hint` what to do about it."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}; {self.hint}" if self.hint else self.message
+
+
+class BadInput(NodropError):
+    """Raised before anything is touched; the message names file, key, value and what is allowed."""
+
+    exit_code = 2
+
+
+class LabProblem(NodropError):
+    """The host, not the question, is at fault."""
+
+    exit_code = 3
+
+
+class NotReady(LabProblem):
+    """The host lacks something that the user can give it, and nothing was begun."""
+
+    exit_code = 2
+
+
+class NodeDied(LabProblem):
+    """A node job ended without a result; carries the end of its stderr."""
+
+
+class NodeRefused(LabProblem):
+    """A node job said why it cannot, in its own words `said`; `kind` is the protocol's word."""
+
+    def __init__(self, message: str, *, kind: str, said: str, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.kind = kind
+        self.said = said
+
+
+class TrialFailed(NodropError):
+    """This trial has no numbers; the reason is recorded and the plan goes on."""
+
+    exit_code = 1
+
+
+class LoadFailed(TrialFailed):
+    """The generator broke down: nothing is said of the SUT."""

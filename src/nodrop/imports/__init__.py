@@ -1,0 +1,1 @@
+"""Published data sets, read from their original files into the words of this project."""

@@ -1,0 +1,62 @@
+"""Where the node binary is: the one Rust program that works on hosts for the controller."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+from pathlib import Path
+
+from nodrop.errors import LabProblem
+
+PROGRAM = "nodrop-node"
+ENVIRONMENT = "NODROP_NODE"
+
+
+def find_node_binary() -> Path:
+    """The first executable of `candidates`; the error lists every place tried."""
+    chosen = os.environ.get(ENVIRONMENT)
+    if chosen:
+        path = Path(chosen)
+        if not _runs(path):
+            raise LabProblem(
+                f"{ENVIRONMENT}={chosen} is not an executable file",
+                hint=f"unset {ENVIRONMENT} or point it at a {PROGRAM} binary",
+            )
+        return path.resolve()
+    tried = candidates()
+    for path in tried:
+        if _runs(path):
+            return path
+    raise LabProblem(
+        f"no {PROGRAM} binary found (looked at {', '.join(map(str, tried))})",
+        hint=f"run `make build`, or set {ENVIRONMENT} to the binary",
+    )
+
+
+def candidates() -> list[Path]:
+    """Packaged binary first, then the cargo target folder of the checkout we are in.
+
+    Release before debug (a debug build cannot pace), musl before glibc (one file for every host).
+    """
+    machine = platform.machine()
+    triples = [f"{machine}-unknown-linux-musl", f"{machine}-unknown-linux-gnu"]
+    package = Path(__file__).resolve().parents[1]
+    places = [package / "node" / "bin" / triple / PROGRAM for triple in triples]
+    checkout = package.parents[1]
+    if (checkout / "Cargo.toml").is_file():
+        target = Path(os.environ.get("CARGO_TARGET_DIR", checkout / "target"))
+        for profile in ("release", "debug"):
+            places += [target / triple / profile / PROGRAM for triple in triples]
+            places.append(target / profile / PROGRAM)
+    return places
+
+
+def file_sha256(path: Path) -> str:
+    """Content hash, for the manifest."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _runs(path: Path) -> bool:
+    return path.is_file() and os.access(path, os.X_OK)

@@ -1,0 +1,248 @@
+"""The Docker Engine of this machine: found, asked, and told apart from one that is not there."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nodrop.errors import LabProblem
+from nodrop.lab.privileges import in_user_namespace
+from nodrop.lab.processes import labelled_processes
+
+if TYPE_CHECKING:
+    import docker
+
+LABEL = "nodrop.lab"
+"""On every container; the value is the label of the run's journal."""
+HOST_VARIABLES = ("NODROP_DOCKER_HOST", "DOCKER_HOST")
+DEFAULT_URL = "unix:///var/run/docker.sock"
+REPOSITORY = "nodrop"
+"""Images are tagged nodrop:<sha256 of the root filesystem tar>, so each is imported once."""
+REQUEST_TIMEOUT_S = 60.0
+"""An import moves 200 MB; anything else answers within a second."""
+GONE_TIMEOUT_S = 8.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How a container ended."""
+
+    status: int
+    """As of a child: negative = by this signal."""
+    out_of_memory: bool
+
+
+def docker_url() -> str:
+    """Where the daemon is asked for: ours first, so that a test's own daemon is told apart."""
+    given = (os.environ.get(name) for name in HOST_VARIABLES)
+    return next(filter(None, given), DEFAULT_URL)
+
+
+def docker_problems() -> Sequence[str]:
+    """Why containers cannot be made here, in words a user can act on. Touches nothing."""
+    if importlib.util.find_spec("docker") is None:
+        return ["the Python package docker is missing: pip install 'nodrop[docker]'"]
+    if in_user_namespace():
+        return ["a NIC is moved into a container by root only: run nodrop as root"]
+    url = docker_url()
+    if not url.startswith("unix://"):
+        words = f"the Docker daemon {url} is not on this machine: a NIC cannot be moved there"
+        return [f"{words}; set {HOST_VARIABLES[0]} to a unix:// socket"]
+    try:
+        _must_listen(url)
+    except LabProblem as problem:
+        return [str(problem)]
+    return []
+
+
+def _must_listen(url: str) -> None:
+    """Asked before each call, because the SDK does not say what is wrong with a socket."""
+    try:
+        with socket.socket(socket.AF_UNIX) as stream:
+            stream.connect(url.removeprefix("unix://"))
+    except PermissionError:
+        raise LabProblem(
+            f"no permission to talk to the Docker daemon at {url}", hint="run nodrop as root"
+        ) from None
+    except OSError as error:
+        raise LabProblem(
+            f"no Docker daemon answers at {url} ({error.strerror})",
+            hint=f"start it (systemctl start docker), or name another with {HOST_VARIABLES[0]}",
+        ) from None
+
+
+class DockerEngine:
+    """The few calls we make; what the SDK raises becomes LabProblem."""
+
+    def __init__(self, url: str | None = None) -> None:
+        import docker
+
+        self.url = url or docker_url()
+        with self._told("connect"):
+            self._client: docker.DockerClient = docker.DockerClient(
+                base_url=self.url, timeout=int(REQUEST_TIMEOUT_S)
+            )
+
+    def facts(self) -> dict[str, Any]:
+        with self._told("ask"):
+            said = self._client.info()
+        names = {
+            "server_version": "ServerVersion",
+            "storage_driver": "Driver",
+            "cgroup_driver": "CgroupDriver",
+            "cgroup_version": "CgroupVersion",
+            "runtime": "DefaultRuntime",
+            "memory_limit": "MemoryLimit",
+            "swap_limit": "SwapLimit",
+        }
+        return {ours: said.get(theirs) for ours, theirs in names.items()}
+
+    def image(self, sha256: str, tar: Path) -> str:
+        """The id of the image with these bits; imported where the daemon has it not yet."""
+        import docker.errors
+
+        tag = f"{REPOSITORY}:{sha256}"
+        with self._told(f"import {tar}"):
+            try:
+                return str(self._client.images.get(tag).id)
+            except docker.errors.ImageNotFound:
+                self._client.api.import_image(src=str(tar), repository=REPOSITORY, tag=sha256)
+                return str(self._client.images.get(tag).id)
+
+    def create(self, image: str, argv: Sequence[str], **options: Any) -> str:
+        """A container that Docker itself removes when it ends; its id."""
+        with self._told("create a container"):
+            made = self._client.containers.create(image, list(argv), auto_remove=True, **options)
+            return str(made.id)
+
+    def start(self, container: str) -> int:
+        """PID of its first process in this kernel."""
+        with self._told("start the container"):
+            started = self._client.containers.get(container)
+            started.start()
+            started.reload()
+            return int(started.attrs["State"]["Pid"])
+
+    def ended(self, container: str, *, since_s: float, timeout_s: float) -> Ended:
+        """Of a container that has ended or is about to: from the daemon's memory of events, because
+        with the container its state is gone."""
+        with self._told("ask how the container ended"):
+            out_of_memory = False
+            events = self._client.events(
+                decode=True,
+                since=int(since_s),
+                until=int(time.time() + timeout_s) + 1,
+                filters={"container": container, "event": ["oom", "die"]},
+            )
+            try:
+                for event in events:
+                    if event["Action"] == "oom":
+                        out_of_memory = True
+                    elif event["Action"] == "die":
+                        status = int(event["Actor"]["Attributes"]["exitCode"])
+                        return Ended(
+                            status=128 - status if status > 128 else status,
+                            out_of_memory=out_of_memory,
+                        )
+            finally:
+                events.close()
+        raise LabProblem(f"Docker at {self.url} did not say how the container ended")
+
+    def servants(self, pid: int) -> Sequence[int]:
+        """PIDs that serve a container beside it: its shim. The daemon serves others as well."""
+        stat = Path(f"/proc/{pid}/stat").read_text()
+        shim = int(stat.rpartition(")")[2].split()[1])
+        return [shim] if shim > 1 else []
+
+    def remove(self, container: str) -> None:
+        """At once, whatever it does; no matter whether it is there."""
+        import docker.errors
+
+        with self._told("remove the container"):
+            try:
+                self._client.api.remove_container(container, force=True)
+            except docker.errors.NotFound:
+                pass
+            except docker.errors.APIError as error:
+                if error.status_code != 409:  # its own removal is under way
+                    raise
+            self._until_gone(container)
+
+    def remove_labelled(self, label: str) -> Sequence[str]:
+        """Ids of what was removed."""
+        with self._told("list containers"):
+            found = self._client.api.containers(all=True, filters={"label": f"{LABEL}={label}"})
+        ids = [str(entry["Id"]) for entry in found]
+        for container in ids:
+            self.remove(container)
+        return ids
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _until_gone(self, container: str) -> None:
+        """Its cgroups and mounts go before its name does."""
+        import docker.errors
+
+        deadline = time.monotonic() + GONE_TIMEOUT_S
+        while time.monotonic() < deadline:
+            try:
+                self._client.api.inspect_container(container)
+            except docker.errors.NotFound:
+                return
+            time.sleep(0.02)
+        raise LabProblem(f"Docker at {self.url} does not remove container {container[:12]}")
+
+    @contextmanager
+    def _told(self, what: str) -> Iterator[None]:
+        import docker.errors
+        import requests
+
+        try:
+            yield
+        except docker.errors.APIError as error:
+            said = error.explanation or str(error)
+            raise LabProblem(f"Docker at {self.url} cannot {what}: {said}") from error
+        except (docker.errors.DockerException, requests.RequestException, OSError) as error:
+            raise LabProblem(
+                f"the Docker daemon at {self.url} does not answer (to {what})",
+                hint="see `systemctl status docker` and its log",
+            ) from error
+
+
+def remove_command(label: str) -> Sequence[str]:
+    """For the undo journal: what removes a run's containers, even after the run was killed."""
+    return [sys.executable, "-m", __name__, docker_url(), label]
+
+
+def main(argv: Sequence[str]) -> int:
+    url, label = argv
+    try:
+        engine = DockerEngine(url)
+    except LabProblem as problem:
+        if labelled_processes(label):
+            print(problem, file=sys.stderr)  # noqa: T201  `nodrop undo` shows it
+            return 1
+        # Its containers have ended, and were made to be removed by the daemon itself, at the
+        # latest when it starts again.
+        return 0
+    with closing(engine):
+        engine.remove_labelled(label)
+    return 0
+
+
+def image_tar(rootfs: Path) -> Path:
+    """The tar that an unpacked image of the cache came from (lab/image.py)."""
+    return rootfs.with_name("rootfs.tar")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

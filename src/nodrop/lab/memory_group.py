@@ -1,0 +1,156 @@
+"""A memory limit for what is measured: one control group per trial, of version 1 or 2."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from nodrop.errors import LabProblem
+from nodrop.lab.seam import Json, UndoJournal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Files:
+    """Names in a control group's folder. Some kernels lack the optional ones."""
+
+    limit: str
+    with_swap: str
+    """Optional: caps memory and swap (v1), or swap alone (v2)."""
+    peak: str
+    """Optional: v2 has it since Linux 5.19."""
+    events: str
+    """Has a line `oom_kill <n>`."""
+
+
+V1 = Files(
+    limit="memory.limit_in_bytes",
+    with_swap="memory.memsw.limit_in_bytes",
+    peak="memory.max_usage_in_bytes",
+    events="memory.oom_control",
+)
+V2 = Files(
+    limit="memory.max",
+    with_swap="memory.swap.max",
+    peak="memory.peak",
+    events="memory.events",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryGroup:
+    path: Path
+    files: Files
+    limit_bytes: int
+
+    def facts(self) -> Json:
+        peak = self.path / self.files.peak
+        return {
+            "limit_bytes": self.limit_bytes,
+            "peak_bytes": int(peak.read_text()) if peak.exists() else None,
+            "oom_kills": oom_kills(self.path / self.files.events),
+        }
+
+
+def oom_kills(events: Path) -> int | None:
+    """None where the kernel does not count them (before Linux 4.13), or the group is gone."""
+    try:
+        lines = events.read_text().splitlines()
+    except OSError:
+        return None
+    found = dict(line.split(maxsplit=1) for line in lines)
+    return int(found["oom_kill"]) if "oom_kill" in found else None
+
+
+def oom_events_of(pid: int, root: Path = Path("/")) -> Path | None:
+    """The file that counts the kills in a process's control group, for `oom_kills`."""
+    for folder, version in _memory_mounts(root):
+        files, name = (V1, "memory") if version == 1 else (V2, "")
+        within = folder.root if folder.root != "/" else ""
+        path = _group_path(root / f"proc/{pid}/cgroup", name).removeprefix(within)
+        events = folder.point / path.lstrip("/") / files.events
+        if events.exists():
+            return events
+    return None
+
+
+def memory_controller(root: Path = Path("/")) -> tuple[Path, Files]:
+    """The folder that groups with a memory limit can be made in. Touches nothing.
+
+    Version 1: below our own group, whose limit goes on to hold. Version 2: below the top, because a
+    group that has processes, as ours, may not hand its controllers on. A hybrid host has both, and
+    the memory controller is in one of them.
+    """
+    for mount, version in _memory_mounts(root):
+        if version == 1:
+            within = mount.root if mount.root != "/" else ""
+            own = _group_path(root / "proc/self/cgroup", "memory").removeprefix(within)
+            return _writable(mount.point / own.lstrip("/")), V1
+        handed_on = mount.point / "cgroup.subtree_control"
+        if handed_on.exists() and "memory" in handed_on.read_text().split():
+            return _writable(mount.point), V2
+    raise LabProblem(
+        "this host has no control groups with a memory controller",
+        hint="mount cgroup2 and enable memory in its cgroup.subtree_control, or drop the limit",
+    )
+
+
+@contextmanager
+def memory_group(
+    limit_bytes: int, journal: UndoJournal, *, of: str = "sut"
+) -> Iterator[MemoryGroup]:
+    """A fresh group, without swap where the kernel can forbid it; removed on exit."""
+    parent, files = memory_controller()
+    path = parent / f"nodrop-{journal.label}-{of}"
+    journal.push(what=f"control group {path}", argv=["rmdir", str(path)])
+    try:
+        try:
+            path.mkdir(exist_ok=True)
+            (path / files.limit).write_text(str(limit_bytes))
+            if (path / files.with_swap).exists():
+                (path / files.with_swap).write_text("0" if files is V2 else str(limit_bytes))
+        except OSError as error:
+            raise LabProblem(f"cannot limit memory in {path}: {error.strerror}") from error
+        yield MemoryGroup(path=path, files=files, limit_bytes=limit_bytes)
+    finally:
+        with suppress(OSError):  # a process that ends slowly keeps it; the journal has it too
+            path.rmdir()
+
+
+@dataclass(frozen=True, slots=True)
+class _Mount:
+    root: str
+    """What of the hierarchy is mounted; a container sees its own part."""
+    point: Path
+
+
+def _memory_mounts(root: Path) -> Iterator[tuple[_Mount, int]]:
+    """Hierarchies that may have the memory controller, with their version."""
+    for line in (root / "proc/self/mountinfo").read_text().splitlines():
+        mount, _, kind = line.partition(" - ")
+        _, _, _, within, point = mount.split()[:5]
+        found = _Mount(within, root / point.lstrip("/"))
+        if kind.startswith("cgroup ") and "memory" in kind.split()[-1].split(","):
+            yield found, 1
+        if kind.startswith("cgroup2 "):
+            yield found, 2
+
+
+def _group_path(file: Path, controller: str) -> str:
+    """A process's group; version 2 has one line without controllers."""
+    for line in file.read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controller in controllers.split(","):
+            return path
+    return "/"
+
+
+def _writable(folder: Path) -> Path:
+    if not os.access(folder, os.W_OK):
+        raise LabProblem(
+            f"no permission to make a control group in {folder}",
+            hint="run as root, or drop the limit",
+        )
+    return folder

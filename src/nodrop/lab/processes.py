@@ -1,0 +1,109 @@
+"""Processes by identity: a PID alone may be somebody else's by the time it is used."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from nodrop.lab.seam import Json
+
+PROC = Path("/proc")
+END_TIMEOUT_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessId:
+    """A PID and when it began, in clock ticks since boot: together they never repeat."""
+
+    pid: int
+    start_ticks: int
+
+    @classmethod
+    def find(cls, pid: int) -> Self | None:
+        """None where no such process lives; a zombie has ended."""
+        try:
+            stat = (PROC / str(pid) / "stat").read_text(errors="replace")
+        except OSError:
+            return None
+        state, *fields = stat.rpartition(")")[2].split()  # the name before may hold anything
+        return None if state in "ZX" else cls(pid, int(fields[18]))
+
+    @classmethod
+    def of(cls, pid: int) -> Self:
+        found = cls.find(pid)
+        if found is None:
+            raise ProcessLookupError(pid)
+        return found
+
+    def lives(self) -> bool:
+        return ProcessId.find(self.pid) == self
+
+    def as_json(self) -> Json:
+        return {"pid": self.pid, "start_ticks": self.start_ticks}
+
+    @classmethod
+    def from_json(cls, entry: Json) -> Self:
+        return cls(entry["pid"], entry["start_ticks"])
+
+
+def end_process(process: ProcessId, *, politely_s: float = 0) -> bool | None:
+    """Kills exactly this process. None: it was gone; False: it outlived the deadline."""
+    try:
+        handle = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return None
+    try:
+        if not process.lives():  # checked while the handle pins the PID
+            return None
+        if politely_s:
+            signal.pidfd_send_signal(handle, signal.SIGTERM)
+            if _ended(handle, politely_s):
+                return True
+        signal.pidfd_send_signal(handle, signal.SIGKILL)
+        return _ended(handle, END_TIMEOUT_S)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    finally:
+        os.close(handle)
+
+
+def labelled_processes(label: str) -> list[ProcessId]:
+    """Processes with NODROP_LAB=<label> in their environment, ours aside."""
+    wanted = f"NODROP_LAB={label}".encode()
+    found = []
+    for folder in PROC.iterdir():
+        if not folder.name.isdecimal() or int(folder.name) == os.getpid():
+            continue
+        process = ProcessId.find(int(folder.name))
+        if process and wanted in _environment(folder):
+            found.append(process)
+    return found
+
+
+def boot_id() -> str:
+    """Tells a journal of this boot from one whose namespaces and processes a reboot took."""
+    return (PROC / "sys/kernel/random/boot_id").read_text().strip()
+
+
+def user_namespace() -> int:
+    """Which user namespace we are in; what was changed in another is not ours to reverse."""
+    return (PROC / "self/ns/user").stat().st_ino
+
+
+def _environment(folder: Path) -> list[bytes]:
+    try:
+        return (folder / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return []  # another user's, or just gone
+
+
+def _ended(handle: int, timeout_s: float) -> bool:
+    poller = select.poll()
+    poller.register(handle, select.POLLIN)
+    return bool(poller.poll(timeout_s * 1000))

@@ -1,0 +1,218 @@
+"""Closing the packet books: every difference between two counters is a class, or it is a residual.
+
+For each pair of neighbouring hops that can be read:
+
+    in = out + Σ taken out (unsent, lost, merged, held) − Σ put in (duplicated, foreign) + residual
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nodrop.ledger.hops import ADDING, PATH_FOREIGN, PATH_LOST, Account, Class, Hop, Place
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """The way from one readable hop to the next."""
+
+    start: Hop
+    end: Hop
+    over: tuple[str, ...] = ()
+    """Hops in between that could not be read: not visible from the host."""
+    accounts: tuple[Account, ...] = ()
+    """The classes that apply here, those derived from a wire included; never NOT_FOR_US."""
+    residual_packets: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ledger:
+    """The balanced books of one trial."""
+
+    hops: tuple[Hop, ...]
+    accounts: tuple[Account, ...]
+    """Given and derived, NOT_FOR_US included."""
+    steps: tuple[Step, ...]
+    unplaced: tuple[Account, ...] = ()
+    """Accounts no step could carry, because the hop they lead into cannot be read on both sides."""
+
+    @property
+    def residual_packets(self) -> int:
+        """Signed sum; 0 here does not close the books if two steps are off by opposite amounts."""
+        return sum(step.residual_packets for step in self.steps)
+
+    @property
+    def invisible(self) -> tuple[str, ...]:
+        return tuple(hop.name for hop in self.hops if hop.packets is None)
+
+    @property
+    def closed(self) -> bool:
+        """Every step explains itself, from the first hop to the last."""
+        ends_readable = len(self.hops) > 1 and (
+            self.hops[0].packets is not None and self.hops[-1].packets is not None
+        )
+        return (
+            ends_readable
+            and not self.unplaced
+            and all(step.residual_packets == 0 for step in self.steps)
+        )
+
+    def total(self, *kinds: Class) -> int:
+        """Packets of these classes over the whole way."""
+        return sum(account.packets for account in self.accounts if account.kind in kinds)
+
+    @property
+    def totals(self) -> dict[Class, int]:
+        return {kind: self.total(kind) for kind in Class}
+
+    def packets_at(self, hop: str) -> int | None:
+        """What a hop counted; None where there is no such hop or it cannot be read."""
+        return next((h.packets for h in self.hops if h.name == hop), None)
+
+
+def balance(hops: Sequence[Hop], accounts: Sequence[Account]) -> Ledger:
+    """Balances the books hop by hop. Pure; ValueError only where the books make no sense."""
+    _check(hops, accounts)
+    steps: list[Step] = []
+    derived: list[Account] = []
+    carried: set[str] = set()
+    start: Hop | None = None
+    over: list[Hop] = []
+    for hop in hops:
+        if hop.packets is None:
+            over.append(hop)
+            continue
+        if start is not None:
+            between = {h.name for h in [*over, hop]}
+            carried |= between
+            taken = [a for a in accounts if a.into in between and a.kind is not Class.NOT_FOR_US]
+            step, extra = _step(start, hop, over, taken)
+            steps.append(step)
+            derived.extend(extra)
+        start, over = hop, []
+    unplaced = tuple(
+        a
+        for a in accounts
+        if a.into not in carried and a.kind is not Class.NOT_FOR_US and a.packets
+    )
+    return Ledger(
+        hops=tuple(hops), accounts=(*accounts, *derived), steps=tuple(steps), unplaced=unplaced
+    )
+
+
+def _check(hops: Sequence[Hop], accounts: Sequence[Account]) -> None:
+    names = [hop.name for hop in hops]
+    if len(set(names)) != len(names):
+        raise ValueError(f"two hops have the same name: {names}")
+    for hop in hops:
+        if hop.packets is not None and hop.packets < 0:
+            raise ValueError(f"hop {hop.name} counted {hop.packets} packets")
+    for account in accounts:
+        if account.into not in names:
+            raise ValueError(f"account {account.name} leads into no hop: {account.into}")
+        if account.packets < 0:
+            raise ValueError(f"account {account.name} has {account.packets} packets")
+
+
+def _step(
+    start: Hop, end: Hop, over: Sequence[Hop], accounts: Sequence[Account]
+) -> tuple[Step, list[Account]]:
+    assert start.packets is not None and end.packets is not None
+    signed = sum(-a.packets if a.kind in ADDING else a.packets for a in accounts)
+    missing = start.packets - end.packets - signed
+    derived: list[Account] = []
+    if missing and (end.wire or any(hop.wire for hop in over)):
+        derived.append(_of_the_wire(start, end, missing))
+        missing = 0
+    step = Step(
+        start=start,
+        end=end,
+        over=tuple(hop.name for hop in over),
+        accounts=(*accounts, *derived),
+        residual_packets=missing,
+    )
+    return step, derived
+
+
+def _of_the_wire(start: Hop, end: Hop, missing: int) -> Account:
+    """Both ends of a cable count, so what they disagree about happened on it."""
+    lost = missing > 0
+    return Account(
+        into=end.name,
+        kind=Class.LOST if lost else Class.FOREIGN,
+        name=PATH_LOST if lost else PATH_FOREIGN,
+        packets=abs(missing),
+        counter=f"{start.counter} − {end.counter}",
+        evidence=f"{start.name} {start.packets}, {end.name} {end.packets}",
+        place=Place.PATH,
+    )
+
+
+def ledger_to_json(ledger: Ledger) -> dict[str, Any]:
+    """For ledger.json: hops and accounts are the facts; steps and totals follow from them."""
+    return {
+        "hops": [
+            {"name": h.name, "packets": h.packets, "counter": h.counter, "wire": h.wire}
+            for h in ledger.hops
+        ],
+        "accounts": [
+            {
+                "into": a.into,
+                "kind": a.kind.value,
+                "name": a.name,
+                "packets": a.packets,
+                "counter": a.counter,
+                "evidence": a.evidence,
+                "knob": a.knob,
+                "place": a.place,
+                "details": [[name, number] for name, number in a.details],
+            }
+            for a in ledger.accounts
+        ],
+        "steps": [
+            {
+                "from": s.start.name,
+                "into": s.end.name,
+                "over": list(s.over),
+                "residual_packets": s.residual_packets,
+            }
+            for s in ledger.steps
+        ],
+        "totals": {kind.value: packets for kind, packets in ledger.totals.items()},
+        "residual_packets": ledger.residual_packets,
+        "closed": ledger.closed,
+    }
+
+
+def ledger_from_json(found: dict[str, Any]) -> Ledger:
+    """Balances the recorded facts again: a ledger is believed because it adds up, not as written.
+
+    KeyError, TypeError or ValueError where it is damaged.
+    """
+    hops = [
+        Hop(
+            name=str(h["name"]),
+            packets=h["packets"],
+            counter=str(h["counter"]),
+            wire=bool(h.get("wire", False)),
+        )
+        for h in found["hops"]
+    ]
+    accounts = [
+        Account(
+            into=str(a["into"]),
+            kind=Class(a["kind"]),
+            name=str(a["name"]),
+            packets=a["packets"],
+            counter=str(a["counter"]),
+            evidence=str(a.get("evidence", "")),
+            knob=str(a.get("knob", "")),
+            place=str(a.get("place", "")),
+            details=tuple((str(name), int(number)) for name, number in a.get("details", [])),
+        )
+        for a in found["accounts"]
+    ]
+    given = [a for a in accounts if a.name not in (PATH_LOST, PATH_FOREIGN)]
+    return balance(hops, given)

@@ -1,0 +1,41 @@
+"""What a trial record says of the books and of the verdict."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nodrop.ledger.balance import Ledger
+from nodrop.ledger.hops import Class
+from nodrop.ledger.verdict import Verdict
+
+
+def figures(ledger: Ledger | None, verdict: Verdict) -> dict[str, Any]:
+    """Fields of a `TrialRecord`, by name. Without books every count is None: not measured."""
+    found: dict[str, Any] = {
+        "valid": verdict.valid,
+        "invalid_reasons": [str(problem.code) for problem in verdict.invalid_reasons],
+        "verdict": verdict.words,
+        "loss_ratio": verdict.loss_ratio,
+        "loss_place": verdict.place,
+        "lost_by_place": dict(verdict.by_place),
+        "loss_evidence": verdict.evidence,
+        "loss_cause": verdict.cause,
+        "knob": verdict.knob,
+    }
+    if ledger is None:
+        return found
+    absorbed, held = ledger.total(Class.MERGED), ledger.total(Class.HELD)
+    return found | {
+        "intended_packets": ledger.packets_at("intended"),
+        "offered_packets": ledger.packets_at("sent"),
+        "captured_packets": ledger.packets_at("socket"),
+        "decoded_packets": ledger.packets_at("decoded"),
+        "unsent_packets": ledger.total(Class.UNSENT),
+        "lost_packets": ledger.total(Class.LOST),
+        "merged_packets": absorbed + held,
+        "merged_detail": {"absorbed_packets": absorbed, "held_packets": held},
+        "duplicated_packets": ledger.total(Class.DUPLICATED),
+        "foreign_packets": ledger.total(Class.FOREIGN),
+        "residual_packets": ledger.residual_packets,
+        "books_closed": ledger.closed,
+    }

@@ -1,0 +1,94 @@
+"""The words of the packet books: places that count, and classes that explain a difference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+
+
+class Class(StrEnum):
+    """Why packets counted at one hop are not counted at the next."""
+
+    UNSENT = "unsent"
+    """Intended but never given to the wire: the generator's matter, not the SUT's."""
+    LOST = "lost"
+    MERGED = "merged"
+    """Fragments taken out of the stream by fanout defragmentation and put back as one datagram."""
+    HELD = "held"
+    """Fragments of datagrams that never became whole: kept, then thrown away, by the kernel."""
+    DUPLICATED = "duplicated"
+    FOREIGN = "foreign"
+    """Packets nobody of ours sent."""
+    NOT_FOR_US = "not-for-us"
+    """Counted as dropped after the tap has already seen them: no loss, never in the balance."""
+
+
+ADDING = frozenset({Class.DUPLICATED, Class.FOREIGN})
+"""Classes that put packets into the stream; every other balanced class takes them out."""
+
+PATH_LOST = "path_lost"
+PATH_FOREIGN = "path_foreign"
+"""The two accounts a `wire` hop derives from its counters."""
+
+
+class Place(StrEnum):
+    """Where packets die, in the words of a verdict. A setup may name places of its own."""
+
+    SENDER = "sender"
+    PATH = "path"
+    NIC = "receiving NIC"
+    SOFTNET = "softnet backlog"
+    KERNEL = "kernel ahead of the tap"
+    SOCKET_RING = "socket ring"
+    SUT = "SUT"
+
+
+KNOBS: Mapping[str, str] = MappingProxyType(
+    {
+        Place.PATH: "look at the link between the sending and the receiving NIC: "
+        "filters (nft, tc, XDP), cable errors, a switch",
+        Place.NIC: "larger NIC ring (ethtool -G), more queues, or fewer packets per second",
+        Place.SOFTNET: "net.core.netdev_max_backlog, or spread interrupts over more CPUs (RPS)",
+        Place.SOCKET_RING: "sut.ring_size for bursts; sut.threads or fewer rules "
+        "where a thread has no time left",
+        Place.SUT: "the SUT's own limits (memcaps, thread count)",
+    }
+)
+"""What touches the losses of a place, where the account itself does not say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hop:
+    """A place that counted packets during one trial."""
+
+    name: str
+    """intended, sent, tx_nic, rx_nic, socket, decoded; setups add theirs (macvtap, guest_nic …)."""
+    packets: int | None
+    """None = nothing there can be read ("not visible from the host")."""
+    counter: str
+    """What was read, e.g. "rx_packets of ndrx0 (rtnl_link_stats64)"."""
+    wire: bool = False
+    """The way to this hop is a cable: what is missing here was lost on it, by definition."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """One class of packets on the way to a hop."""
+
+    into: str
+    """Name of the hop before which they went."""
+    kind: Class
+    name: str
+    """<direction>_<event>_<reason>, as in docs/reference/counters.md."""
+    packets: int
+    """Always >= 0; DUPLICATED and FOREIGN add packets to the next hop, the others take them out."""
+    counter: str
+    evidence: str = ""
+    knob: str = ""
+    """What a user can turn to change it."""
+    place: str = ""
+    """Where they died, in words (`Place`); empty = on the way into the hop."""
+    details: tuple[tuple[str, int], ...] = field(default=())
+    """Numbers that make up `packets`, e.g. fragments absorbed and datagrams given back."""

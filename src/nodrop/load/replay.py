@@ -1,0 +1,124 @@
+"""Our own generator: the node's replay job, an open loop on an absolute schedule."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from nodrop.config.options import check
+from nodrop.config.replay import ReplayOptions
+from nodrop.lab.seam import Json, Link, NodeJob, UndoJournal
+from nodrop.load.seam import OfferedLoad, Offerer, ScheduleError, Tick, TraceFacts
+from nodrop.load.trace import facts_of, find_trace, intended_duration_s
+
+PREPARE_TIMEOUT_S = 120.0
+
+
+class Replay:
+    """Sends one trace, NX at once, at the trace's own timing, a constant rate or top speed."""
+
+    name = "replay"
+    unit: Literal["packets", "transactions"] = "packets"
+    late_ratio = 0.05
+
+    def __init__(self, options: Mapping[str, Any], *, base: Path) -> None:
+        self.options = check(ReplayOptions, options, table="load", base=base)
+
+    @cached_property
+    def trace(self) -> Path:
+        return find_trace(self.options)
+
+    def duration_s(self) -> float | None:
+        return intended_duration_s(self.options)
+
+    def trace_facts(self) -> TraceFacts:
+        return facts_of(self.options)
+
+    def problems(self) -> Sequence[str]:
+        self.trace_facts()
+        cpu = self.options.cpu
+        if cpu is not None and cpu not in os.sched_getaffinity(0):
+            return [f"load.cpu = {cpu}: this host has no CPU {cpu}"]
+        return ()
+
+    def facts(self) -> Json:
+        facts = self.trace_facts()
+        return {
+            "generator": self.name,
+            "options": self.options.model_dump(exclude_none=True),
+            "trace": str(self.trace),
+            "trace_sha256": facts.sha256,
+            "trace_packets": facts.packets,
+            "trace_duration_s": facts.duration_s,
+        }
+
+    @contextmanager
+    def prepare(self, link: Link, *, work: Path, journal: UndoJournal) -> Iterator[Offerer]:
+        del work, journal  # the node keeps everything in memory and dies with us
+        options = self.options
+        job = link.tx.host.job(
+            {
+                "job": "replay",
+                "trace": str(self.trace),
+                "interface": link.tx.name,
+                **options.pace,
+                "loops": options.loops,
+                "multiplier": options.multiplier,
+                "flows": options.flows,
+                "duration_s": options.duration_s,
+                "seed": options.seed,
+                "cpu": options.cpu,
+                "tolerate_truncated": options.tolerate_truncated,
+            },
+            timeout_s=PREPARE_TIMEOUT_S,
+        )
+        try:
+            yield _Prepared(job)
+        finally:
+            job.close()
+
+
+class _Prepared:
+    def __init__(self, job: NodeJob) -> None:
+        self._job = job
+        self.intended_packets: int = job.ready["intended_packets"]
+        intended_ns: int | None = job.ready["intended_duration_ns"]
+        self.intended_duration_s = None if intended_ns is None else intended_ns / 1e9
+
+    def offer(self, *, timeout_s: float, tick: Tick) -> OfferedLoad:
+        def tell() -> None:
+            samples = self._job.samples()
+            tick(samples[-1]["sent_packets"] if samples else None)
+
+        self._job.start()
+        said = self._job.result(timeout_s=timeout_s, tick=tell)
+        return offered_load(said, self.intended_duration_s)
+
+
+def offered_load(said: Json, intended_duration_s: float | None) -> OfferedLoad:
+    """The replay job's result in our words."""
+    error = said["schedule_error_us"]
+    first, last = said["first_sent_mono_ns"], said["last_sent_mono_ns"]
+    return OfferedLoad(
+        intended_packets=said["intended_packets"],
+        sent_packets=said["sent_packets"],
+        sent_bytes=said["sent_bytes"],
+        refused_packets=dict(said["refused_packets"]),
+        duration_s=0.0 if first is None else (last - first) / 1e9,
+        intended_duration_s=intended_duration_s,
+        schedule_error_us=None
+        if error is None
+        else ScheduleError(p50=error["p50"], p99=error["p99"], max=error["max"]),
+        cpu_s=said["cpu_s"],
+        first_sent_mono_ns=first,
+        last_sent_mono_ns=last,
+        achieved=said.get("achieved"),
+        facts={
+            key: said.get(key)
+            for key in ("backend", "realtime", "not_rewritten_packets", "replica_offsets_ns")
+        },
+    )

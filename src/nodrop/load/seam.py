@@ -1,0 +1,127 @@
+"""LOAD: what is offered, and the proof of what was really sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol
+
+from nodrop.lab.seam import Json, Link, UndoJournal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fragments:
+    """What fanout defragmentation will do to the packets of one trial (simulated)."""
+
+    offered_packets: int
+    """Fragments that enter reassembly (Ip ReasmReqds)."""
+    absorbed_packets: int
+    """Of those, fragments of datagrams that become whole."""
+    datagrams: int
+    """Whole datagrams put back into the stream (Ip ReasmOKs)."""
+    held_packets: int
+    """Fragments of datagrams that never become whole; the kernel throws them away uncounted."""
+
+    @property
+    def missing_packets(self) -> int:
+        return self.offered_packets - self.datagrams
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceFacts:
+    path: Path
+    sha256: str
+    packets: int
+    frame_bytes: int
+    duration_s: float
+    longest_frame_bytes: int
+    fragments: Fragments
+    """For the whole trial: loops and replicas included."""
+    never_at_tap_packets: int
+    """Of the whole trial: frames too short for what their header announces. send() refuses those
+    without a whole Ethernet header, the receiving kernel throws cut VLAN tags away."""
+    raw: Json
+    """Everything the node said, for the manifest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleError:
+    """|sent − due| in µs over all packets sent."""
+
+    p50: float
+    p99: float
+    max: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfferedLoad:
+    """Intended and offered, side by side. The sender is a suspect."""
+
+    intended_packets: int
+    sent_packets: int
+    sent_bytes: int
+    refused_packets: Mapping[str, int] = field(default_factory=dict)
+    """errno name → packets the kernel would not take."""
+    duration_s: float
+    intended_duration_s: float | None
+    """None at top speed."""
+    schedule_error_us: ScheduleError | None
+    """None where the generator cannot say (top speed, tcpreplay)."""
+    cpu_s: float | None
+    first_sent_mono_ns: int | None
+    """On the sender's CLOCK_MONOTONIC; None where nothing was sent."""
+    last_sent_mono_ns: int | None
+    facts: Mapping[str, object] = field(default_factory=dict)
+    """backend, realtime, version, argv."""
+    achieved: Json | None = None
+    """`interval_ns`, and per interval from the first packet on `packets`, `bytes` and
+    `largest_error_ns`; None where the generator cannot say."""
+
+    @property
+    def unsent_packets(self) -> int:
+        return self.intended_packets - self.sent_packets
+
+
+Tick = Callable[[int | None], None]
+"""Told the packets sent so far; None where the generator does not say."""
+
+
+class Offerer(Protocol):
+    """Prepared: trace in RAM, sockets open."""
+
+    intended_packets: int
+    intended_duration_s: float | None
+
+    def offer(self, *, timeout_s: float, tick: Tick) -> OfferedLoad:
+        """Sends everything once; returns when the last packet left. Calls `tick` about twice a
+        second while it waits, never from the thread or process that sends."""
+        ...
+
+
+class LoadGenerator(Protocol):
+    """Built from the experiment's [load] table by its entry point."""
+
+    name: str
+    unit: Literal["packets", "transactions"]
+    late_ratio: float
+    """Sending may take this much longer than asked: a generator that does not publish its schedule
+    error is judged by its duration alone."""
+
+    def problems(self) -> Sequence[str]: ...
+
+    def duration_s(self) -> float | None:
+        """How long one offer is meant to take, for the plan's estimate; None where that is only
+        known once the trace was read. Touches nothing."""
+        ...
+
+    def trace_facts(self) -> TraceFacts:
+        """Read once, whole. BadInput where the trace cannot be used."""
+        ...
+
+    def prepare(
+        self, link: Link, *, work: Path, journal: UndoJournal
+    ) -> AbstractContextManager[Offerer]: ...
+
+    def facts(self) -> Json: ...

@@ -1,0 +1,151 @@
+"""What a trace holds and what the kernel will do to it: asked of the node once per load."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import lzma
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO, cast
+
+from nodrop.config.replay import ReplayOptions
+from nodrop.errors import BadInput, NodeRefused
+from nodrop.lab.binary import file_sha256, find_node_binary
+from nodrop.lab.folders import cache_folder
+from nodrop.lab.host import LocalHost
+from nodrop.load.seam import Fragments, TraceFacts
+
+TRACE_READ_TIMEOUT_S = 600.0
+
+
+def find_trace(options: ReplayOptions) -> Path:
+    """The capture file that `load.trace` names; `make:PROFILE` is made by the node and cached."""
+    profile = options.made_trace
+    if profile is None:
+        return Path(options.trace)
+    folder = cache_folder() / "traces"
+    node = find_node_binary()
+    made = folder / f"{profile}-{file_sha256(node)[:12]}.pcap"
+    if not made.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        partial = made.with_suffix(f".{os.getpid()}.partial")
+        done = _this_host().run(
+            [str(node), "trace", "make", profile, str(partial)],
+            timeout_s=TRACE_READ_TIMEOUT_S,
+            check=False,
+        )
+        if done.returncode != 0:
+            partial.unlink(missing_ok=True)
+            raise BadInput(f"load.trace = {options.trace!r}: {done.stderr.strip()}")
+        partial.with_name(f"{partial.name}.json").rename(made.with_name(f"{made.name}.json"))
+        partial.rename(made)
+    return made
+
+
+def plain_trace(path: Path) -> Path:
+    """The file itself, or what a packed one holds, unpacked once into the cache folder: libpcap
+    reads none."""
+    with path.open("rb") as file:
+        magic = file.read(4)
+    unpack = next((u for begins, u in _PACKED.items() if magic.startswith(begins)), None)
+    if unpack is None:
+        return path
+    plain = cache_folder() / "traces" / f"{file_sha256(path)}.pcap"
+    if not plain.is_file():
+        plain.parent.mkdir(parents=True, exist_ok=True)
+        partial = plain.with_suffix(f".{os.getpid()}.partial")
+        with unpack(path) as packed, partial.open("wb") as out:
+            shutil.copyfileobj(packed, out)
+        partial.rename(plain)
+    return plain
+
+
+def _gzip(path: Path) -> IO[bytes]:
+    return cast("IO[bytes]", gzip.open(path))
+
+
+def _xz(path: Path) -> IO[bytes]:
+    return lzma.open(path)
+
+
+def _no_zstd(path: Path) -> IO[bytes]:
+    raise BadInput(
+        f"load.trace: {path}: tcpreplay reads no zstd",
+        hint='unpack it, or set load.kind = "replay"',
+    )
+
+
+_PACKED: Mapping[bytes, Callable[[Path], IO[bytes]]] = {
+    b"\x1f\x8b": _gzip,
+    b"\xfd7zX": _xz,
+    b"\x28\xb5\x2f\xfd": _no_zstd,
+}
+"""What a packed file begins with → how it is read."""
+
+
+def facts_of(options: ReplayOptions) -> TraceFacts:
+    """What the trace holds, and what becomes of its fragments as these options will send it."""
+    return read_trace(find_trace(options), options)
+
+
+def intended_duration_s(options: ReplayOptions) -> float | None:
+    """How long sending is meant to take; None at top speed."""
+    if options.top_speed:
+        return None
+    facts = facts_of(options)
+    if options.pps is not None:
+        whole_s = facts.packets * options.loops * options.multiplier / options.pps
+    else:
+        whole_s = facts.duration_s * options.loops / (options.speed or 1.0)
+    return whole_s if options.duration_s is None else min(whole_s, options.duration_s)
+
+
+@functools.lru_cache(maxsize=64)
+def read_trace(path: Path, options: ReplayOptions) -> TraceFacts:
+    """Reads the whole trace once. BadInput names the packet and offset of the first bad record."""
+    if not path.is_file():
+        raise BadInput(f"load.trace: {path} does not exist or is no file")
+    spec = {
+        "job": "trace",
+        "trace": str(path),
+        "loops": options.loops,
+        "multiplier": options.multiplier,
+        "flows": options.flows,
+        **options.pace,
+        "duration_s": options.duration_s,
+        "seed": options.seed,
+        "tolerate_truncated": options.tolerate_truncated,
+    }
+    job = _this_host().job(spec)
+    try:
+        said = job.result(timeout_s=TRACE_READ_TIMEOUT_S)
+    except NodeRefused as refused:
+        raise BadInput(f"load.trace: {refused.said}", hint=refused.hint) from refused
+    finally:
+        job.close()
+    fragments = said["fragments_in_trial"]
+    return TraceFacts(
+        path=path,
+        sha256=said["sha256"],
+        packets=said["packets"],
+        frame_bytes=said["frame_bytes"],
+        duration_s=said["duration_ns"] / 1e9,
+        longest_frame_bytes=said["longest_frame_bytes"],
+        fragments=Fragments(
+            offered_packets=fragments["offered_packets"],
+            absorbed_packets=fragments["absorbed_packets"],
+            datagrams=fragments["datagrams"],
+            held_packets=fragments["held_packets"],
+        ),
+        never_at_tap_packets=said["no_handler"]["never_at_tap_packets"]
+        * options.loops
+        * options.multiplier,
+        raw=said,
+    )
+
+
+def _this_host() -> LocalHost:
+    return LocalHost(name="this host", node=find_node_binary(), label="trace")

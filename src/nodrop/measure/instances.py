@@ -1,0 +1,371 @@
+"""Several instances of one SUT share the packets of one NIC; to a trial they are one SUT.
+
+The trial sees one place, one running SUT and one set of counters: the sums. Each instance's own
+part of the books is balanced as well, because a sum can hide two errors that make up for each
+other, and because how unevenly the work fell is half of the answer.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from nodrop.errors import LabProblem, TrialFailed
+from nodrop.lab.seam import Bits, Host, Json, Link, NodeJob, Port, UndoJournal
+from nodrop.lab.split import Split, split
+from nodrop.ledger.balance import balance
+from nodrop.ledger.hops import Account, Class, Hop, Place
+from nodrop.load.seam import OfferedLoad
+from nodrop.measure import books
+from nodrop.setups.local import LocalView
+from nodrop.setups.seam import Env, Limits, Process, ProcessSpec, Proof, Setup
+from nodrop.suts.seam import Readiness, RunningSut, Sut, SutCounters
+
+_NOTHING_OFFERED = OfferedLoad(
+    intended_packets=0,
+    sent_packets=0,
+    sent_bytes=0,
+    duration_s=0,
+    intended_duration_s=None,
+    schedule_error_us=None,
+    cpu_s=None,
+    first_sent_mono_ns=None,
+    last_sent_mono_ns=None,
+)
+_NOTHING_SAID = SutCounters(
+    captured_packets=None, dropped_ring_full_packets=None, decoded_packets=None
+)
+STOP_TIMEOUT_S = 30.0
+DRAIN_POLL_S = 0.1
+AT_REST_S = 5.0
+"""Longer than a SUT's counters may lie behind."""
+
+
+@contextmanager
+def several(
+    setup: Setup,
+    instances: int,
+    link: Link,
+    *,
+    bits: Bits | None,
+    limits: Limits,
+    work: Path,
+    journal: UndoJournal,
+) -> Iterator[SeveralEnv]:
+    """As many places as instances, each with a NIC of its own behind the split."""
+    with ExitStack() as stack:
+        parts = stack.enter_context(split(link, instances, journal))
+        envs = []
+        for i, nic in enumerate(parts.nics):
+            folder = work / f"instance-{i}"
+            folder.mkdir(parents=True, exist_ok=True)
+            place = setup.provision(
+                Link(tx=link.tx, rx=nic), bits=bits, limits=limits, work=folder, journal=journal
+            )
+            envs.append(stack.enter_context(place))
+        yield SeveralEnv(link.rx, parts, envs)
+
+
+class SeveralEnv:
+    """An Env (setups/seam.py) whose NIC is the one before the split."""
+
+    work_inside = ""
+    cold = False
+
+    def __init__(self, nic: Port, parts: Split, envs: Sequence[Env]) -> None:
+        self.host: Host = nic.host
+        self.nic = nic
+        self.capture_interfaces: Sequence[str] = (nic.name,)
+        self.bits = envs[0].bits
+        self.envs = tuple(envs)
+        self._split = parts
+
+    def launch(self, process: ProcessSpec) -> Process:
+        raise LabProblem(f"instances are launched one by one, also of {process.argv[0]}")
+
+    def job(self, spec: Mapping[str, Any]) -> NodeJob:
+        raise LabProblem(f"instances are started one by one, also of job {spec['job']}")
+
+    def read(self) -> Json:
+        return {"split": self._split.read(), "instances": [_read(env) for env in self.envs]}
+
+    def hops(self, before: Json, after: Json) -> tuple[Sequence[Hop], Sequence[Account]]:
+        """The split, the instances' NICs, what their places put in between, and what is taken out
+        before each one's capture sockets: as sums."""
+        handed = self._split.rise(before["split"], after["split"], "tx_packets")
+        dropped = self._split.rise(before["split"], after["split"], "tx_dropped")
+        parts = self.parts(before, after)
+        hops = [
+            Hop(name="split", packets=handed, counter="tx_packets of the split's ports"),
+            Hop(
+                name="instance_nic",
+                packets=sum(part.nic.link(part.nic_port, "rx_packets") for part in parts),
+                counter="rx_packets of the instances' NICs",
+                wire=True,
+            ),
+            *_summed_hops([part.between[0] for part in parts]),
+        ]
+        accounts = [
+            Account(
+                into="split",
+                kind=Class.LOST,
+                name="split_dropped_backlog",
+                place=Place.SOFTNET,
+                packets=dropped,
+                counter="tx_dropped of the split's ports (rtnl_link_stats64)",
+                knob="net.core.netdev_max_backlog",
+            )
+        ]
+        for part in parts:
+            accounts += [*part.between[1], *books.into_socket(part)]
+        return hops, _summed(a for a in accounts if a.packets)
+
+    def parts(
+        self, before: Json, after: Json, counters: Sequence[SutCounters] | None = None
+    ) -> list[books.Observed]:
+        """What was counted of each instance; without its SUT's own counters while it runs."""
+        found = []
+        for i, env in enumerate(self.envs):
+            then, now = before["instances"][i], after["instances"][i]
+            found.append(
+                books.Observed(
+                    tx_port="",
+                    nic_port=env.nic.name,
+                    capture_port=env.capture_interfaces[0],
+                    offered=_NOTHING_OFFERED,
+                    tx=books.Readings(before={}, after={}),
+                    nic=books.Readings(before=then["nic"], after=now["nic"]),
+                    capture=books.Readings(before=then["capture"], after=now["capture"]),
+                    between=env.hops(then["place"], now["place"]),
+                    sut=counters[i] if counters else _NOTHING_SAID,
+                    defrag=True,  # where none is done, the kernel has counted none
+                    fragments=None,
+                )
+            )
+        return found
+
+    def facts(self) -> Json:
+        return {
+            **self.envs[0].facts(),
+            "instances": len(self.envs),
+            "split": "nft netdev ingress, fwd to symhash",
+        }
+
+
+def _read(env: Env) -> Json:
+    capture = Port(host=env.host, name=env.capture_interfaces[0])
+    nic = _counters(env.nic)
+    return {
+        "nic": nic,
+        "capture": nic if capture == env.nic else _counters(capture),
+        "place": env.read(),
+    }
+
+
+def _counters(port: Port) -> Json:
+    found: Json = port.host.probe("counters", ports=[port.name])["counters"]
+    return found
+
+
+def launch(sut: Sut, env: Env, journal: UndoJournal, stack: ExitStack) -> RunningSut:
+    """One SUT, or one per instance; each is on the way to its end as soon as it runs."""
+    running = []
+    for place in env.envs if isinstance(env, SeveralEnv) else (env,):
+        running.append(sut.launch(place))
+        stack.callback(_end, running[-1])
+        journal.process(running[-1].process.pid, sut.name)
+    return running[0] if len(running) == 1 else RunningSeveral(running)
+
+
+def _end(running: RunningSut) -> None:
+    if running.process.poll() is None:
+        running.process.stop(timeout_s=STOP_TIMEOUT_S)
+
+
+def pids(process: Process) -> Sequence[int]:
+    """Roots of the process trees that are the SUT."""
+    return process.pids if isinstance(process, SeveralProcess) else (process.pid,)
+
+
+class SeveralProcess(LocalView):
+    """A Process (setups/seam.py) that stands for all of them."""
+
+    def __init__(self, processes: Sequence[Process]) -> None:
+        self._all = tuple(processes)
+        first = self._all[0]
+        self.pids = tuple(process.pid for process in processes)
+        self.pid = first.pid
+        self.work, self.stdout, self.stderr = first.work, first.stdout, first.stderr
+        self.launched_mono_ns = min(process.launched_mono_ns for process in processes)
+        self.phases_s = first.phases_s
+
+    def poll(self) -> int | None:
+        """The first that has ended speaks for all."""
+        return next((s for s in (p.poll() for p in self._all) if s is not None), None)
+
+    def proof(self) -> Proof | None:
+        """Of the first; LabProblem where they do not run the same."""
+        proofs = [process.proof() for process in self._all]
+        if any(p and proofs[0] and p.exe_sha256 != proofs[0].exe_sha256 for p in proofs):
+            raise LabProblem("the instances do not run the same program")
+        return proofs[0]
+
+    def cause_of_death(self) -> str | None:
+        return next(filter(None, (process.cause_of_death() for process in self._all)), None)
+
+    def signal(self, number: int) -> None:
+        for process in self._all:
+            process.signal(number)
+
+    def stop(self, *, timeout_s: float) -> int:
+        self.signal(signal.SIGTERM)
+        return max(process.stop(timeout_s=timeout_s) for process in self._all)
+
+
+class RunningSeveral:
+    """A RunningSut (suts/seam.py): ready when the last is, counting what all count together."""
+
+    def __init__(self, running: Sequence[RunningSut]) -> None:
+        self.running = tuple(running)
+        self.process: Process = SeveralProcess([one.process for one in running])
+        self.counters: Sequence[SutCounters] = ()
+        """Of each, once finished."""
+
+    def wait_ready(self, *, timeout_s: float) -> Readiness:
+        deadline = time.monotonic() + timeout_s
+        each = [one.wait_ready(timeout_s=deadline - time.monotonic()) for one in self.running]
+        last = max(each, key=lambda ready: ready.ready_mono_ns)
+        return replace(last, evidence={"instances": [dict(ready.evidence) for ready in each]})
+
+    def drain(self, *, expected_packets: int | None, timeout_s: float) -> float:
+        began = unchanged_since = time.monotonic()
+        last: SutCounters | None = None
+        while True:
+            seen, now = self.live(), time.monotonic()
+            if seen != last:
+                unchanged_since, last = now, seen
+            if seen is not None and _balanced(seen):
+                if seen.captured_packets == expected_packets:
+                    return now - began
+                if now - unchanged_since >= AT_REST_S:
+                    return now - began
+            if now - began > timeout_s:
+                raise TrialFailed(
+                    f"the counters of {len(self.running)} instances do not come to rest "
+                    f"within {timeout_s:g} s"
+                )
+            if self.process.poll() is not None:
+                raise TrialFailed("an instance ended before it was stopped")
+            time.sleep(DRAIN_POLL_S)
+
+    def mark(self) -> None:
+        for one in self.running:
+            one.mark()
+
+    def live(self) -> SutCounters | None:
+        each = [one.live() for one in self.running]
+        known = [one for one in each if one is not None]
+        return _sum(known) if len(known) == len(each) else None
+
+    def finish(self, *, timeout_s: float) -> SutCounters:
+        # At once: each takes a second or two to end.
+        with ThreadPoolExecutor(len(self.running)) as pool:
+            ends = [pool.submit(one.finish, timeout_s=timeout_s) for one in self.running]
+            self.counters = [end.result() for end in ends]
+        return _sum(self.counters)
+
+    def facts(self) -> Json:
+        each = [one.facts() for one in self.running]
+        return {**each[0], "instances": each}
+
+
+def instance_books(env: Env, running: RunningSut, readings: Mapping[str, Json]) -> list[Json]:
+    """Each instance's own part of the way, balanced; [] where there is but one."""
+    if not isinstance(env, SeveralEnv) or not isinstance(running, RunningSeveral):
+        return []
+    before, after = readings["before"]["place"], readings["after"]["place"]
+    found = []
+    for part in env.parts(before, after, running.counters):
+        hops = books.received_hops(part)
+        accounts = [*part.between[1], *books.into_socket(part), *books.into_decoded(part)]
+        ledger = balance(hops, accounts)
+        found.append(
+            {
+                "received_packets": hops[0].packets,
+                "captured_packets": part.sut.captured_packets,
+                "decoded_packets": part.sut.decoded_packets,
+                "lost_packets": ledger.total(Class.LOST),
+                "residual_packets": ledger.residual_packets,
+                "closed": ledger.closed,
+            }
+        )
+    return found
+
+
+def imbalance_ratio(parts: Sequence[Json]) -> float | None:
+    """How much more than its share the busiest instance received: 0 = all the same."""
+    received = [int(part["received_packets"]) for part in parts]
+    if not received or not sum(received):
+        return None
+    return max(received) * len(received) / sum(received) - 1
+
+
+def _balanced(seen: SutCounters) -> bool:
+    captured, dropped = seen.captured_packets, seen.dropped_ring_full_packets
+    return captured is not None and captured - (dropped or 0) == seen.decoded_packets
+
+
+def _sum(each: Sequence[SutCounters]) -> SutCounters:
+    def total(value: Callable[[SutCounters], int | None]) -> int | None:
+        values = [value(one) for one in each]
+        known = [v for v in values if v is not None]
+        return sum(known) if len(known) == len(values) else None
+
+    results: dict[str, int] = {}
+    for one in each:
+        for name, number in one.results.items():
+            results[name] = results.get(name, 0) + number
+    return SutCounters(
+        captured_packets=total(lambda c: c.captured_packets),
+        dropped_ring_full_packets=total(lambda c: c.dropped_ring_full_packets),
+        decoded_packets=total(lambda c: c.decoded_packets),
+        decoded_bytes=total(lambda c: c.decoded_bytes),
+        results=results,
+        per_thread={
+            f"{i}:{name}": thread
+            for i, one in enumerate(each)
+            for name, thread in one.per_thread.items()
+        },
+        sources={k: f"{v}, all instances" for k, v in each[0].sources.items()},
+    )
+
+
+def _summed_hops(each: Sequence[Sequence[Hop]]) -> list[Hop]:
+    found = []
+    for together in zip(*each, strict=True):
+        packets = [hop.packets for hop in together]
+        known = [p for p in packets if p is not None]
+        found.append(
+            replace(together[0], packets=sum(known) if len(known) == len(packets) else None)
+        )
+    return found
+
+
+def _summed(accounts: Iterator[Account]) -> list[Account]:
+    """One account per class and counter, whichever instance it was counted at."""
+    found: dict[tuple[str, str], Account] = {}
+    for account in accounts:
+        key = (account.into, account.name)
+        earlier = found.get(key)
+        if earlier is not None:
+            account = replace(
+                account, packets=earlier.packets + account.packets, evidence="", details=()
+            )
+        found[key] = account
+    return list(found.values())

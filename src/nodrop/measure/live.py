@@ -1,0 +1,106 @@
+"""The trial under way, read about twice a second from the thread that waits for the sender."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from nodrop.lab.seam import Json
+from nodrop.ledger.verdict import BusyThread
+from nodrop.load.seam import OfferedLoad, Offerer
+from nodrop.measure.progress import Live
+from nodrop.measure.sampling import Sampler, busiest_thread
+from nodrop.stats.rate import SteppedRate
+from nodrop.suts.seam import RunningSut, SutCounters
+
+Tell = Callable[[Live], None]
+COUNTED = ("sent", "received", "captured", "dropped", "decoded")
+
+
+class Feed:
+    """Joins what the sender, the sampler and the SUT say of now.
+
+    Nothing of it enters the books: those are read at rest. A reading costs the SUT one answer on
+    its command socket, and nothing at all of the thread that sends.
+    """
+
+    def __init__(
+        self,
+        running: RunningSut,
+        sampler: Sampler,
+        offerer: Offerer,
+        *,
+        nic: str,
+        received_before: int,
+        tell: Tell,
+    ) -> None:
+        self._running, self._sampler, self._offerer = running, sampler, offerer
+        self._nic, self._received_before, self._tell = nic, received_before, tell
+        self._rates = {name: SteppedRate() for name in COUNTED}
+        self._began_ns = 0
+        self._row: Json | None = None
+        self._busiest: BusyThread | None = None
+
+    def begin(self) -> None:
+        """The first reading: what the counters stand at before the first packet."""
+        self._began_ns = time.monotonic_ns()
+        self.tick(0)
+
+    def tick(self, sent_packets: int | None) -> None:
+        self._look_at_threads()
+        self._say("offer", time.monotonic_ns(), sent_packets, self._running.live())
+
+    def at_rest(self, counters: SutCounters, offered: OfferedLoad, mono_ns: int | None) -> None:
+        """The last reading: the final counters, which have stood since the drain."""
+        self._look_at_threads()
+        at_ns = time.monotonic_ns() if mono_ns is None else mono_ns
+        self._say("drained", at_ns, offered.sent_packets, counters)
+
+    def _say(
+        self, phase: str, now_ns: int, sent_packets: int | None, sut: SutCounters | None
+    ) -> None:
+        received = self._received()
+        counts = {
+            "sent": sent_packets,
+            "received": None if received is None else received - self._received_before,
+            "captured": sut.captured_packets if sut else None,
+            "dropped": sut.dropped_ring_full_packets if sut else None,
+            "decoded": sut.decoded_packets if sut else None,
+        }
+        now_s = now_ns / 1e9
+        rates = {
+            name: self._rates[name].at(now_s, counts[name]) if phase == "offer" else None
+            for name in COUNTED
+        }
+        self._tell(
+            Live(
+                mono_ns=now_ns,
+                phase=phase,
+                offering_s=(now_ns - self._began_ns) / 1e9,
+                intended_s=self._offerer.intended_duration_s,
+                intended_packets=self._offerer.intended_packets,
+                sent_packets=counts["sent"],
+                received_packets=counts["received"],
+                captured_packets=counts["captured"],
+                dropped_packets=counts["dropped"],
+                decoded_packets=counts["decoded"],
+                sent_pps=rates["sent"],
+                received_pps=rates["received"],
+                captured_pps=rates["captured"],
+                dropped_pps=rates["dropped"],
+                decoded_pps=rates["decoded"],
+                busiest_thread=self._busiest,
+            )
+        )
+
+    def _look_at_threads(self) -> None:
+        row = self._sampler.newest()
+        if row is None or (self._row is not None and row["mono_ns"] <= self._row["mono_ns"]):
+            return
+        if self._row is not None:
+            self._busiest = busiest_thread((self._row, row))
+        self._row = row
+
+    def _received(self) -> int | None:
+        found = (self._row or {}).get("links", {}).get(self._nic)
+        return None if found is None else int(found["rx_packets"])

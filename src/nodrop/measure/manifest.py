@@ -1,0 +1,58 @@
+"""What the manifest records once per run: versions, hashes and facts that a figure depends on."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import nodrop
+from nodrop.config.experiment import Experiment
+from nodrop.lab.binary import file_sha256, find_node_binary
+from nodrop.lab.seam import Json
+from nodrop.measure.plan import Plan
+from nodrop.measure.preflight import Kitchen
+
+
+def manifest(
+    experiment: Experiment, plan: Plan, kitchen: Kitchen, *, self_test: Json, host: Json
+) -> Json:
+    node = find_node_binary()
+    return {
+        "nodrop": {
+            "version": nodrop.__version__,
+            "revision": _revision(),
+            "python": platform.python_version(),
+            "argv": sys.argv,
+        },
+        "node": {"path": str(node), "sha256": file_sha256(node)},
+        "question": experiment.question,
+        "settings": [setting.text for setting in experiment.settings],
+        "seed": plan.seed,
+        "repetitions": plan.repetitions,
+        "cells": [dict(cell) for cell in plan.cells],
+        "order": [trial.run_name for trial in plan.trials],
+        "measure": experiment.measure.model_dump(),
+        "host": host,
+        "self_test": self_test,
+        **kitchen.facts(),
+    }
+
+
+def _revision() -> str | None:
+    """Of the checkout we run from; None where nodrop is installed, or git is not."""
+    checkout = Path(nodrop.__file__).parents[2]
+    if not (checkout / ".git").exists():
+        return None
+    try:
+        said = subprocess.run(
+            ["git", "-C", str(checkout), "describe", "--always", "--dirty"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return said.stdout.strip() or None

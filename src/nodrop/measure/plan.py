@@ -1,0 +1,164 @@
+"""The plan of an experiment: every cell as often as it is repeated, in blocked random order."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from nodrop import plugins
+from nodrop.config.experiment import Experiment, LimitsTable
+from nodrop.config.matrix import Cell, cells
+from nodrop.config.options import check, shown
+from nodrop.config.toml_file import key_path, put
+from nodrop.errors import BadInput, LabProblem
+from nodrop.load.seam import LoadGenerator
+from nodrop.setups.seam import Limits
+
+AROUND_S = 6.0
+"""A first guess at what a trial takes beside its load (bring up, launch, drain, undo); the progress
+display replaces it by what trials really took."""
+
+MOST_INSTANCES = 64
+
+Table = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedTrial:
+    """One repetition of one cell, with the tables of the experiment as this cell has them."""
+
+    index: int
+    """1-based place in the order of the plan."""
+    cell: Cell
+    """Dotted matrix key → the value of this cell."""
+    repetition: int
+    """1-based."""
+    setup: Table
+    sut: Table
+    load: Table
+    limits: Limits
+    instances: int = 1
+    """setup.instances: so many of the SUT share the packets."""
+
+    @property
+    def run_name(self) -> str:
+        """`0007-docker-4x-r03`: names the folder of the trial."""
+        slug = cell_slug(self.cell)
+        return f"{self.index:04d}-{slug + '-' if slug else ''}r{self.repetition:02d}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    seed: int
+    cells: tuple[Cell, ...]
+    """In the order of the matrix."""
+    repetitions: int
+    trials: tuple[PlannedTrial, ...]
+    """In the order in which they are run."""
+    load_s: float | None
+    """What all the replays take as intended; None where one cannot be known beforehand."""
+    around_s: float
+    """A guess at what the trials take beside that."""
+
+
+def make_plan(experiment: Experiment) -> Plan:
+    """Checks each cell's tables with their plugins, then puts the trials in order.
+
+    Blocked: a block is one repetition of every cell, shuffled. So a drift of the host (heat, a
+    neighbour waking up) falls on all cells alike, and an interrupted plan has whole blocks.
+    """
+    drafts = [_draft(experiment, cell) for cell in cells(experiment.matrix)]
+    load_s = _check_plugins(experiment, drafts)
+    order = Random(experiment.measure.seed)
+    repetitions = experiment.measure.repetitions
+    trials: list[PlannedTrial] = []
+    for repetition in range(1, repetitions + 1):
+        block = list(drafts)
+        order.shuffle(block)
+        for tables in block:
+            trials.append(PlannedTrial(index=len(trials) + 1, repetition=repetition, **tables))
+    return Plan(
+        seed=experiment.measure.seed,
+        cells=tuple(tables["cell"] for tables in drafts),
+        repetitions=repetitions,
+        trials=tuple(trials),
+        load_s=None if load_s is None else load_s * repetitions,
+        around_s=len(trials) * (AROUND_S + experiment.measure.warmup_s),
+    )
+
+
+def _draft(experiment: Experiment, cell: Cell) -> dict[str, Any]:
+    """The tables of a cell: what the file says, with the cell's values put in."""
+    tables: dict[str, Any] = {
+        name: copy.deepcopy(dict(getattr(experiment, name)))
+        for name in ("setup", "sut", "load", "limits")
+    }
+
+    def fill() -> Limits:
+        for key, value in cell.items():
+            put(tables, key_path(key, f"matrix.{key}"), value)
+        limits = check(LimitsTable, tables["limits"], table="limits", base=experiment.base)
+        tables["instances"] = _instances(tables["setup"])
+        return Limits(cpus=limits.cpus, memory_bytes=limits.memory)
+
+    limits = experiment.blaming(fill)
+    return {**tables, "cell": cell, "limits": limits}
+
+
+def _instances(setup: dict[str, Any]) -> int:
+    """Of every setup alike, so no setup has to know of it."""
+    given = setup.pop("instances", 1)
+    if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= MOST_INSTANCES:
+        raise BadInput(
+            f"setup.instances = {shown(given)}: must be a whole number from 1 to {MOST_INSTANCES}"
+        )
+    return given
+
+
+def _check_plugins(experiment: Experiment, drafts: Sequence[dict[str, Any]]) -> float | None:
+    """Builds each plugin with each different table; seconds of load of one block."""
+    durations: list[float | None] = []
+    for draft in drafts:
+        _built(experiment, plugins.build_setup, draft["setup"])
+        _built(experiment, plugins.build_sut, draft["sut"])
+        load = _built(experiment, plugins.build_load, draft["load"])
+        durations.append(_duration_s(experiment, load))
+    known = [d for d in durations if d is not None]
+    return sum(known) if len(known) == len(durations) else None
+
+
+def _duration_s(experiment: Experiment, load: LoadGenerator) -> float | None:
+    try:
+        return experiment.blaming(load.duration_s)
+    except LabProblem:
+        # Reading the trace takes the node; a plan can be looked at where it is not built yet.
+        return None
+
+
+def _built(experiment: Experiment, build: Callable[..., Any], table: Table) -> Any:
+    return experiment.blaming(lambda: build(table, base=experiment.base))
+
+
+def cell_slug(cell: Cell, *, longest: int = 48) -> str:
+    """`docker-4x` for setup.kind = "docker", load.multiplier = 4: safe in file names."""
+    words = [_word(key, value) for key, value in cell.items()]
+    text = "-".join(re.sub(r"[^a-z0-9.]+", "-", word.lower()).strip("-.") for word in words)
+    return text[:longest].strip("-.")
+
+
+def _word(key: str, value: object) -> str:
+    name = key.rsplit(".", 1)[-1].strip('"')
+    if name == "kind":
+        return str(value)
+    if name == "multiplier":
+        return f"{value}x"
+    if isinstance(value, list):
+        value = "-".join(Path(str(v)).stem if isinstance(v, str) else str(v) for v in value)
+    if isinstance(value, str) and "/" in value:
+        value = Path(value).stem
+    return f"{name}-{value}"

@@ -1,0 +1,138 @@
+"""Everything that can be known before a run touches anything: parts built, problems collected."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from nodrop import plugins
+from nodrop.config.experiment import Experiment
+from nodrop.config.lab_file import LabSource
+from nodrop.errors import BadInput, LabProblem, NotReady
+from nodrop.lab.image import resolve_bits
+from nodrop.lab.netns import LARGEST_MTU, NetnsLab
+from nodrop.lab.seam import Bits, Json, Lab
+from nodrop.lab.split import split_problems
+from nodrop.load.seam import LoadGenerator
+from nodrop.measure.plan import Plan, PlannedTrial
+from nodrop.setups.seam import Setup
+from nodrop.suts.seam import Sut
+
+ETHERNET_HEADER_BYTES = 14
+
+PartT = TypeVar("PartT")
+
+
+class Kitchen:
+    """The parts of a plan's trials, each built once per different table."""
+
+    def __init__(self, experiment: Experiment, lab: LabSource, plan: Plan) -> None:
+        self._base = experiment.base
+        self._plan = plan
+        self._built: dict[tuple[str, str], Any] = {}
+        self._bits: dict[str, Bits | None] = {}
+        self.lab: Lab = NetnsLab(
+            name=lab.file.name,
+            mtu=self._mtu(lab.file.mtu),
+            sender=lab.file.sender,
+            receiver=lab.file.receiver,
+        )
+
+    def setup(self, trial: PlannedTrial) -> Setup:
+        return self._part(plugins.build_setup, trial.setup)
+
+    def sut(self, trial: PlannedTrial) -> Sut:
+        return self._part(plugins.build_sut, trial.sut)
+
+    def load(self, trial: PlannedTrial) -> LoadGenerator:
+        return self._part(plugins.build_load, trial.load)
+
+    def bits(self, trial: PlannedTrial) -> Bits | None:
+        key = _key(trial.sut)
+        if key not in self._bits:
+            recipe = self.sut(trial).needs_bits()
+            found = None if recipe is None else resolve_bits(trial.sut, recipe, base=self._base)
+            self._bits[key] = found
+        return self._bits[key]
+
+    def facts(self) -> Json:
+        """Of every different part, for the manifest; a part is named by what differs."""
+        suts: Json = {}
+        loads: Json = {}
+        bits: Json = {}
+        for trial in self._plan.trials:
+            suts[_key(trial.sut)] = self.sut(trial).facts()
+            loads[_key(trial.load)] = self.load(trial).facts()
+            if found := self.bits(trial):
+                bits[found.sha256] = {
+                    "kind": found.kind,
+                    "path": str(found.path),
+                    "sha256": found.sha256,
+                    "version": found.version,
+                    "packages": dict(found.packages),
+                }
+        return {
+            "lab": self.lab.facts(),
+            "bits": list(bits.values()),
+            "suts": list(suts.values()),
+            "loads": list(loads.values()),
+        }
+
+    def problems(self) -> list[str]:
+        """All that stands in the way, each in words a user can act on; each said once."""
+        found: dict[str, None] = dict.fromkeys(self.lab.problems())
+        for trial in self._plan.trials:
+            try:
+                setup, sut = self.setup(trial), self.sut(trial)
+                bits = self.bits(trial)
+                words = [
+                    *setup.problems(bits, trial.limits),
+                    *(split_problems() if trial.instances > 1 else ()),
+                    *sut.problems(bits),
+                    *self.load(trial).problems(),
+                ]
+            except LabProblem as problem:
+                words = [str(problem)]
+            found |= dict.fromkeys(words)
+        return list(found)
+
+    def _mtu(self, least: int) -> int:
+        """A frame that offloads glued together when it was captured must still fit the port."""
+        longest = max(
+            (self.load(trial).trace_facts().longest_frame_bytes for trial in self._plan.trials),
+            default=0,
+        )
+        return min(LARGEST_MTU, max(least, longest - ETHERNET_HEADER_BYTES))
+
+    def _part(self, build: Callable[..., PartT], table: Mapping[str, Any]) -> PartT:
+        key = (build.__name__, _key(table))
+        if key not in self._built:
+            self._built[key] = build(table, base=self._base)
+        part: PartT = self._built[key]
+        return part
+
+
+def preflight(experiment: Experiment, lab: LabSource, plan: Plan) -> Kitchen:
+    """The kitchen, or the first problem: BadInput for the question, NotReady for the host."""
+    try:
+        kitchen = experiment.blaming(lambda: Kitchen(experiment, lab, plan))
+        problems = experiment.blaming(kitchen.problems)
+    except LabProblem as problem:
+        raise NotReady(problem.message, hint=problem.hint) from problem
+    if problems:
+        more = f" (and {len(problems) - 1} more: run `nodrop doctor`)" if problems[1:] else ""
+        raise NotReady(problems[0] + more)
+    return kitchen
+
+
+def doctor(experiment: Experiment, lab: LabSource, plan: Plan) -> list[str]:
+    """Every problem at once, for `nodrop doctor`."""
+    try:
+        return experiment.blaming(lambda: Kitchen(experiment, lab, plan)).problems()
+    except (BadInput, LabProblem) as problem:
+        return [str(problem)]
+
+
+def _key(table: Mapping[str, Any]) -> str:
+    return json.dumps(table, sort_keys=True, default=str)

@@ -1,0 +1,87 @@
+"""From what a trial saw to its line in trials.jsonl and its files in the run directory."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from nodrop.lab.seam import Json
+from nodrop.ledger.balance import ledger_to_json
+from nodrop.ledger.figures import figures
+from nodrop.load.seam import OfferedLoad
+from nodrop.measure.instances import imbalance_ratio
+from nodrop.measure.plan import PlannedTrial
+from nodrop.measure.trial import Measured
+from nodrop.results.rundir import TrialFolder
+from nodrop.results.trial import TrialRecord
+
+
+def trial_record(
+    planned: PlannedTrial, seen: Measured, *, started_utc: str, error: str | None
+) -> TrialRecord:
+    """One line; whatever the trial did not get to is None."""
+    assert seen.verdict is not None, "a trial is judged before it is recorded"
+    found: dict[str, Any] = {
+        "cell": dict(planned.cell),
+        "repetition": planned.repetition,
+        "index": planned.index,
+        "run": planned.run_name,
+        "started_utc": started_utc,
+        "error": error,
+        "accelerator": seen.facts.get("env", {}).get("accelerator"),
+        "activation_s": seen.activation_s,
+    }
+    if seen.offered is not None:
+        found |= _of_the_sender(seen.offered)
+    found |= figures(seen.ledger, seen.verdict)
+    if seen.counters is not None:
+        found["captured_packets"] = seen.counters.captured_packets
+    if seen.usage is not None:
+        found |= {
+            "sut_cpu_s": seen.usage.sut_cpu_s,
+            "host_cpu_ratio": seen.usage.host_cpu_ratio,
+            "sut_rss_peak_bytes": seen.usage.sut_rss_peak_bytes,
+        }
+        if busiest := seen.usage.busiest:
+            found["busiest_thread"] = {"name": busiest.name, "cpu_ratio": busiest.cpu_ratio}
+    return TrialRecord.model_validate(found)
+
+
+def write_details(folder: TrialFolder, seen: Measured) -> None:
+    """The files beside the line: everything a figure of the report can be traced back to."""
+    if seen.ledger is not None:
+        folder.write("ledger", ledger_to_json(seen.ledger))
+    if seen.offered is not None:
+        folder.write("offered", {**asdict(seen.offered), "unsent": seen.offered.unsent_packets})
+    if seen.counters is not None:
+        folder.write("counters", asdict(seen.counters))
+    if seen.readings:
+        folder.write("readings", seen.readings)
+
+
+def details(seen: Measured) -> Json:
+    """For trial.json: how long each step took, and what the SUT and its place said."""
+    return {
+        "timings_s": seen.timings_s,
+        "drain_s": seen.drain_s,
+        "readiness": None if seen.readiness is None else asdict(seen.readiness),
+        "usage": None if seen.usage is None else asdict(seen.usage),
+        "facts": seen.facts,
+        "instances": seen.instances,
+        "imbalance_ratio": imbalance_ratio(seen.instances),
+    }
+
+
+def _of_the_sender(offered: OfferedLoad) -> dict[str, Any]:
+    took = offered.duration_s
+    return {
+        "intended_packets": offered.intended_packets,
+        "offered_packets": offered.sent_packets,
+        "duration_s": took,
+        "intended_duration_s": offered.intended_duration_s,
+        "offered_pps": offered.sent_packets / took if took else None,
+        "offered_bps": offered.sent_bytes * 8 / took if took else None,
+        "schedule_error_us": None
+        if offered.schedule_error_us is None
+        else asdict(offered.schedule_error_us),
+    }

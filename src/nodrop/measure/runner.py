@@ -1,0 +1,201 @@
+"""An experiment from plan to run directory: trial by trial, resumable, undone on every way out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from nodrop.config.experiment import Experiment, Measure
+from nodrop.config.lab_file import LabSource
+from nodrop.errors import LabProblem, LoadFailed, NodropError, TrialFailed
+from nodrop.lab.interrupts import Interrupted, interrupts
+from nodrop.lab.journal import DiskJournal
+from nodrop.lab.seam import Json, UndoJournal
+from nodrop.ledger.verdict import Bounds, Problem, Reason, judge
+from nodrop.measure.manifest import manifest
+from nodrop.measure.plan import Plan, PlannedTrial, make_plan
+from nodrop.measure.preflight import Kitchen, preflight
+from nodrop.measure.progress import Live, Progress
+from nodrop.measure.record import details, trial_record, write_details
+from nodrop.measure.trial import Ingredients, Measured, out_of_memory, run_trial
+from nodrop.results.rundir import RunWriter, find_run, plan_sha256
+from nodrop.results.trial import TrialRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOutcome:
+    directory: Path
+    records: tuple[TrialRecord, ...]
+
+    @property
+    def exit_code(self) -> int:
+        return 0 if all(record.valid for record in self.records) else 1
+
+
+def run_experiment(
+    experiment: Experiment, lab: LabSource, *, out: Path, resume: bool, progress: Progress
+) -> RunOutcome:
+    """Runs what the plan still lacks. BadInput and LabProblem come before anything is touched."""
+    plan = make_plan(experiment)
+    kitchen = preflight(experiment, lab, plan)
+    fingerprint = plan_sha256(_plain(experiment, lab, plan))
+    with interrupts() as gate, _writer(experiment, lab, out, fingerprint, resume) as writer:
+        good = {record.run: record for record in writer.records() if record.valid}
+        earlier = [good[trial.run_name] for trial in plan.trials if trial.run_name in good]
+        progress.plan_started(plan, directory=writer.path, earlier=earlier)
+        try:
+            with _journal(writer) as journal:
+                if "self_test" not in writer.manifest:
+                    progress.note("self-test: what does this kernel count?")
+                    found = _look(kitchen, journal)
+                    writer.update_manifest(manifest(experiment, plan, kitchen, **found))
+                for trial in plan.trials:
+                    gate.check()
+                    if trial.run_name not in good:
+                        _one(trial, kitchen, experiment.measure, writer, journal, progress)
+        except Interrupted as ended:
+            ended.hint = f"go on with --resume --out {writer.path}"
+            raise
+        finally:
+            progress.finished(writer.path, writer.records())
+        writer.update_manifest({"finished_utc": datetime.now(UTC).isoformat(timespec="seconds")})
+        return RunOutcome(directory=writer.path, records=writer.records())
+
+
+@contextmanager
+def _journal(writer: RunWriter) -> Iterator[DiskJournal]:
+    """The undo journal of this sitting; the manifest tells of all sittings what became of it."""
+    journal = DiskJournal.create()
+    try:
+        with journal:
+            yield journal
+    finally:
+        before = writer.manifest.get("undo") or {"changed": []}
+        changed = dict.fromkeys([*before["changed"], *journal.changed])
+        writer.update_manifest({"undo": {"changed": [*changed], "left": [*journal.left]}})
+
+
+def _one(
+    trial: PlannedTrial,
+    kitchen: Kitchen,
+    measure: Measure,
+    writer: RunWriter,
+    journal: UndoJournal,
+    progress: Progress,
+) -> None:
+    progress.trial_started(trial)
+    folder = writer.trial(trial.run_name)
+    started = datetime.now(UTC).isoformat(timespec="milliseconds")
+    seen = Measured()
+
+    def begin(phase: str) -> None:
+        folder.append_live({"mono_ns": time.monotonic_ns(), "phase": phase})
+        progress.phase(phase)
+
+    def tell(reading: Live) -> None:
+        folder.append_live(asdict(reading))
+        progress.live(reading)
+
+    error: NodropError | None = None
+    try:
+        run_trial(
+            _ingredients(trial, kitchen, measure),
+            folder=folder,
+            journal=journal,
+            watch=lambda name, _: begin(name),
+            tell=tell,
+            seen=seen,
+        )
+    except (TrialFailed, LabProblem) as failed:
+        error = failed
+        seen.verdict = judge(None, None, problems=[*seen.problems, _failure(failed, seen)])
+    record = trial_record(
+        trial, seen, started_utc=started, error=None if error is None else str(error)
+    )
+    write_details(folder, seen)
+    writer.finish(record, details(seen))
+    progress.trial_ended(trial, record)
+
+
+def _failure(error: NodropError, seen: Measured) -> Problem:
+    if isinstance(error, LabProblem):
+        return Problem(code="lab_problem", words=str(error))
+    if isinstance(error, LoadFailed):
+        return Problem(code=Reason.LOAD_FAILED, words=str(error))
+    code = Reason.SUT_NOT_READY if seen.readiness is None else Reason.SUT_DIED
+    killed = out_of_memory(seen)
+    return Problem(code=code, words=f"{killed}; {error}" if killed else str(error))
+
+
+def _ingredients(trial: PlannedTrial, kitchen: Kitchen, measure: Measure) -> Ingredients:
+    load = kitchen.load(trial)
+    return Ingredients(
+        lab=kitchen.lab,
+        setup=kitchen.setup(trial),
+        sut=kitchen.sut(trial),
+        load=load,
+        bits=kitchen.bits(trial),
+        limits=trial.limits,
+        instances=trial.instances,
+        fragments=load.trace_facts().fragments,
+        never_at_tap_packets=load.trace_facts().never_at_tap_packets,
+        warmup_s=measure.warmup_s,
+        ready_timeout_s=measure.ready_timeout_s,
+        drain_timeout_s=measure.drain_timeout_s,
+        sample_interval_ms=measure.sample_interval_ms,
+        bounds=Bounds(
+            schedule_error_p99_us=measure.late_p99_us,
+            late_ratio=load.late_ratio,
+            unsent_ratio=measure.unsent_max_ratio,
+        ),
+    )
+
+
+def _look(kitchen: Kitchen, journal: UndoJournal) -> dict[str, Json]:
+    """Once per run, in the lab itself: the host, and what its AF_PACKET counters mean."""
+    with kitchen.lab.up(journal) as link:
+        said = link.rx.host.probe("host", "af_packet", timeout_s=60)
+    test: Json = said["af_packet"]
+    if not test["ring"]["tp_packets_includes_drops"]:
+        raise LabProblem(
+            f"self-test: tp_packets does not include tp_drops on this kernel: {test}",
+            hint="the packet books of nodrop rest on it; please report this kernel",
+        )
+    return {"host": said["host"], "self_test": test}
+
+
+@contextmanager
+def _writer(
+    experiment: Experiment, lab: LabSource, out: Path, fingerprint: str, resume: bool
+) -> Iterator[RunWriter]:
+    if resume:
+        found = find_run(out, experiment.name)
+        writer = RunWriter.resume(found, plan_sha256=fingerprint)
+    else:
+        writer = RunWriter.create(
+            out,
+            experiment.name,
+            experiment=experiment.text,
+            lab=lab.text,
+            plan_sha256=fingerprint,
+            manifest={},
+        )
+    with writer:
+        yield writer
+
+
+def _plain(experiment: Experiment, lab: LabSource, plan: Plan) -> Json:
+    """Everything a trial depends on and a resumed run must have in common with its beginning."""
+    return {
+        "experiment": experiment.name,
+        "lab": lab.file.model_dump(),
+        "measure": experiment.measure.model_dump(),
+        "trials": [
+            {**asdict(trial), "run": trial.run_name, "limits": asdict(trial.limits)}
+            for trial in plan.trials
+        ],
+    }

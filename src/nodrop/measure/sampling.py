@@ -1,0 +1,245 @@
+"""The sampler beside a trial, and what its rows say the SUT and the host used."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from nodrop.lab.seam import Json, NodeJob, Port
+from nodrop.ledger.verdict import BusyThread, Running
+
+STOP_TIMEOUT_S = 10.0
+LONGEST_ROW_BYTES = 256 * 1024
+"""300 bytes per CPU and 100 per thread: enough for hundreds of both."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What was used, between named moments of the trial. None = not measured."""
+
+    sut_cpu_s: float | None
+    """From the first packet to the end of the drain."""
+    host_cpu_ratio: float | None
+    """Busy part of all CPUs while the load was offered; guest time counted once."""
+    sut_rss_peak_bytes: int | None
+    busiest: BusyThread | None
+    """The SUT's thread with the most CPU time while the load was offered."""
+    idle_s: float | None
+    """Longest time within the offer in which no thread of the SUT ran at all."""
+    sut_offering_cpu_s: float | None
+    """While the load was offered."""
+    host_cpu_s: float | None
+    """All CPUs, while the load was offered."""
+    host_busy_s: float | None
+    cgroup: Cgroup | None
+    """Of the SUT's own control group; None where it has none to itself."""
+    marks_mono_ns: dict[str, int] = field(default_factory=dict)
+    sampler: Json = field(default_factory=dict)
+
+    def running(self, generator_cpu_s: float | None) -> Running:
+        """For the verdict. On a veth the generator pays for the receiver's softirq as well."""
+        foreign: float | None = None
+        if (
+            self.host_cpu_s
+            and self.host_busy_s is not None
+            and self.sut_offering_cpu_s is not None
+            and generator_cpu_s is not None
+        ):
+            ours = self.sut_offering_cpu_s + generator_cpu_s
+            foreign = max(0.0, self.host_busy_s - ours) / self.host_cpu_s
+        return Running(busiest=self.busiest, idle_s=self.idle_s, foreign_cpu_ratio=foreign)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cgroup:
+    """Memory apart: anonymous pages are the SUT's; the page cache is charged to whoever touched a
+    file first, and so varies with what ran before. None = the kernel does not say."""
+
+    anon_peak_bytes: int | None
+    file_peak_bytes: int | None
+    memory_limit_hits: int | None
+    """Times the limit was hit and pages were taken back: pressure, not yet harm."""
+    oom_kills: int | None
+    throttled_s: float | None
+    """Not let run for want of quota, while it was sampled."""
+
+
+class Sampler:
+    """A `sample` job on the receiver. As a context manager it is ended on every way out."""
+
+    def __init__(
+        self, port: Port, pids: Sequence[int], *, own_cgroup: bool, path: Path, interval_ms: int
+    ) -> None:
+        self._path = path
+        self._marks: dict[str, int] = {}
+        self._job: NodeJob = port.host.job(
+            {
+                "job": "sample",
+                "interval_ms": interval_ms,
+                "pids": list(pids),
+                "cgroup_of_pid": pids[0] if own_cgroup else None,
+                "ports": [port.name],
+                "path": str(path),
+            }
+        )
+        self._job.start()
+
+    def mark(self, name: str) -> int:
+        """A moment of the trial, on the controller's CLOCK_MONOTONIC."""
+        self._marks[name] = time.monotonic_ns()
+        return self._marks[name]
+
+    def newest(self) -> Json | None:
+        """The last row that is whole; None before the first."""
+        with self._path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - LONGEST_ROW_BYTES))
+            lines = file.read().split(b"\n")
+        return json.loads(lines[-2]) if len(lines) > 1 else None
+
+    def finish(self) -> Usage:
+        self._job.stop()
+        said = self._job.result(timeout_s=STOP_TIMEOUT_S)
+        return usage(list(_rows(self._path)), self._marks, said)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._job.close()
+
+
+def _rows(path: Path) -> Iterator[Json]:
+    with path.open(encoding="utf-8") as file:
+        for line in file:
+            yield json.loads(line)
+
+
+def usage(rows: Sequence[Json], marks: dict[str, int], sampler: Json) -> Usage:
+    """Pure: rows of one trial, cut at the marks `offer`, `offered` and `drained`."""
+    offering = _between(rows, marks["offer"], marks["offered"])
+    until_rest = _between(rows, marks["offer"], marks["drained"])
+    host_cpu_s, host_busy_s = _host_cpu_s(offering)
+    return Usage(
+        sut_cpu_s=_rise(until_rest, _tree_cpu_ns),
+        sut_offering_cpu_s=_rise(offering, _tree_cpu_ns),
+        host_cpu_s=host_cpu_s,
+        host_busy_s=host_busy_s,
+        host_cpu_ratio=host_busy_s / host_cpu_s if host_cpu_s and host_busy_s is not None else None,
+        sut_rss_peak_bytes=_rss_peak(rows),
+        busiest=busiest_thread(offering),
+        idle_s=_longest_idle_s(offering),
+        cgroup=_cgroup(rows),
+        marks_mono_ns=dict(marks),
+        sampler=sampler,
+    )
+
+
+def _between(rows: Sequence[Json], begin_ns: int, end_ns: int) -> Sequence[Json]:
+    """The rows within, and the nearest on either side, so that the whole time is covered."""
+    inside = [n for n, row in enumerate(rows) if begin_ns <= row["mono_ns"] <= end_ns]
+    if not inside:
+        before = [n for n, row in enumerate(rows) if row["mono_ns"] < begin_ns]
+        inside = [before[-1]] if before else []
+    if not inside:
+        return ()
+    return rows[max(0, inside[0] - 1) : inside[-1] + 2]
+
+
+def _rise(rows: Sequence[Json], value: Callable[[Json], int]) -> float | None:
+    """Seconds of CPU between the first and the last row."""
+    if len(rows) < 2:
+        return None
+    return (value(rows[-1]) - value(rows[0])) / 1e9
+
+
+def _tree_cpu_ns(row: Json) -> int:
+    """Of the whole tree, processes that have ended included: it never falls."""
+    return int(row["tree"]["cpu_ns"])
+
+
+NOT_BUSY = ("idle_ns", "iowait_ns", "steal_ns")
+
+
+def _host_cpu_s(rows: Sequence[Json]) -> tuple[float | None, float | None]:
+    """Of all CPUs: all time, and the busy part."""
+    if len(rows) < 2:
+        return None, None
+    total = busy = 0
+    for first, last in zip(rows[0]["cpus"], rows[-1]["cpus"], strict=True):
+        rises = {name: last[name] - first[name] for name in first if name.endswith("_ns")}
+        total += sum(rises.values())
+        busy += sum(rise for name, rise in rises.items() if name not in NOT_BUSY)
+    return total / 1e9, busy / 1e9
+
+
+def _rss_peak(rows: Sequence[Json]) -> int | None:
+    """VmHWM of each process where the kernel tells it: a peak between two samples counts too."""
+    peaks: dict[int, int] = {}
+    for row in rows:
+        for process in row["processes"]:
+            seen = process["rss_peak_bytes"] or process["rss_bytes"]
+            peaks[process["pid"]] = max(seen, peaks.get(process["pid"], 0))
+    return sum(peaks.values()) if peaks else None
+
+
+def _cgroup(rows: Sequence[Json]) -> Cgroup | None:
+    read = [row["cgroup"] for row in rows if row.get("cgroup")]
+    if not read:
+        return None
+
+    def peak(name: str) -> int | None:
+        return max((r[name] for r in read if r[name] is not None), default=None)
+
+    waited = (read[0]["throttled_ns"], read[-1]["throttled_ns"])
+    return Cgroup(
+        anon_peak_bytes=peak("anon_bytes"),
+        file_peak_bytes=peak("file_bytes"),
+        memory_limit_hits=read[-1]["memory_limit_hits"],
+        oom_kills=read[-1]["oom_kills"],
+        throttled_s=None if None in waited else (waited[1] - waited[0]) / 1e9,
+    )
+
+
+def _thread_cpu_ns(row: Json) -> dict[tuple[int, str], int]:
+    return {
+        (thread["tid"], thread["name"]): thread["cpu_ns"]
+        for process in row["processes"]
+        for thread in process["threads"]
+    }
+
+
+def busiest_thread(rows: Sequence[Json]) -> BusyThread | None:
+    """Between the first and the last row."""
+    if len(rows) < 2:
+        return None
+    before, after = _thread_cpu_ns(rows[0]), _thread_cpu_ns(rows[-1])
+    used = {thread: cpu - before.get(thread, 0) for thread, cpu in after.items()}
+    if not used:
+        return None
+    (_, name), most = max(used.items(), key=lambda item: item[1])
+    took_ns = rows[-1]["mono_ns"] - rows[0]["mono_ns"]
+    return BusyThread(name=name, cpu_ratio=most / took_ns) if took_ns else None
+
+
+def _longest_idle_s(rows: Sequence[Json]) -> float | None:
+    """A SUT that is handed packets and does not run for whole samples was stopped, or starved."""
+    if len(rows) < 2:
+        return None
+    longest = current = 0
+    for before, after in pairwise(rows):
+        stood = _tree_cpu_ns(after) == _tree_cpu_ns(before)
+        current = current + after["mono_ns"] - before["mono_ns"] if stood else 0
+        longest = max(longest, current)
+    return longest / 1e9

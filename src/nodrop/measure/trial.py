@@ -1,0 +1,327 @@
+"""One trial from provisioning to closed books: the lifecycle is one function.
+
+provision → prepare load → launch → ready → sample → read counters → offer → drain → read counters →
+stop → balance → judge → undo in reverse. A failure at any step still undoes everything.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, suppress
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from pathlib import Path
+
+from nodrop.errors import NodropError
+from nodrop.lab.binary import file_sha256
+from nodrop.lab.seam import Bits, Json, Lab, Link, Port, UndoJournal
+from nodrop.ledger.balance import Ledger, balance
+from nodrop.ledger.verdict import Bounds, Problem, Reason, Sending, Verdict, judge
+from nodrop.load.seam import Fragments, LoadGenerator, OfferedLoad
+from nodrop.measure import books
+from nodrop.measure.instances import instance_books, launch, pids, several
+from nodrop.measure.live import Feed, Tell
+from nodrop.measure.sampling import Sampler, Usage
+from nodrop.results.rundir import TrialFolder
+from nodrop.setups.seam import Env, Limits, Process, Setup
+from nodrop.suts.seam import Readiness, RunningSut, Sut, SutCounters
+
+OFFER_GRACE_S = 60.0
+"""Beyond the intended duration: a sender that is later than this is ended."""
+STOP_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ingredients:
+    """What one trial is made of."""
+
+    lab: Lab
+    setup: Setup
+    sut: Sut
+    load: LoadGenerator
+    bits: Bits | None
+    limits: Limits
+    fragments: Fragments | None
+    never_at_tap_packets: int
+    warmup_s: float
+    ready_timeout_s: float
+    drain_timeout_s: float
+    sample_interval_ms: int
+    bounds: Bounds
+    instances: int = 1
+    """Of the SUT, each in a place of its own; they share the packets."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Measured:
+    """What a trial has seen so far; a field is None until its step was reached."""
+
+    readiness: Readiness | None = None
+    activation_s: float | None = None
+    offered: OfferedLoad | None = None
+    counters: SutCounters | None = None
+    readings: dict[str, Json] = field(default_factory=dict)
+    drain_s: float | None = None
+    usage: Usage | None = None
+    ledger: Ledger | None = None
+    instances: list[Json] = field(default_factory=list)
+    """Each one's own part of the books, where several share the packets."""
+    verdict: Verdict | None = None
+    facts: Json = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    timings_s: dict[str, float] = field(default_factory=dict)
+
+
+Watch = Callable[[str, Measured], None]
+"""Told each step's name as it begins; the progress display and the tests listen."""
+
+
+def run_trial(
+    of: Ingredients,
+    *,
+    folder: TrialFolder,
+    journal: UndoJournal,
+    watch: Watch,
+    tell: Tell,
+    seen: Measured,
+) -> None:
+    """Fills `seen` step by step, so that a trial that dies halfway still tells what it saw."""
+    step = _Steps(watch, seen)
+    with ExitStack() as stack:
+        step("provision")
+        link = stack.enter_context(of.lab.up(journal))
+        env = stack.enter_context(_place(of, link, folder, journal))
+        # Also where a step fails: what the place says then may be why (out of memory).
+        stack.callback(_look_around, env, seen)
+        step("prepare load")
+        offerer = stack.enter_context(of.load.prepare(link, work=folder.path, journal=journal))
+        step("launch")
+        running = launch(of.sut, env, journal, stack)
+        step("ready")
+        seen.readiness = running.wait_ready(timeout_s=of.ready_timeout_s)
+        launched_ns = running.process.launched_mono_ns
+        seen.activation_s = (seen.readiness.ready_mono_ns - launched_ns) / 1e9
+        _prove(of.bits, running.process, seen)
+        step("sample")
+        sampler = stack.enter_context(
+            Sampler(
+                env.nic,
+                pids(running.process),
+                own_cgroup=running.process.own_cgroup,
+                path=folder.samples(link.rx.host.name),
+                interval_ms=of.sample_interval_ms,
+            )
+        )
+        if env.cold:
+            step("warm up the guest")
+            seen.facts["warm_up"] = _first_load(of, link, running, folder, journal)
+        if of.warmup_s:
+            step("warm up")
+            time.sleep(of.warmup_s)  # the quiet time that the experiment asks for
+        step("read counters")
+        before = _read(link, env)
+        step("offer")
+        feed = Feed(
+            running,
+            sampler,
+            offerer,
+            nic=env.nic.name,
+            received_before=int(before["nic"]["links"][env.nic.name]["stats"]["rx_packets"]),
+            tell=tell,
+        )
+        feed.begin()
+        sampler.mark("offer")
+        intended_s = offerer.intended_duration_s or 0.0
+        seen.offered = offerer.offer(timeout_s=intended_s * 2 + OFFER_GRACE_S, tick=feed.tick)
+        sampler.mark("offered")
+        step("drain")
+        arrived = _read(link, env)
+        seen.facts["sut"] = running.facts()
+        observed = _observe(of, link, env, seen, (before, arrived), _NOTHING_SAID)
+        seen.drain_s = running.drain(
+            expected_packets=observed.expected_captured_packets, timeout_s=of.drain_timeout_s
+        )
+        drained_ns = sampler.mark("drained")
+        step("read counters after")
+        after = _read(link, env)
+        seen.usage = sampler.finish()
+        step("stop")
+        seen.counters = running.finish(timeout_s=STOP_TIMEOUT_S)
+        feed.at_rest(seen.counters, seen.offered, drained_ns)
+        seen.readings = {"before": before, "after": after}
+        if _moved(env.nic, after["nic"]):
+            words = f"{env.nic.name} received more packets after the drain"
+            seen.problems.append(Problem(code=Reason.COUNTERS_MOVED, words=words))
+        seen.instances = instance_books(env, running, seen.readings)
+        step("balance")
+        _look_around(env, seen)
+        if killed := out_of_memory(seen):
+            seen.problems.append(Problem(code=Reason.SUT_DIED, words=killed))
+        _balance(of, _observe(of, link, env, seen, (before, after), seen.counters), seen)
+        step("undo")
+    step("")
+
+
+def out_of_memory(seen: Measured) -> str:
+    """In words, where the kernel killed processes of the SUT to keep its memory limit."""
+    memory = seen.facts.get("env", {}).get("memory") or {}
+    kills = memory.get("oom_kills")
+    if not kills:
+        return ""
+    processes = "process" if kills == 1 else "processes"
+    limit = memory.get("limit_bytes")
+    within = "" if limit is None else f" to keep its limit of {limit / 2**20:,.0f} MiB"
+    return f"the kernel killed {kills} {processes} of the SUT{within} (out of memory)"
+
+
+def _first_load(
+    of: Ingredients, link: Link, running: RunningSut, folder: TrialFolder, journal: UndoJournal
+) -> Json:
+    """The trial's own load, once, to be discarded: it runs code that is translated or paged in."""
+    with of.load.prepare(link, work=folder.path, journal=journal) as offerer:
+        intended_s = offerer.intended_duration_s or 0.0
+        offered = offerer.offer(timeout_s=intended_s * 2 + OFFER_GRACE_S, tick=lambda _sent: None)
+    running.drain(expected_packets=None, timeout_s=of.drain_timeout_s)
+    running.mark()
+    return {"offered_packets": offered.sent_packets, "discarded": True}
+
+
+def _place(
+    of: Ingredients, link: Link, folder: TrialFolder, journal: UndoJournal
+) -> AbstractContextManager[Env]:
+    if of.instances == 1:
+        return of.setup.provision(
+            link, bits=of.bits, limits=of.limits, work=folder.sut, journal=journal
+        )
+    return several(
+        of.setup,
+        of.instances,
+        link,
+        bits=of.bits,
+        limits=of.limits,
+        work=folder.sut,
+        journal=journal,
+    )
+
+
+class _Steps:
+    """Names the step that begins and keeps how long the one before took."""
+
+    def __init__(self, watch: Watch, seen: Measured) -> None:
+        self._watch, self._seen = watch, seen
+        self._name, self._began = "", time.monotonic()
+
+    def __call__(self, name: str) -> None:
+        now = time.monotonic()
+        if self._name:
+            self._seen.timings_s[self._name] = round(now - self._began, 4)
+        self._name, self._began = name, now
+        if name:
+            self._watch(name, self._seen)
+
+
+_NOTHING_SAID = SutCounters(
+    captured_packets=None, dropped_ring_full_packets=None, decoded_packets=None
+)
+
+
+def _read(link: Link, env: Env) -> dict[str, Json]:
+    """Every place that counts, from the sender to the capture sockets, at a quiet moment."""
+    capture = Port(host=env.host, name=env.capture_interfaces[0])
+    nic = _counters(env.nic)
+    return {
+        "tx": _counters(link.tx),
+        "nic": nic,
+        "capture": nic if capture == env.nic else _counters(capture),
+        "place": env.read(),
+    }
+
+
+def _counters(port: Port) -> Json:
+    found: Json = port.host.probe("counters", ports=[port.name])["counters"]
+    return found
+
+
+def _prove(bits: Bits | None, process: Process, seen: Measured) -> None:
+    """The same bits in every setup: hashed where they run, not where they came from."""
+    proof = process.proof()
+    if bits is None or proof is None:
+        return
+    wanted = bits.sha256 if bits.kind == "binary" else _sha256_in(bits.path, proof.exe)
+    seen.facts["proof"] = {**asdict(proof), "expected_exe_sha256": wanted}
+    if proof.exe_sha256 != wanted:
+        words = f"what runs is not the {bits.kind}'s: {proof.exe} has another sha256"
+        seen.problems.append(Problem(code=Reason.OTHER_BITS, words=words))
+
+
+@cache
+def _sha256_in(image: Path, program: str) -> str | None:
+    """Of a program of the unpacked image; `program` is its path inside, or on the host."""
+    inside = Path(program)
+    path = inside if inside.is_relative_to(image) else image / program.lstrip("/")
+    return file_sha256(path) if path.is_file() else None
+
+
+def _observe(
+    of: Ingredients,
+    link: Link,
+    env: Env,
+    seen: Measured,
+    readings: tuple[dict[str, Json], dict[str, Json]],
+    counters: SutCounters,
+) -> books.Observed:
+    assert seen.offered is not None
+    before, after = readings
+    between = {
+        place: books.Readings(before=before[place], after=after[place])
+        for place in ("tx", "nic", "capture")
+    }
+    # What the capture really set up overrules what was asked: one socket alone merges nothing.
+    effective = seen.facts["sut"].get("defrag_effective")
+    return books.Observed(
+        tx_port=link.tx.name,
+        nic_port=env.nic.name,
+        capture_port=env.capture_interfaces[0],
+        offered=seen.offered,
+        **between,
+        between=env.hops(before["place"], after["place"]),
+        sut=counters,
+        defrag=of.sut.defrag if effective is None else bool(effective),
+        fragments=of.fragments,
+        never_at_tap_packets=of.never_at_tap_packets,
+        several=of.instances > 1,
+    )
+
+
+def _moved(nic: Port, then: Json) -> bool:
+    return books.Readings(before=then, after=_counters(nic)).link(nic.name, "rx_packets") != 0
+
+
+def _balance(of: Ingredients, observed: books.Observed, seen: Measured) -> None:
+    offered = observed.offered
+    try:
+        seen.ledger = balance(books.hops(observed), books.accounts(observed))
+    except ValueError as nonsense:
+        # A counter that ran backwards, or was reset by somebody: no books, no figure.
+        words = f"the books make no sense: {nonsense}"
+        seen.problems.append(Problem(code=Reason.NO_BOOKS, words=words))
+    error = offered.schedule_error_us
+    seen.verdict = judge(
+        seen.ledger,
+        Sending(
+            intended_packets=offered.intended_packets,
+            sent_packets=observed.handed_packets,
+            duration_s=offered.duration_s,
+            intended_duration_s=offered.intended_duration_s,
+            schedule_error_p99_us=None if error is None else error.p99,
+        ),
+        bounds=of.bounds,
+        problems=seen.problems,
+        running=None if seen.usage is None else seen.usage.running(offered.cpu_s),
+    )
+
+
+def _look_around(env: Env, seen: Measured) -> None:
+    with suppress(NodropError, OSError):
+        seen.facts["env"] = env.facts()

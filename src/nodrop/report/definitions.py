@@ -1,0 +1,83 @@
+"""What the ledger's counters mean, in the words of docs/reference/counters.md (a test compares)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+DEFINITIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "intended": ("the schedule, not an observation"),
+        "sent": (
+            "what send() accepted. On veth ENOBUFS is a loss on the way, seen by the sender; "
+            "a retry after it makes tx_dropped rise without a loss"
+        ),
+        "tx_nic": ("on veth counted by the driver after the peer took it"),
+        "rx_nic": (
+            "on veth equal to the peer's tx_packets; anything else was lost, or came from "
+            "somebody else, on the cable. Frames that XDP consumed are counted or not "
+            "depending on the driver"
+        ),
+        "softnet": (
+            "of the whole machine, not of one network namespace. One veth loss may be counted "
+            "here and in tx_dropped of the sender's port: one loss, two counters"
+        ),
+        "socket": (
+            "includes tp_drops (Suricata's manual says otherwise about "
+            "capture.kernel_packets). Proved on each kernel by probe af_packet"
+        ),
+        "read": (
+            "tp_packets - tp_drops. Suricata's counters step every 3 s; only the exit record "
+            "is final"
+        ),
+        "tx_refused_ERRNO": (
+            "send() refused the frame (EMSGSIZE: longer than the MTU). Not the SUT's matter"
+        ),
+        "tx_unsent_never_attempted": ("the end came before the frame's turn"),
+        "tx_dropped_backlog": ("the receiver's backlog (net.core.netdev_max_backlog) was full"),
+        "tx_dropped_device": ("the device had no room"),
+        "tx_dropped_filter": ("nft or tc egress threw it away"),
+        "tx_foreign": ("somebody else sent through our port"),
+        "path_lost": ("what two ends of a cable disagree about happened on it"),
+        "path_foreign": ("what two ends of a cable disagree about happened on it"),
+        "rx_dropped_xdp": ("an XDP program dropped it"),
+        "rx_dropped_vlan_cut": (
+            "frames that end within their VLAN tag: the kernel frees them ahead of every tap "
+            "(skb_vlan_untag) and counts them nowhere"
+        ),
+        "rx_dropped_unhandled": ("see rx_dropped below: never a loss of the IDS"),
+        "rx_merged_fanout_defrag": (
+            "fragments that a fanout group with PACKET_FANOUT_FLAG_DEFRAG put together: n "
+            "fragments go in, 1 packet comes out, nothing is lost"
+        ),
+        "rx_held_incomplete_datagrams": (
+            "fragments of datagrams that never became whole. The kernel keeps and then frees "
+            "them: a loss that no drop counter shows"
+        ),
+        "rx_dropped_macvtap_queue": (
+            "its queue (txqueuelen, 500) was full: QEMU did not fetch in time, as it had no CPU "
+            "or the guest's receive ring was full"
+        ),
+        "rx_merged_macvlan_defrag": (
+            "a macvlan or macvtap puts fragments to broadcast and multicast addresses together "
+            "before it hands them on (IP_DEFRAG_MACVLAN), whatever the capture asks for"
+        ),
+        "rx_dropped_macvlan_queue": (
+            "frames to a group wait for a worker of the kernel in a queue of bcqueuelen (1000) "
+            "frames"
+        ),
+        "split_dropped_backlog": ("as tx_dropped_backlog, at the split"),
+        "rx_foreign_outgoing": ("an ETH_P_ALL socket also gets what its own host sends"),
+        "rx_dropped_ring_full": (
+            "no free frame in the capture ring. Invisible to skb:kfree_skb while the IP stack "
+            "holds the packet as well: the socket's owner is the only witness"
+        ),
+    }
+)
+
+
+def definition(name: str) -> str:
+    """Empty where the page has none: an account of a plugin's own."""
+    if name.startswith("tx_refused_"):
+        name = "tx_refused_ERRNO"
+    return DEFINITIONS.get(name, "")

@@ -1,0 +1,144 @@
+"""Figures as files: SVG for papers, and the numbers behind each as csv."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.resources import files
+
+from markupsafe import Markup
+
+from nodrop.report.figures import LEDGER_COLUMNS, ledger_lines
+from nodrop.report.flow import flow
+from nodrop.report.loss_plot import loss_plot
+from nodrop.report.order_plot import order_plot
+from nodrop.report.panels import Timeline
+from nodrop.report.published import published
+from nodrop.report.story import Cell, Story
+from nodrop.report.tables import Column, Row, Table, Value, text
+from nodrop.report.time_chart import time_chart
+from nodrop.report.timeline import timeline
+
+MOST_CELLS = 60
+"""Of so many cells the typical trial is drawn."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FigureFile:
+    name: str
+    svg: str
+    table: Table
+
+
+def figure_files(story: Story) -> Iterator[FigureFile]:
+    """Loss, order, and of each cell's typical trial the flow and the trial over time."""
+    yield from _figure("loss", loss_plot(story.cells), _loss_table(story))
+    yield from _figure("order", order_plot(story), _order_table(story))
+    for cell in story.cells[:MOST_CELLS]:
+        yield from _of_typical(story, cell)
+    for number, found in enumerate(published(story), 1):
+        for chart in found.charts:
+            name = f"{chart.name}-{number}" if number > 1 else chart.name
+            yield from _figure(name, chart.drawing, chart.table)
+
+
+def _of_typical(story: Story, cell: Cell) -> Iterator[FigureFile]:
+    trial = cell.typical
+    # Run names are safe as file names: the trial record allows no other.
+    name = f"{trial.source}-{trial.record.run}" if story.several else trial.record.run
+    if trial.ledger:
+        table = Table(
+            name="flow",
+            title="Packet flow",
+            columns=LEDGER_COLUMNS[2:],
+            rows=tuple(Row(values=line) for line in ledger_lines(trial)),
+        )
+        drawn = flow(trial.ledger, f"Packet flow of {trial.record.run}")
+        yield from _figure(f"flow-{name}", drawn, table)
+    found = timeline(story.sources[trial.source], trial)
+    if found:
+        drawn = time_chart(found, f"{trial.record.run} over time")
+        yield from _figure(f"time-{name}", drawn, _time_table(found))
+
+
+def _figure(name: str, drawn: Markup, table: Table) -> Iterator[FigureFile]:
+    if drawn:
+        yield FigureFile(name=name, svg=_standalone(drawn), table=table)
+
+
+def _standalone(drawn: Markup) -> str:
+    """The same figure with its style inside, in the light colours, for paper."""
+    style = (files("nodrop.report") / "templates" / "figure.css").read_text(encoding="utf-8")
+    font = "svg { font-family: 'Helvetica Neue', Helvetica, 'DejaVu Sans', Arial, sans-serif; }"
+    head, rest = drawn.split(">", 1)
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{head}><style>{style}{font}</style>{rest}\n'
+
+
+def _loss_table(story: Story) -> Table:
+    columns = (
+        Column(name="cell", title="Cell"),
+        Column(name="run", title="Run"),
+        Column(name="offered_pps", title="Offered, packets/s", numeric=True),
+        Column(name="loss_ratio", title="Loss", numeric=True),
+    )
+    rows = tuple(
+        Row(
+            values=(
+                text(cell.label),
+                text(trial.record.run),
+                _number(trial.record.offered_pps),
+                _number(trial.record.loss_ratio),
+            )
+        )
+        for cell in story.cells
+        for trial in cell.valid
+    )
+    return Table(name="loss", title="Loss over offered load", columns=columns, rows=rows)
+
+
+def _order_table(story: Story) -> Table:
+    columns = (
+        Column(name="run", title="Run"),
+        Column(name="activation_s", title="Activation, s", numeric=True),
+        Column(name="valid", title="Valid"),
+    )
+    rows = tuple(
+        Row(
+            values=(
+                text(t.record.run),
+                _number(t.record.activation_s),
+                text("yes" if t.record.valid else "no"),
+            )
+        )
+        for t in story.trials
+    )
+    return Table(name="order", title="Activation by order", columns=columns, rows=rows)
+
+
+def _time_table(found: Timeline) -> Table:
+    columns = (
+        Column(name="panel", title="Panel"),
+        Column(name="unit", title="Unit"),
+        Column(name="series", title="Series"),
+        Column(name="seconds", title="Seconds since the first packet", numeric=True),
+        Column(name="value", title="Value", numeric=True),
+    )
+    rows = tuple(
+        Row(
+            values=(
+                text(panel.title),
+                text(panel.unit),
+                text(series.name),
+                _number(round(at, 6)),
+                _number(round(value, 6)),
+            )
+        )
+        for panel in found.panels
+        for series in panel.series
+        for at, value in series.points
+    )
+    return Table(name="time", title="Over time", columns=columns, rows=rows)
+
+
+def _number(value: float | None) -> Value:
+    return Value(raw=value, shown="" if value is None else f"{value:g}")

@@ -1,0 +1,334 @@
+"""The report's tables: cells, trials, and the books hop by hop."""
+
+from __future__ import annotations
+
+from nodrop.ledger.hops import ADDING
+from nodrop.report import numbers
+from nodrop.report.story import Cell, Story, Trial
+from nodrop.report.tables import Column, Row, Table, Value, text
+from nodrop.stats.interval import Summary
+
+
+def _number(name: str, title: str, help: str = "") -> Column:
+    return Column(name=name, title=title, numeric=True, help=help)
+
+
+CELL_COLUMNS = (
+    Column(name="cell", title="Cell"),
+    _number("valid_trials", "n", "valid trials; only these enter the figures"),
+    _number("invalid_trials", "Invalid"),
+    Column(name="invalid_reasons", title="Why invalid"),
+    _number("offered_pps_median", "Offered, packets/s", "really sent; median of the trials"),
+    _number("offered_mbps_median", "Offered, Mbit/s"),
+    _number("lossy_trials", "Trials with loss", "valid trials that lost at least one packet"),
+    _number("loss_pct_median", "Loss, %", "lost of sent packets; median of the trials"),
+    _number("loss_pct_low", "Loss from, %", "lower end of the 95 % interval"),
+    _number("loss_pct_high", "Loss to, %", "upper end of the 95 % interval"),
+    Column(name="interval", title="95 % interval"),
+    _number("loss_pct_smallest", "Smallest run, %"),
+    _number("loss_pct_largest", "Largest run, %"),
+    Column(name="loss_place", title="Lost in"),
+    _number("schedule_error_p99_us_worst", "Late p99, µs", "worst trial's p99 schedule error"),
+    _number("activation_s_median", "Activation, s", "launch call to SUT ready"),
+    _number("sut_cpu_s_median", "SUT CPU, s"),
+    _number("host_cpu_pct_median", "Host CPU, %"),
+    _number("sut_rss_peak_mib_median", "Peak memory, MiB"),
+)
+
+
+CELL_PAGE_COLUMNS = (
+    "cell",
+    "loss_pct_median",
+    "interval",
+    "loss_place",
+    "lossy_trials",
+    "valid_trials",
+    "invalid_trials",
+    "offered_pps_median",
+    "offered_mbps_median",
+    "schedule_error_p99_us_worst",
+    "activation_s_median",
+    "sut_cpu_s_median",
+    "host_cpu_pct_median",
+    "sut_rss_peak_mib_median",
+)
+"""What decides stands first."""
+
+
+def cells_table(story: Story) -> Table:
+    return Table(
+        name="cells",
+        title="Cells: medians over valid trials",
+        columns=CELL_COLUMNS,
+        rows=tuple(_cell_row(cell) for cell in story.cells),
+    )
+
+
+def _cell_row(cell: Cell) -> Row:
+    loss = cell.loss
+    interval = loss.interval if loss else None
+    invalid = len(cell.trials) - len(cell.valid)
+    reasons = ", ".join(f"{code} ({n})" for code, n in sorted(cell.invalid_reasons.items()))
+    mark = "invalid" if not cell.valid else "loss" if cell.lossy else "good"
+    return Row(
+        anchor=cell.typical.anchor,
+        mark=mark,
+        values=(
+            text(cell.label),
+            _count(len(cell.valid)),
+            _count(invalid),
+            text(reasons),
+            _median(cell.summary("offered_pps"), numbers.count),
+            _median(cell.summary("offered_bps"), numbers.megabits, 1e-6),
+            _count(cell.lossy),
+            _percent(loss.median if loss else None),
+            _percent(interval.low if interval else None),
+            _percent(interval.high if interval else None),
+            text("" if interval else loss.why_no_interval if loss else "no valid trial"),
+            _percent(loss.low if loss else None),
+            _percent(loss.high if loss else None),
+            text(cell.loss_place or ""),
+            _worst_lateness(cell),
+            _median(cell.summary("activation_s"), numbers.seconds),
+            _median(cell.summary("sut_cpu_s"), numbers.seconds),
+            _median(cell.summary("host_cpu_ratio"), _whole_percent, 100),
+            _median(cell.summary("sut_rss_peak_bytes"), numbers.mebibytes, 2**-20),
+        ),
+    )
+
+
+def cells_page_table(story: Story) -> Table:
+    """The same for the page: the interval stands beside its median."""
+    wide = cells_table(story)
+    at = {column.name: i for i, column in enumerate(wide.columns)}
+    keep = [at[name] for name in CELL_PAGE_COLUMNS]
+    rows = []
+    for cell, row in zip(story.cells, wide.rows, strict=True):
+        values = list(row.values)
+        loss = cell.loss
+        if loss and loss.interval:
+            shown = numbers.between(loss.interval.low, loss.interval.high, numbers.percent)
+            values[at["interval"]] = Value(raw=loss.interval.low, shown=shown)
+        invalid = values[at["invalid_trials"]]
+        if invalid.raw:
+            why = values[at["invalid_reasons"]].shown
+            values[at["invalid_trials"]] = Value(raw=invalid.raw, shown=f"{invalid.shown}: {why}")
+        rows.append(Row(values=tuple(values[i] for i in keep), anchor=row.anchor, mark=row.mark))
+    words = Column(name="invalid_trials", title="Invalid")
+    columns = tuple(words if c.name == words.name else c for c in (wide.columns[i] for i in keep))
+    return Table(name="cells", title=wide.title, columns=columns, rows=tuple(rows))
+
+
+TRIAL_COLUMNS = (
+    Column(name="run_directory", title="Run directory"),
+    Column(name="run", title="Run"),
+    Column(name="cell", title="Cell"),
+    _number("repetition", "Repetition"),
+    _number("index", "Order", "place in the random order of the plan"),
+    Column(name="valid", title="Valid"),
+    Column(name="invalid_reasons", title="Why invalid"),
+    _number("intended_packets", "Intended"),
+    _number("offered_packets", "Sent"),
+    _number("captured_packets", "Captured"),
+    _number("decoded_packets", "Decoded"),
+    _number("lost_packets", "Lost"),
+    _number("merged_packets", "Merged", "taken out by fanout defragmentation"),
+    _number("residual_packets", "Residual", "packets in no class"),
+    _number("loss_pct", "Loss, %"),
+    Column(name="loss_place", title="Lost in"),
+    _number("offered_pps", "Offered, packets/s"),
+    _number("schedule_error_p50_us", "Late p50, µs"),
+    _number("schedule_error_p99_us", "Late p99, µs"),
+    _number("schedule_error_max_us", "Late max, µs"),
+    _number("activation_s", "Activation, s"),
+    _number("sut_cpu_s", "SUT CPU, s"),
+    _number("host_cpu_pct", "Host CPU, %"),
+    _number("sut_rss_peak_mib", "Peak memory, MiB"),
+    Column(name="verdict", title="Verdict"),
+)
+
+
+def trials_table(story: Story) -> Table:
+    labels = {t.anchor: cell.label for cell in story.cells for t in cell.trials}
+    rows = tuple(
+        _trial_row(t, story.sources[t.source].name, labels[t.anchor]) for t in story.trials
+    )
+    return Table(name="trials", title="Trials", columns=TRIAL_COLUMNS, rows=rows)
+
+
+def _trial_row(trial: Trial, source: str, label: str) -> Row:
+    r = trial.record
+    late = r.schedule_error_us
+    mark = "invalid" if not r.valid else "loss" if r.lost_packets else "good"
+    return Row(
+        anchor=trial.anchor,
+        mark=mark,
+        values=(
+            text(source),
+            text(r.run),
+            text(label),
+            _count(r.repetition),
+            _count(r.index),
+            text("yes" if r.valid else "no"),
+            text(", ".join(r.invalid_reasons)),
+            _count(r.intended_packets),
+            _count(r.offered_packets),
+            _count(r.captured_packets),
+            _count(r.decoded_packets),
+            _count(r.lost_packets),
+            _count(r.merged_packets),
+            Value(raw=r.residual_packets, shown=numbers.signed(r.residual_packets)),
+            _percent(r.loss_ratio),
+            text(r.loss_place or ""),
+            Value(raw=r.offered_pps, shown=numbers.count(r.offered_pps)),
+            _micros(late.p50 if late else None),
+            _micros(late.p99 if late else None),
+            _micros(late.max if late else None),
+            Value(raw=r.activation_s, shown=numbers.seconds(r.activation_s)),
+            Value(raw=r.sut_cpu_s, shown=numbers.seconds(r.sut_cpu_s)),
+            _scaled(r.host_cpu_ratio, 100, _whole_percent),
+            _scaled(r.sut_rss_peak_bytes, 2**-20, numbers.mebibytes),
+            text(r.verdict),
+        ),
+    )
+
+
+def trials_page_table(story: Story) -> Table:
+    """The same for the page, without what each trial's own block says."""
+    hidden = {"invalid_reasons", "schedule_error_p50_us", "schedule_error_max_us", "verdict"}
+    if not story.several:
+        hidden.add("run_directory")
+    wide = trials_table(story)
+    keep = [i for i, column in enumerate(wide.columns) if column.name not in hidden]
+    valid = next(i for i, column in enumerate(wide.columns) if column.name == "valid")
+    rows = []
+    for trial, row in zip(story.trials, wide.rows, strict=True):
+        values = list(row.values)
+        if trial.record.invalid_reasons:
+            values[valid] = text("no: " + ", ".join(trial.record.invalid_reasons))
+        rows.append(Row(values=tuple(values[i] for i in keep), anchor=row.anchor, mark=row.mark))
+    columns = tuple(wide.columns[i] for i in keep)
+    return Table(name="trials", title=wide.title, columns=columns, rows=tuple(rows))
+
+
+SPREAD_FIGURES = (
+    ("offered_pps", "Offered, packets/s", numbers.count),
+    ("loss_ratio", "Loss, %", numbers.percent),
+    ("activation_s", "Activation, s", numbers.seconds),
+    ("sut_cpu_s", "SUT CPU, s", numbers.seconds),
+)
+
+
+def spread_table(story: Story) -> Table:
+    """Smallest to largest run of each cell, and where its middle half lies."""
+    columns = [Column(name="cell", title="Cell"), _number("n", "n")]
+    for name, title, _ in SPREAD_FIGURES:
+        columns.append(Column(name=f"{name}_range", title=f"{title}: all runs"))
+        columns.append(
+            Column(name=f"{name}_quartiles", title="middle half", help="from quartile to quartile")
+        )
+    rows = []
+    for cell in story.cells:
+        values = [text(cell.label), _count(len(cell.valid))]
+        for name, _, shown in SPREAD_FIGURES:
+            found = cell.summary(name)
+            quartiles = found.quartiles if found else None
+            for ends in ((found.low, found.high) if found else None, quartiles):
+                values.append(text(f"{shown(ends[0])} to {shown(ends[1])}" if ends else "–"))
+        rows.append(Row(values=tuple(values), mark=""))
+    return Table(
+        name="spread", title="Spread between runs", columns=tuple(columns), rows=tuple(rows)
+    )
+
+
+LEDGER_COLUMNS = (
+    Column(name="run_directory", title="Run directory"),
+    Column(name="run", title="Run"),
+    Column(name="step", title="Step"),
+    Column(name="entry", title="Entry"),
+    Column(name="class", title="Class"),
+    _number("packets", "Packets", "signed: what it does to the stream"),
+    Column(name="counter", title="Counter"),
+    Column(name="evidence", title="Evidence"),
+    Column(name="knob", title="Knob"),
+)
+
+
+def ledger_table(story: Story) -> Table:
+    rows: list[Row] = []
+    for trial in story.trials:
+        head = (text(story.sources[trial.source].name), text(trial.record.run))
+        rows += [Row(values=(*head, *line)) for line in ledger_lines(trial)]
+    return Table(name="ledger", title="Ledger", columns=LEDGER_COLUMNS, rows=tuple(rows))
+
+
+def ledger_lines(trial: Trial) -> list[tuple[Value, ...]]:
+    """Hop, then what happened on the way to the next one, then the step's residual."""
+    ledger = trial.ledger
+    if ledger is None:
+        return []
+    lines: list[tuple[Value, ...]] = []
+    into = {step.end.name: step for step in ledger.steps}
+    for hop in ledger.hops:
+        step = into.get(hop.name)
+        if step:
+            name = f"{step.start.name} → {step.end.name}"
+            for a in step.accounts:
+                packets = a.packets if a.kind in ADDING else -a.packets
+                lines.append(
+                    (
+                        text(name),
+                        text(a.name),
+                        text(a.kind.value),
+                        Value(raw=packets, shown=numbers.signed(packets)),
+                        text(a.counter),
+                        text(a.evidence),
+                        text(a.knob),
+                    )
+                )
+            residual = Value(raw=step.residual_packets, shown=numbers.signed(step.residual_packets))
+            none = text("")
+            lines.append((text(name), text("residual"), text("residual"), residual, *[none] * 3))
+        seen = Value(raw=hop.packets, shown=numbers.count(hop.packets))
+        blind = "" if hop.packets is not None else "not visible from the host"
+        lines.append(
+            (
+                text(hop.name),
+                text(hop.name),
+                text("hop"),
+                seen,
+                text(hop.counter),
+                text(blind),
+                text(""),
+            )
+        )
+    return lines
+
+
+def _count(value: int | None) -> Value:
+    return Value(raw=value, shown=numbers.count(value))
+
+
+def _micros(value: float | None) -> Value:
+    return Value(raw=value, shown=numbers.micros(value))
+
+
+def _percent(ratio: float | None) -> Value:
+    return Value(raw=None if ratio is None else ratio * 100, shown=numbers.percent(ratio))
+
+
+def _whole_percent(ratio: float | None) -> str:
+    return numbers.NOT_MEASURED if ratio is None else f"{ratio * 100:.0f}"
+
+
+def _scaled(value: float | None, scale: float, shown: numbers.Shown) -> Value:
+    return Value(raw=None if value is None else value * scale, shown=shown(value))
+
+
+def _median(summary: Summary | None, shown: numbers.Shown, scale: float = 1) -> Value:
+    return _scaled(summary.median if summary else None, scale, shown)
+
+
+def _worst_lateness(cell: Cell) -> Value:
+    found = [t.record.schedule_error_us for t in cell.valid]
+    return _micros(max((late.p99 for late in found if late), default=None))

@@ -1,0 +1,175 @@
+"""Loss over offered load: every valid trial a dot, every cell its median with interval."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from markupsafe import Markup
+
+from nodrop.report import numbers
+from nodrop.report.answer import percent_with_interval
+from nodrop.report.story import Cell
+from nodrop.report.svg import path, picture, tag
+
+WIDTH, HEIGHT = 560.0, 290.0
+LEFT, TOP, BOTTOM = 64.0, 18.0, 46.0
+ROOM_FOR_NAMES, NO_NAMES = 150.0, 16.0
+LINE = 15.0
+ASIDE = 6.0
+"""Between series: at the same load their dots and bars would hide each other."""
+MOST_SERIES = 8
+"""Colours, dashes and marker shapes go round after this many; the table has every cell."""
+
+
+def ticks(high: float, wanted: int = 5) -> list[float]:
+    """Round values from 0 to just above `high`."""
+    if high <= 0:
+        return [0.0, 1.0]
+    raw = high / wanted
+    size = 10.0 ** math.floor(math.log10(raw))
+    step = next(m * size for m in (1, 2, 2.5, 5, 10) if m * size >= raw * (1 - 1e-9))
+    return [i * step for i in range(math.ceil(high / step - 1e-9) + 1)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Axes:
+    x_ticks: list[float]
+    y_ticks: list[float]
+    right: float
+    """Where the plotting area ends."""
+
+    def x(self, pps: float) -> float:
+        return LEFT + pps / self.x_ticks[-1] * (self.right - LEFT)
+
+    def y(self, pct: float) -> float:
+        return HEIGHT - BOTTOM - pct / self.y_ticks[-1] * (HEIGHT - TOP - BOTTOM)
+
+
+def loss_plot(cells: Sequence[Cell]) -> Markup:
+    """Empty where no valid trial tells both its load and its loss."""
+    shown = [c for c in cells if c.loss is not None and c.offered_pps is not None]
+    if not shown:
+        return Markup("")
+    groups = [list(found) for _, found in groupby(shown, key=lambda c: (c.source, c.group))]
+    axes = _Axes(
+        right=WIDTH - (ROOM_FOR_NAMES if len(groups) > 1 else NO_NAMES),
+        x_ticks=ticks(max(v for c in shown for v in c.values("offered_pps"))),
+        y_ticks=ticks(max(c.loss.high for c in shown if c.loss) * 100),
+    )
+    parts = _frame(axes)
+    drawn = groups[:MOST_SERIES]
+    for number, group in enumerate(drawn):
+        aside = (number - (len(drawn) - 1) / 2) * ASIDE
+        parts += _series(axes, group, number, aside)
+    if len(groups) > 1:
+        parts += _names(axes, drawn)
+    return picture(WIDTH, HEIGHT, "Loss over offered load", *parts)
+
+
+def _frame(axes: _Axes) -> list[Markup]:
+    right, bottom = axes.right, HEIGHT - BOTTOM
+    parts: list[Markup] = []
+    for tick in axes.y_ticks:
+        y = axes.y(tick)
+        parts.append(tag("line", x1=LEFT, x2=right, y1=y, y2=y, class_="grid"))
+        label = f"{tick:.3g}"
+        parts.append(tag("text", label, x=LEFT - 8, y=y + 4, class_="tick", text_anchor="end"))
+    for tick in axes.x_ticks:
+        x = axes.x(tick)
+        parts.append(tag("line", x1=x, x2=x, y1=bottom, y2=bottom + 4, class_="axis"))
+        label = numbers.short(tick)
+        parts.append(tag("text", label, x=x, y=bottom + 18, class_="tick", text_anchor="middle"))
+    parts.append(tag("line", x1=LEFT, x2=right, y1=bottom, y2=bottom, class_="axis"))
+    middle = (LEFT + right) / 2
+    parts.append(
+        tag(
+            "text",
+            "offered load, packets/s (really sent)",
+            x=middle,
+            y=HEIGHT - 8,
+            class_="axis-name",
+            text_anchor="middle",
+        )
+    )
+    turn = f"rotate(-90 16 {HEIGHT / 2:.0f})"
+    parts.append(
+        tag(
+            "text",
+            "lost, % of sent",
+            x=16,
+            y=HEIGHT / 2,
+            transform=turn,
+            class_="axis-name",
+            text_anchor="middle",
+        )
+    )
+    return parts
+
+
+def _series(axes: _Axes, group: Sequence[Cell], number: int, aside: float) -> list[Markup]:
+    ordered = sorted(group, key=lambda c: c.offered_pps or 0.0)
+    medians = [_median(axes, cell) for cell in ordered]
+    parts = [tag("path", d=path([(x + aside, y) for x, y in medians]), class_="line")]
+    for cell, (x, y) in zip(ordered, medians, strict=True):
+        parts += _cell(axes, cell, x + aside, y, number, aside)
+    return [tag("g", *parts, class_=f"series s{number}")]
+
+
+def _median(axes: _Axes, cell: Cell) -> tuple[float, float]:
+    loss = cell.loss.median if cell.loss else 0.0
+    return axes.x(cell.offered_pps or 0.0), axes.y(loss * 100)
+
+
+def _names(axes: _Axes, groups: Sequence[Sequence[Cell]]) -> list[Markup]:
+    """Beside the last median of each series, as near as the names of others allow."""
+    last = [max(group, key=lambda c: c.offered_pps or 0.0) for group in groups]
+    wanted = sorted((_median(axes, cell)[1], n) for n, cell in enumerate(last))
+    lowest = HEIGHT - BOTTOM - LINE * len(wanted) + 5
+    parts, y = [], TOP - LINE
+    for place, (at, n) in enumerate(wanted):
+        y = max(y + LINE, min(at, lowest + LINE * place))
+        x = axes.x(last[n].offered_pps or 0.0) + 12 + ASIDE * len(groups) / 2
+        name = tag("text", last[n].group or "all", x=x, y=y + 4, class_="series-name")
+        parts.append(tag("g", name, class_=f"s{n}"))
+    return parts
+
+
+def _cell(axes: _Axes, cell: Cell, x: float, y: float, number: int, aside: float) -> list[Markup]:
+    parts: list[Markup] = []
+    for trial in cell.valid:
+        r = trial.record
+        if r.offered_pps is not None and r.loss_ratio is not None:
+            dot = {"cx": axes.x(r.offered_pps) + aside, "cy": axes.y(r.loss_ratio * 100)}
+            parts.append(tag("circle", **dot, r=2.5, class_="dot"))
+    loss = cell.loss
+    if loss and loss.interval:
+        low, high = axes.y(loss.interval.low * 100), axes.y(loss.interval.high * 100)
+        parts.append(tag("path", d=path([(x, low), (x, high)]), class_="whisker"))
+    says = f"{cell.label}: {percent_with_interval(loss)} lost, n = {loss.n}" if loss else cell.label
+    parts.append(
+        tag(
+            "g",
+            tag("title", says),
+            _marker(x, y, number),
+            class_="mark",
+            tabindex="0",
+            role="img",
+        )
+    )
+    return parts
+
+
+def _marker(x: float, y: float, number: int) -> Markup:
+    shapes = (
+        ((-5, -5), (5, -5), (5, 5), (-5, 5)),
+        ((0, -6), (6, 5), (-6, 5)),
+        ((0, -7), (7, 0), (0, 7), (-7, 0)),
+        ((0, 6), (6, -5), (-6, -5)),
+    )
+    if number % 5 == 0:
+        return tag("circle", cx=x, cy=y, r=5)
+    corners = shapes[number % 5 - 1]
+    return tag("path", d=path([(x + dx, y + dy) for dx, dy in corners], close=True))

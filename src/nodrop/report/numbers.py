@@ -1,0 +1,67 @@
+"""Numbers as people read them: thin separators, few digits, the unit beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from nodrop.report.escape import THIN
+
+Shown = Callable[[float | None], str]
+
+NOT_MEASURED = "–"
+
+
+def count(value: float | None) -> str:
+    if value is None:
+        return NOT_MEASURED
+    return f"{value:,.0f}".replace(",", THIN).replace("-", "−")
+
+
+def signed(value: int | None) -> str:
+    if value is None:
+        return NOT_MEASURED
+    return f"+{count(value)}" if value > 0 else count(value)
+
+
+def percent(ratio: float | None) -> str:
+    """Two decimals, but neither a loss of one in a million nor its absence is rounded away."""
+    if ratio is None:
+        return NOT_MEASURED
+    pct = ratio * 100
+    if pct == 0:
+        return "0"
+    if abs(pct) < 0.01:
+        return f"{pct:.2g}".replace("-", "−")
+    return f"{pct:.2f}".replace("-", "−")
+
+
+def seconds(value: float | None) -> str:
+    if value is None:
+        return NOT_MEASURED
+    return f"{value:.3f}" if value < 10 else f"{value:.1f}"
+
+
+def mebibytes(value: float | None) -> str:
+    return NOT_MEASURED if value is None else f"{value / 2**20:.1f}"
+
+
+def megabits(value: float | None) -> str:
+    return NOT_MEASURED if value is None else f"{value / 1e6:.1f}"
+
+
+def micros(value: float | None) -> str:
+    if value is None:
+        return NOT_MEASURED
+    return f"{value:.1f}" if value < 100 else count(value)
+
+
+def short(value: float) -> str:
+    """For axis labels: 1.2k, 3M."""
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:.3g}{letter}"
+    return f"{value:.3g}"
+
+
+def between(low: float, high: float, shown: Shown) -> str:
+    return f"[{shown(low)}, {shown(high)}]"

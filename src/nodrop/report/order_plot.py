@@ -1,0 +1,46 @@
+"""The order of the trials: a drift over the run would show here, between cells it would hide."""
+
+from __future__ import annotations
+
+from markupsafe import Markup
+
+from nodrop.report import numbers
+from nodrop.report.loss_plot import ticks
+from nodrop.report.story import Story
+from nodrop.report.svg import path, picture, tag
+
+WIDTH, HEIGHT = 1000.0, 150.0
+LEFT, RIGHT, TOP, BOTTOM = 64.0, 14.0, 12.0, 36.0
+
+
+def order_plot(story: Story) -> Markup:
+    """Activation time by place in the order: it does not depend on the load, only on the host."""
+    seen = [(i, t) for i, t in enumerate(story.trials) if t.record.activation_s is not None]
+    if len(seen) < 3:
+        return Markup("")
+    high = ticks(max(t.record.activation_s or 0.0 for _, t in seen), wanted=3)
+    wide, tall = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
+    last = max(len(story.trials) - 1, 1)
+    parts: list[Markup] = []
+    for tick in high:
+        y = HEIGHT - BOTTOM - tick / high[-1] * tall
+        parts.append(tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y, class_="grid"))
+        label = f"{tick:.3g} s"
+        parts.append(tag("text", label, x=LEFT - 8, y=y + 4, class_="tick", text_anchor="end"))
+    for i, trial in seen:
+        x = LEFT + i / last * wide
+        y = HEIGHT - BOTTOM - (trial.record.activation_s or 0.0) / high[-1] * tall
+        says = f"{i + 1}: {trial.record.run}, {numbers.seconds(trial.record.activation_s)} s"
+        parts.append(_dot(x, y, says, valid=trial.record.valid))
+    name = "trials in the order in which they were measured"
+    parts.append(
+        tag("text", name, x=WIDTH / 2, y=HEIGHT - 8, class_="axis-name", text_anchor="middle")
+    )
+    return picture(WIDTH, HEIGHT, "Activation time by order of the trials", *parts)
+
+
+def _dot(x: float, y: float, says: str, *, valid: bool) -> Markup:
+    if valid:
+        return tag("circle", tag("title", says), cx=x, cy=y, r=3.5, class_="s0 fill")
+    cross = path([(x - 4, y - 4), (x + 4, y + 4)]) + path([(x + 4, y - 4), (x - 4, y + 4)])
+    return tag("path", tag("title", says), d=cross, class_="cross")

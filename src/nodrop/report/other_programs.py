@@ -1,0 +1,40 @@
+"""CPU time that neither the SUT nor the generator used while a load was offered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nodrop.ledger.verdict import FOREIGN_CPU_RATIO
+from nodrop.report.story import Story, Trial
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherPrograms:
+    ratios: tuple[float, ...]
+    """Of the host's CPUs, one per trial that measured it."""
+    crowded: tuple[Trial, ...]
+
+    @property
+    def words(self) -> str:
+        limit = f"{FOREIGN_CPU_RATIO * 100:.0f} %"
+        return f"in {len(self.crowded)} of {len(self.ratios)} trials more than {limit}"
+
+
+def other_programs(story: Story) -> OtherPrograms:
+    known = [(ratio, t) for t in story.trials if (ratio := _ratio(story, t)) is not None]
+    return OtherPrograms(
+        ratios=tuple(ratio for ratio, _ in known),
+        crowded=tuple(t for ratio, t in known if ratio >= FOREIGN_CPU_RATIO),
+    )
+
+
+def _ratio(story: Story, trial: Trial) -> float | None:
+    offered = story.sources[trial.source].run.detail(trial.record.run, "offered")
+    usage = trial.details.get("usage")
+    if not isinstance(offered, dict) or not isinstance(usage, dict):
+        return None
+    try:
+        ours = float(usage["sut_offering_cpu_s"]) + float(offered["cpu_s"])
+        return max(0.0, float(usage["host_busy_s"]) - ours) / float(usage["host_cpu_s"])
+    except (LookupError, TypeError, ValueError, ZeroDivisionError):
+        return None  # a generator, or a version, that did not say

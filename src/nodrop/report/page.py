@@ -1,0 +1,310 @@
+"""The HTML page: one file that needs nothing else."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+
+import jinja2
+from markupsafe import Markup
+
+import nodrop
+from nodrop.ledger.hops import Class
+from nodrop.report import escape, numbers
+from nodrop.report.answer import answer
+from nodrop.report.difference import FIGURES, MOST_BASES, Figure, differences
+from nodrop.report.figures import (
+    cells_page_table,
+    ledger_lines,
+    spread_table,
+    trials_page_table,
+)
+from nodrop.report.flow import flow
+from nodrop.report.loss_plot import loss_plot
+from nodrop.report.order_plot import order_plot
+from nodrop.report.panels import RECEIVED, Timeline
+from nodrop.report.published import Published, published
+from nodrop.report.story import Cell, Source, Story, Trial
+from nodrop.report.tables import Value
+from nodrop.report.time_chart import overlay, time_chart
+from nodrop.report.timeline import CPU_TITLE, busy, timeline
+from nodrop.report.trust import findings, self_test_words, undone
+
+MOST_OPEN = 8
+"""Up to so many cells the typical trial of each stands open."""
+MOST_CHARTS = 60
+MOST_OPEN_CHARTS = 3
+MOST_OVERLAID = 8
+MOST_FIGURES = 100
+"""Trials drawn: of each cell the typical one first, then in order. The others have their tables."""
+
+SECTIONS = (
+    ("answer", "Answer"),
+    ("cells", "Cells"),
+    ("ledger", "Ledger"),
+    ("time", "Over time"),
+    ("trials", "Trials"),
+    ("trust", "Trust"),
+    ("manifest", "Manifest"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialView:
+    """One trial as the page shows it."""
+
+    trial: Trial
+    label: str
+    mark: str
+    """`good`, `loss` or `invalid`."""
+    badge: str
+    open: bool
+    merged: str
+    flow: Markup
+    lines: list[tuple[Value, ...]]
+    not_for_us: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellView:
+    label: str
+    typical: TrialView
+    others: tuple[TrialView, ...]
+    invalid: int
+    """Of the others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeView:
+    label: str
+    anchor: str
+    chart: Markup
+    open: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverTime:
+    overlays: tuple[Markup, ...]
+    typical: tuple[TimeView, ...]
+    others: tuple[TimeView, ...]
+    left_out: int
+    """Trials that have samples but no room on the page."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Differences:
+    figures: Sequence[Figure]
+    bases: list[list[list[str]]]
+    """Base → cell → figure → words."""
+
+
+def page(story: Story) -> str:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("nodrop.report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {
+        "plain": escape.plain,
+        "source": _source,
+        "count": numbers.count,
+        "micros": numbers.micros,
+        "megabits": numbers.megabits,
+    }
+    script = resource("page.js")
+    imported = published(story)
+    return environment.get_template("index.html.j2").render(
+        story=story,
+        title=_title(story),
+        version=nodrop.__version__,
+        sections=_sections(imported),
+        published=imported,
+        css=resource("figure.css") + resource("style.css"),
+        js=script,
+        js_hash=_csp_hash(script),
+        answer=answer(story),
+        loss_plot=loss_plot(story.cells),
+        cells_table=cells_page_table(story),
+        differences=_differences(story),
+        cell_views=_cell_views(story),
+        over_time=_over_time(story),
+        trials_table=trials_page_table(story),
+        findings=findings(story),
+        order_plot=order_plot(story),
+        spread_table=spread_table(story),
+        undone=undone,
+        commands=commands,
+        self_test_words=self_test_words,
+    )
+
+
+def commands(source: Source) -> str:
+    """The command line that made the run, and the one that writes this report; empty where it is
+    not recorded."""
+    manifest = source.run.manifest
+    nodrop_facts = manifest.get("nodrop")
+    argv = manifest.get("command")
+    if not isinstance(argv, list) and isinstance(nodrop_facts, dict):
+        argv = nodrop_facts.get("argv")
+    if not isinstance(argv, list) or not argv:
+        return ""
+    words = ["nodrop", *(escape.plain(word) for word in argv[1:])]
+    return f"{shlex.join(words)}\nnodrop report {shlex.quote(source.name)}"
+
+
+def _csp_hash(script: Markup) -> str:
+    """Only this very script may run on the page, whatever else got into it."""
+    digest = hashlib.sha256(script.encode()).digest()
+    return f"sha256-{base64.b64encode(digest).decode()}"
+
+
+def _sections(imported: Sequence[Published]) -> list[tuple[str, str]]:
+    """Published tables have a place of their own where there are any."""
+    extra = [("published", "Published")] if imported else []
+    return [*SECTIONS[:2], *extra, *SECTIONS[2:]]
+
+
+def resource(name: str) -> Markup:
+    """Our own text, so it is not escaped; it holds no closing tag of its element."""
+    return Markup((files("nodrop.report") / "templates" / name).read_text(encoding="utf-8"))
+
+
+def _source(text: str) -> str:
+    """A file of the user's, line by line."""
+    return "\n".join(escape.plain(line, longest=2000) for line in text.split("\n")[:2000])
+
+
+def _title(story: Story) -> str:
+    names = [str(s.run.manifest.get("name") or s.name) for s in story.sources]
+    return escape.plain(" and ".join(dict.fromkeys(names)), longest=120)
+
+
+def _differences(story: Story) -> Differences | None:
+    cells = story.cells
+    if len(cells) < 2:
+        return None
+    bases = range(len(cells)) if len(cells) <= MOST_BASES else range(1)
+    return Differences(figures=FIGURES, bases=[differences(cells, base) for base in bases])
+
+
+def _over_time(story: Story) -> OverTime:
+    """The typical trial of each cell, then invalid ones, then the others."""
+    typical = [(cell, cell.typical) for cell in story.cells]
+    leading = {t.anchor for _, t in typical}
+    rest = [(c, t) for c in story.cells for t in c.trials if t.anchor not in leading]
+    chosen = [*typical, *sorted(rest, key=lambda pair: pair[1].record.valid)][:MOST_CHARTS]
+    lines = {t.anchor: timeline(story.sources[t.source], t) for _, t in chosen}
+    views: list[list[TimeView]] = [[], []]
+    for cell, trial in chosen:
+        found = lines[trial.anchor]
+        if found and (chart := time_chart(found, f"{trial.record.run} over time")):
+            other = trial is not cell.typical
+            opened = not other and len(story.cells) <= MOST_OPEN_CHARTS
+            label = f"{cell.label}, repetition {trial.record.repetition}"
+            views[other].append(
+                TimeView(label=label, anchor=trial.anchor, chart=chart, open=opened)
+            )
+    named = [(c, found) for c, t in typical if (found := lines.get(t.anchor))]
+    left_out = len(story.trials) - len(chosen) if any(views) else 0
+    return OverTime(
+        overlays=_overlays(named),
+        typical=tuple(views[0]),
+        others=tuple(views[1]),
+        left_out=left_out,
+    )
+
+
+def _overlays(named: Sequence[tuple[Cell, Timeline]]) -> tuple[Markup, ...]:
+    """Cells upon each other: what they received, and the CPU time of the whole host."""
+    shown = named[:MOST_OVERLAID]
+    if len(shown) < 2:
+        return ()
+    received = [(c.label, s) for c, t in shown if (s := t.series(RECEIVED))]
+    cpu = [(c.label, busy(p)) for c, t in shown for p in t.panels if p.title == CPU_TITLE]
+    return tuple(
+        overlay(series, title, unit, high)
+        for series, title, unit, high in (
+            (received, "Received", "packets/s", None),
+            (cpu, "Busy CPU, all", "%", 100.0),
+        )
+        if series
+    )
+
+
+def _cell_views(story: Story) -> list[CellView]:
+    typical = [cell.typical.anchor for cell in story.cells]
+    others = [t.anchor for t in story.trials if t.anchor not in set(typical)]
+    drawn = {*typical, *others[: max(MOST_FIGURES - len(typical), 0)]}
+    return [_cell_view(cell, drawn, opened=len(story.cells) <= MOST_OPEN) for cell in story.cells]
+
+
+def _cell_view(cell: Cell, drawn: set[str], *, opened: bool) -> CellView:
+    def view(trial: Trial) -> TrialView:
+        label = f"{cell.label}, repetition {trial.record.repetition}"
+        is_typical = trial is cell.typical
+        return _view(trial, label, opened=opened and is_typical, drawn=trial.anchor in drawn)
+
+    others = tuple(t for t in cell.trials if t is not cell.typical)
+    return CellView(
+        label=cell.label,
+        typical=view(cell.typical),
+        others=tuple(view(t) for t in others),
+        invalid=sum(1 for t in others if not t.record.valid),
+    )
+
+
+def _view(trial: Trial, label: str, *, opened: bool, drawn: bool) -> TrialView:
+    r = trial.record
+    mark = "invalid" if not r.valid else "loss" if r.lost_packets else "good"
+    badge = {"invalid": "✗ invalid", "loss": "▼ loss", "good": "✓ no loss"}[mark]
+    title = f"Packet flow of {r.run}"
+    return TrialView(
+        trial=trial,
+        label=label,
+        mark=mark,
+        badge=badge,
+        open=opened,
+        merged=_merged_words(trial),
+        flow=flow(trial.ledger, title) if trial.ledger and drawn else Markup(""),
+        lines=ledger_lines(trial),
+        not_for_us=_not_for_us(trial),
+    )
+
+
+def _merged_words(trial: Trial) -> str:
+    """Every packet that defragmentation took out: 4,269 = 4,116 absorbed into 384 + 153 held."""
+    detail = trial.record.merged_detail
+    if detail is None or not trial.record.merged_packets:
+        return ""
+    ledger = trial.ledger
+    accounts = ledger.accounts if ledger else ()
+    numbered = {name: n for a in accounts if a.kind is Class.MERGED for name, n in a.details}
+    into = ""
+    if "datagrams" in numbered and "fragments" in numbered:
+        into = (
+            f" ({numbers.count(numbered['fragments'])} fragments became "
+            f"{numbers.count(numbered['datagrams'])} datagrams)"
+        )
+    return (
+        f"Fanout defragmentation took out {numbers.count(trial.record.merged_packets)} packets = "
+        f"{numbers.count(detail.absorbed_packets)} absorbed{into} + "
+        f"{numbers.count(detail.held_packets)} held and thrown away, because their datagrams "
+        "never became whole."
+    )
+
+
+def _not_for_us(trial: Trial) -> str:
+    if trial.ledger is None:
+        return ""
+    return "; ".join(
+        escape.plain(f"{numbers.count(a.packets)} {a.name} ({a.counter})")
+        for a in trial.ledger.accounts
+        if a.kind is Class.NOT_FOR_US and a.packets
+    )

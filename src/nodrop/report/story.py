@@ -1,0 +1,272 @@
+"""What run directories tell: trials with their books, gathered into cells."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from nodrop.ledger.balance import Ledger, ledger_from_json
+from nodrop.report import escape, numbers
+from nodrop.results.rundir import Damage, RunDir, open_run
+from nodrop.results.trial import TrialRecord, accelerator_words
+from nodrop.stats.interval import Summary, summarize
+
+Json = dict[str, Any]
+
+UNVALUED = "all trials"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """A trial record beside the files of its run folder."""
+
+    source: int
+    """Which of the run directories."""
+    record: TrialRecord
+    ledger: Ledger | None
+    ledger_problem: str
+    """Why there are no books to show; empty where there are."""
+    details: Json
+    """Of trial.json; empty where it cannot be read."""
+
+    @property
+    def anchor(self) -> str:
+        return f"t{self.source}-{self.record.run}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One combination of the matrix in one run directory."""
+
+    source: int
+    factors: Mapping[str, Any]
+    label: str
+    group: str
+    """The label without the factors of the load."""
+    load_label: str
+    trials: tuple[Trial, ...]
+
+    @cached_property
+    def valid(self) -> tuple[Trial, ...]:
+        return tuple(t for t in self.trials if t.record.valid)
+
+    @cached_property
+    def invalid_reasons(self) -> Counter[str]:
+        return Counter(code for t in self.trials for code in t.record.invalid_reasons)
+
+    def values(self, figure: str) -> list[float]:
+        """Of the valid trials that measured it."""
+        found = (getattr(t.record, figure) for t in self.valid)
+        return [float(v) for v in found if v is not None]
+
+    def summary(self, figure: str) -> Summary | None:
+        return summarize(self.values(figure))
+
+    @cached_property
+    def loss(self) -> Summary | None:
+        return self.summary("loss_ratio")
+
+    @cached_property
+    def lossy(self) -> int:
+        """Valid trials that lost something."""
+        return sum(1 for t in self.valid if t.record.lost_packets)
+
+    @cached_property
+    def offered_pps(self) -> float | None:
+        found = self.summary("offered_pps")
+        return found.median if found else None
+
+    @cached_property
+    def loss_place(self) -> str | None:
+        """Where most of the lost packets of all valid trials died."""
+        places: Counter[str] = Counter()
+        for trial in self.valid:
+            places.update(trial.record.lost_by_place)
+        return places.most_common(1)[0][0] if places.total() else None
+
+    @cached_property
+    def typical(self) -> Trial:
+        """The valid trial whose loss is nearest to the median, with books to show if there is one;
+        the first of several, so that the choice never depends on anything else."""
+        loss = self.loss
+        measured = [t for t in self.valid if t.record.loss_ratio is not None]
+        if loss is None or not measured:
+            return self.trials[0]
+        middle = loss.median
+
+        def distance(trial: Trial) -> tuple[bool, float]:
+            return trial.ledger is None, abs((trial.record.loss_ratio or 0.0) - middle)
+
+        return min(measured, key=distance)
+
+    @cached_property
+    def loss_example(self) -> Trial:
+        """The typical trial, or the one that lost most where the typical one lost nothing."""
+        if self.typical.record.lost_packets:
+            return self.typical
+        return max(self.trials, key=lambda t: t.record.valid and (t.record.lost_packets or 0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """One run directory of the report."""
+
+    run: RunDir
+    name: str
+
+    @property
+    def question(self) -> str:
+        return escape.plain(self.run.manifest.get("question") or "", longest=1000)
+
+    @property
+    def damage(self) -> tuple[Damage, ...]:
+        return (*self.run.damage, *self.run.trials.damage)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    sources: tuple[Source, ...]
+    cells: tuple[Cell, ...]
+    """In the order of the factors' values."""
+    trials: tuple[Trial, ...]
+    """In the order in which they were measured."""
+    factors: tuple[str, ...]
+    """Those that vary."""
+
+    @property
+    def several(self) -> bool:
+        return len(self.sources) > 1
+
+
+def read_story(paths: Sequence[Path]) -> Story:
+    """Opens run directories; BadInput only where one is none at all."""
+    runs = [open_run(path) for path in paths]
+    sources = tuple(Source(run=run, name=escape.plain(run.path.resolve().name)) for run in runs)
+    trials = tuple(
+        _trial(index, run, record)
+        for index, run in enumerate(runs)
+        for record in run.trials.records
+    )
+    factors = _varying([t.record.cell for t in trials])
+    return Story(
+        sources=sources,
+        cells=_cells(trials, factors, sources),
+        trials=trials,
+        factors=factors,
+    )
+
+
+def _trial(source: int, run: RunDir, record: TrialRecord) -> Trial:
+    ledger, problem = _ledger(run, record)
+    found = run.detail(record.run, "trial")
+    details = found.get("details", {}) if isinstance(found, dict) else {}
+    return Trial(
+        source=source,
+        record=record,
+        ledger=ledger,
+        ledger_problem=problem,
+        details=details if isinstance(details, dict) else {},
+    )
+
+
+def _ledger(run: RunDir, record: TrialRecord) -> tuple[Ledger | None, str]:
+    found = run.detail(record.run, "ledger")
+    if found is None:
+        if run.manifest.get("imported_from"):
+            return None, "an imported run tells only what was sent, dropped and decoded"
+        missing = "the trial ended before its books could be balanced"
+        return None, missing if record.error else "ledger.json is missing"
+    if isinstance(found, Damage):
+        return None, escape.plain(f"{found.where} cannot be read: {found.words}")
+    try:
+        return ledger_from_json(found), ""
+    except (KeyError, TypeError, ValueError) as failed:
+        return None, escape.plain(f"ledger.json makes no sense: {failed}")
+
+
+def _varying(cells: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Factors with more than one value, in the order of the experiment file."""
+    seen: dict[str, set[str]] = {}
+    for cell in cells:
+        for key, value in cell.items():
+            seen.setdefault(key, set()).add(repr(value))
+    return tuple(k for k, v in seen.items() if len(v) > 1 or _sometimes(k, cells))
+
+
+def _sometimes(key: str, cells: Sequence[Mapping[str, Any]]) -> bool:
+    return any(key not in cell for cell in cells)
+
+
+def _cells(
+    trials: Sequence[Trial], factors: Sequence[str], sources: Sequence[Source]
+) -> tuple[Cell, ...]:
+    gathered: dict[tuple[int, str], list[Trial]] = {}
+    for trial in trials:
+        key = (trial.source, repr(sorted(trial.record.cell.items())))
+        gathered.setdefault(key, []).append(trial)
+    loads = [f for f in factors if f.startswith("load.")]
+    others = [f for f in factors if f not in loads]
+    cells = []
+    for (source, _), found in gathered.items():
+        cell = found[0].record.cell
+        prefix = [sources[source].name] if len(sources) > 1 else []
+        accelerator = accelerator_words(trial.record for trial in found)
+        names = prefix + [factor_label(f, cell[f]) for f in others if f in cell]
+        group = " · ".join([*names, accelerator] if accelerator else names)
+        load = " · ".join(factor_label(f, cell[f]) for f in loads if f in cell)
+        cells.append(
+            Cell(
+                source=source,
+                factors=cell,
+                label=" · ".join(part for part in (group, load) if part) or UNVALUED,
+                group=group,
+                load_label=load,
+                trials=tuple(sorted(found, key=lambda t: t.record.repetition)),
+            )
+        )
+    return tuple(sorted(cells, key=_order([*others, *loads])))
+
+
+def _order(factors: Sequence[str]) -> Callable[[Cell], Any]:
+    """By run directory, then by the factors: numbers by size, before words by alphabet."""
+
+    def key(cell: Cell) -> Any:
+        values = [cell.factors.get(f) for f in factors]
+        return (
+            cell.source,
+            *(
+                (0, float(v), "") if isinstance(v, int | float) else (1, 0.0, str(v))
+                for v in values
+            ),
+        )
+
+    return key
+
+
+def factor_label(factor: str, value: Any) -> str:
+    """`4X` for load.multiplier = 4, `bare` for setup.kind = "bare", else name and value."""
+    name = factor.rsplit(".", 1)[-1]
+    said = escape.plain(_shown(value), longest=60)
+    if factor == "load.multiplier":
+        return f"{said}X"
+    if name == "speed":
+        return f"{said}× speed"
+    if name == "pps":
+        return f"{said} pps"
+    if name in ("setup", "kind") or factor in ("setup", "sut", "load"):
+        return said
+    return f"{escape.plain(name, longest=60)} {said}"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return numbers.count(value)
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value)

@@ -1,0 +1,98 @@
+"""Tables with one content and four forms: HTML, csv (raw values), markdown, LaTeX."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nodrop.report import escape
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    name: str
+    """Machine name with its unit, as the csv has it."""
+    title: str
+    numeric: bool = False
+    help: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Value:
+    raw: float | str | None
+    """None = not measured: an empty field in csv."""
+    shown: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    values: tuple[Value, ...]
+    anchor: str = ""
+    mark: str = ""
+    """`good`, `loss`, `invalid`: said in words in some column as well."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    name: str
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+
+
+def text(value: object) -> Value:
+    return Value(raw=str(value), shown=escape.plain(value))
+
+
+def to_csv(table: Table) -> str:
+    """RFC 4180, with a header; numbers are raw."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\r\n")
+    writer.writerow([escape.csv_text(column.name) for column in table.columns])
+    for row in table.rows:
+        writer.writerow([_raw(value) for value in row.values])
+    return out.getvalue()
+
+
+def _raw(value: Value) -> str:
+    if value.raw is None:
+        return ""
+    return escape.csv_text(value.raw) if isinstance(value.raw, str) else repr(value.raw)
+
+
+def to_markdown(table: Table) -> str:
+    rule = ["--:" if column.numeric else ":--" for column in table.columns]
+    lines = [
+        _line([escape.markdown(column.title) for column in table.columns]),
+        _line(rule),
+        *(_line([escape.markdown(value.shown) for value in row.values]) for row in table.rows),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def to_latex(table: Table) -> str:
+    """A booktabs tabular, to be put into a table environment by its user."""
+    shape = "".join("r" if column.numeric else "l" for column in table.columns)
+    head = " & ".join(escape.latex(column.title) for column in table.columns)
+    body = [
+        " & ".join(escape.latex(value.shown) for value in row.values) + r" \\" for row in table.rows
+    ]
+    return "\n".join(
+        [
+            f"% {escape.latex(table.title)}",
+            rf"\begin{{tabular}}{{{shape}}}",
+            r"\toprule",
+            head + r" \\",
+            r"\midrule",
+            *body,
+            r"\bottomrule",
+            r"\end{tabular}",
+            "",
+        ]
+    )

@@ -1,0 +1,234 @@
+"""A trial over time: from rows of the host sampler (docs/reference/counters.md) to panels.
+
+Counters in the rows are since boot, so rates between any two rows are exact, however many rows
+between them were left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from nodrop.report import escape
+from nodrop.report.panels import RECEIVED, Panel, Series, Timeline
+from nodrop.report.sending import counted_over_time, sent_over_time
+from nodrop.report.story import Source, Trial
+
+Json = dict[str, Any]
+
+MOST_ROWS = 120
+"""Points of a line: more cannot be told apart on the page."""
+MOST_CPUS = 4
+"""With more, their mean is shown."""
+MOST_THREADS = 5
+
+CPU_KINDS = (
+    ("user", ("user_ns", "nice_ns")),
+    ("system", ("system_ns",)),
+    ("interrupts", ("irq_ns", "softirq_ns")),
+    ("guests", ("guest_ns", "guest_nice_ns")),
+    ("stolen", ("steal_ns",)),
+)
+
+
+MARKS = {"offer": "traffic starts", "offered": "traffic ends", "drained": "drained"}
+CPU_TITLE = "CPU, all"
+
+
+def timeline(source: Source, trial: Trial) -> Timeline | None:
+    """Of the first host that left rows; None where there are none, or they cannot be read."""
+    for host in source.run.sampled_hosts(trial.record.run):
+        rows = thinned(source.run.samples(trial.record.run, host))
+        offset = _offset_ns(trial, host)
+        marks = _marks(trial)
+        start = marks.get("offer", rows[0]["mono_ns"] + offset if rows else 0)
+        shifted = [(row["mono_ns"] + offset - start) / 1e9 for row in rows]
+        if len(rows) < 2:
+            continue
+        named = tuple(
+            (words, (marks[name] - start) / 1e9) for name, words in MARKS.items() if name in marks
+        )
+        sampled = list(_panels(rows, shifted))
+        offered, *late = sent_over_time(source.run.detail(trial.record.run, "offered"), start)
+        counted = counted_over_time(source.run.live(trial.record.run), start)
+        received = [p for p in sampled if p.title == RECEIVED]
+        if offered.series:
+            arrived = received[0].series if received else ()
+            received = [replace(offered, series=(*arrived, *offered.series))]
+        others = [p for p in sampled if p.title != RECEIVED]
+        return Timeline(panels=(*received, *late, *counted, *others), marks=named)
+    return None
+
+
+def _offset_ns(trial: Trial, host: str) -> int:
+    found = trial.details.get("clock_offsets_ns")
+    offset = found.get(host, 0) if isinstance(found, dict) else 0
+    return offset if isinstance(offset, int) else 0
+
+
+def thinned(rows: Iterable[Json], most: int = MOST_ROWS) -> list[Json]:
+    """Evenly fewer rows, first and last kept, in bounded memory however long the trial was."""
+    kept: list[Json] = []
+    stride, last = 1, None
+    usable = (row for row in rows if isinstance(row.get("mono_ns"), int))
+    for number, row in enumerate(usable):
+        last = row
+        if number % stride == 0:
+            kept.append(row)
+            if len(kept) > 2 * most:
+                kept, stride = kept[::2], stride * 2
+    if last is not None and kept[-1] is not last:
+        kept.append(last)
+    step = -(-len(kept) // most)
+    return kept if step <= 1 else [*kept[:-1:step], kept[-1]]
+
+
+def busy(panel: Panel) -> Series:
+    """The sum of a stacked panel."""
+    sums: dict[float, float] = {}
+    for series in panel.series:
+        for t, value in series.points:
+            sums[t] = sums.get(t, 0.0) + value
+    return Series(name=panel.title, points=tuple(sums.items()))
+
+
+def _marks(trial: Trial) -> dict[str, int]:
+    usage = trial.details.get("usage")
+    found = usage.get("marks_mono_ns") if isinstance(usage, dict) else None
+    if not isinstance(found, dict):
+        return {}
+    return {name: at for name, at in found.items() if isinstance(at, int)}
+
+
+def _panels(rows: Sequence[Json], times: Sequence[float]) -> Iterable[Panel]:
+    makers = (_received, _cpu, _threads, _memory, _softnet)
+    for make in makers:
+        try:
+            yield from (panel for panel in make(rows, times) if _finite(panel))
+        except (LookupError, TypeError, AttributeError, ValueError, OverflowError):
+            # Rows of another version: what they do not have is not drawn.
+            continue
+
+
+def _finite(panel: Panel) -> bool:
+    return all(math.isfinite(value) for s in panel.series for _, value in s.points)
+
+
+def _rates(
+    rows: Sequence[Json], times: Sequence[float], counter: Callable[[Json], float | None]
+) -> tuple[tuple[float, float], ...]:
+    """Per second, at the end of each interval; intervals in which a counter was absent are left
+    out."""
+    points = []
+    for i in range(1, len(rows)):
+        before, after = counter(rows[i - 1]), counter(rows[i])
+        took = times[i] - times[i - 1]
+        if before is not None and after is not None and took > 0:
+            points.append((times[i], max(after - before, 0) / took))
+    return tuple(points)
+
+
+def _received(rows: Sequence[Json], times: Sequence[float]) -> Iterable[Panel]:
+    ports = sorted({port for row in rows for port in row["links"]})
+    series = []
+    for port in ports[:4]:
+
+        def packets(row: Json, port: str = port) -> float | None:
+            found = row["links"].get(port)
+            return None if found is None else float(found["rx_packets"])
+
+        name = escape.plain(f"received by {port}", longest=40)
+        series.append(Series(name=name, points=_rates(rows, times, packets)))
+    if series:
+        yield Panel(title=RECEIVED, unit="packets/s", series=tuple(series))
+
+
+def _cpu(rows: Sequence[Json], times: Sequence[float]) -> Iterable[Panel]:
+    cpus = [cpu["cpu"] for cpu in rows[0]["cpus"]]
+    yield _cpu_panel(CPU_TITLE, rows, times, cpus)
+    if 1 < len(cpus) <= MOST_CPUS:
+        for cpu in cpus:
+            yield _cpu_panel(f"CPU {cpu}", rows, times, [cpu])
+
+
+def _cpu_panel(
+    title: str, rows: Sequence[Json], times: Sequence[float], cpus: Sequence[int]
+) -> Panel:
+    wanted = set(cpus)
+    series = []
+    for name, fields in CPU_KINDS:
+
+        def busy(row: Json, fields: Sequence[str] = fields) -> float:
+            total = sum(cpu[f] for cpu in row["cpus"] if cpu["cpu"] in wanted for f in fields)
+            return float(total) / 1e7
+
+        points = _rates(rows, times, busy)
+        series.append(
+            Series(name=name, points=tuple((t, value / len(cpus)) for t, value in points))
+        )
+    used = tuple(s for s in series if s.name in ("user", "system", "interrupts") or _any(s))
+    return Panel(title=title, unit="%", series=used, stacked=True, high=100)
+
+
+def _any(series: Series) -> bool:
+    return any(value > 0.05 for _, value in series.points)
+
+
+def _threads(rows: Sequence[Json], times: Sequence[float]) -> Iterable[Panel]:
+    """The SUT's busiest threads."""
+    spent: dict[int, tuple[str, float]] = {}
+    readings: list[Mapping[int, float]] = []
+    for row in rows:
+        now = {
+            thread["tid"]: (str(thread["name"]), float(thread["cpu_ns"]))
+            for process in row["processes"]
+            for thread in process["threads"]
+        }
+        spent.update(now)
+        readings.append({tid: cpu for tid, (_, cpu) in now.items()})
+    busiest = sorted(spent, key=lambda tid: (-spent[tid][1], tid))[:MOST_THREADS]
+    at = {id(row): reading for row, reading in zip(rows, readings, strict=True)}
+    series = []
+    for tid in busiest:
+
+        def percent(row: Json, tid: int = tid) -> float | None:
+            cpu = at[id(row)].get(tid)
+            return None if cpu is None else cpu / 1e7
+
+        points = _rates(rows, times, percent)
+        series.append(Series(name=escape.plain(spent[tid][0], longest=24), points=points))
+    if series:
+        yield Panel(title="SUT threads", unit="% of one CPU", series=tuple(series), high=100)
+
+
+def _memory(rows: Sequence[Json], times: Sequence[float]) -> Iterable[Panel]:
+    wanted: tuple[tuple[str, Callable[[Json], Any]], ...] = (
+        ("SUT resident", lambda row: row["tree"]["rss_bytes"]),
+        ("its cgroup: anonymous", lambda row: (row.get("cgroup") or {}).get("anon_bytes")),
+        ("its cgroup: file", lambda row: (row.get("cgroup") or {}).get("file_bytes")),
+    )
+    series = []
+    for name, value in wanted:
+        found = [(t, value(row)) for t, row in zip(times, rows, strict=True)]
+        points = tuple((t, v / 2**20) for t, v in found if v is not None)
+        if points:
+            series.append(Series(name=name, points=points))
+    if series:
+        yield Panel(title="Memory", unit="MiB", series=tuple(series))
+
+
+def _softnet(rows: Sequence[Json], times: Sequence[float]) -> Iterable[Panel]:
+    """Only where the backlog was under pressure: else it is a flat line for every trial."""
+    series = []
+    for name, field in (("backlog full", "dropped"), ("poll cut short", "time_squeeze")):
+
+        def total(row: Json, field: str = field) -> float:
+            return float(sum(cpu[field] for cpu in row["softnet"]))
+
+        found = Series(name=name, points=_rates(rows, times, total))
+        if _any(found):
+            series.append(found)
+    if series:
+        yield Panel(title="Softnet, whole host", unit="events/s", series=tuple(series))

@@ -1,0 +1,59 @@
+"""What is suspicious in a set of runs.
+
+Measured runs and imported ones are judged by the same rules. Every rule looks at `Observation`s
+only; where a rule needs a figure that was not measured it stays silent.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from nodrop.results.finding import Finding, Severity
+from nodrop.results.method_rules import (
+    fixed_run_order,
+    missing_samples,
+    spread_over_time,
+    survivor_tail,
+    time_of_day,
+    unpaired_channels,
+)
+from nodrop.results.observations import Cells, Observation, SpreadClaim
+from nodrop.results.traffic_rules import (
+    alert_explosion,
+    captured_below_decoded,
+    guest_time_counted_twice,
+    loss_per_replica,
+    offered_below_nominal,
+    start_up_race,
+)
+
+
+def find(
+    observations: Iterable[Observation],
+    *,
+    planned: Mapping[str, int] | None = None,
+    spreads: Iterable[SpreadClaim] = (),
+) -> list[Finding]:
+    """All findings, the serious first. `planned`: cell → runs there should be."""
+    runs = list(observations)
+    by_cell: dict[str, list[Observation]] = defaultdict(list)
+    for run in runs:
+        by_cell[run.cell].append(run)
+    rules: tuple[Callable[[Cells], Iterator[Finding]], ...] = (
+        start_up_race,
+        loss_per_replica,
+        guest_time_counted_twice,
+        alert_explosion,
+        offered_below_nominal,
+        captured_below_decoded,
+        survivor_tail,
+        unpaired_channels,
+        fixed_run_order,
+        time_of_day,
+    )
+    found = [finding for rule in rules for finding in rule(by_cell)]
+    found += missing_samples(by_cell, planned)
+    found += spread_over_time(spreads)
+    order = list(Severity)
+    return sorted(found, key=lambda finding: order.index(finding.severity))

@@ -1,0 +1,162 @@
+"""Runs as findings see them: one `Observation` each, measured or imported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from statistics import median
+from typing import Any
+
+from nodrop.results.trial import TrialRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """One run, as far as findings look at it. None = not measured."""
+
+    run: str
+    cell: str
+    """In words that name it."""
+    group: str
+    """The cell but for its load: cells of one group are one curve over load."""
+    load: float | None = None
+    """Replicas of the trace that were sent at once."""
+    started_s: float | None = None
+    virtual: bool = False
+    """The SUT runs in a guest."""
+    sent_packets: float | None = None
+    captured_packets: float | None = None
+    dropped_packets: float | None = None
+    decoded_packets: float | None = None
+    alerts: float | None = None
+    offered_pps: float | None = None
+    sender_cpu_ratio: float | None = None
+    """Of all CPUs of the sending host."""
+    host_cores: float | None = None
+    """CPU the receiving host says it used, in cores."""
+    process_cores: float | None = None
+    """CPU the SUT's processes on that host (the hypervisor) say they used, in cores."""
+    cpus: float | None = None
+    """Of the receiving host."""
+    ready_proved: bool = False
+    """An event showed the SUT ready before the first packet."""
+    threads_at_first_packet: float | None = None
+    threads_final: float | None = None
+    explained_packets: float = 0
+    """Taken out on the way by something known: merged by defragmentation."""
+    rows: Mapping[str, int] = field(default_factory=dict)
+    """Channel → checkpoints this run has in it; a missing channel is not in it."""
+
+    @property
+    def arrived_packets(self) -> float | None:
+        """What reached the SUT's sockets. The larger sum, as the two counters are read apart."""
+        accounted = (
+            None
+            if self.decoded_packets is None
+            else self.decoded_packets + (self.dropped_packets or 0)
+        )
+        known = [n for n in (self.captured_packets, accounted) if n is not None]
+        return max(known) + self.explained_packets if known else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpreadClaim:
+    """A figure that was given with a spread, and what that spread could be."""
+
+    label: str
+    printed: float
+    over_time: float
+    """Within one median run, over its checkpoints."""
+    between_runs: float
+
+
+Cells = Mapping[str, Sequence[Observation]]
+"""Cell → its runs."""
+
+
+# Places of a ledger that lie before anything the SUT does: a packet lost there did not arrive.
+ON_THE_WAY = frozenset({"sender", "path", "macvtap", "macvtap queue"})
+
+
+def observations_of(records: Iterable[TrialRecord]) -> list[Observation]:
+    """Trials of a run directory, as findings see them."""
+    found: list[Observation] = []
+    for record in records:
+        rest = {k: v for k, v in record.cell.items() if k != "load.multiplier"}
+        before_sut = sum(n for place, n in record.lost_by_place.items() if place in ON_THE_WAY)
+        load = record.cell.get("load.multiplier")
+        setup = str(record.cell.get("setup.kind", ""))
+        found.append(
+            Observation(
+                run=record.run,
+                cell=_words(record.cell),
+                group=_words(rest),
+                load=float(load) if isinstance(load, int | float) else None,
+                started_s=_epoch_s(record.started_utc),
+                virtual=record.accelerator is not None or setup.startswith("vm"),
+                sent_packets=record.offered_packets,
+                captured_packets=record.captured_packets,
+                dropped_packets=None
+                if record.lost_packets is None
+                else record.lost_packets - before_sut,
+                explained_packets=record.merged_packets or 0,
+                decoded_packets=record.decoded_packets,
+                offered_pps=record.offered_pps,
+                ready_proved=record.activation_s is not None,
+            )
+        )
+    return found
+
+
+def _words(cell: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in cell.items()) or "all"
+
+
+def _epoch_s(iso: str | None) -> float | None:
+    try:
+        return None if iso is None else datetime.fromisoformat(iso).timestamp()
+    except ValueError:
+        return None
+
+
+def load_groups(cells: Cells) -> dict[str, dict[float, list[Observation]]]:
+    groups: dict[str, dict[float, list[Observation]]] = {}
+    for runs in cells.values():
+        for run in runs:
+            groups.setdefault(run.group, {}).setdefault(run.load or 0.0, []).append(run)
+    return {group: dict(sorted(by_load.items())) for group, by_load in groups.items()}
+
+
+def cell_names(by_load: Mapping[float, Sequence[Observation]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(run.cell for runs in by_load.values() for run in runs))
+
+
+def missing_packets(run: Observation) -> float | None:
+    if run.sent_packets is None or run.arrived_packets is None:
+        return None
+    return run.sent_packets - run.arrived_packets
+
+
+def arrived_ratio(run: Observation) -> float | None:
+    if not run.sent_packets or run.arrived_packets is None:
+        return None
+    return run.arrived_packets / run.sent_packets
+
+
+def known_median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
+
+
+def span(values: Iterable[float]) -> float:
+    known = list(values)
+    return max(known) - min(known)
+
+
+def by_load_words(by_load: Mapping[float, float], form: str) -> str:
+    return ", ".join(f"{load:g}X " + form.format(value) for load, value in by_load.items())
+
+
+def channels(runs: Sequence[Observation]) -> list[str]:
+    return list(dict.fromkeys(channel for run in runs for channel in run.rows))

@@ -1,0 +1,170 @@
+"""One line of trials.jsonl: everything most reports need to know of a trial.
+
+`None` means not measured and `0` means zero. schema/trial.schema.json is made from these models.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
+
+from nodrop.errors import NodropError
+
+Packets = Annotated[int, Field(ge=0)]
+Seconds = Annotated[float, Field(ge=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+
+
+class RecordError(NodropError):
+    """A line that is not a trial record."""
+
+
+class _Model(BaseModel):
+    # Unknown fields are ignored, so that an older nodrop reads what a newer one wrote.
+    model_config = ConfigDict(
+        frozen=True,
+        extra="ignore",
+        strict=True,
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+        json_schema_serialization_defaults_required=True,
+    )
+
+
+class ScheduleErrorUs(_Model):
+    """|sent − due| over all packets sent."""
+
+    p50: NotNegative
+    p99: NotNegative
+    max: NotNegative
+
+
+class MergedDetail(_Model):
+    """What fanout defragmentation took out of the stream."""
+
+    absorbed_packets: Packets
+    """Fragments of whole datagrams, less the datagrams put back in their place."""
+    held_packets: Packets
+    """Fragments of datagrams that never became whole: kept, then thrown away, by the kernel."""
+
+
+class Thread(_Model):
+    name: str
+    cpu_ratio: NotNegative
+    """Of one CPU."""
+
+
+class TrialRecord(_Model):
+    """One trial; with foreign and duplicated at 0: offered = decoded + lost + merged + residual."""
+
+    format: Literal[1] = 1
+    """Grows when a reader of the old format would misread the new one."""
+    cell: dict[str, JsonValue]
+    """The factors of the matrix: dotted path of the experiment file → value."""
+    repetition: Annotated[int, Field(ge=1)]
+    index: Annotated[int, Field(ge=0)]
+    """Place in the order of the plan."""
+    run: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+    """Folder below runs/."""
+    started_utc: str | None = None
+    """ISO 8601; null where the trial ended before its first packet."""
+
+    valid: bool
+    invalid_reasons: list[str] = []
+    """Stable codes (docs/results-format.md); `verdict` says them in words."""
+    verdict: str
+    error: str | None = None
+    """What went wrong, where the trial ended early."""
+
+    intended_packets: Packets | None = None
+    offered_packets: Packets | None = None
+    """Really sent."""
+    unsent_packets: Packets | None = None
+    captured_packets: Packets | None = None
+    """The kernel had for the SUT's sockets, ring-full drops included."""
+    decoded_packets: Packets | None = None
+    lost_packets: Packets | None = None
+    merged_packets: Packets | None = None
+    """All that fanout defragmentation took out: absorbed and held."""
+    merged_detail: MergedDetail | None = None
+    duplicated_packets: Packets | None = None
+    foreign_packets: Packets | None = None
+    residual_packets: int | None = None
+    """Packets in no class, signed, summed over the hops."""
+    books_closed: bool | None = None
+    """No hop has a residual, and both ends could be read."""
+
+    loss_ratio: NotNegative | None = None
+    """Lost of offered packets; null where the books do not close."""
+    loss_place: str | None = None
+    lost_by_place: dict[str, Packets] = {}
+    loss_evidence: str = ""
+    """The counter that shows it."""
+    loss_cause: str = ""
+    """What else points there, e.g. the SUT's thread that had no time left."""
+    knob: str = ""
+    """What touches it."""
+    busiest_thread: Thread | None = None
+
+    duration_s: Seconds | None = None
+    """From the first to the last packet sent."""
+    intended_duration_s: Seconds | None = None
+    offered_pps: NotNegative | None = None
+    offered_bps: NotNegative | None = None
+    """Bits of Ethernet frames, without preamble, gap and FCS."""
+    schedule_error_us: ScheduleErrorUs | None = None
+    """Null where the generator cannot say, or has no schedule."""
+
+    accelerator: str | None = None
+    """What ran the guest of a virtual machine: `kvm`, or `tcg`, which is emulation. Null where the
+    SUT ran in none."""
+    activation_s: Seconds | None = None
+    """Launch call to SUT ready."""
+    sut_cpu_s: Seconds | None = None
+    """From the first packet to the end of the drain."""
+    host_cpu_ratio: NotNegative | None = None
+    """Of all CPUs of the receiving host, while the load was offered."""
+    sut_rss_peak_bytes: Packets | None = None
+
+    @model_validator(mode="after")
+    def _reasons_fit(self) -> Self:
+        if self.valid and (self.invalid_reasons or self.error):
+            raise ValueError("a valid trial has neither invalid_reasons nor an error")
+        if not self.valid and not self.invalid_reasons:
+            raise ValueError("an invalid trial names at least one of invalid_reasons")
+        return self
+
+    def to_line(self) -> str:
+        """One line of JSON without its newline, the fields always in this order."""
+        found = TrialRecord.model_validate(self.model_dump())
+        return json.dumps(found.model_dump(), ensure_ascii=False, separators=(",", ":"))
+
+    @classmethod
+    def from_line(cls, line: str) -> TrialRecord:
+        """RecordError, naming the first field at fault, where the line is no trial record."""
+        try:
+            return cls.model_validate_json(line)
+        except ValidationError as failed:
+            first = failed.errors(include_url=False)[0]
+            where = ".".join(str(part) for part in first["loc"]) or "line"
+            raise RecordError(f"{where}: {first['msg']}") from failed
+
+
+def accelerator_words(records: Iterable[TrialRecord]) -> str:
+    """For every row and heading of a virtual machine: emulation never passes for KVM."""
+    names = sorted({record.accelerator for record in records if record.accelerator})
+    return "/".join("tcg (emulated)" if name == "tcg" else name for name in names)
+
+
+def trial_schema() -> dict[str, JsonValue]:
+    """The JSON Schema (draft 2020-12) of a line, as a writer makes it."""
+    schema: dict[str, JsonValue] = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": "urn:nodrop:trial:1",
+        **TrialRecord.model_json_schema(mode="serialization"),
+    }
+    schema["title"] = "nodrop trial record"
+    return schema

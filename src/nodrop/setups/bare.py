@@ -1,0 +1,222 @@
+"""Bare: the SUT runs on the host itself, in the receiver's network namespace.
+
+From an image it runs in a root folder of its own (chroot in a private mount namespace), so that
+other setups can run the very same bits; from a binary it uses the host's files.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from nodrop.config.options import Options, check
+from nodrop.errors import LabProblem
+from nodrop.lab.memory_group import MemoryGroup, memory_controller, memory_group
+from nodrop.lab.seam import Bits, Child, Host, Json, Link, NodeJob, UndoJournal
+from nodrop.ledger.hops import Account, Hop
+from nodrop.setups.limits import cpu_problems, out_of_memory_words
+from nodrop.setups.local import LocalView
+from nodrop.setups.seam import Limits, ProcessSpec
+
+WORK_INSIDE = "/run/nodrop"
+WRITABLE = ("run", "tmp", "var/log", "var/tmp", "var/lib/suricata")
+"""Folders of the image that a program may write to: empty ones of the trial lie over them."""
+KILL_TIMEOUT_S = 5.0
+
+
+class Bare:
+    """A Setup (setups/seam.py)."""
+
+    name = "bare"
+
+    def __init__(self, options: Mapping[str, Any] | None = None, *, base: Path = Path()) -> None:
+        check(Options, options or {}, table="setup", base=base)
+
+    def problems(self, bits: Bits | None, limits: Limits) -> Sequence[str]:
+        found = []
+        if bits is not None and not bits.path.exists():
+            found.append(f"the {bits.kind} {bits.path} is gone")
+        if limits.memory_bytes is not None:
+            try:
+                memory_controller()
+            except LabProblem as problem:
+                found.append(f"limits.memory: {problem}")
+        return [*found, *cpu_problems(limits)]
+
+    @contextmanager
+    def provision(
+        self, link: Link, *, bits: Bits | None, limits: Limits, work: Path, journal: UndoJournal
+    ) -> Iterator[BareEnv]:
+        with ExitStack() as stack:
+            group = None
+            if limits.memory_bytes is not None:
+                group = stack.enter_context(
+                    memory_group(limits.memory_bytes, journal, of=link.rx.host.name)
+                )
+            env = BareEnv(link, bits=bits, limits=limits, group=group, work=work, journal=journal)
+            stack.callback(env.close)
+            yield env
+
+
+class BareEnv:
+    """An Env (setups/seam.py)."""
+
+    cold = False
+
+    def __init__(
+        self,
+        link: Link,
+        *,
+        bits: Bits | None,
+        limits: Limits,
+        group: MemoryGroup | None,
+        work: Path,
+        journal: UndoJournal,
+    ) -> None:
+        self.host: Host = link.rx.host
+        self.nic = link.rx
+        self.capture_interfaces: Sequence[str] = (link.rx.name,)
+        self.bits = bits
+        self._limits = limits
+        self._group = group
+        self._work = work.absolute()
+        self._journal = journal
+        self._root = bits.path if bits is not None and bits.kind == "image" else None
+        self.work_inside = WORK_INSIDE if self._root else str(self._work)
+        self._private = self._work / ".private"
+        self._shown: list[Path] = []
+        self._processes: list[BareProcess] = []
+
+    def launch(self, process: ProcessSpec) -> BareProcess:
+        binds = self._binds() if self._root else {}
+        binds |= self._place(process.files)
+        launched = BareProcess(
+            self.host,
+            process,
+            work=self._work,
+            root=self._root,
+            binds=binds,
+            cpus=process.cpus or self._limits.cpus,
+            group=self._group,
+        )
+        shown = (path.relative_to(self._work) for path in self._shown)
+        launched.shown = {str(name): f"{self.work_inside}/{name}" for name in shown}
+        self._processes.append(launched)
+        self._journal.process(launched.pid, process.argv[0])
+        return launched
+
+    def job(self, spec: Mapping[str, Any]) -> NodeJob:
+        group = self._group.path if self._group else None
+        return self.host.job(spec, cpus=self._limits.cpus, cgroup=group)
+
+    def read(self) -> Json:
+        return {}
+
+    def hops(self, before: Json, after: Json) -> tuple[Sequence[Hop], Sequence[Account]]:
+        del before, after  # the SUT captures on the NIC itself
+        return (), ()
+
+    def facts(self) -> Json:
+        return {
+            "setup": Bare.name,
+            "chroot": self._root is not None,
+            "cpus": self._limits.cpus,
+            "memory": self._group.facts() if self._group else None,
+        }
+
+    def close(self) -> None:
+        for process in self._processes:
+            process.kill()
+        for path in self._shown:
+            path.unlink(missing_ok=True)
+        shutil.rmtree(self._private, ignore_errors=True)
+
+    def _binds(self) -> dict[Path, str]:
+        """The image is never written to, not even by a missing folder: it is every trial's."""
+        assert self._root is not None
+        names = [name for name in WRITABLE if (self._root / name).is_dir()]
+        places = {self._private / name: f"/{name}" for name in names}
+        for place in places:
+            place.mkdir(parents=True, exist_ok=True)
+        (self._private / "tmp").chmod(0o1777)
+        return {**places, self._work: WORK_INSIDE}
+
+    def _place(self, files: Mapping[str, bytes | Path]) -> dict[Path, str]:
+        """Contents are written; files of the host are shown, not copied: rules are large."""
+        binds = {}
+        for name, content in files.items():
+            target = self._work / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if isinstance(content, bytes):
+                target.write_bytes(content)
+                continue
+            self._shown.append(target)
+            if self._root:
+                binds[content.absolute()] = f"{WORK_INSIDE}/{name}:ro"
+            else:
+                target.symlink_to(content.absolute())
+        return binds
+
+
+class BareProcess(LocalView):
+    """A Process (setups/seam.py): a direct child, whose PID is the program's own."""
+
+    def __init__(
+        self,
+        host: Host,
+        process: ProcessSpec,
+        *,
+        work: Path,
+        root: Path | None,
+        binds: Mapping[Path, str],
+        cpus: str | None,
+        group: MemoryGroup | None,
+    ) -> None:
+        self._group = group
+        self.own_cgroup = group is not None
+        self.work = work
+        program = Path(process.argv[0]).name
+        self.stdout = work / f"{program}.stdout"
+        self.stderr = work / f"{program}.stderr"
+        self.launched_mono_ns = time.monotonic_ns()
+        self._child: Child = host.spawn(
+            process.argv,
+            stdout=self.stdout,
+            stderr=self.stderr,
+            cwd=None if root else work,
+            env=process.env,
+            root=root,
+            binds=binds,
+            cpus=cpus,
+            cgroup=group.path if group else None,
+        )
+        self.pid = self._child.pid
+
+    def poll(self) -> int | None:
+        return self._child.poll()
+
+    def cause_of_death(self) -> str | None:
+        if self.poll() is None or self._group is None or not self._group.facts()["oom_kills"]:
+            return None
+        return out_of_memory_words(self._group.limit_bytes)
+
+    def signal(self, number: int) -> None:
+        self._child.send_signal(number)
+
+    def stop(self, *, timeout_s: float) -> int:
+        self._child.send_signal(signal.SIGTERM)
+        try:
+            return self._child.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return self.kill()
+
+    def kill(self) -> int:
+        """At once; a stopped or hanging process obeys this too."""
+        self._child.kill()
+        return self._child.wait(KILL_TIMEOUT_S)

@@ -1,0 +1,162 @@
+"""What the container setups share: a program that is no child of ours, and its work folder."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nodrop.errors import LabProblem
+from nodrop.lab.seam import Bits
+from nodrop.setups.limits import cpu_problems, out_of_memory_words
+from nodrop.setups.local import LocalView
+from nodrop.setups.seam import Limits
+
+WORK_INSIDE = "/run/nodrop"
+KILL_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a contained program ended."""
+
+    status: int
+    """As of a child: negative = by this signal."""
+    out_of_memory: bool
+
+
+class ContainedProcess(LocalView):
+    """A Process (setups/seam.py) by its PID in this kernel; how it ended is asked of its keeper."""
+
+    def __init__(
+        self,
+        pid: int,
+        *,
+        program: str,
+        work: Path,
+        launched_mono_ns: int,
+        phases_s: Mapping[str, float],
+        ending: Callable[[], Ending],
+        shown: Mapping[str, str],
+        memory_bytes: int | None,
+    ) -> None:
+        self.pid = pid
+        self.own_cgroup = True
+        self.work = work
+        self.stdout, self.stderr = output_files(work, program)
+        self.launched_mono_ns = launched_mono_ns
+        self.phases_s = phases_s
+        self.shown = shown
+        self._ask = ending
+        self._memory_bytes = memory_bytes
+        self._ended: Ending | None = None
+        try:
+            self._handle = os.pidfd_open(pid)
+        except ProcessLookupError:
+            self._handle = -1
+
+    def poll(self) -> int | None:
+        return self._ending().status if self._dead(0) else None
+
+    def signal(self, number: int) -> None:
+        if self._handle < 0:
+            return
+        try:
+            signal.pidfd_send_signal(self._handle, number)
+        except ProcessLookupError:
+            pass  # ended, and its keeper has taken note
+
+    def stop(self, *, timeout_s: float) -> int:
+        self.signal(signal.SIGTERM)
+        if not self._dead(timeout_s):
+            return self.kill()
+        return self._ending().status
+
+    def kill(self) -> int:
+        self.signal(signal.SIGKILL)
+        if not self._dead(KILL_TIMEOUT_S):
+            raise LabProblem(f"process {self.pid} outlives SIGKILL")
+        return self._ending().status
+
+    def cause_of_death(self) -> str | None:
+        if not self._dead(0) or not self._ending().out_of_memory:
+            return None
+        return out_of_memory_words(self._memory_bytes)
+
+    def close(self) -> None:
+        """Kills it where it still runs, without asking how it ended."""
+        if self._handle >= 0:
+            self.signal(signal.SIGKILL)
+            self._dead(KILL_TIMEOUT_S)
+            os.close(self._handle)
+            self._handle = -1
+
+    def _dead(self, timeout_s: float) -> bool:
+        if self._handle < 0:
+            return True
+        poller = select.poll()
+        poller.register(self._handle, select.POLLIN)
+        return bool(poller.poll(timeout_s * 1000))
+
+    def _ending(self) -> Ending:
+        if self._ended is None:
+            self._ended = self._ask()
+        return self._ended
+
+
+def output_files(work: Path, program: str) -> tuple[Path, Path]:
+    return work / f"{program}.stdout", work / f"{program}.stderr"
+
+
+class WorkFolder:
+    """The work folder of one trial: contents are written, the host's files are shown in it."""
+
+    def __init__(self, work: Path) -> None:
+        self.path = work.absolute()
+        self._places: list[Path] = []
+
+    def place(self, files: Mapping[str, bytes | Path]) -> dict[Path, str]:
+        """Files of the host → where they are to be shown, read-only."""
+        shown = {}
+        for name, content in files.items():
+            target = self.path / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if isinstance(content, bytes):
+                target.write_bytes(content)
+            else:
+                self._places.append(target)
+                shown[content.absolute()] = f"{WORK_INSIDE}/{name}"
+        return shown
+
+    def names(self) -> Mapping[str, str]:
+        """Of the host's files that are shown → where the program sees them."""
+        names = (str(place.relative_to(self.path)) for place in self._places)
+        return {name: f"{WORK_INSIDE}/{name}" for name in names}
+
+    def close(self) -> None:
+        """The mount points of what was shown are empty files."""
+        for path in self._places:
+            path.unlink(missing_ok=True)
+
+
+def problems(name: str, bits: Bits | None, limits: Limits) -> Sequence[str]:
+    """What every container needs: an image, and limits that this host can keep."""
+    found = []
+    if bits is None:
+        found.append(f"setup {name} runs an image, and this SUT has none: use setup bare")
+    elif bits.kind != "image":
+        found.append(
+            f"setup {name} runs an image, not the host's {bits.path}: run `nodrop image build`, "
+            "and leave sut.binary out"
+        )
+    elif not bits.path.exists():
+        found.append(f"the {bits.kind} {bits.path} is gone: run `nodrop image build`")
+    return [*found, *cpu_problems(limits)]
+
+
+def since(began_s: float) -> float:
+    return time.monotonic() - began_s

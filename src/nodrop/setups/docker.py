@@ -1,0 +1,254 @@
+"""Docker: the SUT runs in a container, and the receiving NIC is moved in to it.
+
+The image is the same root filesystem that other setups run, imported. The container begins at a
+gate: only when its NIC is there and up does its first process become the SUT, under the same PID.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nodrop.config.options import Options, check
+from nodrop.errors import LabProblem
+from nodrop.lab.docker_engine import (
+    LABEL,
+    DockerEngine,
+    docker_problems,
+    image_tar,
+    remove_command,
+)
+from nodrop.lab.host import LABEL_VARIABLE, LocalHost
+from nodrop.lab.seam import Bits, Host, Json, Link, NodeJob, Port, UndoJournal
+from nodrop.lab.wiring import local, move_port, named_namespace
+from nodrop.ledger.hops import Account, Hop
+from nodrop.setups import contained
+from nodrop.setups.contained import WORK_INSIDE, ContainedProcess, Ending, WorkFolder, output_files
+from nodrop.setups.seam import Limits, ProcessSpec, Setup
+
+NODE_INSIDE = "/run/nodrop-node"
+GATE = ".gate"
+CAPABILITIES = ("NET_RAW",)
+"""All that capturing takes. Docker's other defaults are dropped."""
+DEATH_TIMEOUT_S = 5.0
+
+
+class Docker:
+    """A Setup (setups/seam.py)."""
+
+    name = "docker"
+
+    def __init__(self, options: Mapping[str, Any] | None = None, *, base: Path = Path()) -> None:
+        check(Options, options or {}, table="setup", base=base)
+
+    def problems(self, bits: Bits | None, limits: Limits) -> Sequence[str]:
+        found = [*contained.problems(self.name, bits, limits), *docker_problems()]
+        if bits is not None and bits.kind == "image" and not image_tar(bits.path).exists():
+            found.append(f"{image_tar(bits.path)} is gone: run `nodrop image build`")
+        if found:
+            return found
+        try:
+            with closing(DockerEngine()) as engine:
+                facts = engine.facts()
+        except LabProblem as problem:
+            return [str(problem)]
+        if limits.memory_bytes is not None and not facts["memory_limit"]:
+            found.append("limits.memory: this Docker has no memory controller")
+        return found
+
+    @contextmanager
+    def provision(
+        self, link: Link, *, bits: Bits | None, limits: Limits, work: Path, journal: UndoJournal
+    ) -> Iterator[DockerEnv]:
+        with ExitStack() as stack:
+            journal.push(
+                what=f"containers labelled {journal.label}", argv=remove_command(journal.label)
+            )
+            engine = DockerEngine()
+            stack.callback(engine.close)
+            env = self._env(
+                engine, link, bits=_image(bits), limits=limits, work=work, journal=journal
+            )
+            stack.callback(env.close)
+            yield env
+
+    def _env(self, engine: DockerEngine, link: Link, **given: Any) -> DockerEnv:
+        return DockerEnv(self.name, engine, link, **given)
+
+
+class DockerEnv:
+    """An Env (setups/seam.py)."""
+
+    cold = False
+
+    def __init__(
+        self,
+        name: str,
+        engine: DockerEngine,
+        link: Link,
+        *,
+        bits: Bits,
+        limits: Limits,
+        work: Path,
+        journal: UndoJournal,
+    ) -> None:
+        self.host: Host = link.rx.host
+        self.nic = link.rx
+        self.capture_interfaces = self._captures(link.rx)
+        self.bits: Bits | None = bits
+        self.work_inside = WORK_INSIDE
+        self._name = name
+        self._near = local(link.rx.host)
+        self._engine = engine
+        self._limits = limits
+        self._work = WorkFolder(work)
+        self._journal = journal
+        self._image = engine.image(bits.sha256, image_tar(bits.path))
+        self._container: str | None = None
+        self._undo = ExitStack()
+
+    def launch(self, process: ProcessSpec) -> ContainedProcess:
+        launched_ns, began_s = time.monotonic_ns(), time.monotonic()
+        since_s = time.time()
+        program = Path(process.argv[0]).name
+        gate = self._gate()
+        container = self._container = self._create(process, program)
+        created_s = contained.since(began_s)
+        pid = self._engine.start(container)
+        self._must_be_ours(pid)
+        self._journal.process(pid, program)
+        started_s = contained.since(began_s)
+
+        def ending() -> Ending:
+            ended = self._engine.ended(container, since_s=since_s, timeout_s=DEATH_TIMEOUT_S)
+            return Ending(status=ended.status, out_of_memory=ended.out_of_memory)
+
+        self._wire(self._undo.enter_context(named_namespace(pid, self._near, self._journal)))
+        launched = ContainedProcess(
+            pid,
+            program=program,
+            work=self._work.path,
+            launched_mono_ns=launched_ns,
+            phases_s={
+                "create": created_s,
+                "start": started_s - created_s,
+                "wire": contained.since(began_s) - started_s,
+            },
+            ending=ending,
+            shown=self._work.names(),
+            memory_bytes=self._limits.memory_bytes,
+        )
+        self._undo.callback(launched.close)
+        os.write(gate, b"x")
+        return launched
+
+    def job(self, spec: Mapping[str, Any]) -> NodeJob:
+        raise LabProblem(f"setup {self._name} runs programs of an image, not the job {spec['job']}")
+
+    def read(self) -> Json:
+        return {}
+
+    def hops(self, before: Json, after: Json) -> tuple[Sequence[Hop], Sequence[Account]]:
+        del before, after  # the NIC itself is in the container
+        return (), ()
+
+    def facts(self) -> Json:
+        return {
+            "setup": self._name,
+            "image_id": self._image,
+            "container": self._container,
+            "capabilities": list(CAPABILITIES),
+            "cpus": self._limits.cpus,
+            "memory_bytes": self._limits.memory_bytes,
+            "docker": self._engine.facts(),
+        }
+
+    def close(self) -> None:
+        try:
+            if self._container is not None:
+                self._engine.remove(self._container)
+        finally:
+            self._undo.close()
+            self._work.close()
+            (self._work.path / GATE).unlink(missing_ok=True)
+
+    def _captures(self, nic: Port) -> Sequence[str]:
+        return (nic.name,)
+
+    def _wire(self, inside: LocalHost) -> None:
+        """From here on the NIC is the container's."""
+        self.nic = move_port(self.nic, inside)
+        self.host = inside
+
+    def _gate(self) -> int:
+        """Held open, so that what waits there sees its end when we die."""
+        fifo = self._work.path / GATE
+        os.mkfifo(fifo)
+        gate = os.open(fifo, os.O_RDWR | os.O_CLOEXEC)
+        self._undo.callback(os.close, gate)
+        return gate
+
+    def _create(self, process: ProcessSpec, program: str) -> str:
+        from docker.types import LogConfig
+
+        shown = {Path(self._near.node): NODE_INSIDE, **self._work.place(process.files)}
+        volumes = {str(path): {"bind": inside, "mode": "ro"} for path, inside in shown.items()}
+        volumes[str(self._work.path)] = {"bind": WORK_INSIDE, "mode": "rw"}
+        limits: dict[str, Any] = {}
+        if self._limits.memory_bytes is not None:
+            # Memory and swap together: none of it may be swap.
+            limits |= {
+                "mem_limit": self._limits.memory_bytes,
+                "memswap_limit": self._limits.memory_bytes,
+            }
+        if self._limits.cpus is not None:
+            limits["cpuset_cpus"] = self._limits.cpus
+        return self._engine.create(
+            self._image,
+            [*self._entry(process, program), *process.argv],
+            labels={LABEL: self._journal.label},
+            environment={**process.env, LABEL_VARIABLE: self._journal.label},
+            network_mode="none",
+            cap_drop=["ALL"],
+            cap_add=list(CAPABILITIES),
+            volumes=volumes,
+            log_config=LogConfig(type="none"),
+            **limits,
+        )
+
+    def _entry(self, process: ProcessSpec, program: str) -> list[str]:
+        stdout, stderr = (f"{WORK_INSIDE}/{f.name}" for f in output_files(Path(), program))
+        cpus = ["--cpus", process.cpus] if process.cpus else []
+        return [
+            *(NODE_INSIDE, "enter", "--gate", f"{WORK_INSIDE}/{GATE}", *cpus),
+            *("--stdout", stdout, "--stderr", stderr, "--"),
+        ]
+
+    def _must_be_ours(self, pid: int) -> None:
+        """A rootless or virtualised Docker has PIDs that mean nobody, or somebody else, here."""
+        try:
+            environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        except OSError:
+            environment = []
+        if f"{LABEL_VARIABLE}={self._journal.label}".encode() not in environment:
+            raise LabProblem(
+                f"PID {pid}, which Docker names as the container's, is not that here",
+                hint="it ended at once, or Docker runs in a machine of its own",
+            )
+
+
+def _image(bits: Bits | None) -> Bits:
+    if bits is None or bits.kind != "image":
+        raise LabProblem("a container needs an image")
+    if shutil.which("ip") is None:
+        raise LabProblem("program ip is missing", hint="install iproute2")
+    return bits
+
+
+if TYPE_CHECKING:  # plugins are cast to the seam: mypy holds this one to it here
+    _SETUP: Setup = Docker()

@@ -1,0 +1,192 @@
+"""The SUT in a guest: its program there, its emulator and its files here."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from nodrop.errors import LabProblem
+from nodrop.lab.inside import Inside, PacketSocket
+from nodrop.lab.qemu import RunningMachine
+from nodrop.lab.seam import Json
+from nodrop.setups.seam import ProcessSpec, Proof
+
+WORK_INSIDE = "/var/nodrop"
+"""On the guest's disk, which is a snapshot: logs take none of its memory."""
+FETCH_INTERVAL_S = 0.1
+"""While rules load, every question to the guest takes time from it."""
+LARGEST_FETCH_BYTES = 64 << 20
+"""Of one file that the SUT leaves behind; a longer one stays in the guest, and is gone with it."""
+KILL_TIMEOUT_S = 10.0
+PROOF_TIMEOUT_S = 60.0  # hashing megabytes takes emulation seconds
+PATIENCE = 6
+"""An emulated guest that still works off its queue answers so many times slower."""
+OUT_OF_MEMORY = "Out of memory: Killed process"
+"""The guest kernel's words on its console."""
+
+
+class GuestProcess:
+    """A Process (setups/seam.py). `pid` is QEMU's: what this host is charged for."""
+
+    quiet = True
+    own_cgroup = False  # its control group is QEMU's surroundings on this host
+
+    def __init__(
+        self,
+        machine: RunningMachine,
+        process: ProcessSpec,
+        *,
+        work: Path,
+        launched_mono_ns: int,
+        phases_s: Mapping[str, float],
+    ) -> None:
+        self.work = work
+        self.launched_mono_ns = launched_mono_ns
+        self.phases_s = phases_s
+        self.pid = machine.qemu.pid
+        program = Path(process.argv[0]).name
+        self.stdout, self.stderr = work / f"{program}.stdout", work / f"{program}.stderr"
+        self._machine = machine
+        self._fetched_s: dict[str, float] = {}
+        self.used: Json = {}
+        self._collected = False
+        self._given = set(process.files)
+        self._shown = [name for name, what in process.files.items() if isinstance(what, Path)]
+        self._program = machine.host.spawn(
+            process.argv,
+            stdout=self.stdout,
+            stderr=self.stderr,
+            cwd=Path(WORK_INSIDE),
+            env=process.env,
+            cpus=process.cpus,
+        )
+
+    def look(self) -> Inside | None:
+        seen = self._seen()
+        if seen is None:
+            return None
+        return Inside(
+            stopped=seen["stopped"],
+            threads=tuple(seen["threads"]),
+            packet_sockets=tuple(
+                PacketSocket(
+                    inode=row["inode"], interface_index=row["ifindex"], running=row["running"]
+                )
+                for row in seen["packet_sockets"]
+            ),
+        )
+
+    def proof(self) -> Proof | None:
+        """By the guest's own tools, of the guest's own files."""
+        inside = self._program.inside_pid
+        if inside is None or self._program.poll() is not None:
+            return None
+        exe = f"/proc/{inside}/exe"
+        shown = {name: f"{WORK_INSIDE}/{name}" for name in self._shown}
+        host = self._machine.host
+        named = host.run(["readlink", exe], timeout_s=PROOF_TIMEOUT_S).stdout.strip()
+        said = host.run(["sha256sum", exe, *shown.values()], timeout_s=PROOF_TIMEOUT_S).stdout
+        hashes = [line.split()[0] for line in said.splitlines()]
+        return Proof(
+            exe=named, exe_sha256=hashes[0], files=dict(zip(shown, hashes[1:], strict=True))
+        )
+
+    def fetch(self, name: str) -> Path:
+        ours = self.work / name
+        now = time.monotonic()
+        recent = now - self._fetched_s.get(name, 0.0) < FETCH_INTERVAL_S
+        if self._collected or recent:
+            return ours
+        self._fetched_s[name] = now
+        self._append(name, ours)
+        return ours
+
+    def connect(self, name: str, *, timeout_s: float) -> socket.socket:
+        return self._machine.host.connect(f"{WORK_INSIDE}/{name}", timeout_s=timeout_s * PATIENCE)
+
+    def poll(self) -> int | None:
+        status = self._program.poll()
+        if status is not None:
+            self._collect()
+        return status
+
+    def cause_of_death(self) -> str | None:
+        if self._machine.qemu.poll() is not None:
+            return f"its virtual machine ended (QEMU's status {self._machine.qemu.poll()})"
+        console = self._machine.console.read_text(errors="replace").splitlines()
+        said = next((line for line in reversed(console) if OUT_OF_MEMORY in line), None)
+        return None if said is None else f"the guest's kernel: {said.partition('] ')[2] or said}"
+
+    def signal(self, number: int) -> None:
+        try:
+            self._program.send_signal(number)
+        except BrokenPipeError:
+            pass  # gone with its guest
+
+    def stop(self, *, timeout_s: float) -> int:
+        self._remember()
+        self.signal(signal.SIGTERM)
+        try:
+            status = self._program.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self._program.kill()
+            status = self._program.wait(KILL_TIMEOUT_S)
+        self._collect()
+        return status
+
+    def _seen(self) -> Json | None:
+        """What the guest's node sees of it; None where one of the two is gone."""
+        inside = self._program.inside_pid
+        if self._program.poll() is not None or inside is None:
+            return None
+        try:
+            said = self._machine.host.ask({"job": "probe", "what": ["process"], "pids": [inside]})
+        except LabProblem:
+            return None
+        found: Json | None = said["process"][str(inside)]
+        return found
+
+    def _remember(self) -> None:
+        """What it used, as the guest's kernel counts it: afterwards nobody can tell."""
+        seen = self._seen()
+        if seen is None:
+            return
+        try:
+            memory = self._machine.host.probe("host")["host"]["memory"]
+        except LabProblem:
+            return
+        self.used = {
+            "guest_memory": memory,
+            "guest_sut_rss_peak_bytes": seen["rss_peak_bytes"],
+        }
+
+    def _append(self, name: str, ours: Path) -> None:
+        """What is new since we last looked: logs only grow."""
+        have = ours.stat().st_size if ours.exists() else 0
+        try:
+            new = self._machine.host.read_file(f"{WORK_INSIDE}/{name}", offset=have)
+        except (FileNotFoundError, BrokenPipeError, LabProblem):
+            return  # not written yet, or gone with its guest
+        if new:
+            ours.parent.mkdir(parents=True, exist_ok=True)
+            with ours.open("ab") as file:
+                file.write(new)
+
+    def _collect(self) -> None:
+        """Everything it left behind, once it has ended."""
+        if self._collected:
+            return
+        self._collected = True
+        try:
+            listed = self._machine.host.run(
+                ["find", WORK_INSIDE, "-type", "f", "-size", f"-{LARGEST_FETCH_BYTES}c",
+                 "-printf", "%P\\n"],
+            )  # fmt: skip
+        except LabProblem:
+            return
+        for name in set(listed.stdout.splitlines()) - self._given:
+            self._append(name, self.work / name)

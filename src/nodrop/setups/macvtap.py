@@ -1,0 +1,134 @@
+"""Docker with a macvtap: the receiving NIC stays where it is, and a macvtap on it goes inside.
+
+This is the studies' DockerV: the way of the packets is the one into a virtual machine, up to the
+queue that its emulator would read. Nobody reads that queue here: the SUT captures on the macvtap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from nodrop.config.options import Options, check
+from nodrop.lab.docker_engine import DockerEngine
+from nodrop.lab.host import LocalHost
+from nodrop.lab.seam import Json, Link, Port
+from nodrop.lab.wiring import MACVTAP, add_macvtap
+from nodrop.ledger.hops import Account, Class, Hop
+from nodrop.setups.docker import Docker, DockerEnv
+
+HOP = "macvtap"
+PLACE = "macvtap"
+
+
+class MacvtapOptions(Options):
+    txqueuelen: Annotated[int, Field(ge=1)] | None = None
+    """Of the macvtap; matters where somebody reads its queue. Without it, the kernel's 500."""
+
+
+class DockerMacvtap(Docker):
+    """A Setup (setups/seam.py)."""
+
+    name = "docker-macvtap"
+
+    def __init__(self, options: Mapping[str, Any] | None = None, *, base: Path = Path()) -> None:
+        self._options = check(MacvtapOptions, options or {}, table="setup", base=base)
+
+    def _env(self, engine: DockerEngine, link: Link, **given: Any) -> DockerMacvtapEnv:
+        env = DockerMacvtapEnv(self.name, engine, link, **given)
+        env.txqueuelen = self._options.txqueuelen
+        return env
+
+
+class DockerMacvtapEnv(DockerEnv):
+    """An Env (setups/seam.py)."""
+
+    txqueuelen: int | None = None
+    _macvtap: Port | None = None
+
+    def read(self) -> Json:
+        if self._macvtap is None:
+            return {}
+        return {
+            "nic": _counters(self.nic),
+            HOP: _counters(self._macvtap),
+        }
+
+    def hops(self, before: Json, after: Json) -> tuple[Sequence[Hop], Sequence[Account]]:
+        return macvtap_books(self.nic.name, MACVTAP, before, after)
+
+    def facts(self) -> Json:
+        return {**super().facts(), "macvtap_mode": "passthru", "txqueuelen": self.txqueuelen}
+
+    def _captures(self, nic: Port) -> Sequence[str]:
+        del nic  # it stays where it is
+        return (MACVTAP,)
+
+    def _wire(self, inside: LocalHost) -> None:
+        self._macvtap = add_macvtap(self.nic, inside, queue=self.txqueuelen)
+        self.host = inside
+
+
+def macvtap_books(
+    nic: str, macvtap: str, before: Json, after: Json
+) -> tuple[Sequence[Hop], Sequence[Account]]:
+    """From the NIC to the macvtap's own receive counter.
+
+    Unicast frames are handed over at once and cannot be lost. Frames to a group take another way:
+    their fragments are put together first (IP_DEFRAG_MACVLAN), then a queue of `bcqueuelen` frames
+    carries them to a worker of the kernel; where it is full they are counted in the NIC's
+    rx_dropped, together with group frames that the host itself has no protocol for. What did not
+    arrive at the macvtap tells the two apart.
+    """
+    arrived = _rise(before, after, HOP, macvtap, "rx_packets")
+    missing = _rise(before, after, "nic", nic, "rx_packets") - arrived
+    accounts = []
+    merged = min(missing, _reassembled(before, after))
+    if merged > 0:
+        accounts.append(
+            Account(
+                into=HOP,
+                kind=Class.MERGED,
+                name="rx_merged_macvlan_defrag",
+                packets=merged,
+                counter=f"Ip ReasmReqds - ReasmOKs (/proc/net/snmp where {nic} is)",
+                evidence="macvlan puts fragments to broadcast and multicast addresses together",
+            )
+        )
+    dropped = min(missing - max(0, merged), _rise(before, after, "nic", nic, "rx_dropped"))
+    if dropped > 0:
+        accounts.append(
+            Account(
+                into=HOP,
+                kind=Class.LOST,
+                name="rx_dropped_macvlan_queue",
+                place=PLACE,
+                packets=dropped,
+                counter=f"rx_dropped of {nic} (rtnl_link_stats64)",
+                evidence=f"{nic} handed on {missing} packets that {macvtap} never counted",
+                knob="bcqueuelen of the macvtap: frames to a group wait there for a kernel worker",
+            )
+        )
+    hop = Hop(name=HOP, packets=arrived, counter=f"rx_packets of {macvtap} (rtnl_link_stats64)")
+    return (hop,), tuple(accounts)
+
+
+def _counters(port: Port) -> Json:
+    found: Json = port.host.probe("counters", ports=[port.name])["counters"]
+    return found
+
+
+def _rise(before: Json, after: Json, place: str, port: str, counter: str) -> int:
+    then, now = (int(side[place]["links"][port]["stats"][counter]) for side in (before, after))
+    return now - then
+
+
+def _reassembled(before: Json, after: Json) -> int:
+    def total(side: Json) -> int:
+        snmp = side["nic"]["snmp"]
+        return int(snmp["Ip.ReasmReqds"]) - int(snmp["Ip.ReasmOKs"])
+
+    return total(after) - total(before)

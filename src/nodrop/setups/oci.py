@@ -1,0 +1,288 @@
+"""OCI: the image in a container made by runc alone, without a daemon.
+
+The container joins the receiver's network namespace by its path, so no NIC has to be moved, and
+the unpacked image is its root, read-only, with empty folders of its own to write to.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nodrop.config.options import Options, check
+from nodrop.errors import LabProblem
+from nodrop.lab.host import LABEL_VARIABLE, LocalHost, run_command
+from nodrop.lab.memory_group import oom_events_of, oom_kills
+from nodrop.lab.privileges import in_user_namespace
+from nodrop.lab.seam import Bits, Host, Json, Link, NodeJob, UndoJournal
+from nodrop.lab.wiring import local
+from nodrop.ledger.hops import Account, Hop
+from nodrop.setups import contained
+from nodrop.setups.contained import (
+    WORK_INSIDE,
+    ContainedProcess,
+    Ending,
+    WorkFolder,
+    output_files,
+)
+from nodrop.setups.seam import Limits, ProcessSpec, Setup
+
+RUNC = "runc"
+START_TIMEOUT_S = 10.0
+POLL_S = 0.005
+END_TIMEOUT_S = 10.0
+CAPABILITIES = ("CAP_NET_RAW",)
+"""All that capturing takes."""
+WRITABLE = ("/run", "/tmp", "/var/log", "/var/tmp", "/var/lib/suricata")
+
+
+class Oci:
+    """A Setup (setups/seam.py)."""
+
+    name = "oci"
+
+    def __init__(self, options: Mapping[str, Any] | None = None, *, base: Path = Path()) -> None:
+        check(Options, options or {}, table="setup", base=base)
+
+    def problems(self, bits: Bits | None, limits: Limits) -> Sequence[str]:
+        found = [*contained.problems(self.name, bits, limits)]
+        if shutil.which(RUNC) is None:
+            found.append("program runc is missing; install the package runc")
+        if in_user_namespace():
+            found.append("setup oci needs root: run nodrop as root")
+        return found
+
+    @contextmanager
+    def provision(
+        self, link: Link, *, bits: Bits | None, limits: Limits, work: Path, journal: UndoJournal
+    ) -> Iterator[OciEnv]:
+        if bits is None or bits.kind != "image":
+            raise LabProblem("a container needs an image")
+        env = OciEnv(link, bits=bits, limits=limits, work=work, journal=journal)
+        try:
+            yield env
+        finally:
+            env.close()
+
+
+class OciEnv:
+    """An Env (setups/seam.py)."""
+
+    cold = False
+
+    def __init__(
+        self, link: Link, *, bits: Bits, limits: Limits, work: Path, journal: UndoJournal
+    ) -> None:
+        self.host: Host = link.rx.host
+        self.nic = link.rx
+        self.capture_interfaces: Sequence[str] = (link.rx.name,)
+        self.bits: Bits | None = bits
+        self.work_inside = WORK_INSIDE
+        self._near = local(link.rx.host)
+        self._root = bits.path
+        self._limits = limits
+        self._work = WorkFolder(work)
+        self._journal = journal
+        self._name = f"nodrop-{journal.label}-{self._near.name}"
+        self._bundle = self._work.path / ".oci"
+        self._undo = ExitStack()
+
+    def launch(self, process: ProcessSpec) -> ContainedProcess:
+        launched_ns, began_s = time.monotonic_ns(), time.monotonic()
+        program = Path(process.argv[0]).name
+        self._prepare(process)
+        stdout, stderr = output_files(self._work.path, program)
+        # In the host's own namespaces: those of the container are made, or joined, by runc.
+        outside = LocalHost(name=self._near.name, node=self._near.node, label=self._journal.label)
+        pid_file = self._bundle / "pid"
+        runc = outside.spawn(
+            [*self._runc(), "run", "--keep", "--bundle", str(self._bundle),
+             "--pid-file", str(pid_file), self._name],
+            stdout=stdout,
+            stderr=stderr,
+        )  # fmt: skip
+        self._undo.callback(_end, runc)
+        pid = _pid(pid_file, runc, stderr)
+        self._journal.process(pid, program)
+        kills = oom_events_of(pid)
+
+        def ending() -> Ending:
+            status = runc.wait(END_TIMEOUT_S)
+            return Ending(
+                status=128 - status if status > 128 else status,
+                out_of_memory=bool(kills and oom_kills(kills)),
+            )
+
+        launched = ContainedProcess(
+            pid,
+            program=program,
+            work=self._work.path,
+            launched_mono_ns=launched_ns,
+            phases_s={"create": contained.since(began_s)},
+            ending=ending,
+            shown=self._work.names(),
+            memory_bytes=self._limits.memory_bytes,
+        )
+        self._undo.callback(launched.close)
+        return launched
+
+    def job(self, spec: Mapping[str, Any]) -> NodeJob:
+        raise LabProblem(f"setup oci runs programs of an image, not the job {spec['job']}")
+
+    def read(self) -> Json:
+        return {}
+
+    def hops(self, before: Json, after: Json) -> tuple[Sequence[Hop], Sequence[Account]]:
+        del before, after  # it captures on the NIC itself
+        return (), ()
+
+    def facts(self) -> Json:
+        said = run_command([RUNC, "--version"], where="host", timeout_s=END_TIMEOUT_S).stdout
+        return {
+            "setup": Oci.name,
+            "runtime": said.splitlines()[0] if said else None,
+            "capabilities": list(CAPABILITIES),
+            "cpus": self._limits.cpus,
+            "memory_bytes": self._limits.memory_bytes,
+        }
+
+    def close(self) -> None:
+        try:
+            self._undo.close()
+            if self._bundle.exists():
+                run_command(
+                    [*self._runc(), "delete", "--force", self._name],
+                    where="host",
+                    timeout_s=END_TIMEOUT_S,
+                    check=False,
+                )
+        finally:
+            self._work.close()
+            shutil.rmtree(self._bundle, ignore_errors=True)
+
+    def _runc(self) -> list[str]:
+        return [RUNC, "--root", str(self._bundle / "state")]
+
+    def _prepare(self, process: ProcessSpec) -> None:
+        """The bundle on disk, and before it the order that reverses what runc will do with it."""
+        self._journal.push(
+            what=f"container {self._name}", argv=[*self._runc(), "delete", "--force", self._name]
+        )
+        self._bundle.mkdir(parents=True, exist_ok=True)
+        shown = self._work.place(process.files)
+        (self._bundle / "config.json").write_text(json.dumps(self._config(process, shown)))
+
+    def _config(self, process: ProcessSpec, shown: Mapping[Path, str]) -> Json:
+        """As the OCI runtime specification 1.0 has it."""
+        environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", **process.env}
+        environment[LABEL_VARIABLE] = self._journal.label
+        binds = {self._work.path: (WORK_INSIDE, "rw")}
+        binds |= {path: (inside, "ro") for path, inside in shown.items()}
+        return {
+            "ociVersion": "1.0.2",
+            "process": {
+                "user": {"uid": 0, "gid": 0},
+                "args": list(process.argv),
+                "env": [f"{name}={value}" for name, value in environment.items()],
+                "cwd": "/",
+                "capabilities": {
+                    kind: list(CAPABILITIES) for kind in ("bounding", "effective", "permitted")
+                },
+                "noNewPrivileges": True,
+            },
+            "root": {"path": str(self._root), "readonly": True},
+            "hostname": "nodrop",
+            "mounts": [
+                *_kernel_mounts(),
+                *(_tmpfs(folder) for folder in WRITABLE if self._has(folder)),
+                *(_bind(path, *how) for path, how in binds.items()),
+            ],
+            "linux": {
+                "namespaces": [
+                    *({"type": kind} for kind in ("pid", "mount", "ipc", "uts")),
+                    {"type": "network", "path": str(self._near.netns)},
+                ],
+                "cgroupsPath": f"/{self._name}",
+                "resources": self._resources(process),
+                "maskedPaths": ["/proc/kcore", "/proc/keys", "/sys/firmware"],
+                "readonlyPaths": ["/proc/sys", "/proc/sysrq-trigger", "/proc/irq"],
+            },
+        }
+
+    def _resources(self, process: ProcessSpec) -> Json:
+        found: Json = {"devices": [{"allow": False, "access": "rwm"}]}
+        if self._limits.memory_bytes is not None:
+            limit = self._limits.memory_bytes
+            found["memory"] = {"limit": limit, "swap": limit}
+        if cpus := process.cpus or self._limits.cpus:
+            found["cpu"] = {"cpus": cpus}
+        return found
+
+    def _has(self, folder: str) -> bool:
+        """A missing mount point would be made in the image, which is every trial's."""
+        return (self._root / folder.lstrip("/")).is_dir()
+
+
+def _kernel_mounts() -> list[Json]:
+    safe = ["nosuid", "noexec", "nodev"]
+    return [
+        {"destination": "/proc", "type": "proc", "source": "proc", "options": safe},
+        {
+            "destination": "/dev",
+            "type": "tmpfs",
+            "source": "tmpfs",
+            "options": ["nosuid", "strictatime", "mode=755", "size=65536k"],
+        },
+        {"destination": "/sys", "type": "sysfs", "source": "sysfs", "options": [*safe, "ro"]},
+    ]
+
+
+def _tmpfs(folder: str) -> Json:
+    mode = "mode=1777" if folder.endswith("tmp") else "mode=755"
+    return {
+        "destination": folder,
+        "type": "tmpfs",
+        "source": "tmpfs",
+        "options": ["nosuid", "nodev", mode],
+    }
+
+
+def _bind(source: Path, target: str, how: str) -> Json:
+    return {
+        "destination": target,
+        "type": "bind",
+        "source": str(source),
+        "options": ["rbind", how, "nosuid"],
+    }
+
+
+def _pid(file: Path, runc: subprocess.Popen[bytes], stderr: Path) -> int:
+    """runc writes it whole, under another name first, once the container runs."""
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while not file.exists():
+        if runc.poll() is not None and not file.exists():
+            said = stderr.read_text(errors="replace").strip()[-500:]
+            raise LabProblem(f"runc cannot make the container: {said}")
+        if time.monotonic() > deadline:
+            raise LabProblem(f"runc does not start the container within {START_TIMEOUT_S:g} s")
+        time.sleep(POLL_S)
+    return int(file.read_text())
+
+
+def _end(runc: subprocess.Popen[bytes]) -> None:
+    """The container has been killed by now, and runc ends with it."""
+    try:
+        runc.wait(END_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        runc.kill()
+        runc.wait(END_TIMEOUT_S)
+
+
+if TYPE_CHECKING:  # plugins are cast to the seam: mypy holds this one to it here
+    _SETUP: Setup = Oci()

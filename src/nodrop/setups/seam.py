@@ -1,0 +1,143 @@
+"""WHERE a SUT runs. A setup knows nothing of Suricata, a SUT not of Docker; they meet in `Env`."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from nodrop.lab.inside import Inside
+from nodrop.lab.seam import Bits, Host, Json, Link, NodeJob, Port, UndoJournal
+from nodrop.ledger.hops import Account, Hop
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessSpec:
+    """A process described without saying where it will run.
+
+    It sees its work folder at `Env.work_inside`; `files` are put there before it starts.
+    """
+
+    argv: tuple[str, ...]
+    files: Mapping[str, bytes | Path] = field(default_factory=dict)
+    """Name inside the work folder → content, or a host file to be visible there (never changed)."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    cpus: str | None = None
+    """CPU list to pin to, as in cpuset(7)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """What really runs, as the program's own kernel shows it."""
+
+    exe: str
+    """Its path, as that kernel names it."""
+    exe_sha256: str
+    files: Mapping[str, str] = field(default_factory=dict)
+    """sha256 of the host's files that it was shown (rules), by their names in the work folder."""
+
+
+class Process(Protocol):
+    """A launched SUT."""
+
+    pid: int
+    """As seen in the controller's /proc, so that it can be sampled: what this host is charged for
+    the SUT, a guest's machine emulator included."""
+    work: Path
+    """The work folder as the controller sees it: logs and results appear here, at the latest when
+    the process has been stopped."""
+    stdout: Path
+    stderr: Path
+    launched_mono_ns: int
+    own_cgroup: bool
+    """It has a control group to itself, whose figures are therefore its own."""
+    phases_s: Mapping[str, float]
+    """Parts of the activation time before the program itself began: create, boot."""
+    quiet: bool
+    """To look while it is measured would take time from it: a guest has one line and few CPUs."""
+
+    def look(self) -> Inside | None:
+        """Into the running program, wherever it runs. None where it is gone."""
+        ...
+
+    def proof(self) -> Proof | None:
+        """None where it is gone, or where nobody can look."""
+        ...
+
+    def fetch(self, name: str) -> Path:
+        """A file of the work folder, brought up to date where it is written on another machine; it
+        may not exist yet."""
+        ...
+
+    def connect(self, name: str, *, timeout_s: float) -> socket.socket:
+        """To a Unix socket in the work folder; OSError where nobody listens."""
+        ...
+
+    def poll(self) -> int | None: ...
+    def cause_of_death(self) -> str | None:
+        """What the place knows of its end that its exit status does not say: lack of memory."""
+        ...
+
+    def signal(self, number: int) -> None: ...
+    def stop(self, *, timeout_s: float) -> int:
+        """SIGTERM, waits, SIGKILL at the deadline. Returns the exit status."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    cpus: str | None = None
+    memory_bytes: int | None = None
+
+
+class Env(Protocol):
+    """One provisioned place."""
+
+    host: Host
+    """Where the capture sockets are: its /proc/net/snmp counts their fanout defragmentation."""
+    nic: Port
+    """The receiving NIC, in whichever namespace this place has put it; known once launched."""
+    capture_interfaces: Sequence[str]
+    """As seen from inside: the NIC itself, or what stands between it and the SUT."""
+    work_inside: str
+    """The work folder as the SUT sees it."""
+    bits: Bits | None
+    cold: bool
+    """The first load after its start runs slower than any later one (a guest that has just booted):
+    the load is offered once before, and discarded."""
+
+    def launch(self, process: ProcessSpec) -> Process:
+        """Timed: activation starts here."""
+        ...
+
+    def job(self, spec: Mapping[str, Any]) -> NodeJob:
+        """Runs a node job inside."""
+        ...
+
+    def read(self) -> Json:
+        """Counters of what this place puts between the NIC and the capture interface; read at the
+        same quiet moments as the NICs. {} where there is nothing."""
+        ...
+
+    def hops(self, before: Json, after: Json) -> tuple[Sequence[Hop], Sequence[Account]]:
+        """What two of those readings add to the packet books, in the order of the packets' way."""
+        ...
+
+    def facts(self) -> Json: ...
+
+
+class Setup(Protocol):
+    name: str
+
+    def problems(self, bits: Bits | None, limits: Limits) -> Sequence[str]:
+        """Why it cannot run here, each in words a user can act on. Touches nothing."""
+        ...
+
+    def provision(
+        self, link: Link, *, bits: Bits | None, limits: Limits, work: Path, journal: UndoJournal
+    ) -> AbstractContextManager[Env]:
+        """Untimed; undone on exit. `work` is an empty folder for this trial."""
+        ...

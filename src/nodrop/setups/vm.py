@@ -1,0 +1,242 @@
+"""A virtual machine: QEMU on a macvtap of the receiving port, its disk the image's own files.
+
+The way of a packet: NIC → macvtap → the macvtap's queue, which QEMU reads → the guest's NIC → the
+guest's capture socket. Packets that QEMU does not fetch in time die in the queue.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from nodrop.config.options import Options, check
+from nodrop.config.units import parse_cpus
+from nodrop.errors import TrialFailed
+from nodrop.lab import guest_assets, qemu
+from nodrop.lab.accelerator import Accelerator, choose_accelerator
+from nodrop.lab.guest_assets import make_assets
+from nodrop.lab.privileges import USERNS_VARIABLE
+from nodrop.lab.qemu import Machine, NotBooted, RunningMachine
+from nodrop.lab.seam import Bits, Host, Json, Link, NodeJob, Port, UndoJournal
+from nodrop.lab.wiring import add_macvtap
+from nodrop.ledger.hops import Account, Hop
+from nodrop.setups import guest_books as books
+from nodrop.setups.guest_process import WORK_INSIDE, GuestProcess
+from nodrop.setups.limits import cpu_problems
+from nodrop.setups.seam import Limits, ProcessSpec
+
+GUEST_NIC = "eth0"
+"""The only NIC, and net.ifnames=0 keeps the kernel's name for it."""
+MEMORY_BYTES = 1 << 30
+VCPUS = 2
+BOOT_TIMEOUT_S = 60.0
+BOOT_TRIES = 2
+FETCH_TIMEOUT_S = 15.0
+LEAST_MEMORY_BYTES = 128 << 20
+"""With less, the kernel has no room to unpack itself."""
+
+
+class VmOptions(Options):
+    accelerator: Literal["auto", "kvm", "tcg"] = "auto"
+    """`auto` takes KVM where a probe finds it as fast as the CPU, else emulation (tcg)."""
+    txqueuelen: Annotated[int, Field(ge=1)] | None = None
+    """Packets that the macvtap holds until QEMU fetches them. Without it, the kernel's 500."""
+    ring_size: Literal[256, 512, 1024] = 1024
+    """Slots of the guest NIC's receive ring."""
+
+
+class Vm:
+    """A Setup (setups/seam.py)."""
+
+    name = "vm"
+
+    def __init__(self, options: Mapping[str, Any] | None = None, *, base: Path = Path()) -> None:
+        self.options = check(VmOptions, options or {}, table="setup", base=base)
+
+    def problems(self, bits: Bits | None, limits: Limits) -> Sequence[str]:
+        found = list(cpu_problems(limits))
+        if qemu.version() is None:
+            found.append(f"program {qemu.PROGRAM} is missing; install the package qemu-system-x86")
+        if os.geteuid() != 0 or os.environ.get(USERNS_VARIABLE):
+            found.append("setup vm opens a macvtap by its device numbers; run as root of the host")
+        if bits is not None and bits.kind != "image":
+            found.append(
+                f"setup vm runs an image, not the host's {bits.path}: run `nodrop image build`, "
+                "and leave sut.binary out"
+            )
+        if limits.memory_bytes is not None and limits.memory_bytes < LEAST_MEMORY_BYTES:
+            found.append(
+                f"limits.memory: a guest does not boot with {limits.memory_bytes >> 20} MiB; "
+                f"give it {LEAST_MEMORY_BYTES >> 20} MiB or more"
+            )
+        return [*found, *guest_assets.problems(bits)]
+
+    @contextmanager
+    def provision(
+        self, link: Link, *, bits: Bits | None, limits: Limits, work: Path, journal: UndoJournal
+    ) -> Iterator[VmEnv]:
+        accelerator, machine = self._machine(link, bits, limits)
+        env = VmEnv(link, machine, accelerator, self.options, bits, work=work, journal=journal)
+        with ExitStack() as stack:
+            stack.callback(env.close)
+            env.wire()
+            yield env
+
+    def _machine(
+        self, link: Link, bits: Bits | None, limits: Limits
+    ) -> tuple[Accelerator, Machine]:
+        accelerator = choose_accelerator(link.rx.host, self.options.accelerator)
+        return accelerator, Machine(
+            assets=make_assets(bits),
+            accelerator=accelerator.name,
+            vcpus=len(parse_cpus(limits.cpus)) if limits.cpus else VCPUS,
+            memory_bytes=limits.memory_bytes or MEMORY_BYTES,
+            cpus=limits.cpus,
+            ring_size=self.options.ring_size,
+        )
+
+
+class VmEnv:
+    """An Env (setups/seam.py). The machine boots at the launch: that is part of the activation."""
+
+    cold = True
+    setup = Vm.name
+
+    def __init__(
+        self,
+        link: Link,
+        machine: Machine,
+        accelerator: Accelerator,
+        options: VmOptions,
+        bits: Bits | None,
+        *,
+        work: Path,
+        journal: UndoJournal,
+    ) -> None:
+        self._port = link.rx
+        self.capture_interfaces: Sequence[str] = (GUEST_NIC,)
+        self.work_inside = WORK_INSIDE
+        self.bits = bits
+        self._machine = machine
+        self._accelerator = accelerator
+        self._options = options
+        self._work = work.absolute()
+        self._journal = journal
+        self._tap: Port | None = None
+        self._running: RunningMachine | None = None
+        self._boots = 0
+        self._process: GuestProcess | None = None
+
+    @property
+    def nic(self) -> Port:
+        return self._port
+
+    @property
+    def host(self) -> Host:
+        return self._booted().host
+
+    def wire(self) -> None:
+        here: Any = self._port.host
+        self._tap = add_macvtap(self._port, here, queue=self._options.txqueuelen)
+
+    def launch(self, process: ProcessSpec) -> GuestProcess:
+        launched_mono_ns = time.monotonic_ns()
+        running = self._booted()
+        booted_s = time.monotonic()
+        for name, content in process.files.items():
+            whole = content if isinstance(content, bytes) else content.read_bytes()
+            running.host.write_file(f"{WORK_INSIDE}/{name}", whole)
+        self._process = GuestProcess(
+            running,
+            process,
+            work=self._work,
+            launched_mono_ns=launched_mono_ns,
+            phases_s={"boot": running.boot_s, "copy_files": time.monotonic() - booted_s},
+        )
+        return self._process
+
+    def job(self, spec: Mapping[str, Any]) -> NodeJob:
+        return self._booted().host.job(spec)
+
+    def read(self) -> Json:
+        """Once QEMU has fetched what the macvtap's queue holds: until then the guest still gets
+        packets. What never arrives is left to the books."""
+        deadline = time.monotonic() + FETCH_TIMEOUT_S
+        while True:
+            found = self._read()
+            if books.queued_packets(self._tap_name, GUEST_NIC, found) == 0:
+                return found
+            if time.monotonic() > deadline:
+                return found
+
+    @property
+    def _tap_name(self) -> str:
+        assert self._tap is not None
+        return self._tap.name
+
+    def _read(self) -> Json:
+        assert self._tap is not None
+        nic, tap = self._port.name, self._tap.name
+        here = self._tap.host.probe("counters", ports=[nic, tap])["counters"]
+        found: Json = {
+            "nic": here,
+            "macvtap": here,
+            "guest": self.host.probe("counters", ports=[GUEST_NIC])["counters"],
+        }
+        return found
+
+    def hops(self, before: Json, after: Json) -> tuple[Sequence[Hop], Sequence[Account]]:
+        return books.vm_books(self._port.name, self._tap_name, GUEST_NIC, before, after)
+
+    def facts(self) -> Json:
+        machine = self._machine
+        kernel = machine.assets.kernel
+        found: Json = {
+            "setup": self.setup,
+            **self._accelerator.facts(),
+            "qemu": qemu.version(),
+            "machine": "q35",
+            "vcpus": machine.vcpus,
+            "memory_bytes": machine.memory_bytes,
+            "cpus": machine.cpus,
+            "txqueuelen": self._options.txqueuelen,
+            "ring_size": machine.ring_size,
+            "kernel": {"package": kernel.package, "version": kernel.version},
+            "boots": self._boots,
+        }
+        if self._running is not None:
+            found["boot_s"] = self._running.boot_s
+            found["clock_bound_ns"] = self._running.host.clock_bound_ns
+        return found | (self._process.used if self._process is not None else {})
+
+    def close(self) -> None:
+        if self._running is not None:
+            self._running.close()
+            self._running = None
+
+    def _booted(self) -> RunningMachine:
+        """A guest that does not come up is tried once more: one boot in forty was seen to hang."""
+        while self._running is None:
+            self._boots += 1
+            try:
+                self._running = qemu.boot(
+                    self._machine,
+                    self._tap,
+                    on=self._port.host,
+                    work=self._work,
+                    journal=self._journal,
+                    timeout_s=BOOT_TIMEOUT_S,
+                )
+            except NotBooted as problem:
+                if self._boots == BOOT_TRIES:
+                    raise TrialFailed(
+                        f"{problem.message} (tried {BOOT_TRIES} times, up to {BOOT_TIMEOUT_S:g} s)",
+                        hint=f"the whole console is in {self._work / 'console.log'}",
+                    ) from problem
+        return self._running

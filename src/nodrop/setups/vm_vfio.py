@@ -1,0 +1,86 @@
+"""A virtual machine that owns the receiving NIC: no macvtap, no QEMU on the way of a packet.
+
+The NIC leaves this host for as long as the trial lasts, so nothing of it can be read from here; its
+counters are the guest's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from nodrop.config.options import check
+from nodrop.errors import LabProblem
+from nodrop.lab.seam import Bits, Json, Link, Port, UndoJournal
+from nodrop.lab.vfio import (
+    PciDevice,
+    device_of_port,
+    handed_over,
+    qemu_arguments,
+    vfio_problems,
+)
+from nodrop.ledger.hops import Account, Hop
+from nodrop.setups.seam import Limits
+from nodrop.setups.vm import GUEST_NIC, Vm, VmEnv, VmOptions
+
+PciAddress = Annotated[str, Field(pattern=r"^[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")]
+
+
+class VfioOptions(VmOptions):
+    device: PciAddress | None = None
+    """PCI address such as "0000:01:00.0"; without it, the receiving port's own."""
+
+
+class VmVfio(Vm):
+    """A Setup (setups/seam.py)."""
+
+    name = "vm-vfio"
+
+    def __init__(self, options: Mapping[str, Any] | None = None, *, base: Path = Path()) -> None:
+        self.options: VfioOptions = check(VfioOptions, options or {}, table="setup", base=base)
+
+    def problems(self, bits: Bits | None, limits: Limits) -> Sequence[str]:
+        return [*vfio_problems(self.options.device), *super().problems(bits, limits)]
+
+    @contextmanager
+    def provision(
+        self, link: Link, *, bits: Bits | None, limits: Limits, work: Path, journal: UndoJournal
+    ) -> Iterator[VmEnv]:
+        address = self.options.device or device_of_port(link.rx.name)
+        if address is None:
+            raise LabProblem(
+                f"the receiving port {link.rx.name} is no PCI device that a guest could own",
+                hint='setup vm-vfio needs a lab with real NICs; "vm" works with any port',
+            )
+        with ExitStack() as stack:
+            stack.enter_context(handed_over(PciDevice(address), journal))
+            accelerator, machine = self._machine(link, bits, limits)
+            machine = replace(machine, devices=qemu_arguments(address))
+            env = VfioEnv(
+                link, machine, accelerator, self.options, bits, work=work, journal=journal
+            )
+            stack.callback(env.close)
+            yield env
+
+
+class VfioEnv(VmEnv):
+    """An Env (setups/seam.py) whose NIC is the guest's."""
+
+    setup = VmVfio.name
+
+    @property
+    def nic(self) -> Port:
+        return Port(host=self.host, name=GUEST_NIC)
+
+    def read(self) -> Json:
+        return {}
+
+    def hops(self, before: Json, after: Json) -> tuple[Sequence[Hop], Sequence[Account]]:
+        """The guest's NIC is the receiving NIC of the books; before it, only the wire."""
+        del before, after
+        return (), ()

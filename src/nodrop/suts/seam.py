@@ -1,0 +1,116 @@
+"""WHAT is measured: how to start it, when it is ready, what it counted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from nodrop.lab.seam import Bits, Json
+from nodrop.setups.seam import Env, Process
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readiness:
+    """The proof that the SUT listens."""
+
+    ready_mono_ns: int
+    phases_s: Mapping[str, float] = field(default_factory=dict)
+    """Parts of the activation time, e.g. load_rules, open_capture."""
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    """What was seen: threads by name, capture sockets with their fanout flags."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SutCounters:
+    """What the SUT says it saw since its start. None = it does not say; 0 = zero."""
+
+    captured_packets: int | None
+    """The kernel had for its sockets, ring-full drops included (tp_packets)."""
+    dropped_ring_full_packets: int | None
+    """Of those, no room in the ring (tp_drops)."""
+    decoded_packets: int | None
+    decoded_bytes: int | None = None
+    results: Mapping[str, int] = field(default_factory=dict)
+    """Named decoder results, alerts, flows: `decoder.ipv4`, `decoder.invalid`, `detect.alert` …"""
+    per_thread: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """Field name above → where it was read, e.g. "eve.json stats.capture.kernel_packets"."""
+
+
+def less(after: SutCounters, before: SutCounters) -> SutCounters:
+    """What was counted between two readings; a counter that either lacks is not known."""
+
+    def fell(name: str) -> int | None:
+        then, now = getattr(before, name), getattr(after, name)
+        return None if then is None or now is None else now - then
+
+    return replace(
+        after,
+        captured_packets=fell("captured_packets"),
+        dropped_ring_full_packets=fell("dropped_ring_full_packets"),
+        decoded_packets=fell("decoded_packets"),
+        decoded_bytes=fell("decoded_bytes"),
+        results=_less(after.results, before.results),
+        per_thread={
+            name: _less(counted, before.per_thread.get(name, {}))
+            for name, counted in after.per_thread.items()
+        },
+    )
+
+
+def _less(after: Mapping[str, int], before: Mapping[str, int]) -> dict[str, int]:
+    return {name: value - before.get(name, 0) for name, value in after.items()}
+
+
+class RunningSut(Protocol):
+    """One launched SUT, from launch to its last word."""
+
+    process: Process
+
+    def wait_ready(self, *, timeout_s: float) -> Readiness:
+        """An event with a deadline. TrialFailed in the SUT's own words where it dies or is late."""
+        ...
+
+    def drain(self, *, expected_packets: int | None, timeout_s: float) -> float:
+        """Waits until the counters rest (or account for all expected packets); seconds taken."""
+        ...
+
+    def mark(self) -> None:
+        """At rest, after a warm-up: what was counted so far is not the trial's; `finish` and the
+        next `drain` leave it out."""
+        ...
+
+    def live(self) -> SutCounters | None:
+        """Counters right now for a progress line; cheap; None where unknown."""
+        ...
+
+    def finish(self, *, timeout_s: float) -> SutCounters:
+        """Stops it and reads the final counters."""
+        ...
+
+    def facts(self) -> Json:
+        """What it really ran with: version, runmode, threads, effective capture settings."""
+        ...
+
+
+class Sut(Protocol):
+    """Built from the experiment's [sut] table by its entry point: `Suricata(options, base)`."""
+
+    name: str
+    defrag: bool
+    """Capture sockets join a fanout group with PACKET_FANOUT_FLAG_DEFRAG."""
+
+    def needs_bits(self) -> str | None:
+        """The image recipe that can supply it ("suricata"); None where the node is enough."""
+        ...
+
+    def problems(self, bits: Bits | None) -> Sequence[str]:
+        """Everything wrong with its options, files and rules that can be known before launch."""
+        ...
+
+    def launch(self, env: Env) -> RunningSut: ...
+
+    def facts(self) -> Json:
+        """For the manifest: hashes of rules and configuration."""
+        ...

@@ -1,0 +1,192 @@
+"""The node's sink as the SUT: it loses nothing by itself, or, slowed down, has a known capacity."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, PositiveInt
+
+from nodrop.config.options import MemorySize, Options, YesNo, check
+from nodrop.errors import LabProblem, NodeDied, TrialFailed
+from nodrop.lab.seam import Bits, Json, NodeJob
+from nodrop.setups.local import LocalView
+from nodrop.setups.seam import Env, Process
+from nodrop.suts.seam import Readiness, SutCounters, less
+
+POLL_S = 0.05
+
+
+class SinkOptions(Options):
+    service_rate_pps: Annotated[float, Field(gt=0)] | None = None
+    """Serve no more than this: a SUT whose capacity is known. None = as fast as it can."""
+    ring_bytes: Annotated[MemorySize, Field(gt=0)] = 64 << 20
+    """Of each thread."""
+    defrag: YesNo = False
+    threads: PositiveInt = 1
+
+
+class Sink:
+    """A `Sut`. The constructor refuses bad options (BadInput) and touches nothing."""
+
+    name = "sink"
+
+    def __init__(self, options: Mapping[str, Any], *, base: Path) -> None:
+        self.options = check(SinkOptions, options, table="sut", base=base)
+        self.defrag = self.options.defrag
+
+    def needs_bits(self) -> str | None:
+        return None
+
+    def problems(self, bits: Bits | None) -> Sequence[str]:
+        del bits
+        return ()
+
+    def launch(self, env: Env) -> RunningSink:
+        if len(env.capture_interfaces) != 1:
+            raise LabProblem(f"the sink captures one interface, not {len(env.capture_interfaces)}")
+        launched_mono_ns = time.monotonic_ns()
+        spec = {"job": "sink", "interface": env.capture_interfaces[0]}
+        job = env.job(spec | self.options.model_dump())
+        return RunningSink(job, launched_mono_ns, self.options)
+
+    def facts(self) -> Json:
+        return {"options": self.options.model_dump(mode="json")}
+
+
+class SinkProcess(LocalView):
+    """A `Process` over the node job, which speaks through its pipes and writes no files."""
+
+    work = stdout = stderr = Path(os.devnull)
+
+    def __init__(self, job: NodeJob, launched_mono_ns: int) -> None:
+        self._job = job
+        self._closed = False
+        self.pid = job.pid
+        self.launched_mono_ns = launched_mono_ns
+
+    def poll(self) -> int | None:
+        return 0 if self._closed or not _lives(self.pid) else None
+
+    def signal(self, number: int) -> None:
+        # Our child, not reaped before `stop`: the PID cannot be another's.
+        if not self._closed:
+            os.kill(self.pid, number)
+
+    def stop(self, *, timeout_s: float) -> int:
+        del timeout_s  # closing has a grace period of its own
+        self._job.close()
+        self._closed = True
+        return 0
+
+
+class RunningSink:
+    def __init__(self, job: NodeJob, launched_mono_ns: int, options: SinkOptions) -> None:
+        self.process: Process = SinkProcess(job, launched_mono_ns)
+        self._job = job
+        self._options = options
+        self._ready_mono_ns = time.monotonic_ns()
+        self._base: SutCounters | None = None
+        job.start()
+
+    def wait_ready(self, *, timeout_s: float) -> Readiness:
+        del timeout_s  # a launched node job is ready: its sockets are open
+        return Readiness(
+            ready_mono_ns=self._ready_mono_ns,
+            phases_s={"open_capture": (self._ready_mono_ns - self.process.launched_mono_ns) / 1e9},
+            evidence=self._job.ready,
+        )
+
+    def drain(self, *, expected_packets: int | None, timeout_s: float) -> float:
+        began = time.monotonic()
+        seen = len(self._job.samples())
+        if expected_packets is not None and self._base is not None:
+            expected_packets += self._base.captured_packets or 0
+        while True:
+            if self.process.poll() is not None:
+                raise TrialFailed("the sink ended before it was stopped")
+            now = time.monotonic()
+            if _at_rest(self._job.samples()[seen:], expected_packets):
+                return now - began
+            if now - began > timeout_s:
+                last = self._job.samples()[-1:]
+                raise TrialFailed(
+                    f"the sink's counters do not come to rest within {timeout_s:g} s: "
+                    f"last sample {dict(last[0]) if last else 'none'}",
+                    hint="a slow sink needs as long as its ring holds; see sut.service_rate_pps",
+                )
+            time.sleep(POLL_S)
+
+    def mark(self) -> None:
+        self._base = self.live()
+
+    def live(self) -> SutCounters | None:
+        samples = self._job.samples()
+        if not samples:
+            return None
+        found = _counters(samples[-1], source="sink sample")
+        return found if self._base is None else less(found, self._base)
+
+    def finish(self, *, timeout_s: float) -> SutCounters:
+        try:
+            self._job.stop()
+            result = self._job.result(timeout_s=timeout_s)
+        except NodeDied as error:
+            raise TrialFailed(f"the sink ended without its counters: {error.message}") from error
+        finally:
+            self.process.stop(timeout_s=timeout_s)
+        final = _counters(result, source="sink result")
+        return final if self._base is None else less(final, self._base)
+
+    def facts(self) -> Json:
+        # Unlike Suricata, the sink joins a fanout group even where it is a single thread.
+        defrag = self._options.defrag
+        return {**self._job.ready, "defrag_asked": defrag, "defrag_effective": defrag}
+
+
+def _at_rest(samples: Sequence[Json], expected_packets: int | None) -> bool:
+    """Delivered and dropped make up all, and nothing moved between the last two samples."""
+    if not samples:
+        return False
+    last = samples[-1]
+    if last["tp_packets"] - last["tp_drops"] != last["packets"]:
+        return False
+    if last["tp_packets"] == expected_packets:
+        return True
+    return len(samples) > 1 and all(samples[-2][k] == last[k] for k in ("packets", "tp_packets"))
+
+
+def _counters(said: Json, *, source: str) -> SutCounters:
+    fields = _fields(said)
+    return SutCounters(
+        captured_packets=fields["captured_packets"],
+        dropped_ring_full_packets=fields["dropped_ring_full_packets"],
+        decoded_packets=fields["decoded_packets"],
+        decoded_bytes=fields.get("decoded_bytes"),
+        per_thread={str(i): _fields(thread) for i, thread in enumerate(said.get("per_thread", ()))},
+        sources={field: f"{source} {_NAMES[field]}" for field in fields},
+    )
+
+
+_NAMES = {
+    "captured_packets": "tp_packets",
+    "dropped_ring_full_packets": "tp_drops",
+    "decoded_packets": "packets",
+    "decoded_bytes": "bytes",
+}
+
+
+def _fields(said: Json) -> dict[str, int]:
+    return {ours: said[theirs] for ours, theirs in _NAMES.items() if theirs in said}
+
+
+def _lives(pid: int) -> bool:
+    """Neither gone nor a zombie."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return text.rpartition(") ")[2][:1] != "Z"

@@ -1,0 +1,68 @@
+"""The proof that Suricata listens: which of its threads capture, with which rings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_CAPTURE_THREAD = re.compile(r"(W|RX)#\d+")
+_SS_SOCKET = re.compile(r"\bino:(\d+)")
+_SS_RING = re.compile(r"ring_rx\(([^)]*)\)")
+_SS_FANOUT = re.compile(r"fanout\(([^)]*)\)")
+_SS_VERSION = re.compile(r"\bver:(\d+)")
+_SS_KEYS = {
+    "blk_size": "block_bytes",
+    "blk_nr": "blocks",
+    "frm_size": "frame_bytes",
+    "frm_nr": "frames",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ring:
+    """What the kernel says of one capture socket."""
+
+    tpacket_version: int | None
+    block_bytes: int | None
+    blocks: int | None
+    frame_bytes: int | None
+    frames: int | None
+    fanout_id: int | None
+    fanout_type: str | None
+    """None: the socket stands alone, so PACKET_FANOUT_FLAG_DEFRAG has no effect either."""
+
+
+def capture_threads(names: Sequence[str]) -> tuple[str, ...]:
+    """Threads that own a capture socket: RX#… in autofp, where W#… only work; else W#…."""
+    found = [name for name in names if _CAPTURE_THREAD.match(name)]
+    receivers = [name for name in found if name.startswith("RX#")]
+    return tuple(receivers or found)
+
+
+def parse_ss(text: str, inodes: Sequence[int]) -> tuple[Ring, ...]:
+    """`ss -0 -e -n` of the namespace, the sockets with these inodes, in table order."""
+    rings = []
+    for record in re.split(r"\n(?=\S)", text):
+        match = _SS_SOCKET.search(record)
+        if match is None or int(match[1]) not in inodes:
+            continue
+        sizes = _pairs(_SS_RING.search(record))
+        fanout = _pairs(_SS_FANOUT.search(record))
+        version = _SS_VERSION.search(record)
+        rings.append(
+            Ring(
+                # ss prints the kernel's enum, which counts TPACKET_V1 as 0.
+                tpacket_version=int(version[1]) + 1 if version else None,
+                fanout_id=int(fanout["id"]) if "id" in fanout else None,
+                fanout_type=fanout.get("type"),
+                **{ours: int(sizes[k]) if k in sizes else None for k, ours in _SS_KEYS.items()},
+            )
+        )
+    return tuple(rings)
+
+
+def _pairs(match: re.Match[str] | None) -> dict[str, str]:
+    if match is None:
+        return {}
+    return dict(part.split(":", 1) for part in match[1].split(",") if ":" in part)

@@ -1,0 +1,274 @@
+"""The suricata.yaml of one trial: template or the user's own, what nodrop needs, overrides last."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from nodrop.errors import BadInput
+from nodrop.suts.suricata.control import MAX_PATH_BYTES
+from nodrop.suts.suricata.options import SuricataOptions
+from nodrop.suts.suricata.template import MAX_PENDING_PACKETS, Yaml, template
+
+ENGINE_LOG = "engine.json"
+STATS_LOG = "stats.json"
+SOCKET = "suricata.socket"
+FIRST_CLUSTER_ID = 99
+STATS_INTERVAL_S = 1
+SYNC_S = 3
+"""Capture threads hand over their counters every 3 s: fixed in Suricata's source."""
+
+
+def load_base(options: SuricataOptions) -> Yaml:
+    """The user's suricata.yaml, or our template."""
+    if options.config is None:
+        return template()
+    return _read_yaml(options.config)
+
+
+def render(
+    options: SuricataOptions,
+    base: Yaml,
+    *,
+    interfaces: Sequence[str],
+    work: str,
+    rules: Sequence[str],
+) -> Yaml:
+    """The whole configuration. `work` and the names of `rules` are as Suricata sees them."""
+    document = {
+        **base,
+        "default-log-dir": work,
+        "af-packet": [
+            _capture(options, base, name, FIRST_CLUSTER_ID - i) for i, name in enumerate(interfaces)
+        ],
+        # The engine log as JSON: microsecond times and thread names, which the text has not.
+        "logging": {
+            "default-log-level": "perf",
+            "outputs": [
+                {"console": {"enabled": True, "level": "notice"}},
+                {
+                    "file": {
+                        "enabled": True,
+                        "level": "perf",
+                        "type": "json",
+                        "filename": ENGINE_LOG,
+                    }
+                },
+            ],
+        },
+        # dump-counters is only as fresh as this (measured: 7 s late with the usual 8).
+        "stats": {**_table(base, "stats"), "enabled": True, "interval": STATS_INTERVAL_S},
+        "outputs": [*_list(base, "outputs"), _stats_output()],
+        "unix-command": {"enabled": True, "filename": _socket_path(work)},
+    }
+    if options.ring_size is not None and options.config is None:
+        # A ring that is smaller than this divided by the threads, Suricata makes larger.
+        document["max-pending-packets"] = min(MAX_PENDING_PACKETS, options.ring_size)
+    if options.config is None or rules:
+        document |= {"default-rule-path": work, "rule-files": [f"{work}/{r}" for r in rules]}
+    if options.classification is not None:
+        document["classification-file"] = f"{work}/{options.classification.name}"
+    for path, value in options.overrides.items():
+        _put(document, path, value)
+    return document
+
+
+def dump(document: Yaml) -> bytes:
+    # Suricata asks for the version line. Its reader knows no aliases.
+    text = yaml.dump(
+        document, Dumper=_PlainDumper, sort_keys=False, version=(1, 1), allow_unicode=True
+    )
+    return text.encode()
+
+
+def defrag_configured(document: Yaml) -> bool:
+    """As Suricata reads it: on for passive capture unless switched off."""
+    return all(_is_true(entry.get("defrag", True)) for entry in document["af-packet"])
+
+
+def defrag_expected(document: Yaml) -> bool:
+    """Whether the kernel will merge fragments, as far as the configuration alone can tell.
+
+    Suricata gives the flag to cluster_flow groups only (measured: cluster_qm merges nothing), and a
+    thread alone on its interface joins no group.
+    """
+    return defrag_configured(document) and all(
+        entry.get("cluster-type", "cluster_flow") == "cluster_flow"
+        and str(entry.get("threads", "auto")) != "1"
+        for entry in document["af-packet"]
+    )
+
+
+def full_sync_s(document: Yaml) -> float:
+    """After this long without a packet, the counters that can be asked for are final."""
+    try:
+        interval_s = float(document["stats"]["interval"])
+    except (KeyError, TypeError, ValueError):
+        interval_s = 8.0
+    return SYNC_S + interval_s + 0.5
+
+
+def _socket_path(work: str) -> str:
+    path = f"{work}/{SOCKET}"
+    # A run directory of the host may be deeper than sun_path is long; there, a setup starts the
+    # program in its work folder.
+    return path if len(path.encode()) <= MAX_PATH_BYTES else f"/proc/self/cwd/{SOCKET}"
+
+
+def _capture(options: SuricataOptions, base: Yaml, interface: str, cluster_id: int) -> Yaml:
+    # The entry must name the real interface: `--af-packet=IF` leaves the settings of the list's
+    # entries to whatever interface those name.
+    entry: Yaml = {
+        "interface": interface,
+        "threads": 1 if options.runmode == "single" else options.threads,
+        "cluster-id": cluster_id,
+        "cluster-type": options.cluster_type,
+        "defrag": options.defrag,
+    }
+    given = {
+        "ring-size": options.ring_size,
+        "block-size": options.block_size,
+        "use-mmap": options.use_mmap,
+        "tpacket-v3": options.tpacket_v3,
+    }
+    return (
+        _user_capture(options, base)
+        | _unless_left_to(options, entry)
+        | {k: v for k, v in given.items() if v is not None}
+    )
+
+
+def _user_capture(options: SuricataOptions, base: Yaml) -> Yaml:
+    """Settings of the first entry of a user's af-packet list: theirs is one interface, ours too."""
+    if options.config is None:
+        return {}
+    entries = _list(base, "af-packet")
+    return dict(entries[0]) if entries and isinstance(entries[0], Mapping) else {}
+
+
+def _unless_left_to(options: SuricataOptions, entry: Yaml) -> Yaml:
+    """With a user's yaml, only options that the experiment really gives go over it."""
+    if options.config is None:
+        return entry
+    ours = {"interface", "cluster-id"}
+    if options.runmode == "single":
+        ours.add("threads")
+    given = {name.replace("_", "-") for name in options.model_fields_set}
+    return {k: v for k, v in entry.items() if k in ours | given}
+
+
+def _stats_output() -> Yaml:
+    """nodrop's own record: its last line, written at exit, holds the final counters."""
+    types = [{"stats": {"totals": True, "threads": True, "deltas": False}}]
+    return {
+        "eve-log": {"enabled": True, "filetype": "regular", "filename": STATS_LOG, "types": types}
+    }
+
+
+def _put(document: Yaml, path: str, value: object) -> None:
+    """Puts `value` at the dotted path; tables on the way are made, list entries are not."""
+    here: Any = document
+    *way, last = path.split(".")
+    for depth, part in enumerate(way):
+        here = _step(here, part, path, way[:depth])
+    if isinstance(here, list):
+        here[_index(here, last, path, way)] = value
+    elif isinstance(here, dict):
+        here[last] = value
+    else:
+        raise _no_way(path, way, here)
+
+
+def _step(here: Any, part: str, path: str, before: Sequence[str]) -> Any:
+    if isinstance(here, list):
+        return here[_index(here, part, path, before)]
+    if not isinstance(here, dict):
+        raise _no_way(path, before, here)
+    # `- stats:` and `key:` without a value are tables still to be filled.
+    if here.get(part) in (None, ""):
+        here[part] = {}
+    return here[part]
+
+
+def _index(entries: list[Any], part: str, path: str, before: Sequence[str]) -> int:
+    if not part.isdecimal() or int(part) >= len(entries):
+        raise BadInput(
+            f"sut.overrides.{path}: {'.'.join(before)} is a list of {len(entries)}; "
+            f"{part!r} must be an index from 0 to {len(entries) - 1}"
+        )
+    return int(part)
+
+
+def _no_way(path: str, before: Sequence[str], here: object) -> BadInput:
+    return BadInput(
+        f"sut.overrides.{path}: {'.'.join(before)} is the value {here!r}, not a table or list"
+    )
+
+
+def _table(document: Yaml, key: str) -> Yaml:
+    value = document.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _list(document: Yaml, key: str) -> list[Any]:
+    value = document.get(key)
+    return value if isinstance(value, list) else []
+
+
+def _is_true(value: object) -> bool:
+    return str(value).lower() in ("1", "yes", "true", "on")
+
+
+# --- YAML as Suricata reads it ------------------------------------------------------------------
+
+
+class _PlainDumper(yaml.SafeDumper):
+    def ignore_aliases(self, _data: Any) -> bool:
+        return True
+
+
+class _TextLoader(yaml.BaseLoader):
+    """Every scalar stays text, as in Suricata: `yes`, `0777`, `12:30` come out as they went in."""
+
+    folder: Path
+
+
+def _include(loader: _TextLoader, node: yaml.Node) -> Any:
+    if not isinstance(node, yaml.ScalarNode):
+        raise yaml.constructor.ConstructorError(None, None, "!include needs a file name")
+    return _read_yaml(loader.folder / str(node.value))
+
+
+_TextLoader.add_constructor("!include", _include)
+
+
+def _read_yaml(path: Path) -> Yaml:
+    try:
+        with path.open("rb") as stream:
+            loader = _TextLoader(stream)
+            loader.folder = path.parent
+            document = loader.get_single_data()
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise BadInput(f"sut.config: {path}: {_one_line(error)}") from None
+    if not isinstance(document, dict):
+        raise BadInput(f"sut.config: {path}: must be a table of settings, as suricata.yaml is")
+    return _with_includes(document, path.parent)
+
+
+def _with_includes(document: Yaml, folder: Path) -> Yaml:
+    """Top-level `include:` of one file or a list; a later setting replaces an earlier one."""
+    merged: Yaml = {}
+    for key, value in document.items():
+        if key == "include":
+            for name in value if isinstance(value, list) else [value]:
+                merged |= _read_yaml(folder / name)
+        else:
+            merged[key] = value
+    return merged
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,109 @@
+"""What Suricata counted, from an eve stats record or a dump-counters answer (same shape).
+
+`capture.kernel_packets` INCLUDES `capture.kernel_drops`, whatever the manual says: Suricata adds up
+tp_packets, and the kernel counts a packet there before it looks for room in the ring. Both kernel
+counters are 32 bits wide but start anew at each reading, which Suricata does once a second, and its
+own sums are 64 bits wide: no wrap below four billion packets a second.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from nodrop.suts.seam import SutCounters
+
+CAPTURED = "capture.kernel_packets"
+DROPPED = "capture.kernel_drops"
+DECODED = "decoder.pkts"
+DECODED_BYTES = "decoder.bytes"
+
+_RESULTS = ("decoder.", "defrag.", "detect.", "flow.", "stream.", "tcp.")
+_SIZES = ("memuse", "avg_pkt_size", "max_pkt_size", "max_mac_addrs_src", "max_mac_addrs_dst")
+"""No counts, though they stand among them."""
+
+MEANINGS: Mapping[str, str] = {
+    CAPTURED: "packets the kernel had for the capture sockets, ring-full drops included",
+    DROPPED: "of those, packets that found no room in the ring",
+    DECODED: "packets taken from the ring and decoded",
+    "decoder.invalid": "packets with at least one broken header (they are decoded all the same)",
+    "decoder.ipv4": "IPv4 headers, tunnelled ones and datagrams reassembled here included",
+    "decoder.ipv6": "IPv6 headers, tunnelled ones included",
+    "decoder.arp": "ARP packets",
+    "decoder.vlan": "packets with at least one VLAN tag",
+    "decoder.vlan_qinq": "packets with two VLAN tags",
+    "decoder.unknown_ethertype": "frames whose EtherType Suricata does not decode",
+    "defrag.ipv4.fragments": "IPv4 fragments given to Suricata's own reassembly",
+    "defrag.ipv4.reassembled": "IPv4 datagrams it made whole",
+    "detect.alert": "alerts raised",
+    "detect.alert_queue_overflow": "alerts lost because one packet raised too many",
+    "tcp.invalid_checksum": "TCP segments ignored for a wrong checksum",
+    "tcp.pkt_on_wrong_thread": "packets of a flow seen by another thread than the flow's own",
+    "tcp.reassembly_gap": "holes in TCP streams: segments that never came",
+    "tcp.ssn_memcap_drop": "TCP sessions not followed for lack of memory (stream.memcap)",
+    "tcp.segment_memcap_drop": "segments not kept for lack of memory (stream.reassembly.memcap)",
+    "flow.memcap": "packets without a flow for lack of memory (flow.memcap)",
+    "flow.emerg_mode_entered": "times the flow table was full and flows were ended early",
+}
+
+
+def from_stats(stats: Mapping[str, Any], *, source: str) -> SutCounters:
+    """`stats` is the totals table; `source` names where it came from."""
+    flat = dict(_flat({k: v for k, v in stats.items() if k != "threads"}))
+    threads = stats.get("threads", {})
+    fields = {
+        "captured_packets": CAPTURED,
+        "dropped_ring_full_packets": DROPPED,
+        "decoded_packets": DECODED,
+        "decoded_bytes": DECODED_BYTES,
+    }
+    return SutCounters(
+        captured_packets=flat.get(CAPTURED),
+        dropped_ring_full_packets=flat.get(DROPPED),
+        decoded_packets=flat.get(DECODED),
+        decoded_bytes=flat.get(DECODED_BYTES),
+        results={k: v for k, v in flat.items() if _is_result(k)},
+        per_thread={
+            name: counted
+            for name, table in threads.items()
+            if isinstance(table, dict) and (counted := _of_thread(table, fields))
+        },
+        sources={field: f"{source} {key}" for field, key in fields.items() if key in flat},
+    )
+
+
+def last_stats(path: Path) -> Mapping[str, Any] | None:
+    """The `stats` of the last whole record; None where there is none."""
+    try:
+        lines = path.read_bytes().splitlines()
+    except FileNotFoundError:
+        return None
+    for line in reversed(lines):
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(record, dict) and isinstance(record.get("stats"), dict):
+            stats: Mapping[str, Any] = record["stats"]
+            return stats
+    return None
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, int]]:
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        elif isinstance(value, int) and not isinstance(value, bool):
+            yield f"{prefix}{name}", value
+
+
+def _is_result(key: str) -> bool:
+    return key.startswith(_RESULTS) and not key.endswith(_SIZES)
+
+
+def _of_thread(table: Mapping[str, Any], fields: Mapping[str, str]) -> dict[str, int]:
+    """Empty for threads that neither capture nor decode (flow manager, recycler)."""
+    flat = dict(_flat(table))
+    return {field: flat[key] for field, key in fields.items() if key in flat}

@@ -1,0 +1,161 @@
+"""Suricata's engine log, one JSON object per line: what it says of rules, threads and its end."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+_STARTED = "Engine started"
+_VERSION = re.compile(r"This is Suricata version (\S+)")
+_LOADED = re.compile(r"(\d+) rules? successfully loaded, (\d+) rules? failed")
+_BAD_RULE = re.compile(r'error parsing signature "(.*)" from file (.+) at line (\d+)')
+_SID = re.compile(r"\bsid\s*:\s*(\d+)")
+_EXIT = re.compile(r"^(?:device: )?(\S+): packets: (\d+), drops: (\d+)")
+_CAPTURE_MODULES = frozenset({"ioctl", "runmodes", "unix-manager", "af-packet"})
+"""The first word of one of these follows the last rule, in Suricata 7 and 8."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    time_real_ns: int
+    level: str
+    module: str
+    thread: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadRule:
+    """A rule that Suricata would not load."""
+
+    file: str
+    line: int
+    sid: int | None
+    reason: str
+
+    def __str__(self) -> str:
+        sid = "without sid" if self.sid is None else f"sid {self.sid}"
+        return f"{Path(self.file).name} line {self.line} ({sid}: {self.reason})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExitCounts:
+    """`device: IF: packets: n, drops: n`, written after the capture sockets are closed."""
+
+    packets: int
+    drops: int
+
+
+class EngineLog:
+    """Reads on from where it last stopped; a line that is still being written waits."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+        self._lines: list[Line] = []
+
+    def lines(self) -> Sequence[Line]:
+        try:
+            with self._path.open("rb") as stream:
+                stream.seek(self._offset)
+                new = stream.read()
+        except FileNotFoundError:
+            return self._lines
+        whole = new[: new.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        self._lines += filter(None, map(parse_line, whole.splitlines()))
+        return self._lines
+
+
+def parse_line(text: bytes) -> Line | None:
+    """None for what is no line of the engine log: it is read while others may write it."""
+    try:
+        event = json.loads(text)
+        engine = event["engine"]
+        return Line(
+            time_real_ns=_real_ns(event["timestamp"]),
+            level=event["log_level"],
+            module=engine.get("module", ""),
+            thread=engine.get("thread_name", ""),
+            message=" ".join(engine["message"].split()),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _real_ns(timestamp: str) -> int:
+    return round(datetime.fromisoformat(timestamp).timestamp() * 1e6) * 1000
+
+
+def started(lines: Sequence[Line]) -> Line | None:
+    return next((line for line in lines if _STARTED in line.message), None)
+
+
+def version(lines: Sequence[Line]) -> str | None:
+    found = (_VERSION.search(line.message) for line in lines)
+    return next((match[1] for match in found if match), None)
+
+
+def rules_loaded(lines: Sequence[Line]) -> tuple[int, int] | None:
+    """(loaded, failed); None where no rule file was read."""
+    found = (_LOADED.search(line.message) for line in lines)
+    return next(((int(match[1]), int(match[2])) for match in found if match), None)
+
+
+def bad_rules(lines: Sequence[Line]) -> list[BadRule]:
+    """Rules that do not load, in the order of the files."""
+    return _rules_and_errors(lines)[0]
+
+
+def errors(lines: Sequence[Line]) -> list[str]:
+    """What went wrong apart from rules that do not load."""
+    return _rules_and_errors(lines)[1]
+
+
+def warnings(lines: Sequence[Line]) -> list[str]:
+    return [line.message for line in lines if line.level == "Warning"]
+
+
+def _rules_and_errors(lines: Sequence[Line]) -> tuple[list[BadRule], list[str]]:
+    """A bad rule is named after the error that says what is wrong: that one is its reason."""
+    rules: list[BadRule] = []
+    others: list[str] = []
+    reason = ""
+    for line in lines:
+        if line.level != "Error":
+            continue
+        match = _BAD_RULE.search(line.message)
+        if match is None:
+            others.append(line.message)
+            reason = line.message
+            continue
+        if reason:
+            others.pop()
+        sid = _SID.search(match[1])
+        rules.append(
+            BadRule(
+                file=match[2],
+                line=int(match[3]),
+                sid=int(sid[1]) if sid else None,
+                reason=reason or "no reason given",
+            )
+        )
+        reason = ""
+    return rules, others
+
+
+def rules_end(lines: Sequence[Line]) -> Line | None:
+    """The first line after the rules: Suricata turns to the capture sockets."""
+    return next((line for line in lines if line.module in _CAPTURE_MODULES), None)
+
+
+def exit_counts(lines: Sequence[Line]) -> ExitCounts | None:
+    """Summed over interfaces; None where Suricata did not end by itself."""
+    found = [m for line in lines if line.module == "device" and (m := _EXIT.match(line.message))]
+    if not found:
+        return None
+    return ExitCounts(packets=sum(int(m[2]) for m in found), drops=sum(int(m[3]) for m in found))

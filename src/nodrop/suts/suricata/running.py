@@ -1,0 +1,408 @@
+"""One launched Suricata: ready when it listens, at rest when its books balance, then its end."""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from nodrop.errors import LabProblem, TrialFailed
+from nodrop.lab.inside import PacketSocket
+from nodrop.lab.seam import Json
+from nodrop.setups.seam import Env, Process
+from nodrop.suts.seam import Readiness, SutCounters, less
+from nodrop.suts.suricata import counters, log
+from nodrop.suts.suricata.capture import (
+    Ring,
+    capture_threads,
+    parse_ss,
+)
+from nodrop.suts.suricata.config import ENGINE_LOG, SOCKET, STATS_LOG
+from nodrop.suts.suricata.control import ControlSocket, Refused
+
+POLL_S = 0.01
+DRAIN_POLL_S = 0.1
+DEATH_GRACE_S = 0.5
+CONTROL_TIMEOUT_S = 5.0
+LIVE_TIMEOUT_S = 0.25
+"""A SUT that stands still must not hold up who waits for the sender."""
+_KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What the configuration asks for, to be compared with what runs."""
+
+    interfaces: tuple[str, ...]
+    threads: int | None
+    """Per interface; None = auto."""
+    runmode: str | None
+    """None: the user's own yaml decides."""
+    ring_frames: int | None
+    """Per thread; None leaves it to Suricata."""
+    defrag: bool
+    full_sync_s: float
+    """How old the answer of dump-counters can be."""
+    rules_errors: Literal["error", "warn"]
+
+
+class RunningSuricata:
+    def __init__(self, process: Process, env: Env, asked: Asked) -> None:
+        self.process = process
+        self._env = env
+        self._asked = asked
+        self._log = log.EngineLog(process.work / ENGINE_LOG)
+        self._threads: tuple[str, ...] = ()
+        self._rings: tuple[Ring, ...] = ()
+        self._at_rest: tuple[int, int, int | None] = (0, 0, 0)
+        self._base: SutCounters | None = None
+
+    def _said(self) -> Sequence[log.Line]:
+        self.process.fetch(ENGINE_LOG)
+        return self._log.lines()
+
+    # --- ready ----------------------------------------------------------------------------------
+
+    def wait_ready(self, *, timeout_s: float) -> Readiness:
+        deadline = time.monotonic() + timeout_s
+        while (sockets := self._listening()) is None:
+            if time.monotonic() > deadline:
+                raise self._late(timeout_s)
+            time.sleep(POLL_S)
+        ready_mono_ns = time.monotonic_ns()
+        self._rings = self._read_rings(sockets)
+        return Readiness(
+            ready_mono_ns=ready_mono_ns,
+            phases_s=self._phases(ready_mono_ns),
+            evidence={
+                "threads": self._threads,
+                "sockets": [dataclasses.asdict(s) for s in sockets],
+                "rings": [dataclasses.asdict(r) for r in self._rings],
+            },
+        )
+
+    def _listening(self) -> tuple[PacketSocket, ...] | None:
+        """The running capture sockets, one per capture thread, once the engine has started."""
+        self._must_live()
+        lines = self._said()
+        self._must_have_rules(lines)
+        if log.started(lines) is None:
+            return None
+        inside = self.process.look()
+        if inside is None:
+            return None  # just died; the next look says how
+        self._threads, sockets = inside.threads, inside.packet_sockets
+        wanted = len(capture_threads(self._threads))
+        if wanted == 0:
+            raise TrialFailed(
+                "Suricata started without a capture thread",
+                hint=f"its threads are {', '.join(self._threads)}; see {ENGINE_LOG}",
+            )
+        running = tuple(s for s in sockets if s.running and s.interface_index > 0)
+        return running if len(running) >= wanted else None
+
+    def _must_have_rules(self, lines: Sequence[log.Line]) -> None:
+        loaded = log.rules_loaded(lines)
+        if loaded is None or loaded[1] == 0 or self._asked.rules_errors == "warn":
+            return
+        bad = log.bad_rules(lines)
+        more = f" and {loaded[1] - 3} more" if loaded[1] > 3 else ""
+        raise TrialFailed(
+            f"{loaded[1]} of {sum(loaded)} rules do not load: {'; '.join(map(str, bad[:3]))}{more}",
+            hint='repair or remove them, or set sut.rules_errors = "warn"',
+        )
+
+    def _late(self, timeout_s: float) -> TrialFailed:
+        lines = self._said()
+        if log.started(lines) is None:
+            last = lines[-1].message if lines else "nothing"
+            missing = f"has not started its engine (its last word: {_short(last)})"
+        else:
+            missing = "has started, but not all of its capture sockets are open"
+        return TrialFailed(
+            f"Suricata {missing} after {timeout_s:g} s",
+            hint="large rule sets need longer; mpm-algo = ac loads faster than hyperscan",
+        )
+
+    def _phases(self, ready_mono_ns: int) -> dict[str, float]:
+        lines = self._said()
+        real_to_mono = time.monotonic_ns() - time.time_ns()
+        before_s = sum(self.process.phases_s.values())
+        turns = [self.process.launched_mono_ns + int(before_s * 1e9)]
+        turns += [m.time_real_ns + real_to_mono for m in (lines[0], log.rules_end(lines)) if m]
+        turns.append(ready_mono_ns)
+        names = ("exec", "load_rules", "open_capture")
+        if len(turns) != len(names) + 1:
+            return {}
+        spans = zip(names, turns, turns[1:], strict=False)
+        own = {name: max(0, b - a) / 1e9 for name, a, b in spans}
+        return {**self.process.phases_s, **own}
+
+    def _read_rings(self, sockets: Sequence[PacketSocket]) -> tuple[Ring, ...]:
+        try:
+            done = self._env.host.run(["ss", "-0", "-e", "-n"], check=False)
+        except LabProblem:
+            return ()  # evidence only; a host without iproute2 can still measure
+        return parse_ss(done.stdout, [s.inode for s in sockets])
+
+    # --- while it runs --------------------------------------------------------------------------
+
+    def drain(self, *, expected_packets: int | None, timeout_s: float) -> float:
+        began = time.monotonic()
+        wanted = None if expected_packets is None else expected_packets + self._base_packets()
+        unchanged_since, last, sync_s = began, None, self._asked.full_sync_s
+        with self._control() as control:
+            while True:
+                reading = captured, dropped, decoded = self._reading(control)
+                now = time.monotonic()
+                if reading != last:
+                    unchanged_since, last = now, reading
+                balanced = decoded is not None and captured - dropped == decoded
+                if balanced and (captured == wanted or now - unchanged_since >= sync_s):
+                    self._at_rest = reading
+                    return now - began
+                if now - began > timeout_s:
+                    raise TrialFailed(
+                        f"Suricata's counters do not come to rest within {timeout_s:g} s: "
+                        f"captured {captured}, dropped {dropped}, decoded {decoded}",
+                        hint="foreign packets on the link, or a Suricata far behind its ring",
+                    )
+                time.sleep(DRAIN_POLL_S)
+
+    def mark(self) -> None:
+        """The kernel's counters as of the drain, which are fresher than those of dump-counters."""
+        captured, dropped, decoded = self._at_rest
+        self._base = dataclasses.replace(
+            self._now(CONTROL_TIMEOUT_S) or _nothing(),
+            captured_packets=captured,
+            dropped_ring_full_packets=dropped,
+            decoded_packets=decoded,
+        )
+
+    def _base_packets(self) -> int:
+        return 0 if self._base is None else self._base.captured_packets or 0
+
+    def _control(self, timeout_s: float = CONTROL_TIMEOUT_S) -> ControlSocket:
+        return ControlSocket(lambda: self.process.connect(SOCKET, timeout_s=timeout_s))
+
+    def _reading(self, control: ControlSocket) -> tuple[int, int, int | None]:
+        """(captured, dropped, decoded). The kernel's are at most 1 s old, the decoder's 4 s."""
+        self._must_live()
+        try:
+            stats = [control.command("iface-stat", iface=i) for i in self._asked.interfaces]
+            totals = _or_nothing_yet(control)
+        except TrialFailed as error:
+            raise self._why_silent(error) from error
+        decoded = totals.get("decoder", {}).get("pkts")
+        return sum(s["pkts"] for s in stats), sum(s["drop"] for s in stats), decoded
+
+    def live(self) -> SutCounters | None:
+        return None if self.process.quiet else self._now(LIVE_TIMEOUT_S)
+
+    def _now(self, timeout_s: float) -> SutCounters | None:
+        try:
+            with self._control(timeout_s) as control:
+                totals = _or_nothing_yet(control)
+                stats = [control.command("iface-stat", iface=i) for i in self._asked.interfaces]
+        except TrialFailed:
+            return None
+        found = dataclasses.replace(
+            counters.from_stats(totals, source="dump-counters"),
+            captured_packets=sum(s["pkts"] for s in stats),
+            dropped_ring_full_packets=sum(s["drop"] for s in stats),
+        )
+        return found if self._base is None else less(found, self._base)
+
+    # --- the end --------------------------------------------------------------------------------
+
+    def finish(self, *, timeout_s: float) -> SutCounters:
+        self._must_live()
+        if self._stands_still():
+            # It would sit out SIGTERM and tell nothing.
+            self.process.signal(signal.SIGKILL)
+            raise _stopped()
+        status = self.process.stop(timeout_s=timeout_s)
+        if status in _KILLED:
+            raise TrialFailed(f"Suricata did not end within {timeout_s:g} s of SIGTERM: killed")
+        if status != 0:
+            raise self._died(status, during="badly")
+        final = self._final()
+        return final if self._base is None else less(final, self._base)
+
+    def _final(self) -> SutCounters:
+        """Decoded from the last stats record; captured and dropped from the exit line.
+
+        The exit line is written later, after the sockets are closed. At rest both say the same (a
+        test proves it); where packets still came, the difference stays in the books as a residual.
+        """
+        stats = counters.last_stats(self.process.fetch(STATS_LOG))
+        at_exit = log.exit_counts(self._said())
+        if stats is None and at_exit is None:
+            raise TrialFailed(
+                f"Suricata left no final counters, neither in {STATS_LOG} nor in {ENGINE_LOG}",
+                hint="overrides may have switched them off",
+            )
+        final = counters.from_stats(stats or {}, source=f"{STATS_LOG} stats")
+        if at_exit is None:
+            return final
+        said = f'{ENGINE_LOG} "device: packets: n, drops: n"'
+        return dataclasses.replace(
+            final,
+            captured_packets=at_exit.packets,
+            dropped_ring_full_packets=at_exit.drops,
+            sources={
+                **final.sources,
+                "captured_packets": f"{said}, packets",
+                "dropped_ring_full_packets": f"{said}, drops",
+            },
+        )
+
+    def _must_live(self) -> None:
+        status = self.process.poll()
+        if status is not None:
+            raise self._died(status, during="before it was stopped")
+
+    def _why_silent(self, error: TrialFailed) -> TrialFailed:
+        """The command socket failed: because it died just now, or stands still?"""
+        deadline = time.monotonic() + DEATH_GRACE_S
+        while time.monotonic() < deadline:
+            status = self.process.poll()
+            if status is not None:
+                return self._died(status, during="before it was stopped")
+            if self._stands_still():
+                return _stopped()
+            time.sleep(POLL_S)
+        return error
+
+    def _stands_still(self) -> bool:
+        inside = self.process.look()
+        return inside is not None and inside.stopped
+
+    def _died(self, status: int, *, during: str) -> TrialFailed:
+        how = f"exit status {status}" if status >= 0 else f"signal {_signal_name(-status)}"
+        words = "; ".join(self._last_words())
+        hint = next((hint for sign, hint in _HINTS if sign in words), None)
+        if cause := self.process.cause_of_death():
+            words, hint = cause, "raise limits.memory, or load fewer rules"
+        elif hint is None and status in _KILLED:
+            hint = "if nobody killed it, the kernel did, for lack of memory: see dmesg"
+        return TrialFailed(
+            f"Suricata ended {during} ({how})" + (f": {words}" if words else ""), hint=hint
+        )
+
+    def _last_words(self) -> Sequence[str]:
+        said = log.errors(self._said())
+        if not said:
+            # Before its log is open, and where the loader fails, stderr is all there is.
+            said = [
+                line
+                for line in _lines(self.process.stderr)
+                if "rror" in line or line.startswith("nodrop-node ")
+            ]
+        return [_short(words) for words in said[-3:]]
+
+    # --- facts ----------------------------------------------------------------------------------
+
+    def facts(self) -> Json:
+        lines = self._said()
+        loaded = log.rules_loaded(lines)
+        warnings, errors = log.warnings(lines), log.errors(lines)
+        bad = log.bad_rules(lines)
+        return {
+            "version": log.version(lines),
+            "runmode": self._asked.runmode,
+            "threads": list(self._threads),
+            "capture_threads": len(capture_threads(self._threads)),
+            "rings": [dataclasses.asdict(r) for r in self._rings],
+            "defrag_asked": self._asked.defrag,
+            "defrag_effective": self._defrag_effective(),
+            "rules_loaded": loaded[0] if loaded else 0,
+            "rules_failed": loaded[1] if loaded else 0,
+            "rules_failed_first": [str(rule) for rule in bad[:3]],
+            "errors": len(errors),
+            "errors_first": errors[:5],
+            "warnings": len(warnings),
+            "warnings_first": warnings[:5],
+            "notes": self._notes(),
+        }
+
+    def _defrag_effective(self) -> bool | None:
+        """The flag goes with a fanout group by flow hash; a thread alone joins no group."""
+        if not self._asked.defrag:
+            return False
+        if not self._rings:
+            return None
+        return all(ring.fanout_type == "hash" for ring in self._rings)
+
+    def _notes(self) -> list[str]:
+        """Where what runs is not what was asked for."""
+        notes = []
+        asked, have = self._asked.threads, len(capture_threads(self._threads))
+        wanted = asked * len(self._asked.interfaces) if asked is not None else have
+        if self._threads and wanted != have:
+            notes.append(
+                f"{wanted} capture threads were asked for, {have} run: "
+                "Suricata allows no more workers than the host has CPUs"
+            )
+        frames, rings = self._asked.ring_frames, [r.frames for r in self._rings if r.frames]
+        # Frames come in whole blocks, so a few more than asked for are normal.
+        if frames is not None and rings and max(rings) > 2 * frames:
+            notes.append(
+                f"a ring of {frames} frames was asked for, {max(rings)} exist: "
+                "Suricata makes it as large as max-pending-packets divided by the threads"
+            )
+        if self._asked.defrag and self._defrag_effective() is False:
+            notes.append(
+                "defrag = yes has no effect here: Suricata gives the flag to cluster_flow groups "
+                "of two threads or more"
+            )
+        return notes
+
+
+_HINTS: Sequence[tuple[str, str]] = (
+    ("Operation not permitted", "capturing needs CAP_NET_RAW in this network namespace"),
+    ("No such device", "the capture interface does not exist where Suricata runs"),
+    ("Cannot allocate memory", "the ring or the rules do not fit into the memory limit"),
+    ("Failed to parse configuration", "see sut.config and sut.overrides"),
+)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return str(number)
+
+
+def _nothing() -> SutCounters:
+    return SutCounters(captured_packets=None, dropped_ring_full_packets=None, decoded_packets=None)
+
+
+def _or_nothing_yet(control: ControlSocket) -> Json:
+    try:
+        totals: Json = control.command("dump-counters")
+    except Refused:
+        return {}  # nothing gathered yet: the first time is 3 s after the start
+    return totals
+
+
+def _stopped() -> TrialFailed:
+    return TrialFailed(
+        "Suricata stands still (SIGSTOP): its counters cannot be read",
+        hint="send SIGCONT before the end of the trial",
+    )
+
+
+def _short(words: str) -> str:
+    return words if len(words) <= 200 else words[:197] + "..."
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_bytes()[-4096:].decode(errors="replace").splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,155 @@
+"""Suricata 7 and 8 as the SUT: how to start it from an experiment's `[sut]` table."""
+
+from __future__ import annotations
+
+import hashlib
+import lzma
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nodrop.config.options import check
+from nodrop.lab.folders import cache_folder
+from nodrop.lab.seam import Bits, Json
+from nodrop.setups.seam import Env, ProcessSpec
+from nodrop.suts.suricata.config import (
+    defrag_configured,
+    defrag_expected,
+    dump,
+    full_sync_s,
+    load_base,
+    render,
+)
+from nodrop.suts.suricata.options import SuricataOptions
+from nodrop.suts.suricata.running import Asked, RunningSuricata
+
+CONFIG = "suricata.yaml"
+
+
+class Suricata:
+    """A `Sut`. The constructor refuses bad options (BadInput) and touches nothing."""
+
+    name = "suricata"
+
+    def __init__(self, options: Mapping[str, Any], *, base: Path) -> None:
+        self.options = check(SuricataOptions, options, table="sut", base=base)
+        # Rendered once for its errors, and for what overrides make of defrag.
+        self.defrag = defrag_expected(self._configuration(["eth0"], "/work"))
+
+    def needs_bits(self) -> str | None:
+        return "suricata"
+
+    def problems(self, bits: Bits | None) -> Sequence[str]:
+        problems = []
+        if bits is None:
+            problems.append(
+                "sut suricata: no Suricata found; run `nodrop image build suricata`, "
+                "install one, or set sut.binary"
+            )
+        for path in self.options.rules:
+            try:
+                plain_rules(path)
+            except (OSError, lzma.LZMAError) as error:
+                problems.append(f"sut.rules: {path}: cannot be read: {error}")
+        return problems
+
+    def launch(self, env: Env) -> RunningSuricata:
+        interfaces = tuple(env.capture_interfaces)
+        document = self._configuration(interfaces, env.work_inside)
+        spec = ProcessSpec(
+            argv=self._argv(env),
+            files={CONFIG: dump(document), **self._files()},
+            cpus=self.options.cpus,
+        )
+        entry = document["af-packet"][0]
+        asked = Asked(
+            interfaces=interfaces,
+            threads=_whole(entry.get("threads")),
+            runmode=self._runmode(),
+            ring_frames=_whole(entry.get("ring-size")),
+            defrag=defrag_configured(document),
+            full_sync_s=full_sync_s(document),
+            rules_errors=self.options.rules_errors,
+        )
+        return RunningSuricata(env.launch(spec), env, asked)
+
+    def facts(self) -> Json:
+        options = self.options
+        named = [("rules", p) for p in options.rules]
+        named += [(k, p) for k in ("config", "classification") if (p := getattr(options, k))]
+        return {
+            "options": options.model_dump(mode="json", exclude_unset=True),
+            "files": [{"use": k, "path": str(p), "sha256": _sha256(p)} for k, p in named],
+            "configuration_sha256": hashlib.sha256(
+                dump(self._configuration(["eth0"], "/work"))
+            ).hexdigest(),
+        }
+
+    def _configuration(self, interfaces: Sequence[str], work: str) -> dict[str, Any]:
+        return render(
+            self.options,
+            load_base(self.options),
+            interfaces=interfaces,
+            work=work,
+            rules=self._rule_names(),
+        )
+
+    def _argv(self, env: Env) -> tuple[str, ...]:
+        bits = env.bits
+        program = str(bits.path) if bits is not None and bits.kind == "binary" else "suricata"
+        runmode = self._runmode()
+        return (
+            program,
+            "-c",
+            f"{env.work_inside}/{CONFIG}",
+            "-l",
+            env.work_inside,
+            # Without a name: `--af-packet=IF` would not use the settings of our entries.
+            "--af-packet",
+            *(("--runmode", runmode) if runmode else ()),
+        )
+
+    def _runmode(self) -> str | None:
+        """None: a user's own yaml decides, unless the experiment says otherwise."""
+        own = self.options.config is not None and "runmode" not in self.options.model_fields_set
+        return None if own else self.options.runmode
+
+    def _rule_names(self) -> list[str]:
+        """Names in the work folder; numbered, for two folders may hold files of one name."""
+        names = [p.name.removesuffix(".xz") for p in self.options.rules]
+        return [f"rules-{i}-{name}" for i, name in enumerate(names)]
+
+    def _files(self) -> dict[str, Path]:
+        files = {
+            name: plain_rules(path)
+            for name, path in zip(self._rule_names(), self.options.rules, strict=True)
+        }
+        if self.options.classification is not None:
+            files[self.options.classification.name] = self.options.classification
+        return files
+
+
+def _whole(value: object) -> int | None:
+    """A number that a user's yaml or an override may hold as text; `auto` is None."""
+    text = str(value)
+    return int(text) if text.isdecimal() else None
+
+
+def plain_rules(path: Path) -> Path:
+    """The file itself, or what an .xz file holds, unpacked once into the cache folder."""
+    if path.suffix != ".xz":
+        with path.open("rb"):
+            return path
+    packed = path.read_bytes()
+    plain = cache_folder() / "rules" / hashlib.sha256(packed).hexdigest() / path.stem
+    if not plain.is_file():
+        plain.parent.mkdir(parents=True, exist_ok=True)
+        partial = plain.with_name(f"{plain.name}.{os.getpid()}")
+        partial.write_bytes(lzma.decompress(packed))
+        partial.rename(plain)
+    return plain
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

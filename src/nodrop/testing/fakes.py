@@ -1,0 +1,426 @@
+"""A lab, setup, SUT and load without a machine: each step of a trial leaves a word, in order.
+
+    world = World(fails_at="launch")
+    ... run a trial with FakeLab(world), FakeSetup(world), FakeSut(world), FakeLoad(world) ...
+    assert world.words == ["lab up", "provision", "prepare load", "launch", ...]
+
+The packets go the whole way: intended → sent → arrived → captured → decoded, as `World` says.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from nodrop.errors import TrialFailed
+from nodrop.lab.seam import Bits, Completed, Json, Lab, Link, NodeJob, Port, UndoJournal
+from nodrop.ledger.hops import Account, Hop
+from nodrop.load.seam import (
+    Fragments,
+    LoadGenerator,
+    OfferedLoad,
+    ScheduleError,
+    Tick,
+    TraceFacts,
+)
+from nodrop.setups.local import LocalView
+from nodrop.setups.seam import Env, Limits, Process, ProcessSpec, Proof, Setup
+from nodrop.suts.seam import Readiness, Sut, SutCounters
+
+TX_PORT, RX_PORT = "ndtx0", "ndrx0"
+FRAME_BYTES = 100
+NO_FRAGMENTS = Fragments(offered_packets=0, absorbed_packets=0, datagrams=0, held_packets=0)
+
+
+@dataclass(slots=True, kw_only=True)
+class World:
+    """What the fakes share."""
+
+    intended_packets: int = 1000
+    unsent_packets: int = 0
+    lost_on_the_way_packets: int = 0
+    ring_full_packets: int = 0
+    fails_at: str | None = None
+    """The step with this word raises TrialFailed, after the word is said."""
+    dies_at: BaseException | None = None
+    """Raised there instead, such as Interrupted."""
+    words: list[str] = field(default_factory=list)
+    offered: bool = False
+
+    def say(self, word: str) -> None:
+        self.words.append(word)
+        if word == self.fails_at:
+            raise self.dies_at or TrialFailed(f"{word}: failed on purpose")
+
+    @property
+    def sent_packets(self) -> int:
+        return self.intended_packets - self.unsent_packets
+
+    @property
+    def arrived_packets(self) -> int:
+        return self.sent_packets - self.lost_on_the_way_packets
+
+
+class FakeJournal:
+    """An UndoJournal that only remembers."""
+
+    label = "fake"
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.entries: list[tuple[str, tuple[str, ...]]] = []
+
+    def push(self, *, what: str, argv: Sequence[str]) -> None:
+        self.entries.append((what, tuple(argv)))
+
+    def process(self, pid: int, what: str) -> None:
+        self.entries.append((what, (str(pid),)))
+
+    def undo(self) -> Sequence[str]:
+        self._world.say("journal undone")
+        return []
+
+
+class FakeJob:
+    """A NodeJob; a sampler writes the two rows that a short trial would have."""
+
+    pid = 0
+
+    def __init__(self, world: World, spec: Mapping[str, Any]) -> None:
+        self.ready: Json = {}
+        self._world = world
+        self._spec = dict(spec)
+        self._world.say(f"{spec['job']} job")
+
+    def start(self, *, at_mono_ns: int | None = None) -> None:
+        self._row()
+
+    def stop(self) -> None:
+        self._row()
+
+    def samples(self) -> Sequence[Json]:
+        return []
+
+    def result(self, *, timeout_s: float, tick: Callable[[], None] | None = None) -> Json:
+        return {"type": "result"}
+
+    def close(self) -> None:
+        self._world.say(f"{self._spec['job']} job closed")
+
+    def _row(self) -> None:
+        if path := self._spec.get("path"):
+            row = {
+                "mono_ns": time.monotonic_ns(),
+                "cpus": [],
+                "tree": {"cpu_ns": 0},
+                "processes": [],
+            }
+            with Path(path).open("a") as file:
+                file.write(json.dumps(row) + "\n")
+
+
+class FakeHost:
+    """A Host whose counters are the world's."""
+
+    clock_offset_ns = 0
+
+    def __init__(self, world: World, name: str) -> None:
+        self.name = name
+        self._world = world
+
+    def run(
+        self, argv: Sequence[str], *, timeout_s: float = 30, check: bool = True, stdin: str = ""
+    ) -> Completed:
+        self._world.say(f"run {argv[0]}")
+        return Completed(argv=tuple(argv), returncode=0, stdout="", stderr="", seconds=0.0)
+
+    def spawn(
+        self,
+        argv: Sequence[str],
+        *,
+        stdout: Path,
+        stderr: Path,
+        cwd: Path | None = None,
+        env: Mapping[str, str] = {},
+        root: Path | None = None,
+        binds: Mapping[Path, str] = {},
+        cpus: str | None = None,
+        cgroup: Path | None = None,
+        fds: Sequence[int] = (),
+    ) -> subprocess.Popen[bytes]:
+        raise NotImplementedError("nothing runs in a fake world")
+
+    def job(
+        self,
+        spec: Mapping[str, Any],
+        *,
+        timeout_s: float = 30,
+        cpus: str | None = None,
+        cgroup: Path | None = None,
+    ) -> FakeJob:
+        return FakeJob(self._world, spec)
+
+    def probe(self, *what: str, ports: Sequence[str] = (), timeout_s: float = 30) -> Json:
+        links = {port: self._link(port) for port in ports}
+        counters = {"links": links, "snmp": defaultdict(int), "softnet": []}
+        return {word: counters if word == "counters" else {} for word in what}
+
+    def _link(self, port: str) -> Json:
+        stats: dict[str, int] = defaultdict(int)
+        if self._world.offered:
+            stats |= {
+                "tx_packets": self._world.sent_packets if port == TX_PORT else 0,
+                "rx_packets": self._world.arrived_packets if port == RX_PORT else 0,
+            }
+        return {"stats": stats, "ethtool": {}, "xdp": None}
+
+
+class FakeLab:
+    """A Lab."""
+
+    name = "fake"
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def problems(self) -> Sequence[str]:
+        return []
+
+    @contextmanager
+    def up(self, journal: UndoJournal) -> Iterator[Link]:
+        self._world.say("lab up")
+        try:
+            yield Link(
+                tx=Port(host=FakeHost(self._world, "tx"), name=TX_PORT),
+                rx=Port(host=FakeHost(self._world, "rx"), name=RX_PORT),
+            )
+        finally:
+            self._world.say("lab down")
+
+    def facts(self) -> Json:
+        return {"name": self.name}
+
+
+class FakeProcess(LocalView):
+    """A Process; its PID is the test's own, so that /proc has it."""
+
+    def __init__(self, world: World, work: Path) -> None:
+        self.pid = os.getpid()
+        self.work = work
+        self.own_cgroup = False
+        self.stdout, self.stderr = work / "stdout", work / "stderr"
+        self.launched_mono_ns = time.monotonic_ns()
+        self._world = world
+        self._status: int | None = None
+
+    def poll(self) -> int | None:
+        return self._status
+
+    def proof(self) -> Proof | None:
+        return None
+
+    def cause_of_death(self) -> str | None:
+        return None
+
+    def signal(self, number: int) -> None:
+        self._world.say(f"signal {number}")
+
+    def stop(self, *, timeout_s: float) -> int:
+        self._status = 0
+        self._world.say("stop")
+        return 0
+
+
+class FakeEnv:
+    """An Env."""
+
+    cold = False
+
+    capture_interfaces: Sequence[str] = (RX_PORT,)
+    work_inside = "/run/nodrop"
+
+    def __init__(self, world: World, nic: Port, bits: Bits | None, work: Path) -> None:
+        self.nic = nic
+        self.host = nic.host
+        self.bits = bits
+        self._world = world
+        self._work = work
+
+    def launch(self, process: ProcessSpec) -> FakeProcess:
+        self._world.say("launch")
+        return FakeProcess(self._world, self._work)
+
+    def job(self, spec: Mapping[str, Any]) -> NodeJob:
+        return self.host.job(spec)
+
+    def read(self) -> Json:
+        return {}
+
+    def hops(self, before: Json, after: Json) -> tuple[Sequence[Hop], Sequence[Account]]:
+        return (), ()
+
+    def facts(self) -> Json:
+        return {}
+
+
+class FakeSetup:
+    """A Setup."""
+
+    name = "fake"
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def problems(self, bits: Bits | None, limits: Limits) -> Sequence[str]:
+        return []
+
+    @contextmanager
+    def provision(
+        self, link: Link, *, bits: Bits | None, limits: Limits, work: Path, journal: UndoJournal
+    ) -> Iterator[FakeEnv]:
+        self._world.say("provision")
+        try:
+            yield FakeEnv(self._world, link.rx, bits, work)
+        finally:
+            self._world.say("unprovision")
+
+
+class FakeRunning:
+    """A RunningSut that sees what arrived."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        self.process = process
+        self._world = world
+
+    def wait_ready(self, *, timeout_s: float) -> Readiness:
+        self._world.say("ready")
+        return Readiness(ready_mono_ns=time.monotonic_ns())
+
+    def drain(self, *, expected_packets: int | None, timeout_s: float) -> float:
+        self._world.say("drain")
+        return 0.0
+
+    def mark(self) -> None:
+        self._world.say("mark")
+
+    def live(self) -> SutCounters | None:
+        return None
+
+    def finish(self, *, timeout_s: float) -> SutCounters:
+        self._world.say("finish")
+        self.process.stop(timeout_s=timeout_s)
+        captured = self._world.arrived_packets
+        return SutCounters(
+            captured_packets=captured,
+            dropped_ring_full_packets=self._world.ring_full_packets,
+            decoded_packets=captured - self._world.ring_full_packets,
+        )
+
+    def facts(self) -> Json:
+        return {}
+
+
+class FakeSut:
+    """A Sut."""
+
+    name = "fake"
+    defrag = False
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def needs_bits(self) -> str | None:
+        return None
+
+    def problems(self, bits: Bits | None) -> Sequence[str]:
+        return []
+
+    def launch(self, env: Env) -> FakeRunning:
+        return FakeRunning(self._world, env.launch(ProcessSpec(argv=("fake",))))
+
+    def facts(self) -> Json:
+        return {"name": self.name}
+
+
+class FakeOfferer:
+    """An Offerer; what it sent has arrived when it returns."""
+
+    intended_duration_s: float | None = 0.0
+
+    def __init__(self, world: World) -> None:
+        self.intended_packets = world.intended_packets
+        self._world = world
+
+    def offer(self, *, timeout_s: float, tick: Tick) -> OfferedLoad:
+        self._world.say("offer")
+        self._world.offered = True
+        tick(self._world.sent_packets)
+        now = time.monotonic_ns()
+        return OfferedLoad(
+            intended_packets=self.intended_packets,
+            sent_packets=self._world.sent_packets,
+            sent_bytes=self._world.sent_packets * FRAME_BYTES,
+            duration_s=0.0,
+            intended_duration_s=self.intended_duration_s,
+            schedule_error_us=ScheduleError(p50=1.0, p99=2.0, max=3.0),
+            cpu_s=0.0,
+            first_sent_mono_ns=now,
+            last_sent_mono_ns=now,
+        )
+
+
+class FakeLoad:
+    """A LoadGenerator."""
+
+    name = "fake"
+    unit: Literal["packets", "transactions"] = "packets"
+    late_ratio = 0.05
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def problems(self) -> Sequence[str]:
+        return []
+
+    def duration_s(self) -> float | None:
+        return 0.0
+
+    def trace_facts(self) -> TraceFacts:
+        return TraceFacts(
+            path=Path("/fake.pcap"),
+            sha256="0" * 64,
+            packets=self._world.intended_packets,
+            frame_bytes=self._world.intended_packets * FRAME_BYTES,
+            duration_s=0.0,
+            longest_frame_bytes=FRAME_BYTES,
+            fragments=NO_FRAGMENTS,
+            never_at_tap_packets=0,
+            raw={},
+        )
+
+    @contextmanager
+    def prepare(self, link: Link, *, work: Path, journal: UndoJournal) -> Iterator[FakeOfferer]:
+        self._world.say("prepare load")
+        try:
+            yield FakeOfferer(self._world)
+        finally:
+            self._world.say("put load away")
+
+    def facts(self) -> Json:
+        return {"name": self.name}
+
+
+if TYPE_CHECKING:  # mypy holds the fakes to the seams they stand in for
+    _LAB: Lab = FakeLab(World())
+    _SETUP: Setup = FakeSetup(World())
+    _SUT: Sut = FakeSut(World())
+    _LOAD: LoadGenerator = FakeLoad(World())
+    _JOURNAL: UndoJournal = FakeJournal(World())

@@ -1,0 +1,214 @@
+"""One read-only page on loopback: what a run is doing, pushed as server-sent events.
+
+Nothing but the page and its events is served, and those only to who knows the token in the address:
+other users of this host can reach the port, but not guess the path.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import secrets
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from functools import partial
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.resources import files
+from typing import Any
+
+from nodrop.errors import BadInput
+from nodrop.watch.follow import Follower, View
+
+LOOPBACK = "127.0.0.1"
+LOOK_S = 0.5
+MOST_VIEWERS = 8
+"""Each has a thread of its own."""
+REQUEST_TIMEOUT_S = 10.0
+HEARTBEAT_LOOKS = 20
+"""An event at the latest after so many looks, so that a viewer who has left is noticed."""
+FAREWELL_S = 2.0
+"""For viewers to be told the end before the server goes."""
+MOST_ENDED = 200
+"""Of a long run the page lists the last ones."""
+
+
+class Board:
+    """The newest view, for every viewer at once: the run directory is read by one thread."""
+
+    def __init__(self, follower: Follower) -> None:
+        self._follower = follower
+        self._changed = threading.Condition()
+        self._event = event_of(follower.look())
+        self._number = 0
+        self.over = False
+
+    def look(self) -> None:
+        view = self._follower.look()
+        event = event_of(view)
+        with self._changed:
+            if event != self._event:
+                self._event, self._number = event, self._number + 1
+            self.over = view.over
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        with self._changed:
+            self.over = True
+            self._changed.notify_all()
+
+    def newer(self, than: int, wait_s: float) -> tuple[int, str]:
+        """The newest event; waits for one that the viewer has not seen."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._number > than or self.over, timeout=wait_s)
+            return self._number, self._event
+
+
+def event_of(view: View) -> str:
+    """One line of JSON."""
+    marks = [trial.mark for trial in view.ended]
+    found: dict[str, Any] = asdict(view)
+    found["ended"] = found["ended"][-MOST_ENDED:]
+    found["counts"] = {mark: marks.count(mark) for mark in ("good", "loss", "invalid")}
+    found["over"] = view.over
+    return json.dumps(found, ensure_ascii=True, allow_nan=False)
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers two addresses and tells nothing of what else there might be."""
+
+    server_version = "nodrop"
+    sys_version = ""
+    timeout = REQUEST_TIMEOUT_S
+
+    def __init__(self, *args: Any, token: str, board: Board, viewers: threading.Semaphore) -> None:
+        self._token, self._board, self._viewers = token, board, viewers
+        super().__init__(*args)
+
+    def do_GET(self) -> None:
+        _, given, *rest = f"{self.path}/".split("/", 3)
+        if not secrets.compare_digest(given.encode(), self._token.encode()):
+            self._refuse(HTTPStatus.NOT_FOUND)
+        elif rest[0] == "" and self.path.endswith("/"):
+            self._page()
+        elif self.path == f"/{self._token}/events":
+            self._events()
+        else:
+            self._refuse(HTTPStatus.NOT_FOUND)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """The terminal belongs to the address; and a log would hold the token."""
+
+    def _page(self) -> None:
+        body, policy = page()
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Security-Policy", policy)
+        self._common_headers()
+        self.wfile.write(body)
+
+    def _events(self) -> None:
+        if not self._viewers.acquire(blocking=False):
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE)
+            return
+        try:
+            self.send_response(HTTPStatus.OK)
+            self.send_header("Content-Type", "text/event-stream")
+            self.send_header("Connection", "close")
+            self._common_headers()
+            self._push()
+        except OSError:
+            pass  # the viewer has left
+        finally:
+            self._viewers.release()
+            self.close_connection = True
+
+    def _push(self) -> None:
+        seen = -1
+        while True:
+            number, event = self._board.newer(seen, HEARTBEAT_LOOKS * LOOK_S)
+            line = ": nothing new\n\n" if number == seen else f"data: {event}\n\n"
+            self.wfile.write(line.encode())
+            self.wfile.flush()
+            if self._board.over and number == seen:
+                return
+            seen = number
+
+    def _refuse(self, status: HTTPStatus) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", "0")
+        self._common_headers()
+
+    def _common_headers(self) -> None:
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("Referrer-Policy", "no-referrer")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("X-Frame-Options", "DENY")
+        self.end_headers()
+
+
+def page() -> tuple[bytes, str]:
+    """The page and the policy under which only its own script and style may run."""
+    folder = files("nodrop.watch")
+    style = (files("nodrop.report") / "templates" / "figure.css").read_text(encoding="utf-8")
+    style += (folder / "page.css").read_text(encoding="utf-8")
+    script = (folder / "page.js").read_text(encoding="utf-8")
+    html = (folder / "page.html").read_text(encoding="utf-8")
+    body = html.replace("{{ style }}", style).replace("{{ script }}", script).encode()
+    policy = (
+        f"default-src 'none'; connect-src 'self'; script-src '{_sha256(script)}'; "
+        f"style-src '{_sha256(style)}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    return body, policy
+
+
+def _sha256(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A viewer that breaks off is no error of ours."""
+
+
+class ServedPage:
+    def __init__(self, server: ThreadingHTTPServer, board: Board, token: str) -> None:
+        self.address = f"http://{LOOPBACK}:{server.server_address[1]}/{token}/"
+        self._board = board
+        self._stopped = threading.Event()
+
+    def until_over(self) -> None:
+        """Looks at the run until it has ended and the viewers were told."""
+        while not self._board.over:
+            self._stopped.wait(LOOK_S)
+            self._board.look()
+        self._stopped.wait(FAREWELL_S)
+
+
+@contextmanager
+def serve_page(follower: Follower, *, port: int = 0) -> Iterator[ServedPage]:
+    """Serves while the context lasts."""
+    token = secrets.token_urlsafe(16)
+    board = Board(follower)
+    viewers = threading.BoundedSemaphore(MOST_VIEWERS)
+    handler = partial(Handler, token=token, board=board, viewers=viewers)
+    try:
+        server = _Server((LOOPBACK, port), handler)
+    except OSError as error:
+        raise BadInput(
+            f"--port {port}: {error.strerror}", hint="leave it out: then any free port is taken"
+        ) from None
+    serving = threading.Thread(target=server.serve_forever, daemon=True)
+    serving.start()
+    try:
+        yield ServedPage(server, board, token)
+    finally:
+        board.close()
+        server.shutdown()
+        server.server_close()

@@ -1,0 +1,189 @@
+"""The report's page in a real browser: no error, no loss of content, reachable by keyboard."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodrop.report import write_report
+from nodrop.testing.rundirs import DEMO, MIXED, Fake, Trouble, damage, make_run
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+axe = pytest.importorskip(
+    "axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed"
+)
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on this host")
+
+HOSTILE = '<script>alert(1)</script>"><img src=x onerror=alert(1)>\u202e' + "x" * 10_000
+SIXTY = tuple(
+    {"setup.kind": setup, "sut.threads": threads, "load.multiplier": n}
+    for setup in ("bare", "docker", "docker-macvtap", "vm")
+    for threads in (1, 2, 4)
+    for n in (1, 2, 4, 8, 16)
+)
+KINDS = {
+    "losses": DEMO,
+    "no_losses": Fake(capacity_pps=1e9),
+    "invalid_and_damaged": MIXED,
+    "all_invalid": Fake(trouble={i: Trouble(late=True) for i in range(18)}),
+    "one_cell": Fake(cells=({},), repetitions=1),
+    "sixty_cells": Fake(cells=SIXTY, repetitions=2, samples=False),
+    "hostile": Fake(
+        cells=({"sut.rules": HOSTILE}, {"sut.rules": "plain"}),
+        question=HOSTILE,
+        manifest={HOSTILE[:200]: HOSTILE, "sut": {"name": HOSTILE}, "name": HOSTILE},
+    ),
+}
+SECTIONS = ("answer", "cells", "ledger", "time", "trials", "trust", "manifest")
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Kind → address of its page."""
+    found = {}
+    for kind, fake in KINDS.items():
+        out = tmp_path_factory.mktemp(kind)
+        run = make_run(out, fake)
+        if kind == "invalid_and_damaged":
+            damage(run)
+        found[kind] = write_report([run], out / "report").as_uri()
+    return found
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as started:
+        # --no-sandbox: as root Chromium refuses to start with it; the pages are our own.
+        chromium = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def page(browser: Any) -> Iterator[Any]:
+    """A page on which any console error, script error, dialog or request fails the test."""
+    opened = browser.new_page(viewport={"width": 1200, "height": 900})
+    trouble: list[str] = []
+    opened.on("console", lambda m: trouble.append(m.text) if m.type == "error" else None)
+    opened.on("pageerror", lambda error: trouble.append(str(error)))
+    opened.on("dialog", lambda dialog: (trouble.append(dialog.message), dialog.dismiss()))
+    opened.on(
+        "request",
+        lambda r: trouble.append(r.url) if not r.url.startswith("file:") else None,
+    )
+    yield opened
+    opened.close()
+    assert trouble == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_section_stands_and_nothing_fails(
+    page: Any, pages: dict[str, str], kind: str
+) -> None:
+    page.goto(pages[kind])
+    for section in SECTIONS:
+        assert page.locator(f"section#{section} h1, section#{section} h2").first.is_visible()
+    assert page.locator(".sentence").count() >= 1
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("kind", ["losses", "invalid_and_damaged", "hostile"])
+def test_axe_finds_nothing_serious(
+    page: Any, pages: dict[str, str], kind: str, scheme: str
+) -> None:
+    page.emulate_media(color_scheme=scheme)
+    page.goto(pages[kind])
+    page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    found = axe.Axe().run(page).response["violations"]
+    serious = [
+        (v["id"], [node["target"] for node in v["nodes"][:3]])
+        for v in found
+        if v["impact"] in ("serious", "critical")
+    ]
+    assert serious == []
+
+
+@pytest.mark.parametrize("kind", ["losses", "sixty_cells", "hostile"])
+def test_a_phone_needs_no_sideways_scrolling_of_the_page(
+    browser: Any, pages: dict[str, str], kind: str
+) -> None:
+    phone = browser.new_page(viewport={"width": 360, "height": 740})
+    phone.goto(pages[kind])
+    assert phone.evaluate("document.documentElement.scrollWidth") <= 360
+    phone.close()
+
+
+def test_the_keyboard_reaches_everything(page: Any, pages: dict[str, str]) -> None:
+    page.goto(pages["losses"])
+    wanted = page.evaluate(
+        """() => [...document.querySelectorAll('a, button, input, select, summary, [tabindex="0"]')]
+            .filter(e => e.checkVisibility()).length"""
+    )
+    reached = 0
+    for _ in range(wanted + 5):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement === document.body"):
+            break
+        reached += 1
+    assert reached == wanted
+
+
+def test_focus_tells_the_counter_of_a_branch(page: Any, pages: dict[str, str]) -> None:
+    page.goto(pages["losses"])
+    page.locator("svg .branch.k-lost").first.focus()
+    said = page.locator("#ledger .cell > details.trial > .says").last.text_content()
+    assert "rx_dropped_ring_full" in said
+    assert "stats.capture.kernel_drops" in said
+
+
+def test_a_link_opens_its_trial(page: Any, pages: dict[str, str]) -> None:
+    page.goto(pages["losses"])
+    run = page.locator(".others details.trial").first.get_attribute("id")
+    page.goto(f"{pages['losses']}#{run}")
+    page.reload()
+    assert page.locator(f'[id="{run}"] .sender').is_visible()
+
+
+def test_tables_sort_filter_and_know_numbers_from_words(page: Any, pages: dict[str, str]) -> None:
+    page.goto(pages["losses"])
+    head = page.locator("#trials-table th button", has_text="Lost").first
+    column = (
+        "[...document.querySelectorAll('#trials-table tbody tr')].map(r => +r.cells[9].dataset.v)"
+    )
+    names = "[...document.querySelectorAll('#trials-table th')].map(h => h.textContent)"
+    assert page.evaluate(names)[9] == "Lost"
+    head.click()
+    assert page.evaluate(column) == sorted(page.evaluate(column))
+    head.click()
+    assert page.evaluate(column) == sorted(page.evaluate(column), reverse=True)
+    page.locator('.tools[data-for="trials-table"] input').fill("8x r03")
+    assert page.locator("#trials-table tbody tr:visible").count() == 1
+
+
+def test_another_base_changes_the_differences(page: Any, pages: dict[str, str]) -> None:
+    page.goto(pages["losses"])
+    rows = page.locator("#differences tbody tr")
+    assert rows.nth(0).locator("td").first.text_content() == "base"
+    page.locator("#base").select_option("2")
+    assert rows.nth(2).locator("td").first.text_content() == "base"
+    assert rows.nth(0).locator("td").first.text_content().startswith("−")
+
+
+def test_the_theme_button_turns_the_lights(page: Any, pages: dict[str, str]) -> None:
+    page.emulate_media(color_scheme="light")
+    page.goto(pages["losses"])
+    before = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.locator("#theme").click()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != before
+
+
+def test_it_prints(page: Any, pages: dict[str, str], tmp_path: Path) -> None:
+    page.goto(pages["losses"])
+    page.pdf(path=tmp_path / "report.pdf", format="A4")
+    assert (tmp_path / "report.pdf").stat().st_size > 20_000

@@ -1,0 +1,76 @@
+"""Whole runs in containers: as root, with the real Suricata image and a Docker daemon."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from nodrop.errors import LabProblem
+from nodrop.lab.docker_engine import DEFAULT_URL, DockerEngine, docker_problems
+from nodrop.lab.image import list_images
+from tests.e2e.conftest import _root, real_trace, run
+
+__all__ = ["_root", "real_trace", "run"]
+
+UP_TIMEOUT_S = 30.0
+
+
+@pytest.fixture(scope="session", autouse=True)
+def image() -> None:
+    if not list_images("suricata"):
+        pytest.skip("no image of suricata: run `nodrop image build suricata`")
+
+
+@pytest.fixture(scope="session")
+def docker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A daemon that answers: the one that is there, or one of our own."""
+    if not docker_problems():
+        yield os.environ.get("NODROP_DOCKER_HOST") or os.environ.get("DOCKER_HOST") or DEFAULT_URL
+        return
+    with private_daemon(tmp_path_factory.mktemp("docker")) as (url, _):
+        os.environ["NODROP_DOCKER_HOST"] = url
+        yield url
+        del os.environ["NODROP_DOCKER_HOST"]
+
+
+@contextmanager
+def private_daemon(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """With sockets and data of its own, nothing of the host's network touched."""
+    if shutil.which("dockerd") is None:
+        pytest.skip("needs dockerd (apt-get install docker.io)")
+    socket = folder / "docker.sock"
+    places = {"--data-root": "data", "--exec-root": "exec", "--pidfile": "pid"}
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+        ["dockerd", "-H", f"unix://{socket}", "--bridge=none", "--iptables=false",
+         *(f"{option}={folder / name}" for option, name in places.items())],
+        stdout=subprocess.DEVNULL, stderr=log,
+    )  # fmt: skip
+    try:
+        deadline = time.monotonic() + UP_TIMEOUT_S
+        while not _answers(f"unix://{socket}"):
+            said = (folder / "log").read_text(errors="replace")[-800:]
+            if process.poll() is not None or time.monotonic() > deadline:
+                pytest.skip(f"dockerd does not start here: {said}")
+            time.sleep(0.05)
+        yield f"unix://{socket}", process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        process.wait(UP_TIMEOUT_S)
+
+
+def _answers(url: str) -> bool:
+    try:
+        DockerEngine(url).close()
+    except LabProblem:
+        return False
+    return True

@@ -1,0 +1,196 @@
+"""Containers as a place for the SUT: closed books, the same bits, and faults told by name."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodrop.errors import LabProblem
+from nodrop.lab.docker_engine import DockerEngine
+from nodrop.lab.image import list_images
+from nodrop.measure.runner import RunOutcome
+from tests.docker.conftest import private_daemon
+from tests.e2e.conftest import Run, closes, only
+from tests.e2e.test_faults import Inject, label, namespace
+
+# Docker's SDK leaves sockets to the garbage collector when its daemon goes away.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+CONTAINERS = """
+name = "containers"
+[matrix]
+"setup.kind" = ["docker", "docker-macvtap", "oci"]
+"load.multiplier" = [1, 2, 4]
+[sut]
+kind = "suricata"
+ring_size = 30000 # no burst of a busy machine may overflow it
+defrag = "yes"
+[load]
+kind = "replay"
+trace = "{trace}"
+speed = 10
+[measure]
+repetitions = 1
+late_p99_us = 1e6 # a busy machine is late; the books are the question
+"""
+ONE = CONTAINERS.replace('"load.multiplier" = [1, 2, 4]\n', "")
+
+
+def cell(outcome: RunOutcome, kind: str) -> Any:
+    return next(r for r in outcome.records if r.cell["setup.kind"] == kind)
+
+
+def leftovers(label: str) -> list[str]:
+    """What a run of this label has left on the host."""
+    found = [f"netns {path.name}" for path in Path("/run/netns").glob(f"nodrop-{label}-*")]
+    groups = Path("/sys/fs/cgroup").glob(f"*/nodrop-{label}*")
+    found += [f"cgroup {path}" for path in groups]
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"NODROP_LAB={label}".encode() in (folder / "environ").read_bytes():
+                found.append(f"process {folder.name} {(folder / 'comm').read_text().strip()}")
+        except OSError:
+            continue
+    mounts = Path("/proc/self/mounts").read_text().splitlines()
+    return found + [f"mount {line}" for line in mounts if label in line]
+
+
+def containers(url: str, label: str) -> list[str]:
+    with closing(DockerEngine(url)) as engine:
+        found = engine._client.api.containers(all=True, filters={"label": f"nodrop.lab={label}"})
+    return [entry["Id"] for entry in found]
+
+
+@pytest.mark.usefixtures("docker")
+def test_the_books_of_real_traffic_close_in_every_container(run: Run) -> None:
+    outcome = run(text=CONTAINERS)
+    for record in outcome.records:
+        where = f"{record.cell}: {record.verdict}"
+        assert record.valid, where
+        assert record.offered_packets == 101171 * record.cell["load.multiplier"], where
+        assert closes(record), where
+        assert record.lost_by_place.keys() <= {"macvtap", "socket ring"}, where
+
+
+@pytest.mark.usefixtures("docker")
+def test_a_macvtap_is_a_hop_of_its_own(run: Run) -> None:
+    outcome = run("setup.kind=docker-macvtap", text=ONE)
+    ledger = json.loads(next(outcome.directory.glob("runs/*/ledger.json")).read_text())
+    counted = {hop["name"]: hop["packets"] for hop in ledger["hops"]}
+    # Macvlan itself puts the two multicast fragments of this trace together.
+    merged = {a["name"]: a["packets"] for a in ledger["accounts"] if a["into"] == "macvtap"}
+    assert merged.pop("rx_merged_macvlan_defrag") == 2
+    assert counted["rx_nic"] - counted["macvtap"] == 2 + sum(merged.values())
+    assert only(outcome).residual_packets == 0
+
+
+@pytest.mark.parametrize("kind", ["docker", "docker-macvtap", "oci", "bare"])
+@pytest.mark.usefixtures("docker")
+def test_too_little_memory_is_named(run: Run, kind: str) -> None:
+    outcome = run(f"setup.kind={kind}", 'limits.memory="30MiB"', text=ONE)
+    record = only(outcome)
+    assert outcome.exit_code == 1
+    assert "for lack of memory (limits.memory = 30 MiB)" in record.error
+    assert "raise limits.memory" in record.error
+
+
+@pytest.mark.parametrize("kind", ["docker", "docker-macvtap", "oci"])
+@pytest.mark.parametrize("step", ["ready", "offer"])
+def test_undo_after_kill_9_leaves_nothing(
+    run: Run, tmp_path: Path, real_trace: Path, docker: str, kind: str, step: str
+) -> None:
+    file = tmp_path / "killed.toml"
+    file.write_text(ONE.format(trace=real_trace))
+    script = """
+import os, signal, sys
+from pathlib import Path
+from nodrop.config.experiment import load_experiment
+from nodrop.config.lab_file import load_lab
+from nodrop.measure.progress import Silent
+from nodrop.measure.runner import run_experiment
+class Die(Silent):
+    def phase(self, name):
+        if name == sys.argv[4]:
+            os.kill(os.getpid(), signal.SIGKILL)
+run_experiment(load_experiment(Path(sys.argv[1]), [f"setup.kind={sys.argv[2]}"]), load_lab(),
+               out=Path(sys.argv[3]), resume=False, progress=Die())
+"""
+    died = subprocess.run(
+        [sys.executable, "-c", script, str(file), kind, str(tmp_path / "results"), step],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    left = label()
+    assert leftovers(left), "killed too early to prove anything"
+    undone = subprocess.run(
+        [sys.executable, "-m", "nodrop.cli.main", "undo"],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert undone.returncode == 0, undone.stdout + undone.stderr
+    assert leftovers(left) == []
+    assert containers(docker, left) == []
+
+
+def test_a_daemon_that_is_not_there(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NODROP_DOCKER_HOST", "unix:///run/nodrop-no-such.sock")
+    with pytest.raises(LabProblem, match="no Docker daemon answers at unix:///run/nodrop-no"):
+        run("setup.kind=docker", text=ONE)
+
+
+def test_a_daemon_that_stops_in_the_middle(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = ONE.replace("[matrix]", '[matrix]\n"load.speed" = [10, 12]').replace("speed = 10\n", "")
+    with private_daemon(tmp_path) as (url, daemon):
+        monkeypatch.setenv("NODROP_DOCKER_HOST", url)
+
+        def stop() -> None:
+            if daemon.poll() is None:
+                daemon.send_signal(signal.SIGTERM)
+                daemon.wait(30)
+
+        class InDocker(Inject):
+            def trial_started(self, trial: Any) -> None:
+                self.there = trial.setup["kind"] == "docker"
+
+            def phase(self, name: str) -> None:
+                if self.there:
+                    super().phase(name)
+
+        outcome = run('matrix."setup.kind"=["oci", "docker"]', text=text,
+                      progress=InDocker("drain", stop))  # fmt: skip
+        assert outcome.exit_code == 1
+        for record in outcome.records:
+            assert record.valid == (record.cell["setup.kind"] == "oci"), record.verdict
+        errors = [r.error for r in outcome.records if r.error]
+        assert all("Docker daemon" in error and "answer" in error for error in errors), errors
+
+
+@pytest.mark.usefixtures("docker")
+def test_the_nic_vanishes(run: Run) -> None:
+    def delete() -> None:
+        subprocess.run(
+            ["ip", "netns", "exec", namespace("snd"), "ip", "link", "del", "ndtx0"],
+            check=True, timeout=10,
+        )  # fmt: skip
+
+    record = only(run("setup.kind=docker", text=ONE, progress=Inject("read counters", delete)))
+    assert not record.valid
+    assert "ndtx0" in record.verdict or "ndrx0" in record.verdict
+
+
+@pytest.mark.usefixtures("docker")
+def test_an_image_that_docker_has_lost_is_imported_again(run: Run, docker: str) -> None:
+    image = list_images("suricata")[0]
+    with closing(DockerEngine(docker)) as engine:
+        before = engine.image(image.sha256, image.folder / "rootfs.tar")
+        engine._client.images.remove(f"nodrop:{image.sha256}", force=True)
+        assert only(run("setup.kind=docker", text=ONE)).valid
+        assert engine.image(image.sha256, image.folder / "rootfs.tar") != before, "imported anew"

@@ -1,0 +1,93 @@
+"""Whole runs in the one-machine lab: as root, with the real Suricata where a machine has one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodrop.config.experiment import load_experiment
+from nodrop.config.lab_file import load_lab
+from nodrop.errors import NodropError
+from nodrop.lab.image import resolve_bits
+from nodrop.measure.progress import Silent
+from nodrop.measure.runner import RunOutcome, run_experiment
+from tests.real_inputs import realmix
+
+SURICATA = """
+name = "e2e"
+[sut]
+kind = "suricata"
+ring_size = 30000 # no burst of a busy machine may overflow it
+[load]
+kind = "replay"
+trace = "{trace}"
+speed = 20
+[measure]
+repetitions = 1
+late_p99_us = 100000 # these tests are about packets; a machine that tests is busy
+"""
+
+Run = Callable[..., RunOutcome]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _root() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root (or run it inside `unshare --map-root-user --net --mount`)")
+    for program in ("ip", "ethtool"):
+        if shutil.which(program) is None:
+            pytest.skip(f"needs {program}")
+
+
+@pytest.fixture(scope="session")
+def real_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return realmix(tmp_path_factory.mktemp("trace"))
+
+
+@pytest.fixture(scope="session")
+def suricata() -> None:
+    try:
+        resolve_bits({}, "suricata", base=Path())
+    except NodropError as missing:
+        pytest.skip(f"no Suricata: {missing}")
+
+
+@pytest.fixture
+def run(tmp_path: Path, real_trace: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs an experiment on the real trace with `--set`s; `progress` may inject faults."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+    def go(
+        *settings: str, text: str = SURICATA, lab: str | None = None, progress: Any = None
+    ) -> RunOutcome:
+        file = tmp_path / "experiment.toml"
+        file.write_text(text.format(trace=real_trace))
+        return run_experiment(
+            load_experiment(file, settings),
+            load_lab(lab),
+            out=tmp_path / "results",
+            resume=False,
+            progress=progress or Silent(),
+        )
+
+    return go
+
+
+def only(outcome: RunOutcome) -> Any:
+    """The record of a run with one trial."""
+    assert len(outcome.records) == 1
+    return outcome.records[0]
+
+
+def closes(record: Any) -> bool:
+    """The conservation law on the fields of one line."""
+    explained = record.decoded_packets + record.lost_packets + record.merged_packets
+    return bool(record.residual_packets == 0 and record.offered_packets == explained)
+
+
+__all__: Sequence[str] = ("SURICATA", "Run", "closes", "only")

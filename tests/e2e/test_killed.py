@@ -1,0 +1,139 @@
+"""Killed at any moment: `nodrop undo` leaves nothing, `--resume` repeats no good trial."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+POINTS = 50
+EXPERIMENT = """
+name = "killed"
+[matrix]
+"load.multiplier" = [1, 2]
+[sut]
+kind = "sink"
+[load]
+kind = "replay"
+trace = "make:demo"
+pps = 40000
+[measure]
+repetitions = 12
+late_p99_us = 1e6 # a busy machine is late; what is left behind is the question
+"""
+NODROP = [sys.executable, "-m", "nodrop.cli.main"]
+
+
+class Place:
+    """A run directory, a journal folder and a label space of this test's own."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.experiment = tmp_path / "killed.toml"
+        self.experiment.write_text(EXPERIMENT)
+        self.out = tmp_path / "results"
+        self.environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
+        self.labels: set[str] = set()
+
+    def start(self, *, resume: bool) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [*NODROP, "run", str(self.experiment), "--out", str(self.out),
+             *(["--resume"] if resume else [])],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=self.environment,
+        )  # fmt: skip
+
+    def undo(self) -> None:
+        done = subprocess.run(
+            [*NODROP, "undo"], capture_output=True, text=True, timeout=60, env=self.environment
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def good(self) -> list[str]:
+        """Runs with a whole line, in file order."""
+        lines = []
+        for file in self.out.glob("*/trials.jsonl"):
+            for line in file.read_text().split("\n")[:-1]:
+                record = json.loads(line)
+                if record["valid"]:
+                    lines.append(record["run"])
+        return lines
+
+    def remember_labels(self) -> None:
+        """The journal names what a run puts on the host; its file goes once that is undone."""
+        folder = Path(self.environment["XDG_STATE_HOME"])
+        self.labels |= {path.stem for path in folder.rglob("*.jsonl")}
+
+    def leftovers(self) -> set[str]:
+        """Everything of our runs that a host can show: namespaces, processes, mounts."""
+        found = {
+            f"netns {path.name}"
+            for path in Path("/run/netns").glob("nodrop-*")
+            if path.name.split("-")[1] in self.labels
+        }
+        marks = {f"NODROP_LAB={label}".encode() for label in self.labels}
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                environment = (folder / "environ").read_bytes().split(b"\0")
+                name = (folder / "comm").read_text().strip()
+            except OSError:
+                continue
+            if marks & set(environment):
+                found.add(f"process {folder.name} {name}")
+        mounts = Path("/proc/self/mounts").read_text().splitlines()
+        marked = (*self.labels, str(self.out))
+        return found | {line for line in mounts if any(mark in line for mark in marked)}
+
+    @property
+    def begun(self) -> bool:
+        return any(self.out.glob("*/manifest.json"))
+
+
+@pytest.mark.timeout(900)
+def test_killed_at_fifty_random_points(tmp_path: Path) -> None:
+    place, seed = Place(tmp_path), random.randrange(2**32)
+    print(f"seed {seed}")  # noqa: T201  shown where the test fails
+    dice = random.Random(seed)
+    for _ in range(POINTS):
+        process = place.start(resume=place.begun)
+        try:
+            process.communicate(timeout=dice.uniform(0.1, 3.0))
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.communicate(timeout=30)
+        place.remember_labels()
+        place.undo()
+        assert not place.leftovers()
+        good = place.good()
+        assert len(good) == len(set(good)), "a good trial was repeated"
+    last = place.start(resume=place.begun)
+    said, _ = last.communicate(timeout=300)
+    assert last.returncode == 0, said
+    assert len(place.good()) == len(set(place.good())) == 24
+    assert place.labels, "no run got as far as its journal"
+    (directory,) = place.out.iterdir()
+    assert said.strip().splitlines()[-1] == str(directory)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_undoes_by_itself_within_five_seconds(tmp_path: Path, number: int) -> None:
+    place = Place(tmp_path)
+    process = place.start(resume=False)
+    deadline = time.monotonic() + 60
+    while not place.leftovers():  # until the lab stands
+        place.remember_labels()
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < deadline
+    process.send_signal(number)
+    sent = time.monotonic()
+    said, _ = process.communicate(timeout=30)
+    assert time.monotonic() - sent < 5, said
+    assert process.returncode == 128 + number
+    assert not place.leftovers()
+    assert not list((tmp_path / "state").rglob("*.jsonl")), "the journal is closed"
+    assert "--resume" in said

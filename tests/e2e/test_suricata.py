@@ -1,0 +1,216 @@
+"""The Suricata adapter against every Suricata this machine has: images of the cache, else PATH."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodrop.errors import NodropError, TrialFailed
+from nodrop.lab.image import list_images, resolve_bits
+from nodrop.lab.journal import DiskJournal
+from nodrop.lab.netns import NetnsLab
+from nodrop.lab.seam import Bits, Link
+from nodrop.setups.bare import Bare
+from nodrop.setups.seam import Limits
+from nodrop.suts.seam import SutCounters
+from nodrop.suts.suricata import Suricata
+from nodrop.suts.suricata.running import RunningSuricata
+from tests.real_inputs import REALMIX_PACKETS, shared_data
+
+MERGED = 1423
+GOOD = 'alert tcp any any -> any any (msg:"any"; sid:9000001;)\n'
+BAD = 'alert tcp any any -> any any (msg:"bad"; no_such_keyword:1; sid:9000002;)\n'
+
+
+IMAGES = [image.sha256 for image in list_images("suricata")]
+
+
+@pytest.fixture(params=IMAGES or [None], ids=lambda sha256: (sha256 or "PATH")[:8], scope="module")
+def bits(request: pytest.FixtureRequest) -> Bits:
+    try:
+        options = {"image": request.param} if request.param else {}
+        return resolve_bits(options, "suricata", base=Path())
+    except NodropError as missing:
+        pytest.skip(f"no Suricata: {missing}")
+
+
+@pytest.fixture(autouse=True)
+def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+@contextmanager
+def launched(bits: Bits, work: Path, **options: Any) -> Iterator[tuple[RunningSuricata, Link]]:
+    (work / "sut").mkdir()
+    sut = Suricata(options, base=work)
+    assert sut.problems(bits) == []
+    with (
+        DiskJournal.create() as journal,
+        NetnsLab().up(journal) as link,
+        Bare().provision(
+            link, bits=bits, limits=Limits(), work=work / "sut", journal=journal
+        ) as env,
+    ):
+        yield sut.launch(env), link
+
+
+def replay(link: Link, trace: Path, *speed: str) -> None:
+    if shutil.which("tcpreplay") is None:
+        pytest.skip("needs tcpreplay")
+    argv = ["tcpreplay", "-q", "-T", "nano", "-i", link.tx.name, *speed, str(trace)]
+    link.tx.host.run(argv, timeout_s=60)
+
+
+def carried(
+    bits: Bits, work: Path, trace: Path, *, merged: int, **options: Any
+) -> tuple[SutCounters, Any]:
+    """One pass of the trace; the final counters and the facts."""
+    with launched(bits, work, **options) as (running, link):
+        running.wait_ready(timeout_s=60)
+        replay(link, trace, "-p", "50000")
+        running.drain(expected_packets=REALMIX_PACKETS - merged, timeout_s=60)
+        facts = running.facts()
+        return running.finish(timeout_s=30), facts
+
+
+def balanced(final: SutCounters) -> bool:
+    assert final.captured_packets is not None
+    assert final.dropped_ring_full_packets is not None
+    left = final.captured_packets - final.dropped_ring_full_packets
+    return left == final.decoded_packets
+
+
+@pytest.mark.parametrize(
+    ("options", "merged"),
+    [
+        ({"threads": 2}, MERGED),
+        ({"threads": 2, "defrag": "no"}, 0),
+        ({"threads": 2, "runmode": "autofp"}, MERGED),
+        # Suricata gives the flag to cluster_flow groups only, and one thread joins no group.
+        ({"threads": 2, "cluster_type": "cluster_qm"}, 0),
+        ({"threads": 1}, 0),
+    ],
+    ids=str,
+)
+def test_what_the_kernel_merges_is_what_the_adapter_says(
+    bits: Bits, tmp_path: Path, real_trace: Path, options: dict[str, Any], merged: int
+) -> None:
+    final, facts = carried(bits, tmp_path, real_trace, merged=merged, **options)
+    assert final.captured_packets == REALMIX_PACKETS - merged
+    assert balanced(final)
+    assert facts["defrag_effective"] is (merged > 0)
+    assert Suricata(options, base=tmp_path).defrag is (merged > 0)
+
+
+def test_ready_means_threads_and_sockets(bits: Bits, tmp_path: Path) -> None:
+    with launched(bits, tmp_path, threads=2) as (running, _):
+        ready = running.wait_ready(timeout_s=60)
+        final = running.finish(timeout_s=30)
+    assert [name for name in ready.evidence["threads"] if name.startswith("W#")]
+    assert len(ready.evidence["sockets"]) == len(ready.evidence["rings"]) == 2
+    activation_s = (ready.ready_mono_ns - running.process.launched_mono_ns) / 1e9
+    assert sum(ready.phases_s.values()) == pytest.approx(activation_s, abs=0.01)
+    assert final.captured_packets == final.decoded_packets == 0
+
+
+def test_a_small_ring_is_really_small_and_drops_while_stopped(
+    bits: Bits, tmp_path: Path, real_trace: Path
+) -> None:
+    with launched(bits, tmp_path, threads=2, ring_size=64, defrag="no") as (running, link):
+        running.wait_ready(timeout_s=60)
+        running.process.signal(signal.SIGSTOP)
+        try:
+            replay(link, real_trace, "-t")
+        finally:
+            running.process.signal(signal.SIGCONT)
+        running.drain(expected_packets=REALMIX_PACKETS, timeout_s=60)
+        facts = running.facts()
+        final = running.finish(timeout_s=30)
+    assert all(ring["frames"] < 128 for ring in facts["rings"])
+    assert facts["notes"] == []
+    assert final.captured_packets == REALMIX_PACKETS, "the drops are in it"
+    assert final.dropped_ring_full_packets is not None
+    assert final.dropped_ring_full_packets > 0.9 * REALMIX_PACKETS
+    assert balanced(final)
+
+
+def test_threads_that_suricata_does_not_grant_are_noted(bits: Bits, tmp_path: Path) -> None:
+    with launched(bits, tmp_path, threads=500) as (running, _):
+        running.wait_ready(timeout_s=60)
+        facts = running.facts()
+    assert facts["capture_threads"] < 500
+    assert facts["notes"][0].startswith("500 capture threads were asked for, ")
+
+
+def test_a_rule_that_does_not_load(bits: Bits, tmp_path: Path) -> None:
+    (tmp_path / "some.rules").write_text(GOOD + BAD)
+    words = r"1 of 2 rules do not load: .* line 2 \(sid 9000002"
+    with (
+        launched(bits, tmp_path, rules=["some.rules"]) as (running, _),
+        pytest.raises(TrialFailed, match=words),
+    ):
+        running.wait_ready(timeout_s=60)
+
+
+def test_a_rule_that_does_not_load_may_be_counted(bits: Bits, tmp_path: Path) -> None:
+    (tmp_path / "some.rules").write_text(GOOD + BAD)
+    options = {"rules": ["some.rules"], "rules_errors": "warn"}
+    with launched(bits, tmp_path, **options) as (running, _):
+        running.wait_ready(timeout_s=60)
+        facts = running.facts()
+    assert (facts["rules_loaded"], facts["rules_failed"]) == (1, 1)
+
+
+def test_the_emerging_threats_rules(bits: Bits, tmp_path: Path, real_trace: Path) -> None:
+    packed = shared_data() / "et-open-2019.rules.xz"
+    if not packed.is_file():
+        pytest.skip(f"no {packed}")
+    # The default matcher needs 9 s of CPU to load them, this one a sixth of it.
+    fast = {"mpm-algo": "ac", "spm-algo": "bm"}
+    options = {"rules": [str(packed)], "rules_errors": "warn", "overrides": fast, "threads": 2}
+    final, facts = carried(bits, tmp_path, real_trace, merged=MERGED, **options)
+    assert facts["rules_loaded"] + facts["rules_failed"] == 19_194
+    assert 2 <= facts["rules_failed"] <= 3
+    assert final.results["detect.alert"] > 0
+    assert balanced(final)
+
+
+def test_settings_that_suricata_refuses(bits: Bits, tmp_path: Path) -> None:
+    with (
+        launched(bits, tmp_path, overrides={"flow.memcap": "many"}) as (running, _),
+        pytest.raises(TrialFailed, match=r"exit status 1.*flow\.memcap"),
+    ):
+        running.wait_ready(timeout_s=60)
+
+
+def test_a_run_directory_deeper_than_a_socket_address(bits: Bits, tmp_path: Path) -> None:
+    deep = tmp_path / ("d" * 100)
+    deep.mkdir()
+    with launched(bits, deep, threads=2) as (running, _):
+        running.wait_ready(timeout_s=60)
+        running.drain(expected_packets=0, timeout_s=30)
+        assert running.finish(timeout_s=30).decoded_packets == 0
+
+
+def test_killed_during_the_trial(bits: Bits, tmp_path: Path) -> None:
+    with launched(bits, tmp_path, threads=2) as (running, _):
+        running.wait_ready(timeout_s=60)
+        running.process.signal(signal.SIGKILL)
+        with pytest.raises(TrialFailed, match="SIGKILL"):
+            running.drain(expected_packets=5, timeout_s=30)
+
+
+def test_the_users_own_yaml(bits: Bits, tmp_path: Path, real_trace: Path) -> None:
+    shipped = (bits.path if bits.kind == "image" else Path("/")) / "etc/suricata/suricata.yaml"
+    if not shipped.is_file():
+        pytest.skip(f"no {shipped}")
+    options = {"config": str(shipped), "threads": 2}
+    final, _ = carried(bits, tmp_path, real_trace, merged=MERGED, **options)
+    assert final.captured_packets == REALMIX_PACKETS - MERGED
+    assert balanced(final)

@@ -1,0 +1,38 @@
+"""What a lab in network namespaces needs; a machine without it says what it lacks."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from nodrop.errors import LabProblem
+from nodrop.lab.binary import find_node_binary
+from nodrop.lab.privileges import may_make_namespaces
+
+
+@pytest.fixture(scope="session", autouse=True)
+def node() -> Path:
+    if not may_make_namespaces():
+        pytest.skip("needs root (or `unshare --user --map-root-user --net --mount`)")
+    for program in ("ip", "ethtool"):
+        if shutil.which(program) is None:
+            pytest.skip(f"needs {program}")
+    try:
+        return find_node_binary()
+    except LabProblem:
+        pytest.skip("needs nodrop-node: `make build`")
+
+
+@pytest.fixture(autouse=True)
+def state_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def label() -> str:
+    """One of its own per test process, so that runs side by side do not meet."""
+    return f"ndtst{os.getpid()}"

@@ -1,0 +1,117 @@
+"""What this kernel's fanout defragmentation makes of a trace: run as root in a network namespace
+of its own (`unshare --net`), writes one JSON object.
+
+Arguments: a trace to send frame by frame, or `--replay` and the argv of a replay into dtx."""
+
+from __future__ import annotations
+
+import json
+import re
+import select
+import socket
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+SOL_PACKET = 263
+PACKET_FANOUT = 18
+FANOUT_HASH = 0
+FANOUT_FLAG_DEFRAG = 0x8000
+ETH_P_ALL = 3
+ETH_P_LOCAL = 0x88B5
+"""Local experimental EtherType: ends the stream at each socket."""
+DEADLINE_S = 20.0
+
+
+def main() -> None:
+    make_link()
+    sinks = [open_sink("drx", group=7) for _ in range(2)]
+    sender = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+    sender.bind(("dtx", 0))
+    before = counters()
+    if sys.argv[1] == "--replay":
+        done = subprocess.run(sys.argv[2:], check=True, capture_output=True, timeout=60)
+        assert json.loads(done.stdout)["unsent_packets"] == 0, done.stdout
+    else:
+        for frame in read_pcap(Path(sys.argv[1])):
+            sender.send(frame)
+    seen = count(sender, sinks)
+    after = counters()
+    counted = {"seen": seen, **queues()} | {name: after[name] - before[name] for name in after}
+    sys.stdout.write(json.dumps(counted))
+
+
+def make_link() -> None:
+    def run(line: str) -> None:
+        subprocess.run(line.split(), check=True, timeout=10)
+
+    for key in ("all", "default"):
+        Path(f"/proc/sys/net/ipv6/conf/{key}/disable_ipv6").write_text("1")
+    run("ip link add dtx type veth peer name drx")
+    for port in ("dtx", "drx"):
+        run(f"ip link set {port} mtu 9000 arp off up")
+
+
+def open_sink(port: str, *, group: int) -> socket.socket:
+    sink = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
+    sink.setsockopt(socket.SOL_SOCKET, 33, 256 << 20)  # SO_RCVBUFFORCE
+    sink.bind((port, ETH_P_ALL))
+    fanout = group | (FANOUT_HASH | FANOUT_FLAG_DEFRAG) << 16
+    sink.setsockopt(SOL_PACKET, PACKET_FANOUT, struct.pack("=I", fanout))
+    return sink
+
+
+def count(sender: socket.socket, sinks: list[socket.socket]) -> int:
+    """A marker behind the frames says that all have arrived: a veth keeps the order of a sender.
+    The hash may put it on another socket than the frames, so all are read dry after it."""
+    marker = bytes(12) + struct.pack("!H", ETH_P_LOCAL) + bytes(46)
+    sender.send(marker)
+    deadline = time.monotonic() + DEADLINE_S
+    seen, ended = 0, False
+    while True:
+        ready, _, _ = select.select(sinks, [], [], 0 if ended else deadline - time.monotonic())
+        if not ready:
+            if not ended:
+                raise TimeoutError("the marker did not arrive")
+            return seen
+        for sink in ready:
+            packet, address = sink.recvfrom(1 << 17)
+            if address[1] == ETH_P_LOCAL:
+                ended = True
+            elif address[2] != socket.PACKET_OUTGOING:
+                assert packet
+                seen += 1
+
+
+def counters() -> dict[str, int]:
+    ip = table("/proc/net/snmp", "Ip")
+    extended = table("/proc/net/netstat", "IpExt")
+    names = ("ReasmReqds", "ReasmOKs", "ReasmFails")
+    return {name: ip[name] for name in names} | {"ReasmOverlaps": extended["ReasmOverlaps"]}
+
+
+def table(path: str, name: str) -> dict[str, int]:
+    rows = [row.split() for row in Path(path).read_text().splitlines()]
+    names, values = [row[1:] for row in rows if row[0] == f"{name}:"]
+    return dict(zip(names, map(int, values), strict=True))
+
+
+def queues() -> dict[str, int]:
+    found = re.search(r"FRAG: inuse (\d+) memory (\d+)", Path("/proc/net/sockstat").read_text())
+    assert found
+    return {"queues": int(found[1]), "memory": int(found[2])}
+
+
+def read_pcap(path: Path) -> list[bytes]:
+    data, at, frames = path.read_bytes(), 24, []
+    while at < len(data):
+        (captured,) = struct.unpack_from("<I", data, at + 8)
+        frames.append(data[at + 16 : at + 16 + captured])
+        at += 16 + captured
+    return frames
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""The bare setup: from a root folder of its own or from the host, and neither is changed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from nodrop.lab.journal import DiskJournal
+from nodrop.lab.netns import NetnsLab
+from nodrop.lab.seam import Bits
+from nodrop.setups.bare import Bare, BareEnv, BareProcess
+from nodrop.setups.seam import Limits, ProcessSpec
+
+DEADLINE_S = 20.0
+SCRIPT = """
+cat rules/x > copied; echo $WORD > word; ls /sys/class/net > ports
+echo x > /tmp/x; echo x > /var/log/x; echo x > /run/x
+echo more >> rules/x
+echo told; echo warned >&2
+exec tail -f /dev/null
+"""
+PROGRAMS = ("sh", "cat", "ls", "tail")
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Bits:
+    """A root folder with just enough of this host to run a few programs."""
+    root = tmp_path_factory.mktemp("rootfs")
+    for folder in ("usr/bin", "run", "tmp", "var/log", "proc", "sys", "dev"):
+        (root / folder).mkdir(parents=True)
+    for program in PROGRAMS:
+        path = Path(shutil.which(program) or "")
+        shutil.copy(path, root / "usr/bin" / program)
+        needed = subprocess.run(["ldd", path], capture_output=True, text=True, check=True).stdout
+        for library in re.findall(r"(/\S+) \(0x", needed):
+            target = root / library.lstrip("/")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(library, target)
+    return Bits(kind="image", path=root, sha256="0" * 64)
+
+
+@contextmanager
+def provisioned(bits: Bits | None, work: Path, label: str, cpus: str | None) -> Iterator[BareEnv]:
+    work.mkdir()
+    limits = Limits(cpus=cpus)
+    setup = Bare({"kind": "bare"}, base=work)
+    assert setup.problems(bits, limits) == []
+    with (
+        DiskJournal.create(label) as journal,
+        NetnsLab().up(journal) as link,
+        setup.provision(link, bits=bits, limits=limits, work=work, journal=journal) as env,
+    ):
+        yield env
+
+
+def launch(env: BareEnv, rules: Path, script: str = SCRIPT) -> BareProcess:
+    process = env.launch(
+        ProcessSpec(
+            argv=("/usr/bin/sh", "-c", f"cd {env.work_inside}\n{script}"),
+            files={"rules/x": rules, "written": b"bytes"},
+            env={"WORD": "hello", "PATH": "/usr/bin"},
+        )
+    )
+    deadline = time.monotonic() + DEADLINE_S
+    while Path(f"/proc/{process.pid}/comm").read_text() != "tail\n":
+        assert time.monotonic() < deadline and process.poll() is None, process.stderr.read_text()
+        time.sleep(0.01)
+    return process
+
+
+def contents(root: Path) -> set[str]:
+    return {str(path) for path in root.rglob("*")}
+
+
+def test_out_of_an_image(image: Bits, tmp_path: Path, label: str) -> None:
+    rules, work = tmp_path / "rules", tmp_path / "work"
+    rules.write_text("alert\n")
+    before = contents(image.path)
+    with provisioned(image, work, label, cpus="0") as env:
+        assert (env.work_inside, list(env.capture_interfaces)) == ("/run/nodrop", ["ndrx0"])
+        process = launch(env, rules)
+        assert os.sched_getaffinity(process.pid) == {0}
+        assert (work / "ports").read_text().split() == ["lo", "ndrx0"]
+        assert process.poll() is None
+        assert process.stop(timeout_s=DEADLINE_S) == -signal.SIGTERM
+    assert (work / "copied").read_text() == "alert\n" == rules.read_text()  # shown read-only
+    assert (work / "word").read_text() == "hello\n"
+    assert (work / "written").read_bytes() == b"bytes"
+    assert process.stdout.read_text() == "told\n"
+    assert "Read-only" in process.stderr.read_text() and "warned\n" in process.stderr.read_text()
+    assert contents(image.path) == before
+    left = {path.name for path in work.iterdir()}
+    assert left == {"copied", "ports", "rules", "sh.stderr", "sh.stdout", "word", "written"}
+    assert list((work / "rules").iterdir()) == []
+
+
+def test_from_the_host(tmp_path: Path, label: str) -> None:
+    rules, work = tmp_path / "rules", tmp_path / "work"
+    rules.write_text("alert\n")
+    script = "cat rules/x > copied; ls /sys/class/net > ports; exec tail -f /dev/null"
+    with provisioned(None, work, label, cpus=None) as env:
+        assert env.work_inside == str(work)
+        process = launch(env, rules, script)
+        assert (work / "ports").read_text().split() == ["lo", "ndrx0"]
+    assert process.poll() == -signal.SIGKILL  # nobody stopped it: the environment did
+    assert (work / "copied").read_text() == "alert\n"
+    assert not (work / "rules/x").exists() and rules.exists()
+
+
+def test_a_program_that_will_not_stop_is_killed(tmp_path: Path, label: str) -> None:
+    rules = tmp_path / "rules"
+    rules.touch()
+    with provisioned(None, tmp_path / "work", label, cpus=None) as env:
+        process = launch(env, rules, "trap '' TERM; exec tail -f /dev/null")
+        assert process.stop(timeout_s=0.2) == -signal.SIGKILL
+
+
+def test_a_memory_limit_ends_what_goes_beyond_it(tmp_path: Path, label: str) -> None:
+    limits = Limits(memory_bytes=48 << 20)
+    if words := Bare().problems(None, limits):
+        pytest.skip(words[0])
+    work = tmp_path / "work"
+    work.mkdir()
+    with (
+        DiskJournal.create(label) as journal,
+        NetnsLab().up(journal) as link,
+        Bare().provision(link, bits=None, limits=limits, work=work, journal=journal) as env,
+    ):
+        greedy = env.launch(ProcessSpec(argv=(sys.executable, "-c", "b'x' * (256 << 20)")))
+        deadline = time.monotonic() + DEADLINE_S
+        while greedy.poll() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert greedy.poll() == -signal.SIGKILL
+        memory = env.facts()["memory"]
+        assert memory["oom_kills"] == 1
+        assert memory["peak_bytes"] is None or memory["peak_bytes"] <= 48 << 20
+        group = Path(f"/proc/{launch(env, tmp_path / 'x', 'exec tail -f /dev/null').pid}/cgroup")
+        assert f"nodrop-{label}" in group.read_text()
+    assert not list(Path("/sys/fs/cgroup").rglob(f"nodrop-{label}"))

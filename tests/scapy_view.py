@@ -1,0 +1,74 @@
+"""What scapy, a parser that shares no line with ours, sees in a frame: every field of every layer,
+and how wrong each checksum is."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import Any
+
+logging.getLogger("scapy").setLevel(logging.ERROR)
+
+from scapy.layers.inet import ICMP, IP, TCP, UDP, in4_chksum  # noqa: E402
+from scapy.layers.inet6 import IPv6, in6_chksum  # noqa: E402
+from scapy.layers.l2 import GRE, Ether  # noqa: E402
+from scapy.layers.sctp import SCTP  # noqa: E402
+from scapy.utils import checksum  # noqa: E402
+
+ADDRESSES = frozenset({"src", "dst", "psrc", "pdst", "tgt"})
+"""Of IP, IPv6 (and those quoted), ARP, neighbour discovery."""
+CHECKSUMS = frozenset({"chksum", "cksum"})
+LINK_LAYERS = frozenset({"Ethernet", "802.3"})
+
+
+@dataclass(slots=True, kw_only=True)
+class View:
+    fixed: list[tuple[str, str, Any]] = field(default_factory=list)
+    """Layer, field and value, of all that a rewriting may not change."""
+    addresses: list[tuple[str, str, str]] = field(default_factory=list)
+    errors: list[tuple[str, int]] = field(default_factory=list)
+    """Of each checksum: 0 where it is right."""
+
+
+def view(frame: bytes) -> View:
+    seen = View()
+    layer = Ether(frame)
+    ip: Any = None
+    while layer is not None and layer.name != "NoPayload":
+        _fields(layer, seen)
+        if isinstance(layer, IP | IPv6):
+            ip = layer
+        _checksum(layer, ip, seen)
+        layer = layer.payload
+    return seen
+
+
+def _fields(layer: Any, seen: View) -> None:
+    for name, value in layer.fields.items():
+        if name in ADDRESSES and layer.name not in LINK_LAYERS:
+            seen.addresses.append((layer.name, name, str(value)))
+        elif name not in CHECKSUMS:
+            seen.fixed.append((layer.name, name, repr(value)))
+
+
+def _checksum(layer: Any, ip: Any, seen: View) -> None:
+    # SCTP has a CRC of its own, over no address.
+    if not CHECKSUMS & layer.fields.keys() or isinstance(layer, SCTP):
+        return
+    raw = bytes(layer.original)
+    if isinstance(layer, IP):
+        off = checksum(raw[: 4 * (layer.ihl or 5)])
+    elif isinstance(layer, ICMP | GRE):
+        off = checksum(raw)
+    elif isinstance(layer, UDP) and layer.chksum == 0:
+        seen.errors.append(("no checksum", 0))
+        return
+    elif isinstance(ip, IP):
+        off = in4_chksum(ip.proto, ip, raw)
+    elif isinstance(ip, IPv6):
+        number = 6 if isinstance(layer, TCP) else 17 if isinstance(layer, UDP) else 58
+        off = in6_chksum(number, ip, raw)
+    else:
+        return
+    # 0xffff is the other zero of ones' complement.
+    seen.errors.append((layer.name, off % 0xFFFF))

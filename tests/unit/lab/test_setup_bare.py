@@ -1,0 +1,43 @@
+"""What stands in the way of the bare setup is known before anything is touched."""
+
+from pathlib import Path
+
+import pytest
+
+from nodrop.errors import BadInput, LabProblem
+from nodrop.lab.seam import Bits
+from nodrop.setups import bare
+from nodrop.setups.bare import Bare
+from nodrop.setups.seam import Limits
+
+NOTHING = Limits()
+
+
+def test_nothing_stands_in_the_way() -> None:
+    assert Bare().problems(None, NOTHING) == []
+
+
+def test_a_memory_limit_without_a_controller_is_refused_not_ignored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def none() -> None:
+        raise LabProblem("no memory controller", hint="drop the limit")
+
+    monkeypatch.setattr(bare, "memory_controller", none)
+    (words,) = Bare().problems(None, Limits(memory_bytes=1 << 30))
+    assert words == "limits.memory: no memory controller; drop the limit"
+
+
+def test_cpus_that_are_not_there_are_named() -> None:
+    (words,) = Bare().problems(None, Limits(cpus="0,5000-5001"))
+    assert words == 'limits.cpus = "0,5000-5001": this host has no CPU 5000, 5001'
+
+
+def test_bits_that_are_gone(tmp_path: Path) -> None:
+    bits = Bits(kind="image", path=tmp_path / "gone", sha256="")
+    assert Bare().problems(bits, NOTHING) == [f"the image {tmp_path / 'gone'} is gone"]
+
+
+def test_an_unknown_option_is_an_error() -> None:
+    with pytest.raises(BadInput, match=r"setup\.image"):
+        Bare({"kind": "bare", "image": "x"}, base=Path())

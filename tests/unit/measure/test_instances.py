@@ -1,0 +1,66 @@
+"""The sums over instances, and what no sum may hide."""
+
+from __future__ import annotations
+
+from nodrop.ledger.balance import balance
+from nodrop.ledger.hops import Account, Class, Hop
+from nodrop.ledger.verdict import Reason, Sending, judge
+from nodrop.measure.instances import _sum, _summed, imbalance_ratio
+from nodrop.suts.seam import SutCounters
+
+
+def counters(captured: int, dropped: int | None = 0) -> SutCounters:
+    return SutCounters(
+        captured_packets=captured,
+        dropped_ring_full_packets=dropped,
+        decoded_packets=captured - (dropped or 0),
+        results={"decoder.ipv4": captured},
+        per_thread={"W#01": {"packets": captured}},
+        sources={"captured_packets": "engine.json"},
+    )
+
+
+def test_counters_of_all_instances_are_added() -> None:
+    assert _sum([counters(10, 2), counters(5)]) == SutCounters(
+        captured_packets=15,
+        dropped_ring_full_packets=2,
+        decoded_packets=13,
+        results={"decoder.ipv4": 15},
+        per_thread={"0:W#01": {"packets": 10}, "1:W#01": {"packets": 5}},
+        sources={"captured_packets": "engine.json, all instances"},
+    )
+
+
+def test_what_one_instance_does_not_say_is_not_known_of_all() -> None:
+    assert _sum([counters(10), counters(5, None)]).dropped_ring_full_packets is None
+
+
+def test_one_account_per_class_whichever_instance_counted() -> None:
+    def merged(packets: int) -> Account:
+        return Account(
+            into="socket", kind=Class.MERGED, name="m", packets=packets, counter="Ip Reasm"
+        )
+
+    other = Account(into="socket", kind=Class.LOST, name="x", packets=1, counter="xdp")
+    assert _summed(iter([merged(3), other, merged(4)])) == [merged(7), other]
+
+
+def test_imbalance_is_the_busiest_ones_surplus() -> None:
+    assert imbalance_ratio([{"received_packets": n} for n in (50, 50)]) == 0
+    assert imbalance_ratio([{"received_packets": n} for n in (75, 25)]) == 0.5
+    assert imbalance_ratio([]) is None
+    assert imbalance_ratio([{"received_packets": 0}]) is None
+
+
+def test_instances_that_all_capture_everything_are_caught() -> None:
+    """Two Suricatas in one fanout group: the second falls back, and each captures everything."""
+    hops = [
+        Hop(name=name, packets=packets, counter=name)
+        for name, packets in (
+            *(("intended", 100), ("sent", 100), ("tx_nic", 100), ("rx_nic", 100)),
+            *(("split", 100), ("instance_nic", 100), ("socket", 200), ("decoded", 200)),
+        )
+    ]
+    verdict = judge(balance(hops, []), Sending(intended_packets=100, sent_packets=100))
+    assert not verdict.valid
+    assert Reason.RECEIVED_MORE_THAN_SENT in {p.code for p in verdict.invalid_reasons}

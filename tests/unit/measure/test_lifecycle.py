@@ -1,0 +1,128 @@
+"""The trial lifecycle as one sentence, and everything undone wherever it breaks off."""
+
+from pathlib import Path
+
+import pytest
+
+from nodrop.errors import TrialFailed
+from nodrop.lab.interrupts import Interrupted
+from nodrop.ledger.hops import Class
+from nodrop.ledger.verdict import Bounds
+from nodrop.measure.trial import Ingredients, Measured, run_trial
+from nodrop.results.rundir import TrialFolder
+from nodrop.setups.seam import Limits
+from nodrop.testing.fakes import (
+    NO_FRAGMENTS,
+    FakeEnv,
+    FakeJournal,
+    FakeLab,
+    FakeLoad,
+    FakeSetup,
+    FakeSut,
+    World,
+)
+
+SENTENCE = [
+    "lab up",
+    "provision",
+    "prepare load",
+    "launch",
+    "ready",
+    "sample job",
+    "offer",
+    "drain",
+    "finish",
+    "stop",
+    "sample job closed",
+    "put load away",
+    "unprovision",
+    "lab down",
+]
+UNDOING = {
+    "lab up": "lab down",
+    "provision": "unprovision",
+    "prepare load": "put load away",
+    "launch": "stop",
+    "sample job": "sample job closed",
+}
+
+
+def trial(world: World, folder: Path) -> Measured:
+    seen = Measured()
+    ingredients = Ingredients(
+        lab=FakeLab(world),
+        setup=FakeSetup(world),
+        sut=FakeSut(world),
+        load=FakeLoad(world),
+        bits=None,
+        limits=Limits(),
+        fragments=NO_FRAGMENTS,
+        never_at_tap_packets=0,
+        warmup_s=0,
+        ready_timeout_s=1,
+        drain_timeout_s=1,
+        sample_interval_ms=100,
+        bounds=Bounds(),
+    )
+    run_trial(
+        ingredients,
+        folder=TrialFolder(run="0001-r01", path=folder),
+        journal=FakeJournal(world),
+        watch=lambda _name, _seen: None,
+        tell=lambda _reading: None,
+        seen=seen,
+    )
+    return seen
+
+
+def test_a_trial_says_its_whole_sentence(tmp_path: Path) -> None:
+    world = World()
+    seen = trial(world, tmp_path)
+    assert world.words == SENTENCE
+    assert seen.ledger is not None and seen.ledger.residual_packets == 0
+    assert seen.verdict is not None and seen.verdict.valid
+
+
+def test_a_full_ring_is_a_loss_and_the_books_close(tmp_path: Path) -> None:
+    seen = trial(World(ring_full_packets=7), tmp_path)
+    assert seen.ledger is not None
+    lost = [(a.into, a.packets) for a in seen.ledger.accounts if a.kind is Class.LOST]
+    assert (lost, seen.ledger.residual_packets) == ([("decoded", 7)], 0)
+
+
+def test_books_that_make_no_sense_are_an_invalid_trial(tmp_path: Path) -> None:
+    """A counter ran backwards: somebody reset it."""
+    seen = trial(World(ring_full_packets=2000), tmp_path)
+    assert seen.ledger is None
+    assert seen.verdict is not None and not seen.verdict.valid
+    reasons = [str(problem.code) for problem in seen.verdict.invalid_reasons]
+    assert "no_books" in reasons
+    assert "-1000 packets" in seen.verdict.words
+
+
+@pytest.mark.parametrize("kills", [0, 2])
+def test_a_memory_limit_that_killed_is_told(
+    kills: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = {"limit_bytes": 64 << 20, "oom_kills": kills}
+    monkeypatch.setattr(FakeEnv, "facts", lambda _: {"memory": memory})
+    seen = trial(World(), tmp_path)
+    assert seen.verdict is not None
+    assert seen.verdict.valid is (kills == 0)
+    assert ("killed 2 processes of the SUT to keep its limit of 64 MiB" in seen.verdict.words) is (
+        kills > 0
+    )
+
+
+@pytest.mark.parametrize("word", SENTENCE)
+@pytest.mark.parametrize("error", [None, Interrupted(15)], ids=["failure", "signal"])
+def test_a_failure_at_any_step_undoes_what_was_begun(
+    word: str, error: BaseException | None, tmp_path: Path
+) -> None:
+    world = World(fails_at=word, dies_at=error)
+    with pytest.raises(type(error) if error else TrialFailed):
+        trial(world, tmp_path)
+    begun = world.words[: world.words.index(word)]
+    for begin, end in UNDOING.items():
+        if begin in begun:
+            assert end in world.words, f"{begin} was not followed by {end}: {world.words}"

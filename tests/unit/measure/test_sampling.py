@@ -1,0 +1,71 @@
+"""What the sampler's rows say was used between the marks of a trial."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nodrop.measure.sampling import usage
+
+SECOND_NS = 1_000_000_000
+MARKS = {"offer": 2 * SECOND_NS, "offered": 4 * SECOND_NS, "drained": 6 * SECOND_NS}
+
+
+def row(second: int, *, busy_s: float, threads: dict[str, float], rss: int = 100) -> dict[str, Any]:
+    """Cumulative seconds of one CPU that was busy, and of the SUT's threads."""
+    cpu = dict.fromkeys(("user_ns", "idle_ns", "iowait_ns", "steal_ns", "guest_ns"), 0)
+    cpu |= {"cpu": 0, "user_ns": int(busy_s * SECOND_NS)}
+    cpu["idle_ns"] = int((second - busy_s) * SECOND_NS)
+    return {
+        "mono_ns": second * SECOND_NS,
+        "cpus": [cpu],
+        "tree": {"cpu_ns": int(sum(threads.values()) * SECOND_NS)},
+        "processes": [
+            {
+                "pid": 7,
+                "cpu_ns": int(sum(threads.values()) * SECOND_NS),
+                "rss_bytes": rss,
+                "rss_peak_bytes": rss + 5,
+                "threads": [
+                    {"tid": n, "name": name, "cpu_ns": int(used * SECOND_NS)}
+                    for n, (name, used) in enumerate(threads.items())
+                ],
+            }
+        ],
+    }
+
+
+ROWS = [
+    row(1, busy_s=1.0, threads={"main": 0.5, "W#01": 0.0}),
+    row(2, busy_s=1.0, threads={"main": 0.5, "W#01": 0.0}),
+    row(3, busy_s=1.5, threads={"main": 0.5, "W#01": 0.5}, rss=300),
+    row(4, busy_s=2.5, threads={"main": 0.6, "W#01": 1.4}),
+    row(5, busy_s=2.5, threads={"main": 0.6, "W#01": 1.4}),
+    row(6, busy_s=2.6, threads={"main": 0.6, "W#01": 1.5}),
+    row(7, busy_s=3.6, threads={"main": 0.6, "W#01": 2.5}),
+]
+
+
+def test_each_figure_counts_its_own_part_of_the_trial() -> None:
+    found = usage(ROWS, MARKS, {"rows": 7})
+    # The rows nearest outside the marks are taken along, so that nothing is missed.
+    assert found.sut_cpu_s == pytest.approx(2.6)
+    assert found.host_cpu_ratio == pytest.approx(1.5 / 4)
+    assert found.sut_rss_peak_bytes == 305
+    running = found.running(generator_cpu_s=0.2)
+    # 1.5 s busy, of that 1.5 s (rows 2 to 5: 1.4 + 0.1) the SUT's and 0.2 s the generator's.
+    assert running.foreign_cpu_ratio == pytest.approx(0.0)
+    assert found.busiest is not None
+    assert (found.busiest.name, found.busiest.cpu_ratio) == ("W#01", pytest.approx(1.4 / 4))
+
+
+def test_a_sut_that_does_not_run_while_packets_arrive_is_seen() -> None:
+    still = [row(n, busy_s=1.0, threads={"W#01": 0.5}) for n in (1, 2, 3, 4)]
+    moving = row(5, busy_s=1.2, threads={"W#01": 0.7})
+    assert usage([*still, moving], MARKS, {}).idle_s == pytest.approx(3.0)
+
+
+def test_too_few_rows_measure_nothing() -> None:
+    found = usage(ROWS[:1], MARKS, {})
+    assert (found.sut_cpu_s, found.host_cpu_ratio, found.busiest) == (None, None, None)

@@ -1,0 +1,79 @@
+"""However a run directory was spoilt, there is a report, and it says what it could not read."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from nodrop.report import write_report
+from nodrop.report.write import Part
+from nodrop.testing.rundirs import Fake, make_run
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=9) | st.just(-1) | st.just(1e308),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=6,
+)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(
+        tmp_path_factory.mktemp("small"),
+        Fake(cells=({"load.multiplier": 8}, {}), repetitions=1, base_pps=200_000),
+    )
+
+
+def places(found: Any) -> list[tuple[Any, Any]]:
+    """Every container of a JSON value with each of its keys."""
+    items = list(found.items()) if isinstance(found, dict) else list(enumerate(found))
+    inner = [p for _, v in items if isinstance(v, dict | list) for p in places(v)]
+    return [(found, key) for key, _ in items] + inner
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_any_value_may_be_anything(
+    small: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    spoilt = tmp_path_factory.mktemp("spoilt") / small.name
+    shutil.copytree(small, spoilt)
+    files = sorted(p for p in spoilt.rglob("*.json*") if p.is_file())
+    path = data.draw(st.sampled_from(files), label="file")
+    lines = path.read_text().splitlines() if path.suffix == ".jsonl" else [path.read_text()]
+    number = data.draw(st.integers(0, len(lines) - 1), label="line")
+    found = json.loads(lines[number])
+    container, key = data.draw(st.sampled_from(places(found)), label="place")
+    container[key] = data.draw(JSON, label="value")
+    lines[number] = json.dumps(found)
+    path.write_text("\n".join(lines) + "\n")
+    assert write_report([spoilt], spoilt / "report", only=[Part.HTML]).is_file()
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_any_byte_may_be_any_other(
+    small: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    spoilt = tmp_path_factory.mktemp("spoilt") / small.name
+    shutil.copytree(small, spoilt)
+    path = data.draw(st.sampled_from(sorted(p for p in spoilt.rglob("*") if p.is_file())))
+    content = bytearray(path.read_bytes() or b"x")
+    at = data.draw(st.integers(0, len(content) - 1))
+    content[at : at + data.draw(st.integers(0, 30))] = data.draw(st.binary(max_size=9))
+    path.write_bytes(content)
+    assert write_report([spoilt], spoilt / "report", only=[Part.HTML]).is_file()
+
+
+def test_a_bottomless_manifest(small: Path, tmp_path: Path) -> None:
+    spoilt = tmp_path / small.name
+    shutil.copytree(small, spoilt)
+    deep = "[" * 900 + "]" * 900
+    (spoilt / "manifest.json").write_text(f'{{"plan_sha256":"p","deep":{deep}}}')
+    assert write_report([spoilt], tmp_path / "out").is_file()

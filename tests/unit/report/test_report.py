@@ -1,0 +1,153 @@
+"""A report answers first, proves second, and says what it cannot read."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from nodrop.errors import BadInput
+from nodrop.report import write_report
+from nodrop.report.answer import answer
+from nodrop.report.story import read_story
+from nodrop.report.write import Part, report_json
+from nodrop.testing.rundirs import Fake, Trouble, damage, make_run
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
+
+
+def test_the_answer_names_the_load_the_loss_the_place_and_the_thread(demo: Path) -> None:
+    (sentence,) = answer(read_story([demo])).sentences
+    assert sentence.text.startswith(
+        "Suricata carries 4X (99\u202f970 packets/s) without loss; at 8X"
+    )
+    assert "are lost in the socket ring" in sentence.text
+    assert "thread W#01-ndrx0 used 99 % of one CPU" in sentence.text
+    assert sentence.knob.startswith("sut.threads, fewer rules")
+
+
+def test_it_rests_on_and_cannot_say(mixed: Path) -> None:
+    found = answer(read_story([mixed]))
+    assert found.rests_on[0] == "14 valid trials of 18 in 3 cells, 4 to 5 per cell"
+    assert found.rests_on[1] == "packet books that close to zero in 16 of 18 trials"
+    assert any("fewer than 6 valid trials" in s for s in found.cannot_say)
+    assert any("4 invalid trials say nothing" in s for s in found.cannot_say)
+
+
+def test_a_run_without_loss_claims_no_capacity(tmp_path: Path) -> None:
+    run = make_run(tmp_path, Fake(capacity_pps=1e9, samples=False))
+    (sentence,) = answer(read_story([run])).sentences
+    assert sentence.text.endswith(
+        "without loss, the most that was offered: what it carries beyond that was not tried."
+    )
+
+
+def test_a_run_that_always_loses(tmp_path: Path) -> None:
+    run = make_run(tmp_path, Fake(capacity_pps=20_000, samples=False))
+    (sentence,) = answer(read_story([run])).sentences
+    assert "loses packets already at the lowest load offered: at 1X" in sentence.text
+
+
+def test_a_run_of_invalid_trials(tmp_path: Path) -> None:
+    late = {i: Trouble(late=True) for i in range(18)}
+    run = make_run(tmp_path, Fake(trouble=late))
+    (sentence,) = answer(read_story([run])).sentences
+    assert sentence.text == "Suricata: no trial was valid (sender_late)."
+
+
+def test_cells_come_in_the_order_of_their_values(tmp_path: Path) -> None:
+    cells = tuple(
+        {"setup.kind": setup, "load.multiplier": n} for setup in ("docker", "bare") for n in (16, 2)
+    )
+    story = read_story([make_run(tmp_path, Fake(cells=cells, repetitions=1))])
+    assert [c.label for c in story.cells] == [
+        "bare · 2X",
+        "bare · 16X",
+        "docker · 2X",
+        "docker · 16X",
+    ]
+    assert len(answer(story).sentences) == 2
+
+
+def test_every_packet_of_every_trial_is_in_the_ledger_table(demo: Path, tmp_path: Path) -> None:
+    write_report([demo], tmp_path)
+    trials = {t["run"]: t for t in rows(tmp_path / "trials.csv")}
+    assert len(trials) == 18
+    moved = dict.fromkeys(trials, 0)
+    for row in rows(tmp_path / "ledger.csv"):
+        if row["class"] not in ("hop", "residual"):
+            moved[row["run"]] += int(row["packets"])
+    for run, trial in trials.items():
+        assert int(trial["intended_packets"]) + moved[run] == int(trial["decoded_packets"])
+        assert int(trial["residual_packets"]) == 0
+
+
+def test_the_page_is_one_file_with_every_section(demo: Path, tmp_path: Path) -> None:
+    page = write_report([demo], tmp_path).read_text(encoding="utf-8")
+    for section in ("answer", "cells", "ledger", "time", "trials", "trust", "manifest"):
+        assert f'<section id="{section}"' in page
+    for outside in ('src="', 'href="http', "@import", "url("):
+        assert outside not in page
+    assert "1\u202f423 packets = 1\u202f372 absorbed" in page
+    assert "residual 0" in page
+
+
+def test_the_same_run_gives_the_same_bytes(demo: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "elsewhere" / demo.name
+    shutil.copytree(demo, copy)
+    write_report([demo], tmp_path / "a")
+    write_report([copy], tmp_path / "b")
+    files = sorted(p for p in (tmp_path / "a").rglob("*") if p.is_file())
+    assert len(files) > 12
+    for file in files:
+        other = tmp_path / "b" / file.relative_to(tmp_path / "a")
+        assert file.read_bytes() == other.read_bytes(), file.name
+
+
+def test_what_cannot_be_read_is_named_and_the_rest_is_reported(mixed: Path, tmp_path: Path) -> None:
+    spoilt = tmp_path / mixed.name
+    shutil.copytree(mixed, spoilt)
+    damage(spoilt)
+    page = write_report([spoilt], tmp_path / "out").read_text(encoding="utf-8")
+    assert "trials.jsonl:2 cannot be read" in page
+    assert "half-written last line" in page
+    assert "ledger.json is missing" in page
+    assert "ledger.json cannot be read" in page
+    assert len(rows(tmp_path / "out" / "trials.csv")) == 16
+
+
+def test_a_run_without_a_single_trial(tmp_path: Path) -> None:
+    run = make_run(tmp_path, Fake(repetitions=0))
+    page = write_report([run], tmp_path / "out").read_text(encoding="utf-8")
+    assert "there is no answer" in page
+
+
+def test_two_runs_on_one_page(demo: Path, mixed: Path, tmp_path: Path) -> None:
+    page = write_report([demo, mixed], tmp_path).read_text(encoding="utf-8")
+    assert "demo and mixed" in page
+    assert len(rows(tmp_path / "cells.csv")) == 6
+
+
+def test_only_what_is_asked_for(demo: Path, tmp_path: Path) -> None:
+    assert write_report([demo], tmp_path, only=[Part.LATEX, Part.MARKDOWN]) == tmp_path
+    names = sorted(p.name for p in tmp_path.iterdir())
+    assert names == ["cells.tex", "report.md", "trials.tex"]
+
+
+def test_the_answer_for_a_machine(mixed: Path) -> None:
+    found = json.loads(json.dumps(report_json([mixed]), allow_nan=False))
+    assert [c["valid_trials"] for c in found["cells"]] == [5, 4, 5]
+    assert found["cells"][0]["factors"] == {"load.multiplier": 1}
+    assert found["answer"]["sentences"][0]["text"].startswith("Suricata loses packets")
+    assert {f["good"] for f in found["findings"]} == {True, False}
+
+
+def test_no_run_directory(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="not a run directory"):
+        write_report([tmp_path], tmp_path / "out")

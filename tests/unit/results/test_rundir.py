@@ -1,0 +1,174 @@
+"""The run directory survives interruption, and refuses what would spoil it."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nodrop.errors import BadInput
+from nodrop.results.rundir import (
+    Damage,
+    RunWriter,
+    open_run,
+    plan_sha256,
+    read_trials,
+)
+from nodrop.results.trial import TrialRecord
+
+STARTED = datetime(2026, 11, 21, 20, 53, tzinfo=UTC)
+
+
+def create(out: Path, **more: Any) -> RunWriter:
+    given = {"experiment": "name = 'x'\n", "lab": "", "plan_sha256": "p", "manifest": {"seed": 7}}
+    return RunWriter.create(out, "demo", started=STARTED, **(given | more))
+
+
+def record(run: str, **more: Any) -> TrialRecord:
+    given = {"cell": {}, "repetition": 1, "index": 0, "valid": True, "verdict": "no loss"}
+    return TrialRecord(run=run, **(given | more))
+
+
+def measure(writer: RunWriter, run: str) -> None:
+    folder = writer.trial(run)
+    folder.write("ledger", {"hops": []})
+    folder.samples("rx").write_text('{"mono_ns":1}\n')
+    writer.finish(record(run), {"drain_s": 0.5})
+
+
+def test_the_names_on_disk(tmp_path: Path) -> None:
+    with create(tmp_path) as writer:
+        measure(writer, "0001-r01")
+    root = tmp_path / "demo-20261121T205300Z"
+    assert sorted(str(p.relative_to(root)) for p in root.rglob("*") if p.is_file()) == [
+        "experiment.toml",
+        "lab.toml",
+        "lock",
+        "manifest.json",
+        "runs/0001-r01/ledger.json",
+        "runs/0001-r01/samples-rx.jsonl",
+        "runs/0001-r01/trial.json",
+        "trials.jsonl",
+    ]
+    assert (root / "experiment.toml").read_text() == "name = 'x'\n"
+    assert json.loads((root / "manifest.json").read_text())["seed"] == 7
+
+
+def test_two_runs_in_one_second_get_two_directories(tmp_path: Path) -> None:
+    with create(tmp_path) as first, create(tmp_path) as second:
+        assert first.path != second.path
+
+
+def test_reading_gives_back_what_was_written(tmp_path: Path) -> None:
+    with create(tmp_path) as writer:
+        measure(writer, "0001-r01")
+        writer.update_manifest({"finished_utc": "later"})
+    found = open_run(writer.path)
+    assert (found.damage, found.trials.damage) == ((), ())
+    assert found.trials.records == (record("0001-r01"),)
+    assert found.manifest["finished_utc"] == "later"
+    assert found.detail("0001-r01", "ledger") == {"hops": []}
+    assert found.detail("0001-r01", "offered") is None
+    assert found.sampled_hosts("0001-r01") == ("rx",)
+    assert list(found.samples("0001-r01", "rx")) == [{"mono_ns": 1}]
+
+
+def test_one_writer_at_a_time(tmp_path: Path) -> None:
+    with create(tmp_path) as writer, pytest.raises(BadInput, match="another nodrop"):
+        RunWriter.resume(writer.path, plan_sha256="p")
+    with RunWriter.resume(writer.path, plan_sha256="p"):
+        pass
+
+
+def test_a_changed_plan_is_not_resumed(tmp_path: Path) -> None:
+    with create(tmp_path, plan_sha256=plan_sha256({"seed": 1})) as writer:
+        pass
+    with pytest.raises(BadInput, match="changed since"):
+        RunWriter.resume(writer.path, plan_sha256=plan_sha256({"seed": 2}))
+
+
+def test_resuming_redoes_only_what_is_not_whole(tmp_path: Path) -> None:
+    with create(tmp_path) as writer:
+        for run in ("0001", "0002", "0003"):
+            measure(writer, run)
+        writer.trial("0004")
+    runs = writer.path / "runs"
+    (runs / "0002" / "trial.json").unlink()
+    lines = (writer.path / "trials.jsonl").read_bytes()
+    (writer.path / "trials.jsonl").write_bytes(lines[:-5])
+    with RunWriter.resume(writer.path, plan_sha256="p") as resumed:
+        assert resumed.completed() == {"0001"}
+        assert [p.name for p in runs.iterdir()] == ["0001"]
+        for run in ("0002", "0003", "0004"):
+            measure(resumed, run)
+        assert resumed.completed() == {"0001", "0002", "0003", "0004"}
+    found = read_trials(writer.path)
+    assert [r.run for r in found.records] == ["0001", "0002", "0003", "0004"]
+    assert found.damage == ()
+
+
+@settings(max_examples=60, deadline=None)
+@given(cut=st.integers(0, 2000))
+def test_cut_anywhere_it_still_reads_and_resumes(
+    tmp_path_factory: pytest.TempPathFactory, cut: int
+) -> None:
+    with create(tmp_path_factory.mktemp("cut")) as writer:
+        for run in ("0001", "0002"):
+            measure(writer, run)
+    path = writer.path / "trials.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:cut])
+    expected = whole[:cut].count(b"\n")
+    found = read_trials(writer.path)
+    assert len(found.records) == expected
+    assert len(found.damage) == (0 if whole[:cut].endswith(b"\n") or not cut else 1)
+    with RunWriter.resume(writer.path, plan_sha256="p") as resumed:
+        assert len(resumed.completed()) == expected
+    assert read_trials(writer.path).damage == ()
+
+
+def test_damage_is_named_and_the_rest_is_read(tmp_path: Path) -> None:
+    with create(tmp_path) as writer:
+        for run in ("0001", "0002", "0003"):
+            measure(writer, run)
+    path = writer.path / "trials.jsonl"
+    lines = path.read_bytes().split(b"\n")
+    lines[1] = b'{"run":"0002","cell"' + b"\xff" * 9
+    path.write_bytes(b"\n".join(lines))
+    (writer.path / "manifest.json").write_text("[]")
+    (writer.path / "lab.toml").unlink()
+    (writer.path / "runs" / "0003" / "ledger.json").write_text('{"hops":')
+    found = open_run(writer.path)
+    assert [r.run for r in found.trials.records] == ["0001", "0003"]
+    assert [d.where for d in found.trials.damage] == ["trials.jsonl:2"]
+    assert [d.where for d in found.damage] == ["manifest.json", "lab.toml"]
+    broken = found.detail("0003", "ledger")
+    assert isinstance(broken, Damage) and broken.where == "runs/0003/ledger.json"
+
+
+def test_no_run_directory(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="not a run directory"):
+        open_run(tmp_path)
+    with pytest.raises(BadInput, match="manifest"):
+        RunWriter.resume(tmp_path, plan_sha256="p")
+
+
+def test_names_cannot_leave_their_folder(tmp_path: Path) -> None:
+    with create(tmp_path) as writer:
+        folder = writer.trial("0001")
+        assert folder.samples("../../x").parent == folder.path
+        with pytest.raises(ValueError, match=r"trial\.json"):
+            folder.write("trial", {})
+
+
+def test_where_no_run_directory_can_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(BadInput, match=r"/file: no run directory can be made in it: .*; choose"):
+        RunWriter.create(
+            tmp_path / "file", "x", experiment="", lab="", plan_sha256="0", manifest={}
+        )

@@ -1,0 +1,59 @@
+"""Intervals against published tables and scipy."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import quantile_test
+
+from nodrop.stats.interval import median_interval, runs_needed, summarize
+
+# Ranks of the order statistics enclosing the median with at least 95 % (two-sided sign test; e.g.
+# Conover, Practical Nonparametric Statistics, table A3) and the exact coverage.
+TABLE = [
+    (6, 1, 0.96875),
+    (8, 1, 0.9921875),
+    (9, 2, 0.9609375),
+    (10, 2, 0.978515625),
+    (12, 3, 0.96142578125),
+    (15, 4, 0.96484375),
+    (20, 6, 0.95861053466796875),
+]
+
+
+@pytest.mark.parametrize(("n", "rank", "coverage"), TABLE)
+def test_against_the_sign_test_table(n: int, rank: int, coverage: float) -> None:
+    interval = median_interval([float(i) for i in range(1, n + 1)])
+    assert interval is not None
+    assert (interval.low, interval.high) == (rank, n + 1 - rank)
+    assert interval.coverage == pytest.approx(coverage, abs=1e-12)
+
+
+@pytest.mark.parametrize("n", range(1, 6))
+def test_below_six_runs_there_is_no_interval_and_none_is_faked(n: int) -> None:
+    summary = summarize([1.0] * n)
+    assert summary is not None
+    assert summary.interval is None
+    assert summary.why_no_interval == "needs n ≥ 6"
+
+
+def test_runs_needed() -> None:
+    assert [runs_needed(c) for c in (0.5, 0.9, 0.95, 0.99)] == [2, 5, 6, 8]
+
+
+@given(st.lists(st.floats(-1e9, 1e9), min_size=6, max_size=40))
+def test_it_agrees_with_scipy(values: list[float]) -> None:
+    interval = median_interval(values)
+    theirs = quantile_test(values).confidence_interval(confidence_level=0.95)
+    assert interval is not None
+    assert (interval.low, interval.high) == (theirs.low, theirs.high)
+
+
+def test_summary_by_hand() -> None:
+    summary = summarize([5.0, 1.0, 4.0, 2.0, 3.0, 9.0])
+    assert summary is not None
+    assert (summary.n, summary.median) == (6, 3.5)
+    assert (summary.low, summary.high) == (1.0, 9.0)
+    assert summary.quartiles == (2.25, 4.75)
+    assert summarize([]) is None

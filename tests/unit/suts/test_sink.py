@@ -1,0 +1,138 @@
+"""The sink as SUT, over a node job that is played."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodrop.errors import BadInput, NodeDied, TrialFailed
+from nodrop.suts.sink import Sink
+
+RESULT = {
+    "packets": 70, "bytes": 7000, "tp_packets": 100, "tp_drops": 30, "tp_freeze_q_count": 1,
+    "per_thread": [{"packets": 70, "bytes": 7000, "tp_packets": 100, "tp_drops": 30}],
+}  # fmt: skip
+
+
+class Job:
+    """A NodeJob whose samples come one per look."""
+
+    def __init__(self, samples: Sequence[dict[str, int]], result: Any) -> None:
+        self.child = subprocess.Popen(["sleep", "60"])
+        self.pid = self.child.pid
+        self.ready = {"ring_bytes": 1 << 20, "threads": 1}
+        self.said: list[str] = []
+        self._samples, self._shown, self._result = samples, 0, result
+
+    def start(self, *, at_mono_ns: int | None = None) -> None:
+        self.said.append("start")
+
+    def stop(self) -> None:
+        self.said.append("stop")
+
+    def samples(self) -> Sequence[Any]:
+        shown = self._samples[: self._shown]
+        self._shown += 1
+        return shown
+
+    def result(self, *, timeout_s: float) -> Any:
+        if isinstance(self._result, Exception):
+            raise self._result
+        return self._result
+
+    def close(self) -> None:
+        self.said.append("close")
+        self.child.kill()
+        self.child.wait()
+
+
+class Env:
+    capture_interfaces = ("ndrx0",)
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self.spec: Any = None
+
+    def job(self, spec: Any) -> Job:
+        self.spec = spec
+        return self._job
+
+
+@pytest.fixture
+def jobs() -> Iterator[list[Job]]:
+    made: list[Job] = []
+    yield made
+    for job in made:
+        job.close()
+
+
+def launch(jobs: list[Job], samples: Sequence[dict[str, int]] = (), result: Any = RESULT) -> Any:
+    jobs.append(Job(samples, result))
+    env: Any = Env(jobs[0])
+    running = Sink({"service_rate_pps": 5000.0, "defrag": "yes"}, base=Path()).launch(env)
+    assert env.spec == {
+        "job": "sink", "interface": "ndrx0", "service_rate_pps": 5000.0,
+        "ring_bytes": 64 << 20, "defrag": True, "threads": 1,
+    }  # fmt: skip
+    return running
+
+
+def sample(packets: int, tp_packets: int, tp_drops: int) -> dict[str, int]:
+    return {"mono_ns": 1, "packets": packets, "tp_packets": tp_packets, "tp_drops": tp_drops}
+
+
+def test_from_launch_to_last_word(jobs: list[Job]) -> None:
+    running = launch(jobs)
+    running.wait_ready(timeout_s=1)
+    final = running.finish(timeout_s=1)
+    assert jobs[0].said == ["start", "stop", "close"]
+    assert (final.captured_packets, final.dropped_ring_full_packets) == (100, 30)
+    assert (final.decoded_packets, final.decoded_bytes) == (70, 7000)
+    assert final.per_thread["0"]["decoded_packets"] == 70
+    assert running.process.poll() == 0
+
+
+def test_drained_at_the_expected_count(jobs: list[Job]) -> None:
+    busy = [sample(0, 0, 0), sample(10, 60, 10), sample(10, 90, 20)]
+    running = launch(jobs, [*busy, sample(70, 100, 30)])
+    running.drain(expected_packets=100, timeout_s=5)
+    assert len(jobs[0].samples()) == 4
+
+
+def test_drained_when_two_samples_agree(jobs: list[Job]) -> None:
+    running = launch(jobs, [sample(0, 0, 0), sample(60, 90, 30), sample(60, 90, 30)])
+    running.drain(expected_packets=100, timeout_s=5)
+
+
+def test_two_samples_that_agree_on_a_full_ring_are_not_at_rest(jobs: list[Job]) -> None:
+    running = launch(jobs, [sample(0, 0, 0), sample(10, 90, 30), sample(10, 90, 30)])
+    with pytest.raises(TrialFailed, match="do not come to rest"):
+        running.drain(expected_packets=None, timeout_s=0.5)
+
+
+def test_a_sink_that_died(jobs: list[Job]) -> None:
+    running = launch(jobs, result=NodeDied("gone"))
+    running.process.signal(9)
+    jobs[0].child.wait(5)
+    with pytest.raises(TrialFailed, match="ended before it was stopped"):
+        running.drain(expected_packets=None, timeout_s=5)
+    with pytest.raises(TrialFailed, match="without its counters: gone"):
+        running.finish(timeout_s=1)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"service_rate_pps": 0}, "sut.service_rate_pps = 0: must be > 0"),
+        ({"ring": 5}, "sut.ring: no such key; did you mean sut.ring_bytes?"),
+        ({"threads": "two"}, 'sut.threads = "two": must be a whole number'),
+    ],
+)
+def test_bad_options_are_one_clear_line(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        Sink(given, base=Path())
+    assert str(caught.value) == words

@@ -1,0 +1,232 @@
+"""suricata.yaml of a trial: options, template, the user's own, overrides."""
+
+from __future__ import annotations
+
+import lzma
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from nodrop.errors import BadInput
+from nodrop.suts.suricata import Suricata
+from nodrop.suts.suricata.config import dump, full_sync_s, load_base, render
+from nodrop.suts.suricata.options import SuricataOptions
+from nodrop.suts.suricata.sut import plain_rules
+
+
+def rendered(work: str = "/work", interfaces: tuple[str, ...] = ("ndrx0",), **given: Any) -> Any:
+    """The document as a YAML 1.1 reader sees it."""
+    options = SuricataOptions.model_validate(given, context={"base": Path("/")})
+    document = render(options, load_base(options), interfaces=interfaces, work=work, rules=[])
+    text = dump(document)
+    assert text.startswith(b"%YAML 1.1\n---\n"), "Suricata refuses a file without it"
+    return yaml.safe_load(text)
+
+
+def test_the_capture_entry_names_the_real_interface() -> None:
+    assert rendered()["af-packet"] == [
+        {
+            "interface": "ndrx0",
+            "threads": "auto",
+            "cluster-id": 99,
+            "cluster-type": "cluster_flow",
+            "defrag": True,
+        }
+    ]
+
+
+def test_capture_options_reach_the_entry() -> None:
+    (entry,) = rendered(
+        threads=2, cluster_type="cluster_qm", defrag="no", ring_size=4096, block_size=65536,
+        use_mmap="yes", tpacket_v3=False,
+    )["af-packet"]  # fmt: skip
+    assert entry == {
+        "interface": "ndrx0",
+        "threads": 2,
+        "cluster-id": 99,
+        "cluster-type": "cluster_qm",
+        "defrag": False,
+        "ring-size": 4096,
+        "block-size": 65536,
+        "use-mmap": True,
+        "tpacket-v3": False,
+    }
+
+
+def test_two_interfaces_have_fanout_groups_of_their_own() -> None:
+    entries = rendered(interfaces=("eth1", "eth2"))["af-packet"]
+    assert [(e["interface"], e["cluster-id"]) for e in entries] == [("eth1", 99), ("eth2", 98)]
+
+
+def test_a_small_ring_is_not_made_larger_by_max_pending_packets() -> None:
+    assert rendered()["max-pending-packets"] == 1024
+    assert rendered(ring_size=64)["max-pending-packets"] == 64
+    assert rendered(ring_size=5000)["max-pending-packets"] == 1024
+
+
+def test_eve_log_stands_where_the_shipped_file_has_it() -> None:
+    document = rendered(overrides={"outputs.1.eve-log.enabled": False})
+    assert document["outputs"][1]["eve-log"]["enabled"] is False
+    assert document["outputs"][2]["eve-log"]["filename"] == "stats.json", "ours is another"
+
+
+def test_overrides_make_tables_on_the_way_and_come_last() -> None:
+    document = rendered(
+        threads=2, overrides={"af-packet.0.threads": 1, "a.b.c": "x", "stats.interval": 4}
+    )
+    assert document["af-packet"][0]["threads"] == 1
+    assert document["a"] == {"b": {"c": "x"}}
+    assert full_sync_s(document) == 3 + 4 + 0.5
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"thread": 2}, "sut.thread: no such key; did you mean sut.threads?"),
+        ({"threads": 0}, "sut.threads = 0: must be > 0 or auto"),
+        ({"runmode": "fast"}, 'sut.runmode = "fast": allowed are workers, autofp, single'),
+        ({"defrag": "maybe"}, 'sut.defrag = "maybe": allowed are yes, no'),
+        (
+            {"rules": ["none.rules"]},
+            'sut.rules.0 = "none.rules": no such file: /nowhere/none.rules',
+        ),
+        ({"cpus": "0-"}, 'sut.cpus = "0-": must be a list of CPUs, such as "0-2,5"'),
+        (
+            {"overrides": {"outputs.7.eve-log.enabled": True}},
+            "sut.overrides.outputs.7.eve-log.enabled: outputs is a list of 3; "
+            "'7' must be an index from 0 to 2",
+        ),
+        (
+            {"overrides": {"flow.memcap.size": "1gb"}},
+            "sut.overrides.flow.memcap.size: flow.memcap is the value '128mb', not a table or list",
+        ),
+    ],
+)
+def test_bad_options_are_one_clear_line(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        Suricata(given, base=Path("/nowhere"))
+    assert str(caught.value) == words
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, True),
+        ({"defrag": "no"}, False),
+        ({"threads": 1}, False),
+        ({"runmode": "single"}, False),
+        ({"cluster_type": "cluster_qm"}, False),
+        ({"overrides": {"af-packet.0.defrag": "no"}}, False),
+        ({"overrides": {"af-packet.0.threads": "1"}}, False),
+    ],
+)
+def test_defrag_is_what_the_kernel_will_do(given: dict[str, Any], expected: bool) -> None:
+    assert Suricata(given, base=Path("/")).defrag is expected
+
+
+OWN = """%YAML 1.1
+---
+stats:
+  enabled: no
+include: more.yaml
+af-packet:
+  - interface: eth0
+    cluster-type: cluster_cpu
+    ring-size: 3000
+    defrag: no
+  - interface: default
+outputs:
+  - eve-log: &eve
+      enabled: yes
+      types: [alert]
+  - copy: *eve
+rule-files:
+  - own.rules
+custom:
+  time: 12:30
+  mode: 0777
+  empty:
+  nested: !include part.yaml
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    (tmp_path / "own.yaml").write_text(OWN)
+    (tmp_path / "more.yaml").write_text("flow:\n  memcap: 1gb\n")
+    (tmp_path / "part.yaml").write_text("deep: on\n")
+    return tmp_path / "own.yaml"
+
+
+def test_a_users_own_yaml_keeps_its_settings(own: Path) -> None:
+    document = rendered(config=own)
+    assert document["af-packet"] == [
+        {
+            "interface": "ndrx0",
+            "cluster-type": "cluster_cpu",
+            "ring-size": "3000",
+            "defrag": "no",
+            "cluster-id": 99,
+        }
+    ]
+    assert document["flow"] == {"memcap": "1gb"}, "the included file"
+    assert document["rule-files"] == ["own.rules"]
+    # Scalars stay the text they were: 12:30 is no number of base 60, 0777 no octal one.
+    assert document["custom"] == {
+        "time": "12:30",
+        "mode": "0777",
+        "empty": "",
+        "nested": {"deep": "on"},
+    }
+    assert document["outputs"][1]["copy"] == {"enabled": "yes", "types": ["alert"]}
+    assert document["outputs"][-1]["eve-log"]["filename"] == "stats.json"
+    assert document["stats"]["enabled"] is True
+
+
+def test_options_go_over_a_users_own_yaml(own: Path) -> None:
+    (entry,) = rendered(config=own, defrag=True, threads=2)["af-packet"]
+    assert (entry["defrag"], entry["threads"], entry["cluster-type"]) == (True, 2, "cluster_cpu")
+
+
+def test_a_dumped_document_has_no_aliases(own: Path) -> None:
+    options = SuricataOptions(config=own)
+    text = dump(render(options, load_base(options), interfaces=["a"], work="/w", rules=[]))
+    assert b"*id" not in text and b"&id" not in text
+
+
+@pytest.mark.parametrize("text", ["a: [", "just words", "- a list", "a: !include none.yaml"])
+def test_a_broken_own_yaml_is_bad_input(tmp_path: Path, text: str) -> None:
+    (tmp_path / "own.yaml").write_text(text)
+    with pytest.raises(BadInput, match=r"sut\.config: .*\.yaml"):
+        Suricata({"config": "own.yaml"}, base=tmp_path)
+
+
+def test_the_socket_of_a_deep_run_directory_is_reached_through_the_working_directory() -> None:
+    assert rendered()["unix-command"]["filename"] == "/work/suricata.socket"
+    deep = "/" + "d" * 100
+    assert rendered(work=deep)["unix-command"]["filename"] == "/proc/self/cwd/suricata.socket"
+
+
+def test_packed_rules_are_unpacked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    packed = tmp_path / "some.rules.xz"
+    packed.write_bytes(lzma.compress(b"alert ip any any -> any any (sid:1;)\n"))
+    plain = plain_rules(packed)
+    assert plain.name == "some.rules"
+    assert plain.read_bytes() == b"alert ip any any -> any any (sid:1;)\n"
+    first = plain.stat()
+    assert plain_rules(packed).stat().st_ino == first.st_ino
+
+
+def test_broken_packed_rules_are_a_problem(tmp_path: Path) -> None:
+    (tmp_path / "bad.rules.xz").write_bytes(b"no xz")
+    (problem,) = Suricata({"rules": ["bad.rules.xz"]}, base=tmp_path).problems(bits_of(tmp_path))
+    assert "bad.rules.xz: cannot be read" in problem
+
+
+def bits_of(path: Path) -> Any:
+    from nodrop.lab.seam import Bits
+
+    return Bits(kind="binary", path=path, sha256="0")

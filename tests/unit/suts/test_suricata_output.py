@@ -1,0 +1,140 @@
+"""What real Suricata 7.0.10 and 8.0.8 wrote in one trial of realmix, read back."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from nodrop.lab.inside import packet_sockets
+from nodrop.suts.suricata import counters, log
+from nodrop.suts.suricata.capture import Ring, capture_threads, parse_ss
+
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "suricata"
+VERSIONS = {"7": "7.0.10", "8": "8.0.8"}
+
+both = pytest.mark.parametrize("major", VERSIONS)
+
+
+def engine_log(major: str) -> log.EngineLog:
+    return log.EngineLog(FIXTURES / f"engine-{major}.json")
+
+
+@both
+def test_the_engine_log(major: str) -> None:
+    lines = engine_log(major).lines()
+    assert log.version(lines) == VERSIONS[major]
+    assert log.rules_loaded(lines) == (2, 3)
+    started, rules_end = log.started(lines), log.rules_end(lines)
+    assert started is not None and rules_end is not None
+    assert lines[0].time_real_ns < rules_end.time_real_ns < started.time_real_ns
+    assert log.exit_counts(lines) == log.ExitCounts(packets=99_748, drops=0)
+    assert log.errors(lines) == [], "all are reasons of rules"
+
+
+@both
+def test_rules_that_do_not_load_are_named_with_their_reason(major: str) -> None:
+    assert [str(rule) for rule in log.bad_rules(engine_log(major).lines())] == [
+        "rules-0-four.rules line 2 (sid 9000002: "
+        'multiple "threshold" options are not allowed in the same rule)',
+        "rules-0-four.rules line 4 (sid 9000004: unknown rule keyword 'no_such_keyword'.)",
+        'rules-0-four.rules line 5 (without sid: Signature missing required value "sid".)',
+    ]
+
+
+def test_a_log_that_is_still_being_written(tmp_path: Path) -> None:
+    whole = (FIXTURES / "engine-7.json").read_bytes()
+    path = tmp_path / "engine.json"
+    reader = log.EngineLog(path)
+    assert list(reader.lines()) == []
+    for size in range(0, len(whole), 997):
+        path.write_bytes(whole[:size])
+        reader.lines()
+    path.write_bytes(whole)
+    assert list(reader.lines()) == list(engine_log("7").lines())
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[]", b"{}", b'{"engine": 1}', b"\xff\xfe", b"null"])
+def test_what_is_no_log_line_is_passed_over(text: bytes) -> None:
+    assert log.parse_line(text) is None
+
+
+@both
+def test_final_counters(major: str) -> None:
+    stats = counters.last_stats(FIXTURES / f"stats-{major}.json")
+    assert stats is not None
+    final = counters.from_stats(stats, source="stats.json")
+    assert final.captured_packets == final.decoded_packets == 99_748
+    assert final.dropped_ring_full_packets == 0
+    assert final.decoded_bytes == 30_050_312
+    assert final.results["detect.alert"] == 1504
+    assert final.results["decoder.arp"] == 557
+    assert not [key for key in final.results if "memuse" in key]
+    assert final.sources["decoded_packets"] == "stats.json decoder.pkts"
+    assert set(final.per_thread) == {"W#01-ndsurr0", "W#02-ndsurr0"}
+    for field in ("captured_packets", "decoded_packets", "decoded_bytes"):
+        total = sum(thread[field] for thread in final.per_thread.values())
+        assert total == getattr(final, field)
+
+
+def test_no_record_is_none_and_an_empty_one_measures_nothing(tmp_path: Path) -> None:
+    assert counters.last_stats(tmp_path / "none.json") is None
+    nothing = counters.from_stats({}, source="")
+    assert nothing.captured_packets is nothing.decoded_packets is None
+
+
+def test_the_last_whole_record_counts(tmp_path: Path) -> None:
+    def record(packets: int) -> str:
+        return json.dumps({"stats": {"decoder": {"pkts": packets}}}) + "\n"
+
+    path = tmp_path / "stats.json"
+    path.write_text(record(1) + record(2) + record(3)[:20])
+    assert counters.last_stats(path) == {"decoder": {"pkts": 2}}
+
+
+@both
+def test_capture_sockets_of_the_process(major: str, tmp_path: Path) -> None:
+    """Only rows whose inode is among the process's own descriptors."""
+    process = tmp_path / "42"
+    (process / "net").mkdir(parents=True)
+    (process / "fd").mkdir()
+    table = FIXTURES / f"packet-{major}.txt"
+    shutil.copy(table, process / "net" / "packet")
+    inodes = [int(row.split()[8]) for row in table.read_text().splitlines()[1:]]
+    (process / "fd" / "7").symlink_to(f"socket:[{inodes[0]}]")
+    (process / "fd" / "8").symlink_to("/dev/null")
+    (socket,) = packet_sockets(42, proc=tmp_path)
+    assert (socket.inode, socket.interface_index, socket.running) == (inodes[0], 2, True)
+
+
+@both
+def test_the_ring_that_ss_shows(major: str) -> None:
+    text = (FIXTURES / f"ss-{major}.txt").read_text()
+    table = (FIXTURES / f"packet-{major}.txt").read_text()
+    inodes = [int(row.split()[8]) for row in table.splitlines()[1:]]
+    frame_bytes = {"7": 9296, "8": 9120}[major]
+    ring = Ring(
+        tpacket_version={"7": 2, "8": 3}[major],
+        block_bytes=131_072,
+        blocks=74,
+        frame_bytes=frame_bytes,
+        frames=1036,
+        fanout_id=99,
+        fanout_type="hash",
+    )
+    assert parse_ss(text, inodes) == (ring, ring)
+    assert parse_ss(text, []) == ()
+
+
+@pytest.mark.parametrize(
+    ("names", "capture"),
+    [
+        (("Suricata-Main", "W#01-ndrx0", "W#02-ndrx0", "FM#01"), ("W#01-ndrx0", "W#02-ndrx0")),
+        (("RX#01-ndrx0", "W#01", "W#02", "FR#01"), ("RX#01-ndrx0",)),
+        (("Suricata-Main", "FM#01", "FR#01", "CW", "CS", "US"), ()),
+    ],
+)
+def test_threads_that_capture(names: tuple[str, ...], capture: tuple[str, ...]) -> None:
+    assert capture_threads(names) == capture

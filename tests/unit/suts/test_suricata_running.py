@@ -1,0 +1,276 @@
+"""A launched Suricata's life, played to the adapter: socket answers, logs, death."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from nodrop.errors import TrialFailed
+from nodrop.setups.local import LocalView
+from nodrop.suts.suricata.control import ControlSocket, Refused
+from nodrop.suts.suricata.running import Asked, RunningSuricata
+
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "suricata"
+ASKED = Asked(
+    interfaces=("ndsurr0",),
+    threads=2,
+    runmode="workers",
+    ring_frames=None,
+    defrag=True,
+    full_sync_s=0.3,
+    rules_errors="error",
+)
+
+
+class Process(LocalView):
+    """Stands for Suricata: a real child that does nothing, and a work folder."""
+
+    def __init__(self, work: Path) -> None:
+        self.child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+        self.pid = self.child.pid
+        self.work = work
+        self.stdout, self.stderr = work / "stdout", work / "stderr"
+        self.launched_mono_ns = time.monotonic_ns()
+
+    def poll(self) -> int | None:
+        return self.child.poll()
+
+    def signal(self, number: int) -> None:
+        self.child.send_signal(number)
+
+    def stop(self, *, timeout_s: float) -> int:
+        # Suricata ends with 0 after SIGTERM; so does input() at the end of its input.
+        self.child.communicate(b"\n", timeout=timeout_s)
+        return self.child.returncode
+
+    def end(self) -> None:
+        self.child.kill()
+        self.child.communicate()
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Iterator[Process]:
+    process = Process(tmp_path)
+    yield process
+    process.end()
+
+
+def running(process: Process, **changed: Any) -> RunningSuricata:
+    asked = {name: getattr(ASKED, name) for name in Asked.__slots__} | changed
+    env: Any = SimpleNamespace(host=None)
+    return RunningSuricata(process, env, Asked(**asked))
+
+
+Answer = Callable[[dict[str, Any]], object]
+
+
+@pytest.fixture
+def suricata_socket(tmp_path: Path) -> Iterator[Callable[[Answer], None]]:
+    """Plays the command socket; an answer is sent in two parts, as large ones come."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(str(tmp_path / "suricata.socket"))
+    listener.listen()
+
+    def serve(answer: Answer) -> None:
+        connection, _ = listener.accept()
+        with connection, connection.makefile("rb") as requests:
+            for line in requests:
+                request = json.loads(line)
+                said = answer(request) if "command" in request else {"return": "OK"}
+                if said is None:
+                    return
+                text = json.dumps(said).encode() + b"\n"
+                connection.sendall(text[:7])
+                connection.sendall(text[7:])
+
+    threads: list[threading.Thread] = []
+
+    def start(answer: Answer) -> None:
+        threads.append(threading.Thread(target=serve, args=(answer,), daemon=True))
+        threads[-1].start()
+
+    yield start
+    listener.close()
+    for thread in threads:
+        thread.join(5)
+
+
+def counting(captured: int, dropped: int, decoded: int | None) -> Answer:
+    def answer(request: dict[str, Any]) -> object:
+        if request["command"] == "iface-stat":
+            assert request["arguments"] == {"iface": "ndsurr0"}
+            return {"return": "OK", "message": {"pkts": captured, "drop": dropped}}
+        if decoded is None:
+            return {"return": "NOK", "message": "stats not yet synchronized"}
+        return {"return": "OK", "message": {"decoder": {"pkts": decoded}}}
+
+    return answer
+
+
+def test_drained_as_soon_as_all_expected_are_accounted_for(
+    process: Process, suricata_socket: Callable[[Answer], None]
+) -> None:
+    suricata_socket(counting(100, 30, 70))
+    seconds = running(process, full_sync_s=1e9).drain(expected_packets=100, timeout_s=10)
+    assert seconds < 10
+
+
+def test_drained_when_nothing_moves_over_a_full_sync(
+    process: Process, suricata_socket: Callable[[Answer], None]
+) -> None:
+    suricata_socket(counting(100, 30, 70))
+    seconds = running(process).drain(expected_packets=120, timeout_s=30)
+    assert seconds >= ASKED.full_sync_s
+
+
+@pytest.mark.parametrize("decoded", [69, None])
+def test_books_that_do_not_balance_are_never_drained(
+    process: Process, suricata_socket: Callable[[Answer], None], decoded: int | None
+) -> None:
+    suricata_socket(counting(100, 30, decoded))
+    with pytest.raises(TrialFailed, match=rf"captured 100, dropped 30, decoded {decoded}"):
+        running(process).drain(expected_packets=100, timeout_s=1)
+
+
+@pytest.mark.parametrize("decoded", [70, None])
+def test_live_joins_fresh_kernel_counters_with_what_the_decoder_told_last(
+    process: Process, suricata_socket: Callable[[Answer], None], decoded: int | None
+) -> None:
+    suricata_socket(counting(100, 30, decoded))
+    found = running(process).live()
+    assert found is not None
+    said = (found.captured_packets, found.dropped_ring_full_packets, found.decoded_packets)
+    assert said == (100, 30, decoded)
+
+
+def test_live_does_not_wait_for_who_stands_still(
+    process: Process, suricata_socket: Callable[[Answer], None]
+) -> None:
+    held = threading.Event()
+    suricata_socket(lambda _: held.wait(20) and None)
+    assert running(process).live() is None
+    held.set()
+
+
+def test_a_death_while_draining_is_told_as_a_death(
+    process: Process, suricata_socket: Callable[[Answer], None]
+) -> None:
+    def die(request: dict[str, Any]) -> object:
+        process.signal(signal.SIGKILL)
+        return None
+
+    suricata_socket(die)
+    with pytest.raises(TrialFailed, match=r"ended before it was stopped \(signal SIGKILL\)"):
+        running(process).drain(expected_packets=None, timeout_s=10)
+
+
+def test_a_death_before_its_first_word_has_the_node_s(process: Process) -> None:
+    process.stderr.write_text("nodrop-node enter: none of the CPUs [88] can be used here\n")
+    process.end()
+    with pytest.raises(TrialFailed, match=r"signal SIGKILL\): nodrop-node enter: none of the CPUs"):
+        running(process).wait_ready(timeout_s=5)
+
+
+def test_a_stopped_process_is_told_as_stopped_and_ended(process: Process) -> None:
+    process.signal(signal.SIGSTOP)
+    os.waitpid(process.pid, os.WUNTRACED)
+    with pytest.raises(TrialFailed, match="SIGSTOP"):
+        running(process).finish(timeout_s=5)
+    assert process.child.wait(5) == -signal.SIGKILL
+
+
+def test_a_refusal_is_not_silence(
+    process: Process, suricata_socket: Callable[[Answer], None]
+) -> None:
+    suricata_socket(counting(0, 0, None))
+    with ControlSocket(lambda: process.connect("suricata.socket", timeout_s=5)) as control:
+        with pytest.raises(Refused, match="not yet synchronized"):
+            control.command("dump-counters")
+        assert control.command("iface-stat", iface="ndsurr0") == {"pkts": 0, "drop": 0}
+
+
+def leave(work: Path, *names: str) -> None:
+    for name in names:
+        shutil.copy(FIXTURES / f"{name}-7.json", work / f"{name}.json")
+
+
+def test_final_counters_from_record_and_exit_line(process: Process) -> None:
+    leave(process.work, "engine", "stats")
+    final = running(process).finish(timeout_s=5)
+    assert (final.captured_packets, final.dropped_ring_full_packets) == (99_748, 0)
+    assert final.decoded_packets == 99_748
+    assert final.sources["captured_packets"].startswith("engine.json")
+    assert final.sources["decoded_packets"].startswith("stats.json")
+
+
+def test_packets_after_the_last_record_stay_visible_in_the_books(process: Process) -> None:
+    leave(process.work, "engine", "stats")
+    log = process.work / "engine.json"
+    log.write_text(log.read_text().replace("packets: 99748, drops: 0", "packets: 99758, drops: 4"))
+    final = running(process).finish(timeout_s=5)
+    assert (final.captured_packets, final.dropped_ring_full_packets) == (99_758, 4)
+    assert final.decoded_packets == 99_748, "6 packets: a residual, not a loss"
+
+
+def test_only_one_of_the_two_is_left(process: Process) -> None:
+    leave(process.work, "stats")
+    assert running(process).finish(timeout_s=5).captured_packets == 99_748
+
+
+def test_no_last_word_is_a_failed_trial(process: Process) -> None:
+    with pytest.raises(TrialFailed, match="no final counters"):
+        running(process).finish(timeout_s=5)
+
+
+def test_bad_rules_end_the_start_and_are_named(process: Process) -> None:
+    leave(process.work, "engine")
+    with pytest.raises(TrialFailed, match=r"3 of 5 rules do not load: .*line 2 \(sid 9000002"):
+        running(process).wait_ready(timeout_s=5)
+
+
+def test_a_start_without_capture_threads_is_not_ready(process: Process) -> None:
+    """The log says that the engine started; the process has no W# or RX# thread."""
+    leave(process.work, "engine")
+    with pytest.raises(TrialFailed, match="without a capture thread"):
+        running(process, rules_errors="warn").wait_ready(timeout_s=5)
+
+
+def test_bad_rules_are_counted_where_they_may_be(process: Process) -> None:
+    leave(process.work, "engine")
+    facts = running(process, rules_errors="warn").facts()
+    assert (facts["rules_loaded"], facts["rules_failed"]) == (2, 3)
+    assert len(facts["rules_failed_first"]) == 3
+    assert facts["version"] == "7.0.10"
+    assert facts["defrag_effective"] is None, "nothing was seen of its sockets"
+
+
+def test_death_at_the_start_carries_its_last_words_and_a_hint(process: Process) -> None:
+    process.stderr.write_text(
+        "[7] Error: af-packet: failed to create socket: Operation not permitted\n"
+    )
+    process.signal(signal.SIGKILL)
+    process.child.wait(5)
+    with pytest.raises(TrialFailed) as caught:
+        running(process).wait_ready(timeout_s=5)
+    assert "Operation not permitted" in caught.value.message
+    assert caught.value.hint is not None and "CAP_NET_RAW" in caught.value.hint
+
+
+def test_a_late_start_says_how_far_it_came(process: Process) -> None:
+    first = (FIXTURES / "engine-7.json").read_text().splitlines()[0]
+    (process.work / "engine.json").write_text(first + "\n")
+    with pytest.raises(TrialFailed, match=r"This is Suricata version 7\.0\.10"):
+        running(process).wait_ready(timeout_s=0.1)

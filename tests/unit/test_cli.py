@@ -1,0 +1,397 @@
+"""The program: exit codes, one line per mistake on stderr, results alone on stdout."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodrop import plugins
+from nodrop.cli import main
+from nodrop.cli.arguments import all_settings
+from nodrop.cli.inspect import ReportPart
+from nodrop.errors import LabProblem
+from nodrop.lab import privileges
+from nodrop.measure.runner import RunOutcome
+from nodrop.report.write import Part
+from nodrop.results.rundir import RunWriter
+from nodrop.results.trial import TrialRecord
+from nodrop.testing.rundirs import Fake, make_run
+
+ROOT = Path(__file__).parents[2]
+
+EXPERIMENT = """\
+name = "x"
+question = "Does it [hold]?"
+[matrix]
+"load.multiplier" = [1, 4]
+[sut]
+kind = "any"
+[load]
+kind = "any"
+[measure]
+repetitions = 2
+"""
+
+
+class AnyPlugin:
+    def __init__(self, options: Mapping[str, Any], *, base: Path) -> None:
+        pass
+
+    def duration_s(self) -> float:
+        return 9.0
+
+
+class Entry:
+    value = "tests:Any"
+
+    def load(self) -> type:
+        return AnyPlugin
+
+
+@pytest.fixture
+def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    found = [("setup", "bare"), ("sut", "any"), ("load", "any")]
+    made = tuple(
+        plugins.Plugin(table=table, kind=kind, origin="tests 1", entry=Entry())  # type: ignore[arg-type]
+        for table, kind in found
+    )
+    monkeypatch.setattr(plugins, "plugins", lambda: made)
+    path = tmp_path / "x.toml"
+    path.write_text(EXPERIMENT)
+    return path
+
+
+def test_plan_shows_order_count_and_time(
+    experiment: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.exit_code(["plan", str(experiment)]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0] == "Does it [hold]?"
+    assert out[1].split() == ["order", "run", "repetition", "cell"]
+    assert sorted(line.split()[3] for line in out[2:6]) == 2 * ["load.multiplier=1"] + 2 * [
+        "load.multiplier=4"
+    ]
+    assert out[6:] == ["2 cells x 2 repetitions = 4 trials, order of seed 1, about 1 min 0 s"]
+
+
+def test_plan_for_machines(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["plan", str(experiment), "--set", "load.multiplier=4", "--json"]
+    assert main.exit_code(argv) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert [trial["run"] for trial in plan["trials"]] == ["0001-r01", "0002-r02"]
+    assert plan["trials"][0]["load"] == {"kind": "any", "multiplier": 4}
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["plan", "missing.toml"], "nodrop: missing.toml: no such file\n"),
+        (
+            ["plan", "F", "--set", "measure.sed=1"],
+            "nodrop: --set measure.sed=1: measure.sed: no such key; did you mean measure.seed?\n",
+        ),
+        (
+            ["plan", "F", "--set", f"matrix.load.multiplier={list(range(501))}"],
+            "nodrop: F: 501 cells x 2 repetitions are 1,002 trials, more than 1,000; "
+            "add --yes if you mean it\n",
+        ),
+        (
+            ["plan", "F", "--set", "sut.kind=ay"],
+            'nodrop: --set sut.kind=ay: sut.kind = "ay": allowed are any; did you mean any?\n',
+        ),
+        (["plan"], "nodrop: Missing argument 'EXPERIMENT'; see nodrop plan --help\n"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_2(
+    experiment: Path, capsys: pytest.CaptureFixture[str], argv: list[str], said: str
+) -> None:
+    assert main.exit_code([str(experiment) if word == "F" else word for word in argv]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.replace(str(experiment), "F") == said
+    assert captured.out == ""
+
+
+@pytest.mark.parametrize("argv", [["--nix"], ["nix"], ["plan", "a", "b"], ["plan", "--nix"]])
+def test_usage_errors_are_one_line_and_exit_2(
+    argv: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.exit_code(argv) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("nodrop: ")
+    assert err.count("\n") == 1
+
+
+def test_tolerate_truncated_is_a_flag_of_its_own() -> None:
+    assert all_settings(None, tolerate_truncated=False) == []
+    assert all_settings(["a=1"], tolerate_truncated=True) == ["a=1", "load.tolerate_truncated=true"]
+    for command in ("run", "plan", "doctor"):
+        assert "--tolerate-truncated" in nodrop(command, "--help").stdout
+
+
+def test_yes_allows_many_trials(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    many = f"matrix.load.multiplier={list(range(501))}"
+    assert main.exit_code(["plan", str(experiment), "--yes", "--set", many]) == 0
+    assert "962 more" in capsys.readouterr().out
+
+
+def test_a_lab_problem_is_exit_3(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken() -> None:
+        raise LabProblem("no node", hint="build it")
+
+    monkeypatch.setattr(plugins, "plugins", broken)
+    assert main.exit_code(["plugins"]) == 3
+    assert capsys.readouterr().err == "nodrop: no node; build it\n"
+    with pytest.raises(LabProblem):
+        main.exit_code(["--debug", "plugins"])
+
+
+def test_what_is_missing_before_anything_is_touched_is_exit_2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def without_unshare() -> None:
+        monkeypatch.setattr(privileges, "may_make_namespaces", lambda: False)
+        monkeypatch.setattr(privileges.shutil, "which", lambda _: None)
+        privileges.ensure_privileges()
+
+    monkeypatch.delenv(privileges.USERNS_VARIABLE, raising=False)
+    monkeypatch.setattr(plugins, "plugins", without_unshare)
+    assert main.exit_code(["plugins"]) == 2
+    assert capsys.readouterr().err == (
+        "nodrop: program unshare is missing; install util-linux, or run as root\n"
+    )
+
+
+def test_a_full_disk_is_a_line_and_exit_3(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full() -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(plugins, "plugins", full)
+    assert main.exit_code(["plugins"]) == 3
+    assert capsys.readouterr().err == (
+        "nodrop: No space left on device; what was begun is undone\n"
+    )
+
+
+def test_ctrl_c_is_exit_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(plugins, "plugins", interrupted)
+    assert main.exit_code(["plugins"]) == 130
+
+
+def test_plugins_lists_the_built_in_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.exit_code(["plugins", "--json"]) == 0
+    rows = {(row["table"], row["kind"]) for row in json.loads(capsys.readouterr().out)}
+    assert rows >= {
+        ("setup", "bare"),
+        ("sut", "sink"),
+        ("sut", "suricata"),
+        ("load", "replay"),
+        ("load", "tcpreplay"),
+    }
+
+
+def test_a_job_of_the_node_is_passed_on_word_for_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = tmp_path / "nodrop-node"
+    node.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    node.chmod(0o755)
+    for command, job in [("replay", "replay"), ("monitor", "sample"), ("trace", "trace")]:
+        words = ["--help", "-h", "make", "--pps=5", "a b"]
+        done = nodrop(command, *words, NODROP_NODE=str(node))
+        assert done.stdout.splitlines() == [job, *words]
+        assert done.returncode == 0
+
+
+def test_undo_says_that_there_is_nothing(tmp_path: Path) -> None:
+    done = nodrop("undo", XDG_STATE_HOME=str(tmp_path))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "nothing to undo\n", "")
+
+
+def test_help_needs_no_heavy_import() -> None:
+    program = (
+        "import sys; from nodrop.cli.main import exit_code; exit_code(['--help']);"
+        "heavy = {'pydantic', 'scipy', 'jinja2', 'yaml'} & set(sys.modules); sys.exit(str(heavy))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=_env(), timeout=60
+    )
+    assert done.stderr == "set()\n"
+    assert "plan" in done.stdout
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_complete_commands(shell: str) -> None:
+    words = {"bash": "complete_bash", "zsh": "complete_zsh", "fish": "complete_fish"}[shell]
+    done = nodrop(
+        _NODROP_COMPLETE=words,
+        COMP_WORDS="nodrop pl",
+        COMP_CWORD="1",
+        _TYPER_COMPLETE_ARGS="nodrop pl",
+        _TYPER_COMPLETE_FISH_ACTION="get-args",
+    )
+    assert "plan" in done.stdout
+    assert "replay" not in done.stdout
+
+
+def nodrop(*argv: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "nodrop.cli.main", *argv],
+        capture_output=True,
+        text=True,
+        env=_env() | env,
+        timeout=60,
+    )
+
+
+def _env() -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": str(ROOT / "src"), "COLUMNS": "120"}
+
+
+def test_report_writes_a_page_and_prints_where(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = RunWriter.create(
+        tmp_path, "x", experiment=EXPERIMENT, lab="", plan_sha256="0", manifest={}
+    )
+    record = {"cell": {}, "repetition": 1, "index": 1, "run": "0001-r01"}
+    lossless = {"valid": True, "verdict": "no loss", "loss_ratio": 0.0, "offered_packets": 9}
+    with writer:
+        writer.trial("0001-r01")
+        writer.finish(TrialRecord.model_validate(record | lossless))
+    assert main.exit_code(["report", str(writer.path)]) == 0
+    page = capsys.readouterr().out.splitlines()[-1]
+    assert page == str(writer.path / "report" / "index.html")
+    assert "<html" in Path(page).read_text(encoding="utf-8")
+    argv = ["report", str(writer.path), "--json", "--out", str(tmp_path / "other")]
+    assert main.exit_code(argv) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["page"] == str(tmp_path / "other" / "index.html")
+    assert found["answer"]["sentences"]
+    assert [cell["run_directory"] for cell in found["cells"]] == [writer.path.name]
+
+
+def test_a_report_in_parts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = make_run(tmp_path, Fake(repetitions=1, samples=False))
+    out = tmp_path / "parts"
+    argv = ["report", str(run), "--out", str(out), "--only", "csv", "--only", "markdown"]
+    assert main.exit_code(argv) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == str(out)
+    assert sorted(p.name for p in out.iterdir()) == [
+        "cells.csv",
+        "ledger.csv",
+        "report.md",
+        "trials.csv",
+    ]
+    assert main.exit_code(["report", str(run), "--only", "pdf"]) == 2
+    assert "--only" in capsys.readouterr().err
+
+
+def test_the_parts_are_those_of_the_report() -> None:
+    assert [part.value for part in ReportPart] == [part.value for part in Part]
+
+
+def test_a_report_of_no_run_is_exit_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.exit_code(["report", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.startswith(f"nodrop: {tmp_path}: not a run directory")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_images_are_listed_and_shown(tmp_path: Path) -> None:
+    cache = {"XDG_CACHE_HOME": str(tmp_path)}
+    assert nodrop("image", "list", **cache).stdout.startswith("no image yet")
+    made = {
+        "name": "suricata",
+        "sha256": "ab" * 32,
+        "release": "bookworm",
+        "program": "/usr/bin/suricata",
+        "version": "7.0.10",
+        "built_utc": "2026-01-01T00:00:00+00:00",
+        "suites": ["bookworm"],
+        "packages": {"suricata": "1:7.0.10-1"},
+        "mmdebstrap": "1.3.5",
+    }
+    folder = tmp_path / "nodrop" / "images" / "suricata" / made["sha256"]
+    folder.mkdir(parents=True)
+    (folder / "manifest.json").write_text(json.dumps(made))
+    shown = {**made, "rootfs": str(folder / "rootfs")}
+    assert made["sha256"] in nodrop("image", "list", **cache).stdout
+    assert json.loads(nodrop("image", "list", "--json", **cache).stdout) == [shown]
+    assert json.loads(nodrop("image", "show", "abab", "--json", **cache).stdout) == shown
+    missing = nodrop("image", "show", "nix", **cache)
+    assert (missing.returncode, missing.stderr) == (
+        2,
+        "nodrop: no image nix; run `nodrop image list`\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "valid"), [([], 0, True), (["-q"], 1, False), (["--json"], 0, True)]
+)
+def test_run_ends_with_the_directory_on_stdout(
+    experiment: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    flags: list[str],
+    code: int,
+    valid: bool,
+) -> None:
+    def measured(asked: Any, lab: Any, *, out: Path, resume: bool, progress: Any) -> RunOutcome:
+        assert (asked.name, lab.file.kind, resume) == ("x", "netns", True)
+        writer = RunWriter.create(
+            out, "x", experiment=asked.text, lab=lab.text, plan_sha256="0", manifest={}
+        )
+        fields = {"cell": {}, "repetition": 1, "index": 1, "run": "0001-r01", "verdict": "v"}
+        reasons = [] if valid else ["residual"]
+        record = TrialRecord.model_validate(
+            {**fields, "valid": valid, "invalid_reasons": reasons, "loss_ratio": 0.5}
+        )
+        with writer:
+            writer.trial("0001-r01")
+            writer.finish(record)
+        progress.finished(writer.path, [record])
+        return RunOutcome(directory=writer.path, records=(record,))
+
+    monkeypatch.setattr("nodrop.measure.runner.run_experiment", measured)
+    monkeypatch.setattr("nodrop.lab.privileges.ensure_privileges", lambda: None)
+    argv = ["run", str(experiment), "--out", str(tmp_path / "out"), "--resume", *flags]
+    assert main.exit_code(argv) == code
+    [directory] = (tmp_path / "out").iterdir()
+    assert (directory / "report" / "index.html").is_file()
+    lines = capsys.readouterr().out.splitlines()
+    match flags:
+        case ["-q"]:
+            assert lines == [str(directory)]
+        case ["--json"]:
+            assert json.loads(lines[-1])["directory"] == str(directory)
+        case _:
+            assert lines[0].split()[:2] == ["cell", "valid"]
+            assert lines[-2:] == [f"report: {directory}/report/index.html", str(directory)]
+
+
+def test_doctor_lists_every_problem(
+    experiment: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    problems = ["no node", "no trace"]
+    monkeypatch.setattr("nodrop.measure.preflight.doctor", lambda *_: list(problems))
+    monkeypatch.setattr("nodrop.lab.privileges.ensure_privileges", lambda: None)
+    assert main.exit_code(["doctor", str(experiment)]) == 3
+    assert capsys.readouterr().out == "- no node\n- no trace\n2 to mend\n"
+    problems.clear()
+    assert main.exit_code(["doctor", str(experiment), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"problems": []}

@@ -1,0 +1,189 @@
+"""What a run shows while it goes on, and the table it ends with."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from nodrop.cli.progress import JsonLines, OnTerminal, PlainLines, record_words
+from nodrop.cli.tables import cells_table
+from nodrop.ledger.verdict import BusyThread
+from nodrop.measure.eta import Eta, Remaining
+from nodrop.measure.plan import Plan, PlannedTrial
+from nodrop.measure.progress import Live, Progress
+from nodrop.measure.summary import summarize_cells
+from nodrop.results.trial import TrialRecord
+from nodrop.setups.seam import Limits
+
+
+def trial(index: int, multiplier: int, repetition: int) -> PlannedTrial:
+    return PlannedTrial(
+        index=index,
+        cell={"load.multiplier": multiplier},
+        repetition=repetition,
+        setup={},
+        sut={},
+        load={},
+        limits=Limits(),
+    )
+
+
+def record(of: PlannedTrial, **fields: Any) -> TrialRecord:
+    start = {
+        "cell": of.cell,
+        "repetition": of.repetition,
+        "index": of.index,
+        "run": of.run_name,
+        "valid": True,
+        "verdict": "no loss",
+        "offered_packets": 1000,
+        "lost_packets": 0,
+        "loss_ratio": 0.0,
+    }
+    return TrialRecord.model_validate(start | fields)
+
+
+TRIALS = (trial(1, 4, 1), trial(2, 1, 1), trial(3, 1, 2), trial(4, 4, 2))
+PLAN = Plan(
+    seed=1,
+    cells=({"load.multiplier": 1}, {"load.multiplier": 4}),
+    repetitions=2,
+    trials=TRIALS,
+    load_s=40.0,
+    around_s=20.0,
+)
+LOSSY = record(TRIALS[0], lost_packets=25, loss_ratio=0.025, loss_place="socket ring")
+INVALID = record(
+    TRIALS[1],
+    valid=False,
+    invalid_reasons=["sender_late"],
+    verdict="invalid: the sender was late: schedule error p99 40.0 ms",
+)
+
+READING = Live(
+    mono_ns=7,
+    phase="offer",
+    offering_s=2.04,
+    intended_s=4.0,
+    intended_packets=1000,
+    sent_packets=510,
+    dropped_packets=3,
+    sent_pps=250.0,
+    decoded_pps=12_345.6,
+    busiest_thread=BusyThread(name="W#01-ndrx0", cpu_ratio=0.97),
+)
+
+
+def played(progress: Progress) -> None:
+    """The first two trials of the plan."""
+    progress.plan_started(PLAN, directory=Path("results/x"), earlier=[])
+    for planned, ended in [(TRIALS[0], LOSSY), (TRIALS[1], INVALID)]:
+        progress.trial_started(planned)
+        progress.phase("offer")
+        progress.live(READING)
+        progress.trial_ended(planned, ended)
+    progress.finished(Path("results/x"), [LOSSY, INVALID])
+
+
+def test_plain_lines_tell_each_trial_as_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.StringIO()
+    monkeypatch.setattr("time.monotonic", iter([0.0, 10.0, 10.0, 30.0]).__next__)
+    played(PlainLines(Console(file=out, width=200)))
+    assert out.getvalue().splitlines() == [
+        "results/x: 2 cells x 2 repetitions = 4 trials, order of seed 1, about 1 min 0 s",
+        "[1/4] 0001-4x-r01: 2.50 % lost (25 of 1,000), socket ring, 30 s left",
+        "[2/4] 0002-1x-r01: invalid: the sender was late: schedule error p99 40.0 ms, 30 s left",
+    ]
+
+
+def test_the_terminal_shows_the_trial_under_way() -> None:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=120, highlight=False)
+    with OnTerminal(console) as display:
+        played(display)
+    text = out.getvalue()
+    rates = "offered 250 · captured – · decoded 12,346 packets/s · "
+    dropped = "▼ 3 dropped (–/s)"
+    busiest = "W#01-ndrx0 97 % of a CPU"
+    for words in (
+        "1/4",
+        "0002-1x-r01 · offer 2.0 of 4.0 s",
+        rates,
+        dropped,
+        busiest,
+        "▼ 0001",
+        "✗ 0002",
+    ):
+        assert words in text
+    assert text.endswith("\x1b[2K") or "\x1b[?25h" in text, "the cursor is shown again"
+
+
+def test_json_lines_are_events_and_end_with_the_cells() -> None:
+    out = io.StringIO()
+    played(JsonLines(out))
+    events = [json.loads(line) for line in out.getvalue().splitlines()]
+    one_trial = ["trial_started", "phase", "live", "trial_ended"]
+    assert [e["event"] for e in events] == ["plan_started", *one_trial, *one_trial, "finished"]
+    assert events[4]["trial"]["loss_ratio"] == 0.025
+    assert events[-1]["directory"] == "results/x"
+    assert (events[-1]["valid"], events[-1]["invalid"]) == (1, 1)
+    assert [cell["cell"] for cell in events[-1]["cells"]] == [
+        {"load.multiplier": 1},
+        {"load.multiplier": 4},
+    ]
+
+
+def test_a_resumed_run_counts_from_where_it_was() -> None:
+    out = io.StringIO()
+    lines = PlainLines(Console(file=out, width=200))
+    lines.plan_started(PLAN, directory=Path("d"), earlier=[LOSSY])
+    assert "resumed: 1 trials are there, 3 to go" in out.getvalue()
+    assert [t.index for t in lines.ahead] == [2, 3, 4]
+
+
+def test_the_table_of_cells() -> None:
+    out = io.StringIO()
+    records = [LOSSY, INVALID, *[record(trial(i, 1, i)) for i in range(3, 9)]]
+    Console(file=out, width=200).print(cells_table(summarize_cells(records)))
+    rows = [line.split("  ") for line in out.getvalue().splitlines()]
+    found = [[word.strip() for word in row if word.strip()] for row in rows]
+    assert found == [
+        ["cell", "valid", "loss, median", "95 % interval", "all runs", "lost in"],
+        [
+            "load.multiplier=1",
+            "6 of 7",
+            "0 %",
+            "0 % to 0 %",
+            "0 % to 0 %",
+            "nothing lost; invalid: sender_late",
+        ],
+        [
+            "load.multiplier=4",
+            "1 of 1",
+            "2.50 %",
+            "needs n ≥ 6",
+            "2.50 % to 2.50 %",
+            "socket ring",
+        ],
+    ]
+
+
+def test_record_words() -> None:
+    assert record_words(record(TRIALS[0])) == "no loss in 1,000 packets"
+    assert record_words(INVALID).startswith("invalid: the sender was late")
+
+
+def test_the_rest_takes_what_trials_of_the_same_cell_took() -> None:
+    eta = Eta(guess_s=5.0)
+    assert eta.remaining(["a", "b"]) == Remaining(seconds=10.0, spread_s=None)
+    eta.ended("a", 10.0)
+    assert eta.remaining(["a", "b"]) == Remaining(seconds=20.0, spread_s=None)
+    eta.ended("b", 30.0)
+    eta.ended("a", 12.0)
+    assert eta.remaining(["a", "b", "b", "b"]) == Remaining(seconds=101.0, spread_s=2.0)
+    assert eta.remaining([]) == Remaining(seconds=0.0, spread_s=0.0)

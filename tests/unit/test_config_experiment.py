@@ -1,0 +1,277 @@
+"""A wrong experiment file, --set or lab file is told in one line before anything is touched."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodrop.config.experiment import Experiment, load_experiment
+from nodrop.config.lab_file import find_lab, load_lab
+from nodrop.config.toml_file import put
+from nodrop.config.units import format_bytes, format_seconds, parse_bytes, parse_cpus
+from nodrop.errors import BadInput
+
+GOOD = """\
+name = "demo"
+question = "How much?"
+[matrix]
+"load.multiplier" = [1, 2, 4]
+[sut]
+kind = "sink"
+service_rate_pps = 1000
+[load]
+kind = "replay"
+trace = "make:demo"
+"""
+
+
+def written(tmp_path: Path, text: str = GOOD) -> Path:
+    path = tmp_path / "demo.toml"
+    path.write_text(text)
+    return path
+
+
+def load(tmp_path: Path, *settings: str, text: str = GOOD) -> Experiment:
+    return load_experiment(written(tmp_path, text), settings)
+
+
+def line(tmp_path: Path, *settings: str, text: str = GOOD) -> str:
+    """The error, with the path of the file as F."""
+    with pytest.raises(BadInput) as caught:
+        load(tmp_path, *settings, text=text)
+    assert "\n" not in str(caught.value)
+    return caught.value.message.replace(str(tmp_path / "demo.toml"), "F")
+
+
+def test_a_good_file(tmp_path: Path) -> None:
+    found = load(tmp_path)
+    assert (found.name, found.question, found.base) == ("demo", "How much?", tmp_path)
+    assert found.matrix == {"load.multiplier": (1, 2, 4)}
+    assert (found.setup, found.sut) == (
+        {"kind": "bare"},
+        {"kind": "sink", "service_rate_pps": 1000},
+    )
+    assert found.load == {"kind": "replay", "trace": "make:demo"}
+    assert (found.measure.repetitions, found.trial_count) == (3, 9)
+    assert found.text == GOOD
+
+
+def test_a_matrix_of_bare_keys_means_the_same(tmp_path: Path) -> None:
+    text = GOOD.replace('"load.multiplier"', "load.multiplier")
+    assert load(tmp_path, text=text).matrix == {"load.multiplier": (1, 2, 4)}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('"demo"', '"demo', "F: line 1, column "),
+        ('name = "demo"', "", "F: name: missing; it must be given"),
+        ('"demo"', '"De mo"', 'F: name = "De mo": must be lower case letters, digits and dashes'),
+        ("question", "qestion", "F: qestion: no such key; did you mean question?"),
+        ('"How much?"', "3", "F: question = 3: must be a text in quotes"),
+        ('kind = "sink"', "", "F: sut.kind: missing; it must be given"),
+        ("[1, 2, 4]", "[]", "F: matrix.load.multiplier = []: must have at least one value"),
+        ("[1, 2, 4]", "3", "F: matrix.load.multiplier = 3: must be a list of values"),
+        ("[1, 2, 4]", "[1, 2, 1.0]", "F: matrix.load.multiplier: 1.0 is given twice"),
+        (
+            '"load.multiplier"',
+            '"laod.multiplier"',
+            "F: matrix.laod.multiplier: names nothing that can vary; did you mean load.multiplier?",
+        ),
+        (
+            '"load.multiplier"',
+            '"measure.seed"',
+            "F: matrix.measure.seed: names nothing that can vary; "
+            "keys begin with setup., sut., load., limits.",
+        ),
+        (
+            '"load.multiplier"',
+            '"setup"',
+            "F: matrix.setup: is a table; name a key of it, such as setup.kind",
+        ),
+        (
+            "[sut]",
+            '"load.multiplier.x" = [1]\n[sut]',
+            "F: matrix.load.multiplier and matrix.load.multiplier.x set the same thing: "
+            "keep one of them",
+        ),
+        ("[sut]", "load.multiplier = [1]\n[sut]", "F: matrix.load.multiplier: given twice"),
+        (
+            "[sut]",
+            "[measure]\nrepetitons = 1\n[sut]",
+            "F: measure.repetitons: no such key; did you mean measure.repetitions?",
+        ),
+        (
+            "[sut]",
+            "[measure]\nrepetitions = 0\n[sut]",
+            "F: measure.repetitions = 0: must be >= 1",
+        ),
+        (
+            "[sut]",
+            "[measure]\nwarmup_s = -1\n[sut]",
+            "F: measure.warmup_s = -1: must be >= 0",
+        ),
+        (
+            "[sut]",
+            '[limits]\ncpus = "2-0"\n[sut]',
+            'F: limits.cpus = "2-0": must be a list of CPUs, such as "0-2,5"',
+        ),
+        ("[1, 2, 4]", str(list(range(400))), "F: 400 cells x 3 repetitions are 1,200 trials"),
+    ],
+)
+def test_each_error_line(tmp_path: Path, old: str, new: str, said: str) -> None:
+    assert line(tmp_path, text=GOOD.replace(old, new)).startswith(said)
+
+
+def test_many_trials_can_be_meant(tmp_path: Path) -> None:
+    path = written(tmp_path, GOOD.replace("[1, 2, 4]", str(list(range(400)))))
+    assert load_experiment(path, most_trials=None).trial_count == 1200
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(None, "F: no such file"), (b"name = '\xff'", "F: not a TOML file: byte 8 is not UTF-8")],
+)
+def test_a_file_that_is_none(tmp_path: Path, content: bytes | None, said: str) -> None:
+    path = tmp_path / "demo.toml"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(BadInput) as caught:
+        load_experiment(path)
+    assert caught.value.message.replace(str(path), "F") == said
+
+
+def test_a_folder_is_no_experiment(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="cannot be read: Is a directory"):
+        load_experiment(tmp_path)
+
+
+def test_set_changes_a_key_and_pins_it(tmp_path: Path) -> None:
+    found = load(tmp_path, "load.multiplier=4", "measure.repetitions=2", "sut.rules=a b")
+    assert found.matrix == {}
+    assert found.load["multiplier"] == 4
+    assert found.measure.repetitions == 2
+    assert found.sut["rules"] == "a b"
+
+
+def test_set_changes_the_matrix(tmp_path: Path) -> None:
+    found = load(tmp_path, "matrix.load.multiplier=[1, 8]", 'matrix.sut.defrag=["yes", "no"]')
+    assert found.matrix == {"load.multiplier": (1, 8), "sut.defrag": ("yes", "no")}
+    assert load(tmp_path, "matrix.load.multiplier=").matrix == {}
+
+
+def test_an_empty_value_takes_a_key_away(tmp_path: Path) -> None:
+    assert "service_rate_pps" not in load(tmp_path, "sut.service_rate_pps=").sut
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("load", "--set load: must be key=value, such as load.multiplier=4"),
+        ("a b=1", "--set a b=1: 'a b' is not a dotted key such as load.multiplier"),
+        (
+            "measure.repetitons=2",
+            "--set measure.repetitons=2: measure.repetitons: no such key; "
+            "did you mean measure.repetitions?",
+        ),
+        ("lod.pps=2", "--set lod.pps=2: lod: no such key; did you mean load?"),
+        (
+            "measure.repetitions=two",
+            '--set measure.repetitions=two: measure.repetitions = "two": must be a whole number',
+        ),
+        (
+            "matrix.load.multiplier=[]",
+            "--set matrix.load.multiplier=[]: "
+            "matrix.load.multiplier = []: must have at least one value",
+        ),
+        ("name.x=1", "--set name.x=1: name is a value, so it holds no x"),
+    ],
+)
+def test_set_error_lines(tmp_path: Path, setting: str, said: str) -> None:
+    assert line(tmp_path, setting) == said
+
+
+def test_of_two_settings_of_a_key_the_last_is_blamed(tmp_path: Path) -> None:
+    said = line(tmp_path, "measure.seed=-2", "measure.seed=-1")
+    assert said.startswith("--set measure.seed=-1: measure.seed = -1")
+
+
+def test_put_meets_a_key_with_dots_as_a_whole() -> None:
+    table = {"overrides": {"stream.memcap": "1gb"}}
+    put(table, ("overrides", "stream", "memcap"), "2gb")
+    assert table == {"overrides": {"stream.memcap": "2gb"}}
+
+
+def test_the_default_lab() -> None:
+    lab = load_lab()
+    assert lab.path.name == "netns.toml"
+    assert (lab.file.kind, lab.file.mtu) == ("netns", 9000)
+    assert (lab.file.sender.port, lab.file.receiver.port) == ("ndtx0", "ndrx0")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('name = "x"\nkind = "vlan"', 'F: kind = "vlan": allowed are netns'),
+        ('name = "x"\nkind = "netns"\nmtu = 10', "F: mtu = 10: must be >= 68"),
+        (
+            'name = "x"\nkind = "netns"\n[sender]\nhst = "a"\nport = "p"',
+            "F: sender.hst: no such key; did you mean sender.host?",
+        ),
+        (
+            'name = "x"\nkind = "netns"\n[sender]\nhost = "rx"\nport = "p"',
+            'F: receiver.host = "rx": must not be the sender\'s host',
+        ),
+    ],
+)
+def test_lab_error_lines(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "lab.toml"
+    path.write_text(text)
+    with pytest.raises(BadInput) as caught:
+        load_lab(str(path))
+    assert caught.value.message.replace(str(path), "F") == said
+
+
+def test_an_unknown_lab_names_the_nearest() -> None:
+    with pytest.raises(BadInput, match=r"--lab netsn: no such lab; did you mean netns\?"):
+        find_lab("netsn")
+
+
+def test_units() -> None:
+    assert [parse_bytes(t) for t in ("7", "512MiB", "1.5 kB")] == [7, 536870912, 1500]
+    assert [format_bytes(n) for n in (7, 536870912, 1536)] == ["7 B", "512 MiB", "1.5 KiB"]
+    assert [format_seconds(s) for s in (1.23, 59.6, 75, 7300)] == [
+        "1.2 s",
+        "1 min 0 s",
+        "1 min 15 s",
+        "2 h 1 min",
+    ]
+    assert parse_cpus("0-2,5,1") == (0, 1, 2, 5)
+    for wrong in ("", "a", "3-1", "1-", "99999999"):
+        with pytest.raises(ValueError, match="list of CPUs"):
+            parse_cpus(wrong)
+
+
+KEYS = st.sampled_from(
+    ["load", "sut", "limits", "measure", "matrix", "kind", "name", "multiplier", "x", '"a.b"']
+)
+VALUES = st.one_of(
+    st.text(max_size=8),
+    st.sampled_from(
+        ["1", "-1", "1e400", "[]", "[1, 1]", "[[1], [1]]", "{a = 1}", "{a = {b = []}}"]
+    ),
+    st.sampled_from(["nan", "1979-05-27", "07:32:00", "true", "[[[]]]", '"512MiB"', "1\nx = 2"]),
+)
+
+
+@given(st.lists(st.tuples(st.lists(KEYS, min_size=1, max_size=4), VALUES), max_size=4))
+def test_no_setting_ends_in_anything_but_one_line(
+    tmp_path_factory: pytest.TempPathFactory, settings: list[tuple[list[str], str]]
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "fuzz.toml"
+    path.write_text(GOOD)
+    try:
+        load_experiment(path, [f"{'.'.join(keys)}={value}" for keys, value in settings])
+    except BadInput as error:
+        assert len(error.message.splitlines()) == 1

@@ -1,0 +1,82 @@
+"""The committed schemas and the reference page say what the models say."""
+
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from pydantic import BaseModel
+
+from nodrop.config.experiment import ExperimentFile, LimitsTable, Measure
+from nodrop.config.lab_file import LabFile
+from nodrop.config.options import check
+from nodrop.config.replay import ReplayOptions
+from nodrop.config.schema import schemas
+from nodrop.suts.sink import SinkOptions
+from nodrop.suts.suricata.options import SuricataOptions
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/reference/experiment-file.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", sorted(schemas()))
+def test_the_committed_schema_is_fresh(name: str) -> None:
+    committed = json.loads((ROOT / "schema" / name).read_text(encoding="utf-8"))
+    assert committed == schemas()[name], "run `python -m nodrop.config.schema schema`"
+    jsonschema.Draft202012Validator.check_schema(committed)
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        *((p, "experiment") for p in sorted((ROOT / "experiments").glob("*.toml"))),
+        *((p, "lab") for p in sorted((ROOT / "labs").glob("*.toml"))),
+    ],
+    ids=lambda value: value.name if isinstance(value, Path) else value,
+)
+def test_what_nodrop_brings_along_fits_model_and_schema(path: Path, name: str) -> None:
+    table = tomllib.loads(path.read_text(encoding="utf-8"))
+    jsonschema.validate(table, schemas()[f"{name}.schema.json"])
+    model: type[BaseModel] = {"experiment": ExperimentFile, "lab": LabFile}[name]
+    check(model, table, table="", base=path.parent)
+
+
+def test_the_example_of_the_page_is_an_experiment() -> None:
+    [example] = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    table = tomllib.loads(example)
+    check(ExperimentFile, table, table="", base=ROOT)
+
+
+@pytest.mark.parametrize(
+    ("heading", "model"),
+    [
+        ('### kind = "suricata"', SuricataOptions),
+        ('### kind = "sink"', SinkOptions),
+        ("## [load]", ReplayOptions),
+        ("## [limits]", LimitsTable),
+        ("## [measure]", Measure),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_every_key_is_on_the_page_and_no_other(heading: str, model: type[BaseModel]) -> None:
+    section = PAGE.split(heading, 1)[1].split("\n#", 1)[0]
+    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+    documented = {key for row in rows for key in re.findall(r"`([^`]+)`", row)}
+    assert documented == set(model.model_fields)
+
+
+@pytest.mark.parametrize(
+    ("heading", "model"),
+    [("## [load]", ReplayOptions), ("## [measure]", Measure)],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_the_defaults_on_the_page_are_the_models(heading: str, model: type[BaseModel]) -> None:
+    section = PAGE.split(heading, 1)[1].split("\n#", 1)[0]
+    for line in section.splitlines():
+        found = re.match(r"\| `(\w+)` \| `([^`]+)` \|", line)
+        if found and found[1] != "speed":  # a pace that is not given is speed = 1.0
+            stated: Any = tomllib.loads(f"v = {found[2]}")["v"]
+            assert model.model_fields[found[1]].default == stated, found[1]

@@ -1,0 +1,163 @@
+"""The plan: every cell in every block, in an order that the seed alone decides."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import PositiveInt
+
+from nodrop import plugins
+from nodrop.config.experiment import load_experiment
+from nodrop.config.options import Options, check
+from nodrop.config.replay import ReplayOptions
+from nodrop.errors import BadInput, LabProblem
+from nodrop.measure.plan import Plan, cell_slug, make_plan
+from nodrop.setups.seam import Limits
+
+
+class SutOptions(Options):
+    service_rate_pps: PositiveInt | None = None
+
+
+class Fake:
+    """Stands for any setup or SUT: it only checks its table."""
+
+    def __init__(self, options: Mapping[str, Any], *, base: Path) -> None:
+        check(SutOptions, options, table="sut", base=base)
+
+
+class FakeLoad:
+    def __init__(self, options: Mapping[str, Any], *, base: Path) -> None:
+        self.options = check(ReplayOptions, options, table="load", base=base)
+
+    def duration_s(self) -> float | None:
+        return self.options.duration_s
+
+
+@dataclass
+class FakeEntry:
+    target: type
+
+    def load(self) -> type:
+        return self.target
+
+
+@pytest.fixture(autouse=True)
+def _fake_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = {
+        ("setup", "bare"): Fake,
+        ("setup", "docker"): Fake,
+        ("sut", "sink"): Fake,
+        ("load", "replay"): FakeLoad,
+    }
+    found = tuple(
+        plugins.Plugin(table=table, kind=kind, origin="test 1", entry=FakeEntry(target))  # type: ignore[arg-type]
+        for (table, kind), target in made.items()
+    )
+    monkeypatch.setattr(plugins, "plugins", lambda: found)
+
+
+def plan(tmp_path: Path, *settings: str) -> Plan:
+    path = tmp_path / "x.toml"
+    path.write_text(
+        'name = "x"\n[sut]\nkind = "sink"\n[load]\nkind = "replay"\ntrace = "make:x"\n'
+        '[limits]\nmemory = "1GiB"\n'
+        '[matrix]\n"setup.kind" = ["bare", "docker"]\n"load.multiplier" = [1, 2, 4]\n'
+    )
+    return make_plan(load_experiment(path, settings))
+
+
+def test_every_block_holds_every_cell_once(tmp_path: Path) -> None:
+    made = plan(tmp_path, "measure.repetitions=4")
+    assert len(made.cells) == 6
+    assert [t.index for t in made.trials] == list(range(1, 25))
+    for block in range(4):
+        trials = made.trials[block * 6 : block * 6 + 6]
+        assert {t.repetition for t in trials} == {block + 1}
+        assert {json.dumps(t.cell) for t in trials} == {json.dumps(c) for c in made.cells}
+
+
+def test_the_seed_decides_the_order(tmp_path: Path) -> None:
+    def order(seed: int) -> list[str]:
+        return [t.run_name for t in plan(tmp_path, f"measure.seed={seed}").trials]
+
+    assert order(1) == order(1)
+    assert order(1) != order(2)
+
+
+def test_blocks_differ_from_each_other(tmp_path: Path) -> None:
+    trials = plan(tmp_path, "measure.repetitions=5").trials
+    orders = {json.dumps([t.cell for t in trials[i : i + 6]]) for i in range(0, 30, 6)}
+    assert len(orders) > 1
+
+
+def test_a_trial_carries_the_tables_of_its_cell(tmp_path: Path) -> None:
+    made = plan(tmp_path, 'matrix.limits.memory=["1GiB", "2GiB"]', "load.multiplier=2")
+    assert len(made.trials) == 12
+    for trial in made.trials:
+        memory = trial.cell["limits.memory"]
+        assert trial.setup == {"kind": trial.cell["setup.kind"]}
+        assert trial.load == {"kind": "replay", "trace": "make:x", "multiplier": 2}
+        assert trial.limits == Limits(memory_bytes={"1GiB": 2**30, "2GiB": 2**31}[memory])
+
+
+def test_the_estimate(tmp_path: Path) -> None:
+    assert plan(tmp_path).load_s is None
+    made = plan(tmp_path, "load.duration_s=10", "measure.warmup_s=1")
+    assert made.load_s == 180
+    assert made.around_s == 18 * 7
+
+
+def test_a_plan_needs_no_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_node(_: FakeLoad) -> float:
+        raise LabProblem("no node")
+
+    monkeypatch.setattr(FakeLoad, "duration_s", without_node)
+    assert plan(tmp_path, "load.duration_s=10").load_s is None
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("sut.kind=snk", '--set sut.kind=snk: sut.kind = "snk": allowed are sink; did you mean'),
+        ("sut.service_rate=3", "--set sut.service_rate=3: sut.service_rate: no such key; did you"),
+        ("matrix.sut.x=[1]", "F: sut.x: no such key"),
+        ("matrix.load.multiplier=[1,-2]", "F: load.multiplier = -2: must be > 0"),
+        ("matrix.load.multiplier=[0]", "F: load.multiplier = 0: must be > 0"),
+        ('matrix.limits.memory=["lots"]', 'F: limits.memory = "lots": must be bytes'),
+        ("load.trace=no.pcap", '--set load.trace=no.pcap: load.trace = "no.pcap": no such file'),
+        ('load={kind="replay"}', '--set load={kind="replay"}: load.trace: missing'),
+    ],
+)
+def test_a_wrong_cell_is_told_before_anything_runs(tmp_path: Path, setting: str, said: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        plan(tmp_path, setting)
+    assert caught.value.message.replace(str(tmp_path / "x.toml"), "F").startswith(said)
+
+
+def test_run_names(tmp_path: Path) -> None:
+    made = plan(tmp_path, "measure.repetitions=1", "setup.kind=docker", "load.multiplier=4")
+    assert [t.run_name for t in made.trials] == ["0001-r01"]
+    assert cell_slug({"setup.kind": "docker", "load.multiplier": 4}) == "docker-4x"
+    assert cell_slug({"load.trace": "../data/Big Flows.pcap"}) == "trace-big-flows"
+    assert cell_slug({"sut.rules": ["a/x.rules", "y.rules"]}) == "rules-x-y"
+
+
+@given(
+    st.dictionaries(
+        st.text(min_size=1),
+        st.one_of(st.text(), st.integers(), st.floats(), st.booleans(), st.lists(st.text())),
+    )
+)
+def test_a_slug_is_safe_in_a_file_name(cell: dict[str, Any]) -> None:
+    slug = cell_slug(cell)
+    assert len(slug) <= 48
+    assert set(slug) <= set("abcdefghijklmnopqrstuvwxyz0123456789.-")
+    assert not slug.startswith((".", "-"))

@@ -1,0 +1,50 @@
+"""Before a run: what is missing on this host is said in one line, and nothing was touched."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from nodrop.config.experiment import load_experiment
+from nodrop.config.lab_file import load_lab
+from nodrop.errors import NotReady
+from nodrop.lab import binary
+from nodrop.load.replay import Replay
+from nodrop.measure.plan import make_plan
+from nodrop.measure.preflight import Kitchen, preflight
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    path = tmp_path / "t.pcap"
+    path.write_bytes(b"whatever")
+    return path
+
+
+def test_what_is_missing_ends_a_run_with_exit_2(
+    tmp_path: Path, trace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "x.toml"
+    file.write_text(
+        f'name = "x"\n[sut]\nkind = "sink"\n[load]\nkind = "replay"\ntrace = "{trace}"\n'
+    )
+    experiment, lab = load_experiment(file), load_lab()
+    monkeypatch.setenv(binary.ENVIRONMENT, "/nope")
+    with pytest.raises(NotReady, match="NODROP_NODE=/nope is not an executable file; unset") as no:
+        preflight(experiment, lab, make_plan(experiment))
+    assert no.value.exit_code == 2
+    monkeypatch.setattr(Kitchen, "_mtu", lambda *_: 1500)
+    monkeypatch.setattr(Kitchen, "problems", lambda _: ["no tcpreplay", "no ip"])
+    with pytest.raises(NotReady, match=r"^no tcpreplay \(and 1 more: run `nodrop doctor`\)$"):
+        preflight(experiment, lab, make_plan(experiment))
+
+
+def test_a_cpu_the_sender_cannot_have(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Replay, "trace_facts", lambda _: None)
+    mine = min(os.sched_getaffinity(0))
+    options = {"trace": str(trace)}
+    assert Replay({**options, "cpu": mine}, base=Path()).problems() == ()
+    problems = Replay({**options, "cpu": 9999}, base=Path()).problems()
+    assert problems == ["load.cpu = 9999: this host has no CPU 9999"]

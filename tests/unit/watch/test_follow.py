@@ -1,0 +1,119 @@
+"""A run directory looked at while another process writes it."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodrop.errors import BadInput
+from nodrop.results.rundir import RunWriter
+from nodrop.results.trial import TrialRecord
+from nodrop.watch.follow import Follower, cell_of
+
+ORDER = ["0001-4x-r01", "0002-1x-r01", "0003-4x-r02"]
+
+
+def writer(out: Path, **manifest: Any) -> RunWriter:
+    given = {"question": "How much?", "order": ORDER} | manifest
+    return RunWriter.create(out, "demo", experiment="", lab="", plan_sha256="p", manifest=given)
+
+
+def finish(to: RunWriter, run: str, took_s: float, **fields: Any) -> None:
+    record = {"cell": {}, "repetition": 1, "index": 1, "run": run, "valid": True}
+    found = TrialRecord.model_validate(record | {"verdict": "no loss"} | fields)
+    to.finish(found, {"timings_s": {"launch": took_s / 2, "offer": took_s / 2}})
+
+
+def test_a_run_from_its_first_trial_to_its_end(tmp_path: Path) -> None:
+    with writer(tmp_path) as to:
+        follower = Follower.of(to.path)
+        view = follower.look()
+        assert (view.total, view.ended, view.goes_on, view.over) == (3, (), True, False)
+        folder = to.trial(ORDER[0])
+        folder.append_live({"mono_ns": time.monotonic_ns(), "phase": "launch"})
+        view = follower.look()
+        assert (view.trial, view.phase, view.reading) == (ORDER[0], "launch", None)
+        folder.append_live({"mono_ns": 5, "phase": "offer", "intended_packets": 9, "sent_pps": 3.5})
+        folder.append_live({"mono_ns": 6, "phase": "drain"})
+        view = follower.look()
+        assert view.phase == "drain"
+        assert view.reading is not None and view.reading.sent_pps == 3.5
+        finish(to, ORDER[0], 8.0)
+        to.trial(ORDER[1])
+        finish(to, ORDER[1], 4.0, lost_packets=1, loss_ratio=0.5, offered_packets=2)
+        view = follower.look()
+        assert [(e.run, e.mark) for e in view.ended] == [(ORDER[0], "good"), (ORDER[1], "loss")]
+        assert view.trial is None
+        assert view.remaining is not None and view.remaining.seconds == 8.0
+        to.trial(ORDER[2])
+        finish(to, ORDER[2], 8.0, valid=False, invalid_reasons=["sender_late"])
+        to.update_manifest({"finished_utc": "2026-11-21T22:00:00+00:00"})
+        view = follower.look()
+        assert (view.finished, view.over, view.ended[-1].mark) == (True, True, "invalid")
+
+
+def test_a_run_that_was_killed_goes_on_no_more(tmp_path: Path) -> None:
+    with writer(tmp_path) as to:
+        to.trial(ORDER[0])
+        assert Follower.of(to.path).look().trial == ORDER[0]
+    view = Follower.of(to.path).look()
+    assert (view.goes_on, view.finished, view.over, view.trial) == (False, False, True, None)
+
+
+def test_watching_takes_no_lock(tmp_path: Path) -> None:
+    with writer(tmp_path) as to:
+        follower = Follower.of(to.path)
+    follower.look()
+    with RunWriter.resume(to.path, plan_sha256="p"):
+        assert follower.look().goes_on
+
+
+def test_damage_is_passed_over(tmp_path: Path) -> None:
+    with writer(tmp_path) as to:
+        folder = to.trial(ORDER[0])
+        (folder.path / "live.jsonl").write_text(
+            'cut off}\n{"phase":"offer","intended_packets":1,"busiest_thread":{"x":1}}\n{"mo'
+        )
+        with (to.path / "trials.jsonl").open("a") as file:
+            file.write('not json\n{"half')
+        view = Follower.of(to.path).look()
+        assert (view.ended, view.phase, view.reading) == ((), "offer", None)
+
+
+def test_a_resumed_run_whose_file_was_cut_is_read_anew(tmp_path: Path) -> None:
+    with writer(tmp_path) as to:
+        to.trial(ORDER[0])
+        finish(to, ORDER[0], 1.0)
+        follower = Follower.of(to.path)
+        assert len(follower.look().ended) == 1
+        (to.path / "trials.jsonl").write_text("")
+        follower.look()
+        finish(to, ORDER[1], 1.0)
+        assert [e.run for e in follower.look().ended] == ORDER[:2]
+
+
+def test_hostile_words_are_spelled_out(tmp_path: Path) -> None:
+    with writer(tmp_path, question="\x1b[2Jgone\u202e") as to:
+        to.trial(ORDER[0])
+        finish(to, ORDER[0], 1.0, verdict="\x1b]0;title\x07", valid=False, invalid_reasons=["x"])
+        view = Follower.of(to.path).look()
+    assert view.question == "\\u001b[2Jgone\\u202e"
+    assert view.ended[0].words == "\\u001b]0;title\\u0007"
+    assert "\x1b" not in json.dumps(view.ended[0].words)
+
+
+def test_no_run_directory(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="not a run directory"):
+        Follower.of(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("run", "cell"),
+    [("0007-docker-4x-r03", "docker-4x"), ("0001-r01", ""), ("strange", "strange")],
+)
+def test_the_cell_of_a_run(run: str, cell: str) -> None:
+    assert cell_of(run) == cell

@@ -1,0 +1,21 @@
+"""Whole runs in a virtual machine: as root, with QEMU and the real Suricata image."""
+
+from __future__ import annotations
+
+import pytest
+
+from nodrop.lab.image import list_images
+from nodrop.setups.seam import Limits
+from nodrop.setups.vm import Vm
+from tests.e2e.conftest import _root, real_trace, run
+
+__all__ = ["_root", "real_trace", "run"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def image() -> None:
+    images = list_images("suricata")
+    if not images:
+        pytest.skip("no image of suricata: run `nodrop image build suricata`")
+    if problems := Vm({}).problems(images[0].bits(), Limits()):
+        pytest.skip(problems[0])

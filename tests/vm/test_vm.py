@@ -1,0 +1,177 @@
+"""A virtual machine under emulation: books that close, losses in the right place, no traces."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import signal
+import struct
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nodrop.lab import guest_assets
+from nodrop.lab.guest_assets import cpio, make_assets
+from nodrop.lab.processes import labelled_processes
+from nodrop.setups import vm
+from tests.e2e.conftest import Run, closes, only
+from tests.e2e.test_faults import Inject, labelled
+from tests.real_inputs import REALMIX_PACKETS
+
+pytestmark = pytest.mark.timeout(600)
+
+VM = """
+name = "vm"
+[setup]
+kind = "vm"
+accelerator = "tcg"
+[sut]
+kind = "{sut}"
+[load]
+kind = "replay"
+trace = "{trace}"
+{pace}
+[measure]
+repetitions = 1
+drain_timeout_s = 60
+late_p99_us = 60e6 # of the books alone, on a machine with nothing to spare
+"""
+REAL = VM.replace("{sut}", "suricata").replace("{pace}", "speed = 10")
+BURST_PACKETS = 6000
+
+
+@pytest.mark.parametrize("defrag", ["yes", "no"])
+def test_books_close_on_real_traffic_at_every_load(run: Run, defrag: str) -> None:
+    """What an emulated guest cannot carry is lost in the macvtap's queue or in the guest's ring."""
+    outcome = run('matrix."load.multiplier"=[1, 2, 4]', f"sut.defrag={defrag}", text=REAL)
+    assert len(outcome.records) == 3
+    for record in outcome.records:
+        assert record.valid, record.verdict
+        assert record.offered_packets == record.cell["load.multiplier"] * REALMIX_PACKETS
+        assert closes(record)
+        assert set(record.lost_by_place) <= {"macvtap queue", "macvtap", "socket ring"}
+        assert record.accelerator == "tcg"
+
+
+def test_a_longer_queue_takes_the_burst(run: Run, tmp_path: Path) -> None:
+    burst = tmp_path / "burst.pcap"
+    burst.write_bytes(pcap(BURST_PACKETS))
+    text = VM.replace("{sut}", "sink").replace("{pace}", "top_speed = true")
+    text = text.replace("{trace}", str(burst))
+    outcome = run('matrix."setup.txqueuelen"=[100, 10000]', text=text)
+    short, long = sorted(outcome.records, key=lambda r: r.cell["setup.txqueuelen"])
+    assert short.valid and long.valid, (short.verdict, long.verdict)
+    assert closes(short) and closes(long)
+    assert short.loss_place == "macvtap queue"
+    assert "txqueuelen" in short.knob
+    assert "macvtap queue" not in long.lost_by_place
+
+
+def test_a_guest_without_init_is_told_with_the_end_of_its_console(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty = tmp_path / "empty.gz"
+    empty.write_bytes(gzip.compress(cpio({})))
+    monkeypatch.setattr(vm, "make_assets", lambda bits: replace(make_assets(bits), initramfs=empty))
+    outcome = run(text=REAL)
+    record = only(outcome)
+    assert outcome.exit_code == 1
+    assert record.invalid_reasons == ["sut_not_ready"]
+    assert "Kernel panic" in record.error
+    assert "tried 2 times" in record.error
+
+
+def test_a_guest_that_never_speaks_is_not_waited_for(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vm, "BOOT_TIMEOUT_S", 0.5)
+    record = only(run(text=REAL))
+    assert record.invalid_reasons == ["sut_not_ready"]
+    assert "did not boot in time" in record.error
+
+
+def test_a_guest_with_too_little_memory_names_who_was_killed(run: Run) -> None:
+    record = only(run("limits.memory=128MiB", text=REAL))
+    assert record.invalid_reasons == ["sut_not_ready"]
+    assert "the guest's kernel: Out of memory: Killed process" in record.error
+    assert "raise limits.memory" in record.error
+
+
+def test_a_machine_that_dies_ends_its_trial_only(run: Run) -> None:
+    began: list[str] = []
+
+    def kill_the_first() -> None:
+        began.append("offer")
+        if len(began) == 1:
+            (qemu,) = labelled("qemu")
+            os.kill(qemu, signal.SIGKILL)
+
+    text = VM.replace("{sut}", "sink").replace("{pace}", "pps = 2000\nduration_s = 2")
+    outcome = run("measure.repetitions=2", text=text, progress=Inject("offer", kill_the_first))
+    dead, whole = outcome.records
+    assert outcome.exit_code == 1
+    assert not dead.valid and dead.error
+    assert whole.valid, whole.verdict
+    assert closes(whole)
+
+
+def test_a_dynamic_node_cannot_be_a_guests_init() -> None:
+    assert guest_assets._is_static(guest_assets.static_node())
+    assert not guest_assets._is_static(Path(sys.executable).resolve())
+
+
+def test_killed_with_its_guest_running(tmp_path: Path, real_trace: Path) -> None:
+    experiment = tmp_path / "vm.toml"
+    experiment.write_text(REAL.format(trace=real_trace))
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
+    nodrop = [sys.executable, "-m", "nodrop.cli.main"]
+    before = host_view()
+    run = subprocess.Popen(
+        [*nodrop, "run", str(experiment), "--out", str(tmp_path / "out")],
+        env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    label = wait_for_guest(tmp_path / "state")
+    run.send_signal(signal.SIGKILL)
+    run.wait(10)
+    done = subprocess.run(
+        [*nodrop, "undo"], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert labelled_processes(label) == []
+    assert not [name for name in host_view() - before if label in name or "nodrop-tap" in name]
+
+
+def wait_for_guest(state: Path) -> str:
+    """The label of the run, once its QEMU stands."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        for journal in state.rglob("*.jsonl"):
+            if "virtual machine" in journal.read_text():
+                return journal.stem
+        time.sleep(0.02)
+    raise AssertionError("no guest within 60 s")
+
+
+def host_view() -> set[str]:
+    """What a run could leave: namespaces, taps and their device nodes, mounts."""
+    folders = (Path("/run/netns"), Path("/sys/class/net"), Path("/dev"))
+    names = {str(path) for folder in folders if folder.is_dir() for path in folder.iterdir()}
+    return names | set(Path("/proc/self/mounts").read_text().splitlines())
+
+
+def pcap(packets: int) -> bytes:
+    """UDP from as many addresses, to a host that is nobody."""
+    head = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
+    return head + b"".join(record(number) for number in range(packets))
+
+
+def record(number: int) -> bytes:
+    ip = struct.pack("!BBHHHBBH", 0x45, 0, 60, number & 0xFFFF, 0, 64, 17, 0)
+    addresses = struct.pack("!II", 0x0A000000 + number, 0x0A800001)
+    udp = struct.pack("!HHHH", 1000 + number % 50000, 53, 40, 0) + bytes(32)
+    frame = b"\x02\0\0\0\0\x01" + b"\x02\0\0\0\0\x02" + b"\x08\0" + ip + addresses + udp
+    return struct.pack("<IIII", 0, number, len(frame), len(frame)) + frame

@@ -1,0 +1,53 @@
+"""Renews docs/images from a run directory: the report on a desk, a phone, in the dark and on paper.
+
+python tools/doc-images.py RUNDIR        (needs chromium and the extra `browser`)
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from playwright.sync_api import sync_playwright
+
+from nodrop.report import write_report
+
+IMAGES = Path(__file__).parents[1] / "docs" / "images"
+SHOTS = {
+    "report-desktop": {"width": 1200, "height": 1000},
+    "report-dark": {"width": 1200, "height": 1000, "scheme": "dark", "at": "#ledger"},
+    "report-phone": {"width": 390, "height": 844, "scale": 2},
+    "report-print": {"width": 794, "height": 1123, "media": "print"},
+    "report-time": {"width": 1200, "height": 1060, "at": "#time details.trial"},
+}
+
+
+def main(run: Path) -> None:
+    IMAGES.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as started:
+        page = write_report([run], Path(folder)).as_uri()
+        program = shutil.which("chromium") or shutil.which("chromium-browser")
+        # --no-sandbox: as root Chromium refuses to start with it; the page is our own.
+        browser = started.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        for name, how in SHOTS.items():
+            tab = browser.new_page(
+                viewport={"width": how["width"], "height": how["height"]},
+                color_scheme=how.get("scheme", "light"),
+                device_scale_factor=how.get("scale", 1),
+            )
+            tab.goto(page)
+            if "media" in how:
+                tab.emulate_media(media=how["media"])
+                tab.add_style_tag(content="body { padding: 40px; }")  # the paper's margin
+            if "at" in how:
+                place = tab.locator(how["at"]).first
+                place.evaluate("e => { e.open = true; e.scrollIntoView(); }")
+            tab.screenshot(path=IMAGES / f"{name}.png")
+            tab.close()
+        browser.close()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
