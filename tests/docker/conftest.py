@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -27,6 +28,14 @@ UP_TIMEOUT_S = 30.0
 def image() -> None:
     if not list_images("suricata"):
         pytest.skip("no image of suricata: run `nodrop image build suricata`")
+
+
+@pytest.fixture(autouse=True)
+def _sockets_closed() -> Iterator[None]:
+    """The SDK leaves a socket to the garbage collector easily: then the test that did is told,
+    not one that runs minutes later."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture(scope="session")

@@ -20,9 +20,6 @@ from tests.docker.conftest import private_daemon
 from tests.e2e.conftest import Run, closes, only
 from tests.e2e.test_faults import Inject, label, namespace
 
-# Docker's SDK leaves sockets to the garbage collector when its daemon goes away.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-
 CONTAINERS = """
 name = "containers"
 [matrix]

@@ -29,6 +29,7 @@ REPOSITORY = "nodrop"
 REQUEST_TIMEOUT_S = 60.0
 """An import moves 200 MB; anything else answers within a second."""
 GONE_TIMEOUT_S = 8.0
+POLL_S = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +65,8 @@ def docker_problems() -> Sequence[str]:
 
 
 def _must_listen(url: str) -> None:
-    """Asked before each call, because the SDK does not say what is wrong with a socket."""
+    """Asked before each call: the SDK does not say what is wrong with a socket, and one that it
+    could not connect it leaves to the garbage collector."""
     try:
         with socket.socket(socket.AF_UNIX) as stream:
             stream.connect(url.removeprefix("unix://"))
@@ -134,26 +136,30 @@ class DockerEngine:
     def ended(self, container: str, *, since_s: float, timeout_s: float) -> Ended:
         """Of a container that has ended or is about to: from the daemon's memory of events, because
         with the container its state is gone."""
-        with self._told("ask how the container ended"):
-            out_of_memory = False
-            events = self._client.events(
-                decode=True,
-                since=int(since_s),
-                until=int(time.time() + timeout_s) + 1,
-                filters={"container": container, "event": ["oom", "die"]},
-            )
-            try:
-                for event in events:
-                    if event["Action"] == "oom":
-                        out_of_memory = True
-                    elif event["Action"] == "die":
-                        status = int(event["Actor"]["Attributes"]["exitCode"])
-                        return Ended(
-                            status=128 - status if status > 128 else status,
-                            out_of_memory=out_of_memory,
-                        )
-            finally:
-                events.close()
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            with self._told("ask how the container ended"):
+                # Read to its end, each time anew: the SDK cannot close a stream of events early
+                # without leaving its socket to the garbage collector.
+                now = f"{time.time():.9f}"
+                # `until`: the API takes fractions of a second, the SDK's types do not.
+                events = list(
+                    self._client.events(  # type: ignore[call-overload]
+                        decode=True,
+                        since=int(since_s),
+                        until=now,
+                        filters={"container": container, "event": ["oom", "die"]},
+                    )
+                )
+            out_of_memory = any(event["Action"] == "oom" for event in events)
+            for event in events:
+                if event["Action"] == "die":
+                    status = int(event["Actor"]["Attributes"]["exitCode"])
+                    return Ended(
+                        status=128 - status if status > 128 else status,
+                        out_of_memory=out_of_memory,
+                    )
+            time.sleep(POLL_S)
         raise LabProblem(f"Docker at {self.url} did not say how the container ended")
 
     def servants(self, pid: int) -> Sequence[int]:
@@ -198,7 +204,7 @@ class DockerEngine:
                 self._client.api.inspect_container(container)
             except docker.errors.NotFound:
                 return
-            time.sleep(0.02)
+            time.sleep(POLL_S)
         raise LabProblem(f"Docker at {self.url} does not remove container {container[:12]}")
 
     @contextmanager
@@ -206,6 +212,7 @@ class DockerEngine:
         import docker.errors
         import requests
 
+        _must_listen(self.url)
         try:
             yield
         except docker.errors.APIError as error:
