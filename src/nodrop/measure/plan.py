@@ -65,6 +65,10 @@ class Plan:
     around_s: float
     """A guess at what the trials take beside that."""
 
+    def first_of_its_setup(self, trial: PlannedTrial) -> bool:
+        """Where what depends on the setup alone is asked once."""
+        return trial == next(t for t in self.trials if t.setup == trial.setup)
+
 
 def make_plan(experiment: Experiment) -> Plan:
     """Checks each cell's tables with their plugins, then puts the trials in order.

@@ -56,7 +56,7 @@ def run_experiment(
                 for trial in plan.trials:
                     gate.check()
                     if trial.run_name not in good:
-                        _one(trial, kitchen, experiment.measure, writer, journal, progress)
+                        _one(trial, plan, kitchen, experiment.measure, writer, journal, progress)
         except Interrupted as ended:
             ended.hint = f"go on with --resume --out {writer.path}"
             raise
@@ -81,6 +81,7 @@ def _journal(writer: RunWriter) -> Iterator[DiskJournal]:
 
 def _one(
     trial: PlannedTrial,
+    plan: Plan,
     kitchen: Kitchen,
     measure: Measure,
     writer: RunWriter,
@@ -103,7 +104,7 @@ def _one(
     error: NodropError | None = None
     try:
         run_trial(
-            _ingredients(trial, kitchen, measure),
+            _ingredients(trial, kitchen, measure, asks_tsc=plan.first_of_its_setup(trial)),
             folder=folder,
             journal=journal,
             watch=lambda name, _: begin(name),
@@ -131,7 +132,9 @@ def _failure(error: NodropError, seen: Measured) -> Problem:
     return Problem(code=code, words=f"{killed}; {error}" if killed else str(error))
 
 
-def _ingredients(trial: PlannedTrial, kitchen: Kitchen, measure: Measure) -> Ingredients:
+def _ingredients(
+    trial: PlannedTrial, kitchen: Kitchen, measure: Measure, *, asks_tsc: bool
+) -> Ingredients:
     load = kitchen.load(trial)
     return Ingredients(
         lab=kitchen.lab,
@@ -141,6 +144,7 @@ def _ingredients(trial: PlannedTrial, kitchen: Kitchen, measure: Measure) -> Ing
         bits=kitchen.bits(trial),
         limits=trial.limits,
         instances=trial.instances,
+        asks_tsc=asks_tsc,
         fragments=load.trace_facts().fragments,
         never_at_tap_packets=load.trace_facts().never_at_tap_packets,
         warmup_s=measure.warmup_s,

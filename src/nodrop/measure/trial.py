@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
@@ -30,6 +30,7 @@ from nodrop.suts.seam import Readiness, RunningSut, Sut, SutCounters
 OFFER_GRACE_S = 60.0
 """Beyond the intended duration: a sender that is later than this is ended."""
 STOP_TIMEOUT_S = 30.0
+TSC_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +52,8 @@ class Ingredients:
     bounds: Bounds
     instances: int = 1
     """Of the SUT, each in a place of its own; they share the packets."""
+    asks_tsc: bool = False
+    """Once per setup: what reading a clock, cpuid and a system call cost in its place."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -154,6 +157,9 @@ def run_trial(
             words = f"{env.nic.name} received more packets after the drain"
             seen.problems.append(Problem(code=Reason.COUNTERS_MOVED, words=words))
         seen.instances = instance_books(env, running, seen.readings)
+        if of.asks_tsc:
+            step("probe tsc")
+            seen.facts["tsc"] = _costs(env)
         step("balance")
         _look_around(env, seen)
         if killed := out_of_memory(seen):
@@ -161,6 +167,17 @@ def run_trial(
         _balance(of, _observe(of, link, env, seen, (before, after), seen.counters), seen)
         step("undo")
     step("")
+
+
+def _costs(env: Env) -> Json:
+    """Of instructions that a hypervisor may trap, asked where the SUT ran, now that it is quiet
+    there. No figure of the trial rests on it, so a place that cannot answer only says why."""
+    try:
+        with closing(env.job({"job": "probe", "what": ["tsc"]})) as job:
+            found: Json = job.result(timeout_s=TSC_TIMEOUT_S)["tsc"]
+    except (NodropError, OSError, LookupError) as failed:
+        return {"not_asked": str(failed)}
+    return found
 
 
 def out_of_memory(seen: Measured) -> str:
