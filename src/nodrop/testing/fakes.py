@@ -110,7 +110,7 @@ class FakeJob:
         return []
 
     def result(self, *, timeout_s: float, tick: Callable[[], None] | None = None) -> Json:
-        return {"type": "result"}
+        return {"type": "result", **{word: {"ns": {}} for word in self._spec.get("what", ())}}
 
     def close(self) -> None:
         self._world.say(f"{self._spec['job']} job closed")

@@ -47,7 +47,7 @@ UNDOING = {
 }
 
 
-def trial(world: World, folder: Path) -> Measured:
+def trial(world: World, folder: Path, *, asks_tsc: bool = False) -> Measured:
     seen = Measured()
     ingredients = Ingredients(
         lab=FakeLab(world),
@@ -63,6 +63,7 @@ def trial(world: World, folder: Path) -> Measured:
         drain_timeout_s=1,
         sample_interval_ms=100,
         bounds=Bounds(),
+        asks_tsc=asks_tsc,
     )
     run_trial(
         ingredients,
@@ -126,3 +127,17 @@ def test_a_failure_at_any_step_undoes_what_was_begun(
     for begin, end in UNDOING.items():
         if begin in begun:
             assert end in world.words, f"{begin} was not followed by {end}: {world.words}"
+
+
+def test_what_a_clock_costs_is_asked_when_the_sut_has_ended(tmp_path: Path) -> None:
+    world = World()
+    seen = trial(world, tmp_path, asks_tsc=True)
+    assert seen.facts["tsc"] == {"ns": {}}
+    probe = world.words.index("probe job")
+    assert world.words[probe - 1 : probe + 2] == ["finish", "probe job", "probe job closed"]
+
+
+def test_a_place_that_cannot_answer_spoils_no_trial(tmp_path: Path) -> None:
+    seen = trial(World(fails_at="probe job"), tmp_path, asks_tsc=True)
+    assert seen.facts["tsc"] == {"not_asked": "probe job: failed on purpose"}
+    assert seen.verdict is not None and seen.verdict.valid
