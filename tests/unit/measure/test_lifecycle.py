@@ -134,7 +134,7 @@ def test_what_a_clock_costs_is_asked_when_the_sut_has_ended(tmp_path: Path) -> N
     seen = trial(world, tmp_path, asks_tsc=True)
     assert seen.facts["tsc"] == {"ns": {}}
     probe = world.words.index("probe job")
-    assert world.words[probe - 1 : probe + 2] == ["finish", "probe job", "probe job closed"]
+    assert world.words[probe - 1 : probe + 2] == ["stop", "probe job", "probe job closed"]
 
 
 def test_a_place_that_cannot_answer_spoils_no_trial(tmp_path: Path) -> None:
