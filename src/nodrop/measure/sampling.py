@@ -99,14 +99,16 @@ class Sampler:
     def newest(self) -> Json | None:
         """The last row that is whole; None before the first."""
         with self._path.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - LONGEST_ROW_BYTES))
-            lines = file.read().split(b"\n")
-        return json.loads(lines[-2]) if len(lines) > 1 else None
+            begin = max(0, file.seek(0, os.SEEK_END) - LONGEST_ROW_BYTES)
+            file.seek(begin)
+            lines = file.read().split(b"\n")[1 if begin else 0 : -1]
+        rows = map(json.loads, reversed(lines))
+        return next((row for row in rows if tells_of_processes(row)), None)
 
     def finish(self) -> Usage:
         self._job.stop()
         said = self._job.result(timeout_s=STOP_TIMEOUT_S)
-        return usage(list(_rows(self._path)), self._marks, said)
+        return usage(list(filter(tells_of_processes, _rows(self._path))), self._marks, said)
 
     def __enter__(self) -> Self:
         return self
@@ -118,6 +120,12 @@ class Sampler:
         trace: TracebackType | None,
     ) -> None:
         self._job.close()
+
+
+def tells_of_processes(row: Json) -> bool:
+    """Not so of a row between two others, that holds nothing but sources read once a second: a
+    sampler that is let run too late takes those by themselves."""
+    return "processes" in row
 
 
 def _rows(path: Path) -> Iterator[Json]:

@@ -72,7 +72,8 @@ def thinned(rows: Iterable[Json], most: int = MOST_ROWS) -> list[Json]:
     """Evenly fewer rows, first and last kept, in bounded memory however long the trial was."""
     kept: list[Json] = []
     stride, last = 1, None
-    usable = (row for row in rows if isinstance(row.get("mono_ns"), int))
+    # Without its CPUs a row holds only what is read once a second, taken late and by itself.
+    usable = (row for row in rows if isinstance(row.get("mono_ns"), int) and "cpus" in row)
     for number, row in enumerate(usable):
         last = row
         if number % stride == 0:

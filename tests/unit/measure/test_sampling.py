@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from nodrop.measure.sampling import usage
+from nodrop.lab.seam import Host, Port
+from nodrop.measure.sampling import Sampler, usage
+from nodrop.testing.fakes import FakeJob, World
 
 SECOND_NS = 1_000_000_000
 MARKS = {"offer": 2 * SECOND_NS, "offered": 4 * SECOND_NS, "drained": 6 * SECOND_NS}
@@ -69,3 +74,18 @@ def test_a_sut_that_does_not_run_while_packets_arrive_is_seen() -> None:
 def test_too_few_rows_measure_nothing() -> None:
     found = usage(ROWS[:1], MARKS, {})
     assert (found.sut_cpu_s, found.host_cpu_ratio, found.busiest) == (None, None, None)
+
+
+def test_a_row_of_slow_sources_alone_is_passed_over(tmp_path: Path) -> None:
+    """Seen on a starved host: the sampler wakes late and takes what is read once a second alone."""
+    job = FakeJob(World(), {"job": "sample"})
+    host = cast(Host, SimpleNamespace(job=lambda _spec: job))
+    path = tmp_path / "samples.jsonl"
+    slow = {"mono_ns": 99, "age_us": {}, "swap": {}, "disks": {}}
+    path.write_text("".join(json.dumps(row) + "\n" for row in [*ROWS[:3], slow, *ROWS[3:], slow]))
+    port = Port(host=host, name="rx0")
+    sampler = Sampler(port, [1], own_cgroup=False, path=path, interval_ms=100)
+    for name, at in MARKS.items():
+        sampler._marks[name] = at
+    assert sampler.newest() == ROWS[-1]
+    assert sampler.finish().sut_cpu_s == usage(ROWS, MARKS, {}).sut_cpu_s

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from nodrop.report.sending import counted_over_time, sent_over_time
+from nodrop.report.timeline import thinned
 
 START_NS = 10**12
 
@@ -89,3 +90,8 @@ def test_counters_are_drawn_in_steps() -> None:
         ("decoded", ((1.0, 0.0), (2.0, 0.0), (3.0, 0.0), (3.0, 9.0)))
     ]
     assert list(counted_over_time([{"phase": "offer"}], START_NS)) == []
+
+
+def test_a_row_of_slow_sources_alone_is_not_drawn() -> None:
+    rows: list[dict[str, Any]] = [{"mono_ns": n, "cpus": []} for n in range(4)]
+    assert thinned([rows[0], {"mono_ns": 99, "swap": {}}, *rows[1:]]) == rows
