@@ -15,6 +15,7 @@ import pytest
 from nodrop.errors import LabProblem
 from nodrop.lab.docker_engine import DockerEngine
 from nodrop.lab.image import list_images
+from nodrop.measure.probing import probe_in
 from nodrop.measure.runner import RunOutcome
 from tests.docker.conftest import private_daemon
 from tests.e2e.conftest import Run, closes, only
@@ -74,6 +75,29 @@ def test_the_books_of_real_traffic_close_in_every_container(run: Run) -> None:
         assert record.offered_packets == 101171 * record.cell["load.multiplier"], where
         assert closes(record), where
         assert record.lost_by_place.keys() <= {"macvtap", "socket ring"}, where
+
+
+@pytest.mark.parametrize("kind", ["docker", "docker-macvtap", "oci"])
+@pytest.mark.usefixtures("docker")
+def test_the_place_itself_loses_nothing(run: Run, kind: str) -> None:
+    """The node alone in a container without an image: what its sink does not get, the lab lost."""
+    text = (
+        ONE[: ONE.index("[sut]")]
+        + '[sut]\nkind = "sink"\nring_bytes = "128MiB"\n'
+        + ONE[ONE.index("[load]") :]
+    )
+    record = only(run(f"setup.kind={kind}", text=text))
+    assert record.valid, record.verdict
+    assert closes(record)
+    assert record.lost_packets == 0, record.verdict
+
+
+@pytest.mark.usefixtures("docker")
+def test_a_cpu_is_asked_inside_a_container() -> None:
+    kinds = ["docker", "docker-macvtap", "oci"]
+    for kind, found in probe_in("tsc", kinds).items():
+        assert found["place"]["setup"] == kind
+        assert 0 < found["ns"]["rdtsc"]["best"] <= found["ns"]["rdtsc"]["median"]
 
 
 @pytest.mark.usefixtures("docker")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nodrop.errors import LabProblem
+from nodrop.lab.docker_attached import Attached
 from nodrop.lab.privileges import in_user_namespace
 from nodrop.lab.processes import labelled_processes
 
@@ -124,6 +125,14 @@ class DockerEngine:
         with self._told("create a container"):
             made = self._client.containers.create(image, list(argv), auto_remove=True, **options)
             return str(made.id)
+
+    def attach(self, container: str) -> Attached:
+        """To the pipes of a container that is yet to be started."""
+        with self._told("attach to the container"):
+            wanted = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
+            raw = self._client.api.attach_socket(container, params=wanted)
+        # The SDK hands out the reading file of its socket; what is written goes to the socket.
+        return Attached(raw._sock, raw)
 
     def start(self, container: str) -> int:
         """PID of its first process in this kernel."""

@@ -42,8 +42,8 @@ class ClockFix:
 class Piped(Protocol):
     """What a job is spoken to through: a Popen, or a program in a guest that looks like one."""
 
-    pid: int
-
+    @property
+    def pid(self) -> int: ...
     @property
     def stdin(self) -> IO[bytes] | None: ...
     @property
@@ -61,7 +61,7 @@ Start = Callable[[Sequence[str], Mapping[str, str]], Piped]
 """argv, environment → the running program."""
 
 
-def start_child(argv: Sequence[str], env: Mapping[str, str]) -> Piped:
+def start_child(argv: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[bytes]:
     # A process group of its own: Ctrl-C reaches the controller alone, which then undoes.
     return subprocess.Popen(
         list(argv),

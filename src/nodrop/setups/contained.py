@@ -5,19 +5,25 @@ from __future__ import annotations
 import os
 import select
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, Any
 
 from nodrop.errors import LabProblem
-from nodrop.lab.seam import Bits
+from nodrop.lab.node import start_job
+from nodrop.lab.seam import Bits, NodeJob
 from nodrop.setups.limits import cpu_problems, out_of_memory_words
 from nodrop.setups.local import LocalView
-from nodrop.setups.seam import Limits
+from nodrop.setups.seam import Limits, ProcessSpec
 
 WORK_INSIDE = "/run/nodrop"
+NODE_INSIDE = "/run/nodrop-node"
+"""The one file that every container is shown, whatever its image has."""
 KILL_TIMEOUT_S = 5.0
+JOB_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +68,10 @@ class ContainedProcess(LocalView):
     def poll(self) -> int | None:
         return self._ending().status if self._dead(0) else None
 
+    def wait(self, timeout_s: float | None) -> int | None:
+        """None where it still runs."""
+        return self._ending().status if self._dead(timeout_s) else None
+
     def signal(self, number: int) -> None:
         if self._handle < 0:
             return
@@ -95,17 +105,54 @@ class ContainedProcess(LocalView):
             os.close(self._handle)
             self._handle = -1
 
-    def _dead(self, timeout_s: float) -> bool:
+    def _dead(self, timeout_s: float | None) -> bool:
         if self._handle < 0:
             return True
         poller = select.poll()
         poller.register(self._handle, select.POLLIN)
-        return bool(poller.poll(timeout_s * 1000))
+        return bool(poller.poll(None if timeout_s is None else timeout_s * 1000))
 
     def _ending(self) -> Ending:
         if self._ended is None:
             self._ended = self._ask()
         return self._ended
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainedJob:
+    """A node job in a container, with the pipes of a Popen (lab/node.py, `Piped`)."""
+
+    process: ContainedProcess
+    stdin: IO[bytes] | None
+    stdout: IO[bytes] | None
+    stderr: IO[bytes] | None
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def wait(self, timeout: float | None = None) -> int:
+        status = self.process.wait(timeout)
+        if status is None:
+            raise subprocess.TimeoutExpired([NODE_INSIDE], timeout or 0)
+        return status
+
+    def kill(self) -> None:
+        self.process.kill()
+
+
+def contained_job(
+    spec: Mapping[str, Any], *, where: str, run: Callable[[ProcessSpec], ContainedJob]
+) -> NodeJob:
+    """A job of the node, which `run` makes the first process of a container of its own."""
+    return start_job(
+        [NODE_INSIDE, str(spec["job"]), "--controlled"],
+        spec,
+        env={},
+        where=where,
+        timeout_s=JOB_TIMEOUT_S,
+        start=lambda argv, env: run(ProcessSpec(argv=tuple(argv), env=env)),
+    )
 
 
 def output_files(work: Path, program: str) -> tuple[Path, Path]:
@@ -144,16 +191,15 @@ class WorkFolder:
 
 
 def problems(name: str, bits: Bits | None, limits: Limits) -> Sequence[str]:
-    """What every container needs: an image, and limits that this host can keep."""
+    """What every container needs: an image, or nothing at all where the node is the SUT, and limits
+    that this host can keep."""
     found = []
-    if bits is None:
-        found.append(f"setup {name} runs an image, and this SUT has none: use setup bare")
-    elif bits.kind != "image":
+    if bits is not None and bits.kind != "image":
         found.append(
             f"setup {name} runs an image, not the host's {bits.path}: run `nodrop image build`, "
             "and leave sut.binary out"
         )
-    elif not bits.path.exists():
+    elif bits is not None and not bits.path.exists():
         found.append(f"the {bits.kind} {bits.path} is gone: run `nodrop image build`")
     return [*found, *cpu_problems(limits)]
 

@@ -6,8 +6,10 @@ gate: only when its NIC is there and up does its first process become the SUT, u
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
+import tarfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -16,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from nodrop.config.options import Options, check
 from nodrop.errors import LabProblem
+from nodrop.lab.binary import file_sha256
+from nodrop.lab.docker_attached import Attached
 from nodrop.lab.docker_engine import (
     LABEL,
     DockerEngine,
@@ -28,11 +32,20 @@ from nodrop.lab.seam import Bits, Host, Json, Link, NodeJob, Port, UndoJournal
 from nodrop.lab.wiring import local, move_port, named_namespace
 from nodrop.ledger.hops import Account, Hop
 from nodrop.setups import contained
-from nodrop.setups.contained import WORK_INSIDE, ContainedProcess, Ending, WorkFolder, output_files
+from nodrop.setups.contained import (
+    NODE_INSIDE,
+    WORK_INSIDE,
+    ContainedJob,
+    ContainedProcess,
+    Ending,
+    WorkFolder,
+    contained_job,
+    output_files,
+)
 from nodrop.setups.seam import Limits, ProcessSpec, Setup
 
-NODE_INSIDE = "/run/nodrop-node"
 GATE = ".gate"
+EMPTY = ".empty.tar"
 CAPABILITIES = ("NET_RAW",)
 """All that capturing takes. Docker's other defaults are dropped."""
 DEATH_TIMEOUT_S = 5.0
@@ -92,7 +105,7 @@ class DockerEnv:
         engine: DockerEngine,
         link: Link,
         *,
-        bits: Bits,
+        bits: Bits | None,
         limits: Limits,
         work: Path,
         journal: UndoJournal,
@@ -100,7 +113,7 @@ class DockerEnv:
         self.host: Host = link.rx.host
         self.nic = link.rx
         self.capture_interfaces = self._captures(link.rx)
-        self.bits: Bits | None = bits
+        self.bits = bits
         self.work_inside = WORK_INSIDE
         self._name = name
         self._near = local(link.rx.host)
@@ -108,16 +121,50 @@ class DockerEnv:
         self._limits = limits
         self._work = WorkFolder(work)
         self._journal = journal
-        self._image = engine.image(bits.sha256, image_tar(bits.path))
-        self._container: str | None = None
+        self._image = self._imported(bits)
+        self._containers: list[str] = []
         self._undo = ExitStack()
 
     def launch(self, process: ProcessSpec) -> ContainedProcess:
+        outputs = output_files(Path(WORK_INSIDE), Path(process.argv[0]).name)
+        to_files = [
+            f"--{name}={path}" for name, path in zip(("stdout", "stderr"), outputs, strict=True)
+        ]
+        launched, _ = self._run(process, to_files)
+        return launched
+
+    def job(self, spec: Mapping[str, Any]) -> NodeJob:
+        """A job that names an interface gets the NIC, for good; any other leaves it where it is."""
+
+        def run(process: ProcessSpec) -> ContainedJob:
+            launched, attached = self._run(process, wired="interface" in spec, attach=True)
+            assert attached is not None
+            return ContainedJob(
+                process=launched,
+                stdin=attached.stdin,
+                stdout=attached.stdout,
+                stderr=attached.stderr,
+            )
+
+        return contained_job(spec, where=self._name, run=run)
+
+    def _run(
+        self,
+        process: ProcessSpec,
+        outputs: Sequence[str] = (),
+        *,
+        wired: bool = True,
+        attach: bool = False,
+    ) -> tuple[ContainedProcess, Attached | None]:
         launched_ns, began_s = time.monotonic_ns(), time.monotonic()
         since_s = time.time()
         program = Path(process.argv[0]).name
-        gate = self._gate()
-        container = self._container = self._create(process, program)
+        gate = self._gate() if wired else None
+        container = self._create(process, [*_entry(process, gated=wired), *outputs], attach=attach)
+        self._containers.append(container)
+        attached = self._engine.attach(container) if attach else None
+        if attached is not None:
+            self._undo.callback(attached.close)
         created_s = contained.since(began_s)
         pid = self._engine.start(container)
         self._must_be_ours(pid)
@@ -128,7 +175,8 @@ class DockerEnv:
             ended = self._engine.ended(container, since_s=since_s, timeout_s=DEATH_TIMEOUT_S)
             return Ending(status=ended.status, out_of_memory=ended.out_of_memory)
 
-        self._wire(self._undo.enter_context(named_namespace(pid, self._near, self._journal)))
+        if wired:
+            self._wire(self._undo.enter_context(named_namespace(pid, self._near, self._journal)))
         launched = ContainedProcess(
             pid,
             program=program,
@@ -144,11 +192,9 @@ class DockerEnv:
             memory_bytes=self._limits.memory_bytes,
         )
         self._undo.callback(launched.close)
-        os.write(gate, b"x")
-        return launched
-
-    def job(self, spec: Mapping[str, Any]) -> NodeJob:
-        raise LabProblem(f"setup {self._name} runs programs of an image, not the job {spec['job']}")
+        if gate is not None:
+            os.write(gate, b"x")
+        return launched, attached
 
     def read(self) -> Json:
         return {}
@@ -161,7 +207,7 @@ class DockerEnv:
         return {
             "setup": self._name,
             "image_id": self._image,
-            "container": self._container,
+            "container": self._containers[-1] if self._containers else None,
             "capabilities": list(CAPABILITIES),
             "cpus": self._limits.cpus,
             "memory_bytes": self._limits.memory_bytes,
@@ -170,8 +216,8 @@ class DockerEnv:
 
     def close(self) -> None:
         try:
-            if self._container is not None:
-                self._engine.remove(self._container)
+            for container in self._containers:
+                self._engine.remove(container)
         finally:
             self._undo.close()
             self._work.close()
@@ -193,7 +239,17 @@ class DockerEnv:
         self._undo.callback(os.close, gate)
         return gate
 
-    def _create(self, process: ProcessSpec, program: str) -> str:
+    def _imported(self, bits: Bits | None) -> str:
+        if bits is not None:
+            return self._engine.image(bits.sha256, image_tar(bits.path))
+        tar = self._work.path / EMPTY
+        tar.write_bytes(_empty_tar())
+        try:
+            return self._engine.image(file_sha256(tar), tar)
+        finally:
+            tar.unlink()
+
+    def _create(self, process: ProcessSpec, entry: Sequence[str], *, attach: bool) -> str:
         from docker.types import LogConfig
 
         shown = {Path(self._near.node): NODE_INSIDE, **self._work.place(process.files)}
@@ -210,7 +266,7 @@ class DockerEnv:
             limits["cpuset_cpus"] = self._limits.cpus
         return self._engine.create(
             self._image,
-            [*self._entry(process, program), *process.argv],
+            [*entry, "--", *process.argv],
             labels={LABEL: self._journal.label},
             environment={**process.env, LABEL_VARIABLE: self._journal.label},
             network_mode="none",
@@ -218,16 +274,9 @@ class DockerEnv:
             cap_add=list(CAPABILITIES),
             volumes=volumes,
             log_config=LogConfig(type="none"),
+            stdin_open=attach,
             **limits,
         )
-
-    def _entry(self, process: ProcessSpec, program: str) -> list[str]:
-        stdout, stderr = (f"{WORK_INSIDE}/{f.name}" for f in output_files(Path(), program))
-        cpus = ["--cpus", process.cpus] if process.cpus else []
-        return [
-            *(NODE_INSIDE, "enter", "--gate", f"{WORK_INSIDE}/{GATE}", *cpus),
-            *("--stdout", stdout, "--stderr", stderr, "--"),
-        ]
 
     def _must_be_ours(self, pid: int) -> None:
         """A rootless or virtualised Docker has PIDs that mean nobody, or somebody else, here."""
@@ -242,8 +291,24 @@ class DockerEnv:
             )
 
 
-def _image(bits: Bits | None) -> Bits:
-    if bits is None or bits.kind != "image":
+def _entry(process: ProcessSpec, *, gated: bool) -> list[str]:
+    gate = ["--gate", f"{WORK_INSIDE}/{GATE}"] if gated else []
+    cpus = ["--cpus", process.cpus] if process.cpus else []
+    return [NODE_INSIDE, "enter", *gate, *cpus]
+
+
+def _empty_tar() -> bytes:
+    """The node brings everything it needs; Docker imports no archive without an entry."""
+    folder = tarfile.TarInfo("run")
+    folder.type, folder.mode = tarfile.DIRTYPE, 0o755
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        tar.addfile(folder)
+    return packed.getvalue()
+
+
+def _image(bits: Bits | None) -> Bits | None:
+    if bits is not None and bits.kind != "image":
         raise LabProblem("a container needs an image")
     if shutil.which("ip") is None:
         raise LabProblem("program ip is missing", hint="install iproute2")

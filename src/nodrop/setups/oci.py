@@ -7,10 +7,11 @@ the unpacked image is its root, read-only, with empty folders of its own to writ
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,16 +20,20 @@ from nodrop.config.options import Options, check
 from nodrop.errors import LabProblem
 from nodrop.lab.host import LABEL_VARIABLE, LocalHost, run_command
 from nodrop.lab.memory_group import oom_events_of, oom_kills
+from nodrop.lab.node import start_child
 from nodrop.lab.privileges import in_user_namespace
 from nodrop.lab.seam import Bits, Host, Json, Link, NodeJob, UndoJournal
 from nodrop.lab.wiring import local
 from nodrop.ledger.hops import Account, Hop
 from nodrop.setups import contained
 from nodrop.setups.contained import (
+    NODE_INSIDE,
     WORK_INSIDE,
+    ContainedJob,
     ContainedProcess,
     Ending,
     WorkFolder,
+    contained_job,
     output_files,
 )
 from nodrop.setups.seam import Limits, ProcessSpec, Setup
@@ -39,6 +44,7 @@ POLL_S = 0.005
 END_TIMEOUT_S = 10.0
 CAPABILITIES = ("CAP_NET_RAW",)
 """All that capturing takes."""
+Runc = subprocess.Popen[bytes]
 WRITABLE = ("/run", "/tmp", "/var/log", "/var/tmp", "/var/lib/suricata")
 
 
@@ -62,7 +68,7 @@ class Oci:
     def provision(
         self, link: Link, *, bits: Bits | None, limits: Limits, work: Path, journal: UndoJournal
     ) -> Iterator[OciEnv]:
-        if bits is None or bits.kind != "image":
+        if bits is not None and bits.kind != "image":
             raise LabProblem("a container needs an image")
         env = OciEnv(link, bits=bits, limits=limits, work=work, journal=journal)
         try:
@@ -77,38 +83,66 @@ class OciEnv:
     cold = False
 
     def __init__(
-        self, link: Link, *, bits: Bits, limits: Limits, work: Path, journal: UndoJournal
+        self, link: Link, *, bits: Bits | None, limits: Limits, work: Path, journal: UndoJournal
     ) -> None:
         self.host: Host = link.rx.host
         self.nic = link.rx
         self.capture_interfaces: Sequence[str] = (link.rx.name,)
-        self.bits: Bits | None = bits
+        self.bits = bits
         self.work_inside = WORK_INSIDE
         self._near = local(link.rx.host)
-        self._root = bits.path
         self._limits = limits
         self._work = WorkFolder(work)
         self._journal = journal
-        self._name = f"nodrop-{journal.label}-{self._near.name}"
-        self._bundle = self._work.path / ".oci"
+        self._bundles = self._work.path / ".oci"
+        # Without an image the node is alone in an empty root: it brings everything it needs.
+        self._root = bits.path if bits is not None else self._bundles / "empty"
+        self._names: list[str] = []
         self._undo = ExitStack()
 
     def launch(self, process: ProcessSpec) -> ContainedProcess:
-        launched_ns, began_s = time.monotonic_ns(), time.monotonic()
-        program = Path(process.argv[0]).name
-        self._prepare(process)
-        stdout, stderr = output_files(self._work.path, program)
+        stdout, stderr = output_files(self._work.path, Path(process.argv[0]).name)
         # In the host's own namespaces: those of the container are made, or joined, by runc.
         outside = LocalHost(name=self._near.name, node=self._near.node, label=self._journal.label)
-        pid_file = self._bundle / "pid"
-        runc = outside.spawn(
-            [*self._runc(), "run", "--keep", "--bundle", str(self._bundle),
-             "--pid-file", str(pid_file), self._name],
-            stdout=stdout,
-            stderr=stderr,
+        launched, _ = self._run(
+            process,
+            start=lambda argv: outside.spawn(argv, stdout=stdout, stderr=stderr),
+            complaint=lambda _: stderr.read_bytes(),
+        )
+        return launched
+
+    def job(self, spec: Mapping[str, Any]) -> NodeJob:
+        environment = {**os.environ, LABEL_VARIABLE: self._journal.label}
+
+        def run(process: ProcessSpec) -> ContainedJob:
+            launched, runc = self._run(
+                process,
+                start=lambda argv: start_child(argv, environment),
+                complaint=lambda runc: runc.communicate()[1],
+            )
+            return ContainedJob(
+                process=launched, stdin=runc.stdin, stdout=runc.stdout, stderr=runc.stderr
+            )
+
+        return contained_job(spec, where=Oci.name, run=run)
+
+    def _run(
+        self,
+        process: ProcessSpec,
+        *,
+        start: Callable[[Sequence[str]], Runc],
+        complaint: Callable[[Runc], bytes],
+    ) -> tuple[ContainedProcess, Runc]:
+        launched_ns, began_s = time.monotonic_ns(), time.monotonic()
+        program = Path(process.argv[0]).name
+        name, bundle = self._prepare(process)
+        pid_file = bundle / "pid"
+        runc = start(
+            [*self._runc(), "run", "--keep", "--bundle", str(bundle),
+             "--pid-file", str(pid_file), name],
         )  # fmt: skip
         self._undo.callback(_end, runc)
-        pid = _pid(pid_file, runc, stderr)
+        pid = _pid(pid_file, runc, complaint)
         self._journal.process(pid, program)
         kills = oom_events_of(pid)
 
@@ -130,10 +164,7 @@ class OciEnv:
             memory_bytes=self._limits.memory_bytes,
         )
         self._undo.callback(launched.close)
-        return launched
-
-    def job(self, spec: Mapping[str, Any]) -> NodeJob:
-        raise LabProblem(f"setup oci runs programs of an image, not the job {spec['job']}")
+        return launched, runc
 
     def read(self) -> Json:
         return {}
@@ -155,30 +186,36 @@ class OciEnv:
     def close(self) -> None:
         try:
             self._undo.close()
-            if self._bundle.exists():
+            for name in self._names:
                 run_command(
-                    [*self._runc(), "delete", "--force", self._name],
+                    [*self._runc(), "delete", "--force", name],
                     where="host",
                     timeout_s=END_TIMEOUT_S,
                     check=False,
                 )
         finally:
             self._work.close()
-            shutil.rmtree(self._bundle, ignore_errors=True)
+            shutil.rmtree(self._bundles, ignore_errors=True)
 
     def _runc(self) -> list[str]:
-        return [RUNC, "--root", str(self._bundle / "state")]
+        return [RUNC, "--root", str(self._bundles / "state")]
 
-    def _prepare(self, process: ProcessSpec) -> None:
+    def _prepare(self, process: ProcessSpec) -> tuple[str, Path]:
         """The bundle on disk, and before it the order that reverses what runc will do with it."""
+        name = f"nodrop-{self._journal.label}-{self._near.name}-{len(self._names)}"
         self._journal.push(
-            what=f"container {self._name}", argv=[*self._runc(), "delete", "--force", self._name]
+            what=f"container {name}", argv=[*self._runc(), "delete", "--force", name]
         )
-        self._bundle.mkdir(parents=True, exist_ok=True)
-        shown = self._work.place(process.files)
-        (self._bundle / "config.json").write_text(json.dumps(self._config(process, shown)))
+        bundle = self._bundles / name
+        bundle.mkdir(parents=True)
+        if self.bits is None:
+            self._root.mkdir(exist_ok=True)
+        self._names.append(name)
+        shown = {Path(self._near.node): NODE_INSIDE, **self._work.place(process.files)}
+        (bundle / "config.json").write_text(json.dumps(self._config(name, process, shown)))
+        return name, bundle
 
-    def _config(self, process: ProcessSpec, shown: Mapping[Path, str]) -> Json:
+    def _config(self, name: str, process: ProcessSpec, shown: Mapping[Path, str]) -> Json:
         """As the OCI runtime specification 1.0 has it."""
         environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", **process.env}
         environment[LABEL_VARIABLE] = self._journal.label
@@ -208,7 +245,7 @@ class OciEnv:
                     *({"type": kind} for kind in ("pid", "mount", "ipc", "uts")),
                     {"type": "network", "path": str(self._near.netns)},
                 ],
-                "cgroupsPath": f"/{self._name}",
+                "cgroupsPath": f"/{name}",
                 "resources": self._resources(process),
                 "maskedPaths": ["/proc/kcore", "/proc/keys", "/sys/firmware"],
                 "readonlyPaths": ["/proc/sys", "/proc/sysrq-trigger", "/proc/irq"],
@@ -262,12 +299,12 @@ def _bind(source: Path, target: str, how: str) -> Json:
     }
 
 
-def _pid(file: Path, runc: subprocess.Popen[bytes], stderr: Path) -> int:
+def _pid(file: Path, runc: Runc, complaint: Callable[[Runc], bytes]) -> int:
     """runc writes it whole, under another name first, once the container runs."""
     deadline = time.monotonic() + START_TIMEOUT_S
     while not file.exists():
         if runc.poll() is not None and not file.exists():
-            said = stderr.read_text(errors="replace").strip()[-500:]
+            said = complaint(runc).decode(errors="replace").strip()[-500:]
             raise LabProblem(f"runc cannot make the container: {said}")
         if time.monotonic() > deadline:
             raise LabProblem(f"runc does not start the container within {START_TIMEOUT_S:g} s")
@@ -275,7 +312,7 @@ def _pid(file: Path, runc: subprocess.Popen[bytes], stderr: Path) -> int:
     return int(file.read_text())
 
 
-def _end(runc: subprocess.Popen[bytes]) -> None:
+def _end(runc: Runc) -> None:
     """The container has been killed by now, and runc ends with it."""
     try:
         runc.wait(END_TIMEOUT_S)

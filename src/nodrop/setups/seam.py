@@ -96,10 +96,16 @@ class Limits:
 class Env(Protocol):
     """One provisioned place."""
 
-    host: Host
-    """Where the capture sockets are: its /proc/net/snmp counts their fanout defragmentation."""
-    nic: Port
-    """The receiving NIC, in whichever namespace this place has put it; known once launched."""
+    @property
+    def host(self) -> Host:
+        """Where the capture sockets are: its /proc/net/snmp counts their fanout defragmentation."""
+        ...
+
+    @property
+    def nic(self) -> Port:
+        """The receiving NIC, in whichever namespace this place has put it; known once launched."""
+        ...
+
     capture_interfaces: Sequence[str]
     """As seen from inside: the NIC itself, or what stands between it and the SUT."""
     work_inside: str

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -29,7 +29,7 @@ from nodrop.ledger.hops import Account, Hop
 from nodrop.setups import guest_books as books
 from nodrop.setups.guest_process import WORK_INSIDE, GuestProcess
 from nodrop.setups.limits import cpu_problems
-from nodrop.setups.seam import Limits, ProcessSpec
+from nodrop.setups.seam import Limits, ProcessSpec, Setup
 
 GUEST_NIC = "eth0"
 """The only NIC, and net.ifnames=0 keeps the kernel's name for it."""
@@ -240,3 +240,7 @@ class VmEnv:
                         hint=f"the whole console is in {self._work / 'console.log'}",
                     ) from problem
         return self._running
+
+
+if TYPE_CHECKING:  # plugins are cast to the seam: mypy holds this one to it here
+    _SETUP: Setup = Vm()

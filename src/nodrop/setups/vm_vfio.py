@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
@@ -25,7 +25,7 @@ from nodrop.lab.vfio import (
     vfio_problems,
 )
 from nodrop.ledger.hops import Account, Hop
-from nodrop.setups.seam import Limits
+from nodrop.setups.seam import Limits, Setup
 from nodrop.setups.vm import GUEST_NIC, Vm, VmEnv, VmOptions
 
 PciAddress = Annotated[str, Field(pattern=r"^[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")]
@@ -84,3 +84,7 @@ class VfioEnv(VmEnv):
         """The guest's NIC is the receiving NIC of the books; before it, only the wire."""
         del before, after
         return (), ()
+
+
+if TYPE_CHECKING:  # plugins are cast to the seam: mypy holds this one to it here
+    _SETUP: Setup = VmVfio()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -66,20 +68,24 @@ class SinkProcess(LocalView):
         self._job = job
         self._closed = False
         self.pid = job.pid
+        self._handle = os.pidfd_open(job.pid)
         self.launched_mono_ns = launched_mono_ns
 
     def poll(self) -> int | None:
         return 0 if self._closed or not _lives(self.pid) else None
 
     def signal(self, number: int) -> None:
-        # Our child, not reaped before `stop`: the PID cannot be another's.
-        if not self._closed:
-            os.kill(self.pid, number)
+        # In a container it is no child of ours: when it has ended, its PID may be another's.
+        with suppress(ProcessLookupError):
+            if not self._closed:
+                signal.pidfd_send_signal(self._handle, number)
 
     def stop(self, *, timeout_s: float) -> int:
         del timeout_s  # closing has a grace period of its own
         self._job.close()
-        self._closed = True
+        if not self._closed:
+            self._closed = True
+            os.close(self._handle)
         return 0
 
 
