@@ -49,6 +49,7 @@ EMPTY = ".empty.tar"
 CAPABILITIES = ("NET_RAW",)
 """All that capturing takes. Docker's other defaults are dropped."""
 DEATH_TIMEOUT_S = 5.0
+EXEC_TIMEOUT_S = 5.0
 
 
 class Docker:
@@ -279,16 +280,24 @@ class DockerEnv:
         )
 
     def _must_be_ours(self, pid: int) -> None:
-        """A rootless or virtualised Docker has PIDs that mean nobody, or somebody else, here."""
-        try:
-            environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        except OSError:
-            environment = []
-        if f"{LABEL_VARIABLE}={self._journal.label}".encode() not in environment:
-            raise LabProblem(
-                f"PID {pid}, which Docker names as the container's, is not that here",
-                hint="it ended at once, or Docker runs in a machine of its own",
-            )
+        """A rootless or virtualised Docker has PIDs that mean nobody, or somebody else, here. On a
+        busy machine Docker calls a container started that is still runc's own process."""
+        label = f"{LABEL_VARIABLE}={self._journal.label}".encode()
+        deadline = time.monotonic() + EXEC_TIMEOUT_S
+        while label not in _environment(pid):
+            if time.monotonic() > deadline or not Path(f"/proc/{pid}").exists():
+                raise LabProblem(
+                    f"PID {pid}, which Docker names as the container's, is not that here",
+                    hint="it ended at once, or Docker runs in a machine of its own",
+                )
+            time.sleep(0.005)
+
+
+def _environment(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
 
 
 def _entry(process: ProcessSpec, *, gated: bool) -> list[str]:
