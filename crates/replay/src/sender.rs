@@ -12,8 +12,6 @@ use crate::pacer::Pacer;
 use crate::schedule::{Plan, Slot};
 use crate::trace::Trace;
 
-/// How long a refused frame is offered again at top speed.
-const RETRY_NS: u64 = 1_000_000;
 /// Frames between two looks at the clock at top speed.
 const LOOK_EVERY: u64 = 64;
 /// Schedule errors are kept to three digits up to this many ns; the maximum is exact.
@@ -125,24 +123,16 @@ impl Backend {
     /// Offers a frame until it is taken, or has found no room for too long.
     fn insist(&mut self, frame: &[u8], told: &mut impl FnMut(usize, Sent)) {
         match self {
-            Self::Packet(sender) => {
-                let mut sent = sender.send(frame);
-                if matches!(sent, Sent::Full(_)) {
-                    let give_up = mono_ns() + RETRY_NS;
-                    while matches!(sent, Sent::Full(_)) && mono_ns() < give_up {
-                        sent = sender.send(frame);
-                    }
-                }
-                told(frame.len(), sent);
-            }
+            Self::Packet(sender) => sender.push(frame, told),
             Self::Xdp(sender) => sender.push(frame, told),
         }
     }
 
     /// Tells of all frames that were not told of.
     fn finish(&mut self, told: &mut impl FnMut(usize, Sent)) {
-        if let Self::Xdp(sender) = self {
-            sender.flush(told);
+        match self {
+            Self::Packet(sender) => sender.flush(told),
+            Self::Xdp(sender) => sender.flush(told),
         }
     }
 }
