@@ -185,6 +185,15 @@ def test_an_empty_value_takes_a_key_away(tmp_path: Path) -> None:
             "--set matrix.load.multiplier=[]: "
             "matrix.load.multiplier = []: must have at least one value",
         ),
+        (
+            "matrix.measure.seed=[1]",
+            "--set matrix.measure.seed=[1]: matrix.measure.seed: names nothing that can vary; "
+            "keys begin with setup., sut., load., limits.",
+        ),
+        (
+            "measure.warmup_s=1e300",
+            "--set measure.warmup_s=1e300: measure.warmup_s = 1e+300: must be <= 86400",
+        ),
         ("name.x=1", "--set name.x=1: name is a value, so it holds no x"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,11 @@ from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
 from nodrop.errors import NotReady
 from nodrop.lab import binary
+from nodrop.lab.netns import NetnsLab
 from nodrop.load.replay import Replay
 from nodrop.measure.plan import make_plan
 from nodrop.measure.preflight import Kitchen, preflight
+from nodrop.suts.suricata.sut import Suricata
 
 
 @pytest.fixture
@@ -48,3 +51,33 @@ def test_a_cpu_the_sender_cannot_have(trace: Path, monkeypatch: pytest.MonkeyPat
     assert Replay({**options, "cpu": mine}, base=Path()).problems() == ()
     problems = Replay({**options, "cpu": 9999}, base=Path()).problems()
     assert problems == ["load.cpu = 9999: this host has no CPU 9999"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ('sut.cpus="9999"', r'^sut.cpus = "9999": the SUT\'s place has no CPU 9999'),
+        ('sut.cpus="0-1"', r'^sut.cpus = "0-1": the SUT\'s place has no CPU 1'),
+        ('sut.cpus="0"', None),
+    ],
+)
+def test_a_cpu_the_sut_cannot_have(
+    tmp_path: Path, trace: Path, monkeypatch: pytest.MonkeyPatch, setting: str, said: str | None
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(Kitchen, "_mtu", lambda *_: 1500)
+    monkeypatch.setattr(Kitchen, "bits", lambda *_: None)
+    monkeypatch.setattr(NetnsLab, "problems", lambda _: [])
+    monkeypatch.setattr(Replay, "problems", lambda _: [])
+    monkeypatch.setattr(Replay, "duration_s", lambda _: None)
+    monkeypatch.setattr(Suricata, "problems", lambda *_: [])
+    file = tmp_path / "x.toml"
+    file.write_text(
+        'name = "x"\n[sut]\nkind = "suricata"\n[limits]\ncpus = "0"\n'
+        f'[load]\nkind = "replay"\ntrace = "{trace}"\n'
+    )
+    experiment = load_experiment(file, [setting])
+    kitchen = Kitchen(experiment, load_lab(), make_plan(experiment))
+    problems = kitchen.problems()
+    assert len(problems) == (said is not None)
+    assert said is None or re.search(said, problems[0])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFloat
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PositiveFloat
 
 from nodrop.config.matrix import Matrix, cell_count, check_matrix, flatten
 from nodrop.config.options import MemorySize, Name, Options, check
@@ -16,8 +16,16 @@ from nodrop.config.toml_file import Setting, parse_setting, printable, put, read
 from nodrop.config.units import parse_cpus
 from nodrop.errors import BadInput
 
+MATRIX = "matrix."
 MOST_TRIALS = 1000
 """More than this many trials are hours of measuring: they have to be meant (`--yes`)."""
+
+
+LEAST_MEMORY_BYTES = 6 << 20
+"""Docker takes no less, and less holds no SUT; -1 would be "no limit" to a control group."""
+MOST_WAIT_S = 86_400.0
+"""A day: what is longer was not meant, and no timer of the system takes all of it."""
+Wait = Annotated[float, Field(gt=0, le=MOST_WAIT_S)]
 
 
 class PluginTable(BaseModel):
@@ -44,7 +52,7 @@ class LimitsTable(Options):
 
     cpus: Annotated[str, AfterValidator(_cpus)] | None = None
     """CPU list such as "0-2,5"; without it, all."""
-    memory: MemorySize | None = None
+    memory: Annotated[MemorySize, Field(ge=LEAST_MEMORY_BYTES)] | None = None
     """Bytes, or a text such as "512MiB"; without it, no limit."""
 
 
@@ -55,13 +63,13 @@ class Measure(Options):
     """Trials of each cell."""
     seed: Annotated[int, Field(ge=0)] = 1
     """Of the order of the trials (docs/methodology.md: blocked random order)."""
-    warmup_s: NonNegativeFloat = 0.0
+    warmup_s: Annotated[float, Field(ge=0, le=MOST_WAIT_S)] = 0.0
     """Quiet time between "ready" and the first packet."""
-    ready_timeout_s: PositiveFloat = 180.0
+    ready_timeout_s: Wait = 180.0
     """The SUT has so long from its launch until it is ready."""
-    drain_timeout_s: PositiveFloat = 30.0
+    drain_timeout_s: Wait = 30.0
     """The counters have so long to come to rest after the last packet."""
-    sample_interval_ms: Annotated[int, Field(ge=10)] = 100
+    sample_interval_ms: Annotated[int, Field(ge=10, le=60_000)] = 100
     """Between two readings of the host."""
     late_p99_us: PositiveFloat = 5000.0
     """The trial is invalid where 1 % of the packets were sent later (or earlier) than this."""
@@ -183,7 +191,8 @@ def _blaming(path: Path, settings: Sequence[Setting], read: Callable[[], ResultT
 
 def _caused(message: str, setting: Setting) -> bool:
     """The message begins with the key that was set, with one inside it, or with its table."""
-    key = re.split(r"[ :]", message, maxsplit=1)[0]
-    if f"{setting.key}.".startswith(f"{key}.") and key != setting.key:
+    key = re.split(r"[ :]", message, maxsplit=1)[0].removeprefix(MATRIX)
+    own = setting.key.removeprefix(MATRIX)  # a cell's value is met in the table it was put into
+    if f"{own}.".startswith(f"{key}.") and key != own:
         return "no such key" in message or setting.path[-1] in message
-    return f"{key}.".startswith(f"{setting.key}.")
+    return f"{key}.".startswith(f"{own}.")

@@ -8,8 +8,6 @@ from typing import Annotated, Literal, Self
 from pydantic import (
     AfterValidator,
     Field,
-    PositiveFloat,
-    PositiveInt,
     ValidationInfo,
     model_validator,
 )
@@ -17,6 +15,15 @@ from pydantic import (
 from nodrop.config.options import Options, existing_file
 
 MADE_TRACE = "make:"
+
+MOST_PPS = 1e9
+"""Six times the frames of a full 100 Gb/s; beyond it "as fast as the host can" is what is meant."""
+MOST_SPEED = 1e6
+"""A trace of a day in 90 ms."""
+MOST_REPLICAS = 1_000_000
+MOST_LOOPS = (1 << 32) - 1
+MOST_DURATION_S = 1e7
+"""Four months."""
 
 
 def _trace(text: str, info: ValidationInfo) -> str:
@@ -32,20 +39,20 @@ class ReplayOptions(Options):
 
     trace: Annotated[str, AfterValidator(_trace)]
     """Path of a capture file (absolute once checked), or `make:NAME` for a synthetic one."""
-    speed: PositiveFloat | None = None
+    speed: Annotated[float, Field(gt=0, le=MOST_SPEED)] | None = None
     """Factor on the trace's own timing."""
-    pps: PositiveFloat | None = None
+    pps: Annotated[float, Field(gt=0, le=MOST_PPS)] | None = None
     """Constant packets per second."""
     top_speed: bool = False
     """As fast as the host can."""
-    multiplier: PositiveInt = 1
+    multiplier: Annotated[int, Field(gt=0, le=MOST_REPLICAS)] = 1
     """NX: so many replicas of the trace at once."""
     flows: Literal["distinct", "same"] = "distinct"
     """Whether replicas are flows of their own, or identical copies as in the 2016 studies."""
-    loops: PositiveInt = 1
-    duration_s: PositiveFloat | None = None
+    loops: Annotated[int, Field(gt=0, le=MOST_LOOPS)] = 1
+    duration_s: Annotated[float, Field(gt=0, le=MOST_DURATION_S)] | None = None
     """End after this time; without it the whole trace is sent."""
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0, lt=1 << 64)] = 0
     cpu: Annotated[int, Field(ge=0)] | None = None
     """Pin the sender to this CPU."""
     tolerate_truncated: bool = False

@@ -103,6 +103,22 @@ def _environment(folder: Path) -> list[bytes]:
         return []  # another user's, or just gone
 
 
+def ended(pid: int, timeout_s: float) -> bool:
+    """Waits for the end of a child of ours without reaping it: its account can still be read."""
+    handle = os.pidfd_open(pid)
+    try:
+        return _ended(handle, timeout_s)
+    finally:
+        os.close(handle)
+
+
+def process_cpu_s(pid: int) -> float:
+    """User and system time of a process, its reaped children's included; also of a zombie."""
+    stat = (PROC / str(pid) / "stat").read_text(errors="replace")
+    ticks = stat.rpartition(")")[2].split()[11:15]  # utime, stime, cutime, cstime
+    return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+
+
 def _ended(handle: int, timeout_s: float) -> bool:
     poller = select.poll()
     poller.register(handle, select.POLLIN)

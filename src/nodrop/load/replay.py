@@ -27,6 +27,7 @@ class Replay:
 
     def __init__(self, options: Mapping[str, Any], *, base: Path) -> None:
         self.options = check(ReplayOptions, options, table="load", base=base)
+        self.constant_rate = self.options.pps is not None
 
     @cached_property
     def trace(self) -> Path:

@@ -108,6 +108,8 @@ class LoadGenerator(Protocol):
     late_ratio: float
     """Sending may take this much longer than asked: a generator that does not publish its schedule
     error is judged by its duration alone."""
+    constant_rate: bool
+    """Asked for packets per second, and not for the trace's own timing."""
 
     def problems(self) -> Sequence[str]: ...
 

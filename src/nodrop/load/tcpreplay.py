@@ -16,7 +16,8 @@ from typing import Any, Literal
 from nodrop.config.options import check
 from nodrop.config.replay import ReplayOptions
 from nodrop.errors import BadInput, LoadFailed
-from nodrop.lab.seam import Child, Json, Link, UndoJournal
+from nodrop.lab.processes import ended, process_cpu_s
+from nodrop.lab.seam import Json, Link, UndoJournal
 from nodrop.load.seam import OfferedLoad, Offerer, Tick, TraceFacts
 from nodrop.load.trace import facts_of, find_trace, intended_duration_s, plain_trace
 
@@ -39,6 +40,7 @@ class Tcpreplay:
 
     def __init__(self, options: Mapping[str, Any], *, base: Path) -> None:
         self.options = check(ReplayOptions, options, table="load", base=base)
+        self.constant_rate = self.options.pps is not None
         if self.options.multiplier > 1 and self.options.flows == "distinct":
             raise BadInput(
                 'load.flows = "distinct": tcpreplay sends N identical copies of a trace',
@@ -117,6 +119,7 @@ class _Prepared:
         logs = [
             self._work / f"tcpreplay-{n}.log" for n in range(self._generator.options.multiplier)
         ]
+        cpu_s: list[float] = []
         deadline = time.monotonic() + timeout_s
         before = time.monotonic_ns()
         with _exact_timers():
@@ -126,11 +129,12 @@ class _Prepared:
             ]
         try:
             for process, log in zip(processes, logs, strict=True):
-                while (status := _ended(process, TICK_S)) is None:
+                while not ended(process.pid, TICK_S):
                     if time.monotonic() > deadline:
                         raise LoadFailed(f"tcpreplay was not done after {timeout_s:.0f} s")
                     tick(None)
-                if status != 0:
+                cpu_s.append(process_cpu_s(process.pid))
+                if (status := process.wait()) != 0:
                     words = " ".join(log.with_suffix(".err").read_text(errors="replace").split())
                     raise LoadFailed(f"tcpreplay ended with status {status}: {words[-300:]}")
         finally:
@@ -149,18 +153,11 @@ class _Prepared:
             duration_s=max(seconds for _, _, seconds, _ in said),
             intended_duration_s=self.intended_duration_s,
             schedule_error_us=None,
-            cpu_s=None,
+            cpu_s=sum(cpu_s),
             first_sent_mono_ns=before,
             last_sent_mono_ns=after,
             facts={"argv": argv, "processes": len(said)},
         )
-
-
-def _ended(process: Child, wait_s: float) -> int | None:
-    try:
-        return process.wait(timeout=wait_s)
-    except subprocess.TimeoutExpired:
-        return None
 
 
 @contextmanager

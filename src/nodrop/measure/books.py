@@ -244,7 +244,7 @@ def into_socket(seen: Observed) -> list[Account]:
     if xdp_drops:
         found.append(_xdp(port, xdp_drops, counter=f"ethtool -S {port}: xdp_drops of all queues"))
     if seen.defrag:
-        found += defragmented(seen, xdp_drops)
+        found += defragmented(seen, xdp_drops + _never_at_tap(seen))
     if cut := _cut_vlan_tags(seen, found):
         found.append(cut)
     if uncounted := _uncounted_by_generic_xdp(seen, found):
@@ -283,7 +283,7 @@ def _xdp(port: str, packets: int, *, counter: str, evidence: str = "") -> Accoun
 def _cut_vlan_tags(seen: Observed, others: list[Account]) -> Account | None:
     """A frame that ends within its VLAN tag is freed ahead of every tap (skb_vlan_untag, Linux 6.x)
     and no counter of the kernel says so: only the trace knows that there were such frames."""
-    dropped = seen.never_at_tap_packets - seen.offered.refused_packets.get("einval", 0)
+    dropped = _never_at_tap(seen)
     if seen.sut.captured_packets is not None:
         missing = seen.arrived_packets - seen.sut.captured_packets
         dropped = min(dropped, missing - sum(account.packets for account in others))
@@ -300,6 +300,11 @@ def _cut_vlan_tags(seen: Observed, others: list[Account]) -> Account | None:
         f"counts it nowhere; the trace sends {seen.never_at_tap_packets}",
         knob="take these frames out of the trace: no IDS on Linux is ever handed them",
     )
+
+
+def _never_at_tap(seen: Observed) -> int:
+    """Of those that no capture socket is handed, the ones that send() did take."""
+    return max(0, seen.never_at_tap_packets - seen.offered.refused_packets.get("einval", 0))
 
 
 def _uncounted_by_generic_xdp(seen: Observed, others: list[Account]) -> Account | None:
@@ -354,6 +359,8 @@ def defragmented(seen: Observed, elsewhere_packets: int) -> list[Account]:
     counter = "Ip ReasmReqds - ReasmOKs (/proc/net/snmp of the receiver)"
     knob = 'sut.defrag = "no"'
     simulated = seen.fragments
+    if shared := _shared_with_the_stack(seen, requests, done, elsewhere_packets):
+        return _some(shared)
     if simulated is None or not _agrees(seen, simulated, requests - done, elsewhere_packets):
         said = "" if simulated is None else f"; the trace, whole, says {simulated.missing_packets}"
         return _some(
@@ -389,6 +396,43 @@ def defragmented(seen: Observed, elsewhere_packets: int) -> list[Account]:
             "the kernel keeps them for net.ipv4.ipfrag_time and throws them away",
             knob=knob,
         ),
+    )
+
+
+def _shared_with_the_stack(
+    seen: Observed, requests: int, done: int, elsewhere_packets: int
+) -> Account | None:
+    """Where the receiver's own stack reassembled as well, and copies of the trace met in an order
+    that nobody planned (several tcpreplays): neither the kernel's sums nor the trace say what
+    happened ahead of the socket, but together they bound it.
+
+    Every fragment was offered ahead of the socket, so the kernel's requests beyond these were the
+    stack's, and it can have made at most one datagram of two of them. A difference outside of that
+    stays a residual.
+    """
+    simulated, captured = seen.fragments, seen.sut.captured_packets
+    arrived = seen.arrived_packets
+    if simulated is None or captured is None or arrived != seen.offered.intended_packets:
+        return None
+    of_the_stack = requests - simulated.offered_packets
+    if of_the_stack <= 0 or _agrees(seen, simulated, requests - done, elsewhere_packets):
+        return None
+    missing = arrived - elsewhere_packets - captured
+    by_the_stack = done - (simulated.offered_packets - missing)
+    if not 0 <= by_the_stack <= min(done, of_the_stack // 2):
+        return None
+    return Account(
+        into="socket",
+        kind=Class.MERGED,
+        name="rx_merged_fanout_defrag",
+        packets=missing,
+        counter="arrived - captured, within the bounds of Ip ReasmReqds and ReasmOKs",
+        evidence=f"inferred: ReasmReqds {requests}, of which {simulated.offered_packets} are the "
+        f"trace's fragments ahead of the socket and {of_the_stack} the receiver's own stack's "
+        f"(broadcast, multicast); ReasmOKs {done}, of which the stack can have made "
+        f"{of_the_stack // 2} at most, and has made {by_the_stack}; merged and held cannot be "
+        "told apart",
+        knob='sut.defrag = "no"',
     )
 
 

@@ -16,6 +16,7 @@ from nodrop.lab.seam import Bits, Json, Lab
 from nodrop.lab.split import split_problems
 from nodrop.load.seam import LoadGenerator
 from nodrop.measure.plan import Plan, PlannedTrial
+from nodrop.setups.limits import pin_problems
 from nodrop.setups.seam import Setup
 from nodrop.suts.seam import Sut
 
@@ -90,6 +91,7 @@ class Kitchen:
                     *setup.problems(bits, trial.limits),
                     *(split_problems() if trial.instances > 1 else ()),
                     *sut.problems(bits),
+                    *pin_problems(sut.cpus, setup.cpus(trial.limits)),
                     *self.load(trial).problems(),
                 ]
             except LabProblem as problem:

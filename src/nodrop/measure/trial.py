@@ -331,6 +331,7 @@ def _balance(of: Ingredients, observed: books.Observed, seen: Measured) -> None:
             sent_packets=observed.handed_packets,
             duration_s=offered.duration_s,
             intended_duration_s=offered.intended_duration_s,
+            constant_rate=of.load.constant_rate,
             schedule_error_p99_us=None if error is None else error.p99,
         ),
         bounds=of.bounds,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
@@ -159,12 +159,18 @@ def accelerator_words(records: Iterable[TrialRecord]) -> str:
     return "/".join("tcg (emulated)" if name == "tcg" else name for name in names)
 
 
-def trial_schema() -> dict[str, JsonValue]:
+ADDED_LATER = frozenset({"accelerator", "loss_cause", "loss_evidence"})
+"""Fields that run directories of this format may lack: they came after its first lines were
+written. A new field goes in here too."""
+
+
+def trial_schema() -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of a line, as a writer makes it."""
-    schema: dict[str, JsonValue] = {
+    schema: dict[str, Any] = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": "urn:nodrop:trial:1",
         **TrialRecord.model_json_schema(mode="serialization"),
     }
     schema["title"] = "nodrop trial record"
+    schema["required"] = [name for name in schema["required"] if name not in ADDED_LATER]
     return schema

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from nodrop.errors import LabProblem
 from nodrop.lab.memory_group import MemoryGroup, memory_controller, memory_group
 from nodrop.lab.seam import Bits, Child, Host, Json, Link, NodeJob, UndoJournal
 from nodrop.ledger.hops import Account, Hop
-from nodrop.setups.limits import cpu_problems, out_of_memory_words
+from nodrop.setups.limits import cpu_problems, host_cpus, out_of_memory_words
 from nodrop.setups.local import LocalView
 from nodrop.setups.seam import Limits, ProcessSpec
 
@@ -48,6 +49,9 @@ class Bare:
             except LabProblem as problem:
                 found.append(f"limits.memory: {problem}")
         return [*found, *cpu_problems(limits)]
+
+    def cpus(self, limits: Limits) -> AbstractSet[int]:
+        return host_cpus(limits)
 
     @contextmanager
     def provision(

@@ -12,6 +12,7 @@ import shutil
 import tarfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,6 +43,7 @@ from nodrop.setups.contained import (
     contained_job,
     output_files,
 )
+from nodrop.setups.limits import host_cpus
 from nodrop.setups.seam import Limits, ProcessSpec, Setup
 
 GATE = ".gate"
@@ -74,6 +76,9 @@ class Docker:
         if limits.memory_bytes is not None and not facts["memory_limit"]:
             found.append("limits.memory: this Docker has no memory controller")
         return found
+
+    def cpus(self, limits: Limits) -> AbstractSet[int]:
+        return host_cpus(limits)
 
     @contextmanager
     def provision(

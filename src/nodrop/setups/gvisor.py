@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from nodrop.config.options import Options, check
 from nodrop.errors import LabProblem
 from nodrop.lab.seam import Bits, Link, UndoJournal
+from nodrop.setups.limits import host_cpus
 from nodrop.setups.seam import Env, Limits, Setup
 
 WHY = (
@@ -36,6 +38,9 @@ class Gvisor:
         del bits, limits
         absent = "" if shutil.which("runsc") else " (and program runsc is missing)"
         return [WHY + absent]
+
+    def cpus(self, limits: Limits) -> AbstractSet[int]:
+        return host_cpus(limits)
 
     def provision(
         self, link: Link, *, bits: Bits | None, limits: Limits, work: Path, journal: UndoJournal

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 
 from nodrop.config.units import parse_cpus
 from nodrop.setups.seam import Limits
@@ -12,12 +13,21 @@ from nodrop.setups.seam import Limits
 def cpu_problems(limits: Limits) -> Sequence[str]:
     if limits.cpus is None:
         return []
-    here = os.sched_getaffinity(0)
-    missing = [cpu for cpu in parse_cpus(limits.cpus) if cpu not in here]
-    if not missing:
-        return []
-    names = ", ".join(map(str, missing))
-    return [f'limits.cpus = "{limits.cpus}": this host has no CPU {names}']
+    return _missing("limits.cpus", limits.cpus, os.sched_getaffinity(0), "this host has no")
+
+
+def host_cpus(limits: Limits) -> AbstractSet[int]:
+    """Where a SUT that runs on the host's own CPUs can be pinned to."""
+    return set(parse_cpus(limits.cpus)) if limits.cpus else os.sched_getaffinity(0)
+
+
+def pin_problems(cpus: str | None, there: AbstractSet[int]) -> Sequence[str]:
+    return [] if cpus is None else _missing("sut.cpus", cpus, there, "the SUT's place has no")
+
+
+def _missing(key: str, asked: str, there: AbstractSet[int], words: str) -> Sequence[str]:
+    missing = ", ".join(str(cpu) for cpu in parse_cpus(asked) if cpu not in there)
+    return [f'{key} = "{asked}": {words} CPU {missing}'] if missing else []
 
 
 def out_of_memory_words(memory_bytes: int | None) -> str:

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,7 @@ from nodrop.setups.contained import (
     contained_job,
     output_files,
 )
+from nodrop.setups.limits import host_cpus
 from nodrop.setups.seam import Limits, ProcessSpec, Setup
 
 RUNC = "runc"
@@ -63,6 +65,9 @@ class Oci:
         if in_user_namespace():
             found.append("setup oci needs root: run nodrop as root")
         return found
+
+    def cpus(self, limits: Limits) -> AbstractSet[int]:
+        return host_cpus(limits)
 
     @contextmanager
     def provision(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -140,6 +141,10 @@ class Setup(Protocol):
 
     def problems(self, bits: Bits | None, limits: Limits) -> Sequence[str]:
         """Why it cannot run here, each in words a user can act on. Touches nothing."""
+        ...
+
+    def cpus(self, limits: Limits) -> AbstractSet[int]:
+        """Those the SUT can be pinned to, by the numbers they have in this place."""
         ...
 
     def provision(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -77,6 +78,9 @@ class Vm:
             )
         return [*found, *guest_assets.problems(bits)]
 
+    def cpus(self, limits: Limits) -> AbstractSet[int]:
+        return set(range(_vcpus(limits)))
+
     @contextmanager
     def provision(
         self, link: Link, *, bits: Bits | None, limits: Limits, work: Path, journal: UndoJournal
@@ -95,11 +99,15 @@ class Vm:
         return accelerator, Machine(
             assets=make_assets(bits),
             accelerator=accelerator.name,
-            vcpus=len(parse_cpus(limits.cpus)) if limits.cpus else VCPUS,
+            vcpus=_vcpus(limits),
             memory_bytes=limits.memory_bytes or MEMORY_BYTES,
             cpus=limits.cpus,
             ring_size=self.options.ring_size,
         )
+
+
+def _vcpus(limits: Limits) -> int:
+    return len(parse_cpus(limits.cpus)) if limits.cpus else VCPUS
 
 
 class VmEnv:

@@ -100,6 +100,8 @@ class Sut(Protocol):
     name: str
     defrag: bool
     """Capture sockets join a fanout group with PACKET_FANOUT_FLAG_DEFRAG."""
+    cpus: str | None
+    """CPU list that it is pinned to, in the numbers of its place; None leaves it to the limits."""
 
     def needs_bits(self) -> str | None:
         """The image recipe that can supply it ("suricata"); None where the node is enough."""

@@ -39,6 +39,7 @@ class Sink:
     def __init__(self, options: Mapping[str, Any], *, base: Path) -> None:
         self.options = check(SinkOptions, options, table="sut", base=base)
         self.defrag = self.options.defrag
+        self.cpus = None
 
     def needs_bits(self) -> str | None:
         return None

@@ -15,6 +15,7 @@ import subprocess
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -282,6 +283,9 @@ class FakeSetup:
     def problems(self, bits: Bits | None, limits: Limits) -> Sequence[str]:
         return []
 
+    def cpus(self, limits: Limits) -> AbstractSet[int]:
+        return {0, 1}
+
     @contextmanager
     def provision(
         self, link: Link, *, bits: Bits | None, limits: Limits, work: Path, journal: UndoJournal
@@ -333,6 +337,7 @@ class FakeSut:
 
     name = "fake"
     defrag = False
+    cpus: str | None = None
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -383,6 +388,7 @@ class FakeLoad:
     name = "fake"
     unit: Literal["packets", "transactions"] = "packets"
     late_ratio = 0.05
+    constant_rate = False
 
     def __init__(self, world: World) -> None:
         self._world = world

@@ -142,6 +142,23 @@ def test_a_short_trial_has_grace_for_one_hiccup() -> None:
     assert codes(books(), short) == []
 
 
+@pytest.mark.parametrize(
+    ("asked_s", "took_s", "expected"),
+    [
+        (2e-14, 0.04, [Reason.SENDER_LATE]),  # 20,000 packets at 10^18 per second
+        (0.02, 0.041, [Reason.SENDER_LATE]),
+        (0.02, 0.039, []),
+        (2.0, 2.11, [Reason.SENDER_LATE]),
+        (2.0, 2.09, []),
+    ],
+)
+def test_a_rate_is_not_forgiven_by_the_grace_of_a_short_trial(
+    asked_s: float, took_s: float, expected: list[Reason]
+) -> None:
+    short = replace(SENDING, constant_rate=True, intended_duration_s=asked_s, duration_s=took_s)
+    assert codes(books(), short) == expected
+
+
 def test_a_short_sender_makes_the_trial_invalid() -> None:
     few = SENT - 1
     assert codes(books(sent=few), replace(SENDING, sent_packets=few)) == [Reason.SENDER_SHORT]

@@ -159,6 +159,47 @@ def test_the_receivers_own_reassembly_does_not_open_the_books() -> None:
     }
 
 
+def test_a_shared_reassembly_of_copies_is_bounded_from_both_sides() -> None:
+    """Three tcpreplays of fragments from 0.0.0.0 to broadcast, as seen: 3,399 sent, 690 captured,
+    where the trace in the order of one sender would have left 699."""
+    few = {"ReasmReqds": 5_000, "ReasmOKs": 1_000}
+    trace = Fragments(
+        offered_packets=3_000, absorbed_packets=2_900, datagrams=600, held_packets=100
+    )
+
+    def seen(captured: int, **counters: int) -> books.Observed:
+        rx = {**few, **counters}
+        return observed(rx=rx, captured=captured, defrag=True, fragments=trace)
+
+    # 3,000 fragments went in ahead of the socket and 590 datagrams came out: the stack's are 410.
+    ledger = closed(seen(SENT - 3_000 + 590))
+    assert moved(ledger) == {"rx_merged_fanout_defrag": 2_410}
+    (account,) = (a for a in ledger.accounts if a.packets)
+    assert account.evidence.startswith("inferred: ReasmReqds 5000, of which 3000 are the trace's")
+    # The stack's 2,000 fragments cannot have become 1,001 datagrams, nor fewer than none.
+    for captured, datagrams in ((SENT - 3_001, 1_001), (SENT - 2_000 + 1, 1_000)):
+        open_books = seen(captured, ReasmOKs=datagrams)
+        assert not balance(books.hops(open_books), books.accounts(open_books)).closed
+    # Without fragments of the stack's own there is nothing to infer.
+    alone = seen(SENT - 2_409, ReasmReqds=3_000, ReasmOKs=590)
+    assert balance(books.hops(alone), books.accounts(alone)).residual_packets == -1
+
+
+def test_cut_vlan_tags_and_fragments_are_told_apart() -> None:
+    seen = observed(
+        rx={"ReasmReqds": 2 * 1551, "ReasmOKs": 2 * 128},
+        captured=SENT - 1423 - 80,
+        defrag=True,
+        fragments=REALMIX,
+        never_at_tap=80,
+    )
+    assert moved(closed(seen)) == {
+        "rx_merged_fanout_defrag": 1372,
+        "rx_held_incomplete_datagrams": 51,
+        "rx_dropped_vlan_cut": 80,
+    }
+
+
 def test_without_fanout_defragmentation_reassembly_is_the_stacks_own_affair() -> None:
     assert moved(closed(observed(rx={"ReasmReqds": 20, "ReasmOKs": 10}))) == {}
 

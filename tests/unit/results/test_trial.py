@@ -55,6 +55,27 @@ def test_schema_and_reader_refuse_the_same(field: str, value: object) -> None:
         jsonschema.Draft202012Validator(trial_schema()).validate(found)
 
 
+def test_lines_of_earlier_releases_still_fit_the_schema() -> None:
+    """A field that came later cannot be demanded of a run directory that was there before it."""
+    lines = [
+        line
+        for run in sorted((Path(__file__).parents[2] / "fixtures" / "runs").iterdir())
+        for line in (run / "trials.jsonl").read_text().splitlines()
+    ]
+    assert any("accelerator" not in json.loads(line) for line in lines)
+    for line in lines:
+        jsonschema.Draft202012Validator(trial_schema()).validate(json.loads(line))
+        assert TrialRecord.from_line(line).format == 1
+
+
+@pytest.mark.parametrize("field", ["valid", "loss_ratio", "host_cpu_ratio"])
+def test_a_line_without_a_field_of_the_first_release_is_none(field: str) -> None:
+    found = json.loads(TrialRecord(**WHOLE).to_line())
+    del found[field]
+    with pytest.raises(jsonschema.ValidationError, match=field):
+        jsonschema.Draft202012Validator(trial_schema()).validate(found)
+
+
 def test_what_is_written_is_what_is_read() -> None:
     record = TrialRecord(**WHOLE, loss_ratio=0.031, residual_packets=-3, lost_by_place={"path": 3})
     assert TrialRecord.from_line(record.to_line()) == record

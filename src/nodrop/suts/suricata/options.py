@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, PositiveInt
+from pydantic import AfterValidator, Field
 
 from nodrop.config.options import InputFile, MemorySize, Options, Overrides, YesNo
 from nodrop.config.units import parse_cpus
@@ -15,6 +15,20 @@ Runmode = Literal["workers", "autofp", "single"]
 def _cpus(text: str) -> str:
     parse_cpus(text)
     return text
+
+
+MOST_FRAMES = 1 << 24
+"""More than a kernel gives room for; Suricata itself takes a number that overflows, and falls back
+to another ring without a word that a user would see."""
+PAGE_BYTES = 4096
+MOST_BLOCK_BYTES = 1 << 30
+
+
+def _whole_pages(size_bytes: int) -> int:
+    """Of any other size Suricata warns in its log, and runs with its default."""
+    if not 0 < size_bytes <= MOST_BLOCK_BYTES or size_bytes % PAGE_BYTES:
+        raise ValueError(f"must be a multiple of {PAGE_BYTES}, at most 1 GiB")
+    return size_bytes
 
 
 class SuricataOptions(Options):
@@ -31,14 +45,14 @@ class SuricataOptions(Options):
     config: InputFile | None = None
     """The user's own suricata.yaml as the base, instead of our template."""
     runmode: Runmode = "workers"
-    threads: PositiveInt | Literal["auto"] = "auto"
+    threads: Annotated[int, Field(gt=0, le=1024)] | Literal["auto"] = "auto"
     """Capture threads per interface."""
     cluster_type: Literal["cluster_flow", "cluster_cpu", "cluster_qm"] = "cluster_flow"
     defrag: YesNo = True
     """The kernel reassembles IPv4 fragments before the ring (PACKET_FANOUT_FLAG_DEFRAG)."""
-    ring_size: PositiveInt | None = None
+    ring_size: Annotated[int, Field(gt=0, le=MOST_FRAMES)] | None = None
     """Frames per thread; None leaves it to Suricata, as most users do."""
-    block_size: Annotated[MemorySize, Field(gt=0)] | None = None
+    block_size: Annotated[MemorySize, AfterValidator(_whole_pages)] | None = None
     use_mmap: YesNo | None = None
     tpacket_v3: YesNo | None = None
     overrides: Overrides = Field(default_factory=dict)

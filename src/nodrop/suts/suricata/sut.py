@@ -36,6 +36,7 @@ class Suricata:
         self.options = check(SuricataOptions, options, table="sut", base=base)
         # Rendered once for its errors, and for what overrides make of defrag.
         self.defrag = defrag_expected(self._configuration(["eth0"], "/work"))
+        self.cpus = self.options.cpus
 
     def needs_bits(self) -> str | None:
         return "suricata"
