@@ -63,12 +63,12 @@ def labelled(program: str) -> list[int]:
 
 
 @contextmanager
-def xdp_drops(one_in: int, mode: str) -> Iterator[Callable[[], None]]:
+def xdp_drops(one_in: int, mode: str, *, where: str = "rcv") -> Iterator[Callable[[], None]]:
     processes: list[subprocess.Popen[str]] = []
 
     def attach() -> None:
         process = subprocess.Popen(
-            ["ip", "netns", "exec", namespace("rcv"), sys.executable, str(INJECTOR), "ndrx0",
+            ["ip", "netns", "exec", namespace(where), sys.executable, str(INJECTOR), "ndrx0",
              str(one_in), mode],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip

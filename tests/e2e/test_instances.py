@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
+from scapy.layers.inet import IP, UDP
+from scapy.layers.l2 import Dot1Q, Ether
+from scapy.packet import Packet
+from scapy.utils import rdpcap, wrpcap
 
-from nodrop.errors import BadInput
+from nodrop.errors import BadInput, NotReady
+from nodrop.lab.branches import Split
+from nodrop.lab.seam import Json, Link
+from nodrop.ledger.hops import Hop
+from nodrop.measure import instances as shared
 from tests.e2e.conftest import Run, closes, only
+from tests.e2e.test_faults import Inject, xdp_drops
 
 pytestmark = pytest.mark.usefixtures("suricata")
 LATE = "measure.late_p99_us=1e6"  # a busy machine is late; the books are the question
@@ -40,6 +52,116 @@ def test_the_same_flows_go_the_same_way_every_time(run: Run) -> None:
     shares = [[part["received_packets"] for part in one["instances"]] for one in (once, again)]
     assert shares[0] == shares[1]
     assert once["imbalance_ratio"] == pytest.approx(2 * max(shares[0]) / sum(shares[0]) - 1)
+
+
+def ledger(outcome: Any) -> Any:
+    (file,) = outcome.directory.glob("runs/*/ledger.json")
+    return json.loads(file.read_text())
+
+
+def lost(outcome: Any) -> dict[str, int]:
+    return {a["name"]: a["packets"] for a in ledger(outcome)["accounts"] if a["kind"] == "lost"}
+
+
+@pytest.mark.parametrize(
+    ("instances", "defrag", "netfilter"), [(2, "yes", "yes"), (4, "no", "yes"), (2, "no", "no")]
+)
+def test_a_bridge_loses_what_its_ledger_says(
+    run: Run, instances: int, defrag: str, netfilter: str
+) -> None:
+    outcome = run("setup.splitter=bridge", f"setup.bridge_netfilter={netfilter}",
+                  f"setup.instances={instances}", f"sut.defrag={defrag}", "sut.threads=2",
+                  "load.speed=10", LATE)  # fmt: skip
+    record = only(outcome)
+    assert record.valid, record.verdict
+    assert closes(record)
+    # Of the trace: so many frames come from a group address, so many have an IP header that
+    # br_netfilter refuses (Ip InHdrErrors says the same).
+    refused = {} if netfilter == "no" else {"bridge_dropped_netfilter": 8184}
+    assert {k: n for k, n in lost(outcome).items() if n} == {
+        "bridge_dropped_source_mac": 1687,
+        **refused,
+    }
+    parts = details(outcome)["instances"]
+    assert len(parts) == instances
+    assert all(part["closed"] and part["received_packets"] for part in parts)
+    received = sum(part["received_packets"] for part in parts)
+    assert received == record.offered_packets - sum(lost(outcome).values())
+    assert details(outcome)["imbalance_ratio"] < 1
+
+
+def test_replicas_are_split_by_a_bridge_too(run: Run) -> None:
+    record = only(run("setup.splitter=bridge", "setup.instances=2", "load.multiplier=2",
+                      "load.speed=4", LATE))  # fmt: skip
+    assert record.valid, record.verdict
+    assert closes(record)
+    assert record.lost_by_place == {"Linux bridge": 2 * (1687 + 8184)}
+
+
+def test_a_sender_that_writes_no_addresses_cannot_feed_a_bridge(run: Run) -> None:
+    with pytest.raises(NotReady, match=r'tcpreplay.* set load.kind = "replay"'):
+        run("setup.splitter=bridge", "setup.instances=2", "load.kind=tcpreplay")
+
+
+@contextmanager
+def one_nic_for_all(link: Link, instances: int, *_: Any) -> Iterator[Split]:
+    class Same(Split):
+        words = "none: each captures on the same NIC"
+
+        def connect(self) -> None: ...
+
+        def hop(self, before: Json, after: Json) -> Hop:
+            return Hop(name="split", packets=self._rise(before, after, "rx_packets"), counter="rx")
+
+    yield Same(link.rx, [link.rx.name], [link.rx] * instances)
+
+
+def test_two_suricatas_that_share_a_nic_and_no_fanout_group_are_caught(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that finds the group taken falls back to a thread without: each captures everything."""
+    monkeypatch.setattr(shared, "split", one_nic_for_all)
+    outcome = run("setup.instances=2", "sut.threads=1", "load.speed=10", "sut.defrag=no", LATE)
+    record = only(outcome)
+    assert record.captured_packets == 2 * record.offered_packets
+    assert not record.valid
+    assert "received_more_than_sent" in record.invalid_reasons
+
+
+def test_frames_cut_in_their_vlan_tag_are_named_ahead_of_the_split(
+    run: Run, real_trace: Path, tmp_path: Path
+) -> None:
+    whole: list[Packet] = [
+        Ether(src="02:00:00:00:00:01") / Dot1Q(vlan=5) / IP(src=f"10.0.0.{n}") / UDP(sport=n)
+        for n in range(1, 101)
+    ]
+    cut = [Ether(bytes(frame)[:15]) for frame in whole[:7]]
+    wrpcap(str(tmp_path / "cut.pcap"), [*rdpcap(str(real_trace), 100), *whole, *cut])
+    outcome = run(f"load.trace={tmp_path / 'cut.pcap'}", "setup.instances=2", "load.speed=",
+                  "load.pps=2000", "sut.defrag=no", LATE)  # fmt: skip
+    record = only(outcome)
+    assert record.valid, record.verdict
+    assert closes(record)
+    assert lost(outcome) == {"rx_dropped_vlan_cut": 7}
+    (account,) = (a for a in ledger(outcome)["accounts"] if a["kind"] == "lost")
+    assert account["into"] == "split"
+
+
+@pytest.mark.parametrize(("where", "splitter"), [("rcv", "nft"), ("rx-0", "bridge")])
+def test_generic_xdp_is_named_ahead_of_the_split_and_behind_it(
+    run: Run, where: str, splitter: str
+) -> None:
+    """Behind nft's fwd the kernel runs no generic program: such a frame counts as redirected."""
+    with xdp_drops(20, "skb", where=where) as attach:
+        outcome = run(f"setup.splitter={splitter}", "setup.instances=2", "load.speed=10",
+                      "sut.defrag=no", LATE,
+                      progress=Inject("read counters", attach))  # fmt: skip
+    record = only(outcome)
+    assert record.valid, record.verdict
+    assert closes(record)
+    (account,) = (a for a in ledger(outcome)["accounts"] if a["name"] == "rx_dropped_xdp")
+    assert account["into"] == ("split" if where == "rcv" else "socket")
+    assert 0.01 < account["packets"] / record.offered_packets < 0.1
 
 
 @pytest.mark.parametrize("number", ["0", "true", "65", '"two"'])

@@ -101,6 +101,10 @@ pub struct ReplaySpec {
     #[arg(long)]
     #[serde(default)]
     pub tolerate_truncated: bool,
+    /// Destination MAC addresses to share the flows among, both directions of a flow to the same; written over each frame's own
+    #[arg(long, value_delimiter = ',')]
+    #[serde(default)]
+    pub dst_macs: Vec<String>,
     /// By hand: send even on a port that has an IP address or the default route
     #[arg(long)]
     #[serde(skip)]

@@ -71,6 +71,7 @@ impl TraceSpec {
             backend: SendBackend::Auto,
             cpu: None,
             realtime: false,
+            dst_macs: Vec::new(),
             yes: false,
             tolerate_truncated: self.tolerate_truncated,
         }

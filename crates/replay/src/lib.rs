@@ -5,8 +5,10 @@ pub mod pacer;
 pub mod schedule;
 pub mod sender;
 pub mod trace;
+mod ways;
 
 pub use load::{Load, LoadError, Profile};
 pub use schedule::{Plan, PlanError};
 pub use sender::{Achieved, Backend, Outcome, Replay, SendError};
 pub use trace::{Trace, TraceError};
+pub use ways::Mac;

@@ -6,6 +6,8 @@ use nodrop_wire::capture::{CaptureError, Reader};
 use nodrop_wire::flow::FlowKey;
 use nodrop_wire::rewrite::{RewriteError, Rewriter, Survey, Work};
 
+use crate::ways::{Mac, Ways};
+
 /// One packet of the index.
 #[derive(Debug, Clone, Copy)]
 pub struct Packet {
@@ -46,6 +48,7 @@ pub struct Trace {
     frame_bytes: u64,
     longest_frame: usize,
     rewriter: Option<Rewriter>,
+    ways: Option<Ways>,
     begins_ns: u64,
     same_flows: u64,
 }
@@ -96,6 +99,7 @@ impl Trace {
             bytes,
             packets,
             rewriter: None,
+            ways: None,
             begins_ns: begin,
             same_flows: 0,
         })
@@ -121,6 +125,12 @@ impl Trace {
         self.rewriter = Some(rewriter);
         self.same_flows = self.flows_that_stay();
         Ok(())
+    }
+
+    /// Shares the flows among destination addresses, which are written over each frame's own: for a bridge that splits by them.
+    pub fn share_among(&mut self, macs: Vec<Mac>) {
+        let frames = self.packets.iter().map(|packet| frame(&self.bytes, packet));
+        self.ways = Ways::new(macs, frames);
     }
 
     fn flows_that_stay(&self) -> u64 {
@@ -185,18 +195,23 @@ impl Trace {
         replica: u32,
         buffer: &'a mut [u8],
     ) -> (&'a [u8], bool) {
-        let packet = &self.packets[packet];
+        let (number, packet) = (packet, &self.packets[packet]);
         let original = frame(&self.bytes, packet);
-        let Some(rewriter) = self.rewriter.as_ref().filter(|_| replica > 0) else {
-            return (original, false);
-        };
-        if packet.work == Work::NONE {
-            return (original, true);
+        let rewriter = self.rewriter.as_ref().filter(|_| replica > 0);
+        let as_is = rewriter.is_some() && packet.work == Work::NONE;
+        let rewriter = rewriter.filter(|_| !as_is);
+        if rewriter.is_none() && self.ways.is_none() {
+            return (original, as_is);
         }
         let copy = &mut buffer[..original.len()];
         copy.copy_from_slice(original);
-        rewriter.apply(packet.work, replica as usize, copy);
-        (copy, false)
+        if let Some(rewriter) = rewriter {
+            rewriter.apply(packet.work, replica as usize, copy);
+        }
+        if let Some(ways) = &self.ways {
+            ways.lead(number, rewriter.map_or(0, |_| replica), copy);
+        }
+        (copy, as_is)
     }
 }
 
@@ -294,5 +309,13 @@ pub(crate) mod tests {
         trace.make_replicas_distinct(2).unwrap();
         assert_eq!(trace.frame(0, 0, &mut buffer), (&[0; 20][..], false));
         assert_eq!(trace.frame(0, 1, &mut buffer), (&[0; 20][..], true));
+        trace.share_among(vec![[7; 6]]);
+        let led = [[7; 6].as_slice(), &[0; 14]].concat();
+        for (replica, as_is) in [(0, false), (1, true)] {
+            assert_eq!(
+                trace.frame(0, replica, &mut buffer),
+                (led.as_slice(), as_is)
+            );
+        }
     }
 }

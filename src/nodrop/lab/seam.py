@@ -124,6 +124,9 @@ class Link:
 
     tx: Port
     rx: Port
+    dst_macs: Sequence[str] = ()
+    """Addresses of several receivers behind a bridge: the sender shares the flows among them and
+    writes each frame's over its own."""
 
 
 class UndoJournal(Protocol):

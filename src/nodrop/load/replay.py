@@ -24,6 +24,7 @@ class Replay:
     name = "replay"
     unit: Literal["packets", "transactions"] = "packets"
     late_ratio = 0.05
+    writes_dst_macs = True
 
     def __init__(self, options: Mapping[str, Any], *, base: Path) -> None:
         self.options = check(ReplayOptions, options, table="load", base=base)
@@ -74,6 +75,7 @@ class Replay:
                 "seed": options.seed,
                 "cpu": options.cpu,
                 "tolerate_truncated": options.tolerate_truncated,
+                "dst_macs": list(link.dst_macs),
             },
             timeout_s=PREPARE_TIMEOUT_S,
         )

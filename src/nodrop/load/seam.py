@@ -110,6 +110,8 @@ class LoadGenerator(Protocol):
     error is judged by its duration alone."""
     constant_rate: bool
     """Asked for packets per second, and not for the trace's own timing."""
+    writes_dst_macs: bool
+    """It heeds `Link.dst_macs`."""
 
     def problems(self) -> Sequence[str]: ...
 

@@ -2,51 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nodrop.lab.seam import Json
 from nodrop.ledger.hops import Account, Class, Hop, Place
 from nodrop.load.seam import Fragments, OfferedLoad
+from nodrop.measure.ahead_of_tap import Readings, cut_vlan_tags, generic_xdp, xdp
 from nodrop.suts.seam import SutCounters
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Readings:
-    """One host's counters (node job `probe`, word `counters`) before and after the traffic."""
-
-    before: Json
-    after: Json
-
-    def link(self, port: str, counter: str) -> int:
-        before, after = (side["links"][port]["stats"] for side in (self.before, self.after))
-        return int(after[counter]) - int(before[counter])
-
-    def ip(self, counter: str) -> int:
-        """From /proc/net/snmp, its line "Ip"."""
-        name = f"Ip.{counter}"
-        return int(self.after["snmp"][name]) - int(self.before["snmp"][name])
-
-    def softnet(self, column: str) -> int:
-        """Summed over the CPUs; the whole machine's, not one namespace's."""
-
-        def total(rows: list[Json]) -> int:
-            return sum(int(row[column]) for row in rows)
-
-        return total(self.after["softnet"]) - total(self.before["softnet"])
-
-    def ethtool(self, port: str, ending: str) -> int:
-        """Summed over the queues: veth names them rx_queue_0_xdp_drops and so on."""
-
-        def total(names: Mapping[str, int]) -> int:
-            return sum(value for name, value in names.items() if name.endswith(ending))
-
-        after = total(self.after["links"][port].get("ethtool") or {})
-        return after - total(self.before["links"][port].get("ethtool") or {})
-
-    def xdp(self, port: str) -> Json | None:
-        found: Json | None = self.after["links"][port].get("xdp")
-        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +36,11 @@ class Observed:
     """Behind a split: what is taken out before each instance's sockets is in `between`."""
 
     @property
+    def cut_packets(self) -> int:
+        """Of `never_at_tap_packets`, those that send() took."""
+        return max(0, self.never_at_tap_packets - self.offered.refused_packets.get("einval", 0))
+
+    @property
     def handed_packets(self) -> int:
         """Given to the sender's kernel: sent, or accepted and dropped there (ENOBUFS)."""
         return self.offered.sent_packets + self.offered.refused_packets.get("enobufs", 0)
@@ -81,7 +48,8 @@ class Observed:
     @property
     def expected_captured_packets(self) -> int:
         """What the capture sockets should have been handed by now."""
-        found = [*into_socket(self), *(a for a in self.between[1] if a.into == "socket")]
+        found = [] if self.several else into_socket(self)
+        found += [a for a in self.between[1] if a.into == "socket"]
         taken = (a for a in found if a.kind is not Class.NOT_FOR_US)
         return self.arrived_packets - sum(account.packets for account in taken)
 
@@ -143,7 +111,7 @@ def accounts(seen: Observed) -> list[Account]:
         *into_sent(seen),
         *into_tx_nic(seen),
         *seen.between[1],
-        *into_socket(seen),
+        *(ahead_of_split(seen) if seen.several else into_socket(seen)),
         *into_decoded(seen),
     ]
 
@@ -234,21 +202,28 @@ def into_tx_nic(seen: Observed) -> list[Account]:
     return found
 
 
+def ahead_of_split(seen: Observed) -> list[Account]:
+    """Between the receiving NIC and the split: what the kernel takes out before any hook of it."""
+    split, port = seen.between[0][0], seen.nic_port
+    assert split.packets is not None
+    missing = seen.nic.link(port, "rx_packets") - split.packets
+    missing -= sum(a.packets for a in seen.between[1] if a.into == split.name)
+    found = xdp(seen.nic, port, into=split.name)
+    missing -= sum(account.packets for account in found)
+    cut = cut_vlan_tags(seen.cut_packets, missing, into=split.name)
+    missing -= sum(account.packets for account in cut)
+    return [*found, *cut, *generic_xdp(seen.nic, port, missing, into=split.name)]
+
+
 def into_socket(seen: Observed) -> list[Account]:
     """Between the receiving NIC and the capture socket: XDP, and fanout defragmentation."""
-    if seen.several:
-        return []
     port = seen.capture_port
-    found = []
-    xdp_drops = seen.capture.ethtool(port, "xdp_drops")
-    if xdp_drops:
-        found.append(_xdp(port, xdp_drops, counter=f"ethtool -S {port}: xdp_drops of all queues"))
+    found = xdp(seen.capture, port, into="socket")
     if seen.defrag:
-        found += defragmented(seen, xdp_drops + _never_at_tap(seen))
-    if cut := _cut_vlan_tags(seen, found):
-        found.append(cut)
-    if uncounted := _uncounted_by_generic_xdp(seen, found):
-        found.append(uncounted)
+        found += defragmented(seen, sum(account.packets for account in found) + seen.cut_packets)
+    found += cut_vlan_tags(seen.cut_packets, _missing(seen, found), into="socket")
+    if (missing := _missing(seen, found)) is not None:
+        found += generic_xdp(seen.capture, port, missing, into="socket")
     if own := _sent_by_the_receiver(seen, found):
         found.append(own)
     not_for_us = seen.capture.link(port, "rx_dropped")
@@ -267,72 +242,19 @@ def into_socket(seen: Observed) -> list[Account]:
     return found
 
 
-def _xdp(port: str, packets: int, *, counter: str, evidence: str = "") -> Account:
-    return Account(
-        into="socket",
-        kind=Class.LOST,
-        name="rx_dropped_xdp",
-        place=Place.PATH,
-        packets=packets,
-        counter=counter,
-        evidence=evidence,
-        knob=f"ip link show {port}: the XDP program attached there",
-    )
-
-
-def _cut_vlan_tags(seen: Observed, others: list[Account]) -> Account | None:
-    """A frame that ends within its VLAN tag is freed ahead of every tap (skb_vlan_untag, Linux 6.x)
-    and no counter of the kernel says so: only the trace knows that there were such frames."""
-    dropped = _never_at_tap(seen)
-    if seen.sut.captured_packets is not None:
-        missing = seen.arrived_packets - seen.sut.captured_packets
-        dropped = min(dropped, missing - sum(account.packets for account in others))
-    if dropped <= 0:
-        return None
-    return Account(
-        into="socket",
-        kind=Class.LOST,
-        name="rx_dropped_vlan_cut",
-        place=Place.KERNEL,
-        packets=dropped,
-        counter="the trace: frames that end within their VLAN tag",
-        evidence="inferred: the kernel frees such a frame before any capture socket sees it and "
-        f"counts it nowhere; the trace sends {seen.never_at_tap_packets}",
-        knob="take these frames out of the trace: no IDS on Linux is ever handed them",
-    )
-
-
-def _never_at_tap(seen: Observed) -> int:
-    """Of those that no capture socket is handed, the ones that send() did take."""
-    return max(0, seen.never_at_tap_packets - seen.offered.refused_packets.get("einval", 0))
-
-
-def _uncounted_by_generic_xdp(seen: Observed, others: list[Account]) -> Account | None:
-    """A generic XDP program drops ahead of the tap and no counter of the kernel says so."""
-    port = seen.capture_port
-    program = seen.capture.xdp(port)
-    if program is None or program.get("mode") != "generic" or seen.sut.captured_packets is None:
+def _missing(seen: Observed, others: list[Account]) -> int | None:
+    """What arrived, was not captured and is in no class yet; None before the SUT has said."""
+    if seen.sut.captured_packets is None:
         return None
     missing = seen.arrived_packets - seen.sut.captured_packets
-    missing -= sum(account.packets for account in others)
-    if missing <= 0:
-        return None
-    return _xdp(
-        port,
-        missing,
-        counter=f"rx_packets of {port} minus what its capture sockets were handed",
-        evidence=f"inferred: XDP program {program['program_id']} is attached to {port} "
-        "in generic mode, where drops are counted nowhere",
-    )
+    return missing - sum(account.packets for account in others)
 
 
 def _sent_by_the_receiver(seen: Observed, others: list[Account]) -> Account | None:
     """A capture socket is handed what its own host sends out of the port as well."""
     port = seen.capture_port
-    if seen.sut.captured_packets is None:
-        return None
-    arrived = seen.arrived_packets - sum(account.packets for account in others)
-    own = min(seen.sut.captured_packets - arrived, seen.capture.link(port, "tx_packets"))
+    missing = _missing(seen, others)
+    own = 0 if missing is None else min(-missing, seen.capture.link(port, "tx_packets"))
     if own <= 0:
         return None
     return Account(

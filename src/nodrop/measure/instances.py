@@ -17,12 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.errors import LabProblem, TrialFailed
+from nodrop.lab.branches import Split
 from nodrop.lab.seam import Bits, Host, Json, Link, NodeJob, Port, UndoJournal
-from nodrop.lab.split import Split, split
+from nodrop.lab.split import Splitter, split
 from nodrop.ledger.balance import balance
-from nodrop.ledger.hops import Account, Class, Hop, Place
+from nodrop.ledger.hops import Account, Class, Hop
 from nodrop.load.seam import OfferedLoad
 from nodrop.measure import books
+from nodrop.measure.ahead_of_tap import Readings
 from nodrop.setups.local import LocalView
 from nodrop.setups.seam import Env, Limits, Process, ProcessSpec, Proof, Setup
 from nodrop.suts.seam import Readiness, RunningSut, Sut, SutCounters
@@ -53,6 +55,7 @@ def several(
     instances: int,
     link: Link,
     *,
+    splitter: Splitter,
     bits: Bits | None,
     limits: Limits,
     work: Path,
@@ -60,7 +63,7 @@ def several(
 ) -> Iterator[SeveralEnv]:
     """As many places as instances, each with a NIC of its own behind the split."""
     with ExitStack() as stack:
-        parts = stack.enter_context(split(link, instances, journal))
+        parts = stack.enter_context(split(link, instances, splitter, journal))
         envs = []
         for i, nic in enumerate(parts.nics):
             folder = work / f"instance-{i}"
@@ -95,14 +98,22 @@ class SeveralEnv:
     def read(self) -> Json:
         return {"split": self._split.read(), "instances": [_read(env) for env in self.envs]}
 
+    @property
+    def dst_macs(self) -> Sequence[str]:
+        return self._split.dst_macs
+
     def hops(self, before: Json, after: Json) -> tuple[Sequence[Hop], Sequence[Account]]:
+        return self.way(before, after, None)
+
+    def way(
+        self, before: Json, after: Json, counters: Sequence[SutCounters] | None
+    ) -> tuple[Sequence[Hop], Sequence[Account]]:
         """The split, the instances' NICs, what their places put in between, and what is taken out
-        before each one's capture sockets: as sums."""
-        handed = self._split.rise(before["split"], after["split"], "tx_packets")
-        dropped = self._split.rise(before["split"], after["split"], "tx_dropped")
-        parts = self.parts(before, after)
+        before each one's capture sockets: as sums. Without the SUT's own counters what only they
+        can show (generic XDP) is missing."""
+        parts = self.parts(before, after, counters)
         hops = [
-            Hop(name="split", packets=handed, counter="tx_packets of the split's ports"),
+            self._split.hop(before["split"], after["split"]),
             Hop(
                 name="instance_nic",
                 packets=sum(part.nic.link(part.nic_port, "rx_packets") for part in parts),
@@ -111,17 +122,7 @@ class SeveralEnv:
             ),
             *_summed_hops([part.between[0] for part in parts]),
         ]
-        accounts = [
-            Account(
-                into="split",
-                kind=Class.LOST,
-                name="split_dropped_backlog",
-                place=Place.SOFTNET,
-                packets=dropped,
-                counter="tx_dropped of the split's ports (rtnl_link_stats64)",
-                knob="net.core.netdev_max_backlog",
-            )
-        ]
+        accounts = [*self._split.accounts(before["split"], after["split"])]
         for part in parts:
             accounts += [*part.between[1], *books.into_socket(part)]
         return hops, _summed(a for a in accounts if a.packets)
@@ -139,9 +140,9 @@ class SeveralEnv:
                     nic_port=env.nic.name,
                     capture_port=env.capture_interfaces[0],
                     offered=_NOTHING_OFFERED,
-                    tx=books.Readings(before={}, after={}),
-                    nic=books.Readings(before=then["nic"], after=now["nic"]),
-                    capture=books.Readings(before=then["capture"], after=now["capture"]),
+                    tx=Readings(before={}, after={}),
+                    nic=Readings(before=then["nic"], after=now["nic"]),
+                    capture=Readings(before=then["capture"], after=now["capture"]),
                     between=env.hops(then["place"], now["place"]),
                     sut=counters[i] if counters else _NOTHING_SAID,
                     defrag=True,  # where none is done, the kernel has counted none
@@ -154,7 +155,7 @@ class SeveralEnv:
         return {
             **self.envs[0].facts(),
             "instances": len(self.envs),
-            "split": "nft netdev ingress, fwd to symhash",
+            "split": self._split.words,
         }
 
 
@@ -245,11 +246,13 @@ class RunningSeveral:
 
     def drain(self, *, expected_packets: int | None, timeout_s: float) -> float:
         began = unchanged_since = time.monotonic()
-        last: SutCounters | None = None
+        last: tuple[int | None, ...] = ()
         while True:
             seen, now = self.live(), time.monotonic()
-            if seen != last:
-                unchanged_since, last = now, seen
+            # Of packets alone: what a SUT says of its own housekeeping never rests.
+            counted = () if seen is None else _packets(seen)
+            if counted != last:
+                unchanged_since, last = now, counted
             if seen is not None and _balanced(seen):
                 if seen.captured_packets == expected_packets:
                     return now - began
@@ -285,6 +288,20 @@ class RunningSeveral:
         return {**each[0], "instances": each}
 
 
+def between(
+    env: Env, running: RunningSut, before: Json, after: Json
+) -> tuple[Sequence[Hop], Sequence[Account]]:
+    """`env.hops`, with what each instance's own counters show once it has ended."""
+    if isinstance(env, SeveralEnv) and isinstance(running, RunningSeveral):
+        return env.way(before, after, running.counters or None)
+    return env.hops(before, after)
+
+
+def led(link: Link, env: Env) -> Link:
+    """The link, with the addresses that a sender has to write into its frames."""
+    return replace(link, dst_macs=env.dst_macs) if isinstance(env, SeveralEnv) else link
+
+
 def instance_books(env: Env, running: RunningSut, readings: Mapping[str, Json]) -> list[Json]:
     """Each instance's own part of the way, balanced; [] where there is but one."""
     if not isinstance(env, SeveralEnv) or not isinstance(running, RunningSeveral):
@@ -314,6 +331,10 @@ def imbalance_ratio(parts: Sequence[Json]) -> float | None:
     if not received or not sum(received):
         return None
     return max(received) * len(received) / sum(received) - 1
+
+
+def _packets(seen: SutCounters) -> tuple[int | None, ...]:
+    return seen.captured_packets, seen.dropped_ring_full_packets, seen.decoded_packets
 
 
 def _balanced(seen: SutCounters) -> bool:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 from nodrop import plugins
 from nodrop.config.experiment import Experiment, LimitsTable
 from nodrop.config.matrix import Cell, cells
-from nodrop.config.options import check, shown
+from nodrop.config.options import Options, YesNo, check, shown
 from nodrop.config.toml_file import key_path, put
 from nodrop.errors import BadInput, LabProblem
+from nodrop.lab.split import Splitter
 from nodrop.load.seam import LoadGenerator
 from nodrop.setups.seam import Limits
 
@@ -44,6 +45,8 @@ class PlannedTrial:
     limits: Limits
     instances: int = 1
     """setup.instances: so many of the SUT share the packets."""
+    splitter: Splitter = field(default_factory=Splitter)
+    """What shares them, where there are several."""
 
     @property
     def run_name(self) -> str:
@@ -108,6 +111,7 @@ def _draft(experiment: Experiment, cell: Cell) -> dict[str, Any]:
             put(tables, key_path(key, f"matrix.{key}"), value)
         limits = check(LimitsTable, tables["limits"], table="limits", base=experiment.base)
         tables["instances"] = _instances(tables["setup"])
+        tables["splitter"] = _splitter(tables["setup"])
         return Limits(cpus=limits.cpus, memory_bytes=limits.memory)
 
     limits = experiment.blaming(fill)
@@ -122,6 +126,17 @@ def _instances(setup: dict[str, Any]) -> int:
             f"setup.instances = {shown(given)}: must be a whole number from 1 to {MOST_INSTANCES}"
         )
     return given
+
+
+class _Splitting(Options):
+    splitter: Literal["nft", "bridge"] = "nft"
+    bridge_netfilter: YesNo = True
+
+
+def _splitter(setup: dict[str, Any]) -> Splitter:
+    given = {name: setup.pop(name) for name in _Splitting.model_fields if name in setup}
+    found = check(_Splitting, given, table="setup", base=Path())
+    return Splitter(kind=found.splitter, bridge_netfilter=found.bridge_netfilter)
 
 
 def _check_plugins(experiment: Experiment, drafts: Sequence[dict[str, Any]]) -> float | None:

@@ -89,7 +89,7 @@ class Kitchen:
                 bits = self.bits(trial)
                 words = [
                     *setup.problems(bits, trial.limits),
-                    *(split_problems() if trial.instances > 1 else ()),
+                    *self._split_problems(trial),
                     *sut.problems(bits),
                     *pin_problems(sut.cpus, setup.cpus(trial.limits)),
                     *self.load(trial).problems(),
@@ -98,6 +98,18 @@ class Kitchen:
                 words = [str(problem)]
             found |= dict.fromkeys(words)
         return list(found)
+
+    def _split_problems(self, trial: PlannedTrial) -> list[str]:
+        if trial.instances == 1:
+            return []
+        found = [*split_problems(trial.splitter)]
+        load = self.load(trial)
+        if trial.splitter.kind == "bridge" and not load.writes_dst_macs:
+            found.append(
+                f'load.kind = "{load.name}" does not write the address of an instance into frames, '
+                'by which setup.splitter = "bridge" tells them apart: set load.kind = "replay"'
+            )
+        return found
 
     def _mtu(self, least: int) -> int:
         """A frame that offloads glued together when it was captured must still fit the port."""

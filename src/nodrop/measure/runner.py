@@ -145,6 +145,7 @@ def _ingredients(
         limits=trial.limits,
         instances=trial.instances,
         asks_tsc=asks_tsc,
+        splitter=trial.splitter,
         fragments=load.trace_facts().fragments,
         never_at_tap_packets=load.trace_facts().never_at_tap_packets,
         warmup_s=measure.warmup_s,

@@ -16,11 +16,13 @@ from pathlib import Path
 from nodrop.errors import NodropError
 from nodrop.lab.binary import file_sha256
 from nodrop.lab.seam import Bits, Json, Lab, Link, Port, UndoJournal
+from nodrop.lab.split import Splitter
 from nodrop.ledger.balance import Ledger, balance
 from nodrop.ledger.verdict import Bounds, Problem, Reason, Sending, Verdict, judge
 from nodrop.load.seam import Fragments, LoadGenerator, OfferedLoad
 from nodrop.measure import books
-from nodrop.measure.instances import instance_books, launch, pids, several
+from nodrop.measure.ahead_of_tap import Readings
+from nodrop.measure.instances import between, instance_books, launch, led, pids, several
 from nodrop.measure.live import Feed, Tell
 from nodrop.measure.sampling import Sampler, Usage
 from nodrop.results.rundir import TrialFolder
@@ -54,6 +56,7 @@ class Ingredients:
     """Of the SUT, each in a place of its own; they share the packets."""
     asks_tsc: bool = False
     """Once per setup: what reading a clock, cpuid and a system call cost in its place."""
+    splitter: Splitter = field(default_factory=Splitter)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -95,6 +98,7 @@ def run_trial(
         step("provision")
         link = stack.enter_context(of.lab.up(journal))
         env = stack.enter_context(_place(of, link, folder, journal))
+        link = led(link, env)
         # Also where a step fails: what the place says then may be why (out of memory).
         stack.callback(_look_around, env, seen)
         step("prepare load")
@@ -141,7 +145,7 @@ def run_trial(
         step("drain")
         arrived = _read(link, env)
         seen.facts["sut"] = running.facts()
-        observed = _observe(of, link, env, seen, (before, arrived), _NOTHING_SAID)
+        observed = _observe(of, link, env, running, seen, (before, arrived), _NOTHING_SAID)
         seen.drain_s = running.drain(
             expected_packets=observed.expected_captured_packets, timeout_s=of.drain_timeout_s
         )
@@ -164,7 +168,8 @@ def run_trial(
         _look_around(env, seen)
         if killed := out_of_memory(seen):
             seen.problems.append(Problem(code=Reason.SUT_DIED, words=killed))
-        _balance(of, _observe(of, link, env, seen, (before, after), seen.counters), seen)
+        observed = _observe(of, link, env, running, seen, (before, after), seen.counters)
+        _balance(of, observed, seen)
         step("undo")
     step("")
 
@@ -215,6 +220,7 @@ def _place(
         of.setup,
         of.instances,
         link,
+        splitter=of.splitter,
         bits=of.bits,
         limits=of.limits,
         work=folder.sut,
@@ -284,14 +290,15 @@ def _observe(
     of: Ingredients,
     link: Link,
     env: Env,
+    running: RunningSut,
     seen: Measured,
     readings: tuple[dict[str, Json], dict[str, Json]],
     counters: SutCounters,
 ) -> books.Observed:
     assert seen.offered is not None
     before, after = readings
-    between = {
-        place: books.Readings(before=before[place], after=after[place])
+    counted = {
+        place: Readings(before=before[place], after=after[place])
         for place in ("tx", "nic", "capture")
     }
     # What the capture really set up overrules what was asked: one socket alone merges nothing.
@@ -301,8 +308,8 @@ def _observe(
         nic_port=env.nic.name,
         capture_port=env.capture_interfaces[0],
         offered=seen.offered,
-        **between,
-        between=env.hops(before["place"], after["place"]),
+        **counted,
+        between=between(env, running, before["place"], after["place"]),
         sut=counters,
         defrag=of.sut.defrag if effective is None else bool(effective),
         fragments=of.fragments,
@@ -312,7 +319,7 @@ def _observe(
 
 
 def _moved(nic: Port, then: Json) -> bool:
-    return books.Readings(before=then, after=_counters(nic)).link(nic.name, "rx_packets") != 0
+    return Readings(before=then, after=_counters(nic)).link(nic.name, "rx_packets") != 0
 
 
 def _balance(of: Ingredients, observed: books.Observed, seen: Measured) -> None:

@@ -66,6 +66,18 @@ DEFINITIONS: Mapping[str, str] = MappingProxyType(
             "frames to a group wait for a worker of the kernel in a queue of bcqueuelen (1000) "
             "frames"
         ),
+        "bridge_dropped_source_mac": (
+            'with setup.splitter = "bridge": a bridge drops frames that come from a group address '
+            "or from 00:00:00:00:00:00 (MAC_INVALID_SOURCE); no interface counts them"
+        ),
+        "bridge_dropped_netfilter": (
+            "br_netfilter drops frames whose IP header is not good (Ip.InHdrErrors, "
+            "Ip6InHdrErrors and InTruncatedPkts say so too); "
+            'setup.bridge_netfilter = "no" lets them pass'
+        ),
+        "bridge_dropped_no_way": (
+            "the destination is the bridge's own address, or lies where the frame came from"
+        ),
         "split_dropped_backlog": ("as tx_dropped_backlog, at the split"),
         "rx_foreign_outgoing": ("an ETH_P_ALL socket also gets what its own host sends"),
         "rx_dropped_ring_full": (

@@ -389,6 +389,7 @@ class FakeLoad:
     unit: Literal["packets", "transactions"] = "packets"
     late_ratio = 0.05
     constant_rate = False
+    writes_dst_macs = False
 
     def __init__(self, world: World) -> None:
         self._world = world

@@ -10,12 +10,13 @@ from nodrop.ledger.balance import Ledger, balance
 from nodrop.ledger.hops import Class
 from nodrop.load.seam import Fragments, OfferedLoad
 from nodrop.measure import books
+from nodrop.measure.ahead_of_tap import Readings
 from nodrop.suts.seam import SutCounters
 
 SENT = 101_171
 
 
-def side(port: str, *, softnet_dropped: int = 0, **counters: int) -> books.Readings:
+def side(port: str, *, softnet_dropped: int = 0, **counters: int) -> Readings:
     """Counters that rose by these amounts from a start that is not zero."""
     stats = dict.fromkeys(("rx_packets", "tx_packets", "rx_dropped", "tx_dropped"), 0)
     snmp = {f"Ip.{name}": counters.pop(name, 0) for name in ("ReasmReqds", "ReasmOKs")}
@@ -35,7 +36,7 @@ def side(port: str, *, softnet_dropped: int = 0, **counters: int) -> books.Readi
             "softnet": [{"dropped": base + dropped}, {"dropped": base}],
         }
 
-    return books.Readings(before=reading(1000, False), after=reading(1000, True))
+    return Readings(before=reading(1000, False), after=reading(1000, True))
 
 
 def observed(

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import cast
+
+import pytest
+
 from nodrop.ledger.balance import balance
 from nodrop.ledger.hops import Account, Class, Hop
 from nodrop.ledger.verdict import Reason, Sending, judge
-from nodrop.measure.instances import _sum, _summed, imbalance_ratio
-from nodrop.suts.seam import SutCounters
+from nodrop.measure import instances
+from nodrop.measure.instances import RunningSeveral, _sum, _summed, imbalance_ratio
+from nodrop.suts.seam import RunningSut, SutCounters
 
 
 def counters(captured: int, dropped: int | None = 0) -> SutCounters:
@@ -64,3 +70,32 @@ def test_instances_that_all_capture_everything_are_caught() -> None:
     verdict = judge(balance(hops, []), Sending(intended_packets=100, sent_packets=100))
     assert not verdict.valid
     assert Reason.RECEIVED_MORE_THAN_SENT in {p.code for p in verdict.invalid_reasons}
+
+
+class Housekeeping:
+    """A RunningSut whose packets rest while its other figures go on."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.process = self
+
+    pid, work, stdout, stderr, launched_mono_ns = 1, None, None, None, 0
+    phases_s: dict[str, float] = {}  # noqa: RUF012  a stand-in
+
+    def poll(self) -> int | None:
+        return None
+
+    def live(self) -> SutCounters:
+        self.asked += 1
+        return replace(counters(90), results={"flow.mgr.rows_checked": self.asked})
+
+
+def test_a_drain_ends_when_packets_rest_though_other_figures_do_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """More was expected than is there: only rest can end it."""
+    now = iter(range(1000))
+    monkeypatch.setattr(instances.time, "monotonic", lambda: float(next(now)))
+    monkeypatch.setattr(instances.time, "sleep", lambda _: None)
+    running = RunningSeveral([cast("RunningSut", Housekeeping()) for _ in range(2)])
+    assert running.drain(expected_packets=200, timeout_s=30) < 10

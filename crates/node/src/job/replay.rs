@@ -19,7 +19,7 @@ use nodrop_proto::{
 };
 use nodrop_replay::schedule::Request;
 use nodrop_replay::sender::ScheduleErrorNs;
-use nodrop_replay::{Backend, Load, Outcome, Plan, Profile, Trace, TraceError};
+use nodrop_replay::{Backend, Load, Mac, Outcome, Plan, Profile, Trace, TraceError};
 
 use crate::job::{Job, interface_error};
 use crate::session::Session;
@@ -267,7 +267,21 @@ fn load(spec: &ReplaySpec) -> Result<Trace, JobError> {
             .make_replicas_distinct(spec.multiplier)
             .map_err(|e| failed(0, &e))?;
     }
+    let macs: Result<Vec<Mac>, JobError> = spec.dst_macs.iter().map(|text| mac(text)).collect();
+    trace.share_among(macs?);
     Ok(trace)
+}
+
+fn mac(text: &str) -> Result<Mac, JobError> {
+    let bytes: Option<Vec<u8>> = (text.split(':'))
+        .map(|byte| u8::from_str_radix(byte, 16).ok())
+        .collect();
+    bytes
+        .and_then(|bytes| Mac::try_from(bytes).ok())
+        .ok_or_else(|| {
+            let words = format!("dst_macs: `{text}` is no Ethernet address");
+            JobError::new("spec", words).hint("write six bytes such as 02:00:00:00:00:01")
+        })
 }
 
 /// A capture file in memory: read, not mapped, so that nobody who changes the file changes what is sent.
@@ -325,6 +339,19 @@ mod tests {
         let of = |flows| request(&spec(&format!(r#""pps":5,"seed":3,"flows":"{flows}""#))).unwrap();
         assert_eq!(of("distinct").offsets_from, Some(3));
         assert_eq!(of("same").offsets_from, None);
+    }
+
+    #[test]
+    fn an_ethernet_address_has_six_bytes() {
+        assert_eq!(mac("02:00:5e:0a:FF:01").unwrap(), [2, 0, 0x5e, 10, 255, 1]);
+        for bad in [
+            "",
+            "02:00:5e:0a:ff",
+            "02:00:5e:0a:ff:01:02",
+            "02:00:5e:0a:ff:1ff",
+        ] {
+            assert_eq!(mac(bad).unwrap_err().kind, "spec");
+        }
     }
 
     #[test]

@@ -1,0 +1,104 @@
+"""What a kernel takes out ahead of every tap and hook: XDP programs, and frames cut in a VLAN tag.
+
+One drop in three ways of telling: a counter of the driver, nothing but the trace, nothing at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from nodrop.lab.seam import Json
+from nodrop.ledger.hops import Account, Class, Place
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readings:
+    """One host's counters (node job `probe`, word `counters`) before and after the traffic."""
+
+    before: Json
+    after: Json
+
+    def link(self, port: str, counter: str) -> int:
+        before, after = (side["links"][port]["stats"] for side in (self.before, self.after))
+        return int(after[counter]) - int(before[counter])
+
+    def ip(self, counter: str) -> int:
+        """From /proc/net/snmp, its line "Ip"."""
+        name = f"Ip.{counter}"
+        return int(self.after["snmp"][name]) - int(self.before["snmp"][name])
+
+    def softnet(self, column: str) -> int:
+        """Summed over the CPUs; the whole machine's, not one namespace's."""
+
+        def total(rows: list[Json]) -> int:
+            return sum(int(row[column]) for row in rows)
+
+        return total(self.after["softnet"]) - total(self.before["softnet"])
+
+    def ethtool(self, port: str, ending: str) -> int:
+        """Summed over the queues: veth names them rx_queue_0_xdp_drops and so on."""
+
+        def total(names: Mapping[str, int]) -> int:
+            return sum(value for name, value in names.items() if name.endswith(ending))
+
+        after = total(self.after["links"][port].get("ethtool") or {})
+        return after - total(self.before["links"][port].get("ethtool") or {})
+
+    def xdp(self, port: str) -> Json | None:
+        found: Json | None = self.after["links"][port].get("xdp")
+        return found
+
+
+def xdp(readings: Readings, port: str, *, into: str) -> list[Account]:
+    """What a driver counts that runs the program itself."""
+    drops = readings.ethtool(port, "xdp_drops")
+    return [_xdp(port, drops, into, f"ethtool -S {port}: xdp_drops of all queues")] if drops else []
+
+
+def generic_xdp(readings: Readings, port: str, missing_packets: int, *, into: str) -> list[Account]:
+    """A program that the kernel runs for the driver drops, and no counter says so."""
+    program = readings.xdp(port)
+    if program is None or program.get("mode") != "generic" or missing_packets <= 0:
+        return []
+    evidence = (
+        f"inferred: XDP program {program['program_id']} is attached to {port} "
+        "in generic mode, where drops are counted nowhere"
+    )
+    counter = f"rx_packets of {port} minus what was handed on"
+    return [_xdp(port, missing_packets, into, counter, evidence)]
+
+
+def cut_vlan_tags(cut_packets: int, missing_packets: int | None, *, into: str) -> list[Account]:
+    """A frame that ends within its VLAN tag is freed ahead of every tap (skb_vlan_untag, Linux 6.x)
+    and no counter of the kernel says so: only the trace knows that there were such frames.
+    `missing_packets` is None where what was captured is not known yet."""
+    packets = cut_packets if missing_packets is None else min(cut_packets, missing_packets)
+    if packets <= 0:
+        return []
+    return [
+        Account(
+            into=into,
+            kind=Class.LOST,
+            name="rx_dropped_vlan_cut",
+            place=Place.KERNEL,
+            packets=packets,
+            counter="the trace: frames that end within their VLAN tag",
+            evidence="inferred: the kernel frees such a frame before any capture socket sees it "
+            f"and counts it nowhere; the trace sends {cut_packets}",
+            knob="take these frames out of the trace: no IDS on Linux is ever handed them",
+        )
+    ]
+
+
+def _xdp(port: str, packets: int, into: str, counter: str, evidence: str = "") -> Account:
+    return Account(
+        into=into,
+        kind=Class.LOST,
+        name="rx_dropped_xdp",
+        place=Place.PATH,
+        packets=packets,
+        counter=counter,
+        evidence=evidence,
+        knob=f"ip link show {port}: the XDP program attached there",
+    )
