@@ -26,15 +26,25 @@ def counters(**links: dict[str, int]) -> Any:
     return {"links": stats, "snmp": {"Ip.ReasmReqds": 0, "Ip.ReasmOKs": 0}}
 
 
-def reading(nic: int, macvtap: int, dropped: int, guest: int) -> Any:
+def reading(nic: int, macvtap: int, dropped: int, guest: int, *, backlog: int = 0) -> Any:
+    """The guest's programs talk to each other over its loopback, 7 frames per reading."""
     here = counters(ndrx0={"rx_packets": nic}, ndmv0={"rx_packets": macvtap, "rx_dropped": dropped})
-    return {"nic": here, "macvtap": here, "guest": counters(eth0={"rx_packets": guest})}
+    inside = counters(eth0={"rx_packets": guest}, lo={"rx_packets": nic + 7})
+    by_cpu = (guest // 2, guest - guest // 2 + nic + 7 - backlog)
+    inside["softnet"] = [{"processed": by_cpu[0], "dropped": backlog},
+                         {"processed": by_cpu[1], "dropped": 0}]  # fmt: skip
+    return {"nic": here, "macvtap": here, "guest": inside}
 
 
 def test_what_the_queue_dropped_is_lost_there() -> None:
     before, after = reading(10, 10, 1, 9), reading(110, 110, 31, 79)
     hops, accounts = vm_books("ndrx0", "ndmv0", "eth0", before, after)
-    assert [(hop.name, hop.packets) for hop in hops] == [("macvtap", 100), ("guest_nic", 70)]
+    assert [(hop.name, hop.packets) for hop in hops] == [
+        ("macvtap", 100),
+        ("virtio_ring", None),
+        ("guest_nic", 70),
+        ("guest_softnet", 70),
+    ]
     (lost,) = accounts
     assert (lost.into, lost.kind, lost.packets) == ("guest_nic", Class.LOST, 30)
     assert lost.place == "macvtap queue"
@@ -44,6 +54,22 @@ def test_what_the_queue_dropped_is_lost_there() -> None:
 def test_no_loss_is_no_account() -> None:
     _, accounts = vm_books("ndrx0", "ndmv0", "eth0", reading(0, 0, 0, 0), reading(9, 9, 0, 9))
     assert accounts == ()
+
+
+def test_a_full_backlog_of_the_guest_is_lost_there() -> None:
+    before, after = reading(0, 0, 0, 0), reading(50, 50, 0, 50, backlog=20)
+    hops, (lost,) = vm_books("ndrx0", "ndmv0", "eth0", before, after)
+    assert (hops[-1].name, hops[-1].packets) == ("guest_softnet", 30)
+    assert (lost.into, lost.kind, lost.packets) == ("guest_softnet", Class.LOST, 20)
+    assert lost.place == "guest softnet backlog"
+    assert "net.core.netdev_max_backlog" in lost.knob
+
+
+def test_frames_that_a_program_takes_in_the_driver_never_get_to_softnet() -> None:
+    before, after = reading(0, 0, 0, 0), reading(50, 50, 0, 50)
+    after["guest"]["links"]["eth0"]["xdp"] = {"mode": "native", "program_id": 3}
+    hops, _ = vm_books("ndrx0", "ndmv0", "eth0", before, after)
+    assert hops[-1].packets is None
 
 
 def test_what_the_guest_has_not_fetched_yet_is_in_the_queue() -> None:

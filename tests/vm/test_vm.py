@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import signal
 import struct
@@ -55,6 +56,23 @@ def test_books_close_on_real_traffic_at_every_load(run: Run, defrag: str) -> Non
         assert closes(record)
         assert set(record.lost_by_place) <= {"macvtap queue", "macvtap", "socket ring"}
         assert record.accelerator == "tcg"
+        seen_from_inside(outcome.directory / "runs" / record.run)
+
+
+def seen_from_inside(folder: Path) -> None:
+    """The guest's softnet is a hop; its sampler's rows lie around the traffic, by our clock."""
+    ledger = json.loads((folder / "ledger.json").read_text())
+    counted = {hop["name"]: hop["packets"] for hop in ledger["hops"]}
+    assert [*counted][4:9] == ["macvtap", "virtio_ring", "guest_nic", "guest_softnet", "socket"]
+    assert counted["guest_softnet"] == counted["guest_nic"]
+    details = json.loads((folder / "trial.json").read_text())["details"]
+    marks, inside = details["usage"]["marks_mono_ns"], details["inside"]["guest"]
+    assert inside["sut_cpu_s"] > 0
+    assert 20e6 < inside["sut_rss_peak_bytes"] < details["usage"]["sut_rss_peak_bytes"]
+    rows = [json.loads(row) for row in (folder / "samples-guest.jsonl").read_text().splitlines()]
+    times = [row["mono_ns"] + details["clock_offsets_ns"]["guest"] for row in rows]
+    assert times[0] < marks["offer"] < marks["drained"] < times[-1]
+    assert rows[0]["memory"]["total_bytes"] < 1 << 30
 
 
 def test_a_longer_queue_takes_the_burst(run: Run, tmp_path: Path) -> None:
@@ -68,6 +86,21 @@ def test_a_longer_queue_takes_the_burst(run: Run, tmp_path: Path) -> None:
     assert closes(short) and closes(long)
     assert short.loss_place == "macvtap queue"
     assert "txqueuelen" in short.knob
+    assert "macvtap queue" not in long.lost_by_place
+
+
+def test_a_longer_queue_moves_the_losses_of_a_slow_program(run: Run, tmp_path: Path) -> None:
+    """The burst reaches the guest, whose program has no time for it: now its ring is to blame."""
+    burst = tmp_path / "burst.pcap"
+    burst.write_bytes(pcap(BURST_PACKETS))
+    text = VM.replace('"{sut}"', '"sink"\nservice_rate_pps = 300\nring_bytes = "128KiB"')
+    text = text.replace("{pace}", "top_speed = true").replace("{trace}", str(burst))
+    outcome = run('matrix."setup.txqueuelen"=[100, 10000]', text=text)
+    short, long = sorted(outcome.records, key=lambda r: r.cell["setup.txqueuelen"])
+    assert short.valid and long.valid, (short.verdict, long.verdict)
+    assert closes(short) and closes(long)
+    assert short.loss_place == "macvtap queue"
+    assert long.loss_place == "socket ring"
     assert "macvtap queue" not in long.lost_by_place
 
 

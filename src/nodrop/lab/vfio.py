@@ -76,8 +76,10 @@ def device_of_port(port: str, *, root: Path = ROOT) -> str | None:
     link = root / "sys/class/net" / port / "device"
     if not link.is_symlink():
         return None
-    address = link.resolve().name
-    return address if PciDevice(address, root=root).exists() else None
+    # A virtio NIC is a device on a bus of its own, below the one on the PCI bus.
+    device = link.resolve()
+    names = (folder.name for folder in (device, device.parent))
+    return next((name for name in names if PciDevice(name, root=root).exists()), None)
 
 
 def vfio_problems(address: str | None, *, root: Path = ROOT) -> Sequence[str]:

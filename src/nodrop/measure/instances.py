@@ -26,7 +26,7 @@ from nodrop.load.seam import OfferedLoad
 from nodrop.measure import books
 from nodrop.measure.ahead_of_tap import Readings
 from nodrop.setups.local import LocalView
-from nodrop.setups.seam import Env, Limits, Process, ProcessSpec, Proof, Setup
+from nodrop.setups.seam import Env, Limits, Process, ProcessSpec, Proof, SamplesInside, Setup
 from nodrop.suts.seam import Readiness, RunningSut, Sut, SutCounters
 
 _NOTHING_OFFERED = OfferedLoad(
@@ -101,6 +101,13 @@ class SeveralEnv:
     @property
     def dst_macs(self) -> Sequence[str]:
         return self._split.dst_macs
+
+    def samples_inside(self) -> Mapping[str, SamplesInside]:
+        return {
+            f"{name}-{i}": samples
+            for i, env in enumerate(self.envs)
+            for name, samples in env.samples_inside().items()
+        }
 
     def hops(self, before: Json, after: Json) -> tuple[Sequence[Hop], Sequence[Account]]:
         return self.way(before, after, None)

@@ -66,6 +66,8 @@ def details(seen: Measured) -> Json:
         "drain_s": seen.drain_s,
         "readiness": None if seen.readiness is None else asdict(seen.readiness),
         "usage": None if seen.usage is None else asdict(seen.usage),
+        "inside": {name: asdict(usage) for name, usage in seen.inside.items()},
+        "clock_offsets_ns": seen.clock_offsets_ns,
         "facts": seen.facts,
         "instances": seen.instances,
         "imbalance_ratio": imbalance_ratio(seen.instances),

@@ -14,6 +14,7 @@ from typing import Self
 
 from nodrop.lab.seam import Json, NodeJob, Port
 from nodrop.ledger.verdict import BusyThread, Running
+from nodrop.setups.seam import SamplesInside
 
 STOP_TIMEOUT_S = 10.0
 LONGEST_ROW_BYTES = 256 * 1024
@@ -120,6 +121,17 @@ class Sampler:
         trace: TracebackType | None,
     ) -> None:
         self._job.close()
+
+
+def usage_inside(samples: SamplesInside, path: Path, marks: dict[str, int]) -> Usage:
+    """Of a machine inside the SUT's place, by its own clock; its rows go to `path` as they are."""
+    said, rows = samples.finish()
+    path.write_bytes(rows)
+    told = [
+        {**row, "mono_ns": row["mono_ns"] + samples.clock_offset_ns}
+        for row in filter(tells_of_processes, _rows(path))
+    ]
+    return usage(told, marks, said)
 
 
 def tells_of_processes(row: Json) -> bool:

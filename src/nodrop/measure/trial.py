@@ -24,7 +24,7 @@ from nodrop.measure import books
 from nodrop.measure.ahead_of_tap import Readings
 from nodrop.measure.instances import between, instance_books, launch, led, pids, several
 from nodrop.measure.live import Feed, Tell
-from nodrop.measure.sampling import Sampler, Usage
+from nodrop.measure.sampling import Sampler, Usage, usage_inside
 from nodrop.results.rundir import TrialFolder
 from nodrop.setups.seam import Env, Limits, Process, Setup
 from nodrop.suts.seam import Readiness, RunningSut, Sut, SutCounters
@@ -70,6 +70,10 @@ class Measured:
     readings: dict[str, Json] = field(default_factory=dict)
     drain_s: float | None = None
     usage: Usage | None = None
+    inside: dict[str, Usage] = field(default_factory=dict)
+    """Of the machines inside the SUT's place, as their own kernels count."""
+    clock_offsets_ns: dict[str, int] = field(default_factory=dict)
+    """Add to the clock of such a machine's rows to get the controller's."""
     ledger: Ledger | None = None
     instances: list[Json] = field(default_factory=list)
     """Each one's own part of the books, where several share the packets."""
@@ -120,6 +124,9 @@ def run_trial(
                 interval_ms=of.sample_interval_ms,
             )
         )
+        inside = {
+            name: stack.enter_context(samples) for name, samples in env.samples_inside().items()
+        }
         if env.cold:
             step("warm up the guest")
             seen.facts["warm_up"] = _first_load(of, link, running, folder, journal)
@@ -153,6 +160,10 @@ def run_trial(
         step("read counters after")
         after = _read(link, env)
         seen.usage = sampler.finish()
+        for name, samples in inside.items():
+            marks = seen.usage.marks_mono_ns
+            seen.inside[name] = usage_inside(samples, folder.samples(name), marks)
+            seen.clock_offsets_ns[name] = samples.clock_offset_ns
         step("stop")
         seen.counters = running.finish(timeout_s=STOP_TIMEOUT_S)
         feed.at_rest(seen.counters, seen.offered, drained_ns)

@@ -7,7 +7,7 @@ between them were left out.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from nodrop.report.sending import counted_over_time, sent_over_time
 from nodrop.report.story import Source, Trial
 
 Json = dict[str, Any]
+Make = Callable[[Sequence[Json], Sequence[float]], Iterable[Panel]]
 
 MOST_ROWS = 120
 """Points of a line: more cannot be told apart on the page."""
@@ -39,7 +40,10 @@ CPU_TITLE = "CPU, all"
 
 def timeline(source: Source, trial: Trial) -> Timeline | None:
     """Of the first host that left rows; None where there are none, or they cannot be read."""
+    inside = _machines_inside(trial)
     for host in source.run.sampled_hosts(trial.record.run):
+        if host in inside:
+            continue
         rows = thinned(source.run.samples(trial.record.run, host))
         offset = _offset_ns(trial, host)
         marks = _marks(trial)
@@ -58,8 +62,47 @@ def timeline(source: Source, trial: Trial) -> Timeline | None:
             arrived = received[0].series if received else ()
             received = [replace(offered, series=(*arrived, *offered.series))]
         others = [p for p in sampled if p.title != RECEIVED]
+        for name in inside:
+            others += _inside_panels(source, trial, name, start)
         return Timeline(panels=(*received, *late, *counted, *others), marks=named)
     return None
+
+
+def _machines_inside(trial: Trial) -> tuple[str, ...]:
+    """Names of the machines in the SUT's place that were sampled by their own kernels."""
+    found = trial.details.get("inside")
+    return tuple(sorted(found)) if isinstance(found, dict) else ()
+
+
+def _inside_panels(source: Source, trial: Trial, name: str, start_ns: int) -> Iterable[Panel]:
+    """On the same axis, by the offset of its clock. Its CPU time is the emulator's on the host, as
+    seen from within: never to be added to the host's."""
+    if name not in source.run.sampled_hosts(trial.record.run):
+        return
+    rows = thinned(source.run.samples(trial.record.run, name))
+    if len(rows) < 2:
+        return
+    offset = _offset_ns(trial, name)
+    times = [(row["mono_ns"] + offset - start_ns) / 1e9 for row in rows]
+    where = escape.plain(name, longest=24)
+    for panel in _drawn((_cpu_inside, _memory_inside), rows, times):
+        yield replace(panel, title=f"{panel.title} inside ({where})")
+
+
+def _cpu_inside(rows: Sequence[Json], times: Sequence[float]) -> Iterable[Panel]:
+    yield _cpu_panel(CPU_TITLE, rows, times, [cpu["cpu"] for cpu in rows[0]["cpus"]])
+
+
+def _memory_inside(rows: Sequence[Json], times: Sequence[float]) -> Iterable[Panel]:
+    yield from _memory_panel(
+        rows,
+        times,
+        (
+            ("used", lambda row: row["memory"]["total_bytes"] - row["memory"]["available_bytes"]),
+            ("anonymous", lambda row: row["memory"]["anon_bytes"]),
+            ("SUT resident", lambda row: row["tree"]["rss_bytes"] or None),
+        ),
+    )
 
 
 def _offset_ns(trial: Trial, host: str) -> int:
@@ -104,7 +147,10 @@ def _marks(trial: Trial) -> dict[str, int]:
 
 
 def _panels(rows: Sequence[Json], times: Sequence[float]) -> Iterable[Panel]:
-    makers = (_received, _cpu, _threads, _memory, _softnet)
+    return _drawn((_received, _cpu, _threads, _memory, _softnet), rows, times)
+
+
+def _drawn(makers: Iterable[Make], rows: Sequence[Json], times: Sequence[float]) -> Iterator[Panel]:
     for make in makers:
         try:
             yield from (panel for panel in make(rows, times) if _finite(panel))
@@ -205,11 +251,22 @@ def _threads(rows: Sequence[Json], times: Sequence[float]) -> Iterable[Panel]:
 
 
 def _memory(rows: Sequence[Json], times: Sequence[float]) -> Iterable[Panel]:
-    wanted: tuple[tuple[str, Callable[[Json], Any]], ...] = (
-        ("SUT resident", lambda row: row["tree"]["rss_bytes"]),
-        ("its cgroup: anonymous", lambda row: (row.get("cgroup") or {}).get("anon_bytes")),
-        ("its cgroup: file", lambda row: (row.get("cgroup") or {}).get("file_bytes")),
+    yield from _memory_panel(
+        rows,
+        times,
+        (
+            ("SUT resident", lambda row: row["tree"]["rss_bytes"]),
+            ("its cgroup: anonymous", lambda row: (row.get("cgroup") or {}).get("anon_bytes")),
+            ("its cgroup: file", lambda row: (row.get("cgroup") or {}).get("file_bytes")),
+        ),
     )
+
+
+def _memory_panel(
+    rows: Sequence[Json],
+    times: Sequence[float],
+    wanted: Sequence[tuple[str, Callable[[Json], Any]]],
+) -> Iterable[Panel]:
     series = []
     for name, value in wanted:
         found = [(t, value(row)) for t, row in zip(times, rows, strict=True)]

@@ -23,7 +23,7 @@ from nodrop.lab.seam import Bits, Child, Host, Json, Link, NodeJob, UndoJournal
 from nodrop.ledger.hops import Account, Hop
 from nodrop.setups.limits import cpu_problems, host_cpus, out_of_memory_words
 from nodrop.setups.local import LocalView
-from nodrop.setups.seam import Limits, ProcessSpec
+from nodrop.setups.seam import Limits, ProcessSpec, SamplesInside
 
 WORK_INSIDE = "/run/nodrop"
 WRITABLE = ("run", "tmp", "var/log", "var/tmp", "var/lib/suricata")
@@ -120,6 +120,9 @@ class BareEnv:
         return self.host.job(spec, cpus=self._limits.cpus, cgroup=group)
 
     def read(self) -> Json:
+        return {}
+
+    def samples_inside(self) -> Mapping[str, SamplesInside]:
         return {}
 
     def hops(self, before: Json, after: Json) -> tuple[Sequence[Hop], Sequence[Account]]:

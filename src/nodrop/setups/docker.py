@@ -44,7 +44,7 @@ from nodrop.setups.contained import (
     output_files,
 )
 from nodrop.setups.limits import host_cpus
-from nodrop.setups.seam import Limits, ProcessSpec, Setup
+from nodrop.setups.seam import Limits, ProcessSpec, SamplesInside, Setup
 
 GATE = ".gate"
 EMPTY = ".empty.tar"
@@ -203,6 +203,9 @@ class DockerEnv:
         return launched, attached
 
     def read(self) -> Json:
+        return {}
+
+    def samples_inside(self) -> Mapping[str, SamplesInside]:
         return {}
 
     def hops(self, before: Json, after: Json) -> tuple[Sequence[Hop], Sequence[Account]]:

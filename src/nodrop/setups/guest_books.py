@@ -4,30 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nodrop.lab.seam import Json
-from nodrop.ledger.hops import Account, Class, Hop
+from nodrop.lab.seam import Host, Json
+from nodrop.ledger.hops import KNOBS, Account, Class, Hop, Place
 from nodrop.setups.macvtap import macvtap_books
 
 QUEUE_PLACE = "macvtap queue"
+SOFTNET_PLACE = "guest softnet backlog"
+LOOPBACK = "lo"
+
+
+def guest_reading(guest: Host, nic: str) -> Json:
+    found: Json = guest.probe("counters", ports=[nic, LOOPBACK])["counters"]
+    return found
 
 
 def vm_books(
     nic: str, macvtap: str, guest_nic: str, before: Json, after: Json
 ) -> tuple[Sequence[Hop], Sequence[Account]]:
-    """NIC → macvtap → its queue, emptied by QEMU → the guest's NIC.
+    """NIC → macvtap → its queue, emptied by QEMU → the virtio ring → the guest's NIC and softnet.
 
     Every frame that reaches the macvtap ends in its queue or is dropped there: while QEMU holds it
     open, none goes on to the host's protocols, so its rx_dropped has one meaning. QEMU stops
-    fetching where the guest's receive ring is full: a slow guest, too, shows in this queue.
+    fetching where the guest's receive ring is full: a slow guest, too, shows in this queue, and the
+    ring itself loses nothing.
     """
     dropped = _rise(before, after, "macvtap", macvtap, "rx_dropped")
     (macvtap_hop,), accounts = macvtap_books(nic, macvtap, before, after)
+    ring = Hop(
+        name="virtio_ring",
+        packets=None,
+        counter="none: QEMU leaves in the macvtap's queue what the ring has no room for",
+    )
     guest = Hop(
         name="guest_nic",
         packets=_rise(before, after, "guest", guest_nic, "rx_packets"),
         counter=f"rx_packets of {guest_nic} in the guest (rtnl_link_stats64)",
     )
-    hops = (macvtap_hop, guest)
+    softnet, in_softnet = softnet_books(guest_nic, before, after)
+    hops = (macvtap_hop, ring, guest, softnet)
+    accounts = (*accounts, *in_softnet)
     if dropped <= 0:
         return hops, accounts
     length = after["macvtap"]["links"][macvtap]["tx_queue_length"]
@@ -44,11 +59,50 @@ def vm_books(
     return hops, (*accounts, lost)
 
 
+def softnet_books(nic: str, before: Json, after: Json) -> tuple[Hop, Sequence[Account]]:
+    """From the guest's NIC to where its kernel hands frames to the capture sockets.
+
+    /proc/net/softnet_stat counts a frame as processed ahead of the taps, of whatever port, the
+    loopback included. The backlog lies on the way only where the guest spreads frames over its CPUs
+    (RPS). A program in the driver (native XDP) takes frames before they get here.
+    """
+    native = (after["guest"]["links"][nic].get("xdp") or {}).get("mode") == "native"
+    processed = _softnet(before, after, "processed")
+    if LOOPBACK in after["guest"]["links"]:
+        processed -= _rise(before, after, "guest", LOOPBACK, "rx_packets")
+    hop = Hop(
+        name="guest_softnet",
+        packets=None if native else processed,
+        counter="processed in /proc/net/softnet_stat of the guest, all CPUs, without its loopback",
+    )
+    dropped = _softnet(before, after, "dropped")
+    if dropped <= 0:
+        return hop, ()
+    lost = Account(
+        into="guest_softnet",
+        kind=Class.LOST,
+        name="rx_dropped_guest_backlog",
+        place=SOFTNET_PLACE,
+        packets=dropped,
+        counter="dropped in /proc/net/softnet_stat of the guest, all CPUs",
+        evidence=f"dropped rose by {dropped} in the guest's /proc/net/softnet_stat",
+        knob=f"in the guest: {KNOBS[Place.SOFTNET]}",
+    )
+    return hop, (lost,)
+
+
 def queued_packets(macvtap: str, guest_nic: str, reading: Json) -> int:
     """Handed to the macvtap, not dropped, and not yet in the guest; both began at zero."""
     outside = reading["macvtap"]["links"][macvtap]["stats"]
     inside = reading["guest"]["links"][guest_nic]["stats"]
     return int(outside["rx_packets"] - outside["rx_dropped"] - inside["rx_packets"])
+
+
+def _softnet(before: Json, after: Json, column: str) -> int:
+    then, now = (
+        sum(int(row[column]) for row in side["guest"]["softnet"]) for side in (before, after)
+    )
+    return now - then
 
 
 def _rise(before: Json, after: Json, place: str, port: str, counter: str) -> int:

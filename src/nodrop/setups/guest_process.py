@@ -65,6 +65,11 @@ class GuestProcess:
             cpus=process.cpus,
         )
 
+    @property
+    def inside_pid(self) -> int | None:
+        """As the guest's kernel counts."""
+        return self._program.inside_pid
+
     def look(self) -> Inside | None:
         seen = self._seen()
         if seen is None:

@@ -38,7 +38,7 @@ from nodrop.setups.contained import (
     output_files,
 )
 from nodrop.setups.limits import host_cpus
-from nodrop.setups.seam import Limits, ProcessSpec, Setup
+from nodrop.setups.seam import Limits, ProcessSpec, SamplesInside, Setup
 
 RUNC = "runc"
 START_TIMEOUT_S = 10.0
@@ -172,6 +172,9 @@ class OciEnv:
         return launched, runc
 
     def read(self) -> Json:
+        return {}
+
+    def samples_inside(self) -> Mapping[str, SamplesInside]:
         return {}
 
     def hops(self, before: Json, after: Json) -> tuple[Sequence[Hop], Sequence[Account]]:

@@ -94,6 +94,17 @@ class Limits:
     memory_bytes: int | None = None
 
 
+class SamplesInside(AbstractContextManager["SamplesInside"], Protocol):
+    """A sampler of a machine inside a place, running; ended on every way out."""
+
+    clock_offset_ns: int
+    """Add to its rows' CLOCK_MONOTONIC to get the controller's."""
+
+    def finish(self) -> tuple[Json, bytes]:
+        """Ends it: its result, and its rows as JSON lines."""
+        ...
+
+
 class Env(Protocol):
     """One provisioned place."""
 
@@ -127,6 +138,11 @@ class Env(Protocol):
     def read(self) -> Json:
         """Counters of what this place puts between the NIC and the capture interface; read at the
         same quiet moments as the NICs. {} where there is nothing."""
+        ...
+
+    def samples_inside(self) -> Mapping[str, SamplesInside]:
+        """Of the machines in there that have a kernel of their own, by a name for each; asked once,
+        when the SUT is ready. {} where this host's sampler sees everything."""
         ...
 
     def hops(self, before: Json, after: Json) -> tuple[Sequence[Hop], Sequence[Account]]:

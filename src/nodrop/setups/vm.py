@@ -29,11 +29,16 @@ from nodrop.lab.wiring import add_macvtap
 from nodrop.ledger.hops import Account, Hop
 from nodrop.setups import guest_books as books
 from nodrop.setups.guest_process import WORK_INSIDE, GuestProcess
+from nodrop.setups.guest_samples import GuestSamples
 from nodrop.setups.limits import cpu_problems
-from nodrop.setups.seam import Limits, ProcessSpec, Setup
+from nodrop.setups.seam import Limits, ProcessSpec, SamplesInside, Setup
 
 GUEST_NIC = "eth0"
 """The only NIC, and net.ifnames=0 keeps the kernel's name for it."""
+GUEST = "guest"
+SPOOL = "/run/samples.jsonl"
+SPOOL_ON_DISK = "/var/tmp/nodrop-samples.jsonl"
+"""Rows on the disk, which is a snapshot, take none of the guest's memory."""
 MEMORY_BYTES = 1 << 30
 VCPUS = 2
 BOOT_TIMEOUT_S = 60.0
@@ -195,9 +200,18 @@ class VmEnv:
         found: Json = {
             "nic": here,
             "macvtap": here,
-            "guest": self.host.probe("counters", ports=[GUEST_NIC])["counters"],
+            "guest": books.guest_reading(self.host, GUEST_NIC),
         }
         return found
+
+    def samples_inside(self) -> Mapping[str, SamplesInside]:
+        program = self._process.inside_pid if self._process is not None else None
+        sampled = GuestSamples(
+            self._booted().host,
+            pids=[] if program is None else [program],
+            spool=SPOOL if self.bits is None else SPOOL_ON_DISK,
+        )
+        return {GUEST: sampled}
 
     def hops(self, before: Json, after: Json) -> tuple[Sequence[Hop], Sequence[Account]]:
         return books.vm_books(self._port.name, self._tap_name, GUEST_NIC, before, after)

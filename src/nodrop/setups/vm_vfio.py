@@ -25,6 +25,7 @@ from nodrop.lab.vfio import (
     vfio_problems,
 )
 from nodrop.ledger.hops import Account, Hop
+from nodrop.setups.guest_books import guest_reading, softnet_books
 from nodrop.setups.seam import Limits, Setup
 from nodrop.setups.vm import GUEST_NIC, Vm, VmEnv, VmOptions
 
@@ -78,12 +79,12 @@ class VfioEnv(VmEnv):
         return Port(host=self.host, name=GUEST_NIC)
 
     def read(self) -> Json:
-        return {}
+        return {"guest": guest_reading(self.host, GUEST_NIC)}
 
     def hops(self, before: Json, after: Json) -> tuple[Sequence[Hop], Sequence[Account]]:
         """The guest's NIC is the receiving NIC of the books; before it, only the wire."""
-        del before, after
-        return (), ()
+        hop, accounts = softnet_books(GUEST_NIC, before, after)
+        return (hop,), accounts
 
 
 if TYPE_CHECKING:  # plugins are cast to the seam: mypy holds this one to it here

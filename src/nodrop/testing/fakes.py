@@ -33,7 +33,7 @@ from nodrop.load.seam import (
     TraceFacts,
 )
 from nodrop.setups.local import LocalView
-from nodrop.setups.seam import Env, Limits, Process, ProcessSpec, Proof, Setup
+from nodrop.setups.seam import Env, Limits, Process, ProcessSpec, Proof, SamplesInside, Setup
 from nodrop.suts.seam import Readiness, Sut, SutCounters
 
 TX_PORT, RX_PORT = "ndtx0", "ndrx0"
@@ -263,6 +263,9 @@ class FakeEnv:
         return self.host.job(spec)
 
     def read(self) -> Json:
+        return {}
+
+    def samples_inside(self) -> Mapping[str, SamplesInside]:
         return {}
 
     def hops(self, before: Json, after: Json) -> tuple[Sequence[Hop], Sequence[Account]]:

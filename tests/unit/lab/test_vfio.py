@@ -118,6 +118,15 @@ def test_a_ports_device(sysfs: Sysfs) -> None:
     assert device_of_port("veth0", root=sysfs.root) is None
 
 
+def test_a_virtio_ports_device_is_the_one_on_the_pci_bus(sysfs: Sysfs) -> None:
+    virtio = sysfs.devices / NIC / "virtio0"
+    virtio.mkdir()
+    port = sysfs.root / "sys/class/net/eth2"
+    port.mkdir(parents=True)
+    (port / "device").symlink_to(virtio)
+    assert device_of_port("eth2", root=sysfs.root) == NIC
+
+
 def test_handed_over_and_given_back(sysfs: Sysfs, nic: Kernel) -> None:
     journal = Journal()
     with handed_over(nic, journal):

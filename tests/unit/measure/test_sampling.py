@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import pytest
 
 from nodrop.lab.seam import Host, Port
-from nodrop.measure.sampling import Sampler, usage
+from nodrop.measure.sampling import Sampler, usage, usage_inside
 from nodrop.testing.fakes import FakeJob, World
 
 SECOND_NS = 1_000_000_000
@@ -74,6 +74,28 @@ def test_a_sut_that_does_not_run_while_packets_arrive_is_seen() -> None:
 def test_too_few_rows_measure_nothing() -> None:
     found = usage(ROWS[:1], MARKS, {})
     assert (found.sut_cpu_s, found.host_cpu_ratio, found.busiest) == (None, None, None)
+
+
+class Inside:
+    """A SamplesInside whose clock began five seconds after ours."""
+
+    clock_offset_ns = 5 * SECOND_NS
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def finish(self) -> tuple[dict[str, Any], bytes]:
+        rows = [{**row, "mono_ns": row["mono_ns"] - self.clock_offset_ns} for row in ROWS]
+        slow = {"mono_ns": 99, "age_us": {}}
+        return {"rows": 7}, "".join(json.dumps(row) + "\n" for row in [*rows, slow]).encode()
+
+
+def test_rows_of_another_clock_are_cut_at_the_same_marks(tmp_path: Path) -> None:
+    path = tmp_path / "samples-guest.jsonl"
+    assert usage_inside(Inside(), path, MARKS) == usage(ROWS, MARKS, {"rows": 7})
+    assert json.loads(path.read_text().splitlines()[0])["mono_ns"] == -4 * SECOND_NS
 
 
 def test_a_row_of_slow_sources_alone_is_passed_over(tmp_path: Path) -> None:

@@ -1,0 +1,55 @@
+"""What a guest uses as its own kernel counts it: sampled inside, spooled there, fetched afterwards.
+
+Nothing of it goes over the line while traffic runs. The guest's CPU time is the emulator's time on
+this host, so the two are shown beside each other and never added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from nodrop.lab.guest import GuestHost
+from nodrop.lab.seam import Json
+
+INTERVAL_MS = 100
+NOT_READ = {"links": 0, "load": 0, "disks": 0, "swap": 0}
+"""Of the sampler's usual sources: every one is time that an emulated guest does not have."""
+RESULT_TIMEOUT_S = 30.0
+"""An emulated guest that still works off its queue answers slowly."""
+
+
+class GuestSamples:
+    """A SamplesInside (setups/seam.py): a `sample` job, running from now on."""
+
+    def __init__(self, host: GuestHost, *, pids: Sequence[int], spool: str) -> None:
+        self.clock_offset_ns = host.clock_offset_ns
+        self._host = host
+        self._spool = spool
+        self._job = host.job(
+            {
+                "job": "sample",
+                "interval_ms": INTERVAL_MS,
+                "every": NOT_READ,
+                "pids": list(pids),
+                "path": spool,
+            }
+        )
+        self._job.start()
+
+    def finish(self) -> tuple[Json, bytes]:
+        self._job.stop()
+        said = self._job.result(timeout_s=RESULT_TIMEOUT_S)
+        return said, self._host.read_file(self._spool)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._job.close()
