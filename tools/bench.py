@@ -97,8 +97,11 @@ def promises() -> dict[str, Promise]:
         Promise(name="|duration error| at the trace's own timing", most=1e-3),
         Promise(name="CPU of 4X : 4 tcpreplay -T nano at 20000 pps", most=0.5),
         Promise(name="peak memory of 64X : 1X", most=1.1),
-        Promise(name="sampler CPU per sample : psutil, with tree", most=1 / 15),
-        Promise(name="sampler CPU per sample : psutil, system only", most=1 / 6),
+        *(
+            Promise(name=f"sampler CPU per sample : psutil, {how}, {what}", most=most)
+            for how in ("sysmon columns", "default rows")
+            for what, most in (("with tree", 1 / 15), ("system only", 1 / 6))
+        ),
         Promise(name="trace info, CPU s per GB", most=5),
     ]
     return {promise.name: promise for promise in made}

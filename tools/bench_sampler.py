@@ -1,13 +1,28 @@
-"""The sampler beside a psutil poller: system and NIC, with or without a process tree."""
+"""The sampler beside a psutil poller that reads and writes what the studies' sysmon.py did.
+
+The poller makes that program's calls at each sample: `cpu_percent` of the host and of each CPU,
+`virtual_memory`, `swap_memory`, `disk_io_counters` and `net_io_counters(pernic=True)` and, with a
+process tree, `process_iter` for the roots and of each process below them I/O, memory, context
+switches, threads, CPU and children. It writes the same columns to the same files. Ours does so with
+`--format sysmon`, which reads every one of its sources for every row; and once more as it is by
+default: JSON lines with every thread, the backlog of each CPU, load and pressure, of which disks
+and what changes slowly are read once per second.
+
+Of both, the CPU time of the rows alone: neither's start counts.
+"""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
+
+import psutil
 
 if TYPE_CHECKING:
     from bench_lab import Bench
@@ -23,21 +38,58 @@ sys.stdin.read()
 """
 POLLER = """
 import json, sys, time
+from pathlib import Path
 import psutil
-samples, interval, pids = int(sys.argv[1]), float(sys.argv[2]), [int(p) for p in sys.argv[3:]]
-def read():
-    row = [psutil.cpu_times(percpu=True), psutil.virtual_memory(), psutil.swap_memory()]
-    row += [psutil.disk_io_counters(perdisk=True), psutil.net_io_counters(pernic=True)]
-    for pid in pids:
-        root = psutil.Process(pid)
-        for one in [root, *root.children(recursive=True)]:
-            row += [one.cpu_times(), one.memory_info(), one.num_ctx_switches(), one.threads()]
-    return row
-read()
+
+samples, interval_s, folder, ports, pids = json.loads(sys.argv[1])
+system = (Path(folder) / "sysstat.csv").open("w")
+networks = {port: (Path(folder) / f"netstat.{port}.csv").open("w") for port in ports}
+processes = (Path(folder) / "psstat.csv").open("w")
+
+def write(file, *values):
+    file.write(", ".join(map(str, values)) + "\\n")
+
+def rise(now, before):
+    return [a - b for a, b in zip(now, before)]
+
+def tree(process, rows, seen):
+    if process.pid in seen:
+        return
+    seen.add(process.pid)
+    io, switches = process.io_counters(), process.num_ctx_switches()
+    rows.append((
+        process.cpu_percent(), process.memory_percent("rss"), *io[:4], process.memory_info().rss,
+        switches.voluntary + switches.involuntary, process.num_threads(),
+    ))
+    for child in process.children():
+        tree(child, rows, seen)
+
+def read(disks_before, networks_before):
+    now = int(time.time())
+    cpu, cpus = psutil.cpu_percent(), psutil.cpu_percent(percpu=True)
+    memory, swap = psutil.virtual_memory(), psutil.swap_memory()
+    disks = psutil.disk_io_counters()
+    write(
+        system, now, len(cpus), cpu * len(cpus), *cpus,
+        memory.percent, memory.total, memory.used, memory.available, memory.free,
+        swap.percent, swap.total, swap.used, swap.free, *rise(disks[:6], disks_before[:6]),
+    )
+    seen_networks = psutil.net_io_counters(pernic=True)
+    for port, file in networks.items():
+        write(file, now, port, *rise(seen_networks[port], networks_before[port]))
+    if pids:
+        rows, seen = [], set()
+        for process in psutil.process_iter(["pid", "name"]):
+            if process.pid in pids:
+                tree(process, rows, seen)
+        write(processes, now, *map(sum, zip(*rows)))
+    return disks, seen_networks
+
+last = read(psutil.disk_io_counters(), psutil.net_io_counters(pernic=True))
 begin, cpu = time.monotonic(), time.process_time()
 for number in range(samples):
-    time.sleep(max(0, begin + number * interval - time.monotonic()))
-    read()
+    time.sleep(max(0, begin + number * interval_s - time.monotonic()))
+    last = read(*last)
 print(json.dumps((time.process_time() - cpu) / samples))
 """
 
@@ -45,12 +97,19 @@ print(json.dumps((time.process_time() - cpu) / samples))
 def sampler_against_psutil(bench: Bench) -> Iterator[tuple[str, float]]:
     """CPU per sample of ours in that of the poller."""
     samples = 10 if bench.quick else 40
+    ports = [name for name, port in psutil.net_if_stats().items() if port.isup][:2]
     with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory()))
         tree = [stack.enter_context(_sleeper()) for _ in range(PROCESSES)]
-        pids = [str(process.pid) for process in tree]
-        for name, watched in (("with tree", pids), ("system only", [])):
-            ratio = _ours(bench, samples, watched) / _psutil(samples, watched)
-            yield f"sampler CPU per sample : psutil, {name}", ratio
+        pids = [process.pid for process in tree]
+        for what, roots in (("with tree", pids), ("system only", [])):
+            peer = _psutil(samples, folder, ports, roots)
+            for how, flags in (
+                ("sysmon columns", ["--format", "sysmon", "--path", folder]),
+                ("default rows", ["--path", folder / "rows.jsonl"]),
+            ):
+                ours = _ours(bench, samples, ports, roots, flags)
+                yield f"sampler CPU per sample : psutil, {how}, {what}", ours / peer
         for process in tree:
             assert process.stdin is not None
             process.stdin.close()
@@ -64,16 +123,24 @@ def _sleeper() -> subprocess.Popen[bytes]:
     return process
 
 
-def _psutil(samples: int, pids: list[str]) -> float:
-    argv = [sys.executable, "-c", POLLER, str(samples), str(INTERVAL_S), *pids]
+def _psutil(samples: int, folder: Path, ports: Sequence[str], pids: Sequence[int]) -> float:
+    asked = json.dumps([samples, INTERVAL_S, str(folder), ports, pids])
+    argv = [sys.executable, "-c", POLLER, asked]
     done = subprocess.run(argv, check=True, capture_output=True, timeout=300)
     return float(json.loads(done.stdout))
 
 
-def _ours(bench: Bench, samples: int, pids: list[str]) -> float:
-    argv = [str(bench.node), "sample", "--interval-ms", str(round(INTERVAL_S * 1000))]
-    argv += ["--duration-s", str(samples * INTERVAL_S), "--path", "/dev/null"]
-    argv += [word for pid in pids for word in ("--pid", pid)]
+def _ours(
+    bench: Bench,
+    samples: int,
+    ports: Sequence[str],
+    pids: Sequence[int],
+    flags: Sequence[str | Path],
+) -> float:
+    argv = [bench.node, "sample", "--interval-ms", str(round(INTERVAL_S * 1000)), *flags]
+    argv += ["--duration-s", str(samples * INTERVAL_S)]
+    argv += [word for port in ports for word in ("--port", port)]
+    argv += [word for pid in pids for word in ("--pid", str(pid))]
     done = subprocess.run(argv, check=True, capture_output=True, timeout=300)
     result = json.loads(done.stdout.splitlines()[-1])
-    return float(result["cpu_s"]) / int(result["rows"])
+    return float(result["rows_cpu_s"]) / int(result["rows"])

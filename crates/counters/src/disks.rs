@@ -52,7 +52,7 @@ impl DiskReader {
     /// `root` is `/` in production and a fixture folder in tests.
     pub fn new(root: &Path) -> Result<Self> {
         Ok(Self {
-            file: HeldFile::open(root.join("proc/diskstats"))?,
+            file: HeldFile::open(root.join("proc/diskstats"))?.of_short_records(),
             whole: root.join("sys/block"),
             known: BTreeMap::new(),
             buffer: Vec::new(),

@@ -13,8 +13,12 @@ use crate::{CounterError, Result};
 pub(crate) struct HeldFile {
     path: PathBuf,
     file: File,
-    in_one_piece: bool,
+    /// Fewer bytes than this from one call are the last ones.
+    ends_below: Option<usize>,
 }
+
+/// What seq_file fills per call, at least.
+const PAGE: usize = 4096;
 
 impl HeldFile {
     pub fn open(path: PathBuf) -> Result<Self> {
@@ -22,7 +26,7 @@ impl HeldFile {
             Ok(file) => Ok(Self {
                 path,
                 file,
-                in_one_piece: false,
+                ends_below: None,
             }),
             Err(source) => Err(CounterError::Read { path, source }),
         }
@@ -32,7 +36,16 @@ impl HeldFile {
     /// the second call, which would only say the end, is saved.
     pub fn in_one_piece(self) -> Self {
         Self {
-            in_one_piece: true,
+            ends_below: Some(usize::MAX),
+            ..self
+        }
+    }
+
+    /// For files of many records, none of them longer than half a page: the kernel fills a page per call as long as the next
+    /// record fits in, so less than half of one is the rest.
+    pub fn of_short_records(self) -> Self {
+        Self {
+            ends_below: Some(PAGE / 2),
             ..self
         }
     }
@@ -74,17 +87,17 @@ impl HeldFile {
 
     /// The kernel hands out at most a page or so per call: read on until it says the end.
     fn fill(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
-        const ROOM: usize = 4096;
         let mut length = 0;
         loop {
-            if buffer.len() < length + ROOM {
-                buffer.resize(length + ROOM, 0);
+            if buffer.len() < length + PAGE {
+                buffer.resize(length + PAGE, 0);
             }
             match self.file.read_at(&mut buffer[length..], length as u64) {
                 Ok(0) => return Ok(length),
                 Ok(more) => {
                     length += more;
-                    if self.in_one_piece && length < buffer.len() {
+                    let is_short = self.ends_below.is_some_and(|bytes| more < bytes);
+                    if is_short && length < buffer.len() {
                         return Ok(length);
                     }
                 }
@@ -97,10 +110,12 @@ impl HeldFile {
 
 /// A program may give itself any bytes for a name: they must not end the reading of everybody else.
 fn readable(bytes: &mut [u8]) -> &str {
-    let mut start = 0;
-    while let Err(wrong) = std::str::from_utf8(&bytes[start..]) {
-        start += wrong.valid_up_to();
-        bytes[start] = b'?';
+    if !bytes.is_ascii() {
+        let mut start = 0;
+        while let Err(wrong) = std::str::from_utf8(&bytes[start..]) {
+            start += wrong.valid_up_to();
+            bytes[start] = b'?';
+        }
     }
     std::str::from_utf8(bytes).unwrap_or_default()
 }

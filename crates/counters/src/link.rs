@@ -1,9 +1,11 @@
 //! Counters and state of one network interface, from rtnetlink: `rtnl_link_stats64`, `IFLA_XDP` and what shapes them.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use crate::Result;
-use crate::netlink::{Attributes, RouteSocket, u32_at, u64_at};
+use crate::netlink::{Attributes, LinkHead, RouteSocket, malformed, u32_at, u64_at};
 
 const IFLA_MTU: u16 = 4;
 const IFLA_TXQLEN: u16 = 13;
@@ -133,17 +135,24 @@ pub struct Link {
 
 /// Asks the kernel about interfaces of the network namespace in which it was made.
 #[derive(Debug)]
-pub struct LinkReader(RouteSocket);
+pub struct LinkReader {
+    socket: RouteSocket,
+    /// By name, of those whose counters were asked for.
+    indexes: BTreeMap<String, u32>,
+}
 
 impl LinkReader {
     /// Opens the socket.
     pub fn new() -> Result<Self> {
-        RouteSocket::open().map(Self)
+        Ok(Self {
+            socket: RouteSocket::open()?,
+            indexes: BTreeMap::new(),
+        })
     }
 
     /// State and counters.
     pub fn read(&mut self, name: &str) -> Result<Link> {
-        let (head, attributes) = self.0.link(name)?;
+        let (head, attributes) = self.socket.link(name)?;
         let up = head.flags & IFF_UP != 0;
         let carrier = head.flags & IFF_LOWER_UP != 0;
         let mut link = Link {
@@ -162,21 +171,30 @@ impl LinkReader {
                 IFLA_NUM_TX_QUEUES => link.tx_queues = number(),
                 IFLA_LINKINFO => link.kind = info_kind(value),
                 IFLA_XDP => link.xdp = attached_xdp(value),
-                IFLA_STATS64 => link.stats = LinkStats::parse(value).unwrap_or_default(),
+                IFLA_STATS64 => link.stats = parsed(value)?,
                 _ => {}
             }
         }
         Ok(link)
     }
 
-    /// Only the counters: no allocation.
+    /// Only the counters: no allocation but for a name that was not asked for before.
     pub fn stats(&mut self, name: &str) -> Result<LinkStats> {
-        let (_, mut attributes) = self.0.link(name)?;
-        let stats = attributes.find(|(kind, _)| *kind == IFLA_STATS64);
-        Ok(stats
-            .and_then(|(_, value)| LinkStats::parse(value))
-            .unwrap_or_default())
+        if let Some(index) = self.indexes.get(name).copied() {
+            match self.socket.stats(index, name).and_then(parsed) {
+                // Gone, or made anew under the same name: then it has another index.
+                Err(e) if e.is_gone() => self.indexes.remove(name),
+                stats => return stats,
+            };
+        }
+        let (LinkHead { index, .. }, _) = self.socket.link(name)?;
+        self.indexes.insert(name.to_owned(), index);
+        self.socket.stats(index, name).and_then(parsed)
     }
+}
+
+fn parsed(bytes: &[u8]) -> Result<LinkStats> {
+    LinkStats::parse(bytes).ok_or_else(malformed)
 }
 
 fn info_kind(value: &[u8]) -> Option<String> {
@@ -268,6 +286,12 @@ mod tests {
             assert!(reader.stats(&"a".repeat(length)).is_err());
         }
         // The socket still works after refusals.
-        assert!(reader.stats("lo").is_ok());
+        let whole = reader.read("lo").unwrap().stats;
+        let alone = reader.stats("lo").unwrap();
+        assert!(alone.rx_packets >= whole.rx_packets && alone.rx_bytes >= whole.rx_bytes);
+        assert_eq!(
+            alone.rx_otherhost_dropped.is_some(),
+            whole.rx_otherhost_dropped.is_some()
+        );
     }
 }

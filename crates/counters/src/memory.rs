@@ -52,6 +52,7 @@ impl MemoryReader {
     /// Memory now.
     pub fn read(&mut self) -> Result<Memory> {
         let mut memory = Memory::default();
+        let mut missing = 10;
         for mut line in self.file.read(&mut self.buffer)?.lines() {
             let place = match line.word("a name")? {
                 "MemTotal:" => &mut memory.total_bytes,
@@ -68,6 +69,11 @@ impl MemoryReader {
             };
             // Printed as kB, meant as KiB.
             *place = Some(line.number::<u64>()?.saturating_mul(1024));
+            // All there: half of the file is left.
+            missing -= 1;
+            if missing == 0 {
+                break;
+            }
         }
         Ok(memory)
     }

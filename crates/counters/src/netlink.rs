@@ -1,4 +1,5 @@
-//! Just enough rtnetlink: one request about one interface, one answer, its attributes.
+//! Just enough rtnetlink: one request about one interface, one answer, its attributes. All about it by name, or its counters
+//! alone by index: they are asked for at every sample, and the whole answer costs the kernel four times as much.
 //!
 //! Through a socket and not through `/sys/class/net`: a socket belongs to the network namespace of the thread that opens it,
 //! a sysfs to the one it was mounted in, which is rarely the same.
@@ -10,11 +11,16 @@ use crate::{CounterError, Result};
 
 const RTM_NEWLINK: u16 = 16;
 const RTM_GETLINK: u16 = 18;
+const RTM_NEWSTATS: u16 = 92;
+/// Since 4.7.
+const RTM_GETSTATS: u16 = 94;
 const NLMSG_ERROR: u16 = 2;
 const NLM_F_REQUEST: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
+const IFLA_STATS_LINK_64: u16 = 1;
 const HEADER: usize = 16;
 const IFINFOMSG: usize = 16;
+const IF_STATS_MSG: usize = 12;
 
 /// A NETLINK_ROUTE socket of the network namespace it was opened in.
 #[derive(Debug)]
@@ -54,36 +60,55 @@ impl RouteSocket {
 
     /// Asks for the interface `name`; attributes are (type, value) in the kernel's order.
     pub fn link(&mut self, name: &str) -> Result<(LinkHead, Attributes<'_>)> {
+        let no_interface = || CounterError::NoInterface(name.into());
         // The answer takes the request's place.
-        let length = write_request(&mut self.answer, name)
-            .ok_or_else(|| CounterError::NoInterface(name.into()))?;
-        self.send(&self.answer[..length])?;
+        let length = write_link_request(&mut self.answer, name).ok_or_else(no_interface)?;
+        let message = self.exchange(length, RTM_NEWLINK, no_interface)?;
+        let number = |at| u32_at(message, at).ok_or_else(malformed);
+        let head = LinkHead {
+            index: number(4)?,
+            flags: number(8)?,
+        };
+        Ok((
+            head,
+            Attributes(message.get(IFINFOMSG..).ok_or_else(malformed)?),
+        ))
+    }
+
+    /// Asks for `struct rtnl_link_stats64` of the interface with this index; `name` is for the error.
+    pub fn stats(&mut self, index: u32, name: &str) -> Result<&[u8]> {
+        let length = write_stats_request(&mut self.answer, index);
+        let no_interface = || CounterError::NoInterface(name.into());
+        let message = self.exchange(length, RTM_NEWSTATS, no_interface)?;
+        let mut attributes = Attributes(message.get(IF_STATS_MSG..).ok_or_else(malformed)?);
+        let stats = attributes.find(|(kind, _)| *kind == IFLA_STATS_LINK_64);
+        stats.map(|(_, value)| value).ok_or_else(malformed)
+    }
+
+    /// Sends what stands in the buffer; returns the answer behind its header.
+    fn exchange(
+        &mut self,
+        request_length: usize,
+        expected: u16,
+        no_interface: impl FnOnce() -> CounterError,
+    ) -> Result<&[u8]> {
+        self.send(&self.answer[..request_length])?;
         let length = self.receive()?;
         let message = &self.answer[..length];
-        let malformed = || CounterError::Kernel {
-            call: "RTM_GETLINK",
-            source: io::ErrorKind::InvalidData.into(),
-        };
-        let kind = u16_at(message, 4).ok_or_else(malformed)?;
-        if kind == NLMSG_ERROR {
-            let errno = -i32_at(message, HEADER).ok_or_else(malformed)?;
-            return Err(match errno {
-                libc::ENODEV => CounterError::NoInterface(name.into()),
-                errno => CounterError::Kernel {
-                    call: "RTM_GETLINK",
-                    source: io::Error::from_raw_os_error(errno),
-                },
-            });
+        match u16_at(message, 4) {
+            Some(NLMSG_ERROR) => {
+                let errno = -i32_at(message, HEADER).ok_or_else(malformed)?;
+                Err(match errno {
+                    libc::ENODEV => no_interface(),
+                    errno => CounterError::Kernel {
+                        call: ASKING,
+                        source: io::Error::from_raw_os_error(errno),
+                    },
+                })
+            }
+            Some(kind) if kind == expected => message.get(HEADER..).ok_or_else(malformed),
+            _ => Err(malformed()),
         }
-        if kind != RTM_NEWLINK || message.len() < HEADER + IFINFOMSG {
-            return Err(malformed());
-        }
-        let index = u32_at(message, HEADER + 4).ok_or_else(malformed)?;
-        let flags = u32_at(message, HEADER + 8).ok_or_else(malformed)?;
-        Ok((
-            LinkHead { index, flags },
-            Attributes(&message[HEADER + IFINFOMSG..]),
-        ))
     }
 
     fn send(&self, request: &[u8]) -> Result<()> {
@@ -97,7 +122,7 @@ impl RouteSocket {
             )
         };
         if sent < 0 {
-            Err(CounterError::last_os("send(RTM_GETLINK)"))
+            Err(CounterError::last_os("send(AF_NETLINK)"))
         } else {
             Ok(())
         }
@@ -117,29 +142,57 @@ impl RouteSocket {
         match usize::try_from(got) {
             Ok(length) if length <= room => Ok(length),
             Ok(_) => Err(CounterError::Kernel {
-                call: "recv(RTM_GETLINK)",
+                call: "recv(AF_NETLINK)",
                 source: io::ErrorKind::OutOfMemory.into(),
             }),
-            Err(_) => Err(CounterError::last_os("recv(RTM_GETLINK)")),
+            Err(_) => Err(CounterError::last_os("recv(AF_NETLINK)")),
         }
     }
 }
 
-/// nlmsghdr, ifinfomsg of zeros, the name; returns its length. A name that no interface can have is refused here.
-fn write_request(into: &mut [u8], name: &str) -> Option<usize> {
-    let attribute = 4 + name.len() + 1;
-    let total = HEADER + IFINFOMSG + aligned(attribute);
-    let bytes = into.get_mut(..total)?;
-    bytes.fill(0);
-    let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
-    put(0, &u32::try_from(total).ok()?.to_ne_bytes());
-    put(4, &RTM_GETLINK.to_ne_bytes());
-    put(6, &NLM_F_REQUEST.to_ne_bytes());
-    let at = HEADER + IFINFOMSG;
-    put(at, &u16::try_from(attribute).ok()?.to_ne_bytes());
-    put(at + 2, &IFLA_IFNAME.to_ne_bytes());
-    put(at + 4, name.as_bytes());
-    Some(total)
+const ASKING: &str = "RTM_GETLINK or RTM_GETSTATS";
+
+pub(crate) fn malformed() -> CounterError {
+    CounterError::Kernel {
+        call: ASKING,
+        source: io::ErrorKind::InvalidData.into(),
+    }
+}
+
+/// ifinfomsg of zeros and the name; returns the length. A name that no interface can have is refused here.
+fn write_link_request(into: &mut [u8], name: &str) -> Option<usize> {
+    if name.len() >= libc::IFNAMSIZ {
+        return None;
+    }
+    let attribute = u16::try_from(4 + name.len() + 1).ok()?;
+    let body = write_header(into, RTM_GETLINK, IFINFOMSG + aligned(attribute.into()));
+    let attributes = &mut body[IFINFOMSG..];
+    attributes[..2].copy_from_slice(&attribute.to_ne_bytes());
+    attributes[2..4].copy_from_slice(&IFLA_IFNAME.to_ne_bytes());
+    attributes[4..4 + name.len()].copy_from_slice(name.as_bytes());
+    Some(HEADER + body.len())
+}
+
+/// `if_stats_msg`: the index, and which of several kinds of counters.
+fn write_stats_request(into: &mut [u8], index: u32) -> usize {
+    const ONLY_LINK_64: u32 = 1 << (IFLA_STATS_LINK_64 - 1);
+    let body = write_header(into, RTM_GETSTATS, IF_STATS_MSG);
+    body[4..8].copy_from_slice(&index.to_ne_bytes());
+    body[8..].copy_from_slice(&ONLY_LINK_64.to_ne_bytes());
+    HEADER + body.len()
+}
+
+/// nlmsghdr; returns the zeroed room for what comes behind it, which is far less than `into` has.
+fn write_header(into: &mut [u8], kind: u16, body_length: usize) -> &mut [u8] {
+    let (header, body) = into[..HEADER + body_length].split_at_mut(HEADER);
+    header.fill(0);
+    body.fill(0);
+    #[expect(clippy::cast_possible_truncation, reason = "a few dozen bytes")]
+    let length = (HEADER + body_length) as u32;
+    header[..4].copy_from_slice(&length.to_ne_bytes());
+    header[4..6].copy_from_slice(&kind.to_ne_bytes());
+    header[6..8].copy_from_slice(&NLM_F_REQUEST.to_ne_bytes());
+    body
 }
 
 /// Walks over netlink attributes.

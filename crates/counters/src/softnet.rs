@@ -35,7 +35,7 @@ pub struct SoftnetReader {
 impl SoftnetReader {
     /// `root` is `/` in production and a fixture folder in tests.
     pub fn new(root: &Path) -> Result<Self> {
-        let file = HeldFile::open(root.join("proc/net/softnet_stat"))?;
+        let file = HeldFile::open(root.join("proc/net/softnet_stat"))?.of_short_records();
         Ok(Self {
             file,
             buffer: Vec::new(),

@@ -53,7 +53,6 @@ last reading of each is.
 
   cpus        time per CPU: user, system, softirq, steal, guest …    (--interval-ms)
   memory      /proc/meminfo                                          (--interval-ms)
-  load        load averages and pressure (PSI)                       (--interval-ms)
   softnet     backlog counters per CPU                               (--interval-ms)
   links       all counters of each --port                            (--interval-ms)
   cgroup      --cgroup and --cgroup-of-pid                           (--interval-ms)
@@ -61,10 +60,13 @@ last reading of each is.
   details     of the tree: new threads and children, names, peak
               memory, context switches, bytes read and written       (1000, or --interval-ms if longer)
   disks       whole disks                                            (likewise)
+  load        load averages and pressure (PSI)                       (likewise)
   swap        pages swapped in and out, major faults                 (likewise)
   interrupts  per queue and CPU, of each --port                      (off)
   ethtool     the driver's own counters of each --port               (off)
-  snmp        IP, fragment, TCP, UDP counters of this namespace      (off)";
+  snmp        IP, fragment, TCP, UDP counters of this namespace      (off)
+
+With --format sysmon everything its columns need is read for every row, and nothing else (but cgroup, where one is asked for).";
 
 /// What can be read, each at an interval of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
@@ -136,14 +138,17 @@ impl SampleSource {
         }
     }
 
-    /// Sources that are dear or change slowly are read once per second where nothing else is asked; those that are asked for
-    /// rarely, not at all.
+    /// Sources that are dear or change slowly (the kernel renews load averages every 5 s) are read once per second where nothing
+    /// else is asked; those that are asked for rarely, not at all.
     fn default_ms(self, spec: &SampleSpec) -> u64 {
+        let has_every_column = spec.format == SampleFormat::Sysmon;
         match self {
             Self::Interrupts | Self::Ethtool | Self::Snmp => 0,
-            // Its readers expect every column in every row.
-            _ if spec.format == SampleFormat::Sysmon => spec.interval_ms,
-            Self::Details | Self::Disks | Self::Swap => spec.interval_ms.max(1000),
+            // They have no column there.
+            Self::Load | Self::Softnet | Self::Swap if has_every_column => 0,
+            Self::Details | Self::Disks | Self::Load | Self::Swap if !has_every_column => {
+                spec.interval_ms.max(1000)
+            }
             _ => spec.interval_ms,
         }
     }
@@ -245,7 +250,9 @@ mod tests {
     fn every_source_has_an_interval() {
         let spec = spec(r#"{"interval_ms":100,"every":{"cgroup":10,"snmp":2000,"links":0}}"#);
         let intervals = SampleSource::ALL.map(|source| spec.interval_of(source));
-        let expected = [100, 100, 100, 100, 0, 10, 100, 1000, 1000, 1000, 0, 0, 2000];
+        let expected = [
+            100, 100, 1000, 100, 0, 10, 100, 1000, 1000, 1000, 0, 0, 2000,
+        ];
         assert_eq!(intervals, expected);
         assert_eq!(serde_json::to_value(&spec).unwrap()["every"]["snmp"], 2000);
     }
@@ -262,8 +269,10 @@ mod tests {
     }
 
     #[test]
-    fn the_studies_columns_are_all_in_every_row() {
-        let spec = spec(r#"{"interval_ms":4000,"format":"sysmon"}"#);
-        assert_eq!(spec.interval_of(SampleSource::Disks), 4000);
+    fn the_studies_columns_are_all_in_every_row_and_nothing_else_is_read() {
+        let spec = spec(r#"{"interval_ms":100,"format":"sysmon"}"#);
+        let intervals = SampleSource::ALL.map(|source| spec.interval_of(source));
+        let expected = [100, 100, 0, 0, 100, 100, 100, 100, 100, 0, 0, 0, 0];
+        assert_eq!(intervals, expected);
     }
 }

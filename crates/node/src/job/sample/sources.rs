@@ -59,7 +59,9 @@ impl Sources {
             interrupts: wants(S::Interrupts)
                 .map(|()| InterruptReader::new(root, &spec.ports))
                 .transpose()?,
-            links: wants(S::Links).map(|()| LinkReader::new()).transpose()?,
+            links: wants(S::Links)
+                .map(|()| links_of(&spec.ports))
+                .transpose()?,
             ethtool: each(&spec.ports, asked.has(S::Ethtool), |port| {
                 Ok((port.clone(), EthtoolReader::new(port)?))
             })?,
@@ -159,7 +161,7 @@ impl Sources {
             .collect())
     }
 
-    /// A port that goes away with its namespace while we look has no row any more.
+    /// A port that goes away while we look has no row any more, until there is one of its name again.
     fn read_links(&mut self, row: &mut Row) -> Result<()> {
         let Some(links) = &mut self.links else {
             return Ok(());
@@ -170,9 +172,7 @@ impl Sources {
                     Some(place) => *place = stats,
                     None => drop(row.links.insert(port.clone(), stats)),
                 },
-                Err(e) if e.is_gone() && row.links.contains_key(port) => {
-                    row.links.remove(port);
-                }
+                Err(e) if e.is_gone() => drop(row.links.remove(port)),
                 Err(e) => return Err(e),
             }
         }
@@ -216,6 +216,15 @@ impl Sources {
         }
         Ok(())
     }
+}
+
+/// Each port must be there at the start.
+fn links_of(ports: &[String]) -> Result<LinkReader> {
+    let mut links = LinkReader::new()?;
+    for port in ports {
+        links.stats(port)?;
+    }
+    Ok(links)
 }
 
 fn when<R>(reader: &mut Option<R>, read: impl FnOnce(&mut R) -> Result<()>) -> Result<()> {

@@ -19,6 +19,7 @@ pub struct SampleResult {
     path: Option<std::path::PathBuf>,
     lateness_us: Option<Percentiles>,
     cost_us: Option<Percentiles>,
+    rows_cpu_s: f64,
     cpu_s: f64,
     first: Option<Edge>,
     last: Option<Edge>,
@@ -58,6 +59,7 @@ pub struct Summary {
     rows: usize,
     lateness_ns: Histogram<u64>,
     cost_ns: Histogram<u64>,
+    rows_cpu_ns: u64,
     first: Option<Edge>,
     last: Option<Edge>,
     rss_peak_bytes: u64,
@@ -71,6 +73,7 @@ impl Summary {
             rows: 0,
             lateness_ns: nanoseconds(),
             cost_ns: nanoseconds(),
+            rows_cpu_ns: 0,
             first: None,
             last: None,
             rss_peak_bytes: 0,
@@ -86,6 +89,7 @@ impl Summary {
         row.lateness_us = lateness_ns.map(microseconds);
         self.cpu_ns = cpu_ns;
         self.rows += 1;
+        self.rows_cpu_ns += cost_ns;
         self.cost_ns.saturating_record(cost_ns);
         if let Some(lateness_ns) = lateness_ns {
             self.lateness_ns.saturating_record(lateness_ns);
@@ -134,6 +138,7 @@ impl Summary {
             processes,
             lateness_us: percentiles(&self.lateness_ns),
             cost_us: percentiles(&self.cost_ns),
+            rows_cpu_s: seconds(self.rows_cpu_ns),
             cpu_s: seconds(own_process_cpu_ns()?),
             first: self.first,
             last: self.last,
