@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from nodrop.errors import LabProblem
+from nodrop.errors import LabProblem, NotReady
 from nodrop.lab.docker_engine import DockerEngine
 from nodrop.lab.image import list_images
 from nodrop.measure.probing import probe_in
 from nodrop.measure.runner import RunOutcome
 from tests.docker.conftest import private_daemon
 from tests.e2e.conftest import Run, closes, only
-from tests.e2e.test_faults import Inject, label, namespace
+from tests.e2e.test_faults import Inject, label, labelled, namespace
 
 CONTAINERS = """
 name = "containers"
@@ -120,6 +120,30 @@ def test_too_little_memory_is_named(run: Run, kind: str) -> None:
     assert outcome.exit_code == 1
     assert "for lack of memory (limits.memory = 30 MiB)" in record.error
     assert "raise limits.memory" in record.error
+
+
+@pytest.mark.parametrize("kind", ["docker", "oci", "bare"])
+@pytest.mark.usefixtures("docker")
+def test_swappiness_is_the_kernels_own(run: Run, kind: str) -> None:
+    seen: list[str] = []
+
+    def look() -> None:
+        (pid,) = labelled("Suricata")
+        lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
+        group = next(line.split(":", 2)[2] for line in lines if ":memory:" in line)
+        file = Path(f"/sys/fs/cgroup/memory{group}/memory.swappiness")
+        if not file.exists():
+            pytest.skip("control groups of version 2 have no swappiness")
+        seen.append(file.read_text().strip())
+
+    try:
+        outcome = run(f"setup.kind={kind}", "limits.swappiness=7", "load.speed=100", text=ONE,
+                      progress=Inject("offer", look))  # fmt: skip
+    except NotReady as refused:
+        assert "limits.swappiness = 7: control groups of version 2" in str(refused)
+        return
+    assert seen == ["7"]
+    assert only(outcome).residual_packets == 0
 
 
 @pytest.mark.parametrize("kind", ["docker", "docker-macvtap", "oci"])

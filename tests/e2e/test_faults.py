@@ -186,3 +186,20 @@ for _ in range(500):
     record = only(run(progress=Inject("drain", intrude)))
     assert not record.valid
     assert "received_more_than_sent" in record.invalid_reasons, json.dumps(record.model_dump())
+
+
+def test_rules_that_change_during_a_run_make_its_later_trials_invalid(
+    run: Run, tmp_path: Path
+) -> None:
+    rules = tmp_path / "own.rules"
+    rule = 'alert ip any any -> any any (msg:"one"; sid:1;)\n'
+    rules.write_text(rule)
+
+    class Edit(Silent):
+        def trial_ended(self, trial: object, record: object) -> None:
+            rules.write_text(rule.replace("one", "two"))
+
+    outcome = run(f'sut.rules=["{rules}"]', "measure.repetitions=2", "load.speed=40",
+                  progress=Edit())  # fmt: skip
+    assert ["other_files" in record.invalid_reasons for record in outcome.records] == [False, True]
+    assert "own.rules" in outcome.records[1].verdict

@@ -54,6 +54,8 @@ class LimitsTable(Options):
     """CPU list such as "0-2,5"; without it, all."""
     memory: Annotated[MemorySize, Field(ge=LEAST_MEMORY_BYTES)] | None = None
     """Bytes, or a text such as "512MiB"; without it, no limit."""
+    swappiness: Annotated[int, Field(ge=0, le=100)] | None = None
+    """How readily the kernel swaps pages out; without it there is no swap within `memory`."""
 
 
 class Measure(Options):

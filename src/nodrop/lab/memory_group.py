@@ -23,6 +23,8 @@ class Files:
     """Optional: v2 has it since Linux 5.19."""
     events: str
     """Has a line `oom_kill <n>`."""
+    swappiness: str = ""
+    """Of each group; version 2 has none."""
 
 
 V1 = Files(
@@ -30,6 +32,7 @@ V1 = Files(
     with_swap="memory.memsw.limit_in_bytes",
     peak="memory.max_usage_in_bytes",
     events="memory.oom_control",
+    swappiness="memory.swappiness",
 )
 V2 = Files(
     limit="memory.max",
@@ -43,15 +46,22 @@ V2 = Files(
 class MemoryGroup:
     path: Path
     files: Files
-    limit_bytes: int
+    limit_bytes: int | None
 
     def facts(self) -> Json:
         peak = self.path / self.files.peak
         return {
             "limit_bytes": self.limit_bytes,
-            "peak_bytes": int(peak.read_text()) if peak.exists() else None,
+            "peak_bytes": _number(peak),
             "oom_kills": oom_kills(self.path / self.files.events),
+            "swappiness": _number(self.path / self.files.swappiness)
+            if self.files.swappiness
+            else None,
         }
+
+
+def _number(file: Path) -> int | None:
+    return int(file.read_text()) if file.exists() else None
 
 
 def oom_kills(events: Path) -> int | None:
@@ -99,24 +109,39 @@ def memory_controller(root: Path = Path("/")) -> tuple[Path, Files]:
 
 @contextmanager
 def memory_group(
-    limit_bytes: int, journal: UndoJournal, *, of: str = "sut"
+    limit_bytes: int | None,
+    journal: UndoJournal,
+    *,
+    of: str = "sut",
+    swappiness: int | None = None,
 ) -> Iterator[MemoryGroup]:
-    """A fresh group, without swap where the kernel can forbid it; removed on exit."""
+    """A fresh group; removed on exit. Without a swappiness it has no swap where the kernel can
+    forbid it."""
     parent, files = memory_controller()
     path = parent / f"nodrop-{journal.label}-{of}"
     journal.push(what=f"control group {path}", argv=["rmdir", str(path)])
     try:
         try:
             path.mkdir(exist_ok=True)
-            (path / files.limit).write_text(str(limit_bytes))
-            if (path / files.with_swap).exists():
-                (path / files.with_swap).write_text("0" if files is V2 else str(limit_bytes))
+            for name, number in _settings(files, limit_bytes, swappiness).items():
+                if name == files.limit or (path / name).exists():
+                    (path / name).write_text(str(number))
         except OSError as error:
             raise LabProblem(f"cannot limit memory in {path}: {error.strerror}") from error
         yield MemoryGroup(path=path, files=files, limit_bytes=limit_bytes)
     finally:
         with suppress(OSError):  # a process that ends slowly keeps it; the journal has it too
             path.rmdir()
+
+
+def _settings(files: Files, limit_bytes: int | None, swappiness: int | None) -> dict[str, int]:
+    """File → what to write, in this order: memory and swap together are never below memory."""
+    found = {} if limit_bytes is None else {files.limit: limit_bytes}
+    if swappiness is not None:
+        return {**found, files.swappiness: swappiness}
+    if limit_bytes is not None:
+        found[files.with_swap] = 0 if files is V2 else limit_bytes
+    return found
 
 
 @dataclass(frozen=True, slots=True)

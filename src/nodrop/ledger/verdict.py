@@ -31,6 +31,8 @@ class Reason(StrEnum):
     SELF_TEST = "self_test_failed"
     OTHER_BITS = "other_bits"
     """What runs is not what the run says it measures."""
+    OTHER_FILES = "other_files"
+    """The rules it was shown are not those that the run began with."""
     NO_BOOKS = "no_books"
     """The trial ended before there was anything to balance."""
 
@@ -93,6 +95,8 @@ class Running:
     busiest: BusyThread | None = None
     idle_s: float | None = None
     """Longest time in which it did not run at all."""
+    throttled_s: float | None = None
+    """Not let run for want of the CPU quota of its control group."""
     foreign_cpu_ratio: float | None = None
     """Part of the host's CPUs that neither the SUT nor the generator used."""
 
@@ -102,6 +106,9 @@ STOPPED_S = 0.5
 FOREIGN_CPU_RATIO = 0.25
 """Beyond this other programs compete with the SUT for its CPUs."""
 STOPPED_KNOB = "find what stopped the SUT; a larger ring only moves the burst"
+THROTTLED_S = 0.01
+"""A tenth of the kernel's period of a quota (100 ms): packets wait in the ring meanwhile."""
+THROTTLED_KNOB = "the CPU quota (cpu.max, cpu.cfs_quota_us) of the SUT's control group or above it"
 FOREIGN_KNOB = "a quiet host, or CPUs that the SUT does not share (limits.cpus)"
 SATURATED_KNOB = "sut.threads, fewer rules, or less load; a larger ring only moves the burst"
 IDLE_KNOB = "sut.ring_size: the thread had time left, so bursts are what overflows"
@@ -262,6 +269,9 @@ def _cause(place: str | None, running: Running) -> tuple[str, str]:
     if running.idle_s is not None and running.idle_s >= STOPPED_S:
         words = f"the SUT did not run for {running.idle_s:.1f} s while packets arrived"
         return words, STOPPED_KNOB
+    if running.throttled_s is not None and running.throttled_s >= THROTTLED_S:
+        words = f"the SUT was throttled for {running.throttled_s:.2f} s by its CPU quota"
+        return words, THROTTLED_KNOB
     if running.foreign_cpu_ratio is not None and running.foreign_cpu_ratio >= FOREIGN_CPU_RATIO:
         used = f"{running.foreign_cpu_ratio * 100:.0f} % of the host's CPUs"
         return f"other programs used {used}", FOREIGN_KNOB

@@ -219,10 +219,10 @@ class SeveralProcess(LocalView):
 
     def proof(self) -> Proof | None:
         """Of the first; LabProblem where they do not run the same."""
-        proofs = [process.proof() for process in self._all]
-        if any(p and proofs[0] and p.exe_sha256 != proofs[0].exe_sha256 for p in proofs):
-            raise LabProblem("the instances do not run the same program")
-        return proofs[0]
+        first, *others = [process.proof() for process in self._all]
+        if any(p and first and p != first for p in others):
+            raise LabProblem("the instances do not run the same program and rules")
+        return first
 
     def cause_of_death(self) -> str | None:
         return next(filter(None, (process.cause_of_death() for process in self._all)), None)

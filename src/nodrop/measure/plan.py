@@ -112,7 +112,7 @@ def _draft(experiment: Experiment, cell: Cell) -> dict[str, Any]:
         limits = check(LimitsTable, tables["limits"], table="limits", base=experiment.base)
         tables["instances"] = _instances(tables["setup"])
         tables["splitter"] = _splitter(tables["setup"])
-        return Limits(cpus=limits.cpus, memory_bytes=limits.memory)
+        return Limits(cpus=limits.cpus, memory_bytes=limits.memory, swappiness=limits.swappiness)
 
     limits = experiment.blaming(fill)
     return {**tables, "cell": cell, "limits": limits}

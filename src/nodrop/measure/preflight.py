@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 from nodrop import plugins
 from nodrop.config.experiment import Experiment
 from nodrop.config.lab_file import LabSource
 from nodrop.errors import BadInput, LabProblem, NotReady
+from nodrop.lab.binary import file_sha256
 from nodrop.lab.image import resolve_bits
 from nodrop.lab.netns import LARGEST_MTU, NetnsLab
 from nodrop.lab.seam import Bits, Json, Lab
@@ -33,6 +35,7 @@ class Kitchen:
         self._plan = plan
         self._built: dict[tuple[str, str], Any] = {}
         self._bits: dict[str, Bits | None] = {}
+        self._hashes: dict[Path, str] = {}
         self.lab: Lab = NetnsLab(
             name=lab.file.name,
             mtu=self._mtu(lab.file.mtu),
@@ -57,6 +60,14 @@ class Kitchen:
             self._bits[key] = found
         return self._bits[key]
 
+    def files_sha256(self, trial: PlannedTrial) -> Mapping[str, str]:
+        """Of the files its SUT is shown, hashed once: a file that changes later is another file."""
+        files = self.sut(trial).files()
+        for path in files.values():
+            if path not in self._hashes:
+                self._hashes[path] = file_sha256(path)
+        return {name: self._hashes[path] for name, path in files.items()}
+
     def facts(self) -> Json:
         """Of every different part, for the manifest; a part is named by what differs."""
         suts: Json = {}
@@ -64,6 +75,7 @@ class Kitchen:
         bits: Json = {}
         for trial in self._plan.trials:
             suts[_key(trial.sut)] = self.sut(trial).facts()
+            self.files_sha256(trial)
             loads[_key(trial.load)] = self.load(trial).facts()
             if found := self.bits(trial):
                 bits[found.sha256] = {

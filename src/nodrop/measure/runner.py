@@ -146,6 +146,7 @@ def _ingredients(
         instances=trial.instances,
         asks_tsc=asks_tsc,
         splitter=trial.splitter,
+        files_sha256=kitchen.files_sha256(trial),
         fragments=load.trace_facts().fragments,
         never_at_tap_packets=load.trace_facts().never_at_tap_packets,
         warmup_s=measure.warmup_s,

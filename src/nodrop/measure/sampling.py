@@ -55,7 +55,12 @@ class Usage:
         ):
             ours = self.sut_offering_cpu_s + generator_cpu_s
             foreign = max(0.0, self.host_busy_s - ours) / self.host_cpu_s
-        return Running(busiest=self.busiest, idle_s=self.idle_s, foreign_cpu_ratio=foreign)
+        return Running(
+            busiest=self.busiest,
+            idle_s=self.idle_s,
+            throttled_s=None if self.cgroup is None else self.cgroup.throttled_s,
+            foreign_cpu_ratio=foreign,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,14 +7,11 @@ stop → balance → judge → undo in reverse. A failure at any step still undo
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, suppress
-from dataclasses import asdict, dataclass, field
-from functools import cache
-from pathlib import Path
+from dataclasses import dataclass, field
 
 from nodrop.errors import NodropError
-from nodrop.lab.binary import file_sha256
 from nodrop.lab.seam import Bits, Json, Lab, Link, Port, UndoJournal
 from nodrop.lab.split import Splitter
 from nodrop.ledger.balance import Ledger, balance
@@ -24,6 +21,7 @@ from nodrop.measure import books
 from nodrop.measure.ahead_of_tap import Readings
 from nodrop.measure.instances import between, instance_books, launch, led, pids, several
 from nodrop.measure.live import Feed, Tell
+from nodrop.measure.proof import prove
 from nodrop.measure.sampling import Sampler, Usage, usage_inside
 from nodrop.results.rundir import TrialFolder
 from nodrop.setups.seam import Env, Limits, Process, Setup
@@ -57,6 +55,8 @@ class Ingredients:
     asks_tsc: bool = False
     """Once per setup: what reading a clock, cpuid and a system call cost in its place."""
     splitter: Splitter = field(default_factory=Splitter)
+    files_sha256: Mapping[str, str] = field(default_factory=dict)
+    """Of the files that the SUT is shown, by their names there, when the run began."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -113,7 +113,7 @@ def run_trial(
         seen.readiness = running.wait_ready(timeout_s=of.ready_timeout_s)
         launched_ns = running.process.launched_mono_ns
         seen.activation_s = (seen.readiness.ready_mono_ns - launched_ns) / 1e9
-        _prove(of.bits, running.process, seen)
+        _prove(of, running.process, seen)
         step("sample")
         sampler = stack.enter_context(
             Sampler(
@@ -277,24 +277,11 @@ def _counters(port: Port) -> Json:
     return found
 
 
-def _prove(bits: Bits | None, process: Process, seen: Measured) -> None:
-    """The same bits in every setup: hashed where they run, not where they came from."""
-    proof = process.proof()
-    if bits is None or proof is None:
-        return
-    wanted = bits.sha256 if bits.kind == "binary" else _sha256_in(bits.path, proof.exe)
-    seen.facts["proof"] = {**asdict(proof), "expected_exe_sha256": wanted}
-    if proof.exe_sha256 != wanted:
-        words = f"what runs is not the {bits.kind}'s: {proof.exe} has another sha256"
-        seen.problems.append(Problem(code=Reason.OTHER_BITS, words=words))
-
-
-@cache
-def _sha256_in(image: Path, program: str) -> str | None:
-    """Of a program of the unpacked image; `program` is its path inside, or on the host."""
-    inside = Path(program)
-    path = inside if inside.is_relative_to(image) else image / program.lstrip("/")
-    return file_sha256(path) if path.is_file() else None
+def _prove(of: Ingredients, process: Process, seen: Measured) -> None:
+    facts, problems = prove(process.proof(), of.bits, of.files_sha256)
+    if facts is not None:
+        seen.facts["proof"] = facts
+    seen.problems.extend(problems)
 
 
 def _observe(

@@ -36,6 +36,7 @@ INVALID_WORDS = {
     "counters_moved_after_drain": "counters moved after the drain",
     "not_drained": "counters did not come to rest",
     "other_bits": "what ran is not what the run says it measures",
+    "other_files": "the rules that ran are not those that the run began with",
     "self_test_failed": "the self-test of a counter failed",
     "no_books": "there was nothing to balance",
 }

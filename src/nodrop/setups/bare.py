@@ -21,7 +21,12 @@ from nodrop.errors import LabProblem
 from nodrop.lab.memory_group import MemoryGroup, memory_controller, memory_group
 from nodrop.lab.seam import Bits, Child, Host, Json, Link, NodeJob, UndoJournal
 from nodrop.ledger.hops import Account, Hop
-from nodrop.setups.limits import cpu_problems, host_cpus, out_of_memory_words
+from nodrop.setups.limits import (
+    cpu_problems,
+    host_cpus,
+    out_of_memory_words,
+    swappiness_problems,
+)
 from nodrop.setups.local import LocalView
 from nodrop.setups.seam import Limits, ProcessSpec, SamplesInside
 
@@ -48,7 +53,7 @@ class Bare:
                 memory_controller()
             except LabProblem as problem:
                 found.append(f"limits.memory: {problem}")
-        return [*found, *cpu_problems(limits)]
+        return [*found, *cpu_problems(limits), *swappiness_problems(limits)]
 
     def cpus(self, limits: Limits) -> AbstractSet[int]:
         return host_cpus(limits)
@@ -59,9 +64,14 @@ class Bare:
     ) -> Iterator[BareEnv]:
         with ExitStack() as stack:
             group = None
-            if limits.memory_bytes is not None:
+            if limits.memory_bytes is not None or limits.swappiness is not None:
                 group = stack.enter_context(
-                    memory_group(limits.memory_bytes, journal, of=link.rx.host.name)
+                    memory_group(
+                        limits.memory_bytes,
+                        journal,
+                        of=link.rx.host.name,
+                        swappiness=limits.swappiness,
+                    )
                 )
             env = BareEnv(link, bits=bits, limits=limits, group=group, work=work, journal=journal)
             stack.callback(env.close)

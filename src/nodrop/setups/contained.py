@@ -15,7 +15,7 @@ from typing import IO, Any
 from nodrop.errors import LabProblem
 from nodrop.lab.node import start_job
 from nodrop.lab.seam import Bits, NodeJob
-from nodrop.setups.limits import cpu_problems, out_of_memory_words
+from nodrop.setups.limits import cpu_problems, out_of_memory_words, swappiness_problems
 from nodrop.setups.local import LocalView
 from nodrop.setups.seam import Limits, ProcessSpec
 
@@ -201,7 +201,7 @@ def problems(name: str, bits: Bits | None, limits: Limits) -> Sequence[str]:
         )
     elif bits is not None and not bits.path.exists():
         found.append(f"the {bits.kind} {bits.path} is gone: run `nodrop image build`")
-    return [*found, *cpu_problems(limits)]
+    return [*found, *cpu_problems(limits), *swappiness_problems(limits)]
 
 
 def since(began_s: float) -> float:

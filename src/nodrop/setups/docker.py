@@ -220,6 +220,7 @@ class DockerEnv:
             "capabilities": list(CAPABILITIES),
             "cpus": self._limits.cpus,
             "memory_bytes": self._limits.memory_bytes,
+            "swappiness": self._limits.swappiness,
             "docker": self._engine.facts(),
         }
 
@@ -266,11 +267,12 @@ class DockerEnv:
         volumes[str(self._work.path)] = {"bind": WORK_INSIDE, "mode": "rw"}
         limits: dict[str, Any] = {}
         if self._limits.memory_bytes is not None:
-            # Memory and swap together: none of it may be swap.
-            limits |= {
-                "mem_limit": self._limits.memory_bytes,
-                "memswap_limit": self._limits.memory_bytes,
-            }
+            limits["mem_limit"] = self._limits.memory_bytes
+            # Memory and swap together: none of it may be swap, unless it is said how readily.
+            swap = self._limits.swappiness is not None
+            limits["memswap_limit"] = -1 if swap else self._limits.memory_bytes
+        if self._limits.swappiness is not None:
+            limits["mem_swappiness"] = self._limits.swappiness
         if self._limits.cpus is not None:
             limits["cpuset_cpus"] = self._limits.cpus
         return self._engine.create(

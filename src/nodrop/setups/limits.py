@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
 from nodrop.config.units import parse_cpus
+from nodrop.errors import LabProblem
+from nodrop.lab.memory_group import memory_controller
 from nodrop.setups.seam import Limits
 
 
@@ -28,6 +30,22 @@ def pin_problems(cpus: str | None, there: AbstractSet[int]) -> Sequence[str]:
 def _missing(key: str, asked: str, there: AbstractSet[int], words: str) -> Sequence[str]:
     missing = ", ".join(str(cpu) for cpu in parse_cpus(asked) if cpu not in there)
     return [f'{key} = "{asked}": {words} CPU {missing}'] if missing else []
+
+
+def swappiness_problems(limits: Limits) -> Sequence[str]:
+    """Only version 1 of control groups has a swappiness of each group's own."""
+    if limits.swappiness is None:
+        return []
+    try:
+        folder, files = memory_controller()
+    except LabProblem as problem:
+        return [f"limits.swappiness: {problem}"]
+    if files.swappiness and (folder / files.swappiness).exists():
+        return []
+    return [
+        f"limits.swappiness = {limits.swappiness}: control groups of version 2, which this host "
+        "has, know none (memory.swappiness was one of version 1); leave it out"
+    ]
 
 
 def out_of_memory_words(memory_bytes: int | None) -> str:

@@ -189,6 +189,7 @@ class OciEnv:
             "capabilities": list(CAPABILITIES),
             "cpus": self._limits.cpus,
             "memory_bytes": self._limits.memory_bytes,
+            "swappiness": self._limits.swappiness,
         }
 
     def close(self) -> None:
@@ -262,9 +263,13 @@ class OciEnv:
 
     def _resources(self, process: ProcessSpec) -> Json:
         found: Json = {"devices": [{"allow": False, "access": "rwm"}]}
-        if self._limits.memory_bytes is not None:
-            limit = self._limits.memory_bytes
-            found["memory"] = {"limit": limit, "swap": limit}
+        memory: Json = {}
+        if (limit := self._limits.memory_bytes) is not None:
+            memory = {"limit": limit, "swap": limit}
+        if self._limits.swappiness is not None:
+            memory |= {"swappiness": self._limits.swappiness, "swap": -1}
+        if memory:
+            found["memory"] = memory
         if cpus := process.cpus or self._limits.cpus:
             found["cpu"] = {"cpus": cpus}
         return found

@@ -92,6 +92,8 @@ class Process(Protocol):
 class Limits:
     cpus: str | None = None
     memory_bytes: int | None = None
+    swappiness: int | None = None
+    """Given, there may be swap beside `memory_bytes`; without it, none."""
 
 
 class SamplesInside(AbstractContextManager["SamplesInside"], Protocol):

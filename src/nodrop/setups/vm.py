@@ -81,6 +81,10 @@ class Vm:
                 f"limits.memory: a guest does not boot with {limits.memory_bytes >> 20} MiB; "
                 f"give it {LEAST_MEMORY_BYTES >> 20} MiB or more"
             )
+        if limits.swappiness is not None:
+            found.append(
+                "limits.swappiness: a guest has memory of its own and no swap; leave it out"
+            )
         return [*found, *guest_assets.problems(bits)]
 
     def cpus(self, limits: Limits) -> AbstractSet[int]:

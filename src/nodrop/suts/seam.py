@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Protocol
 
 from nodrop.lab.seam import Bits, Json
@@ -109,6 +110,11 @@ class Sut(Protocol):
 
     def problems(self, bits: Bits | None) -> Sequence[str]:
         """Everything wrong with its options, files and rules that can be known before launch."""
+        ...
+
+    def files(self) -> Mapping[str, Path]:
+        """Files of the host that it is shown, rules above all, by their names in its work folder:
+        each trial compares what it really sees with what they held when the run began."""
         ...
 
     def launch(self, env: Env) -> RunningSut: ...

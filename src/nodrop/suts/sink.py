@@ -48,6 +48,9 @@ class Sink:
         del bits
         return ()
 
+    def files(self) -> Mapping[str, Path]:
+        return {}
+
     def launch(self, env: Env) -> RunningSink:
         if len(env.capture_interfaces) != 1:
             raise LabProblem(f"the sink captures one interface, not {len(env.capture_interfaces)}")

@@ -351,6 +351,9 @@ class FakeSut:
     def problems(self, bits: Bits | None) -> Sequence[str]:
         return []
 
+    def files(self) -> Mapping[str, Path]:
+        return {}
+
     def launch(self, env: Env) -> FakeRunning:
         return FakeRunning(self._world, env.launch(ProcessSpec(argv=("fake",))))
 

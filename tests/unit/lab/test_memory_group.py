@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from nodrop.errors import LabProblem
-from nodrop.lab.memory_group import V1, V2, memory_controller
+from nodrop.lab.memory_group import V1, V2, _settings, memory_controller
 
 V1_MOUNT = (
     "33 24 0:29 {within} /sys/fs/cgroup/memory rw,nosuid shared:15 - cgroup cgroup rw,memory\n"
@@ -63,6 +63,16 @@ def test_a_hybrid_host_has_it_in_version_1(tmp_path: Path) -> None:
         folder="sys/fs/cgroup/memory",
     )
     assert memory_controller(root) == (root / "sys/fs/cgroup/memory", V1)
+
+
+def test_swap_is_forbidden_unless_it_is_said_how_readily() -> None:
+    assert _settings(V1, 9, None) == {
+        "memory.limit_in_bytes": 9,
+        "memory.memsw.limit_in_bytes": 9,
+    }
+    assert _settings(V2, 9, None) == {"memory.max": 9, "memory.swap.max": 0}
+    assert _settings(V1, 9, 5) == {"memory.limit_in_bytes": 9, "memory.swappiness": 5}
+    assert _settings(V1, None, 0) == {"memory.swappiness": 0}
 
 
 def test_no_controller_is_said(tmp_path: Path) -> None:

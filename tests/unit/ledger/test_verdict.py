@@ -200,3 +200,8 @@ def test_a_sut_that_stood_still_or_had_to_share_is_not_told_to_enlarge_its_ring(
     )
     assert shared.cause == "other programs used 80 % of the host's CPUs"
     assert "limits.cpus" in shared.knob
+    throttled = judge(
+        books(ring_full=9), SENDING, running=Running(busiest=busiest, throttled_s=0.25)
+    )
+    assert throttled.cause == "the SUT was throttled for 0.25 s by its CPU quota"
+    assert "quota" in throttled.knob

@@ -60,7 +60,7 @@ class Suricata:
         document = self._configuration(interfaces, env.work_inside)
         spec = ProcessSpec(
             argv=self._argv(env),
-            files={CONFIG: dump(document), **self._files()},
+            files={CONFIG: dump(document), **self.files()},
             cpus=self.options.cpus,
         )
         entry = document["af-packet"][0]
@@ -121,7 +121,7 @@ class Suricata:
         names = [p.name.removesuffix(".xz") for p in self.options.rules]
         return [f"rules-{i}-{name}" for i, name in enumerate(names)]
 
-    def _files(self) -> dict[str, Path]:
+    def files(self) -> dict[str, Path]:
         files = {
             name: plain_rules(path)
             for name, path in zip(self._rule_names(), self.options.rules, strict=True)

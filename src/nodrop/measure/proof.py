@@ -1,0 +1,48 @@
+"""The same bits in every setup: what runs is hashed where it runs, not where it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path
+
+from nodrop.lab.binary import file_sha256
+from nodrop.lab.seam import Bits, Json
+from nodrop.ledger.verdict import Problem, Reason
+from nodrop.setups.seam import Proof
+
+
+def prove(
+    proof: Proof | None, bits: Bits | None, files_sha256: Mapping[str, str]
+) -> tuple[Json | None, Sequence[Problem]]:
+    """What is said of it in the trial's facts, and what is not as the run says it is.
+
+    `files_sha256`: of the host's files that the SUT is shown (rules), when the run began.
+    """
+    if proof is None:
+        return None, ()
+    facts: Json = {**asdict(proof), "expected_files": dict(files_sha256)}
+    found = []
+    if bits is not None:
+        wanted = bits.sha256 if bits.kind == "binary" else _sha256_in(bits.path, proof.exe)
+        facts["expected_exe_sha256"] = wanted
+        if proof.exe_sha256 != wanted:
+            words = f"what runs is not the {bits.kind}'s: {proof.exe} has another sha256"
+            found.append(Problem(code=Reason.OTHER_BITS, words=words))
+    other = [name for name, sha256 in files_sha256.items() if proof.files.get(name) != sha256]
+    if other:
+        words = (
+            f"{', '.join(other)}: what the SUT was shown is not the file that the run began with "
+            "(another sha256 where it runs)"
+        )
+        found.append(Problem(code=Reason.OTHER_FILES, words=words))
+    return facts, found
+
+
+@cache
+def _sha256_in(image: Path, program: str) -> str | None:
+    """Of a program of the unpacked image; `program` is its path inside, or on the host."""
+    inside = Path(program)
+    path = inside if inside.is_relative_to(image) else image / program.lstrip("/")
+    return file_sha256(path) if path.is_file() else None
