@@ -1,6 +1,7 @@
 //! A trace in memory: the bytes of its file, and an index of when, where and what to rewrite per packet.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use nodrop_wire::capture::{CaptureError, Reader};
 use nodrop_wire::flow::FlowKey;
@@ -43,7 +44,7 @@ pub enum TraceError {
 /// A trace that can be sent, as itself and as its replicas.
 #[derive(Debug)]
 pub struct Trace {
-    bytes: Vec<u8>,
+    bytes: Arc<Vec<u8>>,
     packets: Vec<Packet>,
     frame_bytes: u64,
     longest_frame: usize,
@@ -96,7 +97,7 @@ impl Trace {
         Ok(Self {
             frame_bytes: lengths().map(u64::from).sum(),
             longest_frame: lengths().max().map_or(0, |length| length as usize),
-            bytes,
+            bytes: Arc::new(bytes),
             packets,
             rewriter: None,
             ways: None,
@@ -180,6 +181,12 @@ impl Trace {
     #[must_use]
     pub fn longest_frame(&self) -> usize {
         self.longest_frame
+    }
+
+    /// The memory that all frames are sent from; `None` where replicas are rewritten.
+    #[must_use]
+    pub fn in_place(&self) -> Option<Arc<Vec<u8>>> {
+        self.rewriter.is_none().then(|| Arc::clone(&self.bytes))
     }
 
     /// A buffer for [`Trace::frame`], as long as the longest frame and touched.

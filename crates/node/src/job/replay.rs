@@ -178,11 +178,13 @@ fn backend(spec: &ReplaySpec, trace: &Trace, sender: PacketSender) -> Result<Bac
             "spec",
             "backend af_xdp sends in batches: it needs top_speed",
         )),
-        SendBackend::AfXdp | SendBackend::Auto => match XdpSender::open(&spec.interface) {
-            Ok(sender) => Ok(Backend::Xdp(Box::new(sender))),
-            Err(_) if spec.backend == SendBackend::Auto => Ok(Backend::Packet(sender)),
-            Err(e) => Err(interface_error(&e)),
-        },
+        SendBackend::AfXdp | SendBackend::Auto => {
+            match XdpSender::open(&spec.interface, trace.in_place()) {
+                Ok(sender) => Ok(Backend::Xdp(Box::new(sender))),
+                Err(_) if spec.backend == SendBackend::Auto => Ok(Backend::Packet(sender)),
+                Err(e) => Err(interface_error(&e)),
+            }
+        }
     }
 }
 
