@@ -130,8 +130,9 @@ def test_sixty_four_replicas_are_distinct_flows(link: Link, trace: Path) -> None
     one = got["flows"]
     assert one > 1_000 and got["packets"] == sent["sent_packets"]
 
-    # At top speed the slots go round the replicas: as many packets of the trace as above.
-    many = {"trace": str(trace), "pps": 5e6, "multiplier": 64}
+    # At top speed the slots go round the replicas: as many packets of the trace as above. A sender
+    # with real-time priority would take the CPU of a sink that must keep up.
+    many = {"trace": str(trace), "pps": 5e6, "multiplier": 64, "realtime": False}
     many |= {"duration_s": 64 * sent["sent_packets"] / 5e6}
     sent, got = replayed(link, {"count_flows": True, "threads": 2}, many)
     assert got["packets"] == sent["sent_packets"] == sent["intended_packets"]
