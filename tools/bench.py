@@ -17,6 +17,7 @@ from pathlib import Path
 
 from bench_lab import Bench, bench_lab
 from bench_sampler import sampler_against_psutil
+from bench_trial import beside_the_traffic
 
 TIMING_BOUND = 0.1
 TCPREPLAY_TIMERS = {"tcpreplay": (), "tcpreplay -T nano": ("--timer=nano",)}
@@ -78,7 +79,12 @@ def trace_info(bench: Bench) -> Iterator[tuple[str, float]]:
     yield "trace info, CPU s per GB", bench.info_s_per_gb()
 
 
-ROUNDS: tuple[Round, ...] = (top_speed, pacing, replicas, sampler, trace_info)
+def trial(bench: Bench) -> Iterator[tuple[str, float]]:
+    for whose, seconds in beside_the_traffic(quick=bench.quick):
+        yield f"s that a trial adds, {whose}", seconds
+
+
+ROUNDS: tuple[Round, ...] = (top_speed, pacing, replicas, sampler, trace_info, trial)
 
 
 def promises() -> dict[str, Promise]:
@@ -103,6 +109,11 @@ def promises() -> dict[str, Promise]:
             for what, most in (("with tree", 1 / 15), ("system only", 1 / 6))
         ),
         Promise(name="trace info, CPU s per GB", most=5),
+        *(
+            Promise(name=f"s that a trial adds, {sut}, {whose}", most=3)
+            for sut in ("sink", "suricata")
+            for whose in ("nodrop itself", "in all")
+        ),
     ]
     return {promise.name: promise for promise in made}
 

@@ -40,6 +40,10 @@ def run(
     quiet: Annotated[
         bool, typer.Option("-q", "--quiet", help="Print the directory alone.")
     ] = False,
+    timings: Annotated[
+        bool,
+        typer.Option("--timings", help="Show what nodrop itself took of each trial, step by step."),
+    ] = False,
     as_json: AsJson = False,
 ) -> int:
     """Measure: run every trial of the plan and write a run directory, printed as the last line.
@@ -48,6 +52,7 @@ def run(
     and nothing was touched; 3: the lab failed.
     """
     from nodrop.cli.progress import print_cells, shown
+    from nodrop.cli.timings import print_timings, print_timings_json
     from nodrop.config.experiment import MOST_TRIALS, load_experiment
     from nodrop.config.lab_file import load_lab
     from nodrop.lab.privileges import ensure_privileges
@@ -68,7 +73,11 @@ def run(
         if not quiet:
             print_cells(outcome.records)
             print(f"report: {page}")
+            if timings:
+                print_timings(outcome.directory)
         print(outcome.directory)
+    elif timings:
+        print_timings_json(outcome.directory)
     return outcome.exit_code
 
 

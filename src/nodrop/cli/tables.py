@@ -13,6 +13,7 @@ from nodrop.lab.image import Image
 from nodrop.ledger.verdict import percent
 from nodrop.measure.plan import Plan
 from nodrop.measure.summary import CellSummary
+from nodrop.measure.timings import PartTime
 from nodrop.plugins import Plugin
 from nodrop.stats.interval import Summary
 
@@ -88,6 +89,13 @@ def costs_table(found: Mapping[str, Mapping[str, Any]]) -> Table:
     for name in names:
         costs = (said["ns"][name] for said in found.values())
         table.add_row(name, *(f"{cost['best']:,.1f} ({cost['median']:,.1f})" for cost in costs))
+    return table
+
+
+def timings_table(parts: Sequence[PartTime]) -> Table:
+    table = _table("beside the traffic", "median, s", "total, s")
+    for part in parts:
+        table.add_row(part.name, f"{part.median_s:.3f}", f"{part.total_s:.3f}")
     return table
 
 
