@@ -1,13 +1,19 @@
 //! Trees of processes and their threads from `/proc/PID`: who used how much CPU, waited how long for one, held how much memory.
 
-use std::fs;
+mod files;
+#[cfg(test)]
+mod tests;
+
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::clock::{page_bytes, process_cpu_ns, tick_ns};
+use crate::Result;
+use crate::clock::{page_bytes, process_cpu_ns};
 use crate::held::HeldFile;
-use crate::{CounterError, Result};
+use files::{
+    State, peak, read_children, read_io, read_schedstat, read_stat, read_status, thread_ids,
+};
 
 /// One thread, from its schedstat.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -337,126 +343,3 @@ impl Process {
         read_children(&self.threads[index].children, children, buffer)
     }
 }
-
-#[derive(PartialEq, Eq)]
-enum State {
-    Living,
-    Ended,
-}
-
-/// `PID (NAME) STATE …`: a name may hold spaces and parentheses, so fields are counted from the last parenthesis.
-fn read_stat(file: &HeldFile, reading: &mut ProcessReading, buffer: &mut Vec<u8>) -> Result<State> {
-    let text = file.read(buffer)?;
-    let malformed = || text.wrong(1, text.text.trim_end(), "PID (NAME) STATE …");
-    let (head, rest) = text.text.rsplit_once(')').ok_or_else(malformed)?;
-    let (_, name) = head.split_once('(').ok_or_else(malformed)?;
-    if reading.name != name {
-        reading.name = name.into();
-    }
-    // Field 3 of proc_pid_stat(5) comes first.
-    let mut fields = rest.split_ascii_whitespace();
-    let state = fields.next().ok_or_else(malformed)?;
-    let mut field = |skip: usize| -> Result<u64> {
-        fields
-            .nth(skip)
-            .and_then(|word| word.parse().ok())
-            .ok_or_else(malformed)
-    };
-    reading.minor_faults = field(6)?;
-    reading.major_faults = field(1)?;
-    reading.cpu_ns = field(1)?
-        .saturating_add(field(0)?)
-        .saturating_mul(tick_ns());
-    // A zombie has ended; its parent has just not looked.
-    Ok(if matches!(state, "Z" | "X") {
-        State::Ended
-    } else {
-        State::Living
-    })
-}
-
-fn read_schedstat(file: &HeldFile, thread: &mut ThreadReading, buffer: &mut Vec<u8>) -> Result<()> {
-    let mut line = file.read(buffer)?.line()?;
-    thread.cpu_ns = line.number()?;
-    thread.wait_ns = line.number()?;
-    thread.slices = line.number()?;
-    Ok(())
-}
-
-fn peak(status: &HeldFile, buffer: &mut Vec<u8>) -> Result<Option<u64>> {
-    for mut line in status.read(buffer)?.lines() {
-        if line.next() == Some("VmHWM:") {
-            return Ok(Some(line.number::<u64>()?.saturating_mul(1024)));
-        }
-    }
-    Ok(None)
-}
-
-fn thread_ids(folder: &Path) -> Result<Vec<u32>> {
-    let failed = |source| CounterError::Read {
-        path: folder.into(),
-        source,
-    };
-    let entries = fs::read_dir(folder).map_err(failed)?;
-    let mut ids = entries
-        .filter_map(|entry| match entry {
-            Ok(entry) => entry.file_name().to_str()?.parse().ok().map(Ok),
-            Err(e) => Some(Err(failed(e))),
-        })
-        .collect::<Result<Vec<u32>>>()?;
-    ids.sort_unstable();
-    Ok(ids)
-}
-
-/// Children belong to the thread that made them.
-fn read_children(file: &HeldFile, children: &mut Vec<u32>, buffer: &mut Vec<u8>) -> Result<()> {
-    for mut line in file.read(buffer)?.lines() {
-        while let Some(pid) = line.number_if_present()? {
-            children.push(pid);
-        }
-    }
-    Ok(())
-}
-
-/// Its name comes first in the file, with backslashes and line ends escaped; its context switches come last.
-fn read_status(file: &HeldFile, thread: &mut ThreadReading, buffer: &mut Vec<u8>) -> Result<()> {
-    let text = file.read(buffer)?;
-    if let Some(name) = text
-        .text
-        .lines()
-        .next()
-        .and_then(|l| l.strip_prefix("Name:\t"))
-    {
-        if thread.name != name {
-            thread.name = name.into();
-        }
-    }
-    for mut line in text.lines() {
-        let place = match line.next() {
-            Some("voluntary_ctxt_switches:") => &mut thread.voluntary_switches,
-            Some("nonvoluntary_ctxt_switches:") => &mut thread.involuntary_switches,
-            _ => continue,
-        };
-        *place = Some(line.number()?);
-    }
-    Ok(())
-}
-
-/// Lines of `NAME: NUMBER`, see proc_pid_io(5).
-fn read_io(file: &HeldFile, buffer: &mut Vec<u8>) -> Result<ProcessIo> {
-    let mut io = ProcessIo::default();
-    for mut line in file.read(buffer)?.lines() {
-        let place = match line.next() {
-            Some("syscr:") => &mut io.read_calls,
-            Some("syscw:") => &mut io.write_calls,
-            Some("read_bytes:") => &mut io.read_bytes,
-            Some("write_bytes:") => &mut io.write_bytes,
-            _ => continue,
-        };
-        *place = line.number()?;
-    }
-    Ok(io)
-}
-
-#[cfg(test)]
-mod tests;

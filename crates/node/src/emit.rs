@@ -13,6 +13,8 @@ pub struct Emitter {
 
 struct Out {
     ended: bool,
+    /// Stdout is a table, into which the last event does not belong.
+    is_table: bool,
     /// The line being written; its memory is kept.
     line: Vec<u8>,
 }
@@ -23,27 +25,32 @@ impl Emitter {
         Self {
             out: Mutex::new(Out {
                 ended: false,
+                is_table: false,
                 line: Vec::new(),
             }),
         }
     }
 
-    /// One event that is not the last: `hello`, `ready`, `clock`, `sample`.
-    pub fn event<T: Serialize>(&self, kind: &'static str, body: &T) {
+    /// One event that is not the last: `hello`, `ready`, `clock`, `sample`. False where nobody reads any more.
+    pub fn event<T: Serialize>(&self, kind: &'static str, body: &T) -> bool {
         let mut out = self.lock();
-        if !out.ended {
-            out.event(kind, body);
+        if out.ended {
+            return true;
         }
+        out.compose(kind, body);
+        out.write(&mut std::io::stdout().lock())
     }
 
-    /// One line of a table for people.
-    pub fn text(&self, line: &[u8]) {
+    /// One line of a table for people; the result then goes to stderr. False where nobody reads any more.
+    pub fn text(&self, line: &[u8]) -> bool {
         let mut out = self.lock();
-        if !out.ended {
-            out.line.clear();
-            out.line.extend_from_slice(line);
-            out.write();
+        if out.ended {
+            return true;
         }
+        out.is_table = true;
+        out.line.clear();
+        out.line.extend_from_slice(line);
+        out.write(&mut std::io::stdout().lock())
     }
 
     /// `result`. False where the session had ended before.
@@ -66,7 +73,13 @@ impl Emitter {
         if std::mem::replace(&mut out.ended, true) {
             return false;
         }
-        out.event(kind, body);
+        out.compose(kind, body);
+        // A controller that is gone ends us by its end of stdin, not by this.
+        let _read = if out.is_table {
+            out.write(&mut std::io::stderr().lock())
+        } else {
+            out.write(&mut std::io::stdout().lock())
+        };
         true
     }
 
@@ -76,7 +89,7 @@ impl Emitter {
 }
 
 impl Out {
-    fn event<T: Serialize>(&mut self, kind: &'static str, body: &T) {
+    fn compose<T: Serialize>(&mut self, kind: &'static str, body: &T) {
         self.line.clear();
         if let Err(e) = serde_json::to_writer(&mut self.line, &Tagged { r#type: kind, body }) {
             // Only a body with non-string map keys fails to serialise; the reader must not wait for it forever.
@@ -84,13 +97,10 @@ impl Out {
                 format!("{{\"type\":\"error\",\"kind\":\"bug\",\"message\":\"{kind}: {e}\"}}");
             self.line = bug.into();
         }
-        self.write();
     }
 
-    fn write(&mut self) {
+    fn write(&mut self, to: &mut impl Write) -> bool {
         self.line.push(b'\n');
-        let mut out = std::io::stdout().lock();
-        // A reader that is gone closes our stdin as well: the dead man's switch ends us, not EPIPE.
-        let _ = out.write_all(&self.line).and_then(|()| out.flush());
+        to.write_all(&self.line).and_then(|()| to.flush()).is_ok()
     }
 }

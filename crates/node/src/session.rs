@@ -110,12 +110,21 @@ impl Session {
 
     /// Sends a `sample` event in which the job's output consists, so that it is printed by hand as well.
     pub fn stream<T: Serialize>(&self, body: &T) {
-        self.shared.emit.event("sample", body);
+        let is_read = self.shared.emit.event("sample", body);
+        self.stop_unless(is_read);
     }
 
     /// Prints a line that is no event, for people.
     pub fn print(&self, line: &[u8]) {
-        self.shared.emit.text(line);
+        let is_read = self.shared.emit.text(line);
+        self.stop_unless(is_read);
+    }
+
+    /// By hand, `| head` ends the job. A controller that is gone closes our stdin as well, and that is what ends us.
+    fn stop_unless(&self, is_read: bool) {
+        if !is_read && !self.controlled {
+            self.stop();
+        }
     }
 
     /// Whether a controller drives this job and expects nothing but events.

@@ -84,17 +84,21 @@ pub fn run(args: TraceArgs) -> ExitCode {
 fn info(args: &InfoArgs) -> anyhow::Result<()> {
     let file = job::trace::open(&args.spec.trace)?;
     let outcome = job::trace::look(&args.spec, &file)?;
-    let mut out = std::io::stdout().lock();
-    if args.json {
-        serde_json::to_writer(&mut out, &outcome)?;
-        writeln!(out)?;
+    let text = if args.json {
+        format!("{}\n", serde_json::to_string(&outcome)?)
+    } else if outcome.fragments_in_trial == outcome.info.fragments_in_pass {
+        outcome.info.to_string()
     } else {
-        write!(out, "{}", outcome.info)?;
-        if outcome.fragments_in_trial != outcome.info.fragments_in_pass {
-            writeln!(out, "in the trial {}", outcome.fragments_in_trial)?;
-        }
+        format!(
+            "{}in the trial {}\n",
+            outcome.info, outcome.fragments_in_trial
+        )
+    };
+    match std::io::stdout().lock().write_all(text.as_bytes()) {
+        // `| head` has seen enough.
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        written => Ok(written?),
     }
-    Ok(())
 }
 
 fn make(args: &MakeArgs) -> anyhow::Result<()> {

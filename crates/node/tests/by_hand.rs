@@ -161,6 +161,18 @@ fn errors_are_one_line_for_people() {
 }
 
 #[test]
+fn a_reader_that_has_seen_enough_ends_it() {
+    for format in ["jsonl", "csv"] {
+        let args = ["--interval-ms", "1", "--format", format];
+        let mut child = sample(&args).stderr(Stdio::null()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert!(lines.next().unwrap().is_ok());
+        drop(lines);
+        assert_eq!(child.wait().unwrap().code(), Some(0), "{format}");
+    }
+}
+
+#[test]
 fn csv_has_a_column_per_counter_and_a_line_per_row() {
     let args = [
         "--interval-ms",
@@ -173,9 +185,9 @@ fn csv_has_a_column_per_counter_and_a_line_per_row() {
         "csv",
     ];
     let output = sample(&args).output().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    let (table, result) = text.trim_end().rsplit_once('\n').unwrap();
-    let rows: Value = serde_json::from_str::<Value>(result).unwrap()["rows"].clone();
+    let table = String::from_utf8(output.stdout).unwrap();
+    // Stdout is the table and nothing else.
+    let rows: Value = serde_json::from_slice::<Value>(&output.stderr).unwrap()["rows"].clone();
     let lines: Vec<Vec<&str>> = table
         .lines()
         .map(|line| line.split(',').collect())

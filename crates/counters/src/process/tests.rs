@@ -1,6 +1,7 @@
 //! Made-up folders, captured files and this very process.
 
 use super::*;
+use crate::clock::tick_ns;
 use crate::testing::{add, fixture};
 use tempfile::TempDir;
 

@@ -29,6 +29,8 @@ pub struct Sample {
     spec: SampleSpec,
     watched: Arc<Mutex<Watched>>,
     output: Output,
+    /// `nodrop monitor` became this process: what its Python took is not the sampler's.
+    begun_cpu_ns: u64,
     _metrics: Option<Metrics>,
 }
 
@@ -46,6 +48,7 @@ impl Job for Sample {
 
     fn prepare(spec: SampleSpec, session: &Session) -> Result<(Self, SampleReady), JobError> {
         check(&spec)?;
+        let begun_cpu_ns = nodrop_counters::own_process_cpu_ns().map_err(unreadable)?;
         hold_many_files();
         let mut sources = Sources::open(&spec).map_err(unreadable)?;
         let mut row = Row::default();
@@ -73,6 +76,7 @@ impl Job for Sample {
                 spec,
                 watched,
                 output,
+                begun_cpu_ns,
                 _metrics: metrics,
             },
             ready,
@@ -81,7 +85,7 @@ impl Job for Sample {
 
     fn run(mut self, session: &Session) -> Result<SampleResult, JobError> {
         let mut schedule = Schedule::new(session.wait_start(), &self.spec);
-        let mut summary = Summary::new().map_err(unreadable)?;
+        let mut summary = Summary::new(self.begun_cpu_ns).map_err(unreadable)?;
         let watched = Arc::clone(&self.watched);
         loop {
             let stopped = session.sleep_until(schedule.due_ns());
@@ -183,7 +187,7 @@ mod tests {
         }))
         .unwrap();
         let mut sources = Sources::open(&spec).unwrap();
-        let (mut row, mut summary) = (Row::default(), Summary::new().unwrap());
+        let (mut row, mut summary) = (Row::default(), Summary::new(0).unwrap());
         let (mut json, mut table, mut csv) = (Vec::new(), Table::default(), Vec::new());
         let mut tick = |due| {
             sources.read(due, &mut row).unwrap();

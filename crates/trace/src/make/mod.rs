@@ -1,8 +1,10 @@
 //! Synthetic traces: complete conversations in a set mix, the same bytes for the same profile and seed.
 
 mod bulk;
+mod conversation;
 mod datagrams;
 mod frame;
+mod hosts;
 mod names;
 mod packets;
 mod profile;
@@ -14,24 +16,19 @@ mod text_protocols;
 mod web;
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::Ipv4Addr;
 use std::ops::Range;
 
 use serde::Serialize;
 
 use bulk::Budget;
-use frame::{Mac, Way};
+use hosts::{CLIENTS, GATEWAY, SWITCH};
 pub use packets::Packets;
 pub use profile::{Kind, Profile};
 use rng::Rng;
 use rules::{Rule, Skipped};
-use tcp::{Path, Side, Tcp};
 use tempo::Tempo;
 
-const GATEWAY: Mac = [0x02, 0, 0x5e, 0, 0, 1];
-const SWITCH: Mac = [0x02, 0, 0x5e, 0, 0, 2];
-const CLIENTS: u64 = 400;
-const SERVERS: u64 = 3_000;
 const MICROSECOND_NS: u64 = 1_000;
 const MILLISECOND_NS: u64 = 1_000_000;
 /// Flows planted for each rule.
@@ -132,7 +129,7 @@ impl<'a> Maker<'a> {
                 2 => datagrams::lldp(&mut self.out, SWITCH, tags),
                 _ => {
                     let client = self.rng.between(0, CLIENTS - 1);
-                    let asker = (client_mac(client), client_v4(client));
+                    let asker = (hosts::client_mac(client), hosts::client_v4(client));
                     datagrams::arp(
                         &mut self.out,
                         asker,
@@ -154,9 +151,10 @@ impl<'a> Maker<'a> {
         if left < self.profile.packets / 8 {
             kind = Kind::Dns;
         }
-        let path = self.path(&mut rng, flow, kind);
+        let path = hosts::path(self.profile, &mut rng, flow, kind);
         let from = self.out.len();
-        let (retransmitted, reordered) = speak(&mut self.out, &mut rng, kind, path, self.profile);
+        let (retransmitted, reordered) =
+            conversation::speak(&mut self.out, &mut rng, kind, path, self.profile);
         self.made.retransmitted_segments += retransmitted;
         self.made.reordered_segments += reordered;
         *self.made.conversations.entry(kind.name()).or_default() += 1;
@@ -173,57 +171,6 @@ impl<'a> Maker<'a> {
             }
         }
         Kind::Dns
-    }
-
-    /// Both ends of the flow; client and port together are of this flow alone.
-    #[allow(clippy::cast_possible_truncation)] // below 2^16 by the remainder
-    fn path(&self, rng: &mut Rng, flow: u64, kind: Kind) -> Path {
-        let client = flow % CLIENTS;
-        let port = 20_000 + (flow / CLIENTS % 45_000) as u16;
-        let server = SERVERS - rng.pareto(1, SERVERS, 0.6);
-        let is_ipv4_only = matches!(kind, Kind::Ping | Kind::Fragmented | Kind::Incomplete);
-        let (near, far): (IpAddr, IpAddr) = if !is_ipv4_only && rng.chance(self.profile.ipv6_ratio)
-        {
-            (host_v6(0, client).into(), host_v6(1, server).into())
-        } else {
-            (client_v4(client).into(), server_v4(server).into())
-        };
-        let tags = if rng.chance(self.profile.tagged_ratio[1]) {
-            vec![(0x88a8, 200), (0x8100, 30)]
-        } else if rng.chance(self.profile.tagged_ratio[0]) {
-            vec![(0x8100, 100)]
-        } else {
-            vec![]
-        };
-        // No frame is longer than 1514 bytes, tags included: any port takes them.
-        let ip_bytes = if near.is_ipv4() { 20 } else { 40 };
-        let mss = 1_500 - 20 - ip_bytes - 4 * tags.len() as u16;
-        let away = Way {
-            source_mac: client_mac(client),
-            destination_mac: GATEWAY,
-            tags: tags.clone(),
-            source: near,
-            destination: far,
-            ttl: 64,
-        };
-        let back = Way {
-            source_mac: GATEWAY,
-            destination_mac: client_mac(client),
-            tags,
-            source: far,
-            destination: near,
-            ttl: rng.pick(&[64, 128, 255]) - rng.between(4, 18) as u8,
-        };
-        Path {
-            ways: [away, back],
-            ports: [port, kind.port()],
-            rtt_ns: rng.pareto(2 * MILLISECOND_NS, 180 * MILLISECOND_NS, 1.0),
-            gap_ns: rng.between(13 * MICROSECOND_NS, 130 * MICROSECOND_NS),
-            mss,
-            segments_per_ack: 2,
-            loss_ratio: self.profile.disturbance_ratio[0],
-            reorder_ratio: self.profile.disturbance_ratio[1],
-        }
     }
 
     /// Puts a conversation somewhere into the trace, whole: one that lasts too long speaks faster.
@@ -292,7 +239,7 @@ impl<'a> Maker<'a> {
 
     fn transfer(&mut self, flow: u64, budget: Budget) {
         let mut rng = Rng::new(self.seed, flow + 1);
-        let mut path = self.path(&mut rng, flow, Kind::Idle);
+        let mut path = hosts::path(self.profile, &mut rng, flow, Kind::Idle);
         path.ports[1] = *rng.pick(&[5_001, 5_201]);
         path.segments_per_ack = self.profile.segments_per_ack;
         let (retransmitted, reordered) = bulk::transfer(&mut self.out, rng, path, budget);
@@ -308,7 +255,7 @@ impl<'a> Maker<'a> {
             for copy in 0..FLOWS_PER_RULE {
                 let flow = self.profile.flows + index as u64 * FLOWS_PER_RULE + copy;
                 let mut rng = Rng::new(self.seed, flow + 1);
-                let mut path = self.path(&mut rng, flow, Kind::Ping);
+                let mut path = hosts::path(self.profile, &mut rng, flow, Kind::Ping);
                 path.ports[1] = rule.server_port.unwrap_or(ANY_PORT);
                 if rule.is_client_outside() {
                     for way in &mut path.ways {
@@ -316,7 +263,7 @@ impl<'a> Maker<'a> {
                     }
                 }
                 let from = self.out.len();
-                attack(&mut self.out, rng.clone(), &path, rule);
+                conversation::attack(&mut self.out, rng.clone(), &path, rule);
                 self.place(from, &mut rng);
             }
         }
@@ -340,99 +287,6 @@ impl<'a> Maker<'a> {
         self.made.duration_ns = self.out.duration_ns(0);
         (self.out, self.made)
     }
-}
-
-/// One conversation from its own time zero; the segments sent again and reordered.
-fn speak(
-    out: &mut Packets,
-    rng: &mut Rng,
-    kind: Kind,
-    path: Path,
-    profile: &Profile,
-) -> (u64, u64) {
-    match kind {
-        Kind::Dns => datagrams::dns(out, rng, &path),
-        Kind::Ntp => datagrams::ntp(out, rng, &path),
-        Kind::Ping => datagrams::ping(out, rng, &path),
-        Kind::Fragmented => datagrams::fragmented(out, rng, &path, false),
-        Kind::Incomplete => datagrams::fragmented(out, rng, &path, true),
-        Kind::QuicLike => {
-            let bytes = rng.pareto(
-                profile.sizes.body_low,
-                profile.sizes.body_high,
-                profile.sizes.alpha,
-            );
-            datagrams::quic_like(out, rng, &path, bytes);
-        }
-        _ => return speak_tcp(Tcp::open(out, rng.clone(), path), kind, profile),
-    }
-    (0, 0)
-}
-
-fn speak_tcp(mut tcp: Tcp<'_>, kind: Kind, profile: &Profile) -> (u64, u64) {
-    match kind {
-        Kind::Http => web::http(&mut tcp, profile.sizes),
-        Kind::Tls => web::tls(&mut tcp, profile.sizes),
-        Kind::Smtp => text_protocols::smtp(&mut tcp),
-        Kind::Ssh => text_protocols::ssh(&mut tcp),
-        _ => idle(&mut tcp),
-    }
-    if kind != Kind::Smtp && tcp.rng().chance(0.08) {
-        tcp.reset(Side::Client)
-    } else {
-        let side = *tcp.rng().pick(&[Side::Client, Side::Server]);
-        tcp.close(side)
-    }
-}
-
-/// One message that a rule is about, and an answer.
-fn attack(out: &mut Packets, mut rng: Rng, path: &Path, rule: &Rule) {
-    let side = if rule.is_from_server() {
-        Side::Server
-    } else {
-        Side::Client
-    };
-    if rule.is_udp {
-        return datagrams::message(out, &mut rng, path, side, &rule.payload());
-    }
-    let mut tcp = Tcp::open(out, rng, path.clone());
-    tcp.send(Side::Client, b"hello\n");
-    tcp.send(Side::Server, b"ready\n");
-    tcp.send(side, &rule.payload());
-    tcp.close(Side::Client);
-}
-
-/// A greeting, then a keep-alive every few seconds.
-fn idle(tcp: &mut Tcp<'_>) {
-    tcp.send(Side::Client, b"HELLO idle\n");
-    tcp.send(Side::Server, b"READY\n");
-    for _ in 0..tcp.rng().between(2, 9) {
-        let quiet = tcp.rng().between(500, 15_000);
-        tcp.pause(quiet * MILLISECOND_NS);
-        tcp.keep_alive();
-    }
-}
-
-#[allow(clippy::cast_possible_truncation)] // a byte each
-fn client_mac(client: u64) -> Mac {
-    [0x02, 0, 0x0a, 20, (client >> 8) as u8, client as u8]
-}
-
-#[allow(clippy::cast_possible_truncation)] // a byte each
-fn client_v4(client: u64) -> Ipv4Addr {
-    Ipv4Addr::new(10, 20, (client / 250) as u8, (client % 250) as u8 + 1)
-}
-
-/// From the addresses set aside for benchmarks (RFC 2544): they are nobody's.
-#[allow(clippy::cast_possible_truncation)] // a byte each
-fn server_v4(server: u64) -> Ipv4Addr {
-    Ipv4Addr::new(198, 18, (server / 250) as u8, (server % 250) as u8 + 1)
-}
-
-/// From the addresses set aside for documentation (RFC 3849).
-#[allow(clippy::cast_possible_truncation)] // below 2^16
-fn host_v6(network: u16, host: u64) -> Ipv6Addr {
-    Ipv6Addr::new(0x2001, 0xdb8, network, 0, 0, 0, 0, host as u16 + 1)
 }
 
 #[cfg(test)]

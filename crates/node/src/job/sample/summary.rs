@@ -60,6 +60,7 @@ pub struct Summary {
     lateness_ns: Histogram<u64>,
     cost_ns: Histogram<u64>,
     rows_cpu_ns: u64,
+    begun_cpu_ns: u64,
     first: Option<Edge>,
     last: Option<Edge>,
     rss_peak_bytes: u64,
@@ -67,13 +68,14 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// From here on CPU time counts as the rows' cost.
-    pub fn new() -> Result<Self> {
+    /// From here on CPU time counts as the rows' cost; `begun_cpu_ns`: of the process, before it became a sampler.
+    pub fn new(begun_cpu_ns: u64) -> Result<Self> {
         Ok(Self {
             rows: 0,
             lateness_ns: nanoseconds(),
             cost_ns: nanoseconds(),
             rows_cpu_ns: 0,
+            begun_cpu_ns,
             first: None,
             last: None,
             rss_peak_bytes: 0,
@@ -139,7 +141,7 @@ impl Summary {
             lateness_us: percentiles(&self.lateness_ns),
             cost_us: percentiles(&self.cost_ns),
             rows_cpu_s: seconds(self.rows_cpu_ns),
-            cpu_s: seconds(own_process_cpu_ns()?),
+            cpu_s: seconds(own_process_cpu_ns()?.saturating_sub(self.begun_cpu_ns)),
             first: self.first,
             last: self.last,
         })
