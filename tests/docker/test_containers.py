@@ -112,6 +112,22 @@ def test_a_macvtap_is_a_hop_of_its_own(run: Run) -> None:
     assert only(outcome).residual_packets == 0
 
 
+@pytest.mark.usefixtures("docker")
+def test_daemons_and_shims_are_charged_beside_the_sut(run: Run) -> None:
+    outcome = run('matrix."setup.kind"=["bare", "docker", "oci"]', text=ONE)
+    names = {}
+    for record in outcome.records:
+        detail = json.loads((outcome.directory / "runs" / record.run / "trial.json").read_text())
+        servants = detail["details"]["servants"]
+        names[record.cell["setup.kind"]] = {one["name"] for one in servants}
+        spent = sum(one["cpu_s"] for one in servants)
+        assert record.setup_cpu_s == pytest.approx(record.sut_cpu_s + spent)
+    assert names["bare"] == set()
+    assert names["oci"] == {"runc"}
+    assert names["docker"] >= {"dockerd", "containerd"}
+    assert any(name.startswith("containerd-shim") for name in names["docker"])
+
+
 @pytest.mark.parametrize("kind", ["docker", "docker-macvtap", "oci", "bare"])
 @pytest.mark.usefixtures("docker")
 def test_too_little_memory_is_named(run: Run, kind: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import socket
+import struct
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from nodrop.errors import LabProblem
 from nodrop.lab.docker_attached import Attached
 from nodrop.lab.privileges import in_user_namespace
-from nodrop.lab.processes import labelled_processes
+from nodrop.lab.processes import labelled_processes, named, parent
 
 if TYPE_CHECKING:
     import docker
@@ -172,10 +173,14 @@ class DockerEngine:
         raise LabProblem(f"Docker at {self.url} did not say how the container ended")
 
     def servants(self, pid: int) -> Sequence[int]:
-        """PIDs that serve a container beside it: its shim. The daemon serves others as well."""
-        stat = Path(f"/proc/{pid}/stat").read_text()
-        shim = int(stat.rpartition(")")[2].split()[1])
-        return [shim] if shim > 1 else []
+        """PIDs that serve a container beside it: its shim, containerd, the daemon itself. The last
+        two serve other containers as well."""
+        shim = parent(pid)
+        if shim is None:
+            return []
+        containerd = _listener(_option(shim, "-address"), "containerd")
+        daemon = _listener(self.url, "dockerd")
+        return [one for one in (shim, containerd, daemon) if one is not None]
 
     def remove(self, container: str) -> None:
         """At once, whatever it does; no matter whether it is there."""
@@ -232,6 +237,33 @@ class DockerEngine:
                 f"the Docker daemon at {self.url} does not answer (to {what})",
                 hint="see `systemctl status docker` and its log",
             ) from error
+
+
+def _listener(url: str | None, program: str) -> int | None:
+    """Who listens on a Unix socket. Where that is init, which opens sockets for others, the one
+    process of this name; None where there are several."""
+    if url is None:
+        return None
+    with socket.socket(socket.AF_UNIX) as stream:
+        try:
+            stream.connect(url.removeprefix("unix://"))
+        except OSError:
+            return None
+        credentials = stream.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    pid, _, _ = struct.unpack("3i", credentials)
+    if pid > 1:
+        return int(pid)
+    daemons = named(program)
+    return daemons[0] if len(daemons) == 1 else None
+
+
+def _option(pid: int, name: str) -> str | None:
+    """What a process was given after an option of this name."""
+    try:
+        argv = Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")
+    except OSError:
+        return None
+    return argv[argv.index(name) + 1] if name in argv[:-1] else None
 
 
 def remove_command(label: str) -> Sequence[str]:

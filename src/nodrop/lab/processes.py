@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -48,6 +49,43 @@ class ProcessId:
     @classmethod
     def from_json(cls, entry: Json) -> Self:
         return cls(entry["pid"], entry["start_ticks"])
+
+
+def cpu_s(process: ProcessId) -> float | None:
+    """Of all its threads so far, ended ones included, in steps of a clock tick (10 ms); None where
+    it has ended. Of a machine emulator the guest's time is in it, once."""
+    fields = _stat(process.pid)
+    if fields is None or ProcessId.find(process.pid) != process:
+        return None
+    return (int(fields[10]) + int(fields[11])) / os.sysconf("SC_CLK_TCK")
+
+
+def parent(pid: int) -> int | None:
+    """None where there is no such process, or it is the first of its namespace."""
+    fields = _stat(pid)
+    return int(fields[0]) or None if fields else None
+
+
+def name_of(process: ProcessId) -> str:
+    try:
+        return (PROC / str(process.pid) / "comm").read_text(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def named(name: str) -> Sequence[int]:
+    """PIDs of what runs under this name, kernel threads too."""
+    found = map(ProcessId.find, (int(p.name) for p in PROC.iterdir() if p.name.isdecimal()))
+    return [process.pid for process in found if process and name_of(process) == name]
+
+
+def _stat(pid: int) -> list[str] | None:
+    """Fields of /proc/PID/stat from the parent's PID on."""
+    try:
+        text = (PROC / str(pid) / "stat").read_text(errors="replace")
+    except OSError:
+        return None
+    return text.rpartition(")")[2].split()[1:]
 
 
 def end_process(process: ProcessId, *, politely_s: float = 0) -> bool | None:

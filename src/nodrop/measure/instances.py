@@ -224,6 +224,10 @@ class SeveralProcess(LocalView):
             raise LabProblem("the instances do not run the same program and rules")
         return first
 
+    def servants(self) -> Sequence[int]:
+        """Of all, each once: one daemon serves every container."""
+        return tuple(dict.fromkeys(pid for one in self._all for pid in one.servants()))
+
     def cause_of_death(self) -> str | None:
         return next(filter(None, (process.cause_of_death() for process in self._all)), None)
 

@@ -11,6 +11,7 @@ from nodrop.ledger.figures import figures
 from nodrop.load.seam import OfferedLoad
 from nodrop.measure.instances import imbalance_ratio
 from nodrop.measure.plan import PlannedTrial
+from nodrop.measure.servants import setup_cpu_s
 from nodrop.measure.trial import Measured
 from nodrop.results.rundir import TrialFolder
 from nodrop.results.trial import TrialRecord
@@ -28,6 +29,7 @@ def trial_record(
         "run": planned.run_name,
         "started_utc": started_utc,
         "error": error,
+        "imbalance_ratio": imbalance_ratio(seen.instances),
         "accelerator": seen.facts.get("env", {}).get("accelerator"),
         "activation_s": seen.activation_s,
     }
@@ -39,6 +41,7 @@ def trial_record(
     if seen.usage is not None:
         found |= {
             "sut_cpu_s": seen.usage.sut_cpu_s,
+            "setup_cpu_s": setup_cpu_s(seen.usage.sut_cpu_s, seen.servants),
             "host_cpu_ratio": seen.usage.host_cpu_ratio,
             "sut_rss_peak_bytes": seen.usage.sut_rss_peak_bytes,
         }
@@ -68,6 +71,7 @@ def details(seen: Measured) -> Json:
         "usage": None if seen.usage is None else asdict(seen.usage),
         "inside": {name: asdict(usage) for name, usage in seen.inside.items()},
         "clock_offsets_ns": seen.clock_offsets_ns,
+        "servants": seen.servants,
         "facts": seen.facts,
         "instances": seen.instances,
         "imbalance_ratio": imbalance_ratio(seen.instances),

@@ -23,6 +23,7 @@ from nodrop.measure.instances import between, instance_books, launch, led, pids,
 from nodrop.measure.live import Feed, Tell
 from nodrop.measure.proof import prove
 from nodrop.measure.sampling import Sampler, Usage, usage_inside
+from nodrop.measure.servants import Servants
 from nodrop.results.rundir import TrialFolder
 from nodrop.setups.seam import Env, Limits, Process, Setup
 from nodrop.suts.seam import Readiness, RunningSut, Sut, SutCounters
@@ -74,6 +75,8 @@ class Measured:
     """Of the machines inside the SUT's place, as their own kernels count."""
     clock_offsets_ns: dict[str, int] = field(default_factory=dict)
     """Add to the clock of such a machine's rows to get the controller's."""
+    servants: list[Json] | None = None
+    """What worked for the SUT outside its process tree, from the first packet until the drain."""
     ledger: Ledger | None = None
     instances: list[Json] = field(default_factory=list)
     """Each one's own part of the books, where several share the packets."""
@@ -145,6 +148,7 @@ def run_trial(
             tell=tell,
         )
         feed.begin()
+        servants = Servants(running.process.servants())
         sampler.mark("offer")
         intended_s = offerer.intended_duration_s or 0.0
         seen.offered = offerer.offer(timeout_s=intended_s * 2 + OFFER_GRACE_S, tick=feed.tick)
@@ -157,6 +161,7 @@ def run_trial(
             expected_packets=observed.expected_captured_packets, timeout_s=of.drain_timeout_s
         )
         drained_ns = sampler.mark("drained")
+        seen.servants = servants.used()
         step("read counters after")
         after = _read(link, env)
         seen.usage = sampler.finish()

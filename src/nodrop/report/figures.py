@@ -31,6 +31,7 @@ CELL_COLUMNS = (
     _number("schedule_error_p99_us_worst", "Late p99, µs", "worst trial's p99 schedule error"),
     _number("activation_s_median", "Activation, s", "launch call to SUT ready"),
     _number("sut_cpu_s_median", "SUT CPU, s"),
+    _number("setup_cpu_s_median", "Setup CPU, s", "the SUT, and what works for it on the host"),
     _number("host_cpu_pct_median", "Host CPU, %"),
     _number("sut_rss_peak_mib_median", "Peak memory, MiB"),
 )
@@ -49,6 +50,7 @@ CELL_PAGE_COLUMNS = (
     "schedule_error_p99_us_worst",
     "activation_s_median",
     "sut_cpu_s_median",
+    "setup_cpu_s_median",
     "host_cpu_pct_median",
     "sut_rss_peak_mib_median",
 )
@@ -91,6 +93,7 @@ def _cell_row(cell: Cell) -> Row:
             _worst_lateness(cell),
             _median(cell.summary("activation_s"), numbers.seconds),
             _median(cell.summary("sut_cpu_s"), numbers.seconds),
+            _median(cell.summary("setup_cpu_s"), numbers.seconds),
             _median(cell.summary("host_cpu_ratio"), _whole_percent, 100),
             _median(cell.summary("sut_rss_peak_bytes"), numbers.mebibytes, 2**-20),
         ),
@@ -142,8 +145,10 @@ TRIAL_COLUMNS = (
     _number("schedule_error_max_us", "Late max, µs"),
     _number("activation_s", "Activation, s"),
     _number("sut_cpu_s", "SUT CPU, s"),
+    _number("setup_cpu_s", "Setup CPU, s", "the SUT, and what works for it on the host"),
     _number("host_cpu_pct", "Host CPU, %"),
     _number("sut_rss_peak_mib", "Peak memory, MiB"),
+    _number("imbalance_pct", "Imbalance, %", "what the busiest instance got beyond its share"),
     Column(name="verdict", title="Verdict"),
 )
 
@@ -186,8 +191,10 @@ def _trial_row(trial: Trial, source: str, label: str) -> Row:
             _micros(late.max if late else None),
             Value(raw=r.activation_s, shown=numbers.seconds(r.activation_s)),
             Value(raw=r.sut_cpu_s, shown=numbers.seconds(r.sut_cpu_s)),
+            Value(raw=r.setup_cpu_s, shown=numbers.seconds(r.setup_cpu_s)),
             _scaled(r.host_cpu_ratio, 100, _whole_percent),
             _scaled(r.sut_rss_peak_bytes, 2**-20, numbers.mebibytes),
+            _scaled(r.imbalance_ratio, 100, _whole_percent),
             text(r.verdict),
         ),
     )

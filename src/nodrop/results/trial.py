@@ -118,6 +118,8 @@ class TrialRecord(_Model):
     schedule_error_us: ScheduleErrorUs | None = None
     """Null where the generator cannot say, or has no schedule."""
 
+    imbalance_ratio: NotNegative | None = None
+    """Of several instances: how much more than its share the busiest received, 0 = all the same."""
     accelerator: str | None = None
     """What ran the guest of a virtual machine: `kvm`, or `tcg`, which is emulation. Null where the
     SUT ran in none."""
@@ -125,6 +127,9 @@ class TrialRecord(_Model):
     """Launch call to SUT ready."""
     sut_cpu_s: Seconds | None = None
     """From the first packet to the end of the drain."""
+    setup_cpu_s: Seconds | None = None
+    """The same with all that works for the SUT on this host: a container's shim and daemons (other
+    work of theirs too), a guest's emulator and vhost threads. Guest time counts once."""
     host_cpu_ratio: NotNegative | None = None
     """Of all CPUs of the receiving host, while the load was offered."""
     sut_rss_peak_bytes: Packets | None = None
@@ -159,7 +164,9 @@ def accelerator_words(records: Iterable[TrialRecord]) -> str:
     return "/".join("tcg (emulated)" if name == "tcg" else name for name in names)
 
 
-ADDED_LATER = frozenset({"accelerator", "loss_cause", "loss_evidence"})
+ADDED_LATER = frozenset(
+    {"accelerator", "imbalance_ratio", "loss_cause", "loss_evidence", "setup_cpu_s"}
+)
 """Fields that run directories of this format may lack: they came after its first lines were
 written. A new field goes in here too."""
 

@@ -49,6 +49,7 @@ class ContainedProcess(LocalView):
         ending: Callable[[], Ending],
         shown: Mapping[str, str],
         memory_bytes: int | None,
+        servants: Sequence[int],
     ) -> None:
         self.pid = pid
         self.own_cgroup = True
@@ -59,6 +60,7 @@ class ContainedProcess(LocalView):
         self.shown = shown
         self._ask = ending
         self._memory_bytes = memory_bytes
+        self._servants = tuple(servants)
         self._ended: Ending | None = None
         try:
             self._handle = os.pidfd_open(pid)
@@ -91,6 +93,9 @@ class ContainedProcess(LocalView):
         if not self._dead(KILL_TIMEOUT_S):
             raise LabProblem(f"process {self.pid} outlives SIGKILL")
         return self._ending().status
+
+    def servants(self) -> Sequence[int]:
+        return self._servants
 
     def cause_of_death(self) -> str | None:
         if not self._dead(0) or not self._ending().out_of_memory:

@@ -196,6 +196,7 @@ class DockerEnv:
             ending=ending,
             shown=self._work.names(),
             memory_bytes=self._limits.memory_bytes,
+            servants=self._engine.servants(pid),
         )
         self._undo.callback(launched.close)
         if gate is not None:

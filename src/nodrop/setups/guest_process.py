@@ -6,11 +6,12 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from nodrop.errors import LabProblem
 from nodrop.lab.inside import Inside, PacketSocket
+from nodrop.lab.processes import named
 from nodrop.lab.qemu import RunningMachine
 from nodrop.lab.seam import Json
 from nodrop.setups.seam import ProcessSpec, Proof
@@ -125,6 +126,10 @@ class GuestProcess:
         console = self._machine.console.read_text(errors="replace").splitlines()
         said = next((line for line in reversed(console) if OUT_OF_MEMORY in line), None)
         return None if said is None else f"the guest's kernel: {said.partition('] ')[2] or said}"
+
+    def servants(self) -> Sequence[int]:
+        """vhost threads; since Linux 6.4 they are QEMU's own, and with its process."""
+        return named(f"vhost-{self.pid}")
 
     def signal(self, number: int) -> None:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from nodrop.lab.binary import file_sha256
@@ -45,6 +45,9 @@ class LocalView:
 
     def connect(self, name: str, *, timeout_s: float) -> socket.socket:
         return connect(self.work / name, timeout_s=timeout_s)
+
+    def servants(self) -> Sequence[int]:
+        return ()
 
     def cause_of_death(self) -> str | None:
         return None

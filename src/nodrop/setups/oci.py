@@ -167,6 +167,7 @@ class OciEnv:
             ending=ending,
             shown=self._work.names(),
             memory_bytes=self._limits.memory_bytes,
+            servants=[runc.pid],  # it waits for the container
         )
         self._undo.callback(launched.close)
         return launched, runc

@@ -82,6 +82,11 @@ class Process(Protocol):
         """What the place knows of its end that its exit status does not say: lack of memory."""
         ...
 
+    def servants(self) -> Sequence[int]:
+        """PIDs, in the controller's /proc, of what works for it outside its own process tree: a
+        container's daemons and shim, the kernel threads of a guest's NIC."""
+        ...
+
     def signal(self, number: int) -> None: ...
     def stop(self, *, timeout_s: float) -> int:
         """SIGTERM, waits, SIGKILL at the deadline. Returns the exit status."""
