@@ -14,6 +14,7 @@ ETH_P_LOCAL_2 = b"\x88\xb6"
 """Local experimental EtherType: no kernel and no rewriter knows what is in it."""
 MTU_FRAME_BYTES = 1514
 PASSES = 3
+MAC = "02:6e:64:00:00:07"
 
 
 def write_trace(path: Path) -> list[bytes]:
@@ -35,8 +36,23 @@ def test_frames_are_those_of_the_trace(
 ) -> None:
     """Distinct flows are sent from a copy, and these frames have nothing to rewrite."""
     frames = write_trace(tmp_path / "t.pcap")
-    argv = [node, "replay", "--interface", "dtx", "--trace", tmp_path / "t.pcap", "--top-speed"]
-    argv += ["--loops", str(PASSES), "--backend", backend, "--multiplier", "2", "--flows", flows]
+    sent = [frame.hex() for frame in frames for _ in range(2)]
+    assert received(node, tmp_path, backend, "--multiplier", "2", "--flows", flows) == sent * PASSES
+
+
+@pytest.mark.parametrize("backend", ["af_packet", "af_xdp"])
+def test_a_destination_is_written_over_the_frames_own(
+    node: Path, tmp_path: Path, backend: str
+) -> None:
+    frames = write_trace(tmp_path / "t.pcap")
+    sent = [MAC.replace(":", "") + frame[6:].hex() for frame in frames]
+    assert received(node, tmp_path, backend, "--dst-macs", MAC) == sent * PASSES
+
+
+def received(node: Path, folder: Path, backend: str, *options: str) -> list[str]:
+    """What arrives of the trace in this folder, sent at top speed, as hexadecimal digits."""
+    argv = [node, "replay", "--interface", "dtx", "--trace", folder / "t.pcap", "--top-speed"]
+    argv += ["--loops", str(PASSES), "--backend", backend, *options]
     script = Path(__file__).with_name("received_frames.py")
     done = subprocess.run(
         ["unshare", "--net", sys.executable, str(script), *map(str, argv)],
@@ -45,5 +61,4 @@ def test_frames_are_those_of_the_trace(
         timeout=90,
     )
     assert done.returncode == 0, done.stderr
-    sent = [frame.hex() for frame in frames for _ in range(2)]
-    assert done.stdout.split() == sent * PASSES
+    return done.stdout.split()

@@ -183,10 +183,11 @@ impl Trace {
         self.longest_frame
     }
 
-    /// The memory that all frames are sent from; `None` where replicas are rewritten.
+    /// The memory that all frames are sent from; `None` where some are rewritten on their way.
     #[must_use]
     pub fn in_place(&self) -> Option<Arc<Vec<u8>>> {
-        self.rewriter.is_none().then(|| Arc::clone(&self.bytes))
+        let as_they_are = self.rewriter.is_none() && self.ways.is_none();
+        as_they_are.then(|| Arc::clone(&self.bytes))
     }
 
     /// A buffer for [`Trace::frame`], as long as the longest frame and touched.
@@ -305,6 +306,16 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn frames_that_are_led_somewhere_are_not_sent_from_the_trace() {
+        let mut trace = trace(&[0]);
+        assert!(trace.in_place().is_some());
+        trace.share_among(Vec::new());
+        assert!(trace.in_place().is_some(), "no address to write");
+        trace.share_among(vec![[7; 6]]);
+        assert!(trace.in_place().is_none());
+    }
+
+    #[test]
     fn frames_that_cannot_be_rewritten_are_told_apart() {
         let mut trace = trace(&[0]);
         let mut buffer = trace.buffer();
@@ -316,6 +327,7 @@ pub(crate) mod tests {
         trace.make_replicas_distinct(2).unwrap();
         assert_eq!(trace.frame(0, 0, &mut buffer), (&[0; 20][..], false));
         assert_eq!(trace.frame(0, 1, &mut buffer), (&[0; 20][..], true));
+        assert!(trace.in_place().is_none(), "replicas are rewritten");
         trace.share_among(vec![[7; 6]]);
         let led = [[7; 6].as_slice(), &[0; 14]].concat();
         for (replica, as_is) in [(0, false), (1, true)] {
