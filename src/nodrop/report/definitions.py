@@ -58,6 +58,10 @@ DEFINITIONS: Mapping[str, str] = MappingProxyType(
             "its queue (txqueuelen, 500) was full: QEMU did not fetch in time, as it had no CPU "
             "or the guest's receive ring was full"
         ),
+        "rx_dropped_guest_backlog": (
+            "the backlog that the guest puts frames into for another CPU (RPS) was full. "
+            "Hop guest_softnet is processed of all its CPUs, without its loopback"
+        ),
         "rx_merged_macvlan_defrag": (
             "a macvlan or macvtap puts fragments to broadcast and multicast addresses together "
             "before it hands them on (IP_DEFRAG_MACVLAN), whatever the capture asks for"
