@@ -8,14 +8,28 @@ use std::io::{self, Read};
 /// Where it is cut or corrupt.
 pub fn unpacked(file: &[u8]) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
-    match file {
-        [0x1f, 0x8b, ..] => flate2::read::MultiGzDecoder::new(file).read_to_end(&mut bytes)?,
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => unpack_zstd(file, &mut bytes)?,
-        [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => {
-            lzma_rust2::XzReader::new(file, true).read_to_end(&mut bytes)?
-        }
+    let (kind, done) = match file {
+        [0x1f, 0x8b, ..] => (
+            "gzip",
+            flate2::read::MultiGzDecoder::new(file).read_to_end(&mut bytes),
+        ),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => ("zstd", unpack_zstd(file, &mut bytes)),
+        [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => (
+            "xz",
+            lzma_rust2::XzReader::new(file, true).read_to_end(&mut bytes),
+        ),
         _ => return Ok(None),
     };
+    // A decoder's own words ("failed to fill whole buffer") do not say what is wrong with which file.
+    done.map_err(|e| {
+        io::Error::new(
+            e.kind(),
+            format!(
+                "the {kind} file is cut or corrupt after {} unpacked bytes: {e}",
+                bytes.len()
+            ),
+        )
+    })?;
     Ok(Some(bytes))
 }
 
@@ -69,9 +83,10 @@ mod tests {
     fn what_is_cut_is_an_error() {
         for packed in PACKED {
             for length in 6..packed.len() {
+                let error = unpacked(&packed[..length]).unwrap_err().to_string();
                 assert!(
-                    unpacked(&packed[..length]).is_err(),
-                    "{length} of {packed:02x?}"
+                    error.contains(" file is cut or corrupt after "),
+                    "{length} of {packed:02x?}: {error}"
                 );
             }
         }

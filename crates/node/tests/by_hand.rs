@@ -354,3 +354,33 @@ fn a_part_of_a_trace_is_cut_out() {
     let nothing = trace_tool(&["cut", &whole, &part, "--from-s", "1e6"]);
     assert!(!nothing.status.success() && !folder.path().join("part.pcap").exists());
 }
+
+/// Also where the trace has no fragments, for which alone the replay would be laid out.
+#[test]
+fn too_many_replicas_are_refused_before_a_replay() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("one.pcap");
+    let mut capture = Vec::new();
+    for word in [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 262_144, 1] {
+        capture.extend(word.to_le_bytes());
+    }
+    for word in [1_700_000_000_u32, 0, 60, 60] {
+        capture.extend(word.to_le_bytes());
+    }
+    let mut frame = vec![0; 60];
+    frame[12..16].copy_from_slice(&[8, 0, 0x45, 0]);
+    frame[16..18].copy_from_slice(&46_u16.to_be_bytes());
+    frame[23] = 17;
+    frame[26..34].copy_from_slice(&[169, 254, 0, 1, 169, 254, 0, 2]);
+    capture.extend(frame);
+    fs::write(&path, capture).unwrap();
+    let info = |replicas| trace_tool(&["info", path.to_str().unwrap(), "--multiplier", replicas]);
+    assert_eq!(info("100").status.code(), Some(0));
+    let refused = info("1000000");
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(
+        said.contains("do not fit its address space (use fewer replicas"),
+        "{said}"
+    );
+    assert!(!refused.status.success());
+}

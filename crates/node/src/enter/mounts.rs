@@ -38,9 +38,7 @@ pub fn build(root: Option<&Path>, new_netns: bool, binds: &[Bind]) -> Result<(),
         // A fresh sysfs covers the control groups, which the sampler reads.
         let groups = open_path(Path::new(CGROUPS));
         // Where even this is refused, /sys shows the old namespace's interfaces: only a view, sockets are right anyway.
-        if fresh_sysfs(Path::new("/sys")).is_ok()
-            && let Ok(groups) = groups
-        {
+        if let (Ok(()), Ok(groups)) = (fresh_sysfs(Path::new("/sys")), groups) {
             let _absent = bind_whole(by_handle(&groups), Path::new(CGROUPS));
         }
     }

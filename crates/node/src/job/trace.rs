@@ -6,14 +6,14 @@ use std::path::Path;
 
 use nodrop_io::file::MappedFile;
 use nodrop_io::packed::unpacked;
-use nodrop_proto::{JobError, TraceSpec};
+use nodrop_proto::{Flows, JobError, TraceSpec};
 use nodrop_trace::info::{BadRecord, Info, Surveyor};
 use nodrop_trace::reassembly::Counts;
 use nodrop_wire::capture::{LINKTYPE_ETHERNET, Reader};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use crate::job::Job;
+use crate::job::{Job, replay};
 use crate::session::Session;
 
 /// Looks into a trace.
@@ -61,6 +61,10 @@ pub fn open(path: &Path) -> Result<MappedFile, JobError> {
 /// The facts of the trace, and the forecast for its replay.
 pub fn look(spec: &TraceSpec, file: &MappedFile) -> Result<Outcome, JobError> {
     let info = survey(spec, file)?;
+    if spec.multiplier > 1 && spec.flows == Flows::Distinct {
+        // Refused here, before anything is touched, where there are not so many fresh addresses.
+        replay::scheduled(&spec.as_replay(), true)?;
+    }
     let fragments_in_trial = if info.fragments_in_pass.offered_packets > 0 {
         forecast::fragments(spec)?
     } else {

@@ -48,6 +48,10 @@ class Suricata:
                 "sut suricata: no Suricata found; run `nodrop image build suricata`, "
                 "install one, or set sut.binary"
             )
+        elif bits.kind == "binary" and bits.version is None:
+            problems.append(
+                f"sut.binary: {bits.path} -V names no version: it is no Suricata that runs here"
+            )
         for path in self.options.rules:
             try:
                 plain_rules(path)
