@@ -118,6 +118,8 @@ class DockerEngine:
             try:
                 return str(self._client.images.get(tag).id)
             except docker.errors.ImageNotFound:
+                if not tar.exists():
+                    raise LabProblem(f"{tar} is gone", hint="run `nodrop image build`") from None
                 self._client.api.import_image(src=str(tar), repository=REPOSITORY, tag=sha256)
                 return str(self._client.images.get(tag).id)
 

@@ -118,6 +118,13 @@ def resolve_bits(options: Mapping[str, Any], recipe: str, *, base: Path) -> Bits
     )
 
 
+def must_be_there(bits: Bits | None) -> None:
+    """LabProblem where what an experiment was given is no longer on the disk."""
+    if bits is not None and not bits.path.exists():
+        mend = "run `nodrop image build`" if bits.kind == "image" else "install it again"
+        raise LabProblem(f"the {bits.kind} {bits.path} is gone", hint=mend)
+
+
 def find_bits(recipe: str) -> Bits | None:
     """What an experiment gets that asks for nothing: the newest image, else the host's program."""
     if images := list_images(recipe):

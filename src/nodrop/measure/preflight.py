@@ -12,7 +12,7 @@ from nodrop.config.experiment import Experiment
 from nodrop.config.lab_file import LabSource
 from nodrop.errors import BadInput, LabProblem, NotReady
 from nodrop.lab.binary import file_sha256
-from nodrop.lab.image import resolve_bits
+from nodrop.lab.image import must_be_there, resolve_bits
 from nodrop.lab.netns import LARGEST_MTU, NetnsLab
 from nodrop.lab.seam import Bits, Json, Lab
 from nodrop.lab.split import split_problems
@@ -99,6 +99,7 @@ class Kitchen:
             try:
                 setup, sut = self.setup(trial), self.sut(trial)
                 bits = self.bits(trial)
+                must_be_there(bits)
                 words = [
                     *setup.problems(bits, trial.limits),
                     *self._split_problems(trial),

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from dataclasses import dataclass, field
 
 from nodrop.errors import NodropError
+from nodrop.lab.image import must_be_there
 from nodrop.lab.seam import Bits, Json, Lab, Link, Port, UndoJournal
 from nodrop.lab.split import Splitter
 from nodrop.ledger.balance import Ledger, balance
@@ -103,6 +104,7 @@ def run_trial(
     step = _Steps(watch, seen)
     with ExitStack() as stack:
         step("provision")
+        must_be_there(of.bits)
         link = stack.enter_context(of.lab.up(journal))
         env = stack.enter_context(_place(of, link, folder, journal))
         link = led(link, env)

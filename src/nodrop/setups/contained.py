@@ -204,8 +204,6 @@ def problems(name: str, bits: Bits | None, limits: Limits) -> Sequence[str]:
             f"setup {name} runs an image, not the host's {bits.path}: run `nodrop image build`, "
             "and leave sut.binary out"
         )
-    elif bits is not None and not bits.path.exists():
-        found.append(f"the {bits.kind} {bits.path} is gone: run `nodrop image build`")
     return [*found, *cpu_problems(limits), *swappiness_problems(limits)]
 
 

@@ -16,9 +16,11 @@ from nodrop.lab.image import (
     find_image,
     list_images,
     load_recipe,
+    must_be_there,
     resolve_bits,
     upstream_version,
 )
+from nodrop.lab.seam import Bits
 
 STATUS = """\
 Package: suricata
@@ -156,6 +158,18 @@ def test_a_chosen_image_or_binary_must_exist(tmp_path: Path) -> None:
         resolve_bits({"binary": "gone"}, "suricata", base=tmp_path)
     with pytest.raises(BadInput, match=r'sut\.image = "abcd": no image abcd'):
         resolve_bits({"image": "abcd"}, "suricata", base=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "mend"), [("image", "run `nodrop image build`"), ("binary", "install it again")]
+)
+def test_bits_that_are_gone(tmp_path: Path, kind: str, mend: str) -> None:
+    bits = Bits(kind=kind, path=tmp_path / "there", sha256="")
+    with pytest.raises(LabProblem, match=f"the {kind} {bits.path} is gone; {mend}"):
+        must_be_there(bits)
+    bits.path.mkdir()
+    must_be_there(bits)
+    must_be_there(None)
 
 
 def test_ensure_builds_where_nothing_is() -> None:

@@ -6,7 +6,6 @@ import pytest
 
 from nodrop.errors import BadInput, LabProblem
 from nodrop.lab.memory_group import V1, V2
-from nodrop.lab.seam import Bits
 from nodrop.setups import bare, limits
 from nodrop.setups.bare import Bare
 from nodrop.setups.oci import Oci
@@ -50,11 +49,6 @@ def test_a_guest_has_no_swappiness() -> None:
 def test_cpus_that_are_not_there_are_named() -> None:
     (words,) = Bare().problems(None, Limits(cpus="0,5000-5001"))
     assert words == 'limits.cpus = "0,5000-5001": this host has no CPU 5000, 5001'
-
-
-def test_bits_that_are_gone(tmp_path: Path) -> None:
-    bits = Bits(kind="image", path=tmp_path / "gone", sha256="")
-    assert Bare().problems(bits, NOTHING) == [f"the image {tmp_path / 'gone'} is gone"]
 
 
 def test_an_unknown_option_is_an_error() -> None:

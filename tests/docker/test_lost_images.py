@@ -1,0 +1,70 @@
+"""An image that goes away: told by its name, before the run or in the middle of it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodrop.errors import NotReady
+from nodrop.lab.docker_engine import DockerEngine
+from nodrop.lab.folders import cache_folder
+from nodrop.lab.image import Image, list_images
+from nodrop.measure.progress import Silent
+from tests.docker.test_containers import ONE
+from tests.e2e.conftest import Run
+
+TWICE = ONE.replace("repetitions = 1", "repetitions = 2")
+
+
+@pytest.fixture
+def image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Image:
+    """The newest, in a cache of its own: hard links, so that nothing is copied."""
+    shared = list_images("suricata")[0].folder
+    folder = tmp_path / "cache/nodrop/images/suricata"
+    folder.mkdir(parents=True)
+    subprocess.run(["cp", "-al", str(shared), str(folder)], check=True, timeout=60)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert cache_folder() == tmp_path / "cache/nodrop"
+    return list_images("suricata")[0]
+
+
+@pytest.mark.parametrize("kind", ["docker", "oci", "bare"])
+@pytest.mark.usefixtures("docker")
+def test_an_image_without_its_files_is_told_before_anything_is_touched(
+    run: Run, kind: str, image: Image
+) -> None:
+    shutil.rmtree(image.folder / "rootfs")
+    with pytest.raises(NotReady, match=r"rootfs is gone; run `nodrop image build`"):
+        run(f"setup.kind={kind}", text=ONE)
+
+
+class AfterTheFirst(Silent):
+    def __init__(self, lose: Any) -> None:
+        self._lose = lose
+
+    def trial_ended(self, trial: Any, record: Any) -> None:
+        if trial.index == 1:
+            self._lose()
+
+
+@pytest.mark.parametrize("kind", ["docker", "oci", "bare"])
+def test_an_image_that_goes_in_the_middle_of_a_run(
+    run: Run, kind: str, image: Image, docker: str
+) -> None:
+    def lose() -> None:
+        shutil.rmtree(image.folder)
+        if kind != "docker":
+            return
+        with closing(DockerEngine(docker)) as engine:
+            engine._client.images.remove(f"nodrop:{image.sha256}", force=True)
+
+    outcome = run(f"setup.kind={kind}", text=TWICE, progress=AfterTheFirst(lose))
+    whole, lost = outcome.records
+    assert outcome.exit_code == 1
+    assert whole.valid, whole.verdict
+    assert "rootfs is gone; run `nodrop image build`" in lost.error, lost.error
