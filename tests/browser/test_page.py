@@ -10,7 +10,15 @@ from typing import Any
 import pytest
 
 from nodrop.report import write_report
-from nodrop.testing.rundirs import DEMO, MIXED, Fake, Trouble, damage, make_run
+from nodrop.testing.rundirs import (
+    DEMO,
+    INSTANCES,
+    MIXED,
+    Fake,
+    Trouble,
+    damage,
+    make_run,
+)
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 axe = pytest.importorskip(
@@ -32,13 +40,25 @@ KINDS = {
     "invalid_and_damaged": MIXED,
     "all_invalid": Fake(trouble={i: Trouble(late=True) for i in range(18)}),
     "one_cell": Fake(cells=({},), repetitions=1),
+    "setups": Fake(
+        cells=tuple(
+            {"setup.kind": setup, "load.multiplier": n}
+            for setup in ("bare", "docker", "docker-macvtap", "vm")
+            for n in (1, 4)
+        ),
+        repetitions=4,
+    ),
+    "instances": INSTANCES,
     "sixty_cells": Fake(cells=SIXTY, repetitions=2, samples=False),
     "hostile": Fake(
-        cells=({"sut.rules": HOSTILE}, {"sut.rules": "plain"}),
+        cells=({"setup.kind": HOSTILE, "sut.rules": HOSTILE}, {"setup.kind": "vm"}),
+        repetitions=4,
         question=HOSTILE,
         manifest={HOSTILE[:200]: HOSTILE, "sut": {"name": HOSTILE}, "name": HOSTILE},
     ),
 }
+COMPARED = {"setups", "instances", "sixty_cells", "hostile"}
+"""Kinds with several setups."""
 SECTIONS = ("answer", "cells", "ledger", "time", "trials", "trust", "manifest")
 
 
@@ -86,14 +106,14 @@ def test_every_section_stands_and_nothing_fails(
     page: Any, pages: dict[str, str], kind: str
 ) -> None:
     page.goto(pages[kind])
-    for section in SECTIONS:
+    for section in (*SECTIONS, *(["setups"] if kind in COMPARED else [])):
         assert page.locator(f"section#{section} h1, section#{section} h2").first.is_visible()
     assert page.locator(".sentence").count() >= 1
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("kind", ["losses", "invalid_and_damaged", "hostile"])
+@pytest.mark.parametrize("kind", ["losses", "invalid_and_damaged", "hostile", "setups"])
 def test_axe_finds_nothing_serious(
     page: Any, pages: dict[str, str], kind: str, scheme: str
 ) -> None:
@@ -109,7 +129,7 @@ def test_axe_finds_nothing_serious(
     assert serious == []
 
 
-@pytest.mark.parametrize("kind", ["losses", "sixty_cells", "hostile"])
+@pytest.mark.parametrize("kind", ["losses", "sixty_cells", "hostile", "setups"])
 def test_a_phone_needs_no_sideways_scrolling_of_the_page(
     browser: Any, pages: dict[str, str], kind: str
 ) -> None:
@@ -119,8 +139,9 @@ def test_a_phone_needs_no_sideways_scrolling_of_the_page(
     phone.close()
 
 
-def test_the_keyboard_reaches_everything(page: Any, pages: dict[str, str]) -> None:
-    page.goto(pages["losses"])
+@pytest.mark.parametrize("kind", ["losses", "setups"])
+def test_the_keyboard_reaches_everything(page: Any, pages: dict[str, str], kind: str) -> None:
+    page.goto(pages[kind])
     wanted = page.evaluate(
         """() => [...document.querySelectorAll('a, button, input, select, summary, [tabindex="0"]')]
             .filter(e => e.checkVisibility()).length"""
@@ -140,6 +161,16 @@ def test_focus_tells_the_counter_of_a_branch(page: Any, pages: dict[str, str]) -
     said = page.locator("#ledger .cell > details.trial > .says").last.text_content()
     assert "rx_dropped_ring_full" in said
     assert "stats.capture.kernel_drops" in said
+
+
+def test_focus_tells_what_a_setup_costs(page: Any, pages: dict[str, str]) -> None:
+    page.goto(pages["setups"])
+    page.locator("#setups svg .s3 .mark").last.focus()
+    said = page.locator("#setups .says").first.text_content()
+    assert said.startswith("Activation of vm tcg (emulated) at 4X: ")
+    assert said.endswith(": different")
+    page.locator("#setups svg .mark-part").first.focus()
+    assert "packets decoded" in page.locator("#setups .says").nth(1).text_content()
 
 
 def test_a_link_opens_its_trial(page: Any, pages: dict[str, str]) -> None:
@@ -183,7 +214,8 @@ def test_the_theme_button_turns_the_lights(page: Any, pages: dict[str, str]) -> 
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") != before
 
 
-def test_it_prints(page: Any, pages: dict[str, str], tmp_path: Path) -> None:
-    page.goto(pages["losses"])
+@pytest.mark.parametrize("kind", ["losses", "setups"])
+def test_it_prints(page: Any, pages: dict[str, str], tmp_path: Path, kind: str) -> None:
+    page.goto(pages[kind])
     page.pdf(path=tmp_path / "report.pdf", format="A4")
     assert (tmp_path / "report.pdf").stat().st_size > 20_000

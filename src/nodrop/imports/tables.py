@@ -17,6 +17,7 @@ from nodrop.imports.dataset import Cell
 from nodrop.imports.figures import Figures
 from nodrop.imports.names import Channel
 from nodrop.imports.series import Mode
+from nodrop.results.study_2016 import PUBLISHED
 from nodrop.stats.interval import Summary, summarize
 
 BIGFLOWS = "bigFlows.pcap"
@@ -134,21 +135,6 @@ TABLES: Mapping[str, TableSpec] = {
     )
 }
 
-# What the paper printed (mean, sigma). Tables V and VI are not in the bundle this was made with.
-PUBLISHED: Mapping[tuple[str, str], tuple[float, float]] = {
-    ("II", "bare"): (9.85, 0.33),
-    ("II", "docker"): (10.20, 0.33),
-    ("II", "docker-macvtap"): (10.22, 0.34),
-    ("II", "vm"): (23.83, 2.29),
-    ("III", "bare"): (19.65, 4.61),
-    ("III", "docker"): (20.92, 4.66),
-    ("III", "docker-macvtap"): (21.81, 4.90),
-    ("III", "vm"): (269.39, 49.66),
-    ("IV", "bare"): (40.75, 9.87),
-    ("IV", "docker"): (42.11, 9.90),
-    ("IV", "docker-macvtap"): (44.00, 10.44),
-    ("IV", "vm"): (399.90, 0.70),
-}
 PUBLISHED_PART = "experiments/suricata/data"
 PRINTED_PRECISION = 0.0051
 

@@ -74,7 +74,8 @@ class Kitchen:
         loads: Json = {}
         bits: Json = {}
         for trial in self._plan.trials:
-            suts[_key(trial.sut)] = self.sut(trial).facts()
+            sut = self.sut(trial)
+            suts[_key(trial.sut)] = {"name": sut.name, **sut.facts()}
             self.files_sha256(trial)
             loads[_key(trial.load)] = self.load(trial).facts()
             if found := self.bits(trial):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from nodrop.report import escape, numbers
+from nodrop.report.comparison import cost_sentences
 from nodrop.report.other_programs import other_programs
+from nodrop.report.setups import conditions
 from nodrop.report.stored import serious_findings
 from nodrop.report.story import Cell, Story
 from nodrop.stats.interval import Summary, runs_needed
@@ -16,6 +18,8 @@ from nodrop.stats.interval import Summary, runs_needed
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sentence:
     text: str
+    subject: str = ""
+    """What the text begins with, where several sentences must be told apart at a glance."""
     knob: str = ""
     """What touches the loss it names."""
 
@@ -23,7 +27,8 @@ class Sentence:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     sentences: tuple[Sentence, ...]
-    """One per group of cells that differ in nothing but the load."""
+    """What each setup costs against the base, then one per group of cells that differ in nothing
+    but the load."""
     rests_on: tuple[str, ...]
     cannot_say: tuple[str, ...]
 
@@ -37,18 +42,31 @@ def answer(story: Story) -> Answer:
         )
     groups = [list(cells) for _, cells in groupby(story.cells, key=lambda c: (c.source, c.group))]
     return Answer(
-        sentences=tuple(_sentence(_subject(story, cells[0]), cells) for cells in groups),
+        sentences=(
+            *(
+                Sentence(subject=subject, text=text)
+                for subject, text in cost_sentences(conditions(story))
+            ),
+            *_knobs_once(_sentence(_subject(story, cells[0]), cells) for cells in groups),
+        ),
         rests_on=_rests_on(story),
         cannot_say=(*_unreadable(story), *_cannot_say(story)),
     )
 
 
+def _knobs_once(sentences: Iterable[Sentence]) -> Iterator[Sentence]:
+    """What touches several losses is said at the first of them."""
+    said = set()
+    for sentence in sentences:
+        yield replace(sentence, knob="" if sentence.knob in said else sentence.knob)
+        said.add(sentence.knob)
+
+
 def _subject(story: Story, cell: Cell) -> str:
     if cell.group:
         return cell.group
-    sut = story.sources[cell.source].run.manifest.get("sut")
-    name = sut.get("name") if isinstance(sut, dict) else None
-    return escape.plain(name).capitalize() if name else "The SUT"
+    names = story.sources[cell.source].sut_names
+    return escape.plain(names[0]).capitalize() if len(names) == 1 else "The SUT"
 
 
 def _sentence(subject: str, cells: Sequence[Cell]) -> Sentence:
@@ -56,14 +74,14 @@ def _sentence(subject: str, cells: Sequence[Cell]) -> Sentence:
     if not judged:
         reasons = sorted({code for c in cells for code in c.invalid_reasons})
         why = ", ".join(map(escape.plain, reasons))
-        return Sentence(text=f"{subject}: no trial was valid ({why}).")
+        return Sentence(subject=subject, text=f"{subject}: no trial was valid ({why}).")
     judged = [c for c in judged if c.loss is not None]
     if not judged:
         text = f"{subject}: the loss is not known, for the packet books do not close."
-        return Sentence(text=text)
+        return Sentence(subject=subject, text=text)
     first_lossy = next((i for i, c in enumerate(judged) if c.lossy), None)
     if first_lossy is None:
-        return Sentence(text=_never_lost(subject, judged))
+        return Sentence(subject=subject, text=_never_lost(subject, judged))
     worst = judged[first_lossy]
     lossy = f"at {_load(worst)}, {_loss_words(worst)}"
     if first_lossy:
@@ -72,7 +90,7 @@ def _sentence(subject: str, cells: Sequence[Cell]) -> Sentence:
         text = f"{subject} loses packets already at the lowest load offered: {lossy}."
     else:
         text = f"{subject}: {lossy}."
-    return Sentence(text=text, knob=escape.plain(worst.loss_example.record.knob))
+    return Sentence(subject=subject, text=text, knob=escape.plain(worst.loss_example.record.knob))
 
 
 def _never_lost(subject: str, judged: Sequence[Cell]) -> str:

@@ -67,9 +67,12 @@ def _words(found: Comparison, figure: Figure, margin: str) -> str:
         between = f" [{low}, {high}]"
     if found.answer is Answer.DIFFERENT:
         return f"{shift}{between}"
+    return f"{shift}{between}: cannot tell yet ({more_runs_words(found)})"
+
+
+def more_runs_words(found: Comparison) -> str:
     more = found.more_runs
-    hint = f"about {more} more run{'s' if more != 1 else ''}" if more else "too near to the margin"
-    return f"{shift}{between}: cannot tell yet ({hint})"
+    return f"about {more} more run{'s' if more != 1 else ''}" if more else "too near to the margin"
 
 
 def _signed(value: float, figure: Figure) -> str:

@@ -12,8 +12,9 @@ from nodrop.report.figures import LEDGER_COLUMNS, ledger_lines
 from nodrop.report.flow import flow
 from nodrop.report.loss_plot import loss_plot
 from nodrop.report.order_plot import order_plot
-from nodrop.report.panels import Timeline
 from nodrop.report.published import published
+from nodrop.report.repeats import repeats, repeats_plot, repeats_table
+from nodrop.report.setups_section import setups_drawings
 from nodrop.report.story import Cell, Story
 from nodrop.report.tables import Column, Row, Table, Value, text
 from nodrop.report.time_chart import time_chart
@@ -31,9 +32,14 @@ class FigureFile:
 
 
 def figure_files(story: Story) -> Iterator[FigureFile]:
-    """Loss, order, and of each cell's typical trial the flow and the trial over time."""
+    """Loss, order, repetitions, the setups, and of each cell's typical trial the flow and the trial
+    over time."""
     yield from _figure("loss", loss_plot(story.cells), _loss_table(story))
     yield from _figure("order", order_plot(story), _order_table(story))
+    repeated = repeats(story)
+    yield from _figure("repeats", repeats_plot(repeated), repeats_table(repeated))
+    for drawn in setups_drawings(story):
+        yield from _figure(drawn.name, drawn.drawing, drawn.table)
     for cell in story.cells[:MOST_CELLS]:
         yield from _of_typical(story, cell)
     for number, found in enumerate(published(story), 1):
@@ -58,7 +64,7 @@ def _of_typical(story: Story, cell: Cell) -> Iterator[FigureFile]:
     found = timeline(story.sources[trial.source], trial)
     if found:
         drawn = time_chart(found, f"{trial.record.run} over time")
-        yield from _figure(f"time-{name}", drawn, _time_table(found))
+        yield from _figure(f"time-{name}", drawn, found.table())
 
 
 def _figure(name: str, drawn: Markup, table: Table) -> Iterator[FigureFile]:
@@ -113,31 +119,6 @@ def _order_table(story: Story) -> Table:
         for t in story.trials
     )
     return Table(name="order", title="Activation by order", columns=columns, rows=rows)
-
-
-def _time_table(found: Timeline) -> Table:
-    columns = (
-        Column(name="panel", title="Panel"),
-        Column(name="unit", title="Unit"),
-        Column(name="series", title="Series"),
-        Column(name="seconds", title="Seconds since the first packet", numeric=True),
-        Column(name="value", title="Value", numeric=True),
-    )
-    rows = tuple(
-        Row(
-            values=(
-                text(panel.title),
-                text(panel.unit),
-                text(series.name),
-                _number(round(at, 6)),
-                _number(round(value, 6)),
-            )
-        )
-        for panel in found.panels
-        for series in panel.series
-        for at, value in series.points
-    )
-    return Table(name="time", title="Over time", columns=columns, rows=rows)
 
 
 def _number(value: float | None) -> Value:

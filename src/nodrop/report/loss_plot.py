@@ -16,10 +16,12 @@ from nodrop.report.svg import path, picture, tag
 
 WIDTH, HEIGHT = 560.0, 290.0
 LEFT, TOP, BOTTOM = 64.0, 18.0, 46.0
-ROOM_FOR_NAMES, NO_NAMES = 150.0, 16.0
+LEAST_ROOM_FOR_NAMES, NO_NAMES = 90.0, 16.0
+LETTER = 7.4
 LINE = 15.0
 ASIDE = 6.0
 """Between series: at the same load their dots and bars would hide each other."""
+MOST_LETTERS = 32
 MOST_SERIES = 8
 """Colours, dashes and marker shapes go round after this many; the table has every cell."""
 
@@ -55,7 +57,7 @@ def loss_plot(cells: Sequence[Cell]) -> Markup:
         return Markup("")
     groups = [list(found) for _, found in groupby(shown, key=lambda c: (c.source, c.group))]
     axes = _Axes(
-        right=WIDTH - (ROOM_FOR_NAMES if len(groups) > 1 else NO_NAMES),
+        right=WIDTH - _room_for_names(groups),
         x_ticks=ticks(max(v for c in shown for v in c.values("offered_pps"))),
         y_ticks=ticks(max(c.loss.high for c in shown if c.loss) * 100),
     )
@@ -67,6 +69,19 @@ def loss_plot(cells: Sequence[Cell]) -> Markup:
     if len(groups) > 1:
         parts += _names(axes, drawn)
     return picture(WIDTH, HEIGHT, "Loss over offered load", *parts)
+
+
+def _room_for_names(groups: Sequence[Sequence[Cell]]) -> float:
+    """At most half of the width: what is longer is cut, and stands in the table."""
+    if len(groups) < 2:
+        return NO_NAMES
+    longest = max(len(_series_name(group[0])) for group in groups[:MOST_SERIES])
+    return max(LEAST_ROOM_FOR_NAMES, longest * LETTER + 36)
+
+
+def _series_name(cell: Cell) -> str:
+    name = cell.group or "all"
+    return name if len(name) <= MOST_LETTERS else f"{name[: MOST_LETTERS - 1]}…"
 
 
 def _frame(axes: _Axes) -> list[Markup]:
@@ -132,7 +147,7 @@ def _names(axes: _Axes, groups: Sequence[Sequence[Cell]]) -> list[Markup]:
     for place, (at, n) in enumerate(wanted):
         y = max(y + LINE, min(at, lowest + LINE * place))
         x = axes.x(last[n].offered_pps or 0.0) + 12 + ASIDE * len(groups) / 2
-        name = tag("text", last[n].group or "all", x=x, y=y + 4, class_="series-name")
+        name = tag("text", _series_name(last[n]), x=x, y=y + 4, class_="series-name")
         parts.append(tag("g", name, class_=f"s{n}"))
     return parts
 
@@ -153,7 +168,7 @@ def _cell(axes: _Axes, cell: Cell, x: float, y: float, number: int, aside: float
         tag(
             "g",
             tag("title", says),
-            _marker(x, y, number),
+            marker(x, y, number),
             class_="mark",
             tabindex="0",
             role="img",
@@ -162,7 +177,8 @@ def _cell(axes: _Axes, cell: Cell, x: float, y: float, number: int, aside: float
     return parts
 
 
-def _marker(x: float, y: float, number: int) -> Markup:
+def marker(x: float, y: float, number: int) -> Markup:
+    """A shape per series, so that no colour is the only sign."""
     shapes = (
         ((-5, -5), (5, -5), (5, 5), (-5, 5)),
         ((0, -6), (6, 5), (-6, 5)),

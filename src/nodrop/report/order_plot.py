@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from statistics import median
+
 from markupsafe import Markup
 
 from nodrop.report import numbers
 from nodrop.report.loss_plot import ticks
+from nodrop.report.setups import conditions
 from nodrop.report.story import Story
 from nodrop.report.svg import path, picture, tag
 
@@ -14,22 +17,26 @@ LEFT, RIGHT, TOP, BOTTOM = 64.0, 14.0, 12.0, 36.0
 
 
 def order_plot(story: Story) -> Markup:
-    """Activation time by place in the order: it does not depend on the load, only on the host."""
+    """Activation time by place in the order: it depends on the setup and the host, not on the
+    load."""
     seen = [(i, t) for i, t in enumerate(story.trials) if t.record.activation_s is not None]
     if len(seen) < 3:
         return Markup("")
-    high = ticks(max(t.record.activation_s or 0.0 for _, t in seen), wanted=3)
+    usual = _usual(story)
+    shown = {t.anchor: (t.record.activation_s or 0.0) / usual[t.anchor] for _, t in seen}
+    high = ticks(max(shown.values()), wanted=3)
+    unit = "s" if set(usual.values()) == {1.0} else "×"
     wide, tall = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
     last = max(len(story.trials) - 1, 1)
     parts: list[Markup] = []
     for tick in high:
         y = HEIGHT - BOTTOM - tick / high[-1] * tall
         parts.append(tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y, class_="grid"))
-        label = f"{tick:.3g} s"
+        label = f"{tick:.3g} {unit}"
         parts.append(tag("text", label, x=LEFT - 8, y=y + 4, class_="tick", text_anchor="end"))
     for i, trial in seen:
         x = LEFT + i / last * wide
-        y = HEIGHT - BOTTOM - (trial.record.activation_s or 0.0) / high[-1] * tall
+        y = HEIGHT - BOTTOM - shown[trial.anchor] / high[-1] * tall
         says = f"{i + 1}: {trial.record.run}, {numbers.seconds(trial.record.activation_s)} s"
         parts.append(_dot(x, y, says, valid=trial.record.valid))
     name = "trials in the order in which they were measured"
@@ -37,6 +44,21 @@ def order_plot(story: Story) -> Markup:
         tag("text", name, x=WIDTH / 2, y=HEIGHT - 8, class_="axis-name", text_anchor="middle")
     )
     return picture(WIDTH, HEIGHT, "Activation time by order of the trials", *parts)
+
+
+def _usual(story: Story) -> dict[str, float]:
+    """What to hold each trial against: where setups differ, the median of its own; else 1 s."""
+    places = [place for condition in conditions(story) for place in condition.places]
+    if not places:
+        return dict.fromkeys((t.anchor for t in story.trials), 1.0)
+    times: dict[tuple[int, str], list[float]] = {}
+    of: dict[str, tuple[int, str]] = {}
+    for place in places:
+        for trial in place.cell.trials:
+            of[trial.anchor] = (trial.source, place.name)
+            if trial.record.activation_s:
+                times.setdefault(of[trial.anchor], []).append(trial.record.activation_s)
+    return {t.anchor: median(times.get(of.get(t.anchor, (0, "")), [1.0])) for t in story.trials}
 
 
 def _dot(x: float, y: float, says: str, *, valid: bool) -> Markup:

@@ -28,6 +28,8 @@ from nodrop.report.loss_plot import loss_plot
 from nodrop.report.order_plot import order_plot
 from nodrop.report.panels import RECEIVED, Timeline
 from nodrop.report.published import Published, published
+from nodrop.report.repeats import repeats, repeats_plot, repeats_words
+from nodrop.report.setups_section import SetupsSection, setups_section
 from nodrop.report.story import Cell, Source, Story, Trial
 from nodrop.report.tables import Value
 from nodrop.report.time_chart import overlay, time_chart
@@ -120,11 +122,14 @@ def page(story: Story) -> str:
     }
     script = resource("page.js")
     imported = published(story)
+    setups = setups_section(story)
+    repeated = repeats(story)
     return environment.get_template("index.html.j2").render(
         story=story,
         title=_title(story),
         version=nodrop.__version__,
-        sections=_sections(imported),
+        sections=_sections(imported, setups),
+        setups=setups,
         published=imported,
         css=resource("figure.css") + resource("style.css"),
         js=script,
@@ -134,11 +139,13 @@ def page(story: Story) -> str:
         cells_table=cells_page_table(story),
         differences=_differences(story),
         cell_views=_cell_views(story),
-        over_time=_over_time(story),
+        over_time=_over_time(story, overlaid=setups is None),
         trials_table=trials_page_table(story),
         findings=findings(story),
         order_plot=order_plot(story),
         spread_table=spread_table(story),
+        repeats_plot=repeats_plot(repeated),
+        repeats_words=repeats_words(repeated),
         undone=undone,
         commands=commands,
         self_test_words=self_test_words,
@@ -165,9 +172,10 @@ def _csp_hash(script: Markup) -> str:
     return f"sha256-{base64.b64encode(digest).decode()}"
 
 
-def _sections(imported: Sequence[Published]) -> list[tuple[str, str]]:
-    """Published tables have a place of their own where there are any."""
-    extra = [("published", "Published")] if imported else []
+def _sections(imported: Sequence[Published], setups: SetupsSection | None) -> list[tuple[str, str]]:
+    """Setups and published tables have a place of their own where there are any."""
+    extra = [("setups", "Setups")] if setups else []
+    extra += [("published", "Published")] if imported else []
     return [*SECTIONS[:2], *extra, *SECTIONS[2:]]
 
 
@@ -194,7 +202,7 @@ def _differences(story: Story) -> Differences | None:
     return Differences(figures=FIGURES, bases=[differences(cells, base) for base in bases])
 
 
-def _over_time(story: Story) -> OverTime:
+def _over_time(story: Story, *, overlaid: bool) -> OverTime:
     """The typical trial of each cell, then invalid ones, then the others."""
     typical = [(cell, cell.typical) for cell in story.cells]
     leading = {t.anchor for _, t in typical}
@@ -214,7 +222,7 @@ def _over_time(story: Story) -> OverTime:
     named = [(c, found) for c, t in typical if (found := lines.get(t.anchor))]
     left_out = len(story.trials) - len(chosen) if any(views) else 0
     return OverTime(
-        overlays=_overlays(named),
+        overlays=_overlays(named) if overlaid else (),
         typical=tuple(views[0]),
         others=tuple(views[1]),
         left_out=left_out,

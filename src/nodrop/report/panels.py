@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+
+from nodrop.report.tables import Column, Row, Table, Value, text
 
 RECEIVED = "Offered and received"
 
@@ -29,7 +32,34 @@ class Timeline:
     panels: tuple[Panel, ...]
     marks: tuple[tuple[str, float], ...]
     """Moments of the trial, in seconds since the first packet."""
+    own_cpu: Series | None = None
+    """Of the SUT with all its threads, % of one CPU: drawn where setups are laid side by side."""
 
     def series(self, title: str) -> Series | None:
         """The first series of a panel."""
         return next((p.series[0] for p in self.panels if p.title == title and p.series), None)
+
+    def table(self) -> Table:
+        """The numbers that are drawn."""
+        return Table(name="time", title="Over time", columns=COLUMNS, rows=tuple(self._rows()))
+
+    def _rows(self) -> Iterator[Row]:
+        for panel in self.panels:
+            head = (text(panel.title), text(panel.unit))
+            for series in panel.series:
+                for at, value in series.points:
+                    point = (_number(round(at, 6)), _number(round(value, 6)))
+                    yield Row(values=(*head, text(series.name), *point))
+
+
+COLUMNS = (
+    Column(name="panel", title="Panel"),
+    Column(name="unit", title="Unit"),
+    Column(name="series", title="Series"),
+    Column(name="seconds", title="Seconds since the first packet", numeric=True),
+    Column(name="value", title="Value", numeric=True),
+)
+
+
+def _number(value: float) -> Value:
+    return Value(raw=value, shown=f"{value:g}")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -121,6 +123,19 @@ class Source:
     @property
     def question(self) -> str:
         return escape.plain(self.run.manifest.get("question") or "", longest=1000)
+
+    @property
+    def sut_names(self) -> tuple[str, ...]:
+        """As the manifest has them, or, of an older version, the experiment file."""
+        manifest = self.run.manifest
+        listed = manifest.get("suts")
+        told = [manifest.get("sut"), *(listed if isinstance(listed, list) else [])]
+        names = [str(sut["name"]) for sut in told if isinstance(sut, dict) and sut.get("name")]
+        if not names:
+            with suppress(tomllib.TOMLDecodeError, AttributeError):
+                kind = tomllib.loads(self.run.experiment).get("sut", {}).get("kind")
+                names = [str(kind)] if kind else []
+        return tuple(dict.fromkeys(names))
 
     @property
     def damage(self) -> tuple[Damage, ...]:
@@ -257,6 +272,8 @@ def factor_label(factor: str, value: Any) -> str:
         return f"{said}× speed"
     if name == "pps":
         return f"{said} pps"
+    if name == "instances":
+        return f"{said} instance{'' if value == 1 else 's'}"
     if name in ("setup", "kind") or factor in ("setup", "sut", "load"):
         return said
     return f"{escape.plain(name, longest=60)} {said}"

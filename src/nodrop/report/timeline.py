@@ -36,6 +36,7 @@ CPU_KINDS = (
 
 MARKS = {"offer": "traffic starts", "offered": "traffic ends", "drained": "drained"}
 CPU_TITLE = "CPU, all"
+MEMORY_TITLE = "Memory"
 
 
 def timeline(source: Source, trial: Trial) -> Timeline | None:
@@ -64,7 +65,8 @@ def timeline(source: Source, trial: Trial) -> Timeline | None:
         others = [p for p in sampled if p.title != RECEIVED]
         for name in inside:
             others += _inside_panels(source, trial, name, start)
-        return Timeline(panels=(*received, *late, *counted, *others), marks=named)
+        panels = (*received, *late, *counted, *others)
+        return Timeline(panels=panels, marks=named, own_cpu=_own_cpu(rows, shifted))
     return None
 
 
@@ -223,6 +225,15 @@ def _any(series: Series) -> bool:
     return any(value > 0.05 for _, value in series.points)
 
 
+def _own_cpu(rows: Sequence[Json], times: Sequence[float]) -> Series | None:
+    try:
+        points = _rates(rows, times, lambda row: float(row["tree"]["cpu_ns"]) / 1e7)
+    except (LookupError, TypeError, ValueError, OverflowError):
+        return None
+    finite = all(math.isfinite(value) for _, value in points)
+    return Series(name="SUT", points=points) if points and finite else None
+
+
 def _threads(rows: Sequence[Json], times: Sequence[float]) -> Iterable[Panel]:
     """The SUT's busiest threads."""
     spent: dict[int, tuple[str, float]] = {}
@@ -274,7 +285,7 @@ def _memory_panel(
         if points:
             series.append(Series(name=name, points=points))
     if series:
-        yield Panel(title="Memory", unit="MiB", series=tuple(series))
+        yield Panel(title=MEMORY_TITLE, unit="MiB", series=tuple(series))
 
 
 def _softnet(rows: Sequence[Json], times: Sequence[float]) -> Iterable[Panel]:

@@ -38,6 +38,7 @@ INVALID_WORDS = {
     "other_bits": "what ran is not what the run says it measures",
     "other_files": "the rules that ran are not those that the run began with",
     "self_test_failed": "the self-test of a counter failed",
+    "lab_problem": "the lab, or the place of the SUT, broke down",
     "no_books": "there was nothing to balance",
 }
 
@@ -52,6 +53,7 @@ def findings(story: Story) -> list[Finding]:
         *_foreign(story),
         *_other_programs(story),
         *_cold(story),
+        *_warmed(story),
     ]
     return sorted(found, key=lambda f: f.good)
 
@@ -143,6 +145,22 @@ def _cold(story: Story) -> Iterator[Finding]:
             f"the median is {numbers.seconds(middle)} s"
         )
         yield Finding(good=False, words=words, trials=(first,))
+
+
+def _warmed(story: Story) -> Iterator[Finding]:
+    """The first load after a guest has booted finds nothing translated or paged in."""
+    told = [(t, t.details.get("facts")) for t in story.trials]
+    warm = [(t, f.get("warm_up")) for t, f in told if isinstance(f, dict)]
+    warmed = [(t, w) for t, w in warm if isinstance(w, dict) and w.get("discarded")]
+    if not warmed:
+        return
+    sent = sum(n for _, w in warmed if isinstance(n := w.get("offered_packets"), int))
+    yield Finding(
+        good=True,
+        words=f"{len(warmed)} trials began in a guest that had just booted: each first carried its "
+        f"whole load once, cold, and that load was discarded ({numbers.count(sent)} packets that "
+        "are in no figure)",
+    )
 
 
 def self_test_words(source: Source) -> str:

@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.report.answer import answer
+from nodrop.report.comparison import comparison_table
 from nodrop.report.escape import markdown
 from nodrop.report.figure_files import figure_files
 from nodrop.report.figures import cells_table, ledger_table, trials_table
 from nodrop.report.page import page
 from nodrop.report.published import published_files
+from nodrop.report.setups import conditions
+from nodrop.report.setups_section import setups_tables
 from nodrop.report.story import Story, read_story
 from nodrop.report.tables import Table, to_csv, to_latex, to_markdown
 from nodrop.report.trust import findings
@@ -42,7 +45,8 @@ def write_report(
     out.mkdir(parents=True, exist_ok=True)
     cells, trials = cells_table(story), trials_table(story)
     if Part.CSV in only:
-        for table in (cells, trials, ledger_table(story), *published_files(story)):
+        others = (*setups_tables(story), *published_files(story))
+        for table in (cells, trials, ledger_table(story), *others):
             _write_csv(out, table.name, table)
     if Part.LATEX in only:
         for table in (cells, trials):
@@ -79,7 +83,7 @@ def markdown_report(story: Story) -> str:
     if found.cannot_say:
         parts += ["It cannot say:", _list(found.cannot_say)]
     parts += ["## Cells", to_markdown(cells_table(story))]
-    for table in published_files(story):
+    for table in (*setups_tables(story), *published_files(story)):
         parts += [f"## {markdown(table.title)}", to_markdown(table)]
     parts += ["## Trials", to_markdown(trials_table(story))]
     return "\n\n".join(parts)
@@ -103,6 +107,7 @@ def report_json(run_dirs: Sequence[Path]) -> dict[str, Any]:
             }
             for cell, figures in zip(story.cells, cells, strict=True)
         ],
+        "setups": _objects(comparison_table(conditions(story))),
         "findings": [
             {"good": f.good, "words": f.words, "runs": [t.record.run for t in f.trials]}
             for f in findings(story)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
+from itertools import combinations
 from statistics import NormalDist, median
 
 from nodrop.stats.interval import CONFIDENCE, Interval
@@ -67,6 +68,19 @@ def compare(
     else:
         more = _runs_until_answer(interval, shift, margin, min(len(base), len(other)))
     return Comparison(answer=answer, shift=shift, interval=interval, margin=margin, more_runs=more)
+
+
+def resolution(values: Sequence[float], *, confidence: float = CONFIDENCE) -> float | None:
+    """What `compare` can see: two cells, both with as many runs and as much spread as these, would
+    be told apart from about this shift on. None where so few runs give no interval."""
+    n = len(values)
+    rank, _ = _critical_rank(n, n, confidence)
+    if rank == 0:
+        return None
+    # A run differs by nothing from itself, which says nothing of another cell's runs.
+    apart = sorted(abs(a - b) for a, b in combinations(values, 2))
+    share = 1 - 2 * rank / (n * n)
+    return apart[min(math.ceil(share * len(apart)), len(apart)) - 1]
 
 
 def _shift_interval(

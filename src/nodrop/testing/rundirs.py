@@ -20,6 +20,7 @@ from nodrop.ledger.hops import Account, Class, Hop, Place
 from nodrop.ledger.verdict import BusyThread, Problem, Reason, Running, Sending, Verdict, judge
 from nodrop.results.rundir import RunWriter, TrialFolder, plan_sha256
 from nodrop.results.trial import MergedDetail, ScheduleErrorUs, Thread, TrialRecord
+from nodrop.testing.places import FakePlace, instance_details, place_details, place_of, spread
 
 STARTED = datetime(2026, 11, 21, 20, 53, tzinfo=UTC)
 PACKETS, ABSORBED_FRAGMENTS, DATAGRAMS, HELD = 101_171, 1_500, 128, 51
@@ -70,6 +71,25 @@ MIXED = Fake(
         9: Trouble(not_ready=True),
         12: Trouble(foreign=3),
     },
+)
+
+SETUPS = Fake(
+    name="isolation",
+    question="What does each setup cost Suricata?",
+    cells=tuple(
+        {"setup.kind": setup, "load.multiplier": n}
+        for setup in ("bare", "docker", "docker-macvtap", "vm")
+        for n in (1, 2, 4)
+    ),
+)
+INSTANCES = Fake(
+    name="scale-out",
+    question="What do more instances carry?",
+    cells=tuple(
+        {"setup.kind": "oci", "setup.instances": instances, "load.multiplier": n}
+        for instances in (1, 2, 4)
+        for n in (1, 8)
+    ),
 )
 
 
@@ -164,6 +184,10 @@ class _Trial:
     def trouble(self) -> Trouble:
         return self.fake.trouble.get(self.index, Trouble())
 
+    @property
+    def place(self) -> FakePlace | None:
+        return place_of(self.cell)
+
     def make(self, writer: RunWriter) -> None:
         run = f"{self.index + 1:04}-{self.multiplier}x-r{self.repetition:02}"
         folder = writer.trial(run)
@@ -181,7 +205,7 @@ class _Trial:
             self._sample(folder, sending.duration_s or 1, busiest.cpu_ratio)
             self._tell(folder, sending, ledger)
         record = self._record(run, ledger, sending, verdict, busiest)
-        writer.finish(record, self._details(sending.duration_s or 1))
+        writer.finish(record, self._details(record, ledger))
 
     def _books(self) -> Ledger:
         n, trouble = self.multiplier, self.trouble
@@ -191,7 +215,8 @@ class _Trial:
         held = HELD * n if self.fake.defrag else 0
         socket = rx - absorbed - held
         pps = self.fake.base_pps * n
-        over = max(0.0, 1 - self.fake.capacity_pps / pps) * self.rng.uniform(0.8, 1.1)
+        carries = self.fake.capacity_pps * (self.place.capacity_factor if self.place else 1)
+        over = max(0.0, 1 - carries / pps) * self.rng.uniform(0.8, 1.1)
         ring_full = int(socket * min(over, 0.99))
         hops = [
             Hop(name="intended", packets=sent, counter="packets of the trace x loops x multiplier"),
@@ -294,6 +319,8 @@ class _Trial:
                 "host_cpu_ratio": round(min(0.97, 0.2 + 0.1 * self.multiplier), 3),
                 "sut_rss_peak_bytes": 71_000_000 + 1_000_000 * self.multiplier,
             }
+        if self.place and sending and sending.duration_s:
+            found |= self._costs(self.place, sending.duration_s, run)
         if busiest:
             found["busiest_thread"] = Thread(name=busiest.name, cpu_ratio=busiest.cpu_ratio)
         started = STARTED + timedelta(seconds=9 * self.index)
@@ -307,14 +334,39 @@ class _Trial:
             **found,
         )
 
-    def _details(self, duration_s: float) -> dict[str, Any]:
+    def _costs(self, place: FakePlace, duration_s: float, run: str) -> dict[str, Any]:
+        """Of random numbers of its own, so that all others stay what they were."""
+        rng = random.Random(f"{self.fake.seed} {run} {self.cell}")
+        sut_s = duration_s * 0.2 * min(1, self.multiplier / 4) * place.cpu_factor
         return {
+            "accelerator": place.accelerator,
+            "activation_s": round(sum(place.phases_s.values()) * spread(rng), 4),
+            "sut_cpu_s": round(sut_s * spread(rng), 4),
+            "host_cpu_ratio": min(0.99, (0.1 + sut_s / duration_s / 2) * spread(rng)),
+            "sut_rss_peak_bytes": round(place.memory_bytes * spread(rng)),
+        }
+
+    def _details(self, record: TrialRecord, ledger: Ledger) -> dict[str, Any]:
+        duration_s, place = record.duration_s or 1, self.place
+        anonymous = place.anonymous_bytes if place else None
+        found: dict[str, Any] = {}
+        if place:
+            rng = random.Random(f"{self.fake.seed} {record.run}")
+            found |= place_details(place, rng, sent_packets=record.offered_packets or 0)
+        if instances := self.cell.get("setup.instances"):
+            received = ledger.packets_at("rx_nic") or 0
+            lost = ledger.total(Class.LOST)
+            found |= instance_details(int(instances), received=received, lost=lost)
+        return {
+            **found,
             "usage": {
+                "host_cpu_s": round(2 * duration_s, 6),
+                "cgroup": None if anonymous is None else {"anon_peak_bytes": anonymous},
                 "marks_mono_ns": {
                     "offer": MONO_NS + OFFER_NS,
                     "offered": MONO_NS + OFFER_NS + round(duration_s * 1e9),
                     "drained": MONO_NS + OFFER_NS + round(duration_s * 1e9) + DRAIN_NS,
-                }
+                },
             },
             "drain_s": DRAIN_NS / 1e9,
             "results": {"decoder.ipv4": 98_000 * self.multiplier, "detect.alert": 0},

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.testing.rundirs import DEMO, MIXED, make_run
+from nodrop.testing.rundirs import DEMO, INSTANCES, MIXED, SETUPS, make_run
 
 
 @pytest.fixture(scope="session")
@@ -17,3 +17,13 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_run(tmp_path_factory.mktemp("mixed"), MIXED)
+
+
+@pytest.fixture(scope="session")
+def isolation(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("isolation"), SETUPS)
+
+
+@pytest.fixture(scope="session")
+def scale_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("scale-out"), INSTANCES)

@@ -43,7 +43,7 @@ class Tags(HTMLParser):
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("hostile")
     fake = Fake(
-        cells=tuple({"sut.rules": name, "load.multiplier": 1} for name in HOSTILE),
+        cells=tuple({"setup.kind": name, "load.multiplier": 1} for name in HOSTILE),
         repetitions=1,
         question=HOSTILE[0] + HOSTILE[1],
         manifest={f"key {name}": name for name in HOSTILE} | {"sut": {"name": HOSTILE[1]}},

@@ -72,7 +72,8 @@ def test_cells_come_in_the_order_of_their_values(tmp_path: Path) -> None:
         "docker · 2X",
         "docker · 16X",
     ]
-    assert len(answer(story).sentences) == 2
+    subjects = [sentence.subject for sentence in answer(story).sentences]
+    assert subjects == ["docker", "bare", "docker"]
 
 
 def test_every_packet_of_every_trial_is_in_the_ledger_table(demo: Path, tmp_path: Path) -> None:

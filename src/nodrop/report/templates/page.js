@@ -20,7 +20,7 @@
 
   // A part of a figure tells its title in the line below the figure, to pointer and keyboard alike.
   const say = (event) => {
-    const said = event.target.closest && event.target.closest(".branch, .hop, .mark");
+    const said = event.target.closest && event.target.closest(".branch, .hop, .mark, .mark-part");
     if (!said) return;
     let e = said.closest(".scroll");
     for (let up = 0; e && up < 2; up++, e = e.parentElement) {
@@ -66,7 +66,7 @@
     tools.hidden = false;
     sortable(table);
     const matches = tools.querySelector(".matches");
-    tools.querySelector("input").addEventListener("input", (event) => {
+    tools.querySelector("input")?.addEventListener("input", (event) => {
       const words = event.target.value.toLowerCase().split(/\s+/).filter(Boolean);
       let shown = 0;
       for (const row of table.tBodies[0].rows) {

@@ -1,0 +1,114 @@
+"""Several SUTs that share the packets: what each one got, and how unevenly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nodrop.report import numbers
+from nodrop.report.stacked_bars import Bar, Part
+from nodrop.report.story import Cell, Story
+from nodrop.report.tables import Column, Row, Table, Value, text
+from nodrop.stats.interval import summarize
+
+COUNTED = ("received", "captured", "decoded", "lost", "residual")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """A cell of several instances, by its typical trial."""
+
+    cell: Cell
+    parts: tuple[Mapping[str, int], ...]
+    """One per instance: packets by what of COUNTED was told."""
+
+    @property
+    def received(self) -> int:
+        return sum(part.get("received", 0) for part in self.parts)
+
+
+def shared(story: Story) -> list[Shared]:
+    """Cells whose typical trial has books of several instances."""
+    found = [Shared(cell=c, parts=_parts(c.typical.details.get("instances"))) for c in story.cells]
+    return [one for one in found if len(one.parts) > 1 and one.received]
+
+
+def _parts(told: Any) -> tuple[Mapping[str, int], ...]:
+    if not isinstance(told, list) or not all(isinstance(part, dict) for part in told):
+        return ()
+    return tuple(
+        {name: number for name in COUNTED if isinstance(number := part.get(f"{name}_packets"), int)}
+        for part in told
+    )
+
+
+def imbalance_words(cell: Cell) -> str:
+    """Over the repetitions: how much more than its share the busiest instance received."""
+    told = (trial.details.get("imbalance_ratio") for trial in cell.valid)
+    found = summarize([float(ratio) for ratio in told if isinstance(ratio, int | float)])
+    if found is None:
+        return "imbalance not measured"
+    said = f"busiest +{numbers.percent(found.median)} %"
+    if interval := found.interval:
+        return f"{said} {numbers.between(interval.low, interval.high, numbers.percent)}"
+    return said
+
+
+def instance_bars(found: Sequence[Shared]) -> list[Bar]:
+    return [
+        Bar(
+            name=one.cell.label,
+            parts=tuple(
+                Part(
+                    kind=f"instance {n}",
+                    value=part.get("received", 0) / one.received * 100,
+                    says=_says(one, n, part),
+                    style=f"p-phase{(n - 1) % 5}",
+                )
+                for n, part in enumerate(one.parts, 1)
+            ),
+            words=f"{imbalance_words(one.cell)}; {_lost(one)}",
+        )
+        for one in found
+    ]
+
+
+def _lost(one: Shared) -> str:
+    lost = sum(part.get("lost", 0) for part in one.parts)
+    return f"{numbers.count(lost)} lost" if lost else "nothing lost"
+
+
+def _says(one: Shared, number: int, part: Mapping[str, int]) -> str:
+    told = ", ".join(f"{numbers.count(part[name])} {name}" for name in COUNTED if name in part)
+    share = numbers.percent(part.get("received", 0) / one.received)
+    return f"{one.cell.label}, instance {number}: {share} % of the packets; {told}"
+
+
+def instances_table(found: Sequence[Shared]) -> Table:
+    columns = [
+        Column(name="cell", title="Cell"),
+        Column(name="run", title="Run"),
+        Column(name="instance", title="Instance", numeric=True),
+        Column(name="share_pct", title="Share, %", numeric=True),
+    ]
+    columns += [Column(name=f"{n}_packets", title=n.capitalize(), numeric=True) for n in COUNTED]
+    rows = [
+        Row(
+            anchor=one.cell.typical.anchor,
+            values=(
+                text(one.cell.label),
+                text(one.cell.typical.record.run),
+                Value(raw=number, shown=str(number)),
+                _share(part.get("received", 0) / one.received),
+                *(Value(raw=part.get(n), shown=numbers.count(part.get(n))) for n in COUNTED),
+            ),
+        )
+        for one in found
+        for number, part in enumerate(one.parts, 1)
+    ]
+    return Table(name="instances", title="Instances", columns=tuple(columns), rows=tuple(rows))
+
+
+def _share(ratio: float) -> Value:
+    return Value(raw=ratio * 100, shown=numbers.percent(ratio))

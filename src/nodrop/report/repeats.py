@@ -1,0 +1,190 @@
+"""A/A: the same thing measured again and again, and so what difference this instrument can see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from nodrop.report.comparison import FIGURES, Figure
+from nodrop.report.loss_plot import ticks
+from nodrop.report.story import Cell, Story
+from nodrop.report.svg import picture, tag
+from nodrop.report.tables import Column, Row, Table, Value, text
+from nodrop.stats.comparison import resolution
+from nodrop.stats.interval import summarize
+
+SHOWN = ("loss_pct", "own_cpu_s", "activation_s")
+MOST_CELLS = 30
+WIDTH, LEFT, GAP, ROW = 1000.0, 210.0, 34.0, 20.0
+TOP, BOTTOM = 30.0, 40.0
+LETTER = 6.6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repeated:
+    """One figure of one cell: how far each run lies from the cell's median."""
+
+    cell: Cell
+    figure: Figure
+    runs: tuple[str, ...]
+    values: tuple[float, ...]
+    median: float
+    sees: float | None
+    """Another cell with as many runs and as much spread would be told apart from so much on."""
+
+    @property
+    def deviations(self) -> tuple[float, ...]:
+        return tuple(value - self.median for value in self.values)
+
+
+def repeats(story: Story) -> list[Repeated]:
+    """Of cells with at least two valid trials."""
+    return [
+        found
+        for figure in FIGURES
+        if figure.name in SHOWN
+        for cell in story.cells
+        if (found := _repeated(cell, figure)) is not None
+    ]
+
+
+def _repeated(cell: Cell, figure: Figure) -> Repeated | None:
+    told = [(t.record.run, v) for t in cell.valid if (v := figure.of(t)) is not None]
+    values = tuple(value * figure.scale for _, value in told)
+    middle = summarize(values)
+    if middle is None or len(values) < 2:
+        return None
+    return Repeated(
+        cell=cell,
+        figure=figure,
+        runs=tuple(run for run, _ in told),
+        values=values,
+        median=middle.median,
+        sees=resolution(values),
+    )
+
+
+def repeats_words(found: Sequence[Repeated]) -> list[str]:
+    """What difference can be seen, figure by figure, over all cells."""
+    said = []
+    for figure in FIGURES:
+        sees = [r.sees for r in found if r.figure.name == figure.name and r.sees is not None]
+        if not sees:
+            continue
+        low, high = figure.shown(min(sees)), figure.shown(max(sees))
+        unit = figure.difference_unit
+        span = f"{low} {unit}" if low == high else f"{low} to {high} {unit}, depending on the cell"
+        said.append(f"{figure.title}: about {span}")
+    return said
+
+
+def repeats_plot(found: Sequence[Repeated]) -> Markup:
+    """A strip per cell, a panel per figure; the band is what cannot be seen."""
+    cells = list(dict.fromkeys(id(r.cell) for r in found))[:MOST_CELLS]
+    figures = list(dict.fromkeys(r.figure.name for r in found))
+    if not cells:
+        return Markup("")
+    bottom = TOP + ROW * len(cells)
+    parts = [_name(next(r.cell for r in found if id(r.cell) == key), n)
+             for n, key in enumerate(cells)]  # fmt: skip
+    wide = (WIDTH - LEFT - GAP * (len(figures) - 1)) / len(figures)
+    for number, name in enumerate(figures):
+        listed = [r for r in found if r.figure.name == name and id(r.cell) in cells]
+        left = LEFT + number * (wide + GAP)
+        parts += _panel(listed, cells, left, wide - 14, bottom)
+    title = "Repetitions of the same cell about their median"
+    return picture(WIDTH, bottom + BOTTOM, title, *parts)
+
+
+def _name(cell: Cell, number: int) -> Markup:
+    most = int((LEFT - 14) / LETTER)
+    label = cell.label if len(cell.label) <= most else f"{cell.label[: most - 1]}…"
+    y = TOP + ROW * number + 14
+    words = tag("title", cell.label)
+    return tag("text", words, label, x=LEFT - 14, y=y, class_="bar-name", text_anchor="end")
+
+
+def _panel(
+    found: Sequence[Repeated], cells: Sequence[int], left: float, wide: float, bottom: float
+) -> list[Markup]:
+    figure = found[0].figure
+    reach = max([abs(d) for r in found for d in r.deviations] + [r.sees or 0.0 for r in found])
+    step = ticks(reach, wanted=2)[-1]
+
+    def x(value: float) -> float:
+        return left + wide / 2 + value / step * wide / 2
+
+    title = f"{figure.title}, {figure.difference_unit}"
+    parts = [tag("text", title, x=left, y=14, class_="panel-name")]
+    for at in (-step, 0.0, step):
+        kind = "axis" if at == 0 else "grid"
+        parts.append(tag("line", x1=x(at), x2=x(at), y1=TOP - 6, y2=bottom, class_=kind))
+        label = "median" if at == 0 else f"{at:+.3g}".replace("-", "−")
+        parts.append(
+            tag("text", label, x=x(at), y=bottom + 15, class_="tick", text_anchor="middle")
+        )
+    for repeated in found:
+        y = TOP + ROW * cells.index(id(repeated.cell)) + ROW / 2
+        parts.append(_strip(repeated, x, y))
+    return parts
+
+
+def _strip(repeated: Repeated, x: Callable[[float], float], y: float) -> Markup:
+    parts = []
+    if repeated.sees is not None:
+        low, high = x(-repeated.sees), x(repeated.sees)
+        wide = max(high - low, 1.0)
+        parts.append(tag("rect", x=low, y=y - 7, width=wide, height=14, class_="band"))
+    parts += [tag("circle", cx=x(d), cy=y, r=3, class_="dot") for d in repeated.deviations]
+    says = tag("title", _says(repeated))
+    return tag("g", says, *parts, class_="mark s0", tabindex="0", role="img")
+
+
+def _says(repeated: Repeated) -> str:
+    figure, n = repeated.figure, len(repeated.values)
+    low, high = (figure.signed(end(repeated.deviations)) for end in (min, max))
+    said = (
+        f"{figure.title} of {repeated.cell.label}: {n} runs between {low} and {high} "
+        f"{figure.difference_unit} of their median"
+    )
+    if repeated.sees is None:
+        return f"{said}; so few runs show no difference for certain, however large"
+    sees = f"{figure.shown(repeated.sees)} {figure.difference_unit}"
+    return f"{said}; a difference can be seen from about {sees} on"
+
+
+def repeats_table(found: Sequence[Repeated]) -> Table:
+    return Table(
+        name="repeats",
+        title="Repetitions of the same cell",
+        columns=(
+            Column(name="cell", title="Cell"),
+            Column(name="figure", title="Figure"),
+            Column(name="run", title="Run"),
+            Column(name="value", title="Value", numeric=True),
+            Column(name="deviation", title="From the median", numeric=True),
+            Column(name="sees", title="Seen from", numeric=True),
+        ),
+        rows=tuple(_rows(found)),
+    )
+
+
+def _rows(found: Sequence[Repeated]) -> Iterator[Row]:
+    for repeated in found:
+        for run, value, apart in zip(
+            repeated.runs, repeated.values, repeated.deviations, strict=True
+        ):
+            figure = repeated.figure
+            sees = repeated.sees
+            yield Row(
+                values=(
+                    text(repeated.cell.label),
+                    text(figure.name),
+                    text(run),
+                    Value(raw=value, shown=figure.shown(value)),
+                    Value(raw=apart, shown=figure.signed(apart)),
+                    Value(raw=sees, shown="" if sees is None else figure.shown(sees)),
+                )
+            )

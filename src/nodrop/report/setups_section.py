@@ -1,0 +1,212 @@
+"""The part of the report that lays setups side by side: figures, tables and words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from nodrop.report.activation import (
+    activation_bars,
+    activation_table,
+    activations,
+    phase_names,
+    phases_page_table,
+)
+from nodrop.report.clock_costs import clock_costs, costs_table, costs_words
+from nodrop.report.comparison import Compared, Figure, compared, comparison_table, figures_of
+from nodrop.report.comparison_plot import comparison_plot
+from nodrop.report.instances import instance_bars, instances_table, shared
+from nodrop.report.ledger_bars import ledger_bars, ledger_bars_table
+from nodrop.report.panels import RECEIVED, Panel, Series, Timeline
+from nodrop.report.setups import Condition, Place, conditions
+from nodrop.report.stacked_bars import stacked_bars
+from nodrop.report.story import Story
+from nodrop.report.studies import studies_table, studies_words
+from nodrop.report.tables import Table
+from nodrop.report.time_chart import time_chart
+from nodrop.report.timeline import CPU_TITLE, MEMORY_TITLE, busy, timeline
+
+MOST_OVERLAYS = 6
+MOST_LINES = 8
+FROM_S = -1.0
+"""What came before is a guest's discarded load, which the others have not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaceRow:
+    name: str
+    anchor: str
+    n: int
+    items: tuple[Compared, ...]
+    """One per figure."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConditionRows:
+    label: str
+    rows: tuple[PlaceRow, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawing:
+    """A figure with the numbers behind it."""
+
+    name: str
+    """For files."""
+    title: str
+    drawing: Markup
+    table: Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetupsSection:
+    figures: tuple[Figure, ...]
+    conditions: tuple[ConditionRows, ...]
+    emulated: tuple[str, ...]
+    """Setups that ran on an emulated machine."""
+    costs: Drawing
+    fates: Drawing
+    activation: Drawing
+    phases: Table
+    instances: Drawing | None
+    over_time: tuple[Drawing, ...]
+    study: Table | None
+    study_words: str
+    clock: Table | None
+    clock_words: tuple[str, ...]
+
+
+def setups_section(story: Story) -> SetupsSection | None:
+    """None where the run has one setup only."""
+    found = conditions(story)
+    if not found:
+        return None
+    figures = figures_of(found)
+    study = studies_table(story, found)
+    clocks = clock_costs(found)
+    return SetupsSection(
+        figures=figures,
+        conditions=tuple(_rows(condition, figures) for condition in found),
+        emulated=tuple(dict.fromkeys(p.name for c in found for p in c.places if p.emulated)),
+        costs=_costs(found),
+        fates=_fates(found),
+        activation=_activation(found),
+        phases=phases_page_table(activations(found)),
+        instances=_instances(story),
+        over_time=tuple(_over_time(story, found)),
+        study=study,
+        study_words=studies_words(study) if study else "",
+        clock=costs_table(clocks) if any(c.ns for c in clocks) else None,
+        clock_words=tuple(costs_words(clocks)),
+    )
+
+
+def setups_drawings(story: Story) -> Iterator[Drawing]:
+    """Every figure of the section, for files."""
+    section = setups_section(story)
+    if section is not None:
+        drawn = (section.costs, section.fates, section.activation, section.instances)
+        yield from (d for d in (*drawn, *section.over_time) if d is not None)
+
+
+def setups_tables(story: Story) -> list[Table]:
+    """Every table of the section that has something to say, for files."""
+    section = setups_section(story)
+    if section is None:
+        return []
+    instances = section.instances.table if section.instances else None
+    found = (section.costs.table, section.activation.table, instances, section.study, section.clock)
+    return [table for table in found if table is not None and table.rows]
+
+
+def _rows(condition: Condition, figures: Sequence[Figure]) -> ConditionRows:
+    def row(place: Place) -> PlaceRow:
+        return PlaceRow(
+            name=place.name,
+            anchor=place.cell.typical.anchor,
+            n=len(place.cell.valid),
+            items=tuple(compared(condition, place, figure) for figure in figures),
+        )
+
+    return ConditionRows(label=condition.label, rows=tuple(map(row, condition.places)))
+
+
+def _costs(found: Sequence[Condition]) -> Drawing:
+    title = "What each setup costs"
+    return Drawing(
+        name="setups", title=title, drawing=comparison_plot(found), table=comparison_table(found)
+    )
+
+
+def _fates(found: Sequence[Condition]) -> Drawing:
+    title = "Where the packets of each setup went"
+    drawn = stacked_bars(title, "% of the packets sent, all valid trials", ledger_bars(found))
+    table = ledger_bars_table(found)
+    return Drawing(name="setups-ledger", title=title, drawing=drawn, table=table)
+
+
+def _activation(found: Sequence[Condition]) -> Drawing:
+    title = "From the launch to a SUT that listens"
+    listed = activations(found)
+    drawn = stacked_bars(
+        title,
+        "seconds, medians over all valid trials",
+        activation_bars(listed),
+        order=phase_names(listed),
+    )
+    table = activation_table(listed)
+    return Drawing(name="activation", title=title, drawing=drawn, table=table)
+
+
+def _instances(story: Story) -> Drawing | None:
+    listed = shared(story)
+    if not listed:
+        return None
+    title = "How the packets fall on several instances"
+    drawn = stacked_bars(title, "% of the packets received", instance_bars(listed), high=100)
+    table = instances_table(listed)
+    return Drawing(name="instances", title=title, drawing=drawn, table=table)
+
+
+def _over_time(story: Story, found: Sequence[Condition]) -> Iterator[Drawing]:
+    """The typical trial of each setup, their first packets at 0 s; the heaviest load first."""
+    heaviest = sorted(found, key=lambda c: -(c.base.cell.offered_pps or 0.0))[:MOST_OVERLAYS]
+    for number, condition in enumerate(heaviest, 1):
+        lines = []
+        for place in condition.places[:MOST_LINES]:
+            trial = place.cell.typical
+            if line := timeline(story.sources[trial.source], trial):
+                lines.append((place.name, line))
+        if len(lines) < 2:
+            continue
+        together = Timeline(panels=tuple(_panels(lines)), marks=())
+        at = f" at {condition.label}" if condition.label else ""
+        title = f"CPU and memory over time{at}"
+        name = f"setups-time-{number}"
+        drawn = time_chart(together, title)
+        yield Drawing(name=name, title=title, drawing=drawn, table=together.table())
+
+
+def _panels(lines: Sequence[tuple[str, Timeline]]) -> Iterator[Panel]:
+    def named(name: str, series: Series | None) -> list[Series]:
+        points = tuple(p for p in series.points if p[0] >= FROM_S) if series else ()
+        return [Series(name=name, points=points)] if points else []
+
+    received = [s for name, line in lines for s in named(name, line.series(RECEIVED))]
+    host = [s for name, line in lines for s in named(name, _host(line))]
+    own = [s for name, line in lines for s in named(name, line.own_cpu)]
+    memory = [s for name, line in lines for s in named(name, line.series(MEMORY_TITLE))]
+    for title, unit, high, series in (
+        ("Received", "packets/s", None, received),
+        ("Host CPU, all of it", "%", 100.0, host),
+        ("Its own CPU", "% of one CPU", None, own),
+        ("Resident memory", "MiB", None, memory),
+    ):
+        if series:
+            yield Panel(title=title, unit=unit, series=tuple(series), high=high)
+
+
+def _host(line: Timeline) -> Series | None:
+    return next((busy(panel) for panel in line.panels if panel.title == CPU_TITLE), None)

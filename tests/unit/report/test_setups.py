@@ -1,0 +1,192 @@
+"""Setups side by side: what each costs against the base, with verdicts and with TCG named."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+
+from nodrop.report import write_report
+from nodrop.report.activation import activations, phases_of
+from nodrop.report.answer import answer
+from nodrop.report.clock_costs import clock_costs, costs_words
+from nodrop.report.comparison import FIGURES, compared
+from nodrop.report.ledger_bars import shares
+from nodrop.report.setups import Condition, conditions, setup_names
+from nodrop.report.setups_section import setups_section
+from nodrop.report.story import Story, read_story
+from nodrop.report.studies import studies_table, studies_words
+from nodrop.report.write import report_json
+from nodrop.testing.rundirs import SETUPS, Fake, make_run
+
+GUEST = "vm tcg (emulated)"
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
+
+
+def at(found: tuple[Condition, ...], label: str) -> Condition:
+    return next(c for c in found if c.label == label)
+
+
+def verdict(condition: Condition, setup: str, figure: str) -> str:
+    place = next(p for p in condition.places if p.name == setup)
+    return compared(condition, place, next(f for f in FIGURES if f.name == figure)).verdict
+
+
+@pytest.fixture(scope="module")
+def story(isolation: Path) -> Story:
+    return read_story([isolation])
+
+
+def test_a_run_with_one_setup_has_no_such_section(demo: Path) -> None:
+    assert setups_section(read_story([demo])) is None
+
+
+def test_bare_is_the_base_and_a_guest_says_what_ran_it(story: Story) -> None:
+    found = conditions(story)
+    assert [c.label for c in found] == ["1X", "2X", "4X"]
+    assert {c.base.name for c in found} == {"bare"}
+    assert setup_names(found) == ("bare", "docker", "docker-macvtap", GUEST)
+
+
+def test_each_verdict_is_one_of_three(story: Story) -> None:
+    heavy = at(conditions(story), "4X")
+    assert verdict(heavy, GUEST, "loss_pct") == "different"
+    assert verdict(heavy, "docker", "loss_pct") == "same within 0.1 points"
+    assert verdict(heavy, "docker", "memory_mib") == "same within 5 %"
+    assert verdict(heavy, "docker", "activation_s") == "different"
+    assert verdict(heavy, "bare", "activation_s") == "base"
+
+
+def test_two_runs_of_a_cell_tell_nothing_yet(tmp_path: Path) -> None:
+    run = make_run(tmp_path, Fake(cells=SETUPS.cells, repetitions=2, samples=False))
+    light = at(conditions(read_story([run])), "1X")
+    assert verdict(light, GUEST, "activation_s") == "cannot tell yet (about 2 more runs)"
+
+
+def test_the_answer_says_what_each_setup_costs(story: Story) -> None:
+    said = {s.subject: s.text for s in answer(story).sentences[:3]}
+    assert list(said) == ["docker", "docker-macvtap", GUEST]
+    assert said["docker"].startswith("docker against bare at 4X: different in activation +0.6")
+    assert "the same in loss (0.1 points)" in said["docker"]
+    assert "different in loss +" in said[GUEST]
+
+
+def test_differences_are_absolute_and_relative_for_machines(
+    isolation: Path, tmp_path: Path
+) -> None:
+    write_report([isolation], tmp_path)
+    found = {
+        (row["condition"], row["setup"], row["figure"]): row
+        for row in rows(tmp_path / "setups.csv")
+    }
+    row = found["4X", GUEST, "memory_mib"]
+    assert float(row["difference_low"]) < float(row["difference"]) < float(row["difference_high"])
+    assert float(row["difference"]) == pytest.approx(410, rel=0.05)
+    assert float(row["relative"]) == pytest.approx(410 / 80, rel=0.05)
+    assert found["4X", "bare", "memory_mib"]["difference"] == ""
+    assert ("4X", GUEST, "anonymous_mib") in found
+    assert found["4X", GUEST, "anonymous_mib"]["verdict"] == "not measured"
+    told = report_json([isolation])["setups"]
+    assert len(told) == len(found)
+
+
+def test_every_packet_that_was_sent_is_in_a_bar(story: Story) -> None:
+    for condition in conditions(story):
+        for place in condition.places:
+            sent = sum(t.record.offered_packets or 0 for t in place.cell.valid)
+            assert sum(shares(place).values()) == sent
+
+
+def test_activation_is_split_and_what_is_not_split_is_named(story: Story) -> None:
+    found = {a.setup: a for a in activations(conditions(story))}
+    assert found[GUEST].whole.n == 18
+    assert found[GUEST].phases["boot"].median == pytest.approx(7.26, rel=0.02)
+    assert "boot" not in found["bare"].phases
+    assert found["docker"].phases["create"].median == pytest.approx(0.6, rel=0.02)
+    for trial in story.trials:
+        assert sum(phases_of(trial).values()) == pytest.approx(trial.record.activation_s, rel=0.03)
+
+
+def test_what_is_measured_of_a_clock_is_told_per_setup(story: Story) -> None:
+    said = costs_words(clock_costs(conditions(story)))
+    assert said[0] == "bare: rdtsc 9.8 ns, cpuid 5\u202f034.0 ns (514 times as much)"
+    assert said[-1] == f"{GUEST}: rdtsc 9.8 ns, cpuid 7.7 ns"
+
+
+def test_the_study_is_a_reference_and_emulation_judges_nothing(story: Story) -> None:
+    table = studies_table(story, conditions(story))
+    assert table is not None
+    judged = {
+        (str(r.values[0].raw), str(r.values[1].raw)): str(r.values[-1].raw) for r in table.rows
+    }
+    assert judged["Host CPU at 1X, % of one core", GUEST].startswith("cannot be judged: this guest")
+    assert judged["Host CPU at 1X, % of one core", "bare"] == "the base of both"
+    assert {v for (f, _), v in judged.items() if "MME" in f} == {
+        "cannot be judged: this run measures no MME"
+    }
+    memory = judged["Memory at 1X; 2016: % of the host, here: MiB of the SUT", "docker"]
+    assert memory == "holds: within 5 % of bare there and here"
+    assert "6 cannot be judged" in studies_words(table)
+
+
+def test_the_study_is_not_held_against_another_sut(tmp_path: Path) -> None:
+    fake = Fake(
+        cells=SETUPS.cells, repetitions=1, samples=False, manifest={"sut": {"name": "sink"}}
+    )
+    story = read_story([make_run(tmp_path, fake)])
+    assert studies_table(story, conditions(story)) is None
+
+
+def test_the_first_load_of_a_guest_is_said_to_be_discarded(isolation: Path, tmp_path: Path) -> None:
+    page = write_report([isolation], tmp_path).read_text(encoding="utf-8")
+    assert "18 trials began in a guest that had just booted" in page
+    assert "that load was discarded" in page
+    assert "Nothing here is a KVM result" in page
+
+
+def test_instances_are_compared_within_their_kind(scale_out: Path, tmp_path: Path) -> None:
+    story = read_story([scale_out])
+    found = conditions(story)
+    assert [c.label for c in found] == ["1X", "8X"]
+    assert setup_names(found) == ("1 instance", "2 instances", "4 instances")
+    write_report([scale_out], tmp_path)
+    listed = [r for r in rows(tmp_path / "instances.csv") if r["cell"] == "4 instances · 8X"]
+    assert [r["instance"] for r in listed] == ["1", "2", "3", "4"]
+    assert sum(float(r["share_pct"]) for r in listed) == pytest.approx(100)
+    assert {int(r["residual_packets"]) for r in listed} == {0}
+    assert sum(int(r["received_packets"]) for r in listed) == 101_171 * 8
+    page = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert "busiest +60.00 %" in page
+
+
+def test_every_figure_has_its_numbers_beside_it(isolation: Path, tmp_path: Path) -> None:
+    write_report([isolation], tmp_path)
+    figures = {p.stem for p in (tmp_path / "figures").glob("*.svg")}
+    assert {"setups", "setups-ledger", "setups-time-1", "activation", "repeats"} <= figures
+    assert figures == {p.stem for p in (tmp_path / "figures").glob("*.csv")}
+
+
+@pytest.mark.parametrize(
+    "details",
+    [
+        {"readiness": {"phases_s": {"boot": "long", "create": float("inf"), "exec": -1}}},
+        {"readiness": 7, "facts": [], "instances": {}, "usage": "much"},
+        {"facts": {"tsc": {"ns": {"rdtsc": {"best": "x"}, "cpuid": 3}}, "warm_up": True}},
+        {"instances": [{"received_packets": "many"}, 5], "imbalance_ratio": "odd"},
+        {"instances": [{"received_packets": 0}, {}]},
+    ],
+)
+def test_details_of_another_version_or_a_careless_hand_are_left_out(
+    details: dict[str, object], isolation: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "nodrop.results.rundir.RunDir.detail",
+        lambda _self, _run, name: {"details": details} if name == "trial" else None,
+    )
+    page = write_report([isolation], tmp_path).read_text(encoding="utf-8")
+    assert "What each setup costs" in page
