@@ -51,7 +51,7 @@ KINDS = {
     "instances": INSTANCES,
     "sixty_cells": Fake(cells=SIXTY, repetitions=2, samples=False),
     "hostile": Fake(
-        cells=({"setup.kind": HOSTILE, "sut.rules": HOSTILE}, {"setup.kind": "vm"}),
+        cells=tuple({"setup.kind": kind, "sut.rules": HOSTILE} for kind in (HOSTILE, "vm")),
         repetitions=4,
         question=HOSTILE,
         manifest={HOSTILE[:200]: HOSTILE, "sut": {"name": HOSTILE}, "name": HOSTILE},
