@@ -203,3 +203,15 @@ def test_rules_that_change_during_a_run_make_its_later_trials_invalid(
                   progress=Edit())  # fmt: skip
     assert ["other_files" in record.invalid_reasons for record in outcome.records] == [False, True]
     assert "own.rules" in outcome.records[1].verdict
+
+
+def test_the_nic_vanishes(run: Run) -> None:
+    def delete() -> None:
+        argv = ["ip", "netns", "exec", namespace("snd"), "ip", "link", "del", "ndtx0"]
+        subprocess.run(argv, check=True, timeout=10)
+
+    outcome = run(progress=Inject("read counters", delete))
+    record = only(outcome)
+    assert outcome.exit_code == 1
+    assert not record.valid
+    assert "ndtx0" in record.verdict or "ndrx0" in record.verdict

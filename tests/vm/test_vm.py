@@ -20,7 +20,7 @@ from nodrop.lab.guest_assets import cpio, make_assets
 from nodrop.lab.processes import labelled_processes
 from nodrop.setups import vm
 from tests.e2e.conftest import Run, closes, only
-from tests.e2e.test_faults import Inject, labelled
+from tests.e2e.test_faults import Inject, labelled, namespace
 from tests.real_inputs import REALMIX_PACKETS
 
 pytestmark = pytest.mark.timeout(600)
@@ -150,6 +150,25 @@ def test_a_machine_that_dies_ends_its_trial_only(run: Run) -> None:
     assert not dead.valid and dead.error
     assert whole.valid, whole.verdict
     assert closes(whole)
+
+
+def test_the_nic_under_a_guest_vanishes(run: Run) -> None:
+    """Its macvtap goes with it; the guest and the next trial do not mind."""
+    gone: list[str] = []
+
+    def delete_once() -> None:
+        if not gone:
+            gone.append("ndtx0")
+            argv = ["ip", "netns", "exec", namespace("snd"), "ip", "link", "del", "ndtx0"]
+            subprocess.run(argv, check=True, timeout=10)
+
+    text = VM.replace("{sut}", "sink").replace("{pace}", "pps = 2000\nduration_s = 2")
+    outcome = run("measure.repetitions=2", text=text, progress=Inject("read counters", delete_once))
+    broken, whole = outcome.records
+    assert outcome.exit_code == 1
+    assert not broken.valid
+    assert any(port in broken.verdict for port in ("ndtx0", "ndrx0", "ndmv0")), broken.verdict
+    assert whole.valid and closes(whole), whole.verdict
 
 
 def test_a_dynamic_node_cannot_be_a_guests_init() -> None:
