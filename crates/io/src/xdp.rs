@@ -55,12 +55,16 @@ pub struct XdpSender {
 unsafe impl Send for XdpSender {}
 
 impl XdpSender {
-    /// Opens a socket on queue 0; waits up to 2 s for the one before it to be gone. With `in_place`, frames that lie there are sent
+    /// Opens a socket on a queue; waits up to 2 s for the one before it to be gone. With `in_place`, frames that lie there are sent
     /// from there and no others can be sent, unless the kernel (since Linux 5.4) or the limit on locked memory forbid it.
     ///
     /// # Errors
     /// Where there is no such interface, no permission, or the kernel has no AF_XDP.
-    pub fn open(interface: &str, in_place: Option<Arc<Vec<u8>>>) -> Result<Self, IoError> {
+    pub fn open(
+        interface: &str,
+        queue: u32,
+        in_place: Option<Arc<Vec<u8>>>,
+    ) -> Result<Self, IoError> {
         let socket = PacketSocket::of_family(libc::AF_XDP, interface)?;
         // An AF_XDP socket has no ioctl(2) of its own.
         let longest = mtu(&PacketSocket::new(interface)?)? + ETHERNET_BYTES;
@@ -92,7 +96,7 @@ impl XdpSender {
             libc::XDP_UMEM_PGOFF_COMPLETION_RING,
             &offsets[12..],
         )?;
-        bind(&socket)?;
+        bind(&socket, queue)?;
         let free = (0..SLOTS).collect();
         Ok(Self {
             socket,
@@ -226,12 +230,12 @@ fn mtu(socket: &PacketSocket) -> Result<usize, IoError> {
     Ok(usize::try_from(unsafe { request.ifr_ifru.ifru_mtu }).unwrap_or(0))
 }
 
-fn bind(socket: &PacketSocket) -> Result<(), IoError> {
+fn bind(socket: &PacketSocket, queue: u32) -> Result<(), IoError> {
     let address = libc::sockaddr_xdp {
         sxdp_family: AF_XDP,
         sxdp_flags: libc::XDP_COPY,
         sxdp_ifindex: socket.index.unsigned_abs(),
-        sxdp_queue_id: 0,
+        sxdp_queue_id: queue,
         sxdp_shared_umem_fd: 0,
     };
     let begin = Instant::now();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// What N replicas of a trace have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
@@ -14,6 +14,17 @@ pub enum Flows {
     Distinct,
     /// Identical copies, as N parallel tcpreplay processes send them.
     Same,
+}
+
+/// What several ports send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum SpreadOver {
+    /// Each flow leaves by one of them, both directions and all fragments; what is no IP leaves by the first.
+    #[default]
+    Flows,
+    /// Each sends everything.
+    Copy,
 }
 
 /// How frames are given to the kernel.
@@ -40,9 +51,20 @@ pub struct ReplaySpec {
     #[arg(long)]
     #[serde(default)]
     pub merge: Vec<PathBuf>,
-    /// Network interface to send on
-    #[arg(long)]
-    pub interface: String,
+    /// Network interfaces to send on, with a thread and a socket each; one named twice gets two (with AF_XDP, two queues)
+    #[arg(
+        long = "interface",
+        visible_alias = "port",
+        value_name = "NAME[,NAME]...",
+        value_delimiter = ',',
+        required = true
+    )]
+    #[serde(rename = "interface", deserialize_with = "one_or_several")]
+    pub interfaces: Vec<String>,
+    /// What several ports send; rates are those of all ports together, but of each one where it sends everything
+    #[arg(long, value_enum, default_value_t)]
+    #[serde(default)]
+    pub spread: SpreadOver,
     /// Factor on the trace's own timing (2 = twice as fast)
     #[arg(long)]
     pub speed: Option<f64>,
@@ -90,9 +112,15 @@ pub struct ReplaySpec {
     #[arg(long, value_enum, default_value_t)]
     #[serde(default)]
     pub backend: SendBackend,
-    /// CPU to pin the sender to
-    #[arg(long)]
-    pub cpu: Option<u32>,
+    /// CPUs to pin the senders to, one for each port in their order
+    #[arg(
+        long,
+        visible_alias = "cpu",
+        value_name = "CPU[,CPU]...",
+        value_delimiter = ','
+    )]
+    #[serde(default, deserialize_with = "one_or_several")]
+    pub cpus: Vec<u32>,
     /// SCHED_FIFO where allowed
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     #[serde(default = "yes")]
@@ -126,7 +154,7 @@ pub struct ReplayReady {
     pub intended_duration_ns: Option<u64>,
     /// Whether SCHED_FIFO was granted.
     pub realtime: bool,
-    /// How frames are given to the kernel.
+    /// How frames are given to the kernel; several words where the ports differ.
     pub backend: String,
     /// Start of each replica after that of the trace itself, from the seed.
     pub replica_offsets_ns: Vec<u64>,
@@ -188,9 +216,9 @@ pub struct ReplayResult {
     pub intended_duration_ns: Option<u64>,
     /// Send time − due time; `None` at top speed.
     pub schedule_error_us: Option<ScheduleError>,
-    /// CPU time of the sending thread; on plain veth it holds the receive path too.
+    /// CPU time of the sending threads; on plain veth it holds the receive path too.
     pub cpu_s: f64,
-    /// How frames were given to the kernel.
+    /// How frames were given to the kernel; several words where the ports differ.
     pub backend: String,
     /// Whether SCHED_FIFO was granted.
     pub realtime: bool,
@@ -200,8 +228,58 @@ pub struct ReplayResult {
     pub same_flows: u64,
     /// Start of each replica after that of the trace itself, from the seed.
     pub replica_offsets_ns: Vec<u64>,
-    /// Rate over time.
+    /// Rate over time, of all ports together.
     pub achieved: Achieved,
+    /// What each port has of this, in the order of the spec.
+    pub ports: Vec<ReplayPort>,
+}
+
+/// What one thread sent on its port.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ReplayPort {
+    /// Its name.
+    pub interface: String,
+    /// The CPU its thread was pinned to; `None` where it was not.
+    pub cpu: Option<u32>,
+    /// How frames were given to the kernel.
+    pub backend: String,
+    /// Packets of its share of the schedule.
+    pub intended_packets: u64,
+    /// Packets the kernel took.
+    pub sent_packets: u64,
+    /// Their bytes.
+    pub sent_bytes: u64,
+    /// errno name in lower case → packets the kernel refused.
+    pub refused_packets: BTreeMap<String, u64>,
+    /// Intended − sent: refused and never attempted.
+    pub unsent_packets: u64,
+    /// `None` where nothing was sent.
+    pub first_sent_mono_ns: Option<u64>,
+    /// `None` where nothing was sent.
+    pub last_sent_mono_ns: Option<u64>,
+    /// Send time − due time; `None` at top speed.
+    pub schedule_error_us: Option<ScheduleError>,
+    /// CPU time of its thread.
+    pub cpu_s: f64,
+}
+
+/// A list, or the one thing that would stand in it; nothing is no list.
+fn one_or_several<'de, D, T>(from: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "expected one or a list of them")]
+    enum Given<T> {
+        One(T),
+        Several(Vec<T>),
+    }
+    Ok(match Option::<Given<T>>::deserialize(from)? {
+        None => Vec::new(),
+        Some(Given::One(one)) => vec![one],
+        Some(Given::Several(several)) => several,
+    })
 }
 
 fn one() -> u32 {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Flows, ReplaySpec, SendBackend};
+use crate::{Flows, ReplaySpec, SendBackend, SpreadOver};
 
 /// Parameters of `trace`; the same words as a replay's, because the forecast is for that replay.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, clap::Args)]
@@ -55,7 +55,8 @@ impl TraceSpec {
         ReplaySpec {
             trace: self.trace.clone(),
             merge: Vec::new(),
-            interface: String::new(),
+            interfaces: Vec::new(),
+            spread: SpreadOver::default(),
             speed: if has_rate { self.speed } else { Some(1.0) },
             pps: self.pps,
             burst: 1,
@@ -69,7 +70,7 @@ impl TraceSpec {
             duration_s: self.duration_s,
             seed: self.seed,
             backend: SendBackend::Auto,
-            cpu: None,
+            cpus: Vec::new(),
             realtime: false,
             dst_macs: Vec::new(),
             yes: false,

@@ -1,14 +1,18 @@
 //! The schedule of a replay: when each frame of each replica is due, and how late it left.
 
 pub mod load;
+pub mod outcome;
 pub mod pacer;
 pub mod schedule;
 pub mod sender;
+pub mod spread;
 pub mod trace;
 mod ways;
 
 pub use load::{Load, LoadError, Profile};
+pub use outcome::{Achieved, Outcome};
 pub use schedule::{Plan, PlanError};
-pub use sender::{Achieved, Backend, Outcome, Replay, SendError};
+pub use sender::{Backend, Replay, SendError};
+pub use spread::Spread;
 pub use trace::{Trace, TraceError};
 pub use ways::Mac;

@@ -149,6 +149,18 @@ impl Plan {
         }
     }
 
+    /// Slots of one replica.
+    pub(crate) fn slots_of(&self, replica: u32) -> u64 {
+        match &self.in_turn {
+            None => self.counts[replica as usize],
+            // Slot j is that of replica j modulo the replicas.
+            Some(_) => {
+                let before_last = u64::from(self.replicas - 1 - replica);
+                self.counts[0].saturating_add(before_last) / u64::from(self.replicas)
+            }
+        }
+    }
+
     /// Replicas at once, the trace itself included.
     #[must_use]
     pub fn replicas(&self) -> u32 {
@@ -296,7 +308,7 @@ fn offsets(seed: u64, replicas: u32, window_ns: f64) -> Vec<u64> {
 }
 
 /// One step of SplitMix64 (Steele et al. 2014).
-fn mixed(seed: u64) -> u64 {
+pub(crate) fn mixed(seed: u64) -> u64 {
     let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -1,21 +1,19 @@
 //! The loop that sends a plan, and what it counts.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hdrhistogram::Histogram;
 use nodrop_io::thread::{mono_ns, thread_cpu_ns};
 use nodrop_io::tx::{PacketSender, Sent};
 use nodrop_io::xdp::XdpSender;
 
+use crate::outcome::{Achieved, Outcome, ScheduleErrors};
 use crate::pacer::Pacer;
 use crate::schedule::{Plan, Slot};
+use crate::spread::Share;
 use crate::trace::Trace;
 
 /// Frames between two looks at the clock at top speed.
 const LOOK_EVERY: u64 = 64;
-/// Schedule errors are kept to three digits up to this many ns; the maximum is exact.
-const LONGEST_ERROR_NS: u64 = 100_000_000_000;
 /// Packets of several replicas that are due within this time leave together with the last of them: replicas have no common
 /// clock, and one awakening for all of them is what makes a replica cheaper than a process.
 const TOGETHER_NS: u64 = 100_000;
@@ -33,62 +31,6 @@ pub struct SendError {
     pub sent_packets: u64,
     /// Packets of the plan.
     pub intended_packets: u64,
-}
-
-/// |sent - due| over the packets that were offered to the kernel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ScheduleErrorNs {
-    /// Median.
-    pub p50: u64,
-    /// 99 % are below.
-    pub p99: u64,
-    /// 99.9 % are below.
-    pub p999: u64,
-    /// The largest.
-    pub max: u64,
-}
-
-/// What was sent in each interval from the start; trailing intervals are not kept beyond [`Achieved::MOST`].
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Achieved {
-    /// Packets the kernel took.
-    pub packets: Vec<u64>,
-    /// Their bytes.
-    pub bytes: Vec<u64>,
-    /// The largest |sent - due| among them, in ns; empty at top speed.
-    pub largest_error_ns: Vec<u64>,
-}
-
-impl Achieved {
-    /// Length of an interval.
-    pub const INTERVAL_NS: u64 = 100_000_000;
-    /// One hour.
-    pub const MOST: usize = 36_000;
-}
-
-/// What a replay did.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Outcome {
-    /// Packets of the plan; at top speed with a duration, those that were reached within it.
-    pub intended_packets: u64,
-    /// Packets the kernel took.
-    pub sent_packets: u64,
-    /// Their bytes.
-    pub sent_bytes: u64,
-    /// errno → packets the kernel would not take.
-    pub refused_packets: BTreeMap<i32, u64>,
-    /// Packets of replicas that were offered as they stand in the trace, for want of an address to rewrite.
-    pub not_rewritten_packets: u64,
-    /// When the first packet that the kernel took was given to it.
-    pub first_sent_mono_ns: Option<u64>,
-    /// The same for the last.
-    pub last_sent_mono_ns: Option<u64>,
-    /// `None` at top speed, and where nothing was offered.
-    pub schedule_error_ns: Option<ScheduleErrorNs>,
-    /// CPU time of the thread from start to end.
-    pub cpu_ns: u64,
-    /// Per 100 ms.
-    pub achieved: Achieved,
 }
 
 /// The way to the kernel. What becomes of a frame is told by its length, perhaps only at a later call.
@@ -141,6 +83,8 @@ impl Backend {
 pub struct Replay<'a> {
     trace: &'a Trace,
     plan: &'a Plan,
+    share: Share<'a>,
+    intended_packets: u64,
     backend: &'a mut Backend,
     pacer: Pacer,
     limit_ns: Option<u64>,
@@ -149,12 +93,13 @@ pub struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    /// Allocates all that sending needs, and times the sleeps of the calling thread, which is the one that sends; `realtime` where it
-    /// runs under SCHED_FIFO. `limit_ns` ends a replay at top speed.
+    /// Of a plan, the share of one port. Allocates all that sending needs, and times the sleeps of the calling thread, which is
+    /// the one that sends; `realtime` where it runs under SCHED_FIFO. `limit_ns` ends a replay at top speed.
     #[must_use]
     pub fn new(
         trace: &'a Trace,
         plan: &'a Plan,
+        share: Share<'a>,
         backend: &'a mut Backend,
         realtime: bool,
         limit_ns: Option<u64>,
@@ -163,6 +108,8 @@ impl<'a> Replay<'a> {
         Self {
             trace,
             plan,
+            share,
+            intended_packets: share.intended_packets(plan),
             backend,
             pacer: Pacer::new(realtime),
             limit_ns,
@@ -202,7 +149,7 @@ impl<'a> Replay<'a> {
             Some(errno) => Err(SendError {
                 errno,
                 sent_packets: self.books.sent_packets,
-                intended_packets: self.plan.intended_packets(),
+                intended_packets: self.intended_packets,
             }),
         }
     }
@@ -215,7 +162,9 @@ impl<'a> Replay<'a> {
             0
         };
         let mut batch = Vec::with_capacity(MOST_TOGETHER);
-        let mut slots = self.plan.slots(self.trace).peekable();
+        let share = self.share;
+        let mine = |slot: &Slot| share.has(slot);
+        let mut slots = self.plan.slots(self.trace).filter(mine).peekable();
         while let Some(first) = slots.next() {
             batch.clear();
             batch.push(first);
@@ -236,7 +185,7 @@ impl<'a> Replay<'a> {
             }
             batch.iter().for_each(|slot| self.offer(*slot, start));
         }
-        self.plan.intended_packets()
+        self.intended_packets
     }
 
     /// Offers a packet that is due, once.
@@ -253,11 +202,13 @@ impl<'a> Replay<'a> {
 
     /// Sends as fast as the kernel takes frames; one that finds no room is offered again for a while.
     fn top_speed(&mut self, start: u64, stopped: &impl Fn() -> bool) -> u64 {
-        let mut intended = self.plan.intended_packets();
+        let mut intended = self.intended_packets;
+        let share = self.share;
         let Some(mut now) = self.pacer.wait(start, stopped) else {
             return intended;
         };
-        for (slot, reached) in self.plan.slots(self.trace).zip(0..) {
+        let slots = self.plan.slots(self.trace);
+        for (slot, reached) in slots.filter(|slot| share.has(slot)).zip(0..) {
             if reached % LOOK_EVERY == 0 {
                 now = mono_ns();
                 if stopped() || self.books.gone.is_some() {
@@ -290,8 +241,7 @@ struct Books<'a> {
     refused: [u64; ERRNOS],
     first_sent: Option<u64>,
     last_sent: u64,
-    errors: Histogram<u64>,
-    largest_error: u64,
+    errors: ScheduleErrors,
     /// Whether packets have times to be late for.
     paced: bool,
     achieved: Achieved,
@@ -307,9 +257,6 @@ struct Books<'a> {
 
 impl Books<'_> {
     fn new() -> Self {
-        // Bounds and digits are constants that the histogram takes.
-        let errors = Histogram::new_with_bounds(1, LONGEST_ERROR_NS, 3)
-            .unwrap_or_else(|error| unreachable!("{error:?}"));
         Self {
             sent_packets: 0,
             sent_bytes: 0,
@@ -317,8 +264,7 @@ impl Books<'_> {
             refused: [0; ERRNOS],
             first_sent: None,
             last_sent: 0,
-            errors,
-            largest_error: 0,
+            errors: ScheduleErrors::default(),
             paced: true,
             achieved: Achieved {
                 packets: Vec::with_capacity(Achieved::MOST),
@@ -363,8 +309,7 @@ impl Books<'_> {
     fn late(&mut self, error_ns: u64, now: u64) {
         self.tick(now);
         self.interval_error = self.interval_error.max(error_ns);
-        self.largest_error = self.largest_error.max(error_ns);
-        self.errors.saturating_record(error_ns);
+        self.errors.record(error_ns);
     }
 
     fn offers(&mut self, as_is: bool) {
@@ -398,8 +343,6 @@ impl Books<'_> {
     fn closed(mut self, intended_packets: u64, cpu_ns: u64) -> Outcome {
         self.end_interval();
         let refused = (0..).zip(self.refused).filter(|(_, packets)| *packets > 0);
-        // The histogram says the upper end of a bucket, which may lie above the largest value.
-        let quantile = |q| self.errors.value_at_quantile(q).min(self.largest_error);
         Outcome {
             intended_packets,
             sent_packets: self.sent_packets,
@@ -408,12 +351,7 @@ impl Books<'_> {
             not_rewritten_packets: self.not_rewritten_packets,
             first_sent_mono_ns: self.first_sent,
             last_sent_mono_ns: self.first_sent.map(|_| self.last_sent),
-            schedule_error_ns: (!self.errors.is_empty()).then(|| ScheduleErrorNs {
-                p50: quantile(0.5),
-                p99: quantile(0.99),
-                p999: quantile(0.999),
-                max: self.largest_error,
-            }),
+            schedule_errors: self.errors,
             cpu_ns,
             achieved: self.achieved,
         }
@@ -422,7 +360,8 @@ impl Books<'_> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    use std::collections::BTreeMap;
+
     use super::*;
 
     #[test]
@@ -443,12 +382,8 @@ mod tests {
         assert_eq!(books.gone, None);
         books.book(60, Sent::Gone(100), later);
         assert_eq!(books.gone, Some(100));
-        let error = ScheduleErrorNs {
-            p50: 1_500,
-            p99: 1_500,
-            p999: 1_500,
-            max: 1_500,
-        };
+        let mut schedule_errors = ScheduleErrors::default();
+        schedule_errors.record(1_500);
         assert_eq!(
             books.closed(6, 77),
             Outcome {
@@ -459,7 +394,7 @@ mod tests {
                 not_rewritten_packets: 1,
                 first_sent_mono_ns: Some(10),
                 last_sent_mono_ns: Some(later),
-                schedule_error_ns: Some(error),
+                schedule_errors,
                 cpu_ns: 77,
                 achieved: Achieved {
                     packets: vec![1, 0, 1],
@@ -477,6 +412,6 @@ mod tests {
             (outcome.first_sent_mono_ns, outcome.last_sent_mono_ns),
             (None, None)
         );
-        assert_eq!(outcome.schedule_error_ns, None);
+        assert_eq!(outcome.schedule_errors.summary(), None);
     }
 }

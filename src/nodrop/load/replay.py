@@ -73,7 +73,7 @@ class Replay:
                 "flows": options.flows,
                 "duration_s": options.duration_s,
                 "seed": options.seed,
-                "cpu": options.cpu,
+                "cpus": [] if options.cpu is None else [options.cpu],
                 "tolerate_truncated": options.tolerate_truncated,
                 "dst_macs": list(link.dst_macs),
             },

@@ -1,38 +1,27 @@
 //! Job `replay`: send a trace on an absolute schedule, and say what was really sent.
 
 mod guard;
+mod ports;
+mod result;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::Duration;
 
-use nix::errno::Errno;
 use nodrop_io::packed::unpacked;
-use nodrop_io::thread::{self, mono_ns};
-use nodrop_io::tx::PacketSender;
-use nodrop_io::xdp::{self, XdpSender};
-use nodrop_proto::{
-    Achieved, Flows, JobError, ReplayReady, ReplayResult, ReplaySample, ReplaySpec, ScheduleError,
-    SendBackend,
-};
+use nodrop_io::thread;
+use nodrop_proto::{Flows, JobError, ReplayReady, ReplayResult, ReplaySpec, SpreadOver};
 use nodrop_replay::schedule::Request;
-use nodrop_replay::sender::ScheduleErrorNs;
-use nodrop_replay::{Backend, Load, Mac, Outcome, Plan, Profile, Trace, TraceError};
+use nodrop_replay::{Load, Mac, Plan, Profile, Spread, Trace, TraceError};
 
-use crate::job::{Job, interface_error};
+use crate::job::Job;
 use crate::session::Session;
+use ports::Port;
 
-/// The first packet would else be late by the time it takes to start.
-const HEAD_START_NS: u64 = 1_000_000;
-const SAMPLE: Duration = Duration::from_millis(500);
-
-/// A trace in memory and a socket to send it on.
+/// A trace in memory and sockets to send it on.
 pub struct Replay {
     trace: Trace,
     plan: Plan,
-    backend: Backend,
+    spread: Spread,
+    ports: Vec<Port>,
     limit_ns: Option<u64>,
     realtime: bool,
 }
@@ -45,110 +34,60 @@ impl Job for Replay {
 
     fn prepare(spec: ReplaySpec, session: &Session) -> Result<(Self, ReplayReady), JobError> {
         if !session.is_controlled() && !spec.yes {
-            guard::refuse_port_in_use(&spec.interface)?;
+            for interface in &spec.interfaces {
+                guard::refuse_port_in_use(interface)?;
+            }
         }
         let request = request(&spec)?;
         // Before the trace is read: the cheap errors come first.
-        let sender = PacketSender::open(&spec.interface).map_err(|e| interface_error(&e))?;
+        let sockets = ports::sockets(&spec)?;
         let trace = load(&spec)?;
-        let backend = backend(&spec, &trace, sender)?;
         let plan = plan(&trace, &request)?;
-        if let Some(cpu) = spec.cpu {
-            thread::pin(cpu)
-                .map_err(|e| JobError::new("spec", format!("cpu {cpu}: cannot pin to it: {e}")))?;
-        }
+        let ports = ports::open(&spec, &trace, sockets)?;
+        let spread = match spec.spread {
+            // A port is a few bytes on a command line: there are not 2^32 of them.
+            SpreadOver::Flows => Spread::by_flow(&trace, u32::try_from(ports.len()).unwrap_or(1)),
+            SpreadOver::Copy => Spread::copied(),
+        };
         // Not locked where the limit is low: then a host that swaps shows in the schedule error.
         let _ = thread::lock_memory();
+        // These two are inherited by the threads that send.
         thread::exact_timers();
         // At top speed there is nothing to be on time for, and a real-time thread would starve its CPU.
         let realtime = spec.realtime && plan.is_paced() && thread::realtime();
-        let ready = ReplayReady {
-            trace_packets: trace.packets().len() as u64,
-            trace_bytes: trace.frame_bytes(),
-            trace_duration_ns: trace.duration_ns(),
-            intended_packets: plan.intended_packets(),
-            intended_duration_ns: plan.intended_duration_ns(&trace),
+        let replay = Self {
+            trace,
+            plan,
+            spread,
+            ports,
+            limit_ns: request.duration_ns,
             realtime,
-            backend: backend.name().into(),
-            replica_offsets_ns: plan.replica_offsets_ns().to_vec(),
         };
-        let limit_ns = request.duration_ns;
-        Ok((
-            Self {
-                trace,
-                plan,
-                backend,
-                limit_ns,
-                realtime,
-            },
-            ready,
-        ))
+        let ready = replay.ready();
+        Ok((replay, ready))
     }
 
     fn run(mut self, session: &Session) -> Result<ReplayResult, JobError> {
-        let sent_packets = AtomicU64::new(0);
-        let replay = nodrop_replay::Replay::new(
-            &self.trace,
-            &self.plan,
-            &mut self.backend,
-            self.realtime,
-            self.limit_ns,
-        )
-        .telling(&sent_packets);
-        let start = session.wait_start_in(HEAD_START_NS);
-        let outcome = std::thread::scope(|scope| {
-            let (sending, ended) = channel();
-            scope.spawn(|| tell(session, &sent_packets, ended));
-            let outcome = replay.run(start, || session.stopped());
-            drop(sending);
-            outcome
-        });
-        thread::not_realtime();
-        let outcome = outcome.map_err(|e| {
-            JobError::new("interface_down", e.to_string())
-                .hint("the interface went down or away while packets were sent")
-        })?;
-        Ok(self.result(outcome))
+        let outcomes = self.send(session)?;
+        Ok(self.result(&outcomes))
     }
 }
 
 impl Replay {
-    fn result(&self, outcome: Outcome) -> ReplayResult {
-        ReplayResult {
-            intended_packets: outcome.intended_packets,
-            sent_packets: outcome.sent_packets,
-            sent_bytes: outcome.sent_bytes,
-            refused_packets: named(&outcome.refused_packets),
-            unsent_packets: outcome.intended_packets - outcome.sent_packets,
-            first_sent_mono_ns: outcome.first_sent_mono_ns,
-            last_sent_mono_ns: outcome.last_sent_mono_ns,
+    fn ready(&self) -> ReplayReady {
+        let shares = (0..).zip(&self.ports);
+        ReplayReady {
+            trace_packets: self.trace.packets().len() as u64,
+            trace_bytes: self.trace.frame_bytes(),
+            trace_duration_ns: self.trace.duration_ns(),
+            intended_packets: shares
+                .map(|(port, _)| self.spread.share(port).intended_packets(&self.plan))
+                .sum(),
             intended_duration_ns: self.plan.intended_duration_ns(&self.trace),
-            schedule_error_us: outcome.schedule_error_ns.map(in_us),
-            cpu_s: outcome.cpu_ns as f64 / 1e9,
-            backend: self.backend.name().into(),
             realtime: self.realtime,
-            not_rewritten_packets: outcome.not_rewritten_packets,
-            same_flows: self.trace.same_flows(),
+            backend: ports::backends(&self.ports),
             replica_offsets_ns: self.plan.replica_offsets_ns().to_vec(),
-            achieved: Achieved {
-                interval_ns: nodrop_replay::Achieved::INTERVAL_NS,
-                packets: outcome.achieved.packets,
-                bytes: outcome.achieved.bytes,
-                largest_error_ns: outcome.achieved.largest_error_ns,
-            },
         }
-    }
-}
-
-/// Says every half second what was sent, until the sender is gone. A thread of its own: a controller that does not read would
-/// block the sender.
-fn tell(session: &Session, sent_packets: &AtomicU64, ended: Receiver<()>) {
-    thread::not_realtime();
-    while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(SAMPLE) {
-        session.sample(&ReplaySample {
-            mono_ns: mono_ns(),
-            sent_packets: sent_packets.load(Ordering::Relaxed),
-        });
     }
 }
 
@@ -166,26 +105,6 @@ fn plan(trace: &Trace, request: &Request) -> Result<Plan, JobError> {
         let error = JobError::new("spec", e.to_string());
         error.hint("see `nodrop-node replay --help`")
     })
-}
-
-/// AF_XDP at top speed where it is to be had and takes every frame, else send(2).
-fn backend(spec: &ReplaySpec, trace: &Trace, sender: PacketSender) -> Result<Backend, JobError> {
-    let fits = trace.longest_frame() <= xdp::LONGEST_FRAME;
-    match spec.backend {
-        SendBackend::Auto if !spec.top_speed || !fits => Ok(Backend::Packet(sender)),
-        SendBackend::AfPacket => Ok(Backend::Packet(sender)),
-        SendBackend::AfXdp if !spec.top_speed => Err(JobError::new(
-            "spec",
-            "backend af_xdp sends in batches: it needs top_speed",
-        )),
-        SendBackend::AfXdp | SendBackend::Auto => {
-            match XdpSender::open(&spec.interface, trace.in_place()) {
-                Ok(sender) => Ok(Backend::Xdp(Box::new(sender))),
-                Err(_) if spec.backend == SendBackend::Auto => Ok(Backend::Packet(sender)),
-                Err(e) => Err(interface_error(&e)),
-            }
-        }
-    }
 }
 
 fn request(spec: &ReplaySpec) -> Result<Request, JobError> {
@@ -294,24 +213,6 @@ pub fn contents(path: &Path) -> Result<Vec<u8>, JobError> {
     Ok(unpacked(&bytes).map_err(failed)?.unwrap_or(bytes))
 }
 
-fn named(refused: &BTreeMap<i32, u64>) -> BTreeMap<String, u64> {
-    let name = |errno: &i32| format!("{:?}", Errno::from_raw(*errno)).to_lowercase();
-    refused
-        .iter()
-        .map(|(errno, packets)| (name(errno), *packets))
-        .collect()
-}
-
-fn in_us(error: ScheduleErrorNs) -> ScheduleError {
-    let us = |ns: u64| ns as f64 / 1e3;
-    ScheduleError {
-        p50: us(error.p50),
-        p99: us(error.p99),
-        p999: us(error.p999),
-        max: us(error.max),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -354,14 +255,5 @@ mod tests {
         ] {
             assert_eq!(mac(bad).unwrap_err().kind, "spec");
         }
-    }
-
-    #[test]
-    fn refusals_are_named_as_the_kernel_does() {
-        let refused = BTreeMap::from([(90, 3), (105, 1)]);
-        assert_eq!(
-            named(&refused),
-            BTreeMap::from([("emsgsize".into(), 3), ("enobufs".into(), 1)])
-        );
     }
 }

@@ -1,0 +1,182 @@
+//! The ports of a replay: a thread, a socket and perhaps a CPU for each, one start for all.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use nodrop_io::thread::{self, mono_ns};
+use nodrop_io::tx::PacketSender;
+use nodrop_io::xdp::{self, XdpSender};
+use nodrop_proto::{JobError, ReplaySample, ReplaySpec, SendBackend};
+use nodrop_replay::{Backend, Outcome, SendError, Trace};
+
+use super::Replay;
+use crate::job::interface_error;
+use crate::session::Session;
+
+/// The first packet would else be late by the time it takes to start.
+const HEAD_START_NS: u64 = 1_000_000;
+const SAMPLE: Duration = Duration::from_millis(500);
+
+/// One way out.
+pub struct Port {
+    pub interface: String,
+    /// Where its thread is pinned to.
+    pub cpu: Option<u32>,
+    pub backend: Backend,
+}
+
+/// A socket per port, once it is clear that there is a CPU for each.
+pub fn sockets(spec: &ReplaySpec) -> Result<Vec<PacketSender>, JobError> {
+    if spec.interfaces.is_empty() {
+        return Err(JobError::new("spec", "interface: none is named"));
+    }
+    if !spec.cpus.is_empty() && spec.cpus.len() != spec.interfaces.len() {
+        let (cpus, ports) = (spec.cpus.len(), spec.interfaces.len());
+        return Err(JobError::new(
+            "spec",
+            format!("cpus: {cpus} for {ports} ports: name one for each port, or none"),
+        ));
+    }
+    spec.cpus.iter().try_for_each(|cpu| may_pin(*cpu))?;
+    let open = |interface: &String| PacketSender::open(interface);
+    let sockets = spec.interfaces.iter().map(open).collect::<Result<_, _>>();
+    sockets.map_err(|e| interface_error(&e))
+}
+
+/// Tried in a thread of its own, which is gone afterwards.
+fn may_pin(cpu: u32) -> Result<(), JobError> {
+    let failed = |e: &dyn std::fmt::Display| {
+        JobError::new("spec", format!("cpu {cpu}: cannot pin to it: {e}"))
+    };
+    match std::thread::spawn(move || thread::pin(cpu)).join() {
+        Ok(pinned) => pinned.map_err(|e| failed(&e)),
+        Err(_) => Err(failed(&"the thread panicked")),
+    }
+}
+
+pub fn open(
+    spec: &ReplaySpec,
+    trace: &Trace,
+    sockets: Vec<PacketSender>,
+) -> Result<Vec<Port>, JobError> {
+    let port = |(number, socket): (usize, PacketSender)| {
+        let interface = &spec.interfaces[number];
+        // A port that was named before has that many queues taken.
+        let before = spec.interfaces[..number].iter();
+        let queue = before.filter(|name| *name == interface).count();
+        Ok(Port {
+            interface: interface.clone(),
+            cpu: spec.cpus.get(number).copied(),
+            backend: backend(spec, trace, interface, queue, socket)?,
+        })
+    };
+    sockets.into_iter().enumerate().map(port).collect()
+}
+
+/// AF_XDP at top speed where it is to be had and takes every frame, else send(2).
+fn backend(
+    spec: &ReplaySpec,
+    trace: &Trace,
+    interface: &str,
+    queue: usize,
+    socket: PacketSender,
+) -> Result<Backend, JobError> {
+    let fits = trace.longest_frame() <= xdp::LONGEST_FRAME;
+    match spec.backend {
+        SendBackend::Auto if !spec.top_speed || !fits => Ok(Backend::Packet(socket)),
+        SendBackend::AfPacket => Ok(Backend::Packet(socket)),
+        SendBackend::AfXdp if !spec.top_speed => Err(JobError::new(
+            "spec",
+            "backend af_xdp sends in batches: it needs top_speed",
+        )),
+        SendBackend::AfXdp | SendBackend::Auto => {
+            // Queues are counted by names on a command line.
+            let queue = u32::try_from(queue).unwrap_or(u32::MAX);
+            match XdpSender::open(interface, queue, trace.in_place()) {
+                Ok(sender) => Ok(Backend::Xdp(Box::new(sender))),
+                Err(_) if spec.backend == SendBackend::Auto => Ok(Backend::Packet(socket)),
+                Err(e) => Err(interface_error(&e)),
+            }
+        }
+    }
+}
+
+/// The backends of all ports, each once.
+pub fn backends(ports: &[Port]) -> String {
+    let mut names: Vec<&str> = ports.iter().map(|port| port.backend.name()).collect();
+    names.dedup();
+    names.join(" ")
+}
+
+impl Replay {
+    /// Sends on every port at once; what was done on each. Whoever stops one stops all.
+    pub(super) fn send(&mut self, session: &Session) -> Result<Vec<Outcome>, JobError> {
+        let Self {
+            trace,
+            plan,
+            spread,
+            ports,
+            limit_ns,
+            realtime,
+        } = self;
+        let (trace, plan, spread) = (&*trace, &*plan, &*spread);
+        let (limit_ns, realtime) = (*limit_ns, *realtime);
+        let gate = Barrier::new(ports.len() + 1);
+        let (begin_ns, down) = (AtomicU64::new(0), AtomicBool::new(false));
+        let sent: Vec<AtomicU64> = ports.iter().map(|_| AtomicU64::new(0)).collect();
+        let (gate, begin_ns, down) = (&gate, &begin_ns, &down);
+        std::thread::scope(|scope| {
+            let (sending, ended) = channel::<()>();
+            let senders = (0..).zip(ports.iter_mut().zip(&sent));
+            let threads: Vec<_> = senders
+                .map(|(number, (port, sent))| {
+                    let sending = sending.clone();
+                    scope.spawn(move || {
+                        let _sending = sending;
+                        // It was possible a moment ago; the result says where it no longer is.
+                        port.cpu = port.cpu.filter(|cpu| thread::pin(*cpu).is_ok());
+                        let share = spread.share(number);
+                        let backend = &mut port.backend;
+                        let replay = nodrop_replay::Replay::new(
+                            trace, plan, share, backend, realtime, limit_ns,
+                        );
+                        gate.wait(); // everybody is ready
+                        gate.wait(); // the start is known
+                        let is_stopped = || session.stopped() || down.load(Ordering::Relaxed);
+                        let outcome = replay
+                            .telling(sent)
+                            .run(begin_ns.load(Ordering::Relaxed), is_stopped);
+                        down.fetch_or(outcome.is_err(), Ordering::Relaxed);
+                        outcome
+                    })
+                })
+                .collect();
+            drop(sending);
+            gate.wait();
+            begin_ns.store(session.wait_start_in(HEAD_START_NS), Ordering::Relaxed);
+            gate.wait();
+            // This thread only talks from now on: a controller that does not read blocks no sender.
+            thread::not_realtime();
+            while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(SAMPLE) {
+                session.sample(&ReplaySample {
+                    mono_ns: mono_ns(),
+                    sent_packets: sent.iter().map(|of| of.load(Ordering::Relaxed)).sum(),
+                });
+            }
+            let outcomes = threads.into_iter().map(|thread| {
+                let outcome = thread.join();
+                let outcome =
+                    outcome.map_err(|_| JobError::new("internal", "a sender panicked"))?;
+                outcome.map_err(|e| is_down(&e))
+            });
+            outcomes.collect()
+        })
+    }
+}
+
+fn is_down(error: &SendError) -> JobError {
+    JobError::new("interface_down", error.to_string())
+        .hint("the interface went down or away while packets were sent")
+}

@@ -1,0 +1,95 @@
+//! What was sent, in the words of the protocol: of each port, and of all.
+
+use std::collections::BTreeMap;
+
+use nix::errno::Errno;
+use nodrop_proto::{Achieved, ReplayPort, ReplayResult, ScheduleError};
+use nodrop_replay::Outcome;
+use nodrop_replay::outcome::ScheduleErrorNs;
+
+use super::Replay;
+use super::ports::{Port, backends};
+
+impl Replay {
+    /// Of the ports in their order.
+    pub(super) fn result(&self, outcomes: &[Outcome]) -> ReplayResult {
+        let ports = (self.ports.iter().zip(outcomes))
+            .map(|(port, outcome)| of_port(port, outcome))
+            .collect();
+        let mut all = outcomes[0].clone();
+        outcomes[1..].iter().for_each(|other| all.join(other));
+        ReplayResult {
+            intended_packets: all.intended_packets,
+            sent_packets: all.sent_packets,
+            sent_bytes: all.sent_bytes,
+            refused_packets: named(&all.refused_packets),
+            unsent_packets: all.intended_packets - all.sent_packets,
+            first_sent_mono_ns: all.first_sent_mono_ns,
+            last_sent_mono_ns: all.last_sent_mono_ns,
+            intended_duration_ns: self.plan.intended_duration_ns(&self.trace),
+            schedule_error_us: all.schedule_errors.summary().map(in_us),
+            cpu_s: all.cpu_ns as f64 / 1e9,
+            backend: backends(&self.ports),
+            realtime: self.realtime,
+            not_rewritten_packets: all.not_rewritten_packets,
+            same_flows: self.trace.same_flows(),
+            replica_offsets_ns: self.plan.replica_offsets_ns().to_vec(),
+            achieved: Achieved {
+                interval_ns: nodrop_replay::Achieved::INTERVAL_NS,
+                packets: all.achieved.packets,
+                bytes: all.achieved.bytes,
+                largest_error_ns: all.achieved.largest_error_ns,
+            },
+            ports,
+        }
+    }
+}
+
+fn of_port(port: &Port, outcome: &Outcome) -> ReplayPort {
+    ReplayPort {
+        interface: port.interface.clone(),
+        cpu: port.cpu,
+        backend: port.backend.name().into(),
+        intended_packets: outcome.intended_packets,
+        sent_packets: outcome.sent_packets,
+        sent_bytes: outcome.sent_bytes,
+        refused_packets: named(&outcome.refused_packets),
+        unsent_packets: outcome.intended_packets - outcome.sent_packets,
+        first_sent_mono_ns: outcome.first_sent_mono_ns,
+        last_sent_mono_ns: outcome.last_sent_mono_ns,
+        schedule_error_us: outcome.schedule_errors.summary().map(in_us),
+        cpu_s: outcome.cpu_ns as f64 / 1e9,
+    }
+}
+
+fn named(refused: &BTreeMap<i32, u64>) -> BTreeMap<String, u64> {
+    let name = |errno: &i32| format!("{:?}", Errno::from_raw(*errno)).to_lowercase();
+    refused
+        .iter()
+        .map(|(errno, packets)| (name(errno), *packets))
+        .collect()
+}
+
+fn in_us(error: ScheduleErrorNs) -> ScheduleError {
+    let us = |ns: u64| ns as f64 / 1e3;
+    ScheduleError {
+        p50: us(error.p50),
+        p99: us(error.p99),
+        p999: us(error.p999),
+        max: us(error.max),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_are_named_as_the_kernel_does() {
+        let refused = BTreeMap::from([(90, 3), (105, 1)]);
+        assert_eq!(
+            named(&refused),
+            BTreeMap::from([("emsgsize".into(), 3), ("enobufs".into(), 1)])
+        );
+    }
+}

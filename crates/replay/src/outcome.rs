@@ -1,0 +1,193 @@
+//! What a replay did, on one port or on several.
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram;
+
+/// Schedule errors are kept to three digits up to this many ns; the maximum is exact.
+const LONGEST_ERROR_NS: u64 = 100_000_000_000;
+
+/// |sent - due| over the packets that were offered to the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ScheduleErrorNs {
+    /// Median.
+    pub p50: u64,
+    /// 99 % are below.
+    pub p99: u64,
+    /// 99.9 % are below.
+    pub p999: u64,
+    /// The largest.
+    pub max: u64,
+}
+
+/// All schedule errors.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScheduleErrors {
+    histogram: Histogram<u64>,
+    largest: u64,
+}
+
+impl Default for ScheduleErrors {
+    fn default() -> Self {
+        // Bounds and digits are constants that the histogram takes.
+        let histogram = Histogram::new_with_bounds(1, LONGEST_ERROR_NS, 3)
+            .unwrap_or_else(|error| unreachable!("{error:?}"));
+        Self {
+            histogram,
+            largest: 0,
+        }
+    }
+}
+
+impl ScheduleErrors {
+    /// Counts one.
+    pub(crate) fn record(&mut self, error_ns: u64) {
+        self.largest = self.largest.max(error_ns);
+        self.histogram.saturating_record(error_ns);
+    }
+
+    fn join(&mut self, other: &Self) {
+        self.largest = self.largest.max(other.largest);
+        // Fails only where the bounds differ, and they are all the same.
+        let _ = self.histogram.add(&other.histogram);
+    }
+
+    /// `None` at top speed, and where nothing was offered.
+    #[must_use]
+    pub fn summary(&self) -> Option<ScheduleErrorNs> {
+        // The histogram says the upper end of a bucket, which may lie above the largest value.
+        let quantile = |q| self.histogram.value_at_quantile(q).min(self.largest);
+        (!self.histogram.is_empty()).then(|| ScheduleErrorNs {
+            p50: quantile(0.5),
+            p99: quantile(0.99),
+            p999: quantile(0.999),
+            max: self.largest,
+        })
+    }
+}
+
+/// What was sent in each interval from the start; trailing intervals are not kept beyond [`Achieved::MOST`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Achieved {
+    /// Packets the kernel took.
+    pub packets: Vec<u64>,
+    /// Their bytes.
+    pub bytes: Vec<u64>,
+    /// The largest |sent - due| among them, in ns; empty at top speed.
+    pub largest_error_ns: Vec<u64>,
+}
+
+impl Achieved {
+    /// Length of an interval.
+    pub const INTERVAL_NS: u64 = 100_000_000;
+    /// One hour.
+    pub const MOST: usize = 36_000;
+
+    fn join(&mut self, other: &Self) {
+        fn joined(to: &mut Vec<u64>, from: &[u64], both: impl Fn(u64, u64) -> u64) {
+            to.resize(to.len().max(from.len()), 0);
+            for (to, from) in to.iter_mut().zip(from) {
+                *to = both(*to, *from);
+            }
+        }
+        joined(&mut self.packets, &other.packets, |a, b| a + b);
+        joined(&mut self.bytes, &other.bytes, |a, b| a + b);
+        joined(
+            &mut self.largest_error_ns,
+            &other.largest_error_ns,
+            u64::max,
+        );
+    }
+}
+
+/// What a replay did.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// Packets of the plan; at top speed with a duration, those that were reached within it.
+    pub intended_packets: u64,
+    /// Packets the kernel took.
+    pub sent_packets: u64,
+    /// Their bytes.
+    pub sent_bytes: u64,
+    /// errno → packets the kernel would not take.
+    pub refused_packets: BTreeMap<i32, u64>,
+    /// Packets of replicas that were offered as they stand in the trace, for want of an address to rewrite.
+    pub not_rewritten_packets: u64,
+    /// When the first packet that the kernel took was given to it.
+    pub first_sent_mono_ns: Option<u64>,
+    /// The same for the last.
+    pub last_sent_mono_ns: Option<u64>,
+    /// Empty at top speed.
+    pub schedule_errors: ScheduleErrors,
+    /// CPU time of the thread from start to end.
+    pub cpu_ns: u64,
+    /// Per 100 ms.
+    pub achieved: Achieved,
+}
+
+impl Outcome {
+    /// Adds what another port did in the same replay.
+    pub fn join(&mut self, other: &Self) {
+        self.intended_packets += other.intended_packets;
+        self.sent_packets += other.sent_packets;
+        self.sent_bytes += other.sent_bytes;
+        for (errno, packets) in &other.refused_packets {
+            *self.refused_packets.entry(*errno).or_default() += packets;
+        }
+        self.not_rewritten_packets += other.not_rewritten_packets;
+        let firsts = [self.first_sent_mono_ns, other.first_sent_mono_ns];
+        self.first_sent_mono_ns = firsts.into_iter().flatten().min();
+        self.last_sent_mono_ns = self.last_sent_mono_ns.max(other.last_sent_mono_ns);
+        self.schedule_errors.join(&other.schedule_errors);
+        self.cpu_ns += other.cpu_ns;
+        self.achieved.join(&other.achieved);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(sent: u64, first: Option<u64>, errors: &[u64], achieved: Vec<u64>) -> Outcome {
+        let mut schedule_errors = ScheduleErrors::default();
+        errors
+            .iter()
+            .for_each(|error| schedule_errors.record(*error));
+        Outcome {
+            intended_packets: sent + 1,
+            sent_packets: sent,
+            sent_bytes: sent * 60,
+            refused_packets: BTreeMap::from([(90, 1)]),
+            not_rewritten_packets: sent,
+            first_sent_mono_ns: first,
+            last_sent_mono_ns: first.map(|first| first + sent),
+            schedule_errors,
+            cpu_ns: sent,
+            achieved: Achieved {
+                bytes: achieved.iter().map(|packets| packets * 60).collect(),
+                largest_error_ns: achieved.clone(),
+                packets: achieved,
+            },
+        }
+    }
+
+    #[test]
+    fn ports_are_joined_in_every_figure() {
+        let mut all = outcome(4, Some(20), &[2_000; 4], vec![4]);
+        all.join(&outcome(6, Some(15), &[1_000; 6], vec![3, 3]));
+        all.join(&outcome(0, None, &[], vec![]));
+        let mut expected = outcome(10, Some(15), &[], vec![7, 3]);
+        expected.intended_packets = 13;
+        expected.refused_packets = BTreeMap::from([(90, 3)]);
+        expected.last_sent_mono_ns = Some(24);
+        expected.achieved.largest_error_ns = vec![4, 3];
+        [[1_000; 6].as_slice(), &[2_000; 4]]
+            .concat()
+            .iter()
+            .for_each(|error| expected.schedule_errors.record(*error));
+        assert_eq!(all, expected);
+        let summary = all.schedule_errors.summary();
+        assert_eq!(summary.map(|errors| errors.max), Some(2_000));
+        assert_eq!(summary.map(|errors| errors.p50), Some(1_000));
+    }
+}

@@ -1,0 +1,258 @@
+//! Which port sends which packet.
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+
+use nodrop_wire::flow::FlowKey;
+use nodrop_wire::view;
+
+use crate::load::index;
+use crate::schedule::{Plan, Slot, mixed};
+use crate::trace::Trace;
+
+/// How the packets of a trace and its replicas go to several ports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Spread {
+    ports: u32,
+    /// `None` where every port sends everything.
+    lanes: Option<Vec<Lane>>,
+}
+
+/// A hash of the flow of a packet; the last bit says that its replicas are flows of their own, which may leave by other ports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Lane(u32);
+
+impl Spread {
+    /// Every port sends everything.
+    #[must_use]
+    pub fn copied() -> Self {
+        Self {
+            ports: 1,
+            lanes: None,
+        }
+    }
+
+    /// Each flow leaves by one port, in both directions. Hosts that exchange fragments, which have no ports to tell flows apart
+    /// by, are one flow; what is no IP leaves by the first port.
+    #[must_use]
+    pub fn by_flow(trace: &Trace, ports: u32) -> Self {
+        if ports < 2 {
+            return Self::copied();
+        }
+        let mut buffer = trace.buffer();
+        let fragmented = pairs_with_fragments(trace);
+        let lanes = (0..trace.packets().len()).map(|packet| {
+            let flow = FlowKey::of_frame(trace.frame(packet, 0, &mut buffer).0)?;
+            let moves = FlowKey::of_frame(trace.frame(packet, 1, &mut buffer).0) != Some(flow);
+            let hash = hash(&flow, fragmented.contains(&pair(&flow)));
+            Some(Lane(hash & !1 | u32::from(moves)))
+        });
+        Self {
+            ports,
+            lanes: Some(lanes.map(|lane| lane.unwrap_or(Lane(0))).collect()),
+        }
+    }
+
+    /// What one of the ports sends.
+    #[must_use]
+    pub fn share(&self, port: u32) -> Share<'_> {
+        Share { spread: self, port }
+    }
+}
+
+/// What one port sends.
+#[derive(Debug, Clone, Copy)]
+pub struct Share<'a> {
+    spread: &'a Spread,
+    port: u32,
+}
+
+impl Share<'_> {
+    /// Whether this port sends it.
+    #[must_use]
+    pub fn has(&self, slot: &Slot) -> bool {
+        let lanes = self.spread.lanes.as_ref();
+        lanes.is_none_or(|lanes| self.is_on(lanes[slot.packet], slot.replica))
+    }
+
+    /// Packets of a plan that this port sends.
+    #[must_use]
+    pub fn intended_packets(&self, plan: &Plan) -> u64 {
+        let Some(lanes) = &self.spread.lanes else {
+            return plan.intended_packets();
+        };
+        let of_replica = |replica| {
+            let count = |lanes: &[Lane]| {
+                let mine = lanes.iter().filter(|lane| self.is_on(**lane, replica));
+                mine.count() as u64
+            };
+            let (slots, packets) = (plan.slots_of(replica), lanes.len() as u64);
+            let rest = count(&lanes[..index(slots % packets)]);
+            count(lanes).saturating_mul(slots / packets) + rest
+        };
+        (0..plan.replicas()).map(of_replica).sum()
+    }
+
+    fn is_on(&self, Lane(lane): Way, replica: u32) -> bool {
+        let turned = if lane & 1 == 1 { replica } else { 0 };
+        (u64::from(lane >> 1) + u64::from(turned)) % u64::from(self.spread.ports)
+            == u64::from(self.port)
+    }
+}
+
+type Pair = (IpAddr, IpAddr);
+
+fn pair(flow: &FlowKey) -> Pair {
+    (flow.low.0, flow.high.0)
+}
+
+fn pairs_with_fragments(trace: &Trace) -> HashSet<Pair> {
+    let mut buffer = trace.buffer();
+    let of_packet = |packet| {
+        let frame = trace.frame(packet, 0, &mut buffer).0;
+        let ip = view::network(frame)?;
+        ip.fragment?;
+        Some(pair(&FlowKey::of_ip(frame, &ip)))
+    };
+    (0..trace.packets().len()).filter_map(of_packet).collect()
+}
+
+fn hash(flow: &FlowKey, addresses_only: bool) -> u32 {
+    let halves = |address: IpAddr| match address {
+        IpAddr::V4(v4) => [u64::from(v4.to_bits()), 4],
+        IpAddr::V6(v6) => {
+            let [high, low] = [v6.to_bits() >> 64, v6.to_bits() & u128::from(u64::MAX)];
+            // Both fit by construction.
+            [high, low].map(|half| u64::try_from(half).unwrap_or(0))
+        }
+    };
+    let ports = u64::from(flow.low.1) << 32 | u64::from(flow.high.1) << 8;
+    let flow_words = if addresses_only {
+        0
+    } else {
+        ports | u64::from(flow.protocol)
+    };
+    let [a, b] = halves(flow.low.0);
+    let [c, d] = halves(flow.high.0);
+    let words = [a, b, c, d, flow_words];
+    let mixed = words.into_iter().fold(0, |hash, word| mixed(hash ^ word));
+    // The upper half of 64 bits.
+    u32::try_from(mixed >> 32).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::load::Load;
+    use crate::schedule::Request;
+    use nodrop_wire::pcap;
+
+    /// UDP between 10.0.0.`from` and 10.0.0.`to` with these ports; a later fragment where `fragment` is not zero.
+    fn udp(from: u8, to: u8, ports: [u16; 2], fragment: u8) -> Vec<u8> {
+        let mut frame = vec![2; 12];
+        frame.extend([8, 0, 0x45, 0, 0, 28, 0, 0, 0, fragment, 64, 17, 0, 0]);
+        frame.extend([10, 0, 0, from, 10, 0, 0, to]);
+        ports
+            .iter()
+            .for_each(|port| frame.extend(port.to_be_bytes()));
+        frame.extend([0, 8, 0, 0]);
+        frame
+    }
+
+    fn trace(frames: &[Vec<u8>]) -> Trace {
+        let mut bytes = pcap::file_header().to_vec();
+        for (number, frame) in (0..).zip(frames) {
+            let length = u32::try_from(frame.len()).unwrap();
+            bytes.extend(pcap::record_header(number, length, length));
+            bytes.extend(frame);
+        }
+        Trace::new(bytes, false).unwrap()
+    }
+
+    fn plan(trace: &Trace, replicas: u32, limit_ns: Option<u64>) -> Plan {
+        let request = Request {
+            load: Load::Rate { pps: 1e9, burst: 1 },
+            loops: 3,
+            replicas,
+            duration_ns: limit_ns,
+            offsets_from: None,
+        };
+        Plan::new(trace, &request).unwrap()
+    }
+
+    /// The port of each slot of a plan: exactly one.
+    fn ports_of(spread: &Spread, trace: &Trace, plan: &Plan) -> Vec<u32> {
+        plan.slots(trace)
+            .map(|slot| {
+                let takers: Vec<u32> = (0..spread.ports)
+                    .filter(|port| spread.share(*port).has(&slot))
+                    .collect();
+                assert_eq!(takers.len(), 1, "{slot:?}");
+                takers[0]
+            })
+            .collect()
+    }
+
+    #[test]
+    fn shares_add_up_for_any_plan() {
+        let frames: Vec<Vec<u8>> = (0..40).map(|n| udp(n, 200, [1, 2], 0)).collect();
+        for replicas in [1, 3] {
+            let mut trace = trace(&frames);
+            trace.make_replicas_distinct(replicas).unwrap();
+            let spread = Spread::by_flow(&trace, 3);
+            for limit in [None, Some(1), Some(77), Some(130)] {
+                let plan = plan(&trace, replicas, limit);
+                let ports = ports_of(&spread, &trace, &plan);
+                for port in 0..3 {
+                    let sent = ports.iter().filter(|of| **of == port).count() as u64;
+                    assert_eq!(spread.share(port).intended_packets(&plan), sent);
+                    assert!(limit.is_some() || sent > ports.len() as u64 / 5, "{port}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn both_directions_and_all_fragments_leave_by_one_port() {
+        let mut frames = Vec::new();
+        for host in 0..30 {
+            frames.push(udp(host, 100, [5, 53], 0));
+            frames.push(udp(100, host, [53, 5], 0));
+            frames.push(udp(host, 101, [6, 54], 0x20));
+            frames.push(udp(host, 101, [0, 0], 1));
+        }
+        let trace = trace(&frames);
+        let spread = Spread::by_flow(&trace, 2);
+        let ports = ports_of(&spread, &trace, &plan(&trace, 1, Some(120)));
+        assert!(ports.chunks(2).all(|two| two[0] == two[1]), "{ports:?}");
+        assert!(ports.contains(&0) && ports.contains(&1));
+    }
+
+    #[test]
+    fn replicas_of_one_flow_go_round_the_ports_if_they_are_flows_of_their_own() {
+        let mut distinct = trace(&[udp(1, 2, [3, 4], 0)]);
+        let same = Spread::by_flow(&distinct, 2);
+        assert_eq!(
+            ports_of(&same, &distinct, &plan(&distinct, 4, Some(4))).len(),
+            4
+        );
+        let ports = ports_of(&same, &distinct, &plan(&distinct, 4, Some(4)));
+        assert!(ports.iter().all(|port| *port == ports[0]), "{ports:?}");
+        distinct.make_replicas_distinct(4).unwrap();
+        let spread = Spread::by_flow(&distinct, 2);
+        let ports = ports_of(&spread, &distinct, &plan(&distinct, 4, Some(4)));
+        assert_eq!(ports.iter().sum::<u32>(), 2, "{ports:?}");
+    }
+
+    #[test]
+    fn a_copy_is_everything_and_what_is_no_ip_leaves_by_the_first() {
+        let trace = trace(&[vec![1; 30], vec![2; 30]]);
+        let plan = plan(&trace, 1, None);
+        let copied = Spread::copied();
+        assert!(plan.slots(&trace).all(|slot| copied.share(1).has(&slot)));
+        assert_eq!(copied.share(1).intended_packets(&plan), 6);
+        let spread = Spread::by_flow(&trace, 2);
+        assert_eq!(ports_of(&spread, &trace, &plan), [0; 6]);
+    }
+}
