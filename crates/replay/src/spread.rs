@@ -93,7 +93,7 @@ impl Share<'_> {
         (0..plan.replicas()).map(of_replica).sum()
     }
 
-    fn is_on(&self, Lane(lane): Way, replica: u32) -> bool {
+    fn is_on(&self, Lane(lane): Lane, replica: u32) -> bool {
         let turned = if lane & 1 == 1 { replica } else { 0 };
         (u64::from(lane >> 1) + u64::from(turned)) % u64::from(self.spread.ports)
             == u64::from(self.port)
