@@ -22,6 +22,7 @@ from bench_trial import beside_the_traffic
 TIMING_BOUND = 0.1
 TCPREPLAY_TIMERS = {"tcpreplay": (), "tcpreplay -T nano": ("--timer=nano",)}
 RATE_ERROR = 1e-4
+FLOOD = 2.3
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,6 +54,8 @@ def top_speed(bench: Bench) -> Iterator[tuple[str, float]]:
     peer = bench.tcpreplay_top_speed()
     yield "top speed, send(2) : tcpreplay -t -K, pps", bench.top_speed("af_packet") / peer
     yield "top speed, AF_XDP : tcpreplay -t -K, pps", bench.top_speed("af_xdp") / peer
+    for backend in ("flood", "flood_in"):
+        yield f"top speed, {backend} : tcpreplay -t -K, pps", bench.flood(backend) / peer
 
 
 def pacing(bench: Bench) -> Iterator[tuple[str, float]]:
@@ -91,6 +94,8 @@ def promises() -> dict[str, Promise]:
     made = [
         Promise(name="top speed, send(2) : tcpreplay -t -K, pps", least=1.2),
         Promise(name="top speed, AF_XDP : tcpreplay -t -K, pps", least=1.65),
+        Promise(name="top speed, flood : tcpreplay -t -K, pps", least=FLOOD),
+        Promise(name="top speed, flood_in : tcpreplay -t -K, pps", least=FLOOD),
         *(
             Promise(name=f"p99 |sent - due| at {pps} pps : {name}", most=TIMING_BOUND)
             for pps in (10_000, 100_000)

@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import statistics
+import struct
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -47,9 +48,9 @@ class Bench:
     trace: Path
     quick: bool
 
-    def run(self, *commands: Sequence[str | Path]) -> list[Ended]:
-        """Runs commands at once in the sender's namespace; what each has cost."""
-        enter = ["ip", "netns", "exec", self.sender]
+    def run(self, *commands: Sequence[str | Path], namespace: str | None = None) -> list[Ended]:
+        """Runs commands at once, in the sender's namespace if no other; what each has cost."""
+        enter = ["ip", "netns", "exec", namespace or self.sender]
         started = [
             subprocess.Popen([*enter, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             for command in commands
@@ -70,6 +71,34 @@ class Bench:
         result, _ = self.replay("--top-speed", "--loops", self._loops, "--backend", backend)
         took_ns = result["last_sent_mono_ns"] - result["first_sent_mono_ns"]
         return float(result["sent_packets"] * 1e9 / took_ns)
+
+    def flood(self, backend: str) -> float:
+        """Copies of one frame of mean length; over veth only into NAPI, which is GRO."""
+        namespace, port = (self.sender, "ndt0")
+        if backend == "flood_in":
+            namespace, port = (self.receiver, "ndr0")
+        flags = ["--loops", "100000" if self.quick else "1000000", "--top-speed"]
+        argv = [self.node, "replay", "--interface", port, "--trace", self._mean_frame(), *flags]
+        with _inside(self.receiver):
+            ethtool("ndr0", "gro", "on")
+        try:
+            [ended] = self.run([*argv, "--backend", backend], namespace=namespace)
+        finally:
+            with _inside(self.receiver):
+                ethtool("ndr0", "gro", "off")
+        result = json.loads(ended.out)
+        took_ns = result["last_sent_mono_ns"] - result["first_sent_mono_ns"]
+        return float(result["sent_packets"] * 1e9 / took_ns)
+
+    def _mean_frame(self) -> Path:
+        frame = self.trace.with_name("mean.pcap")
+        if not frame.exists():
+            lengths = _frame_lengths(self.trace.read_bytes())
+            mean = statistics.fmean(lengths)
+            skipped = min(range(len(lengths)), key=lambda number: abs(lengths[number] - mean))
+            cut = [self.node, "trace", "cut", self.trace, frame, "--skip", str(skipped)]
+            self.run([*cut, "--packets", "1"])
+        return frame
 
     def tcpreplay_top_speed(self) -> float:
         [ended] = self.run(self.tcpreplay("--topspeed", f"--loop={self._loops}"))
@@ -165,6 +194,20 @@ def _ended(process: subprocess.Popen[bytes]) -> Ended:
         raise SystemExit(f"{process.args}: exit code {process.returncode}\n{said}")
     cpu_s = usage.ru_utime + usage.ru_stime
     return Ended(out=out, cpu_s=cpu_s, peak_bytes=usage.ru_maxrss * 1024)
+
+
+def _frame_lengths(pcap: bytes) -> list[int]:
+    """Of a pcap of this machine's byte order."""
+    lengths, place = [], 24
+    while place < len(pcap):
+        (length,) = struct.unpack_from("I", pcap, place + 8)
+        lengths.append(length)
+        place += 16 + length
+    return lengths
+
+
+def ethtool(port: str, feature: str, state: str) -> None:
+    subprocess.run(["ethtool", "-K", port, feature, state], check=True, timeout=DEADLINE_S)
 
 
 @contextmanager

@@ -393,3 +393,70 @@ def test_a_cpu_for_each_port_or_for_none(link: Link, tmp_path: Path) -> None:
         link.tx.host.job(spec | {"cpus": [0, 1]})
     with pytest.raises(NodeRefused, match="cpu 1000: cannot pin to it"):
         link.tx.host.job(spec | {"cpus": 1000})
+
+
+def test_frames_written_to_a_tap_are_received_on_it(link: Link, trace: Path) -> None:
+    tap = Port(host=link.rx.host, name="ndtap0")
+    tap.host.run(["ip", "tuntap", "add", tap.name, "mode", "tap"])
+    tap.host.run(["ip", "link", "set", tap.name, "mtu", "3000", "arp", "off", "up"])
+    for load in ({"speed": 20}, {"top_speed": True}):
+        replay = {"trace": str(trace), "backend": "tap", **load}
+        sent, got = replayed(Link(tx=tap, rx=tap), {"count_flows": True}, replay)
+        assert_all_sent(sent, REALMIX_PACKETS)
+        assert sent["backend"] == "tap_write"
+        assert (got["packets"], got["flows"]) == (REALMIX_PACKETS, FLOWS)
+        assert got["bytes"] == sent["sent_bytes"]
+
+
+def test_only_a_tap_is_written_to(link: Link, tmp_path: Path) -> None:
+    trace = small_trace(tmp_path / "t.pcap", [60])
+    spec = {"job": "replay", "interface": link.tx.name, "trace": str(trace), "pps": 1}
+    with pytest.raises(NodeRefused, match="TUNSETIFF"):
+        link.tx.host.job(spec | {"backend": "tap"})
+
+
+COPIES = 20_000
+
+
+def test_a_flood_is_counted_by_the_port(link: Link, tmp_path: Path) -> None:
+    trace = small_trace(tmp_path / "t.pcap", [60, 4000, 1000])
+    replay = {"trace": str(trace), "top_speed": True, "loops": COPIES, "backend": "flood"}
+    with pytest.raises(NodeRefused, match="counted none"):
+        replayed(link, {}, replay)  # a veth whose other end does no NAPI loses all of them
+    link.rx.host.run(["ethtool", "-K", link.rx.name, "gro", "on"])
+    sent, got = replayed(link, {}, replay)
+    assert sent["backend"] == "flood_live_frames" and sent["schedule_error_us"] is None
+    assert sent["intended_packets"] == 3 * COPIES
+    assert sent["refused_packets"].pop("emsgsize") == COPIES, "longer than the MTU"
+    full = sent["refused_packets"].pop("enobufs", 0)
+    assert sent["sent_packets"] + full == 2 * COPIES and sent["refused_packets"] == {}
+    assert got["tp_packets"] == sent["sent_packets"] > 0
+    assert sum(sent["achieved"]["packets"]) == sent["sent_packets"]
+
+
+def test_a_flood_into_the_host_is_received_by_the_port(link: Link, tmp_path: Path) -> None:
+    trace = small_trace(tmp_path / "t.pcap", [60, 1000])
+    replay = {"trace": str(trace), "top_speed": True, "loops": COPIES, "backend": "flood_in"}
+    sent, got = replayed(Link(tx=link.rx, rx=link.rx), {}, replay)
+    assert_all_sent(sent, 2 * COPIES)
+    assert sent["backend"] == "flood_in_live_frames"
+    assert got["tp_packets"] == 2 * COPIES
+    assert got["packets"] + got["tp_drops"] == 2 * COPIES
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"pps": 1000}, "no pacing"),
+        ({"top_speed": True, "multiplier": 2}, "identical frames"),
+        ({"top_speed": True, "loops": 10}, "loops must be at least 1000"),
+    ],
+    ids=str,
+)
+def test_what_a_flood_cannot_promise_is_refused(
+    link: Link, tmp_path: Path, wrong: dict[str, Any], words: str
+) -> None:
+    trace = small_trace(tmp_path / "t.pcap", [60])
+    spec = {"job": "replay", "interface": link.tx.name, "trace": str(trace), "loops": COPIES}
+    with pytest.raises(NodeRefused, match=words):
+        link.tx.host.job(spec | {"backend": "flood"} | wrong)

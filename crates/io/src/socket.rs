@@ -167,6 +167,17 @@ fn socket_length<T>() -> libc::socklen_t {
     size_of::<T>() as libc::socklen_t
 }
 
+/// The argument of an ioctl(2) about an interface.
+pub(crate) fn request_for(interface: &str) -> libc::ifreq {
+    // SAFETY: an ifreq is plain data, all zeroes is one.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    let room = request.ifr_name.len() - 1; // a longer name is one the kernel does not know
+    for (place, byte) in (request.ifr_name.iter_mut().take(room)).zip(interface.bytes()) {
+        *place = libc::c_char::from_ne_bytes([byte]);
+    }
+    request
+}
+
 fn interface_index(interface: &str) -> Result<i32, IoError> {
     let none = || IoError::NoSuchInterface(interface.to_owned());
     let name = CString::new(interface).map_err(|_| none())?;

@@ -159,7 +159,7 @@ impl PacketSender {
     }
 }
 
-fn classified(errno: i32) -> Sent {
+pub(crate) fn classified(errno: i32) -> Sent {
     match errno {
         libc::ENETDOWN | libc::ENXIO | libc::ENODEV => Sent::Gone(errno),
         libc::ENOBUFS | libc::EAGAIN | libc::ENOMEM | libc::EINTR => Sent::Full(errno),

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::socket::{IoError, PacketSocket};
+use crate::socket::{IoError, PacketSocket, request_for};
 use crate::tx::Sent;
 
 /// A queue stays taken for about a second after its last socket was closed.
@@ -207,16 +207,8 @@ impl XdpSender {
 }
 
 /// The MTU, by ioctl(2).
-fn mtu(socket: &PacketSocket) -> Result<usize, IoError> {
-    // SAFETY: an ifreq is plain data, all zeroes is one.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    for (to, from) in request
-        .ifr_name
-        .iter_mut()
-        .zip(socket.interface.bytes().take(15))
-    {
-        *to = libc::c_char::from_ne_bytes([from]);
-    }
+pub(crate) fn mtu(socket: &PacketSocket) -> Result<usize, IoError> {
+    let mut request = request_for(&socket.interface);
     // SAFETY: SIOCGIFMTU reads the name and writes `ifru_mtu` of the request, which lives through the call.
     let done = unsafe {
         libc::ioctl(

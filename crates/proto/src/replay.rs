@@ -39,6 +39,12 @@ pub enum SendBackend {
     AfPacket,
     /// AF_XDP in copy mode, only at top speed; frames of at most 4096 bytes.
     AfXdp,
+    /// One write(2) per frame to a tap that is there: it enters this host as if received on the tap.
+    Tap,
+    /// Only at top speed, one replica: each packet of the trace `loops` times in a row, made inside the kernel (live frames). No pacing, no schedule, identical frames; counted by the port.
+    Flood,
+    /// As flood, but into this host, as if received on the port; nothing on the way counts them.
+    FloodIn,
 }
 
 /// Parameters of `replay`; exactly one of `speed`, `pps`, `bps`, `profile`, `top_speed`.

@@ -1,7 +1,11 @@
 //! The loop that sends a plan, and what it counts.
 
+mod flood;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use nodrop_io::flood::{FloodSender, Towards};
+use nodrop_io::tap::TapSender;
 use nodrop_io::thread::{mono_ns, thread_cpu_ns};
 use nodrop_io::tx::{PacketSender, Sent};
 use nodrop_io::xdp::XdpSender;
@@ -39,6 +43,10 @@ pub enum Backend {
     Packet(PacketSender),
     /// A ring shared with the kernel, emptied a batch at a time: of no use where each frame has its time.
     Xdp(Box<XdpSender>),
+    /// One write(2) to a tap per frame.
+    Tap(TapSender),
+    /// Copies made inside the kernel, of one frame after the other.
+    Flood(FloodSender),
 }
 
 impl Backend {
@@ -48,6 +56,11 @@ impl Backend {
         match self {
             Self::Packet(_) => "af_packet_send",
             Self::Xdp(_) => "af_xdp_copy",
+            Self::Tap(_) => "tap_write",
+            Self::Flood(flood) => match flood.towards() {
+                Towards::Wire => "flood_live_frames",
+                Towards::Host => "flood_in_live_frames",
+            },
         }
     }
 
@@ -59,6 +72,8 @@ impl Backend {
                 sender.push(frame, told);
                 sender.flush(told);
             }
+            Self::Tap(sender) => told(frame.len(), sender.send(frame)),
+            Self::Flood(sender) => told(frame.len(), sender.send(frame, 1)),
         }
     }
 
@@ -67,6 +82,7 @@ impl Backend {
         match self {
             Self::Packet(sender) => sender.push(frame, told),
             Self::Xdp(sender) => sender.push(frame, told),
+            Self::Tap(_) | Self::Flood(_) => self.send(frame, told),
         }
     }
 
@@ -75,6 +91,7 @@ impl Backend {
         match self {
             Self::Packet(sender) => sender.flush(told),
             Self::Xdp(sender) => sender.flush(told),
+            Self::Tap(_) | Self::Flood(_) => {}
         }
     }
 }
@@ -140,6 +157,8 @@ impl<'a> Replay<'a> {
         self.books.paced = self.plan.is_paced();
         let intended = if self.books.paced {
             self.paced(start_mono_ns, &stopped)
+        } else if matches!(self.backend, Backend::Flood(_)) {
+            self.flood(start_mono_ns, &stopped)
         } else {
             self.top_speed(start_mono_ns, &stopped)
         };
@@ -317,17 +336,23 @@ impl Books<'_> {
     }
 
     fn book(&mut self, bytes: usize, sent: Sent, now: u64) {
+        self.book_many(1, bytes, sent, now);
+    }
+
+    /// Books packets of one length and fate.
+    fn book_many(&mut self, packets: u64, bytes: usize, sent: Sent, now: u64) {
         self.tick(now);
         match sent {
+            Sent::Taken if packets == 0 => {}
             Sent::Taken => {
-                self.sent_packets += 1;
-                self.sent_bytes += bytes as u64;
+                self.sent_packets += packets;
+                self.sent_bytes += packets * bytes as u64;
                 self.first_sent.get_or_insert(now);
                 self.last_sent = now;
             }
             Sent::Full(errno) | Sent::Unfit(errno) => {
                 let slot = usize::try_from(errno).unwrap_or(0).min(ERRNOS - 1);
-                self.refused[slot] += 1;
+                self.refused[slot] += packets;
             }
             Sent::Gone(errno) => self.gone = Some(errno),
         }

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
+use nodrop_io::flood::{self, FloodSender, Towards};
+use nodrop_io::tap::TapSender;
 use nodrop_io::thread::{self, mono_ns};
 use nodrop_io::tx::PacketSender;
 use nodrop_io::xdp::{self, XdpSender};
@@ -17,6 +19,8 @@ use crate::session::Session;
 
 /// The first packet would else be late by the time it takes to start.
 const HEAD_START_NS: u64 = 1_000_000;
+/// Fewer would take longer to set up than to send by themselves.
+const FEWEST_COPIES: u32 = 1000;
 const SAMPLE: Duration = Duration::from_millis(500);
 
 /// One way out.
@@ -91,6 +95,12 @@ fn backend(
             "spec",
             "backend af_xdp sends in batches: it needs top_speed",
         )),
+        SendBackend::Tap => {
+            let tap = TapSender::open(interface).map_err(|e| interface_error(&e))?;
+            Ok(Backend::Tap(tap))
+        }
+        SendBackend::Flood => flood(spec, interface, Towards::Wire),
+        SendBackend::FloodIn => flood(spec, interface, Towards::Host),
         SendBackend::AfXdp | SendBackend::Auto => {
             // Queues are counted by names on a command line.
             let queue = u32::try_from(queue).unwrap_or(u32::MAX);
@@ -101,6 +111,36 @@ fn backend(
             }
         }
     }
+}
+
+/// What a flood cannot promise is refused, not left out.
+fn flood(spec: &ReplaySpec, interface: &str, towards: Towards) -> Result<Backend, JobError> {
+    let cannot = |words: String| {
+        let error = JobError::new("spec", format!("a flood {words}"));
+        error.hint("the backends af_packet and af_xdp send every frame of the trace by itself")
+    };
+    if !spec.top_speed {
+        return Err(cannot("has no pacing: it needs top_speed".into()));
+    }
+    if spec.multiplier != 1 {
+        return Err(cannot(
+            "is of identical frames: it has no replicas, multiplier must be 1".into(),
+        ));
+    }
+    if spec.loops < FEWEST_COPIES {
+        return Err(cannot(format!(
+            "sends each packet `loops` times in a row: loops must be at least {FEWEST_COPIES}"
+        )));
+    }
+    let sender = FloodSender::open(interface, towards).map_err(|e| {
+        let error = interface_error(&e);
+        if error.kind == "permission" {
+            error.hint("a flood needs root outside of any user namespace")
+        } else {
+            error
+        }
+    })?;
+    Ok(Backend::Flood(sender))
 }
 
 /// The backends of all ports, each once.
@@ -177,6 +217,10 @@ impl Replay {
 }
 
 fn is_down(error: &SendError) -> JobError {
+    if error.errno == flood::TAKES_NONE {
+        return JobError::new("flood", "the port has counted none of the frames as sent")
+            .hint("a veth takes them where its other end does NAPI (`ethtool -K PEER gro on`, or an XDP program); another port needs a driver with XDP transmit");
+    }
     JobError::new("interface_down", error.to_string())
         .hint("the interface went down or away while packets were sent")
 }
