@@ -138,7 +138,8 @@ impl Reassembly {
             return;
         }
         let key = fragment.key;
-        let deadline_ns = now_ns + self.limits.timeout_ns;
+        // A capture file may hold any time.
+        let deadline_ns = now_ns.saturating_add(self.limits.timeout_ns);
         let mut queue = self.queues.remove(&key).unwrap_or_else(|| {
             self.deadlines.push_back((deadline_ns, key));
             self.memory_bytes += QUEUE_MEMORY_BYTES;

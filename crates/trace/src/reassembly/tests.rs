@@ -55,6 +55,13 @@ fn a_datagram_that_takes_too_long_is_thrown_away() {
     assert_eq!(after(Limits::default(), &halves(30_000_000_000)), late);
 }
 
+/// Found by fuzzing: a capture file may hold any time.
+#[test]
+fn the_end_of_time_is_no_overflow() {
+    let seen = after(Limits::default(), &[(u64::MAX, piece(1, 0, 8, true))]);
+    assert_eq!((seen.offered_packets, seen.incomplete_packets), (1, 1));
+}
+
 #[test]
 fn a_restarted_datagram_has_a_timer_of_its_own() {
     let limits = Limits {
