@@ -1,4 +1,5 @@
-"""Renews docs/images from a run directory: the report on a desk, a phone, in the dark and on paper.
+"""Renews docs/images from a run directory: the report on a desk, a phone, in the dark and on paper;
+or, of a run with several setups, the part that lays them side by side.
 
 python tools/doc-images.py RUNDIR        (needs chromium and the extra `browser`)
 """
@@ -13,6 +14,8 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 
 from nodrop.report import write_report
+from nodrop.report.setups import conditions
+from nodrop.report.story import read_story
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 SHOTS = {
@@ -22,16 +25,18 @@ SHOTS = {
     "report-print": {"width": 794, "height": 1123, "media": "print"},
     "report-time": {"width": 1200, "height": 1060, "at": "#time details.trial"},
 }
+SETUPS_SHOTS = {"report-setups": {"width": 1200, "height": 1500, "at": "#setups"}}
 
 
 def main(run: Path) -> None:
     IMAGES.mkdir(exist_ok=True)
+    shots = SETUPS_SHOTS if conditions(read_story([run])) else SHOTS
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as started:
         page = write_report([run], Path(folder)).as_uri()
         program = shutil.which("chromium") or shutil.which("chromium-browser")
         # --no-sandbox: as root Chromium refuses to start with it; the page is our own.
         browser = started.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        for name, how in SHOTS.items():
+        for name, how in shots.items():
             tab = browser.new_page(
                 viewport={"width": how["width"], "height": how["height"]},
                 color_scheme=how.get("scheme", "light"),

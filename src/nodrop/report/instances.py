@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,14 +45,21 @@ def _parts(told: Any) -> tuple[Mapping[str, int], ...]:
 
 def imbalance_words(cell: Cell) -> str:
     """Over the repetitions: how much more than its share the busiest instance received."""
-    told = (trial.details.get("imbalance_ratio") for trial in cell.valid)
-    found = summarize([float(ratio) for ratio in told if isinstance(ratio, int | float)])
+    found = cell.summary("imbalance_ratio") or summarize(list(_told_apart(cell)))
     if found is None:
         return "imbalance not measured"
     said = f"busiest +{numbers.percent(found.median)} %"
     if interval := found.interval:
         return f"{said} {numbers.between(interval.low, interval.high, numbers.percent)}"
     return said
+
+
+def _told_apart(cell: Cell) -> Iterator[float]:
+    """Of an older version, which told it in trial.json only."""
+    for trial in cell.valid:
+        ratio = trial.details.get("imbalance_ratio")
+        if isinstance(ratio, int | float):
+            yield float(ratio)
 
 
 def instance_bars(found: Sequence[Shared]) -> list[Bar]:

@@ -15,7 +15,7 @@ from nodrop.report.tables import Column, Row, Table, Value, text
 from nodrop.stats.comparison import resolution
 from nodrop.stats.interval import summarize
 
-SHOWN = ("loss_pct", "own_cpu_s", "activation_s")
+SHOWN = ("loss_pct", "sut_cpu_s", "activation_s")
 MOST_CELLS = 30
 WIDTH, LEFT, GAP, ROW = 1000.0, 210.0, 34.0, 20.0
 TOP, BOTTOM = 30.0, 40.0

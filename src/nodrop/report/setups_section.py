@@ -198,14 +198,21 @@ def _panels(lines: Sequence[tuple[str, Timeline]]) -> Iterator[Panel]:
     host = [s for name, line in lines for s in named(name, _host(line))]
     own = [s for name, line in lines for s in named(name, line.own_cpu)]
     memory = [s for name, line in lines for s in named(name, line.series(MEMORY_TITLE))]
+    memory += [s for name, line in lines for s in named(f"{name}: inside", _inside(line))]
     for title, unit, high, series in (
         ("Received", "packets/s", None, received),
         ("Host CPU, all of it", "%", 100.0, host),
-        ("Its own CPU", "% of one CPU", None, own),
-        ("Resident memory", "MiB", None, memory),
+        ("SUT CPU", "% of one CPU", None, own),
+        ("Memory: resident on the host, used inside", "MiB", None, memory),
     ):
         if series:
             yield Panel(title=title, unit=unit, series=tuple(series), high=high)
+
+
+def _inside(line: Timeline) -> Series | None:
+    """Memory used within a guest, where it was sampled from within."""
+    inside = (p for p in line.panels if p.title.startswith(f"{MEMORY_TITLE} inside"))
+    return next((panel.series[0] for panel in inside if panel.series), None)
 
 
 def _host(line: Timeline) -> Series | None:

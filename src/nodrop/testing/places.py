@@ -16,6 +16,8 @@ class FakePlace:
     cpu_factor: float
     memory_bytes: int
     anonymous_bytes: int | None
+    servants_factor: float = 1.0
+    """CPU of the whole setup, of that of its SUT."""
     capacity_factor: float = 1.0
     accelerator: str | None = None
     cpuid_ns: float = 5034.0
@@ -26,6 +28,7 @@ BARE = FakePlace(phases_s=PROGRAM, cpu_factor=1.0, memory_bytes=80 << 20, anonym
 DOCKER = FakePlace(
     phases_s={"create": 0.2, "start": 0.35, "wire": 0.05, **PROGRAM},
     cpu_factor=1.02,
+    servants_factor=1.1,
     memory_bytes=81 << 20,
     anonymous_bytes=44 << 20,
 )

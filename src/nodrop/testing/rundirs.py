@@ -342,6 +342,7 @@ class _Trial:
             "accelerator": place.accelerator,
             "activation_s": round(sum(place.phases_s.values()) * spread(rng), 4),
             "sut_cpu_s": round(sut_s * spread(rng), 4),
+            "setup_cpu_s": round(sut_s * place.servants_factor * spread(rng), 4),
             "host_cpu_ratio": min(0.99, (0.1 + sut_s / duration_s / 2) * spread(rng)),
             "sut_rss_peak_bytes": round(place.memory_bytes * spread(rng)),
         }

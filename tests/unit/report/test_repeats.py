@@ -33,7 +33,7 @@ def test_three_runs_see_no_difference_however_large() -> None:
 
 def test_runs_stand_about_their_median_and_the_band_is_told(demo: Path) -> None:
     found = repeats(read_story([demo]))
-    assert {r.figure.name for r in found} == {"loss_pct", "own_cpu_s", "activation_s"}
+    assert {r.figure.name for r in found} == {"loss_pct", "sut_cpu_s", "activation_s"}
     assert all(min(r.deviations) <= 0 <= max(r.deviations) for r in found)
     assert len(found) == 9
     assert any(words.startswith("Activation: about 0.0") for words in repeats_words(found))

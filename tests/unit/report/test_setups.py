@@ -71,7 +71,8 @@ def test_two_runs_of_a_cell_tell_nothing_yet(tmp_path: Path) -> None:
 def test_the_answer_says_what_each_setup_costs(story: Story) -> None:
     said = {s.subject: s.text for s in answer(story).sentences[:3]}
     assert list(said) == ["docker", "docker-macvtap", GUEST]
-    assert said["docker"].startswith("docker against bare at 4X: different in activation +0.6")
+    assert said["docker"].startswith("docker against bare at 4X: different in setup CPU +0.")
+    assert ", activation +0.6" in said["docker"]
     assert "the same in loss (0.1 points)" in said["docker"]
     assert "different in loss +" in said[GUEST]
 
