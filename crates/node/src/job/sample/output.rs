@@ -46,7 +46,7 @@ pub enum Output {
 }
 
 /// Rows are in the file at the latest after this, for who reads it while it grows.
-const FLUSH_EVERY: Duration = Duration::from_secs(1);
+const FLUSH_EVERY: Duration = Duration::from_millis(400);
 
 impl Output {
     /// Without a path: events, or stdout for people.
