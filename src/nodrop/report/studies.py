@@ -47,17 +47,12 @@ MEMORY = _Published(
 
 def busy_cores_pct(trial: Trial) -> float | None:
     """CPU of the whole host while the load was offered, as the study counted it: % of one core."""
-    usage = trial.details.get("usage")
-    ratio = trial.record.host_cpu_ratio
-    if not isinstance(usage, dict) or ratio is None:
-        return None
+    usage, ratio = trial.details.get("usage"), trial.record.host_cpu_ratio
     try:
-        marks = usage["marks_mono_ns"]
-        took_s = (int(marks["offered"]) - int(marks["offer"])) / 1e9
-        cores = round(float(usage["host_cpu_s"]) / took_s)
-    except (LookupError, TypeError, ValueError, ZeroDivisionError):
+        cores = len(usage["sampler"]["first"]["cpus"]) if isinstance(usage, dict) else 0
+    except (LookupError, TypeError):
         return None
-    return ratio * cores * 100 if cores >= 1 else None
+    return ratio * cores * 100 if cores and ratio is not None else None
 
 
 def memory_mib(trial: Trial) -> float | None:

@@ -361,7 +361,7 @@ class _Trial:
         return {
             **found,
             "usage": {
-                "host_cpu_s": round(2 * duration_s, 6),
+                "sampler": {"first": {"cpus": [{"cpu": 0}, {"cpu": 1}]}},
                 "cgroup": None if anonymous is None else {"anon_peak_bytes": anonymous},
                 "marks_mono_ns": {
                     "offer": MONO_NS + OFFER_NS,

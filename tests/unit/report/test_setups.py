@@ -130,6 +130,8 @@ def test_the_study_is_a_reference_and_emulation_judges_nothing(story: Story) -> 
     assert {v for (f, _), v in judged.items() if "MME" in f} == {
         "cannot be judged: this run measures no MME"
     }
+    here = {str(r.values[1].raw): r.values[4].raw for r in table.rows[:4]}
+    assert here["bare"] == pytest.approx(2 * (10 + 0.2 / 4 / 2 * 100), rel=0.02)
     memory = judged["Memory at 1X; 2016: % of the host, here: MiB of the SUT", "docker"]
     assert memory == "holds: within 5 % of bare there and here"
     assert "6 cannot be judged" in studies_words(table)
