@@ -12,18 +12,20 @@ from nodrop.cli.arguments import AsJson
 probe = typer.Typer(no_args_is_help=True, help="Questions to this CPU and its hypervisor.")
 
 
+Setups = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--setup", metavar="KIND", help="Ask in this setup (bare, docker, vm …); repeatable."
+    ),
+]
+
+
 def add_to(app: typer.Typer) -> None:
     app.add_typer(probe, name="probe")
 
 
 @probe.command()
-def tsc(
-    setup: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KIND", help="Ask in this setup (bare, docker, vm …); repeatable."),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
+def tsc(setup: Setups = None, as_json: AsJson = False) -> None:
     """What rdtsc, cpuid, clock_gettime and a system call cost, in ns each: best (median)."""
     from nodrop.cli.tables import console, costs_table
     from nodrop.measure.probing import probe_here, probe_in
@@ -36,17 +38,24 @@ def tsc(
 
 
 @probe.command()
-def vmx(as_json: AsJson = False) -> None:
+def vmx(setup: Setups = None, as_json: AsJson = False) -> None:
     """What this CPU's VMX may make a guest exit for, from its registers (root, Intel)."""
-    from nodrop.measure.probing import probe_here
+    from nodrop.measure.probing import probe_here, probe_in
 
-    found = probe_here("vmx")
+    found = probe_in("vmx", setup) if setup else {"here": probe_here("vmx")}
     if as_json:
-        print(json.dumps(found))
+        print(json.dumps(found if setup else found["here"]))
         return
-    if found["unreadable"]:
-        print(f"no VMX listing: {found['unreadable']}")
-    for group, controls in found["controls"].items():
+    for kind, said in found.items():
+        if setup:
+            print(f"{kind}:")
+        _print_vmx(said)
+
+
+def _print_vmx(said: dict[str, Any]) -> None:
+    if said["unreadable"]:
+        print(f"no VMX listing: {said['unreadable']}")
+    for group, controls in said["controls"].items():
         print(f"{group}: " + ", ".join(f"{name} {value}" for name, value in controls.items()))
 
 
