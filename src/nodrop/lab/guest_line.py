@@ -199,7 +199,12 @@ class PipedConversation:
         self.stderr: IO[bytes] = os.fdopen(ends[1][0], "rb")
         takes = [self._into(file) for file in self._inputs]
         request = {"run": {"argv": list(argv), "env": list(env.items())}}
-        self._conversation = line.open(request, out=takes[0], err=takes[1])
+        try:
+            self._conversation = line.open(request, out=takes[0], err=takes[1])
+        except BrokenPipeError:
+            for file in (*self._inputs, self.stdout, self.stderr):
+                file.close()
+            raise
         self.stdin = cast(IO[bytes], _Input(self._conversation))
 
     def wait(self, timeout: float | None = None) -> int:

@@ -166,3 +166,14 @@ def test_what_a_module_needs_stands_in_it() -> None:
     info = b"\0license=GPL\0depends=virtio,virtio-ring\0name=virtio_pci\0"
     assert module_depends(info) == ["virtio", "virtio_ring"]
     assert module_depends(b"\0depends=\0") == []
+
+
+def test_a_job_for_a_guest_that_is_gone_leaves_no_pipe(guest: Callable[[Reply], Guest]) -> None:
+    one = guest(echo)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    one.die()
+    assert one.line.broken.wait(5)
+    one.line._stream.shutdown(socket.SHUT_RDWR)  # the emulator's end is closed as well
+    with pytest.raises((LabProblem, BrokenPipeError)):
+        one.host.job({"job": "sample"})
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
