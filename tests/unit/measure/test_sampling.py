@@ -65,6 +65,19 @@ def test_each_figure_counts_its_own_part_of_the_trial() -> None:
     assert (found.busiest.name, found.busiest.cpu_ratio) == ("W#01", pytest.approx(1.4 / 4))
 
 
+def test_time_of_a_guest_is_busy_time_once() -> None:
+    """The kernel counts it in user as well; the node's rows have it in `guest_ns` alone."""
+    rows = [row(n, busy_s=0.1 * n, threads={"CPU 0/KVM": 0.6 * n}) for n in range(1, 8)]
+    for n, each in enumerate(rows, 1):
+        cpu = each["cpus"][0]
+        cpu["guest_ns"] = int(0.5 * n * SECOND_NS)
+        cpu["idle_ns"] -= cpu["guest_ns"]
+    found = usage(rows, MARKS, {})
+    assert found.host_cpu_ratio == pytest.approx(0.6)
+    # All of it is the emulator's: nothing is left for anybody else.
+    assert found.running(generator_cpu_s=0).foreign_cpu_ratio == pytest.approx(0.0)
+
+
 def test_a_sut_that_does_not_run_while_packets_arrive_is_seen() -> None:
     still = [row(n, busy_s=1.0, threads={"W#01": 0.5}) for n in (1, 2, 3, 4)]
     moving = row(5, busy_s=1.2, threads={"W#01": 0.7})
