@@ -20,6 +20,8 @@ from nodrop.lab.seam import Json, Link, Port, UndoJournal
 
 DEFAULT_SENDER = LabEnd(host="tx", port="ndtx0")
 DEFAULT_RECEIVER = LabEnd(host="rx", port="ndrx0")
+PACKAGES = {"ip": "iproute2", "ethtool": "ethtool", "sysctl": "procps"}
+"""Programs that the lab runs → the Debian package of each; tools/system-packages has them all."""
 LARGEST_MTU = 65535
 OFFLOADS = ("rx", "tx", "sg", "tso", "gso", "gro")
 """Each lets the kernel hand over something else than the frames of the trace."""
@@ -48,11 +50,7 @@ class NetnsLab:
     def problems(self) -> Sequence[str]:
         found = [
             f"program {program} is missing; install the package {package}"
-            for program, package in (
-                ("ip", "iproute2"),
-                ("ethtool", "ethtool"),
-                ("sysctl", "procps"),
-            )
+            for program, package in PACKAGES.items()
             if shutil.which(program) is None
         ]
         if not may_make_namespaces():
