@@ -13,7 +13,7 @@ NODE_SOURCES := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name 
 PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest
 
-.PHONY: help build demo test check lint rust-check python-check bench lock schema clean
+.PHONY: help build demo test check lint rust-check unit bench lock schema clean
 
 help: ## These words
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -31,7 +31,10 @@ test: build ## All tests: unit, namespaces, real Suricata; a skip says why
 	.venv/bin/nodrop image ensure suricata || true # without one, its tests are skipped and say so
 	$(PYTEST)
 
-check: build lint rust-check ## Formats, lints, types and the tests that need no root, under a minute
+check: build ## Formats, lints, types and the tests that need no root, under a minute
+	+$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint rust-check unit
+
+unit: .venv/ready # Only as a part of check
 	$(PYTEST) -q tests/unit tests/protocol
 
 lint: .venv/ready

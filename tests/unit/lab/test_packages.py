@@ -1,4 +1,4 @@
-"""A fresh machine gets every program that the lab will ask for (seen missing on a bare Debian 13)."""
+"""A fresh machine gets every program the lab asks for (seen missing on a bare Debian 13)."""
 
 from __future__ import annotations
 
