@@ -27,8 +27,8 @@ pub struct GuestArgs {
     /// Name of the virtio-serial port the controller speaks through
     #[arg(long, default_value = "nodrop.ctl")]
     port: String,
-    /// Serve the port, as a child of process 1
-    #[arg(long, hide = true)]
+    /// Serve the port and do nothing else: in a machine with an init of its own, as a service that is started again
+    #[arg(long)]
     serve: bool,
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,6 +13,7 @@ from nodrop.lab.netns import ip_batch, quiet_stack, wait_up
 from nodrop.lab.seam import Host, Port, UndoJournal
 
 MACVTAP = "ndmv0"
+FIRST_INDEX = 1 << 24
 
 
 @contextmanager
@@ -58,6 +60,25 @@ def add_macvtap(port: Port, to: LocalHost, *, queue: int | None = None) -> Port:
     )
     wait_up(target, MACVTAP)
     return Port(host=to, name=MACVTAP)
+
+
+def add_macvtap_here(port: Port, journal: UndoJournal, *, queue: int | None = None) -> Port:
+    """On top of a port of another namespace, for who opens /dev/tapN by the index it has here. No
+    other namespace of this host is likely to have an index as high."""
+    source = local(port.host)
+    index = FIRST_INDEX + os.getpid() % FIRST_INDEX
+    name = f"ndlv{index:x}"
+    length = f"txqueuelen {queue} " if queue else ""
+    journal.push(what=f"macvtap {name}", argv=["ip", "link", "del", name])
+    ip_batch(
+        [
+            f"netns exec {_netns(source)} ip link add link {port.name} name {name} index {index} "
+            f"netns {os.getpid()} {length}arp off type macvtap mode passthru",
+            f"link set {name} promisc on up",
+        ]
+    )
+    here = LocalHost(name=f"{source.name}-domain", node=source.node, label=source.label)
+    return Port(host=here, name=name)
 
 
 def local(host: Host) -> LocalHost:

@@ -1,0 +1,292 @@
+"""A domain of the user's own, through libvirt: it runs before and goes on afterwards.
+
+It gets a NIC on a macvtap of the receiving port for as long as a trial lasts. What happens inside
+goes through its channel `nodrop.ctl`, on which `nodrop-node guest --serve` has to listen in it.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field
+
+from nodrop.config.options import Options, check
+from nodrop.errors import LabProblem
+from nodrop.lab.guest import GuestHost
+from nodrop.lab.guest_line import GuestLine
+from nodrop.lab.libvirt_domain import CHANNEL, Domain, detach_command, domain_problems
+from nodrop.lab.privileges import USERNS_VARIABLE
+from nodrop.lab.processes import ProcessId
+from nodrop.lab.qemu import RunningMachine
+from nodrop.lab.seam import Bits, Host, Json, Link, NodeJob, Port, UndoJournal
+from nodrop.lab.wiring import add_macvtap_here
+from nodrop.ledger.hops import Account, Hop
+from nodrop.setups import guest_books as books
+from nodrop.setups.guest_process import WORK_INSIDE, GuestProcess
+from nodrop.setups.guest_samples import GuestSamples
+from nodrop.setups.seam import Limits, ProcessSpec, SamplesInside, Setup
+
+HELLO_TIMEOUT_S = 60.0
+"""A service that is started again, or a guest that boots again after the trial before."""
+NIC_TIMEOUT_S = 20.0
+POLL_S = 0.1
+FETCH_TIMEOUT_S = 15.0
+SPOOL = "/var/tmp/nodrop-samples.jsonl"
+
+
+class LibvirtOptions(Options):
+    domain: Annotated[str, Field(min_length=1)]
+    """Name of a running domain."""
+    uri: str = "qemu:///system"
+    txqueuelen: Annotated[int, Field(ge=1)] | None = None
+    """Packets that the macvtap holds until QEMU fetches them. Without it, the kernel's 500."""
+    ring_size: Literal[256, 512, 1024] = 1024
+    """Slots of the guest NIC's receive ring."""
+
+
+class Libvirt:
+    """A Setup (setups/seam.py)."""
+
+    name = "libvirt"
+
+    def __init__(self, options: Mapping[str, Any] | None = None, *, base: Path = Path()) -> None:
+        self.options = check(LibvirtOptions, options or {}, table="setup", base=base)
+
+    def problems(self, bits: Bits | None, limits: Limits) -> Sequence[str]:
+        del bits  # the domain has its own; each trial proves whether they are the same
+        found = [
+            f"limits.{name}: the domain's own definition says what it has; leave it out"
+            for name, value in (
+                ("cpus", limits.cpus),
+                ("memory", limits.memory_bytes),
+                ("swappiness", limits.swappiness),
+            )
+            if value is not None
+        ]
+        if os.geteuid() != 0 or os.environ.get(USERNS_VARIABLE):
+            found.append("setup libvirt gives a macvtap to a domain: run as root of the host")
+        return [*found, *domain_problems(self.options.uri, self.options.domain)]
+
+    def cpus(self, limits: Limits) -> AbstractSet[int]:
+        del limits
+        try:
+            domain = Domain(self.options.uri, self.options.domain)
+        except (ImportError, LabProblem):
+            return frozenset()  # `problems` says why
+        try:
+            return frozenset(range(domain.vcpus))
+        finally:
+            domain.close()
+
+    @contextmanager
+    def provision(
+        self, link: Link, *, bits: Bits | None, limits: Limits, work: Path, journal: UndoJournal
+    ) -> Iterator[LibvirtEnv]:
+        del limits  # refused by `problems`
+        with ExitStack() as undo:
+            yield LibvirtEnv(link.rx, self.options, bits, work=work, journal=journal, undo=undo)
+
+
+class DomainProcess:
+    """A Child (lab/seam.py) that is not ours to end: the QEMU of the domain."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._process = ProcessId.of(pid)
+
+    def poll(self) -> int | None:
+        return None if self._process.lives() else -1
+
+    def wait(self, timeout: float | None = None) -> int:
+        status = self.poll()
+        if status is None:
+            raise subprocess.TimeoutExpired(["qemu"], timeout or 0)
+        return status
+
+    def send_signal(self, sig: int) -> None:
+        raise LabProblem(f"the domain is the user's: signal {sig} is not sent to its QEMU")
+
+    def kill(self) -> None:
+        """It goes on."""
+
+
+class LibvirtEnv:
+    """An Env (setups/seam.py)."""
+
+    cold = True
+
+    def __init__(
+        self,
+        port: Port,
+        options: LibvirtOptions,
+        bits: Bits | None,
+        *,
+        work: Path,
+        journal: UndoJournal,
+        undo: ExitStack,
+    ) -> None:
+        self.nic = port
+        self.bits = bits
+        self.work_inside = WORK_INSIDE
+        self._options = options
+        self._work = work.absolute()
+        self._process: GuestProcess | None = None
+        self._domain = Domain(options.uri, options.domain)
+        undo.callback(self._domain.close)
+        self._tap = add_macvtap_here(port, journal, queue=options.txqueuelen)
+        undo.callback(_remove, self._tap)
+        self._running = self._spoken_to(undo)
+        self.host: Host = self._running.host
+        self._clean()
+        undo.callback(self._leave)
+        self._guest_nic = self._attached(journal, undo)
+        self.capture_interfaces: Sequence[str] = (self._guest_nic,)
+
+    def launch(self, process: ProcessSpec) -> GuestProcess:
+        launched_mono_ns, began_s = time.monotonic_ns(), time.monotonic()
+        for name, content in process.files.items():
+            whole = content if isinstance(content, bytes) else content.read_bytes()
+            self._running.host.write_file(f"{WORK_INSIDE}/{name}", whole)
+        self._process = GuestProcess(
+            self._running,
+            process,
+            work=self._work,
+            launched_mono_ns=launched_mono_ns,
+            phases_s={"copy_files": time.monotonic() - began_s},
+        )
+        return self._process
+
+    def job(self, spec: Mapping[str, Any]) -> NodeJob:
+        return self.host.job(spec)
+
+    def read(self) -> Json:
+        """Once QEMU has fetched what the macvtap's queue holds."""
+        deadline = time.monotonic() + FETCH_TIMEOUT_S
+        while True:
+            found: Json = {
+                "nic": _counters(self.nic),
+                "macvtap": _counters(self._tap),
+                "guest": books.guest_reading(self.host, self._guest_nic),
+            }
+            waiting = books.queued_packets(self._tap.name, self._guest_nic, found)
+            if waiting == 0 or time.monotonic() > deadline:
+                return found
+
+    def samples_inside(self) -> Mapping[str, SamplesInside]:
+        program = self._process.inside_pid if self._process is not None else None
+        pids = [] if program is None else [program]
+        return {"guest": GuestSamples(self._running.host, pids=pids, spool=SPOOL)}
+
+    def hops(self, before: Json, after: Json) -> tuple[Sequence[Hop], Sequence[Account]]:
+        return books.vm_books(self.nic.name, self._tap.name, self._guest_nic, before, after)
+
+    def facts(self) -> Json:
+        found: Json = {
+            "setup": Libvirt.name,
+            "domain": self._domain.name,
+            "uri": self._domain.uri,
+            "accelerator": self._domain.accelerator,
+            "vcpus": self._domain.vcpus,
+            "memory_bytes": self._domain.memory_bytes,
+            "guest_nic": self._guest_nic,
+            "txqueuelen": self._options.txqueuelen,
+            "ring_size": self._options.ring_size,
+            "node_inside": self._running.host.hello.get("version"),
+            "kernel_inside": self._running.host.hello.get("kernel"),
+            "clock_bound_ns": self._running.host.clock_bound_ns,
+        }
+        return found | (self._process.used if self._process is not None else {})
+
+    def _spoken_to(self, undo: ExitStack) -> RunningMachine:
+        """The node in the domain waits in its first word until somebody listens."""
+        path = self._domain.channel
+        if path is None:
+            raise LabProblem(f"domain {self._domain.name} has no channel {CHANNEL}")
+        stream = socket.socket(socket.AF_UNIX)
+        try:
+            stream.connect(str(path))
+        except OSError as error:
+            stream.close()
+            raise LabProblem(f"{path}: {error.strerror}", hint="is the domain running?") from None
+        qemu = DomainProcess(self._domain.pid)
+        line = GuestLine(stream, pid=qemu.pid)
+        undo.callback(line.close)
+        try:
+            hello = line.said(HELLO_TIMEOUT_S)
+        except TimeoutError:
+            hello = None
+        if hello is None:
+            raise LabProblem(
+                f"in domain {self._domain.name} nobody speaks on {CHANNEL} within "
+                f"{HELLO_TIMEOUT_S:g} s",
+                hint="run `nodrop-node guest --serve` in it as a service that is started again",
+            )
+        console = self._work / "console.log"
+        console.touch()  # the domain's own is its owner's
+        host = GuestHost(line, hello)
+        host.learn_clock()
+        return RunningMachine(qemu=qemu, line=line, host=host, console=console, boot_s=0.0)
+
+    def _attached(self, journal: UndoJournal, undo: ExitStack) -> str:
+        """The name that the guest gives the NIC; ready to receive, and silent."""
+        mac = self._tap.host.run(["cat", f"/sys/class/net/{self._tap.name}/address"]).stdout.strip()
+        journal.push(
+            what=f"NIC {mac} of domain {self._domain.name}",
+            argv=detach_command(self._domain.uri, self._domain.name, mac),
+        )
+        undo.callback(self._domain.detach, mac)
+        self._domain.attach(self._tap.name, mac, self._options.ring_size)
+        name = self._named(mac)
+        quiet = f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6"
+        if self.host.run(["test", "-e", quiet], check=False).returncode == 0:
+            self._running.host.write_file(quiet, b"1")
+        mtu = str(_counters(self._tap)["links"][self._tap.name]["mtu"])
+        self.host.run(["ip", "link", "set", name, "mtu", mtu, "arp", "off", "promisc", "on", "up"])
+        return name
+
+    def _named(self, mac: str) -> str:
+        deadline = time.monotonic() + NIC_TIMEOUT_S
+        while time.monotonic() < deadline:
+            for name in self.host.run(["ls", "/sys/class/net"]).stdout.split():
+                said = self.host.run(["cat", f"/sys/class/net/{name}/address"], check=False)
+                if said.stdout.strip() == mac:
+                    return name
+            time.sleep(POLL_S)
+        raise LabProblem(
+            f"the guest of domain {self._domain.name} does not see its new NIC {mac} within "
+            f"{NIC_TIMEOUT_S:g} s",
+            hint="its machine needs a free slot for PCI hot-plug (q35: one more pcie-root-port), "
+            "and its kernel virtio_net",
+        )
+
+    def _clean(self) -> None:
+        """What an earlier trial has left in the guest."""
+        self.host.run(["rm", "-rf", WORK_INSIDE, SPOOL])
+        self.host.run(["mkdir", "-p", WORK_INSIDE])
+
+    def _leave(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.stop(timeout_s=1.0)
+        with suppress(LabProblem):
+            self._clean()
+
+
+def _counters(port: Port) -> Json:
+    found: Json = port.host.probe("counters", ports=[port.name])["counters"]
+    return found
+
+
+def _remove(tap: Port) -> None:
+    tap.host.run(["ip", "link", "del", tap.name], check=False)
+
+
+if TYPE_CHECKING:  # plugins are cast to the seam: mypy holds this one to it here
+    _SETUP: Setup = Libvirt()
