@@ -11,7 +11,7 @@ use nodrop_io::tx::{PacketSender, Sent};
 use nodrop_io::xdp::XdpSender;
 
 use crate::outcome::{Achieved, Outcome, ScheduleErrors};
-use crate::pacer::Pacer;
+use crate::pacer::{Aim, Pacer};
 use crate::schedule::{Plan, Slot};
 use crate::spread::Share;
 use crate::trace::Trace;
@@ -122,13 +122,19 @@ impl<'a> Replay<'a> {
         limit_ns: Option<u64>,
     ) -> Self {
         let (buffer, books) = (trace.buffer(), Books::new());
+        // Several replicas leave together anyway.
+        let aim = if plan.replicas() > 1 {
+            Aim::Thrifty
+        } else {
+            Aim::Exact
+        };
         Self {
             trace,
             plan,
             share,
             intended_packets: share.intended_packets(plan),
             backend,
-            pacer: Pacer::new(realtime),
+            pacer: Pacer::new(realtime, aim),
             limit_ns,
             buffer,
             books,
