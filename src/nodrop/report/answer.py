@@ -182,9 +182,10 @@ def _cannot_say(story: Story) -> tuple[str, ...]:
         )
     found += serious_findings(story)
     found.append("other hosts, other CPU counts and other traces: nothing is extrapolated")
-    emulated = [s.name for s in story.sources if s.run.manifest.get("emulation")]
+    emulated = sum(1 for t in story.trials if t.record.accelerator == "tcg")
     if emulated:
-        found.append(f"a machine under emulation ({', '.join(emulated)}): never a KVM result")
+        ran = "trial ran in a guest" if emulated == 1 else "trials ran in guests"
+        found.append(f"what KVM costs: {emulated} {ran} under software emulation (TCG)")
     return tuple(found)
 
 

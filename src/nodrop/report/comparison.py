@@ -334,7 +334,8 @@ def _verdicts(items: Sequence[Compared]) -> Iterator[str]:
         yield "the same in " + ", ".join(f"{_name(i)} ({_margin_words(i.figure)})" for i in same)
     if unsure := told[Answer.CANNOT_TELL]:
         more = [i.found.more_runs for i in unsure if i.found and i.found.more_runs]
-        hint = f" (about {max(more)} more run{'s' if max(more) > 1 else ''})" if more else ""
+        most = "up to about" if len(set(more)) > 1 else "about"
+        hint = f" ({most} {max(more)} more run{'s' if max(more) > 1 else ''})" if more else ""
         yield "cannot tell yet in " + ", ".join(map(_name, unsure)) + hint
 
 

@@ -14,7 +14,7 @@ from nodrop.report.loss_plot import loss_plot
 from nodrop.report.order_plot import order_plot
 from nodrop.report.published import published
 from nodrop.report.repeats import repeats, repeats_plot, repeats_table
-from nodrop.report.setups_section import setups_drawings
+from nodrop.report.setups_section import SetupsSection, setups_drawings
 from nodrop.report.story import Cell, Story
 from nodrop.report.tables import Column, Row, Table, Value, text
 from nodrop.report.time_chart import time_chart
@@ -31,14 +31,14 @@ class FigureFile:
     table: Table
 
 
-def figure_files(story: Story) -> Iterator[FigureFile]:
+def figure_files(story: Story, setups: SetupsSection | None) -> Iterator[FigureFile]:
     """Loss, order, repetitions, the setups, and of each cell's typical trial the flow and the trial
     over time."""
     yield from _figure("loss", loss_plot(story.cells), _loss_table(story))
     yield from _figure("order", order_plot(story), _order_table(story))
     repeated = repeats(story)
     yield from _figure("repeats", repeats_plot(repeated), repeats_table(repeated))
-    for drawn in setups_drawings(story):
+    for drawn in setups_drawings(setups):
         yield from _figure(drawn.name, drawn.drawing, drawn.table)
     for cell in story.cells[:MOST_CELLS]:
         yield from _of_typical(story, cell)

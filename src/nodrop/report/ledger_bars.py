@@ -74,7 +74,9 @@ def _at(condition: Condition) -> str:
 
 
 def _words(found: dict[str, int], whole: int) -> str:
-    """What was lost first: that is what is looked for."""
+    """What was lost first, for that is looked for. With a residual nothing can be said of it."""
+    if residual := found.get(RESIDUAL):
+        return f"residual {numbers.percent(residual / whole)} %: no verdict on loss"
     names = sorted(found, key=lambda name: (not name.startswith("lost"), -found[name]))
     lost = [n for n in names if n.startswith("lost")]
     said = [f"{n.removeprefix('lost: ')} {numbers.percent(found[n] / whole)} %" for n in lost]

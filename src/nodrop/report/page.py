@@ -29,7 +29,7 @@ from nodrop.report.order_plot import order_plot
 from nodrop.report.panels import RECEIVED, Timeline
 from nodrop.report.published import Published, published
 from nodrop.report.repeats import repeats, repeats_plot, repeats_words
-from nodrop.report.setups_section import SetupsSection, setups_section
+from nodrop.report.setups_section import SetupsSection
 from nodrop.report.story import Cell, Source, Story, Trial
 from nodrop.report.tables import Value
 from nodrop.report.time_chart import overlay, time_chart
@@ -104,7 +104,7 @@ class Differences:
     """Base → cell → figure → words."""
 
 
-def page(story: Story) -> str:
+def page(story: Story, setups: SetupsSection | None) -> str:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("nodrop.report"),
         autoescape=True,
@@ -122,7 +122,6 @@ def page(story: Story) -> str:
     }
     script = resource("page.js")
     imported = published(story)
-    setups = setups_section(story)
     repeated = repeats(story)
     return environment.get_template("index.html.j2").render(
         story=story,

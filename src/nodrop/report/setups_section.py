@@ -103,17 +103,15 @@ def setups_section(story: Story) -> SetupsSection | None:
     )
 
 
-def setups_drawings(story: Story) -> Iterator[Drawing]:
+def setups_drawings(section: SetupsSection | None) -> Iterator[Drawing]:
     """Every figure of the section, for files."""
-    section = setups_section(story)
     if section is not None:
         drawn = (section.costs, section.fates, section.activation, section.instances)
         yield from (d for d in (*drawn, *section.over_time) if d is not None)
 
 
-def setups_tables(story: Story) -> list[Table]:
+def setups_tables(section: SetupsSection | None) -> list[Table]:
     """Every table of the section that has something to say, for files."""
-    section = setups_section(story)
     if section is None:
         return []
     instances = section.instances.table if section.instances else None

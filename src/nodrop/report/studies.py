@@ -72,8 +72,13 @@ COLUMNS = (
 
 
 def studies_table(story: Story, found: Sequence[Condition]) -> Table | None:
-    """None where the run does not ask the study's question."""
-    studied = [c for c in found if c.base.cell.factors.get(KIND) == BASE_KIND]
+    """None where the run does not ask the study's question, at one of its loads."""
+    loads = {published.load for published in HOST_CPU}
+    studied = [
+        c
+        for c in found
+        if c.base.cell.factors.get(KIND) == BASE_KIND and c.base.cell.factors.get(LOAD) in loads
+    ]
     kinds = {_kind(place) for c in studied for place in c.places}
     if not studied or not kinds & (set(HOST_CPU[0].by_setup) - {BASE_KIND}):
         return None
@@ -96,7 +101,7 @@ def _kind(place: Place) -> str:
 
 def _at(found: Sequence[Condition], load: int) -> Condition | None:
     """Its load, with identical copies where the run has them, as the study sent them."""
-    loaded = [c for c in found if c.base.cell.factors.get(LOAD, 1) == load]
+    loaded = [c for c in found if c.base.cell.factors.get(LOAD) == load]
     same = [c for c in loaded if c.base.cell.factors.get(FLOWS) == SAME_FLOWS]
     return next(iter(same or loaded), None)
 

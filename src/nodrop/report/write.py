@@ -16,7 +16,7 @@ from nodrop.report.figures import cells_table, ledger_table, trials_table
 from nodrop.report.page import page
 from nodrop.report.published import published_files
 from nodrop.report.setups import conditions
-from nodrop.report.setups_section import setups_tables
+from nodrop.report.setups_section import SetupsSection, setups_section, setups_tables
 from nodrop.report.story import Story, read_story
 from nodrop.report.tables import Table, to_csv, to_latex, to_markdown
 from nodrop.report.trust import findings
@@ -44,21 +44,22 @@ def write_report(
     story = read_story(run_dirs)
     out.mkdir(parents=True, exist_ok=True)
     cells, trials = cells_table(story), trials_table(story)
+    setups = setups_section(story)
     if Part.CSV in only:
-        others = (*setups_tables(story), *published_files(story))
+        others = (*setups_tables(setups), *published_files(story))
         for table in (cells, trials, ledger_table(story), *others):
             _write_csv(out, table.name, table)
     if Part.LATEX in only:
         for table in (cells, trials):
             (out / f"{table.name}.tex").write_text(to_latex(table), encoding="utf-8")
     if Part.MARKDOWN in only:
-        (out / "report.md").write_text(markdown_report(story), encoding="utf-8")
+        (out / "report.md").write_text(markdown_report(story, setups), encoding="utf-8")
     if Part.FIGURES in only:
-        _write_figures(out / "figures", story)
+        _write_figures(out / "figures", story, setups)
     if Part.HTML not in only:
         return out
     index = out / "index.html"
-    index.write_text(page(story), encoding="utf-8")
+    index.write_text(page(story, setups), encoding="utf-8")
     return index
 
 
@@ -67,14 +68,14 @@ def _write_csv(folder: Path, name: str, table: Table) -> None:
     (folder / f"{name}.csv").write_text(to_csv(table), encoding="utf-8", newline="")
 
 
-def _write_figures(folder: Path, story: Story) -> None:
+def _write_figures(folder: Path, story: Story, setups: SetupsSection | None) -> None:
     folder.mkdir(exist_ok=True)
-    for figure in figure_files(story):
+    for figure in figure_files(story, setups):
         (folder / f"{figure.name}.svg").write_text(figure.svg, encoding="utf-8")
         _write_csv(folder, figure.name, figure.table)
 
 
-def markdown_report(story: Story) -> str:
+def markdown_report(story: Story, setups: SetupsSection | None) -> str:
     """The answer and the tables, for a wiki or a pull request."""
     found = answer(story)
     parts = ["# Answer", *(markdown(s.text, longest=2000) for s in found.sentences)]
@@ -83,7 +84,7 @@ def markdown_report(story: Story) -> str:
     if found.cannot_say:
         parts += ["It cannot say:", _list(found.cannot_say)]
     parts += ["## Cells", to_markdown(cells_table(story))]
-    for table in (*setups_tables(story), *published_files(story)):
+    for table in (*setups_tables(setups), *published_files(story)):
         parts += [f"## {markdown(table.title)}", to_markdown(table)]
     parts += ["## Trials", to_markdown(trials_table(story))]
     return "\n\n".join(parts)
