@@ -13,7 +13,7 @@ NODE_SOURCES := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name 
 PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest
 
-.PHONY: help build demo test check lint rust-check unit bench lock schema clean
+.PHONY: help build demo test check lint rust-check unit-report unit-rest bench lock schema clean
 
 help: ## These words
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -32,10 +32,13 @@ test: build ## All tests: unit, namespaces, real Suricata; a skip says why
 	$(PYTEST)
 
 check: build ## Formats, lints, types and the tests that need no root, under a minute
-	+$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint rust-check unit
+	+$(MAKE) --no-print-directory --jobs=2 --output-sync=target unit-rest rust-check unit-report lint
 
-unit: .venv/ready # Only as a part of check
-	$(PYTEST) -q tests/unit tests/protocol
+unit-report: .venv/ready # Two halves of the unit tests, for two cores
+	$(PYTEST) -q tests/unit/report
+
+unit-rest: .venv/ready
+	$(PYTEST) -q tests/unit tests/protocol --ignore=tests/unit/report
 
 lint: .venv/ready
 	$(PYTHON) -m ruff format --check src tests
