@@ -42,7 +42,11 @@ def prove(
 
 @cache
 def _sha256_in(image: Path, program: str) -> str | None:
-    """Of a program of the unpacked image; `program` is its path inside, or on the host."""
-    inside = Path(program)
-    path = inside if inside.is_relative_to(image) else image / program.lstrip("/")
+    """Of a program of the unpacked image; `program` is its path inside, or on the host.
+
+    /proc/PID/exe of another mount namespace is told from the root of that one: where nodrop itself
+    runs in a chroot, the path begins with whatever lies outside of it.
+    """
+    within = program.rpartition(f"{image}/")[2]
+    path = image / within.lstrip("/")
     return file_sha256(path) if path.is_file() else None

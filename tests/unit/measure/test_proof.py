@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 from nodrop.lab.seam import Bits
@@ -31,6 +32,14 @@ def test_the_same_bits_and_rules_leave_nothing_to_say(tmp_path: Path) -> None:
     assert facts is not None
     assert facts["expected_exe_sha256"] == facts["exe_sha256"]
     assert facts["expected_files"] == facts["files"] == RULES
+
+
+def test_the_path_may_be_told_from_inside_or_from_a_root_outside_of_ours(tmp_path: Path) -> None:
+    """Seen on a fresh Debian 13 in a chroot: every trial was invalid."""
+    bits = image(tmp_path / "rootfs")
+    for begins in ("", str(bits.path), f"/srv/chroot/{bits.path}"):
+        _, problems = prove(replace(ran(), exe=f"{begins}/usr/bin/suricata"), bits, RULES)
+        assert problems == []
 
 
 def test_another_program_and_other_rules_each_make_a_trial_invalid(tmp_path: Path) -> None:
