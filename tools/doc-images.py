@@ -25,7 +25,7 @@ SHOTS = {
     "report-print": {"width": 794, "height": 1123, "media": "print"},
     "report-time": {"width": 1200, "height": 1060, "at": "#time details.trial"},
 }
-SETUPS_SHOTS = {"report-setups": {"width": 1200, "height": 1500, "at": "#setups"}}
+SETUPS_SHOTS = {"report-setups": {"width": 1200, "height": 1720, "at": "#setups"}}
 
 
 def main(run: Path) -> None:
