@@ -449,7 +449,7 @@ def test_a_flood_into_the_host_is_received_by_the_port(link: Link, tmp_path: Pat
     [
         ({"pps": 1000}, "no pacing"),
         ({"top_speed": True, "multiplier": 2}, "identical frames"),
-        ({"top_speed": True, "loops": 10}, "loops must be at least 1000"),
+        ({"top_speed": True, "loops": 10}, "loops must be at least 20000"),
     ],
     ids=str,
 )

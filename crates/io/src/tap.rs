@@ -1,6 +1,6 @@
 //! Sending frames by write(2) to a tap: they enter this host as if received on the tap, and through a bridge the machines behind it.
 //!
-//! No packet socket and no peer lie between: over twice as fast as tcpreplay over a veth (adr/0007).
+//! No packet socket and no peer lie between: over twice as fast as tcpreplay over a veth (docs/adr/0008).
 
 use std::fs::{File, OpenOptions};
 use std::io::{Error, Write};

@@ -9,8 +9,8 @@ use nodrop_io::tx::Sent;
 use super::{Backend, Books, Replay};
 use crate::schedule::Slot;
 
-/// Copies per system call: some 20 ms, between which a stop is seen; setting one up takes 0.4 ms.
-const COPIES: u64 = 1 << 14;
+/// Copies per system call, which waits some 25 ms until its memory has come back: half a second, after which a stop is seen.
+const COPIES: u64 = 1 << 20;
 /// A port that has counted nothing for so long has taken all that it will: veth empties its ring within microseconds.
 const AT_REST_NS: u64 = 50_000_000;
 const LOOK: Duration = Duration::from_micros(200);

@@ -19,8 +19,8 @@ use crate::session::Session;
 
 /// The first packet would else be late by the time it takes to start.
 const HEAD_START_NS: u64 = 1_000_000;
-/// Fewer would take longer to set up than to send by themselves.
-const FEWEST_COPIES: u32 = 1000;
+/// A call of fewer copies waits longer than send(2) takes for them.
+const FEWEST_COPIES: u32 = 20_000;
 const SAMPLE: Duration = Duration::from_millis(500);
 
 /// One way out.
