@@ -11,6 +11,9 @@ use nodrop_io::thread::{Waiting, mono_ns, sleep_until, thread_cpu_ns};
 
 /// Aims tried: no sleep is that exact, and past the other a host has no use for aiming.
 const MARGIN_NS: std::ops::RangeInclusive<i64> = 1_000..=80_000;
+/// Past this, the last few sleeps in a hundred are not worth the CPU that is spun away before each packet, which may be the
+/// host's that is measured.
+const MOST_EXACT_MARGIN_NS: i64 = 30_000;
 /// How fast the aim follows: settles within some tens of sleeps, and one late sleep of 5 ms moves it as little as one of 20 us.
 const MARGIN_STEP_NS: i64 = 400;
 /// Sleeps before the start that find the first aim.
@@ -123,7 +126,7 @@ impl Pacer {
 /// How many of the sleeps shall end in time.
 #[derive(Debug, Clone, Copy)]
 pub enum Aim {
-    /// 49 of 50: for packets that have one time.
+    /// 49 of 50 where that takes no more than MOST_EXACT_MARGIN_NS, else three of four: for packets that have one time.
     Exact,
     /// Three of four: spins less.
     Thrifty,
@@ -139,9 +142,12 @@ struct Margin {
 
 impl Margin {
     fn saw(&mut self, late_ns: i64) {
+        let thrifty = (MARGIN_STEP_NS * 3 / 4, MARGIN_STEP_NS / 4);
         let (up, down) = match self.aim {
-            Aim::Exact => (MARGIN_STEP_NS * 49 / 10, MARGIN_STEP_NS / 10),
-            Aim::Thrifty => (MARGIN_STEP_NS * 3 / 4, MARGIN_STEP_NS / 4),
+            Aim::Exact if self.ns < MOST_EXACT_MARGIN_NS => {
+                (MARGIN_STEP_NS * 49 / 10, MARGIN_STEP_NS / 10)
+            }
+            Aim::Exact | Aim::Thrifty => thrifty,
         };
         let step = if late_ns > self.ns { up } else { -down };
         self.ns = (self.ns + step).clamp(*MARGIN_NS.start(), *MARGIN_NS.end());
@@ -196,6 +202,16 @@ mod tests {
     fn the_margin_is_the_lateness_that_so_many_sleeps_keep_below() {
         assert!((9..=10).contains(&margin_us(Aim::Thrifty)));
         assert!((10..=13).contains(&margin_us(Aim::Exact)));
+    }
+
+    #[test]
+    fn a_host_whose_sleeps_end_late_is_not_spun_on_for_the_last_of_them() {
+        for (aim, us) in [(Aim::Thrifty, 19..=21), (Aim::Exact, 29..=33)] {
+            let mut margin = Margin { aim, ns: 0 };
+            // 20 us, one in ten 60.
+            (0..8_000).for_each(|round| margin.saw(if round % 10 == 0 { 60_000 } else { 20_000 }));
+            assert!(us.contains(&(margin.ns / 1_000)), "{margin:?}");
+        }
     }
 
     #[test]
