@@ -34,7 +34,7 @@ from nodrop.report.story import Cell, Source, Story, Trial
 from nodrop.report.tables import Value
 from nodrop.report.time_chart import overlay, time_chart
 from nodrop.report.timeline import CPU_TITLE, busy, timeline
-from nodrop.report.trust import findings, self_test_words, undone
+from nodrop.report.trust import findings, self_test_words, undone, warmed_up
 
 MOST_OPEN = 8
 """Up to so many cells the typical trial of each stands open."""
@@ -86,6 +86,8 @@ class TimeView:
     anchor: str
     chart: Markup
     open: bool
+    warmed: bool
+    """A guest's first load, which was discarded, stands before 0 s."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,7 +218,13 @@ def _over_time(story: Story, *, overlaid: bool) -> OverTime:
             opened = not other and len(story.cells) <= MOST_OPEN_CHARTS
             label = f"{cell.label}, repetition {trial.record.repetition}"
             views[other].append(
-                TimeView(label=label, anchor=trial.anchor, chart=chart, open=opened)
+                TimeView(
+                    label=label,
+                    anchor=trial.anchor,
+                    chart=chart,
+                    open=opened,
+                    warmed=warmed_up(trial) is not None,
+                )
             )
     named = [(c, found) for c, t in typical if (found := lines.get(t.anchor))]
     left_out = len(story.trials) - len(chosen) if any(views) else 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -149,9 +149,7 @@ def _cold(story: Story) -> Iterator[Finding]:
 
 def _warmed(story: Story) -> Iterator[Finding]:
     """The first load after a guest has booted finds nothing translated or paged in."""
-    told = [(t, t.details.get("facts")) for t in story.trials]
-    warm = [(t, f.get("warm_up")) for t, f in told if isinstance(f, dict)]
-    warmed = [(t, w) for t, w in warm if isinstance(w, dict) and w.get("discarded")]
+    warmed = [(t, found) for t in story.trials if (found := warmed_up(t)) is not None]
     if not warmed:
         return
     sent = sum(n for _, w in warmed if isinstance(n := w.get("offered_packets"), int))
@@ -161,6 +159,13 @@ def _warmed(story: Story) -> Iterator[Finding]:
         f"whole load once, cold, and that load was discarded ({numbers.count(sent)} packets that "
         "are in no figure)",
     )
+
+
+def warmed_up(trial: Trial) -> Mapping[str, Any] | None:
+    """What was sent to warm it up and discarded; None where nothing was."""
+    facts = trial.details.get("facts")
+    found = facts.get("warm_up") if isinstance(facts, dict) else None
+    return found if isinstance(found, dict) and found.get("discarded") else None
 
 
 def self_test_words(source: Source) -> str:

@@ -18,7 +18,7 @@ from nodrop.report.setups import Condition, conditions, setup_names
 from nodrop.report.setups_section import setups_section
 from nodrop.report.story import Story, read_story
 from nodrop.report.studies import studies_table, studies_words
-from nodrop.report.write import report_json
+from nodrop.report.write import Part, report_json
 from nodrop.testing.rundirs import SETUPS, Fake, make_run
 
 GUEST = "vm tcg (emulated)"
@@ -40,6 +40,12 @@ def verdict(condition: Condition, setup: str, figure: str) -> str:
 @pytest.fixture(scope="module")
 def story(isolation: Path) -> Story:
     return read_story([isolation])
+
+
+@pytest.fixture(scope="module")
+def written(isolation: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of its report."""
+    return write_report([isolation], tmp_path_factory.mktemp("written")).parent
 
 
 def test_a_run_with_one_setup_has_no_such_section(demo: Path) -> None:
@@ -79,13 +85,9 @@ def test_the_answer_says_what_each_setup_costs(story: Story) -> None:
     assert kvm in answer(story).cannot_say
 
 
-def test_differences_are_absolute_and_relative_for_machines(
-    isolation: Path, tmp_path: Path
-) -> None:
-    write_report([isolation], tmp_path)
+def test_differences_are_absolute_and_relative_for_machines(isolation: Path, written: Path) -> None:
     found = {
-        (row["condition"], row["setup"], row["figure"]): row
-        for row in rows(tmp_path / "setups.csv")
+        (row["condition"], row["setup"], row["figure"]): row for row in rows(written / "setups.csv")
     }
     row = found["4X", GUEST, "memory_mib"]
     assert float(row["difference_low"]) < float(row["difference"]) < float(row["difference_high"])
@@ -147,8 +149,9 @@ def test_the_study_is_not_held_against_another_sut(tmp_path: Path) -> None:
     assert studies_table(story, conditions(story)) is None
 
 
-def test_the_first_load_of_a_guest_is_said_to_be_discarded(isolation: Path, tmp_path: Path) -> None:
-    page = write_report([isolation], tmp_path).read_text(encoding="utf-8")
+def test_the_first_load_of_a_guest_is_said_to_be_discarded(written: Path) -> None:
+    page = (written / "index.html").read_text(encoding="utf-8")
+    assert "What came before 0 s is the guest's first load" in page
     assert "18 trials began in a guest that had just booted" in page
     assert "that load was discarded" in page
     assert "Nothing here is a KVM result" in page
@@ -159,7 +162,7 @@ def test_instances_are_compared_within_their_kind(scale_out: Path, tmp_path: Pat
     found = conditions(story)
     assert [c.label for c in found] == ["1X", "8X"]
     assert setup_names(found) == ("1 instance", "2 instances", "4 instances")
-    write_report([scale_out], tmp_path)
+    write_report([scale_out], tmp_path, only=[Part.CSV, Part.HTML])
     listed = [r for r in rows(tmp_path / "instances.csv") if r["cell"] == "4 instances · 8X"]
     assert [r["instance"] for r in listed] == ["1", "2", "3", "4"]
     assert sum(float(r["share_pct"]) for r in listed) == pytest.approx(100)
@@ -169,11 +172,10 @@ def test_instances_are_compared_within_their_kind(scale_out: Path, tmp_path: Pat
     assert "busiest +60.00 %" in page
 
 
-def test_every_figure_has_its_numbers_beside_it(isolation: Path, tmp_path: Path) -> None:
-    write_report([isolation], tmp_path)
-    figures = {p.stem for p in (tmp_path / "figures").glob("*.svg")}
+def test_every_figure_has_its_numbers_beside_it(written: Path) -> None:
+    figures = {p.stem for p in (written / "figures").glob("*.svg")}
     assert {"setups", "setups-ledger", "setups-time-1", "activation", "repeats"} <= figures
-    assert figures == {p.stem for p in (tmp_path / "figures").glob("*.csv")}
+    assert figures == {p.stem for p in (written / "figures").glob("*.csv")}
 
 
 @pytest.mark.parametrize(
@@ -187,11 +189,12 @@ def test_every_figure_has_its_numbers_beside_it(isolation: Path, tmp_path: Path)
     ],
 )
 def test_details_of_another_version_or_a_careless_hand_are_left_out(
-    details: dict[str, object], isolation: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    details: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    run = make_run(tmp_path, Fake(cells=SETUPS.cells[::3], repetitions=1, samples=False))
     monkeypatch.setattr(
         "nodrop.results.rundir.RunDir.detail",
         lambda _self, _run, name: {"details": details} if name == "trial" else None,
     )
-    page = write_report([isolation], tmp_path).read_text(encoding="utf-8")
+    page = write_report([run], tmp_path / "out").read_text(encoding="utf-8")
     assert "What each setup costs" in page
