@@ -26,6 +26,9 @@ class Inside:
     threads: tuple[str, ...]
     """Names, in the order of their ids."""
     packet_sockets: tuple[PacketSocket, ...]
+    cpu_ns: int | None = None
+    """That all threads have run; None while one of them runs or waits for a CPU, or where the place
+    does not tell."""
 
 
 def look(pid: int, *, proc: Path = PROC) -> Inside | None:
@@ -36,6 +39,7 @@ def look(pid: int, *, proc: Path = PROC) -> Inside | None:
             stopped=stat.rpartition(") ")[2][:1] in ("T", "t"),
             threads=thread_names(pid, proc=proc),
             packet_sockets=packet_sockets(pid, proc=proc),
+            cpu_ns=cpu_ns_asleep(pid, proc=proc),
         )
     except (FileNotFoundError, ProcessLookupError):
         return None
@@ -49,6 +53,19 @@ def thread_names(pid: int, *, proc: Path = PROC) -> tuple[str, ...]:
         except (FileNotFoundError, ProcessLookupError):
             continue  # ended between the listing and the reading
     return tuple(names)
+
+
+def cpu_ns_asleep(pid: int, *, proc: Path = PROC) -> int | None:
+    """schedstat of the kernel: run time, time on the run queue, turns."""
+    total_ns = 0
+    try:
+        for task in (proc / str(pid) / "task").iterdir():
+            if (task / "stat").read_text(errors="replace").rpartition(") ")[2][:1] != "S":
+                return None
+            total_ns += int((task / "schedstat").read_text().split()[0])
+    except (FileNotFoundError, ProcessLookupError):
+        return None  # a thread that ends has run just now
+    return total_ns
 
 
 def packet_sockets(pid: int, *, proc: Path = PROC) -> tuple[PacketSocket, ...]:

@@ -36,10 +36,10 @@ ASKED = Asked(
 
 
 class Process(LocalView):
-    """Stands for Suricata: a real child that does nothing, and a work folder."""
+    """Stands for Suricata: a real child that does nothing else, and a work folder."""
 
-    def __init__(self, work: Path) -> None:
-        self.child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    def __init__(self, work: Path, does: str = "input()") -> None:
+        self.child = subprocess.Popen([sys.executable, "-c", does], stdin=subprocess.PIPE)
         self.pid = self.child.pid
         self.work = work
         self.stdout, self.stderr = work / "stdout", work / "stderr"
@@ -136,13 +136,36 @@ def test_drained_when_nothing_moves_over_a_full_sync(
     assert seconds >= ASKED.full_sync_s
 
 
+def test_drained_where_all_expected_are_captured_and_every_thread_sleeps(
+    process: Process, suricata_socket: Callable[[Answer], None]
+) -> None:
+    suricata_socket(counting(100, 30, None))
+    seconds = running(process, full_sync_s=1e9).drain(expected_packets=100, timeout_s=10)
+    assert seconds < 10
+
+
+BUSY = "import time; end = time.monotonic() + 60\nwhile time.monotonic() < end: pass"
+
+
 @pytest.mark.parametrize("decoded", [69, None])
-def test_books_that_do_not_balance_are_never_drained(
-    process: Process, suricata_socket: Callable[[Answer], None], decoded: int | None
+def test_books_that_do_not_balance_are_not_drained_while_a_thread_runs(
+    tmp_path: Path, suricata_socket: Callable[[Answer], None], decoded: int | None
 ) -> None:
     suricata_socket(counting(100, 30, decoded))
-    with pytest.raises(TrialFailed, match=rf"captured 100, dropped 30, decoded {decoded}"):
-        running(process).drain(expected_packets=100, timeout_s=1)
+    process = Process(tmp_path, BUSY)
+    try:
+        with pytest.raises(TrialFailed, match=rf"captured 100, dropped 30, decoded {decoded}"):
+            running(process).drain(expected_packets=100, timeout_s=1)
+    finally:
+        process.end()
+
+
+def test_sleep_says_nothing_where_packets_are_missing(
+    process: Process, suricata_socket: Callable[[Answer], None]
+) -> None:
+    suricata_socket(counting(100, 30, 69))
+    with pytest.raises(TrialFailed, match="captured 100, dropped 30, decoded 69"):
+        running(process).drain(expected_packets=101, timeout_s=1)
 
 
 @pytest.mark.parametrize("decoded", [70, None])
