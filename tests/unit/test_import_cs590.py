@@ -159,8 +159,11 @@ def _formulas_only(data: Path) -> None:
     ("spoil", "reasons"),
     [
         (_truncate, {"unreadable workbook": 1}),
-        (_missing_channel, {}),
-        (_text_in_number, {"text in a number cell": 1, "empty cell": 1}),
+        (_missing_channel, {"missing channel": 1}),
+        (
+            _text_in_number,
+            {"text in a number cell": 1, "empty cell": 1, "missing channel": 4},
+        ),
         (_duplicate, {"duplicate sample": 1}),
         (
             _foreign,
@@ -173,10 +176,18 @@ def _formulas_only(data: Path) -> None:
         ),
         (
             _formula_and_empty,
-            {"empty cell": 1, "empty sample": 1, "sheet is not a sample": 1},
+            {
+                "empty cell": 1,
+                "empty sample": 1,
+                "sheet is not a sample": 1,
+                "missing channel": 4,
+            },
         ),
-        (_missing_column, {"missing column": 2, "figure cannot be made": 2}),
-        (_formulas_only, {"workbook without samples": 1}),
+        (
+            _missing_column,
+            {"missing column": 2, "figure cannot be made": 2, "missing channel": 4},
+        ),
+        (_formulas_only, {"workbook without samples": 1, "missing channel": 4}),
     ],
 )
 def test_bad_data_is_skipped_named_and_counted(

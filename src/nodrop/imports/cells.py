@@ -126,6 +126,10 @@ def reduce_cell(cell: Cell, wanted: Wanted) -> CellResult:
         _reduce_paper(result, channel, read, wanted)
         if wanted.curves:
             _reduce_curves(result, channel, read, flows)
+    there = cell.channels()
+    for channel in cell.expected_channels:
+        if channel in wanted.channels and channel not in there:
+            result.skips.append(Skip(reason="missing channel", where=cell.part, detail=channel))
     return result
 
 

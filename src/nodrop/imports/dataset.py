@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -53,6 +53,13 @@ class Cell:
         if {Channel.SNORT_EXIT, Channel.GUEST_SNORT} & set(self.workbooks):
             return "snort"
         return "snort" if "snort" in f"{self.part},{self.condition.vm_name}" else "suricata"
+
+    @property
+    def expected_channels(self) -> Sequence[Channel]:
+        """Recorded of every condition. A passed-through NIC is not seen by the receiving host."""
+        own = Channel.SNORT_EXIT if self.sut == "snort" else Channel.EVE
+        seen = () if self.condition.setup == "vm-vfio" else (Channel.NIC_IN,)
+        return (own, Channel.RECEIVER, Channel.SENDER, *seen, Channel.NIC_OUT)
 
     def channels(self) -> list[Channel]:
         """In the order of `Channel`."""
