@@ -1,8 +1,6 @@
-//! Clock, sleep, pinning and priority of the calling thread, and whether others want its CPU.
+//! Clock, sleep, pinning and priority of the calling thread.
 
-use std::fs::File;
 use std::io::Error;
-use std::os::unix::fs::FileExt;
 
 /// CLOCK_MONOTONIC.
 #[must_use]
@@ -96,51 +94,6 @@ pub fn lock_memory() -> bool {
     unsafe { libc::mlockall(libc::MCL_CURRENT) == 0 }
 }
 
-/// Whether threads wait for a CPU of this host.
-#[derive(Debug)]
-pub struct Waiting {
-    loadavg: File,
-    cpus: usize,
-}
-
-impl Waiting {
-    /// `None` where the kernel holds back a real-time thread whether or not others wait for its CPU: before Linux 6.12, which
-    /// brought the fair server instead.
-    #[must_use]
-    pub fn watch() -> Option<Self> {
-        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
-        Some(Self {
-            loadavg: File::open("/proc/loadavg")
-                .ok()
-                .filter(|_| has_fair_server(&release))?,
-            cpus: std::thread::available_parallelism().ok()?.get(),
-        })
-    }
-
-    /// More threads run or want to than the caller has CPUs: perhaps none of them on its own. Takes some 2 us.
-    #[must_use]
-    pub fn any(&self) -> bool {
-        let mut text = [0; 64];
-        let read = self.loadavg.read_at(&mut text, 0).unwrap_or(0);
-        runnable(&text[..read]).is_none_or(|runnable| runnable > self.cpus)
-    }
-}
-
-fn has_fair_server(release: &str) -> bool {
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
-    match (numbers.next(), numbers.next()) {
-        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= (6u32, 12u32),
-        _ => false,
-    }
-}
-
-/// Of `0.20 0.18 0.12 1/80 11206`, the 1.
-fn runnable(loadavg: &[u8]) -> Option<usize> {
-    let field = loadavg.split(|byte| *byte == b' ').nth(3)?;
-    let number = field.split(|byte| *byte == b'/').next()?;
-    std::str::from_utf8(number).ok()?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -157,27 +110,5 @@ mod tests {
     fn a_cpu_that_is_not_there_is_an_error() {
         assert!(pin(100_000).is_err());
         assert!(pin(1_023).is_err());
-    }
-
-    #[test]
-    fn the_fair_server_came_with_6_12() {
-        for (release, has) in [
-            ("6.18.44-fc", true),
-            ("6.12.0\n", true),
-            ("7.0.1", true),
-            ("6.1.0-25-amd64", false),
-            ("6.9-rc1", false),
-            ("", false),
-        ] {
-            assert_eq!(has_fair_server(release), has, "{release}");
-        }
-    }
-
-    #[test]
-    fn this_thread_runs() {
-        assert_eq!(runnable(b"0.20 0.18 0.12 3/80 11206\n"), Some(3));
-        assert_eq!(runnable(b"0.20"), None);
-        let text = std::fs::read("/proc/loadavg").unwrap();
-        assert!(runnable(&text).unwrap() >= 1);
     }
 }

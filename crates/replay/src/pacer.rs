@@ -4,10 +4,10 @@
 //! host, or where others come first, it is another time, so each sleep corrects the aim. A sleep costs as much CPU as it is late, so a
 //! shorter gap is spun through. Spinning alone burns a core and under SCHED_FIFO runs into the throttling of real-time
 //! threads, which stops them for 50 ms of each second. At rates where no gap is long enough to sleep in, a real-time thread
-//! therefore takes naps, so that it leaves 6 % of its CPU, by the clock of its CPU time, to those who wait for it, if any.
+//! therefore takes naps, so that it leaves 6 % of its CPU to others by the clock of its CPU time.
 //! Alternatives and numbers: docs/adr/0005 and 0007.
 
-use nodrop_io::thread::{Waiting, mono_ns, sleep_until, thread_cpu_ns};
+use nodrop_io::thread::{mono_ns, sleep_until, thread_cpu_ns};
 
 /// Aims tried: no sleep is that exact, and past the other a host has no use for aiming.
 const MARGIN_NS: std::ops::RangeInclusive<i64> = 1_000..=80_000;
@@ -29,15 +29,11 @@ const AWAKE_PER_SLEEP: i64 = 15;
 const MOST_CREDIT_NS: i64 = 10_000_000;
 /// The nap of a thread that has no gap: twice what it takes to fall asleep and wake, so that half of it is somebody's.
 const NAP_NS: u64 = 20_000;
-/// Awake time until the next look at whether somebody waits, where nobody did.
-const LOOK_AGAIN_NS: i64 = 10_000_000;
 
 /// Waits for one due time after the other.
 #[derive(Debug)]
 pub struct Pacer {
     realtime: bool,
-    /// `None` where naps are taken whether or not others wait.
-    waiting: Option<Waiting>,
     margin: Margin,
     /// Awake time left before a nap is due, at the last awakening, and when that was by the clock and by the CPU time.
     credit_ns: i64,
@@ -51,7 +47,6 @@ impl Pacer {
     pub fn new(realtime: bool, aim: Aim) -> Self {
         let mut pacer = Self {
             realtime,
-            waiting: Waiting::watch(),
             margin: Margin { aim, ns: 0 },
             credit_ns: MOST_CREDIT_NS,
             awake_since_ns: mono_ns(),
@@ -82,22 +77,13 @@ impl Pacer {
             now = self.sleep(aim.min(now + LOOK_NS));
         }
         if self.realtime && self.credit_ns < duration_ns(self.awake_since_ns, now) {
-            now = self.leave_cpu(now);
+            now = self.sleep(now + NAP_NS);
         }
         while now < due_ns {
             std::hint::spin_loop();
             now = mono_ns();
         }
         Some(now)
-    }
-
-    /// Naps where somebody waits; returns the time then.
-    fn leave_cpu(&mut self, now: u64) -> u64 {
-        if self.waiting.as_ref().is_none_or(Waiting::any) {
-            return self.sleep(now + NAP_NS);
-        }
-        self.credit_ns = duration_ns(self.awake_since_ns, now) + LOOK_AGAIN_NS;
-        mono_ns()
     }
 
     fn sleep(&mut self, until: u64) -> u64 {
@@ -225,9 +211,8 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_without_gaps_leaves_its_cpu_to_those_who_wait() {
+    fn a_thread_without_gaps_leaves_its_cpu_to_others() {
         let mut pacer = pacer(true);
-        pacer.waiting = None; // as if somebody waited all the time
         pacer.begin();
         let (begin, cpu) = (mono_ns(), thread_cpu_ns());
         let (mut took, mut share) = (0, 1.0);
