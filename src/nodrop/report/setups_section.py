@@ -23,7 +23,8 @@ from nodrop.report.panels import RECEIVED, Panel, Series, Timeline
 from nodrop.report.setups import Condition, Place, conditions
 from nodrop.report.stacked_bars import stacked_bars
 from nodrop.report.story import Story
-from nodrop.report.studies import studies_table, studies_words
+from nodrop.report.studies import StudyFigure, studies_table, studies_words, study_figures
+from nodrop.report.studies_plot import studies_plot
 from nodrop.report.tables import Table
 from nodrop.report.time_chart import time_chart
 from nodrop.report.timeline import CPU_TITLE, MEMORY_TITLE, busy, timeline
@@ -72,7 +73,7 @@ class SetupsSection:
     phases: Table
     instances: Drawing | None
     over_time: tuple[Drawing, ...]
-    study: Table | None
+    study: Drawing | None
     study_words: str
     clock: Table | None
     clock_words: tuple[str, ...]
@@ -84,7 +85,7 @@ def setups_section(story: Story) -> SetupsSection | None:
     if not found:
         return None
     figures = figures_of(found)
-    study = studies_table(story, found)
+    study = study_figures(story, found)
     clocks = clock_costs(found)
     return SetupsSection(
         figures=figures,
@@ -96,8 +97,8 @@ def setups_section(story: Story) -> SetupsSection | None:
         phases=phases_page_table(activations(found)),
         instances=_instances(story),
         over_time=tuple(_over_time(story, found)),
-        study=study,
-        study_words=studies_words(study) if study else "",
+        study=_study(study),
+        study_words=studies_words(study),
         clock=costs_table(clocks) if any(c.ns for c in clocks) else None,
         clock_words=tuple(costs_words(clocks)),
     )
@@ -107,7 +108,7 @@ def setups_drawings(section: SetupsSection | None) -> Iterator[Drawing]:
     """Every figure of the section, for files."""
     if section is not None:
         drawn = (section.costs, section.fates, section.activation, section.instances)
-        yield from (d for d in (*drawn, *section.over_time) if d is not None)
+        yield from (d for d in (*drawn, *section.over_time, section.study) if d is not None)
 
 
 def setups_tables(section: SetupsSection | None) -> list[Table]:
@@ -115,7 +116,8 @@ def setups_tables(section: SetupsSection | None) -> list[Table]:
     if section is None:
         return []
     instances = section.instances.table if section.instances else None
-    found = (section.costs.table, section.activation.table, instances, section.study, section.clock)
+    study = section.study.table if section.study else None
+    found = (section.costs.table, section.activation.table, instances, study, section.clock)
     return [table for table in found if table is not None and table.rows]
 
 
@@ -166,6 +168,13 @@ def _instances(story: Story) -> Drawing | None:
     drawn = stacked_bars(title, "% of the packets received", instance_bars(listed), high=100)
     table = instances_table(listed)
     return Drawing(name="instances", title=title, drawing=drawn, table=table)
+
+
+def _study(found: Sequence[StudyFigure]) -> Drawing | None:
+    if not found:
+        return None
+    table = studies_table(found)
+    return Drawing(name=table.name, title=table.title, drawing=studies_plot(found), table=table)
 
 
 def _over_time(story: Story, found: Sequence[Condition]) -> Iterator[Drawing]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from nodrop.report import numbers
 from nodrop.report.difference import RELATIVE_MARGIN, more_runs_words
@@ -22,27 +23,61 @@ LOAD, FLOWS, SAME_FLOWS = "load.multiplier", "load.flows", "same"
 STUDIED_SUT = "suricata"
 
 
-Figure = Callable[[Trial], float | None]
+class Judgement(StrEnum):
+    """Of one ordering of 2016, a setup against bare."""
+
+    BASE = "the base of both"
+    HOLDS = "holds"
+    FAILS = "does not hold"
+    UNSURE = "cannot tell yet"
+    UNJUDGED = "cannot be judged"
+    UNMEASURED = "not measured here"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Published:
-    title: str
-    load: int
+class Published:
+    """One figure as it was printed, and what is measured here for it."""
+
+    name: str
+    """Within a sentence."""
+    there: str
+    """What was measured in 2016, with its unit."""
+    here: str
+    load: int | None
+    """None: it does not depend on the load."""
     by_setup: Mapping[str, float]
+    of: Callable[[Trial], float | None]
+    another_program: str = ""
+    """Which one was measured in 2016, where it was not this one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """One setup's figure of 2016, and this run's."""
+
+    setup: str
+    kind: str
+    published: float
+    here: Summary | None
+    published_ratio: float | None
+    """Against bare of its own time, less 1; None for bare."""
+    here_ratio: float | None
+    judgement: Judgement
+    why: str
+
+    @property
+    def said(self) -> str:
+        return f"{self.judgement}: {self.why}" if self.why else self.judgement.value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyFigure:
+    published: Published
+    rows: tuple[Beside, ...]
 
 
 def _table(number: str) -> dict[str, float]:
     return {setup: mean for (table, setup), (mean, _) in PUBLISHED.items() if table == number}
-
-
-HOST_CPU = (
-    _Published(title="Host CPU at 1X, % of one core", load=1, by_setup=_table("III")),
-    _Published(title="Host CPU at 2X, % of one core", load=2, by_setup=_table("IV")),
-)
-MEMORY = _Published(
-    title="Memory at 1X; 2016: % of the host, here: MiB of the SUT", load=1, by_setup=_table("II")
-)
 
 
 def busy_cores_pct(trial: Trial) -> float | None:
@@ -60,6 +95,130 @@ def memory_mib(trial: Trial) -> float | None:
     return None if found is None else found / 2**20
 
 
+def _host_cpu(load: int, table: str) -> Published:
+    unit = "% of one core"
+    return Published(
+        name=f"host CPU at {load}X", there=unit, here=unit, load=load, by_setup=_table(table),
+        of=busy_cores_pct,
+    )  # fmt: skip
+
+
+FIGURES = (
+    _host_cpu(1, "III"),
+    _host_cpu(2, "IV"),
+    Published(
+        name="memory at 1X",
+        there="% of the host's",
+        here="MiB of the SUT",
+        load=1,
+        by_setup=_table("II"),
+        of=memory_mib,
+    ),
+    Published(
+        name="activation",
+        there="s, of an LTE MME: another program",
+        here="s, of Suricata",
+        load=None,
+        by_setup=MME_ACTIVATION_S,
+        of=lambda t: t.record.activation_s,
+        another_program="an LTE MME",
+    ),
+)
+
+
+def study_figures(story: Story, found: Sequence[Condition]) -> tuple[StudyFigure, ...]:
+    """Empty where the run does not ask the study's question, at one of its loads."""
+    loads = {published.load for published in FIGURES if published.load}
+    studied = [
+        c
+        for c in found
+        if c.base.cell.factors.get(KIND) == BASE_KIND and c.base.cell.factors.get(LOAD) in loads
+    ]
+    kinds = {_kind(place) for c in studied for place in c.places}
+    if not kinds & (set(FIGURES[0].by_setup) - {BASE_KIND}):
+        return ()
+    if not any(STUDIED_SUT in source.sut_names for source in story.sources):
+        return ()
+    return tuple(
+        StudyFigure(published=published, rows=tuple(_rows(published, studied)))
+        for published in FIGURES
+    )
+
+
+def _kind(place: Place) -> str:
+    return str(place.cell.factors.get(KIND))
+
+
+def _at(found: Sequence[Condition], load: int | None) -> Sequence[Condition]:
+    """Its load, with identical copies where the run has them, as the study sent them."""
+    if load is None:
+        return found
+    loaded = [c for c in found if c.base.cell.factors.get(LOAD) == load]
+    same = [c for c in loaded if c.base.cell.factors.get(FLOWS) == SAME_FLOWS]
+    return (same or loaded)[:1]
+
+
+def _rows(published: Published, studied: Sequence[Condition]) -> Iterator[Beside]:
+    places: dict[str, list[Place]] = {}
+    for place in (p for c in _at(studied, published.load) for p in c.places):
+        places.setdefault(_kind(place), []).append(place)
+    base = _values(places.get(BASE_KIND, ()), published)
+    middle = summarize(base)
+    for setup, mean in published.by_setup.items():
+        these = places.get(setup, [])
+        values = _values(these, published)
+        found = None
+        if setup != BASE_KIND and middle:
+            found = compare(base, values, margin=abs(middle.median) * RELATIVE_MARGIN)
+        there = mean / published.by_setup[BASE_KIND] - 1
+        judgement, why = _judged(published, setup, these, there, found)
+        yield Beside(
+            setup=these[0].name if these else setup,
+            kind=setup,
+            published=mean,
+            here=summarize(values),
+            published_ratio=None if setup == BASE_KIND else there,
+            here_ratio=found.shift / middle.median if found and middle and middle.median else None,
+            judgement=judgement,
+            why=why,
+        )
+
+
+def _values(places: Sequence[Place], published: Published) -> list[float]:
+    found = (published.of(trial) for place in places for trial in place.cell.valid)
+    return [value for value in found if value is not None]
+
+
+def _judged(
+    published: Published,
+    setup: str,
+    places: Sequence[Place],
+    there: float,
+    found: Comparison | None,
+) -> tuple[Judgement, str]:
+    if setup == BASE_KIND:
+        return Judgement.BASE, ""
+    if published.another_program:
+        return Judgement.UNJUDGED, f"2016 timed {published.another_program}"
+    if any(place.emulated for place in places):
+        return Judgement.UNJUDGED, EMULATED
+    if found is None:
+        return Judgement.UNMEASURED, ""
+    within = f"within {RELATIVE_MARGIN * 100:.0f} % of bare"
+    match found.answer:
+        case Answer.CANNOT_TELL:
+            return Judgement.UNSURE, more_runs_words(found)
+        case Answer.SAME if abs(there) <= RELATIVE_MARGIN:
+            return Judgement.HOLDS, f"{within} there and here"
+        case Answer.SAME:
+            return Judgement.FAILS, f"{within} here"
+        case Answer.DIFFERENT:
+            more = "more here" if found.shift > 0 else "less here"
+            return (Judgement.HOLDS if found.shift * there > 0 else Judgement.FAILS), more
+
+
+EMULATED = "emulated, and TCG is not KVM"
+
 COLUMNS = (
     Column(name="figure", title="Figure"),
     Column(name="setup", title="Setup"),
@@ -71,79 +230,41 @@ COLUMNS = (
 )
 
 
-def studies_table(story: Story, found: Sequence[Condition]) -> Table | None:
-    """None where the run does not ask the study's question, at one of its loads."""
-    loads = {published.load for published in HOST_CPU}
-    studied = [
-        c
-        for c in found
-        if c.base.cell.factors.get(KIND) == BASE_KIND and c.base.cell.factors.get(LOAD) in loads
-    ]
-    kinds = {_kind(place) for c in studied for place in c.places}
-    if not studied or not kinds & (set(HOST_CPU[0].by_setup) - {BASE_KIND}):
-        return None
-    if not any(STUDIED_SUT in source.sut_names for source in story.sources):
-        return None
-    rows: list[Row] = []
-    for published in HOST_CPU:
-        rows += _rows(published, _at(studied, published.load), busy_cores_pct)
-    rows += _rows(MEMORY, _at(studied, MEMORY.load), memory_mib)
-    rows += _mme_rows()
-    return Table(
-        name="study-2016", title="The study of 2016 beside this run", columns=COLUMNS,
-        rows=tuple(rows),
-    )  # fmt: skip
+def studies_table(figures: Sequence[StudyFigure]) -> Table:
+    rows = (_table_row(figure.published, row) for figure in figures for row in figure.rows)
+    title = "The study of 2016 beside this run"
+    return Table(name="study-2016", title=title, columns=COLUMNS, rows=tuple(rows))
 
 
-def _kind(place: Place) -> str:
-    return str(place.cell.factors.get(KIND))
-
-
-def _at(found: Sequence[Condition], load: int) -> Condition | None:
-    """Its load, with identical copies where the run has them, as the study sent them."""
-    loaded = [c for c in found if c.base.cell.factors.get(LOAD) == load]
-    same = [c for c in loaded if c.base.cell.factors.get(FLOWS) == SAME_FLOWS]
-    return next(iter(same or loaded), None)
-
-
-def _rows(published: _Published, condition: Condition | None, figure: Figure) -> Iterator[Row]:
-    places = {} if condition is None else {_kind(p): p for p in condition.places}
-    base = _values(places.get(BASE_KIND), figure)
-    for setup, mean in published.by_setup.items():
-        place = places.get(setup)
-        values = _values(place, figure)
-        middle = summarize(base)
-        found = None
-        if setup != BASE_KIND and middle:
-            found = compare(base, values, margin=abs(middle.median) * RELATIVE_MARGIN)
-        there = mean / published.by_setup[BASE_KIND] - 1
-        here = found.shift / middle.median if found and middle and middle.median else None
-        yield Row(
-            values=(
-                text(published.title),
-                text(setup if place is None else place.name),
-                Value(raw=mean, shown=f"{mean:.2f}"),
-                _relative(None if setup == BASE_KIND else there),
-                _here(summarize(values)),
-                _relative(here),
-                text(_judgement(setup, place, there, found)),
-            )
+def _table_row(published: Published, row: Beside) -> Row:
+    name = published.name[0].upper() + published.name[1:]
+    same = published.there == published.here
+    units = published.there if same else f"2016: {published.there}; here: {published.here}"
+    return Row(
+        values=(
+            text(f"{name}, {units}"),
+            text(row.setup),
+            Value(raw=row.published, shown=f"{row.published:.2f}"),
+            _relative(row.published_ratio),
+            Value(raw=row.here.median if row.here else None, shown=here_words(row.here)),
+            _relative(row.here_ratio),
+            text(row.said),
         )
+    )
 
 
-def _values(place: Place | None, figure: Figure) -> list[float]:
-    if place is None:
-        return []
-    return [value for trial in place.cell.valid if (value := figure(trial)) is not None]
-
-
-def _here(found: Summary | None) -> Value:
+def here_words(found: Summary | None) -> str:
+    """The median with its interval, or with the range of the runs where there are too few."""
     if found is None:
-        return Value(raw=None, shown=numbers.NOT_MEASURED)
-    said = f"{found.median:.1f}"
+        return numbers.NOT_MEASURED
     if interval := found.interval:
-        said += f" [{interval.low:.1f}, {interval.high:.1f}]"
-    return Value(raw=found.median, shown=said)
+        return f"{found.median:.2f} {numbers.between(interval.low, interval.high, _hundredths)}"
+    runs = "one run" if found.n == 1 else f"{found.low:.2f} to {found.high:.2f}"
+    return f"{found.median:.2f} ({runs})"
+
+
+def _hundredths(value: float | None) -> str:
+    return numbers.NOT_MEASURED if value is None else f"{value:.2f}"
 
 
 def _relative(ratio: float | None) -> Value:
@@ -153,51 +274,31 @@ def _relative(ratio: float | None) -> Value:
     return Value(raw=ratio * 100, shown=said.replace(",", "\u202f").replace("-", "−"))
 
 
-def _judgement(setup: str, place: Place | None, there: float, found: Comparison | None) -> str:
-    if setup == BASE_KIND:
-        return "the base of both"
-    if place is not None and place.emulated:
-        return "cannot be judged: this guest is emulated (TCG), the study's ran on KVM"
-    if found is None:
-        return "not measured here"
-    match found.answer:
-        case Answer.CANNOT_TELL:
-            return f"cannot tell yet ({more_runs_words(found)})"
-        case Answer.SAME:
-            within = f"within {RELATIVE_MARGIN * 100:.0f} %"
-            if abs(there) <= RELATIVE_MARGIN:
-                return f"holds: {within} of bare there and here"
-            return f"does not hold: {within} of bare here"
-        case Answer.DIFFERENT:
-            more = "more" if found.shift > 0 else "less"
-            return f"{'holds' if found.shift * there > 0 else 'does not hold'}: {more} here"
+OPENINGS = (
+    (Judgement.HOLDS, "holds here for"),
+    (Judgement.FAILS, "does not hold here for"),
+    (Judgement.UNSURE, "needs more runs for"),
+    (Judgement.UNMEASURED, "was not measured here for"),
+)
 
 
-def _mme_rows() -> Iterator[Row]:
-    base = MME_ACTIVATION_S[BASE_KIND]
-    for setup, seconds in MME_ACTIVATION_S.items():
-        there = None if setup == BASE_KIND else seconds / base - 1
-        none = Value(raw=None, shown=numbers.NOT_MEASURED)
-        yield Row(
-            values=(
-                text("Activation of an MME, s"),
-                text(setup),
-                Value(raw=seconds, shown=f"{seconds:.2f}"),
-                _relative(there),
-                none,
-                _relative(None),
-                text("cannot be judged: this run measures no MME"),
-            )
-        )
+def studies_words(figures: Sequence[StudyFigure]) -> str:
+    """Which of the study's orderings hold, which do not, and which cannot be judged and why."""
+    parts = [f"{verb} {names}" for kind, verb in OPENINGS if (names := _named(figures, kind))]
+    said = f"The study's order against bare {'; it '.join(parts)}. " if parts else ""
+    unjudged: dict[str, list[StudyFigure]] = {}
+    for figure in figures:
+        for why in dict.fromkeys(r.why for r in figure.rows if r.judgement is Judgement.UNJUDGED):
+            unjudged.setdefault(why, []).append(figure)
+    reasons = (f"{_named(of, Judgement.UNJUDGED)}: {why}" for why, of in unjudged.items())
+    return said + (f"It cannot be judged for {'; nor for '.join(reasons)}." if unjudged else "")
 
 
-def studies_words(table: Table) -> str:
-    """How many of the study's differences hold, in a sentence."""
-    said = [str(row.values[-1].raw) for row in table.rows]
-    holds, fails = (sum(1 for s in said if s.startswith(w)) for w in ("holds", "does not hold"))
-    open_ = sum(1 for s in said if s.startswith("cannot tell yet"))
-    unjudged = sum(1 for s in said if s.startswith(("cannot be judged", "not measured")))
-    return (
-        f"Of the study's differences to bare {holds} hold here, {fails} do not, {open_} need more "
-        f"runs, and {unjudged} cannot be judged from this run."
-    )
+def _named(figures: Sequence[StudyFigure], judgement: Judgement) -> str:
+    """`host CPU at 1X (docker, vm) and memory at 1X (docker)`."""
+    listed = []
+    for figure in figures:
+        kinds = [r.kind for r in figure.rows if r.judgement is judgement]
+        if kinds:
+            listed.append(f"{figure.published.name} ({', '.join(kinds)})")
+    return " and ".join(filter(None, (", ".join(listed[:-1]), *listed[-1:])))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -17,7 +18,8 @@ from nodrop.report.ledger_bars import shares
 from nodrop.report.setups import Condition, conditions, setup_names
 from nodrop.report.setups_section import setups_section
 from nodrop.report.story import Story, read_story
-from nodrop.report.studies import studies_table, studies_words
+from nodrop.report.studies import studies_words, study_figures
+from nodrop.report.studies_plot import studies_plot
 from nodrop.report.write import Part, report_json
 from nodrop.testing.rundirs import SETUPS, Fake, make_run
 
@@ -124,21 +126,42 @@ def test_what_is_measured_of_a_clock_is_told_per_setup(story: Story) -> None:
 
 
 def test_the_study_is_a_reference_and_emulation_judges_nothing(story: Story) -> None:
-    table = studies_table(story, conditions(story))
-    assert table is not None
-    judged = {
-        (str(r.values[0].raw), str(r.values[1].raw)): str(r.values[-1].raw) for r in table.rows
-    }
-    assert judged["Host CPU at 1X, % of one core", GUEST].startswith("cannot be judged: this guest")
-    assert judged["Host CPU at 1X, % of one core", "bare"] == "the base of both"
-    assert {v for (f, _), v in judged.items() if "MME" in f} == {
-        "cannot be judged: this run measures no MME"
-    }
-    here = {str(r.values[1].raw): r.values[4].raw for r in table.rows[:4]}
+    figures = study_figures(story, conditions(story))
+    judged = {(f.published.name, r.setup): r.said for f in figures for r in f.rows}
+    assert judged["host CPU at 1X", GUEST] == "cannot be judged: emulated, and TCG is not KVM"
+    assert judged["host CPU at 1X", "bare"] == "the base of both"
+    assert judged["memory at 1X", "docker"] == "holds: within 5 % of bare there and here"
+    assert judged["activation", "docker"] == "cannot be judged: 2016 timed an LTE MME"
+    here = {r.setup: r.here.median for r in figures[0].rows if r.here}
     assert here["bare"] == pytest.approx(2 * (10 + 0.2 / 4 / 2 * 100), rel=0.02)
-    memory = judged["Memory at 1X; 2016: % of the host, here: MiB of the SUT", "docker"]
-    assert memory == "holds: within 5 % of bare there and here"
-    assert "6 cannot be judged" in studies_words(table)
+    activation = {r.setup: r.here for r in figures[-1].rows}
+    assert activation["docker"].n == 12  # at 1X and 2X, the study's loads
+    words = studies_words(figures)
+    assert "holds here for host CPU at 2X (docker) and memory at 1X (docker, docker-mac" in words
+    assert "does not hold here for host CPU at 1X (docker, docker-macvtap)" in words
+    assert words.endswith(
+        "It cannot be judged for host CPU at 1X (vm), host CPU at 2X (vm) and memory at 1X (vm): "
+        "emulated, and TCG is not KVM; nor for activation (docker, vm): 2016 timed an LTE MME."
+    )
+
+
+def test_the_study_is_drawn_beside_ours_and_each_half_has_a_scale_of_its_own(story: Story) -> None:
+    figures = study_figures(story, conditions(story))
+    svg = ElementTree.fromstring(studies_plot(figures))
+    texts = [e.text for e in svg.iter() if e.tag.endswith("text")]
+    for words in ("2016: other hardware", "s, of an LTE MME: another program", "s, of Suricata"):
+        assert words in texts
+    for published in ("19.65", "20.92", "21.81", "269.39", "399.90", "23.83", "12.01"):
+        assert published in texts
+    drawn: dict[str, list[float]] = {"p-rest": [], "p-phase2": []}
+    for rect in (e for e in svg.iter() if e.tag.endswith("rect")):
+        drawn[rect.attrib["class"].split()[1]].append(float(rect.attrib["width"]))
+    there, here = drawn["p-rest"], drawn["p-phase2"]
+    assert len(there) == len(here) == 15
+    # A guest took 13.7 times bare's CPU then, and takes 2.6 times as much in these made-up books.
+    assert there[3] / there[0] == pytest.approx(269.39 / 19.65, rel=0.01)
+    assert here[3] / here[0] == pytest.approx(64.9 / 24.9, rel=0.01)
+    assert len([e for e in svg.iter() if e.attrib.get("class") == "span"]) == 15
 
 
 def test_the_study_is_not_held_against_another_sut(tmp_path: Path) -> None:
@@ -146,7 +169,7 @@ def test_the_study_is_not_held_against_another_sut(tmp_path: Path) -> None:
         cells=SETUPS.cells, repetitions=1, samples=False, manifest={"sut": {"name": "sink"}}
     )
     story = read_story([make_run(tmp_path, fake)])
-    assert studies_table(story, conditions(story)) is None
+    assert study_figures(story, conditions(story)) == ()
 
 
 def test_the_first_load_of_a_guest_is_said_to_be_discarded(written: Path) -> None:
@@ -174,7 +197,14 @@ def test_instances_are_compared_within_their_kind(scale_out: Path, tmp_path: Pat
 
 def test_every_figure_has_its_numbers_beside_it(written: Path) -> None:
     figures = {p.stem for p in (written / "figures").glob("*.svg")}
-    assert {"setups", "setups-ledger", "setups-time-1", "activation", "repeats"} <= figures
+    assert {
+        "setups",
+        "setups-ledger",
+        "setups-time-1",
+        "activation",
+        "repeats",
+        "study-2016",
+    } <= figures
     assert figures == {p.stem for p in (written / "figures").glob("*.csv")}
 
 
