@@ -6,7 +6,7 @@ import base64
 import hashlib
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 
 import jinja2
@@ -241,8 +241,13 @@ def _overlays(named: Sequence[tuple[Cell, Timeline]]) -> tuple[Markup, ...]:
     shown = named[:MOST_OVERLAID]
     if len(shown) < 2:
         return ()
-    received = [(c.label, s) for c, t in shown if (s := t.series(RECEIVED))]
-    cpu = [(c.label, busy(p)) for c, t in shown for p in t.panels if p.title == CPU_TITLE]
+    received, cpu = [], []
+    for style, (cell, line) in enumerate(shown):
+        if first := line.series(RECEIVED):
+            received.append(replace(first, name=cell.label, style=style))
+        for panel in line.panels:
+            if panel.title == CPU_TITLE:
+                cpu.append(replace(busy(panel), name=cell.label, style=style))
     return tuple(
         overlay(series, title, unit, high)
         for series, title, unit, high in (

@@ -7,7 +7,11 @@ from dataclasses import dataclass
 
 from nodrop.report.tables import Column, Row, Table, Value, text
 
-RECEIVED = "Offered and received"
+RECEIVED, OFFERED = "Offered and received", "offered"
+
+
+LARGEST = 2.0**64
+"""No counter holds more, and no clock: what says so was damaged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,6 +19,8 @@ class Series:
     name: str
     points: tuple[tuple[float, float], ...]
     """Seconds since the first packet, value."""
+    style: int
+    """Number of its colour and dashes: its own wherever it is drawn, beside whichever others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +32,11 @@ class Panel:
     high: float | None = None
     """Upper end of the axis, where it is known beforehand."""
 
+    @property
+    def believable(self) -> bool:
+        numbers = (number for s in self.series for point in s.points for number in point)
+        return all(abs(number) <= LARGEST for number in numbers)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
@@ -36,8 +47,9 @@ class Timeline:
     """Of the SUT with all its threads, % of one CPU: drawn where setups are laid side by side."""
 
     def series(self, title: str) -> Series | None:
-        """The first series of a panel."""
-        return next((p.series[0] for p in self.panels if p.title == title and p.series), None)
+        """The first series of a panel that tells of the receiving host."""
+        of = (s for p in self.panels if p.title == title for s in p.series if s.name != OFFERED)
+        return next(of, None)
 
     def table(self) -> Table:
         """The numbers that are drawn."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from nodrop.report.panels import RECEIVED, Panel, Series
+from nodrop.report.panels import LARGEST, OFFERED, RECEIVED, Panel, Series
 
 MOST_POINTS = 120
 SHORTEST = 0.2
@@ -27,9 +26,9 @@ def sent_over_time(offered: object, start_ns: int) -> tuple[Panel, Panel]:
         step = int(achieved["interval_ns"])
         packets = [float(n) for n in achieved["packets"]]
         errors = [float(n) for n in achieved.get("largest_error_ns") or ()]
-    except (AssertionError, LookupError, TypeError, ValueError, AttributeError):
+    except (AssertionError, LookupError, TypeError, ValueError, AttributeError, OverflowError):
         return rate, error
-    if step <= 0 or not all(map(math.isfinite, [*packets, *errors])):
+    if step <= 0 or not all(abs(n) <= LARGEST for n in (first, last, step, *packets, *errors)):
         return rate, error
     whole = (last - first) / step
     if packets and whole < len(packets) - 1 + SHORTEST:
@@ -49,8 +48,8 @@ def sent_over_time(offered: object, start_ns: int) -> tuple[Panel, Panel]:
         if n < len(errors):
             late.append((at(end), max(errors[n : end + 1]) / 1e6))
     return (
-        Panel(title=rate.title, unit=rate.unit, series=_named("offered", rates)),
-        Panel(title=error.title, unit=error.unit, series=_named("sent after due", late)),
+        Panel(title=rate.title, unit=rate.unit, series=_named(OFFERED, rates, 0)),
+        Panel(title=error.title, unit=error.unit, series=_named("sent after due", late, 0)),
     )
 
 
@@ -69,15 +68,19 @@ def counted_over_time(rows: Iterable[Mapping[str, Any]], start_ns: int) -> Itera
     if readings and kept[-1] is not readings[-1]:
         kept.append(readings[-1])
     series: list[Series] = []
-    for name, field in COUNTED.items():
+    for style, (name, field) in enumerate(COUNTED.items()):
         told = [
             ((row["mono_ns"] - start_ns) / 1e9, float(row[field]))
             for row in kept
-            if isinstance(row.get(field), int) and isinstance(row.get("mono_ns"), int)
+            if _counted(row.get(field)) and _counted(row.get("mono_ns"))
         ]
-        series += _named(name, _steps(told))
+        series += _named(name, _steps(told), style)
     if series:
         yield Panel(title="Counted, as told while it ran", unit="packets", series=tuple(series))
+
+
+def _counted(value: object) -> bool:
+    return isinstance(value, int) and abs(value) <= LARGEST
 
 
 def _steps(told: list[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -89,5 +92,5 @@ def _steps(told: list[tuple[float, float]]) -> list[tuple[float, float]]:
     return found
 
 
-def _named(name: str, points: list[tuple[float, float]]) -> tuple[Series, ...]:
-    return (Series(name=name, points=tuple(points)),) if len(points) > 1 else ()
+def _named(name: str, points: list[tuple[float, float]], style: int) -> tuple[Series, ...]:
+    return (Series(name=name, points=tuple(points), style=style),) if len(points) > 1 else ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
@@ -20,14 +20,14 @@ from nodrop.report.comparison_plot import comparison_plot
 from nodrop.report.instances import instance_bars, instances_table, shared
 from nodrop.report.ledger_bars import ledger_bars, ledger_bars_table
 from nodrop.report.panels import RECEIVED, Panel, Series, Timeline
-from nodrop.report.setups import Condition, Place, conditions
+from nodrop.report.setups import Condition, Place, conditions, setup_names
 from nodrop.report.stacked_bars import stacked_bars
 from nodrop.report.story import Story
 from nodrop.report.studies import StudyFigure, studies_table, studies_words, study_figures
 from nodrop.report.studies_plot import studies_plot
 from nodrop.report.tables import Table
 from nodrop.report.time_chart import time_chart
-from nodrop.report.timeline import CPU_TITLE, MEMORY_TITLE, busy, timeline
+from nodrop.report.timeline import CPU_TITLE, MEMORY_TITLE, USED, busy, timeline
 
 MOST_OVERLAYS = 6
 MOST_LINES = 8
@@ -179,6 +179,7 @@ def _study(found: Sequence[StudyFigure]) -> Drawing | None:
 
 def _over_time(story: Story, found: Sequence[Condition]) -> Iterator[Drawing]:
     """The typical trial of each setup, their first packets at 0 s; the heaviest load first."""
+    styles = {name: style for style, name in enumerate(setup_names(found))}
     heaviest = sorted(found, key=lambda c: -(c.base.cell.offered_pps or 0.0))[:MOST_OVERLAYS]
     for number, condition in enumerate(heaviest, 1):
         lines = []
@@ -188,7 +189,7 @@ def _over_time(story: Story, found: Sequence[Condition]) -> Iterator[Drawing]:
                 lines.append((place.name, line))
         if len(lines) < 2:
             continue
-        together = Timeline(panels=tuple(_panels(lines)), marks=())
+        together = Timeline(panels=tuple(_panels(lines, styles)), marks=())
         at = f" at {condition.label}" if condition.label else ""
         title = f"CPU and memory over time{at}"
         name = f"setups-time-{number}"
@@ -196,16 +197,21 @@ def _over_time(story: Story, found: Sequence[Condition]) -> Iterator[Drawing]:
         yield Drawing(name=name, title=title, drawing=drawn, table=together.table())
 
 
-def _panels(lines: Sequence[tuple[str, Timeline]]) -> Iterator[Panel]:
-    def named(name: str, series: Series | None) -> list[Series]:
+def _panels(lines: Sequence[tuple[str, Timeline]], styles: Mapping[str, int]) -> Iterator[Panel]:
+    """A setup has the style that it has in every other figure, whoever else is drawn."""
+
+    def named(name: str, series: Series | None, style: int | None = None) -> list[Series]:
         points = tuple(p for p in series.points if p[0] >= FROM_S) if series else ()
-        return [Series(name=name, points=points)] if points else []
+        given = styles[name] if style is None else style
+        return [Series(name=name, points=points, style=given)] if points else []
 
     received = [s for name, line in lines for s in named(name, line.series(RECEIVED))]
     host = [s for name, line in lines for s in named(name, _host(line))]
     own = [s for name, line in lines for s in named(name, line.own_cpu)]
     memory = [s for name, line in lines for s in named(name, line.series(MEMORY_TITLE))]
-    memory += [s for name, line in lines for s in named(f"{name}: inside", _inside(line))]
+    inside = ((name, found) for name, line in lines if (found := _inside(line)))
+    for style, (name, used) in enumerate(inside, len(styles)):
+        memory += named(f"{name}: inside", used, style)
     for title, unit, high, series in (
         ("Received", "packets/s", None, received),
         ("Host CPU, all of it", "%", 100.0, host),
@@ -219,7 +225,7 @@ def _panels(lines: Sequence[tuple[str, Timeline]]) -> Iterator[Panel]:
 def _inside(line: Timeline) -> Series | None:
     """Memory used within a guest, where it was sampled from within."""
     inside = (p for p in line.panels if p.title.startswith(f"{MEMORY_TITLE} inside"))
-    return next((panel.series[0] for panel in inside if panel.series), None)
+    return next((s for panel in inside for s in panel.series if s.name == USED), None)
 
 
 def _host(line: Timeline) -> Series | None:

@@ -70,7 +70,9 @@ def _panel(panel: Panel, top: float, span: tuple[float, float]) -> list[Markup]:
         else:
             shape = tag("path", d=_compact(line), class_="line")
         key = _key(series, top + 10 + number * LABEL, stacked=panel.stacked)
-        parts.append(tag("g", tag("title", series.name), shape, *key, class_=f"s{number % 8}"))
+        parts.append(
+            tag("g", tag("title", series.name), shape, *key, class_=f"s{series.style % 8}")
+        )
     return parts
 
 
@@ -86,7 +88,7 @@ def _stacked(series: Sequence[Series]) -> list[tuple[tuple[float, float], ...]]:
 
 
 def _key(series: Series, y: float, *, stacked: bool) -> list[Markup]:
-    """Named beside the panel, in the order of the lines' styles: no colour is the only sign."""
+    """Named beside the panel, in the order of the lines: no colour is the only sign."""
     x = WIDTH - RIGHT + 12
     sample = (
         tag("rect", x=x, y=y - 8, width=16, height=8, class_="area")
@@ -143,10 +145,7 @@ def _flat(a: tuple[float, float], b: tuple[float, float], c: tuple[float, float]
     return abs(a[1] - b[1]) < 0.05 and abs(b[1] - c[1]) < 0.05
 
 
-def overlay(
-    named: Sequence[tuple[str, Series]], title: str, unit: str, high: float | None
-) -> Markup:
+def overlay(series: Sequence[Series], title: str, unit: str, high: float | None) -> Markup:
     """The same figure of several cells in one panel, their first packets at 0 s."""
-    series = tuple(Series(name=name, points=s.points) for name, s in named)
-    panel = Panel(title=title, unit=unit, series=series, high=high)
+    panel = Panel(title=title, unit=unit, series=tuple(series), high=high)
     return time_chart(Timeline(panels=(panel,), marks=()), f"{title} of several cells")

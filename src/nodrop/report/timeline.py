@@ -37,6 +37,7 @@ CPU_KINDS = (
 MARKS = {"offer": "traffic starts", "offered": "traffic ends", "drained": "drained"}
 CPU_TITLE = "CPU, all"
 MEMORY_TITLE = "Memory"
+RESIDENT, USED = "SUT resident", "used"
 
 
 def timeline(source: Source, trial: Trial) -> Timeline | None:
@@ -100,9 +101,9 @@ def _memory_inside(rows: Sequence[Json], times: Sequence[float]) -> Iterable[Pan
         rows,
         times,
         (
-            ("used", lambda row: row["memory"]["total_bytes"] - row["memory"]["available_bytes"]),
+            (RESIDENT, lambda row: row["tree"]["rss_bytes"] or None),
+            (USED, lambda row: row["memory"]["total_bytes"] - row["memory"]["available_bytes"]),
             ("anonymous", lambda row: row["memory"]["anon_bytes"]),
-            ("SUT resident", lambda row: row["tree"]["rss_bytes"] or None),
         ),
     )
 
@@ -137,7 +138,7 @@ def busy(panel: Panel) -> Series:
     for series in panel.series:
         for t, value in series.points:
             sums[t] = sums.get(t, 0.0) + value
-    return Series(name=panel.title, points=tuple(sums.items()))
+    return Series(name=panel.title, points=tuple(sums.items()), style=0)
 
 
 def _marks(trial: Trial) -> dict[str, int]:
@@ -155,14 +156,10 @@ def _panels(rows: Sequence[Json], times: Sequence[float]) -> Iterable[Panel]:
 def _drawn(makers: Iterable[Make], rows: Sequence[Json], times: Sequence[float]) -> Iterator[Panel]:
     for make in makers:
         try:
-            yield from (panel for panel in make(rows, times) if _finite(panel))
+            yield from (panel for panel in make(rows, times) if panel.believable)
         except (LookupError, TypeError, AttributeError, ValueError, OverflowError):
             # Rows of another version: what they do not have is not drawn.
             continue
-
-
-def _finite(panel: Panel) -> bool:
-    return all(math.isfinite(value) for s in panel.series for _, value in s.points)
 
 
 def _rates(
@@ -182,14 +179,14 @@ def _rates(
 def _received(rows: Sequence[Json], times: Sequence[float]) -> Iterable[Panel]:
     ports = sorted({port for row in rows for port in row["links"]})
     series = []
-    for port in ports[:4]:
+    for style, port in enumerate(ports[:4], 1):  # what was offered is drawn beside them as 0
 
         def packets(row: Json, port: str = port) -> float | None:
             found = row["links"].get(port)
             return None if found is None else float(found["rx_packets"])
 
         name = escape.plain(f"received by {port}", longest=40)
-        series.append(Series(name=name, points=_rates(rows, times, packets)))
+        series.append(Series(name=name, points=_rates(rows, times, packets), style=style))
     if series:
         yield Panel(title=RECEIVED, unit="packets/s", series=tuple(series))
 
@@ -207,16 +204,14 @@ def _cpu_panel(
 ) -> Panel:
     wanted = set(cpus)
     series = []
-    for name, fields in CPU_KINDS:
+    for style, (name, fields) in enumerate(CPU_KINDS):
 
         def busy(row: Json, fields: Sequence[str] = fields) -> float:
             total = sum(cpu[f] for cpu in row["cpus"] if cpu["cpu"] in wanted for f in fields)
             return float(total) / 1e7
 
-        points = _rates(rows, times, busy)
-        series.append(
-            Series(name=name, points=tuple((t, value / len(cpus)) for t, value in points))
-        )
+        each = tuple((t, value / len(cpus)) for t, value in _rates(rows, times, busy))
+        series.append(Series(name=name, points=each, style=style))
     used = tuple(s for s in series if s.name in ("user", "system", "interrupts") or _any(s))
     return Panel(title=title, unit="%", series=used, stacked=True, high=100)
 
@@ -231,7 +226,7 @@ def _own_cpu(rows: Sequence[Json], times: Sequence[float]) -> Series | None:
     except (LookupError, TypeError, ValueError, OverflowError):
         return None
     finite = all(math.isfinite(value) for _, value in points)
-    return Series(name="SUT", points=points) if points and finite else None
+    return Series(name="SUT", points=points, style=0) if points and finite else None
 
 
 def _threads(rows: Sequence[Json], times: Sequence[float]) -> Iterable[Panel]:
@@ -249,14 +244,15 @@ def _threads(rows: Sequence[Json], times: Sequence[float]) -> Iterable[Panel]:
     busiest = sorted(spent, key=lambda tid: (-spent[tid][1], tid))[:MOST_THREADS]
     at = {id(row): reading for row, reading in zip(rows, readings, strict=True)}
     series = []
-    for tid in busiest:
+    for style, tid in enumerate(busiest):
 
         def percent(row: Json, tid: int = tid) -> float | None:
             cpu = at[id(row)].get(tid)
             return None if cpu is None else cpu / 1e7
 
         points = _rates(rows, times, percent)
-        series.append(Series(name=escape.plain(spent[tid][0], longest=24), points=points))
+        name = escape.plain(spent[tid][0], longest=24)
+        series.append(Series(name=name, points=points, style=style))
     if series:
         yield Panel(title="SUT threads", unit="% of one CPU", series=tuple(series), high=100)
 
@@ -266,7 +262,7 @@ def _memory(rows: Sequence[Json], times: Sequence[float]) -> Iterable[Panel]:
         rows,
         times,
         (
-            ("SUT resident", lambda row: row["tree"]["rss_bytes"]),
+            (RESIDENT, lambda row: row["tree"]["rss_bytes"]),
             ("its cgroup: anonymous", lambda row: (row.get("cgroup") or {}).get("anon_bytes")),
             ("its cgroup: file", lambda row: (row.get("cgroup") or {}).get("file_bytes")),
         ),
@@ -279,11 +275,11 @@ def _memory_panel(
     wanted: Sequence[tuple[str, Callable[[Json], Any]]],
 ) -> Iterable[Panel]:
     series = []
-    for name, value in wanted:
+    for style, (name, value) in enumerate(wanted):
         found = [(t, value(row)) for t, row in zip(times, rows, strict=True)]
         points = tuple((t, v / 2**20) for t, v in found if v is not None)
         if points:
-            series.append(Series(name=name, points=points))
+            series.append(Series(name=name, points=points, style=style))
     if series:
         yield Panel(title=MEMORY_TITLE, unit="MiB", series=tuple(series))
 
@@ -291,12 +287,13 @@ def _memory_panel(
 def _softnet(rows: Sequence[Json], times: Sequence[float]) -> Iterable[Panel]:
     """Only where the backlog was under pressure: else it is a flat line for every trial."""
     series = []
-    for name, field in (("backlog full", "dropped"), ("poll cut short", "time_squeeze")):
+    kinds = (("backlog full", "dropped"), ("poll cut short", "time_squeeze"))
+    for style, (name, field) in enumerate(kinds):
 
         def total(row: Json, field: str = field) -> float:
             return float(sum(cpu[field] for cpu in row["softnet"]))
 
-        found = Series(name=name, points=_rates(rows, times, total))
+        found = Series(name=name, points=_rates(rows, times, total), style=style)
         if _any(found):
             series.append(found)
     if series:

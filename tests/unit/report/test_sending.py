@@ -65,7 +65,10 @@ def test_long_replays_are_drawn_in_fewer_points_with_the_same_packets() -> None:
         offered(achieved={"interval_ns": 0, "packets": [1, 2]}),
         offered(achieved={"interval_ns": 10, "packets": ["x"]}),
         offered(achieved={"interval_ns": 10, "packets": [float("nan"), 1.0]}),
+        offered(achieved={"interval_ns": 10, "packets": [1e308, 1.0]}),
+        offered(achieved={"interval_ns": 10, "packets": [10**400, 1.0]}),
         offered(first_sent_mono_ns=None),
+        offered(first_sent_mono_ns=10**400),
     ],
 )
 def test_what_cannot_be_read_is_not_drawn(damaged: Any) -> None:

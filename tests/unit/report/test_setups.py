@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
+import json
+import re
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -107,6 +109,25 @@ def test_every_packet_that_was_sent_is_in_a_bar(story: Story) -> None:
         for place in condition.places:
             sent = sum(t.record.offered_packets or 0 for t in place.cell.valid)
             assert sum(shares(place).values()) == sent
+
+
+def test_a_setup_keeps_its_style_where_another_was_not_sampled(tmp_path: Path) -> None:
+    run = make_run(tmp_path, Fake(cells=SETUPS.cells[::3], repetitions=1))
+    for file in run.glob("runs/*/samples-rx.jsonl"):
+        trial = json.loads((file.parent / "trial.json").read_text(encoding="utf-8"))
+        if trial["cell"]["setup.kind"] == "docker":
+            rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+            lines = (json.dumps({**row, "links": {}}) + "\n" for row in rows)
+            file.write_text("".join(lines), encoding="utf-8")
+    section = setups_section(read_story([run]))
+    assert section is not None
+    styled = re.findall(r'<g class="(s\d)"><title>(.*?)</title>', section.over_time[0].drawing)
+    names = [name for _, name in styled]
+    assert names.count("docker") < names.count("bare")
+    assert {name: style for style, name in styled} == dict(
+        zip(("bare", "docker", "docker-macvtap", GUEST), ("s0", "s1", "s2", "s3"), strict=True)
+    )
+    assert len(set(styled)) == 4
 
 
 def test_activation_is_split_and_what_is_not_split_is_named(story: Story) -> None:

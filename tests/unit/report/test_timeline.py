@@ -7,6 +7,7 @@ from pathlib import Path
 
 from nodrop.report.panels import Timeline
 from nodrop.report.story import read_story
+from nodrop.report.time_chart import time_chart
 from nodrop.report.timeline import timeline
 from nodrop.testing.rundirs import Fake, make_run
 
@@ -43,8 +44,29 @@ def test_a_guest_stands_beside_its_host_on_one_axis(tmp_path: Path) -> None:
     assert [*inside] == ["CPU, all inside (guest)", "Memory inside (guest)"]
     (host_cpu,) = (panel for panel in alone.panels if panel.title == "CPU, all")
     assert inside["CPU, all inside (guest)"].series == host_cpu.series
-    used, *_ = inside["Memory inside (guest)"].series
-    assert (used.name, {value for _, value in used.points}) == ("used", {512.0})
+    memory = {s.name: s for s in inside["Memory inside (guest)"].series}
+    assert {value for _, value in memory["used"].points} == {512.0}
+
+
+def test_a_series_keeps_its_style_in_every_panel_whichever_others_it_lacks(tmp_path: Path) -> None:
+    run = make_run(tmp_path, Fake())
+    with_a_guest(run)
+    for file in run.glob("runs/*/samples-rx.jsonl"):  # time stolen from CPU 1 alone
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        for n, row in enumerate(rows):
+            row["cpus"][1]["steal_ns"] += n * 20_000_000
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    panels = {panel.title: panel for panel in drawn(run).panels}
+    assert "stolen" not in {s.name for s in panels["CPU 0"].series}
+    assert "stolen" in {s.name for s in panels["CPU 1"].series}
+    styles: dict[str, set[int]] = {}
+    for panel in panels.values():
+        assert len({s.style for s in panel.series}) == len(panel.series)
+        for series in panel.series:
+            styles.setdefault(series.name, set()).add(series.style)
+    assert {name: found for name, found in styles.items() if len(found) > 1} == {}
+    svg = time_chart(drawn(run), "styles")
+    assert '<g class="s4"><title>stolen</title>' in svg
 
 
 def test_a_guest_without_rows_is_not_drawn(tmp_path: Path) -> None:
