@@ -6,136 +6,26 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from nodrop.report import numbers
-from nodrop.report.difference import LOSS_MARGIN, RELATIVE_MARGIN, more_runs_words
-from nodrop.report.escape import THIN
-from nodrop.report.setups import Condition, Place
-from nodrop.report.story import Cell, Trial
+from nodrop.report.costs import FIGURES, LOSS, Figure, grouped
+from nodrop.report.setups import Condition
+from nodrop.report.story import Cell
 from nodrop.report.tables import Column, Row, Table, Value, text
 from nodrop.stats.comparison import Answer, Comparison, compare
 from nodrop.stats.interval import Interval, Summary, summarize
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
-    """One thing a setup may cost."""
-
-    name: str
-    """With its unit, as the csv has it."""
-    title: str
-    unit: str
-    scale: float
-    digits: int
-    of: Callable[[Trial], float | None]
-    help: str
-    points: bool = False
-    """A share of something: differences are in percentage points."""
-
-    @property
-    def difference_unit(self) -> str:
-        return "points" if self.points else self.unit
-
-    def values(self, cell: Cell) -> list[float]:
-        found = (self.of(trial) for trial in cell.valid)
-        return [value * self.scale for value in found if value is not None]
-
-    def shown(self, value: float) -> str:
-        return _grouped(f"{value:,.{self.digits}f}") if value else "0"
-
-    def signed(self, value: float) -> str:
-        """What is rounded to nothing has no sign."""
-        said = f"{value:+,.{self.digits}f}"
-        return _grouped(said if said.strip("+-0.") else said[1:]) if value else "0"
-
-
-def _grouped(text: str) -> str:
-    return text.replace(",", THIN).replace("-", "−")
-
-
-def _anonymous_bytes(trial: Trial) -> float | None:
-    usage = trial.details.get("usage")
-    group = usage.get("cgroup") if isinstance(usage, dict) else None
-    found = group.get("anon_peak_bytes") if isinstance(group, dict) else None
-    return float(found) if isinstance(found, int) else None
-
-
-FIGURES = (
-    Figure(
-        name="loss_pct",
-        title="Loss",
-        unit="%",
-        scale=100,
-        digits=2,
-        of=lambda t: t.record.loss_ratio,
-        help="lost of sent packets",
-        points=True,
-    ),
-    Figure(
-        name="host_cpu_pct",
-        title="Host CPU",
-        unit="%",
-        scale=100,
-        digits=1,
-        of=lambda t: t.record.host_cpu_ratio,
-        help="busy share of all CPUs of the receiving host while the load was offered, whoever "
-        "used it: the sender and other programs as well",
-        points=True,
-    ),
-    Figure(
-        name="sut_cpu_s",
-        title="SUT CPU",
-        unit="s",
-        scale=1,
-        digits=2,
-        of=lambda t: t.record.sut_cpu_s,
-        help="of the SUT from the first packet to the end of the drain; of a guest all that its "
-        "machine uses",
-    ),
-    Figure(
-        name="setup_cpu_s",
-        title="Setup CPU",
-        unit="s",
-        scale=1,
-        digits=2,
-        of=lambda t: t.record.setup_cpu_s,
-        help="of the SUT and of all that works for it on the host in that time: shim, daemons, "
-        "emulator, vhost threads",
-    ),
-    Figure(
-        name="memory_mib",
-        title="Peak memory",
-        unit="MiB",
-        scale=2**-20,
-        digits=1,
-        of=lambda t: t.record.sut_rss_peak_bytes,
-        help="resident pages of the SUT; of a guest those of its machine on the host",
-    ),
-    Figure(
-        name="anonymous_mib",
-        title="Anonymous memory",
-        unit="MiB",
-        scale=2**-20,
-        digits=1,
-        of=_anonymous_bytes,
-        help="peak in the setup's own control group, without the page cache",
-    ),
-    Figure(
-        name="activation_s",
-        title="Activation",
-        unit="s",
-        scale=1,
-        digits=2,
-        of=lambda t: t.record.activation_s,
-        help="launch call to SUT ready",
-    ),
+MOST_BASES = 40
+"""Every cell can be the base up to so many cells; beyond, the first one is."""
+DIFFERENCES = tuple(
+    f for f in FIGURES if f.name in (LOSS, "sut_cpu_s", "memory_mib", "activation_s")
 )
+"""Of cells that differ in whatever the matrix varies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """One figure of one place; `found` is None for the base and where either was not measured."""
+    """One figure of a cell; `found` is None for the base and where either was not measured."""
 
     figure: Figure
-    place: Place
     is_base: bool
     summary: Summary | None
     found: Comparison | None
@@ -174,7 +64,7 @@ class Compared:
     @property
     def relative(self) -> float | None:
         """Of the base's median; None where that is 0, or a loss: nothing is a hundred per cent."""
-        if self.found is None or not self.base_median or self.figure.name == "loss_pct":
+        if self.found is None or not self.base_median or self.figure.name == LOSS:
             return None
         return self.found.shift / self.base_median
 
@@ -199,7 +89,7 @@ class Compared:
             case Answer.DIFFERENT:
                 return "different"
             case Answer.SAME:
-                return f"same within {_margin_words(self.figure)}"
+                return f"same within {self.figure.margin_words}"
             case Answer.CANNOT_TELL:
                 return f"cannot tell yet ({more_runs_words(self.found)})"
 
@@ -217,13 +107,7 @@ def _between(interval: Interval, shown: Callable[[float], str]) -> str:
 
 
 def _percent(ratio: float) -> str:
-    return _grouped(f"{ratio * 100:+,.0f}" if abs(ratio) >= 0.1 else f"{ratio * 100:+.1f}")
-
-
-def _margin_words(figure: Figure) -> str:
-    if figure.name == "loss_pct":
-        return f"{LOSS_MARGIN * 100:.1f} points"
-    return f"{RELATIVE_MARGIN * 100:.0f} %"
+    return grouped(f"{ratio * 100:+,.0f}" if abs(ratio) >= 0.1 else f"{ratio * 100:+.1f}")
 
 
 def figures_of(found: Sequence[Condition]) -> tuple[Figure, ...]:
@@ -235,30 +119,45 @@ def figures_of(found: Sequence[Condition]) -> tuple[Figure, ...]:
     )
 
 
-def compared(condition: Condition, place: Place, figure: Figure) -> Compared:
-    base, values = figure.values(condition.base.cell), figure.values(place.cell)
-    is_base = place is condition.base
-    middle = summarize(base)
+def more_runs_words(found: Comparison) -> str:
+    more = found.more_runs
+    return f"about {more} more run{'s' if more != 1 else ''}" if more else "too near to the margin"
+
+
+def compared(base: Cell, cell: Cell, figure: Figure) -> Compared:
+    values = figure.values(base)
+    middle, own = summarize(values), figure.values(cell)
     found = None
-    if not is_base and middle is not None:
-        loss = figure.name == "loss_pct"
-        margin = LOSS_MARGIN * 100 if loss else abs(middle.median) * RELATIVE_MARGIN
-        found = compare(base, values, margin=margin)
+    if cell is not base and middle is not None:
+        found = compare(values, own, margin=figure.margin(middle.median))
     return Compared(
         figure=figure,
-        place=place,
-        is_base=is_base,
-        summary=summarize(values),
+        is_base=cell is base,
+        summary=summarize(own),
         found=found,
         base_median=middle.median if middle else None,
     )
 
 
+def differences(cells: Sequence[Cell], base: int) -> list[list[str]]:
+    """For every cell the words of each figure; the base's own row says that it is the base."""
+    return [
+        [_words(compared(cells[base], cell, figure)) for figure in DIFFERENCES] for cell in cells
+    ]
+
+
+def _words(item: Compared) -> str:
+    """The unit stands in the head of the column."""
+    if item.found is None or item.found.answer is Answer.SAME:
+        return item.verdict
+    between = item.found.interval
+    shift = item.figure.signed(item.found.shift)
+    shift += f" {_between(between, item.figure.signed)}" if between else ""
+    return shift if item.found.answer is Answer.DIFFERENT else f"{shift}: {item.verdict}"
+
+
 COLUMNS = (
-    Column(name="condition", title="Condition"),
-    Column(name="setup", title="Setup"),
-    Column(name="base", title="Base"),
-    Column(name="figure", title="Figure"),
+    *(Column(name=n, title=n.capitalize()) for n in ("condition", "setup", "base", "figure")),
     Column(name="n", title="n", numeric=True),
     Column(name="median", title="Median", numeric=True),
     Column(name="difference", title="Difference", numeric=True),
@@ -272,38 +171,31 @@ COLUMNS = (
 def comparison_table(found: Sequence[Condition]) -> Table:
     """A row per condition, setup and figure: for files."""
     rows = [
-        _row(condition, compared(condition, place, figure))
-        for condition in found
+        Row(
+            values=(
+                *map(text, (c.label, place.name, c.base.name, figure.name)),
+                *_numbers(compared(c.base.cell, place.cell, figure)),
+            )
+        )
+        for c in found
         for figure in figures_of(found)
-        for place in condition.places
+        for place in c.places
     ]
     return Table(
         name="setups", title="Setups against their base", columns=COLUMNS, rows=tuple(rows)
     )
 
 
-def _row(condition: Condition, item: Compared) -> Row:
-    figure, comparison = item.figure, item.found
-    interval = comparison.interval if comparison else None
-    return Row(
-        values=(
-            text(condition.label),
-            text(item.place.name),
-            text(condition.base.name),
-            text(figure.name),
-            Value(raw=n, shown=str(n)) if (n := _n(item)) else Value(raw=0, shown="0"),
-            _value(item.summary.median if item.summary else None, figure.shown),
-            _value(comparison.shift if comparison else None, figure.signed),
-            _value(interval.low if interval else None, figure.signed),
-            _value(interval.high if interval else None, figure.signed),
-            _value(item.relative, lambda ratio: f"{_percent(ratio)} %"),
-            text(item.verdict),
-        )
-    )
-
-
-def _n(item: Compared) -> int:
-    return item.summary.n if item.summary else 0
+def _numbers(item: Compared) -> Iterator[Value]:
+    n = item.summary.n if item.summary else 0
+    yield Value(raw=n, shown=str(n))
+    yield _value(item.summary.median if item.summary else None, item.figure.shown)
+    shift = item.found.shift if item.found else None
+    interval = item.found.interval if item.found else None
+    for value in (shift, *((interval.low, interval.high) if interval else (None, None))):
+        yield _value(value, item.figure.signed)
+    yield _value(item.relative, lambda ratio: f"{_percent(ratio)} %")
+    yield text(item.verdict)
 
 
 def _value(value: float | None, shown: Callable[[float], str]) -> Value:
@@ -320,7 +212,7 @@ def cost_sentences(found: Sequence[Condition]) -> list[tuple[str, str]]:
     at = f" at {heaviest.label}" if heaviest.label else ""
     said = []
     for place in heaviest.places[1:]:
-        items = [compared(heaviest, place, figure) for figure in figures]
+        items = [compared(heaviest.base.cell, place.cell, figure) for figure in figures]
         words = "; ".join(_verdicts(items)) or "no valid trial to compare"
         said.append((place.name, f"{place.name} against {heaviest.base.name}{at}: {words}."))
     return said
@@ -331,7 +223,7 @@ def _verdicts(items: Sequence[Compared]) -> Iterator[str]:
     if different := told[Answer.DIFFERENT]:
         yield "different in " + ", ".join(_difference(item) for item in different)
     if same := told[Answer.SAME]:
-        yield "the same in " + ", ".join(f"{_name(i)} ({_margin_words(i.figure)})" for i in same)
+        yield "the same in " + ", ".join(f"{_name(i)} ({i.figure.margin_words})" for i in same)
     if unsure := told[Answer.CANNOT_TELL]:
         more = [i.found.more_runs for i in unsure if i.found and i.found.more_runs]
         most = "up to about" if len(set(more)) > 1 else "about"

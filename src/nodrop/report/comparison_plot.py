@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 from markupsafe import Markup
 
-from nodrop.report.comparison import Compared, Figure, compared, figures_of
+from nodrop.report.comparison import Compared, compared, figures_of
+from nodrop.report.costs import Figure
 from nodrop.report.loss_plot import marker, ticks
 from nodrop.report.setups import Condition, Place, setup_names
 from nodrop.report.svg import path, picture, tag
@@ -95,7 +96,7 @@ def _place(
     y: Callable[[float], float],
     number: int,
 ) -> Markup:
-    item = compared(condition, place, figure)
+    item = compared(condition.base.cell, place.cell, figure)
     parts = [
         tag("circle", cx=x, cy=y(value), r=2.2, class_="dot") for value in figure.values(place.cell)
     ]
@@ -104,13 +105,16 @@ def _place(
     if interval := item.summary.interval:
         ends = [(x, y(interval.low)), (x, y(interval.high))]
         parts.append(tag("path", d=path(ends), class_="whisker"))
-    says, drawn = tag("title", _says(item, condition)), marker(x, y(item.summary.median), number)
+    says, drawn = (
+        tag("title", _says(item, condition, place.name)),
+        marker(x, y(item.summary.median), number),
+    )
     parts.append(tag("g", says, drawn, class_="mark", tabindex="0", role="img"))
     return tag("g", *parts, class_=f"s{number % 8}")
 
 
-def _says(item: Compared, condition: Condition) -> str:
-    where = f"{item.place.name} at {condition.label}" if condition.label else item.place.name
+def _says(item: Compared, condition: Condition, place: str) -> str:
+    where = f"{place} at {condition.label}" if condition.label else place
     runs = f", n = {item.summary.n}" if item.summary else ""
     said = f"{item.figure.title} of {where}: {item.median_words}, {item.spread_words}{runs}"
     if item.found is None:

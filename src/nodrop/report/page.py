@@ -16,7 +16,8 @@ import nodrop
 from nodrop.ledger.hops import Class
 from nodrop.report import escape, numbers
 from nodrop.report.answer import answer
-from nodrop.report.difference import FIGURES, MOST_BASES, Figure, differences
+from nodrop.report.comparison import DIFFERENCES, MOST_BASES, differences
+from nodrop.report.costs import Figure
 from nodrop.report.figures import (
     cells_page_table,
     ledger_lines,
@@ -200,7 +201,7 @@ def _differences(story: Story) -> Differences | None:
     if len(cells) < 2:
         return None
     bases = range(len(cells)) if len(cells) <= MOST_BASES else range(1)
-    return Differences(figures=FIGURES, bases=[differences(cells, base) for base in bases])
+    return Differences(figures=DIFFERENCES, bases=[differences(cells, base) for base in bases])
 
 
 def _over_time(story: Story, *, overlaid: bool) -> OverTime:

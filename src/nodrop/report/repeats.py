@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from nodrop.report.comparison import FIGURES, Figure
+from nodrop.report.costs import FIGURES, Figure
 from nodrop.report.loss_plot import ticks
 from nodrop.report.story import Cell, Story
 from nodrop.report.svg import picture, tag

@@ -15,8 +15,9 @@ from nodrop.report.activation import (
     phases_page_table,
 )
 from nodrop.report.clock_costs import clock_costs, costs_table, costs_words
-from nodrop.report.comparison import Compared, Figure, compared, comparison_table, figures_of
+from nodrop.report.comparison import Compared, compared, comparison_table, figures_of
 from nodrop.report.comparison_plot import comparison_plot
+from nodrop.report.costs import Figure
 from nodrop.report.instances import instance_bars, instances_table, shared
 from nodrop.report.ledger_bars import ledger_bars, ledger_bars_table
 from nodrop.report.panels import RECEIVED, Panel, Series, Timeline
@@ -127,7 +128,7 @@ def _rows(condition: Condition, figures: Sequence[Figure]) -> ConditionRows:
             name=place.name,
             anchor=place.cell.typical.anchor,
             n=len(place.cell.valid),
-            items=tuple(compared(condition, place, figure) for figure in figures),
+            items=tuple(compared(condition.base.cell, place.cell, figure) for figure in figures),
         )
 
     return ConditionRows(label=condition.label, rows=tuple(map(row, condition.places)))

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from nodrop.report import numbers
-from nodrop.report.difference import RELATIVE_MARGIN, more_runs_words
+from nodrop.report.comparison import more_runs_words
+from nodrop.report.costs import RELATIVE_MARGIN
 from nodrop.report.setups import BASE_KIND, KIND, Condition, Place
 from nodrop.report.story import Story, Trial
 from nodrop.report.tables import Column, Row, Table, Value, text

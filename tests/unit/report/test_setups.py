@@ -15,7 +15,8 @@ from nodrop.report import write_report
 from nodrop.report.activation import activations, phases_of
 from nodrop.report.answer import answer
 from nodrop.report.clock_costs import clock_costs, costs_words
-from nodrop.report.comparison import FIGURES, compared
+from nodrop.report.comparison import compared
+from nodrop.report.costs import FIGURES
 from nodrop.report.ledger_bars import shares
 from nodrop.report.setups import Condition, conditions, setup_names
 from nodrop.report.setups_section import setups_section
@@ -38,7 +39,8 @@ def at(found: tuple[Condition, ...], label: str) -> Condition:
 
 def verdict(condition: Condition, setup: str, figure: str) -> str:
     place = next(p for p in condition.places if p.name == setup)
-    return compared(condition, place, next(f for f in FIGURES if f.name == figure)).verdict
+    known = next(f for f in FIGURES if f.name == figure)
+    return compared(condition.base.cell, place.cell, known).verdict
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,113 @@
+"""What a cell may cost, as figures that can be laid against each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nodrop.report.escape import THIN
+from nodrop.report.story import Cell, Trial
+
+LOSS_MARGIN = 0.1
+"""Percentage points: less loss than that is the same."""
+RELATIVE_MARGIN = 0.05
+"""Of the base's median, for what is not a loss."""
+LOSS = "loss_pct"
+
+Told = Callable[[Trial], float | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    name: str
+    """With its unit, as the csv has it."""
+    title: str
+    unit: str
+    scale: float
+    digits: int
+    of: Told
+    help: str
+    points: bool = False
+    """A share of something: differences are in percentage points."""
+
+    @property
+    def difference_unit(self) -> str:
+        return "points" if self.points else self.unit
+
+    @property
+    def margin_words(self) -> str:
+        if self.name == LOSS:
+            return f"{LOSS_MARGIN:.1f} points"
+        return f"{RELATIVE_MARGIN * 100:.0f} %"
+
+    def margin(self, base_median: float) -> float:
+        """Differences up to this size count as the same."""
+        return LOSS_MARGIN if self.name == LOSS else abs(base_median) * RELATIVE_MARGIN
+
+    def values(self, cell: Cell) -> list[float]:
+        found = (self.of(trial) for trial in cell.valid)
+        return [value * self.scale for value in found if value is not None]
+
+    def shown(self, value: float) -> str:
+        return grouped(f"{value:,.{self.digits}f}") if value else "0"
+
+    def signed(self, value: float) -> str:
+        """What is rounded to nothing has no sign."""
+        said = f"{value:+,.{self.digits}f}"
+        return grouped(said if said.strip("+-0.") else said[1:]) if value else "0"
+
+
+def grouped(text: str) -> str:
+    return text.replace(",", THIN).replace("-", "−")
+
+
+def _share(name: str, title: str, digits: int, of: Told, help: str) -> Figure:
+    return Figure(
+        name=name, title=title, unit="%", scale=100, digits=digits, of=of, help=help, points=True
+    )
+
+
+def _seconds(name: str, title: str, of: Told, help: str) -> Figure:
+    return Figure(name=name, title=title, unit="s", scale=1, digits=2, of=of, help=help)
+
+
+def _mebibytes(name: str, title: str, of: Told, help: str) -> Figure:
+    return Figure(name=name, title=title, unit="MiB", scale=2**-20, digits=1, of=of, help=help)
+
+
+def _anonymous_bytes(trial: Trial) -> float | None:
+    usage = trial.details.get("usage")
+    group = usage.get("cgroup") if isinstance(usage, dict) else None
+    found = group.get("anon_peak_bytes") if isinstance(group, dict) else None
+    return float(found) if isinstance(found, int) else None
+
+
+FIGURES = (
+    _share(LOSS, "Loss", 2, lambda t: t.record.loss_ratio, "lost of sent packets"),
+    _share(
+        "host_cpu_pct", "Host CPU", 1, lambda t: t.record.host_cpu_ratio,
+        "busy share of all CPUs of the receiving host while the load was offered, whoever used it: "
+        "the sender and other programs as well",
+    ),
+    _seconds(
+        "sut_cpu_s", "SUT CPU", lambda t: t.record.sut_cpu_s,
+        "of the SUT from the first packet to the end of the drain; of a guest all that its machine "
+        "uses",
+    ),
+    _seconds(
+        "setup_cpu_s", "Setup CPU", lambda t: t.record.setup_cpu_s,
+        "of the SUT and of all that works for it on the host in that time: shim, daemons, "
+        "emulator, vhost threads",
+    ),
+    _mebibytes(
+        "memory_mib", "Peak memory", lambda t: t.record.sut_rss_peak_bytes,
+        "resident pages of the SUT; of a guest those of its machine on the host",
+    ),
+    _mebibytes(
+        "anonymous_mib", "Anonymous memory", _anonymous_bytes,
+        "peak in the setup's own control group, without the page cache",
+    ),
+    _seconds(
+        "activation_s", "Activation", lambda t: t.record.activation_s, "launch call to SUT ready"
+    ),
+)  # fmt: skip
