@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -13,13 +12,15 @@ from typing import Any
 import pytest
 
 from nodrop.errors import LabProblem, NotReady
+from nodrop.lab import docker_engine
 from nodrop.lab.docker_engine import DockerEngine
 from nodrop.lab.image import list_images
 from nodrop.measure.probing import probe_in
 from nodrop.measure.runner import RunOutcome
 from tests.docker.conftest import private_daemon
 from tests.e2e.conftest import Run, closes, only
-from tests.e2e.test_faults import Inject, label, labelled, namespace
+from tests.e2e.killing import die_at, leftovers, undo, unnamed
+from tests.e2e.test_faults import Inject, labelled, namespace
 
 CONTAINERS = """
 name = "containers"
@@ -43,21 +44,6 @@ ONE = CONTAINERS.replace('"load.multiplier" = [1, 2, 4]\n', "")
 
 def cell(outcome: RunOutcome, kind: str) -> Any:
     return next(r for r in outcome.records if r.cell["setup.kind"] == kind)
-
-
-def leftovers(label: str) -> list[str]:
-    """What a run of this label has left on the host."""
-    found = [f"netns {path.name}" for path in Path("/run/netns").glob(f"nodrop-{label}-*")]
-    groups = Path("/sys/fs/cgroup").glob(f"*/nodrop-{label}*")
-    found += [f"cgroup {path}" for path in groups]
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if f"NODROP_LAB={label}".encode() in (folder / "environ").read_bytes():
-                found.append(f"process {folder.name} {(folder / 'comm').read_text().strip()}")
-        except OSError:
-            continue
-    mounts = Path("/proc/self/mounts").read_text().splitlines()
-    return found + [f"mount {line}" for line in mounts if label in line]
 
 
 def containers(url: str, label: str) -> list[str]:
@@ -162,41 +148,43 @@ def test_swappiness_is_the_kernels_own(run: Run, kind: str) -> None:
     assert only(outcome).residual_packets == 0
 
 
-@pytest.mark.parametrize("kind", ["docker", "docker-macvtap", "oci"])
+@pytest.mark.parametrize("kind", ["bare", "docker", "docker-macvtap", "oci"])
 @pytest.mark.parametrize("step", ["ready", "offer"])
 def test_undo_after_kill_9_leaves_nothing(
     run: Run, tmp_path: Path, real_trace: Path, docker: str, kind: str, step: str
 ) -> None:
     file = tmp_path / "killed.toml"
     file.write_text(ONE.format(trace=real_trace))
-    script = """
-import os, signal, sys
-from pathlib import Path
-from nodrop.config.experiment import load_experiment
-from nodrop.config.lab_file import load_lab
-from nodrop.measure.progress import Silent
-from nodrop.measure.runner import run_experiment
-class Die(Silent):
-    def phase(self, name):
-        if name == sys.argv[4]:
-            os.kill(os.getpid(), signal.SIGKILL)
-run_experiment(load_experiment(Path(sys.argv[1]), [f"setup.kind={sys.argv[2]}"]), load_lab(),
-               out=Path(sys.argv[3]), resume=False, progress=Die())
-"""
-    died = subprocess.run(
-        [sys.executable, "-c", script, str(file), kind, str(tmp_path / "results"), step],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert died.returncode == -signal.SIGKILL, died.stderr
-    left = label()
-    assert leftovers(left), "killed too early to prove anything"
-    undone = subprocess.run(
-        [sys.executable, "-m", "nodrop.cli.main", "undo"],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert undone.returncode == 0, undone.stdout + undone.stderr
-    assert leftovers(left) == []
-    assert containers(docker, left) == []
+    before = unnamed()
+    # A limit, so that there is a control group in every setup.
+    label = die_at(step, file, [f"setup.kind={kind}", "limits.memory=1GiB"])
+    ours = containers(docker, label)
+    left = "\n".join(leftovers(label, before, *ours))
+    # What is our own child dies with us; a container does not.
+    for thing in ("netns", "cgroup", *(("process",) if kind.startswith("docker") else ())):
+        assert thing in left, f"killed too early to prove anything: {left}"
+    assert bool(ours) == kind.startswith("docker")
+    undo()
+    assert leftovers(label, before, *ours) == []
+    assert containers(docker, label) == []
+
+
+def test_a_container_that_docker_does_not_remove_is_named(
+    docker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(docker_engine, "GONE_TIMEOUT_S", 0.1)
+    with closing(DockerEngine(docker)) as engine:
+        image = list_images("suricata")[0]
+        bits = engine.image(image.sha256, image.folder / "rootfs.tar")
+        made = [engine.create(bits, ["/bin/true"], network_mode="none") for _ in range(2)]
+        with monkeypatch.context() as deaf:
+            deaf.setattr(engine, "_order_removal", lambda container: None)
+            with pytest.raises(LabProblem, match="has not removed within") as told:
+                engine.remove(made)
+        assert all(f"{container[:12]} (created)" in str(told.value) for container in made)
+        monkeypatch.undo()
+        engine.remove(made)
+        assert [engine._state(container) for container in made] == ["", ""]
 
 
 def test_a_daemon_that_is_not_there(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

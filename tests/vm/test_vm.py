@@ -17,9 +17,9 @@ import pytest
 
 from nodrop.lab import guest_assets
 from nodrop.lab.guest_assets import cpio, make_assets
-from nodrop.lab.processes import labelled_processes
 from nodrop.setups import vm
 from tests.e2e.conftest import Run, closes, only
+from tests.e2e.killing import die_at, leftovers, undo, unnamed
 from tests.e2e.test_faults import Inject, labelled, namespace
 from tests.real_inputs import REALMIX_PACKETS
 
@@ -176,25 +176,36 @@ def test_a_dynamic_node_cannot_be_a_guests_init() -> None:
     assert not guest_assets._is_static(Path(sys.executable).resolve())
 
 
-def test_killed_with_its_guest_running(tmp_path: Path, real_trace: Path) -> None:
+def test_killed_while_its_guest_boots(
+    tmp_path: Path, real_trace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     experiment = tmp_path / "vm.toml"
     experiment.write_text(REAL.format(trace=real_trace))
-    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
-    nodrop = [sys.executable, "-m", "nodrop.cli.main"]
-    before = host_view()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    before = unnamed()
     run = subprocess.Popen(
-        [*nodrop, "run", str(experiment), "--out", str(tmp_path / "out")],
-        env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        [sys.executable, "-m", "nodrop.cli.main", "run", str(experiment),
+         "--out", str(tmp_path / "out")],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     label = wait_for_guest(tmp_path / "state")
     run.send_signal(signal.SIGKILL)
     run.wait(10)
-    done = subprocess.run(
-        [*nodrop, "undo"], env=environment, capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 0, done.stderr
-    assert labelled_processes(label) == []
-    assert not [name for name in host_view() - before if label in name or "nodrop-tap" in name]
+    all_undone(label, before)
+
+
+def test_killed_with_its_guest_under_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = VM.replace("{sut}", "sink").replace("{pace}", "pps = 2000\nduration_s = 2")
+    (tmp_path / "vm.toml").write_text(text.replace("{trace}", "make:demo"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    before = unnamed()
+    all_undone(die_at("offer", tmp_path / "vm.toml"), before)
+
+
+def all_undone(label: str, before: set[str]) -> None:
+    assert "netns" in "\n".join(leftovers(label, before)), "killed too early to prove anything"
+    undo()
+    assert leftovers(label, before) == []
 
 
 def wait_for_guest(state: Path) -> str:
@@ -206,13 +217,6 @@ def wait_for_guest(state: Path) -> str:
                 return journal.stem
         time.sleep(0.02)
     raise AssertionError("no guest within 60 s")
-
-
-def host_view() -> set[str]:
-    """What a run could leave: namespaces, taps and their device nodes, mounts."""
-    folders = (Path("/run/netns"), Path("/sys/class/net"), Path("/dev"))
-    names = {str(path) for folder in folders if folder.is_dir() for path in folder.iterdir()}
-    return names | set(Path("/proc/self/mounts").read_text().splitlines())
 
 
 def pcap(packets: int) -> bytes:

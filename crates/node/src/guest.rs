@@ -30,15 +30,20 @@ pub struct GuestArgs {
     /// Serve the port and do nothing else: in a machine with an init of its own, as a service that is started again
     #[arg(long)]
     serve: bool,
+    /// Make this interface ready to receive, with --mtu, and do nothing else: for one that was plugged in later
+    #[arg(long, value_name = "INTERFACE", conflicts_with = "serve")]
+    receive_on: Option<String>,
 }
 
 /// Returns only where this is no virtual machine's process 1.
 pub fn run(args: &GuestArgs) -> ExitCode {
+    if let Some(interface) = &args.receive_on {
+        return status(
+            nodrop_io::link::receive_only(interface, args.mtu).map_err(|e| e.to_string()),
+        );
+    }
     if args.serve {
-        return match serve::serve(&args.port) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => failed(&error),
-        };
+        return status(serve::serve(&args.port));
     }
     if std::process::id() != 1 {
         eprintln!("nodrop-node guest: only for process 1 of a virtual machine");
@@ -52,6 +57,10 @@ pub fn run(args: &GuestArgs) -> ExitCode {
         Ok(never) => match never {},
         Err(errno) => failed(&format!("cannot power off: {errno}")),
     }
+}
+
+fn status(done: Result<(), String>) -> ExitCode {
+    done.map_or_else(|error| failed(&error), |()| ExitCode::SUCCESS)
 }
 
 fn failed(error: &str) -> ExitCode {

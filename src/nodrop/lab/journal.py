@@ -31,7 +31,8 @@ from nodrop.lab.seam import Json
 
 NETNS_FOLDER = Path("/run/netns")
 KILL_ROUNDS = 10
-UNDO_TIMEOUT_S = 10.0
+UNDO_TIMEOUT_S = 90.0
+"""More than any of the commands gives itself: a guest that lets go of a NIC, a busy Docker."""
 ALREADY_GONE = (
     "No such file or directory",
     "Cannot find device",

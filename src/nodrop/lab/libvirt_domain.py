@@ -21,7 +21,6 @@ CHANNEL = "nodrop.ctl"
 DETACH_TIMEOUT_S = 20.0
 """The guest has to let go of the NIC itself."""
 POLL_S = 0.1
-PIDS = Path("/run/libvirt/qemu")
 
 ResultT = TypeVar("ResultT")
 
@@ -73,33 +72,21 @@ class Domain:
                 return Path(path) if path else None
         return None
 
-    @property
-    def pid(self) -> int:
-        """Of its QEMU; LabProblem where this host has it not."""
-        file = PIDS / f"{self.name}.pid"
-        try:
-            return int(file.read_text())
-        except (OSError, ValueError):
-            raise LabProblem(
-                f"domain {self.name}: no PID in {file}",
-                hint="it must be a QEMU domain of this machine's qemu:///system",
-            ) from None
-
     def attach(self, port: str, mac: str, ring_size: int) -> None:
         """A macvtap of ours as one NIC more, as long as the domain runs."""
         description = nic_xml(port, mac, ring_size)
         live = self._libvirt.VIR_DOMAIN_AFFECT_LIVE
         self._told("attach a NIC", lambda: self._domain.attachDeviceFlags(description, live))
 
-    def detach(self, mac: str) -> None:
+    def detach(self, port: str) -> None:
         """Waits until the guest has let go of it; no matter whether it is there."""
         deadline = time.monotonic() + DETACH_TIMEOUT_S
         live = self._libvirt.VIR_DOMAIN_AFFECT_LIVE
         refused = "its guest does not let go"
         with suppress(DomainGone):
-            while self.running and (found := self._nic(mac)) is not None:
+            while self.running and (found := self._nic(port)) is not None:
                 if time.monotonic() > deadline:
-                    raise LabProblem(f"domain {self.name} keeps the NIC {mac}: {refused}")
+                    raise LabProblem(f"domain {self.name} keeps the NIC on {port}: {refused}")
                 description = ElementTree.tostring(found, encoding="unicode")
                 try:
                     self._domain.detachDeviceFlags(description, live)
@@ -110,10 +97,10 @@ class Domain:
     def close(self) -> None:
         self._connection.close()
 
-    def _nic(self, mac: str) -> ElementTree.Element | None:
+    def _nic(self, port: str) -> ElementTree.Element | None:
         for nic in self._definition().iterfind("devices/interface"):
-            address = nic.find("mac")
-            if address is not None and address.get("address") == mac:
+            target = nic.find("target")
+            if target is not None and target.get("dev") == port:
                 return nic
         return None
 
@@ -165,19 +152,19 @@ def nic_xml(port: str, mac: str, ring_size: int) -> str:
     return ElementTree.tostring(nic, encoding="unicode")
 
 
-def detach_command(uri: str, name: str, mac: str) -> Sequence[str]:
+def detach_command(uri: str, name: str, port: str) -> Sequence[str]:
     """For the undo journal."""
-    return [sys.executable, "-m", __name__, uri, name, mac]
+    return [sys.executable, "-m", __name__, uri, name, port]
 
 
 def main(argv: Sequence[str]) -> int:
-    uri, name, mac = argv
+    uri, name, port = argv
     try:
         domain = Domain(uri, name)
     except LabProblem:
         return 0  # gone, and its NICs with it
     try:
-        domain.detach(mac)
+        domain.detach(port)
     except LabProblem as problem:
         print(problem, file=sys.stderr)  # noqa: T201  `nodrop undo` shows it
         return 1

@@ -119,7 +119,7 @@ def labelled_processes(label: str) -> list[ProcessId]:
         if not folder.name.isdecimal() or int(folder.name) == os.getpid():
             continue
         process = ProcessId.find(int(folder.name))
-        if process and wanted in _environment(folder):
+        if process and wanted in environment(process.pid):
             found.append(process)
     return found
 
@@ -134,9 +134,9 @@ def user_namespace() -> int:
     return (PROC / "self/ns/user").stat().st_ino
 
 
-def _environment(folder: Path) -> list[bytes]:
+def environment(pid: int) -> list[bytes]:
     try:
-        return (folder / "environ").read_bytes().split(b"\0")
+        return (PROC / str(pid) / "environ").read_bytes().split(b"\0")
     except OSError:
         return []  # another user's, or just gone
 

@@ -181,13 +181,13 @@ def _counters(port: Port) -> Json:
     return found
 
 
-def launch(sut: Sut, env: Env, journal: UndoJournal, stack: ExitStack) -> RunningSut:
-    """One SUT, or one per instance; each is on the way to its end as soon as it runs."""
+def launch(sut: Sut, env: Env, stack: ExitStack) -> RunningSut:
+    """One SUT, or one per instance; each is on the way to its end as soon as it runs. Its place has
+    journalled what must not outlive us: its PID here may be that of a machine of the user's."""
     running = []
     for place in env.envs if isinstance(env, SeveralEnv) else (env,):
         running.append(sut.launch(place))
         stack.callback(_end, running[-1])
-        journal.process(running[-1].process.pid, sut.name)
     return running[0] if len(running) == 1 else RunningSeveral(running)
 
 

@@ -99,6 +99,7 @@ class Kitchen:
         for trial in self._plan.trials:
             try:
                 setup, sut = self.setup(trial), self.sut(trial)
+                _must_share(setup, trial)
                 bits = self.bits(trial)
                 must_be_there(bits)
                 words = [
@@ -139,6 +140,14 @@ class Kitchen:
             self._built[key] = build(table, base=self._base)
         part: PartT = self._built[key]
         return part
+
+
+def _must_share(setup: Setup, trial: PlannedTrial) -> None:
+    if trial.instances > 1 and setup.alone:
+        raise BadInput(
+            f'setup.instances = {trial.instances}: not with setup.kind = "{setup.name}", because '
+            f"{setup.alone}; leave it out"
+        )
 
 
 def preflight(experiment: Experiment, lab: LabSource, plan: Plan) -> Kitchen:

@@ -113,7 +113,7 @@ def run_trial(
         step("prepare load")
         offerer = stack.enter_context(of.load.prepare(link, work=folder.path, journal=journal))
         step("launch")
-        running = launch(of.sut, env, journal, stack)
+        running = launch(of.sut, env, stack)
         step("ready")
         seen.readiness = running.wait_ready(timeout_s=of.ready_timeout_s)
         launched_ns = running.process.launched_mono_ns

@@ -40,6 +40,7 @@ class Bare:
     """A Setup (setups/seam.py)."""
 
     name = "bare"
+    alone = ""
 
     def __init__(self, options: Mapping[str, Any] | None = None, *, base: Path = Path()) -> None:
         check(Options, options or {}, table="setup", base=base)

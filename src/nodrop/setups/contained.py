@@ -1,4 +1,4 @@
-"""What the container setups share: a program that is no child of ours, and its work folder."""
+"""What the container setups share: a place, a program that is no child of ours, its work folder."""
 
 from __future__ import annotations
 
@@ -8,20 +8,27 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from nodrop.errors import LabProblem
 from nodrop.lab.node import start_job
-from nodrop.lab.seam import Bits, NodeJob
+from nodrop.lab.seam import Bits, Host, Json, Link, NodeJob, UndoJournal
+from nodrop.lab.wiring import local
+from nodrop.ledger.hops import Account, Hop
 from nodrop.setups.limits import cpu_problems, out_of_memory_words, swappiness_problems
 from nodrop.setups.local import LocalView
-from nodrop.setups.seam import Limits, ProcessSpec
+from nodrop.setups.seam import Limits, ProcessSpec, SamplesInside
 
 WORK_INSIDE = "/run/nodrop"
 NODE_INSIDE = "/run/nodrop-node"
 """The one file that every container is shown, whatever its image has."""
+CAPABILITIES = ("NET_RAW",)
+"""All that capturing takes."""
+POLL_S = 0.005
+"""What a container's keeper does shows in files and /proc, which tell nobody that they change."""
 KILL_TIMEOUT_S = 5.0
 JOB_TIMEOUT_S = 30.0
 
@@ -33,6 +40,55 @@ class Ending:
     status: int
     """As of a child: negative = by this signal."""
     out_of_memory: bool
+
+
+class ContainedEnv:
+    """What any Env (setups/seam.py) of a container has: this kernel's NIC, seen by this kernel."""
+
+    cold = False
+
+    def __init__(
+        self,
+        name: str,
+        link: Link,
+        *,
+        bits: Bits | None,
+        limits: Limits,
+        work: Path,
+        journal: UndoJournal,
+    ) -> None:
+        if bits is not None and bits.kind != "image":
+            raise LabProblem("a container needs an image")
+        self.host: Host = link.rx.host
+        self.nic = link.rx
+        self.capture_interfaces: Sequence[str] = (link.rx.name,)
+        self.bits = bits
+        self.work_inside = WORK_INSIDE
+        self._name = name
+        self._near = local(link.rx.host)
+        self._limits = limits
+        self._work = WorkFolder(work)
+        self._journal = journal
+        self._undo = ExitStack()
+
+    def read(self) -> Json:
+        return {}
+
+    def samples_inside(self) -> Mapping[str, SamplesInside]:
+        return {}
+
+    def hops(self, before: Json, after: Json) -> tuple[Sequence[Hop], Sequence[Account]]:
+        del before, after  # it captures on the NIC itself
+        return (), ()
+
+    def facts(self) -> Json:
+        return {
+            "setup": self._name,
+            "capabilities": list(CAPABILITIES),
+            "cpus": self._limits.cpus,
+            "memory_bytes": self._limits.memory_bytes,
+            "swappiness": self._limits.swappiness,
+        }
 
 
 class ContainedProcess(LocalView):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import os
-import shutil
 import tarfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,27 +28,27 @@ from nodrop.lab.docker_engine import (
     remove_command,
 )
 from nodrop.lab.host import LABEL_VARIABLE, LocalHost
-from nodrop.lab.seam import Bits, Host, Json, Link, NodeJob, Port, UndoJournal
-from nodrop.lab.wiring import local, move_port, named_namespace
-from nodrop.ledger.hops import Account, Hop
+from nodrop.lab.processes import environment
+from nodrop.lab.seam import Bits, Json, Link, NodeJob, UndoJournal
+from nodrop.lab.wiring import move_port, named_namespace
 from nodrop.setups import contained
 from nodrop.setups.contained import (
+    CAPABILITIES,
     NODE_INSIDE,
+    POLL_S,
     WORK_INSIDE,
+    ContainedEnv,
     ContainedJob,
     ContainedProcess,
     Ending,
-    WorkFolder,
     contained_job,
     output_files,
 )
 from nodrop.setups.limits import host_cpus
-from nodrop.setups.seam import Limits, ProcessSpec, SamplesInside, Setup
+from nodrop.setups.seam import Limits, ProcessSpec, Setup
 
 GATE = ".gate"
 EMPTY = ".empty.tar"
-CAPABILITIES = ("NET_RAW",)
-"""All that capturing takes. Docker's other defaults are dropped."""
 DEATH_TIMEOUT_S = 5.0
 EXEC_TIMEOUT_S = 5.0
 
@@ -58,6 +57,7 @@ class Docker:
     """A Setup (setups/seam.py)."""
 
     name = "docker"
+    alone = ""
 
     def __init__(self, options: Mapping[str, Any] | None = None, *, base: Path = Path()) -> None:
         check(Options, options or {}, table="setup", base=base)
@@ -90,9 +90,7 @@ class Docker:
             )
             engine = DockerEngine()
             stack.callback(engine.close)
-            env = self._env(
-                engine, link, bits=_image(bits), limits=limits, work=work, journal=journal
-            )
+            env = self._env(engine, link, bits=bits, limits=limits, work=work, journal=journal)
             stack.callback(env.close)
             yield env
 
@@ -100,36 +98,16 @@ class Docker:
         return DockerEnv(self.name, engine, link, **given)
 
 
-class DockerEnv:
+class DockerEnv(ContainedEnv):
     """An Env (setups/seam.py)."""
 
-    cold = False
-
     def __init__(
-        self,
-        name: str,
-        engine: DockerEngine,
-        link: Link,
-        *,
-        bits: Bits | None,
-        limits: Limits,
-        work: Path,
-        journal: UndoJournal,
+        self, name: str, engine: DockerEngine, link: Link, *, bits: Bits | None, **given: Any
     ) -> None:
-        self.host: Host = link.rx.host
-        self.nic = link.rx
-        self.capture_interfaces = self._captures(link.rx)
-        self.bits = bits
-        self.work_inside = WORK_INSIDE
-        self._name = name
-        self._near = local(link.rx.host)
+        super().__init__(name, link, bits=bits, **given)
         self._engine = engine
-        self._limits = limits
-        self._work = WorkFolder(work)
-        self._journal = journal
         self._image = self._imported(bits)
         self._containers: list[str] = []
-        self._undo = ExitStack()
 
     def launch(self, process: ProcessSpec) -> ContainedProcess:
         outputs = output_files(Path(WORK_INSIDE), Path(process.argv[0]).name)
@@ -203,39 +181,21 @@ class DockerEnv:
             os.write(gate, b"x")
         return launched, attached
 
-    def read(self) -> Json:
-        return {}
-
-    def samples_inside(self) -> Mapping[str, SamplesInside]:
-        return {}
-
-    def hops(self, before: Json, after: Json) -> tuple[Sequence[Hop], Sequence[Account]]:
-        del before, after  # the NIC itself is in the container
-        return (), ()
-
     def facts(self) -> Json:
         return {
-            "setup": self._name,
+            **super().facts(),
             "image_id": self._image,
             "container": self._containers[-1] if self._containers else None,
-            "capabilities": list(CAPABILITIES),
-            "cpus": self._limits.cpus,
-            "memory_bytes": self._limits.memory_bytes,
-            "swappiness": self._limits.swappiness,
             "docker": self._engine.facts(),
         }
 
     def close(self) -> None:
         try:
-            for container in self._containers:
-                self._engine.remove(container)
+            self._engine.remove(self._containers)
         finally:
             self._undo.close()
             self._work.close()
             (self._work.path / GATE).unlink(missing_ok=True)
-
-    def _captures(self, nic: Port) -> Sequence[str]:
-        return (nic.name,)
 
     def _wire(self, inside: LocalHost) -> None:
         """From here on the NIC is the container's."""
@@ -282,7 +242,7 @@ class DockerEnv:
             labels={LABEL: self._journal.label},
             environment={**process.env, LABEL_VARIABLE: self._journal.label},
             network_mode="none",
-            cap_drop=["ALL"],
+            cap_drop=["ALL"],  # its own defaults
             cap_add=list(CAPABILITIES),
             volumes=volumes,
             log_config=LogConfig(type="none"),
@@ -295,20 +255,13 @@ class DockerEnv:
         busy machine Docker calls a container started that is still runc's own process."""
         label = f"{LABEL_VARIABLE}={self._journal.label}".encode()
         deadline = time.monotonic() + EXEC_TIMEOUT_S
-        while label not in _environment(pid):
+        while label not in environment(pid):
             if time.monotonic() > deadline or not Path(f"/proc/{pid}").exists():
                 raise LabProblem(
                     f"PID {pid}, which Docker names as the container's, is not that here",
                     hint="it ended at once, or Docker runs in a machine of its own",
                 )
-            time.sleep(0.005)
-
-
-def _environment(pid: int) -> list[bytes]:
-    try:
-        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return []
+            time.sleep(POLL_S)
 
 
 def _entry(process: ProcessSpec, *, gated: bool) -> list[str]:
@@ -325,14 +278,6 @@ def _empty_tar() -> bytes:
     with tarfile.open(fileobj=packed, mode="w") as tar:
         tar.addfile(folder)
     return packed.getvalue()
-
-
-def _image(bits: Bits | None) -> Bits | None:
-    if bits is not None and bits.kind != "image":
-        raise LabProblem("a container needs an image")
-    if shutil.which("ip") is None:
-        raise LabProblem("program ip is missing", hint="install iproute2")
-    return bits
 
 
 if TYPE_CHECKING:  # plugins are cast to the seam: mypy holds this one to it here

@@ -30,6 +30,7 @@ class Gvisor:
     """A Setup (setups/seam.py)."""
 
     name = "gvisor"
+    alone = ""
 
     def __init__(self, options: Mapping[str, Any] | None = None, *, base: Path = Path()) -> None:
         check(Options, options or {}, table="setup", base=base)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ from pydantic import Field
 
 from nodrop.config.options import Options, check
 from nodrop.errors import LabProblem
-from nodrop.lab.guest import GuestHost
+from nodrop.lab.guest import NODE, GuestHost
 from nodrop.lab.guest_line import GuestLine
 from nodrop.lab.libvirt_domain import CHANNEL, Domain, detach_command, domain_problems
 from nodrop.lab.privileges import USERNS_VARIABLE
@@ -56,6 +57,7 @@ class Libvirt:
     """A Setup (setups/seam.py)."""
 
     name = "libvirt"
+    alone = "one domain is one place for the SUT"
 
     def __init__(self, options: Mapping[str, Any] | None = None, *, base: Path = Path()) -> None:
         self.options = check(LibvirtOptions, options or {}, table="setup", base=base)
@@ -216,7 +218,7 @@ class LibvirtEnv:
         except OSError as error:
             stream.close()
             raise LabProblem(f"{path}: {error.strerror}", hint="is the domain running?") from None
-        qemu = DomainProcess(self._domain.pid)
+        qemu = DomainProcess(_listener(stream))
         line = GuestLine(stream, pid=qemu.pid)
         undo.callback(line.close)
         try:
@@ -237,19 +239,21 @@ class LibvirtEnv:
 
     def _attached(self, journal: UndoJournal, undo: ExitStack) -> str:
         """The name that the guest gives the NIC; ready to receive, and silent."""
-        mac = self._tap.host.run(["cat", f"/sys/class/net/{self._tap.name}/address"]).stdout.strip()
+        tap = self._tap.name
+        mac = self._tap.host.run(["cat", f"/sys/class/net/{tap}/address"]).stdout.strip()
         journal.push(
-            what=f"NIC {mac} of domain {self._domain.name}",
-            argv=detach_command(self._domain.uri, self._domain.name, mac),
+            what=f"NIC of domain {self._domain.name} on {tap}",
+            argv=detach_command(self._domain.uri, self._domain.name, tap),
         )
-        undo.callback(self._domain.detach, mac)
-        self._domain.attach(self._tap.name, mac, self._options.ring_size)
+        undo.callback(self._domain.detach, tap)
+        self._domain.attach(tap, mac, self._options.ring_size)
         name = self._named(mac)
         quiet = f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6"
         if self.host.run(["test", "-e", quiet], check=False).returncode == 0:
             self._running.host.write_file(quiet, b"1")
         mtu = str(_counters(self._tap)["links"][self._tap.name]["mtu"])
-        self.host.run(["ip", "link", "set", name, "mtu", mtu, "arp", "off", "promisc", "on", "up"])
+        # Offloads too: frames that its driver has put together are counted as one from there on.
+        self.host.run([NODE, "guest", "--receive-on", name, "--mtu", mtu])
         return name
 
     def _named(self, mac: str) -> str:
@@ -282,6 +286,14 @@ class LibvirtEnv:
 def _counters(port: Port) -> Json:
     found: Json = port.host.probe("counters", ports=[port.name])["counters"]
     return found
+
+
+def _listener(stream: socket.socket) -> int:
+    """Who listens at the other end of a channel: the domain's QEMU, wherever its libvirtd keeps
+    PID files."""
+    credentials = stream.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    pid, _, _ = struct.unpack("3i", credentials)
+    return int(pid)
 
 
 def _remove(tap: Port) -> None:

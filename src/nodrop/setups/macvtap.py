@@ -40,6 +40,7 @@ class DockerMacvtap(Docker):
     def _env(self, engine: DockerEngine, link: Link, **given: Any) -> DockerMacvtapEnv:
         env = DockerMacvtapEnv(self.name, engine, link, **given)
         env.txqueuelen = self._options.txqueuelen
+        env.capture_interfaces = (MACVTAP,)  # the NIC stays where it is
         return env
 
 
@@ -62,10 +63,6 @@ class DockerMacvtapEnv(DockerEnv):
 
     def facts(self) -> Json:
         return {**super().facts(), "macvtap_mode": "passthru", "txqueuelen": self.txqueuelen}
-
-    def _captures(self, nic: Port) -> Sequence[str]:
-        del nic  # it stays where it is
-        return (MACVTAP,)
 
     def _wire(self, inside: LocalHost) -> None:
         self._macvtap = add_macvtap(self.nic, inside, queue=self.txqueuelen)

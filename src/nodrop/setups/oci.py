@@ -13,7 +13,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,29 +23,26 @@ from nodrop.lab.host import LABEL_VARIABLE, LocalHost, run_command
 from nodrop.lab.memory_group import oom_events_of, oom_kills
 from nodrop.lab.node import start_child
 from nodrop.lab.privileges import in_user_namespace
-from nodrop.lab.seam import Bits, Host, Json, Link, NodeJob, UndoJournal
-from nodrop.lab.wiring import local
-from nodrop.ledger.hops import Account, Hop
+from nodrop.lab.seam import Bits, Json, Link, NodeJob, UndoJournal
 from nodrop.setups import contained
 from nodrop.setups.contained import (
+    CAPABILITIES,
     NODE_INSIDE,
+    POLL_S,
     WORK_INSIDE,
+    ContainedEnv,
     ContainedJob,
     ContainedProcess,
     Ending,
-    WorkFolder,
     contained_job,
     output_files,
 )
 from nodrop.setups.limits import host_cpus
-from nodrop.setups.seam import Limits, ProcessSpec, SamplesInside, Setup
+from nodrop.setups.seam import Limits, ProcessSpec, Setup
 
 RUNC = "runc"
 START_TIMEOUT_S = 10.0
-POLL_S = 0.005
 END_TIMEOUT_S = 10.0
-CAPABILITIES = ("CAP_NET_RAW",)
-"""All that capturing takes."""
 Runc = subprocess.Popen[bytes]
 WRITABLE = ("/run", "/tmp", "/var/log", "/var/tmp", "/var/lib/suricata")
 
@@ -54,6 +51,7 @@ class Oci:
     """A Setup (setups/seam.py)."""
 
     name = "oci"
+    alone = ""
 
     def __init__(self, options: Mapping[str, Any] | None = None, *, base: Path = Path()) -> None:
         check(Options, options or {}, table="setup", base=base)
@@ -73,8 +71,6 @@ class Oci:
     def provision(
         self, link: Link, *, bits: Bits | None, limits: Limits, work: Path, journal: UndoJournal
     ) -> Iterator[OciEnv]:
-        if bits is not None and bits.kind != "image":
-            raise LabProblem("a container needs an image")
         env = OciEnv(link, bits=bits, limits=limits, work=work, journal=journal)
         try:
             yield env
@@ -82,28 +78,15 @@ class Oci:
             env.close()
 
 
-class OciEnv:
+class OciEnv(ContainedEnv):
     """An Env (setups/seam.py)."""
 
-    cold = False
-
-    def __init__(
-        self, link: Link, *, bits: Bits | None, limits: Limits, work: Path, journal: UndoJournal
-    ) -> None:
-        self.host: Host = link.rx.host
-        self.nic = link.rx
-        self.capture_interfaces: Sequence[str] = (link.rx.name,)
-        self.bits = bits
-        self.work_inside = WORK_INSIDE
-        self._near = local(link.rx.host)
-        self._limits = limits
-        self._work = WorkFolder(work)
-        self._journal = journal
+    def __init__(self, link: Link, *, bits: Bits | None, **given: Any) -> None:
+        super().__init__(Oci.name, link, bits=bits, **given)
         self._bundles = self._work.path / ".oci"
         # Without an image the node is alone in an empty root: it brings everything it needs.
         self._root = bits.path if bits is not None else self._bundles / "empty"
         self._names: list[str] = []
-        self._undo = ExitStack()
 
     def launch(self, process: ProcessSpec) -> ContainedProcess:
         stdout, stderr = output_files(self._work.path, Path(process.argv[0]).name)
@@ -172,26 +155,9 @@ class OciEnv:
         self._undo.callback(launched.close)
         return launched, runc
 
-    def read(self) -> Json:
-        return {}
-
-    def samples_inside(self) -> Mapping[str, SamplesInside]:
-        return {}
-
-    def hops(self, before: Json, after: Json) -> tuple[Sequence[Hop], Sequence[Account]]:
-        del before, after  # it captures on the NIC itself
-        return (), ()
-
     def facts(self) -> Json:
         said = run_command([RUNC, "--version"], where="host", timeout_s=END_TIMEOUT_S).stdout
-        return {
-            "setup": Oci.name,
-            "runtime": said.splitlines()[0] if said else None,
-            "capabilities": list(CAPABILITIES),
-            "cpus": self._limits.cpus,
-            "memory_bytes": self._limits.memory_bytes,
-            "swappiness": self._limits.swappiness,
-        }
+        return {**super().facts(), "runtime": said.splitlines()[0] if said else None}
 
     def close(self) -> None:
         try:
@@ -239,7 +205,8 @@ class OciEnv:
                 "env": [f"{name}={value}" for name, value in environment.items()],
                 "cwd": "/",
                 "capabilities": {
-                    kind: list(CAPABILITIES) for kind in ("bounding", "effective", "permitted")
+                    kind: [f"CAP_{name}" for name in CAPABILITIES]
+                    for kind in ("bounding", "effective", "permitted")
                 },
                 "noNewPrivileges": True,
             },

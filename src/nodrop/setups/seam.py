@@ -161,6 +161,8 @@ class Env(Protocol):
 
 class Setup(Protocol):
     name: str
+    alone: str
+    """Why there cannot be several of its places at once, behind a split; "" where there can."""
 
     def problems(self, bits: Bits | None, limits: Limits) -> Sequence[str]:
         """Why it cannot run here, each in words a user can act on. Touches nothing."""

@@ -61,6 +61,7 @@ class Vm:
     """A Setup (setups/seam.py)."""
 
     name = "vm"
+    alone = ""
 
     def __init__(self, options: Mapping[str, Any] | None = None, *, base: Path = Path()) -> None:
         self.options = check(VmOptions, options or {}, table="setup", base=base)

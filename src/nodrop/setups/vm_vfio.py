@@ -41,6 +41,7 @@ class VmVfio(Vm):
     """A Setup (setups/seam.py)."""
 
     name = "vm-vfio"
+    alone = "the receiving NIC leaves this host, and nothing here can share its packets"
 
     def __init__(self, options: Mapping[str, Any] | None = None, *, base: Path = Path()) -> None:
         self.options: VfioOptions = check(VfioOptions, options or {}, table="setup", base=base)

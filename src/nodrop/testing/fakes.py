@@ -279,6 +279,7 @@ class FakeSetup:
     """A Setup."""
 
     name = "fake"
+    alone = ""
 
     def __init__(self, world: World) -> None:
         self._world = world

@@ -22,6 +22,7 @@ CHANNEL = """<channel type='unix'>
 </channel>"""
 AGENT = CHANNEL.replace("nodrop.ctl", "org.qemu.guest_agent.0")
 MAC = "02:00:00:00:00:07"
+PORT = "ndlv1"
 NO_DOMAIN = 42
 
 
@@ -60,7 +61,7 @@ class FakeDomain:
         self.nics.append(description)
 
     def detachDeviceFlags(self, description: str, flags: int) -> None:  # noqa: N802
-        assert MAC in description and flags == 1
+        assert PORT in description and flags == 1
         self.asked += 1
         if self.asked == 1:
             raise Refused("unplug is in progress")
@@ -130,10 +131,10 @@ def test_the_extra_is_named_where_it_is_not_installed(monkeypatch: pytest.Monkey
 
 def test_a_nic_comes_and_goes(domain: FakeDomain) -> None:
     found = Domain("qemu:///system", "ids")
-    found.attach("ndlv1", MAC, 512)
-    found.detach(MAC)
+    found.attach(PORT, MAC, 512)
+    found.detach(PORT)
     assert (domain.nics, domain.asked) == ([], 2)
-    found.detach(MAC)
+    found.detach(PORT)
     assert domain.asked == 2, "nothing there to ask for"
 
 
@@ -143,19 +144,21 @@ def test_a_guest_that_does_not_let_go_is_told(
     monkeypatch.setattr(libvirt_domain, "DETACH_TIMEOUT_S", 0.2)
     domain.lets_go = False
     found = Domain("qemu:///system", "ids")
-    found.attach("ndlv1", MAC, 512)
-    with pytest.raises(LabProblem, match=f"domain ids keeps the NIC {MAC}: unplug is in progress"):
-        found.detach(MAC)
+    found.attach(PORT, MAC, 512)
+    with pytest.raises(
+        LabProblem, match=f"domain ids keeps the NIC on {PORT}: unplug is in progress"
+    ):
+        found.detach(PORT)
 
 
 def test_undo_reverses_it_and_bears_a_domain_that_is_gone(domain: FakeDomain) -> None:
-    Domain("qemu:///system", "ids").attach("ndlv1", MAC, 512)
-    command = detach_command("qemu:///system", "ids", MAC)
+    Domain("qemu:///system", "ids").attach(PORT, MAC, 512)
+    command = detach_command("qemu:///system", "ids", PORT)
     assert main(command[-3:]) == 0
     assert domain.nics == []
     domain.active = False
     assert main(command[-3:]) == 0
-    assert main(["qemu:///system", "nobody", MAC]) == 0
+    assert main(["qemu:///system", "nobody", PORT]) == 0
 
 
 def test_the_nic_is_a_macvtap_that_stays_ours() -> None:

@@ -18,6 +18,8 @@ use crate::session::{mono_ns, real_ns};
 const PORTS: &str = "/sys/class/virtio-ports";
 const PORT_TIMEOUT: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(5);
+/// SIGKILL.
+const KILL: u8 = 9;
 /// Of frames that belong to no conversation.
 const NO_CHANNEL: u32 = 0;
 
@@ -48,6 +50,10 @@ pub fn serve(port: &str) -> Result<(), String> {
     let mut channels: HashMap<u32, Channel> = HashMap::new();
     while let Ok(frame) = frame::read(&mut reading) {
         obey(frame, &line, &mut channels);
+    }
+    // Nobody is left to end what was started, and the machine may go on without us.
+    for channel in channels.values() {
+        channel.kill(Some(KILL));
     }
     Ok(())
 }

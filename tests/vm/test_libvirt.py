@@ -1,0 +1,132 @@
+"""A domain of the user's: it gets a NIC for each trial, and goes on as if nothing had been."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from nodrop.errors import BadInput
+from nodrop.lab.libvirt_domain import Domain
+from tests.e2e.conftest import Run, closes, only
+from tests.e2e.killing import die_at, leftovers, undo, unnamed
+from tests.vm.libvirt_host import bindings, definition, private_libvirtd
+
+pytestmark = pytest.mark.timeout(600)
+
+NAME = "nodrop-test"
+LIBVIRT = """
+name = "libvirt"
+[setup]
+kind = "libvirt"
+domain = "{domain}"
+uri = "{uri}"
+[sut]
+kind = "sink"
+[load]
+kind = "replay"
+trace = "make:demo"
+pps = 1000
+duration_s = 1
+[measure]
+repetitions = 1
+drain_timeout_s = 60
+late_p99_us = 60e6 # of the books alone, on a machine with nothing to spare
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A domain that runs."""
+
+    uri: str
+    virtual: Any
+    folder: Path
+    pid: int
+
+    @property
+    def text(self) -> str:
+        return LIBVIRT.replace("{domain}", NAME).replace("{uri}", self.uri)
+
+    def nics(self) -> list[str]:
+        interfaces = ElementTree.fromstring(self.virtual.XMLDesc()).iterfind("devices/interface")
+        return [ElementTree.tostring(nic, encoding="unicode") for nic in interfaces]
+
+
+@pytest.fixture(scope="session")
+def real_trace() -> Path:
+    """None is read here, so none need be there for `run`."""
+    return Path("make:demo")
+
+
+@pytest.fixture(scope="session")
+def domain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    folder = tmp_path_factory.mktemp("libvirt")
+    libvirt = bindings(tmp_path_factory.mktemp("bindings"))
+    with private_libvirtd(folder) as uri:
+        connection = libvirt.open(uri)
+        virtual = connection.createXML(definition(NAME, folder))
+        try:
+            pid = int((folder / f"run/qemu/{NAME}.pid").read_text())
+            yield Running(uri, virtual, folder, pid)
+        finally:
+            virtual.destroy()
+            connection.close()
+
+
+def test_it_serves_trial_after_trial_and_keeps_nothing(run: Run, domain: Running) -> None:
+    before = unnamed()
+    outcome = run("measure.repetitions=2", text=domain.text)
+    for record in outcome.records:
+        assert record.valid, record.verdict or record.error
+        assert record.offered_packets == 1000
+        assert closes(record)
+        assert record.lost_packets == 0, record.verdict
+        assert record.accelerator == "tcg"
+    assert unnamed() - before == set()
+    assert domain.nics() == []
+    assert Path(f"/proc/{domain.pid}").exists(), "it is not ours to end"
+
+
+def test_undo_after_kill_9_leaves_the_domain_as_it_was(
+    run: Run, domain: Running, tmp_path: Path
+) -> None:
+    experiment = tmp_path / "killed.toml"
+    experiment.write_text(domain.text)
+    before = unnamed()
+    killed = die_at("offer", experiment)
+    assert len(domain.nics()) == 1, "killed too early to prove anything"
+    left = "\n".join(leftovers(killed, before))
+    assert "net/ndlv" in left and "/dev/tap" in left and "netns" in left
+    undo()
+    assert leftovers(killed, before) == []
+    assert domain.nics() == []
+    assert Path(f"/proc/{domain.pid}").exists(), "it is not ours to end"
+    again = only(run(text=domain.text))
+    assert again.valid and closes(again), again.verdict or again.error
+
+
+def test_one_domain_is_one_place(run: Run, domain: Running) -> None:
+    with pytest.raises(BadInput, match=r"setup\.instances = 2: .* because one domain is one place"):
+        run("setup.instances=2", text=domain.text)
+    assert domain.nics() == []
+
+
+def test_a_domain_in_which_nobody_speaks(
+    run: Run, domain: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nodrop.setups.libvirt_guest.HELLO_TIMEOUT_S", 0.01)
+    record = only(run(text=domain.text))
+    assert not record.valid
+    assert f"in domain {NAME} nobody speaks on nodrop.ctl" in record.error
+
+
+def test_a_domain_is_found_by_its_own_libvirtd(domain: Running) -> None:
+    found = Domain(domain.uri, NAME)
+    assert found.channel == domain.folder / "nodrop.ctl"
+    assert (found.accelerator, found.vcpus, found.memory_bytes) == ("tcg", 2, 1 << 30)
+    found.close()
