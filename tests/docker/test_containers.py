@@ -124,6 +124,26 @@ def test_too_little_memory_is_named(run: Run, kind: str) -> None:
     assert "raise limits.memory" in record.error
 
 
+def test_a_quota_that_docker_sets_is_the_cause(run: Run, docker: str) -> None:
+    """As `docker update --cpus 0.05` has it."""
+
+    def squeeze() -> None:
+        (pid,) = labelled("Suricata")
+        (group,) = {line.rpartition("/")[2] for line in cgroup_lines(pid) if ":cpu" in line}
+        with closing(DockerEngine(docker)) as engine:
+            engine._client.containers.get(group).update(cpu_period=100_000, cpu_quota=5_000)
+
+    record = only(run("setup.kind=docker", "sut.ring_size=2000", text=ONE,
+                      progress=Inject("read counters", squeeze)))  # fmt: skip
+    assert record.valid and closes(record), record.verdict
+    assert record.loss_place == "socket ring"
+    assert "was throttled for" in record.loss_cause
+
+
+def cgroup_lines(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/cgroup").read_text().splitlines()
+
+
 @pytest.mark.parametrize("kind", ["docker", "oci", "bare"])
 @pytest.mark.usefixtures("docker")
 def test_swappiness_is_the_kernels_own(run: Run, kind: str) -> None:

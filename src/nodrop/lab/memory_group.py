@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nodrop.errors import LabProblem
+from nodrop.lab.control_groups import NOT_V1, group_path, mounts
 from nodrop.lab.seam import Json, UndoJournal
 
 
@@ -76,11 +77,9 @@ def oom_kills(events: Path) -> int | None:
 
 def oom_events_of(pid: int, root: Path = Path("/")) -> Path | None:
     """The file that counts the kills in a process's control group, for `oom_kills`."""
-    for folder, version in _memory_mounts(root):
-        files, name = (V1, "memory") if version == 1 else (V2, "")
-        within = folder.root if folder.root != "/" else ""
-        path = _group_path(root / f"proc/{pid}/cgroup", name).removeprefix(within)
-        events = folder.point / path.lstrip("/") / files.events
+    for mount in mounts("memory", root):
+        files, name = (V1, "memory") if mount.version == 1 else (V2, NOT_V1)
+        events = mount.folder(group_path(root / f"proc/{pid}/cgroup", name)) / files.events
         if events.exists():
             return events
     return None
@@ -93,11 +92,10 @@ def memory_controller(root: Path = Path("/")) -> tuple[Path, Files]:
     group that has processes, as ours, may not hand its controllers on. A hybrid host has both, and
     the memory controller is in one of them.
     """
-    for mount, version in _memory_mounts(root):
-        if version == 1:
-            within = mount.root if mount.root != "/" else ""
-            own = _group_path(root / "proc/self/cgroup", "memory").removeprefix(within)
-            return _writable(mount.point / own.lstrip("/")), V1
+    for mount in mounts("memory", root):
+        if mount.version == 1:
+            own = group_path(root / "proc/self/cgroup", "memory")
+            return _writable(mount.folder(own)), V1
         handed_on = mount.point / "cgroup.subtree_control"
         if handed_on.exists() and "memory" in handed_on.read_text().split():
             return _writable(mount.point), V2
@@ -142,34 +140,6 @@ def _settings(files: Files, limit_bytes: int | None, swappiness: int | None) -> 
     if limit_bytes is not None:
         found[files.with_swap] = 0 if files is V2 else limit_bytes
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class _Mount:
-    root: str
-    """What of the hierarchy is mounted; a container sees its own part."""
-    point: Path
-
-
-def _memory_mounts(root: Path) -> Iterator[tuple[_Mount, int]]:
-    """Hierarchies that may have the memory controller, with their version."""
-    for line in (root / "proc/self/mountinfo").read_text().splitlines():
-        mount, _, kind = line.partition(" - ")
-        _, _, _, within, point = mount.split()[:5]
-        found = _Mount(within, root / point.lstrip("/"))
-        if kind.startswith("cgroup ") and "memory" in kind.split()[-1].split(","):
-            yield found, 1
-        if kind.startswith("cgroup2 "):
-            yield found, 2
-
-
-def _group_path(file: Path, controller: str) -> str:
-    """A process's group; version 2 has one line without controllers."""
-    for line in file.read_text().splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controller in controllers.split(","):
-            return path
-    return "/"
 
 
 def _writable(folder: Path) -> Path:

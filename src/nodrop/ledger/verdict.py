@@ -96,7 +96,7 @@ class Running:
     idle_s: float | None = None
     """Longest time in which it did not run at all."""
     throttled_s: float | None = None
-    """Not let run for want of the CPU quota of its control group."""
+    """Not let run for want of the CPU quota of its control group or one above it; all its CPUs."""
     foreign_cpu_ratio: float | None = None
     """Part of the host's CPUs that neither the SUT nor the generator used."""
 

@@ -72,6 +72,7 @@ def details(seen: Measured) -> Json:
         "inside": {name: asdict(usage) for name, usage in seen.inside.items()},
         "clock_offsets_ns": seen.clock_offsets_ns,
         "servants": seen.servants,
+        "throttled_s": seen.throttled_s,
         "facts": seen.facts,
         "instances": seen.instances,
         "imbalance_ratio": imbalance_ratio(seen.instances),

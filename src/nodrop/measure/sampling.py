@@ -44,7 +44,7 @@ class Usage:
     marks_mono_ns: dict[str, int] = field(default_factory=dict)
     sampler: Json = field(default_factory=dict)
 
-    def running(self, generator_cpu_s: float | None) -> Running:
+    def running(self, generator_cpu_s: float | None, throttled_s: float | None) -> Running:
         """For the verdict. On a veth the generator pays for the receiver's softirq as well."""
         foreign: float | None = None
         if (
@@ -58,7 +58,7 @@ class Usage:
         return Running(
             busiest=self.busiest,
             idle_s=self.idle_s,
-            throttled_s=None if self.cgroup is None else self.cgroup.throttled_s,
+            throttled_s=throttled_s,
             foreign_cpu_ratio=foreign,
         )
 
@@ -73,8 +73,6 @@ class Cgroup:
     memory_limit_hits: int | None
     """Times the limit was hit and pages were taken back: pressure, not yet harm."""
     oom_kills: int | None
-    throttled_s: float | None
-    """Not let run for want of quota, while it was sampled."""
 
 
 class Sampler:
@@ -227,13 +225,11 @@ def _cgroup(rows: Sequence[Json]) -> Cgroup | None:
     def peak(name: str) -> int | None:
         return max((r[name] for r in read if r[name] is not None), default=None)
 
-    waited = (read[0]["throttled_ns"], read[-1]["throttled_ns"])
     return Cgroup(
         anon_peak_bytes=peak("anon_bytes"),
         file_peak_bytes=peak("file_bytes"),
         memory_limit_hits=read[-1]["memory_limit_hits"],
         oom_kills=read[-1]["oom_kills"],
-        throttled_s=None if None in waited else (waited[1] - waited[0]) / 1e9,
     )
 
 

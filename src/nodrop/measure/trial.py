@@ -25,6 +25,7 @@ from nodrop.measure.live import Feed, Tell
 from nodrop.measure.proof import prove
 from nodrop.measure.sampling import Sampler, Usage, usage_inside
 from nodrop.measure.servants import Servants
+from nodrop.measure.throttling import Throttling
 from nodrop.results.rundir import TrialFolder
 from nodrop.setups.seam import Env, Limits, Process, Setup
 from nodrop.suts.seam import Readiness, RunningSut, Sut, SutCounters
@@ -78,6 +79,8 @@ class Measured:
     """Add to the clock of such a machine's rows to get the controller's."""
     servants: list[Json] | None = None
     """What worked for the SUT outside its process tree, from the first packet until the drain."""
+    throttled_s: float | None = None
+    """Not let run for want of a CPU quota, from the first packet until the drain."""
     ledger: Ledger | None = None
     instances: list[Json] = field(default_factory=list)
     """Each one's own part of the books, where several share the packets."""
@@ -151,6 +154,7 @@ def run_trial(
         )
         feed.begin()
         servants = Servants(running.process.servants())
+        throttling = Throttling(pids(running.process))
         sampler.mark("offer")
         intended_s = offerer.intended_duration_s or 0.0
         seen.offered = offerer.offer(timeout_s=intended_s * 2 + OFFER_GRACE_S, tick=feed.tick)
@@ -164,6 +168,7 @@ def run_trial(
         )
         drained_ns = sampler.mark("drained")
         seen.servants = servants.used()
+        seen.throttled_s = throttling.seconds()
         step("read counters after")
         after = _read(link, env)
         seen.usage = sampler.finish()
@@ -348,7 +353,7 @@ def _balance(of: Ingredients, observed: books.Observed, seen: Measured) -> None:
         ),
         bounds=of.bounds,
         problems=seen.problems,
-        running=None if seen.usage is None else seen.usage.running(offered.cpu_s),
+        running=None if seen.usage is None else seen.usage.running(offered.cpu_s, seen.throttled_s),
     )
 
 

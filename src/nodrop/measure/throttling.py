@@ -1,0 +1,27 @@
+"""Whether a CPU quota kept the SUT from running while packets came."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from nodrop.lab.control_groups import throttled_ns
+
+
+class Throttling:
+    """Watched from now on, in every group that has a say: a quota may be a container's own, or that
+    of what nodrop itself was started in."""
+
+    def __init__(self, pids: Sequence[int]) -> None:
+        self._pids = tuple(pids)
+        self._before = self._read()
+
+    def seconds(self) -> float | None:
+        """None where the kernel does not say, or the SUT is gone."""
+        now = self._read()
+        rises = [now[file] - before for file, before in self._before.items() if file in now]
+        return sum(rises) / 1e9 if rises else None
+
+    def _read(self) -> dict[Path, int]:
+        """Each group once, however many of the SUT's processes are in it."""
+        return {file: ns for pid in self._pids for file, ns in throttled_ns(pid).items()}

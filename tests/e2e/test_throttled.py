@@ -1,0 +1,113 @@
+"""A CPU quota that keeps the SUT from running is named as the cause of what it loses."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodrop.lab.control_groups import mounts
+from nodrop.measure.plan import PlannedTrial
+from nodrop.measure.progress import Silent
+from nodrop.measure.runner import RunOutcome
+from tests.e2e.conftest import Run, closes, only
+from tests.e2e.test_faults import labelled
+
+pytestmark = pytest.mark.usefixtures("suricata")
+
+TEXT = """
+name = "throttled"
+[sut]
+kind = "suricata"
+[load]
+kind = "replay"
+trace = "make:demo"
+pps = 20000
+duration_s = 2
+[measure]
+repetitions = 1
+late_p99_us = 1e6 # a busy machine is late; the cause of the losses is the question
+"""
+PERIOD_US, QUOTA_US = 100_000, 2_000
+
+
+class Quota(Silent):
+    """Holds Suricata from before the first packet until the last; the drain is nobody's question.
+
+    Its processes are in a group below the one that has the quota.
+    """
+
+    def __init__(self, group: Path, version: int) -> None:
+        self._group, self._version = group, version
+
+    def trial_started(self, trial: PlannedTrial) -> None:
+        pass
+
+    def phase(self, name: str) -> None:
+        if name == "read counters":
+            self.set(QUOTA_US)
+            (pid,) = labelled("Suricata")
+            (self._group / "inner/cgroup.procs").write_text(str(pid))
+        if name == "drain":
+            self.set(None)
+
+    def set(self, quota_us: int | None) -> None:
+        if self._version == 2:
+            quota = "max" if quota_us is None else quota_us
+            (self._group / "cpu.max").write_text(f"{quota} {PERIOD_US}")
+        else:
+            quota = -1 if quota_us is None else quota_us
+            (self._group / "cpu.cfs_quota_us").write_text(str(quota))
+
+
+@pytest.fixture(scope="session")
+def real_trace() -> Path:
+    """None is read here, so none need be there for `run`."""
+    return Path("make:demo")
+
+
+@pytest.fixture
+def quota() -> Iterator[Quota]:
+    mount = next(mounts("cpu"), None)
+    handed_on = mount and mount.point / "cgroup.subtree_control"
+    if mount is None or (handed_on and mount.version == 2 and "cpu" not in handed_on.read_text()):
+        pytest.skip("cgroup v2 whose top does not hand on the cpu controller")
+    group = mount.point / f"nodrop-test-{os.getpid()}"
+    group.mkdir()
+    try:
+        if mount.version == 2:
+            (group / "cgroup.subtree_control").write_text("+cpu")
+        (group / "inner").mkdir()
+        yield Quota(group, mount.version)
+    finally:
+        (group / "inner").rmdir()
+        group.rmdir()
+
+
+def throttled_s(outcome: RunOutcome) -> Any:
+    (file,) = outcome.directory.glob("runs/*/trial.json")
+    return json.loads(file.read_text())["details"]["throttled_s"]
+
+
+def test_a_quota_above_the_suts_own_group_is_the_cause(run: Run, quota: Quota) -> None:
+    outcome = run("sut.ring_size=64", text=TEXT, progress=quota)
+    record, waited_s = only(outcome), throttled_s(outcome)
+    assert record.valid, record.verdict
+    assert closes(record)
+    assert record.loss_place == "socket ring"
+    # Of a CPU it gets the fiftieth part, and its idle threads alone want more: 1 s was seen.
+    assert waited_s > 0.2
+    assert record.loss_cause == f"the SUT was throttled for {waited_s:.2f} s by its CPU quota"
+    assert "cpu.max, cpu.cfs_quota_us" in record.knob
+    assert record.loss_cause in record.verdict
+
+
+def test_without_a_quota_nobody_is_throttled(run: Run, quota: Quota) -> None:
+    quota.set = lambda quota_us: None  # type: ignore[method-assign]
+    outcome = run("sut.ring_size=64", text=TEXT, progress=quota)
+    assert throttled_s(outcome) == 0.0
+    assert "throttled" not in only(outcome).loss_cause
