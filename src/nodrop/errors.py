@@ -4,6 +4,7 @@ NodropError
 ├── BadInput        2  the experiment, lab or command line asks for something impossible
 ├── LabProblem      3  the lab could not do what was asked (namespace, mount, node)
 │   ├── NotReady    2  seen before anything is touched: a program is missing, a permission …
+│   ├── SystemRefused  the operating system refused what always worked before (disk full …)
 │   ├── NodeDied       a node job ended without its result
 │   └── NodeRefused    a node job answered with its `error` event
 └── TrialFailed     1  one trial could not be measured; the others go on
@@ -11,6 +12,8 @@ NodropError
 """
 
 from __future__ import annotations
+
+import errno
 
 
 class NodropError(Exception):
@@ -43,6 +46,30 @@ class NotReady(LabProblem):
     """The host lacks something that the user can give it, and nothing was begun."""
 
     exit_code = 2
+
+
+class SystemRefused(LabProblem):
+    """A call that no part of nodrop expected to fail: a full disk, no file descriptors left."""
+
+    def __init__(self, error: OSError, *, during: str) -> None:
+        where = f": {error.filename}" if error.filename else ""
+        super().__init__(
+            f"{error.strerror or error}{where} (during: {during})",
+            hint=REMEDIES.get(error.errno or 0, "see what is wrong with this host (dmesg)"),
+        )
+
+
+REMEDIES = {
+    errno.ENOSPC: "make room on that disk (df -h)",
+    errno.EDQUOT: "raise the quota of this user, or make room",
+    errno.EROFS: "write to another disk (--out, TMPDIR): this one is mounted read-only",
+    errno.EMFILE: "raise the number of files a process may open (ulimit -n)",
+    errno.ENFILE: "raise the number of files this host may open (sysctl fs.file-max)",
+    errno.EACCES: "let this user read and write there",
+    errno.EPERM: "run as root, or as a user who may do that",
+    errno.ENOMEM: "free some memory on this host",
+    errno.EAGAIN: "let this user start more processes (ulimit -u)",
+}
 
 
 class NodeDied(LabProblem):

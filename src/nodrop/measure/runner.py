@@ -11,7 +11,7 @@ from pathlib import Path
 
 from nodrop.config.experiment import Experiment, Measure
 from nodrop.config.lab_file import LabSource
-from nodrop.errors import LabProblem, LoadFailed, NodropError, TrialFailed
+from nodrop.errors import LabProblem, LoadFailed, NodropError, SystemRefused, TrialFailed
 from nodrop.lab.interrupts import Interrupted, interrupts
 from nodrop.lab.journal import DiskJournal
 from nodrop.lab.seam import Json, UndoJournal
@@ -60,6 +60,10 @@ def run_experiment(
         except Interrupted as ended:
             ended.hint = f"go on with --resume --out {writer.path}"
             raise
+        except OSError as lost:
+            refused = SystemRefused(lost, during="keeping the results")
+            refused.hint = f"{refused.hint}, then go on with --resume --out {writer.path}"
+            raise refused from lost
         finally:
             progress.finished(writer.path, writer.records())
         writer.update_manifest({"finished_utc": datetime.now(UTC).isoformat(timespec="seconds")})
@@ -92,8 +96,11 @@ def _one(
     folder = writer.trial(trial.run_name)
     started = datetime.now(UTC).isoformat(timespec="milliseconds")
     seen = Measured()
+    reached = "begin"
 
     def begin(phase: str) -> None:
+        nonlocal reached
+        reached = phase or reached
         folder.append_live({"mono_ns": time.monotonic_ns(), "phase": phase})
         progress.phase(phase)
 
@@ -111,9 +118,9 @@ def _one(
             tell=tell,
             seen=seen,
         )
-    except (TrialFailed, LabProblem) as failed:
-        error = failed
-        seen.verdict = judge(None, None, problems=[*seen.problems, _failure(failed, seen)])
+    except (TrialFailed, LabProblem, OSError) as failed:
+        error = SystemRefused(failed, during=reached) if isinstance(failed, OSError) else failed
+        seen.verdict = judge(None, None, problems=[*seen.problems, _failure(error, seen)])
     record = trial_record(
         trial, seen, started_utc=started, error=None if error is None else str(error)
     )

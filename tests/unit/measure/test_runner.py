@@ -1,0 +1,119 @@
+"""A run of several trials, of which some fail: the others go on, and all is kept."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodrop.config.experiment import load_experiment
+from nodrop.config.lab_file import load_lab
+from nodrop.errors import SystemRefused
+from nodrop.measure import runner
+from nodrop.measure.plan import PlannedTrial
+from nodrop.measure.progress import Silent
+from nodrop.measure.runner import RunOutcome, run_experiment
+from nodrop.results.rundir import read_trials
+from nodrop.testing.fakes import FakeJournal, FakeLab, FakeLoad, FakeSetup, FakeSut, World
+
+THREE = """
+name = "three"
+[sut]
+kind = "sink"
+[load]
+kind = "replay"
+trace = "make:demo"
+[measure]
+repetitions = 3
+"""
+
+
+class FakeKitchen:
+    """Each trial in a world of its own."""
+
+    def __init__(self, worlds: Sequence[World]) -> None:
+        self._worlds = worlds
+
+    def load(self, trial: PlannedTrial) -> FakeLoad:
+        self._world = self._worlds[trial.index - 1]
+        self.lab = FakeLab(self._world)
+        return FakeLoad(self._world)
+
+    def setup(self, trial: PlannedTrial) -> FakeSetup:
+        return FakeSetup(self._world)
+
+    def sut(self, trial: PlannedTrial) -> FakeSut:
+        return FakeSut(self._world)
+
+    def bits(self, trial: PlannedTrial) -> None:
+        return None
+
+    def files_sha256(self, trial: PlannedTrial) -> dict[str, str]:
+        return {}
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    # Not the real one: the fakes' process is the test's own, and its undo would end it.
+    monkeypatch.setattr(runner, "_journal", lambda _: nullcontext(FakeJournal(World())))
+    monkeypatch.setattr(runner, "_look", lambda *_: {"host": {}, "self_test": {}})
+    monkeypatch.setattr(runner, "manifest", lambda *_, **found: found)
+    file = tmp_path / "three.toml"
+    file.write_text(THREE)
+
+    def go(worlds: Sequence[World]) -> RunOutcome:
+        monkeypatch.setattr(runner, "preflight", lambda *_: FakeKitchen(worlds))
+        return run_experiment(
+            load_experiment(file), load_lab(None), out=tmp_path, resume=False, progress=Silent()
+        )
+
+    return go
+
+
+@pytest.mark.parametrize(
+    ("word", "number", "where", "words"),
+    [
+        ("provision", errno.ENOSPC, "/tmp/sut", "make room on that disk (df -h)"),
+        ("launch", errno.EMFILE, None, "raise the number of files a process may open (ulimit -n)"),
+        ("offer", errno.EACCES, "/dev/kvm", "let this user read and write there"),
+        ("finish", errno.EIO, "/sys/x", "see what is wrong with this host (dmesg)"),
+        ("lab down", errno.ENOMEM, None, "free some memory on this host"),
+    ],
+)
+def test_what_the_system_refuses_is_one_failed_trial(
+    run: Any, word: str, number: int, where: str | None, words: str
+) -> None:
+    refused = OSError(number, os.strerror(number), where)
+    worlds = [World(), World(fails_at=word, dies_at=refused), World()]
+    outcome = run(worlds)
+    assert outcome.exit_code == 1
+    assert [record.valid for record in outcome.records] == [True, False, True]
+    failed = outcome.records[1]
+    assert failed.invalid_reasons == ["lab_problem"]
+    place = f": {where}" if where else ""
+    assert failed.error.startswith(f"{os.strerror(number)}{place} (during: ")
+    assert failed.error.endswith(f"; {words}")
+    assert "\n" not in failed.error
+    assert "lab down" in worlds[1].words  # undone in spite of it
+    kept = read_trials(outcome.directory).records
+    assert [record.run for record in kept] == [record.run for record in outcome.records]
+
+
+def test_results_that_cannot_be_kept_end_the_run_with_the_way_on(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "trials.jsonl")
+
+    def finish(*_: Any) -> None:
+        raise full
+
+    monkeypatch.setattr("nodrop.results.rundir.RunWriter.finish", finish)
+    with pytest.raises(
+        SystemRefused, match=r"No space left .*keeping the results.*df -h.*--resume"
+    ):
+        run([World(), World(), World()])
