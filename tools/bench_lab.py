@@ -12,6 +12,7 @@ import shutil
 import statistics
 import struct
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -220,6 +221,19 @@ def _inside(namespace: str) -> Iterator[None]:
             yield
         finally:
             LIBC.setns(home.fileno(), 0)
+
+
+@contextmanager
+def busy_cpus() -> Iterator[None]:
+    """One process per CPU that never sleeps, as a load on the host under test would be."""
+    endless = [sys.executable, "-c", "while True: pass"]
+    spinning = [subprocess.Popen(endless) for _ in os.sched_getaffinity(0)]
+    try:
+        yield
+    finally:
+        for process in spinning:
+            process.kill()
+            process.wait()
 
 
 @contextmanager

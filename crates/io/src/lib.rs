@@ -5,6 +5,7 @@ mod socket;
 
 pub mod file;
 pub mod flood;
+pub mod idle;
 pub mod kvm;
 pub mod link;
 pub mod loopback;

@@ -131,6 +131,10 @@ pub struct ReplaySpec {
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     #[serde(default = "yes")]
     pub realtime: bool,
+    /// Paced, with one replica: keep all CPUs of this host from deep idle states while it runs, where allowed (/dev/cpu_dma_latency)
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[serde(default = "yes")]
+    pub shallow_idle: bool,
     /// Use what is whole of a file that ends in the middle of a packet
     #[arg(long)]
     #[serde(default)]
@@ -228,6 +232,8 @@ pub struct ReplayResult {
     pub backend: String,
     /// Whether SCHED_FIFO was granted.
     pub realtime: bool,
+    /// Whether the CPUs of this host were kept from deep idle states.
+    pub shallow_idle: bool,
     /// Packets of replicas sent as they stand in the trace, having no address that could be rewritten.
     pub not_rewritten_packets: u64,
     /// Flows of the trace that are the same in every replica, having no address that could be rewritten; 0 where all shall be the same.

@@ -72,6 +72,7 @@ impl TraceSpec {
             backend: SendBackend::Auto,
             cpus: Vec::new(),
             realtime: false,
+            shallow_idle: false,
             dst_macs: Vec::new(),
             yes: false,
             tolerate_truncated: self.tolerate_truncated,

@@ -18,9 +18,9 @@ use crate::trace::Trace;
 
 /// Frames between two looks at the clock at top speed.
 const LOOK_EVERY: u64 = 64;
-/// Packets of several replicas that are due within this time leave together with the last of them: replicas have no common
-/// clock, and one awakening for all of them is what makes a replica cheaper than a process.
-const TOGETHER_NS: u64 = 100_000;
+/// Packets of several replicas that are due within about this time leave together at its end: replicas have no common clock, and
+/// one awakening for all of them is what makes a replica cheaper than a process.
+const TOGETHER_NS: u64 = 200_000;
 const MOST_TOGETHER: usize = 64;
 /// One more than the largest errno of Linux.
 const ERRNOS: usize = 134;
@@ -181,34 +181,30 @@ impl<'a> Replay<'a> {
 
     /// Sends each packet at its time; a refused one is not offered again, so that the load stays what it is.
     fn paced(&mut self, start: u64, stopped: &impl Fn() -> bool) -> u64 {
-        let window = if self.plan.replicas() > 1 {
-            TOGETHER_NS
-        } else {
-            0
-        };
-        let mut batch = Vec::with_capacity(MOST_TOGETHER);
+        let is_alone = self.plan.replicas() == 1;
         let share = self.share;
         let mine = |slot: &Slot| share.has(slot);
         let mut slots = self.plan.slots(self.trace).filter(mine).peekable();
         while let Some(first) = slots.next() {
-            batch.clear();
-            batch.push(first);
-            let goes_with = |next: &Slot| next.due_ns - first.due_ns <= window;
-            while let Some(next) = slots.next_if(goes_with) {
-                batch.push(next);
-                if batch.len() == MOST_TOGETHER {
-                    break;
-                }
-            }
             // The pacer looks only in gaps that are long enough to sleep in.
             if stopped() || self.books.gone.is_some() {
                 break;
             }
-            let last = batch[batch.len() - 1];
-            if self.pacer.wait(start + last.due_ns, stopped).is_none() {
-                break;
+            let due = start + first.due_ns;
+            let now = if is_alone {
+                self.pacer.wait(due, stopped)
+            } else {
+                self.pacer.wait_about(due + TOGETHER_NS, due, stopped)
+            };
+            let Some(now) = now else { break };
+            self.offer(first, start);
+            let leaves_too = |next: &Slot| start + next.due_ns <= now;
+            for _ in 1..MOST_TOGETHER {
+                let Some(next) = slots.next_if(leaves_too) else {
+                    break;
+                };
+                self.offer(next, start);
             }
-            batch.iter().for_each(|slot| self.offer(*slot, start));
         }
         self.intended_packets
     }

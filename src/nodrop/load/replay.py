@@ -73,6 +73,8 @@ class Replay:
                 "flows": options.flows,
                 "duration_s": options.duration_s,
                 "seed": options.seed,
+                # The host that is measured idles as it does.
+                "shallow_idle": False,
                 "cpus": [] if options.cpu is None else [options.cpu],
                 "tolerate_truncated": options.tolerate_truncated,
                 "dst_macs": list(link.dst_macs),

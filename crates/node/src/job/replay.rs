@@ -6,6 +6,7 @@ mod result;
 
 use std::path::{Path, PathBuf};
 
+use nodrop_io::idle::ShallowIdle;
 use nodrop_io::packed::unpacked;
 use nodrop_io::thread;
 use nodrop_proto::{Flows, JobError, ReplayReady, ReplayResult, ReplaySpec, SpreadOver};
@@ -24,6 +25,7 @@ pub struct Replay {
     ports: Vec<Port>,
     limit_ns: Option<u64>,
     realtime: bool,
+    shallow_idle: Option<ShallowIdle>,
 }
 
 impl Job for Replay {
@@ -55,7 +57,11 @@ impl Job for Replay {
         thread::exact_timers();
         // At top speed there is nothing to be on time for, and a real-time thread would starve its CPU.
         let realtime = spec.realtime && plan.is_paced() && thread::realtime();
+        // Several replicas leave about their times.
+        let has_exact_times = plan.is_paced() && plan.replicas() == 1;
+        let asks = spec.shallow_idle && has_exact_times;
         let replay = Self {
+            shallow_idle: asks.then(ShallowIdle::ask).flatten(),
             trace,
             plan,
             spread,

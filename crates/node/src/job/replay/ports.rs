@@ -160,6 +160,7 @@ impl Replay {
             ports,
             limit_ns,
             realtime,
+            ..
         } = self;
         let (trace, plan, spread) = (&*trace, &*plan, &*spread);
         let (limit_ns, realtime) = (*limit_ns, *realtime);

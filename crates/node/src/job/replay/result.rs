@@ -31,6 +31,7 @@ impl Replay {
             cpu_s: all.cpu_ns as f64 / 1e9,
             backend: backends(&self.ports),
             realtime: self.realtime,
+            shallow_idle: self.shallow_idle.is_some(),
             not_rewritten_packets: all.not_rewritten_packets,
             same_flows: self.trace.same_flows(),
             replica_offsets_ns: self.plan.replica_offsets_ns().to_vec(),
