@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from nodrop.errors import LabProblem
 from nodrop.lab.binary import find_node_binary
+from nodrop.lab.journal import DiskJournal
+from nodrop.lab.netns import NetnsLab
 from nodrop.lab.privileges import may_make_namespaces
+from nodrop.lab.seam import Link
+from tests.real_inputs import realmix
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -36,3 +41,14 @@ def state_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def label() -> str:
     """One of its own per test process, so that runs side by side do not meet."""
     return f"ndtst{os.getpid()}"
+
+
+@pytest.fixture
+def link(label: str) -> Iterator[Link]:
+    with DiskJournal.create(label) as journal, NetnsLab(mtu=3000).up(journal) as link:
+        yield link
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return realmix(tmp_path_factory.mktemp("trace"))
