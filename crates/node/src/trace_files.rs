@@ -99,8 +99,8 @@ pub fn cut(args: &CutArgs) -> anyhow::Result<()> {
         }
         Ok(())
     })?;
-    println!("{}", serde_json::json!({"packets": kept}));
-    Ok(())
+    let result = serde_json::json!({"packets": kept});
+    Ok(writeln!(std::io::stdout(), "{result}")?)
 }
 
 /// Writes what a replay of the replicas at the trace's own timing sends.
@@ -138,8 +138,7 @@ pub fn replicate(args: &ReplicateArgs) -> anyhow::Result<()> {
         "not_rewritten_packets": as_is,
         "same_flows": trace.same_flows(),
     });
-    println!("{result}");
-    Ok(())
+    Ok(writeln!(std::io::stdout(), "{result}")?)
 }
 
 #[expect(
@@ -159,7 +158,8 @@ pub fn write(
     let place = || format!("cannot write {}", path.display());
     let mut out = BufWriter::new(File::create(path).with_context(place)?);
     let written = content(&mut out).and_then(|()| out.flush().with_context(place));
-    if written.is_err() {
+    // Never /dev/stdout, nor another link or device.
+    if written.is_err() && path.symlink_metadata().is_ok_and(|found| found.is_file()) {
         let _ = std::fs::remove_file(path);
     }
     written

@@ -74,11 +74,20 @@ pub fn run(args: TraceArgs) -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
+        // `| head` has seen enough.
+        Err(error) if nobody_reads(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("nodrop-node trace: {error:#}");
             ExitCode::FAILURE
         }
     }
+}
+
+fn nobody_reads(error: &anyhow::Error) -> bool {
+    let mut causes = error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<std::io::Error>());
+    causes.any(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
 fn info(args: &InfoArgs) -> anyhow::Result<()> {
@@ -94,11 +103,7 @@ fn info(args: &InfoArgs) -> anyhow::Result<()> {
             outcome.info, outcome.fragments_in_trial
         )
     };
-    match std::io::stdout().lock().write_all(text.as_bytes()) {
-        // `| head` has seen enough.
-        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        written => Ok(written?),
-    }
+    Ok(std::io::stdout().lock().write_all(text.as_bytes())?)
 }
 
 fn make(args: &MakeArgs) -> anyhow::Result<()> {

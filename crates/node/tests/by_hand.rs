@@ -355,6 +355,37 @@ fn a_part_of_a_trace_is_cut_out() {
     assert!(!nothing.status.success() && !folder.path().join("part.pcap").exists());
 }
 
+#[test]
+fn a_reader_that_is_gone_is_no_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (whole, out) = (path("whole.pcap"), path("out.pcap"));
+    trace_tool(&["make", "bigflows-like", &whole, "--packets", "300"]);
+    for args in [
+        &["info", &whole][..],
+        &["info", "--json", &whole],
+        &["cut", &whole, &out],
+        &["cut", &whole, "/dev/stdout"],
+        &["replicate", &whole, &out, "--multiplier", "2"],
+    ] {
+        let (reader, written) = nix::unistd::pipe().unwrap();
+        drop(reader);
+        let done = Command::new(env!("CARGO_BIN_EXE_nodrop-node"))
+            .arg("trace")
+            .args(args)
+            .stdout(written)
+            .stderr(Stdio::piped())
+            .output()
+            .unwrap();
+        let said = String::from_utf8(done.stderr).unwrap();
+        assert_eq!(
+            (done.status.code(), said.as_str()),
+            (Some(0), ""),
+            "{args:?}"
+        );
+    }
+}
+
 /// Also where the trace has no fragments, for which alone the replay would be laid out.
 #[test]
 fn too_many_replicas_are_refused_before_a_replay() {
