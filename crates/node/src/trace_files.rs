@@ -1,8 +1,4 @@
 //! `nodrop-node trace cut` and `replicate`: a part of a capture, and what a replay of its replicas would send, as files.
-#![expect(
-    clippy::print_stdout,
-    reason = "what was written is told as one JSON line"
-)]
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
