@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench_lab import Bench, bench_lab, busy_cpus
-from bench_sampler import sampler_against_psutil
+from bench_sampler import CORE_AT_10_HZ, LATENESS, sampler_against_psutil
 from bench_trial import beside_the_traffic
 
 TCPREPLAY_TIMERS = {"tcpreplay": (), "tcpreplay -T nano": ("--timer=nano",)}
@@ -122,6 +122,8 @@ def promises() -> dict[str, Promise]:
             for how in ("sysmon columns", "default rows")
             for what, most in (("with tree", 1 / 15), ("system only", 1 / 6))
         ),
+        Promise(name=CORE_AT_10_HZ, most=0.007),
+        Promise(name=LATENESS, most=1),
         Promise(name="trace info, CPU s per GB", most=5),
         *(
             Promise(name=f"s that a trial adds, {sut}, {whose}", most=3)

@@ -20,13 +20,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
 if TYPE_CHECKING:
     from bench_lab import Bench
 
+CORE_AT_10_HZ = "sampler's part of a core at 10 Hz, default rows, with tree"
+LATENESS = "sampler's lateness p99, ms"
 INTERVAL_S = 0.1
 PROCESSES, THREADS_EACH = 6, 4
 SLEEPER = f"""
@@ -95,7 +97,7 @@ print(json.dumps((time.process_time() - cpu) / samples))
 
 
 def sampler_against_psutil(bench: Bench) -> Iterator[tuple[str, float]]:
-    """CPU per sample of ours in that of the poller."""
+    """CPU per sample of ours in that of the poller; and what ours takes and how late it is."""
     samples = 10 if bench.quick else 40
     ports = [name for name, port in psutil.net_if_stats().items() if port.isup][:2]
     with ExitStack() as stack:
@@ -108,8 +110,13 @@ def sampler_against_psutil(bench: Bench) -> Iterator[tuple[str, float]]:
                 ("sysmon columns", ["--format", "sysmon", "--path", folder]),
                 ("default rows", ["--path", folder / "rows.jsonl"]),
             ):
-                ours = _ours(bench, samples, ports, roots, flags)
+                result = _ours(bench, samples, ports, roots, flags)
+                ours = result["rows_cpu_s"] / result["rows"]
                 yield f"sampler CPU per sample : psutil, {how}, {what}", ours / peer
+                if roots and how == "default rows":
+                    yield CORE_AT_10_HZ, ours * 10
+        rows = _ours(bench, 10 * samples, ports, [], ["--path", folder / "late.jsonl"], 0.02)
+        yield LATENESS, rows["lateness_us"]["p99"] / 1e3
         for process in tree:
             assert process.stdin is not None
             process.stdin.close()
@@ -136,11 +143,12 @@ def _ours(
     ports: Sequence[str],
     pids: Sequence[int],
     flags: Sequence[str | Path],
-) -> float:
-    argv = [bench.node, "sample", "--interval-ms", str(round(INTERVAL_S * 1000)), *flags]
-    argv += ["--duration-s", str(samples * INTERVAL_S)]
+    interval_s: float = INTERVAL_S,
+) -> dict[str, Any]:
+    argv = [bench.node, "sample", "--interval-ms", str(round(interval_s * 1000)), *flags]
+    argv += ["--duration-s", str(samples * interval_s)]
     argv += [word for port in ports for word in ("--port", port)]
     argv += [word for pid in pids for word in ("--pid", str(pid))]
     done = subprocess.run(argv, check=True, capture_output=True, timeout=300)
-    result = json.loads(done.stdout.splitlines()[-1])
-    return float(result["rows_cpu_s"]) / int(result["rows"])
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
