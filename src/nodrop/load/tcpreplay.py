@@ -18,6 +18,7 @@ from nodrop.config.replay import ReplayOptions
 from nodrop.errors import BadInput, LoadFailed
 from nodrop.lab.processes import ended, process_cpu_s
 from nodrop.lab.seam import Json, Link, UndoJournal
+from nodrop.load.pcapng_interfaces import interface_kinds
 from nodrop.load.seam import OfferedLoad, Offerer, Tick, TraceFacts
 from nodrop.load.trace import facts_of, find_trace, intended_duration_s, plain_trace
 
@@ -68,7 +69,14 @@ class Tcpreplay:
 
     def problems(self) -> Sequence[str]:
         self.trace_facts()
-        _ = self.plain_trace  # unpacked before the first trial, or refused
+        # Unpacked before the first trial, or refused.
+        if len(kinds := interface_kinds(self.plain_trace)) > 1:
+            listed = ", ".join(f"{link} ({snap} bytes)" for link, snap in sorted(kinds))
+            raise BadInput(
+                f"load.trace: {self.trace}: tcpreplay reads no pcapng whose interfaces differ in "
+                f"link type or snapshot length: {listed}",
+                hint='set load.kind = "replay", or make one kind of it (nodrop trace cut)',
+            )
         if shutil.which("tcpreplay") is None:
             return ["tcpreplay is not installed: apt-get install tcpreplay"]
         return ()

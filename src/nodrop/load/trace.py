@@ -19,6 +19,8 @@ from nodrop.lab.host import LocalHost
 from nodrop.load.seam import Fragments, TraceFacts
 
 TRACE_READ_TIMEOUT_S = 600.0
+SHORTEST_FRAME_BYTES = 14
+"""An Ethernet header: a packet socket refuses less (EINVAL)."""
 
 
 def find_trace(options: ReplayOptions) -> Path:
@@ -128,6 +130,12 @@ def read_trace(path: Path, options: ReplayOptions) -> TraceFacts:
         raise BadInput(f"load.trace: {refused.said}", hint=refused.hint) from refused
     finally:
         job.close()
+    if (shortest := said["shortest_frame_bytes"]) < SHORTEST_FRAME_BYTES:
+        raise BadInput(
+            f"load.trace: {path}: it has a packet of {shortest} bytes, and no port sends less than "
+            f"an Ethernet header ({SHORTEST_FRAME_BYTES})",
+            hint="leave it out (editcap, or nodrop trace cut before it)",
+        )
     fragments = said["fragments_in_trial"]
     return TraceFacts(
         path=path,

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import gzip
 import lzma
+import struct
 from pathlib import Path
 
 import pytest
 
+from nodrop.config.replay import ReplayOptions
 from nodrop.errors import BadInput, LoadFailed, TrialFailed
 from nodrop.load.tcpreplay import Tcpreplay, parse_summary
-from nodrop.load.trace import plain_trace
+from nodrop.load.trace import facts_of, plain_trace
 from nodrop.measure.runner import _failure
 from nodrop.measure.trial import Measured
 
@@ -41,3 +43,52 @@ def test_a_broken_generator_is_not_blamed_on_the_sut() -> None:
         parse_summary("Fatal Error")
     assert _failure(caught.value, Measured()).code == "load_failed"
     assert _failure(TrialFailed("x"), Measured()).code == "sut_not_ready"
+
+
+def block(kind: int, body: bytes, order: str = "<") -> bytes:
+    length = struct.pack(f"{order}I", len(body) + 12)
+    return struct.pack(f"{order}I", kind) + length + body + length
+
+
+def pcapng(*interfaces: tuple[int, int], order: str = "<") -> bytes:
+    found = block(0x0A0D0D0A, struct.pack(f"{order}IHHq", 0x1A2B3C4D, 1, 0, -1), order)
+    for linktype, snapshot in interfaces:
+        found += block(1, struct.pack(f"{order}HHI", linktype, 0, snapshot), order)
+        frame = bytes(60)
+        head = struct.pack(f"{order}IIIII", 0, 0, 7, len(frame), len(frame))
+        found += block(6, head + frame, order)
+    return found
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_a_pcapng_whose_interfaces_differ_is_refused_before_a_trial(
+    order: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Tcpreplay, "trace_facts", lambda _: None)
+    monkeypatch.setattr("shutil.which", lambda _: "/bin/tcpreplay")
+
+    def problems(content: bytes) -> list[str]:
+        path = tmp_path / "t.pcapng"
+        path.write_bytes(content)
+        return list(Tcpreplay({"trace": str(path)}, base=tmp_path).problems())
+
+    assert problems(CONTENT) == problems(pcapng((1, 65535), (1, 65535), order=order)) == []
+    assert problems(pcapng((1, 0), (1, 1 << 20), order=order)) == []
+    assert problems(pcapng((1, 65535), order=order)[:-90]) == []  # cut: another's business
+    for other in (101, 65535), (1, 96):
+        with pytest.raises(BadInput, match=r"interfaces differ .*1 \(65535 bytes\)"):
+            problems(pcapng((1, 65535), other, order=order))
+
+
+@pytest.mark.parametrize("length", [0, 13, 14])
+def test_a_packet_that_no_port_sends_is_told_before_a_trial(length: int, tmp_path: Path) -> None:
+    path = tmp_path / "short.pcap"
+    header = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
+    records = (struct.pack("<IIII", 1, 0, n, n) + bytes(n) for n in (60, length, 60))
+    path.write_bytes(header + b"".join(records))
+    options = ReplayOptions(trace=str(path))
+    if length < 14:
+        with pytest.raises(BadInput, match=f"has a packet of {length} bytes, and no port sends"):
+            facts_of(options)
+    else:
+        assert facts_of(options).packets == 3

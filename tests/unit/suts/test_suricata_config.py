@@ -239,3 +239,24 @@ def test_a_binary_that_is_no_suricata_is_a_problem(tmp_path: Path) -> None:
     (problem,) = suricata.problems(binary_bits(Path("/bin/true")))
     assert problem.startswith("sut.binary: /bin/true -V names no version")
     assert suricata.problems(bits_of(tmp_path)) == []
+
+
+@pytest.mark.parametrize("base_is_taken", [True, False])
+def test_an_override_is_blamed_where_without_it_all_is_well(
+    base_is_taken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+
+    def refusal(_bits: Any, configuration: Any) -> str | None:
+        document = yaml.safe_load(configuration("/work"))
+        assert document["rule-files"] == []
+        asked.append(bad := document["stream"].get("memcap") == "lots")
+        return "stream-tcp: no" if bad or not base_is_taken else None
+
+    monkeypatch.setattr("nodrop.suts.suricata.sut.refusal", refusal)
+    suricata = Suricata({"overrides": {"stream.memcap": "lots"}}, base=tmp_path)
+    said = ["sut.overrides: Suricata refuses it: stream-tcp: no"] if base_is_taken else []
+    assert [suricata.problems(bits_of(tmp_path)) for _ in range(2)] == [said, said]
+    assert asked == [True, False]  # once for all trials
+    assert Suricata({}, base=tmp_path).problems(bits_of(tmp_path)) == []
+    assert len(asked) == 2

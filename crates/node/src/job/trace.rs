@@ -88,7 +88,12 @@ fn survey(spec: &TraceSpec, file: &MappedFile) -> Result<Info, JobError> {
     let mut surveyor = Surveyor::new();
     for record in reader.by_ref() {
         let record = record.map_err(|error| {
-            failed(&error).hint("--tolerate-truncated uses the packets before that place")
+            let refused = failed(&error);
+            if error.is_tolerable() {
+                refused.hint("--tolerate-truncated uses the packets before that place")
+            } else {
+                refused
+            }
         })?;
         surveyor.add(&record);
     }

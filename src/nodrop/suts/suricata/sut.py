@@ -13,6 +13,7 @@ from nodrop.config.options import check
 from nodrop.lab.folders import cache_folder
 from nodrop.lab.seam import Bits, Json
 from nodrop.setups.seam import Env, ProcessSpec
+from nodrop.suts.suricata.acceptance import CONFIG, refusal
 from nodrop.suts.suricata.config import (
     defrag_configured,
     defrag_expected,
@@ -23,8 +24,6 @@ from nodrop.suts.suricata.config import (
 )
 from nodrop.suts.suricata.options import SuricataOptions
 from nodrop.suts.suricata.running import Asked, RunningSuricata
-
-CONFIG = "suricata.yaml"
 
 
 class Suricata:
@@ -37,6 +36,7 @@ class Suricata:
         # Rendered once for its errors, and for what overrides make of defrag.
         self.defrag = defrag_expected(self._configuration(["eth0"], "/work"))
         self.cpus = self.options.cpus
+        self._refusals: dict[str, str | None] = {}
 
     def needs_bits(self) -> str | None:
         return "suricata"
@@ -57,7 +57,30 @@ class Suricata:
                 plain_rules(path)
             except (OSError, lzma.LZMAError) as error:
                 problems.append(f"sut.rules: {path}: cannot be read: {error}")
+        if bits is not None and not problems:
+            problems += self._refused(bits)
         return problems
+
+    def _refused(self, bits: Bits) -> list[str]:
+        """Asked is stricter than run (what only warns there is fatal here), so an override is
+        blamed only where the same configuration is taken without any."""
+        if not self.options.overrides:
+            return []
+        if bits.sha256 not in self._refusals:
+            plain = self.options.model_copy(update={"overrides": {}})
+            found = refusal(bits, lambda work: self._without_rules(self.options, work))
+            taken = found and refusal(bits, lambda work: self._without_rules(plain, work)) is None
+            self._refusals[bits.sha256] = found if taken else None
+        words = self._refusals[bits.sha256]
+        return [f"sut.overrides: Suricata refuses it: {words}"] if words else []
+
+    def _without_rules(self, options: SuricataOptions, work: str) -> bytes:
+        base = load_base(options)
+        document = render(options, base, interfaces=["lo"], work=work, rules=())
+        document |= {"rule-files": []}
+        if options.classification is not None:
+            del document["classification-file"]
+        return dump(document)
 
     def launch(self, env: Env) -> RunningSuricata:
         interfaces = tuple(env.capture_interfaces)
