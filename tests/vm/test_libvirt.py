@@ -52,6 +52,10 @@ class Running:
     def text(self) -> str:
         return LIBVIRT.replace("{domain}", NAME).replace("{uri}", self.uri)
 
+    def must_be_as_it_was(self) -> None:
+        assert self.nics() == []
+        assert Path(f"/proc/{self.pid}").exists(), "it is not ours to end"
+
     def nics(self) -> list[str]:
         interfaces = ElementTree.fromstring(self.virtual.XMLDesc()).iterfind("devices/interface")
         return [ElementTree.tostring(nic, encoding="unicode") for nic in interfaces]
@@ -78,8 +82,19 @@ def domain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
             connection.close()
 
 
-def test_it_serves_trial_after_trial_and_keeps_nothing(run: Run, domain: Running) -> None:
+def test_trial_after_trial_also_after_a_kill_9_it_keeps_nothing(
+    run: Run, domain: Running, tmp_path: Path
+) -> None:
     before = unnamed()
+    (tmp_path / "killed.toml").write_text(domain.text)
+    killed = die_at("offer", tmp_path / "killed.toml")
+    assert len(domain.nics()) == 1, "killed too early to prove anything"
+    left = "\n".join(leftovers(killed, before))
+    assert "net/ndlv" in left and "/dev/tap" in left and "netns" in left
+    undo()
+    assert leftovers(killed, before) == []
+    domain.must_be_as_it_was()
+
     outcome = run("measure.repetitions=2", text=domain.text)
     for record in outcome.records:
         assert record.valid, record.verdict or record.error
@@ -88,26 +103,7 @@ def test_it_serves_trial_after_trial_and_keeps_nothing(run: Run, domain: Running
         assert record.lost_packets == 0, record.verdict
         assert record.accelerator == "tcg"
     assert unnamed() - before == set()
-    assert domain.nics() == []
-    assert Path(f"/proc/{domain.pid}").exists(), "it is not ours to end"
-
-
-def test_undo_after_kill_9_leaves_the_domain_as_it_was(
-    run: Run, domain: Running, tmp_path: Path
-) -> None:
-    experiment = tmp_path / "killed.toml"
-    experiment.write_text(domain.text)
-    before = unnamed()
-    killed = die_at("offer", experiment)
-    assert len(domain.nics()) == 1, "killed too early to prove anything"
-    left = "\n".join(leftovers(killed, before))
-    assert "net/ndlv" in left and "/dev/tap" in left and "netns" in left
-    undo()
-    assert leftovers(killed, before) == []
-    assert domain.nics() == []
-    assert Path(f"/proc/{domain.pid}").exists(), "it is not ours to end"
-    again = only(run(text=domain.text))
-    assert again.valid and closes(again), again.verdict or again.error
+    domain.must_be_as_it_was()
 
 
 def test_one_domain_is_one_place(run: Run, domain: Running) -> None:

@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from nodrop.lab import guest_assets
-from nodrop.lab.guest_assets import cpio, make_assets
+from nodrop.lab.guest_assets import GuestAssets, cpio, make_assets
+from nodrop.lab.seam import Bits
 from nodrop.setups import vm
 from tests.e2e.conftest import Run, closes, only
 from tests.e2e.killing import die_at, leftovers, undo, unnamed
@@ -109,13 +110,21 @@ def test_a_guest_without_init_is_told_with_the_end_of_its_console(
 ) -> None:
     empty = tmp_path / "empty.gz"
     empty.write_bytes(gzip.compress(cpio({})))
-    monkeypatch.setattr(vm, "make_assets", lambda bits: replace(make_assets(bits), initramfs=empty))
-    outcome = run(text=REAL)
-    record = only(outcome)
+    made: list[GuestAssets] = []
+
+    def broken_at_first(bits: Bits | None) -> GuestAssets:
+        made.append(make_assets(bits))
+        return made[-1] if made[1:] else replace(made[-1], initramfs=empty)
+
+    monkeypatch.setattr(vm, "make_assets", broken_at_first)
+    text = VM.replace("{sut}", "sink").replace("{pace}", "pps = 2000\nduration_s = 2")
+    outcome = run("measure.repetitions=2", text=text)
+    dead, whole = outcome.records
     assert outcome.exit_code == 1
-    assert record.invalid_reasons == ["sut_not_ready"]
-    assert "Kernel panic" in record.error
-    assert "tried 2 times" in record.error
+    assert dead.invalid_reasons == ["sut_not_ready"]
+    assert "Kernel panic" in dead.error
+    assert "tried 2 times" in dead.error
+    assert whole.valid and closes(whole), whole.verdict
 
 
 def test_a_guest_that_never_speaks_is_not_waited_for(
@@ -124,7 +133,8 @@ def test_a_guest_that_never_speaks_is_not_waited_for(
     monkeypatch.setattr(vm, "BOOT_TIMEOUT_S", 0.5)
     record = only(run(text=REAL))
     assert record.invalid_reasons == ["sut_not_ready"]
-    assert "did not boot in time" in record.error
+    assert "did not boot in time; its console: " in record.error
+    assert "(tried 2 times, up to 0.5 s)" in record.error
 
 
 def test_a_guest_with_too_little_memory_names_who_was_killed(run: Run) -> None:

@@ -81,6 +81,7 @@ class Housekeeping:
 
     pid, work, stdout, stderr, launched_mono_ns = 1, None, None, None, 0
     phases_s: dict[str, float] = {}  # noqa: RUF012  a stand-in
+    quiet = False
 
     def poll(self) -> int | None:
         return None
@@ -99,3 +100,21 @@ def test_a_drain_ends_when_packets_rest_though_other_figures_do_not(
     monkeypatch.setattr(instances.time, "sleep", lambda _: None)
     running = RunningSeveral([cast("RunningSut", Housekeeping()) for _ in range(2)])
     assert running.drain(expected_packets=200, timeout_s=30) < 10
+
+
+def test_guests_that_must_not_be_asked_drain_each_by_themselves() -> None:
+    class Quiet(Housekeeping):
+        quiet = True
+
+        def drain(self, *, expected_packets: int | None, timeout_s: float) -> float:
+            assert (expected_packets, timeout_s) == (None, 30), "nobody knows its share"
+            self.asked += 1
+            return 2.0 + self.asked
+
+        def live(self) -> None:
+            raise AssertionError("it takes time from what is measured")
+
+    parts = [Quiet(), Quiet()]
+    running = RunningSeveral([cast("RunningSut", part) for part in parts])
+    assert running.drain(expected_packets=200, timeout_s=30) == 3.0
+    assert [part.asked for part in parts] == [1, 1]

@@ -190,7 +190,7 @@ impl Replay {
                             .telling(sent)
                             .run(begin_ns.load(Ordering::Relaxed), is_stopped);
                         down.fetch_or(outcome.is_err(), Ordering::Relaxed);
-                        outcome
+                        outcome.map_err(|e| is_down(&port.interface, &e))
                     })
                 })
                 .collect();
@@ -208,20 +208,18 @@ impl Replay {
             }
             let outcomes = threads.into_iter().map(|thread| {
                 let outcome = thread.join();
-                let outcome =
-                    outcome.map_err(|_| JobError::new("internal", "a sender panicked"))?;
-                outcome.map_err(|e| is_down(&e))
+                outcome.map_err(|_| JobError::new("internal", "a sender panicked"))?
             });
             outcomes.collect()
         })
     }
 }
 
-fn is_down(error: &SendError) -> JobError {
+fn is_down(interface: &str, error: &SendError) -> JobError {
     if error.errno == flood::TAKES_NONE {
         return JobError::new("flood", "the port has counted none of the frames as sent")
             .hint("a veth takes them where its other end does NAPI (`ethtool -K PEER gro on`, or an XDP program); another port needs a driver with XDP transmit");
     }
-    JobError::new("interface_down", error.to_string())
+    JobError::new("interface_down", format!("{interface}: {error}"))
         .hint("the interface went down or away while packets were sent")
 }
