@@ -67,6 +67,7 @@ clean: ## Forget everything that was built
 
 $(NODE): $(NODE_SOURCES)
 	@tools/system-packages build
+	@command -v cargo >/dev/null || { echo "cargo is missing: install Rust >= 1.85, from your distribution or by rustup" >&2; exit 1; }
 	RUSTFLAGS="$(if $(findstring gnu,$(TARGET)),-C target-feature=+crt-static)" \
 	  cargo build --quiet --release --locked --package nodrop-node --target $(TARGET)
 	@touch $@
