@@ -283,6 +283,8 @@ def defragmented(seen: Observed, elsewhere_packets: int) -> list[Account]:
     simulated = seen.fragments
     if shared := _shared_with_the_stack(seen, requests, done, elsewhere_packets):
         return _some(shared)
+    if mirrored := _again_by_the_stack(seen, requests - done, elsewhere_packets):
+        return _some(mirrored)
     if simulated is None or not _agrees(seen, simulated, requests - done, elsewhere_packets):
         said = "" if simulated is None else f"; the trace, whole, says {simulated.missing_packets}"
         return _some(
@@ -354,6 +356,35 @@ def _shared_with_the_stack(
         f"(broadcast, multicast); ReasmOKs {done}, of which the stack can have made "
         f"{of_the_stack // 2} at most, and has made {by_the_stack}; merged and held cannot be "
         "told apart",
+        knob='sut.defrag = "no"',
+    )
+
+
+def _again_by_the_stack(
+    seen: Observed, both_packets: int, elsewhere_packets: int
+) -> Account | None:
+    """The same of one instance among several, for whose share of the fragments no trace speaks.
+
+    Where the kernel took out more than is missing, the receiver's own stack took part. It is handed
+    no fragment that was not offered ahead of the socket, and puts them together itself, so of the
+    sum at least half happened ahead of the socket, or nothing where the fanout merges nothing. What
+    is missing beyond stays a residual.
+    """
+    captured = seen.sut.captured_packets
+    if seen.fragments is not None or captured is None:
+        return None
+    missing = seen.arrived_packets - elsewhere_packets - captured
+    if both_packets <= 0 or not (missing == 0 or both_packets <= 2 * missing < 2 * both_packets):
+        return None
+    return Account(
+        into="socket",
+        kind=Class.MERGED,
+        name="rx_merged_fanout_defrag",
+        packets=missing,
+        counter="arrived - captured, within the bounds of Ip ReasmReqds and ReasmOKs",
+        evidence=f"inferred: ReasmReqds - ReasmOKs = {both_packets}, of which the receiver's own "
+        f"stack took {both_packets - missing} (broadcast, multicast), half of it at most; merged "
+        "and held cannot be told apart",
         knob='sut.defrag = "no"',
     )
 

@@ -186,6 +186,22 @@ def test_a_shared_reassembly_of_copies_is_bounded_from_both_sides() -> None:
     assert balance(books.hops(alone), books.accounts(alone)).residual_packets == -1
 
 
+@pytest.mark.parametrize(
+    ("missing", "merged", "residual"),
+    [(480, 480, 0), (900, 900, 0), (960, 960, 0), (0, 0, 0), (479, 960, -481), (970, 960, 10)],
+)
+def test_the_stack_of_one_instance_reassembles_too(
+    missing: int, merged: int, residual: int
+) -> None:
+    """No trace speaks for an instance's share. Half of the kernel's sum at least was ahead of the
+    socket, or nothing; a gap outside of that stays open."""
+    rx = {"ReasmReqds": 1080, "ReasmOKs": 120}
+    seen = observed(rx=rx, captured=SENT - missing, defrag=True)
+    ledger = balance(books.hops(seen), books.accounts(seen))
+    assert moved(ledger).get("rx_merged_fanout_defrag", 0) == merged
+    assert ledger.residual_packets == residual
+
+
 def test_cut_vlan_tags_and_fragments_are_told_apart() -> None:
     seen = observed(
         rx={"ReasmReqds": 2 * 1551, "ReasmOKs": 2 * 128},
