@@ -222,7 +222,7 @@ def test_an_override_that_suricata_refuses_is_told_before_anything_is_touched(
     key, value = override.split("=")
     suricata = Suricata({"overrides": {key: value}}, base=tmp_path)
     (problem,) = suricata.problems(bits)
-    assert problem.startswith("sut.overrides: Suricata refuses it: ") and words in problem
+    assert problem.startswith("sut.overrides: `suricata -T` refuses it: ") and words in problem
 
 
 def test_overrides_that_suricata_takes_are_no_problem(bits: Bits, tmp_path: Path) -> None:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from xml.etree import ElementTree
 
 import pytest
 
 from nodrop.errors import BadInput
 from nodrop.lab.libvirt_domain import Domain
+from nodrop.measure.runner import RunOutcome
 from tests.e2e.conftest import Run, closes, only
 from tests.e2e.killing import die_at, leftovers, undo, unnamed
 from tests.vm.libvirt_host import bindings, definition, private_libvirtd
 
 pytestmark = pytest.mark.timeout(600)
 
+T = TypeVar("T")
 NAME = "nodrop-test"
 LIBVIRT = """
 name = "libvirt"
@@ -51,6 +53,15 @@ class Running:
     @property
     def text(self) -> str:
         return LIBVIRT.replace("{domain}", NAME).replace("{uri}", self.uri)
+
+    def patiently(self, act: Callable[[], T]) -> T:
+        """One boot of an emulated guest in forty hangs (setups/vm.py), and nobody but us boots this
+        one again."""
+        try:
+            return act()
+        except AssertionError:
+            self.virtual.reset()
+            return act()
 
     def must_be_as_it_was(self) -> None:
         assert self.nics() == []
@@ -87,15 +98,20 @@ def test_trial_after_trial_also_after_a_kill_9_it_keeps_nothing(
 ) -> None:
     before = unnamed()
     (tmp_path / "killed.toml").write_text(domain.text)
-    killed = die_at("offer", tmp_path / "killed.toml")
+    killed = domain.patiently(lambda: die_at("offer", tmp_path / "killed.toml"))
     assert len(domain.nics()) == 1, "killed too early to prove anything"
     left = "\n".join(leftovers(killed, before))
     assert "net/ndlv" in left and "/dev/tap" in left and "netns" in left
-    undo()
+    domain.patiently(undo)
     assert leftovers(killed, before) == []
     domain.must_be_as_it_was()
 
-    outcome = run("measure.repetitions=2", text=domain.text)
+    def both() -> RunOutcome:
+        outcome = run("measure.repetitions=2", text=domain.text)
+        assert not any("nobody speaks" in (record.error or "") for record in outcome.records)
+        return outcome
+
+    outcome = domain.patiently(both)
     for record in outcome.records:
         assert record.valid, record.verdict or record.error
         assert record.offered_packets == 1000

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -96,7 +97,7 @@ pub fn cut(args: &CutArgs) -> anyhow::Result<()> {
         Ok(())
     })?;
     let result = serde_json::json!({"packets": kept});
-    Ok(writeln!(std::io::stdout(), "{result}")?)
+    tell(&args.out, &result)
 }
 
 /// Writes what a replay of the replicas at the trace's own timing sends.
@@ -134,7 +135,7 @@ pub fn replicate(args: &ReplicateArgs) -> anyhow::Result<()> {
         "not_rewritten_packets": as_is,
         "same_flows": trace.same_flows(),
     });
-    Ok(writeln!(std::io::stdout(), "{result}")?)
+    tell(&args.out, &result)
 }
 
 #[expect(
@@ -144,6 +145,15 @@ pub fn replicate(args: &ReplicateArgs) -> anyhow::Result<()> {
 )]
 fn after(seconds: f64) -> u64 {
     (seconds * 1e9) as u64
+}
+
+/// What was done, on stdout; on stderr where the frames have gone there.
+fn tell(out: &Path, result: &serde_json::Value) -> anyhow::Result<()> {
+    let file = |path: &Path| path.metadata().map(|found| (found.dev(), found.ino())).ok();
+    if file(out) == file(Path::new("/dev/stdout")) {
+        return Ok(writeln!(std::io::stderr(), "{result}")?);
+    }
+    Ok(writeln!(std::io::stdout(), "{result}")?)
 }
 
 /// Writes a file that is there as a whole or, after an error, not at all.

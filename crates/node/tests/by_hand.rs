@@ -351,6 +351,11 @@ fn a_part_of_a_trace_is_cut_out() {
     };
     assert_eq!(records(&part), records(&whole)[10..30]);
 
+    // Frames on stdout, and nothing else.
+    let piped = trace_tool(&["cut", &whole, "/dev/stdout", "--skip", "10", "--packets", "20"]);
+    assert_eq!(piped.stdout, std::fs::read(&part).unwrap());
+    assert_eq!(piped.stderr, b"{\"packets\":20}\n");
+
     let nothing = trace_tool(&["cut", &whole, &part, "--from-s", "1e6"]);
     assert!(!nothing.status.success() && !folder.path().join("part.pcap").exists());
 }
@@ -368,7 +373,7 @@ fn a_reader_that_is_gone_is_no_error() {
         &["cut", &whole, "/dev/stdout"],
         &["replicate", &whole, &out, "--multiplier", "2"],
     ] {
-        let (reader, written) = nix::unistd::pipe().unwrap();
+        let (reader, written) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).unwrap();
         drop(reader);
         let done = Command::new(env!("CARGO_BIN_EXE_nodrop-node"))
             .arg("trace")

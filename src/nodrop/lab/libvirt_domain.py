@@ -18,7 +18,7 @@ from xml.etree import ElementTree
 from nodrop.errors import LabProblem
 
 CHANNEL = "nodrop.ctl"
-DETACH_TIMEOUT_S = 20.0
+DETACH_TIMEOUT_S = 60.0
 """The guest has to let go of the NIC itself."""
 POLL_S = 0.1
 
@@ -161,8 +161,13 @@ def main(argv: Sequence[str]) -> int:
     uri, name, port = argv
     try:
         domain = Domain(uri, name)
+    except DomainGone:
+        return 0  # and its NICs with it
     except LabProblem:
-        return 0  # gone, and its NICs with it
+        # The domain lives on without it. Not libvirt's own words: undo takes some for an absence.
+        words = f"no libvirtd answers at {uri}: start it and undo again"
+        print(words, file=sys.stderr)  # noqa: T201
+        return 1
     try:
         domain.detach(port)
     except LabProblem as problem:

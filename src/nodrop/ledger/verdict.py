@@ -266,12 +266,13 @@ def _cause(place: str | None, running: Running) -> tuple[str, str]:
     """What points at the cause of losses inside the SUT's reach, and the knob that touches it."""
     if place not in (Place.SOCKET_RING, Place.SUT):
         return "", ""
-    if running.idle_s is not None and running.idle_s >= STOPPED_S:
-        words = f"the SUT did not run for {running.idle_s:.1f} s while packets arrived"
-        return words, STOPPED_KNOB
-    if running.throttled_s is not None and running.throttled_s >= THROTTLED_S:
-        words = f"the SUT was throttled for {running.throttled_s:.2f} s by its CPU quota"
+    idle_s, throttled_s = running.idle_s or 0.0, running.throttled_s or 0.0
+    if throttled_s >= max(THROTTLED_S, idle_s):  # a quota stops a SUT for a while, too
+        words = f"the SUT was throttled for {throttled_s:.2f} s by its CPU quota"
         return words, THROTTLED_KNOB
+    if idle_s >= STOPPED_S:
+        words = f"the SUT did not run for {idle_s:.1f} s while packets arrived"
+        return words, STOPPED_KNOB
     if running.foreign_cpu_ratio is not None and running.foreign_cpu_ratio >= FOREIGN_CPU_RATIO:
         used = f"{running.foreign_cpu_ratio * 100:.0f} % of the host's CPUs"
         return f"other programs used {used}", FOREIGN_KNOB

@@ -28,7 +28,9 @@ def _interfaces(file: IO[bytes]) -> Iterator[tuple[int, int]]:
             return
         kind, length = struct.unpack(f"{order}II", head[:8])
         if kind == INTERFACE:
-            linktype, snapshot = struct.unpack(f"{order}H2xI", head[8:] + file.read(4))
+            if len(tail := file.read(4)) < 4:
+                return
+            linktype, snapshot = struct.unpack(f"{order}H2xI", head[8:] + tail)
             yield linktype, min(snapshot or LONGEST_SNAPSHOT_BYTES, LONGEST_SNAPSHOT_BYTES)
             file.seek(-4, 1)
         if length < 12:

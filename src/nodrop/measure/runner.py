@@ -60,6 +60,8 @@ def run_experiment(
         except Interrupted as ended:
             ended.hint = f"go on with --resume --out {writer.path}"
             raise
+        except BrokenPipeError:
+            raise  # whoever read our output has gone
         except OSError as lost:
             refused = SystemRefused(lost, during="keeping the results")
             refused.hint = f"{refused.hint}, then go on with --resume --out {writer.path}"
@@ -118,6 +120,8 @@ def _one(
             tell=tell,
             seen=seen,
         )
+    except BrokenPipeError:
+        raise
     except (TrialFailed, LabProblem, OSError) as failed:
         error = SystemRefused(failed, during=reached) if isinstance(failed, OSError) else failed
         seen.verdict = judge(None, None, problems=[*seen.problems, _failure(error, seen)])

@@ -255,7 +255,7 @@ def test_an_override_is_blamed_where_without_it_all_is_well(
 
     monkeypatch.setattr("nodrop.suts.suricata.sut.refusal", refusal)
     suricata = Suricata({"overrides": {"stream.memcap": "lots"}}, base=tmp_path)
-    said = ["sut.overrides: Suricata refuses it: stream-tcp: no"] if base_is_taken else []
+    said = ["sut.overrides: `suricata -T` refuses it: stream-tcp: no"] if base_is_taken else []
     assert [suricata.problems(bits_of(tmp_path)) for _ in range(2)] == [said, said]
     assert asked == [True, False]  # once for all trials
     assert Suricata({}, base=tmp_path).problems(bits_of(tmp_path)) == []

@@ -72,7 +72,7 @@ class Suricata:
             taken = found and refusal(bits, lambda work: self._without_rules(plain, work)) is None
             self._refusals[bits.sha256] = found if taken else None
         words = self._refusals[bits.sha256]
-        return [f"sut.overrides: Suricata refuses it: {words}"] if words else []
+        return [f"sut.overrides: `suricata -T` refuses it: {words}"] if words else []
 
     def _without_rules(self, options: SuricataOptions, work: str) -> bytes:
         base = load_base(options)
