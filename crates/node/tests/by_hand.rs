@@ -352,7 +352,15 @@ fn a_part_of_a_trace_is_cut_out() {
     assert_eq!(records(&part), records(&whole)[10..30]);
 
     // Frames on stdout, and nothing else.
-    let piped = trace_tool(&["cut", &whole, "/dev/stdout", "--skip", "10", "--packets", "20"]);
+    let piped = trace_tool(&[
+        "cut",
+        &whole,
+        "/dev/stdout",
+        "--skip",
+        "10",
+        "--packets",
+        "20",
+    ]);
     assert_eq!(piped.stdout, std::fs::read(&part).unwrap());
     assert_eq!(piped.stderr, b"{\"packets\":20}\n");
 
