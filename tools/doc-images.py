@@ -25,7 +25,10 @@ SHOTS = {
     "report-print": {"width": 794, "height": 1123, "media": "print"},
     "report-time": {"width": 1200, "height": 1060, "at": "#time details.trial"},
 }
-SETUPS_SHOTS = {"report-setups": {"width": 1200, "height": 1720, "at": "#setups"}}
+SETUPS_SHOTS = {
+    "report-setups": {"width": 1200, "height": 1720, "at": "#setups"},
+    "report-2016": {"width": 1200, "height": 800, "at": "text=The study of 2016 beside this run"},
+}
 
 
 def main(run: Path) -> None:
