@@ -345,18 +345,12 @@ def _shared_with_the_stack(
     by_the_stack = done - (simulated.offered_packets - missing)
     if not 0 <= by_the_stack <= min(done, of_the_stack // 2):
         return None
-    return Account(
-        into="socket",
-        kind=Class.MERGED,
-        name="rx_merged_fanout_defrag",
-        packets=missing,
-        counter="arrived - captured, within the bounds of Ip ReasmReqds and ReasmOKs",
-        evidence=f"inferred: ReasmReqds {requests}, of which {simulated.offered_packets} are the "
+    return _inferred(
+        missing,
+        f"ReasmReqds {requests}, of which {simulated.offered_packets} are the "
         f"trace's fragments ahead of the socket and {of_the_stack} the receiver's own stack's "
         f"(broadcast, multicast); ReasmOKs {done}, of which the stack can have made "
-        f"{of_the_stack // 2} at most, and has made {by_the_stack}; merged and held cannot be "
-        "told apart",
-        knob='sut.defrag = "no"',
+        f"{of_the_stack // 2} at most, and has made {by_the_stack}",
     )
 
 
@@ -376,15 +370,21 @@ def _again_by_the_stack(
     missing = seen.arrived_packets - elsewhere_packets - captured
     if both_packets <= 0 or not (missing == 0 or both_packets <= 2 * missing < 2 * both_packets):
         return None
+    return _inferred(
+        missing,
+        f"ReasmReqds - ReasmOKs = {both_packets}, of which the receiver's own "
+        f"stack took {both_packets - missing} (broadcast, multicast), half of it at most",
+    )
+
+
+def _inferred(packets: int, evidence: str) -> Account:
     return Account(
         into="socket",
         kind=Class.MERGED,
         name="rx_merged_fanout_defrag",
-        packets=missing,
+        packets=packets,
         counter="arrived - captured, within the bounds of Ip ReasmReqds and ReasmOKs",
-        evidence=f"inferred: ReasmReqds - ReasmOKs = {both_packets}, of which the receiver's own "
-        f"stack took {both_packets - missing} (broadcast, multicast), half of it at most; merged "
-        "and held cannot be told apart",
+        evidence=f"inferred: {evidence}; merged and held cannot be told apart",
         knob='sut.defrag = "no"',
     )
 
