@@ -110,7 +110,7 @@ impl Pacer {
             let aim = due_ns - self.margin.ns();
             now = self.sleep(aim.min(now + LOOK_NS));
         }
-        if self.is_lent() && self.lent_until_ns <= now {
+        if self.lent_until_ns > 0 && self.lent_until_ns <= now {
             self.realtime = realtime();
             self.begin();
         }
@@ -134,10 +134,6 @@ impl Pacer {
             self.lent_until_ns = woken + LENT_NS;
         }
         woken
-    }
-
-    fn is_lent(&self) -> bool {
-        self.lent_until_ns > 0
     }
 
     fn sleep(&mut self, until: u64) -> u64 {
