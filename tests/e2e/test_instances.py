@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scapy.layers.inet import IP, UDP
+from scapy.layers.inet import IP, UDP, fragment
 from scapy.layers.l2 import Dot1Q, Ether
 from scapy.packet import Packet
 from scapy.utils import rdpcap, wrpcap
@@ -19,6 +19,7 @@ from nodrop.lab.branches import Split
 from nodrop.lab.seam import Json, Link
 from nodrop.ledger.hops import Hop
 from nodrop.measure import instances as shared
+from nodrop.measure.books import STACK_COUNTERS
 from tests.e2e.conftest import Run, closes, only
 from tests.e2e.test_faults import Inject, xdp_drops
 
@@ -45,6 +46,38 @@ def test_the_split_loses_nothing(run: Run, instances: int, defrag: str) -> None:
     assert sum(part["received_packets"] for part in parts) == record.offered_packets
     assert sum(part["decoded_packets"] for part in parts) == record.decoded_packets
     assert record.merged_packets == (0 if defrag == "no" else 1423)
+
+
+def broadcast_fragments() -> Iterator[Packet]:
+    """Of 0.0.0.0 to all: the one thing that a receiver without an address takes for its own. Every
+    fifth datagram never becomes whole, and whole packets come between."""
+    for n in range(1, 101):
+        way = Ether(dst="ff:ff:ff:ff:ff:ff") / IP(src="0.0.0.0", dst="255.255.255.255", id=n)
+        pieces = fragment(way / UDP(sport=n) / bytes(3000), 1400)
+        yield from pieces[:-1] if n % 5 == 0 else pieces
+        yield way / UDP(sport=n)
+
+
+@pytest.mark.parametrize(
+    ("instances", "generator", "defrag"),
+    [(1, "tcpreplay", "yes"), (2, "tcpreplay", "yes"), (2, "replay", "no")],
+)
+def test_what_a_receivers_own_stack_reassembles_is_told_apart(
+    run: Run, tmp_path: Path, real_trace: Path, instances: int, generator: str, defrag: str
+) -> None:
+    trace = tmp_path / "broadcast.pcap"
+    mixed = zip(broadcast_fragments(), rdpcap(str(real_trace), 1000), strict=False)
+    wrpcap(str(trace), [packet for pair in mixed for packet in pair])
+    outcome = run(f"load.trace={trace}", f"load.kind={generator}", "load.multiplier=3",
+                  "load.flows=same", "load.speed=", "load.pps=2000", f"sut.defrag={defrag}",
+                  f"setup.instances={instances}", "sut.threads=2", LATE)  # fmt: skip
+    record = only(outcome)
+    assert record.valid, record.verdict
+    assert closes(record)
+    assert all(part["residual_packets"] == 0 for part in details(outcome)["instances"])
+    merged = [a["counter"] for a in ledger(outcome)["accounts"] if a["kind"] == "merged"]
+    assert all(counter.endswith(STACK_COUNTERS) for counter in merged)
+    assert len(merged) == (defrag == "yes")
 
 
 def test_the_same_flows_go_the_same_way_every_time(run: Run) -> None:

@@ -23,9 +23,9 @@ class Readings:
         before, after = (side["links"][port]["stats"] for side in (self.before, self.after))
         return int(after[counter]) - int(before[counter])
 
-    def ip(self, counter: str) -> int:
-        """From /proc/net/snmp, its line "Ip"."""
-        name = f"Ip.{counter}"
+    def ip(self, counter: str, *, table: str = "Ip") -> int:
+        """Of the namespace: from /proc/net/snmp, or /proc/net/netstat (IpExt)."""
+        name = f"{table}.{counter}"
         return int(self.after["snmp"][name]) - int(self.before["snmp"][name])
 
     def softnet(self, column: str) -> int:

@@ -220,7 +220,7 @@ def into_socket(seen: Observed) -> list[Account]:
     port = seen.capture_port
     found = xdp(seen.capture, port, into="socket")
     if seen.defrag:
-        found += defragmented(seen, sum(account.packets for account in found) + seen.cut_packets)
+        found += defragmented(seen)
     found += cut_vlan_tags(seen.cut_packets, _missing(seen, found), into="socket")
     if (missing := _missing(seen, found)) is not None:
         found += generic_xdp(seen.capture, port, missing, into="socket")
@@ -268,31 +268,31 @@ def _sent_by_the_receiver(seen: Observed, others: list[Account]) -> Account | No
     )
 
 
-def defragmented(seen: Observed, elsewhere_packets: int) -> list[Account]:
+def defragmented(seen: Observed) -> list[Account]:
     """What PACKET_FANOUT_FLAG_DEFRAG took out: no drop counter shows it, Ip Reasm* does.
 
     The kernel says how many fragments went in (ReasmReqds) and how many datagrams came out
     (ReasmOKs); only the trace says which fragments belong to datagrams that never become whole.
-    The kernel's figures are the namespace's: where the receiver's own stack reassembles as well
-    (broadcast, multicast), the trace alone says what happened ahead of the socket.
+    The kernel's figures are the namespace's: what the receiver's own stack took is taken off.
     """
     requests, done = seen.capture.ip("ReasmReqds"), seen.capture.ip("ReasmOKs")
+    again = _by_the_stack(seen.capture)
+    ahead = requests - done - again
     kernel = f"ReasmReqds {requests} - ReasmOKs {done} = {requests - done} (/proc/net/snmp)"
     counter = "Ip ReasmReqds - ReasmOKs (/proc/net/snmp of the receiver)"
+    if again:
+        kernel += f", of which the receiver's own stack took {again} (broadcast, multicast)"
+        counter += f", less its stack's {STACK_COUNTERS}"
     knob = 'sut.defrag = "no"'
     simulated = seen.fragments
-    if shared := _shared_with_the_stack(seen, requests, done, elsewhere_packets):
-        return _some(shared)
-    if mirrored := _again_by_the_stack(seen, requests - done, elsewhere_packets):
-        return _some(mirrored)
-    if simulated is None or not _agrees(seen, simulated, requests - done, elsewhere_packets):
+    if simulated is None or simulated.missing_packets != ahead:
         said = "" if simulated is None else f"; the trace, whole, says {simulated.missing_packets}"
         return _some(
             Account(
                 into="socket",
                 kind=Class.MERGED,
                 name="rx_merged_fanout_defrag",
-                packets=max(0, requests - done),
+                packets=max(0, ahead),
                 counter=counter,
                 evidence=f"{kernel}{said}; merged and held cannot be told apart",
                 knob=knob,
@@ -323,81 +323,18 @@ def defragmented(seen: Observed, elsewhere_packets: int) -> list[Account]:
     )
 
 
-def _shared_with_the_stack(
-    seen: Observed, requests: int, done: int, elsewhere_packets: int
-) -> Account | None:
-    """Where the receiver's own stack reassembled as well, and copies of the trace met in an order
-    that nobody planned (several tcpreplays): neither the kernel's sums nor the trace say what
-    happened ahead of the socket, but together they bound it.
+STACK_COUNTERS = "IpExt InBcastPkts + InMcastPkts - Ip InDelivers - InUnknownProtos"
 
-    Every fragment was offered ahead of the socket, so the kernel's requests beyond these were the
-    stack's, and it can have made at most one datagram of two of them. A difference outside of that
-    stays a residual.
+
+def _by_the_stack(receiver: Readings) -> int:
+    """What the receiver's own reassembly took out: 0.0.0.0 to broadcast passes any rp_filter.
+
+    Linux counts a packet for itself twice: as it is routed, fragment by fragment (IpExt), and as
+    it is handed to its protocol, put together (Ip). Nothing else is for itself where no port has an
+    address; where one has, more is handed on than broadcast and multicast, and this says nothing.
     """
-    simulated, captured = seen.fragments, seen.sut.captured_packets
-    arrived = seen.arrived_packets
-    if simulated is None or captured is None or arrived != seen.offered.intended_packets:
-        return None
-    of_the_stack = requests - simulated.offered_packets
-    if of_the_stack <= 0 or _agrees(seen, simulated, requests - done, elsewhere_packets):
-        return None
-    missing = arrived - elsewhere_packets - captured
-    by_the_stack = done - (simulated.offered_packets - missing)
-    if not 0 <= by_the_stack <= min(done, of_the_stack // 2):
-        return None
-    return _inferred(
-        missing,
-        f"ReasmReqds {requests}, of which {simulated.offered_packets} are the "
-        f"trace's fragments ahead of the socket and {of_the_stack} the receiver's own stack's "
-        f"(broadcast, multicast); ReasmOKs {done}, of which the stack can have made "
-        f"{of_the_stack // 2} at most, and has made {by_the_stack}",
-    )
-
-
-def _again_by_the_stack(
-    seen: Observed, both_packets: int, elsewhere_packets: int
-) -> Account | None:
-    """The same of one instance among several, for whose share of the fragments no trace speaks.
-
-    Where the kernel took out more than is missing, the receiver's own stack took part. It is handed
-    no fragment that was not offered ahead of the socket, and puts them together itself, so of the
-    sum at least half happened ahead of the socket, or nothing where the fanout merges nothing. What
-    is missing beyond stays a residual.
-    """
-    captured = seen.sut.captured_packets
-    if seen.fragments is not None or captured is None:
-        return None
-    missing = seen.arrived_packets - elsewhere_packets - captured
-    if both_packets <= 0 or not (missing == 0 or both_packets <= 2 * missing < 2 * both_packets):
-        return None
-    return _inferred(
-        missing,
-        f"ReasmReqds - ReasmOKs = {both_packets}, of which the receiver's own "
-        f"stack took {both_packets - missing} (broadcast, multicast), half of it at most",
-    )
-
-
-def _inferred(packets: int, evidence: str) -> Account:
-    return Account(
-        into="socket",
-        kind=Class.MERGED,
-        name="rx_merged_fanout_defrag",
-        packets=packets,
-        counter="arrived - captured, within the bounds of Ip ReasmReqds and ReasmOKs",
-        evidence=f"inferred: {evidence}; merged and held cannot be told apart",
-        knob='sut.defrag = "no"',
-    )
-
-
-def _agrees(seen: Observed, simulated: Fragments, kernel: int, elsewhere_packets: int) -> bool:
-    if simulated.missing_packets == kernel:
-        return True
-    if seen.sut.captured_packets is None:
-        return False
-    return (
-        seen.arrived_packets - elsewhere_packets - seen.sut.captured_packets
-        == simulated.missing_packets
-    )
+    routed = receiver.ip("InBcastPkts", table="IpExt") + receiver.ip("InMcastPkts", table="IpExt")
+    return max(0, routed - receiver.ip("InDelivers") - receiver.ip("InUnknownProtos"))
 
 
 def into_decoded(seen: Observed) -> list[Account]:

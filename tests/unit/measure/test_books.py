@@ -14,12 +14,20 @@ from nodrop.measure.ahead_of_tap import Readings
 from nodrop.suts.seam import SutCounters
 
 SENT = 101_171
+SNMP = (
+    "Ip.ReasmReqds",
+    "Ip.ReasmOKs",
+    "Ip.InDelivers",
+    "Ip.InUnknownProtos",
+    "IpExt.InBcastPkts",
+    "IpExt.InMcastPkts",
+)
 
 
 def side(port: str, *, softnet_dropped: int = 0, **counters: int) -> Readings:
     """Counters that rose by these amounts from a start that is not zero."""
     stats = dict.fromkeys(("rx_packets", "tx_packets", "rx_dropped", "tx_dropped"), 0)
-    snmp = {f"Ip.{name}": counters.pop(name, 0) for name in ("ReasmReqds", "ReasmOKs")}
+    snmp = {name: counters.pop(name.partition(".")[2], 0) for name in SNMP}
     xdp: dict[str, Any] | None = counters.pop("xdp", None)  # type: ignore[assignment]
     ethtool = {name: counters.pop(name) for name in list(counters) if "queue" in name}
     stats |= counters
@@ -148,63 +156,62 @@ def test_the_kernels_figure_rules_where_the_trace_was_not_seen_whole() -> None:
 
 def test_the_receivers_own_reassembly_does_not_open_the_books() -> None:
     """Broadcast fragments are reassembled once more, by the stack, in the same counters."""
-    seen = observed(
-        rx={"ReasmReqds": 1551 + 20, "ReasmOKs": 128 + 10},
-        captured=SENT - 1423,
-        fragments=REALMIX,
-        defrag=True,
-    )
+    again = {"ReasmReqds": 1551 + 20, "ReasmOKs": 128 + 10, "InBcastPkts": 20, "InDelivers": 10}
+    seen = observed(rx=again, captured=SENT - 1423, fragments=REALMIX, defrag=True)
     assert moved(closed(seen)) == {
         "rx_merged_fanout_defrag": 1372,
         "rx_held_incomplete_datagrams": 51,
     }
 
 
-def test_a_shared_reassembly_of_copies_is_bounded_from_both_sides() -> None:
-    """Three tcpreplays of fragments from 0.0.0.0 to broadcast, as seen: 3,399 sent, 690 captured,
-    where the trace in the order of one sender would have left 699."""
-    few = {"ReasmReqds": 5_000, "ReasmOKs": 1_000}
-    trace = Fragments(
-        offered_packets=3_000, absorbed_packets=2_900, datagrams=600, held_packets=100
-    )
-
-    def seen(captured: int, **counters: int) -> books.Observed:
-        rx = {**few, **counters}
-        return observed(rx=rx, captured=captured, defrag=True, fragments=trace)
-
-    # 3,000 fragments went in ahead of the socket and 590 datagrams came out: the stack's are 410.
-    ledger = closed(seen(SENT - 3_000 + 590))
-    assert moved(ledger) == {"rx_merged_fanout_defrag": 2_410}
-    (account,) = (a for a in ledger.accounts if a.packets)
-    assert account.evidence.startswith("inferred: ReasmReqds 5000, of which 3000 are the trace's")
-    # The stack's 2,000 fragments cannot have become 1,001 datagrams, nor fewer than none.
-    for captured, datagrams in ((SENT - 3_001, 1_001), (SENT - 2_000 + 1, 1_000)):
-        open_books = seen(captured, ReasmOKs=datagrams)
-        assert not balance(books.hops(open_books), books.accounts(open_books)).closed
-    # Without fragments of the stack's own there is nothing to infer.
-    alone = seen(SENT - 2_409, ReasmReqds=3_000, ReasmOKs=590)
-    assert balance(books.hops(alone), books.accounts(alone)).residual_packets == -1
+STACK = {
+    "ReasmReqds": 1080 + 540,
+    "ReasmOKs": 120 + 60,
+    "InBcastPkts": 500 + 20,
+    "InMcastPkts": 40 + 7,
+    "InDelivers": 60 + 20,
+    "InUnknownProtos": 7,
+}
+"""Ahead of the socket 1,080 fragments became 120 datagrams; the stack made 60 of 540, and was given
+27 whole packets, of which 7 nobody wanted."""
 
 
-@pytest.mark.parametrize(
-    ("missing", "merged", "residual"),
-    [(480, 480, 0), (900, 900, 0), (960, 960, 0), (0, 0, 0), (479, 960, -481), (970, 960, 10)],
-)
-def test_the_stack_of_one_instance_reassembles_too(
-    missing: int, merged: int, residual: int
+@pytest.mark.parametrize("surplus", [-960, -480, -1, 0, 1, 480, 960])
+@pytest.mark.parametrize("fragments", [None, REALMIX])
+def test_what_the_stack_reassembled_is_read_and_hides_no_other_gap(
+    surplus: int, fragments: Fragments | None
 ) -> None:
-    """No trace speaks for an instance's share. Half of the kernel's sum at least was ahead of the
-    socket, or nothing; a gap outside of that stays open."""
-    rx = {"ReasmReqds": 1080, "ReasmOKs": 120}
-    seen = observed(rx=rx, captured=SENT - missing, defrag=True)
+    """Packets that a socket is handed twice, or not at all, beside a stack that reassembles: of one
+    instance, for whose share no trace speaks, and of several tcpreplays, whose order none knows."""
+    seen = observed(rx=STACK, captured=SENT - 960 + surplus, defrag=True, fragments=fragments)
     ledger = balance(books.hops(seen), books.accounts(seen))
-    assert moved(ledger).get("rx_merged_fanout_defrag", 0) == merged
-    assert ledger.residual_packets == residual
+    assert moved(ledger) == {"rx_merged_fanout_defrag": 960}
+    assert ledger.residual_packets == -surplus
+    (account,) = (a for a in ledger.accounts if a.packets)
+    assert "= 1440 (/proc/net/snmp), of which the receiver's own stack took 480" in account.evidence
+    assert account.counter.endswith(books.STACK_COUNTERS)
+
+
+def test_where_the_fanout_merges_nothing_the_stack_may() -> None:
+    alone = STACK | {"ReasmReqds": 540, "ReasmOKs": 60}
+    assert moved(closed(observed(rx=alone, defrag=True))) == {}
+
+
+def test_a_receiver_that_talks_for_itself_has_no_readable_part() -> None:
+    """Local unicast is handed to its protocol, and is neither broadcast nor multicast."""
+    talks = {"ReasmReqds": 1400, "ReasmOKs": 100, "InBcastPkts": 5, "InDelivers": 900}
+    seen = observed(rx=talks, captured=SENT - 1300, defrag=True)
+    assert moved(closed(seen)) == {"rx_merged_fanout_defrag": 1300}
 
 
 def test_cut_vlan_tags_and_fragments_are_told_apart() -> None:
     seen = observed(
-        rx={"ReasmReqds": 2 * 1551, "ReasmOKs": 2 * 128},
+        rx={
+            "ReasmReqds": 2 * 1551,
+            "ReasmOKs": 2 * 128,
+            "InBcastPkts": 1551,
+            "InDelivers": 128,
+        },
         captured=SENT - 1423 - 80,
         defrag=True,
         fragments=REALMIX,
