@@ -108,6 +108,22 @@ def test_what_the_kernel_merges_is_what_the_adapter_says(
     assert Suricata(options, base=tmp_path).defrag is (merged > 0)
 
 
+def test_frames_in_a_block_that_is_still_open_are_waited_for(
+    bits: Bits, tmp_path: Path, real_trace: Path
+) -> None:
+    """They wake no thread until the block's time is over, and none would be decoded before."""
+    slow = {"af-packet.0.block-timeout": 700}
+    with launched(bits, tmp_path, threads=1, tpacket_v3=True, defrag="no", overrides=slow) as (
+        running,
+        link,
+    ):
+        running.wait_ready(timeout_s=60)
+        replay(link, real_trace, "-t", "-L", "20")
+        running.drain(expected_packets=20, timeout_s=60)
+        final = running.finish(timeout_s=30)
+    assert (final.captured_packets, final.decoded_packets) == (20, 20)
+
+
 def test_ready_means_threads_and_sockets(bits: Bits, tmp_path: Path) -> None:
     with launched(bits, tmp_path, threads=2) as (running, _):
         ready = running.wait_ready(timeout_s=60)

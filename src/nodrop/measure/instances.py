@@ -86,6 +86,7 @@ class SeveralEnv:
         self.capture_interfaces: Sequence[str] = (nic.name,)
         self.bits = envs[0].bits
         self.cold = any(env.cold for env in envs)
+        self.delivers_at_once = all(env.delivers_at_once for env in envs)
         self.envs = tuple(envs)
         self._split = parts
 

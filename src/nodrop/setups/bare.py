@@ -82,6 +82,7 @@ class BareEnv:
     """An Env (setups/seam.py)."""
 
     cold = False
+    delivers_at_once = True
 
     def __init__(
         self,

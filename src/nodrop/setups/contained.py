@@ -46,6 +46,7 @@ class ContainedEnv:
     """What any Env (setups/seam.py) of a container has: this kernel's NIC, seen by this kernel."""
 
     cold = False
+    delivers_at_once = True
 
     def __init__(
         self,

@@ -124,6 +124,7 @@ class LibvirtEnv:
     """An Env (setups/seam.py)."""
 
     cold = True
+    delivers_at_once = False
 
     def __init__(
         self,

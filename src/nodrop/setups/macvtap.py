@@ -47,6 +47,7 @@ class DockerMacvtap(Docker):
 class DockerMacvtapEnv(DockerEnv):
     """An Env (setups/seam.py)."""
 
+    delivers_at_once = False  # frames to a group wait for a worker of the kernel
     txqueuelen: int | None = None
     _macvtap: Port | None = None
 

@@ -133,6 +133,10 @@ class Env(Protocol):
     cold: bool
     """The first load after its start runs slower than any later one (a guest that has just booted):
     the load is offered once before, and discarded."""
+    delivers_at_once: bool
+    """What was sent is in the capture sockets when the sender has ended: one kernel carries it, and
+    only softirqs lie between. False where a queue waits for somebody (an emulator, a worker of the
+    kernel)."""
 
     def launch(self, process: ProcessSpec) -> Process:
         """Timed: activation starts here."""

@@ -124,6 +124,7 @@ class VmEnv:
     """An Env (setups/seam.py). The machine boots at the launch: that is part of the activation."""
 
     cold = True
+    delivers_at_once = False
     setup = Vm.name
 
     def __init__(

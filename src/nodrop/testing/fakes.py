@@ -244,6 +244,7 @@ class FakeEnv:
     """An Env."""
 
     cold = False
+    delivers_at_once = True
 
     capture_interfaces: Sequence[str] = (RX_PORT,)
     work_inside = "/run/nodrop"

@@ -11,7 +11,7 @@ import yaml
 
 from nodrop.errors import BadInput
 from nodrop.suts.suricata import Suricata
-from nodrop.suts.suricata.config import dump, full_sync_s, load_base, render
+from nodrop.suts.suricata.config import dump, full_sync_s, load_base, render, retire_s
 from nodrop.suts.suricata.options import SuricataOptions
 from nodrop.suts.suricata.sut import plain_rules
 
@@ -79,6 +79,12 @@ def test_overrides_make_tables_on_the_way_and_come_last() -> None:
     assert document["af-packet"][0]["threads"] == 1
     assert document["a"] == {"b": {"c": "x"}}
     assert full_sync_s(document) == 3 + 4 + 0.5
+
+
+def test_how_long_a_ring_may_keep_a_frame() -> None:
+    assert retire_s(rendered()) == 0.03, "Suricata's own 10 ms"
+    slow = rendered(overrides={"af-packet.0.block-timeout": "400"}, interfaces=("a", "b"))
+    assert retire_s(slow) == 1.2, "the slowest interface"
 
 
 @pytest.mark.parametrize(

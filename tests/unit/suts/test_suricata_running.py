@@ -31,6 +31,7 @@ ASKED = Asked(
     ring_frames=None,
     defrag=True,
     full_sync_s=0.3,
+    retire_s=0.03,
     rules_errors="error",
 )
 
@@ -68,9 +69,9 @@ def process(tmp_path: Path) -> Iterator[Process]:
     process.end()
 
 
-def running(process: Process, **changed: Any) -> RunningSuricata:
+def running(process: Process, *, at_once: bool = False, **changed: Any) -> RunningSuricata:
     asked = {name: getattr(ASKED, name) for name in Asked.__slots__} | changed
-    env: Any = SimpleNamespace(host=None)
+    env: Any = SimpleNamespace(host=None, delivers_at_once=at_once)
     return RunningSuricata(process, env, Asked(**asked))
 
 
@@ -144,18 +145,46 @@ def test_drained_where_all_expected_are_captured_and_every_thread_sleeps(
     assert seconds < 10
 
 
+def test_sleeping_threads_end_a_drain_before_the_counters_tell_where_all_is_delivered(
+    process: Process, suricata_socket: Callable[[Answer], None]
+) -> None:
+    suricata_socket(counting(0, 0, None))
+    found = running(process, at_once=True, full_sync_s=1e9)
+    assert found.drain(expected_packets=100, timeout_s=10) < 10
+
+
+def test_sleep_must_outlast_an_open_block_of_the_ring(
+    process: Process, suricata_socket: Callable[[Answer], None]
+) -> None:
+    suricata_socket(counting(0, 0, None))
+    found = running(process, at_once=True, retire_s=0.5)
+    assert found.drain(expected_packets=100, timeout_s=10) >= 0.5
+
+
+def test_a_warm_up_ends_by_the_counters_alone_for_they_are_what_is_marked(
+    process: Process, suricata_socket: Callable[[Answer], None]
+) -> None:
+    suricata_socket(counting(0, 0, None))
+    with pytest.raises(TrialFailed, match="decoded None"):
+        running(process, at_once=True).drain(expected_packets=None, timeout_s=1)
+
+
 BUSY = "import time; end = time.monotonic() + 60\nwhile time.monotonic() < end: pass"
 
 
+@pytest.mark.parametrize("at_once", [False, True])
 @pytest.mark.parametrize("decoded", [69, None])
 def test_books_that_do_not_balance_are_not_drained_while_a_thread_runs(
-    tmp_path: Path, suricata_socket: Callable[[Answer], None], decoded: int | None
+    tmp_path: Path,
+    suricata_socket: Callable[[Answer], None],
+    decoded: int | None,
+    at_once: bool,
 ) -> None:
     suricata_socket(counting(100, 30, decoded))
     process = Process(tmp_path, BUSY)
     try:
         with pytest.raises(TrialFailed, match=rf"captured 100, dropped 30, decoded {decoded}"):
-            running(process).drain(expected_packets=100, timeout_s=1)
+            running(process, at_once=at_once).drain(expected_packets=100, timeout_s=1)
     finally:
         process.end()
 

@@ -20,6 +20,8 @@ FIRST_CLUSTER_ID = 99
 STATS_INTERVAL_S = 1
 SYNC_S = 3
 """Capture threads hand over their counters every 3 s: fixed in Suricata's source."""
+BLOCK_TIMEOUT_MS = 10
+"""Suricata's own, where af-packet has no block-timeout."""
 
 
 def load_base(options: SuricataOptions) -> Yaml:
@@ -109,6 +111,14 @@ def full_sync_s(document: Yaml) -> float:
     except (KeyError, TypeError, ValueError):
         interval_s = 8.0
     return SYNC_S + interval_s + 0.5
+
+
+def retire_s(document: Yaml) -> float:
+    """After this long, a block of TPACKET_V3 that is not full has been handed over: at the second
+    tick of its timer, for the first only takes note of it (prb_retire_rx_blk_timer_expired); a
+    third is for a timer that is late."""
+    given = [str(entry.get("block-timeout", "")) for entry in document["af-packet"]]
+    return 3 * max(int(ms) if ms.isdecimal() else BLOCK_TIMEOUT_MS for ms in given) / 1000
 
 
 def _socket_path(work: str) -> str:

@@ -16,6 +16,7 @@ from nodrop.lab.seam import Json
 from nodrop.setups.seam import Env, Process
 from nodrop.suts.seam import Readiness, SutCounters, less
 from nodrop.suts.suricata import counters, log
+from nodrop.suts.suricata.asleep import Asleep
 from nodrop.suts.suricata.capture import (
     Ring,
     capture_threads,
@@ -27,8 +28,6 @@ from nodrop.suts.suricata.control import ControlSocket, Refused
 POLL_S = 0.01
 DRAIN_POLL_S = 0.1
 DEATH_GRACE_S = 0.5
-IDLE_RATIO = 0.1
-"""Of one core. Suricata's own housekeeping, between two looks, takes some 1 %."""
 CONTROL_TIMEOUT_S = 5.0
 LIVE_TIMEOUT_S = 0.25
 """A SUT that stands still must not hold up who waits for the sender."""
@@ -49,6 +48,8 @@ class Asked:
     defrag: bool
     full_sync_s: float
     """How old the answer of dump-counters can be."""
+    retire_s: float
+    """How long a frame can lie in a ring before its thread is woken."""
     rules_errors: Literal["error", "warn"]
 
 
@@ -154,18 +155,24 @@ class RunningSuricata:
     # --- while it runs --------------------------------------------------------------------------
 
     def drain(self, *, expected_packets: int | None, timeout_s: float) -> float:
+        """Where all that was sent has been delivered, sleeping threads end it: what was captured is
+        told by the exit record, and anything left behind would stand there as a residual."""
         began = time.monotonic()
         wanted = None if expected_packets is None else expected_packets + self._base_packets()
         unchanged_since, last, sync_s = began, None, self._asked.full_sync_s
-        asleep = _Asleep(self.process)
+        delivered = wanted is not None and self._env.delivers_at_once
+        asleep, told = Asleep(self.process, at_least_s=self._asked.retire_s), False
         with self._control() as control:
             while True:
+                # Before it is asked anything: the thread that answers is awake.
+                rests = (told or delivered) and asleep()
                 reading = captured, dropped, decoded = self._reading(control)
                 now = time.monotonic()
                 if reading != last:
                     unchanged_since, last = now, reading
                 balanced = decoded is not None and captured - dropped == decoded
-                complete = captured == wanted and (balanced or asleep())
+                told = captured == wanted
+                complete = (told and balanced) or (rests and (told or delivered))
                 if complete or (balanced and now - unchanged_since >= sync_s):
                     self._at_rest = reading
                     return now - began
@@ -410,23 +417,3 @@ def _lines(path: Path) -> list[str]:
         return path.read_bytes()[-4096:].decode(errors="replace").splitlines()
     except OSError:
         return []
-
-
-class _Asleep:
-    """Asked at every look. A program whose every thread sleeps, and has hardly run since the last
-    look, has nothing left in its rings: a frame that waits there wakes its thread at once. That is
-    known seconds before Suricata's counters tell, which threads publish every 3 s."""
-
-    def __init__(self, process: Process) -> None:
-        self._process = process
-        self._seen: tuple[float, int] | None = None
-
-    def __call__(self) -> bool:
-        inside, now = self._process.look(), time.monotonic()
-        before, self._seen = self._seen, None
-        if inside is None or inside.cpu_ns is None or inside.stopped:
-            return False
-        self._seen = now, inside.cpu_ns
-        return before is not None and (inside.cpu_ns - before[1]) / 1e9 < IDLE_RATIO * (
-            now - before[0]
-        )

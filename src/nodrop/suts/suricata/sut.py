@@ -21,6 +21,7 @@ from nodrop.suts.suricata.config import (
     full_sync_s,
     load_base,
     render,
+    retire_s,
 )
 from nodrop.suts.suricata.options import SuricataOptions
 from nodrop.suts.suricata.running import Asked, RunningSuricata
@@ -98,6 +99,7 @@ class Suricata:
             ring_frames=_whole(entry.get("ring-size")),
             defrag=defrag_configured(document),
             full_sync_s=full_sync_s(document),
+            retire_s=retire_s(document),
             rules_errors=self.options.rules_errors,
         )
         return RunningSuricata(env.launch(spec), env, asked)
