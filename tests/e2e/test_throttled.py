@@ -36,10 +36,12 @@ PERIOD_US, QUOTA_US = 100_000, 2_000
 
 
 class Quota(Silent):
-    """Holds Suricata from before the first packet until the last; the drain is nobody's question.
+    """Holds a program from before the first packet until the last; the drain is nobody's question.
 
     Its processes are in a group below the one that has the quota.
     """
+
+    program = "Suricata"
 
     def __init__(self, group: Path, version: int) -> None:
         self._group, self._version = group, version
@@ -48,9 +50,9 @@ class Quota(Silent):
         pass
 
     def phase(self, name: str) -> None:
-        if name == "read counters":
+        if name == "offer":
             self.set(QUOTA_US)
-            (pid,) = labelled("Suricata")
+            (pid,) = labelled(self.program)
             (self._group / "inner/cgroup.procs").write_text(str(pid))
         if name == "drain":
             self.set(None)
@@ -99,6 +101,10 @@ def throttled_s(outcome: RunOutcome) -> Any:
     return json.loads(file.read_text())["details"]["throttled_s"]
 
 
+def was_throttled(waited_s: float) -> str:
+    return f"the SUT was throttled for {waited_s:.2f} s, summed over CPUs, by its CPU quota"
+
+
 def test_a_quota_above_the_suts_own_group_is_the_cause(run: Run, quota: Quota) -> None:
     outcome = run("sut.ring_size=64", text=TEXT, progress=quota)
     record, waited_s = only(outcome), throttled_s(outcome)
@@ -107,7 +113,7 @@ def test_a_quota_above_the_suts_own_group_is_the_cause(run: Run, quota: Quota) -
     assert record.loss_place == "socket ring"
     # Of a CPU it gets the fiftieth part, and its idle threads alone want more: 1 s was seen.
     assert waited_s > 0.2
-    assert record.loss_cause == f"the SUT was throttled for {waited_s:.2f} s by its CPU quota"
+    assert record.loss_cause == was_throttled(waited_s)
     assert "cpu.max, cpu.cfs_quota_us" in record.knob
     assert record.loss_cause in record.verdict
 

@@ -22,6 +22,7 @@ from nodrop.setups import vm
 from tests.e2e.conftest import Run, closes, only
 from tests.e2e.killing import die_at, leftovers, undo, unnamed
 from tests.e2e.test_faults import Inject, labelled, namespace
+from tests.e2e.test_throttled import Quota, throttled_s, was_throttled
 from tests.real_inputs import REALMIX_PACKETS
 
 pytestmark = pytest.mark.timeout(600)
@@ -103,6 +104,18 @@ def test_a_longer_queue_moves_the_losses_of_a_slow_program(run: Run, tmp_path: P
     assert short.loss_place == "macvtap queue"
     assert long.loss_place == "socket ring"
     assert "macvtap queue" not in long.lost_by_place
+
+
+def test_a_throttled_qemu_is_the_cause_of_a_full_macvtap_queue(run: Run, quota: Quota) -> None:
+    quota.program = "qemu"
+    text = VM.replace("{sut}", "sink").replace("{pace}", "pps = 2000\nduration_s = 2")
+    outcome = run("load.trace=make:demo", text=text, progress=quota)
+    record, waited_s = only(outcome), throttled_s(outcome)
+    assert record.valid, record.verdict
+    assert closes(record)
+    assert record.loss_place == "macvtap queue"
+    assert record.loss_cause == was_throttled(waited_s)
+    assert "cpu.max, cpu.cfs_quota_us" in record.knob
 
 
 def test_a_guest_without_init_is_told_with_the_end_of_its_console(

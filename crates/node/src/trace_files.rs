@@ -1,11 +1,11 @@
 //! `nodrop-node trace cut` and `replicate`: a part of a capture, and what a replay of its replicas would send, as files.
 
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, ErrorKind, Write};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use nodrop_proto::{Flows, ReplaySpec};
 use nodrop_wire::capture::Reader;
@@ -149,11 +149,15 @@ fn after(seconds: f64) -> u64 {
 
 /// What was done, on stdout; on stderr where the frames have gone there.
 fn tell(out: &Path, result: &serde_json::Value) -> anyhow::Result<()> {
-    let file = |path: &Path| path.metadata().map(|found| (found.dev(), found.ino())).ok();
-    if file(out) == file(Path::new("/dev/stdout")) {
+    if is_stdout(out) {
         return Ok(writeln!(std::io::stderr(), "{result}")?);
     }
     Ok(writeln!(std::io::stdout(), "{result}")?)
+}
+
+fn is_stdout(out: &Path) -> bool {
+    let file = |path: &Path| path.metadata().map(|found| (found.dev(), found.ino())).ok();
+    file(out) == file(Path::new("/dev/stdout"))
 }
 
 /// Writes a file that is there as a whole or, after an error, not at all.
@@ -163,7 +167,16 @@ pub fn write(
 ) -> anyhow::Result<()> {
     let place = || format!("cannot write {}", path.display());
     let mut out = BufWriter::new(File::create(path).with_context(place)?);
-    let written = content(&mut out).and_then(|()| out.flush().with_context(place));
+    let written = content(&mut out)
+        .and_then(|()| Ok(out.flush()?))
+        .map_err(|error| match error.downcast::<std::io::Error>() {
+            // Not the quiet end of `| head`: a file was asked for, and is not whole.
+            Ok(gone) if gone.kind() == ErrorKind::BrokenPipe && !is_stdout(path) => {
+                anyhow!("{}: whoever read it has gone", place())
+            }
+            Ok(refused) => anyhow!(refused).context(place()),
+            Err(other) => other,
+        });
     // Never /dev/stdout, nor another link or device.
     if written.is_err() && path.symlink_metadata().is_ok_and(|found| found.is_file()) {
         let _ = std::fs::remove_file(path);

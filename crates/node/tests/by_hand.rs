@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
 use nix::sys::signal::{Signal, kill};
@@ -396,6 +397,31 @@ fn a_reader_that_is_gone_is_no_error() {
             (Some(0), ""),
             "{args:?}"
         );
+    }
+}
+
+#[test]
+fn a_fifo_whose_reader_is_gone_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (whole, fifo) = (path("whole.pcap"), path("fifo"));
+    // More than a pipe holds, so that the writer is at it when the reader goes.
+    trace_tool(&["make", "bigflows-like", &whole, "--packets", "3000"]);
+    nix::unistd::mkfifo(fifo.as_str(), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    for args in [
+        &["cut", &whole, &fifo][..],
+        &["replicate", &whole, &fifo, "--multiplier", "2"],
+    ] {
+        let reader = std::thread::spawn({
+            let fifo = fifo.clone();
+            move || drop(fs::File::open(fifo).unwrap())
+        });
+        let done = trace_tool(args);
+        reader.join().unwrap();
+        let said = String::from_utf8(done.stderr).unwrap();
+        let line = format!("nodrop-node trace: cannot write {fifo}: whoever read it has gone\n");
+        assert_eq!((done.status.code(), said), (Some(1), line), "{args:?}");
+        assert!(done.stdout.is_empty() && Path::new(&fifo).exists());
     }
 }
 

@@ -47,7 +47,8 @@ def group_path(file: Path, controller: str) -> str:
 def throttled_ns(pid: int, root: Path = Path("/")) -> dict[Path, int]:
     """File → how long the processes of that group, summed over CPUs, were not let run for want of
     its quota so far: of the process's own group and of each above it, whose quotas hold as well.
-    {} where the process is gone."""
+    The kernel keeps no such time per CPU, nor of the group as a whole. {} where the process is
+    gone."""
     found: dict[Path, int] = {}
     for mount in mounts("cpu", root):
         try:

@@ -41,6 +41,8 @@ class Place(StrEnum):
     NIC = "receiving NIC"
     SOFTNET = "softnet backlog"
     KERNEL = "kernel ahead of the tap"
+    MACVTAP_QUEUE = "macvtap queue"
+    """Under a virtual machine, emptied by its QEMU."""
     SOCKET_RING = "socket ring"
     SUT = "SUT"
 

@@ -96,7 +96,8 @@ class Running:
     idle_s: float | None = None
     """Longest time in which it did not run at all."""
     throttled_s: float | None = None
-    """Not let run for want of the CPU quota of its control group or one above it; all its CPUs."""
+    """Not let run for want of the CPU quota of its control group or one above it, summed over CPUs:
+    several threads wait more than a second in a second."""
     foreign_cpu_ratio: float | None = None
     """Part of the host's CPUs that neither the SUT nor the generator used."""
 
@@ -264,15 +265,20 @@ def _largest_account(ledger: Ledger | None, place: str | None) -> Account | None
 
 def _cause(place: str | None, running: Running) -> tuple[str, str]:
     """What points at the cause of losses inside the SUT's reach, and the knob that touches it."""
-    if place not in (Place.SOCKET_RING, Place.SUT):
+    if place not in (Place.MACVTAP_QUEUE, Place.SOCKET_RING, Place.SUT):
         return "", ""
     idle_s, throttled_s = running.idle_s or 0.0, running.throttled_s or 0.0
     if throttled_s >= max(THROTTLED_S, idle_s):  # a quota stops a SUT for a while, too
-        words = f"the SUT was throttled for {throttled_s:.2f} s by its CPU quota"
+        words = f"the SUT was throttled for {throttled_s:.2f} s, summed over CPUs, by its CPU quota"
         return words, THROTTLED_KNOB
     if idle_s >= STOPPED_S:
         words = f"the SUT did not run for {idle_s:.1f} s while packets arrived"
         return words, STOPPED_KNOB
+    if place == Place.MACVTAP_QUEUE:
+        return (
+            "",
+            "",
+        )  # QEMU does not fetch for a slow guest either: what it and others used is no cause
     if running.foreign_cpu_ratio is not None and running.foreign_cpu_ratio >= FOREIGN_CPU_RATIO:
         used = f"{running.foreign_cpu_ratio * 100:.0f} % of the host's CPUs"
         return f"other programs used {used}", FOREIGN_KNOB

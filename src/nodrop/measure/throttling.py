@@ -17,7 +17,7 @@ class Throttling:
         self._before = self._read()
 
     def seconds(self) -> float | None:
-        """None where the kernel does not say, or the SUT is gone."""
+        """Summed over CPUs and groups. None where the kernel does not say, or the SUT is gone."""
         now = self._read()
         rises = [now[file] - before for file, before in self._before.items() if file in now]
         return sum(rises) / 1e9 if rises else None

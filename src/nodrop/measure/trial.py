@@ -80,7 +80,7 @@ class Measured:
     servants: list[Json] | None = None
     """What worked for the SUT outside its process tree, from the first packet until the drain."""
     throttled_s: float | None = None
-    """Not let run for want of a CPU quota, from the first packet until the drain."""
+    """Not let run for want of a CPU quota, from the first packet until the drain; all CPUs."""
     ledger: Ledger | None = None
     instances: list[Json] = field(default_factory=list)
     """Each one's own part of the books, where several share the packets."""

@@ -139,7 +139,9 @@ class Source:
 
     @property
     def damage(self) -> tuple[Damage, ...]:
-        return (*self.run.damage, *self.run.trials.damage)
+        runs = (record.run for record in self.run.trials.records)
+        rows = (damage for run in runs for damage in self.run.damaged_rows(run))
+        return (*self.run.damage, *self.run.trials.damage, *rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -286,18 +286,27 @@ class RunDir:
         return tuple(sorted(p.name.removeprefix(SAMPLES).removesuffix(".jsonl") for p in found))
 
     def samples(self, run: str, host: str) -> Iterator[Json]:
-        """Rows of one host's sampler, one at a time; rows that cannot be read are left out."""
+        """Rows of one host's sampler, one at a time; what cannot be read is left out."""
         yield from _rows(self.path / RUNS / _safe_name(run) / f"{SAMPLES}{_safe_name(host)}.jsonl")
 
     def live(self, run: str) -> Iterator[Json]:
         """What was read of a trial while it ran, phases included; nothing where nobody read."""
-        path = self.path / RUNS / _safe_name(run) / LIVE
-        if path.is_file():
-            yield from _rows(path)
+        yield from _rows(self.path / RUNS / _safe_name(run) / LIVE)
+
+    def damaged_rows(self, run: str) -> Iterator[Damage]:
+        """Files of rows that nothing can be read from: what they would show is left out."""
+        folder = self.path / RUNS / _safe_name(run)
+        for path in sorted([*folder.glob(f"{SAMPLES}*.jsonl"), *folder.glob(LIVE)]):
+            try:
+                with path.open("rb") as file:
+                    file.read(1)
+            except OSError as failed:
+                words = f"{_why(failed)}; its series are left out"
+                yield Damage(where=f"{RUNS}/{run}/{path.name}", words=words)
 
 
 def _rows(path: Path) -> Iterator[Json]:
-    with path.open(encoding="utf-8", errors="replace") as file:
+    with suppress(OSError), path.open(encoding="utf-8", errors="replace") as file:
         for line in file:
             try:
                 row = json.loads(line)

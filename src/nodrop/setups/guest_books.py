@@ -8,7 +8,6 @@ from nodrop.lab.seam import Host, Json
 from nodrop.ledger.hops import KNOBS, Account, Class, Hop, Place
 from nodrop.setups.macvtap import macvtap_books
 
-QUEUE_PLACE = "macvtap queue"
 SOFTNET_PLACE = "guest softnet backlog"
 LOOPBACK = "lo"
 
@@ -50,7 +49,7 @@ def vm_books(
         into="guest_nic",
         kind=Class.LOST,
         name="rx_dropped_macvtap_queue",
-        place=QUEUE_PLACE,
+        place=Place.MACVTAP_QUEUE,
         packets=dropped,
         counter=f"rx_dropped of {macvtap} (rtnl_link_stats64)",
         evidence=f"rx_dropped of {macvtap}, whose queue holds {length} packets, {dropped}",

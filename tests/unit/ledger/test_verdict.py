@@ -203,9 +203,9 @@ def test_a_sut_that_stood_still_or_had_to_share_is_not_told_to_enlarge_its_ring(
     throttled = judge(
         books(ring_full=9), SENDING, running=Running(busiest=busiest, throttled_s=0.25)
     )
-    assert throttled.cause == "the SUT was throttled for 0.25 s by its CPU quota"
+    assert throttled.cause == "the SUT was throttled for 0.25 s, summed over CPUs, by its CPU quota"
     assert "quota" in throttled.knob
     both = Running(busiest=busiest, throttled_s=30.0, idle_s=0.8)
-    assert "throttled for 30.00 s" in judge(books(ring_full=9), SENDING, running=both).cause
+    assert "throttled for 30.00 s," in judge(books(ring_full=9), SENDING, running=both).cause
     hung = Running(busiest=busiest, throttled_s=0.25, idle_s=8.0)
     assert "did not run for 8.0 s" in judge(books(ring_full=9), SENDING, running=hung).cause

@@ -71,6 +71,26 @@ def test_any_byte_may_be_any_other(
     assert write_report([spoilt], spoilt / "report", only=[Part.HTML]).is_file()
 
 
+def test_rows_that_cannot_be_read_are_named_and_left_out(small: Path, tmp_path: Path) -> None:
+    spoilt = tmp_path / small.name
+    shutil.copytree(small, spoilt)
+    folder, loop, *_ = sorted(spoilt.glob("runs/*/samples-*.jsonl"))
+    for path in (folder, loop):
+        path.unlink()
+    folder.mkdir()
+    loop.symlink_to(loop.name)
+    live = folder.with_name("live.jsonl")
+    live.unlink(missing_ok=True)
+    live.mkdir()
+    page = write_report([spoilt], tmp_path / "out").read_text()
+    for path, why in (
+        (folder, "Is a directory"),
+        (live, "Is a directory"),
+        (loop, "Too many levels of symbolic links"),
+    ):
+        assert f"{path.relative_to(spoilt)}: {why}; its series are left out" in page
+
+
 def test_a_bottomless_manifest(small: Path, tmp_path: Path) -> None:
     spoilt = tmp_path / small.name
     shutil.copytree(small, spoilt)
