@@ -77,6 +77,23 @@ def seen_from_inside(folder: Path) -> None:
     assert rows[0]["memory"]["total_bytes"] < 1 << 30
 
 
+def test_two_guests_share_the_packets(run: Run) -> None:
+    """Each with a Suricata of its own, whose rules are none: 50 s on two busy CPUs, half of it to
+    boot and to get ready."""
+    text = VM.replace("{sut}", "suricata").replace("{pace}", "pps = 500\nduration_s = 2")
+    outcome = run("load.trace=make:demo", "setup.instances=2", text=text)
+    record = only(outcome)
+    assert record.valid, record.verdict
+    assert record.offered_packets == 1000
+    assert closes(record)
+    (folder,) = outcome.directory.glob("runs/*")
+    parts = json.loads((folder / "trial.json").read_text())["details"]["instances"]
+    assert [(part["closed"], part["residual_packets"]) for part in parts] == [(True, 0)] * 2
+    assert all(part["received_packets"] for part in parts)
+    assert sum(part["received_packets"] for part in parts) == record.offered_packets
+    assert sum(part["decoded_packets"] for part in parts) == record.decoded_packets
+
+
 def test_a_longer_queue_takes_the_burst(run: Run, tmp_path: Path) -> None:
     burst = tmp_path / "burst.pcap"
     burst.write_bytes(pcap(BURST_PACKETS))
