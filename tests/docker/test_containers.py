@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,8 @@ from nodrop.measure.probing import probe_in
 from nodrop.measure.runner import RunOutcome
 from tests.docker.conftest import private_daemon
 from tests.e2e.conftest import Run, closes, only
+from tests.e2e.faults import Inject, labelled, nic_gone_once
 from tests.e2e.killing import die_at, leftovers, undo, unnamed
-from tests.e2e.test_faults import Inject, labelled, namespace
 
 CONTAINERS = """
 name = "containers"
@@ -235,16 +234,8 @@ def test_a_daemon_that_stops_in_the_middle(
 
 @pytest.mark.usefixtures("docker")
 def test_the_nic_vanishes(run: Run) -> None:
-    gone: list[str] = []
-
-    def delete_once() -> None:
-        if not gone:
-            gone.append("ndtx0")
-            argv = ["ip", "netns", "exec", namespace("snd"), "ip", "link", "del", "ndtx0"]
-            subprocess.run(argv, check=True, timeout=10)
-
     outcome = run("setup.kind=docker", "measure.repetitions=2", "load.speed=100", text=ONE,
-                  progress=Inject("read counters", delete_once))  # fmt: skip
+                  progress=Inject("read counters", nic_gone_once()))  # fmt: skip
     broken, whole = outcome.records
     assert outcome.exit_code == 1
     assert not broken.valid

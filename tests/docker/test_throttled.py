@@ -11,7 +11,7 @@ from nodrop.measure.plan import PlannedTrial
 from nodrop.measure.progress import Silent
 from tests.docker.test_containers import containers
 from tests.e2e.conftest import Run, closes, only
-from tests.e2e.test_faults import label
+from tests.e2e.faults import label
 from tests.e2e.test_throttled import TEXT, throttled_s, was_throttled
 
 

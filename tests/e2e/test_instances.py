@@ -21,7 +21,7 @@ from nodrop.ledger.hops import Hop
 from nodrop.measure import instances as shared
 from nodrop.measure.books import STACK_COUNTERS
 from tests.e2e.conftest import Run, closes, only
-from tests.e2e.test_faults import Inject, xdp_drops
+from tests.e2e.faults import Inject, xdp_drops
 
 pytestmark = pytest.mark.usefixtures("suricata")
 LATE = "measure.late_p99_us=1e6"  # a busy machine is late; the books are the question

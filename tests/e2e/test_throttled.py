@@ -15,7 +15,7 @@ from nodrop.measure.plan import PlannedTrial
 from nodrop.measure.progress import Silent
 from nodrop.measure.runner import RunOutcome
 from tests.e2e.conftest import Run, closes, only
-from tests.e2e.test_faults import labelled
+from tests.e2e.faults import labelled
 
 pytestmark = pytest.mark.usefixtures("suricata")
 

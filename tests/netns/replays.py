@@ -6,6 +6,9 @@ import struct
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from nodrop.errors import NodeRefused
 from nodrop.lab.seam import Json, Link
 
 DEADLINE_S = 60.0
@@ -48,6 +51,20 @@ def replayed(link: Link, sink: Json, replay: Json) -> tuple[Json, Json]:
         return sent, receiver.result(timeout_s=DEADLINE_S)
     finally:
         receiver.close()
+
+
+def down_under_way(link: Link, port: str, replay: Json) -> Json:
+    """A port goes down while a replay sends, which ends it by name; what it said when ready."""
+    sender = link.tx.host.job({"job": "replay", "interface": link.tx.name, **replay})
+    try:
+        ready = sender.ready
+        sender.start()
+        link.tx.host.run(["ip", "link", "set", port, "down"])
+        with pytest.raises(NodeRefused, match="Network is down"):
+            sender.result(timeout_s=DEADLINE_S)
+        return ready
+    finally:
+        sender.close()
 
 
 def picked(result: Json, like: dict[str, Any]) -> dict[str, Any]:

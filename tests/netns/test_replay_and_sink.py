@@ -22,6 +22,7 @@ from tests.netns.replays import (
     TOP_SPEED,
     UNMAPPED_FLOWS,
     assert_all_sent,
+    down_under_way,
     picked,
     replayed,
     small_trace,
@@ -112,15 +113,8 @@ def test_an_interface_that_goes_down_is_an_error(
     link: Link, tmp_path: Path, load: dict[str, Any]
 ) -> None:
     trace = small_trace(tmp_path / "t.pcap", [60] * 1000)
-    spec = {"job": "replay", "interface": link.tx.name, "trace": str(trace), "duration_s": 50}
-    sender = link.tx.host.job(spec | {"loops": 1_000_000} | load)
-    try:
-        sender.start()
-        link.tx.host.run(["ip", "link", "set", link.tx.name, "down"])
-        with pytest.raises(NodeRefused, match="Network is down"):
-            sender.result(timeout_s=DEADLINE_S)
-    finally:
-        sender.close()
+    replay = {"trace": str(trace), "duration_s": 50, "loops": 1_000_000}
+    down_under_way(link, link.tx.name, replay | load)
 
 
 def test_a_stop_ends_a_replay_with_its_result(link: Link, tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ from nodrop.lab.guest_assets import GuestAssets, cpio, make_assets
 from nodrop.lab.seam import Bits
 from nodrop.setups import vm
 from tests.e2e.conftest import Run, closes, only
+from tests.e2e.faults import Inject, labelled, nic_gone_once
 from tests.e2e.killing import die_at, leftovers, undo, unnamed
-from tests.e2e.test_faults import Inject, labelled, namespace
 from tests.e2e.test_throttled import Quota, throttled_s, was_throttled
 from tests.real_inputs import REALMIX_PACKETS
 
@@ -194,16 +194,10 @@ def test_a_machine_that_dies_ends_its_trial_only(run: Run) -> None:
 
 def test_the_nic_under_a_guest_vanishes(run: Run) -> None:
     """Its macvtap goes with it; the guest and the next trial do not mind."""
-    gone: list[str] = []
-
-    def delete_once() -> None:
-        if not gone:
-            gone.append("ndtx0")
-            argv = ["ip", "netns", "exec", namespace("snd"), "ip", "link", "del", "ndtx0"]
-            subprocess.run(argv, check=True, timeout=10)
-
     text = VM.replace("{sut}", "sink").replace("{pace}", "pps = 2000\nduration_s = 2")
-    outcome = run("measure.repetitions=2", text=text, progress=Inject("read counters", delete_once))
+    outcome = run(
+        "measure.repetitions=2", text=text, progress=Inject("read counters", nic_gone_once())
+    )
     broken, whole = outcome.records
     assert outcome.exit_code == 1
     assert not broken.valid
