@@ -1,9 +1,10 @@
 """The sampler beside a psutil poller that reads and writes what the studies' sysmon.py did.
 
-The poller makes that program's calls at each sample: `cpu_percent` of the host and of each CPU,
-`virtual_memory`, `swap_memory`, `disk_io_counters` and `net_io_counters(pernic=True)` and, with a
-process tree, `process_iter` for the roots and of each process below them I/O, memory, context
-switches, threads, CPU and children. It writes the same columns to the same files. Ours does so with
+The poller makes that program's calls at each sample, from three monitors that `sched` runs one
+after the other: `cpu_percent` of the host and of each CPU, `virtual_memory`, `swap_memory` and
+`disk_io_counters`; `net_io_counters(pernic=True)`; and, with a process tree, `process_iter` for the
+roots and of each process below them I/O, memory, context switches, threads, CPU and children. It
+writes the same columns to the same files. Ours does so with
 `--format sysmon`, which reads every one of its sources for every row; and once more as it is by
 default: JSON lines with every thread, the backlog of each CPU, load and pressure, of which disks
 and what changes slowly are read once per second.
@@ -39,7 +40,7 @@ print(flush=True)
 sys.stdin.read()
 """
 POLLER = """
-import json, sys, time
+import json, sched, sys, time
 from pathlib import Path
 import psutil
 
@@ -47,12 +48,32 @@ samples, interval_s, folder, ports, pids = json.loads(sys.argv[1])
 system = (Path(folder) / "sysstat.csv").open("w")
 networks = {port: (Path(folder) / f"netstat.{port}.csv").open("w") for port in ports}
 processes = (Path(folder) / "psstat.csv").open("w")
+before = {"disks": psutil.disk_io_counters(), "networks": psutil.net_io_counters(pernic=True)}
+begin = int(time.time())
 
 def write(file, *values):
-    file.write(", ".join(map(str, values)) + "\\n")
+    now = int(time.time())
+    file.write(", ".join(map(str, (now, now - begin, *values))) + "\\n")
 
 def rise(now, before):
     return [a - b for a, b in zip(now, before)]
+
+def read_system():
+    cpu, cpus = psutil.cpu_percent(), psutil.cpu_percent(percpu=True)
+    memory, swap = psutil.virtual_memory(), psutil.swap_memory()
+    disks = psutil.disk_io_counters()
+    write(
+        system, len(cpus), cpu * len(cpus), *cpus,
+        memory.percent, memory.total, memory.used, memory.available, memory.free,
+        swap.percent, swap.total, swap.used, swap.free, *rise(disks[:6], before["disks"][:6]),
+    )
+    before["disks"] = disks
+
+def read_networks():
+    seen = psutil.net_io_counters(pernic=True)
+    for port, file in networks.items():
+        write(file, port, *rise(seen[port], before["networks"][port]))
+    before["networks"] = seen
 
 def tree(process, rows, seen):
     if process.pid in seen:
@@ -66,33 +87,23 @@ def tree(process, rows, seen):
     for child in process.children():
         tree(child, rows, seen)
 
-def read(disks_before, networks_before):
-    now = int(time.time())
-    cpu, cpus = psutil.cpu_percent(), psutil.cpu_percent(percpu=True)
-    memory, swap = psutil.virtual_memory(), psutil.swap_memory()
-    disks = psutil.disk_io_counters()
-    write(
-        system, now, len(cpus), cpu * len(cpus), *cpus,
-        memory.percent, memory.total, memory.used, memory.available, memory.free,
-        swap.percent, swap.total, swap.used, swap.free, *rise(disks[:6], disks_before[:6]),
-    )
-    seen_networks = psutil.net_io_counters(pernic=True)
-    for port, file in networks.items():
-        write(file, now, port, *rise(seen_networks[port], networks_before[port]))
-    if pids:
-        rows, seen = [], set()
-        for process in psutil.process_iter(["pid", "name"]):
-            if process.pid in pids:
-                tree(process, rows, seen)
-        write(processes, now, *map(sum, zip(*rows)))
-    return disks, seen_networks
+def read_processes():
+    rows, seen = [], set()
+    for process in psutil.process_iter(["pid", "name"]):
+        if process.pid in pids:
+            tree(process, rows, seen)
+    write(processes, *map(sum, zip(*rows)))
 
-last = read(psutil.disk_io_counters(), psutil.net_io_counters(pernic=True))
-begin, cpu = time.monotonic(), time.process_time()
-for number in range(samples):
-    time.sleep(max(0, begin + number * interval_s - time.monotonic()))
-    last = read(*last)
-print(json.dumps((time.process_time() - cpu) / samples))
+monitors = [*([read_processes] if pids else []), read_networks, read_system]
+for monitor in monitors:
+    monitor()
+scheduler = sched.scheduler(time.time, time.sleep)
+begin_s, cpu_s = time.time(), time.process_time()
+for number in range(1, samples + 1):
+    for priority, monitor in enumerate(monitors):
+        scheduler.enterabs(begin_s + number * interval_s, priority, monitor)
+    scheduler.run()
+print(json.dumps((time.process_time() - cpu_s) / samples))
 """
 
 

@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use educe::Educe;
 use serde::Serialize;
 
 use crate::Result;
 use crate::held::{HeldFile, Line};
 
 /// One interrupt line of a port: usually one queue.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Educe, PartialEq, Eq, Default, Serialize)]
+#[educe(Clone)]
 pub struct Interrupt {
     /// Its number.
     pub irq: u32,

@@ -37,7 +37,7 @@ pub use interrupts::{Interrupt, InterruptReader};
 pub use link::{Link, LinkReader, LinkStats, Xdp};
 pub use load::{Load, LoadReader, Pressure};
 pub use memory::{Memory, MemoryReader};
-pub use named::Named;
+pub use named::{Named, Renewal};
 pub use packet::{PacketSocket, PacketSocketReader};
 pub use process::{ProcessIo, ProcessReading, ProcessTree, ThreadReading, TreeTotals};
 pub use snmp::{Snmp, SnmpReader};

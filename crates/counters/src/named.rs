@@ -1,9 +1,11 @@
 //! Counters whose names are the kernel's or a driver's, kept in its order.
 
+use educe::Educe;
 use serde::{Serialize, Serializer};
 
 /// Name → value. Reading again changes the values in place; a name is only written where the kernel changed it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Educe, PartialEq, Eq)]
+#[educe(Clone)]
 pub struct Named<T> {
     names: Vec<String>,
     values: Vec<T>,
@@ -29,7 +31,7 @@ impl<T> Named<T> {
     }
 
     /// Begins to put a new reading in place of this one.
-    pub(crate) fn renew(&mut self) -> Renewal<'_, T> {
+    pub fn renew(&mut self) -> Renewal<'_, T> {
         Renewal { named: self, at: 0 }
     }
 }
@@ -41,14 +43,20 @@ impl<T: Serialize> Serialize for Named<T> {
 }
 
 /// A reading under way; what was not put again is gone at its end.
-pub(crate) struct Renewal<'n, T> {
+#[derive(Debug)]
+pub struct Renewal<'n, T> {
     named: &'n mut Named<T>,
     at: usize,
 }
 
-impl<T> Renewal<'_, T> {
+impl<T: Default> Renewal<'_, T> {
     /// The name is `parts` together.
     pub fn put(&mut self, parts: &[&str], value: T) {
+        *self.place(parts) = value;
+    }
+
+    /// Where the value belongs: the last one of this name if it stood there, else the default.
+    pub fn place(&mut self, parts: &[&str]) -> &mut T {
         let Named { names, values } = &mut *self.named;
         let same = |known: &str| {
             let rest = parts
@@ -56,19 +64,20 @@ impl<T> Renewal<'_, T> {
                 .try_fold(known, |rest, part| rest.strip_prefix(part));
             rest == Some("")
         };
-        match (names.get_mut(self.at), values.get_mut(self.at)) {
-            (Some(known), Some(place)) => {
-                if !same(known) {
-                    *known = parts.concat();
-                }
-                *place = value;
+        let at = self.at;
+        self.at += 1;
+        match names.get_mut(at) {
+            Some(known) if same(known) => {}
+            Some(known) => {
+                *known = parts.concat();
+                values[at] = T::default();
             }
-            _ => {
+            None => {
                 names.push(parts.concat());
-                values.push(value);
+                values.push(T::default());
             }
         }
-        self.at += 1;
+        &mut values[at]
     }
 }
 

@@ -6,6 +6,7 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 
+use educe::Educe;
 use serde::Serialize;
 
 use crate::Result;
@@ -16,7 +17,8 @@ use files::{
 };
 
 /// One thread, from its schedstat.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Educe, PartialEq, Eq, Serialize)]
+#[educe(Clone)]
 pub struct ThreadReading {
     /// Thread id; the main thread's is the process id.
     pub tid: u32,
@@ -48,7 +50,8 @@ pub struct ProcessIo {
 }
 
 /// One process. Its values stay what they were last when it has ended, but for the memory it no longer holds.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Educe, PartialEq, Eq, Serialize)]
+#[educe(Clone)]
 pub struct ProcessReading {
     /// As in the reader's `/proc`.
     pub pid: u32,

@@ -106,6 +106,7 @@ impl Job for Sample {
             schedule.advance(due, mono_ns());
         }
         self.output.close()?;
+        summary.count_writing().map_err(unreadable)?;
         let processes = lock(&watched).sources.final_processes();
         summary
             .finish(&self.spec, &schedule, processes.map_err(unreadable)?)
@@ -162,8 +163,9 @@ fn hold_many_files() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use csv::Table;
-    use output::Line;
+    use clap::ValueEnum;
+    use nodrop_proto::SampleFormat;
+    use output::Spooled;
     use std::process::{Command, Stdio};
 
     /// What a row reads between two looks for new threads.
@@ -188,18 +190,27 @@ mod tests {
         .unwrap();
         let mut sources = Sources::open(&spec).unwrap();
         let (mut row, mut summary) = (Row::default(), Summary::new(0).unwrap());
-        let (mut json, mut table, mut csv) = (Vec::new(), Table::default(), Vec::new());
+        let folder = tempfile::tempdir().unwrap();
+        let mut spooled = ["jsonl", "csv"].map(|format| {
+            let format = SampleFormat::from_str(format, false).unwrap();
+            let spec = SampleSpec {
+                format,
+                ..spec.clone()
+            };
+            Spooled::create(&folder.path().join(format!("{format:?}")), &spec).unwrap()
+        });
         let mut tick = |due| {
             sources.read(due, &mut row).unwrap();
             summary.add(&mut row, Some(1)).unwrap();
-            json.clear();
-            csv.clear();
-            serde_json::to_writer(&mut json, &Line::of(&row, sources.processes())).unwrap();
-            table.write(&row, &mut csv).unwrap();
+            for spooled in &mut spooled {
+                spooled.take(&row, sources.processes()).unwrap();
+            }
         };
-        for _ in 0..20 {
-            tick(Due::ALL);
+        // As many as wait to be written together, and once more.
+        for _ in 0..600 {
+            tick(all_but_details());
         }
+        tick(Due::ALL);
         let seen = allocation_counter::measure(|| {
             for _ in 0..200 {
                 tick(all_but_details());

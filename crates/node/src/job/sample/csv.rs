@@ -357,13 +357,11 @@ mod tests {
             idle_ns: 5,
             ..CpuTimes::default()
         });
-        row.links.insert(
-            "nd0.5".into(),
-            LinkStats {
-                rx_packets: 3,
-                ..LinkStats::default()
-            },
-        );
+        let stats = LinkStats {
+            rx_packets: 3,
+            ..LinkStats::default()
+        };
+        row.links.renew().put(&["nd0.5"], stats);
         row.tree.cpu_ns = 9;
         let mut table = Table::default();
         let first = lines(&mut table, &row);
@@ -375,7 +373,7 @@ mod tests {
         };
         assert_eq!(cell(&first[1], "cpus.7.idle_ns"), "5");
         assert_eq!(cell(&first[1], "links.nd0.5.rx_packets"), "3");
-        row.links.clear();
+        drop(row.links.renew());
         let mut tree = Due::default();
         tree.add(SampleSource::Tree);
         tree.add(SampleSource::Links);

@@ -1,9 +1,8 @@
-//! Where rows go: spooled to a file, so that nothing is on the wire while a trial runs, or sent as events.
+//! Where rows go: spooled to files, so that nothing is on the wire while a trial runs, or sent as events.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use nodrop_counters::ProcessReading;
 use nodrop_proto::{JobError, SampleFormat, SampleSpec};
@@ -37,24 +36,15 @@ pub enum Output {
     Events,
     /// A table on stdout, for people.
     Print(Table, Vec<u8>),
-    /// JSON lines in a file.
-    Json(Spool),
-    /// A table in a file.
-    Csv(Spool, Table),
-    /// The studies' files.
-    Sysmon(Box<Sysmon>),
+    /// In files.
+    Spooled(Spooled),
 }
-
-/// Rows are in the file at the latest after this, for who reads it while it grows.
-const FLUSH_EVERY: Duration = Duration::from_millis(400);
 
 impl Output {
     /// Without a path: events, or stdout for people.
     pub fn open(spec: &SampleSpec, controlled: bool) -> Result<Self, JobError> {
         Ok(match (spec.format, &spec.path) {
-            (SampleFormat::Jsonl, Some(path)) => Self::Json(Spool::create(path)?),
-            (SampleFormat::Csv, Some(path)) => Self::Csv(Spool::create(path)?, Table::default()),
-            (SampleFormat::Sysmon, Some(path)) => Self::Sysmon(Box::new(Sysmon::open(path, spec)?)),
+            (_, Some(path)) => Self::Spooled(Spooled::create(path, spec)?),
             (SampleFormat::Csv, None) if !controlled => Self::Print(Table::default(), Vec::new()),
             (SampleFormat::Sysmon, None) if !controlled => {
                 return Err(JobError::new("spec", "format sysmon writes several files")
@@ -80,15 +70,7 @@ impl Output {
                 text.pop(); // the line end, which is added again
                 session.print(text);
             }
-            Self::Json(spool) => {
-                let line = Line::of(row, processes);
-                spool.write(|file| {
-                    serde_json::to_writer(&mut *file, &line)?;
-                    file.write_all(b"\n")
-                })?;
-            }
-            Self::Csv(spool, table) => spool.write(|file| table.write(row, file))?,
-            Self::Sysmon(files) => files.write(row, processes)?,
+            Self::Spooled(spooled) => spooled.take(row, processes)?,
         }
         Ok(())
     }
@@ -97,8 +79,89 @@ impl Output {
     pub fn close(&mut self) -> Result<(), JobError> {
         match self {
             Self::Events | Self::Print(..) => Ok(()),
-            Self::Json(spool) | Self::Csv(spool, _) => spool.close(),
-            Self::Sysmon(files) => files.close(),
+            Self::Spooled(spooled) => spooled.write(),
+        }
+    }
+}
+
+/// Rows are in the file about a second after they were taken, for who reads it while it grows.
+const TOGETHER_NS: u64 = 900_000_000;
+/// However fast they come.
+const MOST_TOGETHER: usize = 256;
+
+/// Rows wait to be written together: after a tenth of a second asleep every cache is cold, and only the first of them pays for it.
+pub struct Spooled {
+    files: Files,
+    /// The first `waiting` of these; the others are memory for later ones.
+    rows: Vec<(Row, Vec<ProcessReading>)>,
+    waiting: usize,
+    written_ns: u64,
+}
+
+/// The formats of files.
+enum Files {
+    /// JSON lines.
+    Json(Spool),
+    /// A table.
+    Csv(Spool, Table),
+    /// The studies' files.
+    Sysmon(Box<Sysmon>),
+}
+
+impl Spooled {
+    pub fn create(path: &Path, spec: &SampleSpec) -> Result<Self, JobError> {
+        Ok(Self {
+            files: match spec.format {
+                SampleFormat::Jsonl => Files::Json(Spool::create(path)?),
+                SampleFormat::Csv => Files::Csv(Spool::create(path)?, Table::default()),
+                SampleFormat::Sysmon => Files::Sysmon(Box::new(Sysmon::open(path, spec)?)),
+            },
+            rows: Vec::new(),
+            waiting: 0,
+            written_ns: 0,
+        })
+    }
+
+    /// One row, which is copied.
+    pub fn take(&mut self, row: &Row, processes: &[ProcessReading]) -> Result<(), JobError> {
+        if self.waiting == self.rows.len() {
+            self.rows.push((Row::default(), Vec::new()));
+        }
+        let (row_kept, processes_kept) = &mut self.rows[self.waiting];
+        row_kept.clone_from(row);
+        processes.clone_into(processes_kept);
+        self.waiting += 1;
+        let since_ns = row.mono_ns.saturating_sub(self.written_ns);
+        if since_ns < TOGETHER_NS && self.waiting < MOST_TOGETHER {
+            return Ok(());
+        }
+        self.written_ns = row.mono_ns;
+        self.write()
+    }
+
+    /// Everything that waits, into the files.
+    pub fn write(&mut self) -> Result<(), JobError> {
+        let rows = &self.rows[..self.waiting];
+        self.waiting = 0;
+        match &mut self.files {
+            Files::Json(spool) => spool.write(|file| {
+                for (row, processes) in rows {
+                    serde_json::to_writer(&mut *file, &Line::of(row, processes))?;
+                    file.write_all(b"\n")?;
+                }
+                file.flush()
+            }),
+            Files::Csv(spool, table) => spool.write(|file| {
+                rows.iter()
+                    .try_for_each(|(row, _)| table.write(row, file))?;
+                file.flush()
+            }),
+            Files::Sysmon(files) => {
+                for (row, processes) in rows {
+                    files.write(row, processes)?;
+                }
+                files.flush()
+            }
         }
     }
 }
@@ -107,7 +170,6 @@ impl Output {
 pub struct Spool {
     path: PathBuf,
     file: BufWriter<File>,
-    last_flush: Instant,
 }
 
 impl Spool {
@@ -116,7 +178,6 @@ impl Spool {
         Ok(Self {
             path: path.into(),
             file: BufWriter::with_capacity(1 << 16, file),
-            last_flush: Instant::now(),
         })
     }
 
@@ -124,19 +185,10 @@ impl Spool {
         &mut self,
         write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
     ) -> Result<(), JobError> {
-        let written = write(&mut self.file).and_then(|()| self.flush_now_and_then());
-        written.map_err(|e| failed(&self.path, &e))
+        write(&mut self.file).map_err(|e| failed(&self.path, &e))
     }
 
-    fn flush_now_and_then(&mut self) -> io::Result<()> {
-        if self.last_flush.elapsed() < FLUSH_EVERY {
-            return Ok(());
-        }
-        self.last_flush = Instant::now();
-        self.file.flush()
-    }
-
-    pub fn close(&mut self) -> Result<(), JobError> {
+    pub fn flush(&mut self) -> Result<(), JobError> {
         self.write(Write::flush)
     }
 }

@@ -1,8 +1,8 @@
 //! One row: what was read of each source, when, and what is only remembered from an earlier row.
 
-use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 
+use educe::Educe;
 use nodrop_counters::{
     Cgroup, CpuTimes, Disks, Interrupt, LinkStats, Load, Memory, Named, Pressure, Snmp, SoftnetRow,
     Swap, TreeTotals,
@@ -30,7 +30,8 @@ impl Due {
 }
 
 /// A value that keeps its memory, and whether this row is the one it was read for: a row never repeats an old value.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Educe, Default)]
+#[educe(Clone)]
 pub struct Reading<T> {
     value: T,
     stale: bool,
@@ -92,7 +93,8 @@ impl Serialize for Ages {
 
 /// One reading of everything that was due but the processes, which stay where they are; all counters are since boot. Reused,
 /// so that a tick allocates nothing.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Educe, Default, Serialize)]
+#[educe(Clone)]
 pub struct Row {
     /// When the reading began.
     pub mono_ns: u64,
@@ -120,15 +122,15 @@ pub struct Row {
     #[serde(skip_serializing_if = "Reading::is_stale")]
     pub interrupts: Reading<Vec<Interrupt>>,
     #[serde(skip_serializing_if = "Reading::is_stale")]
-    pub links: Reading<BTreeMap<String, LinkStats>>,
+    pub links: Reading<Named<LinkStats>>,
     #[serde(skip_serializing_if = "Reading::is_stale")]
-    pub ethtool: Reading<BTreeMap<String, Named<u64>>>,
+    pub ethtool: Reading<Named<Named<u64>>>,
     #[serde(skip_serializing_if = "Reading::is_stale")]
     pub snmp: Reading<Snmp>,
     #[serde(skip_serializing_if = "Reading::is_stale")]
     pub cgroup: Reading<Option<Cgroup>>,
     #[serde(skip_serializing_if = "Reading::is_stale")]
-    pub cgroups: Reading<BTreeMap<String, Cgroup>>,
+    pub cgroups: Reading<Named<Cgroup>>,
     #[serde(skip_serializing_if = "Reading::is_stale")]
     pub tree: Reading<TreeTotals>,
 }

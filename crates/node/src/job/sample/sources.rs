@@ -166,13 +166,11 @@ impl Sources {
         let Some(links) = &mut self.links else {
             return Ok(());
         };
+        let mut there = row.links.renew();
         for port in &self.ports {
             match links.stats(port) {
-                Ok(stats) => match row.links.get_mut(port) {
-                    Some(place) => *place = stats,
-                    None => drop(row.links.insert(port.clone(), stats)),
-                },
-                Err(e) if e.is_gone() => drop(row.links.remove(port)),
+                Ok(stats) => there.put(&[port], stats),
+                Err(e) if e.is_gone() => {}
                 Err(e) => return Err(e),
             }
         }
@@ -180,13 +178,9 @@ impl Sources {
     }
 
     fn read_ethtool(&mut self, row: &mut Row) -> Result<()> {
+        let mut ports = row.ethtool.renew();
         for (port, reader) in &mut self.ethtool {
-            if !row.ethtool.contains_key(port) {
-                row.ethtool.insert(port.clone(), Named::default());
-            }
-            let Some(counters) = row.ethtool.get_mut(port) else {
-                continue;
-            };
+            let counters = ports.place(&[port]);
             match reader.read(counters) {
                 Err(e) if e.is_gone() => *counters = Named::default(),
                 read => read?,
@@ -204,13 +198,11 @@ impl Sources {
                 Err(e) => return Err(e),
             }
         }
+        let mut there = row.cgroups.renew();
         for (path, reader) in &mut self.cgroups {
             match reader.read() {
-                Ok(cgroup) => match row.cgroups.get_mut(path) {
-                    Some(place) => *place = cgroup,
-                    None => drop(row.cgroups.insert(path.clone(), cgroup)),
-                },
-                Err(e) if e.is_gone() => drop(row.cgroups.remove(path)),
+                Ok(cgroup) => there.put(&[path], cgroup),
+                Err(e) if e.is_gone() => {}
                 Err(e) => return Err(e),
             }
         }

@@ -111,6 +111,12 @@ impl Summary {
         Ok(())
     }
 
+    /// Since the last row: the writing of those that still waited.
+    pub fn count_writing(&mut self) -> Result<()> {
+        self.rows_cpu_ns += own_thread_cpu_ns()?.saturating_sub(self.cpu_ns);
+        Ok(())
+    }
+
     /// Before the first row.
     pub fn is_empty(&self) -> bool {
         self.rows == 0

@@ -94,12 +94,13 @@ impl Sysmon {
         Ok(())
     }
 
-    pub fn close(&mut self) -> Result<(), JobError> {
+    /// What was written is in the files when this returns.
+    pub fn flush(&mut self) -> Result<(), JobError> {
         let ports = self.ports.iter_mut().map(|(_, spool, _)| spool);
         let spools = ports.chain(&mut self.processes);
         std::iter::once(&mut self.system)
             .chain(spools)
-            .try_for_each(Spool::close)
+            .try_for_each(Spool::flush)
     }
 
     fn begin(&mut self, row: &Row, now_s: u64, disks: Disk) -> Result<(), JobError> {
