@@ -109,7 +109,7 @@ print(json.dumps((time.process_time() - cpu_s) / samples))
 
 def sampler_against_psutil(bench: Bench) -> Iterator[tuple[str, float]]:
     """CPU per sample of ours in that of the poller; and what ours takes and how late it is."""
-    samples = 10 if bench.quick else 40
+    samples = 10 if bench.quick else 100
     ports = [name for name, port in psutil.net_if_stats().items() if port.isup][:2]
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory()))
@@ -126,7 +126,7 @@ def sampler_against_psutil(bench: Bench) -> Iterator[tuple[str, float]]:
                 yield f"sampler CPU per sample : psutil, {how}, {what}", ours / peer
                 if roots and how == "default rows":
                     yield CORE_AT_10_HZ, ours * 10
-        rows = _ours(bench, 10 * samples, ports, [], ["--path", folder / "late.jsonl"], 0.02)
+        rows = _ours(bench, 4 * samples, ports, [], ["--path", folder / "late.jsonl"], 0.02)
         yield LATENESS, rows["lateness_us"]["p99"] / 1e3
         for process in tree:
             assert process.stdin is not None
