@@ -218,6 +218,8 @@ def _pump(theirs: socket.socket, conversation: Conversation) -> None:
         conversation.end()
     except OSError:
         pass  # one of the two ends is gone
+    finally:
+        theirs.close()
 
 
 def _pass(theirs: socket.socket, part: bytes) -> None:
@@ -225,7 +227,8 @@ def _pass(theirs: socket.socket, part: bytes) -> None:
         if part:
             theirs.sendall(part)
         else:
-            theirs.close()
+            # close() alone would not wake who waits at either end: _pump still reads there.
+            theirs.shutdown(socket.SHUT_RDWR)
     except OSError:
         pass  # our end was closed
 

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from nodrop.errors import LabProblem, TrialFailed
 from nodrop.lab.branches import Split
@@ -43,6 +44,7 @@ _NOTHING_OFFERED = OfferedLoad(
 _NOTHING_SAID = SutCounters(
     captured_packets=None, dropped_ring_full_packets=None, decoded_packets=None
 )
+T = TypeVar("T")
 STOP_TIMEOUT_S = 30.0
 DRAIN_POLL_S = 0.1
 AT_REST_S = 5.0
@@ -188,13 +190,16 @@ def launch(sut: Sut, env: Env, stack: ExitStack) -> RunningSut:
     running = []
     for place in env.envs if isinstance(env, SeveralEnv) else (env,):
         running.append(sut.launch(place))
-        stack.callback(_end, running[-1])
+        stack.push(partial(_end, running[-1]))
     return running[0] if len(running) == 1 else RunningSeveral(running)
 
 
-def _end(running: RunningSut) -> None:
-    if running.process.poll() is None:
-        running.process.stop(timeout_s=STOP_TIMEOUT_S)
+def _end(running: RunningSut, error: type[BaseException] | None, *_: object) -> None:
+    if running.process.poll() is not None:
+        return
+    if error is not None and not issubclass(error, Exception):
+        running.process.signal(signal.SIGKILL)  # Ctrl-C: nobody reads its last words
+    running.process.stop(timeout_s=STOP_TIMEOUT_S)
 
 
 def pids(process: Process) -> Sequence[int]:
@@ -258,7 +263,11 @@ class RunningSeveral:
 
     def drain(self, *, expected_packets: int | None, timeout_s: float) -> float:
         if any(one.process.quiet for one in self.running):
-            return self._each_drained(timeout_s)
+            # Must not be asked while they are measured. Each knows when it is at rest, though not
+            # how many packets are its share.
+            return max(
+                self._of_each(lambda one: one.drain(expected_packets=None, timeout_s=timeout_s))
+            )
         began = unchanged_since = time.monotonic()
         last: tuple[int | None, ...] = ()
         while True:
@@ -281,16 +290,6 @@ class RunningSeveral:
                 raise TrialFailed("an instance ended before it was stopped")
             time.sleep(DRAIN_POLL_S)
 
-    def _each_drained(self, timeout_s: float) -> float:
-        """Of those that must not be asked while they are measured: each knows when it is at rest,
-        though not how many packets are its share."""
-        with ThreadPoolExecutor(len(self.running)) as pool:
-            drained = [
-                pool.submit(one.drain, expected_packets=None, timeout_s=timeout_s)
-                for one in self.running
-            ]
-            return max(one.result() for one in drained)
-
     def mark(self) -> None:
         for one in self.running:
             one.mark()
@@ -301,15 +300,24 @@ class RunningSeveral:
         return _sum(known) if len(known) == len(each) else None
 
     def finish(self, *, timeout_s: float) -> SutCounters:
-        # At once: each takes a second or two to end.
-        with ThreadPoolExecutor(len(self.running)) as pool:
-            ends = [pool.submit(one.finish, timeout_s=timeout_s) for one in self.running]
-            self.counters = [end.result() for end in ends]
+        # Each takes a second or two to end.
+        self.counters = self._of_each(lambda one: one.finish(timeout_s=timeout_s))
         return _sum(self.counters)
 
     def facts(self) -> Json:
         each = [one.facts() for one in self.running]
         return {**each[0], "instances": each}
+
+    def _of_each(self, asked: Callable[[RunningSut], T]) -> list[T]:
+        """All at once. The pool waits for its threads, and they for the SUTs: where one fails, or
+        Ctrl-C ends the trial, nothing is worth waiting for, and the SUTs are killed."""
+        with ThreadPoolExecutor(len(self.running)) as pool:
+            try:
+                answers = [pool.submit(asked, one) for one in self.running]
+                return [answer.result() for answer in answers]
+            except BaseException:
+                self.process.signal(signal.SIGKILL)
+                raise
 
 
 def between(

@@ -155,6 +155,22 @@ def test_a_socket_of_the_guest(guest: Callable[[Reply], Guest]) -> None:
         assert stream.recv(100) == b"WORDS"
 
 
+def test_who_waits_for_an_answer_sees_that_the_other_side_has_ended(
+    guest: Callable[[Reply], Guest],
+) -> None:
+    """A SUT that dies while it is asked: its socket ends, and so must ours."""
+
+    def serve(guest: Guest, channel: int, kind: str, payload: bytes) -> None:
+        if kind == "o":
+            guest.say(channel, "s", b"{}")
+        elif kind == "d":
+            guest.say(channel, "x", b'{"status": 0}')
+
+    with guest(serve).host.connect("/run/s", timeout_s=5) as stream:
+        stream.sendall(b"question")
+        assert stream.recv(100) == b""
+
+
 def test_a_newc_entry_is_aligned() -> None:
     archive = cpio({"modules/a": (0o644, b"xyz")})
     assert len(archive) % 4 == 0

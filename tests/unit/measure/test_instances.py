@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+from collections.abc import Callable
 from dataclasses import replace
 from typing import cast
 
 import pytest
 
+from nodrop.errors import TrialFailed
 from nodrop.ledger.balance import balance
 from nodrop.ledger.hops import Account, Class, Hop
 from nodrop.ledger.verdict import Reason, Sending, judge
@@ -118,3 +122,43 @@ def test_guests_that_must_not_be_asked_drain_each_by_themselves() -> None:
     running = RunningSeveral([cast("RunningSut", part) for part in parts])
     assert running.drain(expected_packets=200, timeout_s=30) == 3.0
     assert [part.asked for part in parts] == [1, 1]
+
+
+def _press_ctrl_c() -> None:
+    main = threading.main_thread().ident
+    assert main is not None
+    signal.pthread_kill(main, signal.SIGINT)
+
+
+def _fail() -> None:
+    raise TrialFailed("Suricata ended before it was stopped")
+
+
+@pytest.mark.parametrize(
+    ("happens", "ends"), [(_press_ctrl_c, KeyboardInterrupt), (_fail, TrialFailed)]
+)
+def test_nobody_waits_for_guests_that_drain_when_the_trial_is_over(
+    happens: Callable[[], None], ends: type[BaseException]
+) -> None:
+    class Waits(Housekeeping):
+        quiet = True
+
+        def __init__(self, first: Callable[[], None]) -> None:
+            super().__init__()
+            self.first = first
+            self.killed = threading.Event()
+
+        def drain(self, *, expected_packets: int | None, timeout_s: float) -> float:
+            self.first()
+            self.killed.wait(10)
+            raise TrialFailed("killed")
+
+        def signal(self, number: int) -> None:
+            assert number == signal.SIGKILL
+            self.killed.set()
+
+    parts = [Waits(happens), Waits(lambda: None)]
+    running = RunningSeveral([cast("RunningSut", part) for part in parts])
+    with pytest.raises(ends):
+        running.drain(expected_packets=200, timeout_s=30)
+    assert all(part.killed.is_set() for part in parts)

@@ -129,6 +129,17 @@ def test_a_failure_at_any_step_undoes_what_was_begun(
             assert end in world.words, f"{begin} was not followed by {end}: {world.words}"
 
 
+@pytest.mark.parametrize("error", [None, Interrupted(2)], ids=["failure", "signal"])
+def test_only_a_signal_to_the_controller_ends_the_sut_without_its_last_words(
+    error: BaseException | None, tmp_path: Path
+) -> None:
+    world = World(fails_at="offer", dies_at=error)
+    with pytest.raises(type(error) if error else TrialFailed):
+        trial(world, tmp_path)
+    before_stop = world.words[: world.words.index("stop")]
+    assert ("signal 9" in before_stop) is (error is not None)
+
+
 def test_what_a_clock_costs_is_asked_when_the_sut_has_ended(tmp_path: Path) -> None:
     world = World()
     seen = trial(world, tmp_path, asks_tsc=True)
