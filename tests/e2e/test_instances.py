@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +22,7 @@ from nodrop.ledger.hops import Hop
 from nodrop.measure import instances as shared
 from nodrop.measure.books import STACK_COUNTERS
 from tests.e2e.conftest import Run, closes, only
-from tests.e2e.faults import Inject, xdp_drops
+from tests.e2e.faults import Inject, namespace, xdp_drops
 
 pytestmark = pytest.mark.usefixtures("suricata")
 LATE = "measure.late_p99_us=1e6"  # a busy machine is late; the books are the question
@@ -78,6 +79,34 @@ def test_what_a_receivers_own_stack_reassembles_is_told_apart(
     merged = [a["counter"] for a in ledger(outcome)["accounts"] if a["kind"] == "merged"]
     assert all(counter.endswith(STACK_COUNTERS) for counter in merged)
     assert len(merged) == (defrag == "yes")
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        "type filter hook input priority 0; drop;",
+        "type filter hook prerouting priority 0; ct state new counter;",
+    ],
+    ids=["firewall", "conntrack"],
+)
+def test_a_receiver_that_filters_its_own_packets_closes_too(
+    run: Run, tmp_path: Path, filters: str
+) -> None:
+    """As most hosts do that were not made for measuring: then its stack's part cannot be read."""
+    trace = tmp_path / "broadcast.pcap"
+    wrpcap(str(trace), list(broadcast_fragments()))
+
+    def filtered() -> None:
+        table = f"table ip filtered {{ chain taken {{ {filters} }}; }}"
+        subprocess.run(["ip", "netns", "exec", namespace("rcv"), "nft", table], check=True)
+
+    outcome = run(f"load.trace={trace}", "load.speed=", "load.pps=2000", "sut.defrag=yes",
+                  "sut.threads=2", LATE, progress=Inject("read counters", filtered))  # fmt: skip
+    record = only(outcome)
+    assert record.valid, record.verdict
+    assert closes(record)
+    merged = [a["counter"] for a in ledger(outcome)["accounts"] if a["kind"] == "merged"]
+    assert [counter.partition(",")[0] for counter in merged] == ["of the trace"]
 
 
 def test_the_same_flows_go_the_same_way_every_time(run: Run) -> None:

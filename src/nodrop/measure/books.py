@@ -220,7 +220,7 @@ def into_socket(seen: Observed) -> list[Account]:
     port = seen.capture_port
     found = xdp(seen.capture, port, into="socket")
     if seen.defrag:
-        found += defragmented(seen)
+        found += defragmented(seen, sum(account.packets for account in found) + seen.cut_packets)
     found += cut_vlan_tags(seen.cut_packets, _missing(seen, found), into="socket")
     if (missing := _missing(seen, found)) is not None:
         found += generic_xdp(seen.capture, port, missing, into="socket")
@@ -268,7 +268,7 @@ def _sent_by_the_receiver(seen: Observed, others: list[Account]) -> Account | No
     )
 
 
-def defragmented(seen: Observed) -> list[Account]:
+def defragmented(seen: Observed, elsewhere_packets: int) -> list[Account]:
     """What PACKET_FANOUT_FLAG_DEFRAG took out: no drop counter shows it, Ip Reasm* does.
 
     The kernel says how many fragments went in (ReasmReqds) and how many datagrams came out
@@ -280,12 +280,16 @@ def defragmented(seen: Observed) -> list[Account]:
     ahead = requests - done - again
     kernel = f"ReasmReqds {requests} - ReasmOKs {done} = {requests - done} (/proc/net/snmp)"
     counter = "Ip ReasmReqds - ReasmOKs (/proc/net/snmp of the receiver)"
-    if again:
-        kernel += f", of which the receiver's own stack took {again} (broadcast, multicast)"
-        counter += f", less its stack's {STACK_COUNTERS}"
     knob = 'sut.defrag = "no"'
     simulated = seen.fragments
-    if simulated is None or simulated.missing_packets != ahead:
+    by_the_trace = _by_the_trace_alone(seen, elsewhere_packets, ahead, requests - done)
+    if by_the_trace:
+        kernel += ", with what a filter of the receiver's hides: exactly the trace's is missing"
+        counter = "of the trace, within Ip ReasmReqds - ReasmOKs (/proc/net/snmp of the receiver)"
+    elif again:
+        kernel += f", of which the receiver's own stack took {again} (broadcast, multicast)"
+        counter += f", less its stack's {STACK_COUNTERS}"
+    if simulated is None or not (by_the_trace or simulated.missing_packets == ahead):
         said = "" if simulated is None else f"; the trace, whole, says {simulated.missing_packets}"
         return _some(
             Account(
@@ -321,6 +325,19 @@ def defragmented(seen: Observed) -> list[Account]:
             knob=knob,
         ),
     )
+
+
+def _by_the_trace_alone(
+    seen: Observed, elsewhere_packets: int, ahead_packets: int, taken_packets: int
+) -> bool:
+    """Where the receiver filters packets (a firewall drops what its stack was to deliver, conntrack
+    reassembles before it is routed), its part cannot be read. Then the trace tells, where that is
+    exactly what is missing, and no more than the kernel says was taken out in all."""
+    simulated, captured = seen.fragments, seen.sut.captured_packets
+    if simulated is None or captured is None:
+        return False
+    missing = seen.arrived_packets - elsewhere_packets - captured
+    return simulated.missing_packets == missing <= taken_packets and missing != ahead_packets
 
 
 STACK_COUNTERS = "IpExt InBcastPkts + InMcastPkts - Ip InDelivers - InUnknownProtos"

@@ -197,6 +197,34 @@ def test_where_the_fanout_merges_nothing_the_stack_may() -> None:
     assert moved(closed(observed(rx=alone, defrag=True))) == {}
 
 
+@pytest.mark.parametrize(
+    ("receiver", "merges"),
+    [
+        ({"ReasmReqds": 1551, "ReasmOKs": 128, "InBcastPkts": 58}, True),
+        ({"ReasmReqds": 1551 + 20, "ReasmOKs": 128 + 10}, True),
+        ({"ReasmReqds": 1400, "ReasmOKs": 100, "InBcastPkts": 58}, False),
+    ],
+    ids=[
+        "a firewall drops broadcasts",
+        "conntrack reassembles",
+        "fewer were taken than are missing",
+    ],
+)
+def test_a_receiver_that_filters_leaves_it_to_the_trace(
+    receiver: dict[str, int], merges: bool
+) -> None:
+    """What its stack did not deliver, or was handed whole, tells nothing of its reassembly."""
+    seen = observed(rx=receiver, captured=SENT - 1423, defrag=True, fragments=REALMIX)
+    ledger = balance(books.hops(seen), books.accounts(seen))
+    assert ledger.closed is merges
+    if merges:
+        assert moved(ledger)["rx_merged_fanout_defrag"] == 1372
+        assert all(a.counter.startswith("of the trace") for a in ledger.accounts if a.packets)
+    # One more than the trace explains is no reassembly of anybody's.
+    more = observed(rx=receiver, captured=SENT - 1424, defrag=True, fragments=REALMIX)
+    assert not balance(books.hops(more), books.accounts(more)).closed
+
+
 def test_a_receiver_that_talks_for_itself_has_no_readable_part() -> None:
     """Local unicast is handed to its protocol, and is neither broadcast nor multicast."""
     talks = {"ReasmReqds": 1400, "ReasmOKs": 100, "InBcastPkts": 5, "InDelivers": 900}
