@@ -166,6 +166,14 @@ impl Spooled {
     }
 }
 
+impl Drop for Spooled {
+    /// A sampler that ends with an error has told all rows before it.
+    fn drop(&mut self) {
+        // It is the first error that is told.
+        let _ = self.write();
+    }
+}
+
 /// A file that rows are written to.
 pub struct Spool {
     path: PathBuf,
@@ -198,4 +206,28 @@ pub fn failed(path: &Path, error: &io::Error) -> JobError {
         "spool",
         format!("{}: cannot write: {error}", path.display()),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_that_wait_are_written_whatever_ends_the_sampler() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("rows");
+        let spec: SampleSpec = serde_json::from_value(serde_json::json!({})).unwrap();
+        let mut spooled = Spooled::create(&path, &spec).unwrap();
+        let lines = || std::fs::read_to_string(&path).unwrap().lines().count();
+        let row = Row {
+            mono_ns: 5 * TOGETHER_NS,
+            ..Row::default()
+        };
+        for _ in 0..3 {
+            spooled.take(&row, &[]).unwrap();
+        }
+        assert_eq!(lines(), 1, "the others wait");
+        drop(spooled);
+        assert_eq!(lines(), 3);
+    }
 }
