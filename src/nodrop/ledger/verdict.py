@@ -275,10 +275,8 @@ def _cause(place: str | None, running: Running) -> tuple[str, str]:
         words = f"the SUT did not run for {idle_s:.1f} s while packets arrived"
         return words, STOPPED_KNOB
     if place == Place.MACVTAP_QUEUE:
-        return (
-            "",
-            "",
-        )  # QEMU does not fetch for a slow guest either: what it and others used is no cause
+        # QEMU does not fetch for a slow guest either: what it and others used is no cause.
+        return "", ""
     if running.foreign_cpu_ratio is not None and running.foreign_cpu_ratio >= FOREIGN_CPU_RATIO:
         used = f"{running.foreign_cpu_ratio * 100:.0f} % of the host's CPUs"
         return f"other programs used {used}", FOREIGN_KNOB
