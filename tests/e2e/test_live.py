@@ -22,7 +22,7 @@ kind = "sink"
 [load]
 kind = "replay"
 trace = "make:demo"
-speed = 4 # 2.5 s
+speed = 3 # 3.3 s
 [measure]
 repetitions = 1
 """
@@ -58,7 +58,7 @@ def test_a_run_tells_of_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     first, *offering, last = heard.readings
     assert (first.phase, first.sent_packets) == ("offer", 0)
     assert first.decoded_packets in (None, 0), "the sink tells twice a second, perhaps not yet"
-    assert 2 <= len(offering) <= 8, "about twice a second for 2.5 s"
+    assert 2 <= len(offering) <= 8, "about twice a second for 3.3 s"
     sent = [r.sent_packets for r in offering if r.sent_packets is not None]
     assert sent == sorted(sent) and 0 < sent[-1] <= record.offered_packets
     assert any(r.received_packets for r in offering), "the sampler's rows are read as they come"

@@ -68,8 +68,12 @@ class Feed:
             "decoded": sut.decoded_packets if sut else None,
         }
         now_s = now_ns / 1e9
+        # Rows come up to a second after they were taken.
+        taken_s = {"received": self._row["mono_ns"] / 1e9} if self._row else {}
         rates = {
-            name: self._rates[name].at(now_s, counts[name]) if phase == "offer" else None
+            name: self._rates[name].at(taken_s.get(name, now_s), counts[name])
+            if phase == "offer"
+            else None
             for name in COUNTED
         }
         self._tell(

@@ -70,6 +70,7 @@ def test_sender_sampler_and_sut_in_one_reading(tmp_path: Path) -> None:
     assert (second.sent_packets, second.received_packets, second.decoded_packets) == (500, 500, 480)
     assert second.busiest_thread == BusyThread(name="W#01", cpu_ratio=0.7)
     assert second.decoded_pps is not None and second.decoded_pps > 0
+    assert second.received_pps == 1000, "by the rows' own times, whenever they were read"
     assert (second.intended_packets, second.intended_s, second.phase) == (1000, 2.0, "offer")
 
 
