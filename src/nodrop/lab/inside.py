@@ -19,6 +19,10 @@ class PacketSocket:
     running: bool
 
 
+PF_EXITING = 0x4
+"""Of the flags in /proc/PID/stat (include/linux/sched.h)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inside:
     stopped: bool
@@ -43,6 +47,19 @@ def look(pid: int, *, proc: Path = PROC) -> Inside | None:
         )
     except (FileNotFoundError, ProcessLookupError):
         return None
+    except PermissionError:
+        # Once its memory is gone, its descriptors are root's for the moment until it is.
+        if _is_exiting(pid, proc=proc):
+            return None
+        raise
+
+
+def _is_exiting(pid: int, *, proc: Path) -> bool:
+    try:
+        stat = (proc / str(pid) / "stat").read_text(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return int(stat.rpartition(") ")[2].split()[6]) & PF_EXITING != 0
 
 
 def thread_names(pid: int, *, proc: Path = PROC) -> tuple[str, ...]:
