@@ -12,7 +12,7 @@ from rich.console import Console
 
 from nodrop.cli.progress import JsonLines, OnTerminal, PlainLines, record_words
 from nodrop.cli.tables import cells_table
-from nodrop.ledger.verdict import BusyThread
+from nodrop.ledger.cause import BusyThread
 from nodrop.measure.eta import Eta, Remaining
 from nodrop.measure.plan import Plan, PlannedTrial
 from nodrop.measure.progress import Live, Progress
@@ -62,7 +62,7 @@ INVALID = record(
     TRIALS[1],
     valid=False,
     invalid_reasons=["sender_late"],
-    verdict="invalid: the sender was late: schedule error p99 40.0 ms",
+    verdict="void: the sender was late: schedule error p99 40.0 ms",
 )
 
 READING = Live(
@@ -97,7 +97,7 @@ def test_plain_lines_tell_each_trial_as_it_ends(monkeypatch: pytest.MonkeyPatch)
     assert out.getvalue().splitlines() == [
         "results/x: 2 cells x 2 repetitions = 4 trials, order of seed 1, about 1 min 0 s",
         "[1/4] 0001-4x-r01: 2.50 % lost (25 of 1,000), socket ring, 30 s left",
-        "[2/4] 0002-1x-r01: invalid: the sender was late: schedule error p99 40.0 ms, 30 s left",
+        "[2/4] 0002-1x-r01: void: the sender was late: schedule error p99 40.0 ms, 30 s left",
     ]
 
 
@@ -160,7 +160,7 @@ def test_the_table_of_cells() -> None:
             "0 %",
             "0 % to 0 %",
             "0 % to 0 %",
-            "nothing lost; invalid: sender_late",
+            "nothing lost; void: sender_late",
         ],
         [
             "load.multiplier=4",
@@ -175,7 +175,7 @@ def test_the_table_of_cells() -> None:
 
 def test_record_words() -> None:
     assert record_words(record(TRIALS[0])) == "no loss in 1,000 packets"
-    assert record_words(INVALID).startswith("invalid: the sender was late")
+    assert record_words(INVALID).startswith("void: the sender was late")
 
 
 def test_the_rest_takes_what_trials_of_the_same_cell_took() -> None:

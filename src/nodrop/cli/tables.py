@@ -52,7 +52,7 @@ def _where_and_why(row: CellSummary) -> Iterator[str]:
     if row.valid:
         yield row.place or "nothing lost"
     if row.reason:
-        yield f"invalid: {row.reason}"
+        yield f"void: {row.reason}"
 
 
 def plan_table(plan: Plan) -> Table:

@@ -113,6 +113,7 @@ def _record(
         index=index,
         run=name,
         started_utc=datetime.fromtimestamp(run.epoch_s, UTC).isoformat(timespec="seconds"),
+        outcome="void" if reasons else "measured",
         valid=not reasons,
         invalid_reasons=[code for code, _ in reasons],
         verdict=_words(reasons, residual, dropped, sent),
@@ -156,7 +157,7 @@ def _words(
     reasons: Sequence[tuple[str, str]], residual: int | None, dropped: int | None, sent: int | None
 ) -> str:
     if reasons:
-        return "invalid: " + "; ".join(words for _, words in reasons)
+        return "void: " + "; ".join(words for _, words in reasons)
     if residual:
         return f"no loss verdict: {residual:+d} packets between polled counters of two hosts"
     if dropped and sent:

@@ -12,6 +12,7 @@ from nodrop.ledger.verdict import Verdict
 def figures(ledger: Ledger | None, verdict: Verdict) -> dict[str, Any]:
     """Fields of a `TrialRecord`, by name. Without books every count is None: not measured."""
     found: dict[str, Any] = {
+        "outcome": str(verdict.outcome),
         "valid": verdict.valid,
         "invalid_reasons": [str(problem.code) for problem in verdict.invalid_reasons],
         "verdict": verdict.words,

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from nodrop.lab.seam import Json
-from nodrop.ledger.verdict import BusyThread
+from nodrop.ledger.cause import BusyThread
 from nodrop.load.seam import OfferedLoad, Offerer
 from nodrop.measure.progress import Live
 from nodrop.measure.sampling import Sampler, busiest_thread

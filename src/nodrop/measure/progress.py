@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from nodrop.ledger.verdict import BusyThread
+from nodrop.ledger.cause import BusyThread
 from nodrop.measure.plan import Plan, PlannedTrial
 from nodrop.results.trial import TrialRecord
 

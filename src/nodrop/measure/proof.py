@@ -9,7 +9,7 @@ from pathlib import Path
 
 from nodrop.lab.binary import file_sha256
 from nodrop.lab.seam import Bits, Json
-from nodrop.ledger.verdict import Problem, Reason
+from nodrop.ledger.reasons import Problem, Reason
 from nodrop.setups.seam import Proof
 
 

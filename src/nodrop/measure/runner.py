@@ -15,7 +15,9 @@ from nodrop.errors import LabProblem, LoadFailed, NodropError, SystemRefused, Tr
 from nodrop.lab.interrupts import Interrupted, interrupts
 from nodrop.lab.journal import DiskJournal
 from nodrop.lab.seam import Json, UndoJournal
-from nodrop.ledger.verdict import Bounds, Problem, Reason, judge
+from nodrop.ledger.reasons import Problem, Reason
+from nodrop.ledger.sender import Bounds
+from nodrop.ledger.verdict import judge
 from nodrop.measure.manifest import manifest
 from nodrop.measure.plan import Plan, PlannedTrial, make_plan
 from nodrop.measure.preflight import Kitchen, preflight
@@ -135,7 +137,7 @@ def _one(
 
 def _failure(error: NodropError, seen: Measured) -> Problem:
     if isinstance(error, LabProblem):
-        return Problem(code="lab_problem", words=str(error))
+        return Problem(code=Reason.LAB_PROBLEM, words=str(error))
     if isinstance(error, LoadFailed):
         return Problem(code=Reason.LOAD_FAILED, words=str(error))
     code = Reason.SUT_NOT_READY if seen.readiness is None else Reason.SUT_DIED

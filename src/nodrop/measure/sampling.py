@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from nodrop.lab.seam import Json, NodeJob, Port
-from nodrop.ledger.verdict import BusyThread, Running
+from nodrop.ledger.cause import BusyThread, Running
 from nodrop.setups.seam import SamplesInside
 
 STOP_TIMEOUT_S = 10.0

@@ -16,7 +16,9 @@ from nodrop.lab.image import must_be_there
 from nodrop.lab.seam import Bits, Json, Lab, Link, Port, UndoJournal
 from nodrop.lab.split import Splitter
 from nodrop.ledger.balance import Ledger, balance
-from nodrop.ledger.verdict import Bounds, Problem, Reason, Sending, Verdict, judge
+from nodrop.ledger.reasons import Problem, Reason
+from nodrop.ledger.sender import Bounds, Sending
+from nodrop.ledger.verdict import Verdict, judge
 from nodrop.load.seam import Fragments, LoadGenerator, OfferedLoad
 from nodrop.measure import books
 from nodrop.measure.ahead_of_tap import Readings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nodrop.ledger.verdict import FOREIGN_CPU_RATIO
+from nodrop.ledger.cause import FOREIGN_CPU_RATIO
 from nodrop.report.story import Story, Trial
 
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
 from nodrop.errors import NodropError
+from nodrop.ledger.reasons import Outcome, outcome_of
 
 Packets = Annotated[int, Field(ge=0)]
 Seconds = Annotated[float, Field(ge=0)]
@@ -72,7 +73,11 @@ class TrialRecord(_Model):
     started_utc: str | None = None
     """ISO 8601; null where the trial ended before its first packet."""
 
+    outcome: Literal["measured", "failed", "void"]
+    """measured: its books stand. failed: the SUT died, hung or was killed under this load, which is
+    a result about it. void: instrument or sender, which says nothing about the SUT."""
     valid: bool
+    """outcome is measured."""
     invalid_reasons: list[str] = []
     """Stable codes (docs/results-format.md); `verdict` says them in words."""
     verdict: str
@@ -134,8 +139,19 @@ class TrialRecord(_Model):
     """Of all CPUs of the receiving host, while the load was offered."""
     sut_rss_peak_bytes: Packets | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _older_lines(cls, line: Any) -> Any:
+        """Lines written before there were three outcomes say so by their reasons."""
+        if not isinstance(line, dict) or "outcome" in line or "valid" not in line:
+            return line
+        reasons = line.get("invalid_reasons") or []
+        return {**line, "outcome": str(Outcome.MEASURED if line["valid"] else outcome_of(reasons))}
+
     @model_validator(mode="after")
     def _reasons_fit(self) -> Self:
+        if self.valid != (self.outcome == "measured"):
+            raise ValueError(f"outcome {self.outcome} does not fit valid {self.valid}")
         if self.valid and (self.invalid_reasons or self.error):
             raise ValueError("a valid trial has neither invalid_reasons nor an error")
         if not self.valid and not self.invalid_reasons:
@@ -165,7 +181,7 @@ def accelerator_words(records: Iterable[TrialRecord]) -> str:
 
 
 ADDED_LATER = frozenset(
-    {"accelerator", "imbalance_ratio", "loss_cause", "loss_evidence", "setup_cpu_s"}
+    {"accelerator", "imbalance_ratio", "loss_cause", "loss_evidence", "outcome", "setup_cpu_s"}
 )
 """Fields that run directories of this format may lack: they came after its first lines were
 written. A new field goes in here too."""

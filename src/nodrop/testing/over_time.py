@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nodrop.ledger.balance import Ledger
-from nodrop.ledger.verdict import Sending
+from nodrop.ledger.sender import Sending
 
 MONO_NS = 86_400_000_000_000
 """CLOCK_MONOTONIC when the first row is taken."""

@@ -15,9 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.ledger.balance import Ledger, balance, ledger_to_json
+from nodrop.ledger.cause import BusyThread, Running
 from nodrop.ledger.figures import figures
 from nodrop.ledger.hops import Account, Class, Hop, Place
-from nodrop.ledger.verdict import BusyThread, Problem, Reason, Running, Sending, Verdict, judge
+from nodrop.ledger.reasons import Problem, Reason
+from nodrop.ledger.sender import Sending
+from nodrop.ledger.verdict import Verdict, judge
 from nodrop.results.rundir import RunWriter, TrialFolder, plan_sha256
 from nodrop.results.trial import MergedDetail, ScheduleErrorUs, Thread, TrialRecord
 from nodrop.testing.over_time import (

@@ -7,17 +7,11 @@ from dataclasses import replace
 import pytest
 
 from nodrop.ledger.balance import Ledger, balance
+from nodrop.ledger.cause import BusyThread, Running
 from nodrop.ledger.hops import Account, Class, Hop, Place
-from nodrop.ledger.verdict import (
-    Bounds,
-    BusyThread,
-    Problem,
-    Reason,
-    Running,
-    Sending,
-    judge,
-    percent,
-)
+from nodrop.ledger.reasons import Problem, Reason
+from nodrop.ledger.sender import Bounds, Sending
+from nodrop.ledger.verdict import judge, percent
 
 SENT = 101_171
 SENDING = Sending(
@@ -58,7 +52,7 @@ def books(
 def codes(ledger: Ledger | None, sending: Sending | None = SENDING, **more: object) -> list[str]:
     verdict = judge(ledger, sending, **more)  # type: ignore[arg-type]
     assert verdict.valid == (not verdict.invalid_reasons)
-    assert verdict.words.startswith("invalid: ") != verdict.valid
+    assert verdict.words.startswith(("void: ", "failed: ")) != verdict.valid
     return [problem.code for problem in verdict.invalid_reasons]
 
 
@@ -107,7 +101,7 @@ def test_a_loss_with_a_residual_is_invalid_and_has_no_ratio() -> None:
     assert codes(ledger) == [Reason.RESIDUAL]
     verdict = judge(ledger, SENDING)
     assert verdict.loss_ratio is None
-    assert verdict.words == "invalid: +7 packets unexplained between socket and decoded"
+    assert verdict.words == "void: +7 packets unexplained between socket and decoded"
 
 
 def test_received_more_than_sent_is_invalid() -> None:
@@ -167,7 +161,7 @@ def test_a_short_sender_makes_the_trial_invalid() -> None:
 
 def test_a_short_sender_says_what_was_refused() -> None:
     said = judge(books(sent=SENT - 1), replace(SENDING, sent_packets=SENT - 1)).words
-    assert said == f"invalid: only {SENT - 1} of {SENT} packets were sent (1: errno)"
+    assert said == f"void: only {SENT - 1} of {SENT} packets were sent (1: errno)"
 
 
 def test_bounds_are_the_experiments() -> None:
@@ -180,7 +174,7 @@ def test_bounds_are_the_experiments() -> None:
 def test_a_trial_that_never_got_to_its_books() -> None:
     dead = Problem(code=Reason.SUT_NOT_READY, words="Suricata was not ready after 30 s")
     assert codes(None, None, problems=[dead]) == [Reason.SUT_NOT_READY]
-    assert judge(None, None, problems=[dead]).words == "invalid: Suricata was not ready after 30 s"
+    assert judge(None, None, problems=[dead]).words == "failed: Suricata was not ready after 30 s"
     assert codes(None, None) == [Reason.NO_BOOKS]
 
 

@@ -13,7 +13,9 @@ import pytest
 from nodrop.errors import TrialFailed
 from nodrop.ledger.balance import balance
 from nodrop.ledger.hops import Account, Class, Hop
-from nodrop.ledger.verdict import Reason, Sending, judge
+from nodrop.ledger.reasons import Reason
+from nodrop.ledger.sender import Sending
+from nodrop.ledger.verdict import judge
 from nodrop.measure import instances
 from nodrop.measure.instances import RunningSeveral, _sum, _summed, imbalance_ratio
 from nodrop.suts.seam import RunningSut, SutCounters

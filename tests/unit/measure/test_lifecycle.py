@@ -7,7 +7,7 @@ import pytest
 from nodrop.errors import TrialFailed
 from nodrop.lab.interrupts import Interrupted
 from nodrop.ledger.hops import Class
-from nodrop.ledger.verdict import Bounds
+from nodrop.ledger.sender import Bounds
 from nodrop.measure.trial import Ingredients, Measured, run_trial
 from nodrop.results.rundir import TrialFolder
 from nodrop.setups.seam import Limits

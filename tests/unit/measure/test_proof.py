@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from nodrop.lab.seam import Bits
-from nodrop.ledger.verdict import Reason
+from nodrop.ledger.reasons import Reason
 from nodrop.measure.proof import prove
 from nodrop.setups.seam import Proof
 

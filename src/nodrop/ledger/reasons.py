@@ -1,0 +1,71 @@
+"""Why a trial is not a measurement, and what it is then: a failure of the SUT, or void."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Outcome(StrEnum):
+    """What became of a trial."""
+
+    MEASURED = "measured"
+    """Its books stand: it says what the SUT carried."""
+    FAILED = "failed"
+    """The SUT died, hung or was killed under this load: a result about the SUT."""
+    VOID = "void"
+    """The instrument or the sender is at fault: it says nothing about the SUT."""
+
+
+class Reason(StrEnum):
+    """Why a trial is no measurement. Stable codes: they stand in trials.jsonl."""
+
+    RESIDUAL = "residual"
+    """Some packets are in no class, so the loss is not known either."""
+    NOT_READ = "not_read"
+    """A counter at the end of the chain could not be read."""
+    SENDER_LATE = "sender_late"
+    SENDER_SHORT = "sender_short"
+    """Fewer packets were sent than were asked for."""
+    NOTHING_SENT = "nothing_sent"
+    RECEIVED_MORE_THAN_SENT = "received_more_than_sent"
+    LOAD_FAILED = "load_failed"
+    """The generator broke down before it had sent what was asked."""
+    SUT_NOT_READY = "sut_not_ready"
+    SUT_DIED = "sut_died"
+    COUNTERS_MOVED = "counters_moved_after_drain"
+    NOT_DRAINED = "not_drained"
+    SELF_TEST = "self_test_failed"
+    OTHER_BITS = "other_bits"
+    """What runs is not what the run says it measures."""
+    OTHER_FILES = "other_files"
+    """The rules it was shown are not those that the run began with."""
+    LAB_PROBLEM = "lab_problem"
+    """The lab, or the place of the SUT, broke down."""
+    NO_BOOKS = "no_books"
+    """The trial ended before there was anything to balance."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One reason for which a trial is no measurement."""
+
+    code: str
+    """A `Reason`, or a code of a plugin's own."""
+    words: str
+
+
+FAILURES = frozenset({Reason.SUT_NOT_READY, Reason.SUT_DIED, Reason.NOT_DRAINED})
+"""What the SUT did, not the instrument."""
+FOLLOWS = frozenset({Reason.RESIDUAL, Reason.NOT_READ, Reason.NO_BOOKS, Reason.COUNTERS_MOVED})
+"""What a SUT leaves behind that died or hung: its books cannot close, and that is no fault of the
+instrument. By itself each makes a trial void."""
+
+
+def outcome_of(codes: Iterable[str]) -> Outcome:
+    """A failure of the SUT counts only if nothing of the instrument's or the sender's is wrong."""
+    found = set(codes)
+    if not found:
+        return Outcome.MEASURED
+    return Outcome.FAILED if found & FAILURES and found <= FAILURES | FOLLOWS else Outcome.VOID
