@@ -1,0 +1,7 @@
+"""Trials whose truth is known: whatever is put in, no sentence of nodrop may say otherwise."""
+
+from __future__ import annotations
+
+from tests.e2e.conftest import _root, real_trace, run, suricata
+
+__all__ = ("_root", "real_trace", "run", "suricata")
