@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from nodrop.lab.seam import Json
 from nodrop.ledger.cause import BusyThread
+from nodrop.ledger.over_time import DropReading, Losses, losses
 from nodrop.load.seam import OfferedLoad, Offerer
 from nodrop.measure.progress import Live
 from nodrop.measure.sampling import Sampler, busiest_thread
@@ -40,6 +41,7 @@ class Feed:
         self._began_ns = 0
         self._row: Json | None = None
         self._busiest: BusyThread | None = None
+        self._drops: list[DropReading] = []
 
     def begin(self) -> None:
         """The first reading: what the counters stand at before the first packet."""
@@ -56,6 +58,10 @@ class Feed:
         at_ns = time.monotonic_ns() if mono_ns is None else mono_ns
         self._say("drained", at_ns, offered.sent_packets, counters)
 
+    def losses(self, *, begin_ns: int, end_ns: int) -> tuple[Losses, ...] | None:
+        """When packets were lost, from all readings; the one at rest has been taken."""
+        return losses(self._drops, begin_ns=begin_ns, end_ns=end_ns)
+
     def _say(
         self, phase: str, now_ns: int, sent_packets: int | None, sut: SutCounters | None
     ) -> None:
@@ -67,6 +73,20 @@ class Feed:
             "dropped": sut.dropped_ring_full_packets if sut else None,
             "decoded": sut.decoded_packets if sut else None,
         }
+        by_thread = _dropped_by_thread(sut)
+        if sut is not None:
+            # Asked at `now_ns`, answered by now.
+            answered_ns = time.monotonic_ns()
+            asking_ns = answered_ns - now_ns
+            self._drops.append(
+                DropReading(
+                    mono_ns=answered_ns,
+                    dropped=sut.dropped_ring_full_packets,
+                    lag_ns=round(sut.lag_s * 1e9) + asking_ns,
+                    by_thread=by_thread,
+                    by_thread_lag_ns=round(sut.per_thread_lag_s * 1e9) + asking_ns,
+                )
+            )
         now_s = now_ns / 1e9
         # Rows come up to a second after they were taken.
         taken_s = {"received": self._row["mono_ns"] / 1e9} if self._row else {}
@@ -87,6 +107,7 @@ class Feed:
                 received_packets=counts["received"],
                 captured_packets=counts["captured"],
                 dropped_packets=counts["dropped"],
+                dropped_by_thread=by_thread,
                 decoded_packets=counts["decoded"],
                 sent_pps=rates["sent"],
                 received_pps=rates["received"],
@@ -108,3 +129,9 @@ class Feed:
     def _received(self) -> int | None:
         found = (self._row or {}).get("links", {}).get(self._nic)
         return None if found is None else int(found["rx_packets"])
+
+
+def _dropped_by_thread(sut: SutCounters | None) -> dict[str, int]:
+    each = {} if sut is None else sut.per_thread
+    name = "dropped_ring_full_packets"
+    return {thread: counted[name] for thread, counted in each.items() if name in counted}

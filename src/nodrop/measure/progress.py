@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -31,6 +31,7 @@ class Live:
     """By the receiving NIC."""
     captured_packets: int | None = None
     dropped_packets: int | None = None
+    dropped_by_thread: Mapping[str, int] = field(default_factory=dict)
     decoded_packets: int | None = None
     sent_pps: float | None = None
     received_pps: float | None = None

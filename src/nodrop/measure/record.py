@@ -73,6 +73,7 @@ def details(seen: Measured) -> Json:
         "clock_offsets_ns": seen.clock_offsets_ns,
         "servants": seen.servants,
         "throttled_s": seen.throttled_s,
+        "losses": None if seen.losses is None else [asdict(window) for window in seen.losses],
         "facts": seen.facts,
         "instances": seen.instances,
         "imbalance_ratio": imbalance_ratio(seen.instances),

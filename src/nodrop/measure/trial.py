@@ -16,6 +16,7 @@ from nodrop.lab.image import must_be_there
 from nodrop.lab.seam import Bits, Json, Lab, Link, Port, UndoJournal
 from nodrop.lab.split import Splitter
 from nodrop.ledger.balance import Ledger, balance
+from nodrop.ledger.over_time import Losses
 from nodrop.ledger.reasons import Problem, Reason
 from nodrop.ledger.sender import Bounds, Sending
 from nodrop.ledger.verdict import Verdict, judge
@@ -83,6 +84,8 @@ class Measured:
     """What worked for the SUT outside its process tree, from the first packet until the drain."""
     throttled_s: float | None = None
     """Not let run for want of a CPU quota, from the first packet until the drain; all CPUs."""
+    losses: tuple[Losses, ...] | None = None
+    """When the SUT's threads lost packets, by its own counters; None = not known."""
     ledger: Ledger | None = None
     instances: list[Json] = field(default_factory=list)
     """Each one's own part of the books, where several share the packets."""
@@ -157,10 +160,10 @@ def run_trial(
         feed.begin()
         servants = Servants(running.process.servants())
         throttling = Throttling(pids(running.process))
-        sampler.mark("offer")
+        offer_ns = sampler.mark("offer")
         intended_s = offerer.intended_duration_s or 0.0
         seen.offered = offerer.offer(timeout_s=intended_s * 2 + OFFER_GRACE_S, tick=feed.tick)
-        sampler.mark("offered")
+        offered_ns = sampler.mark("offered")
         step("drain")
         arrived = _read(link, env)
         seen.facts["sut"] = running.facts()
@@ -181,6 +184,9 @@ def run_trial(
         step("stop")
         seen.counters = running.finish(timeout_s=STOP_TIMEOUT_S)
         feed.at_rest(seen.counters, seen.offered, drained_ns)
+        seen.losses = feed.losses(
+            begin_ns=offer_ns, end_ns=offered_ns if env.delivers_at_once else drained_ns
+        )
         seen.readings = {"before": before, "after": after}
         if _moved(env.nic, after["nic"]):
             words = f"{env.nic.name} received more packets after the drain"

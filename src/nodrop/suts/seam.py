@@ -35,6 +35,10 @@ class SutCounters:
     results: Mapping[str, int] = field(default_factory=dict)
     """Named decoder results, alerts, flows: `decoder.ipv4`, `decoder.invalid`, `detect.alert` …"""
     per_thread: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """The same by the kernel's names of the threads (their first 15 bytes)."""
+    lag_s: float = 0.0
+    """How old the figures for all threads together may be; 0 at rest."""
+    per_thread_lag_s: float = 0.0
     sources: Mapping[str, str] = field(default_factory=dict)
     """Field name above → where it was read, e.g. "eve.json stats.capture.kernel_packets"."""
 

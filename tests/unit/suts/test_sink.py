@@ -92,7 +92,7 @@ def test_from_launch_to_last_word(jobs: list[Job]) -> None:
     assert jobs[0].said == ["start", "stop", "close"]
     assert (final.captured_packets, final.dropped_ring_full_packets) == (100, 30)
     assert (final.decoded_packets, final.decoded_bytes) == (70, 7000)
-    assert final.per_thread["0"]["decoded_packets"] == 70
+    assert final.per_thread["sink-0"]["decoded_packets"] == 70
     assert running.process.poll() == 0
 
 

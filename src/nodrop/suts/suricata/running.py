@@ -31,6 +31,8 @@ DEATH_GRACE_S = 0.5
 CONTROL_TIMEOUT_S = 5.0
 LIVE_TIMEOUT_S = 0.25
 """A SUT that stands still must not hold up who waits for the sender."""
+KERNEL_LAG_S = 1.0
+"""Each capture thread reads its socket's counters once a second."""
 _KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 
 
@@ -225,6 +227,8 @@ class RunningSuricata:
             counters.from_stats(totals, source="dump-counters"),
             captured_packets=sum(s["pkts"] for s in stats),
             dropped_ring_full_packets=sum(s["drop"] for s in stats),
+            lag_s=KERNEL_LAG_S,
+            per_thread_lag_s=self._asked.full_sync_s,
         )
         return found if self._base is None else less(found, self._base)
 
