@@ -23,6 +23,12 @@ def figures(ledger: Ledger | None, verdict: Verdict) -> dict[str, Any]:
         "loss_cause": verdict.cause,
         "knob": verdict.knob,
     }
+    if verdict.pace is not None:
+        found |= {
+            "sustained": verdict.pace.sustained,
+            "sustained_evidence": verdict.pace.evidence,
+            "service_pps_at_least": verdict.pace.service_pps_at_least,
+        }
     if ledger is None:
         return found
     absorbed, held = ledger.total(Class.MERGED), ledger.total(Class.HELD)

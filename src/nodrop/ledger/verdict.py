@@ -10,6 +10,7 @@ from nodrop.ledger.cause import Running, cause_of
 from nodrop.ledger.hops import KNOBS, Account, Class
 from nodrop.ledger.reasons import Outcome, Problem, Reason, outcome_of
 from nodrop.ledger.sender import Bounds, Sending, problems_of_the_sender
+from nodrop.ledger.sustained import Pace, WorkedOff, pace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +28,8 @@ class Verdict:
     """What else points there: the thread that had no time left. A guess, with its evidence."""
     knob: str = ""
     words: str = ""
+    pace: Pace | None = None
+    """How fast it was seen to serve; None where nobody looked."""
     by_place: Mapping[str, int] = field(default_factory=dict)
     """Lost packets per place, the most first."""
 
@@ -42,6 +45,7 @@ def judge(
     bounds: Bounds | None = None,
     problems: Sequence[Problem] = (),
     running: Running | None = None,
+    worked_off: WorkedOff | None = None,
 ) -> Verdict:
     """Judges a trial from its books, its sender and what else was seen.
 
@@ -60,10 +64,13 @@ def judge(
     knob = touches or _knob(worst, place)
     evidence = _evidence(worst, sending)
     outcome = outcome_of(problem.code for problem in found)
+    shown = None if worked_off is None or found else pace(worked_off)
     if found:
         words = f"{outcome}: " + "; ".join(problem.words for problem in found)
     else:
-        words = _words(ratio, place, "; ".join(filter(None, (evidence, cause))), knob, len(places))
+        words = _burst_words(ratio, shown) or _words(
+            ratio, place, "; ".join(filter(None, (evidence, cause))), knob, len(places)
+        )
     return Verdict(
         outcome=outcome,
         invalid_reasons=tuple(found),
@@ -73,6 +80,7 @@ def judge(
         cause=cause,
         knob=knob,
         words=words,
+        pace=shown,
         by_place=places,
     )
 
@@ -150,6 +158,14 @@ def _words(ratio: float | None, place: str | None, evidence: str, knob: str, pla
     mostly = "mostly in" if places > 1 else "in"
     tail = f": {knob}" if knob else ""
     return f"{percent(ratio)} lost {mostly} the {place} ({evidence}){tail}"
+
+
+def _burst_words(ratio: float | None, shown: Pace | None) -> str:
+    """Where nothing was lost, though the rings may have held what the SUT could not carry."""
+    if ratio != 0 or shown is None or shown.sustained:
+        return ""
+    kept = "did not keep its pace" if shown.sustained is False else "keeping its pace is not shown"
+    return f"absorbed a burst without loss, {kept}: {shown.evidence}"
 
 
 def percent(ratio: float) -> str:

@@ -28,7 +28,7 @@ from nodrop.measure import books
 from nodrop.measure.ahead_of_tap import Readings
 from nodrop.setups.local import LocalView
 from nodrop.setups.seam import Env, Limits, Process, ProcessSpec, Proof, SamplesInside, Setup
-from nodrop.suts.seam import Readiness, RunningSut, Sut, SutCounters
+from nodrop.suts.seam import Drained, Readiness, RunningSut, Sut, SutCounters
 
 _NOTHING_OFFERED = OfferedLoad(
     intended_packets=0,
@@ -261,11 +261,11 @@ class RunningSeveral:
         last = max(each, key=lambda ready: ready.ready_mono_ns)
         return replace(last, evidence={"instances": [dict(ready.evidence) for ready in each]})
 
-    def drain(self, *, expected_packets: int | None, timeout_s: float) -> float:
+    def drain(self, *, expected_packets: int | None, timeout_s: float) -> Drained:
         if any(one.process.quiet for one in self.running):
             # Must not be asked while they are measured. Each knows when it is at rest, though not
             # how many packets are its share.
-            return max(
+            return _the_last(
                 self._of_each(lambda one: one.drain(expected_packets=None, timeout_s=timeout_s))
             )
         began = unchanged_since = time.monotonic()
@@ -276,11 +276,10 @@ class RunningSeveral:
             counted = () if seen is None else _packets(seen)
             if counted != last:
                 unchanged_since, last = now, counted
-            if seen is not None and _balanced(seen):
-                if seen.captured_packets == expected_packets:
-                    return now - began
-                if now - unchanged_since >= AT_REST_S:
-                    return now - began
+            rests = seen is not None and seen.captured_packets == expected_packets
+            rests = rests or now - unchanged_since >= AT_REST_S
+            if rests and seen is not None and _balanced(seen):
+                return Drained(rested_mono_ns=int(unchanged_since * 1e9))
             if now - began > timeout_s:
                 raise TrialFailed(
                     f"the counters of {len(self.running)} instances do not come to rest "
@@ -363,6 +362,17 @@ def imbalance_ratio(parts: Sequence[Json]) -> float | None:
     if not received or not sum(received):
         return None
     return max(received) * len(received) / sum(received) - 1
+
+
+def _the_last(each: Sequence[Drained]) -> Drained:
+    """At rest when the last of them is."""
+    busy = [one.busy_mono_ns for one in each if one.busy_mono_ns is not None]
+    left = [one.left_packets for one in each if one.left_packets is not None]
+    return Drained(
+        rested_mono_ns=max(one.rested_mono_ns for one in each),
+        busy_mono_ns=max(busy, default=None),
+        left_packets=sum(left) if len(left) == len(each) else None,
+    )
 
 
 def _packets(seen: SutCounters) -> tuple[int | None, ...]:

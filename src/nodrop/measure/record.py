@@ -35,6 +35,11 @@ def trial_record(
     }
     if seen.offered is not None:
         found |= _of_the_sender(seen.offered)
+    if seen.worked_off is not None:
+        found |= {
+            "drain_s": seen.worked_off.drain_at_most_s,
+            "backlog_packets": seen.worked_off.backlog_at_most_packets,
+        }
     found |= figures(seen.ledger, seen.verdict)
     if seen.counters is not None:
         found["captured_packets"] = seen.counters.captured_packets
@@ -66,7 +71,7 @@ def details(seen: Measured) -> Json:
     """For trial.json: how long each step took, and what the SUT and its place said."""
     return {
         "timings_s": seen.timings_s,
-        "drain_s": seen.drain_s,
+        "worked_off": None if seen.worked_off is None else asdict(seen.worked_off),
         "readiness": None if seen.readiness is None else asdict(seen.readiness),
         "usage": None if seen.usage is None else asdict(seen.usage),
         "inside": {name: asdict(usage) for name, usage in seen.inside.items()},

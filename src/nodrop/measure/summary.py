@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from nodrop.ledger.sustained import duration
 from nodrop.ledger.verdict import percent
 from nodrop.results.trial import TrialRecord, accelerator_words
 from nodrop.stats.interval import Summary, summarize
@@ -46,7 +47,11 @@ def record_words(record: TrialRecord) -> str:
     if not record.valid:
         return record.verdict
     if not record.loss_ratio:
-        return f"no loss in {record.offered_packets or 0:,} packets{_on(record)}"
+        load = f"{record.offered_packets or 0:,} packets"
+        if record.sustained_evidence and not record.sustained:
+            took = duration(record.duration_s or 0.0)
+            return f"absorbed a burst of {load} in {took} without loss{_on(record)}"
+        return f"no loss in {load}{_on(record)}"
     lost = f"{record.lost_packets or 0:,} of {record.offered_packets or 0:,}"
     return f"{percent(record.loss_ratio)} lost ({lost}), {record.loss_place}{_on(record)}"
 

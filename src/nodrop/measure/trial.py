@@ -19,6 +19,7 @@ from nodrop.ledger.balance import Ledger, balance
 from nodrop.ledger.over_time import Losses
 from nodrop.ledger.reasons import Problem, Reason
 from nodrop.ledger.sender import Bounds, Sending
+from nodrop.ledger.sustained import WorkedOff
 from nodrop.ledger.verdict import Verdict, judge
 from nodrop.load.seam import Fragments, LoadGenerator, OfferedLoad
 from nodrop.measure import books
@@ -31,7 +32,7 @@ from nodrop.measure.servants import Servants
 from nodrop.measure.throttling import Throttling
 from nodrop.results.rundir import TrialFolder
 from nodrop.setups.seam import Env, Limits, Process, Setup
-from nodrop.suts.seam import Readiness, RunningSut, Sut, SutCounters
+from nodrop.suts.seam import Drained, Readiness, RunningSut, Sut, SutCounters
 
 OFFER_GRACE_S = 60.0
 """Beyond the intended duration: a sender that is later than this is ended."""
@@ -74,7 +75,10 @@ class Measured:
     offered: OfferedLoad | None = None
     counters: SutCounters | None = None
     readings: dict[str, Json] = field(default_factory=dict)
-    drain_s: float | None = None
+    drained: Drained | None = None
+    decoded_when_offered: int | None = None
+    """As the SUT last counted before the last packet had come: the counter may lag behind."""
+    worked_off: WorkedOff | None = None
     usage: Usage | None = None
     inside: dict[str, Usage] = field(default_factory=dict)
     """Of the machines inside the SUT's place, as their own kernels count."""
@@ -164,11 +168,13 @@ def run_trial(
         intended_s = offerer.intended_duration_s or 0.0
         seen.offered = offerer.offer(timeout_s=intended_s * 2 + OFFER_GRACE_S, tick=feed.tick)
         offered_ns = sampler.mark("offered")
+        counted = running.live()
+        seen.decoded_when_offered = None if counted is None else counted.decoded_packets
         step("drain")
         arrived = _read(link, env)
         seen.facts["sut"] = running.facts()
         observed = _observe(of, link, env, running, seen, (before, arrived), _NOTHING_SAID)
-        seen.drain_s = running.drain(
+        seen.drained = running.drain(
             expected_packets=observed.expected_captured_packets, timeout_s=of.drain_timeout_s
         )
         drained_ns = sampler.mark("drained")
@@ -200,6 +206,7 @@ def run_trial(
         if killed := out_of_memory(seen):
             seen.problems.append(Problem(code=Reason.SUT_DIED, words=killed))
         observed = _observe(of, link, env, running, seen, (before, after), seen.counters)
+        seen.worked_off = _worked_off(link, env, seen)
         _balance(of, observed, seen)
         step("undo")
     step("")
@@ -340,6 +347,30 @@ def _moved(nic: Port, then: Json) -> bool:
     return Readings(before=then, after=_counters(nic)).link(nic.name, "rx_packets") != 0
 
 
+def _worked_off(link: Link, env: Env, seen: Measured) -> WorkedOff | None:
+    """What was left for after the last packet. The SUT's rings bound it only if nothing waits
+    before them."""
+    if seen.offered is None or seen.drained is None or seen.counters is None:
+        return None
+    offered, decoded = seen.offered, seen.counters.decoded_packets
+    if decoded is None or offered.last_sent_mono_ns is None:
+        return None
+    last_ns = offered.last_sent_mono_ns + link.tx.host.clock_offset_ns
+    busy_ns = seen.drained.busy_mono_ns or last_ns
+    holds = seen.facts["sut"].get("holds_packets") if env.delivers_at_once else None
+    before = seen.decoded_when_offered
+    at_most = [decoded - before] if before is not None else []
+    at_most += [holds] if holds is not None else []
+    return WorkedOff(
+        packets=decoded,
+        offered_s=offered.duration_s,
+        drain_at_least_s=max(0, busy_ns - last_ns) / 1e9,
+        drain_at_most_s=max(0, seen.drained.rested_mono_ns - last_ns) / 1e9,
+        backlog_at_least_packets=seen.drained.left_packets or 0,
+        backlog_at_most_packets=min(at_most, default=None),
+    )
+
+
 def _balance(of: Ingredients, observed: books.Observed, seen: Measured) -> None:
     offered = observed.offered
     try:
@@ -362,6 +393,7 @@ def _balance(of: Ingredients, observed: books.Observed, seen: Measured) -> None:
         bounds=of.bounds,
         problems=seen.problems,
         running=None if seen.usage is None else seen.usage.running(offered.cpu_s, seen.throttled_s),
+        worked_off=seen.worked_off,
     )
 
 

@@ -120,6 +120,17 @@ class TrialRecord(_Model):
     offered_pps: NotNegative | None = None
     offered_bps: NotNegative | None = None
     """Bits of Ethernet frames, without preamble, gap and FCS."""
+    drain_s: Seconds | None = None
+    """At most so long after the last packet sent, the SUT had nothing left to do."""
+    backlog_packets: Packets | None = None
+    """At most so many packets it had still to decode when the last one was sent."""
+    sustained: bool | None = None
+    """True: the SUT kept the pace of the load. False: it was behind at its end, and its rings held
+    the rest. Null: neither is shown; a loss of 0 then says that a burst was absorbed, no more."""
+    sustained_evidence: str = ""
+    """Packets, seconds, backlog and drain in words; empty where nobody looked (older runs too)."""
+    service_pps_at_least: NotNegative | None = None
+    """It served at least so many packets a second: what backlog or drain, the better one, shows."""
     schedule_error_us: ScheduleErrorUs | None = None
     """Null where the generator cannot say, or has no schedule."""
 
@@ -181,7 +192,19 @@ def accelerator_words(records: Iterable[TrialRecord]) -> str:
 
 
 ADDED_LATER = frozenset(
-    {"accelerator", "imbalance_ratio", "loss_cause", "loss_evidence", "outcome", "setup_cpu_s"}
+    {
+        "accelerator",
+        "backlog_packets",
+        "drain_s",
+        "imbalance_ratio",
+        "loss_cause",
+        "loss_evidence",
+        "outcome",
+        "service_pps_at_least",
+        "setup_cpu_s",
+        "sustained",
+        "sustained_evidence",
+    }
 )
 """Fields that run directories of this format may lack: they came after its first lines were
 written. A new field goes in here too."""

@@ -68,6 +68,18 @@ def _less(after: Mapping[str, int], before: Mapping[str, int]) -> dict[str, int]
     return {name: value - before.get(name, 0) for name, value in after.items()}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drained:
+    """When the SUT came to rest, as narrowly as it was seen; the controller's CLOCK_MONOTONIC."""
+
+    rested_mono_ns: int
+    """From here on, at the latest, it had nothing left."""
+    busy_mono_ns: int | None = None
+    """It was still at work here; None = it was not seen at work."""
+    left_packets: int | None = None
+    """Waiting at the first look after the last packet; None = nobody can say."""
+
+
 class RunningSut(Protocol):
     """One launched SUT, from launch to its last word."""
 
@@ -77,8 +89,8 @@ class RunningSut(Protocol):
         """An event with a deadline. TrialFailed in the SUT's own words where it dies or is late."""
         ...
 
-    def drain(self, *, expected_packets: int | None, timeout_s: float) -> float:
-        """Waits until the counters rest (or account for all expected packets); seconds taken."""
+    def drain(self, *, expected_packets: int | None, timeout_s: float) -> Drained:
+        """Waits until the counters rest (or account for all expected packets)."""
         ...
 
     def mark(self) -> None:

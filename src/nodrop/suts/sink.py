@@ -18,11 +18,13 @@ from nodrop.errors import LabProblem, NodeDied, TrialFailed
 from nodrop.lab.seam import Bits, Json, NodeJob
 from nodrop.setups.local import LocalView
 from nodrop.setups.seam import Env, Process
-from nodrop.suts.seam import Readiness, SutCounters, less
+from nodrop.suts.seam import Drained, Readiness, SutCounters, less
 
 POLL_S = 0.05
 SAMPLE_LAG_S = 0.7
 """It samples twice a second what its threads read of their sockets every 0.1 s."""
+SMALLEST_V3_BYTES = 128
+"""Of a ring of version 3, that no packet takes less than: its header and 60 bytes of frame."""
 
 
 class SinkOptions(Options):
@@ -60,7 +62,7 @@ class Sink:
         launched_mono_ns = time.monotonic_ns()
         spec = {"job": "sink", "interface": env.capture_interfaces[0]}
         job = env.job(spec | self.options.model_dump())
-        return RunningSink(job, launched_mono_ns, self.options)
+        return RunningSink(job, launched_mono_ns, self.options, env.host.clock_offset_ns)
 
     def facts(self) -> Json:
         return {"options": self.options.model_dump(mode="json")}
@@ -97,8 +99,11 @@ class SinkProcess(LocalView):
 
 
 class RunningSink:
-    def __init__(self, job: NodeJob, launched_mono_ns: int, options: SinkOptions) -> None:
+    def __init__(
+        self, job: NodeJob, launched_mono_ns: int, options: SinkOptions, clock_offset_ns: int
+    ) -> None:
         self.process: Process = SinkProcess(job, launched_mono_ns)
+        self._clock_offset_ns = clock_offset_ns
         self._job = job
         self._options = options
         self._ready_mono_ns = time.monotonic_ns()
@@ -113,7 +118,7 @@ class RunningSink:
             evidence=self._job.ready,
         )
 
-    def drain(self, *, expected_packets: int | None, timeout_s: float) -> float:
+    def drain(self, *, expected_packets: int | None, timeout_s: float) -> Drained:
         began = time.monotonic()
         seen = len(self._job.samples())
         if expected_packets is not None and self._base is not None:
@@ -122,8 +127,9 @@ class RunningSink:
             if self.process.poll() is not None:
                 raise TrialFailed("the sink ended before it was stopped")
             now = time.monotonic()
-            if _at_rest(self._job.samples()[seen:], expected_packets):
-                return now - began
+            fresh = self._job.samples()[seen:]
+            if _at_rest(fresh, expected_packets):
+                return _drained(fresh, self._clock_offset_ns)
             if now - began > timeout_s:
                 last = self._job.samples()[-1:]
                 raise TrialFailed(
@@ -161,7 +167,13 @@ class RunningSink:
     def facts(self) -> Json:
         # Unlike Suricata, the sink joins a fanout group even where it is a single thread.
         defrag = self._options.defrag
-        return {**self._job.ready, "defrag_asked": defrag, "defrag_effective": defrag}
+        ready = self._job.ready
+        return {
+            **ready,
+            "holds_packets": ready["ring_bytes"] * ready["threads"] // SMALLEST_V3_BYTES,
+            "defrag_asked": defrag,
+            "defrag_effective": defrag,
+        }
 
 
 def _at_rest(samples: Sequence[Json], expected_packets: int | None) -> bool:
@@ -174,6 +186,23 @@ def _at_rest(samples: Sequence[Json], expected_packets: int | None) -> bool:
     if last["tp_packets"] == expected_packets:
         return True
     return len(samples) > 1 and all(samples[-2][k] == last[k] for k in ("packets", "tp_packets"))
+
+
+def _drained(samples: Sequence[Json], clock_offset_ns: int) -> Drained:
+    """By the samples taken since the drain began; the sink counts what it serves, so they bound it
+    from both sides."""
+    left = [sample["tp_packets"] - sample["tp_drops"] - sample["packets"] for sample in samples]
+    at_ns = [sample["mono_ns"] + clock_offset_ns for sample in samples]
+    busy = [at for at, n in zip(at_ns, left, strict=True) if n]
+    final = samples[-1]["packets"]
+    rested = next(
+        at for at, sample in zip(at_ns, samples, strict=True) if sample["packets"] == final
+    )
+    return Drained(
+        rested_mono_ns=rested,
+        busy_mono_ns=max(busy, default=None),
+        left_packets=max(0, left[0]),
+    )
 
 
 def _counters(said: Json, *, source: str) -> SutCounters:

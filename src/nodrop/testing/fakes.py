@@ -34,7 +34,7 @@ from nodrop.load.seam import (
 )
 from nodrop.setups.local import LocalView
 from nodrop.setups.seam import Env, Limits, Process, ProcessSpec, Proof, SamplesInside, Setup
-from nodrop.suts.seam import Readiness, Sut, SutCounters
+from nodrop.suts.seam import Drained, Readiness, Sut, SutCounters
 
 TX_PORT, RX_PORT = "ndtx0", "ndrx0"
 FRAME_BYTES = 100
@@ -313,9 +313,9 @@ class FakeRunning:
         self._world.say("ready")
         return Readiness(ready_mono_ns=time.monotonic_ns())
 
-    def drain(self, *, expected_packets: int | None, timeout_s: float) -> float:
+    def drain(self, *, expected_packets: int | None, timeout_s: float) -> Drained:
         self._world.say("drain")
-        return 0.0
+        return Drained(rested_mono_ns=time.monotonic_ns())
 
     def mark(self) -> None:
         self._world.say("mark")

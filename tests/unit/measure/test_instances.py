@@ -18,7 +18,7 @@ from nodrop.ledger.sender import Sending
 from nodrop.ledger.verdict import judge
 from nodrop.measure import instances
 from nodrop.measure.instances import RunningSeveral, _sum, _summed, imbalance_ratio
-from nodrop.suts.seam import RunningSut, SutCounters
+from nodrop.suts.seam import Drained, RunningSut, SutCounters
 
 
 def counters(captured: int, dropped: int | None = 0) -> SutCounters:
@@ -105,24 +105,32 @@ def test_a_drain_ends_when_packets_rest_though_other_figures_do_not(
     monkeypatch.setattr(instances.time, "monotonic", lambda: float(next(now)))
     monkeypatch.setattr(instances.time, "sleep", lambda _: None)
     running = RunningSeveral([cast("RunningSut", Housekeeping()) for _ in range(2)])
-    assert running.drain(expected_packets=200, timeout_s=30) < 10
+    assert running.drain(expected_packets=200, timeout_s=30).rested_mono_ns < 10e9
 
 
 def test_guests_that_must_not_be_asked_drain_each_by_themselves() -> None:
     class Quiet(Housekeeping):
         quiet = True
 
-        def drain(self, *, expected_packets: int | None, timeout_s: float) -> float:
+        def __init__(self, drained: Drained) -> None:
+            super().__init__()
+            self.drained = drained
+
+        def drain(self, *, expected_packets: int | None, timeout_s: float) -> Drained:
             assert (expected_packets, timeout_s) == (None, 30), "nobody knows its share"
             self.asked += 1
-            return 2.0 + self.asked
+            return self.drained
 
         def live(self) -> None:
             raise AssertionError("it takes time from what is measured")
 
-    parts = [Quiet(), Quiet()]
+    parts = [
+        Quiet(Drained(rested_mono_ns=7, busy_mono_ns=5, left_packets=3)),
+        Quiet(Drained(rested_mono_ns=9, left_packets=4)),
+    ]
     running = RunningSeveral([cast("RunningSut", part) for part in parts])
-    assert running.drain(expected_packets=200, timeout_s=30) == 3.0
+    last = Drained(rested_mono_ns=9, busy_mono_ns=5, left_packets=7)
+    assert running.drain(expected_packets=200, timeout_s=30) == last
     assert [part.asked for part in parts] == [1, 1]
 
 
@@ -150,7 +158,7 @@ def test_nobody_waits_for_guests_that_drain_when_the_trial_is_over(
             self.first = first
             self.killed = threading.Event()
 
-        def drain(self, *, expected_packets: int | None, timeout_s: float) -> float:
+        def drain(self, *, expected_packets: int | None, timeout_s: float) -> Drained:
             self.first()
             self.killed.wait(10)
             raise TrialFailed("killed")

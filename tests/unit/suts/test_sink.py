@@ -52,6 +52,11 @@ class Job:
 
 class Env:
     capture_interfaces = ("ndrx0",)
+    clock_offset_ns = 0
+
+    @property
+    def host(self) -> Env:
+        return self
 
     def __init__(self, job: Job) -> None:
         self._job = job

@@ -33,6 +33,26 @@ class Ring:
     """None: the socket stands alone, so PACKET_FANOUT_FLAG_DEFRAG has no effect either."""
 
 
+SMALLEST_V3_BYTES = 128
+"""Version 3 packs packets one behind the other, header and at least 60 bytes of frame: less than
+this none takes, whatever the ring calls a frame."""
+
+
+def holds_packets(rings: Sequence[Ring]) -> int | None:
+    """That all rings hold at the most; None where one of them is not known."""
+    held = [_slots(ring) for ring in rings]
+    known = [slots for slots in held if slots is not None]
+    return sum(known) if known and len(known) == len(held) else None
+
+
+def _slots(ring: Ring) -> int | None:
+    if ring.tpacket_version != 3:
+        return ring.frames
+    if ring.block_bytes is None or ring.blocks is None:
+        return None
+    return ring.block_bytes * ring.blocks // SMALLEST_V3_BYTES
+
+
 def capture_threads(names: Sequence[str]) -> tuple[str, ...]:
     """Threads that own a capture socket: RX#… in autofp, where W#… only work; else W#…."""
     found = [name for name in names if _CAPTURE_THREAD.match(name)]

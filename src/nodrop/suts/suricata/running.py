@@ -14,19 +14,20 @@ from nodrop.errors import LabProblem, TrialFailed
 from nodrop.lab.inside import PacketSocket
 from nodrop.lab.seam import Json
 from nodrop.setups.seam import Env, Process
-from nodrop.suts.seam import Readiness, SutCounters, less
+from nodrop.suts.seam import Drained, Readiness, SutCounters, less
 from nodrop.suts.suricata import counters, log
 from nodrop.suts.suricata.asleep import Asleep
 from nodrop.suts.suricata.capture import (
     Ring,
     capture_threads,
+    holds_packets,
     parse_ss,
 )
 from nodrop.suts.suricata.config import ENGINE_LOG, SOCKET, STATS_LOG
 from nodrop.suts.suricata.control import ControlSocket, Refused
 
 POLL_S = 0.01
-DRAIN_POLL_S = 0.1
+DRAIN_POLL_S = 0.05
 DEATH_GRACE_S = 0.5
 CONTROL_TIMEOUT_S = 5.0
 LIVE_TIMEOUT_S = 0.25
@@ -156,7 +157,7 @@ class RunningSuricata:
 
     # --- while it runs --------------------------------------------------------------------------
 
-    def drain(self, *, expected_packets: int | None, timeout_s: float) -> float:
+    def drain(self, *, expected_packets: int | None, timeout_s: float) -> Drained:
         """Where all that was sent has been delivered, sleeping threads end it: what was captured is
         told by the exit record, and anything left behind would stand there as a residual."""
         began = time.monotonic()
@@ -177,7 +178,13 @@ class RunningSuricata:
                 complete = (told and balanced) or (rests and (told or delivered))
                 if complete or (balanced and now - unchanged_since >= sync_s):
                     self._at_rest = reading
-                    return now - began
+                    # Counters come late, never early: what they say now was so before.
+                    slept_s, worked_s = asleep.since_s if rests else None, asleep.worked_s
+                    rested_s = unchanged_since if slept_s is None else slept_s
+                    return Drained(
+                        rested_mono_ns=int(rested_s * 1e9),
+                        busy_mono_ns=None if worked_s is None else int(worked_s * 1e9),
+                    )
                 if now - began > timeout_s:
                     raise TrialFailed(
                         f"Suricata's counters do not come to rest within {timeout_s:g} s: "
@@ -333,6 +340,7 @@ class RunningSuricata:
             "threads": list(self._threads),
             "capture_threads": len(capture_threads(self._threads)),
             "rings": [dataclasses.asdict(r) for r in self._rings],
+            "holds_packets": self._holds_packets(),
             "defrag_asked": self._asked.defrag,
             "defrag_effective": self._defrag_effective(),
             "rules_loaded": loaded[0] if loaded else 0,
@@ -344,6 +352,11 @@ class RunningSuricata:
             "warnings_first": warnings[:5],
             "notes": self._notes(),
         }
+
+    def _holds_packets(self) -> int | None:
+        """Between threads, as in autofp, packets wait in queues of their own."""
+        alone = self._asked.runmode in ("workers", "single")
+        return holds_packets(self._rings) if alone else None
 
     def _defrag_effective(self) -> bool | None:
         """The flag goes with a fanout group by flow hash; a thread alone joins no group."""

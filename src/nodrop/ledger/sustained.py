@@ -1,0 +1,121 @@
+"""Carried, or only absorbed: whether a SUT keeps the pace of a load, or its rings hold the rest.
+
+A SUT that serves u packets/s loses nothing of l packets/s for T seconds as long as (l - u) T fits
+into its rings. So a trial without loss says little by itself. What it does show is a bound on u:
+(N - B) / T, if B of its N packets were still to be done when the last of them came; and N / (T + D)
+if they took D seconds more. `sustained` is said only if that bound is l less a small tolerance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+TOLERANCE = 0.05
+"""The pace that is shown may be lower than the pace offered by this part of it: how closely a SUT
+can be looked at."""
+SEEN_BEHIND = 0.01
+"""A SUT that was seen to be behind by this part, however closely, is not said to keep the pace."""
+LEAST_S = 1.0
+"""From less than a second nothing is said per second."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkedOff:
+    """What was left when the last packet had come, and how long it took. None = not known."""
+
+    packets: int
+    """That the SUT decoded: what was lost kept it from nothing."""
+    offered_s: float
+    """From the first to the last packet."""
+    drain_at_least_s: float = 0.0
+    """It was seen at work so long after the last packet."""
+    drain_at_most_s: float | None = None
+    backlog_at_least_packets: int = 0
+    backlog_at_most_packets: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """What a trial shows of how fast the SUT serves."""
+
+    sustained: bool | None
+    """True: it kept the pace, less the tolerance at most. False: it was behind at the end. None:
+    neither is shown."""
+    service_pps_at_least: float | None
+    evidence: str
+
+
+def pace(seen: WorkedOff) -> Pace:
+    """Pure: the rule above. The evidence says which bound decided, in figures."""
+    if not seen.packets or seen.offered_s <= 0:
+        return Pace(sustained=None, service_pps_at_least=None, evidence="")
+    least, most = _kept_at_least(seen), _kept_at_most(seen)
+    sustained: bool | None = None
+    if most < 1 - TOLERANCE:
+        sustained = False
+    elif least is not None and least >= 1 - TOLERANCE and seen.offered_s >= LEAST_S:
+        sustained = True if most >= 1 - SEEN_BEHIND else None
+    served = None if least is None else least * seen.packets / seen.offered_s
+    return Pace(
+        sustained=sustained,
+        service_pps_at_least=served,
+        evidence=_evidence(seen, sustained, served),
+    )
+
+
+def _kept_at_least(seen: WorkedOff) -> float | None:
+    """Of the pace offered; the better of the two bounds."""
+    found = []
+    if seen.drain_at_most_s is not None:
+        found.append(seen.offered_s / (seen.offered_s + seen.drain_at_most_s))
+    if seen.backlog_at_most_packets is not None:
+        found.append(max(0.0, 1 - seen.backlog_at_most_packets / seen.packets))
+    return max(found, default=None)
+
+
+def _kept_at_most(seen: WorkedOff) -> float:
+    by_drain = seen.offered_s / (seen.offered_s + seen.drain_at_least_s)
+    return min(by_drain, 1 - min(1.0, seen.backlog_at_least_packets / seen.packets))
+
+
+def _evidence(seen: WorkedOff, sustained: bool | None, served: float | None) -> str:
+    load = f"{seen.packets:,} packets in {duration(seen.offered_s)}"
+    if sustained is False:
+        behind = []
+        if seen.backlog_at_least_packets:
+            behind.append(f"{seen.backlog_at_least_packets:,} or more were still to be done")
+        if seen.drain_at_least_s:
+            behind.append(f"it worked on for {duration(seen.drain_at_least_s)}")
+        return f"{load}; after the last of them {' and '.join(behind)}"
+    left = []
+    if seen.backlog_at_most_packets is not None:
+        left.append(f"at most {seen.backlog_at_most_packets:,} were left after the last of them")
+    if seen.drain_at_most_s is not None:
+        left.append(f"worked off within {duration(seen.drain_at_most_s)}")
+    if served is None:
+        return f"{load}; what was left after the last of them is not known"
+    shown = f"{load}; {', '.join(left)}: at least {served:,.0f} packets/s are served"
+    if sustained:
+        return shown
+    short = "less than a second shows no rate" if seen.offered_s < LEAST_S else "too few"
+    return f"{shown} ({short})"
+
+
+def duration(seconds: float) -> str:
+    return f"{seconds:.2g} s" if seconds < 0.95 else f"{seconds:,.1f} s"
+
+
+def least_duration_s(
+    offered_pps: float, *, holds_packets: int | None, rest_seen_s: float | None
+) -> float | None:
+    """How long a load must last so that a SUT that keeps its pace can be seen to; None = not known.
+
+    `holds_packets`: that wait in the SUT's rings at most. `rest_seen_s`: how late it can be seen
+    that a SUT has nothing left.
+    """
+    enough = []
+    if holds_packets is not None:
+        enough.append(holds_packets / (TOLERANCE * offered_pps))
+    if rest_seen_s is not None:
+        enough.append(rest_seen_s * (1 - TOLERANCE) / TOLERANCE)
+    return max(LEAST_S, min(enough)) if enough else None

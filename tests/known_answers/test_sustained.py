@@ -1,0 +1,164 @@
+"""A load without loss is carried only if the SUT kept its pace; else its rings absorbed a burst.
+
+The truth of each case is a queue of K slots that serves u packets/s, worked out by hand.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from nodrop.ledger.balance import Ledger, balance
+from nodrop.ledger.hops import Hop
+from nodrop.ledger.sender import Sending
+from nodrop.ledger.sustained import LEAST_S, TOLERANCE, Pace, WorkedOff, least_duration_s, pace
+from nodrop.ledger.verdict import judge
+
+
+def queue(
+    offered_pps: float, offered_s: float, service_pps: float, *, seen_late_s: float = 0.0
+) -> WorkedOff:
+    """A queue that loses nothing of `offered_pps` for so long, seen at rest so much too late."""
+    packets = round(offered_pps * offered_s)
+    left = max(0.0, packets - service_pps * offered_s)
+    drain_s = left / service_pps
+    return WorkedOff(
+        packets=packets,
+        offered_s=offered_s,
+        drain_at_least_s=max(0.0, drain_s - seen_late_s),
+        drain_at_most_s=drain_s + seen_late_s,
+    )
+
+
+@pytest.mark.parametrize(
+    ("offered_pps", "offered_s", "service_pps"),
+    [
+        (50_002, 1.0, 5_000),  # as it was found: drained for 9.0 s
+        (20_000, 2.0, 15_000),
+        (10_000, 30.0, 9_000),
+        (1_000_000, 10.0, 900_000),
+        (3_000, 1.5, 100),
+    ],
+)
+@pytest.mark.parametrize("seen_late_s", [0.0, 0.02])
+def test_a_ring_that_held_what_was_not_served_is_a_burst(
+    offered_pps: float, offered_s: float, service_pps: float, seen_late_s: float
+) -> None:
+    found = pace(queue(offered_pps, offered_s, service_pps, seen_late_s=seen_late_s))
+    assert found.sustained is False, found
+    assert found.service_pps_at_least is not None
+    assert found.service_pps_at_least <= service_pps * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("offered_pps", "offered_s", "seen_late_s"),
+    [(250_038, 0.2, 0.1), (250_038, 0.2, 0.001), (10_000, 0.9, 0.0), (4_000, 1.2, 0.12)],
+)
+def test_what_is_too_short_to_tell_is_no_pace(
+    offered_pps: float, offered_s: float, seen_late_s: float
+) -> None:
+    found = pace(queue(offered_pps, offered_s, 2 * offered_pps, seen_late_s=seen_late_s))
+    assert found.sustained is None, found
+
+
+@pytest.mark.parametrize("service_pps", [9_400, 8_000, 5_000, 100])
+@pytest.mark.parametrize("seen_late_s", [0.0, 0.05, 0.3, 5.0])
+@pytest.mark.parametrize("offered_s", [0.5, 1.0, 3.0, 60.0])
+def test_no_slower_queue_is_ever_called_sustained(
+    service_pps: float, seen_late_s: float, offered_s: float
+) -> None:
+    found = pace(queue(10_000, offered_s, service_pps, seen_late_s=seen_late_s))
+    assert found.sustained is not True, found
+
+
+@pytest.mark.parametrize("service_pps", [9_600, 9_800, 9_880])
+@pytest.mark.parametrize("offered_s", [1.0, 3.0, 60.0])
+def test_a_queue_that_is_seen_to_grow_is_not_sustained(
+    service_pps: float, offered_s: float
+) -> None:
+    """Within the tolerance, but it was looked at closely."""
+    assert pace(queue(10_000, offered_s, service_pps)).sustained is None
+
+
+@pytest.mark.parametrize("service_pps", [10_000, 10_500, 1e6])
+@pytest.mark.parametrize(("offered_s", "seen_late_s"), [(1.0, 0.01), (3.0, 0.15), (60.0, 3.0)])
+def test_a_queue_that_keeps_up_is_never_called_behind(
+    service_pps: float, offered_s: float, seen_late_s: float
+) -> None:
+    found = pace(queue(10_000, offered_s, service_pps, seen_late_s=seen_late_s))
+    assert found.sustained is True, found
+    assert found.service_pps_at_least is not None
+    assert 10_000 * (1 - TOLERANCE) <= found.service_pps_at_least <= 10_000
+
+
+@pytest.mark.parametrize(
+    ("backlog", "sustained"), [(None, None), (600, None), (500, True), (64, True), (10_000, None)]
+)
+def test_a_small_ring_shows_the_pace_without_a_look_at_the_end(
+    backlog: int | None, sustained: bool | None
+) -> None:
+    seen = WorkedOff(packets=10_000, offered_s=2.0, backlog_at_most_packets=backlog)
+    assert pace(seen).sustained is sustained
+
+
+@pytest.mark.parametrize(("packets", "offered_s"), [(0, 1.0), (1, 0.0), (0, 0.0)])
+def test_nothing_is_said_of_nothing(packets: int, offered_s: float) -> None:
+    found = pace(WorkedOff(packets=packets, offered_s=offered_s, drain_at_most_s=0.1))
+    assert found == Pace(sustained=None, service_pps_at_least=None, evidence="")
+
+
+def lossless(packets: int) -> Ledger:
+    names = ("intended", "sent", "tx_nic", "rx_nic", "socket", "decoded")
+    return balance([Hop(name=name, packets=packets, counter=name) for name in names], [])
+
+
+@pytest.mark.parametrize(
+    ("seen", "begins"),
+    [
+        (queue(50_002, 1.0, 5_000), "absorbed a burst without loss, did not keep its pace: 50,002"),
+        (queue(250_038, 0.2, 1e6), "absorbed a burst without loss, keeping its pace is not shown"),
+        (queue(10_000, 5.0, 9_000), "absorbed a burst without loss, did not keep its pace: 50,000"),
+        (queue(10_000, 5.0, 11_000), "no loss"),
+        (None, "no loss"),
+    ],
+)
+def test_the_verdict_says_which(seen: WorkedOff | None, begins: str) -> None:
+    packets = 100 if seen is None else seen.packets
+    sending = Sending(
+        intended_packets=packets,
+        sent_packets=packets,
+        duration_s=1.0,
+        intended_duration_s=1.0,
+        schedule_error_p99_us=1.0,
+    )
+    verdict = judge(lossless(packets), sending, worked_off=seen)
+    assert verdict.valid
+    assert verdict.words.startswith(begins)
+    assert (verdict.words == "no loss") == (begins == "no loss")
+
+
+@pytest.mark.parametrize(
+    ("offered_pps", "holds", "seen_s", "least_s"),
+    [
+        (10_000, 500, None, 1.0),
+        (10_000, 5_000, None, 10.0),
+        (10_000, 5_000, 0.001, 1.0),
+        (250_000, 60_000, 0.1, 1.9),
+        (10_000, None, 0.1, 1.9),
+        (10_000, None, None, None),
+    ],
+)
+def test_the_least_duration_is_what_the_rule_needs(
+    offered_pps: float, holds: int | None, seen_s: float | None, least_s: float | None
+) -> None:
+    found = least_duration_s(offered_pps, holds_packets=holds, rest_seen_s=seen_s)
+    assert found == (None if least_s is None else pytest.approx(least_s))
+    if found is None:
+        return
+    assert found >= LEAST_S
+    seen = WorkedOff(
+        packets=round(offered_pps * found),
+        offered_s=found,
+        drain_at_most_s=seen_s,
+        backlog_at_most_packets=holds,
+    )
+    assert pace(seen).sustained is True
