@@ -393,5 +393,11 @@ def test_doctor_lists_every_problem(
     assert main.exit_code(["doctor", str(experiment)]) == 3
     assert capsys.readouterr().out == "- no node\n- no trace\n2 to mend\n"
     problems.clear()
+    standing = {"setup": "bare", "certificate": None, "not_calibrated": "run `nodrop calibrate`"}
+    monkeypatch.setattr("nodrop.measure.calibrated.standing_here", lambda *_: [standing])
     assert main.exit_code(["doctor", str(experiment), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"problems": []}
+    said = json.loads(capsys.readouterr().out)
+    assert said == {"problems": [], "calibration": [standing]}
+    assert main.exit_code(["doctor", str(experiment)]) == 0
+    words = "bare: not calibrated (run `nodrop calibrate`)\nnothing stands in the way\n"
+    assert capsys.readouterr().out == words

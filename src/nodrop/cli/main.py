@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from nodrop import __version__
-from nodrop.cli import image, imports, inspect, lab, measure, probe, watch
+from nodrop.cli import calibrate, image, imports, inspect, lab, measure, probe, watch
 from nodrop.errors import LabProblem, NodropError
 from nodrop.lab.interrupts import Interrupted
 
@@ -45,6 +45,7 @@ def options(
 
 
 measure.add_to(app)
+calibrate.add_to(app)
 inspect.add_to(app)
 image.add_to(app)
 lab.add_to(app)

@@ -93,12 +93,15 @@ def doctor(
     tolerate_truncated: TolerateTruncated = False,
     as_json: AsJson = False,
 ) -> int:
-    """Can this host measure what you ask? Every problem at once; exit code 3 where there is one."""
+    """Can this host measure what you ask? Every problem at once; exit code 3 where there is one.
+
+    What is measured without a certificate of `nodrop calibrate` is no problem, and is said.
+    """
     from nodrop.config.experiment import load_experiment
     from nodrop.config.lab_file import load_lab
     from nodrop.lab.netns import NetnsLab
     from nodrop.lab.privileges import ensure_privileges
-    from nodrop.measure import preflight
+    from nodrop.measure import calibrated, preflight
     from nodrop.measure.plan import make_plan
 
     where = load_lab(lab)
@@ -117,10 +120,15 @@ def doctor(
         problems += NetnsLab(
             name=file.name, mtu=file.mtu, sender=file.sender, receiver=file.receiver
         ).problems()
+    setups = {trial.setup["kind"] for trial in plan.trials} if plan else {"bare"}
+    standing = [] if problems else calibrated.standing_here(where, setups)
     if as_json:
-        print(json.dumps({"problems": problems}, ensure_ascii=False))
+        said = {"problems": problems, "calibration": standing}
+        print(json.dumps(said, ensure_ascii=False))
     else:
         for words in problems:
             print(f"- {words}")
+        for one in standing:
+            print(calibrated.standing_words(one))
         print(f"{len(problems)} to mend" if problems else "nothing stands in the way")
     return LabProblem.exit_code if problems else 0

@@ -15,6 +15,7 @@ from nodrop.measure.plan import Plan
 from nodrop.measure.summary import CellSummary
 from nodrop.measure.timings import PartTime
 from nodrop.plugins import Plugin
+from nodrop.results.certificate import Certificate, Pace
 from nodrop.stats.interval import Summary
 
 PIPED_COLUMNS = 200
@@ -97,6 +98,51 @@ def timings_table(parts: Sequence[PartTime]) -> Table:
     for part in parts:
         table.add_row(part.name, f"{part.median_s:.3f}", f"{part.total_s:.3f}")
     return table
+
+
+ANSWER_MARKS = {"caught": "✓", "missed": "✗", "not possible here": "–"}
+
+
+def certificate_table(found: Certificate) -> Table:
+    """`calibrate`: what was put in, what nodrop said, and whether that is true."""
+    table = _table("case", "put in", "said", "", "s")
+    for known in found.known_answers:
+        said = known.seen
+        if known.why:
+            said = f"{said}; {known.why}" if said else known.why
+        answer = f"{ANSWER_MARKS[known.answer]} {known.answer}"
+        table.add_row(known.name, known.put_in, said, answer, f"{known.took_s:.1f}")
+    return table
+
+
+def certificate_words(found: Certificate) -> Iterator[str]:
+    """The figures below the table."""
+    missed, impossible = found.named("missed"), found.named("not possible here")
+    tried = len(found.known_answers) - len(impossible)
+    yield f"{found.key.setup}: {tried - len(missed)} of {tried} known answers caught" + (
+        f", {len(impossible)} not possible here" if impossible else ""
+    )
+    for known in found.known_answers:
+        if known.run_directory:
+            yield f"the run of {known.name}: {known.run_directory}"
+    if loss := found.smallest_loss:
+        yield f"smallest loss named to the packet: {loss.packets:,} of {loss.of_packets:,}"
+    if pace := found.pace:
+        yield pace_words(pace)
+    if found.spread and (loss_ratio := found.spread.loss_ratio):
+        low, high = map(percent, loss_ratio)
+        runs = found.spread.runs
+        yield f"spread of one loss between {runs} runs of the same thing: {low} to {high}"
+    if found.clocks:
+        bound_us = max(clock.bound_ns for clock in found.clocks) / 1000
+        yield f"clocks of the lab's hosts: their offset is known to within {bound_us:.1f} µs"
+
+
+def pace_words(pace: Pace) -> str:
+    if pace.largest_pps is None:
+        return f"the sender is late already at {min(pace.tried_pps):,.0f} packets/s"
+    words = f"the sender keeps its bounds up to {pace.largest_pps:,.0f} packets/s"
+    return words + (", the most that was tried" if pace.largest_pps == max(pace.tried_pps) else "")
 
 
 def plan_words(plan: Plan) -> str:

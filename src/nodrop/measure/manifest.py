@@ -9,14 +9,22 @@ from pathlib import Path
 
 import nodrop
 from nodrop.config.experiment import Experiment
+from nodrop.config.lab_file import LabSource
 from nodrop.lab.binary import file_sha256, find_node_binary
 from nodrop.lab.seam import Json
+from nodrop.measure.calibrated import stands_on
 from nodrop.measure.plan import Plan
 from nodrop.measure.preflight import Kitchen
 
 
 def manifest(
-    experiment: Experiment, plan: Plan, kitchen: Kitchen, *, self_test: Json, host: Json
+    experiment: Experiment,
+    lab: LabSource,
+    plan: Plan,
+    kitchen: Kitchen,
+    *,
+    self_test: Json,
+    host: Json,
 ) -> Json:
     node = find_node_binary()
     return {
@@ -36,6 +44,7 @@ def manifest(
         "measure": experiment.measure.model_dump(),
         "host": host,
         "self_test": self_test,
+        "calibration": stands_on(lab, (trial.setup["kind"] for trial in plan.trials), host),
         **kitchen.facts(),
     }
 

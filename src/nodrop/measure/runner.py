@@ -54,7 +54,7 @@ def run_experiment(
                 if "self_test" not in writer.manifest:
                     progress.note("self-test: what does this kernel count?")
                     found = _look(kitchen, journal)
-                    writer.update_manifest(manifest(experiment, plan, kitchen, **found))
+                    writer.update_manifest(manifest(experiment, lab, plan, kitchen, **found))
                 for trial in plan.trials:
                     gate.check()
                     if trial.run_name not in good:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nodrop.report import escape, numbers
+from nodrop.report.calibrated import calibration_words
 from nodrop.report.other_programs import other_programs
 from nodrop.report.story import Source, Story, Trial
 from nodrop.results.findings import find
@@ -48,6 +49,7 @@ def findings(story: Story) -> list[Finding]:
     found = [
         *_invalid(story),
         *_rules(story),
+        *_calibration(story),
         *_books(story),
         *_sender(story),
         *_foreign(story),
@@ -77,6 +79,12 @@ def _rules(story: Story) -> Iterator[Finding]:
         for finding in find(observations_of(records)):
             words = f"{finding.title} ({finding.code}): {finding.evidence}. {finding.effect}"
             yield Finding(good=False, words=escape.plain(words, longest=2000))
+
+
+def _calibration(story: Story) -> Iterator[Finding]:
+    told = [said for source in story.sources for said in calibration_words(source)]
+    for good, words in dict.fromkeys(told):
+        yield Finding(good=good, words=words)
 
 
 def _books(story: Story) -> Iterator[Finding]:

@@ -1,0 +1,164 @@
+"""A known answer: what is put in, what nodrop must say of it, and what it said."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from nodrop.calibrate.faults import Fault
+from nodrop.ledger.reasons import Outcome
+from nodrop.results.certificate import Spread
+from nodrop.results.trial import TrialRecord
+
+OF_THE_SENDER = "sender_"
+"""What codes of a sender that was late or short begin with."""
+
+Judge = Callable[[Path, Sequence[TrialRecord]], Sequence[str]]
+"""What is false in a whole run: its directory and records."""
+
+
+class Answer(StrEnum):
+    CAUGHT = "caught"
+    MISSED = "missed"
+    NOT_POSSIBLE = "not possible here"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """What a record must say. None and "" leave a field open."""
+
+    outcome: Outcome = Outcome.MEASURED
+    reasons: frozenset[str] = frozenset()
+    """One of these codes, at least, if the trial is no measurement."""
+    lost: tuple[int, int] | None = None
+    """Packets, from and to."""
+    place: str = ""
+    """Regular expressions, of loss_place, knob and verdict; `never` of both words."""
+    knob: str = ""
+    cause: str = ""
+    never: str = ""
+
+    @property
+    def exact(self) -> bool:
+        return self.lost is not None and self.lost[0] == self.lost[1]
+
+    def mismatches(self, record: TrialRecord) -> list[str]:
+        """What the record says otherwise, in words."""
+        found = []
+        if record.outcome != self.outcome:
+            found.append(f"{record.outcome}, not {self.outcome}")
+        if self.reasons and not self.reasons.intersection(record.invalid_reasons):
+            said = ", ".join(record.invalid_reasons) or "none"
+            found.append(f"reasons {said}, not {' or '.join(sorted(self.reasons))}")
+        if self.lost is not None and not self._fits(record.lost_packets):
+            low, high = self.lost
+            wanted = f"{low:,}" if low == high else f"{low:,} to {high:,}"
+            lost = "unknown" if record.lost_packets is None else f"{record.lost_packets:,}"
+            found.append(f"lost {lost}, not {wanted}")
+        cause = f"{record.loss_cause} {record.loss_evidence}"
+        for name, wanted, said in (
+            ("place", self.place, record.loss_place or ""),
+            ("knob", self.knob, record.knob),
+            ("cause", self.cause, cause),
+        ):
+            if wanted and not re.search(wanted, said):
+                found.append(f"{name} {said.strip() or 'not named'!r}")
+        for said in (record.loss_cause, record.knob):
+            if self.never and re.search(self.never, said):
+                found.append(f"says {said!r}")
+        return found
+
+    def _fits(self, lost: int | None) -> bool:
+        assert self.lost is not None
+        return lost is not None and self.lost[0] <= lost <= self.lost[1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One known answer: an experiment of a few short trials with a fault in each."""
+
+    name: str
+    put_in: str
+    """In words, for the table."""
+    settings: Sequence[str]
+    """`--set`s on the base experiment; measure.repetitions as long as `expected`."""
+    expected: Sequence[Expected] = ()
+    """One per trial, in their order; empty where `judge` says all."""
+    faults: Mapping[str, Fault] = field(default_factory=dict)
+    """Step of the trial → what is put in as it begins."""
+    judge: Judge | None = None
+    not_possible: str = ""
+    """Why it cannot be tried here."""
+    about_s: float = 4.0
+
+    def misses(self, directory: Path, records: Sequence[TrialRecord]) -> list[str]:
+        """Everything that was said otherwise; empty: the known answer is caught."""
+        found = []
+        if self.expected and len(records) != len(self.expected):
+            found.append(f"{len(records)} trials, not {len(self.expected)}")
+        for number, (record, wanted) in enumerate(zip(records, self.expected, strict=False), 1):
+            said = wanted.mismatches(record)
+            if said:
+                trial = f"trial {number}: " if len(self.expected) > 1 else ""
+                found.append(trial + "; ".join(said))
+        if self.judge is not None and not found:
+            found += self.judge(directory, records)
+        return found
+
+    def disturbed(self, records: Sequence[TrialRecord]) -> bool:
+        """The host made the sender late where nothing of ours was to: the trial says nothing, and
+        that is no false sentence."""
+        return any(
+            wanted.outcome is not Outcome.VOID
+            and Outcome(record.outcome) is Outcome.VOID
+            and all(reason.startswith(OF_THE_SENDER) for reason in record.invalid_reasons)
+            for record, wanted in zip(records, self.expected, strict=False)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """What came of a case."""
+
+    case: Case
+    answer: Answer
+    seen: str
+    """What nodrop said, in words."""
+    why: str = ""
+    """What was said otherwise; why it could not be tried."""
+    took_s: float = 0.0
+    records: tuple[TrialRecord, ...] = ()
+    directory: Path | None = None
+    spread: Spread | None = None
+    """Of the two cells that differ in nothing."""
+
+
+MOST_LISTED = 3
+
+
+def seen_words(records: Sequence[TrialRecord]) -> str:
+    """What was said of the trials in a line, those alike together."""
+    groups: dict[str, list[int]] = {}
+    for record in records:
+        words = _words(record)
+        groups.setdefault(words, []).append(record.lost_packets or 0)
+    return "; ".join(_together(words, lost) for words, lost in groups.items())
+
+
+def _words(record: TrialRecord) -> str:
+    """With the place of the number of lost packets left open."""
+    if not record.valid:
+        return f"{record.outcome}: {', '.join(record.invalid_reasons)}"
+    of = f"{record.offered_packets or 0:,}"
+    return f"lost {{}} of {of}, {record.loss_place}" if record.lost_packets else f"no loss in {of}"
+
+
+def _together(words: str, lost: Sequence[int]) -> str:
+    if "{}" not in words:
+        return f"{len(lost)} x {words}" if len(lost) > 1 else words
+    if len(lost) <= MOST_LISTED:
+        return words.format(", ".join(f"{packets:,}" for packets in lost))
+    return f"{len(lost)} x {words.format(f'{min(lost):,} to {max(lost):,}')}"

@@ -1,0 +1,283 @@
+"""The known answers, one `Case` each: a fault of known size, and what must be said of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from nodrop.calibrate import faults, traces
+from nodrop.calibrate.case import Case, Expected
+from nodrop.calibrate.figures import pace_case, spread_case, steady
+from nodrop.calibrate.site import Site
+from nodrop.ledger.hops import Place
+from nodrop.ledger.reasons import Outcome, Reason
+from nodrop.report.write import report_json
+
+PACKETS = 100_000
+"""Of the ladder of the smallest losses: 1 of 10^5."""
+PATIENT = "measure.late_p99_us=100000"
+"""Where the packets are the question, a busy host may be late."""
+RING = f"^{Place.SOCKET_RING}$"
+PATH = f"^{Place.PATH}$"
+BURST_WORDS = r"ring_size|burst"
+NO_LOSS = Expected(lost=(0, 0))
+
+
+def known_answers(site: Site) -> tuple[Case, ...]:
+    made = [
+        _nothing(site),
+        _smallest(site),
+        _path(site),
+        _injected(site),
+        _netted(site),
+        _stall(site),
+        _twice(site),
+        _burst(site),
+        _shared_cpu(site),
+        _frozen(site),
+        _mtu(site),
+        _fragments(site),
+        _crash(site),
+        spread_case(site),
+        pace_case(site),
+    ]
+    return tuple(made)
+
+
+def _trace(site: Site, name: str, frames: Iterator[traces.Timed]) -> str:
+    path = site.work / f"{name}.pcap"
+    if not path.exists():
+        traces.write(path, frames)
+    return f"load.trace={path}"
+
+
+def _nothing(site: Site) -> Case:
+    return Case(
+        name="nothing",
+        put_in="nothing: 50,000 packets at 50,000/s, three times",
+        settings=[*steady(site, 50_000, 50_000), "measure.repetitions=3", PATIENT],
+        expected=[NO_LOSS] * 3,
+        about_s=7,
+    )
+
+
+def _smallest(site: Site) -> Case:
+    """The ladder: the smallest loss that the books name to the packet."""
+    ladder = (100, 10, 1)
+    return Case(
+        name="lose-on-egress",
+        put_in=f"a filter on the sender's way out drops 100, 10, 1 of {PACKETS:,}",
+        settings=[
+            *steady(site, 50_000, PACKETS),
+            f"measure.repetitions={len(ladder)}",
+            PATIENT,
+        ],
+        faults={
+            "read counters": faults.per_trial(*(faults.egress_drops(site.tx, k) for k in ladder))
+        },
+        expected=[Expected(lost=(k, k), place=PATH, knob="egress") for k in ladder],
+        not_possible=site.no_filter(),
+        about_s=10,
+    )
+
+
+def _path(site: Site) -> Case:
+    ladder = (1000, 100, 1)
+    return Case(
+        name="lose-on-path",
+        put_in="XDP on the receiver's port drops 1,000, 100, 1 of 20,000",
+        settings=[*steady(site, 20_000, 20_000), f"measure.repetitions={len(ladder)}", PATIENT],
+        faults={
+            "read counters": faults.per_trial(
+                *(faults.first_dropped_by_xdp(site.rx, k, "skb") for k in ladder)
+            )
+        },
+        expected=[Expected(lost=(k, k), place=PATH, knob="XDP") for k in ladder],
+        not_possible=site.no_xdp(),
+        about_s=7,
+    )
+
+
+FOREIGN = Expected(
+    outcome=Outcome.VOID, reasons=frozenset({Reason.RECEIVED_MORE_THAN_SENT, Reason.RESIDUAL})
+)
+
+
+def _injected(site: Site) -> Case:
+    return Case(
+        name="inject",
+        put_in="500, then 1 frames that nobody of ours sent",
+        settings=[*steady(site, 20_000, 10_000), "measure.repetitions=2", PATIENT],
+        faults={"drain": faults.per_trial(*(faults.injected(site.tx, k) for k in (500, 1)))},
+        expected=[FOREIGN] * 2,
+        about_s=4,
+    )
+
+
+def _netted(site: Site) -> Case:
+    """What is lost and what is put in must not be set off against each other."""
+    # The filter drops the first of the load; the foreign frames come after it and go by.
+    drops = (faults.egress_drops(site.tx, lost) for lost in (200, 200))
+    frames = (faults.injected(site.tx, put_in) for put_in in (200, 150))
+    return Case(
+        name="lose-and-inject",
+        put_in="a filter drops 200, and 200, then 150 foreign frames go in",
+        settings=[*steady(site, 20_000, 10_000), "measure.repetitions=2", PATIENT],
+        faults={"read counters": faults.per_trial(*drops), "drain": faults.per_trial(*frames)},
+        expected=[FOREIGN] * 2,
+        not_possible=site.no_filter(),
+        about_s=4,
+    )
+
+
+def _stall(site: Site) -> Case:
+    """The second stall makes less than 1 % of the packets late: p99 does not see it."""
+    return Case(
+        name="sender-stall",
+        put_in="the sender stands still for 500 ms, then for 30 ms; its burst overflows a ring",
+        settings=[
+            *steady(site, 50_000, 200_000),
+            "measure.repetitions=2",
+            "sut.service_rate_pps=60000",
+            "sut.ring_bytes=65536",
+        ],
+        faults={
+            "offer": faults.per_trial(
+                faults.stopped("replay", after_s=0.8, for_s=0.5),
+                faults.stopped("replay", after_s=0.8, for_s=0.03),
+            )
+        },
+        expected=[
+            Expected(outcome=Outcome.VOID, reasons=frozenset({Reason.SENDER_LATE, "sender_burst"}))
+        ]
+        * 2,
+        about_s=12,
+    )
+
+
+def _twice(site: Site) -> Case:
+    """Of 20,000 in a second it serves 10,000 and keeps a ring full of the rest."""
+    return Case(
+        name="sink-at-twice-its-rate",
+        put_in="20,000 packets/s into a sink that serves 10,000",
+        settings=[
+            *steady(site, 20_000, 40_000),
+            "sut.service_rate_pps=10000",
+            "sut.ring_bytes=262144",
+            "measure.repetitions=1",
+            PATIENT,
+        ],
+        expected=[Expected(lost=(17_000, 20_100), place=RING, never=BURST_WORDS)],
+        about_s=5,
+    )
+
+
+def _burst(site: Site) -> Case:
+    """On average a tenth of what it serves, but in bursts of 10,000 at 100,000/s."""
+    trace = _trace(site, "bursts", traces.bursts(4, packets=10_000, gap_s=1.0, apart_s=0.00001))
+    return Case(
+        name="burst-into-sink",
+        put_in="bursts of 10,000 at 100,000/s, one a second, into a sink that serves 20,000/s",
+        settings=[
+            trace,
+            "load.speed=1",
+            "sut.service_rate_pps=20000",
+            "sut.ring_bytes=262144",
+            "measure.repetitions=1",
+            PATIENT,
+        ],
+        expected=[Expected(lost=(10_000, 32_100), place=RING, knob="ring_size")],
+        about_s=6,
+    )
+
+
+def _shared_cpu(site: Site) -> Case:
+    cpu = site.cpus[-1]
+    return Case(
+        name="shared-cpu",
+        put_in=f"sender and SUT on CPU {cpu} alone",
+        settings=[
+            *steady(site, 150_000, 300_000),
+            f"load.cpu={cpu}",
+            f'limits.cpus="{cpu}"',
+            "sut.ring_bytes=65536",
+            "measure.repetitions=1",
+            PATIENT,
+        ],
+        expected=[Expected(place=RING, cause="wait|CPU", never=BURST_WORDS)],
+        not_possible=site.no_shared_cpu(),
+        about_s=5,
+    )
+
+
+def _frozen(site: Site) -> Case:
+    return Case(
+        name="frozen-thread",
+        put_in="one of two threads of the SUT is held for 1 s",
+        settings=[
+            *steady(site, 20_000, 60_000),
+            "sut.threads=2",
+            "sut.ring_bytes=262144",
+            "measure.repetitions=1",
+            PATIENT,
+        ],
+        faults={"offer": faults.one_thread_frozen("sink", after_s=1.0, for_s=1.0)},
+        expected=[
+            Expected(
+                lost=(2_000, 18_000), place=RING, cause="stopped|did not run", never=BURST_WORDS
+            )
+        ],
+        not_possible=site.no_frozen_thread(),
+        about_s=6,
+    )
+
+
+def _mtu(site: Site) -> Case:
+    """Of 10,000 frames every 50th has 1,400 bytes: 200 do not pass an MTU of 1,000."""
+    trace = _trace(site, "two-sizes", traces.every(50, 10_000, frame_bytes=1400))
+    return Case(
+        name="receiver-mtu",
+        put_in="MTU 1,000 at the receiver's port: 200 of 10,000 frames are longer",
+        settings=[trace, "load.pps=10000", "measure.repetitions=1", PATIENT],
+        faults={"read counters": faults.receiver_mtu(site.rx, 1000)},
+        expected=[Expected(lost=(200, 200), place="receiv|between", knob="(?i)mtu")],
+        not_possible=site.no_sut_process(),
+        about_s=4,
+    )
+
+
+def _fragments(site: Site) -> Case:
+    """The kernel's memory for reassembly (4 MiB by default) is full of datagrams that never become
+    whole, and what comes then is refused."""
+    trace = _trace(site, "fragments", traces.fragments(unfinished=8000, whole=1000))
+    return Case(
+        name="fragment-flood",
+        put_in="8,000 datagrams that never become whole, then 1,000 that would",
+        settings=[trace, "load.pps=20000", "sut.defrag=true", "measure.repetitions=1", PATIENT],
+        expected=[Expected(lost=(1, 10_000), place="kernel", knob="ipfrag_high_thresh")],
+        about_s=4,
+    )
+
+
+def _crash(site: Site) -> Case:
+    kill = faults.killed("sink", after_s=0.3)
+    failed = Expected(outcome=Outcome.FAILED, reasons=frozenset({Reason.SUT_DIED}))
+    return Case(
+        name="sut-crashes",
+        put_in="the SUT is killed in 2 of 4 trials",
+        settings=[*steady(site, 20_000, 20_000), "measure.repetitions=4", PATIENT],
+        faults={"offer": faults.per_trial(faults.nothing, kill, faults.nothing, kill)},
+        expected=[NO_LOSS, failed, NO_LOSS, failed],
+        judge=lambda directory, _: _headline(directory, "2 of 4"),
+        not_possible=site.no_sut_process(),
+        about_s=8,
+    )
+
+
+def _headline(directory: Path, words: str) -> Sequence[str]:
+    sentences = report_json([directory])["answer"]["sentences"]
+    said = " ".join(sentence["text"] for sentence in sentences)
+    return [] if words in said else [f"the headline does not say {words}: {said}"]
+
+
+__all__ = ("PACKETS", "known_answers")

@@ -1,0 +1,173 @@
+"""The certificate of `nodrop calibrate`: which known answers were caught on this host and lab.
+
+schema/certificate.schema.json is made from these models. `None` means not measured.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+NotNegative = Annotated[float, Field(ge=0)]
+Packets = Annotated[int, Field(ge=0)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(
+        frozen=True,
+        extra="ignore",
+        strict=True,
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+        json_schema_serialization_defaults_required=True,
+    )
+
+
+class Key(_Model):
+    """What a certificate is for; with another of these it says nothing."""
+
+    host: str
+    """sha256 of machine-id, CPU model and number of CPUs: the same after a reboot."""
+    kernel: str
+    """Release."""
+    lab_sha256: str
+    """Of what the lab file says, comments left out."""
+    setup: str
+    node_sha256: str
+
+    def other(self, wanted: Key) -> list[str]:
+        """In what it differs from what is wanted, in words."""
+        words = {
+            "host": "another host",
+            "kernel": f"another kernel ({self.kernel})",
+            "lab_sha256": "another lab file",
+            "setup": f"setup {self.setup}",
+            "node_sha256": "another node binary",
+        }
+        return [
+            said for name, said in words.items() if getattr(self, name) != getattr(wanted, name)
+        ]
+
+
+class KnownAnswer(_Model):
+    name: str
+    put_in: str
+    answer: Literal["caught", "missed", "not possible here"]
+    seen: str
+    """What nodrop said."""
+    why: str = ""
+    """What should have been said and was not, or why it could not be tried."""
+    took_s: NotNegative
+    trials: list[dict[str, Any]] = []
+    """Lines as in trials.jsonl."""
+    run_directory: str | None = None
+    """Kept where it was missed, and with --keep."""
+
+
+class SmallestLoss(_Model):
+    """That was named to the packet, at the right place."""
+
+    packets: Packets
+    of_packets: Packets
+
+
+class Pace(_Model):
+    """Of one sender to the lab's own link, for half a second each."""
+
+    largest_pps: NotNegative | None
+    """The largest rate that left within the bounds of measure.*, all smaller ones as well; null
+    where not even the smallest did."""
+    tried_pps: list[float]
+
+
+class Spread(_Model):
+    """A/A: two cells that differ in nothing."""
+
+    verdicts: dict[str, str]
+    """Figure → what the comparison says of the two."""
+    loss_ratio: tuple[float, float] | None
+    """Smallest and largest of all runs."""
+    sut_cpu_s: tuple[float, float] | None
+    runs: Packets
+
+
+class Clock(_Model):
+    host: str
+    offset_ns: int
+    bound_ns: Packets
+    """Half of the best round trip: the offset is not further off than this."""
+
+
+class Certificate(_Model):
+    format: Literal[1] = 1
+    nodrop: str
+    """Version."""
+    made_utc: str
+    took_s: NotNegative
+    key: Key
+    lab: str
+    """Name in its file."""
+    rootless: bool
+    host: dict[str, Any]
+    """Facts, as in a run's manifest."""
+    known_answers: list[KnownAnswer]
+    smallest_loss: SmallestLoss | None
+    pace: Pace | None
+    spread: Spread | None
+    clocks: list[Clock]
+
+    def named(self, answer: str) -> list[str]:
+        return [known.name for known in self.known_answers if known.answer == answer]
+
+    def to_text(self) -> str:
+        return json.dumps(self.model_dump(mode="json"), ensure_ascii=False, indent=1) + "\n"
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.to_text().encode()).hexdigest()
+
+
+def file_name(key: Key) -> str:
+    """One certificate per key; a newer one takes the place of the older."""
+    digest = hashlib.sha256(key.model_dump_json().encode()).hexdigest()[:16]
+    return f"{key.setup}-{digest}.json"
+
+
+def find_certificate(folder: Path, wanted: Key) -> Certificate | str:
+    """The one for this very key, or in words why there is none."""
+    there = sorted(_certificates(folder), key=lambda found: found.made_utc)
+    fitting = [found for found in there if found.key == wanted]
+    if fitting:
+        return fitting[-1]
+    alike = [found for found in there if found.key.setup == wanted.setup]
+    if not alike:
+        return f"run `nodrop calibrate --setup {wanted.setup}`"
+    # The newest of those that differ least: what is to be said is what has changed.
+    nearest = min(reversed(alike), key=lambda found: len(found.key.other(wanted)))
+    return f"the certificate of {nearest.made_utc} is for " + " and ".join(
+        nearest.key.other(wanted)
+    )
+
+
+def _certificates(folder: Path) -> Iterator[Certificate]:
+    """Those that can be read; whatever else lies there is none."""
+    for path in sorted(folder.glob("*.json")):
+        try:
+            yield Certificate.model_validate_json(path.read_bytes())
+        except (OSError, ValidationError):
+            continue
+
+
+def certificate_schema() -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12), as a writer makes it."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": "urn:nodrop:certificate:1",
+        **Certificate.model_json_schema(mode="serialization"),
+        "title": "nodrop certificate",
+    }

@@ -1,0 +1,156 @@
+"""`nodrop calibrate` in a real lab: what is put in is caught, with other sizes too, and a run says
+on which certificate it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from nodrop.calibrate import faults
+from nodrop.calibrate.calibration import calibrate, try_case
+from nodrop.calibrate.case import Answer, Case, Expected, Tried
+from nodrop.calibrate.cases import PATIENT, known_answers
+from nodrop.calibrate.figures import steady
+from nodrop.calibrate.site import Site
+from nodrop.config.experiment import load_experiment
+from nodrop.config.lab_file import load_lab
+from nodrop.measure.calibrated import store
+from nodrop.measure.progress import Silent
+from nodrop.measure.runner import run_experiment
+from nodrop.report.write import write_report
+from nodrop.results.rundir import open_run
+
+SINK = """
+name = "after"
+[sut]
+kind = "sink"
+[load]
+kind = "replay"
+trace = "make:demo"
+pps = 10000
+duration_s = 0.1
+[measure]
+repetitions = 1
+"""
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return Site.here(load_lab(None), "bare", tmp_path)
+
+
+class Nobody:
+    def begins(self, case: Case, ahead: Sequence[Case]) -> None:
+        pass
+
+    def ended(self, tried: Tried) -> None:
+        pass
+
+
+def sizes(site: Site, *packets: int, place: str, knob: str) -> dict[str, object]:
+    """The same load in each trial, and so many packets lost of it."""
+    return {
+        "put_in": "",
+        "settings": [
+            *steady(site, 20_000, 4_000),
+            f"measure.repetitions={len(packets)}",
+            PATIENT,
+        ],
+        "expected": [Expected(lost=(k, k), place=place, knob=knob) for k in packets],
+    }
+
+
+def test_what_is_lost_on_egress_is_named_to_the_packet(site: Site) -> None:
+    case = Case(
+        name="egress",
+        **sizes(site, 1, 7, 333, place="^path$", knob="egress"),
+        faults={
+            "read counters": faults.per_trial(
+                *(faults.egress_drops(site.tx, k) for k in (1, 7, 333))
+            )
+        },
+        not_possible=site.no_filter(),
+    )  # type: ignore[arg-type]
+    tried = try_case(site, case)
+    assert tried.answer is Answer.CAUGHT, tried.why
+
+
+def test_what_an_xdp_program_drops_is_named_to_the_packet(site: Site) -> None:
+    case = Case(
+        name="xdp",
+        **sizes(site, 1, 42, 3999, place="^path$", knob="XDP"),
+        faults={
+            "read counters": faults.per_trial(
+                *(faults.first_dropped_by_xdp(site.rx, k, "skb") for k in (1, 42, 3999))
+            )
+        },
+        not_possible=site.no_xdp(),
+    )  # type: ignore[arg-type]
+    tried = try_case(site, case)
+    if tried.answer is Answer.NOT_POSSIBLE:
+        pytest.skip("gives normal users no user namespace that may attach XDP programs")
+    assert tried.answer is Answer.CAUGHT, tried.why
+
+
+def test_a_false_expectation_is_missed(site: Site) -> None:
+    """The same run, held against what was not put in."""
+    case = Case(
+        name="false",
+        **sizes(site, 5, place="socket ring", knob="ring_size"),
+        faults={"read counters": faults.egress_drops(site.tx, 6)},
+    )  # type: ignore[arg-type]
+    tried = try_case(site, case)
+    assert tried.answer is Answer.MISSED
+    assert "lost 6, not 5" in tried.why
+    assert "place 'path'" in tried.why
+
+
+@pytest.mark.parametrize(("frames", "threads"), [(3, 1), (100, 1), (1000, 2)])
+def test_foreign_frames_void_a_trial(site: Site, frames: int, threads: int) -> None:
+    (inject,) = (case for case in known_answers(site) if case.name == "inject")
+    tried = try_case(
+        site,
+        Case(
+            name="inject",
+            put_in="",
+            settings=[*steady(site, 20_000, 2_000), f"sut.threads={threads}", PATIENT],
+            expected=inject.expected[:1],
+            faults={"drain": faults.injected(site.tx, frames)},
+        ),
+    )
+    assert tried.answer is Answer.CAUGHT, tried.why
+
+
+def test_a_run_stands_on_the_certificate_that_was_made(site: Site, tmp_path: Path) -> None:
+    file = tmp_path / "after.toml"
+    file.write_text(SINK)
+
+    def standing() -> tuple[dict[str, object], str]:
+        outcome = run_experiment(
+            load_experiment(file), site.lab, out=tmp_path, resume=False, progress=Silent()
+        )
+        page = write_report([outcome.directory], tmp_path / "report")
+        (said,) = open_run(outcome.directory).manifest["calibration"]
+        return said, page.read_text()
+
+    said, page = standing()
+    assert said["certificate"] is None
+    assert "bare: not calibrated (run `nodrop calibrate --setup bare`)" in page
+
+    cases = [case for case in known_answers(site) if case.name == "inject"]
+    made = calibrate(site, cases, Nobody(), keep=False)
+    assert made.named("caught") == ["inject"]
+    assert [clock.host for clock in made.clocks] == ["tx", "rx"]
+    store(made)
+    said, page = standing()
+    assert isinstance(said["certificate"], dict)
+    assert said["certificate"]["sha256"] == made.sha256
+    assert f"bare stands on the certificate of {made.made_utc}: 1 of 1 known answers" in page
+
+    other = made.key.model_copy(update={"kernel": "5.10"})
+    store(made.model_copy(update={"key": other}))
+    said, _ = standing()
+    assert isinstance(said["certificate"], dict), "the one of this kernel is still there"

@@ -1,0 +1,288 @@
+"""A false verdict must not pass for a caught one: every field of an expectation, broken in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodrop.calibrate import calibration, figures
+from nodrop.calibrate.calibration import smallest_loss, try_case
+from nodrop.calibrate.case import Answer, Case, Expected, Tried, seen_words
+from nodrop.calibrate.cases import known_answers
+from nodrop.calibrate.faults import at_once
+from nodrop.calibrate.site import Site
+from nodrop.cli import main
+from nodrop.config.experiment import load_experiment
+from nodrop.config.lab_file import load_lab
+from nodrop.errors import LabProblem, NotReady
+from nodrop.ledger.reasons import Outcome
+from nodrop.measure.plan import make_plan
+from nodrop.measure.runner import RunOutcome
+from nodrop.results.certificate import Certificate, Key, KnownAnswer
+from nodrop.results.trial import TrialRecord
+
+
+def record(**changes: Any) -> TrialRecord:
+    """100 of 100,000 packets lost on the path, by a filter on egress."""
+    fields: dict[str, Any] = {
+        "cell": {},
+        "repetition": 1,
+        "index": 1,
+        "run": "0001-r01",
+        "verdict": "v",
+        "outcome": "measured",
+        "valid": True,
+        "offered_packets": 100_000,
+        "lost_packets": 100,
+        "loss_place": "path",
+        "loss_cause": "",
+        "knob": "nft list ruleset; tc filter show dev ndtx0 egress",
+    }
+    return TrialRecord.model_validate(fields | changes)
+
+
+def void(*reasons: str) -> TrialRecord:
+    return record(outcome="void", valid=False, invalid_reasons=list(reasons))
+
+
+LOST = Expected(lost=(100, 100), place="^path$", knob="egress", never="burst")
+CASE = Case(name="lose", put_in="100 of 100,000", settings=[], expected=[LOST])
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(lab=load_lab(None), setup="bare", work=tmp_path, cpus=(0, 1), rootless=False)
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., list[list[TrialRecord]]]:
+    """The trials of each attempt; the last is said again and again."""
+
+    def go(*attempts: Sequence[TrialRecord]) -> list[list[TrialRecord]]:
+        left = [list(attempt) for attempt in attempts]
+
+        def run(*_: Any, progress: Any, **__: Any) -> RunOutcome:
+            progress.phase("offer")
+            found = left.pop(0) if len(left) > 1 else left[0]
+            return RunOutcome(directory=tmp_path, records=tuple(found))
+
+        monkeypatch.setattr(calibration, "run_experiment", run)
+        return left
+
+    return go
+
+
+def test_what_is_true_is_caught(site: Site, said: Any) -> None:
+    said([record()])
+    tried = try_case(site, CASE)
+    assert (tried.answer, tried.why) == (Answer.CAUGHT, "")
+    assert tried.seen == "lost 100 of 100,000, path"
+
+
+@pytest.mark.parametrize(
+    ("broken", "words"),
+    [
+        ({"lost_packets": 99}, "lost 99, not 100"),
+        ({"lost_packets": 0}, "lost 0, not 100"),
+        ({"lost_packets": None}, "lost unknown, not 100"),
+        ({"loss_place": "socket ring"}, "place 'socket ring'"),
+        ({"loss_place": None}, "place 'not named'"),
+        ({"knob": "sut.ring_size"}, "knob 'sut.ring_size'"),
+        ({"loss_cause": "a burst"}, "says 'a burst'"),
+        (
+            {"outcome": "failed", "valid": False, "invalid_reasons": ["sut_died"]},
+            "failed, not measured",
+        ),
+        (
+            {"outcome": "void", "valid": False, "invalid_reasons": ["residual"]},
+            "void, not measured",
+        ),
+    ],
+)
+def test_what_is_false_is_missed(site: Site, said: Any, broken: dict[str, Any], words: str) -> None:
+    said([record(**broken)])
+    tried = try_case(site, CASE)
+    assert tried.answer is Answer.MISSED
+    assert tried.why == words
+
+
+@pytest.mark.parametrize("reasons", [("not_drained",), ("sender_late",), ("residual", "lab")])
+def test_void_for_another_reason_is_missed(site: Site, said: Any, reasons: tuple[str, ...]) -> None:
+    wanted = Expected(outcome=Outcome.VOID, reasons=frozenset({"received_more_than_sent"}))
+    said([void(*reasons)])
+    tried = try_case(site, Case(name="c", put_in="", settings=[], expected=[wanted]))
+    assert tried.answer is Answer.MISSED
+    assert "not received_more_than_sent" in tried.why
+
+
+def test_each_trial_is_held_against_its_own_expectation(site: Site, said: Any) -> None:
+    case = Case(name="c", put_in="", settings=[], expected=[LOST, Expected(lost=(0, 0))])
+    said([record(), record()])
+    assert try_case(site, case).why == "trial 2: lost 100, not 0"
+    said([record()])
+    assert try_case(site, case).why == "1 trials, not 2"
+
+
+@pytest.mark.parametrize("reason", ["sender_late", "sender_short", "sender_burst"])
+def test_a_host_that_makes_the_sender_late_is_no_false_sentence(
+    site: Site, said: Any, reason: str
+) -> None:
+    said([void(reason)], [void(reason)], [record()])
+    assert try_case(site, CASE).answer is Answer.CAUGHT
+    said([void(reason)])
+    tried = try_case(site, CASE)
+    assert tried.answer is Answer.NOT_POSSIBLE
+    assert "3 of 3 attempts" in tried.why
+    said([void(reason, "residual")])
+    assert try_case(site, CASE).answer is Answer.MISSED
+
+
+def test_a_fault_that_cannot_be_put_in(site: Site, said: Any) -> None:
+    def refuse() -> None:
+        raise LabProblem("fault: no nft here")
+
+    said([record()])
+    faulty = Case(
+        name="c", put_in="", settings=[], expected=[LOST], faults={"offer": at_once(refuse)}
+    )
+    with pytest.raises(LabProblem):  # what the trial itself would do with it
+        calibration._run(site, faulty)
+    tried = try_case(site, faulty)
+    assert (tried.answer, tried.why) == (Answer.NOT_POSSIBLE, "fault: no nft here")
+
+
+def test_a_lab_that_cannot_be_used_ends_it(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def not_ready(*_: Any, **__: Any) -> None:
+        raise NotReady("Docker's daemon does not answer")
+
+    monkeypatch.setattr(calibration, "run_experiment", not_ready)
+    with pytest.raises(NotReady):
+        try_case(site, CASE)
+
+
+def test_what_was_said_in_a_line() -> None:
+    assert seen_words([record()] * 2) == "lost 100, 100 of 100,000, path"
+    many = [record(lost_packets=n) for n in (5, 3, 9, 4)]
+    assert seen_words(many) == "4 x lost 3 to 9 of 100,000, path"
+    mixed = [record(lost_packets=0), void("residual"), void("residual")]
+    assert seen_words(mixed) == "no loss in 100,000; 2 x void: residual"
+
+
+def tried(*pairs: tuple[TrialRecord, Expected]) -> Tried:
+    case = Case(name="c", put_in="", settings=[], expected=[wanted for _, wanted in pairs])
+    return Tried(case=case, answer=Answer.CAUGHT, seen="", records=tuple(r for r, _ in pairs))
+
+
+def test_the_smallest_loss_is_one_that_was_named_to_the_packet() -> None:
+    def exactly(packets: int) -> Expected:
+        return Expected(lost=(packets, packets))
+
+    assert smallest_loss([]) is None
+    found = smallest_loss(
+        [
+            tried((record(), LOST), (record(lost_packets=10), exactly(10))),
+            tried((record(lost_packets=2), exactly(1))),  # not what was put in
+            tried((record(lost_packets=3), Expected(lost=(0, 50)))),  # no exact figure
+            tried((record(lost_packets=0), exactly(0))),
+        ]
+    )
+    assert found is not None and (found.packets, found.of_packets) == (10, 100_000)
+
+
+def test_pace_ends_at_the_first_rate_that_is_late() -> None:
+    def at(pps: float, *reasons: str) -> TrialRecord:
+        changes: dict[str, Any] = {"cell": {"load.pps": pps}}
+        if reasons:
+            changes |= {"outcome": "void", "valid": False, "invalid_reasons": list(reasons)}
+        return record(**changes)
+
+    rates = [at(400.0), at(100.0), at(200.0, "sender_late")]
+    assert figures.pace(rates).largest_pps == 100
+    assert figures.pace(rates).tried_pps == [100, 200, 400]
+    assert figures.pace([at(100.0, "sender_short")]).largest_pps is None
+    assert figures.pace([at(100.0, "residual")]).largest_pps == 100
+
+
+def test_every_case_is_an_experiment_with_one_expectation_per_trial(site: Site) -> None:
+    for case in known_answers(site):
+        file = site.work / "case.toml"
+        file.write_text(calibration.EXPERIMENT.format(name=case.name, setup="bare"))
+        plan = make_plan(load_experiment(file, case.settings))
+        if case.expected:
+            assert len(case.expected) == len(plan.trials) == plan.repetitions, case.name
+
+
+def test_what_a_normal_user_or_a_guest_cannot_put_in(site: Site, tmp_path: Path) -> None:
+    def impossible(**changes: Any) -> set[str]:
+        fields = {"lab": site.lab, "setup": "bare", "work": tmp_path, "cpus": (0,)}
+        found = known_answers(Site(**({**fields, "rootless": False} | changes)))
+        return {case.name for case in found if case.not_possible}
+
+    rootless = impossible(rootless=True) - impossible()
+    assert rootless == {"lose-on-path"}
+    assert {"frozen-thread", "sut-crashes", "shared-cpu"} <= impossible(setup="vm")
+
+
+def certificate(*answers: str) -> Certificate:
+    return Certificate(
+        nodrop="0",
+        made_utc="2026-11-22T16:00:00+00:00",
+        took_s=1,
+        key=Key(host="h", kernel="6", lab_sha256="l", setup="bare", node_sha256="n"),
+        lab="netns",
+        rootless=False,
+        host={},
+        known_answers=[
+            KnownAnswer.model_validate(
+                {"name": f"c{n}", "put_in": "p", "answer": a, "seen": "s", "took_s": 1}
+            )
+            for n, a in enumerate(answers)
+        ],
+        smallest_loss=None,
+        pace=None,
+        spread=None,
+        clocks=[],
+    )
+
+
+@pytest.mark.parametrize(
+    ("answers", "code"),
+    [
+        (("caught", "caught"), 0),
+        (("caught", "not possible here"), 0),
+        (("caught", "missed"), 1),
+        (("missed",), 1),
+    ],
+)
+def test_exit_codes(
+    answers: tuple[str, ...],
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr("nodrop.lab.privileges.ensure_privileges", lambda: None)
+    monkeypatch.setattr(calibration, "calibrate", lambda *_, **__: certificate(*answers))
+    assert main.exit_code(["calibrate"]) == code
+    out = capsys.readouterr().out
+    assert all(word in out for word in answers)
+    [kept] = (tmp_path / "nodrop" / "calibrate").glob("*.json")
+    assert out.splitlines()[-1] == f"certificate: {kept}"
+    assert Certificate.model_validate_json(kept.read_bytes()) == certificate(*answers)
+
+
+def test_some_cases_alone_make_no_certificate(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr("nodrop.lab.privileges.ensure_privileges", lambda: None)
+    monkeypatch.setattr(calibration, "calibrate", lambda *_, **__: certificate("caught"))
+    assert main.exit_code(["calibrate", "--only", "nothing"]) == 0
+    assert "no certificate" in capsys.readouterr().out
+    assert not (tmp_path / "nodrop" / "calibrate").exists()
+    assert main.exit_code(["calibrate", "--only", "nothnig"]) == 2
+    assert "nothing" in capsys.readouterr().err
