@@ -86,9 +86,16 @@ class NodeRefused(LabProblem):
 
 
 class TrialFailed(NodropError):
-    """This trial has no numbers; the reason is recorded and the plan goes on."""
+    """This trial has no numbers; the reason is recorded and the plan goes on.
+
+    `reason`: a code of ledger/reasons.py; empty if the step that failed says enough.
+    """
 
     exit_code = 1
+
+    def __init__(self, message: str, *, hint: str | None = None, reason: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.reason = reason
 
 
 class LoadFailed(TrialFailed):

@@ -47,7 +47,7 @@ def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def launched(bits: Bits, work: Path, **options: Any) -> Iterator[tuple[RunningSuricata, Link]]:
-    (work / "sut").mkdir()
+    (work / "sut").mkdir(parents=True)
     sut = Suricata(options, base=work)
     assert sut.problems(bits) == []
     with (
@@ -218,7 +218,14 @@ def test_the_users_own_yaml(bits: Bits, tmp_path: Path, real_trace: Path) -> Non
     shipped = (bits.path if bits.kind == "image" else Path("/")) / "etc/suricata/suricata.yaml"
     if not shipped.is_file():
         pytest.skip(f"no {shipped}")
-    options = {"config": str(shipped), "threads": 2}
+    # The yaml names rules that the package does not bring: without them it is no error.
+    rules = {"overrides": {"rule-files": []}}
+    with (
+        launched(bits, tmp_path / "named", config=str(shipped)) as (running, _),
+        pytest.raises(TrialFailed, match="rules are named, and Suricata loaded none"),
+    ):
+        running.wait_ready(timeout_s=60)
+    options = {"config": str(shipped), "threads": 2, **rules}
     final, _ = carried(bits, tmp_path, real_trace, merged=MERGED, **options)
     assert final.captured_packets == REALMIX_PACKETS - MERGED
     assert balanced(final)

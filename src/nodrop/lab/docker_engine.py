@@ -146,7 +146,7 @@ class DockerEngine:
             started.reload()
             return int(started.attrs["State"]["Pid"])
 
-    def ended(self, container: str, *, since_s: float, timeout_s: float) -> Ended:
+    def ended(self, container: str, *, timeout_s: float) -> Ended:
         """Of a container that has ended or is about to: from the daemon's memory of events, because
         with the container its state is gone."""
         deadline = time.monotonic() + timeout_s
@@ -159,7 +159,7 @@ class DockerEngine:
                 events = list(
                     self._client.events(  # type: ignore[call-overload]
                         decode=True,
-                        since=int(since_s),
+                        since=0,  # all it remembers of this container: clocks may be set
                         until=now,
                         filters={"container": container, "event": ["oom", "die"]},
                     )

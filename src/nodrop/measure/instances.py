@@ -23,6 +23,7 @@ from nodrop.lab.seam import Bits, Host, Json, Link, NodeJob, Port, UndoJournal
 from nodrop.lab.split import Splitter, split
 from nodrop.ledger.balance import balance
 from nodrop.ledger.hops import Account, Class, Hop
+from nodrop.ledger.reasons import Reason
 from nodrop.load.seam import OfferedLoad
 from nodrop.measure import books
 from nodrop.measure.ahead_of_tap import Readings
@@ -283,7 +284,8 @@ class RunningSeveral:
             if now - began > timeout_s:
                 raise TrialFailed(
                     f"the counters of {len(self.running)} instances do not come to rest "
-                    f"within {timeout_s:g} s"
+                    f"within {timeout_s:g} s",
+                    reason=Reason.NOT_DRAINED,
                 )
             if self.process.poll() is not None:
                 raise TrialFailed("an instance ended before it was stopped")

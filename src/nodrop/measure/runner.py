@@ -141,6 +141,8 @@ def _failure(error: NodropError, seen: Measured) -> Problem:
     if isinstance(error, LoadFailed):
         return Problem(code=Reason.LOAD_FAILED, words=str(error))
     code = Reason.SUT_NOT_READY if seen.readiness is None else Reason.SUT_DIED
+    if isinstance(error, TrialFailed) and error.reason:
+        code = Reason(error.reason)
     killed = out_of_memory(seen)
     return Problem(code=code, words=f"{killed}; {error}" if killed else str(error))
 

@@ -37,8 +37,8 @@ INVALID_WORDS = {
     "counters_moved_after_drain": "counters moved after the drain",
     "not_drained": "counters did not come to rest",
     "other_bits": "what ran is not what the run says it measures",
+    "no_rules": "rules were named, and none or not all of them loaded",
     "other_files": "the rules that ran are not those that the run began with",
-    "self_test_failed": "the self-test of a counter failed",
     "lab_problem": "the lab, or the place of the SUT, broke down",
     "no_books": "there was nothing to balance",
 }

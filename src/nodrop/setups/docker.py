@@ -141,7 +141,6 @@ class DockerEnv(ContainedEnv):
         attach: bool = False,
     ) -> tuple[ContainedProcess, Attached | None]:
         launched_ns, began_s = time.monotonic_ns(), time.monotonic()
-        since_s = time.time()
         program = Path(process.argv[0]).name
         gate = self._gate() if wired else None
         container = self._create(process, [*_entry(process, gated=wired), *outputs], attach=attach)
@@ -156,7 +155,7 @@ class DockerEnv(ContainedEnv):
         started_s = contained.since(began_s)
 
         def ending() -> Ending:
-            ended = self._engine.ended(container, since_s=since_s, timeout_s=DEATH_TIMEOUT_S)
+            ended = self._engine.ended(container, timeout_s=DEATH_TIMEOUT_S)
             return Ending(status=ended.status, out_of_memory=ended.out_of_memory)
 
         if wired:

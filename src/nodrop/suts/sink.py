@@ -16,6 +16,7 @@ from pydantic import Field, PositiveInt
 from nodrop.config.options import MemorySize, Options, YesNo, check
 from nodrop.errors import LabProblem, NodeDied, TrialFailed
 from nodrop.lab.seam import Bits, Json, NodeJob
+from nodrop.ledger.reasons import Reason
 from nodrop.setups.local import LocalView
 from nodrop.setups.seam import Env, Process
 from nodrop.suts.seam import Drained, Readiness, SutCounters, less
@@ -136,6 +137,7 @@ class RunningSink:
                     f"the sink's counters do not come to rest within {timeout_s:g} s: "
                     f"last sample {dict(last[0]) if last else 'none'}",
                     hint="a slow sink needs as long as its ring holds; see sut.service_rate_pps",
+                    reason=Reason.NOT_DRAINED,
                 )
             time.sleep(POLL_S)
 

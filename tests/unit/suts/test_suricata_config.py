@@ -92,6 +92,14 @@ def test_how_long_a_ring_may_keep_a_frame() -> None:
     [
         ({"thread": 2}, "sut.thread: no such key; did you mean sut.threads?"),
         ({"threads": 0}, "sut.threads = 0: must be > 0 or auto"),
+        *(
+            (
+                {"runmode": "single", "threads": threads},
+                f'sut: runmode = "single" runs one thread, not threads = {threads}: leave threads '
+                'out, or set runmode = "workers"',
+            )
+            for threads in (2, 4, 64)
+        ),
         ({"runmode": "fast"}, 'sut.runmode = "fast": allowed are workers, autofp, single'),
         ({"defrag": "maybe"}, 'sut.defrag = "maybe": allowed are yes, no'),
         (

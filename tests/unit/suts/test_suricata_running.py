@@ -32,6 +32,7 @@ ASKED = Asked(
     defrag=True,
     full_sync_s=0.3,
     retire_s=0.03,
+    names_rules=True,
     rules_errors="error",
 )
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 
 _STARTED = "Engine started"
 _VERSION = re.compile(r"This is Suricata version (\S+)")
-_LOADED = re.compile(r"(\d+) rules? successfully loaded, (\d+) rules? failed")
+_LOADED = re.compile(
+    r"(\d+) rules? successfully loaded, (\d+) rules? failed(?:, (\d+)(?: rules? skipped)?)?"
+)
 _BAD_RULE = re.compile(r'error parsing signature "(.*)" from file (.+) at line (\d+)')
 _SID = re.compile(r"\bsid\s*:\s*(\d+)")
 _EXIT = re.compile(r"^(?:device: )?(\S+): packets: (\d+), drops: (\d+)")
@@ -21,11 +23,22 @@ _CAPTURE_MODULES = frozenset({"ioctl", "runmodes", "unix-manager", "af-packet"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    time_real_ns: int
+    seen_mono_ns: int
+    """When it was first read: the log's own times are of a clock that may be set meanwhile."""
     level: str
     module: str
     thread: str
     message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What Suricata says of the rules it read."""
+
+    loaded: int
+    failed: int
+    skipped: int | None
+    """For want of something they require; None if this version does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,17 +80,19 @@ class EngineLog:
             return self._lines
         whole = new[: new.rfind(b"\n") + 1]
         self._offset += len(whole)
-        self._lines += filter(None, map(parse_line, whole.splitlines()))
+        now_ns = time.monotonic_ns()
+        parsed = (parse_line(text, seen_mono_ns=now_ns) for text in whole.splitlines())
+        self._lines += filter(None, parsed)
         return self._lines
 
 
-def parse_line(text: bytes) -> Line | None:
+def parse_line(text: bytes, *, seen_mono_ns: int) -> Line | None:
     """None for what is no line of the engine log: it is read while others may write it."""
     try:
         event = json.loads(text)
         engine = event["engine"]
         return Line(
-            time_real_ns=_real_ns(event["timestamp"]),
+            seen_mono_ns=seen_mono_ns,
             level=event["log_level"],
             module=engine.get("module", ""),
             thread=engine.get("thread_name", ""),
@@ -85,10 +100,6 @@ def parse_line(text: bytes) -> Line | None:
         )
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
-
-
-def _real_ns(timestamp: str) -> int:
-    return round(datetime.fromisoformat(timestamp).timestamp() * 1e6) * 1000
 
 
 def started(lines: Sequence[Line]) -> Line | None:
@@ -100,10 +111,13 @@ def version(lines: Sequence[Line]) -> str | None:
     return next((match[1] for match in found if match), None)
 
 
-def rules_loaded(lines: Sequence[Line]) -> tuple[int, int] | None:
-    """(loaded, failed); None where no rule file was read."""
-    found = (_LOADED.search(line.message) for line in lines)
-    return next(((int(match[1]), int(match[2])) for match in found if match), None)
+def rules_loaded(lines: Sequence[Line]) -> Rules | None:
+    """None without such a statement: of files that hold no rule that loads, there is none."""
+    for line in lines:
+        if match := _LOADED.search(line.message):
+            skipped = None if match[3] is None else int(match[3])
+            return Rules(loaded=int(match[1]), failed=int(match[2]), skipped=skipped)
+    return None
 
 
 def bad_rules(lines: Sequence[Line]) -> list[BadRule]:

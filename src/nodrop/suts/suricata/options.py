@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from nodrop.config.options import InputFile, MemorySize, Options, Overrides, YesNo
 from nodrop.config.units import parse_cpus
@@ -59,3 +59,12 @@ class SuricataOptions(Options):
     """Dotted path → value in the yaml, list entries by index: `outputs.1.eve-log.enabled`."""
     cpus: Annotated[str, AfterValidator(_cpus)] | None = None
     """CPUs to pin the process to, as in cpuset(7)."""
+
+    @model_validator(mode="after")
+    def _single_is_one(self) -> Self:
+        if self.runmode == "single" and self.threads not in ("auto", 1):
+            raise ValueError(
+                f'runmode = "single" runs one thread, not threads = {self.threads}: leave threads '
+                'out, or set runmode = "workers"'
+            )
+        return self

@@ -13,6 +13,7 @@ from typing import Literal
 from nodrop.errors import LabProblem, TrialFailed
 from nodrop.lab.inside import PacketSocket
 from nodrop.lab.seam import Json
+from nodrop.ledger.reasons import Reason
 from nodrop.setups.seam import Env, Process
 from nodrop.suts.seam import Drained, Readiness, SutCounters, less
 from nodrop.suts.suricata import counters, log
@@ -53,6 +54,8 @@ class Asked:
     """How old the answer of dump-counters can be."""
     retire_s: float
     """How long a frame can lie in a ring before its thread is woken."""
+    names_rules: bool
+    """Also if it is the user's own yaml that names them."""
     rules_errors: Literal["error", "warn"]
 
 
@@ -112,14 +115,26 @@ class RunningSuricata:
         return running if len(running) >= wanted else None
 
     def _must_have_rules(self, lines: Sequence[log.Line]) -> None:
-        loaded = log.rules_loaded(lines)
-        if loaded is None or loaded[1] == 0 or self._asked.rules_errors == "warn":
-            return
+        """Each rule that was named loads, or is counted as failed; and some rule loads."""
+        said = log.rules_loaded(lines)
+        if said is None and not (self._asked.names_rules and log.started(lines)):
+            return  # not read yet, or none to read
         bad = log.bad_rules(lines)
-        more = f" and {loaded[1] - 3} more" if loaded[1] > 3 else ""
+        first = "; ".join(map(str, bad[:3]))
+        if said is None or said.loaded == 0:
+            raise TrialFailed(
+                "rules are named, and Suricata loaded none" + (f": {first}" if first else ""),
+                hint="look into the files (one rule per line, UTF-8); without rules, name none: in "
+                "sut.rules and in rule-files of sut.config",
+                reason=Reason.NO_RULES,
+            )
+        if said.failed == 0 or self._asked.rules_errors == "warn":
+            return
+        more = f" and {said.failed - 3} more" if said.failed > 3 else ""
         raise TrialFailed(
-            f"{loaded[1]} of {sum(loaded)} rules do not load: {'; '.join(map(str, bad[:3]))}{more}",
+            f"{said.failed} of {said.loaded + said.failed} rules do not load: {first}{more}",
             hint='repair or remove them, or set sut.rules_errors = "warn"',
+            reason=Reason.NO_RULES,
         )
 
     def _late(self, timeout_s: float) -> TrialFailed:
@@ -136,10 +151,9 @@ class RunningSuricata:
 
     def _phases(self, ready_mono_ns: int) -> dict[str, float]:
         lines = self._said()
-        real_to_mono = time.monotonic_ns() - time.time_ns()
         before_s = sum(self.process.phases_s.values())
         turns = [self.process.launched_mono_ns + int(before_s * 1e9)]
-        turns += [m.time_real_ns + real_to_mono for m in (lines[0], log.rules_end(lines)) if m]
+        turns += [m.seen_mono_ns for m in (lines[0], log.rules_end(lines)) if m]
         turns.append(ready_mono_ns)
         names = ("exec", "load_rules", "open_capture")
         if len(turns) != len(names) + 1:
@@ -190,6 +204,7 @@ class RunningSuricata:
                         f"Suricata's counters do not come to rest within {timeout_s:g} s: "
                         f"captured {captured}, dropped {dropped}, decoded {decoded}",
                         hint="foreign packets on the link, or a Suricata far behind its ring",
+                        reason=Reason.NOT_DRAINED,
                     )
                 time.sleep(DRAIN_POLL_S)
 
@@ -343,8 +358,9 @@ class RunningSuricata:
             "holds_packets": self._holds_packets(),
             "defrag_asked": self._asked.defrag,
             "defrag_effective": self._defrag_effective(),
-            "rules_loaded": loaded[0] if loaded else 0,
-            "rules_failed": loaded[1] if loaded else 0,
+            "rules_loaded": None if loaded is None else loaded.loaded,
+            "rules_failed": None if loaded is None else loaded.failed,
+            "rules_skipped": None if loaded is None else loaded.skipped,
             "rules_failed_first": [str(rule) for rule in bad[:3]],
             "errors": len(errors),
             "errors_first": errors[:5],

@@ -100,6 +100,7 @@ class Suricata:
             defrag=defrag_configured(document),
             full_sync_s=full_sync_s(document),
             retire_s=retire_s(document),
+            names_rules=bool(document.get("rule-files")),
             rules_errors=self.options.rules_errors,
         )
         return RunningSuricata(env.launch(spec), env, asked)
