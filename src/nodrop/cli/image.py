@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from nodrop.cli.arguments import AsJson
+from nodrop.report.escape import terminal
 
 if TYPE_CHECKING:
     from nodrop.lab.image import Image
@@ -67,9 +69,11 @@ def guest(recipe: Recipe, as_json: AsJson = False) -> None:
 def list_them(as_json: AsJson = False) -> None:
     """List the images there are, the newest first: it is the one that is used."""
     from nodrop.cli.tables import console, images_table
-    from nodrop.lab.image import list_images
+    from nodrop.lab.image import list_images, unusable_images
 
     found = list_images()
+    for words in unusable_images():
+        print(f"nodrop: not an image: {terminal(words)}", file=sys.stderr)
     if as_json:
         print(json.dumps([_fields(one) for one in found], ensure_ascii=False))
     elif found:

@@ -89,7 +89,7 @@ def report(
     from nodrop.report.write import EVERYTHING, Part, report_json, write_report
 
     chosen = frozenset(Part(part) for part in only) if only else EVERYTHING
-    page = write_report(directories, out or directories[0] / "report", only=chosen)
+    page = write_report(directories, out, only=chosen)
     if as_json:
         print(json.dumps({"page": str(page), **report_json(directories)}, ensure_ascii=False))
     else:

@@ -13,8 +13,9 @@ import typer
 
 from nodrop import __version__
 from nodrop.cli import calibrate, image, imports, inspect, lab, measure, probe, watch
-from nodrop.errors import LabProblem, NodropError
+from nodrop.errors import BadInput, LabProblem, NodropError
 from nodrop.lab.interrupts import Interrupted
+from nodrop.untrusted.folder import Refused
 
 app = typer.Typer(
     name="nodrop",
@@ -77,6 +78,11 @@ def exit_code(argv: Sequence[str]) -> int:
             raise
         print(f"nodrop: {error}", file=sys.stderr)
         return error.exit_code
+    except Refused as error:
+        if debug:
+            raise
+        print(f"nodrop: {error.filename}: {error.strerror}", file=sys.stderr)
+        return BadInput.exit_code
     except OSError as error:
         if debug:
             raise

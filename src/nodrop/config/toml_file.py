@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.errors import BadInput
+from nodrop.untrusted.folder import read_file
+
+LONGEST_FILE_BYTES = 1 << 20
 
 
 def read_toml(path: Path) -> tuple[dict[str, Any], str]:
     """The table and the text of the file. BadInput with the line where it is no TOML."""
     try:
-        text = path.read_bytes().decode("utf-8")
+        text = read_file(path, most_bytes=LONGEST_FILE_BYTES).decode("utf-8")
     except FileNotFoundError:
         raise BadInput(f"{path}: no such file") from None
     except UnicodeDecodeError as error:

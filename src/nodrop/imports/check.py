@@ -6,7 +6,6 @@ defined in docs/how-to/import-published-data.md.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,9 @@ from nodrop.imports import paper, profiles
 from nodrop.imports.paper import NoValueError
 from nodrop.imports.samples import Sample, Skip
 from nodrop.imports.workbooks import read_workbook
+from nodrop.untrusted.bounds import SMALL_FILE_BYTES
+from nodrop.untrusted.folder import Folder, read_file
+from nodrop.untrusted.json_text import decode
 
 # Of a figure's size: float sums in another order differ by this much, and never by more.
 ROUNDING = 1e-12
@@ -231,7 +233,8 @@ class Files:
         if relative.is_absolute() or ".." in relative.parts:
             raise NoValueError(f"{name} does not lie below the data set's folder")
         for root in self._roots:
-            if (root / relative).is_file():
+            *above, file = relative.parts or ("",)
+            if root.is_dir() and Folder(root, tuple(above)).is_file(file):
                 return root / relative
         raise NoValueError(f"{name} is not there")
 
@@ -251,7 +254,7 @@ class Files:
 def read_entries(path: Path) -> list[Entry]:
     """The entries of an expected.json. BadInput naming the first that is not one."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = decode(read_file(path), most_bytes=SMALL_FILE_BYTES)
     except (OSError, ValueError) as error:
         raise BadInput(f"{path}: {error}", hint="give the data set's expected.json") from error
     entries = content.get("entries") if isinstance(content, dict) else None

@@ -22,6 +22,7 @@ from nodrop.imports.names import (
 from nodrop.imports.rawlogs import channel_of_file, read_raw_log
 from nodrop.imports.samples import Sample, Samples, Skip
 from nodrop.imports.workbooks import read_workbook
+from nodrop.untrusted.folder import Folder
 
 # Beside each workbook: "Sample size: 40", then the sheets and their record counts.
 _PLANNED = re.compile(r"^Sample size:\s*(\d+)", re.MULTILINE)
@@ -105,7 +106,9 @@ def discover(folder: Path) -> Dataset:
     for path in _walk(folder):
         where = os.fsencode(path.relative_to(folder)).decode(errors="replace")
         try:
-            if path.is_dir():
+            if path.is_symlink() or not (path.is_dir() or path.is_file()):
+                skips.append(Skip(reason="a link or no regular file", where=where))
+            elif path.is_dir():
                 condition, epoch_s = parse_folder_name(path.name)
                 raw.append((condition, RawFolder(epoch_s=epoch_s, path=path)))
                 skips += _foreign_logs(path, where)
@@ -157,8 +160,8 @@ def _place_workbook(
 
 def _planned_samples(log: Path) -> int | None:
     try:
-        with log.open(encoding="utf-8", errors="replace") as lines:
-            match = _PLANNED.search(lines.read(_LOG_BYTES))
+        with Folder(log.parent).open(log.name) as lines:
+            match = _PLANNED.search(lines.read(_LOG_BYTES).decode(errors="replace"))
     except OSError:
         return None
     return int(match[1]) if match else None
@@ -169,7 +172,7 @@ def _is_log_of_workbook(path: Path) -> bool:
 
 
 def _foreign_logs(folder: Path, where: str) -> Iterator[Skip]:
-    for path in _files(folder):
+    for path in map(folder.joinpath, Folder(folder).names()):
         if channel_of_file(path.name) is None:
             yield Skip(reason="foreign file", where=f"{where}/{path.name}")
 
@@ -205,7 +208,9 @@ def _add(
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.is_file())
+    """Regular files alone: a link, a FIFO or a device is not read."""
+    inside = Folder(folder)
+    return [folder / name for name in inside.names() if inside.is_file(name)]
 
 
 SETUP_ORDER = ("bare", "docker", "docker-macvtap", "vm", "vm-vfio")

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from nodrop.imports.paper import NoValueError
-
-MAX_FILE_BYTES = 64 << 20
+from nodrop.untrusted.folder import Folder
 
 # "6.60user 0.00system …" by default, "User time (seconds): 6.60" with -v, "user 6.60" with -p.
 _USER_S = re.compile(
@@ -89,8 +88,6 @@ def _report_rows(path: Path) -> Iterator[tuple[int, str]]:
 
 def _text(path: Path) -> str:
     try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise NoValueError(f"{path.name} is larger than 64 MiB")
-        return path.read_text(encoding="utf-8", errors="replace")
+        return Folder(path.parent).read(path.name).decode(errors="replace")
     except OSError as error:
         raise NoValueError(f"{path.name} cannot be read: {error}") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-import json
+import io
 import math
 import re
 from collections.abc import Callable, Iterator
@@ -12,10 +12,11 @@ from typing import Any
 
 from nodrop.imports.names import Channel
 from nodrop.imports.samples import Sample, Skip, sample_of_rows
+from nodrop.untrusted.folder import Folder
+from nodrop.untrusted.json_text import NotJson, decode
 
 # A line of eve.json with statistics of four threads is about 10 kB.
 MAX_LINE_BYTES = 1 << 20
-MAX_FILE_BYTES = 64 << 20
 
 EVE_COLUMNS = (
     "uptime",
@@ -55,8 +56,6 @@ def read_raw_log(path: Path, channel: Channel, epoch_s: int) -> tuple[Sample | N
     read: Callable[[Path], tuple[list[object], list[list[object]], list[Skip]]]
     read = _eve_rows if channel is Channel.EVE else _csv_rows
     try:
-        if path.stat().st_size > MAX_FILE_BYTES and channel is not Channel.EVE:
-            return None, [Skip(reason="unreadable log", where=where, detail="larger than 64 MiB")]
         header, rows, problems = read(path)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         return None, [Skip(reason="unreadable log", where=where, detail=str(error))]
@@ -65,8 +64,8 @@ def read_raw_log(path: Path, channel: Channel, epoch_s: int) -> tuple[Sample | N
 
 
 def _csv_rows(path: Path) -> tuple[list[object], list[list[object]], list[Skip]]:
-    with path.open(newline="", encoding="utf-8") as lines:
-        header, *rows = [*csv.reader(lines)] or [[]]
+    text = Folder(path.parent).read(path.name).decode()
+    header, *rows = [*csv.reader(io.StringIO(text, newline=""))] or [[]]
     return list(header), [[_parsed(cell) for cell in row] for row in rows], []
 
 
@@ -85,8 +84,8 @@ def _eve_rows(path: Path) -> tuple[list[object], list[list[object]], list[Skip]]
         if b'"stats"' not in line:
             continue
         try:
-            event = json.loads(line)
-        except (ValueError, RecursionError):
+            event = decode(line)
+        except NotJson:
             broken += 1
             continue
         if isinstance(event, dict) and event.get("event_type") == "stats":
@@ -100,7 +99,7 @@ def _eve_rows(path: Path) -> tuple[list[object], list[list[object]], list[Skip]]
 
 def _lines(path: Path) -> Iterator[bytes]:
     """Line by line and never more than MAX_LINE_BYTES of one: eve.json may be many gigabytes."""
-    with path.open("rb") as stream:
+    with Folder(path.parent).open(path.name) as stream:
         while line := stream.readline(MAX_LINE_BYTES):
             yield line
 

@@ -5,15 +5,31 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from nodrop.untrusted.folder import Folder
+
 
 def cache_folder() -> Path:
-    """Images, made traces, unpacked rules; safe to delete."""
-    return _base("XDG_CACHE_HOME", ".cache") / "nodrop"
+    """Images, made traces, unpacked rules; safe to delete. What lies there is run, so the host's
+    root takes none of another user's (`sudo -E`), nor one that others may write to."""
+    folder = _base("XDG_CACHE_HOME", ".cache") / "nodrop"
+    if is_root_of_host() and folder.is_dir():
+        Folder(folder).must_be_ours("the cache")
+    return folder
 
 
 def state_folder() -> Path:
     """Undo journals; not safe to delete while something is to be undone."""
     return _base("XDG_STATE_HOME", ".local/state") / "nodrop"
+
+
+def is_root_of_host() -> bool:
+    """Root of a user namespace has no rights but its user's."""
+    if os.geteuid() != 0:
+        return False
+    try:
+        return Path("/proc/self/uid_map").read_text().split()[:2] == ["0", "0"]
+    except OSError:
+        return True
 
 
 def _base(variable: str, default: str) -> Path:

@@ -26,6 +26,8 @@ from nodrop.lab.binary import candidates, file_sha256, find_node_binary
 from nodrop.lab.folders import cache_folder
 from nodrop.lab.host import run_command
 from nodrop.lab.seam import Bits
+from nodrop.untrusted.folder import Folder
+from nodrop.untrusted.json_text import NotJson, decode_object, field
 
 DRIVERS = ("virtio_pci", "virtio_console", "virtio_blk", "virtio_net", "af_packet_diag")
 """Loaded in this order, each after what it depends on. Everything else is built into the kernel;
@@ -116,12 +118,30 @@ def _is_static(path: Path) -> bool:
 
 def cached_kernel() -> GuestKernel | None:
     """The newest one unpacked."""
-    found = sorted(guest_folder().glob("kernel-*/manifest.json"), key=lambda p: p.stat().st_mtime)
-    if not found:
+    found = [kernel for kernel in map(_kernel_in, _kernel_folders()) if kernel is not None]
+    return max(found, key=lambda kernel: kernel.image.stat().st_mtime) if found else None
+
+
+def _kernel_folders() -> list[Folder]:
+    top = Folder(guest_folder())
+    return [top.folder(name) for name in top.folders() if name.startswith("kernel-")]
+
+
+def _kernel_in(folder: Folder) -> GuestKernel | None:
+    """None if it cannot be used: a new one is unpacked then."""
+    try:
+        said = decode_object(folder.read("manifest.json"))
+        if not folder.is_file("vmlinuz"):
+            return None
+        return GuestKernel(
+            package=field(said, "package", str),
+            version=field(said, "version", str),
+            sha256=field(said, "sha256", str),
+            image=folder.path / "vmlinuz",
+            modules=folder.path / "modules",
+        )
+    except (OSError, NotJson):
         return None
-    fields = json.loads(found[-1].read_text())
-    folder = found[-1].parent
-    return GuestKernel(image=folder / "vmlinuz", modules=folder / "modules", **fields)
 
 
 def _kernel_package() -> str:
@@ -283,6 +303,6 @@ def _building() -> Iterator[Path]:
 def _locked() -> Iterator[None]:
     """Two that make the same wait for each other; the lock goes with its process."""
     guest_folder().mkdir(parents=True, exist_ok=True)
-    with (guest_folder() / ".lock").open("w") as lock:
+    with Folder(guest_folder()).open_to_change(".lock") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

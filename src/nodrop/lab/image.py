@@ -29,7 +29,11 @@ from nodrop.lab.binary import file_sha256
 from nodrop.lab.folders import cache_folder
 from nodrop.lab.host import run_command
 from nodrop.lab.seam import Bits
+from nodrop.untrusted.bounds import SMALL_FILE_BYTES
+from nodrop.untrusted.folder import Folder
+from nodrop.untrusted.json_text import NotJson, decode_object, field, shown
 
+MANIFEST = "manifest.json"
 DEFAULT_RELEASES = {"debian": "bookworm", "ubuntu": "noble"}
 """bookworm on any Debian: the same image on each of them."""
 SOURCE_DATE_EPOCH = "1700000000"
@@ -151,12 +155,52 @@ def binary_bits(path: Path) -> Bits:
 
 
 def list_images(name: str | None = None) -> list[Image]:
-    """Newest first."""
-    found = [
-        Image(**json.loads(path.read_text()))
-        for path in images_folder().glob(f"{name or '*'}/*/manifest.json")
-    ]
-    return sorted(found, key=lambda image: image.built_utc, reverse=True)
+    """Newest first; what cannot be used is left out, and `unusable_images` says why."""
+    found = [image for _, image in _manifests() if isinstance(image, Image)]
+    chosen = [image for image in found if name in (None, image.name)]
+    return sorted(chosen, key=lambda image: image.built_utc, reverse=True)
+
+
+def unusable_images() -> list[str]:
+    """Entries of the cache that are no image, in words."""
+    return [f"{path}: {why}" for path, why in _manifests() if not isinstance(why, Image)]
+
+
+def _manifests() -> Iterator[tuple[Path, Image | str]]:
+    top = Folder(images_folder())
+    for name in top.folders():
+        for sha256 in top.folder(name).folders():
+            entry = top.folder(name, sha256)
+            if sha256.startswith(".") or not entry.is_there(MANIFEST):
+                continue
+            try:
+                yield entry.path / MANIFEST, _image_of(entry, name, sha256)
+            except (OSError, NotJson) as error:
+                yield entry.path / MANIFEST, getattr(error, "strerror", None) or str(error)
+
+
+def _image_of(entry: Folder, name: str, sha256: str) -> Image:
+    """Fields that a newer nodrop added are passed over; name and hash are those of the folder."""
+    said = decode_object(entry.read(MANIFEST), most_bytes=SMALL_FILE_BYTES)
+    if (said.get("name"), said.get("sha256")) != (name, sha256):
+        raise NotJson(f"is of {shown(said.get('name'))}, {shown(said.get('sha256'))}")
+    packages = field(said, "packages", dict)
+    suites = field(said, "suites", list)
+    if not all(isinstance(text, str) for text in (*packages.values(), *suites)):
+        raise NotJson("packages and suites must be texts")
+    if ".." in (program := field(said, "program", str)).split("/"):
+        raise NotJson(f"program: {shown(program)} leaves the image")
+    return Image(
+        name=name,
+        sha256=sha256,
+        program=program,
+        packages=packages,
+        suites=suites,
+        release=field(said, "release", str),
+        version=field(said, "version", str),
+        built_utc=field(said, "built_utc", str),
+        mmdebstrap=field(said, "mmdebstrap", str),
+    )
 
 
 def find_image(name: str) -> Image:
@@ -198,7 +242,8 @@ def build_image(name: str, *, release: str | None = None) -> Image:
             _bootstrap(plan, chosen, lines, mode, tar)
             _unpack(tar, building / "rootfs")
             image = _describe(recipe, chosen, plan, tar, building / "rootfs")
-            (building / "manifest.json").write_text(json.dumps(asdict(image), indent=1) + "\n")
+            text = json.dumps(asdict(image), indent=1) + "\n"
+            Folder(building).write(MANIFEST, text.encode())
             if image.folder.exists():
                 shutil.rmtree(image.folder)  # the same bits; the newer manifest is kept
             building.rename(image.folder)
@@ -328,6 +373,6 @@ def _locked(name: str) -> Iterator[Path]:
     """Two builds of one image wait for each other; the lock goes with its process."""
     folder = images_folder() / name
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as lock:
+    with Folder(folder).open_to_change(".lock") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield folder

@@ -6,7 +6,6 @@ import functools
 import gzip
 import lzma
 import os
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, cast
@@ -17,6 +16,7 @@ from nodrop.lab.binary import file_sha256, find_node_binary
 from nodrop.lab.folders import cache_folder
 from nodrop.lab.host import LocalHost
 from nodrop.load.seam import Fragments, TraceFacts
+from nodrop.untrusted.packed import trace_bound, unpack
 
 TRACE_READ_TIMEOUT_S = 600.0
 SHORTEST_FRAME_BYTES = 14
@@ -54,16 +54,15 @@ def plain_trace(path: Path) -> Path:
     reads none."""
     with path.open("rb") as file:
         magic = file.read(4)
-    unpack = next((u for begins, u in _PACKED.items() if magic.startswith(begins)), None)
-    if unpack is None:
+    reader = next((u for begins, u in _PACKED.items() if magic.startswith(begins)), None)
+    if reader is None:
         return path
     plain = cache_folder() / "traces" / f"{file_sha256(path)}.pcap"
     if not plain.is_file():
         plain.parent.mkdir(parents=True, exist_ok=True)
-        partial = plain.with_suffix(f".{os.getpid()}.partial")
-        with unpack(path) as packed, partial.open("wb") as out:
-            shutil.copyfileobj(packed, out)
-        partial.rename(plain)
+        with reader(path) as packed:
+            most = trace_bound(path.stat().st_size)
+            unpack(packed, plain, most_bytes=most, where=f"load.trace: {path}")
     return plain
 
 

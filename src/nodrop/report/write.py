@@ -20,6 +20,7 @@ from nodrop.report.setups_section import SetupsSection, setups_section, setups_t
 from nodrop.report.story import Story, read_story
 from nodrop.report.tables import Table, to_csv, to_latex, to_markdown
 from nodrop.report.trust import findings
+from nodrop.untrusted.folder import Folder
 
 
 class Part(StrEnum):
@@ -34,44 +35,56 @@ EVERYTHING = frozenset(Part)
 
 
 def write_report(
-    run_dirs: Sequence[Path], out: Path, *, only: Collection[Part] = EVERYTHING
+    run_dirs: Sequence[Path], out: Path | None = None, *, only: Collection[Part] = EVERYTHING
 ) -> Path:
-    """Writes the report into the folder `out` and returns the path of its page, or of the folder
-    where `only` leaves the page out.
+    """Writes the report into the folder `out` (none: `report` in the first run directory) and
+    returns the path of its page, or of the folder where `only` leaves the page out.
 
     The same run directories give the same bytes. BadInput where one is no run directory.
     """
     story = read_story(run_dirs)
-    out.mkdir(parents=True, exist_ok=True)
+    folder = _made(run_dirs[0], out)
     cells, trials = cells_table(story), trials_table(story)
     setups = setups_section(story)
     if Part.CSV in only:
         others = (*setups_tables(setups), *published_files(story))
         for table in (cells, trials, ledger_table(story), *others):
-            _write_csv(out, table.name, table)
+            _write_csv(folder, table.name, table)
     if Part.LATEX in only:
         for table in (cells, trials):
-            (out / f"{table.name}.tex").write_text(to_latex(table), encoding="utf-8")
+            _write(folder, f"{table.name}.tex", to_latex(table))
     if Part.MARKDOWN in only:
-        (out / "report.md").write_text(markdown_report(story, setups), encoding="utf-8")
+        _write(folder, "report.md", markdown_report(story, setups))
     if Part.FIGURES in only:
-        _write_figures(out / "figures", story, setups)
+        _write_figures(folder.folder("figures"), story, setups)
     if Part.HTML not in only:
-        return out
-    index = out / "index.html"
-    index.write_text(page(story, setups), encoding="utf-8")
-    return index
+        return folder.path
+    _write(folder, "index.html", page(story, setups))
+    return folder.path / "index.html"
 
 
-def _write_csv(folder: Path, name: str, table: Table) -> None:
-    # newline="": RFC 4180 lines end as the writer ended them
-    (folder / f"{name}.csv").write_text(to_csv(table), encoding="utf-8", newline="")
+def _made(run_dir: Path, out: Path | None) -> Folder:
+    """A run directory may be anybody's: no link in it leads a report out of it."""
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        return Folder(out)
+    folder = Folder(run_dir).folder("report")
+    folder.make(exist_ok=True)
+    return folder
 
 
-def _write_figures(folder: Path, story: Story, setups: SetupsSection | None) -> None:
-    folder.mkdir(exist_ok=True)
+def _write(folder: Folder, name: str, text: str) -> None:
+    folder.write(name, text.encode(), durable=False)
+
+
+def _write_csv(folder: Folder, name: str, table: Table) -> None:
+    _write(folder, f"{name}.csv", to_csv(table))
+
+
+def _write_figures(folder: Folder, story: Story, setups: SetupsSection | None) -> None:
+    folder.make(exist_ok=True)
     for figure in figure_files(story, setups):
-        (folder / f"{figure.name}.svg").write_text(figure.svg, encoding="utf-8")
+        _write(folder, f"{figure.name}.svg", figure.svg)
         _write_csv(folder, figure.name, figure.table)
 
 

@@ -12,18 +12,21 @@ import fcntl
 import hashlib
 import json
 import os
-import shutil
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from io import BufferedRandom
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from nodrop.errors import BadInput
 from nodrop.results.trial import RecordError, TrialRecord
+from nodrop.untrusted.bounds import SMALL_FILE_BYTES
+from nodrop.untrusted.folder import Folder, append_whole
+from nodrop.untrusted.json_text import NotJson, decode_object
 
 Json = dict[str, Any]
 
@@ -62,8 +65,8 @@ class TrialFolder:
 
     def append_live(self, row: Mapping[str, Any]) -> None:
         """A reading of the trial under way; for watching, so nothing waits for the disk."""
-        with (self.path / LIVE).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        with Folder(self.path).open_to_change(LIVE, append=True) as file:
+            file.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
 
     def write(self, name: str, content: Mapping[str, Any]) -> None:
         """A JSON file of this trial: `ledger`, `offered`, `counters` …; not `trial`."""
@@ -71,15 +74,17 @@ class TrialFolder:
             raise ValueError(
                 "trial.json is what marks a trial as whole: RunWriter.finish writes it"
             )
-        _write_json(self.path / f"{_safe_name(name)}.json", content)
+        _write_json(Folder(self.path), f"{_safe_name(name)}.json", content)
 
 
 class RunWriter:
     """The one writer of a run directory. Use as a context manager: it holds the lock."""
 
-    def __init__(self, path: Path, lock: BufferedRandom, manifest: Json) -> None:
+    def __init__(self, path: Path, lock: FileIO, manifest: Json) -> None:
         self.path = path
         self.manifest = manifest
+        self._folder = Folder(path)
+        self._runs = self._folder.folder(RUNS)
         self._lock = lock
 
     @classmethod
@@ -138,10 +143,11 @@ class RunWriter:
         started: datetime,
     ) -> RunWriter:
         lock = _locked(path)
-        (path / RUNS).mkdir()
-        _write_atomically(path / EXPERIMENT, experiment.encode())
-        _write_atomically(path / LAB, lab.encode())
-        _write_atomically(path / TRIALS, b"")
+        folder = Folder(path)
+        folder.folder(RUNS).make()
+        folder.write(EXPERIMENT, experiment.encode())
+        folder.write(LAB, lab.encode())
+        folder.write(TRIALS, b"")
         found: Json = {
             "format": RUN_FORMAT,
             "name": name,
@@ -150,22 +156,27 @@ class RunWriter:
             **manifest,
         }
         # Last: a directory with a manifest is a run directory.
-        _write_json(path / MANIFEST, found)
+        _write_json(folder, MANIFEST, found)
         return cls(path, lock, found)
 
     @classmethod
     def resume(cls, path: Path, *, plan_sha256: str) -> RunWriter:
         """Opens a run directory to go on with it; removes what was half-written."""
+        # What is half-written is deleted and the rest added to, with our rights.
+        Folder(path).must_be_ours("a run directory")
         manifest = _read_manifest(path)
         if manifest.get("plan_sha256") != plan_sha256:
             raise BadInput(
                 f"{path}: the experiment, the lab or the plan changed since this run was started",
                 hint="resume with the same files and --set values, or start a new run",
             )
-        lock = _locked(path)
-        _cut_half_line(path / TRIALS)
-        writer = cls(path, lock, manifest)
-        writer._remove_half_written_runs()
+        writer = cls(path, _locked(path), manifest)
+        try:
+            _cut_half_line(Folder(path))
+            writer._remove_half_written_runs()
+        except BaseException:
+            writer.close()
+            raise
         return writer
 
     def records(self) -> tuple[TrialRecord, ...]:
@@ -176,52 +187,52 @@ class RunWriter:
     def completed(self) -> frozenset[str]:
         """Runs whose line is whole and whose folder has its trial.json."""
         records = read_trials(self.path).records
-        return frozenset(r.run for r in records if (self.path / RUNS / r.run / TRIAL).is_file())
+        return frozenset(r.run for r in records if self._runs.folder(r.run).is_file(TRIAL))
 
     def trial(self, run: str) -> TrialFolder:
         """A fresh folder for one trial."""
-        folder = self.path / RUNS / _safe_name(run)
-        if folder.exists():
-            shutil.rmtree(folder)
-        (folder / "sut").mkdir(parents=True)
-        return TrialFolder(run=run, path=folder)
+        folder = self._runs.folder(_safe_name(run))
+        if self._runs.is_there(_safe_name(run)):
+            self._runs.remove(_safe_name(run))
+        folder.make()
+        folder.folder("sut").make()
+        return TrialFolder(run=run, path=folder.path)
 
     def finish(self, record: TrialRecord, details: Mapping[str, Any] | None = None) -> None:
         """Makes a trial count: its trial.json, then its line; both are on disk on return."""
         line = record.to_line()
         TrialRecord.from_line(line)
-        folder = self.path / RUNS / record.run
-        folder.mkdir(parents=True, exist_ok=True)
-        _write_json(folder / TRIAL, {**record.model_dump(), "details": dict(details or {})})
-        with (self.path / TRIALS).open("ab") as file:
-            file.write(line.encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+        folder = self._runs.folder(record.run)
+        folder.make(exist_ok=True)
+        _write_json(folder, TRIAL, {**record.model_dump(), "details": dict(details or {})})
+        self._append([line])
 
     def finish_all(self, finished: Iterable[tuple[TrialRecord, Mapping[str, Any]]]) -> None:
         """Many trials at once, waiting for the disk once: for runs that can be imported again."""
         lines: list[str] = []
         for record, details in finished:
             lines.append(record.to_line())
-            folder = self.path / RUNS / record.run
-            folder.mkdir(parents=True, exist_ok=True)
+            folder = self._runs.folder(record.run)
+            folder.make(exist_ok=True)
             text = _json_text({**record.model_dump(), "details": dict(details)})
-            (folder / TRIAL).write_bytes(text)
-        with (self.path / TRIALS).open("ab") as file:
-            file.write("".join(line + "\n" for line in lines).encode())
-            file.flush()
-            os.fsync(file.fileno())
+            folder.write(TRIAL, text, durable=False)
+        self._append(lines)
+
+    def _append(self, lines: Iterable[str]) -> None:
+        """Whole or not at all: after a full disk the next line must not stand behind half a one."""
+        with self._folder.open_to_change(TRIALS, append=True) as file:
+            append_whole(file, "".join(line + "\n" for line in lines).encode())
 
     def write_beside(self, name: str, content: Mapping[str, Any]) -> None:
         """A JSON file beside the manifest, about the run as a whole: `findings`, `imported`."""
         if f"{name}.json" == MANIFEST:
             raise ValueError("the manifest is written by update_manifest")
-        _write_json(self.path / f"{_safe_name(name)}.json", content)
+        _write_json(self._folder, f"{_safe_name(name)}.json", content)
 
     def update_manifest(self, changes: Mapping[str, Any]) -> None:
         """Adds what is known only later (end of the run, what was put back)."""
         self.manifest = {**self.manifest, **changes}
-        _write_json(self.path / MANIFEST, self.manifest)
+        _write_json(self._folder, MANIFEST, self.manifest)
 
     def close(self) -> None:
         self._lock.close()
@@ -239,9 +250,9 @@ class RunWriter:
 
     def _remove_half_written_runs(self) -> None:
         good = self.completed()
-        for folder in _run_folders(self.path):
-            if folder.name not in good:
-                shutil.rmtree(folder)
+        for name in self._runs.folders():
+            if name not in good:
+                self._runs.remove(name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,65 +284,85 @@ class RunDir:
 
     def beside(self, name: str) -> Json | Damage | None:
         """A file of `write_beside`; None where there is no such file."""
-        return _read_object(self.path / f"{_safe_name(name)}.json", f"{name}.json")
+        return _read_object(Folder(self.path), f"{_safe_name(name)}.json", f"{name}.json")
 
     def detail(self, run: str, name: str) -> Json | Damage | None:
         """`ledger`, `offered`, `counters`, `trial` of a run; None where there is no such file."""
-        path = self.path / RUNS / _safe_name(run) / f"{_safe_name(name)}.json"
-        return _read_object(path, f"{RUNS}/{run}/{path.name}")
+        file = f"{_safe_name(name)}.json"
+        return _read_object(self._of(run), file, f"{RUNS}/{run}/{file}")
 
     def sampled_hosts(self, run: str) -> tuple[str, ...]:
         """Hosts that left samples of this run."""
-        found = (self.path / RUNS / _safe_name(run)).glob(f"{SAMPLES}*.jsonl")
-        return tuple(sorted(p.name.removeprefix(SAMPLES).removesuffix(".jsonl") for p in found))
+        found = filter(_is_samples, self._of(run).names())
+        return tuple(n.removeprefix(SAMPLES).removesuffix(".jsonl") for n in found)
 
     def samples(self, run: str, host: str) -> Iterator[Json]:
         """Rows of one host's sampler, one at a time; what cannot be read is left out."""
-        yield from _rows(self.path / RUNS / _safe_name(run) / f"{SAMPLES}{_safe_name(host)}.jsonl")
+        yield from _rows(self._of(run), f"{SAMPLES}{_safe_name(host)}.jsonl")
 
     def live(self, run: str) -> Iterator[Json]:
         """What was read of a trial while it ran, phases included; nothing where nobody read."""
-        yield from _rows(self.path / RUNS / _safe_name(run) / LIVE)
+        yield from _rows(self._of(run), LIVE)
 
     def damaged_rows(self, run: str) -> Iterator[Damage]:
         """Files of rows that nothing can be read from: what they would show is left out."""
-        folder = self.path / RUNS / _safe_name(run)
-        for path in sorted([*folder.glob(f"{SAMPLES}*.jsonl"), *folder.glob(LIVE)]):
-            try:
-                with path.open("rb") as file:
-                    file.read(1)
-            except OSError as failed:
-                words = f"{_why(failed)}; its series are left out"
-                yield Damage(where=f"{RUNS}/{run}/{path.name}", words=words)
+        folder = self._of(run)
+        with suppress(OSError):
+            for name in folder.names():
+                if not (_is_samples(name) or name == LIVE):
+                    continue
+                try:
+                    with folder.open(name) as file:
+                        file.read(1)
+                except OSError as failed:
+                    words = f"{_why(failed)}; its series are left out"
+                    yield Damage(where=f"{RUNS}/{run}/{name}", words=words)
+
+    def _of(self, run: str) -> Folder:
+        return Folder(self.path).folder(RUNS, _safe_name(run))
 
 
-def _rows(path: Path) -> Iterator[Json]:
-    with suppress(OSError), path.open(encoding="utf-8", errors="replace") as file:
-        for line in file:
-            try:
-                row = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(row, dict):
-                yield row
+def _is_samples(name: str) -> bool:
+    return name.startswith(SAMPLES) and name.endswith(".jsonl")
+
+
+def _rows(folder: Folder, name: str) -> Iterator[Json]:
+    with suppress(OSError):
+        for line in folder.lines(name):
+            with suppress(NotJson):
+                yield decode_object(line)
 
 
 def find_run(path: Path, name: str) -> Path:
     """The run directory to go on with: `path` itself, or the newest one of this name below it."""
-    if (path / MANIFEST).is_file():
+    if Folder(path).is_file(MANIFEST):
         return path
-    found = sorted(p for p in path.glob(f"{_safe_name(name)}-*") if (p / MANIFEST).is_file())
+    # What follows the name is a time, so that `snk` does not find a run of `snk-large`.
+    wanted = re.compile(re.escape(_safe_name(name)) + r"-\d{8}T\d{6}Z(-\d+)?")
+    below = Folder(path).folders() if path.is_dir() else []
+    found = [
+        path / run
+        for run in below
+        if wanted.fullmatch(run) and Folder(path, (run,)).is_file(MANIFEST)
+    ]
     if not found:
         raise BadInput(
             f"{path}: no run of {name} to resume",
             hint="give the run directory with --out, or start without --resume",
         )
-    return found[-1]
+    return max(found, key=_when_and_which)
+
+
+def _when_and_which(run: Path) -> tuple[str, int]:
+    """`…Z-10` of one second comes after `…Z-9`."""
+    when, _, which = run.name.rpartition("Z")
+    return when, int(which.lstrip("-") or 1)
 
 
 def open_run(path: Path) -> RunDir:
     """Opens for reading. BadInput only where this is no run directory at all."""
-    if not (path / TRIALS).is_file() and not (path / MANIFEST).is_file():
+    folder = Folder(path)
+    if not folder.is_there(TRIALS) and not folder.is_there(MANIFEST):
         raise BadInput(
             f"{path}: not a run directory (neither {MANIFEST} nor {TRIALS})",
             hint="give the directory that `nodrop run` printed as its last line",
@@ -339,14 +370,11 @@ def open_run(path: Path) -> RunDir:
     damage: list[Damage] = []
     manifest: Json = {}
     with _noting(MANIFEST, damage):
-        found = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-        if not isinstance(found, dict):
-            raise ValueError("is not an object")
-        manifest = found
+        manifest = _object_of(folder, MANIFEST)
     texts = {EXPERIMENT: "", LAB: ""}
     for name in texts:
         with _noting(name, damage):
-            texts[name] = (path / name).read_text(encoding="utf-8", errors="replace")
+            texts[name] = folder.read(name).decode(errors="replace")
     return RunDir(
         path=path,
         manifest=manifest,
@@ -361,21 +389,20 @@ def read_trials(path: Path) -> Trials:
     """Every line that can be read, and why the others cannot."""
     damage: list[Damage] = []
     records: dict[str, TrialRecord] = {}
-    content = b""
     with _noting(TRIALS, damage):
-        content = (path / TRIALS).read_bytes()
-    *lines, rest = content.split(b"\n")
-    for number, line in enumerate(lines, 1):
-        try:
-            record = TrialRecord.from_line(line.decode())
-        except (RecordError, UnicodeDecodeError) as failed:
-            damage.append(Damage(where=f"{TRIALS}:{number}", words=_why(failed)))
-            continue
-        records.pop(record.run, None)
-        records[record.run] = record
-    if rest:
-        words = "half-written last line: the run was interrupted while it wrote; it is ignored"
-        damage.append(Damage(where=f"{TRIALS}:{len(lines) + 1}", words=words))
+        for number, line in enumerate(Folder(path).lines(TRIALS), 1):
+            where = f"{TRIALS}:{number}"
+            if not line.endswith(b"\n"):
+                words = "half-written last line: the run was interrupted while it wrote; "
+                damage.append(Damage(where=where, words=f"{words}it is ignored"))
+                break
+            try:
+                record = TrialRecord.from_line(line)
+            except RecordError as failed:
+                damage.append(Damage(where=where, words=_why(failed)))
+                continue
+            records.pop(record.run, None)
+            records[record.run] = record
     return Trials(records=tuple(records.values()), damage=tuple(damage))
 
 
@@ -383,7 +410,7 @@ def read_trials(path: Path) -> Trials:
 def _noting(where: str, damage: list[Damage]) -> Iterator[None]:
     try:
         yield
-    except (OSError, ValueError, RecursionError) as failed:
+    except (OSError, ValueError) as failed:
         damage.append(Damage(where=where, words=_why(failed)))
 
 
@@ -393,60 +420,55 @@ def _why(failed: Exception) -> str:
     return str(failed)
 
 
-def _read_object(path: Path, where: str) -> Json | Damage | None:
+def _object_of(folder: Folder, name: str) -> Json:
+    return decode_object(folder.read(name), most_bytes=SMALL_FILE_BYTES)
+
+
+def _read_object(folder: Folder, name: str, where: str) -> Json | Damage | None:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        return _object_of(folder, name)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, RecursionError) as failed:
+    except (OSError, ValueError) as failed:
         return Damage(where=where, words=_why(failed))
-    return found if isinstance(found, dict) else Damage(where=where, words="is not an object")
-
-
-def _run_folders(path: Path) -> list[Path]:
-    runs = path / RUNS
-    return sorted(p for p in runs.iterdir() if p.is_dir()) if runs.is_dir() else []
 
 
 def _read_manifest(path: Path) -> Json:
     try:
-        found = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        return _object_of(Folder(path), MANIFEST)
     except (OSError, ValueError) as failed:
         raise BadInput(
             f"{path / MANIFEST}: {_why(failed)}",
             hint="give the directory that `nodrop run` printed as its last line",
         ) from failed
-    if not isinstance(found, dict):
-        raise BadInput(f"{path / MANIFEST}: is not an object")
-    return found
 
 
-def _cut_half_line(path: Path) -> None:
+def _cut_half_line(folder: Folder) -> None:
     """The next line must not be glued to what an interrupted writer left."""
-    if not path.exists():
-        _write_atomically(path, b"")
-        return
-    with path.open("rb+") as file:
-        file.truncate(file.read().rfind(b"\n") + 1)
+    whole_bytes = 0
+    if folder.is_there(TRIALS):
+        lines = filter(lambda line: line.endswith(b"\n"), folder.lines(TRIALS))
+        whole_bytes = sum(map(len, lines))
+    with folder.open_to_change(TRIALS) as file:
+        file.truncate(whole_bytes)
         os.fsync(file.fileno())
 
 
-def _locked(path: Path) -> BufferedRandom:
+def _locked(path: Path) -> FileIO:
     """flock(2): the kernel lets go of it when the holder dies, however it dies."""
-    (path / LOCK).touch()
-    file = (path / LOCK).open("rb+")
+    file = Folder(path).changing(LOCK)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as failed:
-        holder = file.read().decode(errors="replace").strip() or "unknown"
+        holder = file.read(20).decode(errors="replace").strip()
         file.close()
         raise BadInput(
-            f"{path}: another nodrop (pid {holder}) is writing to this run directory",
+            f"{path}: another nodrop (pid {holder if holder.isdecimal() else 'unknown'}) "
+            "is writing to this run directory",
             hint="wait for it, or watch it with `nodrop watch`",
         ) from failed
     file.truncate()
     file.write(f"{os.getpid()}\n".encode())
-    file.flush()
     return file
 
 
@@ -472,24 +494,10 @@ def _safe_name(name: str) -> str:
     return safe.lstrip(".")[:100] or "_"
 
 
-def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    _write_atomically(path, _json_text(content))
+def _write_json(folder: Folder, name: str, content: Mapping[str, Any]) -> None:
+    folder.write(name, _json_text(content))
 
 
 def _json_text(content: Mapping[str, Any]) -> bytes:
     text = json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False)
     return text.encode() + b"\n"
-
-
-def _write_atomically(path: Path, content: bytes) -> None:
-    temporary = path.with_name(path.name + ".part")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

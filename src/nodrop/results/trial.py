@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, m
 
 from nodrop.errors import NodropError
 from nodrop.ledger.reasons import Outcome, outcome_of
+from nodrop.untrusted.json_text import NotJson, decode_object
 
 Packets = Annotated[int, Field(ge=0)]
 Seconds = Annotated[float, Field(ge=0)]
@@ -175,10 +176,12 @@ class TrialRecord(_Model):
         return json.dumps(found.model_dump(), ensure_ascii=False, separators=(",", ":"))
 
     @classmethod
-    def from_line(cls, line: str) -> TrialRecord:
+    def from_line(cls, line: str | bytes) -> TrialRecord:
         """RecordError, naming the first field at fault, where the line is no trial record."""
         try:
-            return cls.model_validate_json(line)
+            return cls.model_validate(decode_object(line))
+        except NotJson as failed:
+            raise RecordError(f"line: {failed}") from failed
         except ValidationError as failed:
             first = failed.errors(include_url=False)[0]
             where = ".".join(str(part) for part in first["loc"]) or "line"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import lzma
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from nodrop.config.options import check
+from nodrop.errors import BadInput
 from nodrop.lab.folders import cache_folder
 from nodrop.lab.seam import Bits, Json
 from nodrop.setups.seam import Env, ProcessSpec
@@ -25,6 +26,11 @@ from nodrop.suts.suricata.config import (
 )
 from nodrop.suts.suricata.options import SuricataOptions
 from nodrop.suts.suricata.running import Asked, RunningSuricata
+from nodrop.untrusted.folder import open_file, read_file
+from nodrop.untrusted.packed import unpack
+
+RULES_BYTES = 256 << 20
+"""The largest published rule sets have 40 MB."""
 
 
 class Suricata:
@@ -56,8 +62,10 @@ class Suricata:
         for path in self.options.rules:
             try:
                 plain_rules(path)
-            except (OSError, lzma.LZMAError) as error:
-                problems.append(f"sut.rules: {path}: cannot be read: {error}")
+            except OSError as error:
+                problems.append(f"sut.rules: {path}: cannot be read: {error.strerror}")
+            except BadInput as error:
+                problems.append(str(error))
         if bits is not None and not problems:
             problems += self._refused(bits)
         return problems
@@ -170,17 +178,16 @@ def _whole(value: object) -> int | None:
 def plain_rules(path: Path) -> Path:
     """The file itself, or what an .xz file holds, unpacked once into the cache folder."""
     if path.suffix != ".xz":
-        with path.open("rb"):
+        with open_file(path):
             return path
-    packed = path.read_bytes()
+    packed = read_file(path)
     plain = cache_folder() / "rules" / hashlib.sha256(packed).hexdigest() / path.stem
     if not plain.is_file():
         plain.parent.mkdir(parents=True, exist_ok=True)
-        partial = plain.with_name(f"{plain.name}.{os.getpid()}")
-        partial.write_bytes(lzma.decompress(packed))
-        partial.rename(plain)
+        with lzma.open(io.BytesIO(packed)) as stream:
+            unpack(stream, plain, most_bytes=RULES_BYTES, where=f"sut.rules: {path}")
     return plain
 
 
 def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return hashlib.sha256(read_file(path, most_bytes=RULES_BYTES)).hexdigest()

@@ -1,0 +1,132 @@
+"""JSON that anybody may have written: node, guest, eve.json, journals, run directories.
+
+One decoder with limits: bytes, depth, numbers of 64 bits, no NaN. What it returns can be walked,
+printed and computed with; what breaks a limit is one NotJson, whose words need only the source
+in front of them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NoReturn, TypeVar
+
+from nodrop.untrusted import bounds
+
+DEPTH = 64
+MOST_INT = 1 << 64
+_LONGEST_INT = 20
+"""Digits; more are not even computed, for that takes the square of their number."""
+_LONGEST_SHOWN = 60
+
+Kind = TypeVar("Kind")
+
+
+class NotJson(ValueError):
+    """Says what is wrong; the source is the caller's word."""
+
+
+def decode(text: bytes | str, *, most_bytes: int = bounds.LINE_BYTES) -> Any:
+    """Any JSON value."""
+    most = bounds.raised(most_bytes)
+    if len(text) > most:
+        raise NotJson(f"has more than {bounds.said(most)} ({bounds.KEY}=… allows more)")
+    try:
+        found = _DECODER.decode(text if isinstance(text, str) else text.decode())
+    except NotJson:
+        raise
+    except UnicodeDecodeError as error:
+        raise NotJson(f"byte {error.start} is not UTF-8") from None
+    except RecursionError:
+        raise NotJson(f"is nested deeper than {DEPTH}") from None
+    except ValueError as error:
+        raise NotJson(f"is not JSON: {error}") from None
+    _check_depth(text, found)
+    return found
+
+
+def decode_object(text: bytes | str, *, most_bytes: int = bounds.LINE_BYTES) -> dict[str, Any]:
+    found = decode(text, most_bytes=most_bytes)
+    if not isinstance(found, dict):
+        raise NotJson("is not an object")
+    return found
+
+
+def field(table: Mapping[str, Any], name: str, kind: type[Kind]) -> Kind:
+    """A field that must be there and be of this type; a bool is no int, an int is a float."""
+    if name not in table:
+        raise NotJson(f"has no {name}")
+    found = table[name]
+    fits = isinstance(found, kind) and (kind is bool or not isinstance(found, bool))
+    if kind is float and isinstance(found, int) and not isinstance(found, bool):
+        return kind(found)  # type: ignore[call-arg]
+    if not fits:
+        raise NotJson(f"{name}: {shown(found)} is not {_KINDS.get(kind, kind.__name__)}")
+    return found  # type: ignore[no-any-return]
+
+
+def optional(table: Mapping[str, Any], name: str, kind: type[Kind]) -> Kind | None:
+    """The same of a field that may be missing or null."""
+    return None if table.get(name) is None else field(table, name, kind)
+
+
+def counted(table: Mapping[str, Any], name: str) -> int:
+    """A whole number that is not negative."""
+    found = field(table, name, int)
+    if found < 0:
+        raise NotJson(f"{name}: {found} is negative")
+    return found
+
+
+def shown(value: Any) -> str:
+    """A foreign value in an error: short."""
+    text = repr(value)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
+
+
+_KINDS: Mapping[type, str] = {
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    bool: "true or false",
+    dict: "an object",
+    list: "a list",
+}
+
+
+def _int(digits: str) -> int:
+    if len(digits) <= _LONGEST_INT + 1 and -MOST_INT < (number := int(digits)) < MOST_INT:
+        return number
+    raise NotJson(f"the number {digits[:_LONGEST_INT]}… ({len(digits)} digits) is beyond 64 bits")
+
+
+def _float(digits: str) -> float:
+    number = float(digits)
+    if number in (float("inf"), float("-inf")):
+        raise NotJson(f"the number {digits[:_LONGEST_SHOWN]} is beyond 64 bits")
+    return number
+
+
+def _constant(name: str) -> NoReturn:
+    raise NotJson(f"{name} is no number of JSON")
+
+
+_DECODER = json.JSONDecoder(parse_int=_int, parse_float=_float, parse_constant=_constant)
+
+
+def _check_depth(text: bytes | str, found: Any) -> None:
+    whole = text.encode(errors="replace") if isinstance(text, str) else text
+    if whole.count(b"{") + whole.count(b"[") <= DEPTH:
+        return
+    level = [found]
+    for _ in range(DEPTH + 1):
+        level = [
+            inner
+            for value in level
+            if isinstance(value, dict | list)
+            for inner in (value.values() if isinstance(value, dict) else value)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return
+    raise NotJson(f"is nested deeper than {DEPTH}")

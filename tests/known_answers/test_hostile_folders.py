@@ -1,0 +1,360 @@
+"""Folders that somebody else filled: nothing outside is read, written or deleted; nothing hangs."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import os
+import shutil
+import socket
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nodrop.cli import main
+from nodrop.errors import BadInput
+from nodrop.imports.archive import UnsafeArchiveError, check_archive
+from nodrop.imports.dataset import discover
+from nodrop.lab.image import list_images, unusable_images
+from nodrop.load.trace import plain_trace
+from nodrop.report import write_report
+from nodrop.results.rundir import RunWriter, find_run, open_run
+from nodrop.suts.suricata.sut import plain_rules
+from nodrop.testing.rundirs import Fake, make_run
+from nodrop.untrusted import bounds
+from nodrop.untrusted.folder import Folder, Refused, read_file
+
+SMALL = Fake(cells=({"load.multiplier": 1},), repetitions=2)
+SECRET = "the secret of somebody else"
+
+
+def bound(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(str(path))
+
+
+FILES = ("manifest.json", "experiment.toml", "lab.toml", "trials.jsonl", "findings.json")
+SPECIAL: dict[str, Callable[[Path], object]] = {
+    "fifo": os.mkfifo,
+    "zero": lambda path: path.symlink_to("/dev/zero"),
+    "socket": lambda path: bound(path),
+    "folder": Path.mkdir,
+    "loop": lambda path: path.symlink_to(path.name),
+}
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("kept"), SMALL)
+
+
+@pytest.fixture
+def run(kept: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(kept, tmp_path / "d" / kept.name))
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    path = tmp_path / "secret"
+    path.write_text(SECRET)
+    return path
+
+
+@pytest.mark.parametrize(
+    "name", ["report/report.md", "report/index.html", "report/cells.csv", "report/figures/loss.svg"]
+)
+def test_a_report_writes_through_no_link(run: Path, secret: Path, name: str) -> None:
+    (run / name).parent.mkdir(parents=True, exist_ok=True)
+    (run / name).symlink_to(secret)
+    write_report([run])
+    assert secret.read_text() == SECRET
+    assert (run / name).is_file() and not (run / name).is_symlink()
+
+
+@pytest.mark.parametrize("name", ["report", "report/figures"])
+def test_a_report_follows_no_folder_out(
+    run: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (run / name).parent.mkdir(exist_ok=True)
+    (run / name).symlink_to(outside)
+    assert main.exit_code(["report", str(run)]) in (2, 3)
+    assert list(outside.iterdir()) == []
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_a_hard_link_is_not_written_through(run: Path, secret: Path) -> None:
+    (run / "report").mkdir(exist_ok=True)
+    (run / "report/report.md").hardlink_to(secret)
+    write_report([run])
+    assert secret.read_text() == SECRET
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_no_file_outside_gets_into_a_page(
+    run: Path, secret: Path, tmp_path: Path, name: str
+) -> None:
+    (run / name).unlink(missing_ok=True)
+    (run / name).symlink_to(secret)
+    write_report([run], tmp_path / "out")
+    told = b"".join(p.read_bytes() for p in (tmp_path / "out").rglob("*") if p.is_file())
+    assert SECRET.encode() not in told
+
+
+@pytest.mark.parametrize("kind", SPECIAL)
+@pytest.mark.parametrize("name", FILES)
+def test_what_is_no_file_neither_hangs_nor_fills_the_memory(
+    run: Path, tmp_path: Path, name: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (run / name).unlink(missing_ok=True)
+    monkeypatch.chdir(run)  # a socket's path is short
+    SPECIAL[kind](Path(name))
+    write_report([run], tmp_path / "out")
+
+
+@pytest.mark.parametrize("kind", SPECIAL)
+def test_samples_that_are_no_files(
+    run: Path, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = min(run.glob("runs/*/samples-*.jsonl"))
+    path.unlink()
+    monkeypatch.chdir(path.parent)
+    SPECIAL[kind](Path(path.name))
+    page = write_report([run], tmp_path / "out").read_text()
+    assert "its series are left out" in page
+
+
+def _resumed(path: Path) -> RunWriter:
+    return RunWriter.resume(path, plan_sha256=open_run(path).manifest["plan_sha256"])
+
+
+def test_resuming_deletes_nothing_outside(run: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "home"
+    (outside / "precious").mkdir(parents=True)
+    shutil.rmtree(run / "runs")
+    (run / "runs").symlink_to(outside)
+    with pytest.raises(Refused, match="is a link"):
+        _resumed(run)
+    assert (outside / "precious").is_dir()
+
+
+def test_resuming_removes_a_link_and_not_what_it_leads_to(run: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "home"
+    (outside / "precious").mkdir(parents=True)
+    (run / "runs" / "9999-half").mkdir()
+    (run / "runs" / "9999-half" / "sut").symlink_to(outside)
+    with _resumed(run):
+        assert not (run / "runs" / "9999-half").exists()
+    assert (outside / "precious").is_dir()
+
+
+@pytest.mark.parametrize("name", ["lock", "trials.jsonl"])
+@pytest.mark.parametrize("link", [Path.symlink_to, Path.hardlink_to])
+def test_resuming_changes_nothing_through_a_link(
+    run: Path, secret: Path, name: str, link: Callable[[Path, Path], None]
+) -> None:
+    (run / name).unlink(missing_ok=True)
+    link(run / name, secret)
+    with pytest.raises((Refused, BadInput)):
+        _resumed(run)
+    assert secret.read_text() == SECRET
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make another user's folder")
+def test_root_resumes_no_other_users_run(run: Path) -> None:
+    os.chown(run, 4242, 4242)
+    with pytest.raises(BadInput, match="user 4242"):
+        _resumed(run)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="what others may write to matters to root")
+def test_root_resumes_nothing_that_others_may_write_to(run: Path) -> None:
+    run.chmod(0o777)
+    with pytest.raises(BadInput, match="other users may write"):
+        _resumed(run)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "there", "found"),
+    [
+        ("snk", ["snk-20260101T000000Z", "snk-large-20270101T000000Z"], "snk-20260101T000000Z"),
+        ("a", ["a-20260101T000000Z-9", "a-20260101T000000Z-10"], "a-20260101T000000Z-10"),
+        ("a", ["a-20260101T000000Z-2", "a-20260101T000000Z"], "a-20260101T000000Z-2"),
+        ("a-b", ["a-20260101T000000Z", "a-b-20250101T000000Z"], "a-b-20250101T000000Z"),
+        ("snk", ["snk-large-20270101T000000Z"], None),
+    ],
+)
+def test_resuming_finds_the_run_of_this_name(
+    tmp_path: Path, wanted: str, there: list[str], found: str | None
+) -> None:
+    for name in there:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "manifest.json").write_text("{}")
+    if found:
+        assert find_run(tmp_path, wanted).name == found
+    else:
+        with pytest.raises(BadInput, match="no run of"):
+            find_run(tmp_path, wanted)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/etc/passwd", "a\0b"])
+def test_a_name_is_one_step_down(tmp_path: Path, name: str) -> None:
+    with pytest.raises(Refused):
+        Folder(tmp_path).read(name)
+    with pytest.raises(Refused):
+        Folder(tmp_path).write(name, b"")
+
+
+@pytest.mark.parametrize("size", [11, 5000, 3 << 20])
+def test_a_file_has_a_bound_and_the_bound_a_key(
+    tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "f").write_bytes(b"x" * size)
+    with pytest.raises(Refused, match=bounds.KEY):
+        Folder(tmp_path).read("f", most_bytes=size // 2)
+    monkeypatch.setenv(bounds.KEY, "3")
+    assert len(Folder(tmp_path).read("f", most_bytes=size // 2)) == size
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "x", "nan", "1e9"])
+def test_a_key_that_is_no_factor(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(bounds.KEY, text)
+    with pytest.raises(BadInput, match=bounds.KEY):
+        bounds.times()
+
+
+@pytest.mark.parametrize("kind", SPECIAL)
+def test_what_the_user_names_is_a_file(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    SPECIAL[kind](Path("f"))
+    with pytest.raises(OSError):
+        read_file(Path("f"))
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "nodrop"
+
+
+@pytest.mark.parametrize("size", [1 << 20, 3 << 20, 9 << 20])
+def test_packed_rules_have_an_end(
+    cache: Path, tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nodrop.suts.suricata.sut.RULES_BYTES", size - 1)
+    path = tmp_path / "x.rules.xz"
+    path.write_bytes(lzma.compress(b"#" * size))
+    with pytest.raises(BadInput, match="unpacks to more than"):
+        plain_rules(path)
+    assert [p for p in cache.rglob("*") if p.is_file()] == []
+    monkeypatch.setenv(bounds.KEY, "2")
+    assert plain_rules(path).stat().st_size == size
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, lzma.compress])
+@pytest.mark.parametrize("size", [3 << 20, 11 << 20])
+def test_a_packed_trace_has_an_end(
+    cache: Path,
+    tmp_path: Path,
+    size: int,
+    pack: Callable[[bytes], bytes],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("nodrop.untrusted.packed.LEAST_BYTES", 1 << 20)
+    path = tmp_path / "x.pcap.gz"
+    path.write_bytes(pack(bytes(size)))
+    with pytest.raises(BadInput, match="unpacks to more than"):
+        plain_trace(path)
+    assert [p for p in cache.rglob("*") if p.is_file()] == []
+
+
+@pytest.mark.parametrize("cut", [10, 40, 60])
+@pytest.mark.parametrize("pack", [gzip.compress, lzma.compress])
+def test_a_packed_trace_that_is_cut_is_one_line(
+    cache: Path, tmp_path: Path, cut: int, pack: Callable[[bytes], bytes]
+) -> None:
+    path = tmp_path / "x.pcap.gz"
+    path.write_bytes(pack(bytes(range(256)) * 9)[:cut])
+    with pytest.raises(BadInput, match="cannot be unpacked"):
+        plain_trace(path)
+
+
+@pytest.mark.parametrize("part", ["xl/ws/sheet1.xml", "xl/a.bin", "sheet", "customXml/item.xml"])
+@pytest.mark.parametrize("cell", ["XFD1048576", "A99999", "AAA1", "&#88;FD1"])
+def test_a_far_cell_in_any_part(tmp_path: Path, part: str, cell: str) -> None:
+    path = tmp_path / "x.xlsx"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(part, f'<sheetData><row><c r="{cell}"><v>1</v></c></row></sheetData>')
+    with pytest.raises(UnsafeArchiveError, match="beyond ZZ9999"):
+        check_archive(path.read_bytes())
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_a_sheet_in_another_encoding(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "x.xlsx"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("xl/s.xml", '<c r="XFD1048576"/>'.encode(encoding))
+    with pytest.raises(UnsafeArchiveError, match="UTF-16"):
+        check_archive(path.read_bytes())
+
+
+@pytest.mark.parametrize("kind", ["fifo", "zero", "loop"])
+def test_a_data_set_of_links_and_fifos(tmp_path: Path, kind: str) -> None:
+    SPECIAL[kind](tmp_path / "trace.xlsx")
+    with pytest.raises(BadInput, match="nothing to import"):
+        discover(tmp_path)
+
+
+GOOD = (
+    '{"name":"suricata","sha256":"SHA","release":"bookworm","program":"usr/bin/suricata",'
+    '"version":"7","built_utc":"2026-01-01","suites":["bookworm"],"packages":{},"mmdebstrap":"1"'
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        "[" * 100_000,
+        '{"name":' + "9" * 5000 + "}",
+        GOOD + ',"packages":{"a":1}}',
+        GOOD.replace("SHA", "../../../etc") + "}",
+        GOOD.replace('"name":"suricata"', '"name":7') + "}",
+        GOOD.replace("usr/bin/suricata", "../../../bin/sh") + "}",
+    ],
+)
+def test_a_damaged_image_is_named_and_the_others_stay(cache: Path, text: str) -> None:
+    for sha256, content in (("SHA", text), ("GOOD", GOOD.replace("SHA", "GOOD") + ',"new":1}')):
+        entry = cache / "images" / "suricata" / sha256
+        entry.mkdir(parents=True)
+        (entry / "manifest.json").write_text(content)
+    assert [image.sha256 for image in list_images()] == ["GOOD"]
+    assert len(unusable_images()) == 1
+
+
+@pytest.mark.parametrize("kind", SPECIAL)
+def test_an_image_manifest_that_is_no_file(
+    cache: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = cache / "images" / "suricata" / "SHA"
+    entry.mkdir(parents=True)
+    monkeypatch.chdir(entry)
+    SPECIAL[kind](Path("manifest.json"))
+    assert list_images() == [] and len(unusable_images()) == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone must not trust others")
+@pytest.mark.parametrize(("owner", "mode"), [(4242, 0o755), (0, 0o777), (0, 0o775)])
+def test_root_runs_nothing_out_of_another_users_cache(cache: Path, owner: int, mode: int) -> None:
+    cache.mkdir(parents=True)
+    cache.chmod(mode)
+    os.chown(cache, owner, owner)
+    with pytest.raises(BadInput, match="the cache"):
+        list_images()
