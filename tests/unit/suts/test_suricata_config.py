@@ -237,7 +237,7 @@ def test_packed_rules_are_unpacked_once(tmp_path: Path, monkeypatch: pytest.Monk
 def test_broken_packed_rules_are_a_problem(tmp_path: Path) -> None:
     (tmp_path / "bad.rules.xz").write_bytes(b"no xz")
     (problem,) = Suricata({"rules": ["bad.rules.xz"]}, base=tmp_path).problems(bits_of(tmp_path))
-    assert "bad.rules.xz: cannot be read" in problem
+    assert "bad.rules.xz: cannot be unpacked" in problem
 
 
 def bits_of(path: Path) -> Any:
