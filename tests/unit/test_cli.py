@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.table import Table
 
 from nodrop import plugins
 from nodrop.cli import main
 from nodrop.cli.arguments import all_settings
 from nodrop.cli.inspect import ReportPart
+from nodrop.cli.tables import console
 from nodrop.errors import LabProblem
 from nodrop.lab import privileges
 from nodrop.measure.runner import RunOutcome
@@ -151,8 +153,62 @@ def test_a_lab_problem_is_exit_3(
     monkeypatch.setattr(plugins, "plugins", broken)
     assert main.exit_code(["plugins"]) == 3
     assert capsys.readouterr().err == "nodrop: no node; build it\n"
-    with pytest.raises(LabProblem):
-        main.exit_code(["--debug", "plugins"])
+    assert main.exit_code(["--debug", "plugins"]) == 3
+    assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        KeyError("packets"),
+        RecursionError("too deep"),
+        AssertionError(),
+        OverflowError("int too large to convert to float"),
+        MemoryError(),
+    ],
+)
+@pytest.mark.parametrize("debug", [[], ["--debug"]])
+def test_what_nobody_expected_is_exit_4_and_a_line(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: Exception,
+    debug: list[str],
+) -> None:
+    def broken() -> None:
+        raise error
+
+    monkeypatch.setattr(plugins, "plugins", broken)
+    assert main.exit_code([*debug, "plugins"]) == 4
+    *before, line = capsys.readouterr().err.splitlines()
+    assert type(error).__name__ in line and "nodrop --debug" in line
+    assert ("Traceback (most recent call last):" in before) is bool(debug)
+
+
+ESCAPES = ["\x1b]0;owned\x07", "\x1b[2J\x1b[31m", "a\rb\x9b2J", "\u202egnp.exe"]
+
+
+@pytest.mark.parametrize("words", ESCAPES)
+def test_no_error_commands_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: str
+) -> None:
+    def broken() -> None:
+        raise LabProblem(f"the node says: {words}\n and more", hint=words)
+
+    monkeypatch.setattr(plugins, "plugins", broken)
+    assert main.exit_code(["plugins"]) == 3
+    said = capsys.readouterr().err
+    assert said.removesuffix("\n").isprintable()
+
+
+@pytest.mark.parametrize("words", ESCAPES)
+def test_no_name_in_a_table_commands_the_terminal(
+    capsys: pytest.CaptureFixture[str], words: str
+) -> None:
+    table = Table("name")
+    table.add_row(words)
+    console().print(table)
+    console().print(words, markup=False)
+    assert capsys.readouterr().out.replace("\n", "").isprintable()
 
 
 def test_what_is_missing_before_anything_is_touched_is_exit_2(

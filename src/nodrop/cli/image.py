@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from nodrop.cli.arguments import AsJson
-from nodrop.report.escape import terminal
+from nodrop.cli.saying import complain, say
 
 if TYPE_CHECKING:
     from nodrop.lab.image import Image
@@ -47,7 +46,7 @@ def ensure(recipe: Recipe, as_json: AsJson = False) -> None:
     if as_json:
         print(json.dumps(asdict(bits), ensure_ascii=False, default=str))
     else:
-        print(f"{recipe} {bits.version or '(version unknown)'}: {bits.kind} {bits.path}")
+        say(f"{recipe} {bits.version or '(version unknown)'}: {bits.kind} {bits.path}")
 
 
 @image.command()
@@ -73,7 +72,7 @@ def list_them(as_json: AsJson = False) -> None:
 
     found = list_images()
     for words in unusable_images():
-        print(f"nodrop: not an image: {terminal(words)}", file=sys.stderr)
+        complain(f"not an image: {words}")
     if as_json:
         print(json.dumps([_fields(one) for one in found], ensure_ascii=False))
     elif found:
@@ -97,9 +96,9 @@ def _print(found: Image, as_json: bool) -> None:
     if as_json:
         print(json.dumps(_fields(found), ensure_ascii=False))
         return
-    print(f"{found.name} {found.version} ({found.release}, built {found.built_utc})")
-    print(f"sha256   {found.sha256}")
-    print(f"rootfs   {found.rootfs}")
+    say(f"{found.name} {found.version} ({found.release}, built {found.built_utc})")
+    say(f"sha256   {found.sha256}")
+    say(f"rootfs   {found.rootfs}")
     print(f"packages {len(found.packages)} (--json lists them)")
 
 

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nodrop.cli.arguments import AsJson
+from nodrop.cli.saying import say
 from nodrop.errors import BadInput
+from nodrop.untrusted.words import one_line
 
 if TYPE_CHECKING:
     from nodrop.imports.samples import Skip
@@ -192,7 +194,7 @@ def _import(
         return
     print(f"{done.runs} runs in {done.cells} cells")
     for finding in done.findings:
-        print(f"{finding.severity}: {finding.title} [{finding.code}]")
+        say(f"{finding.severity}: {finding.title} [{finding.code}]")
     _say_skips(done.skips)
     print(done.path)
 
@@ -200,8 +202,7 @@ def _import(
 def _say_skips(skips: Iterable[Skip]) -> None:
     """One line per reason on stderr, with the first place where it was met."""
     from nodrop.imports.importer import skipped_json
-    from nodrop.report.escape import terminal
 
     for entry in skipped_json(skips):
-        first = terminal(entry["first"])
+        first = one_line(entry["first"])
         typer.echo(f"skipped: {entry['count']} x {entry['reason']} (first: {first})", err=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Annotated
@@ -12,6 +11,7 @@ from typing import Annotated
 import typer
 
 from nodrop.cli.arguments import AsJson
+from nodrop.cli.saying import complain, say
 from nodrop.errors import LabProblem
 
 NODE_JOBS = {
@@ -48,11 +48,11 @@ def undo(
         print(json.dumps([asdict(report) for report in reports]))
     else:
         for words in [words for report in reports for words in report.done]:
-            print(f"undone: {words}")
+            say(f"undone: {words}")
         if not reports:
             print("nothing to undo")
     for words in failed:
-        print(f"nodrop: could not undo {words}", file=sys.stderr)
+        complain(f"could not undo {words}")
     return LabProblem.exit_code if failed else 0
 
 

@@ -5,17 +5,24 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from itertools import takewhile
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from nodrop import __version__
 from nodrop.cli import calibrate, image, imports, inspect, lab, measure, probe, watch
+from nodrop.cli.saying import complain
 from nodrop.errors import BadInput, LabProblem, NodropError
 from nodrop.lab.interrupts import Interrupted
 from nodrop.untrusted.folder import Refused
+from nodrop.untrusted.words import one_line
+
+UNEXPECTED = 4
+"""Exit code of an error that nodrop has no words for."""
 
 app = typer.Typer(
     name="nodrop",
@@ -71,32 +78,38 @@ def exit_code(argv: Sequence[str]) -> int:
         return 130
     except Interrupted as error:
         more = f"; {error.hint}" if error.hint else ""
-        print(f"nodrop: ended by {error}; what was begun is undone{more}", file=sys.stderr)
+        complain(f"ended by {error}; what was begun is undone{more}")
         return error.exit_code
-    except NodropError as error:
-        if debug:
-            raise
-        print(f"nodrop: {error}", file=sys.stderr)
-        return error.exit_code
-    except Refused as error:
-        if debug:
-            raise
-        print(f"nodrop: {error.filename}: {error.strerror}", file=sys.stderr)
-        return BadInput.exit_code
-    except OSError as error:
-        if debug:
-            raise
-        where = f"{error.filename}: " if error.filename else ""
-        words = f"nodrop: {where}{error.strerror or error}; what was begun is undone"
-        print(words, file=sys.stderr)
-        return LabProblem.exit_code
     except Exception as error:
         # Usage errors: typer brings its own click, older ones use the package, so the class has
         # no one name.
-        if not hasattr(error, "format_message"):
-            raise
-        _print_usage_error(error)
-        return 2
+        if hasattr(error, "format_message"):
+            _print_usage_error(error)
+            return 2
+        if debug:
+            traceback.print_exception(error)
+        return _complain_of(error)
+
+
+def _complain_of(error: Exception) -> int:
+    match error:
+        case NodropError():
+            complain(error)
+            return error.exit_code
+        case Refused():
+            complain(f"{error.filename}: {error.strerror}")
+            return BadInput.exit_code
+        case OSError():
+            where = f"{error.filename}: " if error.filename else ""
+            complain(f"{where}{error.strerror or error}; what was begun is undone")
+            return LabProblem.exit_code
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    complain(
+        f"{one_line(error, longest=300) or 'no words'} ({type(error).__name__} at "
+        f"{Path(place.filename).name}:{place.lineno}): that is a defect of nodrop; what was begun "
+        "is undone; `nodrop --debug …` shows the traceback"
+    )
+    return UNEXPECTED
 
 
 def _print_usage_error(error: Exception) -> None:
@@ -106,7 +119,7 @@ def _print_usage_error(error: Exception) -> None:
         print(words, file=sys.stderr)
         return
     command = getattr(context, "command_path", "nodrop")
-    print(f"nodrop: {words}; see {command} --help", file=sys.stderr)
+    complain(f"{words}; see {command} --help")
 
 
 if __name__ == "__main__":

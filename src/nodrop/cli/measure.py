@@ -17,6 +17,7 @@ from nodrop.cli.arguments import (
     Yes,
     all_settings,
 )
+from nodrop.cli.saying import say
 from nodrop.errors import LabProblem
 
 
@@ -127,7 +128,7 @@ def doctor(
         print(json.dumps(said, ensure_ascii=False))
     else:
         for words in problems:
-            print(f"- {words}")
+            say(f"- {words}")
         for one in standing:
             print(calibrated.standing_words(one))
         print(f"{len(problems)} to mend" if problems else "nothing stands in the way")

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from nodrop.cli.arguments import AsJson
+from nodrop.cli.saying import say
 
 probe = typer.Typer(no_args_is_help=True, help="Questions to this CPU and its hypervisor.")
 
@@ -54,9 +55,9 @@ def vmx(setup: Setups = None, as_json: AsJson = False) -> None:
 
 def _print_vmx(said: dict[str, Any]) -> None:
     if said["unreadable"]:
-        print(f"no VMX listing: {said['unreadable']}")
+        say(f"no VMX listing: {said['unreadable']}")
     for group, controls in said["controls"].items():
-        print(f"{group}: " + ", ".join(f"{name} {value}" for name, value in controls.items()))
+        say(f"{group}: " + ", ".join(f"{name} {value}" for name, value in controls.items()))
 
 
 @probe.command()

@@ -96,7 +96,6 @@ def test_markdown_and_latex_keep_their_shape(report: Path) -> None:
 def test_nothing_invisible_survives(text: str) -> None:
     shown = escape.plain(text)
     assert not re.search(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]", shown)
-    assert escape.terminal(text) == shown
 
 
 @given(st.text(alphabet="=+-@\t\r\n x1'", max_size=5))

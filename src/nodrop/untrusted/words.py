@@ -1,0 +1,34 @@
+"""Foreign words as text, on whatever they are shown: names of traces, rules and hosts are written
+by anybody, and a terminal obeys some of them."""
+
+from __future__ import annotations
+
+import unicodedata
+
+THIN = "\u202f"
+"""Narrow no-break space: groups digits in every language, and never breaks a line."""
+LONGEST = 300
+"""Of a name in running text; a 10 kB name must not bury the page."""
+
+
+def plain(text: object, *, longest: int = LONGEST) -> str:
+    """The text with every invisible or direction-turning character spelled out, and an end."""
+    given = str(text)
+    if len(given) <= longest and given.replace(THIN, "").isprintable():
+        return given  # nearly always, and 20 times as fast
+    spelled = "".join(_spelled(c) for c in given[:longest])
+    return spelled if len(given) <= longest else f"{spelled}… ({len(given)} characters)"
+
+
+def one_line(text: object, *, longest: int = 2000) -> str:
+    """For a terminal: what an error, a journal or a name says, on one line, without controls."""
+    lines = (line.strip() for line in str(text).splitlines())
+    return plain(" ".join(line for line in lines if line), longest=longest)
+
+
+def _spelled(char: str) -> str:
+    # Cc control, Cf format (bidirectional marks, zero width), Cs lone surrogates, Zl Zp line ends,
+    # Co private use. U+202F is our own thin separator (Zs) and stays.
+    if unicodedata.category(char) in {"Cc", "Cf", "Cs", "Zl", "Zp", "Co", "Cn"}:
+        return f"\\u{ord(char):04x}" if ord(char) < 0x10000 else f"\\U{ord(char):08x}"
+    return char
