@@ -16,9 +16,11 @@ CHUNK_BYTES = 1 << 20
 # A reader lays a sheet out as a full rectangle, so that one cell at XFD1048576 costs 17 G cells.
 # Published sheets end before row 400 and column W.
 # A reference spelled with entities is none that a spreadsheet writes.
-_FAR_CELL = re.compile(rb"""\sr\s*=\s*["'](?:[A-Za-z]{3,}\d|[A-Za-z]*\d{5}|[^"'&]*&)""")
+_FAR_CELL = re.compile(
+    rb"""<(?:[\w.-]+:)?(?:c|row)\s(?:[^<]*?\s)?r\s*=\s*["']"""
+    rb"""(?:[A-Za-z]{3,}\d|[A-Za-z]*\d{5}|[^"'&<]*&)"""
+)
 _UTF16 = re.compile(rb"\xff\xfe|\xfe\xff|<\0|\0<")
-_OVERLAP_BYTES = 64
 
 
 class UnsafeArchiveError(ValueError):
@@ -64,6 +66,10 @@ def _check_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
             # Any part may be a sheet: workbook.xml says which, by any name.
             if unpacked == len(chunk) and _UTF16.match(chunk):
                 raise UnsafeArchiveError(f"{member.filename} is XML in UTF-16")
-            if _FAR_CELL.search(tail + chunk):
+            chunk = tail + chunk
+            if _FAR_CELL.search(chunk):
                 raise UnsafeArchiveError(f"{member.filename} has a cell beyond ZZ9999")
-            tail = chunk[-_OVERLAP_BYTES:]
+            begun = chunk.rfind(b"<")
+            tail = chunk[begun:] if begun >= 0 else b""
+            if len(tail) > CHUNK_BYTES:
+                raise UnsafeArchiveError(f"{member.filename} has a tag of more than 1 MiB")
