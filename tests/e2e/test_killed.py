@@ -60,7 +60,7 @@ class Place:
         for file in self.out.glob("*/trials.jsonl"):
             for line in file.read_text().split("\n")[:-1]:
                 record = json.loads(line)
-                if record["valid"]:
+                if record["outcome"] != "void":
                     lines.append(record["run"])
         return lines
 

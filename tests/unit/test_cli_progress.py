@@ -117,7 +117,7 @@ def test_the_terminal_shows_the_trial_under_way() -> None:
         dropped,
         busiest,
         "▼ 0001",
-        "✗ 0002",
+        "○ 0002",
     ):
         assert words in text
     assert text.endswith("\x1b[2K") or "\x1b[?25h" in text, "the cursor is shown again"
@@ -131,7 +131,7 @@ def test_json_lines_are_events_and_end_with_the_cells() -> None:
     assert [e["event"] for e in events] == ["plan_started", *one_trial, *one_trial, "finished"]
     assert events[4]["trial"]["loss_ratio"] == 0.025
     assert events[-1]["directory"] == "results/x"
-    assert (events[-1]["valid"], events[-1]["invalid"]) == (1, 1)
+    assert [events[-1][k] for k in ("measured", "failed", "void")] == [1, 0, 1]
     assert [cell["cell"] for cell in events[-1]["cells"]] == [
         {"load.multiplier": 1},
         {"load.multiplier": 4},
@@ -153,17 +153,27 @@ def test_the_table_of_cells() -> None:
     rows = [line.split("  ") for line in out.getvalue().splitlines()]
     found = [[word.strip() for word in row if word.strip()] for row in rows]
     assert found == [
-        ["cell", "valid", "loss, median", "95 % interval", "all runs", "lost in"],
+        [
+            "cell",
+            "measured",
+            "lossy",
+            "loss, median",
+            "95 % interval",
+            "all runs",
+            "where and why",
+        ],
         [
             "load.multiplier=1",
             "6 of 7",
+            "0 of 6",
             "0 %",
             "0 % to 0 %",
             "0 % to 0 %",
-            "nothing lost; void: sender_late",
+            "nothing lost; 1 void: sender_late",
         ],
         [
             "load.multiplier=4",
+            "1 of 1",
             "1 of 1",
             "2.50 %",
             "needs n ≥ 6",

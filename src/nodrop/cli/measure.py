@@ -49,8 +49,8 @@ def run(
 ) -> int:
     """Measure: run every trial of the plan and write a run directory, printed as the last line.
 
-    Exit code 0: all trials are valid; 1: some are not; 2: bad input, or something is missing here,
-    and nothing was touched; 3: the lab failed.
+    Exit code 0: all trials are measured; 1: some failed or are void; 2: bad input, or something is
+    missing here, and nothing was touched; 3: the lab failed.
     """
     from nodrop.cli.progress import print_cells, shown
     from nodrop.cli.timings import print_timings, print_timings_json

@@ -19,9 +19,9 @@ from nodrop.cli.tables import cells_table, console, plan_words
 from nodrop.measure.eta import Eta
 from nodrop.measure.plan import Plan, PlannedTrial
 from nodrop.measure.progress import Live, Progress, Silent
-from nodrop.measure.summary import cell_key, record_words, summarize_cells
+from nodrop.measure.summary import cell_key, outcomes, record_words, summarize_cells
 from nodrop.report.escape import plain
-from nodrop.results.trial import TrialRecord
+from nodrop.results.trial import MARKS, TrialRecord, mark_of
 
 
 @contextmanager
@@ -144,8 +144,7 @@ class OnTerminal(PlainLines):
         self.display.stop()
 
     def _line(self, trial: PlannedTrial, record: TrialRecord) -> str:
-        mark = "✗" if not record.valid else "▼" if record.lost_packets else "✓"
-        return f"{mark} {trial.run_name}: {record_words(record)}"
+        return f"{MARKS[mark_of(record)]} {trial.run_name}: {record_words(record)}"
 
     def _draw(self, phase: str) -> None:
         total = len(self.plan.trials) if self.plan else 1
@@ -193,8 +192,7 @@ class JsonLines:
         self._event(
             "finished",
             directory=str(directory),
-            valid=sum(record.valid for record in records),
-            invalid=sum(not record.valid for record in records),
+            **outcomes(records),
             cells=[asdict(row) for row in summarize_cells(records)],
         )
 

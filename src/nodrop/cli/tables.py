@@ -53,11 +53,20 @@ def cell_words(cell: Mapping[str, Any]) -> str:
 
 
 def cells_table(rows: Sequence[CellSummary]) -> Table:
-    table = _table("cell", "valid", "loss, median", "95 % interval", "all runs", "lost in")
+    table = _table(
+        "cell",
+        "measured",
+        "lossy",
+        "loss, median",
+        "95 % interval",
+        "all runs",
+        "where and why",
+    )
     for row in rows:
         table.add_row(
             " ".join(filter(None, (cell_words(row.cell), row.accelerator))),
-            f"{row.valid} of {row.valid + row.invalid}",
+            f"{row.measured} of {row.measured + row.failed + row.void}",
+            f"{row.lossy} of {row.measured}" if row.measured else "",
             percent(row.loss.median) if row.loss else "not known",
             _interval(row.loss),
             f"{percent(row.loss.low)} to {percent(row.loss.high)}" if row.loss else "",
@@ -67,10 +76,19 @@ def cells_table(rows: Sequence[CellSummary]) -> Table:
 
 
 def _where_and_why(row: CellSummary) -> Iterator[str]:
-    if row.valid:
-        yield row.place or "nothing lost"
-    if row.reason:
-        yield f"void: {row.reason}"
+    if row.measured:
+        yield _listed(row.places) or ("nothing lost" if row.loss else "loss not known")
+    if row.failed:
+        yield f"{row.failed} failed: {_listed(row.failures)}"
+    if row.void:
+        yield f"{row.void} void: {_listed(row.voids)}"
+
+
+def _listed(counted: Mapping[str, int]) -> str:
+    """`socket ring (4), softnet backlog (2)`; without a number if there is one alone."""
+    if len(counted) == 1:
+        return next(iter(counted))
+    return ", ".join(f"{words} ({n})" for words, n in counted.items())
 
 
 def plan_table(plan: Plan) -> Table:

@@ -107,9 +107,10 @@ def _as_json(follower: Follower) -> None:
 
 
 def _tell_ended(view: View, told: int, say: Callable[[str], None]) -> int:
-    marks = {"good": "✓", "loss": "▼", "invalid": "✗"}
+    from nodrop.results.trial import MARKS
+
     for trial in view.ended[told:]:
-        say(f"{marks[trial.mark]} {trial.run}: {trial.words}")
+        say(f"{MARKS[trial.mark]} {trial.run}: {trial.words}")
     return len(view.ended)
 
 
@@ -117,4 +118,4 @@ def closing_words(view: View) -> str:
     done = f"{len(view.ended)} of {view.total or '?'} trials"
     if view.finished:
         return f"finished: {done}"
-    return f"nobody is writing to this run directory; {done} are measured, --resume goes on"
+    return f"nobody is writing to this run directory; {done} have ended, --resume goes on"

@@ -74,9 +74,9 @@ class Measure(Options):
     sample_interval_ms: Annotated[int, Field(ge=10, le=60_000)] = 100
     """Between two readings of the host."""
     late_p99_us: PositiveFloat = 5000.0
-    """The trial is invalid where 1 % of the packets were sent later (or earlier) than this."""
+    """The trial is void if 1 % of the packets were sent later (or earlier) than this."""
     unsent_max_ratio: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """The trial is invalid where a greater part of the intended packets was not sent."""
+    """The trial is void if a greater part of the intended packets was not sent."""
 
 
 class ExperimentFile(Options):

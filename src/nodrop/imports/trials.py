@@ -138,13 +138,14 @@ def _record(
 def _invalid_reasons(
     run: Run, sent: int | None, decoded: int | None, residual: int | None
 ) -> list[tuple[str, str]]:
-    """The codes are those of the ledger's verdict."""
+    """The codes are those of the ledger's verdict, and one for who sent before the SUT was ready:
+    that is the harness's failure and not the SUT's."""
     figures = run.figures
     found: list[tuple[str, str]] = []
     first, final = figures.get("threads_at_first_packet"), figures.get("threads_final")
     if first is not None and final is not None and first < final:
         words = f"the IDS had {first:g} of {final:g} threads when traffic was already arriving"
-        found.append(("sut_not_ready", words))
+        found.append(("traffic_before_ready", words))
     if sent is None or decoded is None:
         lacking = "what was sent" if sent is None else "what was decoded"
         found.append(("not_read", f"{lacking} is not recorded for this run"))

@@ -46,7 +46,8 @@ def run_experiment(
     kitchen = preflight(experiment, lab, plan)
     fingerprint = plan_sha256(_plain(experiment, lab, plan))
     with interrupts() as gate, _writer(experiment, lab, out, fingerprint, resume) as writer:
-        good = {record.run: record for record in writer.records() if record.valid}
+        # A failure of the SUT is a result: to repeat it until it passes would hide it.
+        good = {r.run: r for r in writer.records() if r.outcome != "void"}
         earlier = [good[trial.run_name] for trial in plan.trials if trial.run_name in good]
         progress.plan_started(plan, directory=writer.path, earlier=earlier)
         try:

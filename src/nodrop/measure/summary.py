@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from nodrop.ledger.reasons import Outcome
 from nodrop.ledger.sustained import duration
 from nodrop.ledger.verdict import percent
 from nodrop.results.trial import TrialRecord, accelerator_words
@@ -19,14 +20,21 @@ class CellSummary:
     cell: Mapping[str, Any]
     accelerator: str
     """In words; empty where the SUT ran in no virtual machine."""
-    valid: int
-    invalid: int
+    measured: int
+    failed: int
+    """The SUT died, hung or was killed: a result about it."""
+    void: int
+    """Instrument or sender: these say nothing about the SUT."""
+    lossy: int
+    """Measured trials that lost packets."""
     loss: Summary | None
-    """Of loss_ratio over the valid trials; None where none is valid."""
-    place: str | None
-    """Where packets died in most of the valid trials that lost any."""
-    reason: str | None
-    """The commonest reason for which a trial is invalid."""
+    """Of loss_ratio over the measured trials; None where none is measured."""
+    places: Mapping[str, int]
+    """Lossy trials by the place where most of their packets died, the commonest first."""
+    failures: Mapping[str, int]
+    """Reasons for which trials failed, each with how many; the commonest first."""
+    voids: Mapping[str, int]
+    """The same of void trials."""
 
 
 def summarize_cells(records: Iterable[TrialRecord]) -> tuple[CellSummary, ...]:
@@ -43,8 +51,8 @@ def cell_key(cell: Mapping[str, Any]) -> str:
 
 
 def record_words(record: TrialRecord) -> str:
-    """A trial in a line: what was lost and where, or why it does not count."""
-    if not record.valid:
+    """A trial in a line: what was lost and where, or why it failed or is void."""
+    if not record.valid or record.loss_ratio is None:
         return record.verdict
     if not record.loss_ratio:
         load = f"{record.offered_packets or 0:,} packets"
@@ -62,21 +70,26 @@ def _on(record: TrialRecord) -> str:
 
 
 def _summary(records: Sequence[TrialRecord]) -> CellSummary:
-    valid = [r for r in records if r.valid]
+    measured = [r for r in records if r.valid]
     return CellSummary(
         cell=records[0].cell,
         accelerator=accelerator_words(records),
-        valid=len(valid),
-        invalid=len(records) - len(valid),
-        loss=summarize([r.loss_ratio for r in valid if r.loss_ratio is not None]),
-        place=_commonest(r.loss_place for r in valid),
-        reason=_commonest(reason for r in records for reason in r.invalid_reasons),
+        **outcomes(records),
+        lossy=sum(1 for r in measured if r.lost_packets),
+        loss=summarize([r.loss_ratio for r in measured if r.loss_ratio is not None]),
+        places=_counted(r.loss_place for r in measured),
+        failures=_counted(code for r in records for code in r.failures),
+        voids=_counted(c for r in records if r.outcome == "void" for c in r.invalid_reasons),
     )
 
 
-def _commonest(words: Iterable[str | None]) -> str | None:
-    counted = Counter(w for w in words if w)
-    return counted.most_common(1)[0][0] if counted else None
+def outcomes(records: Sequence[TrialRecord]) -> dict[str, int]:
+    """`measured`, `failed`, `void`: how many of each."""
+    return {str(o): sum(1 for r in records if r.outcome == o) for o in Outcome}
+
+
+def _counted(words: Iterable[str | None]) -> dict[str, int]:
+    return dict(Counter(w for w in words if w).most_common())
 
 
 def _order(cell: Mapping[str, Any]) -> list[tuple[int, float, str]]:

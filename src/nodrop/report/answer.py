@@ -2,55 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import chain, groupby
 
-from nodrop.report import escape, numbers
+from nodrop.report import escape
+from nodrop.report import sentences as rules
 from nodrop.report.comparison import cost_sentences
+from nodrop.report.loads import ladder_of, load_words, nothing_above, sentences_of
 from nodrop.report.other_programs import other_programs
+from nodrop.report.sentences import Sentence, plural
 from nodrop.report.setups import conditions
 from nodrop.report.stored import serious_findings
 from nodrop.report.story import Cell, Story
-from nodrop.stats.interval import Summary, runs_needed
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sentence:
-    text: str
-    subject: str = ""
-    """What the text begins with, where several sentences must be told apart at a glance."""
-    knob: str = ""
-    """What touches the loss it names."""
+from nodrop.results.ladder import pairs
+from nodrop.stats.interval import runs_needed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     sentences: tuple[Sentence, ...]
-    """What each setup costs against the base, then one per group of cells that differ in nothing
-    but the load."""
-    rests_on: tuple[str, ...]
-    cannot_say: tuple[str, ...]
+    """What each setup costs against the base, then those of each group of cells that differ in
+    nothing but how much load there is."""
+    rests_on: tuple[Sentence, ...]
+    cannot_say: tuple[Sentence, ...]
 
 
 def answer(story: Story) -> Answer:
     if not story.trials:
+        text = "No trial of this run can be read, so there is no answer."
         return Answer(
-            sentences=(Sentence(text="No trial of this run can be read, so there is no answer."),),
+            sentences=(Sentence(rule=rules.NO_TRIAL, text=text),),
             rests_on=(),
-            cannot_say=_unreadable(story),
+            cannot_say=tuple(_unreadable(story)),
         )
-    groups = [list(cells) for _, cells in groupby(story.cells, key=lambda c: (c.source, c.group))]
     return Answer(
-        sentences=(
-            *(
-                Sentence(subject=subject, text=text)
-                for subject, text in cost_sentences(conditions(story))
-            ),
-            *_knobs_once(_sentence(_subject(story, cells[0]), cells) for cells in groups),
-        ),
-        rests_on=_rests_on(story),
+        sentences=(*_costs(story), *_knobs_once(_of_loads(story))),
+        rests_on=tuple(_rests_on(story)),
         cannot_say=(*_unreadable(story), *_cannot_say(story)),
+    )
+
+
+def _costs(story: Story) -> Iterator[Sentence]:
+    for subject, text in cost_sentences(conditions(story)):
+        yield Sentence(rule=rules.SETUP_COST, subject=subject, text=text)
+
+
+def _groups(story: Story) -> list[list[Cell]]:
+    """Cells that differ in nothing but how much load there is."""
+    by_group = groupby(story.cells, key=lambda c: (c.source, c.group))
+    return [list(cells) for _, cells in by_group]
+
+
+def _of_loads(story: Story) -> Iterator[Sentence]:
+    groups = _groups(story)
+    looks = pairs([ladder_of(cells) for cells in groups])
+    return chain.from_iterable(
+        sentences_of(_subject(story, cells[0]), cells, looks=looks) for cells in groups
     )
 
 
@@ -69,125 +77,112 @@ def _subject(story: Story, cell: Cell) -> str:
     return escape.plain(names[0]).capitalize() if len(names) == 1 else "The SUT"
 
 
-def _sentence(subject: str, cells: Sequence[Cell]) -> Sentence:
-    judged = sorted((c for c in cells if c.valid), key=lambda c: c.offered_pps or 0.0)
-    if not judged:
-        reasons = sorted({code for c in cells for code in c.invalid_reasons})
-        why = ", ".join(map(escape.plain, reasons))
-        return Sentence(subject=subject, text=f"{subject}: no trial was valid ({why}).")
-    judged = [c for c in judged if c.loss is not None]
-    if not judged:
-        text = f"{subject}: the loss is not known, for the packet books do not close."
-        return Sentence(subject=subject, text=text)
-    first_lossy = next((i for i, c in enumerate(judged) if c.lossy), None)
-    if first_lossy is None:
-        return Sentence(subject=subject, text=_never_lost(subject, judged))
-    worst = judged[first_lossy]
-    lossy = f"at {_load(worst)}, {_loss_words(worst)}"
-    if first_lossy:
-        text = f"{subject} carries {_load(judged[first_lossy - 1])} without loss; {lossy}."
-    elif len(judged) > 1:
-        text = f"{subject} loses packets already at the lowest load offered: {lossy}."
-    else:
-        text = f"{subject}: {lossy}."
-    return Sentence(subject=subject, text=text, knob=escape.plain(worst.loss_example.record.knob))
-
-
-def _never_lost(subject: str, judged: Sequence[Cell]) -> str:
-    best = judged[-1]
-    said = f"{subject} carries {_load(best)} without loss"
-    if len(judged) > 1:
-        said += ", the most that was offered"
-    return f"{said}: what it carries beyond that was not tried."
-
-
-def _load(cell: Cell) -> str:
-    pps = cell.offered_pps
-    rate = f"{numbers.count(pps)} packets/s" if pps is not None else "the load"
-    return f"{cell.load_label} ({rate})" if cell.load_label else rate
-
-
-def _loss_words(cell: Cell) -> str:
-    loss = cell.loss
-    if loss is None:
-        return "the loss is not known"
-    place = f" in the {escape.plain(cell.loss_place)}" if cell.loss_place else ""
-    if cell.lossy < len(cell.valid):
-        lose = "loses" if cell.lossy == 1 else "lose"
-        most = numbers.percent(loss.high)
-        return f"{cell.lossy} of {len(cell.valid)} trials {lose} packets{place} (at most {most} %)"
-    return f"{percent_with_interval(loss)} are lost{place}{_why(cell)}"
-
-
-def _why(cell: Cell) -> str:
-    """A guess is called by its evidence: the thread that had no time, the host that was busy."""
-    cause = cell.loss_example.record.loss_cause
-    return f": {escape.plain(cause)}" if cause else ""
-
-
-def percent_with_interval(loss: Summary) -> str:
-    """`3.10 % [2.81, 3.52]`; without an interval the range of the runs, called that."""
-    said = f"{numbers.percent(loss.median)} %"
-    if loss.interval:
-        low, high = loss.interval.low, loss.interval.high
-        return f"{said} {numbers.between(low, high, numbers.percent)}"
-    if loss.n == 1:
-        return f"{said} (one run)"
-    smallest, largest = numbers.percent(loss.low), numbers.percent(loss.high)
-    return f"{said} ({smallest} to {largest} in {loss.n} runs)"
-
-
-def _rests_on(story: Story) -> tuple[str, ...]:
-    valid = sum(len(cell.valid) for cell in story.cells)
+def _rests_on(story: Story) -> Iterator[Sentence]:
+    measured = tuple(t for cell in story.cells for t in cell.valid)
     sizes = sorted({len(cell.valid) for cell in story.cells})
     per_cell = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
-    found = [
-        f"{_plural(valid, 'valid trial')} of {len(story.trials)} in "
-        f"{_plural(len(story.cells), 'cell')}, {per_cell} per cell"
-    ]
-    closed = sum(1 for t in story.trials if t.record.books_closed)
-    found.append(f"packet books that close to zero in {closed} of {len(story.trials)} trials")
-    return tuple(found)
-
-
-def _unreadable(story: Story) -> tuple[str, ...]:
-    return tuple(
-        f"{source.name}: {escape.plain(d.where)} cannot be read ({escape.plain(d.words)})"
-        for source in story.sources
-        for d in source.damage
+    others = {
+        outcome: sum(1 for t in story.trials if t.record.outcome == outcome)
+        for outcome in ("failed", "void")
+    }
+    rest = "".join(f", {n} {outcome}" for outcome, n in others.items() if n)
+    yield Sentence(
+        rule=rules.RESTS_ON_TRIALS,
+        text=f"{plural(len(measured), 'measured trial')} of {len(story.trials)}{rest} in "
+        f"{plural(len(story.cells), 'cell')}, {per_cell} per cell",
+        evidence={"trials": len(story.trials), "measured": len(measured), **others},
+        trials=measured,
+    )
+    closed = tuple(t for t in story.trials if t.record.books_closed)
+    yield Sentence(
+        rule=rules.RESTS_ON_BOOKS,
+        text=f"packet books that close to zero in {len(closed)} of {len(story.trials)} trials",
+        evidence={"trials": len(story.trials), "closed": len(closed)},
+        trials=closed,
     )
 
 
-def _cannot_say(story: Story) -> tuple[str, ...]:
-    found = []
+def _unreadable(story: Story) -> Iterator[Sentence]:
+    for source in story.sources:
+        for damage in source.damage:
+            where, words = escape.plain(damage.where), escape.plain(damage.words)
+            yield Sentence(
+                rule=rules.CANNOT_READ,
+                text=f"{source.name}: {where} cannot be read ({words})",
+                evidence={"run_directory": source.name, "file": where, "problem": words},
+            )
+
+
+def _cannot_say(story: Story) -> Iterator[Sentence]:
     needed = runs_needed()
     few = [c for c in story.cells if 0 < len(c.valid) < needed]
     if few:
-        found.append(
-            f"{_plural(len(few), 'cell')} with fewer than {needed} valid trials: no 95 % interval "
-            "exists for them, only the range of the runs"
+        yield Sentence(
+            rule=rules.TOO_FEW,
+            text=f"{plural(len(few), 'cell')} with fewer than {needed} measured trials: no 95 % "
+            "interval exists for them, only the range of the runs",
+            evidence={"needed": needed, "cells": {c.label: len(c.valid) for c in few}},
+            trials=tuple(t for c in few for t in c.valid),
         )
-    invalid = [t for t in story.trials if not t.record.valid]
-    if invalid:
-        said, enter = ("says", "enters") if len(invalid) == 1 else ("say", "enter")
-        found.append(
-            f"{_plural(len(invalid), 'invalid trial')} {said} nothing about the SUT and "
-            f"{enter} no figure"
-        )
+    yield from _not_measured(story)
+    yield from _not_tried(story)
     others = other_programs(story)
     if others.crowded:
-        found.append(
-            "how a quiet host does: other programs competed for its CPUs "
-            f"(up to {max(others.ratios) * 100:.0f} %; {others.words})"
+        yield Sentence(
+            rule=rules.QUIET_HOST,
+            text="how a quiet host does: other programs competed for its CPUs "
+            f"(up to {max(others.ratios) * 100:.0f} %; {others.words})",
+            evidence={"most_ratio": max(others.ratios), "trials": len(others.ratios)},
+            trials=others.crowded,
         )
-    found += serious_findings(story)
-    found.append("other hosts, other CPU counts and other traces: nothing is extrapolated")
-    emulated = sum(1 for t in story.trials if t.record.accelerator == "tcg")
+    for words in serious_findings(story):
+        yield Sentence(rule=rules.PUBLISHED_CLAIM, text=words)
+    yield Sentence(
+        rule=rules.NOT_EXTRAPOLATED,
+        text="other hosts, other CPU counts and other traces: nothing is extrapolated",
+    )
+    emulated = tuple(t for t in story.trials if t.record.accelerator == "tcg")
     if emulated:
-        ran = "trial ran in a guest" if emulated == 1 else "trials ran in guests"
-        found.append(f"what KVM costs: {emulated} {ran} under software emulation (TCG)")
-    return tuple(found)
+        ran = "trial ran in a guest" if len(emulated) == 1 else "trials ran in guests"
+        yield Sentence(
+            rule=rules.EMULATED,
+            text=f"what KVM costs: {len(emulated)} {ran} under software emulation (TCG)",
+            evidence={"trials": len(emulated)},
+            trials=emulated,
+        )
 
 
-def _plural(number: int, thing: str) -> str:
-    return f"{number} {thing}" + ("" if number == 1 else "s")
+def _not_measured(story: Story) -> Iterator[Sentence]:
+    void = tuple(t for t in story.trials if t.record.outcome == "void")
+    if void:
+        says, enter = ("says", "enters") if len(void) == 1 else ("say", "enter")
+        yield Sentence(
+            rule=rules.VOID_SAYS_NOTHING,
+            text=f"{plural(len(void), 'void trial')} {says} nothing about the SUT and {enter} no "
+            "figure",
+            evidence={"void": len(void)},
+            trials=void,
+        )
+    failed = tuple(t for t in story.trials if t.record.outcome == "failed")
+    if failed:
+        count, enter = ("counts", "enters") if len(failed) == 1 else ("count", "enter")
+        yield Sentence(
+            rule=rules.FAILED_NO_FIGURE,
+            text=f"how much was lost in {plural(len(failed), 'failed trial')}, which {count} "
+            f"against the load and {enter} no figure of loss, CPU or memory",
+            evidence={"failed": len(failed)},
+            trials=failed,
+        )
+
+
+def _not_tried(story: Story) -> Iterator[Sentence]:
+    tops = [(cells, top) for cells in _groups(story) if (top := nothing_above(cells))]
+    if tops:
+        whose = [_subject(story, cells[0]) for cells, _ in tops]
+        highest = ", ".join(dict.fromkeys(load_words(top) for _, top in tops))
+        yield Sentence(
+            rule=rules.BEYOND_NOT_TRIED,
+            text=f"where loss begins for {', '.join(whose)}: nothing above {highest} was asked for",
+            evidence={w: top.offered_pps for w, (_, top) in zip(whose, tops, strict=True)},
+            trials=tuple(t for _, top in tops for t in top.known),
+        )

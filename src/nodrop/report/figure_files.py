@@ -106,14 +106,14 @@ def _order_table(story: Story) -> Table:
     columns = (
         Column(name="run", title="Run"),
         Column(name="activation_s", title="Activation, s", numeric=True),
-        Column(name="valid", title="Valid"),
+        Column(name="outcome", title="Outcome"),
     )
     rows = tuple(
         Row(
             values=(
                 text(t.record.run),
                 _number(t.record.activation_s),
-                text("yes" if t.record.valid else "no"),
+                text(t.record.outcome),
             )
         )
         for t in story.trials

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from nodrop.ledger.hops import ADDING
 from nodrop.report import numbers
+from nodrop.report.reasons import counted
 from nodrop.report.story import Cell, Story, Trial
 from nodrop.report.tables import Column, Row, Table, Value, text
 from nodrop.stats.interval import Summary
@@ -15,13 +19,14 @@ def _number(name: str, title: str, help: str = "") -> Column:
 
 CELL_COLUMNS = (
     Column(name="cell", title="Cell"),
-    _number("valid_trials", "n", "valid trials; only these enter the figures"),
-    _number("invalid_trials", "Invalid"),
-    Column(name="invalid_reasons", title="Why invalid"),
+    _number("valid_trials", "n", "measured trials; only these enter the figures"),
+    _number("failed_trials", "Failed", "the SUT died, hung or was killed: a result about it"),
+    _number("void_trials", "Void", "instrument or sender: they say nothing about the SUT"),
+    Column(name="invalid_reasons", title="Why failed or void"),
     _number("offered_pps_median", "Offered, packets/s", "really sent; median of the trials"),
     _number("offered_mbps_median", "Offered, Mbit/s"),
-    _number("lossy_trials", "Trials with loss", "valid trials that lost at least one packet"),
-    _number("loss_pct_median", "Loss, %", "lost of sent packets; median of the trials"),
+    _number("lossy_trials", "Trials with loss", "measured trials that lost at least one packet"),
+    _number("loss_pct_median", "Loss, %", "lost of sent packets; median of the measured trials"),
     _number("loss_pct_low", "Loss from, %", "lower end of the 95 % interval"),
     _number("loss_pct_high", "Loss to, %", "upper end of the 95 % interval"),
     Column(name="interval", title="95 % interval"),
@@ -44,7 +49,8 @@ CELL_PAGE_COLUMNS = (
     "loss_place",
     "lossy_trials",
     "valid_trials",
-    "invalid_trials",
+    "failed_trials",
+    "void_trials",
     "offered_pps_median",
     "offered_mbps_median",
     "schedule_error_p99_us_worst",
@@ -60,7 +66,7 @@ CELL_PAGE_COLUMNS = (
 def cells_table(story: Story) -> Table:
     return Table(
         name="cells",
-        title="Cells: medians over valid trials",
+        title="Cells: medians over measured trials",
         columns=CELL_COLUMNS,
         rows=tuple(_cell_row(cell) for cell in story.cells),
     )
@@ -69,24 +75,23 @@ def cells_table(story: Story) -> Table:
 def _cell_row(cell: Cell) -> Row:
     loss = cell.loss
     interval = loss.interval if loss else None
-    invalid = len(cell.trials) - len(cell.valid)
-    reasons = ", ".join(f"{code} ({n})" for code, n in sorted(cell.invalid_reasons.items()))
-    mark = "invalid" if not cell.valid else "loss" if cell.lossy else "good"
+    mark = "failed" if cell.failed else "loss" if cell.lossy else "good" if cell.valid else "void"
     return Row(
         anchor=cell.typical.anchor,
         mark=mark,
         values=(
             text(cell.label),
             _count(len(cell.valid)),
-            _count(invalid),
-            text(reasons),
+            _count(len(cell.failed)),
+            _count(len(cell.void)),
+            text(_codes((*cell.failed, *cell.void))),
             _median(cell.summary("offered_pps"), numbers.count),
             _median(cell.summary("offered_bps"), numbers.megabits, 1e-6),
-            _count(cell.lossy),
+            _count(len(cell.lossy)),
             _percent(loss.median if loss else None),
             _percent(interval.low if interval else None),
             _percent(interval.high if interval else None),
-            text("" if interval else loss.why_no_interval if loss else "no valid trial"),
+            text("" if interval else loss.why_no_interval if loss else "no measured trial"),
             _percent(loss.low if loss else None),
             _percent(loss.high if loss else None),
             text(cell.loss_place or ""),
@@ -98,6 +103,10 @@ def _cell_row(cell: Cell) -> Row:
             _median(cell.summary("sut_rss_peak_bytes"), numbers.mebibytes, 2**-20),
         ),
     )
+
+
+def _codes(trials: Sequence[Trial]) -> str:
+    return ", ".join(f"{code} ({n})" for code, n in sorted(counted(trials).items()))
 
 
 def cells_page_table(story: Story) -> Table:
@@ -112,13 +121,16 @@ def cells_page_table(story: Story) -> Table:
         if loss and loss.interval:
             shown = numbers.between(loss.interval.low, loss.interval.high, numbers.percent)
             values[at["interval"]] = Value(raw=loss.interval.low, shown=shown)
-        invalid = values[at["invalid_trials"]]
-        if invalid.raw:
-            why = values[at["invalid_reasons"]].shown
-            values[at["invalid_trials"]] = Value(raw=invalid.raw, shown=f"{invalid.shown}: {why}")
+        for name, trials in (("failed_trials", cell.failed), ("void_trials", cell.void)):
+            if trials:
+                shown = f"{len(trials)}: {_codes(trials)}"
+                values[at[name]] = Value(raw=len(trials), shown=shown)
         rows.append(Row(values=tuple(values[i] for i in keep), anchor=row.anchor, mark=row.mark))
-    words = Column(name="invalid_trials", title="Invalid")
-    columns = tuple(words if c.name == words.name else c for c in (wide.columns[i] for i in keep))
+    in_words = ("failed_trials", "void_trials")
+    columns = tuple(
+        replace(c, numeric=False) if c.name in in_words else c
+        for c in (wide.columns[i] for i in keep)
+    )
     return Table(name="cells", title=wide.title, columns=columns, rows=tuple(rows))
 
 
@@ -128,8 +140,8 @@ TRIAL_COLUMNS = (
     Column(name="cell", title="Cell"),
     _number("repetition", "Repetition"),
     _number("index", "Order", "place in the random order of the plan"),
-    Column(name="valid", title="Valid"),
-    Column(name="invalid_reasons", title="Why invalid"),
+    Column(name="outcome", title="Outcome"),
+    Column(name="invalid_reasons", title="Why failed or void"),
     _number("intended_packets", "Intended"),
     _number("offered_packets", "Sent"),
     _number("captured_packets", "Captured"),
@@ -164,17 +176,16 @@ def trials_table(story: Story) -> Table:
 def _trial_row(trial: Trial, source: str, label: str) -> Row:
     r = trial.record
     late = r.schedule_error_us
-    mark = "invalid" if not r.valid else "loss" if r.lost_packets else "good"
     return Row(
         anchor=trial.anchor,
-        mark=mark,
+        mark=trial.mark,
         values=(
             text(source),
             text(r.run),
             text(label),
             _count(r.repetition),
             _count(r.index),
-            text("yes" if r.valid else "no"),
+            text(r.outcome),
             text(", ".join(r.invalid_reasons)),
             _count(r.intended_packets),
             _count(r.offered_packets),
@@ -207,12 +218,13 @@ def trials_page_table(story: Story) -> Table:
         hidden.add("run_directory")
     wide = trials_table(story)
     keep = [i for i, column in enumerate(wide.columns) if column.name not in hidden]
-    valid = next(i for i, column in enumerate(wide.columns) if column.name == "valid")
+    outcome = next(i for i, column in enumerate(wide.columns) if column.name == "outcome")
     rows = []
     for trial, row in zip(story.trials, wide.rows, strict=True):
         values = list(row.values)
         if trial.record.invalid_reasons:
-            values[valid] = text("no: " + ", ".join(trial.record.invalid_reasons))
+            why = ", ".join(trial.record.invalid_reasons)
+            values[outcome] = text(f"{trial.record.outcome}: {why}")
         rows.append(Row(values=tuple(values[i] for i in keep), anchor=row.anchor, mark=row.mark))
     columns = tuple(wide.columns[i] for i in keep)
     return Table(name="trials", title=wide.title, columns=columns, rows=tuple(rows))

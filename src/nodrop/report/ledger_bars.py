@@ -33,7 +33,7 @@ def _lost_places(found: Sequence[Condition]) -> list[str]:
 
 
 def shares(place: Place) -> dict[str, int]:
-    """Packets of all valid trials by what became of them; empty where no books closed."""
+    """Packets of all measured trials by what became of them; empty where no books closed."""
     total: Counter[str] = Counter()
     for trial in place.cell.valid:
         r = trial.record
@@ -60,7 +60,7 @@ def _bar(condition: Condition, place: Place, lost: Sequence[str]) -> Bar | None:
             value=found[name] / whole * 100,
             says=f"{place.name}{_at(condition)}: {numbers.count(found[name])} of "
             f"{numbers.count(whole)} packets {name} ({numbers.percent(found[name] / whole)} %), "
-            f"all valid trials together",
+            f"all measured trials together",
             style=_style(name, lost),
         )
         for name in order

@@ -1,4 +1,4 @@
-"""Loss over offered load: every valid trial a dot, every cell its median with interval."""
+"""Loss over offered load: every measured trial a dot, every cell its median with interval."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from itertools import groupby
 from markupsafe import Markup
 
 from nodrop.report import numbers
-from nodrop.report.answer import percent_with_interval
+from nodrop.report.loads import percent_with_interval
 from nodrop.report.story import Cell
 from nodrop.report.svg import path, picture, tag
 
@@ -51,7 +51,7 @@ class _Axes:
 
 
 def loss_plot(cells: Sequence[Cell]) -> Markup:
-    """Empty where no valid trial tells both its load and its loss."""
+    """Empty where no measured trial tells both its load and its loss."""
     shown = [c for c in cells if c.loss is not None and c.offered_pps is not None]
     if not shown:
         return Markup("")

@@ -36,6 +36,7 @@ from nodrop.report.tables import Value
 from nodrop.report.time_chart import overlay, time_chart
 from nodrop.report.timeline import CPU_TITLE, busy, timeline
 from nodrop.report.trust import findings, self_test_words, undone, warmed_up
+from nodrop.results.trial import MARKS
 
 MOST_OPEN = 8
 """Up to so many cells the typical trial of each stands open."""
@@ -44,6 +45,8 @@ MOST_OPEN_CHARTS = 3
 MOST_OVERLAID = 8
 MOST_FIGURES = 100
 """Trials drawn: of each cell the typical one first, then in order. The others have their tables."""
+
+BADGES = {mark: f"{sign} {'no loss' if mark == 'good' else mark}" for mark, sign in MARKS.items()}
 
 SECTIONS = (
     ("answer", "Answer"),
@@ -63,7 +66,7 @@ class TrialView:
     trial: Trial
     label: str
     mark: str
-    """`good`, `loss` or `invalid`."""
+    """`good`, `loss`, `failed` or `void`."""
     badge: str
     open: bool
     merged: str
@@ -77,8 +80,8 @@ class CellView:
     label: str
     typical: TrialView
     others: tuple[TrialView, ...]
-    invalid: int
-    """Of the others."""
+    not_measured: str
+    """Of the others: `1 failed, 2 void`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +208,7 @@ def _differences(story: Story) -> Differences | None:
 
 
 def _over_time(story: Story, *, overlaid: bool) -> OverTime:
-    """The typical trial of each cell, then invalid ones, then the others."""
+    """The typical trial of each cell, then failed and void ones, then the others."""
     typical = [(cell, cell.typical) for cell in story.cells]
     leading = {t.anchor for _, t in typical}
     rest = [(c, t) for c in story.cells for t in c.trials if t.anchor not in leading]
@@ -277,20 +280,21 @@ def _cell_view(cell: Cell, drawn: set[str], *, opened: bool) -> CellView:
         label=cell.label,
         typical=view(cell.typical),
         others=tuple(view(t) for t in others),
-        invalid=sum(1 for t in others if not t.record.valid),
+        not_measured=", ".join(
+            f"{n} {outcome}"
+            for outcome in ("failed", "void")
+            if (n := sum(1 for t in others if t.record.outcome == outcome))
+        ),
     )
 
 
 def _view(trial: Trial, label: str, *, opened: bool, drawn: bool) -> TrialView:
-    r = trial.record
-    mark = "invalid" if not r.valid else "loss" if r.lost_packets else "good"
-    badge = {"invalid": "✗ invalid", "loss": "▼ loss", "good": "✓ no loss"}[mark]
-    title = f"Packet flow of {r.run}"
+    title = f"Packet flow of {trial.record.run}"
     return TrialView(
         trial=trial,
         label=label,
-        mark=mark,
-        badge=badge,
+        mark=trial.mark,
+        badge=BADGES[trial.mark],
         open=opened,
         merged=_merged_words(trial),
         flow=flow(trial.ledger, title) if trial.ledger and drawn else Markup(""),

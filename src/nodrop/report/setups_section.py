@@ -143,7 +143,7 @@ def _costs(found: Sequence[Condition]) -> Drawing:
 
 def _fates(found: Sequence[Condition]) -> Drawing:
     title = "Where the packets of each setup went"
-    drawn = stacked_bars(title, "% of the packets sent, all valid trials", ledger_bars(found))
+    drawn = stacked_bars(title, "% of the packets sent, all measured trials", ledger_bars(found))
     table = ledger_bars_table(found)
     return Drawing(name="setups-ledger", title=title, drawing=drawn, table=table)
 
@@ -153,7 +153,7 @@ def _activation(found: Sequence[Condition]) -> Drawing:
     listed = activations(found)
     drawn = stacked_bars(
         title,
-        "seconds, medians over all valid trials",
+        "seconds, medians over all measured trials",
         activation_bars(listed),
         order=phase_names(listed),
     )

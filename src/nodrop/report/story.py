@@ -13,8 +13,9 @@ from typing import Any
 
 from nodrop.ledger.balance import Ledger, ledger_from_json
 from nodrop.report import escape, numbers
+from nodrop.results.observations import RATES, rates_of
 from nodrop.results.rundir import Damage, RunDir, open_run
-from nodrop.results.trial import TrialRecord, accelerator_words
+from nodrop.results.trial import TrialRecord, accelerator_words, mark_of
 from nodrop.stats.interval import Summary, summarize
 
 Json = dict[str, Any]
@@ -39,6 +40,11 @@ class Trial:
     def anchor(self) -> str:
         return f"t{self.source}-{self.record.run}"
 
+    @property
+    def mark(self) -> str:
+        """`good`, `loss`, `failed` or `void`; it colours, and stands in words beside."""
+        return mark_of(self.record)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
@@ -48,20 +54,35 @@ class Cell:
     factors: Mapping[str, Any]
     label: str
     group: str
-    """The label without the factors of the load."""
+    """The label without the factors that only make the load larger."""
     load_label: str
+    rank: tuple[float, ...]
+    """What those factors are."""
     trials: tuple[Trial, ...]
 
     @cached_property
     def valid(self) -> tuple[Trial, ...]:
-        return tuple(t for t in self.trials if t.record.valid)
+        """The measured trials."""
+        return self._of("measured")
 
     @cached_property
-    def invalid_reasons(self) -> Counter[str]:
-        return Counter(code for t in self.trials for code in t.record.invalid_reasons)
+    def failed(self) -> tuple[Trial, ...]:
+        return self._of("failed")
+
+    @cached_property
+    def void(self) -> tuple[Trial, ...]:
+        return self._of("void")
+
+    def _of(self, outcome: str) -> tuple[Trial, ...]:
+        return tuple(t for t in self.trials if t.record.outcome == outcome)
+
+    @cached_property
+    def known(self) -> tuple[Trial, ...]:
+        """Measured trials whose loss is known."""
+        return tuple(t for t in self.valid if t.record.loss_ratio is not None)
 
     def values(self, figure: str) -> list[float]:
-        """Of the valid trials that measured it."""
+        """Of the measured trials that have it."""
         found = (getattr(t.record, figure) for t in self.valid)
         return [float(v) for v in found if v is not None]
 
@@ -73,9 +94,9 @@ class Cell:
         return self.summary("loss_ratio")
 
     @cached_property
-    def lossy(self) -> int:
-        """Valid trials that lost something."""
-        return sum(1 for t in self.valid if t.record.lost_packets)
+    def lossy(self) -> tuple[Trial, ...]:
+        """Measured trials that lost something."""
+        return tuple(t for t in self.valid if t.record.lost_packets or t.record.loss_ratio)
 
     @cached_property
     def offered_pps(self) -> float | None:
@@ -84,7 +105,7 @@ class Cell:
 
     @cached_property
     def loss_place(self) -> str | None:
-        """Where most of the lost packets of all valid trials died."""
+        """Where most of the lost packets of all measured trials died."""
         places: Counter[str] = Counter()
         for trial in self.valid:
             places.update(trial.record.lost_by_place)
@@ -92,7 +113,7 @@ class Cell:
 
     @cached_property
     def typical(self) -> Trial:
-        """The valid trial whose loss is nearest to the median, with books to show if there is one;
+        """The measured trial whose loss is nearest to the median, with books if there is one;
         the first of several, so that the choice never depends on anything else."""
         loss = self.loss
         measured = [t for t in self.valid if t.record.loss_ratio is not None]
@@ -225,7 +246,7 @@ def _cells(
     for trial in trials:
         key = (trial.source, repr(sorted(trial.record.cell.items())))
         gathered.setdefault(key, []).append(trial)
-    loads = [f for f in factors if f.startswith("load.")]
+    loads = [f for f in factors if f in RATES]
     others = [f for f in factors if f not in loads]
     cells = []
     for (source, _), found in gathered.items():
@@ -242,6 +263,7 @@ def _cells(
                 label=" · ".join(part for part in (group, load) if part) or UNVALUED,
                 group=group,
                 load_label=load,
+                rank=rates_of({f: cell[f] for f in loads if f in cell}),
                 trials=tuple(sorted(found, key=lambda t: t.record.repetition)),
             )
         )

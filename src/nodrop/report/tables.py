@@ -31,7 +31,7 @@ class Row:
     values: tuple[Value, ...]
     anchor: str = ""
     mark: str = ""
-    """`good`, `loss`, `invalid`: said in words in some column as well."""
+    """`good`, `loss`, `failed`, `void`: said in words in some column as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

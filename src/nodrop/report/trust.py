@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from nodrop.report import escape, numbers
+from nodrop.report import sentences as rules
 from nodrop.report.calibrated import calibration_words
 from nodrop.report.other_programs import other_programs
+from nodrop.report.reasons import reason_words, reasons_of
+from nodrop.report.sentences import Sentence, plural
 from nodrop.report.story import Source, Story, Trial
 from nodrop.results.findings import find
 from nodrop.results.observations import observations_of
@@ -17,37 +19,10 @@ COLD_START = 2.0
 """A first trial that took so many times the median activation found the caches cold."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    good: bool
-    words: str
-    trials: tuple[Trial, ...] = ()
-
-
-INVALID_WORDS = {
-    "residual": "some packets are in no class",
-    "not_read": "a counter could not be read",
-    "sender_late": "the sender was late",
-    "sender_short": "fewer packets were sent than asked for",
-    "nothing_sent": "nothing was sent",
-    "received_more_than_sent": "more packets were received than sent",
-    "sut_not_ready": "the SUT did not get ready in time",
-    "sut_died": "the SUT died",
-    "load_failed": "the generator broke down",
-    "counters_moved_after_drain": "counters moved after the drain",
-    "not_drained": "counters did not come to rest",
-    "other_bits": "what ran is not what the run says it measures",
-    "no_rules": "rules were named, and none or not all of them loaded",
-    "other_files": "the rules that ran are not those that the run began with",
-    "lab_problem": "the lab, or the place of the SUT, broke down",
-    "no_books": "there was nothing to balance",
-}
-
-
-def findings(story: Story) -> list[Finding]:
+def findings(story: Story) -> list[Sentence]:
     """The bad ones first."""
     found = [
-        *_invalid(story),
+        *_not_measured(story),
         *_rules(story),
         *_calibration(story),
         *_books(story),
@@ -60,17 +35,23 @@ def findings(story: Story) -> list[Finding]:
     return sorted(found, key=lambda f: f.good)
 
 
-def _invalid(story: Story) -> Iterator[Finding]:
-    codes: dict[str, list[Trial]] = {}
-    for trial in story.trials:
-        for code in trial.record.invalid_reasons:
-            codes.setdefault(code, []).append(trial)
-    for code, trials in sorted(codes.items()):
-        words = INVALID_WORDS.get(code, escape.plain(code))
-        yield Finding(good=False, words=f"{words} ({escape.plain(code)})", trials=tuple(trials))
+def _not_measured(story: Story) -> Iterator[Sentence]:
+    for rule, outcome in ((rules.TRIALS_FAILED, "failed"), (rules.TRIALS_VOID, "void")):
+        codes: dict[str, list[Trial]] = {}
+        for trial in story.trials:
+            if trial.record.outcome == outcome:
+                for code in dict.fromkeys(reasons_of(trial)):
+                    codes.setdefault(code, []).append(trial)
+        for code, trials in sorted(codes.items()):
+            yield Sentence(
+                rule=rule,
+                text=f"{outcome}: {reason_words(code)} ({escape.plain(code)})",
+                evidence={"reason": escape.plain(code), "trials": len(trials)},
+                trials=tuple(trials),
+            )
 
 
-def _rules(story: Story) -> Iterator[Finding]:
+def _rules(story: Story) -> Iterator[Sentence]:
     """What the rules shared with imported data say; an imported run brings its own, with more."""
     for number, source in enumerate(story.sources):
         if source.run.beside("findings") is not None:
@@ -78,16 +59,21 @@ def _rules(story: Story) -> Iterator[Finding]:
         records = [t.record for t in story.trials if t.source == number]
         for finding in find(observations_of(records)):
             words = f"{finding.title} ({finding.code}): {finding.evidence}. {finding.effect}"
-            yield Finding(good=False, words=escape.plain(words, longest=2000))
+            yield Sentence(
+                rule=rules.finding_rule(finding.code),
+                text=escape.plain(words, longest=2000),
+                evidence=finding.as_json(),
+            )
 
 
-def _calibration(story: Story) -> Iterator[Finding]:
+def _calibration(story: Story) -> Iterator[Sentence]:
     told = [said for source in story.sources for said in calibration_words(source)]
     for good, words in dict.fromkeys(told):
-        yield Finding(good=good, words=words)
+        rule = rules.CALIBRATED if good else rules.CALIBRATION_LACKS
+        yield Sentence(rule=rule, good=good, text=words)
 
 
-def _books(story: Story) -> Iterator[Finding]:
+def _books(story: Story) -> Iterator[Sentence]:
     contradicting = tuple(
         t
         for t in story.trials
@@ -97,50 +83,80 @@ def _books(story: Story) -> Iterator[Finding]:
     )
     if contradicting:
         words = "the record says otherwise than its books, which were balanced again here"
-        yield Finding(good=False, words=words, trials=contradicting)
-    closed = sum(1 for t in story.trials if t.ledger and t.ledger.closed)
+        yield Sentence(rule=rules.BOOKS_DIFFER, text=words, trials=contradicting)
+    closed = tuple(t for t in story.trials if t.ledger and t.ledger.closed)
     if closed:
-        words = (
-            f"the books of {closed} of {len(story.trials)} trials were balanced again: residual 0"
+        yield Sentence(
+            rule=rules.BOOKS_AGAIN,
+            good=True,
+            text=f"the books of {len(closed)} of {len(story.trials)} trials were balanced again: "
+            "residual 0",
+            evidence={"closed": len(closed), "trials": len(story.trials)},
         )
-        yield Finding(good=True, words=words)
 
 
-def _sender(story: Story) -> Iterator[Finding]:
-    late = [t.record.schedule_error_us for t in story.trials if t.record.valid]
-    worst = max((e.p99 for e in late if e), default=None)
-    if worst is not None:
-        said = f"{numbers.micros(worst)} µs"
-        words = f"in valid trials the sender's p99 schedule error was at most {said}"
-        yield Finding(good=True, words=words)
-    silent = sum(1 for e in late if e is None)
+def _sender(story: Story) -> Iterator[Sentence]:
+    measured = [t for t in story.trials if t.record.valid]
+    late = [e for t in measured if (e := t.record.schedule_error_us)]
+    if late:
+        p99, most = max(e.p99 for e in late), max(e.max for e in late)
+        yield Sentence(
+            rule=rules.SENDER_LATENESS,
+            good=True,
+            text=f"in {len(late)} of {plural(len(measured), 'measured trial')} the sender's "
+            f"schedule error is known: its p99 was at most {numbers.micros(p99)} µs, its largest "
+            f"{numbers.micros(most)} µs",
+            evidence={"p99_us": p99, "max_us": most, "trials": len(late)},
+        )
+    silent = tuple(t for t in measured if t.record.schedule_error_us is None)
     if silent:
-        words = (
-            f"{silent} valid trials have no schedule error: their generator cannot say it, "
-            "or had no schedule"
+        has = "has" if len(silent) == 1 else "have"
+        yield Sentence(
+            rule=rules.SENDER_SILENT,
+            text=f"{plural(len(silent), 'measured trial')} {has} no schedule error: the generator "
+            "cannot say it, or had no schedule",
+            evidence={"trials": len(silent)},
+            trials=silent,
         )
-        yield Finding(good=False, words=words)
 
 
-def _foreign(story: Story) -> Iterator[Finding]:
+def _foreign(story: Story) -> Iterator[Sentence]:
     trials = tuple(t for t in story.trials if t.record.foreign_packets)
     if trials:
-        yield Finding(good=False, words="packets nobody of ours sent were seen", trials=trials)
+        yield Sentence(
+            rule=rules.FOREIGN,
+            text="packets nobody of ours sent were seen",
+            evidence={t.record.run: t.record.foreign_packets for t in trials},
+            trials=trials,
+        )
 
 
-def _other_programs(story: Story) -> Iterator[Finding]:
+def _other_programs(story: Story) -> Iterator[Sentence]:
     found = other_programs(story)
     if not found.ratios:
         return
-    used = f"used at most {max(found.ratios) * 100:.0f} % of the host's CPUs under load"
+    most = max(found.ratios)
+    used = f"used at most {most * 100:.0f} % of the host's CPUs under load"
+    evidence = {"most_ratio": most, "trials": len(found.ratios)}
     if found.crowded:
-        words = f"other programs {used}; {found.words}"
-        yield Finding(good=False, words=words, trials=found.crowded)
+        yield Sentence(
+            rule=rules.HOST_CROWDED,
+            text=f"other programs {used}; {found.words}",
+            evidence=evidence,
+            trials=found.crowded,
+        )
     else:
-        yield Finding(good=True, words=f"the host was quiet: other programs {used}")
+        known = f" (known of {len(found.ratios)} of {len(story.trials)} trials)"
+        yield Sentence(
+            rule=rules.HOST_QUIET,
+            good=True,
+            text=f"the host was quiet: other programs {used}"
+            + ("" if len(found.ratios) == len(story.trials) else known),
+            evidence=evidence,
+        )
 
 
-def _cold(story: Story) -> Iterator[Finding]:
+def _cold(story: Story) -> Iterator[Sentence]:
     first = next((t for t in story.trials if t.record.activation_s is not None), None)
     times = sorted(t.record.activation_s for t in story.trials if t.record.activation_s is not None)
     if first is None or len(times) < 3:
@@ -148,24 +164,28 @@ def _cold(story: Story) -> Iterator[Finding]:
     middle = times[len(times) // 2]
     took = first.record.activation_s or 0.0
     if took > COLD_START * middle:
-        words = (
-            f"cold start: the first trial took {numbers.seconds(took)} s to get ready, "
-            f"the median is {numbers.seconds(middle)} s"
+        yield Sentence(
+            rule=rules.COLD_START,
+            text=f"cold start: the first trial took {numbers.seconds(took)} s to get ready, the "
+            f"median is {numbers.seconds(middle)} s",
+            evidence={"first_s": took, "median_s": middle, "trials": len(times)},
+            trials=(first,),
         )
-        yield Finding(good=False, words=words, trials=(first,))
 
 
-def _warmed(story: Story) -> Iterator[Finding]:
+def _warmed(story: Story) -> Iterator[Sentence]:
     """The first load after a guest has booted finds nothing translated or paged in."""
     warmed = [(t, found) for t in story.trials if (found := warmed_up(t)) is not None]
     if not warmed:
         return
     sent = sum(n for _, w in warmed if isinstance(n := w.get("offered_packets"), int))
-    yield Finding(
+    yield Sentence(
+        rule=rules.GUEST_WARMED_UP,
         good=True,
-        words=f"{len(warmed)} trials began in a guest that had just booted: each first carried its "
+        text=f"{len(warmed)} trials began in a guest that had just booted: each first carried its "
         f"whole load once, cold, and that load was discarded ({numbers.count(sent)} packets that "
         "are in no figure)",
+        evidence={"trials": len(warmed), "packets": sent},
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from nodrop.report.figure_files import figure_files
 from nodrop.report.figures import cells_table, ledger_table, trials_table
 from nodrop.report.page import page
 from nodrop.report.published import published_files
+from nodrop.report.sentences import Sentence
 from nodrop.report.setups import conditions
 from nodrop.report.setups_section import SetupsSection, setups_section, setups_tables
 from nodrop.report.story import Story, read_story
@@ -93,9 +93,9 @@ def markdown_report(story: Story, setups: SetupsSection | None) -> str:
     found = answer(story)
     parts = ["# Answer", *(markdown(s.text, longest=2000) for s in found.sentences)]
     if found.rests_on:
-        parts += ["It rests on:", _list(found.rests_on)]
+        parts += ["It rests on:", _list([s.text for s in found.rests_on])]
     if found.cannot_say:
-        parts += ["It cannot say:", _list(found.cannot_say)]
+        parts += ["It cannot say:", _list([s.text for s in found.cannot_say])]
     parts += ["## Cells", to_markdown(cells_table(story))]
     for table in (*setups_tables(setups), *published_files(story)):
         parts += [f"## {markdown(table.title)}", to_markdown(table)]
@@ -108,11 +108,21 @@ def _list(items: Sequence[str]) -> str:
 
 
 def report_json(run_dirs: Sequence[Path]) -> dict[str, Any]:
-    """The answer, cells and findings, for a machine. Numbers are raw, None = not measured."""
+    """The answer, cells and findings, for a machine: each sentence with its rule, its evidence and
+    its trials. Numbers are raw, None = not measured."""
     story = read_story(run_dirs)
+    found = answer(story)
+
+    def told(sentences: Sequence[Sentence]) -> list[dict[str, Any]]:
+        return [sentence.as_json(story) for sentence in sentences]
+
     cells = _objects(cells_table(story))
     return {
-        "answer": asdict(answer(story)),
+        "answer": {
+            "sentences": told(found.sentences),
+            "rests_on": told(found.rests_on),
+            "cannot_say": told(found.cannot_say),
+        },
         "cells": [
             {
                 "run_directory": story.sources[cell.source].name,
@@ -122,10 +132,7 @@ def report_json(run_dirs: Sequence[Path]) -> dict[str, Any]:
             for cell, figures in zip(story.cells, cells, strict=True)
         ],
         "setups": _objects(comparison_table(conditions(story))),
-        "findings": [
-            {"good": f.good, "words": f.words, "runs": [t.record.run for t in f.trials]}
-            for f in findings(story)
-        ],
+        "findings": told(findings(story)),
     }
 
 

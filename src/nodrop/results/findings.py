@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from nodrop.results.finding import Finding, Severity
+from nodrop.results.load_rules import loads_contradict, sut_failed
 from nodrop.results.method_rules import (
     fixed_run_order,
     missing_samples,
@@ -28,6 +29,19 @@ from nodrop.results.traffic_rules import (
     start_up_race,
 )
 
+Rule = Callable[[Cells], Iterator[Finding]]
+OF_ALL: tuple[Rule, ...] = (sut_failed, loads_contradict, fixed_run_order, time_of_day)
+OF_MEASURED: tuple[Rule, ...] = (
+    start_up_race,
+    loss_per_replica,
+    guest_time_counted_twice,
+    alert_explosion,
+    offered_below_nominal,
+    captured_below_decoded,
+    survivor_tail,
+    unpaired_channels,
+)
+
 
 def find(
     observations: Iterable[Observation],
@@ -40,20 +54,11 @@ def find(
     by_cell: dict[str, list[Observation]] = defaultdict(list)
     for run in runs:
         by_cell[run.cell].append(run)
-    rules: tuple[Callable[[Cells], Iterator[Finding]], ...] = (
-        start_up_race,
-        loss_per_replica,
-        guest_time_counted_twice,
-        alert_explosion,
-        offered_below_nominal,
-        captured_below_decoded,
-        survivor_tail,
-        unpaired_channels,
-        fixed_run_order,
-        time_of_day,
-    )
-    found = [finding for rule in rules for finding in rule(by_cell)]
-    found += missing_samples(by_cell, planned)
+    # What was void, or what a dead SUT left behind, is no figure to be judged.
+    measured = {c: [r for r in of if r.outcome == "measured"] for c, of in by_cell.items()}
+    found = [finding for rule in OF_ALL for finding in rule(by_cell)]
+    found += [finding for rule in OF_MEASURED for finding in rule(measured)]
+    found += missing_samples(measured, planned)
     found += spread_over_time(spreads)
     order = list(Severity)
     return sorted(found, key=lambda finding: order.index(finding.severity))

@@ -22,6 +22,13 @@ class Observation:
     """The cell but for its load: cells of one group are one curve over load."""
     load: float | None = None
     """Replicas of the trace that were sent at once."""
+    curve: str = ""
+    """The cell but for whatever makes its load larger; empty if that is the group."""
+    rates: tuple[float, ...] = ()
+    """The settings that make it larger."""
+    outcome: str = "measured"
+    """`measured`, `failed` or `void`."""
+    loss_ratio: float | None = None
     started_s: float | None = None
     virtual: bool = False
     """The SUT runs in a guest."""
@@ -79,11 +86,22 @@ Cells = Mapping[str, Sequence[Observation]]
 ON_THE_WAY = frozenset({"sender", "path", "macvtap", "macvtap queue"})
 
 
+RATES = ("load.multiplier", "load.speed", "load.pps", "load.top_speed")
+"""Factors by which a load only grows. Another trace or another packet size is no higher load."""
+
+
+def rates_of(cell: Mapping[str, Any]) -> tuple[float, ...]:
+    """It sorts loads by what was asked for, whatever was then offered."""
+    found = [cell[factor] for factor in RATES if factor in cell]
+    return tuple(float(v) if isinstance(v, int | float) else 0.0 for v in found)
+
+
 def observations_of(records: Iterable[TrialRecord]) -> list[Observation]:
     """Trials of a run directory, as findings see them."""
     found: list[Observation] = []
     for record in records:
         rest = {k: v for k, v in record.cell.items() if k != "load.multiplier"}
+        curve = {k: v for k, v in record.cell.items() if k not in RATES}
         before_sut = sum(n for place, n in record.lost_by_place.items() if place in ON_THE_WAY)
         load = record.cell.get("load.multiplier")
         setup = str(record.cell.get("setup.kind", ""))
@@ -93,6 +111,10 @@ def observations_of(records: Iterable[TrialRecord]) -> list[Observation]:
                 cell=_words(record.cell),
                 group=_words(rest),
                 load=float(load) if isinstance(load, int | float) else None,
+                curve=_words(curve),
+                rates=rates_of(record.cell),
+                outcome=record.outcome,
+                loss_ratio=record.loss_ratio,
                 started_s=_epoch_s(record.started_utc),
                 virtual=record.accelerator is not None or setup.startswith("vm"),
                 sent_packets=record.offered_packets,

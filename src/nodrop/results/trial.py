@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
 from nodrop.errors import NodropError
-from nodrop.ledger.reasons import Outcome, outcome_of
+from nodrop.ledger.reasons import FAILURES, Outcome, outcome_of
 from nodrop.untrusted.json_text import NotJson, decode_object
 
 Packets = Annotated[int, Field(ge=0)]
@@ -151,6 +151,12 @@ class TrialRecord(_Model):
     """Of all CPUs of the receiving host, while the load was offered."""
     sut_rss_peak_bytes: Packets | None = None
 
+    @property
+    def failures(self) -> list[str]:
+        """What the SUT did, of a failed trial: what follows from that is no reason of its own."""
+        failed = self.outcome == "failed"
+        return [code for code in self.invalid_reasons if failed and code in FAILURES]
+
     @model_validator(mode="before")
     @classmethod
     def _older_lines(cls, line: Any) -> Any:
@@ -186,6 +192,17 @@ class TrialRecord(_Model):
             first = failed.errors(include_url=False)[0]
             where = ".".join(str(part) for part in first["loc"]) or "line"
             raise RecordError(f"{where}: {first['msg']}") from failed
+
+
+MARKS = {"good": "✓", "loss": "▼", "failed": "✗", "void": "○"}
+"""For the eye, beside the words."""
+
+
+def mark_of(record: TrialRecord) -> str:
+    """One of `MARKS`."""
+    if record.outcome != "measured":
+        return record.outcome
+    return "loss" if record.lost_packets else "good"
 
 
 def accelerator_words(records: Iterable[TrialRecord]) -> str:

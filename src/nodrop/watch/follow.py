@@ -14,7 +14,7 @@ from nodrop.measure.progress import Live
 from nodrop.measure.summary import record_words
 from nodrop.report.escape import plain
 from nodrop.results.growing import GrowingRun
-from nodrop.results.trial import TrialRecord
+from nodrop.results.trial import TrialRecord, mark_of
 
 GUESS_S = 10.0
 """Per trial, until one has ended."""
@@ -23,11 +23,11 @@ _CELL = re.compile(r"^\d+-(?:(.*)-)?r\d+$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """A trial that is measured."""
+    """A trial that has ended."""
 
     run: str
     mark: str
-    """`good`, `loss` or `invalid`, as in the report."""
+    """`good`, `loss`, `failed` or `void`, as in the report."""
     words: str
 
 
@@ -127,8 +127,8 @@ def cell_of(run: str) -> str:
 
 
 def _ended(record: TrialRecord) -> Ended:
-    mark = "invalid" if not record.valid else "loss" if record.lost_packets else "good"
-    return Ended(run=plain(record.run), mark=mark, words=plain(record_words(record), longest=1000))
+    words = plain(record_words(record), longest=1000)
+    return Ended(run=plain(record.run), mark=mark_of(record), words=words)
 
 
 def _texts(found: object) -> list[str]:

@@ -52,7 +52,7 @@
 
   let readAt = null;
   const show = (view) => {
-    const count = view.counts.good + view.counts.loss + view.counts.invalid;
+    const count = Object.values(view.counts).reduce((sum, n) => sum + n, 0);
     document.title = `${count}/${view.total ?? "?"} ${view.name} · nodrop`;
     put("name", view.name);
     put("question", view.question);
@@ -62,7 +62,7 @@
     put("done", `${count} of ${view.total ?? "?"} trials`);
     const spread = view.remaining && view.remaining.spread_s !== null ? ` ± ${duration(view.remaining.spread_s)}` : "";
     put("left", view.remaining && !view.over ? `${duration(view.remaining.seconds)}${spread} left` : "");
-    put("marks", `✓ ${view.counts.good} without loss · ▼ ${view.counts.loss} with loss · ✗ ${view.counts.invalid} invalid`);
+    put("marks", `✓ ${view.counts.good} without loss · ▼ ${view.counts.loss} with loss · ✗ ${view.counts.failed} failed · ○ ${view.counts.void} void`);
     put("trial", view.trial ?? (view.over ? "nothing any more" : "between two trials"));
     const now = view.reading;
     const offering = now && view.phase === "offer" && now.offering_s !== null;

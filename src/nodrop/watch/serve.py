@@ -21,6 +21,7 @@ from importlib.resources import files
 from typing import Any
 
 from nodrop.errors import BadInput
+from nodrop.results.trial import MARKS
 from nodrop.watch.follow import Follower, View
 
 LOOPBACK = "127.0.0.1"
@@ -72,7 +73,7 @@ def event_of(view: View) -> str:
     marks = [trial.mark for trial in view.ended]
     found: dict[str, Any] = asdict(view)
     found["ended"] = found["ended"][-MOST_ENDED:]
-    found["counts"] = {mark: marks.count(mark) for mark in ("good", "loss", "invalid")}
+    found["counts"] = {mark: marks.count(mark) for mark in MARKS}
     found["over"] = view.over
     return json.dumps(found, ensure_ascii=True, allow_nan=False)
 

@@ -20,9 +20,9 @@ def said(tmp_path: Path, calibration: Any) -> list[tuple[bool, str]]:
     run = make_run(tmp_path, Fake(repetitions=1, samples=False, manifest=manifest))
     page = write_report([run], tmp_path / "out").read_text()
     found = [
-        (f.good, f.words)
+        (f.good, f.text)
         for f in findings(read_story([run]))
-        if "certificate" in f.words or "calibrated" in f.words
+        if "certificate" in f.text or "calibrated" in f.text
     ]
     assert all(words.replace("'", "&#39;") in page for _, words in found)
     return found

@@ -23,42 +23,54 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 
 def test_the_answer_names_the_load_the_loss_the_place_and_the_thread(demo: Path) -> None:
-    (sentence,) = answer(read_story([demo])).sentences
-    assert sentence.text.startswith(
-        "Suricata carries 4X (99\u202f970 packets/s) without loss; at 8X"
+    clean, sentence = answer(read_story([demo])).sentences
+    assert clean.text.startswith(
+        "Suricata, 4X (99\u202f970 packets/s): 0 of 6 trials lost a packet, so fewer than 39 %"
     )
-    assert "are lost in the socket ring" in sentence.text
+    assert sentence.text.startswith(
+        "At 8X (199\u202f940 packets/s), 6 of 6 trials lose packets in the socket ring: "
+    )
     assert "thread W#01-ndrx0 used 99 % of one CPU" in sentence.text
     assert sentence.knob.startswith("sut.threads, fewer rules")
 
 
 def test_it_rests_on_and_cannot_say(mixed: Path) -> None:
     found = answer(read_story([mixed]))
-    assert found.rests_on[0] == "14 valid trials of 18 in 3 cells, 4 to 5 per cell"
-    assert found.rests_on[1] == "packet books that close to zero in 16 of 18 trials"
-    assert any("fewer than 6 valid trials" in s for s in found.cannot_say)
-    assert any("4 invalid trials say nothing" in s for s in found.cannot_say)
+    first, second = (s.text for s in found.rests_on)
+    assert first == "14 measured trials of 18, 1 failed, 3 void in 3 cells, 4 to 5 per cell"
+    assert second == "packet books that close to zero in 16 of 18 trials"
+    assert any("fewer than 6 measured trials" in s.text for s in found.cannot_say)
+    assert any("3 void trials say nothing" in s.text for s in found.cannot_say)
+    assert any("1 failed trial, which counts against" in s.text for s in found.cannot_say)
 
 
 def test_a_run_without_loss_claims_no_capacity(tmp_path: Path) -> None:
     run = make_run(tmp_path, Fake(capacity_pps=1e9, samples=False))
-    (sentence,) = answer(read_story([run])).sentences
-    assert sentence.text.endswith(
-        "without loss, the most that was offered: what it carries beyond that was not tried."
+    found = answer(read_story([run]))
+    assert "8X" in found.sentences[0].text
+    assert (
+        "where loss begins for Suricata: nothing above 8X (199\u202f940 packets/s) was asked for"
+        in [s.text for s in found.cannot_say]
     )
 
 
 def test_a_run_that_always_loses(tmp_path: Path) -> None:
     run = make_run(tmp_path, Fake(capacity_pps=20_000, samples=False))
     (sentence,) = answer(read_story([run])).sentences
-    assert "loses packets already at the lowest load offered: at 1X" in sentence.text
+    assert sentence.text.startswith(
+        "Suricata: at 1X (24\u202f992 packets/s), the lowest load measured, 6 of 6 trials lose"
+    )
 
 
-def test_a_run_of_invalid_trials(tmp_path: Path) -> None:
+def test_a_run_of_void_trials(tmp_path: Path) -> None:
     late = {i: Trouble(late=True) for i in range(18)}
     run = make_run(tmp_path, Fake(trouble=late))
-    (sentence,) = answer(read_story([run])).sentences
-    assert sentence.text == "Suricata: no trial was valid (sender_late)."
+    sentences = answer(read_story([run])).sentences
+    assert [s.text for s in sentences] == [
+        f"Suricata: {n}X ({rate} packets/s) was asked for 6 times, and every trial is void (the "
+        "sender was late)."
+        for n, rate in ((1, "25\u202f000"), (4, "100\u202f000"), (8, "200\u202f000"))
+    ]
 
 
 def test_cells_come_in_the_order_of_their_values(tmp_path: Path) -> None:
@@ -73,7 +85,7 @@ def test_cells_come_in_the_order_of_their_values(tmp_path: Path) -> None:
         "docker · 16X",
     ]
     subjects = [sentence.subject for sentence in answer(story).sentences]
-    assert subjects == ["docker", "bare", "docker"]
+    assert subjects == ["docker", "bare", "bare", "docker", "docker"]
 
 
 def test_every_packet_of_every_trial_is_in_the_ledger_table(demo: Path, tmp_path: Path) -> None:
@@ -145,7 +157,7 @@ def test_the_answer_for_a_machine(mixed: Path) -> None:
     found = json.loads(json.dumps(report_json([mixed]), allow_nan=False))
     assert [c["valid_trials"] for c in found["cells"]] == [5, 4, 5]
     assert found["cells"][0]["factors"] == {"load.multiplier": 1}
-    assert found["answer"]["sentences"][0]["text"].startswith("Suricata loses packets")
+    assert found["answer"]["sentences"][0]["rule"] == "loads-out-of-order"
     assert {f["good"] for f in found["findings"]} == {True, False}
 
 

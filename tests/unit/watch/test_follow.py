@@ -53,7 +53,7 @@ def test_a_run_from_its_first_trial_to_its_end(tmp_path: Path) -> None:
         finish(to, ORDER[2], 8.0, valid=False, invalid_reasons=["sender_late"])
         to.update_manifest({"finished_utc": "2026-11-21T22:00:00+00:00"})
         view = follower.look()
-        assert (view.finished, view.over, view.ended[-1].mark) == (True, True, "invalid")
+        assert (view.finished, view.over, view.ended[-1].mark) == (True, True, "void")
 
 
 def test_a_run_that_was_killed_goes_on_no_more(tmp_path: Path) -> None:

@@ -1,0 +1,287 @@
+"""What a run says of one curve over load: what was carried or lost, what failed or was void."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from nodrop.report import escape, numbers
+from nodrop.report import sentences as rules
+from nodrop.report.lost_where import (
+    causes_words,
+    knob_words,
+    places_of,
+    places_words,
+    pointers,
+)
+from nodrop.report.reasons import counted, why
+from nodrop.report.sentences import Rule, Sentence, plural
+from nodrop.report.story import Cell, Trial
+from nodrop.results.ladder import Contradiction, LoadResult, contradiction
+from nodrop.stats.interval import Summary
+from nodrop.stats.share import share_interval, upper_bound
+
+
+def rising(cells: Sequence[Cell]) -> list[Cell]:
+    """By what was asked for if only one factor makes the load larger, else by what was offered."""
+    if all(len(cell.rank) == 1 for cell in cells):
+        return sorted(cells, key=lambda c: c.rank)
+    return sorted(cells, key=lambda c: (c.offered_pps is None, c.offered_pps or 0.0))
+
+
+def ladder_of(cells: Sequence[Cell]) -> list[LoadResult]:
+    """In the order of `rising`, nothing left out."""
+    return [
+        LoadResult(
+            name=cell.label,
+            losses=tuple(t.record.loss_ratio or 0.0 for t in cell.known),
+            failed=len(cell.failed),
+        )
+        for cell in rising(cells)
+    ]
+
+
+def sentences_of(subject: str, cells: Sequence[Cell], *, looks: int) -> Iterator[Sentence]:
+    """`looks`: pairs of loads of the whole report, among which contradictions are looked for."""
+    loads = rising(cells)
+    told = [c for c in loads if c.known or c.failed]
+    first_bad = next((c for c in told if c.lossy or c.failed), None)
+    below = told[: told.index(first_bad)] if first_bad else told
+    clash = contradiction(ladder_of(cells), looks=looks)
+    if clash:
+        yield _clash(subject, clash, dict(zip((c.label for c in loads), loads, strict=True)))
+    if below:
+        yield _not_lost(subject, below[-1])
+    lossy = next((c for c in told if c.lossy), None)
+    if lossy:
+        yield _lost(subject, lossy, lowest=lossy is told[0] and len(told) > 1, begins=not below)
+    if failing := [c for c in told if c.failed]:
+        yield _failed(subject, failing)
+    yield from _not_told(subject, loads)
+
+
+def nothing_above(cells: Sequence[Cell]) -> Cell | None:
+    """The highest load if no trial lost or failed: no higher one was asked for, even in vain."""
+    loads = rising(cells)
+    bad = any(c.lossy or c.failed for c in loads)
+    return loads[-1] if loads[-1].known and not bad else None
+
+
+def load_words(cell: Cell) -> str:
+    """`4X (99 970 packets/s)`."""
+    if cell.offered_pps is None:
+        return _asked(cell)
+    rate = f"{numbers.count(cell.offered_pps)} packets/s"
+    return f"{cell.load_label} ({rate})" if cell.load_label else rate
+
+
+def percent_with_interval(loss: Summary) -> str:
+    """`3.10 % [2.81, 3.52]`; without an interval the range of the runs, called that."""
+    said = f"{numbers.percent(loss.median)} %"
+    if loss.interval:
+        low, high = loss.interval.low, loss.interval.high
+        return f"{said} {numbers.between(low, high, numbers.percent)}"
+    if loss.n == 1:
+        return f"{said} (one run)"
+    smallest, largest = numbers.percent(loss.low), numbers.percent(loss.high)
+    return f"{said} ({smallest} to {largest} in {loss.n} runs)"
+
+
+def share(ratio: float) -> str:
+    """Of runs: `39 %`."""
+    return f"{ratio * 100:.0f} %" if ratio >= 0.1 else f"{ratio * 100:.2g} %"
+
+
+def _not_lost(subject: str, cell: Cell) -> Sentence:
+    n, load = len(cell.known), load_words(cell)
+    bound = upper_bound(0, n)
+    lost = f"0 of {plural(n, 'trial')} lost a packet, so fewer than {share(bound)} of such runs do"
+    lost += " (95 % confidence)"
+    kept = [t.record.sustained for t in cell.known]
+    if all(kept):
+        rule, text = rules.CARRIES, f"{subject} carries {load} without loss: {lost}."
+    elif False in kept:
+        rule = rules.ABSORBED
+        text = f"{subject} absorbed a burst of {_burst(cell)}: {lost}; it is not shown to carry"
+        text += f" {load}: in {kept.count(False)} of {n} trials it was behind at the end."
+    else:
+        rule = rules.NO_LOSS
+        shown = f" (shown in {kept.count(True)} of {n} trials)" if True in kept else ""
+        text = f"{subject}, {load}: {lost}; whether it can keep this up for longer than "
+        text += f"{_burst(cell)} is not known{shown}."
+    return Sentence(
+        rule=rule,
+        subject=subject,
+        text=text,
+        evidence={
+            **_facts(cell),
+            "lossy_share_below": bound,
+            "confidence": 0.95,
+            "sustained": {"yes": kept.count(True), "no": kept.count(False)},
+            "packets_median": _median(cell, "offered_packets"),
+            "duration_s_median": _median(cell, "duration_s"),
+            "backlog_packets": [t.record.backlog_packets for t in cell.known],
+            "drain_s": [t.record.drain_s for t in cell.known],
+        },
+        trials=cell.known,
+    )
+
+
+def _median(cell: Cell, figure: str) -> float | None:
+    found = cell.summary(figure)
+    return found.median if found else None
+
+
+def _burst(cell: Cell) -> str:
+    """`50 000 packets in 1.0 s (50 002 packets/s)`."""
+    packets, seconds = _median(cell, "offered_packets"), _median(cell, "duration_s")
+    said = f"{numbers.count(packets)} packets" if packets is not None else "unknown size"
+    return f"{said} in {numbers.seconds(seconds)} s" if seconds is not None else said
+
+
+def _lost(subject: str, cell: Cell, *, lowest: bool, begins: bool) -> Sentence:
+    loss, n, k = cell.loss, len(cell.known), len(cell.lossy)
+    where, causes = places_words(cell), causes_words(cell)
+    at = f"at {load_words(cell)}" + (", the lowest load measured" if lowest else "")
+    at = f"{subject}: {at}" if begins else at[0].upper() + at[1:]
+    evidence = {
+        **_facts(cell),
+        "places": places_of(cell),
+        "causes": [p.as_json() for p in pointers(cell)],
+    }
+    if loss is None or k == n:
+        every = f"{k} of {plural(n, 'trial')} {'loses' if k == 1 else 'lose'} packets{where}"
+        middle = f": {percent_with_interval(loss)}" if loss else ""
+        middle += " in the median" if n > 1 else ""
+        rule, text = rules.LOSES, f"{at}, {every}{middle}{causes}."
+    else:
+        among = share_interval(k, n)
+        evidence |= {"lossy_share": [among.low, among.high], "confidence": among.coverage}
+        rule = rules.LOSES_SOMETIMES
+        text = (
+            f"{at}, {k} of {n} trials {'loses' if k == 1 else 'lose'} packets{where}, so "
+            f"{share(among.low)} to {share(among.high)} of such runs do (95 % confidence); the "
+            f"worst of the {n} lost {numbers.percent(loss.high)} %{causes}."
+        )
+    return Sentence(
+        rule=rule,
+        subject=subject,
+        text=text,
+        knob=knob_words(cell),
+        evidence=evidence,
+        trials=cell.known,
+    )
+
+
+def _failed(subject: str, cells: Sequence[Cell]) -> Sentence:
+    parts = []
+    for cell in cells:
+        tried = len(cell.failed) + len(cell.valid)
+        said = f"in {len(cell.failed)} of {plural(tried, 'trial')} at {load_words(cell)}"
+        parts.append(f"{said} ({why(cell.failed)}{_others(cell)})")
+    return Sentence(
+        rule=rules.FAILED,
+        subject=subject,
+        text=f"{subject} failed " + "; ".join(parts) + ".",
+        evidence={"loads": [_facts(cell) for cell in cells]},
+        trials=tuple(t for cell in cells for t in cell.failed),
+    )
+
+
+def _others(cell: Cell) -> str:
+    if not cell.known:
+        return ""
+    others = len(cell.known)
+    lost = "lost nothing" if not cell.lossy else f"{len(cell.lossy)} lost packets"
+    return f"; of the other {others}, {lost}" if cell.lossy else f"; the other {others} {lost}"
+
+
+def _clash(subject: str, clash: Contradiction, cells: dict[str, Cell]) -> Sentence:
+    lower, higher = cells[clash.lower.name], cells[clash.higher.name]
+    evidence = {
+        "lower": _facts(lower),
+        "higher": _facts(higher),
+        "probability": clash.probability,
+        "by_amount": clash.by_amount,
+    }
+    if clash.by_amount:
+        seen = (
+            f"at {load_words(lower)} every trial lost at least "
+            f"{numbers.percent(min(clash.lower.losses))} %, at the higher {load_words(higher)} at "
+            f"most {numbers.percent(max(clash.higher.losses))} %"
+        )
+    else:
+        seen = (
+            f"at {load_words(lower)} {clash.lower.bad} of {clash.lower.trials} trials lost packets "
+            f"or failed, at the higher {load_words(higher)} {clash.higher.bad} of "
+            f"{clash.higher.trials}"
+        )
+    if clash.sure:
+        rule = rules.LOADS_CONTRADICT
+        text = (
+            f"{subject}: the loads contradict each other: {seen}. Something other than the load "
+            "decides, so no highest load can be named."
+        )
+    else:
+        rule = rules.LOADS_OUT_OF_ORDER
+        text = f"{subject}: {seen}. That can be chance, so the higher load is not called carried."
+    return Sentence(
+        rule=rule,
+        subject=subject,
+        text=text,
+        evidence=evidence,
+        trials=(*lower.known, *lower.failed, *higher.known, *higher.failed),
+    )
+
+
+def _not_told(subject: str, loads: Sequence[Cell]) -> Iterator[Sentence]:
+    """Loads, or trials, that say nothing, and why."""
+    for cell in loads:
+        void, n = cell.void, len(cell.trials)
+        if void and len(void) == n:
+            times = {1: "once", 2: "twice"}.get(n, f"{n} times")
+            text = f"{subject}: {_asked(cell)} was asked for {times}, and "
+            text += "the trial is void" if n == 1 else "every trial is void"
+            yield _said(rules.LOAD_VOID, subject, f"{text} ({why(void)}).", cell, void)
+        elif void:
+            are = "is" if len(void) == 1 else "are"
+            text = f"{subject}: {len(void)} of {n} trials at {load_words(cell)} {are} void"
+            yield _said(rules.SOME_VOID, subject, f"{text} ({why(void)}).", cell, void)
+        if unknown := tuple(t for t in cell.valid if t not in cell.known):
+            text = (
+                f"{subject}: in {len(unknown)} of {plural(n, 'trial')} at {load_words(cell)} the "
+                "loss is not known, for the packet books do not close."
+            )
+            yield _said(rules.LOSS_NOT_KNOWN, subject, text, cell, unknown)
+
+
+def _asked(cell: Cell) -> str:
+    """What a void load was meant to be: `5 000 000 packets/s`."""
+    if pps := cell.factors.get("load.pps"):
+        return f"{numbers.count(float(pps))} packets/s"
+    for trial in cell.trials:
+        packets, seconds = trial.record.intended_packets, trial.record.intended_duration_s
+        if packets and seconds:
+            rate = f"{numbers.count(packets / seconds)} packets/s"
+            return f"{cell.load_label} ({rate})" if cell.load_label else rate
+    return cell.load_label or "the load"
+
+
+def _said(rule: Rule, subject: str, text: str, cell: Cell, trials: tuple[Trial, ...]) -> Sentence:
+    reasons = {escape.plain(code): n for code, n in counted(trials).items()}
+    evidence = {**_facts(cell), "reasons": reasons}
+    return Sentence(rule=rule, subject=subject, text=text, evidence=evidence, trials=trials)
+
+
+def _facts(cell: Cell) -> dict[str, Any]:
+    return {
+        "load": cell.load_label,
+        "offered_pps": cell.offered_pps,
+        "trials": len(cell.trials),
+        "measured": len(cell.valid),
+        "loss_known": len(cell.known),
+        "lossy": len(cell.lossy),
+        "failed": len(cell.failed),
+        "void": len(cell.void),
+        "loss_ratios": [t.record.loss_ratio for t in cell.known],
+    }

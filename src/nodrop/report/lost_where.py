@@ -1,0 +1,109 @@
+"""Where the lossy trials of a cell lost packets, and what points at why.
+
+All of them are counted: one example is no evidence for the others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nodrop.report import escape
+from nodrop.report.story import Cell, Trial
+
+_NUMBERS = re.compile(r"[\d.,\u202f]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pointer:
+    """What points at a cause, in one or several lossy trials."""
+
+    rule: str
+    words: str
+    """Of the first of them."""
+    alike: bool
+    """The words are the same in all of them."""
+    trials: tuple[Trial, ...]
+    knob: str
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "rule": self.rule,
+            "words": self.words,
+            "runs": [t.record.run for t in self.trials],
+            "knob": self.knob,
+        }
+
+
+def places_words(cell: Cell) -> str:
+    """` in the socket ring`, ` mostly in the socket ring in 4 of 6 lossy trials, …`."""
+    places = places_of(cell)
+    if not places:
+        return ""
+    mostly = "mostly in" if any(len(t.record.lost_by_place) > 1 for t in cell.lossy) else "in"
+    if len(places) == 1:
+        return f" {mostly} the {escape.plain(next(iter(places)))}"
+    listed = [f"{mostly} the {escape.plain(place)} in {n}" for place, n in places.items()]
+    return f" {listed[0]} of {len(cell.lossy)} lossy trials, " + ", ".join(listed[1:])
+
+
+def places_of(cell: Cell) -> dict[str, int]:
+    """Lossy trials by the place where each lost most, the commonest first."""
+    found: dict[str, int] = {}
+    for trial in cell.lossy:
+        if place := trial.record.loss_place:
+            found[place] = found.get(place, 0) + 1
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def pointers(cell: Cell) -> list[Pointer]:
+    """The commonest first."""
+    gathered: dict[str, list[Trial]] = {}
+    for trial in cell.lossy:
+        if words := trial.record.loss_cause:
+            gathered.setdefault(_NUMBERS.sub("#", words), []).append(trial)
+    found = [_pointer(rule, trials) for rule, trials in gathered.items()]
+    return sorted(found, key=lambda p: -len(p.trials))
+
+
+def _pointer(rule: str, trials: Sequence[Trial]) -> Pointer:
+    words = [t.record.loss_cause for t in trials]
+    return Pointer(
+        rule=rule,
+        words=words[0],
+        alike=len(set(words)) == 1,
+        trials=tuple(trials),
+        knob=trials[0].record.knob,
+    )
+
+
+def causes_words(cell: Cell) -> str:
+    """`; what points at the cause, in 5 of 6 lossy trials: …; in 1 nothing does`."""
+    found = pointers(cell)
+    if not found:
+        return ""
+    lossy, parts = len(cell.lossy), []
+    for n, pointer in enumerate(found):
+        of = f" of {lossy} lossy trials" if n == 0 and lossy > 1 else ""
+        where = f"in {len(pointer.trials)}{of}" if lossy > 1 else ""
+        such = "" if pointer.alike else " such as"
+        parts.append(f"{where}{such}: {escape.plain(pointer.words)}".removeprefix(": "))
+    unknown = lossy - sum(len(p.trials) for p in found)
+    if unknown:
+        parts.append(f"in {unknown} nothing does")
+    return "; what points at the cause" + (", " if lossy > 1 else ": ") + "; ".join(parts)
+
+
+def knob_words(cell: Cell) -> str:
+    """What touches most of the losses; in how many trials, if not in all."""
+    knobs: dict[str, int] = {}
+    for trial in cell.lossy:
+        if trial.record.knob:
+            knobs[trial.record.knob] = knobs.get(trial.record.knob, 0) + 1
+    if not knobs:
+        return ""
+    knob, n = max(knobs.items(), key=lambda item: item[1])
+    said = escape.plain(knob)
+    return said if n == len(cell.lossy) else f"{said} (in {n} of {len(cell.lossy)} lossy trials)"

@@ -1,0 +1,291 @@
+"""The rules by which a report speaks: nothing is said that no rule here, or of findings, says.
+
+docs/reference/sentences.md lists them (a test compares); `nodrop report --json` names the rule of
+every sentence beside its evidence and its trials.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from nodrop.report.story import Story, Trial
+
+
+class Part(StrEnum):
+    ANSWER = "answer"
+    RESTS_ON = "it rests on"
+    CANNOT_SAY = "it cannot say"
+    TRUST = "trust"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    code: str
+    """Stable."""
+    part: Part
+    when: str
+    """When it is said."""
+    evidence: str
+    """On what."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sentence:
+    rule: Rule
+    text: str
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    """Plain JSON. None = not measured."""
+    trials: tuple[Trial, ...] = ()
+    """On which it rests."""
+    subject: str = ""
+    """What it is about, if several sentences must be told apart at a glance."""
+    knob: str = ""
+    """What touches the loss it names."""
+    good: bool = False
+    """Under *Trust*: it speaks for the run."""
+
+    def as_json(self, story: Story) -> dict[str, Any]:
+        return {
+            "rule": self.rule.code,
+            "part": str(self.rule.part),
+            "text": self.text,
+            "evidence": dict(self.evidence),
+            "trials": [
+                {"run_directory": story.sources[t.source].name, "run": t.record.run}
+                for t in self.trials
+            ],
+            "subject": self.subject,
+            "knob": self.knob,
+            "good": self.good if self.rule.part is Part.TRUST else None,
+        }
+
+
+RULES: dict[str, Rule] = {}
+
+
+def _rule(part: Part, code: str, when: str, evidence: str) -> Rule:
+    RULES[code] = Rule(code=code, part=part, when=when, evidence=evidence)
+    return RULES[code]
+
+
+NO_TRIAL = _rule(Part.ANSWER, "no-trial", "no trial of the run can be read", "the run directory")
+CARRIES = _rule(
+    Part.ANSWER,
+    "carries",
+    "at the highest load below the first at which a trial lost or failed: no measured trial lost "
+    "a packet, none failed, and every one shows that the load could be kept up",
+    "lost packets and `sustained` of each trial; the upper bound of the share of lossy runs that "
+    "0 of n allows (Clopper-Pearson, 95 %)",
+)
+NO_LOSS = _rule(
+    Part.ANSWER,
+    "no-loss",
+    "the same, but in some trials it is not known whether the load could be kept up (older runs, "
+    "SUTs whose backlog cannot be read): the word *carries* is not used",
+    "as `carries`",
+)
+ABSORBED = _rule(
+    Part.ANSWER,
+    "absorbed",
+    "the same, but in some trials the load was shorter than what rings hold, or its backlog grew",
+    "`sustained` is false; packets and duration of the load; backlog at its end and drain time",
+)
+LOSES = _rule(
+    Part.ANSWER,
+    "loses",
+    "the lowest load with a lossy trial: every measured trial lost packets",
+    "loss per trial with the median's interval, or the range of the runs; places and causes of "
+    "each lossy trial, counted",
+)
+LOSES_SOMETIMES = _rule(
+    Part.ANSWER,
+    "loses-sometimes",
+    "the lowest load with a lossy trial: some measured trials lost packets, others none",
+    "n of m, the share of runs that allows (Clopper-Pearson, 95 %), the worst of the runs, places "
+    "and causes",
+)
+FAILED = _rule(
+    Part.ANSWER,
+    "failed",
+    "the SUT died, hung or was killed in at least one trial of a load",
+    "trials whose outcome is `failed`, of those that failed or were measured, and their reasons",
+)
+LOAD_VOID = _rule(
+    Part.ANSWER,
+    "load-void",
+    "a load was asked for and every trial of it is void",
+    "trials whose outcome is `void`, and their reasons",
+)
+SOME_VOID = _rule(
+    Part.ANSWER,
+    "some-void",
+    "some trials of a load are void and others not",
+    "trials whose outcome is `void`, and their reasons",
+)
+LOADS_CONTRADICT = _rule(
+    Part.ANSWER,
+    "loads-contradict",
+    "a lower load lost or failed more than a higher one, more than chance explains",
+    "n of m of both loads (Fisher's exact test), or every trial of the lower load lost more than "
+    "each of the higher one; 5 % for all pairs of loads of the report together",
+)
+LOADS_OUT_OF_ORDER = _rule(
+    Part.ANSWER,
+    "loads-out-of-order",
+    "a lower load lost or failed in some trials, a higher one in none, and chance can explain it",
+    "n of m of both loads",
+)
+LOSS_NOT_KNOWN = _rule(
+    Part.ANSWER,
+    "loss-not-known",
+    "trials are measured but have no loss figure: their packet books do not close",
+    "trials without `loss_ratio`",
+)
+SETUP_COST = _rule(
+    Part.ANSWER,
+    "setup-against-base",
+    "a setup is compared with the base under the heaviest load that both were measured under",
+    "the comparison of each figure: see *Setups against their base*",
+)
+
+RESTS_ON_TRIALS = _rule(
+    Part.RESTS_ON, "trials-counted", "always", "outcomes of all trials; measured trials per cell"
+)
+RESTS_ON_BOOKS = _rule(
+    Part.RESTS_ON, "books-closed", "always", "`books_closed` of each trial: residual 0 at every hop"
+)
+
+BEYOND_NOT_TRIED = _rule(
+    Part.CANNOT_SAY,
+    "beyond-not-tried",
+    "no trial lost or failed, and no higher load was asked for, not even in vain",
+    "the loads of all trials, void ones too",
+)
+CANNOT_READ = _rule(
+    Part.CANNOT_SAY, "cannot-read", "a file of the run directory is damaged", "the file"
+)
+TOO_FEW = _rule(
+    Part.CANNOT_SAY,
+    "too-few-for-an-interval",
+    "a cell has fewer measured trials than an interval of the median needs (six)",
+    "measured trials per cell",
+)
+VOID_SAYS_NOTHING = _rule(
+    Part.CANNOT_SAY,
+    "void-says-nothing",
+    "some trials are void",
+    "trials whose outcome is `void`",
+)
+FAILED_NO_FIGURE = _rule(
+    Part.CANNOT_SAY,
+    "failed-in-no-figure",
+    "the SUT failed in some trials",
+    "trials whose outcome is `failed`: they count against the load, but have no loss, CPU or "
+    "memory figure",
+)
+QUIET_HOST = _rule(
+    Part.CANNOT_SAY,
+    "quiet-host",
+    "other programs used more than a quarter of the host's CPUs in some trials",
+    "CPU time of the host less that of SUT and generator, per trial",
+)
+PUBLISHED_CLAIM = _rule(
+    Part.CANNOT_SAY,
+    "serious-finding",
+    "an imported run has a serious finding",
+    "the finding's code (findings.md)",
+)
+NOT_EXTRAPOLATED = _rule(
+    Part.CANNOT_SAY, "not-extrapolated", "always", "nothing was measured elsewhere"
+)
+EMULATED = _rule(
+    Part.CANNOT_SAY,
+    "emulated",
+    "a guest ran under software emulation (TCG)",
+    "`accelerator` of each trial",
+)
+
+TRIALS_FAILED = _rule(
+    Part.TRUST, "trials-failed", "trials failed, one line per reason", "outcome and reason codes"
+)
+TRIALS_VOID = _rule(
+    Part.TRUST, "trials-void", "trials are void, one line per reason", "outcome and reason codes"
+)
+CALIBRATED = _rule(
+    Part.TRUST,
+    "calibrated",
+    "a setup of the run stands on a certificate whose known answers were all caught",
+    "the certificate in the manifest: known answers caught and missed, their figures",
+)
+CALIBRATION_LACKS = _rule(
+    Part.TRUST,
+    "calibration-lacks",
+    "a setup of the run has no certificate, or one that missed known answers",
+    "the same; why there is none",
+)
+BOOKS_DIFFER = _rule(
+    Part.TRUST,
+    "books-differ",
+    "the record of a trial says otherwise than its books",
+    "ledger.json, balanced again, against `books_closed`",
+)
+BOOKS_AGAIN = _rule(
+    Part.TRUST,
+    "books-balanced-again",
+    "at least one trial's books closed when the report balanced them again",
+    "ledger.json of each trial",
+)
+SENDER_LATENESS = _rule(
+    Part.TRUST,
+    "sender-lateness",
+    "a measured trial has a schedule error",
+    "the largest p99 and the largest single error of all measured trials",
+)
+SENDER_SILENT = _rule(
+    Part.TRUST,
+    "sender-silent",
+    "a measured trial has no schedule error",
+    "trials whose generator cannot say it, or had no schedule",
+)
+FOREIGN = _rule(
+    Part.TRUST,
+    "foreign-packets",
+    "packets nobody of ours sent were seen",
+    "`foreign_packets` of each trial",
+)
+HOST_CROWDED = _rule(
+    Part.TRUST,
+    "host-crowded",
+    "other programs used more than a quarter of the host's CPUs in some trials",
+    "CPU time of the host less that of SUT and generator, per trial",
+)
+HOST_QUIET = _rule(
+    Part.TRUST,
+    "host-quiet",
+    "in no trial that measured it did they use so much",
+    "the same",
+)
+COLD_START = _rule(
+    Part.TRUST,
+    "cold-start",
+    "the first trial took twice the median time to get ready",
+    "`activation_s` of each trial",
+)
+GUEST_WARMED_UP = _rule(
+    Part.TRUST,
+    "guest-warmed-up",
+    "a guest that had just booted carried a load that was discarded",
+    "`warm_up` of each trial",
+)
+
+
+def finding_rule(code: str) -> Rule:
+    """A finding is a rule of its own: findings.md says when it is raised and on what evidence."""
+    return Rule(code=code, part=Part.TRUST, when="findings.md", evidence="findings.md")
+
+
+def plural(number: int, thing: str) -> str:
+    return f"{number} {thing}" + ("" if number == 1 else "s")

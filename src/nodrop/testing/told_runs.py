@@ -1,0 +1,104 @@
+"""Run directories made from what became of each trial: `0.0` lost nothing, `died`, `late` ….
+
+For sentences: no books, no samples, but every outcome in any mixture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from nodrop.results.rundir import RunWriter, plan_sha256
+from nodrop.results.trial import ScheduleErrorUs, TrialRecord
+
+STARTED = datetime(2026, 11, 21, 20, 53, tzinfo=UTC)
+FAILED = {
+    "died": ["sut_died", "residual"],
+    "not ready": ["sut_not_ready"],
+    "hung": ["not_drained", "counters_moved_after_drain"],
+}
+VOID = {
+    "late": ["sender_late"],
+    "short": ["sender_short"],
+    "residual": ["residual"],
+    "lab": ["lab_problem"],
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """The trials of one cell."""
+
+    cell: Mapping[str, Any]
+    trials: Sequence[float | str]
+    """A loss ratio, or a key of `FAILED` or `VOID`."""
+    pps: float = 10_000.0
+    duration_s: float = 2.0
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    """Of every measured record."""
+    each: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    """Repetition → fields of that record alone."""
+
+
+def told_run(
+    out: Path, loads: Sequence[Load], *, sut: str = "suricata", manifest: Mapping[str, Any] = {}
+) -> Path:
+    """The trials in blocks of one per cell, as a plan has them."""
+    most = max(len(load.trials) for load in loads)
+    plan = [(load, r) for r in range(most) for load in loads if r < len(load.trials)]
+    writer = RunWriter.create(
+        out,
+        "told",
+        experiment='name = "told"\n',
+        lab='name = "netns"\n',
+        plan_sha256=plan_sha256([dict(load.cell) for load, _ in plan]),
+        manifest={"name": "told", "sut": {"name": sut}, "seed": 1, **manifest},
+        started=STARTED,
+    )
+    with writer:
+        for index, (load, repetition) in enumerate(plan):
+            record = _record(load, repetition, index)
+            writer.trial(record.run)
+            writer.finish(record, {})
+    return writer.path
+
+
+def _record(load: Load, repetition: int, index: int) -> TrialRecord:
+    told = load.trials[repetition]
+    packets = round(load.pps * load.duration_s)
+    found: dict[str, Any] = {
+        "cell": dict(load.cell),
+        "repetition": repetition + 1,
+        "index": index,
+        "run": f"{index + 1:04}-r{repetition + 1:02}",
+        "started_utc": STARTED.isoformat(timespec="seconds"),
+        "intended_packets": packets,
+        "intended_duration_s": load.duration_s,
+    }
+    if isinstance(told, str):
+        outcome = "failed" if told in FAILED else "void"
+        reasons = FAILED.get(told) or VOID[told]
+        found |= {"valid": False, "outcome": outcome, "invalid_reasons": reasons, "verdict": told}
+    else:
+        lost = round(packets * told)
+        found |= {
+            "valid": True,
+            "outcome": "measured",
+            "verdict": f"{told:.2%} lost" if told else "no loss",
+            "offered_packets": packets,
+            "decoded_packets": packets - lost,
+            "lost_packets": lost,
+            "residual_packets": 0,
+            "books_closed": True,
+            "loss_ratio": lost / packets,
+            "loss_place": "socket ring" if lost else None,
+            "lost_by_place": {"socket ring": lost} if lost else {},
+            "duration_s": load.duration_s,
+            "offered_pps": load.pps,
+            "schedule_error_us": ScheduleErrorUs(p50=0.2, p99=20.0, max=90.0),
+            **load.fields,
+        }
+    return TrialRecord.model_validate({**found, **load.each.get(repetition + 1, {})})

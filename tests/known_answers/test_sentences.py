@@ -1,0 +1,405 @@
+"""What is said of runs whose truth is known: no sentence is stronger than its evidence."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from nodrop.cli.tables import cells_table
+from nodrop.ledger.reasons import Reason
+from nodrop.measure.summary import summarize_cells
+from nodrop.report.answer import answer
+from nodrop.report.escape import THIN
+from nodrop.report.reasons import REASON_WORDS
+from nodrop.report.sentences import RULES, Sentence
+from nodrop.report.story import read_story
+from nodrop.report.trust import findings
+from nodrop.report.write import report_json
+from nodrop.results.ladder import LoadResult, contradiction
+from nodrop.results.rundir import open_run
+from nodrop.testing.rundirs import MIXED, SETUPS, Fake, damage, make_run
+from nodrop.testing.told_runs import FAILED, VOID, Load, told_run
+
+DOCS = Path(__file__).parents[2] / "docs" / "reference"
+
+
+def pps(rate: int, trials: Sequence[float | str], **fields: Any) -> Load:
+    return Load(cell={"load.pps": rate}, pps=rate, trials=trials, **fields)
+
+
+def said(out: Path, *loads: Load, **options: Any) -> list[Sentence]:
+    return list(answer(read_story([told_run(out, loads, **options)])).sentences)
+
+
+def rules(sentences: Sequence[Sentence]) -> list[str]:
+    return [sentence.rule.code for sentence in sentences]
+
+
+def text_of(sentences: Sequence[Sentence], rule: str) -> str:
+    (found,) = [s.text for s in sentences if s.rule.code == rule]
+    return found.replace(THIN, ",")
+
+
+# A SUT that fails.
+
+
+@pytest.mark.parametrize(
+    ("rate", "died", "n"), [(10_001, 4, 6), (10_001, 1, 6), (25_000, 6, 6), (7_300, 2, 3)]
+)
+def test_a_sut_that_dies_in_k_of_n_trials_carries_nothing(
+    tmp_path: Path, rate: int, died: int, n: int
+) -> None:
+    found = said(tmp_path, pps(rate, ["died"] * died + [0.0] * (n - died)))
+    assert not {"carries", "no-loss", "absorbed"} & set(rules(found))
+    words = text_of(found, "failed")
+    assert f"failed in {died} of {n} trials at {rate:,} packets/s" in words
+    assert "the SUT died" in words
+    assert ("lost nothing" in words) == (died < n)
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("died", "the SUT died"),
+        ("hung", "the SUT did not come to rest after the load"),
+        ("not ready", "the SUT did not get ready in time"),
+    ],
+)
+def test_a_failure_says_what_the_sut_did_and_not_what_follows(
+    tmp_path: Path, how: str, words: str
+) -> None:
+    found = said(tmp_path, pps(5_000, [0.0] * 6), pps(9_000, [how, 0.0, 0.0, how, 0.0, 0.0]))
+    assert f"failed in 2 of 6 trials at 9,000 pps (9,000 packets/s) ({words};" in text_of(
+        found, "failed"
+    )
+    assert "residual" not in text_of(found, "failed")
+    assert text_of(found, "no-loss").startswith("Suricata, 5,000 pps")
+
+
+def test_a_failure_of_a_lower_load_lets_no_higher_one_be_carried(tmp_path: Path) -> None:
+    found = said(tmp_path, pps(5_000, ["died", 0.0, 0.0]), pps(9_000, [0.0] * 3))
+    assert rules(found) == ["loads-out-of-order", "failed"]
+
+
+# n clean trials.
+
+
+@pytest.mark.parametrize(
+    ("n", "bound"), [(1, "95 %"), (3, "63 %"), (6, "39 %"), (20, "14 %"), (60, "4.9 %")]
+)
+def test_n_clean_trials_bound_the_share_of_lossy_runs(tmp_path: Path, n: int, bound: str) -> None:
+    words = text_of(said(tmp_path, pps(10_000, [0.0] * n)), "no-loss")
+    of = "1 trial" if n == 1 else f"{n} trials"
+    assert f"0 of {of} lost a packet, so fewer than {bound} of such runs do" in words
+
+
+@pytest.mark.parametrize(
+    ("lossy", "n", "low", "high"), [(1, 6, "0.42 %", "64 %"), (3, 4, "19 %", "99 %")]
+)
+def test_k_of_n_lossy_trials_are_said_with_their_share_and_the_worst(
+    tmp_path: Path, lossy: int, n: int, low: str, high: str
+) -> None:
+    losses = [0.1 + k / 100 for k in range(lossy)]
+    words = text_of(said(tmp_path, pps(10_000, [*losses, *[0.0] * (n - lossy)])), "loses-sometimes")
+    assert f"{lossy} of {n} trials" in words
+    assert f"so {low} to {high} of such runs do" in words
+    assert f"the worst of the {n} lost {max(losses):.2%}".replace("%", " %") in words
+    assert "at most" not in words
+
+
+# Void trials.
+
+
+@pytest.mark.parametrize(
+    ("rate", "trials", "words"),
+    [
+        (5_000_000, ["late", "late"], "5,000,000 packets/s was asked for twice, and every trial"),
+        (3_000_000, ["short"], "3,000,000 packets/s was asked for once, and the trial is void"),
+        (800_000, ["late", "short", "lab"], "800,000 packets/s was asked for 3 times, and every"),
+    ],
+)
+def test_a_load_that_was_tried_in_vain_is_named(
+    tmp_path: Path, rate: int, trials: list[float | str], words: str
+) -> None:
+    run = told_run(tmp_path, [pps(10_000, [0.0] * 3), pps(rate, trials)])
+    found = answer(read_story([run]))
+    assert words in text_of(found.sentences, "load-void")
+    assert "sender" in text_of(found.sentences, "load-void")
+    assert "beyond-not-tried" not in rules(found.cannot_say), "it was tried"
+
+
+@pytest.mark.parametrize("void", [1, 2, 5])
+def test_a_cell_says_how_many_of_its_trials_are_void(tmp_path: Path, void: int) -> None:
+    found = said(tmp_path, pps(10_000, [*["late"] * void, *[0.0] * 6]))
+    words = text_of(found, "some-void")
+    assert f"{void} of {6 + void} trials at 10,000 packets/s" in words
+    assert "the sender was late" in words
+    assert "0 of 6 trials" in text_of(found, "no-loss")
+
+
+def test_trials_that_lost_do_not_hide_that_others_are_void(tmp_path: Path) -> None:
+    found = said(tmp_path, pps(10_000, ["late", 0.2, 0.3, "residual"]))
+    assert rules(found) == ["loses", "some-void"]
+    assert "the sender was late in 1, some packets are in no class in 1" in text_of(
+        found, "some-void"
+    )
+
+
+# Loads that contradict each other.
+
+
+@pytest.mark.parametrize(
+    ("loads", "low", "high"),
+    [
+        ({10_000: [0.1] * 6, 50_000: [0.0] * 6}, "6 of 6", "0 of 6"),
+        ({1_000: [0.0] * 4, 2_000: [0.2] * 5, 9_000: [0.0] * 5}, "5 of 5", "0 of 5"),
+        ({10_000: ["died"] * 5 + [0.0], 20_000: [0.0] * 6}, "5 of 6", "0 of 6"),
+    ],
+)
+def test_a_lower_load_that_loses_where_a_higher_does_not_is_a_finding(
+    tmp_path: Path, loads: dict[int, list[float | str]], low: str, high: str
+) -> None:
+    run = told_run(tmp_path, [pps(rate, trials) for rate, trials in loads.items()])
+    story = read_story([run])
+    first, *rest = answer(story).sentences
+    assert first.rule.code == "loads-contradict"
+    assert low in first.text and high in first.text
+    assert not any(f"{max(loads):,}" in s.text.replace(THIN, ",") for s in rest if "carr" in s.text)
+    assert "loads-contradict" in rules(findings(story))
+
+
+@pytest.mark.parametrize(
+    ("lower", "higher"), [([0.1, 0.0, 0.0], [0.0] * 3), ([0.1] * 2, [0.0] * 2), ([0.3], [0.0])]
+)
+def test_what_may_be_chance_is_no_contradiction_and_no_capacity_either(
+    tmp_path: Path, lower: list[float | str], higher: list[float | str]
+) -> None:
+    story = read_story([told_run(tmp_path, [pps(10_000, lower), pps(50_000, higher)])])
+    found = answer(story).sentences
+    assert "can be chance" in text_of(found, "loads-out-of-order")
+    assert not {"carries", "no-loss", "absorbed"} & set(rules(found))
+    assert "loads-contradict" not in rules(findings(story))
+
+
+def test_loads_that_all_lose_contradict_each_other_by_how_much(tmp_path: Path) -> None:
+    lower, higher = [0.3, 0.31, 0.35, 0.32, 0.3, 0.33], [0.01, 0.02, 0.012, 0.01, 0.015, 0.01]
+    words = text_of(said(tmp_path, pps(10_000, lower), pps(50_000, higher)), "loads-contradict")
+    assert "every trial lost at least 30.00 %" in words
+    assert "at most 2.00 %" in words
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_loads_that_lose_alike_rarely_contradict_each_other(seed: int) -> None:
+    rng = random.Random(seed)
+
+    def load(k: int) -> LoadResult:
+        return LoadResult(name=str(k), losses=tuple(rng.choice((0.0, 0.1)) for _ in range(6)))
+
+    wrong = 0
+    for _ in range(400):
+        found = contradiction([load(k) for k in range(5)], looks=10)
+        wrong += found is not None and found.sure
+    assert wrong <= 0.05 * 400
+
+
+def test_another_trace_is_no_higher_load(tmp_path: Path) -> None:
+    loads = [
+        Load(cell={"load.trace": name, "load.pps": rate}, pps=rate, trials=trials)
+        for name, rate, trials in (
+            ("small.pcap", 10_000, [0.2] * 6),
+            ("large.pcap", 50_000, [0.0] * 6),
+        )
+    ]
+    found = said(tmp_path, *loads)
+    assert "loads-contradict" not in rules(found)
+    assert [s.subject for s in found] == ["trace large.pcap", "trace small.pcap"]
+
+
+# Places and causes, over all trials.
+
+
+@pytest.mark.parametrize(("ring", "backlog"), [(5, 1), (2, 2), (1, 3)])
+def test_places_are_those_of_all_lossy_trials(tmp_path: Path, ring: int, backlog: int) -> None:
+    n = ring + backlog
+    elsewhere = {"loss_place": "softnet backlog", "lost_by_place": {"softnet backlog": 2_000}}
+    load = pps(10_000, [0.1] * n, each=dict.fromkeys(range(ring + 1, n + 1), elsewhere))
+    words = text_of(said(tmp_path, load), "loses")
+    most, least = sorted((ring, backlog), reverse=True)
+    assert f"in {most} of {n} lossy trials" in words
+    assert "socket ring" in words and "softnet backlog" in words
+    assert f"in {least}" in words
+
+
+# Carried, or only absorbed.
+
+
+@pytest.mark.parametrize(
+    ("rate", "duration_s", "kept"),
+    [
+        (50_002, 1.0, [False] * 3),
+        (250_000, 0.2, [False, False, None, True]),
+        (9_000, 4.0, [True, True, False]),
+    ],
+)
+def test_a_burst_that_rings_held_is_not_carried(
+    tmp_path: Path, rate: int, duration_s: float, kept: list[bool | None]
+) -> None:
+    each = {r: {"sustained": shown} for r, shown in enumerate(kept, 1)}
+    found = said(tmp_path, pps(rate, [0.0] * len(kept), duration_s=duration_s, each=each))
+    assert rules(found) == ["absorbed"]
+    words = text_of(found, "absorbed")
+    assert (
+        f"absorbed a burst of {round(rate * duration_s):,} packets in {duration_s:.3f} s" in words
+    )
+    assert f"not shown to carry {rate:,} packets/s" in words
+    assert f"in {kept.count(False)} of {len(kept)} trials it was behind" in words
+
+
+@pytest.mark.parametrize("kept", [[None] * 6, [True, None, True], [None]])
+def test_what_nobody_saw_worked_off_is_not_called_carried(
+    tmp_path: Path, kept: list[bool | None]
+) -> None:
+    each = {r: {"sustained": shown} for r, shown in enumerate(kept, 1)}
+    found = said(tmp_path, pps(10_000, [0.0] * len(kept), each=each))
+    assert "whether it can keep this up for longer than 20,000 packets in 2.000 s" in text_of(
+        found, "no-loss"
+    )
+    assert "carries" not in text_of(found, "no-loss")
+
+
+@pytest.mark.parametrize(("rate", "n"), [(10_001, 6), (4_000, 3), (90_000, 1)])
+def test_carries_is_said_if_every_trial_shows_it(tmp_path: Path, rate: int, n: int) -> None:
+    found = said(tmp_path, pps(rate, [0.0] * n, fields={"sustained": True}))
+    assert f"carries {rate:,} packets/s without loss: 0 of {n}" in text_of(found, "carries")
+
+
+# The terminal.
+
+
+@pytest.mark.parametrize(
+    ("trials", "row"),
+    [
+        ([0.0, 0.0, "died", "late", "late"], "2 of 5 0 of 2 nothing lost; 1 failed: sut_died; 2"),
+        (["hung", "died", "died"], "0 of 3 not known 3 failed: sut_died (2), not_drained (1)"),
+        ([0.1, 0.0, 0.0, "short"], "3 of 4 1 of 3 socket ring; 1 void: sender_short"),
+    ],
+)
+def test_the_table_of_a_run_counts_the_three_outcomes_apart(
+    tmp_path: Path, trials: list[float | str], row: str
+) -> None:
+    run = told_run(tmp_path, [pps(10_000, trials)])
+    found = summarize_cells(open_run(run).trials.records)
+    text = io.StringIO()
+    Console(file=text, width=200).print(cells_table(found))
+    assert set(row.split()) <= set(text.getvalue().split())
+    outcomes = [found[0].measured, found[0].failed, found[0].void]
+    assert outcomes == [
+        sum(isinstance(t, float) for t in trials),
+        sum(t in FAILED for t in trials),
+        sum(t in VOID for t in trials),
+    ]
+
+
+# Nothing is said without a rule.
+
+
+def everything(tmp_path: Path) -> list[list[Path]]:
+    """Run directories, report by report, that between them make every rule happen."""
+    spoilt = make_run(tmp_path / "spoilt", Fake(repetitions=2))
+    damage(spoilt)
+    (spoilt / "findings.json").write_text(
+        json.dumps(
+            {"findings": [{"code": "x", "severity": "serious", "title": "t", "effect": "e"}]}
+        )
+    )
+    slow = {"activation_s": 0.3, "sustained": True, "foreign_packets": 2}
+    bare, guest = {"setup.kind": "bare"}, {"setup.kind": "vm"}
+    told = told_run(
+        tmp_path / "told",
+        [
+            Load(cell=bare | {"load.pps": 1}, trials=[0.0] * 3, fields=slow),
+            Load(cell=bare | {"load.pps": 2}, trials=[0.0, 0.1, "died"], fields=slow),
+            Load(cell=bare | {"load.pps": 3}, trials=["late", 0.0, 0.0]),
+            Load(cell=bare | {"load.pps": 4}, trials=["late"]),
+            Load(
+                cell=bare | {"load.pps": 5},
+                trials=[0.0],
+                fields={"loss_ratio": None, "books_closed": False, "schedule_error_us": None},
+            ),
+            Load(cell=guest | {"load.pps": 1}, trials=[0.0] * 3, fields={"sustained": False}),
+        ],
+        manifest={
+            "calibration": [
+                {"setup": "bare", "certificate": {"caught": ["lose 7"], "missed": []}},
+                {"setup": "vm", "not_calibrated": "nobody asked"},
+            ]
+        },
+    )
+    first = told / "runs" / "0001-r01"
+    details = {"usage": {"sut_offering_cpu_s": 1.0, "host_busy_s": 9.0, "host_cpu_s": 10.0}}
+    details["facts"] = {"warm_up": {"discarded": True, "offered_packets": 7}}
+    record = json.loads((first / "trial.json").read_text())
+    (first / "trial.json").write_text(json.dumps(record | {"details": details}))
+    (first / "offered.json").write_text(json.dumps({"cpu_s": 1.0}))
+    lines = (told / "trials.jsonl").read_text().splitlines()
+    cold = json.loads(lines[0]) | {"activation_s": 9.0}
+    (told / "trials.jsonl").write_text("\n".join([json.dumps(cold), *lines[1:], ""]))
+    quiet = make_run(tmp_path / "quiet", Fake(repetitions=1, seed=3))
+    trial = next(iter((quiet / "runs").iterdir()))
+    record = json.loads((trial / "trial.json").read_text())
+    record["details"]["usage"] |= {
+        "sut_offering_cpu_s": 1.0,
+        "host_busy_s": 2.0,
+        "host_cpu_s": 10.0,
+    }
+    (trial / "trial.json").write_text(json.dumps(record))
+    (trial / "offered.json").write_text(json.dumps({"cpu_s": 1.0}))
+    clash = told_run(tmp_path / "clash", [pps(1_000, [0.2] * 6), pps(2_000, [0.0] * 6)])
+    lied = make_run(tmp_path / "lied", Fake(repetitions=1, samples=False))
+    text = (lied / "trials.jsonl").read_text()
+    changed = text.replace('"books_closed":true', '"books_closed":false', 1)
+    (lied / "trials.jsonl").write_text(changed)
+    empty = make_run(tmp_path / "empty", Fake(repetitions=0))
+    runs = [make_run(tmp_path / "setups", SETUPS), make_run(tmp_path / "mixed", MIXED)]
+    return [[p] for p in (*runs, spoilt, told, quiet, clash, lied, empty)]
+
+
+def told_by(paths: list[Path]) -> list[dict[str, Any]]:
+    found = json.loads(json.dumps(report_json(paths), allow_nan=False))
+    return [s for part in found["answer"].values() for s in part] + found["findings"]
+
+
+def test_every_rule_happens_and_names_its_evidence_and_trials(tmp_path: Path) -> None:
+    told = [s for paths in everything(tmp_path) for s in told_by(paths)]
+    for sentence in told:
+        assert isinstance(sentence["evidence"], dict)
+        assert all(set(t) == {"run_directory", "run"} for t in sentence["trials"])
+        if sentence["rule"] in ("loses", "loses-sometimes"):
+            assert sentence["trials"] and sentence["evidence"]["lossy"]
+    happened = {sentence["rule"] for sentence in told}
+    assert set(RULES) <= happened
+    assert happened <= {*documented("sentences"), *documented("findings")}
+
+
+def test_every_reason_has_words() -> None:
+    assert set(Reason) <= set(REASON_WORDS)
+
+
+def documented(page: str) -> dict[str, list[str]]:
+    rows = re.findall(r"^\| `([a-z-]+)` \| (.*) \|$", (DOCS / f"{page}.md").read_text(), re.M)
+    return {code: rest.split(" | ") for code, rest in rows}
+
+
+def test_the_page_lists_every_rule_as_the_code_has_it() -> None:
+    page = documented("sentences")
+    assert list(page) == list(RULES)
+    for code, rule in RULES.items():
+        assert page[code] == [str(rule.part), rule.when, rule.evidence]
