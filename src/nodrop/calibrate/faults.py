@@ -43,7 +43,7 @@ class Inject(Silent):
 def label() -> str:
     """Of the run that goes on in this process: it has one journal at a time."""
     us = ProcessId.of(os.getpid())
-    (journal,) = (found for found in journals() if found.controller() == us)
+    (journal,) = (found for found in journals() if found.head().controller == us)
     return journal.label
 
 

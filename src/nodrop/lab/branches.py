@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from nodrop.lab.host import LocalHost
-from nodrop.lab.journal import NETNS_FOLDER
 from nodrop.lab.netns import OFFLOADS, ip_batch, quiet_stack, wait_up
-from nodrop.lab.seam import Json, Link, Port, UndoJournal
+from nodrop.lab.reversal import NETNS_FOLDER
+from nodrop.lab.seam import Action, Json, Link, Port, UndoJournal
 from nodrop.lab.wiring import local
 from nodrop.ledger.hops import Account, Class, Hop, Place
 
@@ -84,7 +84,7 @@ def branches(
     hands = [f"ndsp{i}" for i in range(instances)]
     names = [f"nodrop-{journal.label}-{receiver.name}-{i}" for i in range(instances)]
     for name in names:
-        journal.push(what=f"network namespace {name}", argv=["ip", "netns", "del", name])
+        journal.push(what=f"network namespace {name}", action=Action.DELETE_NETNS, arguments=[name])
     try:
         mtu = mtu_of(link.rx)
         for i, (hand, name) in enumerate(zip(hands, names, strict=True)):

@@ -281,12 +281,8 @@ def _option(pid: int, name: str) -> str | None:
     return argv[argv.index(name) + 1] if name in argv[:-1] else None
 
 
-def remove_command(label: str) -> Sequence[str]:
-    """For the undo journal: what removes a run's containers, even after the run was killed."""
-    return [sys.executable, "-m", __name__, docker_url(), label]
-
-
 def main(argv: Sequence[str]) -> int:
+    """Removes a run's containers, for the undo journal (lab/reversal.py)."""
     url, label = argv
     try:
         engine = DockerEngine(url)

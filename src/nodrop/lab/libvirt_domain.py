@@ -152,19 +152,15 @@ def nic_xml(port: str, mac: str, ring_size: int) -> str:
     return ElementTree.tostring(nic, encoding="unicode")
 
 
-def detach_command(uri: str, name: str, port: str) -> Sequence[str]:
-    """For the undo journal."""
-    return [sys.executable, "-m", __name__, uri, name, port]
-
-
 def main(argv: Sequence[str]) -> int:
+    """Takes a NIC away again, for the undo journal (lab/reversal.py)."""
     uri, name, port = argv
     try:
         domain = Domain(uri, name)
     except DomainGone:
         return 0  # and its NICs with it
     except LabProblem:
-        # The domain lives on without it. Not libvirt's own words: undo takes some for an absence.
+        # The domain lives on without it.
         words = f"no libvirtd answers at {uri}: start it and undo again"
         print(words, file=sys.stderr)  # noqa: T201
         return 1

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nodrop.errors import LabProblem
 from nodrop.lab.control_groups import NOT_V1, group_path, mounts
-from nodrop.lab.seam import Json, UndoJournal
+from nodrop.lab.seam import Action, Json, UndoJournal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +117,7 @@ def memory_group(
     forbid it."""
     parent, files = memory_controller()
     path = parent / f"nodrop-{journal.label}-{of}"
-    journal.push(what=f"control group {path}", argv=["rmdir", str(path)])
+    journal.push(what=f"control group {path}", action=Action.REMOVE_GROUP, arguments=[str(path)])
     try:
         try:
             path.mkdir(exist_ok=True)

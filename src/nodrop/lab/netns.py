@@ -14,9 +14,9 @@ from nodrop.config.lab_file import LabEnd
 from nodrop.errors import LabProblem
 from nodrop.lab.binary import find_node_binary
 from nodrop.lab.host import LocalHost, run_command
-from nodrop.lab.journal import NETNS_FOLDER
 from nodrop.lab.privileges import USERNS_VARIABLE, may_make_namespaces
-from nodrop.lab.seam import Json, Link, Port, UndoJournal
+from nodrop.lab.reversal import NETNS_FOLDER
+from nodrop.lab.seam import Action, Json, Link, Port, UndoJournal
 
 DEFAULT_SENDER = LabEnd(host="tx", port="ndtx0")
 DEFAULT_RECEIVER = LabEnd(host="rx", port="ndrx0")
@@ -67,7 +67,9 @@ class NetnsLab:
     def up(self, journal: UndoJournal) -> Iterator[Link]:
         names = tuple(f"nodrop-{journal.label}-{end}" for end in ("snd", "rcv"))
         for name in names:
-            journal.push(what=f"network namespace {name}", argv=["ip", "netns", "del", name])
+            journal.push(
+                what=f"network namespace {name}", action=Action.DELETE_NETNS, arguments=[name]
+            )
         ends = tuple(zip(names, (self._sender, self._receiver), strict=True))
         try:
             ip_batch(self._making(ends))

@@ -14,6 +14,8 @@ from nodrop.lab.seam import Json
 
 PROC = Path("/proc")
 END_TIMEOUT_S = 2.0
+INITIAL_USER_NAMESPACE = 0xEFFFFFFD
+"""PROC_USER_INIT_INO of the kernel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +47,6 @@ class ProcessId:
 
     def as_json(self) -> Json:
         return {"pid": self.pid, "start_ticks": self.start_ticks}
-
-    @classmethod
-    def from_json(cls, entry: Json) -> Self:
-        return cls(entry["pid"], entry["start_ticks"])
 
 
 def cpu_s(process: ProcessId) -> float | None:
@@ -132,6 +130,26 @@ def boot_id() -> str:
 def user_namespace() -> int:
     """Which user namespace we are in; what was changed in another is not ours to reverse."""
     return (PROC / "self/ns/user").stat().st_ino
+
+
+def pid_namespace() -> int:
+    """Which PID namespace we are in; a PID of another means another process here."""
+    return (PROC / "self/ns/pid").stat().st_ino
+
+
+def user_namespace_lives(number: int) -> bool:
+    """Whether that user namespace still stands: the host's own always does, another as long as a
+    process that we may look at is in it."""
+    return number == INITIAL_USER_NAMESPACE or any(
+        number == _namespace_of(folder) for folder in PROC.iterdir() if folder.name.isdecimal()
+    )
+
+
+def _namespace_of(folder: Path) -> int | None:
+    try:
+        return (folder / "ns/user").stat().st_ino
+    except OSError:
+        return None  # another user's, or just gone
 
 
 def environment(pid: int) -> list[bytes]:

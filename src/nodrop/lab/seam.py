@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -129,13 +130,25 @@ class Link:
     writes each frame's over its own."""
 
 
+class Action(StrEnum):
+    """What an undo can do, and nothing else (lab/reversal.py). The words stand in journals."""
+
+    DELETE_NETNS = "delete_netns"
+    DELETE_MACVTAP = "delete_macvtap"
+    REMOVE_GROUP = "remove_group"
+    REMOVE_CONTAINERS = "remove_containers"
+    DELETE_CONTAINER = "delete_container"
+    DETACH_NIC = "detach_nic"
+    RESTORE_DRIVER = "restore_driver"
+
+
 class UndoJournal(Protocol):
     """What must be put back. An entry is on disk before the host is touched."""
 
     label: str
 
-    def push(self, *, what: str, argv: Sequence[str]) -> None:
-        """Journals the command that reverses the change about to be made."""
+    def push(self, *, what: str, action: Action, arguments: Sequence[str] = ()) -> None:
+        """Journals what reverses the change about to be made."""
         ...
 
     def process(self, pid: int, what: str) -> None:

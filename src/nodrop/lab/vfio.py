@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from nodrop.errors import LabProblem
-from nodrop.lab.seam import UndoJournal
+from nodrop.lab.seam import Action, UndoJournal
 
 ROOT = Path("/")
 DRIVER = "vfio-pci"
@@ -117,7 +117,8 @@ def handed_over(device: PciDevice, journal: UndoJournal) -> Iterator[None]:
         return
     journal.push(
         what=f"driver of {device.address}",
-        argv=[sys.executable, "-m", "nodrop.lab.vfio", "restore", device.address, former or ""],
+        action=Action.RESTORE_DRIVER,
+        arguments=[device.address, former or ""],
     )
     try:
         device.use(DRIVER)

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 from nodrop.errors import LabProblem
 from nodrop.lab.host import LocalHost
-from nodrop.lab.journal import NETNS_FOLDER
 from nodrop.lab.netns import ip_batch, quiet_stack, wait_up
-from nodrop.lab.seam import Host, Port, UndoJournal
+from nodrop.lab.reversal import NETNS_FOLDER
+from nodrop.lab.seam import Action, Host, Port, UndoJournal
 
 MACVTAP = "ndmv0"
 FIRST_INDEX = 1 << 24
@@ -21,7 +21,7 @@ def named_namespace(pid: int, near: LocalHost, journal: UndoJournal) -> Iterator
     """The network namespace of a process as a host of its own. By its name it outlives the process,
     so that counters can be read to the end, and `nodrop undo` finds it."""
     name = f"nodrop-{journal.label}-{near.name}-sut"
-    journal.push(what=f"network namespace {name}", argv=["ip", "netns", "del", name])
+    journal.push(what=f"network namespace {name}", action=Action.DELETE_NETNS, arguments=[name])
     try:
         ip_batch([f"netns attach {name} {pid}", f"netns exec {name} {quiet_stack()}"])
         yield LocalHost(
@@ -69,7 +69,7 @@ def add_macvtap_here(port: Port, journal: UndoJournal, *, queue: int | None = No
     index = FIRST_INDEX + os.getpid() % FIRST_INDEX
     name = f"ndlv{index:x}"
     length = f"txqueuelen {queue} " if queue else ""
-    journal.push(what=f"macvtap {name}", argv=["ip", "link", "del", name])
+    journal.push(what=f"macvtap {name}", action=Action.DELETE_MACVTAP, arguments=[name])
     ip_batch(
         [
             f"netns exec {_netns(source)} ip link add link {port.name} name {name} index {index} "

@@ -24,12 +24,12 @@ from nodrop.lab.docker_engine import (
     LABEL,
     DockerEngine,
     docker_problems,
+    docker_url,
     image_tar,
-    remove_command,
 )
 from nodrop.lab.host import LABEL_VARIABLE, LocalHost
 from nodrop.lab.processes import environment
-from nodrop.lab.seam import Bits, Json, Link, NodeJob, UndoJournal
+from nodrop.lab.seam import Action, Bits, Json, Link, NodeJob, UndoJournal
 from nodrop.lab.wiring import move_port, named_namespace
 from nodrop.setups import contained
 from nodrop.setups.contained import (
@@ -86,7 +86,9 @@ class Docker:
     ) -> Iterator[DockerEnv]:
         with ExitStack() as stack:
             journal.push(
-                what=f"containers labelled {journal.label}", argv=remove_command(journal.label)
+                what=f"containers labelled {journal.label}",
+                action=Action.REMOVE_CONTAINERS,
+                arguments=[docker_url()],
             )
             engine = DockerEngine()
             stack.callback(engine.close)

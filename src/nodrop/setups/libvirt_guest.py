@@ -23,11 +23,11 @@ from nodrop.config.options import Options, check
 from nodrop.errors import LabProblem
 from nodrop.lab.guest import NODE, GuestHost
 from nodrop.lab.guest_line import GuestLine
-from nodrop.lab.libvirt_domain import CHANNEL, Domain, detach_command, domain_problems
+from nodrop.lab.libvirt_domain import CHANNEL, Domain, domain_problems
 from nodrop.lab.privileges import USERNS_VARIABLE
 from nodrop.lab.processes import ProcessId
 from nodrop.lab.qemu import RunningMachine
-from nodrop.lab.seam import Bits, Host, Json, Link, NodeJob, Port, UndoJournal
+from nodrop.lab.seam import Action, Bits, Host, Json, Link, NodeJob, Port, UndoJournal
 from nodrop.lab.wiring import add_macvtap_here
 from nodrop.ledger.hops import Account, Hop
 from nodrop.setups import guest_books as books
@@ -244,7 +244,8 @@ class LibvirtEnv:
         mac = self._tap.host.run(["cat", f"/sys/class/net/{tap}/address"]).stdout.strip()
         journal.push(
             what=f"NIC of domain {self._domain.name} on {tap}",
-            argv=detach_command(self._domain.uri, self._domain.name, tap),
+            action=Action.DETACH_NIC,
+            arguments=[self._domain.uri, self._domain.name, tap],
         )
         undo.callback(self._domain.detach, tap)
         self._domain.attach(tap, mac, self._options.ring_size)

@@ -23,7 +23,7 @@ from nodrop.lab.host import LABEL_VARIABLE, LocalHost, run_command
 from nodrop.lab.memory_group import oom_events_of, oom_kills
 from nodrop.lab.node import start_child
 from nodrop.lab.privileges import in_user_namespace
-from nodrop.lab.seam import Bits, Json, Link, NodeJob, UndoJournal
+from nodrop.lab.seam import Action, Bits, Json, Link, NodeJob, UndoJournal
 from nodrop.setups import contained
 from nodrop.setups.contained import (
     CAPABILITIES,
@@ -180,7 +180,9 @@ class OciEnv(ContainedEnv):
         """The bundle on disk, and before it the order that reverses what runc will do with it."""
         name = f"nodrop-{self._journal.label}-{self._near.name}-{len(self._names)}"
         self._journal.push(
-            what=f"container {name}", argv=[*self._runc(), "delete", "--force", name]
+            what=f"container {name}",
+            action=Action.DELETE_CONTAINER,
+            arguments=[str(self._bundles.absolute() / "state"), name],
         )
         bundle = self._bundles / name
         bundle.mkdir(parents=True)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from nodrop.errors import TrialFailed
-from nodrop.lab.seam import Bits, Completed, Json, Lab, Link, NodeJob, Port, UndoJournal
+from nodrop.lab.seam import Action, Bits, Completed, Json, Lab, Link, NodeJob, Port, UndoJournal
 from nodrop.ledger.hops import Account, Hop
 from nodrop.load.seam import (
     Fragments,
@@ -79,8 +79,8 @@ class FakeJournal:
         self._world = world
         self.entries: list[tuple[str, tuple[str, ...]]] = []
 
-    def push(self, *, what: str, argv: Sequence[str]) -> None:
-        self.entries.append((what, tuple(argv)))
+    def push(self, *, what: str, action: Action, arguments: Sequence[str] = ()) -> None:
+        self.entries.append((what, (action, *arguments)))
 
     def process(self, pid: int, what: str) -> None:
         self.entries.append((what, (str(pid),)))

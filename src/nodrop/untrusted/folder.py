@@ -137,6 +137,12 @@ class Folder:
             raise Refused(self.path / name, f"{whose}: it is not written to")
         return os.fdopen(descriptor, "rb+", buffering=0)
 
+    def rename(self, old: str, new: str) -> None:
+        """Within this folder; on disk when it returns."""
+        with self._held() as handle:
+            os.rename(_component(old), _component(new), src_dir_fd=handle, dst_dir_fd=handle)
+            os.fsync(handle)
+
     def make(self, *, exist_ok: bool = False, mode: int = 0o777) -> None:
         """This folder; those above it are there."""
         *above, name = self.below

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from nodrop.errors import LabProblem
+from nodrop.lab.seam import Action
 from nodrop.lab.vfio import PciDevice, device_of_port, handed_over, qemu_arguments, vfio_problems
 
 NIC = "0000:01:00.0"
@@ -69,8 +70,8 @@ class Journal:
     def __init__(self) -> None:
         self.pushed: list[Sequence[str]] = []
 
-    def push(self, *, what: str, argv: Sequence[str]) -> None:
-        self.pushed.append(argv)
+    def push(self, *, what: str, action: Action, arguments: Sequence[str] = ()) -> None:
+        self.pushed.append([action, *arguments])
 
     def process(self, pid: int, what: str) -> None: ...
     def undo(self) -> Sequence[str]:
@@ -134,7 +135,7 @@ def test_handed_over_and_given_back(sysfs: Sysfs, nic: Kernel) -> None:
         assert (nic.folder / "driver_override").read_text() == "vfio-pci\n"
         assert (sysfs.root / "sys/bus/pci/drivers/ixgbe/unbind").read_text() == NIC
         assert sysfs.written("drivers_probe") == NIC
-        assert journal.pushed[0][-3:] == ["restore", NIC, "ixgbe"]
+        assert journal.pushed[0] == [Action.RESTORE_DRIVER, NIC, "ixgbe"]
     assert nic.driver() == "ixgbe"
     assert (nic.folder / "driver_override").read_text() == "\n"
 
