@@ -291,11 +291,13 @@ def _undone(journal: DiskJournal, running: bool) -> UndoReport | None:
             if not over:
                 report.failed.append(f"{journal.path}: another `nodrop undo` is at it")
                 return report
-            report = journal.undo_all()
+            undone = journal.undo_all()
+            report.done += undone.done
+            report.failed += undone.failed
             if not report.failed:
                 journal.remove()
-    except FileNotFoundError:
-        return None  # its own run has just undone it
+    except FileNotFoundError:  # its own run has just undone it
+        return report if report.done else None
     except (OSError, NodropError, NotJson) as error:
         report.failed.append(_not_readable(journal.path, error))
     return report
@@ -312,6 +314,7 @@ def _ended(journal: DiskJournal, report: UndoReport) -> bool:
     if end_process(head.controller, politely_s=5.0) is False:
         report.failed.append(f"{journal.path}: its run (pid {head.controller.pid}) does not end")
         return False
+    report.done.append(f"run {journal.label} (pid {head.controller.pid}) ended")
     return True
 
 

@@ -140,16 +140,18 @@ def pid_namespace() -> int:
 def user_namespace_lives(number: int) -> bool:
     """Whether that user namespace still stands: the host's own always does, another as long as a
     process that we may look at is in it."""
+    pids = (int(folder.name) for folder in PROC.iterdir() if folder.name.isdecimal())
     return number == INITIAL_USER_NAMESPACE or any(
-        number == _namespace_of(folder) for folder in PROC.iterdir() if folder.name.isdecimal()
+        number == _user_namespace_of(pid) for pid in pids
     )
 
 
-def _namespace_of(folder: Path) -> int | None:
+def _user_namespace_of(pid: int) -> int | None:
     try:
-        return (folder / "ns/user").stat().st_ino
+        number = (PROC / str(pid) / "ns/user").stat().st_ino
     except OSError:
         return None  # another user's, or just gone
+    return number if ProcessId.find(pid) else None  # a zombie keeps the number alone
 
 
 def environment(pid: int) -> list[bytes]:
