@@ -8,7 +8,7 @@ from itertools import chain, groupby
 
 from nodrop.report import escape
 from nodrop.report import sentences as rules
-from nodrop.report.comparison import cost_sentences
+from nodrop.report.comparison import cost_sentences, family_words
 from nodrop.report.loads import ladder_of, load_words, nothing_above, sentences_of
 from nodrop.report.other_programs import other_programs
 from nodrop.report.sentences import Sentence, plural
@@ -37,15 +37,10 @@ def answer(story: Story) -> Answer:
             cannot_say=tuple(_unreadable(story)),
         )
     return Answer(
-        sentences=(*_costs(story), *_knobs_once(_of_loads(story))),
+        sentences=(*cost_sentences(conditions(story)), *_knobs_once(_of_loads(story))),
         rests_on=tuple(_rests_on(story)),
         cannot_say=(*_unreadable(story), *_cannot_say(story)),
     )
-
-
-def _costs(story: Story) -> Iterator[Sentence]:
-    for subject, text in cost_sentences(conditions(story)):
-        yield Sentence(rule=rules.SETUP_COST, subject=subject, text=text)
 
 
 def _groups(story: Story) -> list[list[Cell]]:
@@ -100,6 +95,13 @@ def _rests_on(story: Story) -> Iterator[Sentence]:
         evidence={"trials": len(story.trials), "closed": len(closed)},
         trials=closed,
     )
+    if compared := conditions(story):
+        family = compared[0].family
+        yield Sentence(
+            rule=rules.COMPARED_AT_ONCE,
+            text=family_words(family),
+            evidence={"parts": family.parts, "runs_needed": family.runs_needed()},
+        )
 
 
 def _unreadable(story: Story) -> Iterator[Sentence]:

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from statistics import median
+from typing import Any
 
 from nodrop.report import numbers
-from nodrop.report.costs import FIGURES, LOSS, Figure, grouped
-from nodrop.report.setups import Condition
+from nodrop.report.costs import DIFFERENCES, FIGURES, LOSS, Figure, grouped
+from nodrop.report.sentences import SETUP_COST, Sentence
+from nodrop.report.setups import Condition, Place
 from nodrop.report.story import Cell
 from nodrop.report.tables import Column, Row, Table, Value, text
 from nodrop.stats.comparison import Answer, Comparison, compare
-from nodrop.stats.interval import Interval, Summary, summarize
+from nodrop.stats.family import Family
+from nodrop.stats.interval import CONFIDENCE, Interval, Summary, summarize
+from nodrop.stats.power import Advice, more_runs
 
+NO_NUMBER = "no number of further runs can be promised"
+FEWEST_BEYOND = 4
+"""Fewer runs lie beyond those of another cell too often by chance to be worth a word."""
 MOST_BASES = 40
 """Every cell can be the base up to so many cells; beyond, the first one is."""
-DIFFERENCES = tuple(
-    f for f in FIGURES if f.name in (LOSS, "sut_cpu_s", "memory_mib", "activation_s")
-)
-"""Of cells that differ in whatever the matrix varies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,9 +32,26 @@ class Compared:
 
     figure: Figure
     is_base: bool
+    values: tuple[float, ...]
+    base_values: tuple[float, ...]
     summary: Summary | None
     found: Comparison | None
-    base_median: float | None
+    family: Family
+
+    @property
+    def base_median(self) -> float | None:
+        return median(self.base_values) if self.base_values else None
+
+    @property
+    def advice(self) -> Advice:
+        return more_runs(self.base_values, self.values, self.figure.asked(self.family))
+
+    @property
+    def worst_words(self) -> str:
+        """The most that any run lost: a median hides it. Of other figures nothing."""
+        if self.figure.name != LOSS or self.summary is None:
+            return ""
+        return f"worst run {self.figure.shown(self.summary.high)} %"
 
     @property
     def median_words(self) -> str:
@@ -70,28 +92,71 @@ class Compared:
 
     @property
     def relative_words(self) -> str:
-        if self.relative is None or self.found is None or not self.base_median:
+        if self.relative is None or self.found is None:
             return ""
         said = f"{_percent(self.relative)} %"
-        if interval := self.found.interval:
-            low, high = interval.low / self.base_median, interval.high / self.base_median
-            said += f" [{_percent(low)}, {_percent(high)}]"
+        if interval := self.found.relative:
+            said += f" [{_percent(interval.low)}, {_percent(interval.high)}]"
         return said
 
     @property
     def verdict(self) -> str:
-        """`different`, `same within 5 %` or `cannot tell yet (about 3 more runs)`."""
+        """`different`, `same within 5 %, but for at most 17 % of the runs` or `cannot tell yet (at
+        least 3 more runs)`."""
         if self.is_base:
             return "base"
         if self.found is None:
             return "not measured"
         match self.found.answer:
             case Answer.DIFFERENT:
-                return "different"
+                return f"different: {self.lossy_words}" if self.found.by_share else "different"
             case Answer.SAME:
-                return f"same within {self.figure.margin_words}"
+                return f"same within {self.figure.margin_words}, {self.but_words}"
             case Answer.CANNOT_TELL:
-                return f"cannot tell yet ({more_runs_words(self.found)})"
+                beyond = f"; so far {self.beyond_words}" if self.beyond_words else ""
+                return f"cannot tell yet ({more_runs_words(self.advice)}{beyond})"
+
+    @property
+    def lossy_words(self) -> str:
+        own, base = (sum(1 for v in values if v > 0) for values in (self.values, self.base_values))
+        return (
+            f"{own} of {len(self.values)} runs lose, of the base {base} of {len(self.base_values)}"
+        )
+
+    @property
+    def but_words(self) -> str:
+        """What "same" leaves open; 95 %."""
+        share = math.ceil(self.found.apart * 100) if self.found else 100
+        return f"but for at most {share} % of the runs"
+
+    @property
+    def beyond_words(self) -> str:
+        """What the runs show, though they are too few to infer anything from it."""
+        if min(len(self.values), len(self.base_values)) < FEWEST_BEYOND:
+            return ""
+        if min(self.values) > max(self.base_values):
+            return "every run lies above the base's"
+        if max(self.values) < min(self.base_values):
+            return "every run lies below the base's"
+        return ""
+
+    @property
+    def evidence(self) -> dict[str, Any]:
+        """Plain JSON, in the figure's unit."""
+        found = self.found
+        interval = found.interval if found else None
+        unsure = found is not None and found.answer is Answer.CANNOT_TELL
+        return {
+            "answer": found.answer.value if found else None,
+            "difference": found.shift if found else None,
+            "interval": [interval.low, interval.high] if interval else None,
+            "apart_ratio": found.apart if found else None,
+            "n": len(self.values),
+            "base_n": len(self.base_values),
+            "largest": max(self.values, default=None),
+            "base_largest": max(self.base_values, default=None),
+            "more_runs": self.advice.more_runs if unsure else None,
+        }
 
     @property
     def mark(self) -> str:
@@ -119,47 +184,66 @@ def figures_of(found: Sequence[Condition]) -> tuple[Figure, ...]:
     )
 
 
-def more_runs_words(found: Comparison) -> str:
-    more = found.more_runs
-    return f"about {more} more run{'s' if more != 1 else ''}" if more else "too near to the margin"
+def more_runs_words(advice: Advice) -> str:
+    """Of a guess, that it is one."""
+    more = advice.more_runs
+    if more is None:
+        return NO_NUMBER
+    runs = f"{more} more run{'s' if more != 1 else ''}"
+    return f"at least {runs}" if advice.only_least else f"about {runs}, a guess from these"
 
 
-def compared(base: Cell, cell: Cell, figure: Figure) -> Compared:
-    values = figure.values(base)
-    middle, own = summarize(values), figure.values(cell)
-    found = None
-    if cell is not base and middle is not None:
-        found = compare(values, own, margin=figure.margin(middle.median))
-    return Compared(
-        figure=figure,
-        is_base=cell is base,
-        summary=summarize(own),
-        found=found,
-        base_median=middle.median if middle else None,
+def family_words(family: Family) -> str:
+    """What an interval or a verdict of this report is one of."""
+    return (
+        f"this report compares {family.parts} things at once (medians, and shares of lossy runs): "
+        f"its differences and intervals hold together with {CONFIDENCE * 100:.0f} %, also if it is "
+        "made again each time the runs have doubled; they need at least "
+        f"{family.runs_needed()} runs per cell. Each “same” by itself is wrong in at most 5 %"
     )
 
 
-def differences(cells: Sequence[Cell], base: int) -> list[list[str]]:
+def compared(base: Cell, cell: Cell, figure: Figure, family: Family) -> Compared:
+    values, own = figure.values(base), figure.values(cell)
+    return Compared(
+        figure=figure,
+        is_base=cell is base,
+        values=tuple(own),
+        base_values=tuple(values),
+        summary=summarize(own),
+        found=None if cell is base else compare(values, own, figure.asked(family)),
+        family=family,
+    )
+
+
+def differences(cells: Sequence[Cell], base: int, family: Family) -> list[list[str]]:
     """For every cell the words of each figure; the base's own row says that it is the base."""
     return [
-        [_words(compared(cells[base], cell, figure)) for figure in DIFFERENCES] for cell in cells
+        [_words(compared(cells[base], cell, figure, family)) for figure in DIFFERENCES]
+        for cell in cells
     ]
 
 
 def _words(item: Compared) -> str:
     """The unit stands in the head of the column."""
-    if item.found is None or item.found.answer is Answer.SAME:
+    if item.found is None:
         return item.verdict
+    worst = f"; {item.worst_words}" if item.worst_words else ""
+    if item.found.answer is Answer.SAME:
+        return f"{item.verdict}{worst}"
     between = item.found.interval
     shift = item.figure.signed(item.found.shift)
     shift += f" {_between(between, item.figure.signed)}" if between else ""
-    return shift if item.found.answer is Answer.DIFFERENT else f"{shift}: {item.verdict}"
+    if item.found.answer is Answer.CANNOT_TELL:
+        return f"{shift}: cannot tell yet{worst}"
+    return f"{shift}: {item.lossy_words}{worst}" if item.found.by_share else f"{shift}{worst}"
 
 
 COLUMNS = (
     *(Column(name=n, title=n.capitalize()) for n in ("condition", "setup", "base", "figure")),
     Column(name="n", title="n", numeric=True),
     Column(name="median", title="Median", numeric=True),
+    Column(name="largest", title="Largest run", numeric=True),
     Column(name="difference", title="Difference", numeric=True),
     Column(name="difference_low", title="from", numeric=True),
     Column(name="difference_high", title="to", numeric=True),
@@ -174,7 +258,7 @@ def comparison_table(found: Sequence[Condition]) -> Table:
         Row(
             values=(
                 *map(text, (c.label, place.name, c.base.name, figure.name)),
-                *_numbers(compared(c.base.cell, place.cell, figure)),
+                *_numbers(compared(c.base.cell, place.cell, figure, c.family)),
             )
         )
         for c in found
@@ -190,6 +274,7 @@ def _numbers(item: Compared) -> Iterator[Value]:
     n = item.summary.n if item.summary else 0
     yield Value(raw=n, shown=str(n))
     yield _value(item.summary.median if item.summary else None, item.figure.shown)
+    yield _value(item.summary.high if item.summary else None, item.figure.shown)
     shift = item.found.shift if item.found else None
     interval = item.found.interval if item.found else None
     for value in (shift, *((interval.low, interval.high) if interval else (None, None))):
@@ -202,20 +287,33 @@ def _value(value: float | None, shown: Callable[[float], str]) -> Value:
     return Value(raw=value, shown=numbers.NOT_MEASURED if value is None else shown(value))
 
 
-def cost_sentences(found: Sequence[Condition]) -> list[tuple[str, str]]:
-    """Setup and sentence of each that is not the base, where most was asked of it: first what it
-    costs for certain, then what it does not cost, then what more runs would tell."""
+def cost_sentences(found: Sequence[Condition]) -> Iterator[Sentence]:
+    """Of each setup that is not the base, where most was asked of it: first what it costs for
+    certain, then what it does not cost, then what more runs would tell."""
     figures = figures_of(found)
     if not found or not figures:
-        return []
+        return
     heaviest = max(found, key=lambda c: c.base.cell.offered_pps or 0.0)
-    at = f" at {heaviest.label}" if heaviest.label else ""
-    said = []
+    base, at = heaviest.base, f" at {heaviest.label}" if heaviest.label else ""
     for place in heaviest.places[1:]:
-        items = [compared(heaviest.base.cell, place.cell, figure) for figure in figures]
-        words = "; ".join(_verdicts(items)) or "no valid trial to compare"
-        said.append((place.name, f"{place.name} against {heaviest.base.name}{at}: {words}."))
-    return said
+        items = [compared(base.cell, place.cell, figure, heaviest.family) for figure in figures]
+        words = "; ".join(_verdicts(items)) or "no measured trial to compare"
+        failed = "".join(_failed_words(p) for p in (base, place))
+        yield Sentence(
+            rule=SETUP_COST,
+            subject=place.name,
+            text=f"{place.name} against {base.name}{at}: {words}{failed}.",
+            evidence={item.figure.name: item.evidence for item in items if item.found},
+            trials=(*base.cell.valid, *place.cell.valid),
+        )
+
+
+def _failed_words(place: Place) -> str:
+    """What survives is all that is compared."""
+    if not place.cell.failed:
+        return ""
+    failed, judged = len(place.cell.failed), len(place.cell.failed) + len(place.cell.valid)
+    return f"; {failed} of {judged} trials of {place.name} failed and are in none of these figures"
 
 
 def _verdicts(items: Sequence[Compared]) -> Iterator[str]:
@@ -223,17 +321,41 @@ def _verdicts(items: Sequence[Compared]) -> Iterator[str]:
     if different := told[Answer.DIFFERENT]:
         yield "different in " + ", ".join(_difference(item) for item in different)
     if same := told[Answer.SAME]:
-        yield "the same in " + ", ".join(f"{_name(i)} ({i.figure.margin_words})" for i in same)
+        most = max(same, key=lambda i: i.found.apart if i.found else 0.0)
+        names = ", ".join(_with(i, i.figure.margin_words) for i in same)
+        yield f"the same, {most.but_words}, in {names}"
     if unsure := told[Answer.CANNOT_TELL]:
-        more = [i.found.more_runs for i in unsure if i.found and i.found.more_runs]
-        most = "up to about" if len(set(more)) > 1 else "about"
-        hint = f" ({most} {max(more)} more run{'s' if max(more) > 1 else ''})" if more else ""
-        yield "cannot tell yet in " + ", ".join(map(_name, unsure)) + hint
+        yield (
+            "cannot tell yet in "
+            + ", ".join(_with(i, i.beyond_words) for i in unsure)
+            + (f" ({_most_words([i.advice for i in unsure])})")
+        )
+
+
+def _most_words(advice: Sequence[Advice]) -> str:
+    """Of the advice that names the most runs, for whoever wants all answers."""
+    named = [a for a in advice if a.more_runs is not None]
+    if not named:
+        return more_runs_words(advice[0])
+    most = more_runs_words(max(named, key=lambda a: a.more_runs or 0))
+    return f"{most}; for some {NO_NUMBER}" if len(named) < len(advice) else most
 
 
 def _difference(item: Compared) -> str:
-    relative = f" ({_percent(item.relative)} %)" if item.relative is not None else ""
-    return f"{_name(item)} {item.shift_words}{relative}"
+    relative = f"{_percent(item.relative)} %" if item.relative is not None else ""
+    by_share = item.lossy_words if item.found and item.found.by_share else ""
+    return _with(item, relative, by_share, name=f"{_name(item)} {item.shift_words}")
+
+
+def _with(item: Compared, *more: str, name: str = "") -> str:
+    said = ", ".join(filter(None, (*more, _worst_of_both(item))))
+    return f"{name or _name(item)} ({said})" if said else name or _name(item)
+
+
+def _worst_of_both(item: Compared) -> str:
+    if not item.worst_words or not item.base_values:
+        return ""
+    return f"{item.worst_words}, of the base {item.figure.shown(max(item.base_values))} %"
 
 
 def _name(item: Compared) -> str:

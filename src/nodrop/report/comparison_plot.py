@@ -96,7 +96,7 @@ def _place(
     y: Callable[[float], float],
     number: int,
 ) -> Markup:
-    item = compared(condition.base.cell, place.cell, figure)
+    item = compared(condition.base.cell, place.cell, figure, condition.family)
     parts = [
         tag("circle", cx=x, cy=y(value), r=2.2, class_="dot") for value in figure.values(place.cell)
     ]
@@ -116,7 +116,8 @@ def _place(
 def _says(item: Compared, condition: Condition, place: str) -> str:
     where = f"{place} at {condition.label}" if condition.label else place
     runs = f", n = {item.summary.n}" if item.summary else ""
-    said = f"{item.figure.title} of {where}: {item.median_words}, {item.spread_words}{runs}"
+    worst = f", {item.worst_words}" if item.worst_words else ""
+    said = f"{item.figure.title} of {where}: {item.median_words}, {item.spread_words}{worst}{runs}"
     if item.found is None:
         return said
     relative = f" ({item.relative_words})" if item.relative_words else ""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from nodrop.report.escape import THIN
 from nodrop.report.story import Cell, Trial
+from nodrop.stats.comparison import Question
+from nodrop.stats.family import Family
 
 LOSS_MARGIN = 0.1
 """Percentage points: less loss than that is the same."""
@@ -40,9 +42,11 @@ class Figure:
             return f"{LOSS_MARGIN:.1f} points"
         return f"{RELATIVE_MARGIN * 100:.0f} %"
 
-    def margin(self, base_median: float) -> float:
-        """Differences up to this size count as the same."""
-        return LOSS_MARGIN if self.name == LOSS else abs(base_median) * RELATIVE_MARGIN
+    def asked(self, family: Family) -> Question:
+        """Differences up to the margin count as the same."""
+        if self.name == LOSS:
+            return Question(absolute=LOSS_MARGIN, losses=True, family=family)
+        return Question(relative=RELATIVE_MARGIN, family=family)
 
     def values(self, cell: Cell) -> list[float]:
         found = (self.of(trial) for trial in cell.valid)
@@ -50,6 +54,11 @@ class Figure:
 
     def shown(self, value: float) -> str:
         return grouped(f"{value:,.{self.digits}f}") if value else "0"
+
+    def at_least(self, value: float) -> str:
+        """What is rounded to nothing is still something."""
+        said = self.shown(value)
+        return said if said.strip("0.") else f"less than {10**-self.digits:.{self.digits}f}"
 
     def signed(self, value: float) -> str:
         """What is rounded to nothing has no sign."""
@@ -111,3 +120,14 @@ FIGURES = (
         "activation_s", "Activation", lambda t: t.record.activation_s, "launch call to SUT ready"
     ),
 )  # fmt: skip
+DIFFERENCES = tuple(
+    f for f in FIGURES if f.name in (LOSS, "sut_cpu_s", "memory_mib", "activation_s")
+)
+"""Of cells that differ in whatever the matrix varies."""
+
+
+def family_of(cells: Sequence[Cell], figures: Sequence[Figure]) -> Family:
+    """All that a report compares: medians of each figure and cell, and losses of each pair."""
+    measured = [f.name for f in figures for cell in cells if f.values(cell)]
+    lossy = measured.count(LOSS)
+    return Family(parts=max(len(measured) + lossy * (lossy - 1) // 2, 1))

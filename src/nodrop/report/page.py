@@ -16,8 +16,8 @@ import nodrop
 from nodrop.ledger.hops import Class
 from nodrop.report import escape, numbers
 from nodrop.report.answer import answer
-from nodrop.report.comparison import DIFFERENCES, MOST_BASES, differences
-from nodrop.report.costs import Figure
+from nodrop.report.comparison import MOST_BASES, differences, family_words
+from nodrop.report.costs import DIFFERENCES, Figure
 from nodrop.report.figures import (
     cells_page_table,
     ledger_lines,
@@ -30,6 +30,7 @@ from nodrop.report.order_plot import order_plot
 from nodrop.report.panels import RECEIVED, Timeline
 from nodrop.report.published import Published, published
 from nodrop.report.repeats import repeats, repeats_plot, repeats_words
+from nodrop.report.setups import compared_at_once
 from nodrop.report.setups_section import SetupsSection
 from nodrop.report.story import Cell, Source, Story, Trial
 from nodrop.report.tables import Value
@@ -108,6 +109,8 @@ class Differences:
     figures: Sequence[Figure]
     bases: list[list[list[str]]]
     """Base → cell → figure → words."""
+    family: str
+    """What is compared at once."""
 
 
 def page(story: Story, setups: SetupsSection | None) -> str:
@@ -203,8 +206,13 @@ def _differences(story: Story) -> Differences | None:
     cells = story.cells
     if len(cells) < 2:
         return None
+    family = compared_at_once(story)
     bases = range(len(cells)) if len(cells) <= MOST_BASES else range(1)
-    return Differences(figures=DIFFERENCES, bases=[differences(cells, base) for base in bases])
+    return Differences(
+        figures=DIFFERENCES,
+        bases=[differences(cells, base, family) for base in bases],
+        family=family_words(family),
+    )
 
 
 def _over_time(story: Story, *, overlaid: bool) -> OverTime:

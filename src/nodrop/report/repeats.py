@@ -9,11 +9,13 @@ from markupsafe import Markup
 
 from nodrop.report.costs import FIGURES, Figure
 from nodrop.report.loss_plot import ticks
+from nodrop.report.setups import compared_at_once
 from nodrop.report.story import Cell, Story
 from nodrop.report.svg import picture, tag
 from nodrop.report.tables import Column, Row, Table, Value, text
-from nodrop.stats.comparison import resolution
+from nodrop.stats.family import Family
 from nodrop.stats.interval import summarize
+from nodrop.stats.power import POWER, resolution, runs_to_see
 
 SHOWN = ("loss_pct", "sut_cpu_s", "activation_s")
 MOST_CELLS = 30
@@ -32,7 +34,21 @@ class Repeated:
     values: tuple[float, ...]
     median: float
     sees: float | None
-    """Another cell with as many runs and as much spread would be told apart from so much on."""
+    """Another cell with as many runs and as much spread would mostly be told apart from so much
+    on; None where that is not known."""
+    family: Family
+
+    @property
+    def sees_words(self) -> str:
+        unit, n = self.figure.difference_unit, len(self.values)
+        if self.sees is not None:
+            return (
+                f"a difference is seen with a probability of {POWER * 100:.0f} % from about "
+                f"{self.figure.at_least(self.sees)} {unit} on"
+            )
+        if n < (needed := runs_to_see(self.family)):
+            return f"what difference could be seen is not known from fewer than {needed} runs"
+        return "so many runs are alike that it is not known what difference could be seen"
 
     @property
     def deviations(self) -> tuple[float, ...]:
@@ -41,16 +57,17 @@ class Repeated:
 
 def repeats(story: Story) -> list[Repeated]:
     """Of cells with at least two valid trials."""
+    family = compared_at_once(story)
     return [
         found
         for figure in FIGURES
         if figure.name in SHOWN
         for cell in story.cells
-        if (found := _repeated(cell, figure)) is not None
+        if (found := _repeated(cell, figure, family)) is not None
     ]
 
 
-def _repeated(cell: Cell, figure: Figure) -> Repeated | None:
+def _repeated(cell: Cell, figure: Figure, family: Family) -> Repeated | None:
     told = [(t.record.run, v) for t in cell.valid if (v := figure.of(t)) is not None]
     values = tuple(value * figure.scale for _, value in told)
     middle = summarize(values)
@@ -62,7 +79,8 @@ def _repeated(cell: Cell, figure: Figure) -> Repeated | None:
         runs=tuple(run for run, _ in told),
         values=values,
         median=middle.median,
-        sees=resolution(values),
+        sees=resolution(values, family),
+        family=family,
     )
 
 
@@ -73,7 +91,7 @@ def repeats_words(found: Sequence[Repeated]) -> list[str]:
         sees = [r.sees for r in found if r.figure.name == figure.name and r.sees is not None]
         if not sees:
             continue
-        low, high = figure.shown(min(sees)), figure.shown(max(sees))
+        low, high = figure.at_least(min(sees)), figure.at_least(max(sees))
         unit = figure.difference_unit
         span = f"{low} {unit}" if low == high else f"{low} to {high} {unit}, depending on the cell"
         said.append(f"{figure.title}: about {span}")
@@ -149,10 +167,7 @@ def _says(repeated: Repeated) -> str:
         f"{figure.title} of {repeated.cell.label}: {n} runs between {low} and {high} "
         f"{figure.difference_unit} of their median"
     )
-    if repeated.sees is None:
-        return f"{said}; so few runs show no difference for certain, however large"
-    sees = f"{figure.shown(repeated.sees)} {figure.difference_unit}"
-    return f"{said}; a difference can be seen from about {sees} on"
+    return f"{said}; {repeated.sees_words}"
 
 
 def repeats_table(found: Sequence[Repeated]) -> Table:
@@ -185,6 +200,6 @@ def _rows(found: Sequence[Repeated]) -> Iterator[Row]:
                     text(run),
                     Value(raw=value, shown=figure.shown(value)),
                     Value(raw=apart, shown=figure.signed(apart)),
-                    Value(raw=sees, shown="" if sees is None else figure.shown(sees)),
+                    Value(raw=sees, shown="" if sees is None else figure.at_least(sees)),
                 )
             )

@@ -148,7 +148,8 @@ SETUP_COST = _rule(
     Part.ANSWER,
     "setup-against-base",
     "a setup is compared with the base under the heaviest load that both were measured under",
-    "the comparison of each figure: see *Setups against their base*",
+    "of each figure the difference of the medians with its interval, the share of runs that may "
+    "lie outside the margin, the largest runs, n of both, and how many more runs are advised",
 )
 
 RESTS_ON_TRIALS = _rule(
@@ -156,6 +157,12 @@ RESTS_ON_TRIALS = _rule(
 )
 RESTS_ON_BOOKS = _rule(
     Part.RESTS_ON, "books-closed", "always", "`books_closed` of each trial: residual 0 at every hop"
+)
+COMPARED_AT_ONCE = _rule(
+    Part.RESTS_ON,
+    "compared-at-once",
+    "the run has several setups",
+    "how many medians and shares of lossy runs share the error, and how many runs that takes",
 )
 
 BEYOND_NOT_TRIED = _rule(

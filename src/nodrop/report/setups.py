@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from nodrop.report.costs import DIFFERENCES, FIGURES, family_of
 from nodrop.report.story import Cell, Story, factor_label
 from nodrop.results.trial import accelerator_words
+from nodrop.stats.family import Family
 
 KIND, INSTANCES = "setup.kind", "setup.instances"
 BASE_KIND = "bare"
@@ -31,6 +33,8 @@ class Condition:
 
     label: str
     places: tuple[Place, ...]
+    family: Family
+    """All that its report compares."""
 
     @property
     def base(self) -> Place:
@@ -47,8 +51,13 @@ def conditions(story: Story) -> tuple[Condition, ...]:
     for cell in story.cells:
         rest = sorted((k, repr(v)) for k, v in cell.factors.items() if k not in compared)
         gathered.setdefault((cell.source, repr(rest)), []).append(cell)
-    found = [_condition(story, cells, compared) for cells in gathered.values()]
+    family = compared_at_once(story)
+    found = [_condition(story, cells, compared, family) for cells in gathered.values()]
     return tuple(c for c in found if len(c.places) > 1)
+
+
+def compared_at_once(story: Story) -> Family:
+    return family_of(story.cells, FIGURES if _compared(story.factors) else DIFFERENCES)
 
 
 def setup_names(found: Sequence[Condition]) -> tuple[str, ...]:
@@ -62,7 +71,9 @@ def _compared(factors: Sequence[str]) -> tuple[str, ...]:
     return tuple(f for f in factors if f == "setup" or f.startswith("setup."))
 
 
-def _condition(story: Story, cells: Sequence[Cell], compared: Sequence[str]) -> Condition:
+def _condition(
+    story: Story, cells: Sequence[Cell], compared: Sequence[str], family: Family
+) -> Condition:
     first = cells[0]
     same = [f for f in story.factors if f not in compared and f in first.factors]
     same.sort(key=lambda f: f.startswith("load."))
@@ -75,7 +86,7 @@ def _condition(story: Story, cells: Sequence[Cell], compared: Sequence[str]) -> 
     base = min(range(len(cells)), key=lambda n: (cells[n].factors.get(KIND) != BASE_KIND, n))
     if base:
         places.insert(0, places.pop(base))
-    return Condition(label=" · ".join(words), places=tuple(places))
+    return Condition(label=" · ".join(words), places=tuple(places), family=family)
 
 
 def _place(cell: Cell, compared: Sequence[str]) -> Place:

@@ -15,7 +15,13 @@ from nodrop.report.activation import (
     phases_page_table,
 )
 from nodrop.report.clock_costs import clock_costs, costs_table, costs_words
-from nodrop.report.comparison import Compared, compared, comparison_table, figures_of
+from nodrop.report.comparison import (
+    Compared,
+    compared,
+    comparison_table,
+    family_words,
+    figures_of,
+)
 from nodrop.report.comparison_plot import comparison_plot
 from nodrop.report.costs import Figure
 from nodrop.report.instances import instance_bars, instances_table, shared
@@ -66,6 +72,8 @@ class Drawing:
 class SetupsSection:
     figures: tuple[Figure, ...]
     conditions: tuple[ConditionRows, ...]
+    family: str
+    """What is compared at once."""
     emulated: tuple[str, ...]
     """Setups that ran on an emulated machine."""
     costs: Drawing
@@ -91,6 +99,7 @@ def setups_section(story: Story) -> SetupsSection | None:
     return SetupsSection(
         figures=figures,
         conditions=tuple(_rows(condition, figures) for condition in found),
+        family=family_words(found[0].family),
         emulated=tuple(dict.fromkeys(p.name for c in found for p in c.places if p.emulated)),
         costs=_costs(found),
         fates=_fates(found),
@@ -128,7 +137,10 @@ def _rows(condition: Condition, figures: Sequence[Figure]) -> ConditionRows:
             name=place.name,
             anchor=place.cell.typical.anchor,
             n=len(place.cell.valid),
-            items=tuple(compared(condition.base.cell, place.cell, figure) for figure in figures),
+            items=tuple(
+                compared(condition.base.cell, place.cell, figure, condition.family)
+                for figure in figures
+            ),
         )
 
     return ConditionRows(label=condition.label, rows=tuple(map(row, condition.places)))

@@ -17,8 +17,9 @@ from nodrop.report.setups import BASE_KIND, KIND, Condition, Place
 from nodrop.report.story import Story, Trial
 from nodrop.report.tables import Column, Row, Table, Value, text
 from nodrop.results.study_2016 import MME_ACTIVATION_S, PUBLISHED
-from nodrop.stats.comparison import Answer, Comparison, compare
+from nodrop.stats.comparison import Answer, Comparison, Question, compare
 from nodrop.stats.interval import Summary, summarize
+from nodrop.stats.power import Advice, more_runs
 
 LOAD, FLOWS, SAME_FLOWS = "load.multiplier", "load.flows", "same"
 STUDIED_SUT = "suricata"
@@ -165,14 +166,16 @@ def _rows(published: Published, studied: Sequence[Condition]) -> Iterator[Beside
         places.setdefault(_kind(place), []).append(place)
     base = _values(places.get(BASE_KIND, ()), published)
     middle = summarize(base)
+    asked = Question(relative=RELATIVE_MARGIN, family=studied[0].family)
     for setup, mean in published.by_setup.items():
         these = places.get(setup, [])
         values = _values(these, published)
-        found = None
-        if setup != BASE_KIND and middle:
-            found = compare(base, values, margin=abs(middle.median) * RELATIVE_MARGIN)
+        found = None if setup == BASE_KIND else compare(base, values, asked)
+        advice = None
+        if found and found.answer is Answer.CANNOT_TELL:
+            advice = more_runs(base, values, asked)
         there = mean / published.by_setup[BASE_KIND] - 1
-        judgement, why = _judged(published, setup, these, there, found)
+        judgement, why = _judged(published, setup, these, there, found, advice)
         yield Beside(
             setup=these[0].name if these else setup,
             kind=setup,
@@ -196,6 +199,7 @@ def _judged(
     places: Sequence[Place],
     there: float,
     found: Comparison | None,
+    advice: Advice | None,
 ) -> tuple[Judgement, str]:
     if setup == BASE_KIND:
         return Judgement.BASE, ""
@@ -208,7 +212,7 @@ def _judged(
     within = f"within {RELATIVE_MARGIN * 100:.0f} % of bare"
     match found.answer:
         case Answer.CANNOT_TELL:
-            return Judgement.UNSURE, more_runs_words(found)
+            return Judgement.UNSURE, more_runs_words(advice) if advice else ""
         case Answer.SAME if abs(there) <= RELATIVE_MARGIN:
             return Judgement.HOLDS, f"{within} there and here"
         case Answer.SAME:

@@ -1,24 +1,34 @@
-"""Do two cells differ? An interval for the shift between them, and a verdict that may be "not yet".
+"""Do two cells differ? Different, the same within a margin, or not to be told yet.
 
-The shift is Hodges and Lehmann's: the median of all pairwise differences. Its interval inverts the
-Mann-Whitney test, whose null distribution is counted exactly, so no distribution is assumed.
+The difference is that of the two medians. Its interval is made of theirs: if each median lies in
+its own interval, their difference lies between the differences of the ends. So it covers whatever
+the runs are like: unequal spread, unequal n, ties, two humps, heavy tails. The price is width.
+
+"Same" says more than that the medians are near: it also bounds the share of runs that lie further
+apart than the margin. Seven tenths of the runs may agree while the others lose half their packets.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
-from itertools import combinations
-from statistics import NormalDist, median
+from statistics import median
 
-from nodrop.stats.interval import CONFIDENCE, Interval
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import fisher_exact
 
-EXACT_PRODUCT = 2500
-"""Up to 50 x 50 runs are counted exactly; beyond, the normal approximation is as good."""
-MANY_RUNS = 1000
+from nodrop.stats.family import Family
+from nodrop.stats.interval import CONFIDENCE, Interval, median_rank
+from nodrop.stats.share import lower_bound, upper_bound
+
+MOST_APART = 0.2
+"""Cells are called the same only if fewer of their runs than this can lie outside the margin."""
+
+Runs = NDArray[np.float64]
+"""One sorted sample per row."""
 
 
 class Answer(StrEnum):
@@ -28,114 +38,155 @@ class Answer(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is asked of two cells, and of how many others at once."""
+
+    absolute: float = 0.0
+    relative: float = 0.0
+    """Of the base's median. Differences up to the sum of both margins count as the same."""
+    losses: bool = False
+    """Zero is special: the shares of runs above it are compared as well."""
+    family: Family
+
+    def above(self, base: Runs) -> Runs:
+        return base + self.absolute + self.relative * np.abs(base)
+
+    def below(self, base: Runs) -> Runs:
+        return base - self.absolute - self.relative * np.abs(base)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
     """`other` against `base`."""
 
     answer: Answer
     shift: float
-    """other − base; positive = other is larger."""
+    """Median of other − median of base."""
     interval: Interval | None
-    margin: float
-    """Differences up to this size count as the same."""
-    more_runs: int | None = None
-    """Per cell, a guess from the spread so far; None where none are needed or no number helps."""
+    """Of the shift. None where either cell has too few runs for its family."""
+    relative: Interval | None
+    """Of the shift as a share of the base's median. None unless that is surely above 0."""
+    apart: float
+    """At most this share of runs lies further apart than the margin, or loses in one cell only."""
+
+    @property
+    def by_share(self) -> bool:
+        """Different in how often runs lose: the medians alone would not tell."""
+        between = self.interval
+        holds_zero = between is not None and between.low <= 0 <= between.high
+        return self.answer is Answer.DIFFERENT and holds_zero
 
 
-def compare(
-    base: Sequence[float],
-    other: Sequence[float],
-    *,
-    margin: float,
-    confidence: float = CONFIDENCE,
-) -> Comparison | None:
-    """Three answers: same within `margin`, different, or not to be told yet. None without values.
-
-    An interval wholly inside the margin is "same" even where it excludes zero: with enough runs
-    every two cells differ by something.
-    """
+def compare(base: Sequence[float], other: Sequence[float], asked: Question) -> Comparison | None:
+    """None without values."""
     if not base or not other:
         return None
-    differences = sorted(b - a for a in base for b in other)
-    shift = float(median(differences))
-    interval = _shift_interval(differences, len(base), len(other), confidence)
-    answer, more = Answer.CANNOT_TELL, None
-    if interval is None:
-        more = _runs_until_interval(len(base), len(other), confidence)
-    elif -margin <= interval.low and interval.high <= margin:
-        answer = Answer.SAME
-    elif interval.low > 0 or interval.high < 0:
-        answer = Answer.DIFFERENT
-    else:
-        more = _runs_until_answer(interval, shift, margin, min(len(base), len(other)))
-    return Comparison(answer=answer, shift=shift, interval=interval, margin=margin, more_runs=more)
+    b, o = (np.sort(np.asarray([values], dtype=np.float64)) for values in (base, other))
+    apart = apart_bounds(b, o, asked)
+    medians = asked.family.median(base), asked.family.median(other)
+    return Comparison(
+        answer=tuple(Answer)[int(answers(b, o, asked, apart)[0])],
+        shift=float(median(other)) - float(median(base)),
+        interval=_shift(*medians),
+        relative=_relative(*medians),
+        apart=float(apart[0]),
+    )
 
 
-def resolution(values: Sequence[float], *, confidence: float = CONFIDENCE) -> float | None:
-    """What `compare` can see: two cells, both with as many runs and as much spread as these, would
-    be told apart from about this shift on. None where so few runs give no interval."""
-    n = len(values)
-    rank, _ = _critical_rank(n, n, confidence)
-    if rank == 0:
+def answers(base: Runs, other: Runs, asked: Question, apart: Runs) -> NDArray[np.int64]:
+    """For each row the place of its answer among `Answer`."""
+    different, same, cannot_tell = range(len(Answer))
+    found = np.full(len(base), cannot_tell)
+    b, o = (median_ends(runs, asked.family) for runs in (base, other))
+    if b is not None and o is not None:
+        found[(o[0] > b[1]) | (o[1] < b[0])] = different
+        # Inside the margin is the same even where zero is left out: with enough runs every two
+        # cells differ by something.
+        near = (o[1] <= asked.above(b[0])) & (o[0] >= asked.below(b[1]))
+        found[near & (apart <= MOST_APART)] = same
+        if asked.losses:
+            found[_shares_differ(base, other, asked.family)] = different
+    return found
+
+
+def apart_bounds(base: Runs, other: Runs, asked: Question) -> Runs:
+    """How far the shares of runs above any one value can differ, once the base was moved by the
+    margin. Every value has its own test, and all of them must pass, so each may use the whole
+    error."""
+    found = np.maximum(
+        _excess(other, asked.above(base)),
+        _excess(asked.below(base), other),
+    )
+    if asked.losses:
+        b_low, b_high = _bounds(base.shape[1])
+        o_low, o_high = _bounds(other.shape[1])
+        b, o = np.sum(base > 0, axis=1), np.sum(other > 0, axis=1)
+        lossier = np.maximum(o_high[o] - b_low[b], b_high[b] - o_low[o])
+        found = np.maximum(found, lossier)
+    return found
+
+
+def median_ends(runs: Runs, family: Family) -> tuple[Runs, Runs] | None:
+    n = runs.shape[1]
+    rank, _ = median_rank(n, family.error(n))
+    return (runs[:, rank - 1], runs[:, n - rank]) if rank else None
+
+
+def _excess(higher: Runs, lower: Runs) -> Runs:
+    """Upper bounds of the largest P(higher > t) − P(lower > t)."""
+    n, m = higher.shape[1], lower.shape[1]
+    _, most = _bounds(n)
+    least, _ = _bounds(m)
+    values = np.concatenate([higher, lower], axis=1)
+    order = np.argsort(values, axis=1, kind="stable")
+    values = np.take_along_axis(values, order, axis=1)
+    of_higher = order < n
+    found = most[n - np.cumsum(of_higher, axis=1)] - least[m - np.cumsum(~of_higher, axis=1)]
+    # Only past the last of equal values are all of them counted.
+    tied = values[:, 1:] == values[:, :-1]
+    found[:, :-1][tied] = -1.0
+    everything = most[n] - least[m]
+    worst: Runs = found.max(axis=1)
+    return np.maximum(worst, everything)
+
+
+@lru_cache(maxsize=256)
+def _bounds(n: int) -> tuple[Runs, Runs]:
+    """Lower and upper bounds of a share for 0 … n hits, so that a lower and an upper one of two
+    cells hold at once."""
+    each = CONFIDENCE**0.5
+    low = [lower_bound(hits, n, confidence=each) for hits in range(n + 1)]
+    high = [upper_bound(hits, n, confidence=each) for hits in range(n + 1)]
+    return np.array(low), np.array(high)
+
+
+def _shares_differ(base: Runs, other: Runs, family: Family) -> NDArray[np.bool_]:
+    m, n = base.shape[1], other.shape[1]
+    lossy = zip(np.sum(base > 0, axis=1), np.sum(other > 0, axis=1), strict=True)
+    allowed = family.error(min(m, n))
+    return np.array([_fisher(int(b), m, int(o), n) <= allowed for b, o in lossy])
+
+
+@lru_cache(maxsize=65_536)
+def _fisher(b: int, m: int, o: int, n: int) -> float:
+    return float(fisher_exact([[b, m - b], [o, n - o]]).pvalue)
+
+
+def _shift(base: Interval | None, other: Interval | None) -> Interval | None:
+    if base is None or other is None:
         return None
-    # A run differs by nothing from itself, which says nothing of another cell's runs.
-    apart = sorted(abs(a - b) for a, b in combinations(values, 2))
-    share = 1 - 2 * rank / (n * n)
-    return apart[min(math.ceil(share * len(apart)), len(apart)) - 1]
+    return Interval(
+        low=other.low - base.high,
+        high=other.high - base.low,
+        coverage=base.coverage + other.coverage - 1,
+    )
 
 
-def _shift_interval(
-    differences: Sequence[float], m: int, n: int, confidence: float
-) -> Interval | None:
-    rank, below = _critical_rank(m, n, confidence)
-    if rank == 0:
+def _relative(base: Interval | None, other: Interval | None) -> Interval | None:
+    if base is None or other is None or base.low <= 0:
         return None
-    return Interval(low=differences[rank - 1], high=differences[-rank], coverage=1 - 2 * below)
-
-
-def _critical_rank(m: int, n: int, confidence: float) -> tuple[int, float]:
-    """Largest k with P(U <= k-1) within the tail: the interval runs from the k-th difference."""
-    tail = (1 - confidence) / 2
-    if m * n > EXACT_PRODUCT:
-        spread = math.sqrt(m * n * (m + n + 1) / 12)
-        rank = math.floor(m * n / 2 - NormalDist().inv_cdf(1 - tail) * spread)
-        return max(rank, 0), tail
-    counts = _mann_whitney_counts(*sorted((m, n)))
-    everything = math.comb(m + n, m)
-    below, rank = 0, 0
-    for u, count in enumerate(counts):
-        if (below + count) / everything > tail:
-            break
-        below += count
-        rank = u + 1
-    return rank, below / everything
-
-
-@lru_cache(maxsize=64)
-def _mann_whitney_counts(m: int, n: int) -> tuple[int, ...]:
-    """Orderings of m and n values for each U: the coefficients of a Gaussian binomial."""
-    counts = [1] + [0] * (m * n)
-    for i in range(1, m + 1):
-        # times (1 − q^(n+i)), then divided by (1 − q^i)
-        for u in range(m * n, n + i - 1, -1):
-            counts[u] -= counts[u - n - i]
-        for u in range(i, m * n + 1):
-            counts[u] += counts[u - i]
-    return tuple(counts)
-
-
-def _runs_until_interval(m: int, n: int, confidence: float) -> int:
-    more = 1
-    while _critical_rank(m + more, n + more, confidence)[0] == 0:
-        more += 1
-    return more
-
-
-def _runs_until_answer(interval: Interval, shift: float, margin: float, runs: int) -> int | None:
-    """Intervals narrow with √n: how many runs until this one leaves zero, or fits the margin."""
-    half = (interval.high - interval.low) / 2
-    wanted = max(abs(shift), margin - abs(shift))
-    if wanted <= 0 or half <= 0:
-        return None
-    total = math.ceil(runs * (half / wanted) ** 2)
-    more = max(total - runs, 1)
-    return more if more <= MANY_RUNS else None
+    return Interval(
+        low=other.low / (base.high if other.low > 0 else base.low) - 1,
+        high=other.high / (base.low if other.high > 0 else base.high) - 1,
+        coverage=base.coverage + other.coverage - 1,
+    )

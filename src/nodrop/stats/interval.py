@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
 from statistics import median, quantiles
 
 CONFIDENCE = 0.95
@@ -58,20 +60,31 @@ def summarize(values: Sequence[float], *, confidence: float = CONFIDENCE) -> Sum
 
 
 def median_interval(values: Sequence[float], *, confidence: float = CONFIDENCE) -> Interval | None:
-    """The narrowest symmetric pair of order statistics that covers the median."""
-    ordered = sorted(values)
-    n = len(ordered)
-    tail = (1 - confidence) / 2
-    below, rank = 0.0, 0
-    for k in range(n // 2):
-        probability = math.comb(n, k) / 2**n
-        if below + probability > tail:
-            break
-        below += probability
-        rank = k + 1
+    """The narrowest symmetric pair of order statistics that covers the median.
+
+    Equal runs only make the coverage larger. Where half of all runs lie below a gap and half above
+    it, any value in the gap is a median, and each of them is covered.
+    """
+    n = len(values)
+    rank, coverage = median_rank(n, 1 - confidence)
     if rank == 0:
         return None
-    return Interval(low=ordered[rank - 1], high=ordered[n - rank], coverage=1 - 2 * below)
+    ordered = sorted(values)
+    return Interval(low=ordered[rank - 1], high=ordered[n - rank], coverage=coverage)
+
+
+@lru_cache(maxsize=4096)
+def median_rank(n: int, error: float) -> tuple[int, float]:
+    """The interval runs from this smallest to this largest run, and what it covers; rank 0: so few
+    runs have none."""
+    # In whole numbers: floats know no 2^-n beyond n = 1074.
+    allowed = math.floor(Fraction(error) / 2 * 2**n)
+    count, below, rank = 1, 0, 0
+    while rank < n // 2 and below + count <= allowed:
+        below += count
+        rank += 1
+        count = count * (n - rank + 1) // rank
+    return rank, 1 - 2 * below / 2**n
 
 
 def runs_needed(confidence: float = CONFIDENCE) -> int:

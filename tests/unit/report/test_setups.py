@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -20,10 +22,12 @@ from nodrop.report.costs import FIGURES
 from nodrop.report.ledger_bars import shares
 from nodrop.report.setups import Condition, conditions, setup_names
 from nodrop.report.setups_section import setups_section
-from nodrop.report.story import Story, read_story
+from nodrop.report.story import Cell, Story, Trial, read_story
 from nodrop.report.studies import studies_words, study_figures
 from nodrop.report.studies_plot import studies_plot
 from nodrop.report.write import Part, report_json
+from nodrop.stats.comparison import Answer
+from nodrop.stats.family import Family
 from nodrop.testing.rundirs import SETUPS, Fake, make_run
 
 GUEST = "vm tcg (emulated)"
@@ -40,7 +44,14 @@ def at(found: tuple[Condition, ...], label: str) -> Condition:
 def verdict(condition: Condition, setup: str, figure: str) -> str:
     place = next(p for p in condition.places if p.name == setup)
     known = next(f for f in FIGURES if f.name == figure)
-    return compared(condition.base.cell, place.cell, known).verdict
+    return compared(condition.base.cell, place.cell, known, condition.family).verdict
+
+
+@pytest.fixture(scope="module")
+def enough(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As many runs as it takes to call anything the same."""
+    fake = Fake(cells=SETUPS.cells, repetitions=20, samples=False)
+    return make_run(tmp_path_factory.mktemp("enough"), fake)
 
 
 @pytest.fixture(scope="module")
@@ -65,45 +76,89 @@ def test_bare_is_the_base_and_a_guest_says_what_ran_it(story: Story) -> None:
     assert setup_names(found) == ("bare", "docker", "docker-macvtap", GUEST)
 
 
-def test_each_verdict_is_one_of_three(story: Story) -> None:
-    heavy = at(conditions(story), "4X")
+def test_each_verdict_is_one_of_three(enough: Path) -> None:
+    heavy = at(conditions(read_story([enough])), "4X")
     assert verdict(heavy, GUEST, "loss_pct") == "different"
-    assert verdict(heavy, "docker", "loss_pct") == "same within 0.1 points"
-    assert verdict(heavy, "docker", "memory_mib") == "same within 5 %"
+    same = ", but for at most 17 % of the runs"
+    assert verdict(heavy, "docker", "loss_pct") == f"same within 0.1 points{same}"
+    assert verdict(heavy, "docker", "memory_mib") == f"same within 5 %{same}"
     assert verdict(heavy, "docker", "activation_s") == "different"
     assert verdict(heavy, "bare", "activation_s") == "base"
 
 
-def test_two_runs_of_a_cell_tell_nothing_yet(tmp_path: Path) -> None:
-    run = make_run(tmp_path, Fake(cells=SETUPS.cells, repetitions=2, samples=False))
+@pytest.mark.parametrize(("repetitions", "more"), [(2, 12), (6, 8), (13, 1)])
+def test_few_runs_of_a_cell_tell_nothing_yet(repetitions: int, more: int, tmp_path: Path) -> None:
+    run = make_run(tmp_path, Fake(cells=SETUPS.cells, repetitions=repetitions, samples=False))
     light = at(conditions(read_story([run])), "1X")
-    assert verdict(light, GUEST, "activation_s") == "cannot tell yet (about 2 more runs)"
+    runs = f"{more} more run{'s' if more > 1 else ''}"
+    beyond = "; so far every run lies above the base's" if repetitions > 3 else ""
+    said = f"cannot tell yet (at least {runs}{beyond})"
+    assert verdict(light, GUEST, "activation_s") == said
+    assert verdict(light, "docker", "loss_pct") == f"cannot tell yet (at least {runs})"
 
 
-def test_the_answer_says_what_each_setup_costs(story: Story) -> None:
-    said = {s.subject: s.text for s in answer(story).sentences[:3]}
+def test_the_answer_says_what_each_setup_costs(story: Story, enough: Path) -> None:
+    said = {s.subject: s.text for s in answer(read_story([enough])).sentences[:3]}
     assert list(said) == ["docker", "docker-macvtap", GUEST]
     assert said["docker"].startswith("docker against bare at 4X: different in setup CPU +0.")
     assert ", activation +0.6" in said["docker"]
-    assert "the same in loss (0.1 points)" in said["docker"]
+    same = "the same, but for at most 17 % of the runs, in loss (0.1 points, worst run 0 %, of the"
+    assert same in said["docker"]
     assert "different in loss +" in said[GUEST]
+    few = {s.subject: s.text for s in answer(story).sentences[:3]}
+    assert few["docker"].startswith("docker against bare at 4X: cannot tell yet in loss (worst run")
+    assert few["docker"].endswith("(at least 8 more runs).")
     kvm = "what KVM costs: 18 trials ran in guests under software emulation (TCG)"
     assert kvm in [s.text for s in answer(story).cannot_say]
 
 
-def test_differences_are_absolute_and_relative_for_machines(isolation: Path, written: Path) -> None:
+@pytest.mark.parametrize(("n", "lossy"), [(20, 6), (40, 8), (60, 3)])
+def test_no_sentence_hides_that_some_runs_lose_half(n: int, lossy: int, story: Story) -> None:
+    """The base never loses, and the medians are equal."""
+    condition = at(conditions(story), "1X")
+    never = replace(condition.base.cell, trials=_losing(condition.base.cell, [0.0] * n))
+    some = replace(never, trials=_losing(never, [0.5] * lossy + [0.0] * (n - lossy)))
+    item = compared(never, some, FIGURES[0], Family(parts=3))
+    assert item.found is not None and item.found.shift == 0
+    assert item.worst_words == "worst run 50.00 %"
+    if item.found.answer is Answer.SAME:
+        assert f"but for at most {math.ceil(item.found.apart * 100)} % of the runs" in item.verdict
+        assert lossy / n < 0.1
+    if item.found.by_share:
+        assert item.verdict == f"different: {lossy} of {n} runs lose, of the base 0 of {n}"
+
+
+def _losing(cell: Cell, ratios: list[float]) -> tuple[Trial, ...]:
+    like = cell.valid[0]
+    return tuple(
+        replace(like, record=like.record.model_copy(update={"loss_ratio": r})) for r in ratios
+    )
+
+
+def test_differences_are_absolute_and_relative_for_machines(enough: Path, tmp_path: Path) -> None:
+    write_report([enough], tmp_path, only=[Part.CSV])
     found = {
-        (row["condition"], row["setup"], row["figure"]): row for row in rows(written / "setups.csv")
+        (row["condition"], row["setup"], row["figure"]): row
+        for row in rows(tmp_path / "setups.csv")
     }
     row = found["4X", GUEST, "memory_mib"]
     assert float(row["difference_low"]) < float(row["difference"]) < float(row["difference_high"])
     assert float(row["difference"]) == pytest.approx(410, rel=0.05)
     assert float(row["relative"]) == pytest.approx(410 / 80, rel=0.05)
+    assert float(row["median"]) < float(row["largest"])
     assert found["4X", "bare", "memory_mib"]["difference"] == ""
     assert ("4X", GUEST, "anonymous_mib") in found
     assert found["4X", GUEST, "anonymous_mib"]["verdict"] == "not measured"
-    told = report_json([isolation])["setups"]
+    told = report_json([enough])["setups"]
     assert len(told) == len(found)
+
+
+def test_the_report_states_what_it_compares_at_once(written: Path, story: Story) -> None:
+    """12 cells: 81 medians, and the losses of 66 pairs."""
+    assert {c.family.parts for c in conditions(story)} == {81 + 66}
+    page = (written / "index.html").read_text(encoding="utf-8")
+    assert page.count("this report compares 147 things at once") == 3
+    assert "they need at least 14 runs per cell" in page
 
 
 def test_every_packet_that_was_sent_is_in_a_bar(story: Story) -> None:
@@ -148,7 +203,8 @@ def test_what_is_measured_of_a_clock_is_told_per_setup(story: Story) -> None:
     assert said[-1] == f"{GUEST}: rdtsc 9.8 ns, cpuid 7.7 ns"
 
 
-def test_the_study_is_a_reference_and_emulation_judges_nothing(story: Story) -> None:
+def test_the_study_is_a_reference_and_emulation_judges_nothing(enough: Path) -> None:
+    story = read_story([enough])
     figures = study_figures(story, conditions(story))
     judged = {(f.published.name, r.setup): r.said for f in figures for r in f.rows}
     assert judged["host CPU at 1X", GUEST] == "cannot be judged: emulated, and TCG is not KVM"
@@ -158,7 +214,7 @@ def test_the_study_is_a_reference_and_emulation_judges_nothing(story: Story) -> 
     here = {r.setup: r.here.median for r in figures[0].rows if r.here}
     assert here["bare"] == pytest.approx(2 * (10 + 0.2 / 4 / 2 * 100), rel=0.02)
     activation = {r.setup: r.here for r in figures[-1].rows}
-    assert activation["docker"].n == 12  # at 1X and 2X, the study's loads
+    assert activation["docker"].n == 40  # at 1X and 2X, the study's loads
     words = studies_words(figures)
     assert "holds here for host CPU at 2X (docker) and memory at 1X (docker, docker-mac" in words
     assert "does not hold here for host CPU at 1X (docker, docker-macvtap)" in words

@@ -1,101 +1,120 @@
-"""Comparisons against hand-counted examples and scipy's exact Mann-Whitney test."""
+"""Comparisons of two cells, by hand; how often they err is simulated in tests/known_answers."""
 
 from __future__ import annotations
-
-import math
-from itertools import accumulate
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import mannwhitneyu
+from scipy.stats import fisher_exact
 
-from nodrop.stats.comparison import Answer, _critical_rank, _mann_whitney_counts, compare
+from nodrop.stats.comparison import Answer, Comparison, Question, compare
+from nodrop.stats.family import Family
+from nodrop.stats.share import lower_bound, upper_bound
 
-# Critical values of U, two-sided 5 % (Mann and Whitney 1947, table I): reject at U <= value.
-CRITICAL_U = {(4, 4): 0, (5, 5): 2, (6, 6): 5, (7, 7): 8, (8, 8): 13, (10, 10): 23, (5, 10): 8}
-
-
-@pytest.mark.parametrize(("sizes", "critical"), CRITICAL_U.items())
-def test_against_the_published_table(sizes: tuple[int, int], critical: int) -> None:
-    assert _critical_rank(*sizes, 0.95)[0] == critical + 1
+ALONE = Family(parts=2)
+NO_MARGIN = Question(family=ALONE)
 
 
-@pytest.mark.parametrize(("m", "n"), [(1, 1), (3, 3), (3, 4), (4, 6), (6, 6)])
-def test_the_null_distribution_is_scipys(m: int, n: int) -> None:
-    counts = _mann_whitney_counts(m, n)
-    assert sum(counts) == math.comb(m + n, m)
-    for u, below in enumerate(accumulate(counts)):
-        # a sample whose U is exactly u: shift one value past u of the others
-        base = [float(10 * i) for i in range(1, n + 1)]
-        other = _sample_with_u(base, m, u)
-        theirs = mannwhitneyu(other, base, alternative="less", method="exact")
-        assert theirs.statistic == u
-        assert below / sum(counts) == pytest.approx(theirs.pvalue)
+def found(base: list[float], other: list[float], asked: Question = NO_MARGIN) -> Comparison:
+    comparison = compare(base, other, asked)
+    assert comparison is not None
+    return comparison
 
 
-def _sample_with_u(base: list[float], m: int, u: int) -> list[float]:
-    sample = []
-    for i in range(m):
-        passed = min(len(base), u)
-        u -= passed
-        sample.append(10.0 * passed + 5 + 0.1 * i)
-    return sample
+def test_the_interval_is_made_of_those_of_the_medians() -> None:
+    """Ten runs leave out none at either end; at 2 parts 1.25 % for each median."""
+    base, other = [float(k) for k in range(1, 11)], [float(k) for k in range(101, 111)]
+    comparison = found(base, other)
+    assert comparison.answer is Answer.DIFFERENT
+    assert comparison.shift == 100
+    assert comparison.interval is not None and comparison.relative is not None
+    assert (comparison.interval.low, comparison.interval.high) == (101 - 10, 110 - 1)
+    assert comparison.interval.coverage == pytest.approx(1 - 2 * 2 * 2**-10)
+    assert comparison.relative.low == pytest.approx(101 / 10 - 1)
+    assert comparison.relative.high == pytest.approx(110 / 1 - 1)
 
 
-def test_hodges_lehmann_by_hand() -> None:
-    """Differences of {1,2,3,4} and {11,13,15,17}: 7 … 16, sixteen of them, median 11.5."""
-    found = compare([1, 2, 3, 4], [11, 13, 15, 17], margin=0.5)
-    assert found is not None
-    assert found.shift == 11.5
-    assert found.interval is not None
-    assert (found.interval.low, found.interval.high) == (7, 16)
-    assert found.interval.coverage == pytest.approx(1 - 2 / 70)
-    assert found.answer is Answer.DIFFERENT
+@pytest.mark.parametrize(("parts", "needed"), [(2, 8), (9, 10), (35, 12), (96, 13), (300, 15)])
+def test_the_more_is_compared_the_more_runs_it_takes(parts: int, needed: int) -> None:
+    """2 · 2^-n must not exceed 0.025 / parts."""
+    family = Family(parts=parts)
+    assert family.runs_needed() == needed
+    assert 2 * 2.0**-needed <= family.error(needed) < 2 * 2.0 ** (1 - needed)
+    asked = Question(family=family)
+    few = found([0.0] * needed, [9.0] * (needed - 1), asked)
+    assert (few.answer, few.interval) == (Answer.CANNOT_TELL, None)
+    assert found([0.0] * needed, [9.0] * needed, asked).answer is Answer.DIFFERENT
 
 
-def test_three_runs_cannot_tell_anything() -> None:
-    found = compare([1, 1, 1], [9, 9, 9], margin=0)
-    assert found is not None
-    assert (found.answer, found.interval, found.more_runs) == (Answer.CANNOT_TELL, None, 1)
+@pytest.mark.parametrize("parts", [1, 7, 200])
+def test_however_often_the_runs_double_all_looks_together_err_as_one_may(parts: int) -> None:
+    family = Family(parts=parts)
+    spent = sum(family.error(n) for n in [19, *(20 * 2**k for k in range(40))])
+    assert spent * parts == pytest.approx(0.05)
+    assert family.error(39) == family.error(20) > family.error(40)
 
 
-def test_same_needs_an_interval_inside_the_margin() -> None:
-    base = [100.0, 101, 99, 100.5, 99.5, 100]
-    close = compare(base, [v + 0.2 for v in base], margin=3)
-    assert close is not None and close.answer is Answer.SAME
-    tight = compare(base, [v + 0.2 for v in base], margin=0.1)
-    assert tight is not None and tight.answer is Answer.CANNOT_TELL
-    assert tight.more_runs is not None and tight.more_runs > 10
+def test_same_needs_an_interval_inside_the_margin_and_runs_that_do_not_stray() -> None:
+    base = [100.0 + k % 5 / 10 for k in range(20)]
+    asked = Question(absolute=3, family=ALONE)
+    assert found(base, [v + 0.2 for v in base], asked).answer is Answer.SAME
+    tight = Question(absolute=0.1, family=ALONE)
+    assert found(base, [v + 0.2 for v in base], tight).answer is Answer.CANNOT_TELL
+    strayed = [v + (40 if k < 5 else 0) for k, v in enumerate(base)]
+    assert found(base, strayed, asked).answer is Answer.CANNOT_TELL
+    assert found(strayed, base, asked).answer is Answer.CANNOT_TELL
 
 
-def test_equal_constants_are_the_same_even_without_a_margin() -> None:
-    found = compare([0.0] * 4, [0.0] * 4, margin=0)
-    assert found is not None and found.answer is Answer.SAME
+def test_what_may_lie_apart_is_bounded_exactly() -> None:
+    """3 of 20 runs are apart, of the others none: both bounds hold at once."""
+    comparison = found([0.0] * 20, [7.0] * 3 + [0.0] * 17, Question(absolute=0.1, family=ALONE))
+    each = 0.95**0.5
+    assert comparison.apart == pytest.approx(
+        upper_bound(3, 20, confidence=each) - lower_bound(0, 20, confidence=each)
+    )
 
 
-def test_a_hopeless_spread_names_no_number_of_runs() -> None:
-    found = compare([-5, -1, 1, 5], [-5, -1, 1, 5], margin=0)
-    assert found is not None
-    assert (found.answer, found.more_runs) == (Answer.CANNOT_TELL, None)
+@pytest.mark.parametrize(("lossy", "answer"), [(11, Answer.CANNOT_TELL), (14, Answer.DIFFERENT)])
+def test_shares_of_lossy_runs_differ_by_fishers_test(lossy: int, answer: Answer) -> None:
+    base, other = [0.0] * 40, [30.0] * lossy + [0.0] * (40 - lossy)
+    family = Family(parts=100)
+    p = fisher_exact([[0, 40], [lossy, 40 - lossy]]).pvalue
+    assert (p <= family.error(40)) == (answer is Answer.DIFFERENT)
+    comparison = found(base, other, Question(absolute=0.1, losses=True, family=family))
+    assert (comparison.answer, comparison.shift) == (answer, 0)
+    assert comparison.by_share == (answer is Answer.DIFFERENT)
+    assert found(base, other, Question(absolute=0.1, family=family)).by_share is False
+
+
+def test_a_relative_margin_is_of_a_median_that_is_not_known_either() -> None:
+    base = [100.0 + k / 100 for k in range(20)]
+    asked = Question(relative=0.05, family=ALONE)
+    assert found(base, [v * 1.04 for v in base], asked).answer is Answer.SAME
+    assert found(base, [v * 1.05 for v in base], asked).answer is Answer.DIFFERENT
+
+
+def test_a_base_that_may_be_zero_has_no_relative_difference() -> None:
+    assert found([0.0] * 5 + [3.0] * 15, [5.0] * 20).relative is None
 
 
 def test_nothing_to_compare() -> None:
-    assert compare([], [1.0], margin=0) is None
+    assert compare([], [1.0], NO_MARGIN) is None
+    assert compare([1.0], [], NO_MARGIN) is None
 
 
-runs = st.lists(st.floats(-1e6, 1e6), min_size=4, max_size=12)
+runs = st.lists(st.floats(-1e6, 1e6), min_size=8, max_size=24)
 
 
 @given(runs, runs)
 def test_swapping_the_cells_mirrors_the_answer(base: list[float], other: list[float]) -> None:
-    one, two = compare(base, other, margin=1), compare(other, base, margin=1)
-    assert one is not None and two is not None and one.interval and two.interval
-    assert one.answer is two.answer
+    asked = Question(absolute=1, losses=True, family=ALONE)
+    one, two = found(base, other, asked), found(other, base, asked)
+    assert one.interval is not None and two.interval is not None
     assert (one.interval.low, one.interval.high) == (-two.interval.high, -two.interval.low)
+    assert (one.answer is Answer.DIFFERENT) == (two.answer is Answer.DIFFERENT)
 
 
-def test_the_normal_approximation_takes_over_smoothly() -> None:
-    exact, _ = _critical_rank(50, 50, 0.95)
-    approximate, _ = _critical_rank(50, 51, 0.95)
-    assert 0 <= approximate - exact <= 30
+def test_thousands_of_runs_are_compared_at_once() -> None:
+    """All pairs of them would be 25 million."""
+    values = [float(k % 4999) for k in range(5000)]
+    assert found(values, [v + 400 for v in values]).answer is Answer.DIFFERENT

@@ -1,0 +1,443 @@
+"""What a report says of differences, held against worlds whose truth is known.
+
+Every simulation is seeded. NODROP_SIMULATIONS=10000 repeats each so many times and takes a while;
+with `pytest -s` the rates are printed, and docs/methodology.md has them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from itertools import product
+from math import log
+from statistics import NormalDist
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from nodrop.stats.comparison import (
+    MOST_APART,
+    Answer,
+    Comparison,
+    Question,
+    answers,
+    apart_bounds,
+    compare,
+    median_ends,
+)
+from nodrop.stats.family import Family
+from nodrop.stats.interval import median_rank
+from nodrop.stats.power import POWER, more_runs, resolution, runs_to_see
+
+Runs = NDArray[np.float64]
+World = Callable[[np.random.Generator, tuple[int, int]], Runs]
+
+REPEATED = int(os.environ.get("NODROP_SIMULATIONS", "0"))
+ALONE = Family(parts=2)
+DIFFERENT, SAME, CANNOT_TELL = range(3)
+
+
+def repeated(usual: int, most: int = 1_000_000) -> int:
+    return min(REPEATED, most) or usual
+
+
+def rate(of: str, *happened: object) -> float:
+    found = float(np.mean(happened))
+    print(f"rate of {of}: {found:.4f}")  # noqa: T201
+    return found
+
+
+def seeded(*parts: object) -> np.random.Generator:
+    """Each case has numbers of its own, the same every time."""
+    return np.random.default_rng([ord(c) for c in repr(parts)])
+
+
+def _sometimes(share: float, size: float) -> World:
+    """Loses `size` in that share of the runs, and nothing in the others."""
+    return lambda rng, shape: np.where(rng.random(shape) < share, size, 0.0)
+
+
+def _humps(rng: np.random.Generator, shape: tuple[int, int]) -> Runs:
+    low = rng.random(shape) < 0.55
+    return np.where(low, rng.normal(-5, 1, shape), rng.normal(5, 1, shape))
+
+
+def _zeros_or_losses(share: float) -> World:
+    return lambda rng, shape: np.where(rng.random(shape) < share, 0.0, rng.exponential(1, shape))
+
+
+WORLDS: dict[str, tuple[World, float]] = {
+    "normal": (lambda rng, shape: rng.normal(0, 1, shape), 0.0),
+    "wide": (lambda rng, shape: rng.normal(0, 10, shape), 0.0),
+    "skewed": (lambda rng, shape: rng.lognormal(0, 2, shape), 1.0),
+    "heavy tails": (lambda rng, shape: rng.standard_cauchy(shape), 0.0),
+    "few values": (lambda rng, shape: np.round(rng.normal(0, 0.6, shape)), 0.0),
+    "mostly zero": (_zeros_or_losses(0.6), 0.0),
+    "often zero": (_zeros_or_losses(0.4), log(1.2)),
+    "two humps": (_humps, -5 + NormalDist().inv_cdf(0.5 / 0.55)),
+    "3 of 10 lose half": (_sometimes(0.3, 50.0), 0.0),
+    "constant": (lambda rng, shape: np.zeros(shape), 0.0),
+}
+"""Each with its median."""
+SIZES = ((4, 4), (6, 6), (8, 8), (8, 40), (12, 9), (20, 8), (20, 20), (40, 13), (40, 40))
+
+
+def drawn(world: str, rng: np.random.Generator, repetitions: int, n: int) -> Runs:
+    return np.sort(WORLDS[world][0](rng, (repetitions, n)), axis=1)
+
+
+def judged(base: Runs, other: Runs, asked: Question) -> NDArray[np.int64]:
+    return answers(base, other, asked, apart_bounds(base, other, asked))
+
+
+def losses(family: Family = ALONE, margin: float = 0.1) -> Question:
+    return Question(absolute=margin, losses=True, family=family)
+
+
+def found(base: list[float], other: list[float], asked: Question) -> Comparison:
+    comparison = compare(base, other, asked)
+    assert comparison is not None
+    return comparison
+
+
+class TestSame:
+    """ "Same" is about the runs, not about the medians alone."""
+
+    @pytest.mark.parametrize(
+        ("base", "other"),
+        [
+            ([0.0] * 20, [50.0] * 6 + [0.0] * 14),
+            ([0.0] * 20, [0.2] * 3 + [0.0] * 17),
+            ([0.0] * 30, [80.0] * 4 + [0.0] * 26),
+            ([0.0] * 12 + [30.0] * 8, [0.0] * 20),
+            # every run of both loses something, a third of them far more
+            ([0.01] * 20, [50.0] * 6 + [0.01] * 14),
+            ([12.0] * 25, [12.0] * 20 + [0.0] * 5),
+            # rare in both, but not equally rare
+            ([0.0] * 19 + [5.0], [0.0] * 12 + [5.0] * 8),
+        ],
+    )
+    def test_runs_that_lose_are_never_hidden_by_a_median(
+        self, base: list[float], other: list[float]
+    ) -> None:
+        comparison = found(base, other, losses())
+        assert comparison.shift == 0
+        assert comparison.answer is not Answer.SAME
+        assert comparison.apart > MOST_APART
+
+    @pytest.mark.parametrize("n", [20, 40, 200])
+    def test_enough_runs_that_agree_are_the_same(self, n: int) -> None:
+        assert found([0.0] * n, [0.0] * n, losses()).answer is Answer.SAME
+        assert found([10.0] * n, [10.2] * n, Question(relative=0.05, family=ALONE)).answer is (
+            Answer.SAME
+        )
+
+    @pytest.mark.parametrize("n", [4, 6, 10, 16])
+    def test_few_runs_without_loss_may_hide_many_that_lose(self, n: int) -> None:
+        comparison = found([0.0] * n, [0.0] * n, losses())
+        assert comparison.answer is Answer.CANNOT_TELL
+        assert comparison.apart == pytest.approx(1 - (1 - 0.95**0.5) ** (1 / n))
+
+    @pytest.mark.parametrize("n", [40, 100])
+    def test_runs_that_lose_often_enough_differ_though_their_medians_agree(self, n: int) -> None:
+        lossy = [50.0] * (3 * n // 10) + [0.0] * (n - 3 * n // 10)
+        for comparison in (found([0.0] * n, lossy, losses()), found(lossy, [0.0] * n, losses())):
+            assert (comparison.shift, comparison.answer) == (0, Answer.DIFFERENT)
+            assert comparison.by_share
+
+    @pytest.mark.parametrize("n", [17, 20, 30, 40, 80])
+    @pytest.mark.parametrize(
+        ("base", "other"),
+        [((0.0, 50), (0.205, 50)), ((0.1, 9), (0.305, 9)), ((0.5, 1), (0.705, 1))],
+    )
+    def test_wrong_at_most_in_5_of_100_if_the_shares_differ(
+        self, n: int, base: tuple[float, float], other: tuple[float, float]
+    ) -> None:
+        rng, times = seeded("shares", n, base, other), repeated(2000)
+        b, o = (np.sort(_sometimes(*world)(rng, (times, n)), axis=1) for world in (base, other))
+        assert rate("false same, shares", judged(b, o, losses()) == SAME) <= 0.05
+
+    @pytest.mark.parametrize("n", [17, 20, 40, 200])
+    @pytest.mark.parametrize("spread", [0.001, 0.02, 0.1, 1.0])
+    @pytest.mark.parametrize("absolute", [True, False])
+    def test_wrong_at_most_in_5_of_100_if_the_medians_differ(
+        self, n: int, spread: float, absolute: bool
+    ) -> None:
+        """By just over the margin; a relative one is of the true median, which nobody knows."""
+        rng, times = seeded("medians", n, spread, absolute), repeated(1000)
+        b = np.sort(rng.normal(10, spread, (times, n)), axis=1)
+        o = np.sort(rng.normal(10.501, spread, (times, n)), axis=1)
+        asked = (
+            Question(absolute=0.5, family=ALONE)
+            if absolute
+            else Question(relative=0.05, family=ALONE)
+        )
+        assert rate("false same, medians", judged(b, o, asked) == SAME) <= 0.05
+
+
+class TestInterval:
+    @pytest.mark.parametrize("world", WORLDS)
+    def test_covers_in_every_world(self, world: str) -> None:
+        """Of the difference of the medians, whatever the other cell is like and however many runs
+        it has; where there are too few there is none."""
+        times = repeated(500)
+        for other, size in product(WORLDS, SIZES):
+            rng = seeded(world, other, size)
+            truth = WORLDS[other][1] - WORLDS[world][1]
+            b = median_ends(drawn(world, rng, times, size[0]), ALONE)
+            o = median_ends(drawn(other, rng, times, size[1]), ALONE)
+            if b is None or o is None:
+                assert min(size) < ALONE.runs_needed()
+                continue
+            covered = rate(
+                f"coverage, {world} and {other}, {size}",
+                (o[0] - b[1] <= truth) & (truth <= o[1] - b[0]),
+            )
+            assert covered >= 0.94, (world, other, size, covered)
+
+    @pytest.mark.parametrize("world", ["skewed", "normal", "wide", "few values", "two humps"])
+    def test_the_relative_one_covers_too(self, world: str) -> None:
+        """The base's median is not known either."""
+        middle = 20.0 - WORLDS[world][1]
+        for other, n in product(("normal", "skewed", "few values"), (10, 25)):
+            rng, times = seeded("relative", world, other, n), repeated(150, most=2000)
+            truth = (30.0 + WORLDS[other][1]) / 20.0 - 1
+            hits = missing = 0
+            for b, o in zip(
+                drawn(world, rng, times, n) + middle, drawn(other, rng, times, n) + 30, strict=True
+            ):
+                interval = found(b.tolist(), o.tolist(), Question(family=ALONE)).relative
+                missing += interval is None
+                hits += interval is not None and interval.low <= truth <= interval.high
+            assert missing < times or world == "wide"
+            if missing < times:
+                assert rate("coverage, relative", hits / (times - missing)) >= 0.94
+
+    @pytest.mark.parametrize("world", WORLDS)
+    @pytest.mark.parametrize("n", [6, 7, 10, 23, 40])
+    def test_a_single_median_is_covered_too(self, world: str, n: int) -> None:
+
+        runs = drawn(world, seeded("median", world, n), repeated(2000), n)
+        rank, _ = median_rank(n, 0.05)
+        low, high = runs[:, rank - 1], runs[:, n - rank]
+        truth = WORLDS[world][1]
+        assert rate("coverage of one median", (low <= truth) & (truth <= high)) >= 0.94
+
+    def test_what_is_compared_is_what_was_simulated(self) -> None:
+        rng = seeded("one by one")
+        for world, other in product(("normal", "mostly zero", "two humps"), repeat=2):
+            b, o = drawn(world, rng, 5, 23), drawn(other, rng, 5, 31) + 1
+            ends_b, ends_o = median_ends(b, ALONE), median_ends(o, ALONE)
+            assert ends_b is not None and ends_o is not None
+            told = judged(b, o, losses())
+            for row in range(5):
+                one = found(b[row].tolist(), o[row].tolist(), losses())
+                assert one.interval is not None
+                assert one.interval.low == ends_o[0][row] - ends_b[1][row]
+                assert one.interval.high == ends_o[1][row] - ends_b[0][row]
+                assert tuple(Answer)[told[row]] is one.answer
+
+
+def _report(
+    rng: np.random.Generator, setups: int, figures: int, times: int, n: int, shared: float
+) -> list[list[Runs]]:
+    """Setup → figure → runs of all reports. Figures of a run hang together by `shared`; the last is
+    a loss; setups have the same medians, but not the same spread."""
+    told = []
+    for setup in range(setups):
+        common = rng.normal(0, 1, (times, n, 1))
+        own = rng.normal(0, 1, (times, n, figures))
+        values = (shared * common + (1 - shared**2) ** 0.5 * own) * (1 + setup)
+        values[:, :, -1] = np.where(values[:, :, -1] > 0.5 * (1 + setup), 1.0, 0.0)
+        told.append([np.sort(values[:, :, figure], axis=1) for figure in range(figures)])
+    return told
+
+
+def _family(setups: int, figures: int) -> Family:
+    return Family(parts=setups * figures + setups * (setups - 1) // 2)
+
+
+def _any_different(told: list[list[Runs]], family: Family, bases: int) -> float:
+    """The share of reports that say "different" of anything, each of `bases` cells the base."""
+    wrong = np.zeros(len(told[0][0]), dtype=bool)
+    for base in range(bases):
+        for other in range(base + 1, len(told)):
+            for figure in range(len(told[0])):
+                asked = Question(relative=0.05, losses=figure == len(told[0]) - 1, family=family)
+                wrong |= judged(told[base][figure], told[other][figure], asked) == DIFFERENT
+    return rate("reports with a false different", wrong)
+
+
+class TestManyFigures:
+    @pytest.mark.parametrize(
+        ("setups", "figures", "n"),
+        [(4, 7, 10), (4, 7, 12), (4, 7, 20), (2, 3, 9), (3, 2, 40), (9, 7, 14), (12, 4, 25)],
+    )
+    @pytest.mark.parametrize("shared", [0.0, 0.7, 1.0])
+    @pytest.mark.parametrize("every_base", [False, True])
+    def test_nothing_different_is_said_in_95_of_100_reports(
+        self, setups: int, figures: int, n: int, shared: float, every_base: bool
+    ) -> None:
+        rng = seeded("report", setups, figures, n, shared)
+        told = _report(rng, setups, figures, repeated(100 if every_base else 200), n, shared)
+        bases = setups if every_base else 1
+        assert _any_different(told, _family(setups, figures), bases) <= 0.05
+
+    @pytest.mark.parametrize(("setups", "figures", "n"), [(2, 1, 8), (4, 7, 13), (5, 7, 20)])
+    def test_nor_if_the_base_never_varies(self, setups: int, figures: int, n: int) -> None:
+        """The worst case: all the error is the others'."""
+        told = _report(seeded("flat", setups, n), setups, figures, repeated(1000), n, 0.0)
+        told[0] = [np.zeros_like(runs) for runs in told[0]]
+        for runs in (row[-1] for row in told[1:]):
+            runs[:] = 0.0
+        assert _any_different(told, _family(setups, figures), 1) <= 0.05
+
+    @pytest.mark.parametrize(("setups", "figures", "n"), [(4, 7, 12), (2, 1, 8), (12, 4, 14)])
+    def test_what_is_far_apart_is_still_seen(self, setups: int, figures: int, n: int) -> None:
+        told = _report(seeded("apart", n), setups, figures, 200, n, 0.5)
+        for figure in range(figures):
+            asked = Question(relative=0.05, family=_family(setups, figures))
+            moved = told[1][figure] + 100.0
+            assert np.all(judged(told[0][figure], moved, asked) == DIFFERENT)
+
+
+class TestFurtherRuns:
+    """The advice is a guess from the runs so far; to follow it and look again costs no truth."""
+
+    @pytest.mark.parametrize(
+        "world", ["normal", "skewed", "mostly zero", "few values", "two humps"]
+    )
+    @pytest.mark.parametrize("fresh", [True, False])
+    @pytest.mark.parametrize("margin", [0.0, 0.5, 2.0])
+    def test_followed_to_an_answer_it_is_seldom_false(
+        self, world: str, fresh: bool, margin: float
+    ) -> None:
+        """With nothing different; with other runs each time, or with more of the same."""
+        times = repeated(40, most=2000)
+        told = [
+            _followed(seeded(world, fresh, margin, k), world, world, margin, fresh)
+            for k in range(times)
+        ]
+        assert rate("false different, followed", [t[-1] == DIFFERENT for t in told]) <= 0.05
+
+    @pytest.mark.parametrize("fresh", [True, False])
+    def test_not_even_if_the_base_never_varies(self, fresh: bool) -> None:
+        times = repeated(150, most=4000)
+        told = [
+            _followed(seeded("flat", fresh, k), "constant", "normal", 0.1, fresh)
+            for k in range(times)
+        ]
+        assert rate("false different, followed", [t[-1] == DIFFERENT for t in told]) <= 0.05
+
+    @pytest.mark.parametrize(
+        ("world", "shift", "margin"),
+        [
+            ("normal", 1.5, 0.1),
+            ("normal", 3.0, 0.1),
+            ("normal", 0.0, 2.0),
+            ("few values", 1.5, 0.1),
+            ("mostly zero", 1.0, 0.1),
+        ],
+    )
+    def test_followed_once_it_mostly_answers(self, world: str, shift: float, margin: float) -> None:
+        """Where cells are surely the same or clearly apart. Where they only seem to be apart, a
+        number is seldom named, and then it is too small: that is what makes it a guess."""
+        answered = []
+        for k in range(repeated(60, most=1000)):
+            rng = seeded("once", world, shift, margin, k)
+            told = _followed(rng, world, world, margin, True, shift=shift, looks=2, n=12)
+            answered += [told[1] != CANNOT_TELL] if len(told) > 1 else []
+        assert len(answered) > 5
+        assert rate("an answer, followed once", answered) >= 0.75
+
+    @pytest.mark.parametrize("shift", [0.0, 0.3, 0.6])
+    def test_what_would_take_very_many_runs_is_seldom_promised(self, shift: float) -> None:
+        promised = 0
+        times = repeated(60, most=1000)
+        for k in range(times):
+            rng = seeded("seldom", shift, k)
+            told = _followed(rng, "normal", "normal", 0.1, True, shift=shift, looks=2, n=12)
+            promised += len(told) > 1
+        assert rate("a promise", promised / times) <= 0.15
+
+    @pytest.mark.parametrize("have", [2, 5, 7])
+    def test_with_too_few_runs_it_only_says_how_many_it_takes(self, have: int) -> None:
+        advice = more_runs([1.0] * have, [9.0] * have, Question(family=ALONE))
+        assert (advice.more_runs, advice.only_least) == (8 - have, True)
+
+    @pytest.mark.parametrize("n", [8, 12, 30])
+    def test_no_number_is_named_for_what_runs_cannot_answer(self, n: int) -> None:
+        """Nothing between two cells that are alike, and no margin."""
+        values = [float(k) for k in range(n)]
+        assert more_runs(values, values, Question(family=ALONE)).more_runs is None
+
+
+def _followed(
+    rng: np.random.Generator,
+    world: str,
+    other: str,
+    margin: float,
+    fresh: bool,
+    *,
+    shift: float = 0.0,
+    looks: int = 6,
+    n: int = 8,
+) -> list[int]:
+    """What was said at each look, until an answer, or until no more runs are advised."""
+    asked = Question(absolute=margin, losses=world == "mostly zero", family=Family(parts=3))
+    b, o = np.empty((1, 0)), np.empty((1, 0))
+    said, wanted = [], n
+    for _ in range(looks):
+        more = wanted if fresh else wanted - b.shape[1]
+        new_b, new_o = drawn(world, rng, 1, more), drawn(other, rng, 1, more) + shift
+        b = new_b if fresh else np.sort(np.concatenate([b, new_b], axis=1), axis=1)
+        o = new_o if fresh else np.sort(np.concatenate([o, new_o], axis=1), axis=1)
+        said.append(int(judged(b, o, asked)[0]))
+        if said[-1] != CANNOT_TELL:
+            break
+        advice = more_runs(b[0].tolist(), o[0].tolist(), asked)
+        if advice.more_runs is None:
+            break
+        wanted = b.shape[1] + advice.more_runs
+    return said
+
+
+class TestWhatCanBeSeen:
+    @pytest.mark.parametrize(
+        "world", ["normal", "skewed", "heavy tails", "two humps", "wide", "few values"]
+    )
+    @pytest.mark.parametrize(("n", "parts"), [(15, 2), (20, 2), (40, 2), (24, 40), (40, 300)])
+    def test_is_seen_in_four_of_five(self, world: str, n: int, parts: int) -> None:
+        """Two further cells, apart by what a first one said that could be seen."""
+        times, family = repeated(200, most=4000), Family(parts=parts)
+        rng = seeded("seen", world, n, parts)
+        sees = [resolution(runs.tolist(), family) for runs in drawn(world, rng, times, n)]
+        b, o = drawn(world, rng, times, n), drawn(world, rng, times, n)
+        known = [k for k, x in enumerate(sees) if x is not None]
+        apart = np.array([[sees[k]] for k in known], dtype=np.float64) * (1 + 1e-9)
+        told = judged(b[known], o[known] + apart, Question(family=family))
+        assert rate("power", told == DIFFERENT) >= POWER - 3 * (0.16 / len(known)) ** 0.5
+
+    @pytest.mark.parametrize(
+        "values",
+        [[0.0] * 5, [0.0] * 40, [3.0] * 20, [0.0] * 11 + [50.0], [0.0] * 19 + [50.0], [1.0, 2, 3]],
+    )
+    def test_is_not_known_from_few_runs_or_from_runs_without_spread(
+        self, values: list[float]
+    ) -> None:
+        assert resolution(values, ALONE) is None
+
+    @pytest.mark.parametrize("parts", [2, 35, 300])
+    def test_nor_from_fewer_than_it_says(self, parts: int) -> None:
+        family = Family(parts=parts)
+        enough = [float(k) for k in range(runs_to_see(family))]
+        assert resolution(enough, family) is not None
+        assert resolution(enough[1:], family) is None
+
+    @pytest.mark.parametrize("scale", [1e-9, 1.0, 1e6])
+    def test_grows_with_the_spread_and_shrinks_with_the_runs(self, scale: float) -> None:
+        few, many = ([scale * k / n for k in range(n)] for n in (15, 100))
+        sees_few, sees_many = resolution(few, ALONE), resolution(many, ALONE)
+        assert sees_few is not None and sees_many is not None
+        assert 0 < sees_many < sees_few < 2 * scale
