@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from nodrop.errors import LabProblem
 from nodrop.lab.seam import Host, Json
+from nodrop.untrusted.reading import making_sense
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +26,7 @@ class Accelerator:
         }
 
 
+@making_sense("what the node says of KVM")
 def choose_accelerator(host: Host, asked: str) -> Accelerator:
     """`auto` takes KVM where it is usable. LabProblem where `kvm` is asked for and is not."""
     if asked == "tcg":

@@ -16,6 +16,8 @@ from nodrop.errors import LabProblem
 from nodrop.lab.guest_line import Conversation, GuestLine, PipedConversation, deadline_left
 from nodrop.lab.node import NodeProcess, start_job
 from nodrop.lab.seam import Completed, Json
+from nodrop.untrusted.json_text import counted
+from nodrop.untrusted.reading import making_sense
 
 NODE = "/run/nodrop-node"
 """Where the guest's init has put itself."""
@@ -48,7 +50,8 @@ class GuestHost:
             said = self._time({"id": number})
             half_ns = (time.monotonic_ns() - before_ns) // 2
             if best is None or half_ns < best[0]:
-                best = half_ns, before_ns + half_ns - said["mono_ns"]
+                with making_sense(f"the clock of {self.name}"):
+                    best = half_ns, before_ns + half_ns - counted(said, "mono_ns")
         assert best is not None
         self.clock_bound_ns, self.clock_offset_ns = best
 
@@ -189,7 +192,7 @@ class GuestHost:
             except TimeoutError:
                 raise LabProblem(f"{self.name} does not tell the time") from None
             if said is None:
-                raise LabProblem(f"{self.name} is gone")
+                raise LabProblem(f"{self.name}: {self._line.why}")
             if said.get("id") == question["id"]:
                 return said
 

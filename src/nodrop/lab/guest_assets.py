@@ -27,7 +27,7 @@ from nodrop.lab.folders import cache_folder
 from nodrop.lab.host import run_command
 from nodrop.lab.seam import Bits
 from nodrop.untrusted.folder import Folder
-from nodrop.untrusted.json_text import NotJson, decode_object, field
+from nodrop.untrusted.json_text import NotJson, decode_object, member
 
 DRIVERS = ("virtio_pci", "virtio_console", "virtio_blk", "virtio_net", "af_packet_diag")
 """Loaded in this order, each after what it depends on. Everything else is built into the kernel;
@@ -134,9 +134,9 @@ def _kernel_in(folder: Folder) -> GuestKernel | None:
         if not folder.is_file("vmlinuz"):
             return None
         return GuestKernel(
-            package=field(said, "package", str),
-            version=field(said, "version", str),
-            sha256=field(said, "sha256", str),
+            package=member(said, "package", str),
+            version=member(said, "version", str),
+            sha256=member(said, "sha256", str),
             image=folder.path / "vmlinuz",
             modules=folder.path / "modules",
         )

@@ -20,10 +20,15 @@ from typing import IO, Any, cast
 
 from nodrop.errors import LabProblem
 from nodrop.lab.seam import Json
+from nodrop.untrusted.json_text import NotJson, decode_object, member, optional
+from nodrop.untrusted.words import one_line
 
 HEAD = struct.Struct("<IIB")
 """Length of the payload, channel, kind."""
 LONGEST_BYTES = 64 * 1024
+"""Of a payload, in both directions (crates/node/src/guest/frame.rs)."""
+MOST_UNHEARD = 1000
+"""Words of the guest that nobody has asked for yet."""
 SEND_TIMEOUT_S = 30.0
 """A guest that takes nothing for so long has hung."""
 LOST = -9
@@ -38,6 +43,8 @@ class GuestLine:
     def __init__(self, stream: socket.socket, *, pid: int) -> None:
         self.pid = pid
         self.broken = threading.Event()
+        self.why = "the guest is gone"
+        """Once it is broken."""
         self._stream = stream
         self._stream.settimeout(SEND_TIMEOUT_S)
         self._sending = threading.Lock()
@@ -85,9 +92,13 @@ class GuestLine:
         try:
             while True:
                 length, channel, kind = HEAD.unpack(self._exactly(HEAD.size))
+                if length > LONGEST_BYTES:
+                    raise NotJson(f"a frame of {length} bytes, allowed are {LONGEST_BYTES}")
                 self._hand_out(channel, chr(kind), self._exactly(length))
-        except (OSError, ValueError):
+        except OSError:
             pass
+        except NotJson as error:
+            self.why = f"the guest broke the protocol of its line: {error}"
         self.broken.set()
         for conversation in list(self._open.values()):
             conversation.lost()
@@ -107,7 +118,9 @@ class GuestLine:
 
     def _hand_out(self, channel: int, kind: str, payload: bytes) -> None:
         if channel == 0:
-            self._said.put(json.loads(payload))
+            if self._said.qsize() > MOST_UNHEARD:
+                raise NotJson(f"more than {MOST_UNHEARD} words that nobody asked for")
+            self._said.put(decode_object(payload))
         elif conversation := self._open.get(channel):
             conversation.hear(kind, payload)
             if kind in "fx":
@@ -165,18 +178,18 @@ class Conversation:
         if kind in self._takes:
             self._takes[kind](payload)
             return
-        said = json.loads(payload)
+        said = decode_object(payload)
         if kind == "s":
-            self.inside_pid = said.get("pid")
+            self.inside_pid = optional(said, "pid", int)
             self._begun.set()
         elif kind == "f":
-            self.failure = said["message"]
+            self.failure = one_line(member(said, "message", str))
             self._finish(127)
         elif kind == "x":
-            self._finish(said["status"])
+            self._finish(member(said, "status", int))
 
     def lost(self) -> None:
-        self.failure = self.failure or "the guest is gone"
+        self.failure = self.failure or self._line.why
         self._finish(LOST)
 
     def _finish(self, status: int) -> None:

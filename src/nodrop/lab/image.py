@@ -31,7 +31,7 @@ from nodrop.lab.host import run_command
 from nodrop.lab.seam import Bits
 from nodrop.untrusted.bounds import SMALL_FILE_BYTES
 from nodrop.untrusted.folder import Folder
-from nodrop.untrusted.json_text import NotJson, decode_object, field, shown
+from nodrop.untrusted.json_text import NotJson, decode_object, member, shown
 
 MANIFEST = "manifest.json"
 DEFAULT_RELEASES = {"debian": "bookworm", "ubuntu": "noble"}
@@ -184,11 +184,11 @@ def _image_of(entry: Folder, name: str, sha256: str) -> Image:
     said = decode_object(entry.read(MANIFEST), most_bytes=SMALL_FILE_BYTES)
     if (said.get("name"), said.get("sha256")) != (name, sha256):
         raise NotJson(f"is of {shown(said.get('name'))}, {shown(said.get('sha256'))}")
-    packages = field(said, "packages", dict)
-    suites = field(said, "suites", list)
+    packages = member(said, "packages", dict)
+    suites = member(said, "suites", list)
     if not all(isinstance(text, str) for text in (*packages.values(), *suites)):
         raise NotJson("packages and suites must be texts")
-    if ".." in (program := field(said, "program", str)).split("/"):
+    if ".." in (program := member(said, "program", str)).split("/"):
         raise NotJson(f"program: {shown(program)} leaves the image")
     return Image(
         name=name,
@@ -196,10 +196,10 @@ def _image_of(entry: Folder, name: str, sha256: str) -> Image:
         program=program,
         packages=packages,
         suites=suites,
-        release=field(said, "release", str),
-        version=field(said, "version", str),
-        built_utc=field(said, "built_utc", str),
-        mmdebstrap=field(said, "mmdebstrap", str),
+        release=member(said, "release", str),
+        version=member(said, "version", str),
+        built_utc=member(said, "built_utc", str),
+        mmdebstrap=member(said, "mmdebstrap", str),
     )
 
 

@@ -350,8 +350,8 @@ def _head(line: bytes) -> Head:
     try:
         said = json_text.decode_object(line)
         return Head(
-            controller=_process(json_text.field(said, "controller", dict)),
-            boot_id=json_text.field(said, "boot_id", str),
+            controller=_process(json_text.member(said, "controller", dict)),
+            boot_id=json_text.member(said, "boot_id", str),
             user_namespace=json_text.counted(said, "user_namespace"),
             pid_namespace=json_text.optional(said, "pid_namespace", int),
         )
@@ -361,16 +361,16 @@ def _head(line: bytes) -> Head:
 
 def _entry(line: bytes) -> Change | Begun:
     said = json_text.decode_object(line)
-    what = json_text.field(said, "what", str)
+    what = json_text.member(said, "what", str)
     if "process" in said:
-        return Begun(what=what, process=_process(json_text.field(said, "process", dict)))
+        return Begun(what=what, process=_process(json_text.member(said, "process", dict)))
     if "argv" in said:
         raise NotJson(f"{what}: a command, as older versions of nodrop wrote: undo it by hand")
-    arguments = json_text.field(said, "arguments", list)
+    arguments = json_text.member(said, "arguments", list)
     if not all(isinstance(argument, str) for argument in arguments):
         raise NotJson("arguments: must be texts")
     return Change(
-        what=what, action=json_text.field(said, "action", str), arguments=tuple(arguments)
+        what=what, action=json_text.member(said, "action", str), arguments=tuple(arguments)
     )
 
 

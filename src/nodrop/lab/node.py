@@ -14,6 +14,10 @@ from typing import IO, Any, Protocol
 
 from nodrop.errors import LabProblem, NodeDied, NodeRefused
 from nodrop.lab.seam import Json
+from nodrop.untrusted import bounds
+from nodrop.untrusted.json_text import NotJson, counted, decode_object, shown
+from nodrop.untrusted.reading import making_sense
+from nodrop.untrusted.words import one_line
 
 PROTOCOL = 1
 HELLO_TIMEOUT_S = 10.0
@@ -22,6 +26,8 @@ TICK_S = 0.5
 NOISE_LIMIT_BYTES = 64 * 1024
 STDERR_TAIL_BYTES = 32 * 1024
 LINE_LIMIT_BYTES = 16 * 1024 * 1024
+MOST_BYTES = 1 << 30
+"""Of all that one job says: its samples are kept."""
 AT_ONCE = frozenset({"probe", "trace"})
 """Jobs whose result follows the spec at once: `result` also says what was wrong with the spec."""
 EVENTS = frozenset({"hello", "ready", "clock", "sample", "result", "error"})
@@ -141,11 +147,12 @@ class NodeProcess:
             after_ns = time.monotonic_ns()
             half_ns = (after_ns - before_ns) // 2
             if answer.get("id") == self._clock_id and (best is None or half_ns < best.bound_ns):
-                best = ClockFix(
-                    offset_ns=before_ns + half_ns - answer["mono_ns"],
-                    bound_ns=half_ns,
-                    real_offset_ns=answer["real_ns"] - (real_ns + half_ns),
-                )
+                with making_sense(f"the clock of {self._who}"):
+                    best = ClockFix(
+                        offset_ns=before_ns + half_ns - counted(answer, "mono_ns"),
+                        bound_ns=half_ns,
+                        real_offset_ns=counted(answer, "real_ns") - (real_ns + half_ns),
+                    )
         if best is None:
             raise LabProblem(f"{self._who} answered no clock question")
         return best
@@ -162,6 +169,10 @@ class NodeProcess:
     def result(self, *, timeout_s: float, tick: Callable[[], None] | None = None) -> Json:
         if self._outcome is None:
             self._outcome = self._expect("result", timeout_s, tick)
+        asked = self._spec.get("what", ()) if self._spec["job"] == "probe" else ()
+        for word in asked:
+            if not isinstance(self._outcome.get(word), dict):
+                raise LabProblem(f"{self._who}: its result holds no {word}")
         return self._outcome
 
     def close(self) -> None:
@@ -212,16 +223,17 @@ class NodeProcess:
                 raise self._died()
             kind = event["type"]
             if kind == "error":
+                hint = event.get("hint")
                 raise NodeRefused(
-                    f"{self._who}: {event.get('message', 'no message')}",
-                    kind=str(event.get("kind", "unknown")),
-                    said=str(event.get("message", "")),
-                    hint=event.get("hint"),
+                    f"{self._who}: {one_line(event.get('message', 'no message'))}",
+                    kind=one_line(event.get("kind", "unknown"), longest=60),
+                    said=one_line(event.get("message", "")),
+                    hint=None if hint is None else one_line(hint),
                 )
             if kind == wanted:
                 return event
             if kind not in EVENTS or wanted == "hello":
-                raise LabProblem(f"{self._who} sent {kind!r} where {wanted!r} was due")
+                raise LabProblem(f"{self._who} sent {shown(kind)} where {wanted!r} was due")
             if kind == "result":
                 self._outcome = event
 
@@ -246,20 +258,26 @@ class NodeProcess:
         stdout = self._process.stdout
         assert stdout is not None
         greeted = False
+        left_bytes = bounds.raised(MOST_BYTES)
         for line in iter(lambda: stdout.readline(LINE_LIMIT_BYTES), b""):
             event = _parse(line)
             if not greeted and (event is None or event["type"] != "hello"):
                 room = NOISE_LIMIT_BYTES - len(self._noise)
                 self._noise += line[: max(0, room)]
             elif event is None:
-                words = f"not a protocol line: {_text(line[:200])}"
-                self._events.put({"type": "error", "kind": "protocol", "message": words})
+                self._puts_an_end(f"not a protocol line: {_text(line[:200])}")
+            elif (left_bytes := left_bytes - len(line)) < 0:
+                self._puts_an_end(f"more than {bounds.said(MOST_BYTES)} of events")
+                break
             elif event["type"] == "sample":
                 self._samples.append(event)
             else:
                 greeted = True
                 self._events.put(event)
         self._events.put(None)
+
+    def _puts_an_end(self, words: str) -> None:
+        self._events.put({"type": "error", "kind": "protocol", "message": words})
 
     def _read_stderr(self) -> None:
         stderr = self._process.stderr
@@ -286,10 +304,10 @@ def start_job(
 
 def _parse(line: bytes) -> Json | None:
     try:
-        event = json.loads(line)
-    except ValueError:
+        event = decode_object(line, most_bytes=LINE_LIMIT_BYTES)
+    except NotJson:
         return None
-    return event if isinstance(event, dict) and isinstance(event.get("type"), str) else None
+    return event if isinstance(event.get("type"), str) else None
 
 
 def _text(raw: bytes | bytearray) -> str:

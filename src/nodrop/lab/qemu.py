@@ -218,7 +218,8 @@ def _hello(running: RunningMachine, work: Path, deadline: float) -> Json:
             status = None
         log = (work / "qemu.log").read_text(errors="replace").strip()[-500:]
         raise NotBooted(
-            f"the virtual machine ended before it spoke (QEMU's status {status})"
+            f"the virtual machine ended before it spoke: {running.line.why} "
+            f"(QEMU's status {status})"
             f"{f': {log}' if log else ''}{last_words(running.console)}"
         )
     return said

@@ -14,6 +14,8 @@ from nodrop.config.replay import ReplayOptions
 from nodrop.lab.seam import Json, Link, NodeJob, UndoJournal
 from nodrop.load.seam import OfferedLoad, Offerer, ScheduleError, Tick, TraceFacts
 from nodrop.load.trace import facts_of, find_trace, intended_duration_s
+from nodrop.untrusted.json_text import counted
+from nodrop.untrusted.reading import making_sense
 
 PREPARE_TIMEOUT_S = 120.0
 
@@ -90,20 +92,24 @@ class Replay:
 class _Prepared:
     def __init__(self, job: NodeJob) -> None:
         self._job = job
-        self.intended_packets: int = job.ready["intended_packets"]
-        intended_ns: int | None = job.ready["intended_duration_ns"]
-        self.intended_duration_s = None if intended_ns is None else intended_ns / 1e9
+        with making_sense("what node job 'replay' says when ready"):
+            self.intended_packets: int = counted(job.ready, "intended_packets")
+            intended_ns: int | None = job.ready["intended_duration_ns"]
+            self.intended_duration_s = None if intended_ns is None else intended_ns / 1e9
 
     def offer(self, *, timeout_s: float, tick: Tick) -> OfferedLoad:
         def tell() -> None:
             samples = self._job.samples()
-            tick(samples[-1]["sent_packets"] if samples else None)
+            with making_sense("a sample of node job 'replay'"):
+                sent = counted(samples[-1], "sent_packets") if samples else None
+            tick(sent)
 
         self._job.start()
         said = self._job.result(timeout_s=timeout_s, tick=tell)
         return offered_load(said, self.intended_duration_s)
 
 
+@making_sense("the result of node job 'replay'")
 def offered_load(said: Json, intended_duration_s: float | None) -> OfferedLoad:
     """The replay job's result in our words."""
     error = said["schedule_error_us"]

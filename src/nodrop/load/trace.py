@@ -17,6 +17,7 @@ from nodrop.lab.folders import cache_folder
 from nodrop.lab.host import LocalHost
 from nodrop.load.seam import Fragments, TraceFacts
 from nodrop.untrusted.packed import trace_bound, unpack
+from nodrop.untrusted.reading import making_sense
 
 TRACE_READ_TIMEOUT_S = 600.0
 SHORTEST_FRAME_BYTES = 14
@@ -107,6 +108,7 @@ def intended_duration_s(options: ReplayOptions) -> float | None:
 
 
 @functools.lru_cache(maxsize=64)
+@making_sense("the result of node job 'trace'")
 def read_trace(path: Path, options: ReplayOptions) -> TraceFacts:
     """Reads the whole trace once. BadInput names the packet and offset of the first bad record."""
     if not path.is_file():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +14,8 @@ from typing import Self
 from nodrop.lab.seam import Json, NodeJob, Port
 from nodrop.ledger.cause import BusyThread, Running
 from nodrop.setups.seam import SamplesInside
+from nodrop.untrusted.json_text import decode_object, member
+from nodrop.untrusted.reading import making_sense
 
 STOP_TIMEOUT_S = 10.0
 LONGEST_ROW_BYTES = 256 * 1024
@@ -106,8 +107,9 @@ class Sampler:
             begin = max(0, file.seek(0, os.SEEK_END) - LONGEST_ROW_BYTES)
             file.seek(begin)
             lines = file.read().split(b"\n")[1 if begin else 0 : -1]
-        rows = map(json.loads, reversed(lines))
-        return next((row for row in rows if tells_of_processes(row)), None)
+        rows = map(decode_object, reversed(lines))
+        with making_sense(str(self._path)):
+            return next((row for row in rows if tells_of_processes(row)), None)
 
     def finish(self) -> Usage:
         self._job.stop()
@@ -130,10 +132,11 @@ def usage_inside(samples: SamplesInside, path: Path, marks: dict[str, int]) -> U
     """Of a machine inside the SUT's place, by its own clock; its rows go to `path` as they are."""
     said, rows = samples.finish()
     path.write_bytes(rows)
-    told = [
-        {**row, "mono_ns": row["mono_ns"] + samples.clock_offset_ns}
-        for row in filter(tells_of_processes, _rows(path))
-    ]
+    with making_sense(str(path)):
+        told = [
+            {**row, "mono_ns": member(row, "mono_ns", int) + samples.clock_offset_ns}
+            for row in filter(tells_of_processes, _rows(path))
+        ]
     return usage(told, marks, said)
 
 
@@ -146,9 +149,10 @@ def tells_of_processes(row: Json) -> bool:
 def _rows(path: Path) -> Iterator[Json]:
     with path.open(encoding="utf-8") as file:
         for line in file:
-            yield json.loads(line)
+            yield decode_object(line)
 
 
+@making_sense("what a sampler wrote")
 def usage(rows: Sequence[Json], marks: dict[str, int], sampler: Json) -> Usage:
     """Pure: rows of one trial, cut at the marks `offer`, `offered` and `drained`."""
     offering = _between(rows, marks["offer"], marks["offered"])

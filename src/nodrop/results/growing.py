@@ -13,7 +13,7 @@ from nodrop.results.rundir import LIVE, LOCK, MANIFEST, RUNS, TRIAL, TRIALS, Jso
 from nodrop.results.trial import RecordError, TrialRecord
 from nodrop.untrusted.bounds import SMALL_FILE_BYTES
 from nodrop.untrusted.folder import Folder
-from nodrop.untrusted.json_text import NotJson, decode_object, field
+from nodrop.untrusted.json_text import NotJson, decode_object, member
 
 LOCKS = Path("/proc/locks")
 TAIL_BYTES = 64 * 1024
@@ -93,7 +93,7 @@ class GrowingRun:
 
     def began_mono_ns(self, run: str) -> int | None:
         try:
-            return field(decode_object(next(self._of(run).lines(LIVE), b"")), "mono_ns", int)
+            return member(decode_object(next(self._of(run).lines(LIVE), b"")), "mono_ns", int)
         except (OSError, NotJson):
             return None
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from nodrop.lab.seam import Host, Json
 from nodrop.ledger.hops import KNOBS, Account, Class, Hop, Place
 from nodrop.setups.macvtap import macvtap_books
+from nodrop.untrusted.reading import making_sense
 
 SOFTNET_PLACE = "guest softnet backlog"
 LOOPBACK = "lo"
@@ -17,6 +18,7 @@ def guest_reading(guest: Host, nic: str) -> Json:
     return found
 
 
+@making_sense("a reading of the guest")
 def vm_books(
     nic: str, macvtap: str, guest_nic: str, before: Json, after: Json
 ) -> tuple[Sequence[Hop], Sequence[Account]]:
@@ -58,6 +60,7 @@ def vm_books(
     return hops, (*accounts, lost)
 
 
+@making_sense("a reading of the guest")
 def softnet_books(nic: str, before: Json, after: Json) -> tuple[Hop, Sequence[Account]]:
     """From the guest's NIC to where its kernel hands frames to the capture sockets.
 
@@ -90,6 +93,7 @@ def softnet_books(nic: str, before: Json, after: Json) -> tuple[Hop, Sequence[Ac
     return hop, (lost,)
 
 
+@making_sense("a reading of the guest")
 def queued_packets(macvtap: str, guest_nic: str, reading: Json) -> int:
     """Handed to the macvtap, not dropped, and not yet in the guest; both began at zero."""
     outside = reading["macvtap"]["links"][macvtap]["stats"]

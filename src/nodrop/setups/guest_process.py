@@ -15,6 +15,8 @@ from nodrop.lab.processes import named
 from nodrop.lab.qemu import RunningMachine
 from nodrop.lab.seam import Json
 from nodrop.setups.seam import ProcessSpec, Proof
+from nodrop.untrusted.json_text import optional
+from nodrop.untrusted.reading import making_sense
 
 WORK_INSIDE = "/var/nodrop"
 """On the guest's disk, which is a snapshot: logs take none of its memory."""
@@ -157,8 +159,8 @@ class GuestProcess:
             said = self._machine.host.ask({"job": "probe", "what": ["process"], "pids": [inside]})
         except LabProblem:
             return None
-        found: Json | None = said["process"][str(inside)]
-        return found
+        with making_sense("what a guest says of its process"):
+            return optional(said["process"], str(inside), dict)
 
     def _remember(self) -> None:
         """What it used, as the guest's kernel counts it: afterwards nobody can tell."""

@@ -20,6 +20,8 @@ from nodrop.ledger.reasons import Reason
 from nodrop.setups.local import LocalView
 from nodrop.setups.seam import Env, Process
 from nodrop.suts.seam import Drained, Readiness, SutCounters, less
+from nodrop.untrusted.json_text import counted
+from nodrop.untrusted.reading import making_sense
 
 POLL_S = 0.05
 SAMPLE_LAG_S = 0.7
@@ -178,6 +180,7 @@ class RunningSink:
         }
 
 
+@making_sense("a sample of node job 'sink'")
 def _at_rest(samples: Sequence[Json], expected_packets: int | None) -> bool:
     """Delivered and dropped make up all, and nothing moved between the last two samples."""
     if not samples:
@@ -190,6 +193,7 @@ def _at_rest(samples: Sequence[Json], expected_packets: int | None) -> bool:
     return len(samples) > 1 and all(samples[-2][k] == last[k] for k in ("packets", "tp_packets"))
 
 
+@making_sense("a sample of node job 'sink'")
 def _drained(samples: Sequence[Json], clock_offset_ns: int) -> Drained:
     """By the samples taken since the drain began; the sink counts what it serves, so they bound it
     from both sides."""
@@ -207,6 +211,7 @@ def _drained(samples: Sequence[Json], clock_offset_ns: int) -> Drained:
     )
 
 
+@making_sense("the counters of node job 'sink'")
 def _counters(said: Json, *, source: str) -> SutCounters:
     fields = _fields(said)
     return SutCounters(
@@ -230,7 +235,7 @@ _NAMES = {
 
 
 def _fields(said: Json) -> dict[str, int]:
-    return {ours: said[theirs] for ours, theirs in _NAMES.items() if theirs in said}
+    return {ours: counted(said, theirs) for ours, theirs in _NAMES.items() if theirs in said}
 
 
 def _lives(pid: int) -> bool:

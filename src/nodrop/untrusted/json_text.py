@@ -52,7 +52,7 @@ def decode_object(text: bytes | str, *, most_bytes: int = bounds.LINE_BYTES) -> 
     return found
 
 
-def field(table: Mapping[str, Any], name: str, kind: type[Kind]) -> Kind:
+def member(table: Mapping[str, Any], name: str, kind: type[Kind]) -> Kind:
     """A field that must be there and be of this type; a bool is no int, an int is a float."""
     if name not in table:
         raise NotJson(f"has no {name}")
@@ -67,12 +67,12 @@ def field(table: Mapping[str, Any], name: str, kind: type[Kind]) -> Kind:
 
 def optional(table: Mapping[str, Any], name: str, kind: type[Kind]) -> Kind | None:
     """The same of a field that may be missing or null."""
-    return None if table.get(name) is None else field(table, name, kind)
+    return None if table.get(name) is None else member(table, name, kind)
 
 
 def counted(table: Mapping[str, Any], name: str) -> int:
     """A whole number that is not negative."""
-    found = field(table, name, int)
+    found = member(table, name, int)
     if found < 0:
         raise NotJson(f"{name}: {found} is negative")
     return found
@@ -119,7 +119,7 @@ def _check_depth(text: bytes | str, found: Any) -> None:
     if whole.count(b"{") + whole.count(b"[") <= DEPTH:
         return
     level = [found]
-    for _ in range(DEPTH + 1):
+    for _ in range(DEPTH):
         level = [
             inner
             for value in level

@@ -8,10 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 from nodrop.errors import TrialFailed
+from nodrop.untrusted.json_text import decode_object
 
 _PROTOCOL = "0.2"
 MAX_PATH_BYTES = 107
 """sun_path less its final zero."""
+LONGEST_ANSWER_BYTES = 64 << 20
+"""dump-counters of 64 threads has a megabyte."""
 
 
 class Refused(TrialFailed):
@@ -72,8 +75,7 @@ class ControlSocket:
             if not part:
                 raise ConnectionError("connection closed")
             self._rest += part
+            if len(self._rest) > LONGEST_ANSWER_BYTES:
+                raise ConnectionError(f"an answer of more than {LONGEST_ANSWER_BYTES} bytes")
         text, _, self._rest = self._rest.partition(b"\n")
-        answer = json.loads(text)
-        if not isinstance(answer, dict):
-            raise ValueError("answer is no object")
-        return answer
+        return decode_object(text, most_bytes=LONGEST_ANSWER_BYTES)

@@ -8,12 +8,14 @@ own sums are 64 bits wide: no wrap below four billion packets a second.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from nodrop.suts.seam import SutCounters
+from nodrop.untrusted.folder import Folder
+from nodrop.untrusted.json_text import NotJson, decode_object, optional
 
 CAPTURED = "capture.kernel_packets"
 DROPPED = "capture.kernel_drops"
@@ -52,7 +54,9 @@ MEANINGS: Mapping[str, str] = {
 def from_stats(stats: Mapping[str, Any], *, source: str) -> SutCounters:
     """`stats` is the totals table; `source` names where it came from."""
     flat = dict(_flat({k: v for k, v in stats.items() if k != "threads"}))
-    threads = stats.get("threads", {})
+    threads = stats.get("threads")
+    if not isinstance(threads, dict):
+        threads = {}
     fields = {
         "captured_packets": CAPTURED,
         "dropped_ring_full_packets": DROPPED,
@@ -76,26 +80,22 @@ def from_stats(stats: Mapping[str, Any], *, source: str) -> SutCounters:
 
 def last_stats(path: Path) -> Mapping[str, Any] | None:
     """The `stats` of the last whole record; None where there is none."""
+    last: Mapping[str, Any] | None = None
     try:
-        lines = path.read_bytes().splitlines()
+        for line in Folder(path.parent).lines(path.name):
+            if b'"stats"' in line:  # of gigabytes of alerts, few
+                with suppress(NotJson):
+                    last = optional(decode_object(line), "stats", dict) or last
     except FileNotFoundError:
         return None
-    for line in reversed(lines):
-        try:
-            record = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(record, dict) and isinstance(record.get("stats"), dict):
-            stats: Mapping[str, Any] = record["stats"]
-            return stats
-    return None
+    return last
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, int]]:
     for name, value in table.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{prefix}{name}.")
-        elif isinstance(value, int) and not isinstance(value, bool):
+        elif isinstance(value, int) and not isinstance(value, bool) and value >= 0:
             yield f"{prefix}{name}", value
 
 

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from nodrop.untrusted.json_text import NotJson, decode_object, member, optional
+
 _STARTED = "Engine started"
 _VERSION = re.compile(r"This is Suricata version (\S+)")
 _LOADED = re.compile(
-    r"(\d+) rules? successfully loaded, (\d+) rules? failed(?:, (\d+)(?: rules? skipped)?)?"
+    r"(\d{1,18}) rules? successfully loaded, (\d{1,18}) rules? failed"
+    r"(?:, (\d{1,18})(?: rules? skipped)?)?"
 )
-_BAD_RULE = re.compile(r'error parsing signature "(.*)" from file (.+) at line (\d+)')
-_SID = re.compile(r"\bsid\s*:\s*(\d+)")
-_EXIT = re.compile(r"^(?:device: )?(\S+): packets: (\d+), drops: (\d+)")
+_BAD_RULE = re.compile(r'error parsing signature "(.*)" from file (.+) at line (\d{1,18})')
+_SID = re.compile(r"\bsid\s*:\s*(\d{1,18})\b")
+_EXIT = re.compile(r"^(?:device: )?(\S+): packets: (\d{1,19}), drops: (\d{1,19})")
 _CAPTURE_MODULES = frozenset({"ioctl", "runmodes", "unix-manager", "af-packet"})
 """The first word of one of these follows the last rule, in Suricata 7 and 8."""
 
@@ -89,16 +91,16 @@ class EngineLog:
 def parse_line(text: bytes, *, seen_mono_ns: int) -> Line | None:
     """None for what is no line of the engine log: it is read while others may write it."""
     try:
-        event = json.loads(text)
-        engine = event["engine"]
+        event = decode_object(text)
+        engine = member(event, "engine", dict)
         return Line(
             seen_mono_ns=seen_mono_ns,
-            level=event["log_level"],
-            module=engine.get("module", ""),
-            thread=engine.get("thread_name", ""),
-            message=" ".join(engine["message"].split()),
+            level=member(event, "log_level", str),
+            module=optional(engine, "module", str) or "",
+            thread=optional(engine, "thread_name", str) or "",
+            message=" ".join(member(engine, "message", str).split()),
         )
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except NotJson:
         return None
 
 
