@@ -84,7 +84,7 @@ def test_what_an_xdp_program_drops_is_named_to_the_packet(site: Site) -> None:
         **sizes(site, 1, 42, 3999, place="^path$", knob="XDP"),
         faults={
             "read counters": faults.per_trial(
-                *(faults.first_dropped_by_xdp(site.rx, k, "skb") for k in (1, 42, 3999))
+                *(faults.first_dropped_by_xdp(site.tx, site.rx, k, "drv") for k in (1, 42, 3999))
             )
         },
         not_possible=site.no_xdp(),

@@ -19,7 +19,7 @@ from nodrop.calibrate.site import Site
 from nodrop.config.experiment import load_experiment
 from nodrop.errors import LabProblem, NotReady
 from nodrop.lab.binary import find_node_binary
-from nodrop.lab.interrupts import interrupts
+from nodrop.lab.interrupts import Interrupted, interrupts
 from nodrop.measure.calibrated import certificate_folder, key_of
 from nodrop.measure.probing import probe_here
 from nodrop.measure.runner import RunOutcome, run_experiment
@@ -55,15 +55,19 @@ def calibrate(site: Site, cases: Sequence[Case], watcher: Watcher, *, keep: bool
     host = probe_here("host")
     found: list[Tried] = []
     with interrupts() as gate:
-        for number, case in enumerate(cases):
-            gate.check()
-            watcher.begins(case, cases[number + 1 :])
-            tried = try_case(site, case)
-            if tried.directory and (keep or tried.answer is Answer.MISSED):
-                tried = replace(tried, directory=_kept(tried, site, made))
-            found.append(tried)
-            watcher.ended(tried)
-        clocks = figures.clocks(site)
+        try:
+            for number, case in enumerate(cases):
+                gate.check()
+                watcher.begins(case, cases[number + 1 :])
+                tried = try_case(site, case)
+                if tried.directory and (keep or tried.answer is Answer.MISSED):
+                    tried = replace(tried, directory=_kept(tried, site, made))
+                found.append(tried)
+                watcher.ended(tried)
+            clocks = figures.clocks(site)
+        except Interrupted as ended:
+            ended.hint = None  # a run of a case is not to be gone on with
+            raise
     by_name = {tried.case.name: tried for tried in found}
     spread, pace = by_name.get("a-a"), by_name.get("pace")
     return Certificate(

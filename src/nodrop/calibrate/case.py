@@ -136,7 +136,7 @@ class Tried:
     """Of the two cells that differ in nothing."""
 
 
-MOST_LISTED = 3
+MOST_LISTED = 4
 
 
 def seen_words(records: Sequence[TrialRecord]) -> str:
