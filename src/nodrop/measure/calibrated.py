@@ -13,6 +13,7 @@ from nodrop.lab.folders import state_folder
 from nodrop.lab.seam import Json
 from nodrop.measure.probing import probe_here
 from nodrop.results.certificate import Certificate, Key, file_name, find_certificate
+from nodrop.untrusted.folder import Folder
 
 MACHINE_ID = Path("/etc/machine-id")
 
@@ -34,12 +35,10 @@ def key_of(lab: LabSource, setup: str, host: Json, node: Path) -> Key:
 
 def store(certificate: Certificate) -> Path:
     """The only certificate of its key from now on."""
-    path = certificate_folder() / file_name(certificate.key)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".part")
-    partial.write_text(certificate.to_text(), encoding="utf-8")
-    partial.replace(path)
-    return path
+    folder, name = certificate_folder(), file_name(certificate.key)
+    folder.mkdir(parents=True, exist_ok=True)
+    Folder(folder).write(name, certificate.to_text().encode())
+    return folder / name
 
 
 def stands_on(lab: LabSource, setups: Iterable[str], host: Json) -> list[Json]:

@@ -8,10 +8,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from nodrop.untrusted.folder import Folder
 
 NotNegative = Annotated[float, Field(ge=0)]
 Packets = Annotated[int, Field(ge=0)]
@@ -156,11 +159,11 @@ def find_certificate(folder: Path, wanted: Key) -> Certificate | str:
 
 def _certificates(folder: Path) -> Iterator[Certificate]:
     """Those that can be read; whatever else lies there is none."""
-    for path in sorted(folder.glob("*.json")):
-        try:
-            yield Certificate.model_validate_json(path.read_bytes())
-        except (OSError, ValidationError):
-            continue
+    place = Folder(folder)
+    for name in place.names():
+        if name.endswith(".json") and place.is_file(name):
+            with suppress(OSError, ValidationError, RecursionError):
+                yield Certificate.model_validate_json(place.read(name))
 
 
 def certificate_schema() -> dict[str, Any]:

@@ -165,8 +165,8 @@ def test_a_lab_that_cannot_be_used_ends_it(site: Site, monkeypatch: pytest.Monke
 
 def test_what_was_said_in_a_line() -> None:
     assert seen_words([record()] * 2) == "lost 100, 100 of 100,000, path"
-    many = [record(lost_packets=n) for n in (5, 3, 9, 4)]
-    assert seen_words(many) == "4 x lost 3 to 9 of 100,000, path"
+    many = [record(lost_packets=n) for n in (5, 3, 9, 4, 6)]
+    assert seen_words(many) == "5 x lost 3 to 9 of 100,000, path"
     mixed = [record(lost_packets=0), void("residual"), void("residual")]
     assert seen_words(mixed) == "no loss in 100,000; 2 x void: residual"
 
