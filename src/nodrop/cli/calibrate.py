@@ -57,11 +57,15 @@ def calibrate(
     from nodrop.config.lab_file import load_lab
     from nodrop.lab.privileges import ensure_privileges
     from nodrop.measure.calibrated import store
+    from nodrop.plugins import build_setup
 
     where = load_lab(lab)
+    kinds = setups or ["bare"]
+    for kind in kinds:
+        build_setup({"kind": kind}, base=Path())
     ensure_privileges()
     found = []
-    for setup in setups or ["bare"]:
+    for setup in kinds:
         with tempfile.TemporaryDirectory(prefix="nodrop-calibrate-") as work:
             site = Site.here(where, setup, Path(work))
             cases = _chosen(site, only)
