@@ -13,8 +13,8 @@ mod trace;
 pub use message::{ClockAnswer, Hello, JobError, Message, MessageError, PROTOCOL, Tagged};
 pub use probe::{ProbeSpec, ProbeWhat};
 pub use replay::{
-    Achieved, Flows, ReplayPort, ReplayReady, ReplayResult, ReplaySample, ReplaySpec,
-    ScheduleError, SendBackend, SpreadOver,
+    Achieved, Flows, LateBurst, LateBursts, ReplayPort, ReplayReady, ReplayResult, ReplaySample,
+    ReplaySpec, ScheduleError, SendBackend, SpreadOver,
 };
 pub use sample::{Every, SampleFormat, SampleReady, SampleSource, SampleSpec};
 pub use sink::{SinkReady, SinkResult, SinkSample, SinkSpec, SinkThread};

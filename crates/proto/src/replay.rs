@@ -170,7 +170,7 @@ pub struct ReplayReady {
     pub replica_offsets_ns: Vec<u64>,
 }
 
-/// |sent − due| in microseconds over all packets offered to the kernel.
+/// |sent − due| in microseconds over all packets offered to the kernel; due by the schedule that the field names.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ScheduleError {
     /// Half of the packets were at most this late.
@@ -183,6 +183,32 @@ pub struct ScheduleError {
     pub max: f64,
 }
 
+/// Late packets that left in one go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LateBurst {
+    /// When the first of them left.
+    pub begin_mono_ns: u64,
+    /// When the last of them left.
+    pub end_mono_ns: u64,
+    /// The largest schedule error among them.
+    pub late_ns: u64,
+    /// Packets that should have left before it began, less the most of them that were asked for back to back anyway.
+    pub packets: u64,
+}
+
+/// What the sender let leave at once that was asked for apart.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LateBursts {
+    /// A packet with a larger schedule error is late.
+    pub late_ns: u64,
+    /// How many there were.
+    pub bursts: u64,
+    /// Packets of all of them.
+    pub packets: u64,
+    /// The largest, at most 64, in the order of time.
+    pub largest: Vec<LateBurst>,
+}
+
 /// What was really sent per interval from the start, for one hour at most.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Achieved {
@@ -192,7 +218,7 @@ pub struct Achieved {
     pub packets: Vec<u64>,
     /// Their bytes.
     pub bytes: Vec<u64>,
-    /// The largest |sent − due| of an interval; empty at top speed.
+    /// The largest schedule error of an interval; empty at top speed.
     pub largest_error_ns: Vec<u64>,
 }
 
@@ -224,8 +250,17 @@ pub struct ReplayResult {
     pub last_sent_mono_ns: Option<u64>,
     /// First to last packet of the schedule; `None` at top speed.
     pub intended_duration_ns: Option<u64>,
-    /// Send time − due time; `None` at top speed.
+    /// Behind the feasible schedule: the trace's own with each packet at least as long after the one before as a send takes. At a rate, behind
+    /// that rate. `None` at top speed.
     pub schedule_error_us: Option<ScheduleError>,
+    /// Behind the schedule as it was asked for; `None` at top speed.
+    pub asked_schedule_error_us: Option<ScheduleError>,
+    /// Packets that the trace asks for closer to the one before than the sender sends.
+    pub shaped_packets: u64,
+    /// The rate at which those were let leave: the sender's measured top speed; `None` where there are none.
+    pub shaped_pps: Option<f64>,
+    /// Behind the feasible schedule; `None` at top speed.
+    pub late_bursts: Option<LateBursts>,
     /// CPU time of the sending threads; on plain veth it holds the receive path too.
     pub cpu_s: f64,
     /// How frames were given to the kernel; several words where the ports differ.
@@ -269,7 +304,7 @@ pub struct ReplayPort {
     pub first_sent_mono_ns: Option<u64>,
     /// `None` where nothing was sent.
     pub last_sent_mono_ns: Option<u64>,
-    /// Send time − due time; `None` at top speed.
+    /// Behind the feasible schedule; `None` at top speed.
     pub schedule_error_us: Option<ScheduleError>,
     /// CPU time of its thread.
     pub cpu_s: f64,

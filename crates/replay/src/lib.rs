@@ -1,5 +1,6 @@
 //! The schedule of a replay: when each frame of each replica is due, and how late it left.
 
+pub mod lateness;
 pub mod load;
 pub mod outcome;
 pub mod pacer;

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
 
+use crate::lateness::{LateBursts, Shaping};
+
 /// Schedule errors are kept to three digits up to this many ns; the maximum is exact.
 const LONGEST_ERROR_NS: u64 = 100_000_000_000;
 
@@ -41,7 +43,7 @@ impl Default for ScheduleErrors {
 
 impl ScheduleErrors {
     /// Counts one.
-    pub(crate) fn record(&mut self, error_ns: u64) {
+    pub fn record(&mut self, error_ns: u64) {
         self.largest = self.largest.max(error_ns);
         self.histogram.saturating_record(error_ns);
     }
@@ -73,7 +75,7 @@ pub struct Achieved {
     pub packets: Vec<u64>,
     /// Their bytes.
     pub bytes: Vec<u64>,
-    /// The largest |sent - due| among them, in ns; empty at top speed.
+    /// The largest error behind the feasible schedule among them, in ns; empty at top speed.
     pub largest_error_ns: Vec<u64>,
 }
 
@@ -117,8 +119,14 @@ pub struct Outcome {
     pub first_sent_mono_ns: Option<u64>,
     /// The same for the last.
     pub last_sent_mono_ns: Option<u64>,
-    /// Empty at top speed.
+    /// Behind the feasible schedule: what the sender is judged by. Empty at top speed.
     pub schedule_errors: ScheduleErrors,
+    /// Behind the schedule that was asked for.
+    pub asked_errors: ScheduleErrors,
+    /// What the sender let leave at once that was asked for apart.
+    pub late_bursts: LateBursts,
+    /// How far apart what was asked for at once was let leave.
+    pub shaping: Shaping,
     /// CPU time of the thread from start to end.
     pub cpu_ns: u64,
     /// Per 100 ms.
@@ -139,6 +147,9 @@ impl Outcome {
         self.first_sent_mono_ns = firsts.into_iter().flatten().min();
         self.last_sent_mono_ns = self.last_sent_mono_ns.max(other.last_sent_mono_ns);
         self.schedule_errors.join(&other.schedule_errors);
+        self.asked_errors.join(&other.asked_errors);
+        self.late_bursts.join(&other.late_bursts);
+        self.shaping.join(&other.shaping);
         self.cpu_ns += other.cpu_ns;
         self.achieved.join(&other.achieved);
     }
@@ -161,7 +172,17 @@ mod tests {
             not_rewritten_packets: sent,
             first_sent_mono_ns: first,
             last_sent_mono_ns: first.map(|first| first + sent),
+            asked_errors: schedule_errors.clone(),
             schedule_errors,
+            late_bursts: LateBursts {
+                bursts: 1,
+                packets: sent,
+                largest: vec![],
+            },
+            shaping: Shaping {
+                packets: sent,
+                ns: 2 * sent,
+            },
             cpu_ns: sent,
             achieved: Achieved {
                 bytes: achieved.iter().map(|packets| packets * 60).collect(),
@@ -185,6 +206,8 @@ mod tests {
             .concat()
             .iter()
             .for_each(|error| expected.schedule_errors.record(*error));
+        expected.asked_errors = expected.schedule_errors.clone();
+        expected.late_bursts.bursts = 3;
         assert_eq!(all, expected);
         let summary = all.schedule_errors.summary();
         assert_eq!(summary.map(|errors| errors.max), Some(2_000));

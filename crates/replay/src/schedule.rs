@@ -179,6 +179,12 @@ impl Plan {
         self.in_turn != Some(InTurn::AtOnce)
     }
 
+    /// Whether the trace says when its packets are due, and nobody else.
+    #[must_use]
+    pub fn is_own_timing(&self) -> bool {
+        self.in_turn.is_none()
+    }
+
     /// The slots, in order of due time. Allocates here and no more.
     #[must_use]
     pub fn slots<'a>(&'a self, trace: &'a Trace) -> Slots<'a> {

@@ -10,7 +10,8 @@ use nodrop_io::thread::{mono_ns, thread_cpu_ns};
 use nodrop_io::tx::{PacketSender, Sent};
 use nodrop_io::xdp::XdpSender;
 
-use crate::outcome::{Achieved, Outcome, ScheduleErrors};
+use crate::lateness::Lateness;
+use crate::outcome::{Achieved, Outcome};
 use crate::pacer::{Aim, Pacer};
 use crate::schedule::{Plan, Slot};
 use crate::spread::Share;
@@ -121,13 +122,14 @@ impl<'a> Replay<'a> {
         realtime: bool,
         limit_ns: Option<u64>,
     ) -> Self {
-        let (buffer, books) = (trace.buffer(), Books::new());
         // Several replicas leave together anyway.
-        let aim = if plan.replicas() > 1 {
-            Aim::Thrifty
+        let (aim, together_ns) = if plan.replicas() > 1 {
+            (Aim::Thrifty, TOGETHER_NS)
         } else {
-            Aim::Exact
+            (Aim::Exact, 0)
         };
+        let lateness = Lateness::new(plan.is_own_timing(), together_ns);
+        let (buffer, books) = (trace.buffer(), Books::new(lateness));
         Self {
             trace,
             plan,
@@ -216,7 +218,7 @@ impl<'a> Replay<'a> {
             .frame(slot.packet, slot.replica, &mut self.buffer);
         let now = mono_ns();
         self.books.offers(as_is);
-        self.books.late(now - (start + slot.due_ns), now);
+        self.books.leaves(start + slot.due_ns, now);
         self.backend
             .send(frame, &mut |bytes, sent| self.books.book(bytes, sent, now));
     }
@@ -262,7 +264,7 @@ struct Books<'a> {
     refused: [u64; ERRNOS],
     first_sent: Option<u64>,
     last_sent: u64,
-    errors: ScheduleErrors,
+    lateness: Lateness,
     /// Whether packets have times to be late for.
     paced: bool,
     achieved: Achieved,
@@ -277,7 +279,7 @@ struct Books<'a> {
 }
 
 impl Books<'_> {
-    fn new() -> Self {
+    fn new(lateness: Lateness) -> Self {
         Self {
             sent_packets: 0,
             sent_bytes: 0,
@@ -285,7 +287,7 @@ impl Books<'_> {
             refused: [0; ERRNOS],
             first_sent: None,
             last_sent: 0,
-            errors: ScheduleErrors::default(),
+            lateness,
             paced: true,
             achieved: Achieved {
                 packets: Vec::with_capacity(Achieved::MOST),
@@ -326,11 +328,11 @@ impl Books<'_> {
         self.before_interval = (self.sent_packets, self.sent_bytes);
     }
 
-    /// An error of a packet about to be offered at `now`.
-    fn late(&mut self, error_ns: u64, now: u64) {
+    /// A packet is about to be offered at `now`.
+    fn leaves(&mut self, due: u64, now: u64) {
         self.tick(now);
-        self.interval_error = self.interval_error.max(error_ns);
-        self.errors.record(error_ns);
+        let late = self.lateness.leaves(due, now);
+        self.interval_error = self.interval_error.max(late);
     }
 
     fn offers(&mut self, as_is: bool) {
@@ -369,6 +371,7 @@ impl Books<'_> {
 
     fn closed(mut self, intended_packets: u64, cpu_ns: u64) -> Outcome {
         self.end_interval();
+        self.lateness.end();
         let refused = (0..).zip(self.refused).filter(|(_, packets)| *packets > 0);
         Outcome {
             intended_packets,
@@ -378,7 +381,10 @@ impl Books<'_> {
             not_rewritten_packets: self.not_rewritten_packets,
             first_sent_mono_ns: self.first_sent,
             last_sent_mono_ns: self.first_sent.map(|_| self.last_sent),
-            schedule_errors: self.errors,
+            schedule_errors: self.lateness.errors,
+            asked_errors: self.lateness.asked_errors,
+            late_bursts: self.lateness.bursts,
+            shaping: self.lateness.shaping,
             cpu_ns,
             achieved: self.achieved,
         }
@@ -390,21 +396,23 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use crate::lateness::{LateBursts, Shaping};
+    use crate::outcome::ScheduleErrors;
 
     #[test]
     fn every_outcome_of_a_send_is_booked_once() {
-        let mut books = Books::new();
-        books.interval_end = 15;
+        let mut books = Books::new(Lateness::new(false, 0));
+        books.interval_end = 1_515;
         let told = AtomicU64::new(0);
         books.told = Some(&told);
-        books.late(1_500, 10);
+        books.leaves(10, 1_510);
         books.offers(true);
-        books.book(60, Sent::Taken, 10);
+        books.book(60, Sent::Taken, 1_510);
         books.offers(false);
-        books.book(60, Sent::Full(105), 20);
-        books.book(9000, Sent::Unfit(90), 30);
-        books.book(9000, Sent::Unfit(90), 40);
-        let later = 15 + Achieved::INTERVAL_NS;
+        books.book(60, Sent::Full(105), 1_520);
+        books.book(9000, Sent::Unfit(90), 1_530);
+        books.book(9000, Sent::Unfit(90), 1_540);
+        let later = 1_515 + Achieved::INTERVAL_NS;
         books.book(100, Sent::Taken, later);
         assert_eq!(books.gone, None);
         books.book(60, Sent::Gone(100), later);
@@ -419,9 +427,12 @@ mod tests {
                 sent_bytes: 160,
                 refused_packets: BTreeMap::from([(90, 2), (105, 1)]),
                 not_rewritten_packets: 1,
-                first_sent_mono_ns: Some(10),
+                first_sent_mono_ns: Some(1_510),
                 last_sent_mono_ns: Some(later),
+                asked_errors: schedule_errors.clone(),
                 schedule_errors,
+                late_bursts: LateBursts::default(),
+                shaping: Shaping::default(),
                 cpu_ns: 77,
                 achieved: Achieved {
                     packets: vec![1, 0, 1],
@@ -434,7 +445,7 @@ mod tests {
 
     #[test]
     fn nothing_sent_has_no_times() {
-        let outcome = Books::new().closed(3, 0);
+        let outcome = Books::new(Lateness::new(false, 0)).closed(3, 0);
         assert_eq!(
             (outcome.first_sent_mono_ns, outcome.last_sent_mono_ns),
             (None, None)

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::checksums::Checksums;
 use crate::frag::{Defrag, Untouched, classify};
+use crate::peak::{PeakDemand, Peaks};
 use crate::reassembly::{Counts, Limits, Reassembly};
 use crate::tap::{Protocol, tap_view};
 
@@ -109,6 +110,8 @@ pub struct Info {
     pub packets_per_s: Rate,
     /// Bytes per second.
     pub bytes_per_s: Rate,
+    /// What it asks of a sender at once.
+    pub peak_demand: PeakDemand,
     /// Shortest frame.
     pub shortest_frame_bytes: u64,
     /// Longest frame.
@@ -148,6 +151,7 @@ pub struct Surveyor {
     first_ns: Option<u64>,
     last_ns: u64,
     before_ns: u64,
+    peaks: Peaks,
     seconds: HashMap<u64, Share, FixedState>,
     sizes: [u64; SIZES.len()],
     shortest: usize,
@@ -181,14 +185,14 @@ const SIZES: [(usize, &str); 8] = [
 
 impl Default for Surveyor {
     fn default() -> Self {
-        Self::new()
+        Self::new(1.0)
     }
 }
 
 impl Surveyor {
-    /// Nothing seen yet.
+    /// Nothing seen yet; of a trace that is to be sent so many times as fast as it was captured.
     #[must_use]
-    pub fn new() -> Self {
+    pub fn new(speed: f64) -> Self {
         Self {
             total: Share::default(),
             original_bytes: 0,
@@ -196,6 +200,7 @@ impl Surveyor {
             first_ns: None,
             last_ns: 0,
             before_ns: 0,
+            peaks: Peaks::new(speed),
             seconds: HashMap::default(),
             sizes: [0; SIZES.len()],
             shortest: usize::MAX,
@@ -239,6 +244,7 @@ impl Surveyor {
         }
         self.before_ns = now_ns;
         self.last_ns = self.last_ns.max(now_ns);
+        self.peaks.add(self.last_ns);
         let second = now_ns.saturating_sub(first_ns) / SECOND_NS;
         self.seconds.entry(second).or_default().add(frame);
     }
@@ -323,6 +329,7 @@ impl Surveyor {
             duration_ns,
             packets_per_s: rate(self.total.packets, peak(|share| share.packets)),
             bytes_per_s: rate(self.total.frame_bytes, peak(|share| share.frame_bytes)),
+            peak_demand: self.peaks.demand(),
             shortest_frame_bytes: if self.total.packets == 0 {
                 0
             } else {

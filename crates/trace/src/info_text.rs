@@ -70,6 +70,19 @@ impl Info {
             self.bytes_per_s.mean,
             self.bytes_per_s.peak
         )?;
+        let (peak, ms) = (&self.peak_demand, 1_000);
+        let at = match peak.speed {
+            1.0 => String::new(),
+            speed => format!(" at {speed} times its speed"),
+        };
+        writeln!(
+            f,
+            "peak demand  {} packets within 1 ms ({}/s), {} within 10 ms ({}/s){at}",
+            peak.packets_in_1_ms,
+            peak.packets_in_1_ms * ms,
+            peak.packets_in_10_ms,
+            peak.packets_in_10_ms * ms / 10
+        )?;
         writeln!(f, "flows        {}", self.flows)
     }
 

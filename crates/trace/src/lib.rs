@@ -5,5 +5,6 @@ pub mod frag;
 pub mod info;
 mod info_text;
 pub mod make;
+pub mod peak;
 pub mod reassembly;
 pub mod tap;

@@ -85,7 +85,7 @@ fn survey(spec: &TraceSpec, file: &MappedFile) -> Result<Info, JobError> {
     let unpacked = unpacked(file).map_err(|error| failed(&error))?;
     let bytes = unpacked.as_deref().unwrap_or(file);
     let mut reader = Reader::new(bytes, spec.tolerate_truncated).map_err(|error| failed(&error))?;
-    let mut surveyor = Surveyor::new();
+    let mut surveyor = Surveyor::new(spec.speed.unwrap_or(1.0));
     for record in reader.by_ref() {
         let record = record.map_err(|error| {
             let refused = failed(&error);

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use nix::errno::Errno;
-use nodrop_proto::{Achieved, ReplayPort, ReplayResult, ScheduleError};
+use nodrop_proto::{Achieved, LateBurst, LateBursts, ReplayPort, ReplayResult, ScheduleError};
 use nodrop_replay::Outcome;
+use nodrop_replay::lateness::LATE_NS;
 use nodrop_replay::outcome::ScheduleErrorNs;
 
 use super::Replay;
@@ -27,7 +28,11 @@ impl Replay {
             first_sent_mono_ns: all.first_sent_mono_ns,
             last_sent_mono_ns: all.last_sent_mono_ns,
             intended_duration_ns: self.plan.intended_duration_ns(&self.trace),
+            late_bursts: all.schedule_errors.summary().map(|_| late_bursts(&all)),
             schedule_error_us: all.schedule_errors.summary().map(in_us),
+            asked_schedule_error_us: all.asked_errors.summary().map(in_us),
+            shaped_packets: all.shaping.packets,
+            shaped_pps: all.shaping.pps(),
             cpu_s: all.cpu_ns as f64 / 1e9,
             backend: backends(&self.ports),
             realtime: self.realtime,
@@ -60,6 +65,24 @@ fn of_port(port: &Port, outcome: &Outcome) -> ReplayPort {
         last_sent_mono_ns: outcome.last_sent_mono_ns,
         schedule_error_us: outcome.schedule_errors.summary().map(in_us),
         cpu_s: outcome.cpu_ns as f64 / 1e9,
+    }
+}
+
+fn late_bursts(all: &Outcome) -> LateBursts {
+    let mut largest: Vec<LateBurst> = (all.late_bursts.largest.iter())
+        .map(|burst| LateBurst {
+            begin_mono_ns: burst.begin_mono_ns,
+            end_mono_ns: burst.end_mono_ns,
+            late_ns: burst.late_ns,
+            packets: burst.packets,
+        })
+        .collect();
+    largest.sort_unstable_by_key(|burst| burst.begin_mono_ns);
+    LateBursts {
+        late_ns: LATE_NS,
+        bursts: all.late_bursts.bursts,
+        packets: all.late_bursts.packets,
+        largest,
     }
 }
 
