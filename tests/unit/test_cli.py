@@ -21,10 +21,12 @@ from nodrop.cli.inspect import ReportPart
 from nodrop.cli.tables import console
 from nodrop.errors import LabProblem
 from nodrop.lab import privileges
+from nodrop.load.seam import TraceFacts
 from nodrop.measure.runner import RunOutcome
 from nodrop.report.write import Part
 from nodrop.results.rundir import RunWriter
 from nodrop.results.trial import TrialRecord
+from nodrop.testing.fakes import FakeLoad, World
 from nodrop.testing.rundirs import Fake, make_run
 
 ROOT = Path(__file__).parents[2]
@@ -49,6 +51,9 @@ class AnyPlugin:
 
     def duration_s(self) -> float:
         return 9.0
+
+    def trace_facts(self) -> TraceFacts:
+        return FakeLoad(World()).trace_facts()
 
 
 class Entry:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,10 +15,13 @@ from hypothesis import strategies as st
 from pydantic import PositiveInt
 
 from nodrop import plugins
+from nodrop.cli.tables import peak_words
 from nodrop.config.experiment import load_experiment
 from nodrop.config.options import Options, check
 from nodrop.config.replay import ReplayOptions
 from nodrop.errors import BadInput, LabProblem
+from nodrop.load.seam import PeakDemand
+from nodrop.load.trace import _peak_demand
 from nodrop.measure.plan import Plan, cell_slug, make_plan
 from nodrop.setups.seam import Limits
 
@@ -39,6 +43,11 @@ class FakeLoad:
 
     def duration_s(self) -> float | None:
         return self.options.duration_s
+
+    def trace_facts(self) -> Any:
+        """Of a trace with 3 packets at one time, and 5 within 10 ms."""
+        said = {"packets_in_1_ms": 3, "packets_in_10_ms": 5}
+        return SimpleNamespace(peak_demand=_peak_demand(said, self.options))
 
 
 @dataclass
@@ -115,12 +124,37 @@ def test_the_estimate(tmp_path: Path) -> None:
     assert made.around_s == 18 * 7
 
 
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ([], (12, 20)),
+        (["matrix.load.multiplier=[7]"], (21, 35)),
+        (["matrix.load.multiplier=[2,5]"], (15, 25)),
+        (["load.pps=100"], None),
+        (["load.top_speed=true"], None),
+    ],
+)
+def test_the_peak_demand_of_the_load_that_asks_for_most(
+    tmp_path: Path, settings: list[str], expected: tuple[int, int] | None
+) -> None:
+    made = plan(tmp_path, *settings)
+    if expected is None:
+        assert (made.peak_demand, peak_words(made)) == (None, "")
+        return
+    assert made.peak_demand == PeakDemand(packets_in_1_ms=expected[0], packets_in_10_ms=expected[1])
+    assert f"at most {expected[0]} packets are due within 1 ms ({expected[0]},000/s)" in peak_words(
+        made
+    )
+
+
 def test_a_plan_needs_no_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def without_node(_: FakeLoad) -> float:
         raise LabProblem("no node")
 
     monkeypatch.setattr(FakeLoad, "duration_s", without_node)
-    assert plan(tmp_path, "load.duration_s=10").load_s is None
+    monkeypatch.setattr(FakeLoad, "trace_facts", without_node)
+    made = plan(tmp_path, "load.duration_s=10")
+    assert (made.load_s, made.peak_demand) == (None, None)
 
 
 @pytest.mark.parametrize(

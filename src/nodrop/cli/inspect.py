@@ -48,7 +48,7 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Show what would be run, in which order, and how long it takes."""
-    from nodrop.cli.tables import console, plan_table, plan_words
+    from nodrop.cli.tables import console, peak_words, plan_table, plan_words
     from nodrop.config.experiment import MOST_TRIALS, load_experiment
     from nodrop.measure.plan import make_plan
 
@@ -67,6 +67,8 @@ def plan(
         out.print(asked.question, markup=False)
     out.print(plan_table(made))
     out.print(plan_words(made), markup=False)
+    if peak := peak_words(made):
+        out.print(peak, markup=False)
 
 
 def report(

@@ -191,6 +191,18 @@ def plan_words(plan: Plan) -> str:
     return f"{count} = {_counted(len(plan.trials), 'trial')}, order of seed {plan.seed}, {time}"
 
 
+def peak_words(plan: Plan) -> str:
+    """Empty if no trial sends a trace at its own timing."""
+    peak = plan.peak_demand
+    if peak is None:
+        return ""
+    in_1, in_10 = peak.packets_in_1_ms, peak.packets_in_10_ms
+    return (
+        f"at most {in_1:,} packets are due within 1 ms ({in_1 * 1000:,}/s), {in_10:,} within 10 ms "
+        f"({in_10 * 100:,}/s); a sender that needs longer for them is not late by that"
+    )
+
+
 def _counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 

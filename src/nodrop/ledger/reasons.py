@@ -26,6 +26,8 @@ class Reason(StrEnum):
     NOT_READ = "not_read"
     """A counter at the end of the chain could not be read."""
     SENDER_LATE = "sender_late"
+    SENDER_BURST = "sender_burst"
+    """It stood still and caught up, and packets were lost that this may explain."""
     SENDER_SHORT = "sender_short"
     """Fewer packets were sent than were asked for."""
     NOTHING_SENT = "nothing_sent"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nodrop.ledger.balance import Ledger
-from nodrop.ledger.hops import Class
+from nodrop.ledger.hops import Class, Place
+from nodrop.ledger.over_time import LateBurst, Losses
 from nodrop.ledger.reasons import Problem, Reason
 
 
@@ -22,6 +24,13 @@ class Sending:
     """Packets per second were asked for, and not the trace's own timing."""
     schedule_error_p99_us: float | None = None
     """None where the generator cannot say."""
+    late_bursts: Sequence[LateBurst] | None = None
+    """The largest; None where the generator cannot say."""
+    first_sent_mono_ns: int | None = None
+    ring_packets: int | None = None
+    """What the smallest ring of the SUT holds."""
+    stolen_ratio: float | None = None
+    """Part of the sender's CPU that the hypervisor gave to others meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +38,7 @@ class Bounds:
     """How far the sender may stray before the trial says more of it than of the SUT."""
 
     schedule_error_p99_us: float = 5_000
-    """A trace's own bursts of equal timestamps go out back to back: 1.9 ms p99 was measured on one
-    at original timing with nothing wrong. A starved sender is late by tens of milliseconds."""
+    """A starved sender is late by tens of milliseconds."""
     late_ratio: float = 0.05
     """Sending may take this much longer than asked, with at least `late_floor_s` of grace; at a
     constant rate that grace is never longer than what was asked."""
@@ -38,9 +46,26 @@ class Bounds:
     unsent_ratio: float = 0.0
 
 
+QUEUE_PACKETS = 1_000
+"""What the kernel's own queues take, for each CPU (netdev_max_backlog) and each device."""
+BURST_ROOM = 0.25
+"""A late burst below this part of what a queue holds is what queues are for. In a queue that is
+never empty it moves losses and adds none; in one that keeps up it finds room."""
+BURST_LOSS = 0.05
+"""A loss figure of which late bursts may explain this much is not the SUT's."""
+AFTERMATH_NS = 500_000_000
+"""Losses so long after a late burst may still be its doing: the ring it filled is not empty yet."""
+STOLEN = 0.01
+"""Beyond this the hypervisor is named."""
+
+
 def problems_of_the_sender(
-    ledger: Ledger | None, sending: Sending | None, bounds: Bounds
+    ledger: Ledger | None,
+    sending: Sending | None,
+    bounds: Bounds,
+    losses: Sequence[Losses] | None = None,
 ) -> list[Problem]:
+    """`losses`: when packets were lost; None if that is not known."""
     if sending is None:
         return []
     found: list[Problem] = []
@@ -53,9 +78,11 @@ def problems_of_the_sender(
         words = f"only {sending.sent_packets} of {sending.intended_packets} packets were sent"
         words += f" ({why})" if why else ""
         found.append(Problem(code=Reason.SENDER_SHORT, words=words))
-    late = _lateness(sending, bounds)
-    if late:
-        found.append(Problem(code=Reason.SENDER_LATE, words=f"the sender was late: {late}"))
+    if late := _lateness(sending, bounds):
+        words = f"the sender was late: {late}{_stolen(sending)}"
+        found.append(Problem(code=Reason.SENDER_LATE, words=words))
+    elif ledger and (burst := _burst(sending, ledger, losses)):
+        found.append(Problem(code=Reason.SENDER_BURST, words=burst + _stolen(sending)))
     return found
 
 
@@ -75,3 +102,67 @@ def _lateness(sending: Sending, bounds: Bounds) -> str:
     if took > asked + max(bounds.late_ratio * asked, floor_s):
         return f"sending took {took:.3g} s instead of {asked:.3g} s"
     return ""
+
+
+def _burst(sending: Sending, ledger: Ledger, losses: Sequence[Losses] | None) -> str:
+    """In words, if packets that the sender let arrive at once may be why packets were lost.
+
+    A finite queue loses at most as many packets more as arrive at another time than they should:
+    so a burst of n packets explains at most n losses, and only those of its own time.
+    """
+    lost, least = ledger.total(Class.LOST), BURST_ROOM * _room(sending, ledger)
+    bursts = [burst for burst in sending.late_bursts or () if burst.packets >= least]
+    explained = min(lost, losses_in_reach(bursts, lost, losses))
+    if not explained or explained < BURST_LOSS * lost:
+        return ""
+    worst = max(bursts, key=lambda burst: burst.packets)
+    begin_ns = sending.first_sent_mono_ns
+    when = "" if begin_ns is None else f", {(worst.begin_mono_ns - begin_ns) / 1e9:.1f} s into it"
+    more = len(bursts) - 1
+    others = f" and {more} more such burst{'s' if more > 1 else ''}" if more else ""
+    known = "at that time" if losses is not None else "at a time that is not known"
+    return (
+        f"the sender fell {worst.late_ns / 1e6:.0f} ms behind and then sent {worst.packets} "
+        f"packets at once{when}{others}; {lost} packets were lost, {explained} of them {known}, "
+        "and that can be the burst's doing"
+    )
+
+
+def _room(sending: Sending, ledger: Ledger) -> int:
+    """What the queue takes that overflowed; the smallest that may have, if that is not known."""
+    places = {a.place for a in ledger.accounts if a.kind is Class.LOST and a.packets}
+    if sending.ring_packets is None:
+        return QUEUE_PACKETS
+    if places == {Place.SOCKET_RING}:
+        return sending.ring_packets
+    return min(QUEUE_PACKETS, sending.ring_packets)
+
+
+def losses_in_reach(bursts: Sequence[LateBurst], lost: int, losses: Sequence[Losses] | None) -> int:
+    """How many of the lost packets the bursts can explain. What is lost where nobody counts by time
+    can have been lost in any of them."""
+    windows = sorted(losses or (), key=lambda window: window.end_mono_ns)
+    left = [window.packets for window in windows]
+    untimed = max(0, lost - sum(left))
+    explained = 0
+    for burst in sorted(bursts, key=lambda burst: burst.end_mono_ns):
+        can = burst.packets
+        for n, window in enumerate(windows):
+            if (
+                window.end_mono_ns >= burst.begin_mono_ns
+                and window.begin_mono_ns <= burst.end_mono_ns + AFTERMATH_NS
+            ):
+                takes = min(can, left[n])
+                left[n] -= takes
+                can -= takes
+                explained += takes
+        takes = min(can, untimed)
+        untimed -= takes
+        explained += takes
+    return explained
+
+
+def _stolen(sending: Sending) -> str:
+    if sending.stolen_ratio is None or sending.stolen_ratio < STOLEN:
+        return ""
+    return f"; the hypervisor gave {sending.stolen_ratio * 100:.1f} % of its CPU to others"

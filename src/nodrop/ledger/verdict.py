@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from nodrop.ledger.balance import Ledger
 from nodrop.ledger.cause import Running, cause_of
 from nodrop.ledger.hops import KNOBS, Account, Class
+from nodrop.ledger.over_time import Losses
 from nodrop.ledger.reasons import Outcome, Problem, Reason, outcome_of
 from nodrop.ledger.sender import Bounds, Sending, problems_of_the_sender
 from nodrop.ledger.sustained import Pace, WorkedOff, pace
@@ -46,14 +47,16 @@ def judge(
     problems: Sequence[Problem] = (),
     running: Running | None = None,
     worked_off: WorkedOff | None = None,
+    losses: Sequence[Losses] | None = None,
 ) -> Verdict:
     """Judges a trial from its books, its sender and what else was seen.
 
-    `ledger` or `sending` is None where the trial ended before there was one.
+    `ledger` or `sending` is None where the trial ended before there was one; `losses`, when packets
+    were lost, if that is not known.
     """
     found = [
         *problems,
-        *problems_of_the_sender(ledger, sending, bounds or Bounds()),
+        *problems_of_the_sender(ledger, sending, bounds or Bounds(), losses),
         *_of_the_books(ledger, explained=bool(problems)),
     ]
     ratio = _loss_ratio(ledger, sending)

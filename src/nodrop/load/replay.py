@@ -12,6 +12,7 @@ from typing import Any, Literal
 from nodrop.config.options import check
 from nodrop.config.replay import ReplayOptions
 from nodrop.lab.seam import Json, Link, NodeJob, UndoJournal
+from nodrop.ledger.over_time import LateBurst
 from nodrop.load.seam import OfferedLoad, Offerer, ScheduleError, Tick, TraceFacts
 from nodrop.load.trace import facts_of, find_trace, intended_duration_s
 from nodrop.untrusted.json_text import counted
@@ -112,7 +113,7 @@ class _Prepared:
 @making_sense("the result of node job 'replay'")
 def offered_load(said: Json, intended_duration_s: float | None) -> OfferedLoad:
     """The replay job's result in our words."""
-    error = said["schedule_error_us"]
+    late = said["late_bursts"]
     first, last = said["first_sent_mono_ns"], said["last_sent_mono_ns"]
     return OfferedLoad(
         intended_packets=said["intended_packets"],
@@ -121,9 +122,12 @@ def offered_load(said: Json, intended_duration_s: float | None) -> OfferedLoad:
         refused_packets=dict(said["refused_packets"]),
         duration_s=0.0 if first is None else (last - first) / 1e9,
         intended_duration_s=intended_duration_s,
-        schedule_error_us=None
-        if error is None
-        else ScheduleError(p50=error["p50"], p99=error["p99"], max=error["max"]),
+        schedule_error_us=_error(said["schedule_error_us"]),
+        asked_schedule_error_us=_error(said["asked_schedule_error_us"]),
+        shaped_packets=said["shaped_packets"],
+        shaped_pps=said["shaped_pps"],
+        late_bursts=None if late is None else tuple(LateBurst(**b) for b in late["largest"]),
+        late_burst_packets=None if late is None else late["packets"],
         cpu_s=said["cpu_s"],
         first_sent_mono_ns=first,
         last_sent_mono_ns=last,
@@ -131,5 +135,12 @@ def offered_load(said: Json, intended_duration_s: float | None) -> OfferedLoad:
         facts={
             key: said.get(key)
             for key in ("backend", "realtime", "not_rewritten_packets", "replica_offsets_ns")
-        },
+        }
+        | {"cpu": said["ports"][0]["cpu"]},
     )
+
+
+def _error(said: Json | None) -> ScheduleError | None:
+    if said is None:
+        return None
+    return ScheduleError(p50=said["p50"], p99=said["p99"], max=said["max"])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from nodrop.lab.seam import Json, Link, UndoJournal
+from nodrop.ledger.over_time import LateBurst
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +31,14 @@ class Fragments:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PeakDemand:
+    """The most packets that a load asks for within a short time, wherever that begins."""
+
+    packets_in_1_ms: int
+    packets_in_10_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TraceFacts:
     path: Path
     sha256: str
@@ -42,13 +51,16 @@ class TraceFacts:
     never_at_tap_packets: int
     """Of the whole trial: frames too short for what their header announces. send() refuses those
     without a whole Ethernet header, the receiving kernel throws cut VLAN tags away."""
+    peak_demand: PeakDemand | None
+    """At most, at the speed and of all the replicas asked for: each replica peaks once, and they
+    need not do so at one time. None at a rate or at top speed, which have no bursts."""
     raw: Json
     """Everything the node said, for the manifest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleError:
-    """|sent − due| in µs over all packets sent."""
+    """|sent − due| in µs over all packets sent; the field that holds it names the schedule."""
 
     p50: float
     p99: float
@@ -68,7 +80,18 @@ class OfferedLoad:
     intended_duration_s: float | None
     """None at top speed."""
     schedule_error_us: ScheduleError | None
-    """None where the generator cannot say (top speed, tcpreplay)."""
+    """Behind the feasible schedule: what the trace asks for at once, shaped at the sender's
+    measured top speed. None where the generator cannot say (top speed, tcpreplay)."""
+    asked_schedule_error_us: ScheduleError | None = None
+    """Behind what was asked for; None as above."""
+    shaped_packets: int | None = None
+    """Asked for closer to the one before than the sender sends."""
+    shaped_pps: float | None = None
+    """How fast those were let leave; None where there are none."""
+    late_bursts: tuple[LateBurst, ...] | None = None
+    """The largest, in the order of time; None where the generator cannot say."""
+    late_burst_packets: int | None = None
+    """Of all late bursts, those not kept included."""
     cpu_s: float | None
     first_sent_mono_ns: int | None
     """On the sender's CLOCK_MONOTONIC; None where nothing was sent."""

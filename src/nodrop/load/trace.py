@@ -15,7 +15,8 @@ from nodrop.errors import BadInput, NodeRefused
 from nodrop.lab.binary import file_sha256, find_node_binary
 from nodrop.lab.folders import cache_folder
 from nodrop.lab.host import LocalHost
-from nodrop.load.seam import Fragments, TraceFacts
+from nodrop.lab.seam import Json
+from nodrop.load.seam import Fragments, PeakDemand, TraceFacts
 from nodrop.untrusted.packed import trace_bound, unpack
 from nodrop.untrusted.reading import making_sense
 
@@ -154,7 +155,17 @@ def read_trace(path: Path, options: ReplayOptions) -> TraceFacts:
         never_at_tap_packets=said["no_handler"]["never_at_tap_packets"]
         * options.loops
         * options.multiplier,
+        peak_demand=_peak_demand(said["peak_demand"], options),
         raw=said,
+    )
+
+
+def _peak_demand(said: Json, options: ReplayOptions) -> PeakDemand | None:
+    if "speed" not in options.pace:
+        return None
+    return PeakDemand(
+        packets_in_1_ms=said["packets_in_1_ms"] * options.multiplier,
+        packets_in_10_ms=said["packets_in_10_ms"] * options.multiplier,
     )
 
 

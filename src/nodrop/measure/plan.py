@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -17,7 +18,7 @@ from nodrop.config.options import Options, YesNo, check, shown
 from nodrop.config.toml_file import key_path, put
 from nodrop.errors import BadInput, LabProblem
 from nodrop.lab.split import Splitter
-from nodrop.load.seam import LoadGenerator
+from nodrop.load.seam import LoadGenerator, PeakDemand
 from nodrop.setups.seam import Limits
 
 AROUND_S = 6.0
@@ -67,6 +68,8 @@ class Plan:
     """What all the replays take as intended; None where one cannot be known beforehand."""
     around_s: float
     """A guess at what the trials take beside that."""
+    peak_demand: PeakDemand | None = None
+    """Of the trial that asks for most at once; None if none sends a trace at its own timing."""
 
     def first_of_its_setup(self, trial: PlannedTrial) -> bool:
         """Where what depends on the setup alone is asked once."""
@@ -80,7 +83,8 @@ def make_plan(experiment: Experiment) -> Plan:
     neighbour waking up) falls on all cells alike, and an interrupted plan has whole blocks.
     """
     drafts = [_draft(experiment, cell) for cell in cells(experiment.matrix)]
-    load_s = _check_plugins(experiment, drafts)
+    loads = _check_plugins(experiment, drafts)
+    load_s = _load_s(experiment, loads)
     order = Random(experiment.measure.seed)
     repetitions = experiment.measure.repetitions
     trials: list[PlannedTrial] = []
@@ -96,6 +100,7 @@ def make_plan(experiment: Experiment) -> Plan:
         trials=tuple(trials),
         load_s=None if load_s is None else load_s * repetitions,
         around_s=len(trials) * (AROUND_S + experiment.measure.warmup_s),
+        peak_demand=_peak_demand(loads),
     )
 
 
@@ -139,14 +144,19 @@ def _splitter(setup: dict[str, Any]) -> Splitter:
     return Splitter(kind=found.splitter, bridge_netfilter=found.bridge_netfilter)
 
 
-def _check_plugins(experiment: Experiment, drafts: Sequence[dict[str, Any]]) -> float | None:
-    """Builds each plugin with each different table; seconds of load of one block."""
-    durations: list[float | None] = []
+def _check_plugins(experiment: Experiment, drafts: Sequence[dict[str, Any]]) -> list[LoadGenerator]:
+    """Builds each plugin with each different table; the load of each cell."""
+    loads = []
     for draft in drafts:
         _built(experiment, plugins.build_setup, draft["setup"])
         _built(experiment, plugins.build_sut, draft["sut"])
-        load = _built(experiment, plugins.build_load, draft["load"])
-        durations.append(_duration_s(experiment, load))
+        loads.append(_built(experiment, plugins.build_load, draft["load"]))
+    return loads
+
+
+def _load_s(experiment: Experiment, loads: Sequence[LoadGenerator]) -> float | None:
+    """Seconds of load of one block."""
+    durations = [_duration_s(experiment, load) for load in loads]
     known = [d for d in durations if d is not None]
     return sum(known) if len(known) == len(durations) else None
 
@@ -157,6 +167,16 @@ def _duration_s(experiment: Experiment, load: LoadGenerator) -> float | None:
     except LabProblem:
         # Reading the trace takes the node; a plan can be looked at where it is not built yet.
         return None
+
+
+def _peak_demand(loads: Sequence[LoadGenerator]) -> PeakDemand | None:
+    peaks = []
+    for load in loads:
+        # No plan fails for want of it: who runs the plan is told what is wrong with the trace.
+        with suppress(BadInput, LabProblem):
+            peaks.append(load.trace_facts().peak_demand)
+    known = [peak for peak in peaks if peak is not None]
+    return max(known, key=lambda peak: peak.packets_in_1_ms, default=None)
 
 
 def _built(experiment: Experiment, build: Callable[..., Any], table: Table) -> Any:

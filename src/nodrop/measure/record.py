@@ -8,7 +8,7 @@ from typing import Any
 from nodrop.lab.seam import Json
 from nodrop.ledger.balance import ledger_to_json
 from nodrop.ledger.figures import figures
-from nodrop.load.seam import OfferedLoad
+from nodrop.load.seam import OfferedLoad, ScheduleError
 from nodrop.measure.instances import imbalance_ratio
 from nodrop.measure.plan import PlannedTrial
 from nodrop.measure.servants import setup_cpu_s
@@ -94,7 +94,24 @@ def _of_the_sender(offered: OfferedLoad) -> dict[str, Any]:
         "intended_duration_s": offered.intended_duration_s,
         "offered_pps": offered.sent_packets / took if took else None,
         "offered_bps": offered.sent_bytes * 8 / took if took else None,
-        "schedule_error_us": None
-        if offered.schedule_error_us is None
-        else asdict(offered.schedule_error_us),
+        "schedule_error_us": _error(offered.schedule_error_us),
+        "asked_schedule_error_us": _error(offered.asked_schedule_error_us),
+        "shaped_pps": offered.shaped_pps,
+        "late_burst_packets": offered.late_burst_packets,
+        "largest_late_burst": _largest_burst(offered),
+    }
+
+
+def _error(error: ScheduleError | None) -> Json | None:
+    return None if error is None else asdict(error)
+
+
+def _largest_burst(offered: OfferedLoad) -> Json | None:
+    if not offered.late_bursts or offered.first_sent_mono_ns is None:
+        return None
+    largest = max(offered.late_bursts, key=lambda burst: burst.packets)
+    return {
+        "at_s": max(0, largest.begin_mono_ns - offered.first_sent_mono_ns) / 1e9,
+        "late_us": largest.late_ns / 1e3,
+        "packets": largest.packets,
     }

@@ -42,6 +42,8 @@ class Usage:
     host_busy_s: float | None
     cgroup: Cgroup | None
     """Of the SUT's own control group; None where it has none to itself."""
+    stolen_ratios: dict[int, float] = field(default_factory=dict)
+    """By CPU: what the hypervisor gave to others of it while the load was offered."""
     marks_mono_ns: dict[str, int] = field(default_factory=dict)
     sampler: Json = field(default_factory=dict)
 
@@ -168,6 +170,7 @@ def usage(rows: Sequence[Json], marks: dict[str, int], sampler: Json) -> Usage:
         busiest=busiest_thread(offering),
         idle_s=_longest_idle_s(offering),
         cgroup=_cgroup(rows),
+        stolen_ratios=_stolen_ratios(offering),
         marks_mono_ns=dict(marks),
         sampler=sampler,
     )
@@ -209,6 +212,15 @@ def _host_cpu_s(rows: Sequence[Json]) -> tuple[float | None, float | None]:
         total += sum(rises.values())
         busy += sum(rise for name, rise in rises.items() if name not in NOT_BUSY)
     return total / 1e9, busy / 1e9
+
+
+def _stolen_ratios(rows: Sequence[Json]) -> dict[int, float]:
+    if len(rows) < 2:
+        return {}
+    took_ns = rows[-1]["mono_ns"] - rows[0]["mono_ns"]
+    pairs = zip(rows[0]["cpus"], rows[-1]["cpus"], strict=True)
+    stolen = {last["cpu"]: last["steal_ns"] - first["steal_ns"] for first, last in pairs}
+    return {cpu: ns / took_ns for cpu, ns in stolen.items()} if took_ns else {}
 
 
 def _rss_peak(rows: Sequence[Json]) -> int | None:

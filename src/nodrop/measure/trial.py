@@ -18,7 +18,7 @@ from nodrop.lab.split import Splitter
 from nodrop.ledger.balance import Ledger, balance
 from nodrop.ledger.over_time import Losses
 from nodrop.ledger.reasons import Problem, Reason
-from nodrop.ledger.sender import Bounds, Sending
+from nodrop.ledger.sender import Bounds
 from nodrop.ledger.sustained import WorkedOff
 from nodrop.ledger.verdict import Verdict, judge
 from nodrop.load.seam import Fragments, LoadGenerator, OfferedLoad
@@ -29,6 +29,7 @@ from nodrop.measure.live import Feed, Tell
 from nodrop.measure.proof import prove
 from nodrop.measure.sampling import Sampler, Usage, usage_inside
 from nodrop.measure.servants import Servants
+from nodrop.measure.suspect import sending
 from nodrop.measure.throttling import Throttling
 from nodrop.results.rundir import TrialFolder
 from nodrop.setups.seam import Env, Limits, Process, Setup
@@ -379,21 +380,20 @@ def _balance(of: Ingredients, observed: books.Observed, seen: Measured) -> None:
         # A counter that ran backwards, or was reset by somebody: no books, no figure.
         words = f"the books make no sense: {nonsense}"
         seen.problems.append(Problem(code=Reason.NO_BOOKS, words=words))
-    error = offered.schedule_error_us
     seen.verdict = judge(
         seen.ledger,
-        Sending(
-            intended_packets=offered.intended_packets,
-            sent_packets=observed.handed_packets,
-            duration_s=offered.duration_s,
-            intended_duration_s=offered.intended_duration_s,
+        sending(
+            offered,
+            handed_packets=observed.handed_packets,
             constant_rate=of.load.constant_rate,
-            schedule_error_p99_us=None if error is None else error.p99,
+            sut=seen.facts.get("sut", {}),
+            usage=seen.usage,
         ),
         bounds=of.bounds,
         problems=seen.problems,
         running=None if seen.usage is None else seen.usage.running(offered.cpu_s, seen.throttled_s),
         worked_off=seen.worked_off,
+        losses=seen.losses,
     )
 
 

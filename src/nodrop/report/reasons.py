@@ -12,6 +12,7 @@ REASON_WORDS = {
     "residual": "some packets are in no class",
     "not_read": "a counter could not be read",
     "sender_late": "the sender was late",
+    "sender_burst": "packets were lost in a burst of a late sender",
     "sender_short": "the sender sent fewer packets than asked for",
     "nothing_sent": "nothing was sent",
     "received_more_than_sent": "more packets were received than sent",

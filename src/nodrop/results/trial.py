@@ -44,6 +44,16 @@ class ScheduleErrorUs(_Model):
     max: NotNegative
 
 
+class LateBurst(_Model):
+    """The sender stood still, and then let leave at once what was asked for apart."""
+
+    at_s: NotNegative
+    """When the first of the packets left, after the first packet of the trial."""
+    late_us: NotNegative
+    """The largest schedule error among them."""
+    packets: Packets
+
+
 class MergedDetail(_Model):
     """What fanout defragmentation took out of the stream."""
 
@@ -133,7 +143,17 @@ class TrialRecord(_Model):
     service_pps_at_least: NotNegative | None = None
     """It served at least so many packets a second: what backlog or drain, the better one, shows."""
     schedule_error_us: ScheduleErrorUs | None = None
-    """Null where the generator cannot say, or has no schedule."""
+    """Behind the feasible schedule: the trace's own, shaped at `shaped_pps`. Null where the
+    generator cannot say, or has no schedule."""
+    asked_schedule_error_us: ScheduleErrorUs | None = None
+    """Behind the schedule that was asked for."""
+    shaped_pps: NotNegative | None = None
+    """The sender's top speed, as measured where the trace asks for more; null if it never does."""
+    late_burst_packets: Packets | None = None
+    """Sent at once because the sender was late, though asked for apart; null where the generator
+    cannot say."""
+    largest_late_burst: LateBurst | None = None
+    """Null if there is none, or the generator cannot say."""
 
     imbalance_ratio: NotNegative | None = None
     """Of several instances: how much more than its share the busiest received, 0 = all the same."""
@@ -214,14 +234,18 @@ def accelerator_words(records: Iterable[TrialRecord]) -> str:
 ADDED_LATER = frozenset(
     {
         "accelerator",
+        "asked_schedule_error_us",
         "backlog_packets",
         "drain_s",
         "imbalance_ratio",
+        "largest_late_burst",
+        "late_burst_packets",
         "loss_cause",
         "loss_evidence",
         "outcome",
         "service_pps_at_least",
         "setup_cpu_s",
+        "shaped_pps",
         "sustained",
         "sustained_evidence",
     }

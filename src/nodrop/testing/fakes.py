@@ -418,6 +418,7 @@ class FakeLoad:
             longest_frame_bytes=FRAME_BYTES,
             fragments=NO_FRAGMENTS,
             never_at_tap_packets=0,
+            peak_demand=None,
             raw={},
         )
 
