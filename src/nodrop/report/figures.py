@@ -106,7 +106,10 @@ def _cell_row(cell: Cell) -> Row:
 
 
 def _codes(trials: Sequence[Trial]) -> str:
-    return ", ".join(f"{code} ({n})" for code, n in sorted(counted(trials).items()))
+    found = counted(trials)
+    if set(found.values()) == {len(trials)}:
+        return ", ".join(sorted(found))  # each of them
+    return ", ".join(f"{code} ({n})" for code, n in sorted(found.items()))
 
 
 def cells_page_table(story: Story) -> Table:

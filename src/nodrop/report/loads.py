@@ -34,11 +34,19 @@ def ladder_of(cells: Sequence[Cell]) -> list[LoadResult]:
     return [
         LoadResult(
             name=cell.label,
-            losses=tuple(t.record.loss_ratio or 0.0 for t in cell.known),
+            losses=tuple(map(_loss_ratio, cell.known)),
             failed=len(cell.failed),
         )
         for cell in rising(cells)
     ]
+
+
+def _loss_ratio(trial: Trial) -> float:
+    """If the books do not close: what was counted, at the least."""
+    record = trial.record
+    if record.loss_ratio is not None:
+        return record.loss_ratio
+    return (record.lost_packets or 0) / max(record.offered_packets or 1, 1)
 
 
 def sentences_of(subject: str, cells: Sequence[Cell], *, looks: int) -> Iterator[Sentence]:
@@ -48,16 +56,28 @@ def sentences_of(subject: str, cells: Sequence[Cell], *, looks: int) -> Iterator
     first_bad = next((c for c in told if c.lossy or c.failed), None)
     below = told[: told.index(first_bad)] if first_bad else told
     clash = contradiction(ladder_of(cells), looks=looks)
-    if clash:
-        yield _clash(subject, clash, dict(zip((c.label for c in loads), loads, strict=True)))
+    by_name = dict(zip((c.label for c in loads), loads, strict=True))
+    if clash and clash.sure:
+        yield _clash(subject, clash, by_name)
     if below:
         yield _not_lost(subject, below[-1])
-    lossy = next((c for c in told if c.lossy), None)
-    if lossy:
-        yield _lost(subject, lossy, lowest=lossy is told[0] and len(told) > 1, begins=not below)
-    if failing := [c for c in told if c.failed]:
-        yield _failed(subject, failing)
+    yield from _bad(subject, told, begins=not below)
+    if clash and not clash.sure:
+        yield _clash(subject, clash, by_name)
     yield from _not_told(subject, loads)
+
+
+def _bad(subject: str, told: Sequence[Cell], *, begins: bool) -> Iterator[Sentence]:
+    """The lowest lossy load and all under which the SUT failed, the lower first."""
+    lossy = next((c for c in told if c.lossy), None)
+    failing = [c for c in told if c.failed]
+    if failing and (lossy is None or told.index(failing[0]) <= told.index(lossy)):
+        yield _failed(subject, failing)
+        begins, failing = False, []
+    if lossy:
+        yield _lost(subject, lossy, lowest=lossy is told[0] and len(told) > 1, begins=begins)
+    if failing:
+        yield _failed(subject, failing)
 
 
 def nothing_above(cells: Sequence[Cell]) -> Cell | None:
@@ -69,10 +89,7 @@ def nothing_above(cells: Sequence[Cell]) -> Cell | None:
 
 def load_words(cell: Cell) -> str:
     """`4X (99 970 packets/s)`."""
-    if cell.offered_pps is None:
-        return _asked(cell)
-    rate = f"{numbers.count(cell.offered_pps)} packets/s"
-    return f"{cell.load_label} ({rate})" if cell.load_label else rate
+    return _named(cell, cell.offered_pps if cell.offered_pps is not None else cell.asked_pps)
 
 
 def percent_with_interval(loss: Summary) -> str:
@@ -93,10 +110,11 @@ def share(ratio: float) -> str:
 
 
 def _not_lost(subject: str, cell: Cell) -> Sentence:
-    n, load = len(cell.known), load_words(cell)
-    bound = upper_bound(0, n)
-    lost = f"0 of {plural(n, 'trial')} lost a packet, so fewer than {share(bound)} of such runs do"
-    lost += " (95 % confidence)"
+    n, load, unknown = len(cell.known), load_words(cell), len(cell.unknown)
+    bound = upper_bound(unknown, n + unknown)  # each of those may have lost some
+    lost = f"0 of {plural(n, 'trial')} lost a packet"
+    lost += f", of {unknown} more it is not known" if unknown else ""
+    lost += f", so fewer than {share(bound)} of such runs do (95 % confidence)"
     kept = [t.record.sustained for t in cell.known]
     if all(kept):
         rule, text = rules.CARRIES, f"{subject} carries {load} without loss: {lost}."
@@ -247,7 +265,7 @@ def _not_told(subject: str, loads: Sequence[Cell]) -> Iterator[Sentence]:
             are = "is" if len(void) == 1 else "are"
             text = f"{subject}: {len(void)} of {n} trials at {load_words(cell)} {are} void"
             yield _said(rules.SOME_VOID, subject, f"{text} ({why(void)}).", cell, void)
-        if unknown := tuple(t for t in cell.valid if t not in cell.known):
+        if unknown := cell.unknown:
             text = (
                 f"{subject}: in {len(unknown)} of {plural(n, 'trial')} at {load_words(cell)} the "
                 "loss is not known, for the packet books do not close."
@@ -257,14 +275,14 @@ def _not_told(subject: str, loads: Sequence[Cell]) -> Iterator[Sentence]:
 
 def _asked(cell: Cell) -> str:
     """What a void load was meant to be: `5 000 000 packets/s`."""
-    if pps := cell.factors.get("load.pps"):
-        return f"{numbers.count(float(pps))} packets/s"
-    for trial in cell.trials:
-        packets, seconds = trial.record.intended_packets, trial.record.intended_duration_s
-        if packets and seconds:
-            rate = f"{numbers.count(packets / seconds)} packets/s"
-            return f"{cell.load_label} ({rate})" if cell.load_label else rate
-    return cell.load_label or "the load"
+    return _named(cell, cell.asked_pps)
+
+
+def _named(cell: Cell, pps: float | None) -> str:
+    rate = f"{numbers.count(pps)} packets/s" if pps is not None else ""
+    if cell.load_label and not (rate and cell.load_label.endswith(" pps")):
+        return f"{cell.load_label} ({rate})" if rate else cell.load_label
+    return rate or "the load"
 
 
 def _said(rule: Rule, subject: str, text: str, cell: Cell, trials: tuple[Trial, ...]) -> Sentence:

@@ -56,9 +56,11 @@ def loss_plot(cells: Sequence[Cell]) -> Markup:
     if not shown:
         return Markup("")
     groups = [list(found) for _, found in groupby(shown, key=lambda c: (c.source, c.group))]
+    failed = [(c, pps) for c in cells if c.failed and (pps := c.offered_pps or c.asked_pps)]
+    rates = [v for c in shown for v in c.values("offered_pps")] + [pps for _, pps in failed]
     axes = _Axes(
         right=WIDTH - _room_for_names(groups),
-        x_ticks=ticks(max(v for c in shown for v in c.values("offered_pps"))),
+        x_ticks=ticks(max(rates)),
         y_ticks=ticks(max(c.loss.high for c in shown if c.loss) * 100),
     )
     parts = _frame(axes)
@@ -68,7 +70,17 @@ def loss_plot(cells: Sequence[Cell]) -> Markup:
         parts += _series(axes, group, number, aside)
     if len(groups) > 1:
         parts += _names(axes, drawn)
+    parts += [_failed(axes, cell, pps) for cell, pps in failed]
     return picture(WIDTH, HEIGHT, "Loss over offered load", *parts)
+
+
+def _failed(axes: _Axes, cell: Cell, pps: float) -> Markup:
+    """At the top: the median below it is that of trials which the SUT survived."""
+    x, y = axes.x(pps), TOP
+    says = f"{cell.label}: failed in {len(cell.failed)} of {len(cell.failed) + len(cell.valid)}"
+    cross = path([(x - 5, y - 5), (x + 5, y + 5)]) + path([(x + 5, y - 5), (x - 5, y + 5)])
+    drawn = tag("path", d=cross, class_="cross failed")
+    return tag("g", tag("title", says), drawn, class_="mark", tabindex="0", role="img")
 
 
 def _room_for_names(groups: Sequence[Sequence[Cell]]) -> float:

@@ -6,7 +6,6 @@ All of them are counted: one example is no evidence for the others.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,14 +25,12 @@ class Pointer:
     alike: bool
     """The words are the same in all of them."""
     trials: tuple[Trial, ...]
-    knob: str
 
     def as_json(self) -> dict[str, Any]:
         return {
             "rule": self.rule,
             "words": self.words,
             "runs": [t.record.run for t in self.trials],
-            "knob": self.knob,
         }
 
 
@@ -60,27 +57,32 @@ def places_of(cell: Cell) -> dict[str, int]:
 
 def pointers(cell: Cell) -> list[Pointer]:
     """The commonest first."""
-    gathered: dict[str, list[Trial]] = {}
+    gathered: dict[str, list[tuple[str, Trial]]] = {}
     for trial in cell.lossy:
-        if words := trial.record.loss_cause:
-            gathered.setdefault(_NUMBERS.sub("#", words), []).append(trial)
-    found = [_pointer(rule, trials) for rule, trials in gathered.items()]
+        for rule, words in _causes(trial):
+            gathered.setdefault(rule, []).append((words, trial))
+    found = [
+        Pointer(
+            rule=rule,
+            words=told[0][0],
+            alike=len({words for words, _ in told}) == 1,
+            trials=tuple(trial for _, trial in told),
+        )
+        for rule, told in gathered.items()
+    ]
     return sorted(found, key=lambda p: -len(p.trials))
 
 
-def _pointer(rule: str, trials: Sequence[Trial]) -> Pointer:
-    words = [t.record.loss_cause for t in trials]
-    return Pointer(
-        rule=rule,
-        words=words[0],
-        alike=len(set(words)) == 1,
-        trials=tuple(trials),
-        knob=trials[0].record.knob,
-    )
+def _causes(trial: Trial) -> list[tuple[str, str]]:
+    """Rule and words of each; of older runs the words alone, which differ in their numbers."""
+    found = getattr(trial.record, "loss_causes", ())
+    words = trial.record.loss_cause
+    old = [(_NUMBERS.sub("#", words), words)] if words else []
+    return [(cause.rule, cause.words) for cause in found] or old
 
 
 def causes_words(cell: Cell) -> str:
-    """`; what points at the cause, in 5 of 6 lossy trials: …; in 1 nothing does`."""
+    """`; what points at the cause in 5 of 6 lossy trials: …; in 1 nothing does`."""
     found = pointers(cell)
     if not found:
         return ""
@@ -88,12 +90,12 @@ def causes_words(cell: Cell) -> str:
     for n, pointer in enumerate(found):
         of = f" of {lossy} lossy trials" if n == 0 and lossy > 1 else ""
         where = f"in {len(pointer.trials)}{of}" if lossy > 1 else ""
-        such = "" if pointer.alike else " such as"
-        parts.append(f"{where}{such}: {escape.plain(pointer.words)}".removeprefix(": "))
-    unknown = lossy - sum(len(p.trials) for p in found)
+        such = "" if pointer.alike else " (so in the first of them)"
+        parts.append(f"{where}: {escape.plain(pointer.words)}{such}".removeprefix(": "))
+    unknown = sum(1 for t in cell.lossy if not _causes(t))
     if unknown:
         parts.append(f"in {unknown} nothing does")
-    return "; what points at the cause" + (", " if lossy > 1 else ": ") + "; ".join(parts)
+    return "; what points at the cause" + (" " if lossy > 1 else ": ") + "; ".join(parts)
 
 
 def knob_words(cell: Cell) -> str:

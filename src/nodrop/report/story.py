@@ -78,8 +78,13 @@ class Cell:
 
     @cached_property
     def known(self) -> tuple[Trial, ...]:
-        """Measured trials whose loss is known."""
-        return tuple(t for t in self.valid if t.record.loss_ratio is not None)
+        """Measured trials of which it is known whether they lost something: books that do not close
+        (of imported runs) may hide a loss, but not undo one that was counted."""
+        return tuple(t for t in self.valid if t.record.loss_ratio is not None or t in self.lossy)
+
+    @cached_property
+    def unknown(self) -> tuple[Trial, ...]:
+        return tuple(t for t in self.valid if t not in self.known)
 
     def values(self, figure: str) -> list[float]:
         """Of the measured trials that have it."""
@@ -102,6 +107,17 @@ class Cell:
     def offered_pps(self) -> float | None:
         found = self.summary("offered_pps")
         return found.median if found else None
+
+    @cached_property
+    def asked_pps(self) -> float | None:
+        """What the load was meant to be."""
+        if isinstance(pps := self.factors.get("load.pps"), int | float):
+            return float(pps)
+        for trial in self.trials:
+            packets, seconds = trial.record.intended_packets, trial.record.intended_duration_s
+            if packets and seconds:
+                return packets / seconds
+        return None
 
     @cached_property
     def loss_place(self) -> str | None:

@@ -13,7 +13,7 @@ import pytest
 
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
-from nodrop.errors import SystemRefused
+from nodrop.errors import SystemRefused, TrialFailed
 from nodrop.measure import runner
 from nodrop.measure.plan import PlannedTrial
 from nodrop.measure.progress import Silent
@@ -66,10 +66,10 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     file = tmp_path / "three.toml"
     file.write_text(THREE)
 
-    def go(worlds: Sequence[World]) -> RunOutcome:
+    def go(worlds: Sequence[World], *, resume: bool = False) -> RunOutcome:
         monkeypatch.setattr(runner, "preflight", lambda *_: FakeKitchen(worlds))
         return run_experiment(
-            load_experiment(file), load_lab(None), out=tmp_path, resume=False, progress=Silent()
+            load_experiment(file), load_lab(None), out=tmp_path, resume=resume, progress=Silent()
         )
 
     return go
@@ -117,3 +117,20 @@ def test_results_that_cannot_be_kept_end_the_run_with_the_way_on(
         SystemRefused, match=r"No space left .*keeping the results.*df -h.*--resume"
     ):
         run([World(), World(), World()])
+
+
+def test_resume_measures_void_trials_again_and_keeps_failures_of_the_sut(run: Any) -> None:
+    """To repeat failures until they pass would hide them."""
+    dead = World(fails_at="launch", dies_at=TrialFailed("the SUT did not get ready"))
+    void = World(fails_at="provision", dies_at=OSError(errno.ENOSPC, "full"))
+    first = run([dead, void, World()])
+    assert [r.outcome for r in first.records] == ["failed", "void", "measured"]
+    again = [World(), World(), World()]
+    outcome = run(again, resume=True)
+    assert {r.run[:4]: r.outcome for r in outcome.records} == {
+        "0001": "failed",
+        "0002": "measured",
+        "0003": "measured",
+    }
+    assert not again[0].words and not again[2].words, "they ran once"
+    assert outcome.exit_code == 1
