@@ -6,6 +6,7 @@
 
 mod cgroup;
 mod clock;
+mod conntrack;
 mod cpuinfo;
 mod disks;
 mod error;
@@ -19,6 +20,7 @@ mod named;
 mod netlink;
 mod packet;
 mod process;
+mod reassembly;
 mod snmp;
 mod softnet;
 mod stat;
@@ -29,6 +31,7 @@ pub mod vmx;
 
 pub use cgroup::{Cgroup, CgroupReader, versions as cgroup_versions};
 pub use clock::{own_process_cpu_ns, own_thread_cpu_ns};
+pub use conntrack::{Conntrack, ConntrackReader};
 pub use cpuinfo::{CpuInfo, read_cpu_info};
 pub use disks::{Disk, DiskReader, Disks};
 pub use error::CounterError;
@@ -40,6 +43,7 @@ pub use memory::{Memory, MemoryReader};
 pub use named::{Named, Renewal};
 pub use packet::{PacketSocket, PacketSocketReader};
 pub use process::{ProcessIo, ProcessReading, ProcessTree, ThreadReading, TreeTotals};
+pub use reassembly::{Reassembly, ReassemblyReader};
 pub use snmp::{Snmp, SnmpReader};
 pub use softnet::{SoftnetReader, SoftnetRow};
 pub use stat::{CpuTimes, StatReader};

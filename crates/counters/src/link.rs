@@ -9,11 +9,13 @@ use crate::netlink::{Attributes, LinkHead, RouteSocket, malformed, u32_at, u64_a
 
 const IFLA_MTU: u16 = 4;
 const IFLA_TXQLEN: u16 = 13;
+const IFLA_OPERSTATE: u16 = 16;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_STATS64: u16 = 23;
 const IFLA_PROMISCUITY: u16 = 30;
 const IFLA_NUM_TX_QUEUES: u16 = 31;
 const IFLA_NUM_RX_QUEUES: u16 = 32;
+const IFLA_CARRIER_CHANGES: u16 = 35;
 const IFLA_XDP: u16 = 43;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_XDP_ATTACHED: u16 = 2;
@@ -117,6 +119,10 @@ pub struct Link {
     pub up: bool,
     /// The cable is in, the peer is up.
     pub carrier: bool,
+    /// How often that changed since the port was made.
+    pub carrier_changes: u32,
+    /// RFC 2863: what the kernel makes of both.
+    pub operstate: &'static str,
     /// How many asked for promiscuous mode.
     pub promiscuity: u32,
     /// Largest payload of a frame.
@@ -165,6 +171,8 @@ impl LinkReader {
             let number = || u32_at(value, 0).unwrap_or_default();
             match kind {
                 IFLA_MTU => link.mtu = number(),
+                IFLA_OPERSTATE => link.operstate = operstate(value),
+                IFLA_CARRIER_CHANGES => link.carrier_changes = number(),
                 IFLA_TXQLEN => link.tx_queue_length = number(),
                 IFLA_PROMISCUITY => link.promiscuity = number(),
                 IFLA_NUM_RX_QUEUES => link.rx_queues = number(),
@@ -195,6 +203,19 @@ impl LinkReader {
 
 fn parsed(bytes: &[u8]) -> Result<LinkStats> {
     LinkStats::parse(bytes).ok_or_else(malformed)
+}
+
+/// `linux/if.h`, IF_OPER_*.
+fn operstate(value: &[u8]) -> &'static str {
+    match value.first() {
+        Some(1) => "notpresent",
+        Some(2) => "down",
+        Some(3) => "lowerlayerdown",
+        Some(4) => "testing",
+        Some(5) => "dormant",
+        Some(6) => "up",
+        _ => "unknown",
+    }
 }
 
 fn info_kind(value: &[u8]) -> Option<String> {
@@ -278,6 +299,7 @@ mod tests {
         let mut reader = LinkReader::new().unwrap();
         let link = reader.read("lo").unwrap();
         assert_eq!((link.index, link.kind, link.xdp), (1, None, None));
+        assert!(["unknown", "down", "up"].contains(&link.operstate));
         assert_eq!(
             reader.read("nonesuch").unwrap_err().to_string(),
             "no network interface `nonesuch` in this network namespace"

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 type Read = fn(&Path);
 
 /// A file, what stands in it on a machine, and its reader.
-const FILES: [(&str, &str, Read); 15] = [
+const FILES: [(&str, &str, Read); 17] = [
     (
         "proc/stat",
         include_str!("../fixtures/linux-6.18/proc/stat"),
@@ -73,6 +73,21 @@ const FILES: [(&str, &str, Read); 15] = [
         |root| {
             std::fs::write(root.join("proc/net/netstat"), "").unwrap();
             drop(SnmpReader::new(root).unwrap().read(&mut Snmp::default()));
+        },
+    ),
+    (
+        "proc/net/sockstat",
+        "sockets: used 17\nFRAG: inuse 3 memory 4096\n",
+        |root| {
+            drop(ReassemblyReader::new(root).read());
+        },
+    ),
+    (
+        "proc/net/stat/nf_conntrack",
+        "entries  found drop\n00000005 00000001 0000000a\n",
+        |root| {
+            let mut all = Conntrack::default();
+            drop(ConntrackReader::new(root).unwrap().read(&mut all));
         },
     ),
     (

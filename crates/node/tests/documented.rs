@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Below these, keys are names of the kernel, a driver or a user.
-const OPEN: [&str; 3] = ["snmp", "ethtool", "sysctl"];
+const OPEN: [&str; 4] = ["snmp", "ethtool", "sysctl", "conntrack"];
 const NAMED: [&str; 3] = ["links", "disks", "cgroups"];
 
 fn words(value: &Value, found: &mut BTreeSet<String>) {

@@ -20,13 +20,18 @@ pub struct Limits {
     pub high_threshold_bytes: u64,
 }
 
+impl Limits {
+    /// The kernel's.
+    pub const DEFAULT: Self = Self {
+        timeout_ns: 30_000_000_000,
+        max_distance: 64,
+        high_threshold_bytes: 4 << 20,
+    };
+}
+
 impl Default for Limits {
     fn default() -> Self {
-        Self {
-            timeout_ns: 30_000_000_000,
-            max_distance: 64,
-            high_threshold_bytes: 4 << 20,
-        }
+        Self::DEFAULT
     }
 }
 

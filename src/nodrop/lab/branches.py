@@ -15,7 +15,7 @@ from nodrop.lab.netns import OFFLOADS, ip_batch, quiet_stack, wait_up
 from nodrop.lab.reversal import NETNS_FOLDER
 from nodrop.lab.seam import Action, Json, Link, Port, UndoJournal
 from nodrop.lab.wiring import local
-from nodrop.ledger.hops import Account, Class, Hop, Place
+from nodrop.ledger.hops import KNOBS, Account, Class, Hop, Place
 
 TABLE = "nodrop"
 NFT_TIMEOUT_S = 10.0
@@ -48,16 +48,19 @@ class Split(ABC):
         return Hop(name=HOP, packets=handed, counter="tx_packets of the split's ports")
 
     def accounts(self, before: Json, after: Json) -> Sequence[Account]:
-        """What went lost between the receiving port and those that hand on."""
+        """What went lost between the receiving port and those that hand on. The backlog's counter
+        is the whole machine's: it names the place only if it rose by as much."""
+        dropped, backlog = self._rise(before, after, "tx_dropped"), _backlog(before, after)
+        in_backlog = backlog >= dropped
         return [
             Account(
                 into=HOP,
                 kind=Class.LOST,
                 name="split_dropped_backlog",
-                place=Place.SOFTNET,
-                packets=self._rise(before, after, "tx_dropped"),
+                place=Place.SOFTNET if in_backlog else Place.BETWEEN,
+                packets=dropped,
                 counter="tx_dropped of the split's ports (rtnl_link_stats64)",
-                knob="net.core.netdev_max_backlog",
+                knob="net.core.netdev_max_backlog" if in_backlog else KNOBS[Place.BETWEEN],
             )
         ]
 
@@ -71,6 +74,11 @@ class Split(ABC):
 
     def nft(self, rules: str) -> None:
         self.source.host.run(["nft", "-f", "-"], stdin=rules, timeout_s=NFT_TIMEOUT_S)
+
+
+def _backlog(before: Json, after: Json) -> int:
+    then, now = (sum(int(row["dropped"]) for row in side["softnet"]) for side in (before, after))
+    return now - then
 
 
 @contextmanager

@@ -14,10 +14,9 @@ from nodrop.lab.branches import HOP, TABLE, Split, mtu_of
 from nodrop.lab.netns import ip_batch
 from nodrop.lab.seam import Json, Port
 from nodrop.lab.wiring import local
-from nodrop.ledger.hops import Account, Class
+from nodrop.ledger.hops import Account, Class, Place
 
 BRIDGE = "ndbr0"
-PLACE = "Linux bridge"
 NETFILTER = ("iptables", "ip6tables", "arptables")
 BAD_SOURCE, ENTERED, CHECKED, KNOWN, FORWARDED = (
     *("bad_source", "entered", "checked", "known", "forwarded"),
@@ -68,9 +67,10 @@ class BridgeSplit(Split):
 
     def accounts(self, before: Json, after: Json) -> Sequence[Account]:
         rise = {name: packets - before["nft"][name] for name, packets in after["nft"].items()}
-        return [*self._taken(rise, _header_errors(before, after)), *super().accounts(before, after)]
+        refusals = _header_errors(before, after), _conntrack_drops(before, after)
+        return [*self._taken(rise, *refusals), *super().accounts(before, after)]
 
-    def _taken(self, rise: dict[str, int], header_errors: int) -> Sequence[Account]:
+    def _taken(self, rise: dict[str, int], header_errors: int, conntrack: int) -> Sequence[Account]:
         refused = rise[ENTERED] - rise[CHECKED] + rise[KNOWN] - rise[FORWARDED]
         return [
             _lost(
@@ -83,15 +83,17 @@ class BridgeSplit(Split):
                 "bridge_dropped_netfilter",
                 refused,
                 counter="nft bridge: into prerouting and forward, less out of them",
-                evidence=f"br_netfilter took {refused} frames out; IP header errors rose by "
-                f"{header_errors} (/proc/net/snmp, snmp6, netstat)",
+                evidence=f"{refused} frames went into the bridge's netfilter hooks and not out of "
+                f"them; IP header errors rose by {header_errors} (/proc/net/snmp, snmp6, netstat), "
+                f"drops of connection tracking by {conntrack}",
                 knob='setup.bridge_netfilter = "no" (net.bridge.bridge-nf-call-iptables = 0)',
             ),
             _lost(
                 "bridge_dropped_no_way",
                 rise[CHECKED] - rise[KNOWN],
                 counter="nft bridge: out of prerouting, less into forward",
-                evidence="the address is the bridge's own, or lies where the frame came from",
+                evidence="the bridge had no port for them: such an address is its own, or lies "
+                "where the frame came from",
                 knob=f"bridge fdb show br {BRIDGE}",
             ),
         ]
@@ -102,7 +104,7 @@ def _lost(name: str, packets: int, *, counter: str, knob: str, evidence: str = "
         into=HOP,
         kind=Class.LOST,
         name=name,
-        place=PLACE,
+        place=Place.BRIDGE,
         packets=packets,
         counter=counter,
         evidence=evidence,
@@ -117,6 +119,15 @@ def _header_errors(before: Json, after: Json) -> int:
     return sum(
         int(after["snmp"].get(name, 0)) - int(before["snmp"].get(name, 0)) for name in HEADER_ERRORS
     )
+
+
+CONNTRACK_DROPS = ("drop", "insert_failed")
+"""Of packets; `early_drop` is of entries."""
+
+
+def _conntrack_drops(before: Json, after: Json) -> int:
+    then, now = before.get("conntrack") or {}, after.get("conntrack") or {}
+    return sum(int(now.get(name, 0)) - int(then.get(name, 0)) for name in CONNTRACK_DROPS)
 
 
 def _counting(port: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from nodrop.ledger.byte_books import ByteStep, byte_steps
 from nodrop.ledger.hops import ADDING, PATH_FOREIGN, PATH_LOST, Account, Class, Hop, Place
 
 
@@ -37,6 +38,9 @@ class Ledger:
     steps: tuple[Step, ...]
     unplaced: tuple[Account, ...] = ()
     """Accounts no step could carry, because the hop they lead into cannot be read on both sides."""
+    byte_steps: tuple[ByteStep, ...] = ()
+    longest_frame_bytes: int | None = None
+    """Of the trace; None = not known."""
 
     @property
     def residual_packets(self) -> int:
@@ -44,12 +48,18 @@ class Ledger:
         return sum(step.residual_packets for step in self.steps)
 
     @property
+    def residual_bytes(self) -> int | None:
+        """Signed sum over the steps whose bytes are known; None where none is."""
+        known = [s.residual_bytes for s in self.byte_steps if s.residual_bytes is not None]
+        return sum(known) if known else None
+
+    @property
     def invisible(self) -> tuple[str, ...]:
         return tuple(hop.name for hop in self.hops if hop.packets is None)
 
     @property
     def closed(self) -> bool:
-        """Every step explains itself, from the first hop to the last."""
+        """Every step explains itself, from the first hop to the last, in packets and in bytes."""
         ends_readable = len(self.hops) > 1 and (
             self.hops[0].packets is not None and self.hops[-1].packets is not None
         )
@@ -57,6 +67,7 @@ class Ledger:
             ends_readable
             and not self.unplaced
             and all(step.residual_packets == 0 for step in self.steps)
+            and not any(step.residual_bytes for step in self.byte_steps)
         )
 
     def total(self, *kinds: Class) -> int:
@@ -72,7 +83,9 @@ class Ledger:
         return next((h.packets for h in self.hops if h.name == hop), None)
 
 
-def balance(hops: Sequence[Hop], accounts: Sequence[Account]) -> Ledger:
+def balance(
+    hops: Sequence[Hop], accounts: Sequence[Account], *, longest_frame_bytes: int | None = None
+) -> Ledger:
     """Balances the books hop by hop. Pure; ValueError only where the books make no sense."""
     _check(hops, accounts)
     steps: list[Step] = []
@@ -98,7 +111,17 @@ def balance(hops: Sequence[Hop], accounts: Sequence[Account]) -> Ledger:
         if a.into not in carried and a.kind is not Class.NOT_FOR_US and a.packets
     )
     return Ledger(
-        hops=tuple(hops), accounts=(*accounts, *derived), steps=tuple(steps), unplaced=unplaced
+        hops=tuple(hops),
+        accounts=(*accounts, *derived),
+        steps=tuple(steps),
+        unplaced=unplaced,
+        byte_steps=byte_steps(
+            hops,
+            [*accounts, *derived],
+            open_into=frozenset(step.end.name for step in steps if step.residual_packets),
+            longest_frame_bytes=longest_frame_bytes,
+        ),
+        longest_frame_bytes=longest_frame_bytes,
     )
 
 
@@ -145,7 +168,9 @@ def _of_the_wire(start: Hop, end: Hop, missing: int) -> Account:
         name=PATH_LOST if lost else PATH_FOREIGN,
         packets=abs(missing),
         counter=f"{start.counter} − {end.counter}",
-        evidence=f"{start.name} {start.packets}, {end.name} {end.packets}",
+        evidence="; ".join(
+            filter(None, (f"{start.name} {start.packets}, {end.name} {end.packets}", end.look_at))
+        ),
         place=Place.PATH,
     )
 
@@ -154,7 +179,14 @@ def ledger_to_json(ledger: Ledger) -> dict[str, Any]:
     """For ledger.json: hops and accounts are the facts; steps and totals follow from them."""
     return {
         "hops": [
-            {"name": h.name, "packets": h.packets, "counter": h.counter, "wire": h.wire}
+            {
+                "name": h.name,
+                "packets": h.packets,
+                "bytes": h.bytes,
+                "counter": h.counter,
+                "wire": h.wire,
+                "look_at": h.look_at,
+            }
             for h in ledger.hops
         ],
         "accounts": [
@@ -163,6 +195,7 @@ def ledger_to_json(ledger: Ledger) -> dict[str, Any]:
                 "kind": a.kind.value,
                 "name": a.name,
                 "packets": a.packets,
+                "bytes": a.bytes,
                 "counter": a.counter,
                 "evidence": a.evidence,
                 "knob": a.knob,
@@ -180,6 +213,11 @@ def ledger_to_json(ledger: Ledger) -> dict[str, Any]:
             }
             for s in ledger.steps
         ],
+        "byte_steps": [
+            {"from": s.start.name, "into": s.end.name, "residual_bytes": s.residual_bytes}
+            for s in ledger.byte_steps
+        ],
+        "longest_frame_bytes": ledger.longest_frame_bytes,
         "totals": {kind.value: packets for kind, packets in ledger.totals.items()},
         "residual_packets": ledger.residual_packets,
         "closed": ledger.closed,
@@ -197,6 +235,8 @@ def ledger_from_json(found: dict[str, Any]) -> Ledger:
             packets=h["packets"],
             counter=str(h["counter"]),
             wire=bool(h.get("wire", False)),
+            bytes=h.get("bytes"),
+            look_at=str(h.get("look_at", "")),
         )
         for h in found["hops"]
     ]
@@ -206,6 +246,7 @@ def ledger_from_json(found: dict[str, Any]) -> Ledger:
             kind=Class(a["kind"]),
             name=str(a["name"]),
             packets=a["packets"],
+            bytes=a.get("bytes"),
             counter=str(a["counter"]),
             evidence=str(a.get("evidence", "")),
             knob=str(a.get("knob", "")),
@@ -215,4 +256,4 @@ def ledger_from_json(found: dict[str, Any]) -> Ledger:
         for a in found["accounts"]
     ]
     given = [a for a in accounts if a.name not in (PATH_LOST, PATH_FOREIGN)]
-    return balance(hops, given)
+    return balance(hops, given, longest_frame_bytes=found.get("longest_frame_bytes"))

@@ -44,5 +44,6 @@ def figures(ledger: Ledger | None, verdict: Verdict) -> dict[str, Any]:
         "duplicated_packets": ledger.total(Class.DUPLICATED),
         "foreign_packets": ledger.total(Class.FOREIGN),
         "residual_packets": ledger.residual_packets,
+        "residual_bytes": ledger.residual_bytes,
         "books_closed": ledger.closed,
     }

@@ -34,21 +34,34 @@ PATH_FOREIGN = "path_foreign"
 
 
 class Place(StrEnum):
-    """Where packets die, in the words of a verdict. A setup may name places of its own."""
+    """Where packets die, in the words of a verdict. A setup of somebody else's may name others."""
 
     SENDER = "sender"
+    BETWEEN = "link between the ports"
+    """Refused between the sender and the receiving port, and no counter shows which end did it."""
     PATH = "path"
+    RECEIVING_PORT = "receiving port"
+    """Refused by the port itself: down, or frames longer than it takes."""
     NIC = "receiving NIC"
     SOFTNET = "softnet backlog"
+    BRIDGE = "Linux bridge"
+    MACVTAP = "macvtap"
     KERNEL = "kernel ahead of the tap"
     MACVTAP_QUEUE = "macvtap queue"
     """Under a virtual machine, emptied by its QEMU."""
+    GUEST_SOFTNET = "guest softnet backlog"
     SOCKET_RING = "socket ring"
     SUT = "SUT"
 
 
+WITHIN_SUT = frozenset({Place.SOCKET_RING, Place.SUT})
+"""A packet lost here had arrived at the SUT's sockets. Every other place, those that a setup names
+for itself included, lies before the SUT: what is lost there did not arrive."""
+
+
 KNOBS: Mapping[str, str] = MappingProxyType(
     {
+        Place.BETWEEN: "look at both ports (ip -s -s link show): carrier, MTU, their drop counters",
         Place.PATH: "look at the link between the sending and the receiving NIC: "
         "filters (nft, tc, XDP), cable errors, a switch",
         Place.NIC: "larger NIC ring (ethtool -G), more queues, or fewer packets per second",
@@ -73,6 +86,12 @@ class Hop:
     """What was read, e.g. "rx_packets of ndrx0 (rtnl_link_stats64)"."""
     wire: bool = False
     """The way to this hop is a cable: what is missing here was lost on it, by definition."""
+    bytes: int | None = None
+    """Of whole Ethernet frames without their check sequence; None = what is counted there, if
+    anything, is something else. Of what was sent: of what the kernel took."""
+    look_at: str = ""
+    """What may take packets on the way to this hop and counts none: said beside a difference, and
+    never in place of one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,5 +111,7 @@ class Account:
     """What a user can turn to change it."""
     place: str = ""
     """Where they died, in words (`Place`); empty = on the way into the hop."""
+    bytes: int | None = None
+    """Of these packets, among the bytes of the hop before; None = not counted."""
     details: tuple[tuple[str, int], ...] = field(default=())
     """Numbers that make up `packets`, e.g. fragments absorbed and datagrams given back."""

@@ -96,7 +96,12 @@ def _of_the_books(ledger: Ledger | None, *, explained: bool) -> list[Problem]:
     found: list[Problem] = []
     foreign = ledger.total(Class.FOREIGN)
     if foreign:
-        words = f"{foreign} more packets were received than sent"
+        seen = "; ".join(
+            f"{a.packets}: {a.evidence or a.counter}"
+            for a in ledger.accounts
+            if a.kind is Class.FOREIGN and a.packets
+        )
+        words = f"{foreign} packets that the generator did not send ({seen})"
         found.append(Problem(code=Reason.RECEIVED_MORE_THAN_SENT, words=words))
     for step in ledger.steps:
         if step.residual_packets:
@@ -104,10 +109,18 @@ def _of_the_books(ledger: Ledger | None, *, explained: bool) -> list[Problem]:
                 f"{step.residual_packets:+d} packets unexplained "
                 f"between {step.start.name} and {step.end.name}"
             )
+            words += f" ({step.end.look_at})" if step.end.look_at else ""
             found.append(Problem(code=Reason.RESIDUAL, words=words))
         if step.residual_packets < 0 and not foreign:
             words = f"{step.end.name} has more packets than {step.start.name} can explain"
             found.append(Problem(code=Reason.RECEIVED_MORE_THAN_SENT, words=words))
+    for way in ledger.byte_steps:
+        if way.residual_bytes:
+            words = (
+                f"{way.residual_bytes:+d} bytes unexplained between {way.start.name} and "
+                f"{way.end.name}: not all packets there are those that were sent"
+            )
+            found.append(Problem(code=Reason.RESIDUAL, words=words))
     if not ledger.closed and not any(p.code == Reason.RESIDUAL for p in found):
         unread = ", ".join(ledger.invisible) or "all but one hop"
         words = f"the books cannot be closed: {unread} not read"

@@ -14,7 +14,8 @@ from nodrop.ledger.over_time import LateBurst
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fragments:
-    """What fanout defragmentation will do to the packets of one trial (simulated)."""
+    """What fanout defragmentation will do to the packets of one trial (simulated), if the kernel
+    refuses none of them: the traffic's own part, at any load."""
 
     offered_packets: int
     """Fragments that enter reassembly (Ip ReasmReqds)."""
@@ -24,6 +25,10 @@ class Fragments:
     """Whole datagrams put back into the stream (Ip ReasmOKs)."""
     held_packets: int
     """Fragments of datagrams that never become whole; the kernel throws them away uncounted."""
+    fails: int = 0
+    """What Ip ReasmFails counts of them: `timeouts`, `overlaps`, and other faults of the trace."""
+    timeouts: int = 0
+    overlaps: int = 0
 
     @property
     def missing_packets(self) -> int:

@@ -138,7 +138,7 @@ def read_trace(path: Path, options: ReplayOptions) -> TraceFacts:
             f"an Ethernet header ({SHORTEST_FRAME_BYTES})",
             hint="leave it out (editcap, or nodrop trace cut before it)",
         )
-    fragments = said["fragments_in_trial"]
+    fragments = said["fragments_unrefused"]
     return TraceFacts(
         path=path,
         sha256=said["sha256"],
@@ -151,6 +151,9 @@ def read_trace(path: Path, options: ReplayOptions) -> TraceFacts:
             absorbed_packets=fragments["absorbed_packets"],
             datagrams=fragments["datagrams"],
             held_packets=fragments["held_packets"],
+            fails=fragments["reasm_fails"],
+            timeouts=fragments["reasm_timeouts"],
+            overlaps=fragments["reasm_overlaps"],
         ),
         never_at_tap_packets=said["no_handler"]["never_at_tap_packets"]
         * options.loops

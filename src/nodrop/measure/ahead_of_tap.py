@@ -1,12 +1,14 @@
 """What a kernel takes out ahead of every tap and hook: XDP programs, and frames cut in a VLAN tag.
 
-One drop in three ways of telling: a counter of the driver, nothing but the trace, nothing at all.
+The first are counted by a driver that runs the program itself, and by nobody if the kernel does;
+the second are known from the trace alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from nodrop.lab.seam import Json
 from nodrop.ledger.hops import Account, Class, Place
@@ -22,6 +24,11 @@ class Readings:
     def link(self, port: str, counter: str) -> int:
         before, after = (side["links"][port]["stats"] for side in (self.before, self.after))
         return int(after[counter]) - int(before[counter])
+
+    def state(self, port: str, name: str) -> tuple[Any, Any]:
+        """Of a port before and after: `mtu`, `kind`, `carrier_changes`. None = not read."""
+        before, after = (side["links"][port].get(name) for side in (self.before, self.after))
+        return before, after
 
     def ip(self, counter: str, *, table: str = "Ip") -> int:
         """Of the namespace: from /proc/net/snmp, or /proc/net/netstat (IpExt)."""
@@ -56,25 +63,28 @@ def xdp(readings: Readings, port: str, *, into: str) -> list[Account]:
     return [_xdp(port, drops, into, f"ethtool -S {port}: xdp_drops of all queues")] if drops else []
 
 
-def generic_xdp(readings: Readings, port: str, missing_packets: int, *, into: str) -> list[Account]:
-    """A program that the kernel runs for the driver drops, and no counter says so."""
+def uncounted_xdp(readings: Readings, port: str) -> str:
+    """A program that the kernel runs for the driver may drop, and no counter says so (none in Linux
+    up to 6.18: BPF statistics count its runs, not its drops)."""
     program = readings.xdp(port)
-    if program is None or program.get("mode") != "generic" or missing_packets <= 0:
-        return []
-    evidence = (
-        f"inferred: XDP program {program['program_id']} is attached to {port} "
-        "in generic mode, where drops are counted nowhere"
+    if program is None or program.get("mode") != "generic":
+        return ""
+    return (
+        f"XDP program {program['program_id']} is attached to {port} in generic mode: "
+        "the kernel counts its drops nowhere"
     )
-    counter = f"rx_packets of {port} minus what was handed on"
-    return [_xdp(port, missing_packets, into, counter, evidence)]
 
 
-def cut_vlan_tags(cut_packets: int, missing_packets: int | None, *, into: str) -> list[Account]:
+def cut_vlan_tags(
+    cut_packets: int, missing_packets: int | None, *, lost_before: int, into: str
+) -> list[Account]:
     """A frame that ends within its VLAN tag is freed ahead of every tap (skb_vlan_untag, Linux 6.x)
-    and no counter of the kernel says so: only the trace knows that there were such frames.
-    `missing_packets` is None where what was captured is not known yet."""
+    and no counter of the kernel says so: only the trace knows that there were such frames. A kernel
+    frees all of them or none, so fewer missing than the trace has prove something else; but up to
+    `lost_before` of them may have been lost on the way. `missing_packets` is None where what was
+    captured is not known yet."""
     packets = cut_packets if missing_packets is None else min(cut_packets, missing_packets)
-    if packets <= 0:
+    if packets <= 0 or packets < cut_packets - lost_before:
         return []
     return [
         Account(
@@ -84,14 +94,14 @@ def cut_vlan_tags(cut_packets: int, missing_packets: int | None, *, into: str) -
             place=Place.KERNEL,
             packets=packets,
             counter="the trace: frames that end within their VLAN tag",
-            evidence="inferred: the kernel frees such a frame before any capture socket sees it "
-            f"and counts it nowhere; the trace sends {cut_packets}",
+            evidence=f"the trace sends {cut_packets} frames that end within their VLAN tag; the "
+            "kernel frees such a frame before any capture socket sees it and counts it nowhere",
             knob="take these frames out of the trace: no IDS on Linux is ever handed them",
         )
     ]
 
 
-def _xdp(port: str, packets: int, into: str, counter: str, evidence: str = "") -> Account:
+def _xdp(port: str, packets: int, into: str, counter: str) -> Account:
     return Account(
         into=into,
         kind=Class.LOST,
@@ -99,6 +109,5 @@ def _xdp(port: str, packets: int, into: str, counter: str, evidence: str = "") -
         place=Place.PATH,
         packets=packets,
         counter=counter,
-        evidence=evidence,
         knob=f"ip link show {port}: the XDP program attached there",
     )

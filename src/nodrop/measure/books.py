@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from nodrop.ledger.hops import Account, Class, Hop, Place
+from nodrop.ledger.hops import ADDING, Account, Class, Hop, Place
 from nodrop.load.seam import Fragments, OfferedLoad
-from nodrop.measure.ahead_of_tap import Readings, cut_vlan_tags, generic_xdp, xdp
+from nodrop.measure import reassembly
+from nodrop.measure.ahead_of_tap import Readings, cut_vlan_tags, uncounted_xdp, xdp
+from nodrop.measure.between_ports import VETH, Ends, carrier_changes, refused, too_small_mtu
 from nodrop.suts.seam import SutCounters
 
 
@@ -32,6 +34,8 @@ class Observed:
     """Of the load sent whole; None where it was cut short."""
     never_at_tap_packets: int = 0
     """Frames of the trace that no capture socket can be handed (load/seam.py), at the most."""
+    longest_frame_bytes: int | None = None
+    """Of the trace; None = not known."""
     several: bool = False
     """Behind a split: what is taken out before each instance's sockets is in `between`."""
 
@@ -46,12 +50,28 @@ class Observed:
         return self.offered.sent_packets + self.offered.refused_packets.get("enobufs", 0)
 
     @property
+    def lost_before_packets(self) -> int:
+        """On the way to the last place before the sockets: some of any kind of frame."""
+        return max(0, self.handed_packets - self.arrived_packets)
+
+    @property
+    def ends(self) -> Ends:
+        return Ends(
+            tx=self.tx,
+            tx_port=self.tx_port,
+            rx=self.nic,
+            rx_port=self.nic_port,
+            longest_frame_bytes=self.longest_frame_bytes,
+        )
+
+    @property
     def expected_captured_packets(self) -> int:
         """What the capture sockets should have been handed by now."""
         found = [] if self.several else into_socket(self)
         found += [a for a in self.between[1] if a.into == "socket"]
         taken = (a for a in found if a.kind is not Class.NOT_FOR_US)
-        return self.arrived_packets - sum(account.packets for account in taken)
+        signed = (-a.packets if a.kind in ADDING else a.packets for a in taken)
+        return self.arrived_packets - sum(signed)
 
     @property
     def arrived_packets(self) -> int:
@@ -61,7 +81,9 @@ class Observed:
 
 
 def hops(seen: Observed) -> list[Hop]:
-    tx = seen.tx_port
+    tx, veth = seen.tx_port, seen.ends.kind == VETH
+    received = received_hops(seen)
+    said = filter(None, (too_small_mtu(seen.ends), carrier_changes(seen.ends)))
     return [
         Hop(
             name="intended",
@@ -72,44 +94,71 @@ def hops(seen: Observed) -> list[Hop]:
             name="sent",
             packets=seen.handed_packets,
             counter="generator: send() accepted by the kernel, or answered ENOBUFS",
+            bytes=seen.offered.sent_bytes,
         ),
         Hop(
             name="tx_nic",
             packets=seen.tx.link(tx, "tx_packets"),
             counter=f"tx_packets of {tx} (rtnl_link_stats64)",
+            bytes=_bytes_of_veth(seen.tx, tx, "tx_bytes", seen.nic, seen.nic_port)
+            if veth
+            else None,
         ),
-        *received_hops(seen),
+        replace(received[0], look_at="; ".join(said)),
+        *received[1:],
     ]
 
 
 def received_hops(seen: Observed) -> list[Hop]:
     """From the receiving NIC on: of one instance among several, its own part of the way."""
     nic, sut = seen.nic_port, seen.sut
+    between = list(seen.between[0])
+    tap = [uncounted_xdp(seen.capture, seen.capture_port)]
+    if between:
+        between[0] = replace(between[0], look_at=uncounted_xdp(seen.nic, nic))
+        tap = tap if seen.capture_port != nic else []
+    if seen.defrag and not seen.several:
+        tap.append(reassembly.look_at(reassembly.reassembled(seen.capture, seen.fragments)))
     return [
         Hop(
             name="rx_nic",
             packets=seen.nic.link(nic, "rx_packets"),
             counter=f"rx_packets of {nic} (rtnl_link_stats64)",
             wire=True,
+            bytes=_bytes_of_veth(seen.nic, nic, "rx_bytes", seen.nic, nic),
         ),
-        *seen.between[0],
+        *between,
         Hop(
             name="socket",
             packets=sut.captured_packets,
             counter=sut.sources.get("captured_packets", "the SUT's capture counter"),
+            look_at="; ".join(filter(None, tap)),
         ),
         Hop(
             name="decoded",
             packets=sut.decoded_packets,
             counter=sut.sources.get("decoded_packets", "the SUT's decoder counter"),
+            # A guest's or a macvtap's way may change frames; nobody has proved that it does not.
+            bytes=sut.decoded_bytes if sut.counts_wire_bytes and not between else None,
         ),
     ]
+
+
+def _bytes_of_veth(
+    readings: Readings, port: str, counter: str, receiver: Readings, receiving_port: str
+) -> int | None:
+    """A veth counts whole frames, but without their Ethernet header where the receiving end runs
+    NAPI (an XDP program, GRO). Other drivers pad, strip tags or add the check sequence."""
+    if readings.state(port, "kind")[1] != VETH or receiver.ethtool(receiving_port, "xdp_packets"):
+        return None
+    return readings.link(port, counter)
 
 
 def accounts(seen: Observed) -> list[Account]:
     return [
         *into_sent(seen),
         *into_tx_nic(seen),
+        *into_rx_nic(seen),
         *seen.between[1],
         *(ahead_of_split(seen) if seen.several else into_socket(seen)),
         *into_decoded(seen),
@@ -156,37 +205,22 @@ def into_sent(seen: Observed) -> list[Account]:
 
 
 def into_tx_nic(seen: Observed) -> list[Account]:
-    """Between send() and the sender's NIC: the backlog of a veth peer, or a filter on egress."""
+    """Between send() and the sender's NIC. What was refused is lost, whatever the port sent for
+    others; and what the port sent beyond the accepted sends is foreign, whatever was refused."""
     port = seen.tx_port
-    missing = seen.handed_packets - seen.tx.link(port, "tx_packets")
-    if missing < 0:
-        return [
-            Account(
-                into="tx_nic",
-                kind=Class.FOREIGN,
-                name="tx_foreign",
-                packets=-missing,
-                counter=f"tx_packets of {port} beyond what the generator sent",
-            )
-        ]
+    enobufs = seen.offered.refused_packets.get("enobufs", 0)
+    dropped = seen.tx.link(port, "tx_dropped")
+    beyond = seen.tx.link(port, "tx_packets") - seen.offered.sent_packets
     found = []
-    dropped = min(missing, seen.tx.link(port, "tx_dropped"))
-    if dropped:
-        backlog = seen.nic.softnet("dropped")
-        found.append(
-            Account(
-                into="tx_nic",
-                kind=Class.LOST,
-                name="tx_dropped_backlog" if backlog else "tx_dropped_device",
-                place=Place.SOFTNET if backlog else Place.SENDER,
-                packets=dropped,
-                counter=f"tx_dropped of {port} (rtnl_link_stats64)",
-                evidence=f"softnet dropped rose by {backlog} (/proc/net/softnet_stat, all CPUs)",
-                knob="net.core.netdev_max_backlog" if backlog else "txqueuelen, a lower load",
-            )
+    if by_device := min(enobufs, dropped):
+        account = refused(
+            seen.ends,
+            by_device,
+            name="tx_dropped_device",
+            counter=f"generator: ENOBUFS, within tx_dropped of {port} (rtnl_link_stats64)",
         )
-    filtered = min(missing - dropped, seen.offered.refused_packets.get("enobufs", 0))
-    if filtered:
+        found.append(replace(account, bytes=0))
+    if filtered := enobufs - by_device:
         found.append(
             Account(
                 into="tx_nic",
@@ -194,12 +228,45 @@ def into_tx_nic(seen: Observed) -> list[Account]:
                 name="tx_dropped_filter",
                 place=Place.PATH,
                 packets=filtered,
+                bytes=0,
                 counter=f"generator: ENOBUFS, and {port} counted neither sent nor dropped",
                 evidence="only a filter on the way out (nft or tc egress) drops uncounted",
                 knob=f"nft list ruleset; tc filter show dev {port} egress",
             )
         )
+    accepted = min(-beyond, dropped - by_device)
+    if accepted > 0:
+        counter = f"tx_dropped of {port} (rtnl_link_stats64), beyond the refused sends"
+        found.append(refused(seen.ends, accepted, name="tx_dropped_accepted", counter=counter))
+    if beyond > 0:
+        found.append(
+            Account(
+                into="tx_nic",
+                kind=Class.FOREIGN,
+                name="tx_foreign",
+                packets=beyond,
+                counter=f"tx_packets of {port} beyond the accepted sends",
+            )
+        )
     return found
+
+
+def into_rx_nic(seen: Observed) -> list[Account]:
+    """A NIC says itself what it had no host buffer for."""
+    port = seen.nic_port
+    missed = seen.nic.link(port, "rx_missed_errors")
+    if missed <= 0:
+        return []
+    return [
+        Account(
+            into="rx_nic",
+            kind=Class.LOST,
+            name="rx_dropped_nic",
+            place=Place.NIC,
+            packets=missed,
+            counter=f"rx_missed_errors of {port} (rtnl_link_stats64)",
+        )
+    ]
 
 
 def ahead_of_split(seen: Observed) -> list[Account]:
@@ -210,22 +277,29 @@ def ahead_of_split(seen: Observed) -> list[Account]:
     missing -= sum(a.packets for a in seen.between[1] if a.into == split.name)
     found = xdp(seen.nic, port, into=split.name)
     missing -= sum(account.packets for account in found)
-    cut = cut_vlan_tags(seen.cut_packets, missing, into=split.name)
-    missing -= sum(account.packets for account in cut)
-    return [*found, *cut, *generic_xdp(seen.nic, port, missing, into=split.name)]
+    lost_before = max(0, seen.handed_packets - seen.nic.link(port, "rx_packets"))
+    cut = cut_vlan_tags(seen.cut_packets, missing, lost_before=lost_before, into=split.name)
+    return [*found, *cut]
 
 
 def into_socket(seen: Observed) -> list[Account]:
     """Between the receiving NIC and the capture socket: XDP, and fanout defragmentation."""
     port = seen.capture_port
     found = xdp(seen.capture, port, into="socket")
+    own = _sent_by_the_receiver(seen)
     if seen.defrag:
-        found += defragmented(seen, sum(account.packets for account in found) + seen.cut_packets)
-    found += cut_vlan_tags(seen.cut_packets, _missing(seen, found), into="socket")
-    if (missing := _missing(seen, found)) is not None:
-        found += generic_xdp(seen.capture, port, missing, into="socket")
-    if own := _sent_by_the_receiver(seen, found):
-        found.append(own)
+        missing = _missing(seen, [*found, *own])
+        found += reassembly.accounts(
+            reassembly.reassembled(seen.capture, seen.fragments),
+            None if missing is None else missing - seen.cut_packets,
+        )
+    found += cut_vlan_tags(
+        seen.cut_packets,
+        _missing(seen, [*found, *own]),
+        lost_before=seen.lost_before_packets,
+        into="socket",
+    )
+    found += own
     not_for_us = seen.capture.link(port, "rx_dropped")
     if not_for_us > 0:
         found.append(
@@ -246,112 +320,28 @@ def _missing(seen: Observed, others: list[Account]) -> int | None:
     """What arrived, was not captured and is in no class yet; None before the SUT has said."""
     if seen.sut.captured_packets is None:
         return None
-    missing = seen.arrived_packets - seen.sut.captured_packets
-    return missing - sum(account.packets for account in others)
+    signed = sum(-a.packets if a.kind in ADDING else a.packets for a in others)
+    return seen.arrived_packets - seen.sut.captured_packets - signed
 
 
-def _sent_by_the_receiver(seen: Observed, others: list[Account]) -> Account | None:
-    """A capture socket is handed what its own host sends out of the port as well."""
+def _sent_by_the_receiver(seen: Observed) -> list[Account]:
+    """A capture socket is handed what its own host sends out of the port as well. Whether it was
+    (PACKET_QDISC_BYPASS passes by the taps) no counter says: a trial with such packets is void."""
     port = seen.capture_port
-    missing = _missing(seen, others)
-    own = 0 if missing is None else min(-missing, seen.capture.link(port, "tx_packets"))
+    own = seen.capture.link(port, "tx_packets")
     if own <= 0:
-        return None
-    return Account(
-        into="socket",
-        kind=Class.FOREIGN,
-        name="rx_foreign_outgoing",
-        packets=own,
-        counter=f"tx_packets of {port} (rtnl_link_stats64)",
-        evidence="the receiving host itself sent packets out of the port it captures on",
-        knob="find who sends there: nothing should (no address, no IPv6, no ARP)",
-    )
-
-
-def defragmented(seen: Observed, elsewhere_packets: int) -> list[Account]:
-    """What PACKET_FANOUT_FLAG_DEFRAG took out: no drop counter shows it, Ip Reasm* does.
-
-    The kernel says how many fragments went in (ReasmReqds) and how many datagrams came out
-    (ReasmOKs); only the trace says which fragments belong to datagrams that never become whole.
-    The kernel's figures are the namespace's: what the receiver's own stack took is taken off.
-    """
-    requests, done = seen.capture.ip("ReasmReqds"), seen.capture.ip("ReasmOKs")
-    again = _by_the_stack(seen.capture)
-    ahead = requests - done - again
-    kernel = f"ReasmReqds {requests} - ReasmOKs {done} = {requests - done} (/proc/net/snmp)"
-    counter = "Ip ReasmReqds - ReasmOKs (/proc/net/snmp of the receiver)"
-    knob = 'sut.defrag = "no"'
-    simulated = seen.fragments
-    by_the_trace = _by_the_trace_alone(seen, elsewhere_packets, ahead, requests - done)
-    if by_the_trace:
-        kernel += ", with what a filter of the receiver's hides: exactly the trace's is missing"
-        counter = "of the trace, within Ip ReasmReqds - ReasmOKs (/proc/net/snmp of the receiver)"
-    elif again:
-        kernel += f", of which the receiver's own stack took {again} (broadcast, multicast)"
-        counter += f", less its stack's {STACK_COUNTERS}"
-    if simulated is None or not (by_the_trace or simulated.missing_packets == ahead):
-        said = "" if simulated is None else f"; the trace, whole, says {simulated.missing_packets}"
-        return _some(
-            Account(
-                into="socket",
-                kind=Class.MERGED,
-                name="rx_merged_fanout_defrag",
-                packets=max(0, ahead),
-                counter=counter,
-                evidence=f"{kernel}{said}; merged and held cannot be told apart",
-                knob=knob,
-            )
+        return []
+    return [
+        Account(
+            into="socket",
+            kind=Class.FOREIGN,
+            name="rx_foreign_outgoing",
+            packets=own,
+            counter=f"tx_packets of {port} (rtnl_link_stats64)",
+            evidence=f"the receiving host itself sent packets out of {port}, on which it captures",
+            knob="find who sends there: nothing should (no address, no IPv6, no ARP)",
         )
-    absorbed, datagrams = simulated.absorbed_packets, simulated.datagrams
-    return _some(
-        Account(
-            into="socket",
-            kind=Class.MERGED,
-            name="rx_merged_fanout_defrag",
-            packets=absorbed - datagrams,
-            counter=counter,
-            evidence=f"{kernel}; {absorbed} fragments became {datagrams} datagrams",
-            knob=knob,
-            details=(("fragments", absorbed), ("datagrams", datagrams)),
-        ),
-        Account(
-            into="socket",
-            kind=Class.HELD,
-            name="rx_held_incomplete_datagrams",
-            packets=simulated.held_packets,
-            counter=counter,
-            evidence=f"{kernel}; fragments whose datagram never becomes whole (from the trace): "
-            "the kernel keeps them for net.ipv4.ipfrag_time and throws them away",
-            knob=knob,
-        ),
-    )
-
-
-def _by_the_trace_alone(
-    seen: Observed, elsewhere_packets: int, ahead_packets: int, taken_packets: int
-) -> bool:
-    """Where the receiver filters packets (a firewall drops what its stack was to deliver, conntrack
-    reassembles before it is routed), its part cannot be read. Then the trace tells, where that is
-    exactly what is missing, and no more than the kernel says was taken out in all."""
-    simulated, captured = seen.fragments, seen.sut.captured_packets
-    if simulated is None or captured is None:
-        return False
-    missing = seen.arrived_packets - elsewhere_packets - captured
-    return simulated.missing_packets == missing <= taken_packets and missing != ahead_packets
-
-
-STACK_COUNTERS = "IpExt InBcastPkts + InMcastPkts - Ip InDelivers - InUnknownProtos"
-
-
-def _by_the_stack(receiver: Readings) -> int:
-    """What the receiver's own reassembly took out: 0.0.0.0 to broadcast passes any rp_filter.
-
-    Linux counts a packet for itself twice: as it is routed, fragment by fragment (IpExt), and as
-    it is handed to its protocol, put together (Ip). Nothing else is for itself where no port has an
-    address; where one has, more is handed on than broadcast and multicast, and this says nothing.
-    """
-    routed = receiver.ip("InBcastPkts", table="IpExt") + receiver.ip("InMcastPkts", table="IpExt")
-    return max(0, routed - receiver.ip("InDelivers") - receiver.ip("InUnknownProtos"))
+    ]
 
 
 def into_decoded(seen: Observed) -> list[Account]:
@@ -368,7 +358,3 @@ def into_decoded(seen: Observed) -> list[Account]:
             counter=seen.sut.sources.get("dropped_ring_full_packets", "tp_drops"),
         )
     ]
-
-
-def _some(*found: Account) -> list[Account]:
-    return [account for account in found if account.packets > 0]

@@ -120,8 +120,7 @@ class SeveralEnv:
         self, before: Json, after: Json, counters: Sequence[SutCounters] | None
     ) -> tuple[Sequence[Hop], Sequence[Account]]:
         """The split, the instances' NICs, what their places put in between, and what is taken out
-        before each one's capture sockets: as sums. Without the SUT's own counters what only they
-        can show (generic XDP) is missing."""
+        before each one's capture sockets: as sums."""
         parts = self.parts(before, after, counters)
         hops = [
             self._split.hop(before["split"], after["split"]),

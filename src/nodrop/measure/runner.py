@@ -165,6 +165,7 @@ def _ingredients(
         files_sha256=kitchen.files_sha256(trial),
         fragments=load.trace_facts().fragments,
         never_at_tap_packets=load.trace_facts().never_at_tap_packets,
+        longest_frame_bytes=load.trace_facts().longest_frame_bytes,
         warmup_s=measure.warmup_s,
         ready_timeout_s=measure.ready_timeout_s,
         drain_timeout_s=measure.drain_timeout_s,

@@ -53,6 +53,7 @@ class Ingredients:
     limits: Limits
     fragments: Fragments | None
     never_at_tap_packets: int
+    longest_frame_bytes: int
     warmup_s: float
     ready_timeout_s: float
     drain_timeout_s: float
@@ -340,6 +341,7 @@ def _observe(
         defrag=of.sut.defrag if effective is None else bool(effective),
         fragments=of.fragments,
         never_at_tap_packets=of.never_at_tap_packets,
+        longest_frame_bytes=of.longest_frame_bytes,
         several=of.instances > 1,
     )
 
@@ -375,7 +377,11 @@ def _worked_off(link: Link, env: Env, seen: Measured) -> WorkedOff | None:
 def _balance(of: Ingredients, observed: books.Observed, seen: Measured) -> None:
     offered = observed.offered
     try:
-        seen.ledger = balance(books.hops(observed), books.accounts(observed))
+        seen.ledger = balance(
+            books.hops(observed),
+            books.accounts(observed),
+            longest_frame_bytes=observed.longest_frame_bytes,
+        )
     except ValueError as nonsense:
         # A counter that ran backwards, or was reset by somebody: no books, no figure.
         words = f"the books make no sense: {nonsense}"

@@ -35,7 +35,16 @@ DEFINITIONS: Mapping[str, str] = MappingProxyType(
         ),
         "tx_unsent_never_attempted": ("the end came before the frame's turn"),
         "tx_dropped_backlog": ("the receiver's backlog (net.core.netdev_max_backlog) was full"),
-        "tx_dropped_device": ("the device had no room"),
+        "tx_dropped_device": (
+            "refused between the ports: a receiving port that was down or takes no frames so "
+            "long, or a device without room; the evidence says what counters show of it"
+        ),
+        "tx_dropped_accepted": ("as tx_dropped_device, after send() had accepted the frame"),
+        "rx_dropped_nic": ("the NIC had no host buffer (rx_missed_errors)"),
+        "rx_dropped_reassembly": (
+            "datagrams that the trace has whole and the kernel did not put together, because it "
+            "refused fragments (memory, distance) or their time was over; a packet each"
+        ),
         "tx_dropped_filter": ("nft or tc egress threw it away"),
         "tx_foreign": ("somebody else sent through our port"),
         "path_lost": ("what two ends of a cable disagree about happened on it"),
@@ -83,7 +92,9 @@ DEFINITIONS: Mapping[str, str] = MappingProxyType(
             "the destination is the bridge's own address, or lies where the frame came from"
         ),
         "split_dropped_backlog": ("as tx_dropped_backlog, at the split"),
-        "rx_foreign_outgoing": ("an ETH_P_ALL socket also gets what its own host sends"),
+        "rx_foreign_outgoing": (
+            "the receiving port itself sent; an ETH_P_ALL socket also gets what its own host sends"
+        ),
         "rx_dropped_ring_full": (
             "no free frame in the capture ring. Invisible to skb:kfree_skb while the IP stack "
             "holds the packet as well: the socket's owner is the only witness"

@@ -15,7 +15,7 @@ REASON_WORDS = {
     "sender_burst": "packets were lost in a burst of a late sender",
     "sender_short": "the sender sent fewer packets than asked for",
     "nothing_sent": "nothing was sent",
-    "received_more_than_sent": "more packets were received than sent",
+    "received_more_than_sent": "packets arrived or left that the generator did not send",
     "sut_not_ready": "the SUT did not get ready in time",
     "sut_died": "the SUT died",
     "load_failed": "the generator broke down",

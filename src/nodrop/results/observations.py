@@ -8,6 +8,7 @@ from datetime import datetime
 from statistics import median
 from typing import Any
 
+from nodrop.ledger.hops import WITHIN_SUT
 from nodrop.results.trial import TrialRecord
 
 
@@ -82,10 +83,6 @@ Cells = Mapping[str, Sequence[Observation]]
 """Cell → its runs."""
 
 
-# Places of a ledger that lie before anything the SUT does: a packet lost there did not arrive.
-ON_THE_WAY = frozenset({"sender", "path", "macvtap", "macvtap queue"})
-
-
 RATES = ("load.multiplier", "load.speed", "load.pps", "load.top_speed")
 """Factors by which a load only grows. Another trace or another packet size is no higher load."""
 
@@ -102,7 +99,7 @@ def observations_of(records: Iterable[TrialRecord]) -> list[Observation]:
     for record in records:
         rest = {k: v for k, v in record.cell.items() if k != "load.multiplier"}
         curve = {k: v for k, v in record.cell.items() if k not in RATES}
-        before_sut = sum(n for place, n in record.lost_by_place.items() if place in ON_THE_WAY)
+        before_sut = sum(n for place, n in record.lost_by_place.items() if place not in WITHIN_SUT)
         load = record.cell.get("load.multiplier")
         setup = str(record.cell.get("setup.kind", ""))
         found.append(

@@ -110,8 +110,11 @@ class TrialRecord(_Model):
     foreign_packets: Packets | None = None
     residual_packets: int | None = None
     """Packets in no class, signed, summed over the hops."""
+    residual_bytes: int | None = None
+    """The same of bytes, where hops count those of whole frames: not 0 = not the packets that were
+    sent. Null where no two hops do."""
     books_closed: bool | None = None
-    """No hop has a residual, and both ends could be read."""
+    """No hop has a residual, in packets or in bytes, and both ends could be read."""
 
     loss_ratio: NotNegative | None = None
     """Lost of offered packets; null where the books do not close."""
@@ -243,6 +246,7 @@ ADDED_LATER = frozenset(
         "loss_cause",
         "loss_evidence",
         "outcome",
+        "residual_bytes",
         "service_pps_at_least",
         "setup_cpu_s",
         "shaped_pps",

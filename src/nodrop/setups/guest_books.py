@@ -9,7 +9,6 @@ from nodrop.ledger.hops import KNOBS, Account, Class, Hop, Place
 from nodrop.setups.macvtap import macvtap_books
 from nodrop.untrusted.reading import making_sense
 
-SOFTNET_PLACE = "guest softnet backlog"
 LOOPBACK = "lo"
 
 
@@ -84,7 +83,7 @@ def softnet_books(nic: str, before: Json, after: Json) -> tuple[Hop, Sequence[Ac
         into="guest_softnet",
         kind=Class.LOST,
         name="rx_dropped_guest_backlog",
-        place=SOFTNET_PLACE,
+        place=Place.GUEST_SOFTNET,
         packets=dropped,
         counter="dropped in /proc/net/softnet_stat of the guest, all CPUs",
         evidence=f"dropped rose by {dropped} in the guest's /proc/net/softnet_stat",

@@ -17,11 +17,10 @@ from nodrop.lab.docker_engine import DockerEngine
 from nodrop.lab.host import LocalHost
 from nodrop.lab.seam import Json, Link, Port
 from nodrop.lab.wiring import MACVTAP, add_macvtap
-from nodrop.ledger.hops import Account, Class, Hop
+from nodrop.ledger.hops import Account, Class, Hop, Place
 from nodrop.setups.docker import Docker, DockerEnv
 
 HOP = "macvtap"
-PLACE = "macvtap"
 
 
 class MacvtapOptions(Options):
@@ -103,10 +102,11 @@ def macvtap_books(
                 into=HOP,
                 kind=Class.LOST,
                 name="rx_dropped_macvlan_queue",
-                place=PLACE,
+                place=Place.MACVTAP,
                 packets=dropped,
                 counter=f"rx_dropped of {nic} (rtnl_link_stats64)",
-                evidence=f"{nic} handed on {missing} packets that {macvtap} never counted",
+                evidence=f"{nic} handed on {missing} packets that {macvtap} never counted; its "
+                "rx_dropped counts such frames, and those to a group that no protocol takes",
                 knob="bcqueuelen of the macvtap: frames to a group wait there for a kernel worker",
             )
         )

@@ -32,6 +32,8 @@ class SutCounters:
     """Of those, no room in the ring (tp_drops)."""
     decoded_packets: int | None
     decoded_bytes: int | None = None
+    counts_wire_bytes: bool = False
+    """`decoded_bytes` are of whole frames as they were on the wire, VLAN tags included."""
     results: Mapping[str, int] = field(default_factory=dict)
     """Named decoder results, alerts, flows: `decoder.ipv4`, `decoder.invalid`, `detect.alert` …"""
     per_thread: Mapping[str, Mapping[str, int]] = field(default_factory=dict)

@@ -219,6 +219,7 @@ def _counters(said: Json, *, source: str) -> SutCounters:
         dropped_ring_full_packets=fields["dropped_ring_full_packets"],
         decoded_packets=fields["decoded_packets"],
         decoded_bytes=fields.get("decoded_bytes"),
+        counts_wire_bytes=True,
         per_thread={
             f"sink-{i}": _fields(thread) for i, thread in enumerate(said.get("per_thread", ()))
         },

@@ -25,6 +25,8 @@ def reading(rise: dict[str, int], *, sent: int, dropped: int, header_errors: int
     return {
         "links": {HANDS[0]: {"stats": stats}, HANDS[1]: {"stats": still}},
         "snmp": {"Ip.InHdrErrors": 100 + header_errors},
+        "softnet": [{"dropped": 9 + dropped}, {"dropped": 5}],
+        "conntrack": {"drop": 50 + 3 * header_errors, "found": 9 * header_errors},
         "nft": {name: start + rise.get(name, 0) for name, start in BEFORE.items()},
     }
 
@@ -45,6 +47,7 @@ def test_each_place_of_the_bridge_has_its_class_and_the_books_close() -> None:
     assert balance([arrived, split.hop(before, after)], accounts).closed
     (netfilter,) = (a for a in accounts if a.name == "bridge_dropped_netfilter")
     assert "header errors rose by 101" in netfilter.evidence
+    assert "drops of connection tracking by 303" in netfilter.evidence
     assert "bridge_netfilter" in netfilter.knob
 
 

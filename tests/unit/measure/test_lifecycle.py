@@ -58,6 +58,7 @@ def trial(world: World, folder: Path, *, asks_tsc: bool = False) -> Measured:
         limits=Limits(),
         fragments=NO_FRAGMENTS,
         never_at_tap_packets=0,
+        longest_frame_bytes=60,
         warmup_s=0,
         ready_timeout_s=1,
         drain_timeout_s=1,

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from nodrop.ledger.hops import WITHIN_SUT, Place
 from nodrop.results.findings import find
 from nodrop.results.observations import Observation, SpreadClaim, observations_of
 from nodrop.results.trial import TrialRecord
@@ -279,3 +280,17 @@ def test_trials_of_our_own_are_judged_by_the_same_rules() -> None:
     ]
     # The SUT was ready by an event, so it was no race.
     assert {f.code for f in find(observations_of(lossy))} == {"loss-per-replica"}
+
+
+@pytest.mark.parametrize("place", [*Place, "a plugin's own queue"])
+def test_what_was_lost_before_the_sut_did_not_arrive(place: str) -> None:
+    """100 packets lost in softnet were reported as arrived."""
+    within = place in WITHIN_SUT
+    captured = 976 if within else 876
+    record = _trial(
+        0, 1, captured_packets=captured, decoded_packets=876, lost_packets=100,
+        lost_by_place={place: 100},
+    )  # fmt: skip
+    (seen,) = observations_of([record])
+    assert seen.dropped_packets == (100 if within else 0)
+    assert seen.arrived_packets == captured + seen.explained_packets

@@ -32,6 +32,8 @@ pub struct Outcome {
     pub info: Info,
     /// What reassembly will do in the trial: loops, replicas and speed considered.
     pub fragments_in_trial: Counts,
+    /// The same if reassembly refuses nothing: what it takes out then, it takes out at any load.
+    pub fragments_unrefused: Counts,
 }
 
 impl Job for Trace {
@@ -65,16 +67,17 @@ pub fn look(spec: &TraceSpec, file: &MappedFile) -> Result<Outcome, JobError> {
         // Refused here, before anything is touched, where there are not so many fresh addresses.
         replay::scheduled(&spec.as_replay(), true)?;
     }
-    let fragments_in_trial = if info.fragments_in_pass.offered_packets > 0 {
+    let fragments = if info.fragments_in_pass.offered_packets > 0 {
         forecast::fragments(spec)?
     } else {
-        Counts::default()
+        forecast::Fate::default()
     };
     let digest = Sha256::digest(&**file);
     Ok(Outcome {
         sha256: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
         info,
-        fragments_in_trial,
+        fragments_in_trial: fragments.by_default,
+        fragments_unrefused: fragments.unrefused,
     })
 }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use nodrop_counters::{
-    EthtoolReader, Link, LinkReader, Named, PacketSocket, PacketSocketReader, Snmp, SnmpReader,
-    SoftnetReader, SoftnetRow,
+    Conntrack, ConntrackReader, EthtoolReader, Link, LinkReader, Named, PacketSocket,
+    PacketSocketReader, Reassembly, ReassemblyReader, Snmp, SnmpReader, SoftnetReader, SoftnetRow,
 };
 use serde::Serialize;
 
@@ -19,6 +19,8 @@ pub struct Counters {
     /// By name.
     links: BTreeMap<String, Port>,
     snmp: Snmp,
+    reassembly: Reassembly,
+    conntrack: Conntrack,
     softnet: Vec<SoftnetRow>,
     packet_sockets: Vec<PacketSocket>,
 }
@@ -40,10 +42,13 @@ pub fn read(ports: &[String]) -> nodrop_counters::Result<Counters> {
         real_ns: real_ns(),
         links: BTreeMap::new(),
         snmp: Snmp::default(),
+        reassembly: ReassemblyReader::new(root).read()?,
+        conntrack: Conntrack::default(),
         softnet: Vec::new(),
         packet_sockets: PacketSocketReader::new(root)?.read()?,
     };
     SnmpReader::new(root)?.read(&mut seen.snmp)?;
+    ConntrackReader::new(root)?.read(&mut seen.conntrack)?;
     SoftnetReader::new(root)?.read(&mut seen.softnet)?;
     for name in ports {
         let mut ethtool = Named::default();

@@ -1,0 +1,91 @@
+"""What a send lost before the receiving port had it: which end refused it, as far as counters show.
+
+On a veth pair the sender's `tx_dropped` counts what the *peer* refused: it was down, took no frames
+so long, or the backlog behind it was full. The count is the sender's, the cause need not be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nodrop.ledger.hops import KNOBS, Account, Class, Place
+from nodrop.measure.ahead_of_tap import Readings
+
+VETH = "veth"
+ABOVE_MTU_BYTES = 18
+"""A veth takes frames of its MTU, an Ethernet header and a VLAN tag (__is_skb_forwardable)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ends:
+    """The two ports that a cable joins."""
+
+    tx: Readings
+    tx_port: str
+    rx: Readings
+    rx_port: str
+    longest_frame_bytes: int | None
+    """Of the trace; None = not known."""
+
+    @property
+    def kind(self) -> str | None:
+        """Of both, if they are of one."""
+        kinds = {self.tx.state(self.tx_port, "kind")[1], self.rx.state(self.rx_port, "kind")[1]}
+        return kinds.pop() if len(kinds) == 1 else None
+
+
+def refused(ends: Ends, packets: int, *, name: str, counter: str) -> Account:
+    """An account for packets that went lost between send() and the receiving port's counter."""
+    short, flapped = too_small_mtu(ends), carrier_changes(ends)
+    backlog = ends.rx.softnet("dropped")
+    softnet = f"softnet dropped rose by {backlog} (/proc/net/softnet_stat, all CPUs)"
+    said = [words for words in (short, flapped) if words]
+    if said and (backlog or (flapped and ends.kind != VETH)):
+        place, knob = Place.BETWEEN, KNOBS[Place.BETWEEN]
+    elif said:
+        # What was refused while the carrier was off was offered to a sending port that was up: one
+        # that is down answers ENETDOWN, which ends the offer. On a veth that leaves the peer.
+        place = Place.RECEIVING_PORT
+        knob = f"ip link show {ends.rx_port}: its MTU, and what took it down"
+    elif backlog >= packets:
+        place, name, knob = Place.SOFTNET, "tx_dropped_backlog", "net.core.netdev_max_backlog"
+    elif ends.kind != VETH and ends.tx.state(ends.tx_port, "kind")[1] != VETH:
+        place, knob = Place.SENDER, "txqueuelen, a lower load"
+    else:
+        place, knob = Place.BETWEEN, KNOBS[Place.BETWEEN]
+    dropped = ends.rx.link(ends.rx_port, "rx_dropped")
+    said += [softnet] if backlog else []
+    said.append(f"rx_dropped of {ends.rx_port} rose by {dropped}")
+    return Account(
+        into="tx_nic",
+        kind=Class.LOST,
+        name=name,
+        place=place,
+        packets=packets,
+        counter=counter,
+        evidence=f"{counter} {packets}; " + "; ".join(said),
+        knob=knob,
+    )
+
+
+def too_small_mtu(ends: Ends) -> str:
+    """In words, where the receiving port takes no frames as long as those that were sent."""
+    sends = [mtu for mtu in ends.tx.state(ends.tx_port, "mtu") if mtu is not None]
+    takes = [mtu for mtu in ends.rx.state(ends.rx_port, "mtu") if mtu is not None]
+    if not sends or not takes or min(takes) >= max(sends):
+        return ""
+    longest, mtu = ends.longest_frame_bytes, min(takes)
+    if longest is not None and longest <= mtu + ABOVE_MTU_BYTES:
+        return ""
+    frames = "" if longest is None else f", and frames of up to {longest} bytes were sent"
+    return f"MTU of {ends.rx_port} is {mtu}, of {ends.tx_port} {max(sends)}{frames}"
+
+
+def carrier_changes(ends: Ends) -> str:
+    """In words, where the carrier of either port came or went during the trial."""
+    found = []
+    for readings, port in ((ends.tx, ends.tx_port), (ends.rx, ends.rx_port)):
+        before, after = readings.state(port, "carrier_changes")
+        if before is not None and after is not None and after > before:
+            found.append(f"{after - before} times of {port}")
+    return "the carrier changed " + ", ".join(found) if found else ""
