@@ -13,10 +13,11 @@ use crate::Result;
 use crate::clock::{page_bytes, process_cpu_ns};
 use crate::held::HeldFile;
 use files::{
-    State, peak, read_children, read_io, read_schedstat, read_stat, read_status, thread_ids,
+    State, peak, read_children, read_io, read_schedstat, read_stat, read_status, read_thread_stat,
+    thread_ids,
 };
 
-/// One thread, from its schedstat.
+/// One thread, from its schedstat and its stat.
 #[derive(Debug, Educe, PartialEq, Eq, Serialize)]
 #[educe(Clone)]
 pub struct ThreadReading {
@@ -30,6 +31,11 @@ pub struct ThreadReading {
     pub wait_ns: u64,
     /// Times it was put on a CPU.
     pub slices: u64,
+    /// What it was doing at this moment, as ps(1) has it: R runs or wants to, S sleeps, D sleeps and cannot be woken, T and t are
+    /// stopped.
+    pub state: char,
+    /// The CPU it ran on last.
+    pub last_cpu: u32,
     /// Times it gave the CPU away, to wait for something; as of the last rescan.
     pub voluntary_switches: Option<u64>,
     /// Times the CPU was taken from it; as of the last rescan.
@@ -129,6 +135,7 @@ struct Process {
 #[derive(Debug)]
 struct Thread {
     schedstat: HeldFile,
+    stat: HeldFile,
     status: HeldFile,
     children: HeldFile,
 }
@@ -296,11 +303,7 @@ impl Process {
         }
         let mut index = 0;
         while index < self.threads.len() {
-            match read_schedstat(
-                &self.threads[index].schedstat,
-                &mut reading.threads[index],
-                buffer,
-            ) {
+            match self.threads[index].read(&mut reading.threads[index], buffer) {
                 Ok(()) => index += 1,
                 Err(e) if e.is_gone() => {
                     self.threads.remove(index);
@@ -325,6 +328,7 @@ impl Process {
         if known.is_none() {
             self.threads.push(Thread {
                 schedstat: HeldFile::open(task.join("schedstat"))?.in_one_piece(),
+                stat: HeldFile::open(task.join("stat"))?.in_one_piece(),
                 status: HeldFile::open(task.join("status"))?.in_one_piece(),
                 children: HeldFile::open(task.join("children"))?,
             });
@@ -334,6 +338,8 @@ impl Process {
                 cpu_ns: 0,
                 wait_ns: 0,
                 slices: 0,
+                state: 'S',
+                last_cpu: 0,
                 voluntary_switches: None,
                 involuntary_switches: None,
             });
@@ -344,5 +350,12 @@ impl Process {
             buffer,
         )?;
         read_children(&self.threads[index].children, children, buffer)
+    }
+}
+
+impl Thread {
+    fn read(&self, reading: &mut ThreadReading, buffer: &mut Vec<u8>) -> Result<()> {
+        read_schedstat(&self.schedstat, reading, buffer)?;
+        read_thread_stat(&self.stat, reading, buffer)
     }
 }

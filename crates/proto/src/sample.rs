@@ -21,6 +21,10 @@ pub struct SampleSpec {
     #[arg(long = "pid", short, value_name = "PID")]
     #[serde(default)]
     pub pids: Vec<u32>,
+    /// Processes that do not belong to the tree, told beside it: the sender of a trial
+    #[arg(skip)]
+    #[serde(default)]
+    pub beside_pids: Vec<u32>,
     /// Network interface of this network namespace, may be repeated
     #[arg(long = "port", short = 'n', value_name = "NAME")]
     #[serde(default)]

@@ -61,6 +61,23 @@ pub(super) fn read_schedstat(
     Ok(())
 }
 
+/// Its state is field 3 of proc_pid_stat(5), the CPU it ran on last field 39.
+pub(super) fn read_thread_stat(
+    file: &HeldFile,
+    thread: &mut ThreadReading,
+    buffer: &mut Vec<u8>,
+) -> Result<()> {
+    let text = file.read(buffer)?;
+    let malformed = || text.wrong(1, text.text.trim_end(), "TID (NAME) STATE …");
+    let (_, rest) = text.text.rsplit_once(')').ok_or_else(malformed)?;
+    let mut fields = rest.split_ascii_whitespace();
+    let state = fields.next().and_then(|word| word.chars().next());
+    thread.state = state.ok_or_else(malformed)?;
+    let last_cpu = fields.nth(35).and_then(|word| word.parse().ok());
+    thread.last_cpu = last_cpu.ok_or_else(malformed)?;
+    Ok(())
+}
+
 pub(super) fn peak(status: &HeldFile, buffer: &mut Vec<u8>) -> Result<Option<u64>> {
     for mut line in status.read(buffer)?.lines() {
         if line.next() == Some("VmHWM:") {

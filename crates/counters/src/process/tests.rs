@@ -29,6 +29,13 @@ fn made_up(root: &TempDir, pid: u32, name: &str, utime: u64, children: &str) {
     );
     add(root, &path(&format!("task/{pid}/schedstat")), "500 600 7\n");
     add(root, &path(&format!("task/{pid}/children")), children);
+    // From field 4 on, as many as there are before that of the last CPU.
+    let skipped = "0 ".repeat(35);
+    add(
+        root,
+        &path(&format!("task/{pid}/stat")),
+        &format!("{pid} ({name}) D {skipped}3 0\n"),
+    );
 }
 
 #[test]
@@ -44,6 +51,8 @@ fn children_are_followed_and_names_may_hold_anything() {
         cpu_ns: 500,
         wait_ns: 600,
         slices: 7,
+        state: 'D',
+        last_cpu: 3,
         voluntary_switches: Some(8),
         involuntary_switches: Some(9),
     };

@@ -142,6 +142,8 @@ fn collect_fields(
             name => name,
         };
         match field {
+            // A label is what a series goes by, and this changes from row to row.
+            Value::String(_) if label == "state" => {}
             Value::String(text) => labels = labelled(&labels, label, text),
             Value::Number(number) if IDENTITIES.contains(&label) => {
                 labels = labelled(&labels, label, &number.to_string());

@@ -4,8 +4,8 @@ use std::ops::{Deref, DerefMut};
 
 use educe::Educe;
 use nodrop_counters::{
-    Cgroup, CpuTimes, Disks, Interrupt, LinkStats, Load, Memory, Named, Pressure, Snmp, SoftnetRow,
-    Swap, TreeTotals,
+    Cgroup, CpuTimes, Disks, Interrupt, LinkStats, Load, Memory, Named, Pressure, ProcessReading,
+    Snmp, SoftnetRow, Swap, TreeTotals,
 };
 use nodrop_proto::SampleSource;
 use serde::{Serialize, Serializer};
@@ -133,6 +133,13 @@ pub struct Row {
     pub cgroups: Reading<Named<Cgroup>>,
     #[serde(skip_serializing_if = "Reading::is_stale")]
     pub tree: Reading<TreeTotals>,
+    #[serde(skip_serializing_if = "nobody")]
+    pub beside: Reading<Vec<ProcessReading>>,
+}
+
+/// For `skip_serializing_if`.
+fn nobody(processes: &Reading<Vec<ProcessReading>>) -> bool {
+    processes.is_stale() || processes.is_empty()
 }
 
 impl Row {
@@ -151,7 +158,7 @@ impl Row {
         self.ethtool.stale = stale(S::Ethtool);
         self.snmp.stale = stale(S::Snmp);
         (self.cgroup.stale, self.cgroups.stale) = (stale(S::Cgroup), stale(S::Cgroup));
-        self.tree.stale = stale(S::Tree);
+        (self.tree.stale, self.beside.stale) = (stale(S::Tree), stale(S::Tree));
     }
 
     /// Sources that were read at least once.

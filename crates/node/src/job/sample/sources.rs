@@ -27,6 +27,7 @@ pub struct Sources {
     cgroup: Option<CgroupReader>,
     cgroups: Vec<(String, CgroupReader)>,
     tree: ProcessTree,
+    beside: ProcessTree,
     asked: Due,
 }
 
@@ -43,6 +44,10 @@ impl Sources {
         }
         let wants = |source| asked.has(source).then_some(());
         let reads_cgroups = asked.has(S::Cgroup);
+        let tree_of = |pids: &[u32]| {
+            let followed = if asked.has(S::Tree) { pids } else { &[] };
+            ProcessTree::new(root, followed)
+        };
         Ok(Self {
             stat: wants(S::Cpus).map(|()| StatReader::new(root)).transpose()?,
             memory: wants(S::Memory)
@@ -75,7 +80,8 @@ impl Sources {
                 let reader = CgroupReader::of_path(root, path)?;
                 Ok((path.display().to_string(), reader))
             })?,
-            tree: ProcessTree::new(root, if asked.has(S::Tree) { &spec.pids } else { &[] })?,
+            tree: tree_of(&spec.pids)?,
+            beside: tree_of(&spec.beside_pids)?,
             ports: spec.ports.clone(),
             asked,
         })
@@ -115,10 +121,15 @@ impl Sources {
 
     fn read_one(&mut self, source: SampleSource, row: &mut Row) -> Result<()> {
         match source {
-            SampleSource::Details => self.tree.rescan()?,
+            SampleSource::Details => {
+                self.tree.rescan()?;
+                self.beside.rescan()?;
+            }
             SampleSource::Tree => {
                 self.tree.read()?;
                 *row.tree = self.tree.totals();
+                self.beside.read()?;
+                self.beside.readings().clone_into(&mut row.beside);
             }
             SampleSource::Cgroup => self.read_cgroups(row)?,
             SampleSource::Cpus => when(&mut self.stat, |r| r.read(&mut row.cpus))?,
