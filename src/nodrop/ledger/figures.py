@@ -21,6 +21,16 @@ def figures(ledger: Ledger | None, verdict: Verdict) -> dict[str, Any]:
         "lost_by_place": dict(verdict.by_place),
         "loss_evidence": verdict.evidence,
         "loss_cause": verdict.cause,
+        "loss_causes": [
+            {
+                "rule": str(cause.rule),
+                "words": cause.words,
+                "share": cause.share,
+                "thread": cause.thread,
+                "evidence": dict(cause.evidence),
+            }
+            for cause in verdict.causes
+        ],
         "knob": verdict.knob,
     }
     if verdict.pace is not None:

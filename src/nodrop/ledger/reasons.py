@@ -28,6 +28,8 @@ class Reason(StrEnum):
     SENDER_LATE = "sender_late"
     SENDER_BURST = "sender_burst"
     """It stood still and caught up, and packets were lost that this may explain."""
+    CPU_STOLEN = "cpu_stolen"
+    """The hypervisor took so much CPU time that this can explain the losses."""
     SENDER_SHORT = "sender_short"
     """Fewer packets were sent than were asked for."""
     NOTHING_SENT = "nothing_sent"

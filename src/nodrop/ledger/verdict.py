@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nodrop.ledger.balance import Ledger
-from nodrop.ledger.cause import Running, cause_of
+from nodrop.ledger.cause import Cause, Running, causes_of, lost_to_steal
 from nodrop.ledger.hops import KNOBS, Account, Class
 from nodrop.ledger.over_time import Losses
 from nodrop.ledger.reasons import Outcome, Problem, Reason, outcome_of
@@ -26,7 +26,9 @@ class Verdict:
     evidence: str = ""
     """The counter that shows it."""
     cause: str = ""
-    """What else points there: the thread that had no time left. A guess, with its evidence."""
+    """What else points there, in words: what the thread that lost did meanwhile."""
+    causes: tuple[Cause, ...] = ()
+    """The same with rules and evidence, the largest share first."""
     knob: str = ""
     words: str = ""
     pace: Pace | None = None
@@ -60,11 +62,14 @@ def judge(
         *_of_the_books(ledger, explained=bool(problems)),
     ]
     ratio = _loss_ratio(ledger, sending)
+    if ratio and (stolen := _stolen(ledger, sending, running)):
+        found.append(Problem(code=Reason.CPU_STOLEN, words=stolen))
     places = _lost_by_place(ledger) if ratio else {}
     place = next(iter(places), None)
     worst = _largest_account(ledger, place)
-    cause, touches = cause_of(place, running or Running())
-    knob = touches or _knob(worst, place)
+    causes = causes_of(place, running)
+    cause = "; ".join(one.words for one in causes)
+    knob = next((one.knob for one in causes if one.knob), "") or _knob(worst, place)
     evidence = _evidence(worst, sending)
     outcome = outcome_of(problem.code for problem in found)
     shown = None if worked_off is None or found else pace(worked_off)
@@ -81,6 +86,7 @@ def judge(
         place=place,
         evidence=evidence,
         cause=cause,
+        causes=causes,
         knob=knob,
         words=words,
         pace=shown,
@@ -126,6 +132,12 @@ def _of_the_books(ledger: Ledger | None, *, explained: bool) -> list[Problem]:
         words = f"the books cannot be closed: {unread} not read"
         found.append(Problem(code=Reason.NOT_READ, words=words))
     return found
+
+
+def _stolen(ledger: Ledger | None, sending: Sending | None, running: Running | None) -> str:
+    if ledger is None or sending is None:
+        return ""
+    return lost_to_steal(ledger.total(Class.LOST), sending.sent_packets, running)
 
 
 def _loss_ratio(ledger: Ledger | None, sending: Sending | None) -> float | None:

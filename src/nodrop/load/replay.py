@@ -93,6 +93,7 @@ class Replay:
 class _Prepared:
     def __init__(self, job: NodeJob) -> None:
         self._job = job
+        self.pids: Sequence[int] = (job.pid,)
         with making_sense("what node job 'replay' says when ready"):
             self.intended_packets: int = counted(job.ready, "intended_packets")
             intended_ns: int | None = job.ready["intended_duration_ns"]

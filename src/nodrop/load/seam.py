@@ -121,6 +121,8 @@ class Offerer(Protocol):
 
     intended_packets: int
     intended_duration_s: float | None
+    pids: Sequence[int]
+    """Of what will send, in the controller's /proc; () if it does not run yet."""
 
     def offer(self, *, timeout_s: float, tick: Tick) -> OfferedLoad:
         """Sends everything once; returns when the last packet left. Calls `tick` about twice a

@@ -117,6 +117,9 @@ class Tcpreplay:
 
 
 class _Prepared:
+    pids: Sequence[int] = ()
+    """It is started when it is to send."""
+
     def __init__(self, generator: Tcpreplay, link: Link, work: Path) -> None:
         self._generator, self._link, self._work = generator, link, work
         options = generator.options

@@ -40,6 +40,7 @@ def trial_record(
             "drain_s": seen.worked_off.drain_at_most_s,
             "backlog_packets": seen.worked_off.backlog_at_most_packets,
         }
+    found["steal_ratio"] = seen.steal_ratio
     found |= figures(seen.ledger, seen.verdict)
     if seen.counters is not None:
         found["captured_packets"] = seen.counters.captured_packets
@@ -78,6 +79,8 @@ def details(seen: Measured) -> Json:
         "clock_offsets_ns": seen.clock_offsets_ns,
         "servants": seen.servants,
         "throttled_s": seen.throttled_s,
+        "sut_cpus": seen.sut_cpus,
+        "foreign_cpu_ratio": seen.foreign_cpu_ratio,
         "losses": None if seen.losses is None else [asdict(window) for window in seen.losses],
         "facts": seen.facts,
         "instances": seen.instances,

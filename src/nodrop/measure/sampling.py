@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from nodrop.lab.seam import Json, NodeJob, Port
-from nodrop.ledger.cause import BusyThread, Running
+from nodrop.ledger.cause import BusyThread
 from nodrop.setups.seam import SamplesInside
 from nodrop.untrusted.json_text import decode_object, member
 from nodrop.untrusted.reading import making_sense
@@ -47,24 +47,6 @@ class Usage:
     marks_mono_ns: dict[str, int] = field(default_factory=dict)
     sampler: Json = field(default_factory=dict)
 
-    def running(self, generator_cpu_s: float | None, throttled_s: float | None) -> Running:
-        """For the verdict. On a veth the generator pays for the receiver's softirq as well."""
-        foreign: float | None = None
-        if (
-            self.host_cpu_s
-            and self.host_busy_s is not None
-            and self.sut_offering_cpu_s is not None
-            and generator_cpu_s is not None
-        ):
-            ours = self.sut_offering_cpu_s + generator_cpu_s
-            foreign = max(0.0, self.host_busy_s - ours) / self.host_cpu_s
-        return Running(
-            busiest=self.busiest,
-            idle_s=self.idle_s,
-            throttled_s=throttled_s,
-            foreign_cpu_ratio=foreign,
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cgroup:
@@ -82,7 +64,14 @@ class Sampler:
     """A `sample` job on the receiver. As a context manager it is ended on every way out."""
 
     def __init__(
-        self, port: Port, pids: Sequence[int], *, own_cgroup: bool, path: Path, interval_ms: int
+        self,
+        port: Port,
+        pids: Sequence[int],
+        *,
+        own_cgroup: bool,
+        path: Path,
+        interval_ms: int,
+        beside_pids: Sequence[int] = (),
     ) -> None:
         self._path = path
         self._marks: dict[str, int] = {}
@@ -91,6 +80,7 @@ class Sampler:
                 "job": "sample",
                 "interval_ms": interval_ms,
                 "pids": list(pids),
+                "beside_pids": list(beside_pids),
                 "cgroup_of_pid": pids[0] if own_cgroup else None,
                 "ports": [port.name],
                 "path": str(path),
@@ -116,7 +106,7 @@ class Sampler:
     def finish(self) -> Usage:
         self._job.stop()
         said = self._job.result(timeout_s=STOP_TIMEOUT_S)
-        return usage(list(filter(tells_of_processes, _rows(self._path))), self._marks, said)
+        return usage(rows_of_processes(self._path), self._marks, said)
 
     def __enter__(self) -> Self:
         return self
@@ -137,7 +127,7 @@ def usage_inside(samples: SamplesInside, path: Path, marks: dict[str, int]) -> U
     with making_sense(str(path)):
         told = [
             {**row, "mono_ns": member(row, "mono_ns", int) + samples.clock_offset_ns}
-            for row in filter(tells_of_processes, _rows(path))
+            for row in rows_of_processes(path)
         ]
     return usage(told, marks, said)
 
@@ -146,6 +136,10 @@ def tells_of_processes(row: Json) -> bool:
     """Not so of a row between two others, that holds nothing but sources read once a second: a
     sampler that is let run too late takes those by themselves."""
     return "processes" in row
+
+
+def rows_of_processes(path: Path) -> list[Json]:
+    return list(filter(tells_of_processes, _rows(path)))
 
 
 def _rows(path: Path) -> Iterator[Json]:

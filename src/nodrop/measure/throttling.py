@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,9 +16,18 @@ class Throttling:
     def __init__(self, pids: Sequence[int]) -> None:
         self._pids = tuple(pids)
         self._before = self._read()
+        self.readings: list[tuple[int, float]] = []
+        """(when on CLOCK_MONOTONIC, seconds so far)"""
 
-    def seconds(self) -> float | None:
-        """Summed over CPUs and groups. None where the kernel does not say, or the SUT is gone."""
+    def look(self) -> float | None:
+        """Seconds so far, summed over CPUs and groups. None where the kernel does not say, or the
+        SUT is gone."""
+        seconds = self._seconds()
+        if seconds is not None:
+            self.readings.append((time.monotonic_ns(), seconds))
+        return seconds
+
+    def _seconds(self) -> float | None:
         now = self._read()
         rises = [now[file] - before for file, before in self._before.items() if file in now]
         return sum(rises) / 1e9 if rises else None

@@ -16,6 +16,7 @@ from nodrop.lab.image import must_be_there
 from nodrop.lab.seam import Bits, Json, Lab, Link, Port, UndoJournal
 from nodrop.lab.split import Splitter
 from nodrop.ledger.balance import Ledger, balance
+from nodrop.ledger.cause import Running
 from nodrop.ledger.over_time import Losses
 from nodrop.ledger.reasons import Problem, Reason
 from nodrop.ledger.sender import Bounds
@@ -27,7 +28,15 @@ from nodrop.measure.ahead_of_tap import Readings
 from nodrop.measure.instances import between, instance_books, launch, led, pids, several
 from nodrop.measure.live import Feed, Tell
 from nodrop.measure.proof import prove
-from nodrop.measure.sampling import Sampler, Usage, usage_inside
+from nodrop.measure.running import (
+    allowed_cpus,
+    choose,
+    foreign_ratio,
+    of_rows,
+    steal_ratio,
+)
+from nodrop.measure.running import running as how_it_ran
+from nodrop.measure.sampling import Sampler, Usage, rows_of_processes, usage_inside
 from nodrop.measure.servants import Servants
 from nodrop.measure.suspect import sending
 from nodrop.measure.throttling import Throttling
@@ -90,6 +99,13 @@ class Measured:
     """What worked for the SUT outside its process tree, from the first packet until the drain."""
     throttled_s: float | None = None
     """Not let run for want of a CPU quota, from the first packet until the drain; all CPUs."""
+    steal_ratio: float | None = None
+    """Of the CPUs that the SUT may use or of the sender's, while the load was offered."""
+    foreign_cpu_ratio: float | None = None
+    """Of the CPUs that the SUT may use, what neither it nor the sender used."""
+    sut_cpus: tuple[int, ...] = ()
+    """That it may use."""
+    running: Running | None = None
     losses: tuple[Losses, ...] | None = None
     """When the SUT's threads lost packets, by its own counters; None = not known."""
     ledger: Ledger | None = None
@@ -141,6 +157,7 @@ def run_trial(
                 own_cgroup=running.process.own_cgroup,
                 path=folder.samples(link.rx.host.name),
                 interval_ms=of.sample_interval_ms,
+                beside_pids=offerer.pids,
             )
         )
         inside = {
@@ -166,10 +183,18 @@ def run_trial(
         feed.begin()
         servants = Servants(running.process.servants())
         throttling = Throttling(pids(running.process))
+        sut_cpus = allowed_cpus(pids(running.process))
+        sender_cpus = allowed_cpus(offerer.pids)
         offer_ns = sampler.mark("offer")
         intended_s = offerer.intended_duration_s or 0.0
-        seen.offered = offerer.offer(timeout_s=intended_s * 2 + OFFER_GRACE_S, tick=feed.tick)
+
+        def tick(sent_packets: int | None) -> None:
+            feed.tick(sent_packets)
+            throttling.look()
+
+        seen.offered = offerer.offer(timeout_s=intended_s * 2 + OFFER_GRACE_S, tick=tick)
         offered_ns = sampler.mark("offered")
+        throttling.look()
         counted = running.live()
         seen.decoded_when_offered = None if counted is None else counted.decoded_packets
         step("drain")
@@ -181,7 +206,7 @@ def run_trial(
         )
         drained_ns = sampler.mark("drained")
         seen.servants = servants.used()
-        seen.throttled_s = throttling.seconds()
+        seen.throttled_s = throttling.look()
         step("read counters after")
         after = _read(link, env)
         seen.usage = sampler.finish()
@@ -199,6 +224,27 @@ def run_trial(
         if _moved(env.nic, after["nic"]):
             words = f"{env.nic.name} received more packets after the drain"
             seen.problems.append(Problem(code=Reason.COUNTERS_MOVED, words=words))
+        host = of_rows(rows_of_processes(folder.samples(link.rx.host.name)))
+        seen.steal_ratio = steal_ratio(host, (offer_ns, offered_ns), sut_cpus, sender_cpus)
+        cpu_s = seen.offered.cpu_s
+        seen.foreign_cpu_ratio = foreign_ratio(host, (offer_ns, offered_ns), sut_cpus, cpu_s)
+        seen.sut_cpus = tuple(sorted(sut_cpus))
+        guests = [
+            of_rows(rows_of_processes(folder.samples(name)), offset)
+            for name, offset in seen.clock_offsets_ns.items()
+        ]
+        seen.running = how_it_ran(
+            choose(host, guests, seen.losses),
+            seen.offered,
+            offered_ns=(offer_ns, offered_ns),
+            losses=seen.losses,
+            counters=seen.counters,
+            throttled=((offer_ns, 0.0), *throttling.readings),
+            holds_packets=seen.facts["sut"].get("holds_packets"),
+            constant_rate=of.load.constant_rate,
+            clock_offset_ns=link.tx.host.clock_offset_ns,
+            steal_ratio=seen.steal_ratio,
+        )
         seen.instances = instance_books(env, running, seen.readings)
         if of.asks_tsc:
             step("probe tsc")
@@ -397,7 +443,7 @@ def _balance(of: Ingredients, observed: books.Observed, seen: Measured) -> None:
         ),
         bounds=of.bounds,
         problems=seen.problems,
-        running=None if seen.usage is None else seen.usage.running(offered.cpu_s, seen.throttled_s),
+        running=seen.running,
         worked_off=seen.worked_off,
         losses=seen.losses,
     )

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nodrop.ledger.cause import FOREIGN_CPU_RATIO
 from nodrop.report.story import Story, Trial
+
+FOREIGN_CPU_RATIO = 0.25
+"""Beyond this other programs compete with the SUT for its CPUs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherPrograms:
     ratios: tuple[float, ...]
-    """Of the host's CPUs, one per trial that measured it."""
+    """Of the CPUs that the SUT may use (in older runs: of all), one per trial that measured it."""
     crowded: tuple[Trial, ...]
 
     @property
@@ -29,6 +31,9 @@ def other_programs(story: Story) -> OtherPrograms:
 
 
 def _ratio(story: Story, trial: Trial) -> float | None:
+    if "foreign_cpu_ratio" in trial.details:
+        known = trial.details["foreign_cpu_ratio"]
+        return float(known) if isinstance(known, int | float) else None
     offered = story.sources[trial.source].run.detail(trial.record.run, "offered")
     usage = trial.details.get("usage")
     if not isinstance(offered, dict) or not isinstance(usage, dict):

@@ -69,6 +69,18 @@ class Thread(_Model):
     """Of one CPU."""
 
 
+class LossCause(_Model):
+    rule: str
+    """By which it is named (docs/methodology.md)."""
+    words: str
+    share: NotNegative | None = None
+    """Of the time in which packets were lost; null where it is not about time."""
+    thread: str = ""
+    """That lost most, as the SUT names it."""
+    evidence: dict[str, float] = {}
+    """What the time went to, as ratios of `loss_time_s`, or the numbers of a burst."""
+
+
 class TrialRecord(_Model):
     """One trial; with foreign and duplicated at 0: offered = decoded + lost + merged + residual."""
 
@@ -123,7 +135,9 @@ class TrialRecord(_Model):
     loss_evidence: str = ""
     """The counter that shows it."""
     loss_cause: str = ""
-    """What else points there, e.g. the SUT's thread that had no time left."""
+    """What else points there: what the thread that lost did meanwhile."""
+    loss_causes: list[LossCause] = []
+    """The same by rule, the largest share first."""
     knob: str = ""
     """What touches it."""
     busiest_thread: Thread | None = None
@@ -170,6 +184,9 @@ class TrialRecord(_Model):
     setup_cpu_s: Seconds | None = None
     """The same with all that works for the SUT on this host: a container's shim and daemons (other
     work of theirs too), a guest's emulator and vhost threads. Guest time counts once."""
+    steal_ratio: NotNegative | None = None
+    """Of the CPUs that the SUT may use, or of those of the sender, what the hypervisor gave to
+    others while the load was offered: the larger of the two."""
     host_cpu_ratio: NotNegative | None = None
     """Of all CPUs of the receiving host, while the load was offered."""
     sut_rss_peak_bytes: Packets | None = None
@@ -244,12 +261,14 @@ ADDED_LATER = frozenset(
         "largest_late_burst",
         "late_burst_packets",
         "loss_cause",
+        "loss_causes",
         "loss_evidence",
         "outcome",
         "residual_bytes",
         "service_pps_at_least",
         "setup_cpu_s",
         "shaped_pps",
+        "steal_ratio",
         "sustained",
         "sustained_evidence",
     }

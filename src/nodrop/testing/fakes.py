@@ -367,6 +367,7 @@ class FakeOfferer:
     """An Offerer; what it sent has arrived when it returns."""
 
     intended_duration_s: float | None = 0.0
+    pids: Sequence[int] = ()
 
     def __init__(self, world: World) -> None:
         self.intended_packets = world.intended_packets

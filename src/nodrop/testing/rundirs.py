@@ -18,8 +18,10 @@ from nodrop.ledger.balance import Ledger, balance, ledger_to_json
 from nodrop.ledger.cause import BusyThread, Running
 from nodrop.ledger.figures import figures
 from nodrop.ledger.hops import Account, Class, Hop, Place
+from nodrop.ledger.over_time import Losses
 from nodrop.ledger.reasons import Problem, Reason
 from nodrop.ledger.sender import Sending
+from nodrop.ledger.timeline import Interval, ThreadTime, Timeline
 from nodrop.ledger.verdict import Verdict, judge
 from nodrop.results.rundir import RunWriter, TrialFolder, plan_sha256
 from nodrop.results.trial import MergedDetail, ScheduleErrorUs, Thread, TrialRecord
@@ -179,6 +181,21 @@ def _manifest(fake: Fake) -> dict[str, Any]:
     return {**found, **fake.manifest}
 
 
+def _running(busiest: BusyThread, ledger: Ledger) -> Running:
+    """One thread that did the same all the time, and lost what was lost."""
+    span_ns = (0, 10**9)
+    time = ThreadTime(
+        ran_ns=busiest.cpu_ratio * 1e9, waited_ns=0, came_on=True, states=("R", "R"), cpu=0
+    )
+    interval = Interval(begin_ns=0, end_ns=10**9, threads={1: time}, sender={}, cpus={})
+    lost = ledger.total(Class.LOST)
+    return Running(
+        offered_ns=span_ns,
+        timeline=Timeline(intervals=(interval,), names={1: busiest.name}),
+        losses=(Losses(thread=busiest.name, begin_mono_ns=0, end_mono_ns=10**9, packets=lost),),
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Trial:
     fake: Fake
@@ -210,7 +227,7 @@ class _Trial:
         ledger = self._books()
         sending = self._sending()
         busiest = self._busiest()
-        verdict = judge(ledger, sending, running=Running(busiest=busiest))
+        verdict = judge(ledger, sending, running=_running(busiest, ledger))
         folder.write("ledger", ledger_to_json(ledger))
         if self.fake.samples:
             self._sample(folder, sending.duration_s or 1, busiest.cpu_ratio)

@@ -1,0 +1,159 @@
+"""What each thread and each CPU did, from one row of the sampler to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadTime:
+    """Of one thread in one interval; what neither ran nor waited slept, was stopped, or blocked."""
+
+    ran_ns: float
+    waited_ns: float
+    """Ready to run, but not let."""
+    came_on: bool
+    """It was on a CPU at some time."""
+    states: tuple[str, str]
+    """As ps(1) has them, at the beginning and at the end; "" = not read."""
+    cpu: int | None
+    """That it ran on last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuTime:
+    """Of one CPU in one interval, in the kernel's ticks: rough over a tenth of a second."""
+
+    threads_ns: float
+    """user, nice, system and guest."""
+    softirq_ns: float
+    """Interrupts and what follows them."""
+    stolen_ns: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    begin_ns: int
+    end_ns: int
+    threads: Mapping[int, ThreadTime]
+    """Of the SUT, by thread id."""
+    sender: Mapping[int, ThreadTime]
+    cpus: Mapping[int, CpuTime]
+
+    @property
+    def ns(self) -> int:
+        return self.end_ns - self.begin_ns
+
+    def part(self, spans: Sequence[tuple[int, int]]) -> float:
+        """How much of it lies within spans that do not overlap."""
+        within = sum(max(0, min(self.end_ns, e) - max(self.begin_ns, b)) for b, e in spans)
+        return within / self.ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    intervals: Sequence[Interval] = ()
+    names: Mapping[int, str] = field(default_factory=dict)
+    """Of the SUT's threads, in the order of its processes."""
+
+    def find(self, thread: str) -> int | None:
+        """By the SUT's name for it; one of several instances stands before the name. None if it was
+        not seen, or two have the name."""
+        instance, _, name = thread.rpartition(":") if thread[:1].isdigit() else ("", "", thread)
+        found = [tid for tid, known in self.names.items() if known[:15] == name[:15]]
+        if len(found) > 1 and instance.isdigit():
+            found = found[int(instance) : int(instance) + 1]
+        return found[0] if len(found) == 1 else None
+
+    def ran_most(self, spans: Sequence[tuple[int, int]]) -> int | None:
+        def ran(tid: int) -> float:
+            return sum(
+                i.threads[tid].ran_ns * i.part(spans) for i in self.intervals if tid in i.threads
+            )
+
+        return max(self.names, key=ran, default=None)
+
+
+def timeline(rows: Sequence[Row]) -> Timeline:
+    """Of rows that tell of processes."""
+    names = {t["tid"]: str(t["name"]) for row in rows for t in _threads(row, "processes")}
+    intervals = [
+        Interval(
+            begin_ns=before["mono_ns"],
+            end_ns=after["mono_ns"],
+            threads=dict(_times(before, after, "processes")),
+            sender=dict(_times(before, after, "beside")),
+            cpus=dict(_cpus(before, after)),
+        )
+        for before, after in pairwise(rows)
+        if after["mono_ns"] > before["mono_ns"]
+    ]
+    return Timeline(intervals=_waits_where_they_were(intervals), names=names)
+
+
+def _threads(row: Row, part: str) -> Iterator[Row]:
+    for process in row.get(part, ()):
+        yield from process["threads"]
+
+
+def _times(before: Row, after: Row, part: str) -> Iterator[tuple[int, ThreadTime]]:
+    earlier = {thread["tid"]: thread for thread in _threads(before, part)}
+    for now in _threads(after, part):
+        then = earlier.get(now["tid"], {})
+
+        def rise(name: str, now: Row = now, then: Row = then) -> int:
+            return int(now.get(name, 0)) - int(then.get(name, 0))
+
+        yield (
+            now["tid"],
+            ThreadTime(
+                ran_ns=min(rise("cpu_ns"), after["mono_ns"] - before["mono_ns"]),
+                waited_ns=rise("wait_ns"),
+                came_on=rise("cpu_ns") > 0 or rise("slices") > 0,
+                states=(then.get("state", ""), now.get("state", "")),
+                cpu=now.get("last_cpu"),
+            ),
+        )
+
+
+def _cpus(before: Row, after: Row) -> Iterator[tuple[int, CpuTime]]:
+    earlier = {cpu["cpu"]: cpu for cpu in before.get("cpus", ())}
+    for now in after.get("cpus", ()):
+        then = earlier.get(now["cpu"])
+        if then is None:
+            continue
+
+        def rise(*names: str, now: Row = now, then: Row = then) -> int:
+            return sum(now.get(f"{name}_ns", 0) - then.get(f"{name}_ns", 0) for name in names)
+
+        yield (
+            now["cpu"],
+            CpuTime(
+                threads_ns=rise("user", "nice", "system", "guest", "guest_nice"),
+                softirq_ns=rise("softirq", "irq"),
+                stolen_ns=rise("steal"),
+            ),
+        )
+
+
+def _waits_where_they_were(intervals: Sequence[Interval]) -> Sequence[Interval]:
+    """The kernel adds a wait when it is over: what an interval cannot hold was before it. One that
+    is not over at the last row is not added at all; the state of the thread shows it."""
+    found = [dict(interval.threads) for interval in intervals]
+    for tid in {tid for threads in found for tid in threads}:
+        carried, waits = 0.0, True
+        for interval, threads in zip(reversed(intervals), reversed(found), strict=True):
+            time = threads.get(tid)
+            if time is None:
+                break
+            waits = waits and not time.came_on and time.states[1] == "R"
+            room = max(0.0, interval.ns - time.ran_ns)
+            whole = time.waited_ns + carried
+            threads[tid] = replace(time, waited_ns=room if waits else min(room, whole))
+            carried = 0.0 if waits else max(0.0, whole - room)
+    return [replace(i, threads=threads) for i, threads in zip(intervals, found, strict=True)]

@@ -1,0 +1,129 @@
+"""How the SUT ran while the load was offered, for the verdict: from the rows of the samplers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from nodrop.ledger.cause import Arrivals, Running
+from nodrop.ledger.over_time import Losses
+from nodrop.ledger.timeline import Timeline, timeline
+from nodrop.load.seam import OfferedLoad
+from nodrop.suts.seam import SutCounters
+
+STEADY_ROOM = 0.5
+"""A sender that catches up with no more than this part of what the ring holds makes no burst."""
+
+
+def allowed_cpus(pids: Iterable[int]) -> frozenset[int]:
+    """CPUs on which any of their threads may run; cpusets are in it. Those of this host."""
+    found: set[int] = set()
+    for pid in pids:
+        for task in Path(f"/proc/{pid}/task").glob("[0-9]*"):
+            try:
+                found |= os.sched_getaffinity(int(task.name))
+            except OSError:
+                continue  # gone meanwhile
+    return frozenset(found)
+
+
+def choose(host: Timeline, inside: Iterable[Timeline], losses: Sequence[Losses] | None) -> Timeline:
+    """That of the machine in which the threads run that lost: a guest's own kernel has their time;
+    this host has it as its emulator's."""
+    threads = {window.thread for window in losses or () if window.thread}
+    seen = [one for one in inside if any(one.find(thread) is not None for thread in threads)]
+    return seen[0] if seen else host
+
+
+def running(
+    seen: Timeline,
+    offered: OfferedLoad,
+    *,
+    offered_ns: tuple[int, int],
+    losses: Sequence[Losses] | None,
+    counters: SutCounters,
+    throttled: Sequence[tuple[int, float]],
+    holds_packets: int | None,
+    constant_rate: bool,
+    clock_offset_ns: int,
+    steal_ratio: float | None,
+) -> Running:
+    decoded = "decoded_packets"
+    threads = max(1, sum("dropped_ring_full_packets" in t for t in counters.per_thread.values()))
+    ring_packets = None if holds_packets is None else holds_packets // threads
+    return Running(
+        offered_ns=offered_ns,
+        timeline=seen,
+        losses=losses,
+        served={name: t[decoded] for name, t in counters.per_thread.items() if decoded in t},
+        throttled=throttled,
+        arrivals=_arrivals(offered, clock_offset_ns, ring_packets if constant_rate else None),
+        ring_packets=ring_packets,
+        steal_ratio=steal_ratio,
+    )
+
+
+def _arrivals(
+    offered: OfferedLoad, clock_offset_ns: int, steady_into: int | None
+) -> Arrivals | None:
+    """`steady_into`: what the ring holds, if a constant rate was asked for."""
+    done, first_ns = offered.achieved, offered.first_sent_mono_ns
+    if not done or first_ns is None:
+        return None
+    late_ns = max(done["largest_error_ns"], default=0)
+    at_once = late_ns * max(done["packets"], default=0) / done["interval_ns"]
+    return Arrivals(
+        first_ns=first_ns + clock_offset_ns,
+        interval_ns=done["interval_ns"],
+        packets=tuple(done["packets"]),
+        steady=steady_into is not None and at_once <= STEADY_ROOM * steady_into,
+    )
+
+
+def steal_ratio(host: Timeline, span: tuple[int, int], *cpus: frozenset[int]) -> float | None:
+    """Of each of these sets of CPUs the part that the hypervisor gave to others; the largest."""
+    found = [_part(host, span, some, stolen_only=True) for some in cpus]
+    return max((ratio for ratio in found if ratio is not None), default=None)
+
+
+def foreign_ratio(
+    host: Timeline, span: tuple[int, int], cpus: frozenset[int], sender_cpu_s: float | None
+) -> float | None:
+    """Of the CPUs that the SUT may use: what neither it nor the sender used. On a veth the sender
+    pays for the receiver's softirqs as well. `sender_cpu_s` is of use if its threads were not seen:
+    then all of it may have been on those CPUs."""
+    busy = _part(host, span, cpus, stolen_only=False)
+    if busy is None:
+        return None
+    seen = any(interval.sender for interval in host.intervals)
+    ours, time = 0.0 if seen else (sender_cpu_s or 0.0) * 1e9, 0.0
+    for interval in host.intervals:
+        part = interval.part((span,))
+        time += interval.ns * part * len(cpus & interval.cpus.keys())
+        threads = [*interval.threads.values(), *interval.sender.values()]
+        ours += part * sum(t.ran_ns for t in threads if t.cpu in cpus)
+    return max(0.0, busy - ours / time) if time else None
+
+
+def _part(
+    host: Timeline, span: tuple[int, int], cpus: frozenset[int], *, stolen_only: bool
+) -> float | None:
+    used = time = 0.0
+    for interval in host.intervals:
+        part = interval.part((span,))
+        for cpu in cpus & interval.cpus.keys():
+            of = interval.cpus[cpu]
+            time += interval.ns * part
+            used += part * (of.stolen_ns if stolen_only else of.threads_ns + of.softirq_ns)
+    return used / time if time else None
+
+
+def of_rows(rows: Sequence[Mapping[str, object]], clock_offset_ns: int = 0) -> Timeline:
+    """By the controller's clock."""
+    return timeline([{**row, "mono_ns": _int(row["mono_ns"]) + clock_offset_ns} for row in rows])
+
+
+def _int(value: object) -> int:
+    assert isinstance(value, int)
+    return value

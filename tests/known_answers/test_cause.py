@@ -1,0 +1,264 @@
+"""Constructed causes, each with other numbers: the rule that is named is the one that is true.
+
+Every one of them was once called a burst that needs a larger ring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from nodrop.ledger.cause import Cause, Running, causes_of
+from nodrop.ledger.hops import Place
+from nodrop.measure.running import allowed_cpus, foreign_ratio, of_rows, steal_ratio
+from nodrop.testing.threads import BEGIN_NS, Made, World
+
+W = "W#01-ndrx0"
+
+
+def ring(running: Running) -> tuple[Cause, ...]:
+    found = causes_of(Place.SOCKET_RING, running)
+    assert all(cause.words and cause.evidence for cause in found if cause.rule != "not_known")
+    assert "sut.ring_size" not in found[0].knob or found[0].rule == "burst"
+    return found
+
+
+def rules(found: Sequence[Cause]) -> list[str]:
+    return [str(cause.rule) for cause in found]
+
+
+@pytest.mark.parametrize(("ran", "waited"), [(0.17, 0.66), (0.3, 0.65), (0.05, 0.9), (0.5, 0.3)])
+@pytest.mark.parametrize("cpu", [0, 13])
+def test_the_sender_has_the_cpu_of_the_sut(ran: float, waited: float, cpu: int) -> None:
+    world = World(
+        threads={W: [Made(ran=ran, waited=waited, cpu=cpu)]},
+        sender=[Made(ran=1 - ran - 0.02, cpu=cpu)],
+        softirq_in_threads={cpu: 0.3},  # on a veth in the sender's own time
+        cpus=16,
+    )
+    first, *_ = ring(world.running((W, 0, 3, 4000), served={W: 26_000}))
+    assert (first.rule, first.thread) == ("waiting_sender", W)
+    assert first.share == pytest.approx(waited, abs=0.07)
+    assert "load.cpu" in first.knob
+
+
+@pytest.mark.parametrize("threads", [2, 3, 5])
+def test_capture_threads_that_share_one_cpu(threads: int) -> None:
+    each = 0.98 / threads
+    names = [f"W#{n:02}-ndrx0" for n in range(1, threads + 1)]
+    world = World(threads={name: [Made(ran=each, waited=0.98 - each)] for name in names})
+    found = ring(world.running(*((name, 0, 3, 500) for name in names)))
+    assert found[0].rule == "waiting_sut"
+    assert "sut.threads" in found[0].knob
+
+
+@pytest.mark.parametrize("hog", [0.4, 0.6, 0.9])
+@pytest.mark.parametrize("cpu", [0, 7])
+def test_softirqs_in_a_thread_of_their_own(hog: float, cpu: int) -> None:
+    """ksoftirqd: RPS, or a flood on another port whose interrupts come here."""
+    world = World(threads={W: [Made(ran=1 - hog, waited=hog, cpu=cpu)]}, softirq={cpu: hog}, cpus=8)
+    first, *_ = ring(world.running((W, 0.5, 2.5, 900)))
+    assert first.rule == "softirq"
+    assert first.share == pytest.approx(hog, abs=0.05)
+    assert "rps_cpus" in first.knob
+
+
+@pytest.mark.parametrize("within", [0.3, 0.6, 0.8])
+def test_softirqs_in_the_time_of_the_thread_itself(within: float) -> None:
+    """Without IRQ_TIME_ACCOUNTING its CPU time reads 97 %: it is no saturated thread."""
+    world = World(threads={W: [Made(ran=0.97)]}, softirq_in_threads={0: within})
+    first, *_ = ring(world.running((W, 0, 3, 900)))
+    assert first.rule == "softirq"
+    assert first.share == pytest.approx(within, abs=0.05)
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize(("begin_s", "end_s"), [(0.5, 1.4), (1, 2.9), (2, 2.6)])
+def test_a_real_time_hog(begin_s: float, end_s: float, late: bool) -> None:
+    """The thread is ready all the time, and comes on once the hog ends: the kernel adds its wait
+    only then. The windows of loss are wider than the hog's time."""
+    world = World(
+        seconds=3,
+        threads={
+            W: [
+                Made(end_s=begin_s, ran=0.2),
+                Made(begin_s=begin_s, end_s=end_s, waited=1.0, state="R"),
+                Made(begin_s=end_s, ran=0.2),
+            ]
+        },
+        others={0: 0.75},
+        late_wait=late,
+    )
+    lost = round((end_s - begin_s) * 10_000) - 1000
+    first, *_ = ring(world.running((W, 0, 3, lost)))
+    assert (first.rule, first.thread) == ("other_programs", W)
+    assert first.share is not None and first.share > 0.5
+
+
+@pytest.mark.parametrize("state", ["T", "t", "S", "D"])
+@pytest.mark.parametrize(("begin_s", "end_s"), [(0.5, 2.5), (4, 6), (1, 1.8)])
+def test_one_thread_frozen_and_the_other_busy(state: str, begin_s: float, end_s: float) -> None:
+    """The busiest thread is another than the one that lost."""
+    world = World(
+        seconds=8,
+        threads={
+            "W#01": [Made(ran=0.7)],
+            "W#02": [
+                Made(end_s=begin_s, ran=0.3, cpu=1),
+                Made(begin_s=begin_s, end_s=end_s, state=state, cpu=1),
+                Made(begin_s=end_s, ran=0.3, cpu=1),
+            ],
+        },
+    )
+    lost = round((end_s - begin_s) * 5000) - 1000
+    running = world.running(("W#02", 0, 8, lost), served={"W#01": 40_000, "W#02": 40_000 - lost})
+    first, *_ = ring(running)
+    expected = {"T": "stopped", "t": "stopped", "S": "stood_still", "D": "blocked"}
+    assert (first.rule, first.thread) == (expected[state], "W#02")
+    assert "did not run" in first.words or state == "D"
+    assert first.share is not None and first.share > 0.8
+
+
+@pytest.mark.parametrize(("pps", "ran"), [(10_000, 0.05), (50_000, 0.2), (400, 0.01)])
+def test_a_sink_that_sleeps_at_its_own_pace(pps: int, ran: float) -> None:
+    world = World(threads={"sink-0": [Made(ran=ran)]})
+    half = pps * 3 // 2
+    running = world.running(("sink-0", 0, 3, half), pps=pps, steady=True, served={"sink-0": half})
+    found = ring(running)
+    assert rules(found) == ["own_pace"]
+    assert "ring is large enough" in found[0].knob
+
+
+@pytest.mark.parametrize("ran", [0.1, 0.5, 0.8])
+def test_time_left_is_no_proof_of_a_burst(ran: float) -> None:
+    """At a trace's own timing bursts of milliseconds are possible, and cannot be seen."""
+    world = World(threads={W: [Made(ran=ran)]})
+    found = ring(world.running((W, 0, 3, 500), served={W: 29_500}))
+    assert rules(found) == ["not_known"]
+    assert found[0].words.startswith("cause not known")
+
+
+@pytest.mark.parametrize(("burst", "slots"), [(9000, 1000), (20_000, 4096), (60_000, 2048)])
+def test_a_burst_is_shown(burst: int, slots: int) -> None:
+    packets = [500] * 30
+    packets[12] = burst
+    served = sum(packets) - 3000
+    # Of its time it needs 20 us per packet.
+    world = World(threads={W: [Made(ran=min(0.5, served * 2e-5 / 3))]})
+    found = ring(
+        world.running((W, 0.5, 2, 3000), pps=packets, served={W: served}, ring_packets=slots)
+    )
+    assert rules(found) == ["burst"]
+    assert found[0].evidence["burst_packets"] > slots
+    assert "sut.ring_size" in found[0].knob
+
+
+def test_a_burst_that_the_ring_holds_explains_nothing() -> None:
+    packets = [500] * 30
+    packets[12] = 9000
+    world = World(threads={W: [Made(ran=0.2)]})
+    running = world.running((W, 0.5, 2, 30), pps=packets, served={W: 23_470}, ring_packets=65_536)
+    assert rules(ring(running)) == ["not_known"]
+
+
+@pytest.mark.parametrize(("throttled_s", "seconds"), [(0.3, 10), (0.012, 60), (0.05, 3), (0.9, 20)])
+def test_a_little_throttling_does_not_beat_a_saturated_thread(
+    throttled_s: float, seconds: float
+) -> None:
+    share = throttled_s / seconds
+    world = World(seconds=seconds, threads={W: [Made(ran=0.99 - share, waited=share)]})
+    throttled = [(0.0, 0.0), (seconds, throttled_s)]
+    running = world.running((W, 0, seconds, 50_000), throttled=throttled, served={W: 50_000})
+    assert rules(ring(running)) == ["saturated"]
+
+
+@pytest.mark.parametrize("share", [0.98, 0.6, 0.3])
+def test_throttling_that_took_the_time_is_the_cause(share: float) -> None:
+    world = World(threads={W: [Made(ran=0.99 - share, waited=share)]}, others={0: 0.5})
+    throttled = [(0.0, 0.0), (1.0, 1.0 * share), (3.0, 3 * share)]
+    first, *_ = ring(world.running((W, 0, 3, 900), throttled=throttled, served={W: 29_000}))
+    assert first.rule == "throttled"
+    assert f"throttled for {3 * share:.2f} s" in first.words
+    assert "cpu.max" in first.knob
+
+
+def test_throttling_at_another_time_is_no_cause() -> None:
+    busy = Made(end_s=1, ran=0.99)
+    quiet = Made(begin_s=1, ran=0.1, waited=0.9)
+    world = World(threads={W: [busy, quiet]})
+    running = world.running(
+        (W, 0, 1, 5000), throttled=[(0, 0), (1, 0), (3, 1.8)], served={W: 25_000}
+    )
+    assert rules(ring(running)) == ["saturated"]
+
+
+@pytest.mark.parametrize("stolen", [0.2, 0.5, 0.8])
+def test_a_hypervisor_that_takes_the_cpu(stolen: float) -> None:
+    world = World(threads={W: [Made(ran=1 - stolen)]}, stolen={0: stolen})
+    first, *_ = ring(world.running((W, 0, 3, 900)))
+    assert first.rule == "stolen"
+    assert first.share == pytest.approx(stolen, abs=0.05)
+
+
+def test_two_causes_are_both_named() -> None:
+    world = World(
+        threads={W: [Made(ran=0.3, waited=0.69)]}, sender=[Made(ran=0.4)], others={0: 0.3}
+    )
+    found = ring(world.running((W, 0, 3, 900), served={W: 29_000}))
+    assert rules(found) == ["waiting_sender", "other_programs"]
+    assert sum(cause.share or 0 for cause in found) == pytest.approx(0.69, abs=0.03)
+    # Kept off a tenth of the time, and asked for three times as much as it can serve.
+    world = World(threads={W: [Made(ran=0.85, waited=0.14)]}, others={0: 0.15})
+    found = ring(world.running((W, 0, 3, 60_000), served={W: 30_000}, pps=30_000))
+    assert rules(found) == ["other_programs", "saturated"]
+
+
+@pytest.mark.parametrize("ran", [0.92, 0.97, 1.0])
+def test_a_saturated_thread(ran: float) -> None:
+    world = World(threads={"FM#01": [Made(ran=0.01)], W: [Made(ran=ran)]})
+    found = ring(world.running((W, 0, 3, 9000), served={W: 21_000}))
+    assert rules(found) == ["saturated"]
+
+
+def test_what_nobody_saw_is_not_known() -> None:
+    world = World(threads={W: [Made(ran=1)]})
+    for losses in ([], [("", 0.0, 3.0, 9)], [("W#07", 0.0, 3.0, 9)]):
+        assert rules(ring(world.running(*losses))) == ["not_known"]
+    assert causes_of(Place.SOCKET_RING, None) == ()
+    assert causes_of(Place.SOFTNET, world.running((W, 0, 3, 9))) == ()
+
+
+def test_a_slow_guest_is_no_cause_at_its_macvtap_queue() -> None:
+    world = World(threads={"CPU 0/KVM": [Made(ran=0.4, waited=0.6)]}, others={0: 0.6})
+    assert causes_of(Place.MACVTAP_QUEUE, world.running()) == ()
+    throttled = world.running(throttled=[(0, 0), (3, 1.8)])
+    assert rules(causes_of(Place.MACVTAP_QUEUE, throttled)) == ["throttled"]
+
+
+@pytest.mark.parametrize(("cpus", "only"), [(16, 3), (2, 1), (64, 0)])
+def test_others_are_counted_on_the_cpus_that_the_sut_may_use(cpus: int, only: int) -> None:
+    span = (BEGIN_NS, BEGIN_NS + 3 * 10**9)
+    made = {W: [Made(ran=0.1, cpu=only)]}
+    elsewhere = {cpu: 0.9 for cpu in range(cpus) if cpu != only}
+    on_it = of_rows(World(threads=made, others={only: 0.85}, cpus=cpus).rows())
+    beside = of_rows(World(threads=made, others=elsewhere, cpus=cpus).rows())
+    mine = frozenset({only})
+    assert foreign_ratio(on_it, span, mine, 0.0) == pytest.approx(0.85, abs=0.02)
+    assert foreign_ratio(beside, span, mine, 0.0) == pytest.approx(0.0, abs=0.02)
+
+
+def test_steal_is_that_of_the_cpus_of_the_sut_or_the_sender() -> None:
+    span = (BEGIN_NS, BEGIN_NS + 3 * 10**9)
+    host = of_rows(World(stolen={0: 0.1, 3: 0.4, 5: 0.9}, cpus=8).rows())
+    sut, sender = frozenset({0, 1}), frozenset({3})
+    assert steal_ratio(host, span, sut, sender) == pytest.approx(0.4)
+    assert steal_ratio(host, span, sut) == pytest.approx(0.05)
+    assert steal_ratio(host, span, frozenset()) is None
+
+
+def test_the_cpus_of_this_very_process() -> None:
+    import os
+
+    assert allowed_cpus([os.getpid()]) >= os.sched_getaffinity(0)
+    assert allowed_cpus([]) == frozenset()

@@ -1,0 +1,163 @@
+"""Causes put in on purpose are the causes named, and the thread named is the one that lost."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.conftest import Run, closes, only
+from tests.e2e.faults import Inject, labelled
+
+SINK = """
+name = "cause"
+[sut]
+kind = "sink"
+ring_bytes = "1MiB"
+[load]
+kind = "replay"
+trace = "make:demo"
+pps = 20000
+loops = 20
+duration_s = 3
+[measure]
+repetitions = 1
+late_p99_us = 1e6 # a machine that tests is late; the cause is the question
+"""
+SURICATA = """
+name = "cause"
+[sut]
+kind = "suricata"
+ring_size = 512
+[load]
+kind = "replay"
+trace = "make:demo"
+pps = 120000
+loops = 40
+duration_s = 3
+[measure]
+repetitions = 1
+late_p99_us = 1e6
+"""
+LAST_CPU = max(os.sched_getaffinity(0))
+PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT = 17, 0x4206, 0x4207
+
+
+@pytest.fixture(scope="session")
+def real_trace() -> Path:
+    return Path("make:demo")
+
+
+def task(name: str) -> int:
+    """The thread of the run's own processes with this name."""
+    (found,) = [
+        int(folder.name)
+        for pid in labelled("nodrop-node")
+        for folder in Path(f"/proc/{pid}/task").iterdir()
+        if (folder / "comm").read_text().strip() == name
+    ]
+    return found
+
+
+def freeze(tid: int, for_s: float) -> None:
+    """One thread alone, which no signal can do."""
+    done = ctypes.CDLL(None, use_errno=True).ptrace
+
+    def go() -> None:
+        assert done(PTRACE_SEIZE, tid, None, None) == 0, ctypes.get_errno()
+        assert done(PTRACE_INTERRUPT, tid, None, None) == 0, ctypes.get_errno()
+        os.waitpid(tid, 0x40000000)  # __WALL
+        threading.Event().wait(for_s)
+        done(PTRACE_DETACH, tid, None, None)
+
+    threading.Thread(target=go).start()
+
+
+def rules(record: Any) -> list[str]:
+    return [cause.rule for cause in record.loss_causes]
+
+
+def test_one_frozen_thread_of_two_is_named(run: Run) -> None:
+    def fault() -> None:
+        freeze(task("sink-1"), 2.0)
+
+    record = only(run("sut.threads=2", text=SINK, progress=Inject("offer", fault)))
+    assert record.valid and closes(record), record.verdict
+    first = record.loss_causes[0]
+    assert (first.rule, first.thread) == ("stopped", "sink-1"), record.verdict
+    assert "ring_size" not in record.knob
+
+
+@pytest.mark.parametrize("rate", [4000, 9000])
+def test_a_sink_that_serves_half_is_asleep_at_its_own_pace(run: Run, rate: int) -> None:
+    record = only(
+        run(f"sut.service_rate_pps={rate}", f"load.pps={2 * rate}", 'sut.ring_bytes="256KiB"',
+            text=SINK)
+    )  # fmt: skip
+    assert record.valid and closes(record), record.verdict
+    # A sender that this machine holds up sends in bursts: then both are possible, and it says so.
+    assert rules(record)[0] in ("own_pace", "not_known"), record.verdict
+    assert record.loss_causes[0].thread == "sink-0"
+    assert "sut.ring_size: the thread had time left" not in record.knob
+
+
+@contextmanager
+def hog(cpu: int, for_s: float) -> Iterator[None]:
+    code = f"""
+import os, time
+os.sched_setaffinity(0, {{{cpu}}})
+os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(50))
+print("at it", flush=True)
+end = time.monotonic() + {for_s}
+while time.monotonic() < end: pass
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        yield
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs a second CPU for the sender")
+def test_a_real_time_hog_on_its_cpu_is_another_program(run: Run) -> None:
+    with_hog: list[Any] = []
+
+    def fault() -> None:
+        holding = hog(LAST_CPU, 2.0)
+        holding.__enter__()
+        with_hog.append(holding)
+
+    record = only(
+        run(f'limits.cpus="{LAST_CPU}"', "load.cpu=0", text=SINK, progress=Inject("offer", fault))
+    )
+    for holding in with_hog:
+        holding.__exit__(None, None, None)
+    assert closes(record), record.verdict
+    first = record.loss_causes[0]
+    assert (first.rule, first.thread) == ("other_programs", "sink-0"), record.verdict
+    assert "limits.cpus" in record.knob
+
+
+@pytest.mark.usefixtures("suricata")
+def test_the_sender_on_the_cpu_of_the_sut(run: Run) -> None:
+    cpu = LAST_CPU
+    record = only(run(f'limits.cpus="{cpu}"', f"load.cpu={cpu}", text=SURICATA))
+    assert closes(record), record.verdict
+    assert record.loss_ratio, record.verdict
+    assert "waiting_sender" in rules(record), record.verdict
+    assert "load.cpu" in record.knob or rules(record)[0] != "waiting_sender"
+
+
+@pytest.mark.usefixtures("suricata")
+def test_two_capture_threads_on_one_cpu(run: Run) -> None:
+    record = only(run("sut.threads=2", f'limits.cpus="{LAST_CPU}"', "load.cpu=0", text=SURICATA))
+    assert closes(record), record.verdict
+    assert record.loss_ratio, record.verdict
+    assert "waiting_sut" in rules(record), record.verdict
