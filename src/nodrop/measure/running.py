@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from nodrop.ledger.cause import Arrivals, Running
 from nodrop.ledger.over_time import Losses
 from nodrop.ledger.timeline import Timeline, timeline
 from nodrop.load.seam import OfferedLoad
+from nodrop.measure.sampling import rows_of_processes
 from nodrop.suts.seam import SutCounters
+from nodrop.untrusted.reading import making_sense
 
 STEADY_ROOM = 0.5
 """A sender that catches up with no more than this part of what the ring holds makes no burst."""
@@ -119,11 +122,11 @@ def _part(
     return used / time if time else None
 
 
-def of_rows(rows: Sequence[Mapping[str, object]], clock_offset_ns: int = 0) -> Timeline:
-    """By the controller's clock."""
-    return timeline([{**row, "mono_ns": _int(row["mono_ns"]) + clock_offset_ns} for row in rows])
+def read_timeline(path: Path, clock_offset_ns: int = 0) -> Timeline:
+    """Of a sampler's file, by the controller's clock."""
+    with making_sense(str(path)):
+        return of_rows(rows_of_processes(path), clock_offset_ns)
 
 
-def _int(value: object) -> int:
-    assert isinstance(value, int)
-    return value
+def of_rows(rows: Sequence[Mapping[str, Any]], clock_offset_ns: int = 0) -> Timeline:
+    return timeline([{**row, "mono_ns": row["mono_ns"] + clock_offset_ns} for row in rows])

@@ -32,11 +32,11 @@ from nodrop.measure.running import (
     allowed_cpus,
     choose,
     foreign_ratio,
-    of_rows,
+    read_timeline,
     steal_ratio,
 )
 from nodrop.measure.running import running as how_it_ran
-from nodrop.measure.sampling import Sampler, Usage, rows_of_processes, usage_inside
+from nodrop.measure.sampling import Sampler, Usage, usage_inside
 from nodrop.measure.servants import Servants
 from nodrop.measure.suspect import sending
 from nodrop.measure.throttling import Throttling
@@ -224,27 +224,7 @@ def run_trial(
         if _moved(env.nic, after["nic"]):
             words = f"{env.nic.name} received more packets after the drain"
             seen.problems.append(Problem(code=Reason.COUNTERS_MOVED, words=words))
-        host = of_rows(rows_of_processes(folder.samples(link.rx.host.name)))
-        seen.steal_ratio = steal_ratio(host, (offer_ns, offered_ns), sut_cpus, sender_cpus)
-        cpu_s = seen.offered.cpu_s
-        seen.foreign_cpu_ratio = foreign_ratio(host, (offer_ns, offered_ns), sut_cpus, cpu_s)
-        seen.sut_cpus = tuple(sorted(sut_cpus))
-        guests = [
-            of_rows(rows_of_processes(folder.samples(name)), offset)
-            for name, offset in seen.clock_offsets_ns.items()
-        ]
-        seen.running = how_it_ran(
-            choose(host, guests, seen.losses),
-            seen.offered,
-            offered_ns=(offer_ns, offered_ns),
-            losses=seen.losses,
-            counters=seen.counters,
-            throttled=((offer_ns, 0.0), *throttling.readings),
-            holds_packets=seen.facts["sut"].get("holds_packets"),
-            constant_rate=of.load.constant_rate,
-            clock_offset_ns=link.tx.host.clock_offset_ns,
-            steal_ratio=seen.steal_ratio,
-        )
+        _look_back(of, link, folder, seen, (sut_cpus, sender_cpus), throttling)
         seen.instances = instance_books(env, running, seen.readings)
         if of.asks_tsc:
             step("probe tsc")
@@ -258,6 +238,37 @@ def run_trial(
         _balance(of, observed, seen)
         step("undo")
     step("")
+
+
+def _look_back(
+    of: Ingredients,
+    link: Link,
+    folder: TrialFolder,
+    seen: Measured,
+    cpus: tuple[frozenset[int], frozenset[int]],
+    throttling: Throttling,
+) -> None:
+    """How the SUT ran, and what others took of its CPUs and of the sender's."""
+    assert seen.offered is not None and seen.usage is not None and seen.counters is not None
+    marks = seen.usage.marks_mono_ns
+    offered_ns = marks["offer"], marks["offered"]
+    host = read_timeline(folder.samples(link.rx.host.name))
+    guests = [read_timeline(folder.samples(n), off) for n, off in seen.clock_offsets_ns.items()]
+    seen.sut_cpus = tuple(sorted(cpus[0]))
+    seen.steal_ratio = steal_ratio(host, offered_ns, *cpus)
+    seen.foreign_cpu_ratio = foreign_ratio(host, offered_ns, cpus[0], seen.offered.cpu_s)
+    seen.running = how_it_ran(
+        choose(host, guests, seen.losses),
+        seen.offered,
+        offered_ns=offered_ns,
+        losses=seen.losses,
+        counters=seen.counters,
+        throttled=((offered_ns[0], 0.0), *throttling.readings),
+        holds_packets=seen.facts["sut"].get("holds_packets"),
+        constant_rate=of.load.constant_rate,
+        clock_offset_ns=link.tx.host.clock_offset_ns,
+        steal_ratio=seen.steal_ratio,
+    )
 
 
 def _costs(env: Env) -> Json:

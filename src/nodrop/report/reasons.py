@@ -13,6 +13,7 @@ REASON_WORDS = {
     "not_read": "a counter could not be read",
     "sender_late": "the sender was late",
     "sender_burst": "packets were lost in a burst of a late sender",
+    "cpu_stolen": "the hypervisor took CPU time that can explain the losses",
     "sender_short": "the sender sent fewer packets than asked for",
     "nothing_sent": "nothing was sent",
     "received_more_than_sent": "packets arrived or left that the generator did not send",
