@@ -211,7 +211,7 @@ def test_two_causes_are_both_named() -> None:
     # Kept off a tenth of the time, and asked for three times as much as it can serve.
     world = World(threads={W: [Made(ran=0.85, waited=0.14)]}, others={0: 0.15})
     found = ring(world.running((W, 0, 3, 60_000), served={W: 30_000}, pps=30_000))
-    assert rules(found) == ["other_programs", "saturated"]
+    assert rules(found) == ["saturated", "other_programs"]
 
 
 @pytest.mark.parametrize("ran", [0.92, 0.97, 1.0])

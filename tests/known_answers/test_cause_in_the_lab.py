@@ -104,7 +104,9 @@ def test_a_sink_that_serves_half_is_asleep_at_its_own_pace(run: Run, rate: int) 
     )  # fmt: skip
     assert record.valid and closes(record), record.verdict
     # A sender that this machine holds up sends in bursts: then both are possible, and it says so.
-    assert rules(record)[0] in ("own_pace", "not_known"), record.verdict
+    # Other tests of a busy machine may take the sink's CPU besides.
+    assert {"own_pace", "not_known"} & set(rules(record)), record.verdict
+    assert not {"saturated", "burst"} & set(rules(record)), record.verdict
     assert record.loss_causes[0].thread == "sink-0"
     assert "sut.ring_size: the thread had time left" not in record.knob
 
@@ -151,8 +153,9 @@ def test_the_sender_on_the_cpu_of_the_sut(run: Run) -> None:
     record = only(run(f'limits.cpus="{cpu}"', f"load.cpu={cpu}", text=SURICATA))
     assert closes(record), record.verdict
     assert record.loss_ratio, record.verdict
-    assert "waiting_sender" in rules(record), record.verdict
-    assert "load.cpu" in record.knob or rules(record)[0] != "waiting_sender"
+    assert rules(record)[0] in ("waiting_sender", "other_programs"), record.verdict
+    assert record.loss_causes[0].evidence["waiting_sender_ratio"] > 0.05, record.verdict
+    assert "limits.cpus" in record.knob
 
 
 @pytest.mark.usefixtures("suricata")
@@ -160,4 +163,7 @@ def test_two_capture_threads_on_one_cpu(run: Run) -> None:
     record = only(run("sut.threads=2", f'limits.cpus="{LAST_CPU}"', "load.cpu=0", text=SURICATA))
     assert closes(record), record.verdict
     assert record.loss_ratio, record.verdict
-    assert "waiting_sut" in rules(record), record.verdict
+    # Whatever else this machine did: it waited for its CPU, and the other thread had some of it.
+    assert rules(record)[0] in ("waiting_sut", "other_programs"), record.verdict
+    assert record.loss_causes[0].evidence["waiting_sut_ratio"] > 0.02, record.verdict
+    assert "ring_size" not in record.knob

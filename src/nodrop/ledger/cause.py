@@ -224,7 +224,7 @@ class _Case:
             causes += self._of_its_own(found, spans)
         elif self._wanted_more(found):
             causes.append(self._saturated(found))
-        return tuple(causes)
+        return tuple(sorted(causes, key=lambda cause: -(cause.share or 0.0)))
 
     def _kept_off(self, spans: Spans) -> Spans:
         """A long wait or stop within the windows, which are wider than they need be: what came
