@@ -31,6 +31,7 @@ duration_s = 3
 [measure]
 repetitions = 1
 late_p99_us = 1e6 # a machine that tests is late; the cause is the question
+steal_max_ratio = 1
 """
 SURICATA = """
 name = "cause"
@@ -46,6 +47,7 @@ duration_s = 3
 [measure]
 repetitions = 1
 late_p99_us = 1e6
+steal_max_ratio = 1
 """
 LAST_CPU = max(os.sched_getaffinity(0))
 PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT = 17, 0x4206, 0x4207

@@ -75,6 +75,9 @@ class Measure(Options):
     """Between two readings of the host."""
     late_p99_us: PositiveFloat = 5000.0
     """The trial is void if 1 % of the packets were sent later (or earlier) than this."""
+    steal_max_ratio: Annotated[float, Field(gt=0, le=1)] = 0.05
+    """A lossy trial is void if the hypervisor took more of the CPUs of the SUT or the sender, and
+    this can explain the losses."""
     unsent_max_ratio: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """The trial is void if a greater part of the intended packets was not sent."""
 

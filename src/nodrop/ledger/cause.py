@@ -121,8 +121,7 @@ SLEEPS_SHARE = 0.25
 """A thread that sleeps so much while packets are lost had time left."""
 EXPLAINS = 0.5
 """Packets that came while a thread was kept off explain the loss if they are so much of it."""
-STEAL_BOUND = 0.05
-"""Of the CPUs of the SUT or the sender; with less, the hypervisor is no reason to void a trial."""
+WAIT_FOR_CPU = frozenset({Place.SOFTNET, Place.MACVTAP_QUEUE, Place.SOCKET_RING, Place.SUT})
 LONE_STALL_NS = 500_000_000
 """If nobody knows what the ring holds, so long a time without the thread overflows any."""
 
@@ -178,14 +177,18 @@ def causes_of(place: str | None, running: Running | None) -> tuple[Cause, ...]:
     return tuple(causes)
 
 
-def lost_to_steal(lost: int, sent: int, running: Running | None) -> str:
-    """In words, if the hypervisor took so much that this alone can explain the losses."""
+def lost_to_steal(
+    by_place: Mapping[str, int], sent: int, running: Running | None, bound: float
+) -> str:
+    """In words, if the hypervisor took so much that this alone can explain the losses of places
+    where packets wait for a CPU."""
+    lost = sum(packets for place, packets in by_place.items() if place in WAIT_FOR_CPU)
     stolen = None if running is None else running.steal_ratio
-    if not stolen or stolen < STEAL_BOUND or lost > 2 * stolen * sent:
+    if not lost or not stolen or stolen < bound or lost > 2 * stolen * sent:
         return ""
     return (
         f"the hypervisor took {stolen * 100:.1f} % of the CPU time of the SUT or the sender (bound "
-        f"{STEAL_BOUND * 100:.0f} %), which can explain the {lost} lost packets"
+        f"{bound * 100:.0f} %), which can explain the {lost} lost packets"
     )
 
 

@@ -44,6 +44,8 @@ class Bounds:
     constant rate that grace is never longer than what was asked."""
     late_floor_s: float = 0.05
     unsent_ratio: float = 0.0
+    steal_ratio: float = 0.05
+    """The hypervisor may take so much of the CPUs of the sender or the SUT."""
 
 
 QUEUE_PACKETS = 1_000

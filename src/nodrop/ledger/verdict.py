@@ -62,9 +62,10 @@ def judge(
         *_of_the_books(ledger, explained=bool(problems)),
     ]
     ratio = _loss_ratio(ledger, sending)
-    if ratio and (stolen := _stolen(ledger, sending, running)):
-        found.append(Problem(code=Reason.CPU_STOLEN, words=stolen))
     places = _lost_by_place(ledger) if ratio else {}
+    sent = sending.sent_packets if sending else 0
+    if stolen := lost_to_steal(places, sent, running, (bounds or Bounds()).steal_ratio):
+        found.append(Problem(code=Reason.CPU_STOLEN, words=stolen))
     place = next(iter(places), None)
     worst = _largest_account(ledger, place)
     causes = causes_of(place, running)
@@ -132,12 +133,6 @@ def _of_the_books(ledger: Ledger | None, *, explained: bool) -> list[Problem]:
         words = f"the books cannot be closed: {unread} not read"
         found.append(Problem(code=Reason.NOT_READ, words=words))
     return found
-
-
-def _stolen(ledger: Ledger | None, sending: Sending | None, running: Running | None) -> str:
-    if ledger is None or sending is None:
-        return ""
-    return lost_to_steal(ledger.total(Class.LOST), sending.sent_packets, running)
 
 
 def _loss_ratio(ledger: Ledger | None, sending: Sending | None) -> float | None:

@@ -172,6 +172,7 @@ def _ingredients(
         sample_interval_ms=measure.sample_interval_ms,
         bounds=Bounds(
             schedule_error_p99_us=measure.late_p99_us,
+            steal_ratio=measure.steal_max_ratio,
             late_ratio=load.late_ratio,
             unsent_ratio=measure.unsent_max_ratio,
         ),

@@ -96,6 +96,10 @@ def test_losses_that_stolen_time_explains_are_no_measurement(
     verdict = judge(books(ring_full=lost), SENDING, running=running)
     assert ([p.code for p in verdict.invalid_reasons] == [Reason.CPU_STOLEN]) is void
     assert judge(books(), SENDING, running=running).valid, "nothing was lost"
+    on_the_path = judge(books(rx=SENT - lost), SENDING, running=running)
+    assert on_the_path.valid, "no packet waits for a CPU on a cable"
+    patient = judge(books(ring_full=lost), SENDING, running=running, bounds=Bounds(steal_ratio=1))
+    assert patient.valid
 
 
 def test_a_lossy_path_is_blamed_on_the_path() -> None:
