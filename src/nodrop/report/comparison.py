@@ -197,9 +197,10 @@ def family_words(family: Family) -> str:
     """What an interval or a verdict of this report is one of."""
     return (
         f"this report compares {family.parts} things at once (medians, and shares of lossy runs): "
-        f"its differences and intervals hold together with {CONFIDENCE * 100:.0f} %, also if it is "
-        "made again each time the runs have doubled; they need at least "
-        f"{family.runs_needed()} runs per cell. Each “same” by itself is wrong in at most 5 %"
+        f"if runs are independent, all its differences hold together with "
+        f"{CONFIDENCE * 100:.0f} %, also if it is made again each time the runs have doubled; "
+        f"they need at least {family.runs_needed()} runs per cell. Each “same” by itself is wrong "
+        "in at most 5 %"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -56,9 +57,9 @@ class Figure:
         return grouped(f"{value:,.{self.digits}f}") if value else "0"
 
     def at_least(self, value: float) -> str:
-        """What is rounded to nothing is still something."""
-        said = self.shown(value)
-        return said if said.strip("0.") else f"less than {10**-self.digits:.{self.digits}f}"
+        """Rounded up: what is more than nothing is never shown as nothing."""
+        step = 10**self.digits
+        return self.shown(math.ceil(value * step) / step)
 
     def signed(self, value: float) -> str:
         """What is rounded to nothing has no sign."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from nodrop.report.costs import FIGURES
 from nodrop.report.repeats import repeats, repeats_plot, repeats_words
 from nodrop.report.story import read_story
 from nodrop.testing.rundirs import Fake, make_run
@@ -42,3 +43,10 @@ def test_runs_stand_about_their_median_(demo: Path) -> None:
 def test_one_run_of_each_cell_has_nothing_to_compare(tmp_path: Path) -> None:
     found = repeats(read_story([make_run(tmp_path, Fake(repetitions=1, samples=False))]))
     assert (found, repeats_plot(found)) == ([], "")
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [(1e-9, "0.01"), (0.004, "0.01"), (0.3, "0.30"), (2.001, "2.01")]
+)
+def test_what_can_be_seen_is_rounded_up(value: float, said: str) -> None:
+    assert FIGURES[0].at_least(value) == said
