@@ -319,13 +319,18 @@ def everything(tmp_path: Path) -> list[list[Path]]:
         )
     )
     slow = {"activation_s": 0.3, "sustained": True, "foreign_packets": 2}
+    late = {
+        "largest_late_burst": {"at_s": 1.0, "late_us": 9e3, "packets": 90},
+        "asked_schedule_error_us": {"p50": 9.0, "p99": 9e3, "max": 9e3},
+        "shaped_pps": 1e6,
+    }
     bare, guest = {"setup.kind": "bare"}, {"setup.kind": "vm"}
     told = told_run(
         tmp_path / "told",
         [
             Load(cell=bare | {"load.pps": 1}, trials=[0.0] * 3, fields=slow),
             Load(cell=bare | {"load.pps": 2}, trials=[0.0, 0.1, "died"], fields=slow),
-            Load(cell=bare | {"load.pps": 3}, trials=["late", 0.0, 0.0]),
+            Load(cell=bare | {"load.pps": 3}, trials=["late", 0.0, 0.0], fields=late),
             Load(cell=bare | {"load.pps": 4}, trials=["late"]),
             Load(
                 cell=bare | {"load.pps": 5},

@@ -251,6 +251,19 @@ SENDER_LATENESS = _rule(
     "a measured trial has a schedule error",
     "the largest p99 and the largest single error of all measured trials",
 )
+SENDER_BURST = _rule(
+    Part.TRUST,
+    "sender-burst",
+    "a late sender sent packets at once in a measured trial",
+    "`largest_late_burst` of the measured trials, and how many packets were lost in that trial",
+)
+SENDER_SHAPED = _rule(
+    Part.TRUST,
+    "sender-shaped",
+    "in a measured trial the trace asks for packets so much faster than the sender sends that at "
+    "p99 they left more than 1 ms after the trace's own time",
+    "`asked_schedule_error_us` and `shaped_pps` of the measured trials",
+)
 SENDER_SILENT = _rule(
     Part.TRUST,
     "sender-silent",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from nodrop.report import escape, numbers
@@ -108,6 +108,8 @@ def _sender(story: Story) -> Iterator[Sentence]:
             f"{numbers.micros(most)} µs",
             evidence={"p99_us": p99, "max_us": most, "trials": len(late)},
         )
+    yield from _late_burst(measured)
+    yield from _shaped(measured)
     silent = tuple(t for t in measured if t.record.schedule_error_us is None)
     if silent:
         has = "has" if len(silent) == 1 else "have"
@@ -118,6 +120,49 @@ def _sender(story: Story) -> Iterator[Sentence]:
             evidence={"trials": len(silent)},
             trials=silent,
         )
+
+
+def _late_burst(measured: Sequence[Trial]) -> Iterator[Sentence]:
+    """One that could explain losses made its trial void."""
+    found = [(burst, t) for t in measured if (burst := t.record.largest_late_burst)]
+    if not found:
+        return
+    burst, trial = max(found, key=lambda pair: pair[0].packets)
+    lost = trial.record.lost_packets
+    yield Sentence(
+        rule=rules.SENDER_BURST,
+        good=True,
+        text=f"the largest burst of a late sender in a measured trial was "
+        f"{plural(burst.packets, 'packet')}, {numbers.micros(burst.late_us)} µs behind; "
+        f"lost in that trial: {'not known' if lost is None else lost}",
+        evidence={"packets": burst.packets, "late_us": burst.late_us, "lost_packets": lost},
+        trials=(trial,),
+    )
+
+
+LATE_FOR_THE_TRACE_US = 1_000
+
+
+def _shaped(measured: Sequence[Trial]) -> Iterator[Sentence]:
+    found = [
+        (asked.p99, t.record.shaped_pps, t)
+        for t in measured
+        if t.record.shaped_pps is not None
+        and (asked := t.record.asked_schedule_error_us) is not None
+        and asked.p99 > LATE_FOR_THE_TRACE_US
+    ]
+    if not found:
+        return
+    p99, slowest = max(p for p, _, _ in found), min(pps for _, pps, _ in found)
+    yield Sentence(
+        rule=rules.SENDER_SHAPED,
+        good=True,
+        text=f"in {plural(len(found), 'measured trial')} the trace asks for more at once than the "
+        f"sender sends: that left at {numbers.count(slowest)} packets/s or faster, at p99 up to "
+        f"{numbers.micros(p99)} µs after the trace's own time",
+        evidence={"asked_p99_us": p99, "shaped_pps": slowest, "trials": len(found)},
+        trials=tuple(t for _, _, t in found),
+    )
 
 
 def _foreign(story: Story) -> Iterator[Sentence]:
