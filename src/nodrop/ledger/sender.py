@@ -26,6 +26,8 @@ class Sending:
     """None where the generator cannot say."""
     late_bursts: Sequence[LateBurst] | None = None
     """The largest; None where the generator cannot say."""
+    late_burst_packets: int | None = None
+    """Of all of them."""
     first_sent_mono_ns: int | None = None
     ring_packets: int | None = None
     """What the smallest ring of the SUT holds."""
@@ -114,7 +116,10 @@ def _burst(sending: Sending, ledger: Ledger, losses: Sequence[Losses] | None) ->
     """
     lost, least = ledger.total(Class.LOST), BURST_ROOM * _room(sending, ledger)
     bursts = [burst for burst in sending.late_bursts or () if burst.packets >= least]
-    explained = min(lost, losses_in_reach(bursts, lost, losses))
+    if not bursts:
+        return ""
+    explained = losses_in_reach(bursts, lost, losses) + _not_listed(sending, bursts)
+    explained = min(lost, explained)
     if not explained or explained < BURST_LOSS * lost:
         return ""
     worst = max(bursts, key=lambda burst: burst.packets)
@@ -128,6 +133,13 @@ def _burst(sending: Sending, ledger: Ledger, losses: Sequence[Losses] | None) ->
         f"packets at once{when}{others}; {lost} packets were lost, {explained} of them {known}, "
         "and that can be the burst's doing"
     )
+
+
+def _not_listed(sending: Sending, counted: Sequence[LateBurst]) -> int:
+    """Packets of bursts beside the largest; none of them counts if one of the largest does not."""
+    if len(counted) < len(sending.late_bursts or ()):
+        return 0
+    return max(0, (sending.late_burst_packets or 0) - sum(burst.packets for burst in counted))
 
 
 def _room(sending: Sending, ledger: Ledger) -> int:

@@ -29,6 +29,7 @@ def sending(
         constant_rate=constant_rate,
         schedule_error_p99_us=None if error is None else error.p99,
         late_bursts=offered.late_bursts,
+        late_burst_packets=offered.late_burst_packets,
         first_sent_mono_ns=offered.first_sent_mono_ns,
         ring_packets=_ring_packets(sut, offered),
         stolen_ratio=_stolen_ratio(offered, usage),

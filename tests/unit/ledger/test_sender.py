@@ -129,6 +129,24 @@ def test_many_bursts_count_together() -> None:
 
 
 @pytest.mark.parametrize(
+    ("all_packets", "outcome"), [(None, Outcome.MEASURED), (90_000, Outcome.VOID)]
+)
+def test_bursts_that_were_too_many_to_list_count_too(
+    all_packets: int | None, outcome: Outcome
+) -> None:
+    """64 of 600 packets are listed, and explain 4 % of the losses."""
+    listed = [burst(n / 4, 600) for n in range(64)]
+    windows = [lost(n, 60_000, 1) for n in range(16)]
+    sending = replace(sent(*listed), sent_packets=2_000_000, intended_packets=2_000_000)
+    sending = replace(sending, late_burst_packets=all_packets)
+    found = verdict(books(ring=960_000, sent=2_000_000), sending, *windows)
+    assert found.outcome is outcome
+    # One that is listed and too small to count says that those not listed are too small as well.
+    smaller = replace(sending, late_bursts=[*listed[1:], burst(20, 500)])
+    assert verdict(books(ring=960_000, sent=2_000_000), smaller, *windows).valid
+
+
+@pytest.mark.parametrize(
     ("ring_packets", "least"), [(2_048, 512), (64, 16), (30_000, 7_500), (None, 250)]
 )
 def test_a_burst_counts_from_a_quarter_of_the_ring_on(ring_packets: int | None, least: int) -> None:
