@@ -79,20 +79,19 @@ impl FromStr for Bind {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let parts: Vec<&str> = text.split(':').collect();
-        let (source, target, read_only) = match parts[..] {
-            [source, target] => (source, target, false),
-            [source, target, "ro"] => (source, target, true),
-            _ => return Err("expected SRC:DST or SRC:DST:ro, no other colons".into()),
+        // A source is anybody's path and may hold colons; a target is ours and holds none.
+        let (places, read_only) = match text.strip_suffix(":ro") {
+            Some(places) => (places, true),
+            None => (text, false),
         };
-        if source.is_empty() || !target.starts_with('/') {
-            return Err("SRC must not be empty, DST must begin with /".into());
+        match places.rsplit_once(':') {
+            Some((source, target)) if !source.is_empty() && target.starts_with('/') => Ok(Self {
+                source: source.into(),
+                target: target.into(),
+                read_only,
+            }),
+            _ => Err("expected SRC:DST or SRC:DST:ro; DST begins with / and has no colon".into()),
         }
-        Ok(Self {
-            source: source.into(),
-            target: target.into(),
-            read_only,
-        })
     }
 }
 
@@ -292,7 +291,12 @@ mod tests {
                 ..bind
             })
         );
+        for source in ["/a:b", "/a:/b", ":", "a:ro", "/2026-11-22T16:38:00/x"] {
+            let said = format!("{source}:/work:ro").parse::<Bind>();
+            assert_eq!(said.map(|bind| bind.source), Ok(source.into()), "{source}");
+        }
         assert!("a:b".parse::<Bind>().is_err());
+        assert!(":/b".parse::<Bind>().is_err());
         assert!("a:/b:rw".parse::<Bind>().is_err());
     }
 }

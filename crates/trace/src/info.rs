@@ -80,6 +80,15 @@ pub struct Backwards {
     pub max_ns: u64,
 }
 
+/// The longest time without a packet.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Gap {
+    /// How long.
+    pub ns: u64,
+    /// The packet before it, from 1; 0 in a trace without a gap.
+    pub after_packet: u64,
+}
+
 /// A record that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BadRecord {
@@ -130,6 +139,8 @@ pub struct Info {
     pub duplicate_frames: u64,
     /// Time that runs backwards.
     pub backwards: Backwards,
+    /// The longest time without a packet, beyond the latest before.
+    pub longest_gap: Gap,
     /// Right, wrong and absent checksums.
     pub checksums: Checksums,
     /// What nobody in the kernel takes.
@@ -165,6 +176,7 @@ pub struct Surveyor {
     hasher: FixedState,
     duplicate_frames: u64,
     backwards: Backwards,
+    longest_gap: Gap,
     checksums: Checksums,
     unhandled: BTreeMap<(bool, Protocol), u64>,
     never_at_tap: u64,
@@ -214,6 +226,7 @@ impl Surveyor {
             hasher: FixedState::default(),
             duplicate_frames: 0,
             backwards: Backwards::default(),
+            longest_gap: Gap::default(),
             checksums: Checksums::default(),
             unhandled: BTreeMap::new(),
             never_at_tap: 0,
@@ -243,6 +256,13 @@ impl Surveyor {
             self.backwards.max_ns = self.backwards.max_ns.max(self.before_ns - now_ns);
         }
         self.before_ns = now_ns;
+        let latest_ns = self.last_ns.max(first_ns);
+        if now_ns.saturating_sub(latest_ns) > self.longest_gap.ns {
+            self.longest_gap = Gap {
+                ns: now_ns - latest_ns,
+                after_packet: self.total.packets - 1, // this one is counted already
+            };
+        }
         self.last_ns = self.last_ns.max(now_ns);
         self.peaks.add(self.last_ns);
         let second = now_ns.saturating_sub(first_ns) / SECOND_NS;
@@ -347,6 +367,7 @@ impl Surveyor {
             flows: self.flows.len() as u64,
             duplicate_frames: self.duplicate_frames,
             backwards: self.backwards,
+            longest_gap: self.longest_gap,
             checksums: self.checksums,
             no_handler: self.no_handler(),
             fragments_in_pass: self.reassembly.counts(),

@@ -6,6 +6,8 @@ use crate::checksums::Verified;
 use crate::info::Info;
 use crate::reassembly::Counts;
 
+/// A gap of so long is named: a capture that long is rare, a wrong timestamp is not.
+const HOUR_NS: u64 = 3_600_000_000_000;
 /// Most protocols shown.
 const PROTOCOLS: usize = 12;
 
@@ -189,6 +191,14 @@ impl Info {
             if count > 0 {
                 writeln!(f, "note         {count} {what}")?;
             }
+        }
+        let gap_h = self.longest_gap.ns / HOUR_NS;
+        if gap_h > 0 {
+            writeln!(
+                f,
+                "note         {gap_h} h pass without a packet after packet {}: look at its timestamps",
+                self.longest_gap.after_packet
+            )?;
         }
         match &self.bad_record {
             Some(bad) => writeln!(f, "bad record   {}", bad.message),

@@ -69,6 +69,8 @@ def plan(
     out.print(plan_words(made), markup=False)
     if peak := peak_words(made):
         out.print(peak, markup=False)
+    for words in made.implausible:
+        out.print(f"implausible: {words}; `nodrop run` wants --yes for it", markup=False)
 
 
 def report(

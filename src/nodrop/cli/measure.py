@@ -18,7 +18,7 @@ from nodrop.cli.arguments import (
     all_settings,
 )
 from nodrop.cli.saying import say
-from nodrop.errors import LabProblem
+from nodrop.errors import BadInput, LabProblem
 
 
 def add_to(app: typer.Typer) -> None:
@@ -57,6 +57,7 @@ def run(
     from nodrop.config.experiment import MOST_TRIALS, load_experiment
     from nodrop.config.lab_file import load_lab
     from nodrop.lab.privileges import ensure_privileges
+    from nodrop.measure.plan import make_plan
     from nodrop.measure.runner import run_experiment
     from nodrop.report.write import write_report
 
@@ -67,9 +68,11 @@ def run(
     )
     where = load_lab(lab)
     ensure_privileges()
+    if (implausible := make_plan(asked).implausible) and not yes:
+        raise BadInput("; ".join(implausible), hint="add --yes if you mean it")
     with shown(quiet=quiet, as_json=as_json) as progress:
         outcome = run_experiment(asked, where, out=out, resume=resume, progress=progress)
-    page = write_report([outcome.directory], outcome.directory / "report")
+    page = write_report([outcome.directory])
     if not as_json:
         if not quiet:
             print_cells(outcome.records)

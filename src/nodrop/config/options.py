@@ -131,16 +131,22 @@ def _yes_no(value: object) -> object:
 def _from_base(path: Path, info: ValidationInfo) -> Path:
     base: Path = info.context["base"] if info.context else Path()
     # Made absolute but symbolic links are kept: a user recognises the path in a message.
-    return Path(base / path.expanduser()).absolute()
+    try:
+        return Path(base / path.expanduser()).absolute()
+    except RuntimeError:
+        raise ValueError("no such user: ~ has no home to stand for") from None
 
 
 def existing_file(path: Path, info: ValidationInfo) -> Path:
     """Validator: the absolute path of a file that must be there."""
     full = _from_base(path, info)
-    if not full.exists():
-        raise ValueError(f"no such file: {full}")
-    if not full.is_file():
-        raise ValueError(f"must be a file, {full} is none")
+    try:
+        if not full.exists():
+            raise ValueError(f"no such file: {full}")
+        if not full.is_file():
+            raise ValueError(f"must be a file, {full} is none")
+    except OSError as error:
+        raise ValueError(f"cannot be looked at: {error.strerror}") from None
     return full
 
 
@@ -238,7 +244,10 @@ def _place(error: ErrorDetails, given: object) -> tuple[str | int, ...]:
     place: list[str | int] = []
     here: Any = given
     for part in error["loc"]:
-        inside = part in here if isinstance(here, Mapping) else isinstance(here, list | tuple)
+        if isinstance(here, list | tuple):
+            inside = isinstance(part, int) and part < len(here)
+        else:
+            inside = isinstance(here, Mapping) and part in here
         if inside:
             here = here[part]
         elif error["type"] == "missing" and isinstance(here, Mapping):

@@ -12,6 +12,12 @@ from nodrop.errors import BadInput
 from nodrop.untrusted.folder import read_file
 
 LONGEST_FILE_BYTES = 1 << 20
+LONGEST_LINE = 64 << 10
+MOST_DOTS = 4096
+"""Of a line: more than lists of numbers and paths have, and a dotted key of so many parts takes the
+square of its length to read."""
+DEPTH = 32
+MOST_INT = 1 << 63
 
 
 def read_toml(path: Path) -> tuple[dict[str, Any], str]:
@@ -25,11 +31,50 @@ def read_toml(path: Path) -> tuple[dict[str, Any], str]:
     except OSError as error:
         raise BadInput(f"{path}: cannot be read: {error.strerror}") from None
     try:
-        return tomllib.loads(text), text
+        return _loads(text), text
     except tomllib.TOMLDecodeError as error:
         words = re.fullmatch(r"(.*) \(at (.*)\)", str(error))
         where = f"{words[2]}: {words[1]}" if words else str(error)
-        raise BadInput(f"{path}: {where}") from None
+        raise BadInput(f"{path}: {printable(where)}") from None
+    except Unbounded as error:
+        raise BadInput(f"{path}: {error}") from None
+
+
+class Unbounded(Exception):
+    """It may be TOML, and nobody means it: what is beyond a bound, and where."""
+
+
+def _loads(text: str) -> dict[str, Any]:
+    """Tables that can be walked, printed and computed with."""
+    for number, line in enumerate(text.split("\n"), 1):
+        if len(line) > LONGEST_LINE or line.count(".") > MOST_DOTS:
+            raise Unbounded(f"line {number} is longer than {LONGEST_LINE} characters or all dots")
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        raise
+    except RecursionError:
+        raise Unbounded(f"tables or lists are nested deeper than {DEPTH}") from None
+    except ValueError:  # Python's own limit of digits
+        raise Unbounded("a number has thousands of digits") from None
+    _check_bounds(table)
+    return table
+
+
+def _check_bounds(table: dict[str, Any]) -> None:
+    open_values: list[tuple[str, int, Any]] = [("", 0, table)]
+    while open_values:
+        key, depth, value = open_values.pop()
+        if isinstance(value, int) and not -MOST_INT <= value < MOST_INT:
+            raise Unbounded(f"{printable(key)}: the number is beyond 64 bits")
+        if isinstance(value, dict | list):
+            if depth > DEPTH:
+                raise Unbounded(
+                    f"{printable(key.partition('.')[0])}: is nested deeper than {DEPTH}"
+                )
+            inner = value.items() if isinstance(value, dict) else enumerate(value)
+            prefix = f"{key}." if key else ""
+            open_values += [(f"{prefix}{name}", depth + 1, one) for name, one in inner]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,29 +91,36 @@ class Setting:
         return ".".join(self.path)
 
     def __str__(self) -> str:
-        return f"--set {printable(self.text)}"
+        return f"--set {_shortened(self.text)}"
 
 
 def parse_setting(text: str) -> Setting:
     """`load.multiplier=4`. The value is read as TOML and, where it is none, as a text."""
     key, equals, value = text.partition("=")
     if not equals:
-        raise BadInput(f"--set {printable(text)}: must be key=value, such as load.multiplier=4")
-    return Setting(text=text, path=key_path(key, f"--set {printable(text)}"), value=_value(value))
+        raise BadInput(f"--set {_shortened(text)}: must be key=value, such as load.multiplier=4")
+    where = f"--set {_shortened(text)}"
+    try:
+        return Setting(text=text, path=key_path(key, where), value=_value(value))
+    except Unbounded as error:
+        raise BadInput(f"{where}: {error}") from None
 
 
 def key_path(key: str, where: str) -> tuple[str, ...]:
     """`sut.overrides."a.b"` → ("sut", "overrides", "a.b")."""
     try:
-        table: Any = tomllib.loads(f"{key.strip()} = 0") if "\n" not in key else {}
+        table: Any = _loads(f"{key.strip()} = 0") if "\n" not in key else {}
     except tomllib.TOMLDecodeError:
         table = {}
+    except Unbounded as error:
+        raise BadInput(f"{where}: {error}") from None
     path: list[str] = []
     while isinstance(table, dict) and len(table) == 1:
         [(name, table)] = table.items()
         path.append(name)
     if table != 0:
-        raise BadInput(f"{where}: {key.strip()!r} is not a dotted key such as load.multiplier")
+        shown = _shortened(repr(key.strip()))
+        raise BadInput(f"{where}: {shown} is not a dotted key such as load.multiplier")
     return tuple(path)
 
 
@@ -76,7 +128,7 @@ def _value(text: str) -> Any:
     if not text.strip():
         return None
     try:
-        table = tomllib.loads(f"v = {text}")
+        table = _loads(f"v = {text}")
     except tomllib.TOMLDecodeError:
         return text
     return table["v"] if len(table) == 1 else text
@@ -85,6 +137,10 @@ def _value(text: str) -> Any:
 def printable(text: str) -> str:
     """Without line ends or terminal controls: an error stays one line, whatever was typed."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _shortened(text: str) -> str:
+    return printable(text if len(text) <= 120 else f"{text[:120]}…")
 
 
 def put(table: dict[str, Any], path: tuple[str, ...], value: Any) -> None:

@@ -20,10 +20,14 @@ _UNIT_BYTES = {
 
 def parse_bytes(text: str) -> int:
     """`512MiB` → 536870912. ValueError in words for people."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text, re.ASCII)
+    pattern = r"\s*(\d{1,19}(?:\.\d{1,19})?)\s*([A-Za-z]{0,3})\s*"
+    match = re.fullmatch(pattern, text, re.ASCII)
     if match is None or match[2].lower() not in _UNIT_BYTES:
         raise ValueError('must be bytes, such as 1048576, "512MiB" or "2GB"')
-    return round(float(match[1]) * _UNIT_BYTES[match[2].lower()])
+    count = round(float(match[1]) * _UNIT_BYTES[match[2].lower()])
+    if count >= 1 << 63:
+        raise ValueError("must be less than 8 EiB")
+    return count
 
 
 def format_bytes(count: int) -> str:

@@ -16,6 +16,7 @@ from nodrop.config.experiment import Experiment, LimitsTable
 from nodrop.config.matrix import Cell, cells
 from nodrop.config.options import Options, YesNo, check, shown
 from nodrop.config.toml_file import key_path, put
+from nodrop.config.units import format_seconds
 from nodrop.errors import BadInput, LabProblem
 from nodrop.lab.split import Splitter
 from nodrop.load.seam import LoadGenerator, PeakDemand
@@ -26,6 +27,9 @@ AROUND_S = 6.0
 display replaces it by what trials really took."""
 
 MOST_INSTANCES = 64
+LONGEST_LOAD_S = 24 * 3600.0
+LONGEST_GAP_S = 3600.0
+"""Beyond these a wrong timestamp is likelier than a wish, so `run` asks for --yes."""
 
 Table = Mapping[str, Any]
 
@@ -70,6 +74,8 @@ class Plan:
     """A guess at what the trials take beside that."""
     peak_demand: PeakDemand | None = None
     """Of the trial that asks for most at once; None if none sends a trace at its own timing."""
+    implausible: tuple[str, ...] = ()
+    """What nobody can have meant, such as a trial of 270 years, in words; each once."""
 
     def first_of_its_setup(self, trial: PlannedTrial) -> bool:
         """Where what depends on the setup alone is asked once."""
@@ -101,6 +107,7 @@ def make_plan(experiment: Experiment) -> Plan:
         load_s=None if load_s is None else load_s * repetitions,
         around_s=len(trials) * (AROUND_S + experiment.measure.warmup_s),
         peak_demand=_peak_demand(loads),
+        implausible=_implausible(experiment, loads),
     )
 
 
@@ -167,6 +174,26 @@ def _duration_s(experiment: Experiment, load: LoadGenerator) -> float | None:
     except LabProblem:
         # Reading the trace takes the node; a plan can be looked at where it is not built yet.
         return None
+
+
+def _implausible(experiment: Experiment, loads: Sequence[LoadGenerator]) -> tuple[str, ...]:
+    """A wrong timestamp makes years of a short trace."""
+    found: dict[str, None] = {}
+    for load in loads:
+        duration_s = _duration_s(experiment, load)
+        if duration_s is None or duration_s <= LONGEST_GAP_S:
+            continue
+        facts = load.trace_facts()
+        gap = facts.raw.get("longest_gap", {})
+        gap_s = 0.0 if load.constant_rate else gap.get("ns", 0) / 1e9
+        if duration_s <= LONGEST_LOAD_S and gap_s <= LONGEST_GAP_S:
+            continue
+        words = f"load.trace: {facts.path}: one trial of it takes {format_seconds(duration_s)}"
+        if gap_s > LONGEST_GAP_S:
+            after = gap["after_packet"]
+            words += f"; {format_seconds(gap_s)} pass without a packet after packet {after}"
+        found[words] = None
+    return tuple(found)
 
 
 def _peak_demand(loads: Sequence[LoadGenerator]) -> PeakDemand | None:

@@ -222,11 +222,14 @@ class DockerEnv(ContainedEnv):
             tar.unlink()
 
     def _create(self, process: ProcessSpec, entry: Sequence[str], *, attach: bool) -> str:
-        from docker.types import LogConfig
+        from docker.types import LogConfig, Mount
 
         shown = {Path(self._near.node): NODE_INSIDE, **self._work.place(process.files)}
-        volumes = {str(path): {"bind": inside, "mode": "ro"} for path, inside in shown.items()}
-        volumes[str(self._work.path)] = {"bind": WORK_INSIDE, "mode": "rw"}
+        # Not `volumes`, whose words are divided by colons: a path may hold one.
+        mounts = [
+            Mount(inside, str(path), type="bind", read_only=True) for path, inside in shown.items()
+        ]
+        mounts.insert(0, Mount(WORK_INSIDE, str(self._work.path), type="bind"))
         limits: dict[str, Any] = {}
         if self._limits.memory_bytes is not None:
             limits["mem_limit"] = self._limits.memory_bytes
@@ -245,7 +248,7 @@ class DockerEnv(ContainedEnv):
             network_mode="none",
             cap_drop=["ALL"],  # its own defaults
             cap_add=list(CAPABILITIES),
-            volumes=volumes,
+            mounts=mounts,
             log_config=LogConfig(type="none"),
             stdin_open=attach,
             **limits,

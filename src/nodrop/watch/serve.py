@@ -28,6 +28,8 @@ LOOPBACK = "127.0.0.1"
 LOOK_S = 0.5
 MOST_VIEWERS = 8
 """Each has a thread of its own."""
+MOST_CONNECTIONS = 32
+"""At once, of anybody."""
 REQUEST_TIMEOUT_S = 10.0
 HEARTBEAT_LOOKS = 20
 """An event at the latest after so many looks, so that a viewer who has left is noticed."""
@@ -172,7 +174,31 @@ def _sha256(text: str) -> str:
 
 
 class _Server(ThreadingHTTPServer):
+    """Each connection is a thread and a file, token or not: there are so many, and the others are
+    closed at once, so that whoever opens hundreds does not end the watching."""
+
     daemon_threads = True
+
+    def __init__(self, *given: Any) -> None:
+        self._places = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        super().__init__(*given)
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        del request, client_address
+        return self._places.acquire(blocking=False)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # no thread to be had
+            self._places.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._places.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A viewer that breaks off is no error of ours."""

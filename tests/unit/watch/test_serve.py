@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import http.client
 import json
+import resource
+import socket
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -14,7 +17,7 @@ import pytest
 from nodrop.errors import BadInput
 from nodrop.results.rundir import RunWriter
 from nodrop.watch.follow import Follower
-from nodrop.watch.serve import MOST_VIEWERS, ServedPage, serve_page
+from nodrop.watch.serve import MOST_CONNECTIONS, MOST_VIEWERS, ServedPage, serve_page
 
 TIMEOUT_S = 10.0
 
@@ -100,6 +103,26 @@ def test_viewers_are_limited(page: ServedPage) -> None:
     assert ask(page, token_of(page) + "events").status == 503
     for answer in answers:
         answer.close()
+
+
+@pytest.mark.parametrize("connections", [MOST_CONNECTIONS + 1, 100, 250])
+def test_hundreds_without_a_token_do_not_end_it(
+    page: ServedPage, to: RunWriter, connections: int
+) -> None:
+    """Each is a file and a thread of ours; the files that a process may open are few."""
+    files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # The others' ends are of this process, too, and need room.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (connections + MOST_CONNECTIONS + 60, most))
+    port = urlsplit(page.address).port
+    try:
+        with ExitStack() as stack:
+            for _ in range(connections):
+                stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+            threads = [one for one in threading.enumerate() if "process_request" in one.name]
+            assert len(threads) <= MOST_CONNECTIONS
+            page._board.look()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, most))
 
 
 def test_a_port_that_is_taken(page: ServedPage, to: RunWriter) -> None:

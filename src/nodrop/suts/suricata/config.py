@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from nodrop.errors import BadInput
 from nodrop.suts.suricata.control import MAX_PATH_BYTES
 from nodrop.suts.suricata.options import SuricataOptions
 from nodrop.suts.suricata.template import MAX_PENDING_PACKETS, Yaml, template
+from nodrop.untrusted.folder import read_file
+from nodrop.untrusted.words import one_line
 
 ENGINE_LOG = "engine.json"
 STATS_LOG = "stats.json"
@@ -20,6 +23,11 @@ FIRST_CLUSTER_ID = 99
 STATS_INTERVAL_S = 1
 SYNC_S = 3
 """Capture threads hand over their counters every 3 s: fixed in Suricata's source."""
+LONGEST_YAML_BYTES = 4 << 20
+MOST_FILES = 64
+MOST_STEPS = 64
+MOST_NODES = 200_000
+"""Suricata's own suricata.yaml has 900."""
 BLOCK_TIMEOUT_MS = 10
 """Suricata's own, where af-packet has no block-timeout."""
 
@@ -28,7 +36,7 @@ def load_base(options: SuricataOptions) -> Yaml:
     """The user's suricata.yaml, or our template."""
     if options.config is None:
         return template()
-    return _read_yaml(options.config)
+    return _read_yaml(_Source(options.config))
 
 
 def render(
@@ -72,10 +80,19 @@ def render(
     if options.config is None or rules:
         document |= {"default-rule-path": work, "rule-files": [f"{work}/{r}" for r in rules]}
     if options.classification is not None:
-        document["classification-file"] = f"{work}/{options.classification.name}"
+        document["classification-file"] = f"{work}/{plain_name(options.classification.name)}"
     for path, value in options.overrides.items():
         _put(document, path, value)
+    captures = document["af-packet"]
+    tables = isinstance(captures, list) and all(isinstance(one, dict) for one in captures)
+    if not tables or not captures:
+        raise BadInput("sut.overrides.af-packet: must stay a list of tables, one per interface")
     return document
+
+
+def plain_name(name: str) -> str:
+    """Of a file in the work folder: a colon there would divide the words of a bind."""
+    return re.sub(r"[^A-Za-z0-9._-]", "_", name)[-100:]
 
 
 def dump(document: Yaml) -> bytes:
@@ -118,7 +135,8 @@ def retire_s(document: Yaml) -> float:
     tick of its timer, for the first only takes note of it (prb_retire_rx_blk_timer_expired); a
     third is for a timer that is late."""
     given = [str(entry.get("block-timeout", "")) for entry in document["af-packet"]]
-    return 3 * max(int(ms) if ms.isdecimal() else BLOCK_TIMEOUT_MS for ms in given) / 1000
+    known = [int(ms) if ms.isdecimal() and len(ms) < 10 else BLOCK_TIMEOUT_MS for ms in given]
+    return 3 * max(known) / 1000
 
 
 def _socket_path(work: str) -> str:
@@ -182,6 +200,8 @@ def _put(document: Yaml, path: str, value: object) -> None:
     """Puts `value` at the dotted path; tables on the way are made, list entries are not."""
     here: Any = document
     *way, last = path.split(".")
+    if len(way) > MOST_STEPS:
+        raise BadInput(f"sut.overrides.{path[:40]}…: has more than {MOST_STEPS} steps")
     for depth, part in enumerate(way):
         here = _step(here, part, path, way[:depth])
     if isinstance(here, list):
@@ -204,10 +224,10 @@ def _step(here: Any, part: str, path: str, before: Sequence[str]) -> Any:
 
 
 def _index(entries: list[Any], part: str, path: str, before: Sequence[str]) -> int:
-    if not part.isdecimal() or int(part) >= len(entries):
+    if not part.isdecimal() or len(part) > 6 or int(part) >= len(entries):
         raise BadInput(
-            f"sut.overrides.{path}: {'.'.join(before)} is a list of {len(entries)}; "
-            f"{part!r} must be an index from 0 to {len(entries) - 1}"
+            f"sut.overrides.{path[:200]}: {'.'.join(before)[:80]} is a list of {len(entries)}; "
+            f"{part[:20]!r} must be an index from 0 to {len(entries) - 1}"
         )
     return int(part)
 
@@ -243,42 +263,81 @@ class _PlainDumper(yaml.SafeDumper):
 class _TextLoader(yaml.BaseLoader):
     """Every scalar stays text, as in Suricata: `yes`, `0777`, `12:30` come out as they went in."""
 
-    folder: Path
+    source: _Source
+
+
+class _Source:
+    """A file, the files that include it, and how many there may still be."""
+
+    def __init__(self, path: Path, outer: _Source | None = None) -> None:
+        self.path = path
+        self._chain: tuple[Path, ...] = (*(outer._chain if outer else ()), path.resolve())
+        self._left: list[None] = outer._left if outer else [None] * MOST_FILES
+        if self._chain.count(path.resolve()) > 1:
+            raise BadInput(f"sut.config: {path}: includes itself")
+        if not self._left:
+            raise BadInput(f"sut.config: {path}: more than {MOST_FILES} files are included")
+        self._left.pop()
+
+    def included(self, name: object) -> Yaml:
+        if not isinstance(name, str):
+            raise BadInput(f"sut.config: {self.path}: include needs a file name")
+        return _read_yaml(_Source(self.path.parent / name, self))
 
 
 def _include(loader: _TextLoader, node: yaml.Node) -> Any:
     if not isinstance(node, yaml.ScalarNode):
         raise yaml.constructor.ConstructorError(None, None, "!include needs a file name")
-    return _read_yaml(loader.folder / str(node.value))
+    return loader.source.included(node.value)
 
 
 _TextLoader.add_constructor("!include", _include)
 
 
-def _read_yaml(path: Path) -> Yaml:
+def _read_yaml(source: _Source) -> Yaml:
+    path = source.path
     try:
-        with path.open("rb") as stream:
-            loader = _TextLoader(stream)
-            loader.folder = path.parent
-            document = loader.get_single_data()
+        loader = _TextLoader(read_file(path, most_bytes=LONGEST_YAML_BYTES))
+        loader.source = source
+        document = loader.get_single_data()
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise BadInput(f"sut.config: {path}: {_one_line(error)}") from None
+    except RecursionError:
+        raise BadInput(f"sut.config: {path}: is nested too deep") from None
     if not isinstance(document, dict):
         raise BadInput(f"sut.config: {path}: must be a table of settings, as suricata.yaml is")
-    return _with_includes(document, path.parent)
+    _check_size(document, path)
+    return _with_includes(document, source)
 
 
-def _with_includes(document: Yaml, folder: Path) -> Yaml:
+def _check_size(document: Yaml, path: Path) -> None:
+    """As it will be written, for Suricata's reader: without aliases."""
+    left = MOST_NODES
+    open_values: list[tuple[int, Any]] = [(0, document)]
+    while open_values:
+        depth, value = open_values.pop()
+        if not isinstance(value, dict | list):
+            continue
+        left -= len(value)
+        if left < 0:
+            raise BadInput(f"sut.config: {path}: has more than {MOST_NODES:,} settings")
+        if depth > MOST_STEPS:
+            raise BadInput(f"sut.config: {path}: is nested deeper than {MOST_STEPS}")
+        inner = value.values() if isinstance(value, dict) else value
+        open_values += [(depth + 1, one) for one in inner]
+
+
+def _with_includes(document: Yaml, source: _Source) -> Yaml:
     """Top-level `include:` of one file or a list; a later setting replaces an earlier one."""
     merged: Yaml = {}
     for key, value in document.items():
         if key == "include":
             for name in value if isinstance(value, list) else [value]:
-                merged |= _read_yaml(folder / name)
+                merged |= source.included(name)
         else:
             merged[key] = value
     return merged
 
 
 def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
+    return one_line(error, longest=400)

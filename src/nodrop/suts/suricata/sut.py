@@ -21,6 +21,7 @@ from nodrop.suts.suricata.config import (
     dump,
     full_sync_s,
     load_base,
+    plain_name,
     render,
     retire_s,
 )
@@ -157,7 +158,7 @@ class Suricata:
     def _rule_names(self) -> list[str]:
         """Names in the work folder; numbered, for two folders may hold files of one name."""
         names = [p.name.removesuffix(".xz") for p in self.options.rules]
-        return [f"rules-{i}-{name}" for i, name in enumerate(names)]
+        return [f"rules-{i}-{plain_name(name)}" for i, name in enumerate(names)]
 
     def files(self) -> dict[str, Path]:
         files = {
@@ -165,7 +166,7 @@ class Suricata:
             for name, path in zip(self._rule_names(), self.options.rules, strict=True)
         }
         if self.options.classification is not None:
-            files[self.options.classification.name] = self.options.classification
+            files[plain_name(self.options.classification.name)] = self.options.classification
         return files
 
 
