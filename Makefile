@@ -13,7 +13,7 @@ NODE_SOURCES := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name 
 PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest
 
-.PHONY: help build demo test check lint rust-check unit-report unit-rest bench lock schema clean
+.PHONY: help build demo test check lint rust-check unit-report unit-rest bench fuzz lock schema clean
 
 help: ## These words
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -53,6 +53,9 @@ rust-check:
 
 bench: build ## Speed, as ratios of interleaved runs on this machine (root)
 	$(PYTHON) tools/bench.py
+
+fuzz: .venv/ready ## Random input for every decoder, SECONDS=60 each (hypothesis; cargo-fuzz if it is there)
+	$(PYTHON) tools/fuzz.py $(or $(SECONDS),60)
 
 lock: ## Renew requirements.lock from pyproject.toml
 	test -x .make/lock/bin/pip-compile || { python3 -m venv .make/lock && .make/lock/bin/pip install --quiet pip-tools; }

@@ -2,7 +2,7 @@
 //!
 //! `payload length: u32 LE | channel: u32 LE | kind: u8 | payload`
 
-use std::io::{Read, Result, Write};
+use std::io::{Error, ErrorKind, Read, Result, Write};
 
 /// Longest payload either side sends.
 pub const LONGEST: usize = 64 * 1024;
@@ -22,7 +22,12 @@ pub fn read(from: &mut impl Read) -> Result<Frame> {
     let mut head = [0; HEAD];
     from.read_exact(&mut head)?;
     let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-    let mut payload = vec![0; word(0) as usize];
+    let length = word(0) as usize;
+    if length > LONGEST {
+        let words = format!("a frame of {length} bytes, allowed are {LONGEST}");
+        return Err(Error::new(ErrorKind::InvalidData, words));
+    }
+    let mut payload = vec![0; length];
     from.read_exact(&mut payload)?;
     Ok(Frame {
         channel: word(4),
@@ -45,6 +50,16 @@ pub fn write(to: &mut impl Write, channel: u32, kind: u8, payload: &[u8]) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_frame_that_is_too_long_is_refused_before_it_is_held() {
+        for length in [65 * 1024_u32, 1 << 31, u32::MAX] {
+            let mut line = length.to_le_bytes().to_vec();
+            line.extend_from_slice(&[0; 5]);
+            let refused = read(&mut line.as_slice()).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::InvalidData);
+        }
+    }
 
     #[test]
     fn what_was_written_is_read() {
