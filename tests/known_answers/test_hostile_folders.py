@@ -6,6 +6,7 @@ import gzip
 import lzma
 import os
 import shutil
+import signal
 import socket
 import zipfile
 from collections.abc import Callable
@@ -15,8 +16,11 @@ import pytest
 
 from nodrop.cli import main
 from nodrop.errors import BadInput
+from nodrop.imports import importer
 from nodrop.imports.archive import UnsafeArchiveError, check_archive
-from nodrop.imports.dataset import discover
+from nodrop.imports.cells import CellResult
+from nodrop.imports.dataset import Cell, Dataset, discover
+from nodrop.imports.names import parse_folder_name
 from nodrop.lab.image import list_images, unusable_images
 from nodrop.load.trace import plain_trace
 from nodrop.report import write_report
@@ -358,3 +362,28 @@ def test_root_runs_nothing_out_of_another_users_cache(cache: Path, owner: int, m
     os.chown(cache, owner, owner)
     with pytest.raises(BadInput, match="the cache"):
         list_images()
+
+
+LOGS = "logs,vm,1460678849,bigFlows.pcap,4,em2,enp34s0,4,2g,4,1,3,5,suricata-vm,dhcp,eth1,1"
+
+
+def read_or_die(cell: Cell, **_: object) -> CellResult:
+    if cell.part.startswith("deadly"):
+        os.kill(os.getpid(), signal.SIGKILL)  # as the kernel does for want of memory
+    return CellResult(cell=cell, window=(0, 1))
+
+
+@pytest.mark.parametrize(
+    "parts", [["deadly", "b", "c"], ["a", "b", "deadly"], ["deadly 1", "b", "deadly 2"]]
+)
+def test_a_file_that_kills_its_reader_costs_its_own_cell(
+    parts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importer, "_read_cell", read_or_die)
+    monkeypatch.setattr(importer.os, "cpu_count", lambda: 2)
+    condition, _ = parse_folder_name(LOGS)
+    cells = tuple(Cell(part=part, condition=condition) for part in parts)
+    dataset = Dataset(folder=Path(), cells=cells, skips=())
+    found = importer.read_cells(dataset, mode="sound", window=None)
+    reasons = [[skip.reason for skip in result.skips] for result in found]
+    assert reasons == [["its reader died"] if "deadly" in part else [] for part in parts]

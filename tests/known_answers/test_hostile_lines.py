@@ -22,9 +22,12 @@ from nodrop.lab.guest_line import HEAD, LONGEST_BYTES, MOST_UNHEARD, GuestLine
 from nodrop.lab.node import NodeProcess
 from nodrop.load.replay import offered_load
 from nodrop.measure.sampling import usage
+from nodrop.measure.timings import harness_time
+from nodrop.results.rundir import open_run
 from nodrop.results.trial import RecordError, TrialRecord
 from nodrop.suts.sink import _counters
 from nodrop.suts.suricata import counters, log
+from nodrop.testing.rundirs import Fake, make_run
 from nodrop.untrusted import json_text
 from nodrop.untrusted.json_text import NotJson, decode, decode_object
 
@@ -391,3 +394,15 @@ def test_an_absurd_number_of_rules_is_no_statement(digits: int) -> None:
     assert line is not None
     found = log.rules_loaded([line])
     assert found is None or found.loaded < 10**18
+
+
+@pytest.mark.parametrize(
+    "details", ["7", "[]", '{"timings_s": 7}', '{"timings_s": {"launch": "x"}}']
+)
+def test_timings_of_a_spoilt_trial_are_left_out(tmp_path: Path, details: str) -> None:
+    path = make_run(tmp_path, Fake(cells=({"load.multiplier": 1},), repetitions=2))
+    trial = min(path.glob("runs/*/trial.json"))
+    trial.write_text(json.dumps({**json.loads(trial.read_text()), "details": json.loads(details)}))
+    harness_time(open_run(path))
+    trial.write_text("{}")
+    harness_time(open_run(path))

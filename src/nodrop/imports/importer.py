@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 import nodrop
 from nodrop.errors import BadInput
-from nodrop.imports.cells import CellResult, Wanted, Window, reduce_cell
+from nodrop.imports.cells import CellResult, Wanted, Window, default_window, reduce_cell
 from nodrop.imports.dataset import Cell, Dataset, discover
 from nodrop.imports.samples import Skip
 from nodrop.imports.series import Mode
@@ -86,9 +87,24 @@ def read_cells(dataset: Dataset, *, mode: Mode, window: Window | None) -> list[C
         return [read(cell) for cell in dataset.cells]
     # The largest first, so that no core is left with the last one; in order again afterwards.
     by_size = sorted(range(len(dataset.cells)), key=lambda n: -_bytes(dataset.cells[n]))
-    with ProcessPoolExecutor(max_workers=workers) as pool:
-        found = dict(zip(by_size, pool.map(read, [dataset.cells[n] for n in by_size]), strict=True))
+    try:
+        with ProcessPoolExecutor(max_workers=workers) as pool:
+            cells = [dataset.cells[n] for n in by_size]
+            found = dict(zip(by_size, pool.map(read, cells), strict=True))
+    except BrokenProcessPool:  # one file has killed its reader; which one, is seen one by one
+        return [_read_alone(read, cell) for cell in dataset.cells]
     return [found[n] for n in range(len(dataset.cells))]
+
+
+def _read_alone(read: Callable[[Cell], CellResult], cell: Cell) -> CellResult:
+    """In a process of its own, whose death costs this cell alone."""
+    try:
+        with ProcessPoolExecutor(max_workers=1) as pool:
+            return pool.submit(read, cell).result()
+    except BrokenProcessPool:
+        lost = CellResult(cell=cell, window=default_window(cell))
+        lost.skips.append(Skip(reason="its reader died", where=cell.part))
+        return lost
 
 
 def _read_cell(cell: Cell, *, mode: Mode, window: Window | None) -> CellResult:

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
+from nodrop.errors import LabProblem
 from nodrop.lab.seam import Json
 from nodrop.results.rundir import Damage, RunDir
+from nodrop.untrusted.reading import making_sense
 
 NOT_OURS = frozenset({"warm up", "warm up the guest"})
 """Quiet time that the experiment asks for, and the trial's load offered once before."""
@@ -37,8 +40,11 @@ def harness_time(run: RunDir) -> tuple[PartTime, ...]:
         found = run.detail(record.run, "trial")
         if isinstance(found, Damage | None) or record.error or not record.duration_s:
             continue
-        if "timings_s" in found["details"]:
-            trials.append(own_time_s(found["details"], offered_s=record.duration_s))
+        # A trial whose file was spoilt tells nothing, as one without a file.
+        with suppress(LabProblem), making_sense(f"{record.run}/trial.json"):
+            details = found.get("details", {})
+            if "timings_s" in details:
+                trials.append(own_time_s(details, offered_s=record.duration_s))
     names = dict.fromkeys(name for trial in trials for name in trial)
     return tuple(_over(name, (trial.get(name, 0.0) for trial in trials)) for name in names)
 
