@@ -17,7 +17,8 @@ MOST_DOTS = 4096
 """Of a line: more than lists of numbers and paths have, and a dotted key of so many parts takes the
 square of its length to read."""
 DEPTH = 32
-MOST_INT = 1 << 63
+MOST_INT = 1 << 65
+"""Keys have bounds of their own, up to 64 bits, and say them in their own words."""
 
 
 def read_toml(path: Path) -> tuple[dict[str, Any], str]:
