@@ -78,7 +78,7 @@ CARRIES = _rule(
     "at the highest load below the first at which a trial lost or failed: no measured trial lost "
     "a packet, none failed, and every one shows that the load could be kept up",
     "lost packets and `sustained` of each trial; the upper bound of the share of lossy runs that "
-    "0 of n allows (Clopper-Pearson, 95 %)",
+    "0 of n allows (Clopper-Pearson, 95 %); trials of unknown loss count as if they had lost some",
 )
 NO_LOSS = _rule(
     Part.ANSWER,

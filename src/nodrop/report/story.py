@@ -216,6 +216,9 @@ def read_story(paths: Sequence[Path]) -> Story:
 
 def _trial(source: int, run: RunDir, record: TrialRecord) -> Trial:
     ledger, problem = _ledger(run, record)
+    if run.manifest.get("imported_from") and record.outcome == "failed":
+        # Older imports: traffic that came before the SUT was ready is the harness's failure.
+        record = record.model_copy(update={"outcome": "void"})
     found = run.detail(record.run, "trial")
     details = found.get("details", {}) if isinstance(found, dict) else {}
     return Trial(
