@@ -448,3 +448,20 @@ def test_causes_are_those_of_all_lossy_trials(
     assert f"in {most[0]} of {n} lossy trials" in words and most[1] in words
     assert ("other programs" in words) == (crowded > 0)
     assert (f"in {nothing} nothing does" in words) == (nothing > 0)
+
+
+@pytest.mark.parametrize(("waited", "asleep"), [(4, 2), (1, 5), (3, 3)])
+def test_a_trial_with_two_causes_counts_for_both(tmp_path: Path, waited: int, asleep: int) -> None:
+    """The first `waited` trials have both; the words are told apart by their rule."""
+    n = waited + asleep
+
+    def causes(k: int) -> list[dict[str, Any]]:
+        own = {"rule": "own_pace", "words": f"W#01 slept for {k} % of it", "share": 0.2}
+        other = {"rule": "waited", "words": f"W#01 waited for {k + 50} % of it", "share": 0.7}
+        return [other, own] if k <= waited else [own]
+
+    each = {r: {"loss_cause": "x", "loss_causes": causes(r)} for r in range(1, n + 1)}
+    words = text_of(said(tmp_path, pps(10_000, [0.1] * n, each=each)), "loses")
+    assert f"in {n} of {n} lossy trials: W#01 slept" in words
+    assert re.search(rf"in {waited}( of {n} lossy trials)?: W#01 waited", words)
+    assert "nothing does" not in words
