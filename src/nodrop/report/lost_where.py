@@ -75,7 +75,7 @@ def pointers(cell: Cell) -> list[Pointer]:
 
 def _causes(trial: Trial) -> list[tuple[str, str]]:
     """Rule and words of each; of older runs the words alone, which differ in their numbers."""
-    found = getattr(trial.record, "loss_causes", ())
+    found = trial.record.loss_causes
     words = trial.record.loss_cause
     old = [(_NUMBERS.sub("#", words), words)] if words else []
     return [(cause.rule, cause.words) for cause in found] or old

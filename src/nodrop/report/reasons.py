@@ -25,7 +25,6 @@ REASON_WORDS = {
     "other_bits": "what ran is not what the run says it measures",
     "no_rules": "rules were named, and none or not all of them loaded",
     "other_files": "the rules that ran are not those that the run began with",
-    "cpu_stolen": "the hypervisor gave the CPUs to others",
     "self_test_failed": "the self-test of a counter failed",
     "lab_problem": "the lab, or the place of the SUT, broke down",
     "no_books": "there was nothing to balance",
