@@ -130,6 +130,18 @@ def test_a_sink_that_sleeps_at_its_own_pace(pps: int, ran: float) -> None:
     assert "ring is large enough" in found[0].knob
 
 
+@pytest.mark.parametrize("off", [0.2, 0.35, 0.49])
+def test_a_sink_that_was_kept_off_is_not_said_to_sleep_at_its_own_pace(off: float) -> None:
+    """What came while another program had its CPU is all that it lost."""
+    world = World(threads={"sink-0": [Made(ran=0.01, waited=off)]}, others={0: off})
+    lost = round(20_000 * 3 * off)
+    running = world.running(
+        ("sink-0", 0, 3, lost), pps=20_000, steady=True, served={"sink-0": 60_000 - lost}
+    )
+    found = rules(ring(running))
+    assert found[0] == "other_programs" and "own_pace" not in found
+
+
 @pytest.mark.parametrize("ran", [0.1, 0.5, 0.8])
 def test_time_left_is_no_proof_of_a_burst(ran: float) -> None:
     """At a trace's own timing bursts of milliseconds are possible, and cannot be seen."""

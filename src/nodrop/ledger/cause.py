@@ -287,7 +287,10 @@ class _Case:
             return [self._saturated(found)]
         arrivals = self.running.arrivals
         slept = found.of[Went.SLEPT]
-        if arrivals and arrivals.steady and slept >= SLEEPS_SHARE:
+        # What came while it was kept off may be all that was lost: then its pace is not shown.
+        came = self._share * sum(arrivals.within(b, e) for b, e in spans) if arrivals else 0.0
+        kept_off = came * found.taken >= EXPLAINS * self.lost
+        if arrivals and arrivals.steady and slept >= SLEEPS_SHARE and not kept_off:
             words = (
                 f"thread {self.thread} slept {slept * 100:.0f} % of the time in which it lost, at "
                 "a constant rate: it takes packets at its own pace"
