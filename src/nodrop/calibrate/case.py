@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from nodrop.calibrate.faults import Fault
 from nodrop.ledger.reasons import Outcome
@@ -36,10 +37,10 @@ class Expected:
     lost: tuple[int, int] | None = None
     """Packets, from and to."""
     place: str = ""
-    """Regular expressions, of loss_place, knob and verdict; `never` of both words."""
+    """Regular expressions, of loss_place and of knob."""
     knob: str = ""
-    cause: str = ""
-    never: str = ""
+    rules: frozenset[str] = frozenset()
+    """By one of these the cause with the largest share is named."""
 
     @property
     def exact(self) -> bool:
@@ -58,22 +59,30 @@ class Expected:
             wanted = f"{low:,}" if low == high else f"{low:,} to {high:,}"
             lost = "unknown" if record.lost_packets is None else f"{record.lost_packets:,}"
             found.append(f"lost {lost}, not {wanted}")
-        cause = f"{record.loss_cause} {record.loss_evidence}"
-        for name, wanted, said in (
+        for name, wanted, told in (
             ("place", self.place, record.loss_place or ""),
             ("knob", self.knob, record.knob),
-            ("cause", self.cause, cause),
         ):
-            if wanted and not re.search(wanted, said):
-                found.append(f"{name} {said.strip() or 'not named'!r}")
-        for said in (record.loss_cause, record.knob):
-            if self.never and re.search(self.never, said):
-                found.append(f"says {said!r}")
+            if wanted and not re.search(wanted, told):
+                found.append(f"{name} {told or 'not named'!r}")
+        if self.rules and not self.rules.intersection(_rules(record)[:1]):
+            words = " or ".join(sorted(self.rules))
+            found.append(f"cause {record.loss_cause or 'not named'!r}, not {words}")
         return found
 
     def _fits(self, lost: int | None) -> bool:
         assert self.lost is not None
         return lost is not None and self.lost[0] <= lost <= self.lost[1]
+
+
+def causes(record: TrialRecord) -> list[dict[str, Any]]:
+    """Named by rule, the largest share first."""
+    found: list[dict[str, Any]] = record.model_dump(mode="json").get("loss_causes", [])
+    return found
+
+
+def _rules(record: TrialRecord) -> list[str]:
+    return [str(cause["rule"]) for cause in causes(record)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

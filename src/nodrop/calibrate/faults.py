@@ -218,15 +218,18 @@ def killed(kind: str, *, after_s: float) -> Fault:
     return _later(kind, kill)
 
 
-def one_thread_frozen(kind: str, *, after_s: float, for_s: float) -> Fault:
-    """The busiest thread of a node job, held by ptrace(2); the others go on."""
+def one_thread_frozen(kind: str, *, after_s: float, for_s: float, held: list[str]) -> Fault:
+    """The busiest thread of a node job, held by ptrace(2); the others go on. Its name goes into
+    `held`."""
 
     def freeze(pid: int, ended: threading.Event) -> None:
         before = _thread_cpu_ns(pid)
         if ended.wait(after_s):
             return
         used = {tid: t - before.get(tid, 0) for tid, t in _thread_cpu_ns(pid).items() if tid != pid}
-        with _held(max(used, key=used.__getitem__)):
+        busiest = max(used, key=used.__getitem__)
+        held.append(Path(f"/proc/{pid}/task/{busiest}/comm").read_text().strip())
+        with _held(busiest):
             ended.wait(for_s)
 
     return _later(kind, freeze)

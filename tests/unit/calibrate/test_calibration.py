@@ -48,7 +48,7 @@ def void(*reasons: str) -> TrialRecord:
     return record(outcome="void", valid=False, invalid_reasons=list(reasons))
 
 
-LOST = Expected(lost=(100, 100), place="^path$", knob="egress", never="burst")
+LOST = Expected(lost=(100, 100), place="^path$", knob="egress")
 CASE = Case(name="lose", put_in="100 of 100,000", settings=[], expected=[LOST])
 
 
@@ -91,7 +91,6 @@ def test_what_is_true_is_caught(site: Site, said: Any) -> None:
         ({"loss_place": "socket ring"}, "place 'socket ring'"),
         ({"loss_place": None}, "place 'not named'"),
         ({"knob": "sut.ring_size"}, "knob 'sut.ring_size'"),
-        ({"loss_cause": "a burst"}, "says 'a burst'"),
         (
             {"outcome": "failed", "valid": False, "invalid_reasons": ["sut_died"]},
             "failed, not measured",
@@ -107,6 +106,25 @@ def test_what_is_false_is_missed(site: Site, said: Any, broken: dict[str, Any], 
     tried = try_case(site, CASE)
     assert tried.answer is Answer.MISSED
     assert tried.why == words
+
+
+@pytest.mark.parametrize(
+    ("rules", "why"),
+    [
+        (["own_pace"], ""),
+        (["still", "own_pace"], "cause 'words', not own_pace"),
+        (["burst"], "cause 'words', not own_pace"),
+        ([], "cause 'not named', not own_pace"),
+    ],
+)
+def test_the_first_cause_is_the_one(site: Site, said: Any, rules: list[str], why: str) -> None:
+    causes = [
+        {"rule": rule, "words": "w", "share": None, "thread": "sink-0", "evidence": {}}
+        for rule in rules
+    ]
+    wanted = Expected(lost=(100, 100), rules=frozenset({"own_pace"}))
+    said([record(loss_causes=causes, loss_cause="words" if rules else "")])
+    assert try_case(site, Case(name="c", put_in="", settings=[], expected=[wanted])).why == why
 
 
 @pytest.mark.parametrize("reasons", [("not_drained",), ("sender_late",), ("residual", "lab")])
