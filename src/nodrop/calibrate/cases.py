@@ -143,7 +143,7 @@ def _stall(site: Site) -> Case:
             *steady(site, 50_000, 200_000),
             "measure.repetitions=2",
             "sut.service_rate_pps=60000",
-            "sut.ring_frames=500",
+            "sut.ring_bytes=65536",
         ],
         faults={
             "offer": faults.per_trial(
@@ -167,11 +167,11 @@ def _twice(site: Site) -> Case:
         settings=[
             *steady(site, 20_000, 40_000),
             "sut.service_rate_pps=10000",
-            "sut.ring_frames=1000",
+            "sut.ring_bytes=262144",
             "measure.repetitions=1",
             PATIENT,
         ],
-        expected=[Expected(lost=(18_800, 19_200), place=RING, rules=frozenset({"own_pace"}))],
+        expected=[Expected(lost=(17_000, 20_100), place=RING, rules=frozenset({"own_pace"}))],
         about_s=5,
     )
 
@@ -186,12 +186,12 @@ def _burst(site: Site) -> Case:
             trace,
             "load.speed=1",
             "sut.service_rate_pps=20000",
-            "sut.ring_frames=1000",
+            "sut.ring_bytes=262144",
             "measure.repetitions=1",
             PATIENT,
         ],
         expected=[
-            Expected(lost=(27_000, 29_000), place=RING, knob="ring", rules=frozenset({"burst"}))
+            Expected(lost=(10_000, 32_100), place=RING, knob="ring", rules=frozenset({"burst"}))
         ],
         about_s=6,
     )
