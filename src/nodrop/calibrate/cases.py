@@ -33,7 +33,6 @@ def known_answers(site: Site) -> tuple[Case, ...]:
         _stall(site),
         _twice(site),
         _burst(site),
-        _shared_cpu(site),
         _frozen(site),
         _mtu(site),
         _fragments(site),
@@ -194,25 +193,6 @@ def _burst(site: Site) -> Case:
             Expected(lost=(10_000, 32_100), place=RING, knob="ring", rules=frozenset({"burst"}))
         ],
         about_s=6,
-    )
-
-
-def _shared_cpu(site: Site) -> Case:
-    cpu = site.cpus[-1]
-    return Case(
-        name="shared-cpu",
-        put_in=f"sender and SUT on CPU {cpu} alone",
-        settings=[
-            *steady(site, 150_000, 300_000),
-            f"load.cpu={cpu}",
-            f'limits.cpus="{cpu}"',
-            "sut.ring_bytes=65536",
-            "measure.repetitions=1",
-            PATIENT,
-        ],
-        expected=[Expected(lost=(1, 300_000), place=RING, rules=frozenset({"sender"}))],
-        not_possible=site.no_shared_cpu(),
-        about_s=5,
     )
 
 
