@@ -21,6 +21,7 @@ from tests.e2e.conftest import Run, closes, only
 from tests.e2e.faults import Inject, labelled, nic_gone_once
 from tests.e2e.killing import die_at, leftovers, undo, unnamed
 
+CAP_NET_RAW = 13
 CONTAINERS = """
 name = "containers"
 [matrix]
@@ -60,6 +61,9 @@ def test_the_books_of_real_traffic_close_in_every_container(run: Run) -> None:
         assert record.offered_packets == 101171 * record.cell["load.multiplier"], where
         assert closes(record), where
         assert record.lost_by_place.keys() <= {"macvtap", "socket ring"}, where
+        trial = json.loads((outcome.directory / "runs" / record.run / "trial.json").read_text())
+        proof = trial["details"]["facts"]["proof"]
+        assert int(proof["capabilities"], 16) == 1 << CAP_NET_RAW and proof["no_new_privileges"]
 
 
 @pytest.mark.parametrize("kind", ["docker", "docker-macvtap", "oci"])

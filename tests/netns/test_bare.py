@@ -29,7 +29,8 @@ echo more >> rules/x
 echo told; echo warned >&2
 exec tail -f /dev/null
 """
-PROGRAMS = ("sh", "cat", "ls", "tail")
+PROGRAMS = ("sh", "cat", "grep", "ls", "tail")
+CAP_NET_RAW = 13
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +93,7 @@ def test_out_of_an_image(image: Bits, tmp_path: Path, label: str) -> None:
         assert os.sched_getaffinity(process.pid) == {0}
         assert (work / "ports").read_text().split() == ["lo", "ndrx0"]
         assert process.poll() is None
-        assert process.stop(timeout_s=DEADLINE_S) == -signal.SIGTERM
+        assert process.stop(timeout_s=0.1) == -signal.SIGKILL, "process 1 without a handler"
     assert (work / "copied").read_text() == "alert\n" == rules.read_text()  # shown read-only
     assert (work / "word").read_text() == "hello\n"
     assert (work / "written").read_bytes() == b"bytes"
@@ -148,3 +149,34 @@ def test_a_memory_limit_ends_what_goes_beyond_it(tmp_path: Path, label: str) -> 
         group = Path(f"/proc/{launch(env, tmp_path / 'x', 'exec tail -f /dev/null').pid}/cgroup")
         assert f"nodrop-{label}" in group.read_text()
     assert not list(Path("/sys/fs/cgroup").rglob(f"nodrop-{label}"))
+
+
+RIGHTS = """
+grep -E '^Cap(Bnd|Eff)|NoNewPrivs' /proc/self/status > status
+ls /dev > devices; ls -d /proc/[0-9]* > processes
+kill -0 {controller} 2>/dev/null && echo killed > damage
+echo x 2>/dev/null > /proc/sys/kernel/domainname && echo sysctl > damage
+echo x 2>/dev/null > /usr/bin/new && echo root > damage
+echo x 2>/dev/null > /sys/fs/cgroup/cgroup.procs && echo cgroup > damage
+exec tail -f /dev/null
+"""
+
+
+def test_it_holds_what_capturing_takes_and_nothing_of_the_host(
+    image: Bits, tmp_path: Path, label: str
+) -> None:
+    rules, work = tmp_path / "rules", tmp_path / "work"
+    rules.touch()
+    with provisioned(image, work, label, cpus=None) as env:
+        process = launch(env, rules, RIGHTS.format(controller=os.getpid()))
+        proof = process.proof()
+        assert proof is not None
+        assert int(proof.capabilities, 16) == 1 << CAP_NET_RAW
+        assert proof.no_new_privileges
+        assert process.stop(timeout_s=0.1) == -signal.SIGKILL, "process 1 without a handler"
+    status = dict(line.split(":\t") for line in (work / "status").read_text().splitlines())
+    assert {int(status[name], 16) for name in ("CapBnd", "CapEff")} == {1 << CAP_NET_RAW}
+    assert status["NoNewPrivs"] == "1"
+    assert (work / "devices").read_text().split() == ["full", "null", "random", "urandom", "zero"]
+    assert (work / "processes").read_text().split() == ["/proc/1"]
+    assert not (work / "damage").exists(), (work / "damage").read_text()

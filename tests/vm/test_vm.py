@@ -45,6 +45,7 @@ late_p99_us = 60e6 # of the books alone, on a machine with nothing to spare
 """
 REAL = VM.replace("{sut}", "suricata").replace("{pace}", "speed = 10")
 BURST_PACKETS = 6000
+CAP_NET_RAW = 13
 
 
 @pytest.mark.parametrize("defrag", ["yes", "no"])
@@ -68,6 +69,8 @@ def seen_from_inside(folder: Path) -> None:
     assert [*counted][4:9] == ["macvtap", "virtio_ring", "guest_nic", "guest_softnet", "socket"]
     assert counted["guest_softnet"] == counted["guest_nic"]
     details = json.loads((folder / "trial.json").read_text())["details"]
+    proof = details["facts"]["proof"]
+    assert int(proof["capabilities"], 16) == 1 << CAP_NET_RAW and proof["no_new_privileges"]
     marks, inside = details["usage"]["marks_mono_ns"], details["inside"]["guest"]
     assert inside["sut_cpu_s"] > 0
     assert 20e6 < inside["sut_rss_peak_bytes"] < details["usage"]["sut_rss_peak_bytes"]

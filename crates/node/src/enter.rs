@@ -5,6 +5,7 @@
 //! bound whole, but not taken apart, and fresh kernel file systems are only sometimes allowed.
 
 mod mounts;
+mod rights;
 
 use std::fs::File;
 use std::io::Read;
@@ -21,6 +22,8 @@ use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, dup2_stderr, dup2_stdout, getppid};
 
+use rights::Rights;
+
 /// Our own failures, as env(1), chroot(1) and nohup(1) say them; 126 and 127 as a shell says them.
 const FAILED: u8 = 125;
 const NOT_EXECUTABLE: u8 = 126;
@@ -35,6 +38,12 @@ pub struct EnterArgs {
     /// Folder that becomes / for the program; gets the host's /proc, /dev and /sys
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
+    /// Nothing of the host in that root: it is read-only, /dev holds null, zero, full, random and urandom, /proc is that of the PID namespace
+    #[arg(long, requires = "root")]
+    private: bool,
+    /// Keep these capabilities (NET_RAW,SYS_NICE) and never gain another
+    #[arg(long, value_name = "LIST")]
+    caps: Option<Rights>,
     /// Show a file or folder of the host at a place of the program's root; a missing place is made
     #[arg(long, value_name = "SRC:DST[:ro]")]
     bind: Vec<Bind>,
@@ -169,7 +178,11 @@ fn prepare(args: &EnterArgs) -> Result<(), Failure> {
             .explain(|| format!("cannot enter network namespace {}", path.display()))?;
     }
     if args.netns.is_some() || args.root.is_some() || !args.bind.is_empty() {
-        mounts::build(args.root.as_deref(), args.netns.is_some(), &args.bind)?;
+        let root = args.root.as_deref().map(|folder| mounts::Root {
+            folder,
+            private: args.private,
+        });
+        mounts::build(root, args.netns.is_some(), &args.bind)?;
     }
     if let Some(Cpus(cpus)) = &args.cpus {
         pin(cpus)?;
@@ -186,7 +199,7 @@ fn prepare(args: &EnterArgs) -> Result<(), Failure> {
     if let Some(fifo) = &args.gate {
         pass(fifo)?;
     }
-    Ok(())
+    args.caps.as_ref().map_or(Ok(()), Rights::keep_only)
 }
 
 /// A container runs before its NIC can be moved into it; who moves it says so here. It holds the FIFO open for writing from
@@ -220,8 +233,11 @@ fn appending(file: &Path) -> Result<File, Failure> {
 fn die_with_parent(expected: Option<i32>) -> Result<(), Failure> {
     let parent = expected.map_or_else(getppid, Pid::from_raw);
     set_pdeathsig(Signal::SIGKILL).explain(|| "cannot ask to end with the parent".into())?;
-    // It may have ended before the call above; then nobody would send the signal any more.
-    if getppid() == parent {
+    // It may have ended before the call above; then nobody would send the signal any more. From a PID namespace of our own the
+    // parent is not seen (0); /proc still is that of the namespace it lives in.
+    let seen = getppid();
+    let is_outside = || seen.as_raw() == 0 && Path::new(&format!("/proc/{parent}")).exists();
+    if seen == parent || is_outside() {
         Ok(())
     } else {
         Err(Failure(format!("the parent process {parent} is gone")))

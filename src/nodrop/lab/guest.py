@@ -15,6 +15,7 @@ from typing import Any
 from nodrop.errors import LabProblem
 from nodrop.lab.guest_line import Conversation, GuestLine, PipedConversation, deadline_left
 from nodrop.lab.node import NodeProcess, start_job
+from nodrop.lab.rights import OF_JOBS
 from nodrop.lab.seam import Completed, Json
 from nodrop.untrusted.json_text import counted
 from nodrop.untrusted.reading import making_sense
@@ -98,11 +99,15 @@ class GuestHost:
         cpus: str | None = None,
         cgroup: Path | None = None,
         fds: Sequence[int] = (),
+        caps: Sequence[str] | None = None,
+        private: bool = False,
     ) -> Conversation:
-        """Returns once it runs; what it says goes to files of ours, as it says it."""
+        """Returns once it runs; what it says goes to files of ours, as it says it. The guest is
+        private by itself."""
+        del private
         if root or binds or cgroup or fds:
             raise LabProblem(f"{self.name}: a guest's program sees the guest's files only")
-        program = self._run(_on(cpus, argv), env, cwd, _File(stdout), _File(stderr))
+        program = self._run(_on(cpus, caps, argv), env, cwd, _File(stdout), _File(stderr))
         program.begin(ANSWER_TIMEOUT_S)
         program.end()
         return program
@@ -118,7 +123,7 @@ class GuestHost:
         if cgroup:
             raise LabProblem(f"{self.name}: control groups are those of the guest")
         return start_job(
-            _on(cpus, [NODE, str(spec["job"]), "--controlled"]),
+            _on(cpus, OF_JOBS.get(spec["job"]), [NODE, str(spec["job"]), "--controlled"]),
             spec,
             env={"PATH": PATH},
             where=self.name,
@@ -197,8 +202,11 @@ class GuestHost:
                 return said
 
 
-def _on(cpus: str | None, argv: Sequence[str]) -> list[str]:
-    return [NODE, "enter", "--cpus", cpus, "--", *argv] if cpus else list(argv)
+def _on(cpus: str | None, caps: Sequence[str] | None, argv: Sequence[str]) -> list[str]:
+    entering = ["--cpus", cpus] if cpus else []
+    if caps is not None:
+        entering += ["--caps", ",".join(caps)]
+    return [NODE, "enter", *entering, "--", *argv] if entering else list(argv)
 
 
 class _File:

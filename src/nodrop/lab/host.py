@@ -12,6 +12,8 @@ from typing import Any
 
 from nodrop.errors import LabProblem
 from nodrop.lab.node import NodeProcess, start_job
+from nodrop.lab.own_pids import in_own_pids
+from nodrop.lab.rights import OF_JOBS
 from nodrop.lab.seam import Completed, Json
 
 LABEL_VARIABLE = "NODROP_LAB"
@@ -60,20 +62,29 @@ class LocalHost:
         cpus: str | None = None,
         cgroup: Path | None = None,
         fds: Sequence[int] = (),
+        caps: Sequence[str] | None = None,
+        private: bool = False,
     ) -> subprocess.Popen[bytes]:
-        entering = self._enter(argv, root=root, binds=binds, cpus=cpus, cgroup=cgroup)
+        entering = self._enter(
+            argv, root=root, binds=binds, cpus=cpus, cgroup=cgroup, caps=caps, private=private
+        )
         with ExitStack() as files:
-            try:
+            out, err = (files.enter_context(path.open("ab")) for path in (stdout, stderr))
+
+            def start() -> subprocess.Popen[bytes]:
                 return subprocess.Popen(
                     entering,
                     stdin=subprocess.DEVNULL,
-                    stdout=files.enter_context(stdout.open("ab")),
-                    stderr=files.enter_context(stderr.open("ab")),
+                    stdout=out,
+                    stderr=err,
                     cwd=cwd,
                     env={**self._environment(), **env},
                     process_group=0,
                     pass_fds=fds,
                 )
+
+            try:
+                return in_own_pids(start) if private else start()
             except OSError as error:
                 words = f"{self.name}: cannot start {argv[0]}: {error.strerror}"
                 raise LabProblem(words) from error
@@ -88,7 +99,7 @@ class LocalHost:
     ) -> NodeProcess:
         argv = [str(self.node), str(spec["job"]), "--controlled"]
         return start_job(
-            self._enter(argv, cpus=cpus, cgroup=cgroup),
+            self._enter(argv, cpus=cpus, cgroup=cgroup, caps=OF_JOBS.get(spec["job"])),
             spec,
             env=self._environment(),
             where=self.name,
@@ -108,6 +119,8 @@ class LocalHost:
         binds: Mapping[Path, str] = {},
         cpus: str | None = None,
         cgroup: Path | None = None,
+        caps: Sequence[str] | None = None,
+        private: bool = False,
     ) -> list[str]:
         # Named, because a parent that dies before `enter` asks for its name would go unnoticed.
         command = [str(self.node), "enter", "--parent", str(os.getpid())]
@@ -119,6 +132,10 @@ class LocalHost:
             command += ["--bind", f"{source}:{inside}"]
         if cpus:
             command += ["--cpus", cpus]
+        if caps is not None:
+            command += ["--caps", ",".join(caps)]
+        if private and root:
+            command.append("--private")
         if cgroup:
             command += ["--cgroup", str(cgroup)]
         return [*command, "--", *argv]

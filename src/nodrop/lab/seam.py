@@ -88,10 +88,14 @@ class Host(Protocol):
         cpus: str | None = None,
         cgroup: Path | None = None,
         fds: Sequence[int] = (),
+        caps: Sequence[str] | None = None,
+        private: bool = False,
     ) -> Child:
         """Starts a long-lived program as a direct child, through `nodrop-node enter`.
 
-        `fds` are open files of ours that it inherits.
+        `fds` are open files of ours that it inherits. `caps` are all the capabilities it keeps;
+        None leaves it ours. `private`: in a PID namespace of its own, and its root, if it is given
+        one, is read-only but for `binds` and shows nothing else of this host.
 
         The PID is the program's own, it dies with us, it carries our label in NODROP_LAB.
         """

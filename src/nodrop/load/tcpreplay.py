@@ -17,6 +17,7 @@ from nodrop.config.options import check
 from nodrop.config.replay import ReplayOptions
 from nodrop.errors import BadInput, LoadFailed
 from nodrop.lab.processes import ended, process_cpu_s
+from nodrop.lab.rights import GENERATOR
 from nodrop.lab.seam import Json, Link, UndoJournal
 from nodrop.load.pcapng_interfaces import interface_kinds
 from nodrop.load.seam import OfferedLoad, Offerer, Tick, TraceFacts
@@ -136,7 +137,9 @@ class _Prepared:
         before = time.monotonic_ns()
         with _exact_timers():
             processes = [
-                self._link.tx.host.spawn(argv, stdout=log, stderr=log.with_suffix(".err"))
+                self._link.tx.host.spawn(
+                    argv, stdout=log, stderr=log.with_suffix(".err"), caps=GENERATOR
+                )
                 for log in logs
             ]
         try:

@@ -19,6 +19,7 @@ from typing import Any
 from nodrop.config.options import Options, check
 from nodrop.errors import LabProblem
 from nodrop.lab.memory_group import MemoryGroup, memory_controller, memory_group
+from nodrop.lab.rights import SUT
 from nodrop.lab.seam import Bits, Child, Host, Json, Link, NodeJob, UndoJournal
 from nodrop.ledger.hops import Account, Hop
 from nodrop.setups.limits import (
@@ -144,6 +145,7 @@ class BareEnv:
         return {
             "setup": Bare.name,
             "chroot": self._root is not None,
+            "capabilities": list(SUT),
             "cpus": self._limits.cpus,
             "memory": self._group.facts() if self._group else None,
         }
@@ -213,6 +215,8 @@ class BareProcess(LocalView):
             binds=binds,
             cpus=cpus,
             cgroup=group.path if group else None,
+            caps=SUT,
+            private=True,
         )
         self.pid = self._child.pid
 

@@ -15,6 +15,7 @@ from typing import IO, Any
 
 from nodrop.errors import LabProblem
 from nodrop.lab.node import start_job
+from nodrop.lab.rights import SUT
 from nodrop.lab.seam import Bits, Host, Json, Link, NodeJob, UndoJournal
 from nodrop.lab.wiring import local
 from nodrop.ledger.hops import Account, Hop
@@ -25,8 +26,6 @@ from nodrop.setups.seam import Limits, ProcessSpec, SamplesInside
 WORK_INSIDE = "/run/nodrop"
 NODE_INSIDE = "/run/nodrop-node"
 """The one file that every container is shown, whatever its image has."""
-CAPABILITIES = ("NET_RAW",)
-"""All that capturing takes."""
 POLL_S = 0.005
 """What a container's keeper does shows in files and /proc, which tell nobody that they change."""
 KILL_TIMEOUT_S = 5.0
@@ -85,7 +84,7 @@ class ContainedEnv:
     def facts(self) -> Json:
         return {
             "setup": self._name,
-            "capabilities": list(CAPABILITIES),
+            "capabilities": list(SUT),
             "cpus": self._limits.cpus,
             "memory_bytes": self._limits.memory_bytes,
             "swappiness": self._limits.swappiness,

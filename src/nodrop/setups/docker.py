@@ -29,11 +29,11 @@ from nodrop.lab.docker_engine import (
 )
 from nodrop.lab.host import LABEL_VARIABLE, LocalHost
 from nodrop.lab.processes import environment
+from nodrop.lab.rights import SUT
 from nodrop.lab.seam import Action, Bits, Json, Link, NodeJob, UndoJournal
 from nodrop.lab.wiring import move_port, named_namespace
 from nodrop.setups import contained
 from nodrop.setups.contained import (
-    CAPABILITIES,
     NODE_INSIDE,
     POLL_S,
     WORK_INSIDE,
@@ -247,7 +247,8 @@ class DockerEnv(ContainedEnv):
             environment={**process.env, LABEL_VARIABLE: self._journal.label},
             network_mode="none",
             cap_drop=["ALL"],  # its own defaults
-            cap_add=list(CAPABILITIES),
+            security_opt=["no-new-privileges"],
+            cap_add=list(SUT),
             mounts=mounts,
             log_config=LogConfig(type="none"),
             stdin_open=attach,

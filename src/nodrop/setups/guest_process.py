@@ -13,8 +13,9 @@ from nodrop.errors import LabProblem
 from nodrop.lab.inside import Inside, PacketSocket
 from nodrop.lab.processes import named
 from nodrop.lab.qemu import RunningMachine
+from nodrop.lab.rights import SUT
 from nodrop.lab.seam import Json
-from nodrop.setups.seam import ProcessSpec, Proof
+from nodrop.setups.seam import ProcessSpec, Proof, rights_of
 from nodrop.untrusted.json_text import optional
 from nodrop.untrusted.reading import making_sense
 
@@ -66,6 +67,7 @@ class GuestProcess:
             cwd=Path(WORK_INSIDE),
             env=process.env,
             cpus=process.cpus,
+            caps=SUT,
         )
 
     @property
@@ -99,8 +101,12 @@ class GuestProcess:
         named = host.run(["readlink", exe], timeout_s=PROOF_TIMEOUT_S).stdout.strip()
         said = host.run(["sha256sum", exe, *shown.values()], timeout_s=PROOF_TIMEOUT_S).stdout
         hashes = [line.split()[0] for line in said.splitlines()]
+        status = host.read_file(f"/proc/{inside}/status").decode(errors="replace")
         return Proof(
-            exe=named, exe_sha256=hashes[0], files=dict(zip(shown, hashes[1:], strict=True))
+            exe=named,
+            exe_sha256=hashes[0],
+            files=dict(zip(shown, hashes[1:], strict=True)),
+            **rights_of(status),
         )
 
     def fetch(self, name: str) -> Path:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nodrop.lab.binary import file_sha256
 from nodrop.lab.inside import Inside, connect, look
-from nodrop.setups.seam import Proof
+from nodrop.setups.seam import Proof, rights_of
 
 
 class LocalView:
@@ -36,6 +36,7 @@ class LocalView:
                     name: file_sha256(inside / "root" / path.lstrip("/"))
                     for name, path in self.shown.items()
                 },
+                **rights_of((inside / "status").read_text(errors="replace")),
             )
         except (FileNotFoundError, ProcessLookupError):
             return None

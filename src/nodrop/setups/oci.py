@@ -23,10 +23,10 @@ from nodrop.lab.host import LABEL_VARIABLE, LocalHost, run_command
 from nodrop.lab.memory_group import oom_events_of, oom_kills
 from nodrop.lab.node import start_child
 from nodrop.lab.privileges import in_user_namespace
+from nodrop.lab.rights import SUT
 from nodrop.lab.seam import Action, Bits, Json, Link, NodeJob, UndoJournal
 from nodrop.setups import contained
 from nodrop.setups.contained import (
-    CAPABILITIES,
     NODE_INSIDE,
     POLL_S,
     WORK_INSIDE,
@@ -207,7 +207,7 @@ class OciEnv(ContainedEnv):
                 "env": [f"{name}={value}" for name, value in environment.items()],
                 "cwd": "/",
                 "capabilities": {
-                    kind: [f"CAP_{name}" for name in CAPABILITIES]
+                    kind: [f"CAP_{name}" for name in SUT]
                     for kind in ("bounding", "effective", "permitted")
                 },
                 "noNewPrivileges": True,

@@ -39,6 +39,15 @@ class Proof:
     exe_sha256: str
     files: Mapping[str, str] = field(default_factory=dict)
     """sha256 of the host's files that it was shown (rules), by their names in the work folder."""
+    capabilities: str = ""
+    """All it can ever have: CapBnd of /proc/PID/status, a hexadecimal mask (capabilities(7))."""
+    no_new_privileges: bool | None = None
+
+
+def rights_of(status: str) -> dict[str, Any]:
+    """The fields of a `Proof` that /proc/PID/status holds."""
+    lines = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+    return {"capabilities": lines["CapBnd"], "no_new_privileges": lines.get("NoNewPrivs") == "1"}
 
 
 class Process(Protocol):

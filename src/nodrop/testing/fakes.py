@@ -156,6 +156,8 @@ class FakeHost:
         cpus: str | None = None,
         cgroup: Path | None = None,
         fds: Sequence[int] = (),
+        caps: Sequence[str] | None = None,
+        private: bool = False,
     ) -> subprocess.Popen[bytes]:
         raise NotImplementedError("nothing runs in a fake world")
 

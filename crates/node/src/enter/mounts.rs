@@ -17,8 +17,16 @@ use super::{Bind, Explain, Failure};
 const CGROUPS: &str = "/sys/fs/cgroup";
 const NONE: Option<&str> = None;
 
+/// A folder that becomes the program's /.
+#[derive(Clone, Copy)]
+pub struct Root<'a> {
+    pub folder: &'a Path,
+    /// Read-only, with a /dev and a /proc of its own.
+    pub private: bool,
+}
+
 /// Makes the namespace, fills `root`, moves into it and shows the binds.
-pub fn build(root: Option<&Path>, new_netns: bool, binds: &[Bind]) -> Result<(), Failure> {
+pub fn build(root: Option<Root>, new_netns: bool, binds: &[Bind]) -> Result<(), Failure> {
     unshare(CloneFlags::CLONE_NEWNS)
         .explain(|| "cannot make a mount namespace of its own".into())?;
     // Slave, not private: what the host unmounts goes away here too instead of staying busy.
@@ -29,11 +37,15 @@ pub fn build(root: Option<&Path>, new_netns: bool, binds: &[Bind]) -> Result<(),
         .iter()
         .map(open_source)
         .collect::<Result<Vec<File>, Failure>>()?;
-    if let Some(root) = root {
-        File::open(root).explain(|| format!("root {}", root.display()))?;
-        fill(root, new_netns)?;
-        chroot(root).explain(|| format!("cannot change root to {}", root.display()))?;
-        chdir("/").explain(|| format!("cannot enter {}", root.display()))?;
+    if let Some(Root { folder, private }) = root {
+        File::open(folder).explain(|| format!("root {}", folder.display()))?;
+        if private {
+            bind_whole(folder, folder)
+                .explain(|| format!("cannot show {} to itself", folder.display()))?;
+        }
+        fill(folder, new_netns, private)?;
+        chroot(folder).explain(|| format!("cannot change root to {}", folder.display()))?;
+        chdir("/").explain(|| format!("cannot enter {}", folder.display()))?;
     } else if new_netns {
         // A fresh sysfs covers the control groups, which the sampler reads.
         let groups = open_path(Path::new(CGROUPS));
@@ -48,6 +60,9 @@ pub fn build(root: Option<&Path>, new_netns: bool, binds: &[Bind]) -> Result<(),
             make_place(bind, source)?;
         }
         show(bind, source)?;
+    }
+    if root.is_some_and(|root| root.private) {
+        make_read_only(Path::new("/")).explain(|| "cannot make the root read-only".into())?;
     }
     Ok(())
 }
@@ -68,10 +83,18 @@ fn by_handle(opened: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", opened.as_raw_fd()))
 }
 
-fn fill(root: &Path, new_netns: bool) -> Result<(), Failure> {
+fn fill(root: &Path, new_netns: bool, private: bool) -> Result<(), Failure> {
     for name in ["proc", "dev", "sys"] {
         let target = root.join(name);
         make_folder(&target)?;
+        if private && name == "dev" {
+            own_devices(&target).explain(|| format!("cannot make a /dev in {}", root.display()))?;
+            continue;
+        }
+        // Refused if a host's own /proc is covered in part: then that one is shown.
+        if private && name == "proc" && fresh("proc", &target).is_ok() {
+            continue;
+        }
         if name == "sys" && new_netns && fresh_sysfs(&target).is_ok() {
             // A fresh sysfs has nothing mounted in it; programs that ask for their limits look here.
             let _absent = bind_whole(CGROUPS, &target.join("fs/cgroup"));
@@ -80,23 +103,59 @@ fn fill(root: &Path, new_netns: bool) -> Result<(), Failure> {
         bind_whole(format!("/{name}"), &target)
             .explain(|| format!("cannot show /{name} in {}", root.display()))?;
     }
+    if private { protect(root) } else { Ok(()) }
+}
+
+/// What the kernel lets user 0 write whatever its capabilities are.
+fn protect(root: &Path) -> Result<(), Failure> {
+    let settings = [
+        "proc/sys",
+        "proc/sysrq-trigger",
+        "proc/irq",
+        "sys",
+        "sys/fs/cgroup",
+    ];
+    for path in settings.map(|name| root.join(name)) {
+        if path.exists() {
+            bind_whole(&path, &path)
+                .and_then(|()| make_read_only(&path))
+                .explain(|| format!("cannot make {} read-only", path.display()))?;
+        }
+    }
     Ok(())
 }
 
 /// A sysfs shows the interfaces of the network namespace it was mounted in.
 fn fresh_sysfs(target: &Path) -> nix::Result<()> {
+    fresh("sysfs", target)
+}
+
+/// In a container the host's may be read-only and locked so: then a fresh one is allowed only read-only as well.
+fn fresh(kind: &str, target: &Path) -> nix::Result<()> {
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
-    // In a container /sys may be read-only and locked so: then a fresh one is allowed only read-only as well.
-    match mount(Some("sysfs"), target, Some("sysfs"), flags, NONE) {
-        Err(Errno::EPERM) => mount(
-            Some("sysfs"),
-            target,
-            Some("sysfs"),
-            flags | MsFlags::MS_RDONLY,
-            NONE,
-        ),
+    let attempt = |flags| mount(Some(kind), target, Some(kind), flags, NONE);
+    match attempt(flags) {
+        Err(Errno::EPERM) => attempt(flags | MsFlags::MS_RDONLY),
         other => other,
     }
+}
+
+/// The host's own nodes, shown one by one: a user namespace may make none.
+fn own_devices(target: &Path) -> nix::Result<()> {
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC;
+    mount(
+        Some("tmpfs"),
+        target,
+        Some("tmpfs"),
+        flags,
+        Some("mode=755,size=64k"),
+    )?;
+    for name in ["null", "zero", "full", "random", "urandom"] {
+        let place = target.join(name);
+        File::create(&place).map_err(|e| Errno::from_raw(e.raw_os_error().unwrap_or_default()))?;
+        bind_whole(Path::new("/dev").join(name), &place)?;
+    }
+    make_read_only(target)
 }
 
 /// With everything mounted below: a part of locked mounts may not be shown alone.

@@ -45,6 +45,7 @@ def refusal(bits: Bits, configuration: Callable[[str], bytes]) -> str | None:
                 stderr=stderr,
                 root=bits.path if image else None,
                 binds={**binds, work: seen} if image else {},
+                caps=(),
             )
         except LabProblem:
             return None
