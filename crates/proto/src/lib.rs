@@ -17,7 +17,7 @@ pub use replay::{
     ReplaySpec, ScheduleError, SendBackend, SpreadOver,
 };
 pub use sample::{Every, SampleFormat, SampleReady, SampleSource, SampleSpec};
-pub use sink::{SinkReady, SinkResult, SinkSample, SinkSpec, SinkThread};
+pub use sink::{SinkCounts, SinkReady, SinkResult, SinkSample, SinkSpec, SinkThread};
 pub use trace::TraceSpec;
 
 use serde::{Deserialize, Serialize};

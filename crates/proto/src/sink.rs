@@ -8,7 +8,7 @@ pub struct SinkSpec {
     /// Network interface to listen on
     #[arg(long)]
     pub interface: String,
-    /// Size of each thread's ring
+    /// Size of each thread's ring, if ring_frames does not say
     #[arg(long, default_value_t = ring_bytes())]
     #[serde(default = "ring_bytes")]
     pub ring_bytes: u64,
@@ -16,6 +16,9 @@ pub struct SinkSpec {
     #[arg(long, default_value_t = block_bytes())]
     #[serde(default = "block_bytes")]
     pub block_bytes: u64,
+    /// A queue of exactly so many packets for each thread, the one in service included
+    #[arg(long)]
+    pub ring_frames: Option<u64>,
     /// Serve no more than this many packets per second; as fast as it can if absent
     #[arg(long)]
     pub service_rate_pps: Option<f64>,
@@ -42,13 +45,15 @@ pub struct SinkSpec {
 pub struct SinkReady {
     /// Of each thread, as granted.
     pub ring_bytes: u64,
+    /// Packets that each thread's ring holds, the one in service included; `None` for a ring of blocks, which has no slots.
+    pub ring_frames: Option<u32>,
     /// Receiving threads.
     pub threads: u32,
     /// Whether the kernel puts IPv4 fragments together first; it does so for a single thread, too.
     pub defrag: bool,
 }
 
-/// `sample` of `sink`, every 500 ms; all since the start.
+/// `sample` of `sink`, every 100 ms; all since the start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SinkSample {
     /// When it was taken.
@@ -59,11 +64,13 @@ pub struct SinkSample {
     pub tp_packets: u64,
     /// Of those, no room in the ring.
     pub tp_drops: u64,
+    /// The same for each thread, by its number.
+    pub per_thread: Vec<SinkThread>,
 }
 
-/// Counters of one thread's socket.
+/// Counters of one thread and its socket, or of all together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct SinkThread {
+pub struct SinkCounts {
     /// Delivered to the reader.
     pub packets: u64,
     /// Their bytes as they were on the wire, VLAN tags included.
@@ -72,8 +79,20 @@ pub struct SinkThread {
     pub tp_packets: u64,
     /// Of those, no room in the ring.
     pub tp_drops: u64,
-    /// Times the ring went full: episodes, not packets.
-    pub tp_freeze_q_count: u64,
+    /// Times the ring went full: episodes, not packets. `None` for a ring of slots, whose kernel does not count them.
+    pub tp_freeze_q_count: Option<u64>,
+}
+
+/// One thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SinkThread {
+    /// Its counters.
+    #[serde(flatten)]
+    pub counts: SinkCounts,
+    /// When the kernel's were read; `packets` and `bytes` are of now.
+    pub mono_ns: u64,
+    /// When it was done with its last packet; `None` before the first.
+    pub served_mono_ns: Option<u64>,
 }
 
 /// `result` of `sink`: the sums, and the parts.
@@ -81,7 +100,7 @@ pub struct SinkThread {
 pub struct SinkResult {
     /// Sums over the threads.
     #[serde(flatten)]
-    pub total: SinkThread,
+    pub total: SinkCounts,
     /// Kernel timestamp; `None` where nothing came.
     pub first_packet_real_ns: Option<u64>,
     /// Kernel timestamp; `None` where nothing came.

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 
 from nodrop.config.options import MemorySize, Options, YesNo, check
 from nodrop.errors import LabProblem, NodeDied, TrialFailed
@@ -24,8 +24,8 @@ from nodrop.untrusted.json_text import counted
 from nodrop.untrusted.reading import making_sense
 
 POLL_S = 0.05
-SAMPLE_LAG_S = 0.7
-"""It samples twice a second what its threads read of their sockets every 0.1 s."""
+MOST_SLOTS = 1 << 18
+SAMPLES_AT_REST = 5
 SMALLEST_V3_BYTES = 128
 """Of a ring of version 3, that no packet takes less than: its header and 60 bytes of frame."""
 
@@ -34,9 +34,17 @@ class SinkOptions(Options):
     service_rate_pps: Annotated[float, Field(gt=0)] | None = None
     """Serve no more than this: a SUT whose capacity is known. None = as fast as it can."""
     ring_bytes: Annotated[MemorySize, Field(gt=0)] = 64 << 20
-    """Of each thread."""
+    """Of each thread; with a service rate, 4 KiB for each slot."""
+    ring_frames: Annotated[int, Field(gt=0, le=MOST_SLOTS)] | None = None
+    """A queue of exactly so many packets for each thread, the one in service included."""
     defrag: YesNo = False
     threads: PositiveInt = 1
+
+    @model_validator(mode="after")
+    def _one_size(self) -> Self:
+        if self.ring_frames is not None and "ring_bytes" in self.model_fields_set:
+            raise ValueError("ring_frames and ring_bytes contradict each other: give one of them")
+        return self
 
 
 class Sink:
@@ -122,7 +130,7 @@ class RunningSink:
         )
 
     def drain(self, *, expected_packets: int | None, timeout_s: float) -> Drained:
-        began = time.monotonic()
+        began, began_ns = time.monotonic(), time.monotonic_ns()
         seen = len(self._job.samples())
         if expected_packets is not None and self._base is not None:
             expected_packets += self._base.captured_packets or 0
@@ -132,7 +140,7 @@ class RunningSink:
             now = time.monotonic()
             fresh = self._job.samples()[seen:]
             if _at_rest(fresh, expected_packets):
-                return _drained(fresh, self._clock_offset_ns)
+                return self._drained(fresh, began_ns)
             if now - began > timeout_s:
                 last = self._job.samples()[-1:]
                 raise TrialFailed(
@@ -143,6 +151,24 @@ class RunningSink:
                 )
             time.sleep(POLL_S)
 
+    @making_sense("a sample of node job 'sink'")
+    def _drained(self, samples: Sequence[Json], began_ns: int) -> Drained:
+        """A queue is at work until its last packet is done. Of a ring of blocks, which come late by
+        themselves, that is said only if a sample shows packets that wait."""
+        offset_ns, threads = self._clock_offset_ns, samples[-1]["per_thread"]
+        served = [t["served_mono_ns"] for t in threads if t["served_mono_ns"] is not None]
+        rested_ns = max(served, default=samples[-1]["mono_ns"]) + offset_ns
+        since = [s for s in samples if _read_at(s) >= began_ns - offset_ns]
+        left = [max(0, s["tp_packets"] - s["tp_drops"] - s["packets"]) for s in since]
+        busy = [s["mono_ns"] + offset_ns for s, packets in zip(since, left, strict=True) if packets]
+        busy_ns = max(busy, default=None)
+        rate, slots = self._options.service_rate_pps, self._job.ready["ring_frames"]
+        if slots is not None and rate is not None:
+            busy_ns = rested_ns - round(self._options.threads / rate * 1e9)
+        return Drained(
+            rested_mono_ns=rested_ns, busy_mono_ns=busy_ns, left_packets=left[0] if left else None
+        )
+
     def mark(self) -> None:
         self._base = self.live()
 
@@ -150,10 +176,10 @@ class RunningSink:
         samples = self._job.samples()
         if not samples:
             return None
+        read_ns = _read_at(samples[-1]) + self._clock_offset_ns
+        lag_s = max(0, time.monotonic_ns() - read_ns) / 1e9
         found = replace(
-            _counters(samples[-1], source="sink sample"),
-            lag_s=SAMPLE_LAG_S,
-            per_thread_lag_s=SAMPLE_LAG_S,
+            _counters(samples[-1], source="sink sample"), lag_s=lag_s, per_thread_lag_s=lag_s
         )
         return found if self._base is None else less(found, self._base)
 
@@ -174,15 +200,22 @@ class RunningSink:
         ready = self._job.ready
         return {
             **ready,
-            "holds_packets": ready["ring_bytes"] * ready["threads"] // SMALLEST_V3_BYTES,
+            "holds_packets": (ready["ring_frames"] or ready["ring_bytes"] // SMALLEST_V3_BYTES)
+            * ready["threads"],
             "defrag_asked": defrag,
             "defrag_effective": defrag,
         }
 
 
 @making_sense("a sample of node job 'sink'")
+def _read_at(sample: Json) -> int:
+    """Every thread read its socket's counters then, or later."""
+    return min(counted(thread, "mono_ns") for thread in sample["per_thread"])
+
+
+@making_sense("a sample of node job 'sink'")
 def _at_rest(samples: Sequence[Json], expected_packets: int | None) -> bool:
-    """Delivered and dropped make up all, and nothing moved between the last two samples."""
+    """Delivered and dropped make up all, and nothing moved for half a second."""
     if not samples:
         return False
     last = samples[-1]
@@ -190,25 +223,9 @@ def _at_rest(samples: Sequence[Json], expected_packets: int | None) -> bool:
         return False
     if last["tp_packets"] == expected_packets:
         return True
-    return len(samples) > 1 and all(samples[-2][k] == last[k] for k in ("packets", "tp_packets"))
-
-
-@making_sense("a sample of node job 'sink'")
-def _drained(samples: Sequence[Json], clock_offset_ns: int) -> Drained:
-    """By the samples taken since the drain began; the sink counts what it serves, so they bound it
-    from both sides."""
-    left = [sample["tp_packets"] - sample["tp_drops"] - sample["packets"] for sample in samples]
-    at_ns = [sample["mono_ns"] + clock_offset_ns for sample in samples]
-    busy = [at for at, n in zip(at_ns, left, strict=True) if n]
-    final = samples[-1]["packets"]
-    rested = next(
-        at for at, sample in zip(at_ns, samples, strict=True) if sample["packets"] == final
-    )
-    return Drained(
-        rested_mono_ns=rested,
-        busy_mono_ns=max(busy, default=None),
-        left_packets=max(0, left[0]),
-    )
+    before = samples[-1 - SAMPLES_AT_REST :]
+    different = {(sample["packets"], sample["tp_packets"]) for sample in before}
+    return len(before) > SAMPLES_AT_REST and len(different) == 1
 
 
 @making_sense("the counters of node job 'sink'")

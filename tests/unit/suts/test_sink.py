@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,10 @@ RESULT = {
 class Job:
     """A NodeJob whose samples come one per look."""
 
-    def __init__(self, samples: Sequence[dict[str, int]], result: Any) -> None:
+    def __init__(self, samples: Sequence[dict[str, Any]], result: Any) -> None:
         self.child = subprocess.Popen(["sleep", "60"])
         self.pid = self.child.pid
-        self.ready = {"ring_bytes": 1 << 20, "threads": 1}
+        self.ready = {"ring_bytes": 1 << 20, "ring_frames": None, "threads": 1}
         self.said: list[str] = []
         self._samples, self._shown, self._result = samples, 0, result
 
@@ -75,19 +76,27 @@ def jobs() -> Iterator[list[Job]]:
         job.close()
 
 
-def launch(jobs: list[Job], samples: Sequence[dict[str, int]] = (), result: Any = RESULT) -> Any:
+def launch(jobs: list[Job], samples: Sequence[dict[str, Any]] = (), result: Any = RESULT) -> Any:
     jobs.append(Job(samples, result))
     env: Any = Env(jobs[0])
     running = Sink({"service_rate_pps": 5000.0, "defrag": "yes"}, base=Path()).launch(env)
     assert env.spec == {
         "job": "sink", "interface": "ndrx0", "service_rate_pps": 5000.0,
-        "ring_bytes": 64 << 20, "defrag": True, "threads": 1,
+        "ring_bytes": 64 << 20, "ring_frames": None, "defrag": True, "threads": 1,
     }  # fmt: skip
     return running
 
 
-def sample(packets: int, tp_packets: int, tp_drops: int) -> dict[str, int]:
-    return {"mono_ns": 1, "packets": packets, "tp_packets": tp_packets, "tp_drops": tp_drops}
+def sample(
+    packets: int, tp_packets: int, tp_drops: int, *, read_ns: int = 1, served_ns: int | None = 1
+) -> dict[str, Any]:
+    counts = {"packets": packets, "bytes": 0, "tp_packets": tp_packets, "tp_drops": tp_drops}
+    thread = {**counts, "mono_ns": read_ns, "served_mono_ns": served_ns}
+    return {**counts, "mono_ns": read_ns, "per_thread": [thread]}
+
+
+LATER_NS = 1 << 62
+"""After whatever the clock says."""
 
 
 def test_from_launch_to_last_word(jobs: list[Job]) -> None:
@@ -108,15 +117,55 @@ def test_drained_at_the_expected_count(jobs: list[Job]) -> None:
     assert len(jobs[0].samples()) == 4
 
 
-def test_drained_when_two_samples_agree(jobs: list[Job]) -> None:
-    running = launch(jobs, [sample(0, 0, 0), sample(60, 90, 30), sample(60, 90, 30)])
+def test_drained_when_samples_agree_for_half_a_second(jobs: list[Job]) -> None:
+    running = launch(jobs, [sample(0, 0, 0), *[sample(60, 90, 30)] * 6])
     running.drain(expected_packets=100, timeout_s=5)
+    assert len(jobs[0].samples()) == 7
 
 
-def test_two_samples_that_agree_on_a_full_ring_are_not_at_rest(jobs: list[Job]) -> None:
-    running = launch(jobs, [sample(0, 0, 0), sample(10, 90, 30), sample(10, 90, 30)])
+def test_samples_that_agree_on_a_full_ring_are_not_at_rest(jobs: list[Job]) -> None:
+    running = launch(jobs, [sample(0, 0, 0), *[sample(10, 90, 30)] * 9])
     with pytest.raises(TrialFailed, match="do not come to rest"):
         running.drain(expected_packets=None, timeout_s=0.5)
+
+
+@pytest.mark.parametrize(
+    ("slots", "busy_ns"), [(None, LATER_NS + 1), (256, LATER_NS + 7_000_000 - 200_000)]
+)
+def test_a_drain_ends_when_the_last_packet_was_done(
+    jobs: list[Job], slots: int | None, busy_ns: int
+) -> None:
+    """5,000 packets/s: a queue was at work until the last one's 200 us began."""
+    stale = sample(10, 60, 10)
+    waits = sample(10, 100, 30, read_ns=LATER_NS + 1)
+    done = sample(70, 100, 30, read_ns=LATER_NS + 9_000_000, served_ns=LATER_NS + 7_000_000)
+    running = launch(jobs, [stale, stale, waits, done])
+    jobs[0].ready["ring_frames"] = slots
+    found = running.drain(expected_packets=100, timeout_s=5)
+    assert found.rested_mono_ns == LATER_NS + 7_000_000
+    assert (found.busy_mono_ns, found.left_packets) == (busy_ns, 60)
+
+
+@pytest.mark.parametrize(
+    ("ready", "holds"),
+    [
+        ({"ring_bytes": 1 << 20, "ring_frames": 256, "threads": 2}, 512),
+        ({"ring_bytes": 1 << 20, "ring_frames": None, "threads": 2}, 16_384),
+    ],
+)
+def test_what_its_rings_hold(jobs: list[Job], ready: dict[str, Any], holds: int) -> None:
+    running = launch(jobs)
+    jobs[0].ready = ready
+    assert running.facts()["holds_packets"] == holds
+
+
+def test_live_says_how_old_its_counters_are(jobs: list[Job]) -> None:
+    now_ns = time.monotonic_ns()
+    running = launch(jobs, [sample(10, 60, 10, read_ns=now_ns - 2_000_000_000)])
+    jobs[0].samples()
+    live = running.live()
+    assert live.lag_s >= 2.0 and live.per_thread_lag_s == live.lag_s
+    assert live.per_thread["sink-0"]["dropped_ring_full_packets"] == 10
 
 
 def test_a_sink_that_died(jobs: list[Job]) -> None:
@@ -134,6 +183,10 @@ def test_a_sink_that_died(jobs: list[Job]) -> None:
     [
         ({"service_rate_pps": 0}, "sut.service_rate_pps = 0: must be > 0"),
         ({"ring": 5}, "sut.ring: no such key; did you mean sut.ring_bytes?"),
+        (
+            {"ring_frames": 5, "ring_bytes": "1MiB"},
+            "sut: ring_frames and ring_bytes contradict each other: give one of them",
+        ),
         ({"threads": "two"}, 'sut.threads = "two": must be a whole number'),
     ],
 )

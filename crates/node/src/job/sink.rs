@@ -2,30 +2,44 @@
 
 use std::collections::HashSet;
 use std::ffi::CString;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 use nodrop_io::IoError;
-use nodrop_io::rx::{BLOCK_TIMEOUT_MS, Packet, PacketStatistics, RingOptions, RxRing};
-use nodrop_io::thread::{mono_ns, sleep_until};
-use nodrop_proto::{JobError, SinkReady, SinkResult, SinkSample, SinkSpec, SinkThread};
+use nodrop_io::rx::{RingOptions, RxRing};
+use nodrop_io::slots::{SLOT_BYTES, SlotRing};
+use nodrop_io::thread::{exact_timers, mono_ns};
+use nodrop_proto::{JobError, SinkCounts, SinkReady, SinkResult, SinkSample, SinkSpec, SinkThread};
 use nodrop_wire::flow::FlowKey;
 
 use crate::job::{Job, interface_error};
 use crate::session::Session;
 
-const SAMPLE_NS: u64 = 500_000_000;
-/// Longest wait for a block before a look at whether to stop.
-const LOOK_MS: u32 = 50;
-/// How often a thread that is busy reads its socket's counters.
-const STATISTICS_NS: u64 = 100_000_000;
+mod reader;
+mod service;
+
+use reader::{Counters, End, Found, Queue, Tally};
+use service::Service;
+
+const SAMPLE_NS: u64 = 100_000_000;
 const PAGE_BYTES: u64 = 4096;
+/// Beyond it a ring of slots is a gigabyte.
+const MOST_SLOTS: u64 = 1 << 18;
 
 /// Rings that are bound, one per thread.
+enum Rings {
+    /// As fast as it can.
+    Blocks(Vec<RxRing>),
+    /// A queue of exactly so many packets.
+    Slots(Vec<SlotRing>, u32),
+}
+
+/// Ready to receive.
 pub struct Sink {
-    rings: Vec<RxRing>,
+    rings: Rings,
+    /// Of each thread.
     service_rate_pps: Option<f64>,
     count_flows: bool,
     drain: Duration,
@@ -40,6 +54,7 @@ impl Job for Sink {
     fn prepare(spec: SinkSpec, _session: &Session) -> Result<(Self, SinkReady), JobError> {
         let bad = |words: String| JobError::new("spec", words);
         let options = ring_options(&spec).map_err(bad)?;
+        let slots = slots(&spec).map_err(bad)?;
         if let Some(rate) = spec
             .service_rate_pps
             .filter(|rate| !rate.is_normal() || *rate < 0.0)
@@ -50,58 +65,66 @@ impl Job for Sink {
         }
         let drain = Duration::try_from_secs_f64(spec.drain_s)
             .map_err(|e| bad(format!("drain_s = {}: {e}", spec.drain_s)))?;
-        let rings = RxRing::open_group(&spec.interface, options, spec.threads, spec.defrag)
-            .map_err(|e| interface_error(&e))?;
-        let ready = SinkReady {
-            ring_bytes: u64::from(options.block_bytes) * u64::from(options.blocks),
-            threads: spec.threads,
-            defrag: spec.defrag,
+        let (interface, threads, defrag) = (&spec.interface, spec.threads, spec.defrag);
+        let opened = match slots {
+            Some(slots) => SlotRing::open_group(interface, slots, threads, defrag)
+                .map(|rings| Rings::Slots(rings, slots)),
+            None => RxRing::open_group(interface, options, threads, defrag).map(Rings::Blocks),
         };
-        let service_rate_pps = spec
-            .service_rate_pps
-            .map(|pps| pps / f64::from(spec.threads));
-        Ok((
-            Self {
-                rings,
-                service_rate_pps,
-                count_flows: spec.count_flows,
-                drain,
+        let ready = SinkReady {
+            ring_bytes: match slots {
+                Some(slots) => u64::from(SLOT_BYTES) * u64::from(slots),
+                None => u64::from(options.block_bytes) * u64::from(options.blocks),
             },
-            ready,
-        ))
+            ring_frames: slots,
+            threads,
+            defrag,
+        };
+        let sink = Self {
+            rings: opened.map_err(|e| interface_error(&e))?,
+            service_rate_pps: spec.service_rate_pps.map(|pps| pps / f64::from(threads)),
+            count_flows: spec.count_flows,
+            drain,
+        };
+        Ok((sink, ready))
     }
 
     fn run(self, session: &Session) -> Result<SinkResult, JobError> {
-        let counters: Vec<_> = self.rings.iter().map(|_| Counters::default()).collect();
+        let (count, blocks) = match &self.rings {
+            Rings::Blocks(rings) => (rings.len(), true),
+            Rings::Slots(rings, _) => (rings.len(), false),
+        };
+        let counters: Vec<_> = (0..count).map(|_| Counters::new(blocks)).collect();
         let stop = AtomicBool::new(false);
         let drain_ns = u64::try_from(self.drain.as_nanos()).unwrap_or(u64::MAX);
         let read: Vec<_> = std::thread::scope(|scope| {
-            let (stop, counters) = (&stop, &counters);
-            let readers: Vec<_> = (self.rings.into_iter().zip(counters).enumerate())
-                .map(|(index, (ring, counters))| {
-                    let flows = self.count_flows.then(HashSet::new);
-                    let reader = Reader {
-                        ring,
-                        counters,
-                        service: self.service_rate_pps.map(Service::new),
-                        end: End {
-                            stop,
-                            drain_ns,
-                            deadline_ns: None,
-                        },
-                        packets: 0,
-                        bytes: 0,
-                        found: Found { flows, times: None },
-                    };
-                    scope.spawn(move || {
-                        name_this_thread(index);
-                        reader.run()
+            let each = counters
+                .iter()
+                .map(|counters| Tally::new(counters, End::new(&stop, drain_ns), self.count_flows));
+            let readers: Vec<_> = match self.rings {
+                Rings::Blocks(rings) => (rings.into_iter().zip(each).enumerate())
+                    .map(|(index, (ring, tally))| {
+                        scope.spawn(move || {
+                            name_this_thread(index);
+                            reader::run(ring, tally)
+                        })
                     })
-                })
-                .collect();
+                    .collect(),
+                Rings::Slots(rings, slots) => (rings.into_iter().zip(each).enumerate())
+                    .map(|(index, (ring, tally))| {
+                        let rate = self.service_rate_pps;
+                        scope.spawn(move || {
+                            name_this_thread(index);
+                            exact_timers();
+                            let service = rate.map(|pps| Service::new(pps, mono_ns()));
+                            reader::run(Queue::new(ring, slots, service), tally)
+                        })
+                    })
+                    .collect(),
+            };
             let mut next = session.wait_start() + SAMPLE_NS;
             while !session.sleep_until(next) {
-                session.sample(&sample(counters));
+                session.sample(&sample(&counters));
                 next += SAMPLE_NS;
             }
             stop.store(true, Ordering::Relaxed);
@@ -113,7 +136,7 @@ impl Job for Sink {
         let mut done = Vec::new();
         for reader in read {
             let reader = reader.map_err(|_| JobError::new("internal", "a reader panicked"))?;
-            done.push(reader.map_err(|e| interface_error(&e))?);
+            done.push(reader.map_err(|e: IoError| interface_error(&e))?);
         }
         Ok(result(&counters, &done))
     }
@@ -153,196 +176,45 @@ fn ring_options(spec: &SinkSpec) -> Result<RingOptions, String> {
     })
 }
 
-/// What one reader has counted so far, for the samples; written by that reader alone.
-#[derive(Default)]
-struct Counters {
-    packets: AtomicU64,
-    bytes: AtomicU64,
-    tp_packets: AtomicU64,
-    tp_drops: AtomicU64,
-    tp_freeze_q_count: AtomicU64,
-}
-
-impl Counters {
-    fn publish(&self, packets: u64, bytes: u64) {
-        self.packets.store(packets, Ordering::Relaxed);
-        self.bytes.store(bytes, Ordering::Relaxed);
-    }
-
-    fn publish_statistics(&self, statistics: PacketStatistics) {
-        self.tp_packets
-            .store(statistics.tp_packets, Ordering::Relaxed);
-        self.tp_drops.store(statistics.tp_drops, Ordering::Relaxed);
-        self.tp_freeze_q_count
-            .store(statistics.tp_freeze_q_count, Ordering::Relaxed);
-    }
-
-    fn read(&self) -> SinkThread {
-        SinkThread {
-            packets: self.packets.load(Ordering::Relaxed),
-            bytes: self.bytes.load(Ordering::Relaxed),
-            tp_packets: self.tp_packets.load(Ordering::Relaxed),
-            tp_drops: self.tp_drops.load(Ordering::Relaxed),
-            tp_freeze_q_count: self.tp_freeze_q_count.load(Ordering::Relaxed),
-        }
+/// A queue is asked for by its slots, or by a service rate; then its ring is as many slots as fit.
+fn slots(spec: &SinkSpec) -> Result<Option<u32>, String> {
+    let by_bytes = || (spec.ring_bytes / u64::from(SLOT_BYTES)).clamp(1, MOST_SLOTS);
+    let asked = spec
+        .ring_frames
+        .or(spec.service_rate_pps.map(|_| by_bytes()));
+    match asked {
+        Some(0) => Err("ring_frames = 0: must be at least 1".into()),
+        Some(slots) if slots > MOST_SLOTS => Err(format!(
+            "ring_frames = {slots}: must be at most {MOST_SLOTS}, a gigabyte"
+        )),
+        slots => Ok(slots.and_then(|slots| u32::try_from(slots).ok())),
     }
 }
 
-/// One thread and its ring.
-struct Reader<'a> {
-    ring: RxRing,
-    counters: &'a Counters,
-    service: Option<Service>,
-    end: End<'a>,
-    packets: u64,
-    bytes: u64,
-    found: Found,
-}
-
-/// When a reader comes to its end.
-struct End<'a> {
-    stop: &'a AtomicBool,
-    drain_ns: u64,
-    /// Set once stopped.
-    deadline_ns: Option<u64>,
-}
-
-impl End<'_> {
-    fn is_near(&mut self, now: u64) -> bool {
-        if self.deadline_ns.is_none() && self.stop.load(Ordering::Relaxed) {
-            self.deadline_ns = Some(now.saturating_add(self.drain_ns));
-        }
-        self.deadline_ns.is_some()
-    }
-
-    fn is_passed(&mut self, now: u64) -> bool {
-        self.is_near(now) && self.deadline_ns.is_some_and(|deadline| now >= deadline)
-    }
-}
-
-/// What a reader hands back.
-#[derive(Default)]
-struct Found {
-    flows: Option<HashSet<FlowKey>>,
-    /// Kernel time of the earliest and the latest packet.
-    times: Option<(u64, u64)>,
-}
-
-impl Found {
-    fn note(&mut self, packet: &Packet) {
-        let at = packet.timestamp_ns;
-        let (first, last) = self.times.get_or_insert((at, at));
-        *first = at.min(*first);
-        *last = at.max(*last);
-        if let Some(flows) = &mut self.flows {
-            flows.extend(FlowKey::of_frame(packet.frame));
-        }
-    }
-}
-
-impl Reader<'_> {
-    /// Reads until stopped, then until the ring is empty: all that the kernel had is delivered or dropped.
-    fn run(mut self) -> Result<Found, IoError> {
-        let mut statistics_at = 0;
-        loop {
-            let now = mono_ns();
-            let near = self.end.is_near(now);
-            let late = self.end.is_passed(now);
-            let delivered = !late && self.read_block();
-            if !delivered || now >= statistics_at {
-                let statistics = self.ring.statistics()?;
-                self.counters.publish_statistics(statistics);
-                statistics_at = now + STATISTICS_NS;
-                let empty = self.packets == statistics.tp_packets - statistics.tp_drops;
-                if late || (near && !delivered && empty) {
-                    return Ok(self.found);
-                }
-            }
-            if !delivered {
-                self.ring
-                    .wait(if near { BLOCK_TIMEOUT_MS } else { LOOK_MS });
-            }
-        }
-    }
-
-    /// False where no block is ready.
-    fn read_block(&mut self) -> bool {
-        let Some(block) = self.ring.next_block() else {
-            return false;
-        };
-        for packet in block.packets() {
-            if self.service.as_mut().is_some_and(Service::serve) {
-                self.counters.publish(self.packets, self.bytes);
-                // A slow SUT may need longer for one block than it is given to empty its ring.
-                if self.end.is_passed(mono_ns()) {
-                    return true;
-                }
-            }
-            self.packets += 1;
-            self.bytes += u64::from(packet.wire_bytes);
-            self.found.note(&packet);
-        }
-        self.counters.publish(self.packets, self.bytes);
-        true
-    }
-}
-
-/// A server that needs a set time per packet. Time lost by waking late is made up for, time without packets is not.
-struct Service {
-    cost_ns: f64,
-    free_at_ns: f64,
-}
-
-impl Service {
-    /// Most time that is made up for.
-    const CREDIT_NS: f64 = 5e6;
-    /// Served ahead of time before a sleep, which wakes some 50 us late.
-    const AHEAD_NS: f64 = 200e3;
-
-    fn new(rate_pps: f64) -> Self {
-        Self {
-            cost_ns: 1e9 / rate_pps,
-            free_at_ns: mono_ns() as f64,
-        }
-    }
-
-    /// Takes the time of one packet; true where that was slept.
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "times are positive"
-    )]
-    fn serve(&mut self) -> bool {
-        let now = mono_ns() as f64;
-        self.free_at_ns = self.free_at_ns.max(now - Self::CREDIT_NS) + self.cost_ns;
-        let wait = self.free_at_ns > now + Self::AHEAD_NS;
-        if wait {
-            sleep_until(self.free_at_ns as u64);
-        }
-        wait
-    }
-}
-
-fn total(counters: &[Counters]) -> (SinkThread, Vec<SinkThread>) {
+fn total(counters: &[Counters]) -> (SinkCounts, Vec<SinkThread>) {
     let each: Vec<_> = counters.iter().map(Counters::read).collect();
-    let mut total = SinkThread::default();
-    for thread in &each {
-        total.packets += thread.packets;
-        total.bytes += thread.bytes;
-        total.tp_packets += thread.tp_packets;
-        total.tp_drops += thread.tp_drops;
-        total.tp_freeze_q_count += thread.tp_freeze_q_count;
+    let freezes = |thread: &SinkThread| thread.counts.tp_freeze_q_count;
+    let mut total = SinkCounts {
+        tp_freeze_q_count: each.iter().map(freezes).sum(),
+        ..SinkCounts::default()
+    };
+    for SinkThread { counts, .. } in &each {
+        total.packets += counts.packets;
+        total.bytes += counts.bytes;
+        total.tp_packets += counts.tp_packets;
+        total.tp_drops += counts.tp_drops;
     }
     (total, each)
 }
 
 fn sample(counters: &[Counters]) -> SinkSample {
-    let (total, _) = total(counters);
+    let (total, per_thread) = total(counters);
     SinkSample {
         mono_ns: mono_ns(),
         packets: total.packets,
         tp_packets: total.tp_packets,
         tp_drops: total.tp_drops,
+        per_thread,
     }
 }
 
@@ -408,13 +280,30 @@ mod tests {
     }
 
     #[test]
-    fn a_service_is_as_fast_as_it_is_set() {
-        let begin = mono_ns();
-        let mut service = Service::new(100_000.0);
-        for _ in 0..2_000 {
-            service.serve();
-        }
-        // 20 ms of work, of which the credit may take 5 ms and the last sleep 0.2 ms.
-        assert!(mono_ns() - begin >= 14_800_000);
+    fn a_queue_has_the_slots_that_are_asked_for() {
+        let slots = |fields: &str| {
+            slots(&serde_json::from_str(&format!(r#"{{"interface":"i"{fields}}}"#)).unwrap())
+        };
+        assert_eq!(slots(""), Ok(None));
+        assert_eq!(slots(r#","ring_frames":1"#), Ok(Some(1)));
+        assert_eq!(
+            slots(r#","ring_frames":17,"service_rate_pps":5"#),
+            Ok(Some(17))
+        );
+        assert_eq!(
+            slots(r#","service_rate_pps":5"#),
+            Ok(Some(16_384)),
+            "64 MiB"
+        );
+        assert_eq!(
+            slots(r#","service_rate_pps":5,"ring_bytes":100"#),
+            Ok(Some(1))
+        );
+        assert!(slots(r#","ring_frames":0"#).is_err());
+        assert!(
+            slots(r#","ring_frames":262145"#)
+                .unwrap_err()
+                .contains("gigabyte")
+        );
     }
 }
