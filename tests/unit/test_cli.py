@@ -49,11 +49,16 @@ class AnyPlugin:
     def __init__(self, options: Mapping[str, Any], *, base: Path) -> None:
         pass
 
+    holds_packets = rest_seen_s = None
+
     def duration_s(self) -> float:
         return 9.0
 
     def trace_facts(self) -> TraceFacts:
         return FakeLoad(World()).trace_facts()
+
+    def mean_pps(self) -> float:
+        return 1000.0
 
 
 class Entry:
@@ -82,8 +87,8 @@ def test_plan_shows_order_count_and_time(
     assert main.exit_code(["plan", str(experiment)]) == 0
     out = capsys.readouterr().out.splitlines()
     assert out[0] == "Does it [hold]?"
-    assert out[1].split() == ["order", "run", "repetition", "cell"]
-    assert sorted(line.split()[3] for line in out[2:6]) == 2 * ["load.multiplier=1"] + 2 * [
+    assert out[1].split() == ["order", "run", "repetition", "load", "cell"]
+    assert sorted(line.split()[5] for line in out[2:6]) == 2 * ["load.multiplier=1"] + 2 * [
         "load.multiplier=4"
     ]
     assert out[6:] == ["2 cells x 2 repetitions = 4 trials, order of seed 1, about 1 min 0 s"]

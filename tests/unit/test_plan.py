@@ -33,6 +33,9 @@ class SutOptions(Options):
 class Fake:
     """Stands for any setup or SUT: it only checks its table."""
 
+    holds_packets = 4000
+    rest_seen_s = 0.2
+
     def __init__(self, options: Mapping[str, Any], *, base: Path) -> None:
         check(SutOptions, options, table="sut", base=base)
 
@@ -48,6 +51,9 @@ class FakeLoad:
         """Of a trace with 3 packets at one time, and 5 within 10 ms."""
         said = {"packets_in_1_ms": 3, "packets_in_10_ms": 5}
         return SimpleNamespace(peak_demand=_peak_demand(said, self.options))
+
+    def mean_pps(self) -> float | None:
+        return self.options.pps
 
 
 @dataclass
@@ -209,3 +215,24 @@ def test_a_slug_is_safe_in_a_file_name(cell: dict[str, Any]) -> None:
     assert len(slug) <= 48
     assert set(slug) <= set("abcdefghijklmnopqrstuvwxyz0123456789.-")
     assert not slug.startswith((".", "-"))
+
+
+@pytest.mark.parametrize(
+    ("pps", "duration_s", "least_s", "short"),
+    [(10_000, 5, 3.8, False), (10_000, 3, 3.8, True), (100_000, 0.5, 1.0, True)],
+)
+def test_a_load_too_short_to_be_called_carried_is_named(
+    tmp_path: Path, pps: int, duration_s: float, least_s: float, short: bool
+) -> None:
+    """4,000 packets of rings are 5 % of 8 s at 10,000/s; rest is seen 0.2 s late: 5 % of 3.8 s."""
+    made = plan(tmp_path, f"load.pps={pps}", f"load.duration_s={duration_s}")
+    assert [length.offered_s for length in made.lengths] == [duration_s] * 6
+    assert [length.least_s for length in made.lengths] == [pytest.approx(least_s)] * 6
+    assert ("6 of 6 cells offer their load for less" in made.too_short()) == short
+    assert (made.too_short() == "") != short
+
+
+def test_what_is_not_known_is_not_too_short(tmp_path: Path) -> None:
+    made = plan(tmp_path)
+    assert {(length.offered_s, length.least_s) for length in made.lengths} == {(None, None)}
+    assert made.too_short() == ""

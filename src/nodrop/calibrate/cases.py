@@ -142,7 +142,7 @@ def _stall(site: Site) -> Case:
             *steady(site, 50_000, 200_000),
             "measure.repetitions=2",
             "sut.service_rate_pps=60000",
-            "sut.ring_bytes=65536",
+            "sut.ring_frames=256",
         ],
         faults={
             "offer": faults.per_trial(

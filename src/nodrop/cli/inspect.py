@@ -71,6 +71,8 @@ def plan(
         out.print(peak, markup=False)
     for words in made.implausible:
         out.print(f"implausible: {words}; `nodrop run` wants --yes for it", markup=False)
+    if short := made.too_short():
+        out.print(short, markup=False)
 
 
 def report(

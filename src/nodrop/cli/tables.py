@@ -11,8 +11,9 @@ from rich.table import Table
 
 from nodrop.config.units import format_seconds
 from nodrop.lab.image import Image
+from nodrop.ledger.sustained import duration
 from nodrop.ledger.verdict import percent
-from nodrop.measure.plan import Plan
+from nodrop.measure.plan import OfferLength, Plan
 from nodrop.measure.summary import CellSummary
 from nodrop.measure.timings import PartTime
 from nodrop.plugins import Plugin
@@ -92,14 +93,23 @@ def _listed(counted: Mapping[str, int]) -> str:
 
 
 def plan_table(plan: Plan) -> Table:
-    table = _table("order", "run", "repetition", "cell")
+    lengths = {cell_words(length.cell): _length_words(length) for length in plan.lengths}
+    table = _table("order", "run", "repetition", "load", "cell")
     for trial in plan.trials[:MOST_ROWS]:
-        table.add_row(
-            str(trial.index), trial.run_name, str(trial.repetition), cell_words(trial.cell)
-        )
+        cell = cell_words(trial.cell)
+        length = lengths.get(cell, "")
+        table.add_row(str(trial.index), trial.run_name, str(trial.repetition), length, cell)
     if len(plan.trials) > MOST_ROWS:
-        table.add_row("…", f"{len(plan.trials) - MOST_ROWS} more (--json lists them)", "", "")
+        table.add_row("…", f"{len(plan.trials) - MOST_ROWS} more (--json lists them)", "", "", "")
     return table
+
+
+def _length_words(length: OfferLength) -> str:
+    """`1.9 s (of 2.9 s)`: the least to see whether it is carried, if it is longer."""
+    if length.offered_s is None:
+        return "not known"
+    said = duration(length.offered_s)
+    return f"{said} (of {duration(length.least_s or 0)})" if length.too_short else said
 
 
 def plugins_table(plugins: Sequence[Plugin]) -> Table:

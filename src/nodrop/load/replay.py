@@ -14,7 +14,7 @@ from nodrop.config.replay import ReplayOptions
 from nodrop.lab.seam import Json, Link, NodeJob, UndoJournal
 from nodrop.ledger.over_time import LateBurst
 from nodrop.load.seam import OfferedLoad, Offerer, ScheduleError, Tick, TraceFacts
-from nodrop.load.trace import facts_of, find_trace, intended_duration_s
+from nodrop.load.trace import facts_of, find_trace, intended_duration_s, intended_pps
 from nodrop.untrusted.json_text import counted
 from nodrop.untrusted.reading import making_sense
 
@@ -39,6 +39,9 @@ class Replay:
 
     def duration_s(self) -> float | None:
         return intended_duration_s(self.options)
+
+    def mean_pps(self) -> float | None:
+        return intended_pps(self.options)
 
     def trace_facts(self) -> TraceFacts:
         return facts_of(self.options)

@@ -150,6 +150,10 @@ class LoadGenerator(Protocol):
         known once the trace was read. Touches nothing."""
         ...
 
+    def mean_pps(self) -> float | None:
+        """Packets per second that one offer is meant to have; None as for `duration_s`."""
+        ...
+
     def trace_facts(self) -> TraceFacts:
         """Read once, whole. BadInput where the trace cannot be used."""
         ...

@@ -21,7 +21,7 @@ from nodrop.lab.rights import GENERATOR
 from nodrop.lab.seam import Json, Link, UndoJournal
 from nodrop.load.pcapng_interfaces import interface_kinds
 from nodrop.load.seam import OfferedLoad, Offerer, Tick, TraceFacts
-from nodrop.load.trace import facts_of, find_trace, intended_duration_s, plain_trace
+from nodrop.load.trace import facts_of, find_trace, intended_duration_s, intended_pps, plain_trace
 
 TICK_S = 0.5
 _ACTUAL = re.compile(r"Actual: (\d+) packets \((\d+) bytes\) sent in ([\d.]+) seconds")
@@ -64,6 +64,9 @@ class Tcpreplay:
 
     def duration_s(self) -> float | None:
         return intended_duration_s(self.options)
+
+    def mean_pps(self) -> float | None:
+        return intended_pps(self.options)
 
     def trace_facts(self) -> TraceFacts:
         return facts_of(self.options)

@@ -108,6 +108,15 @@ def intended_duration_s(options: ReplayOptions) -> float | None:
     return whole_s if options.duration_s is None else min(whole_s, options.duration_s)
 
 
+def intended_pps(options: ReplayOptions) -> float | None:
+    """Over a whole pass of the trace; None at top speed."""
+    if options.top_speed or options.pps is not None:
+        return options.pps
+    facts = facts_of(options)
+    seconds = facts.duration_s / (options.speed or 1.0)
+    return facts.packets * options.multiplier / seconds if seconds else None
+
+
 @functools.lru_cache(maxsize=64)
 @making_sense("the result of node job 'trace'")
 def read_trace(path: Path, options: ReplayOptions) -> TraceFacts:

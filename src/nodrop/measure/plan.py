@@ -19,8 +19,10 @@ from nodrop.config.toml_file import key_path, put
 from nodrop.config.units import format_seconds
 from nodrop.errors import BadInput, LabProblem
 from nodrop.lab.split import Splitter
+from nodrop.ledger.sustained import duration, least_duration_s
 from nodrop.load.seam import LoadGenerator, PeakDemand
 from nodrop.setups.seam import Limits
+from nodrop.suts.seam import Sut
 
 AROUND_S = 6.0
 """A first guess at what a trial takes beside its load (bring up, launch, drain, undo); the progress
@@ -61,6 +63,23 @@ class PlannedTrial:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OfferLength:
+    """How long one trial of a cell offers its load, and what it takes to see that it is carried."""
+
+    cell: Cell
+    offered_s: float | None
+    """None where it is not known beforehand, as at top speed."""
+    least_s: float | None
+    """So that a SUT that keeps the pace can be seen to (ledger/sustained.py); None = not known."""
+
+    @property
+    def too_short(self) -> bool:
+        if self.offered_s is None or self.least_s is None:
+            return False
+        return self.offered_s < self.least_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     seed: int
     cells: tuple[Cell, ...]
@@ -76,6 +95,20 @@ class Plan:
     """Of the trial that asks for most at once; None if none sends a trace at its own timing."""
     implausible: tuple[str, ...] = ()
     """What nobody can have meant, such as a trial of 270 years, in words; each once."""
+    lengths: tuple[OfferLength, ...] = ()
+    """Of the cells, in the same order."""
+
+    def too_short(self) -> str:
+        """In words, if a load that is not lost could not be called carried; empty if none is."""
+        short = [length for length in self.lengths if length.too_short]
+        if not short:
+            return ""
+        least_s = max(length.least_s or 0.0 for length in short)
+        return (
+            f"{len(short)} of {len(self.cells)} cells offer their load for less than the "
+            f"{duration(least_s)} that it takes to see whether it is carried: without loss they "
+            "show that a burst was absorbed, no more; raise load.loops or load.duration_s"
+        )
 
     def first_of_its_setup(self, trial: PlannedTrial) -> bool:
         """Where what depends on the setup alone is asked once."""
@@ -89,8 +122,13 @@ def make_plan(experiment: Experiment) -> Plan:
     neighbour waking up) falls on all cells alike, and an interrupted plan has whole blocks.
     """
     drafts = [_draft(experiment, cell) for cell in cells(experiment.matrix)]
-    loads = _check_plugins(experiment, drafts)
-    load_s = _load_s(experiment, loads)
+    parts = _check_plugins(experiment, drafts)
+    loads = [load for _, load in parts]
+    lengths = tuple(
+        _length(experiment, draft, *part) for draft, part in zip(drafts, parts, strict=True)
+    )
+    known = [length.offered_s for length in lengths if length.offered_s is not None]
+    load_s = sum(known) if len(known) == len(lengths) else None
     order = Random(experiment.measure.seed)
     repetitions = experiment.measure.repetitions
     trials: list[PlannedTrial] = []
@@ -108,6 +146,7 @@ def make_plan(experiment: Experiment) -> Plan:
         around_s=len(trials) * (AROUND_S + experiment.measure.warmup_s),
         peak_demand=_peak_demand(loads),
         implausible=_implausible(experiment, loads),
+        lengths=lengths,
     )
 
 
@@ -151,29 +190,33 @@ def _splitter(setup: dict[str, Any]) -> Splitter:
     return Splitter(kind=found.splitter, bridge_netfilter=found.bridge_netfilter)
 
 
-def _check_plugins(experiment: Experiment, drafts: Sequence[dict[str, Any]]) -> list[LoadGenerator]:
-    """Builds each plugin with each different table; the load of each cell."""
-    loads = []
+def _check_plugins(
+    experiment: Experiment, drafts: Sequence[dict[str, Any]]
+) -> list[tuple[Sut, LoadGenerator]]:
+    """Builds each plugin with each different table; SUT and load of each cell."""
+    parts = []
     for draft in drafts:
         _built(experiment, plugins.build_setup, draft["setup"])
-        _built(experiment, plugins.build_sut, draft["sut"])
-        loads.append(_built(experiment, plugins.build_load, draft["load"]))
-    return loads
+        sut = _built(experiment, plugins.build_sut, draft["sut"])
+        parts.append((sut, _built(experiment, plugins.build_load, draft["load"])))
+    return parts
 
 
-def _load_s(experiment: Experiment, loads: Sequence[LoadGenerator]) -> float | None:
-    """Seconds of load of one block."""
-    durations = [_duration_s(experiment, load) for load in loads]
-    known = [d for d in durations if d is not None]
-    return sum(known) if len(known) == len(durations) else None
-
-
-def _duration_s(experiment: Experiment, load: LoadGenerator) -> float | None:
+def _length(
+    experiment: Experiment, draft: dict[str, Any], sut: Sut, load: LoadGenerator
+) -> OfferLength:
     try:
-        return experiment.blaming(load.duration_s)
+        offered_s, pps = experiment.blaming(load.duration_s), experiment.blaming(load.mean_pps)
     except LabProblem:
         # Reading the trace takes the node; a plan can be looked at where it is not built yet.
-        return None
+        offered_s = pps = None
+    holds = sut.holds_packets
+    least_s = pps and least_duration_s(
+        pps,
+        holds_packets=None if holds is None else holds * draft["instances"],
+        rest_seen_s=sut.rest_seen_s,
+    )
+    return OfferLength(cell=draft["cell"], offered_s=offered_s, least_s=least_s)
 
 
 def _implausible(experiment: Experiment, loads: Sequence[LoadGenerator]) -> tuple[str, ...]:

@@ -121,6 +121,10 @@ class Sut(Protocol):
     """Capture sockets join a fanout group with PACKET_FANOUT_FLAG_DEFRAG."""
     cpus: str | None
     """CPU list that it is pinned to, in the numbers of its place; None leaves it to the limits."""
+    holds_packets: int | None
+    """That its rings hold at the most, by its options; None = not known before it runs."""
+    rest_seen_s: float | None
+    """How late it is seen that it has nothing left, on a quiet host; None = not known."""
 
     def needs_bits(self) -> str | None:
         """The image recipe that can supply it ("suricata"); None where the node is enough."""

@@ -25,6 +25,7 @@ from nodrop.untrusted.reading import making_sense
 
 POLL_S = 0.05
 MOST_SLOTS = 1 << 18
+SLOT_BYTES = 4096
 SAMPLES_AT_REST = 5
 SMALLEST_V3_BYTES = 128
 """Of a ring of version 3, that no packet takes less than: its header and 60 bytes of frame."""
@@ -56,6 +57,13 @@ class Sink:
         self.options = check(SinkOptions, options, table="sut", base=base)
         self.defrag = self.options.defrag
         self.cpus = None
+        asked = self.options
+        slots = asked.ring_frames
+        if slots is None and asked.service_rate_pps is not None:
+            slots = max(1, asked.ring_bytes // SLOT_BYTES)
+        self.holds_packets = None if slots is None else slots * asked.threads
+        # One packet's service, or a block that is not full.
+        self.rest_seen_s = asked.threads / rate if (rate := asked.service_rate_pps) else 0.02
 
     def needs_bits(self) -> str | None:
         return None

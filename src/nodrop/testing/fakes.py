@@ -345,6 +345,8 @@ class FakeSut:
     name = "fake"
     defrag = False
     cpus: str | None = None
+    holds_packets: int | None = None
+    rest_seen_s: float | None = None
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -410,6 +412,9 @@ class FakeLoad:
 
     def duration_s(self) -> float | None:
         return 0.0
+
+    def mean_pps(self) -> float | None:
+        return None
 
     def trace_facts(self) -> TraceFacts:
         return TraceFacts(

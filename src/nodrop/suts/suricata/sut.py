@@ -34,6 +34,10 @@ RULES_BYTES = 256 << 20
 """The largest published rule sets have 40 MB."""
 
 
+REST_SEEN_S = 0.15
+"""Two looks at its threads, and the first of them late."""
+
+
 class Suricata:
     """A `Sut`. The constructor refuses bad options (BadInput) and touches nothing."""
 
@@ -44,7 +48,18 @@ class Suricata:
         # Rendered once for its errors, and for what overrides make of defrag.
         self.defrag = defrag_expected(self._configuration(["eth0"], "/work"))
         self.cpus = self.options.cpus
+        self.holds_packets = self._holds_packets()
+        self.rest_seen_s = REST_SEEN_S
         self._refusals: dict[str, str | None] = {}
+
+    def _holds_packets(self) -> int | None:
+        """Of rings with a slot for each packet; between threads, as in autofp, more wait."""
+        entry = self._configuration(["eth0"], "/work")["af-packet"][0]
+        frames, threads = _whole(entry.get("ring-size")), _whole(entry.get("threads"))
+        slots = str(entry.get("tpacket-v3", "no")).lower() not in ("yes", "true", "on", "1")
+        if not slots or frames is None or threads is None or self._runmode() == "autofp":
+            return None
+        return frames * threads
 
     def needs_bits(self) -> str | None:
         return "suricata"

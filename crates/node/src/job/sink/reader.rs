@@ -21,7 +21,7 @@ const STATISTICS_NS: u64 = 50_000_000;
 /// A sleep wakes some 50 us late, on a busy machine more.
 const SPIN_NS: u64 = 100_000;
 /// Slots that last longer than this make up for late wake-ups.
-const FEW_SLOTS_NS: f64 = 5e6;
+const FEW_SLOTS_NS: f64 = 2e6;
 
 /// What one reader has counted so far, for the samples; written by that reader alone.
 #[derive(Default)]
