@@ -206,7 +206,8 @@ def _length(
     experiment: Experiment, draft: dict[str, Any], sut: Sut, load: LoadGenerator
 ) -> OfferLength:
     try:
-        offered_s, pps = experiment.blaming(load.duration_s), experiment.blaming(load.mean_pps)
+        offered_s = experiment.blaming(load.duration_s)
+        pps = None if offered_s is None else experiment.blaming(load.mean_pps)
     except LabProblem:
         # Reading the trace takes the node; a plan can be looked at where it is not built yet.
         offered_s = pps = None
