@@ -205,12 +205,8 @@ def _check_plugins(
 def _length(
     experiment: Experiment, draft: dict[str, Any], sut: Sut, load: LoadGenerator
 ) -> OfferLength:
-    try:
-        offered_s = experiment.blaming(load.duration_s)
-        pps = None if offered_s is None else experiment.blaming(load.mean_pps)
-    except LabProblem:
-        # Reading the trace takes the node; a plan can be looked at where it is not built yet.
-        offered_s = pps = None
+    offered_s = _duration_s(experiment, load)
+    pps = None if offered_s is None else experiment.blaming(load.mean_pps)
     holds = sut.holds_packets
     least_s = pps and least_duration_s(
         pps,
@@ -218,6 +214,14 @@ def _length(
         rest_seen_s=sut.rest_seen_s,
     )
     return OfferLength(cell=draft["cell"], offered_s=offered_s, least_s=least_s)
+
+
+def _duration_s(experiment: Experiment, load: LoadGenerator) -> float | None:
+    try:
+        return experiment.blaming(load.duration_s)
+    except LabProblem:
+        # Reading the trace takes the node; a plan can be looked at where it is not built yet.
+        return None
 
 
 def _implausible(experiment: Experiment, loads: Sequence[LoadGenerator]) -> tuple[str, ...]:
