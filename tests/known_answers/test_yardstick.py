@@ -138,11 +138,12 @@ def simulated(times_s: Sequence[float], rate: float, slots: int) -> int:
 
 
 @pytest.mark.parametrize(
-    ("pps", "rate", "slots"), [(500, 555, 8), (1_000, 800, 16), (400, 500, 2), (800, 800, 32)]
+    ("pps", "rate", "slots"), [(200, 180, 8), (1_000, 800, 64), (100, 60, 4), (800, 780, 32)]
 )
 def test_random_arrivals_lose_what_a_simulation_of_them_does(
     sink: Run, pps: int, rate: int, slots: int
 ) -> None:
+    """Slots that last for 40 ms and longer: a busy machine lets the sink wait for a CPU."""
     rng = random.Random(pps)
     times_s = [0.0]
     while times_s[-1] < 2.5:
