@@ -168,7 +168,7 @@ def test_focus_tells_what_a_setup_costs(page: Any, pages: dict[str, str]) -> Non
     page.locator("#setups svg .s3 .mark").last.focus()
     said = page.locator("#setups .says").first.text_content()
     assert said.startswith("Activation of vm tcg (emulated) at 4X: ")
-    assert said.endswith(": different")
+    assert "against bare +" in said and ": cannot tell yet (" in said  # of 4 runs
     page.locator("#setups svg .mark-part").first.focus()
     assert "packets decoded" in page.locator("#setups .says").nth(1).text_content()
 
