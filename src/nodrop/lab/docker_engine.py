@@ -298,10 +298,5 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def image_tar(rootfs: Path) -> Path:
-    """The tar that an unpacked image of the cache came from (lab/image.py)."""
-    return rootfs.with_name("rootfs.tar")
-
-
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

@@ -13,6 +13,7 @@ from nodrop.config.lab_file import LabSource
 from nodrop.errors import BadInput, LabProblem, NotReady
 from nodrop.lab.binary import file_sha256
 from nodrop.lab.image import must_be_there, resolve_bits
+from nodrop.lab.image_tree import first_difference
 from nodrop.lab.netns import LARGEST_MTU, NetnsLab
 from nodrop.lab.seam import Bits, Json, Lab
 from nodrop.lab.split import split_problems
@@ -23,6 +24,7 @@ from nodrop.setups.seam import Setup
 from nodrop.suts.seam import Sut
 
 ETHERNET_HEADER_BYTES = 14
+_AGAIN = "make it again with `nodrop image build`"
 
 PartT = TypeVar("PartT")
 
@@ -112,6 +114,9 @@ class Kitchen:
             except LabProblem as problem:
                 words = [str(problem)]
             found |= dict.fromkeys(words)
+        for bits in self._bits.values():
+            if bits is not None and bits.path.exists() and (other := first_difference(bits)):
+                found[f"the image is not what its sha256 stands for: {other}; {_AGAIN}"] = None
         return list(found)
 
     def _split_problems(self, trial: PlannedTrial) -> list[str]:

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from nodrop.lab.binary import file_sha256
+from nodrop.lab.image_tree import first_difference
 from nodrop.lab.seam import Bits, Json
 from nodrop.ledger.reasons import Problem, Reason
 from nodrop.setups.seam import Proof
@@ -20,15 +21,18 @@ def prove(
 
     `files_sha256`: of the host's files that the SUT is shown (rules), when the run began.
     """
-    if proof is None:
-        return None, ()
-    facts: Json = {**asdict(proof), "expected_files": dict(files_sha256)}
     found = []
+    if other_bits := first_difference(bits):
+        found.append(Problem(code=Reason.OTHER_BITS, words=f"the image changed: {other_bits}"))
+    if proof is None:
+        return None, found
+    facts: Json = {**asdict(proof), "expected_files": dict(files_sha256)}
     if bits is not None:
         wanted = bits.sha256 if bits.kind == "binary" else _sha256_in(bits.path, proof.exe)
         facts["expected_exe_sha256"] = wanted
         if proof.exe_sha256 != wanted:
-            words = f"what runs is not the {bits.kind}'s: {proof.exe} has another sha256"
+            why = "has another sha256" if wanted else "is not in it"
+            words = f"what runs is not the {bits.kind}'s: {proof.exe} {why}"
             found.append(Problem(code=Reason.OTHER_BITS, words=words))
     other = [name for name, sha256 in files_sha256.items() if proof.files.get(name) != sha256]
     if other:
@@ -45,8 +49,10 @@ def _sha256_in(image: Path, program: str) -> str | None:
     """Of a program of the unpacked image; `program` is its path inside, or on the host.
 
     /proc/PID/exe of another mount namespace is told from the root of that one: where nodrop itself
-    runs in a chroot, the path begins with whatever lies outside of it.
+    runs in a chroot, the path begins with whatever lies outside of it. The kernel tells no link of
+    the way there, so none may be in ours.
     """
+    image = image.resolve()
     within = program.rpartition(f"{image}/")[2]
     path = image / within.lstrip("/")
     return file_sha256(path) if path.is_file() else None

@@ -25,9 +25,9 @@ from nodrop.lab.docker_engine import (
     DockerEngine,
     docker_problems,
     docker_url,
-    image_tar,
 )
 from nodrop.lab.host import LABEL_VARIABLE, LocalHost
+from nodrop.lab.image_tree import image_tar
 from nodrop.lab.processes import environment
 from nodrop.lab.rights import SUT
 from nodrop.lab.seam import Action, Bits, Json, Link, NodeJob, UndoJournal

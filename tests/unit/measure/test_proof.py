@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import tarfile
 from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from nodrop.lab.seam import Bits
 from nodrop.ledger.reasons import Reason
@@ -16,9 +19,14 @@ RULES = {"rules-0-et": "a" * 64}
 
 
 def image(folder: Path) -> Bits:
-    (folder / "usr/bin").mkdir(parents=True)
-    (folder / "usr/bin/suricata").write_bytes(PROGRAM)
-    return Bits(kind="image", path=folder, sha256="of the tar")
+    root, tar = folder / "rootfs", folder / "rootfs.tar"
+    (root / "usr/bin").mkdir(parents=True)
+    (root / "usr/bin/suricata").write_bytes(PROGRAM)
+    (root / "usr/lib").mkdir()
+    (root / "usr/lib/libhtp.so").write_bytes(b"a library")
+    with tarfile.open(tar, "w") as packed:
+        packed.add(root, ".")
+    return Bits(kind="image", path=root, sha256=hashlib.sha256(tar.read_bytes()).hexdigest())
 
 
 def ran(content: bytes = PROGRAM, files: dict[str, str] = RULES) -> Proof:
@@ -36,10 +44,44 @@ def test_the_same_bits_and_rules_leave_nothing_to_say(tmp_path: Path) -> None:
 
 def test_the_path_may_be_told_from_inside_or_from_a_root_outside_of_ours(tmp_path: Path) -> None:
     """Seen on a fresh Debian 13 in a chroot: every trial was invalid."""
-    bits = image(tmp_path / "rootfs")
+    bits = image(tmp_path)
     for begins in ("", str(bits.path), f"/srv/chroot/{bits.path}"):
         _, problems = prove(replace(ran(), exe=f"{begins}/usr/bin/suricata"), bits, RULES)
         assert problems == []
+
+
+@pytest.mark.parametrize("link", ["home", "home/cache", "home/cache/image"])
+def test_a_cache_reached_through_a_link(tmp_path: Path, link: str) -> None:
+    """The kernel tells where the program lies, whichever way it was reached."""
+    there = tmp_path / "elsewhere"
+    (tmp_path / link).parent.mkdir(parents=True, exist_ok=True)
+    real = image(there / "home/cache/image".removeprefix(link).lstrip("/"))
+    (tmp_path / link).symlink_to(there)
+    bits = replace(real, path=tmp_path / "home/cache/image/rootfs")
+    exe = f"{real.path}/usr/bin/suricata"
+    assert prove(replace(ran(), exe=exe), bits, RULES)[1] == []
+    _, problems = prove(replace(ran(b"another"), exe=exe), bits, RULES)
+    assert [p.words for p in problems] == [
+        f"what runs is not the image's: {exe} has another sha256"
+    ]
+
+
+def test_a_program_from_elsewhere_is_not_said_to_have_another_hash(tmp_path: Path) -> None:
+    _, problems = prove(replace(ran(), exe="/opt/suricata"), image(tmp_path), RULES)
+    assert [p.words for p in problems] == [
+        "what runs is not the image's: /opt/suricata is not in it"
+    ]
+
+
+def test_a_library_that_changed_during_the_run_is_other_bits(tmp_path: Path) -> None:
+    bits = image(tmp_path)
+    assert prove(ran(), bits, RULES)[1] == []
+    with (bits.path / "usr/lib/libhtp.so").open("ab") as file:
+        file.write(b"x")
+    for proof in (ran(), None):
+        _, problems = prove(proof, bits, RULES)
+        assert [p.code for p in problems] == [Reason.OTHER_BITS]
+        assert "usr/lib/libhtp.so is not what" in problems[0].words
 
 
 def test_another_program_and_other_rules_each_make_a_trial_invalid(tmp_path: Path) -> None:
@@ -55,4 +97,4 @@ def test_rules_that_nobody_saw_there_are_not_proved() -> None:
 
 
 def test_nobody_could_look() -> None:
-    assert prove(None, None, RULES) == (None, ())
+    assert prove(None, None, RULES) == (None, [])

@@ -1,0 +1,70 @@
+"""The bits that run are those the run names, down to the last file of the image."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodrop.errors import NotReady
+from nodrop.lab.folders import cache_folder
+from nodrop.lab.image import list_images
+from nodrop.measure.progress import Silent
+from tests.e2e.conftest import Run, only
+
+SHORT = "load.speed=60"
+
+
+@pytest.fixture
+def copied(suricata: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The newest image in a cache of this test's own; its root."""
+    del suricata
+    if not (images := list_images("suricata")):
+        pytest.skip("no image of Suricata in the cache")
+    to = tmp_path / "cache/nodrop/images/suricata" / images[0].sha256
+    to.mkdir(parents=True)
+    for name in ("rootfs", "rootfs.tar", "manifest.json"):
+        argv = ["cp", "-a", str(images[0].folder / name), str(to)]
+        subprocess.run(argv, check=True, timeout=120)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return to / "rootfs"
+
+
+def append_a_byte(root: Path) -> str:
+    """To a library the program loads; its path in the image."""
+    library = max(root.glob("usr/lib/*/libhtp.so.*"))  # the file; the links are shorter
+    assert not library.is_symlink()
+    with library.open("ab") as file:
+        file.write(b"x")
+    return str(library.relative_to(root))
+
+
+def test_a_cache_reached_through_a_link(
+    run: Run, suricata: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every trial of such a cache was void: "has another sha256", which was untrue."""
+    del suricata
+    link = tmp_path / "linked-cache"
+    link.symlink_to(cache_folder().parent)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(link))
+    record = only(run(SHORT))
+    assert record.valid, record.verdict
+
+
+def test_a_byte_more_in_a_library(run: Run, copied: Path) -> None:
+    """Before the run it is refused; of a run that goes on, what follows is no measurement."""
+
+    class Changed(Silent):
+        def trial_started(self, trial: Any) -> None:
+            if trial.index == 2:
+                self.library = append_a_byte(copied)
+
+    progress = Changed()
+    first, second = run(SHORT, "measure.repetitions=2", progress=progress).records
+    assert first.valid, first.verdict
+    assert (second.outcome, second.invalid_reasons) == ("void", ["other_bits"])
+    assert progress.library in second.verdict
+    with pytest.raises(NotReady, match=f"{Path(progress.library).name} is not what"):
+        run(SHORT)
