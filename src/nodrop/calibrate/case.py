@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
 from nodrop.calibrate.faults import Fault
 from nodrop.ledger.reasons import Outcome
@@ -65,7 +64,7 @@ class Expected:
         ):
             if wanted and not re.search(wanted, told):
                 found.append(f"{name} {told or 'not named'!r}")
-        if self.rules and not self.rules.intersection(_rules(record)[:1]):
+        if self.rules and not self.rules.intersection(c.rule for c in record.loss_causes[:1]):
             words = " or ".join(sorted(self.rules))
             found.append(f"cause {record.loss_cause or 'not named'!r}, not {words}")
         return found
@@ -73,16 +72,6 @@ class Expected:
     def _fits(self, lost: int | None) -> bool:
         assert self.lost is not None
         return lost is not None and self.lost[0] <= lost <= self.lost[1]
-
-
-def causes(record: TrialRecord) -> list[dict[str, Any]]:
-    """Named by rule, the largest share first."""
-    found: list[dict[str, Any]] = record.model_dump(mode="json").get("loss_causes", [])
-    return found
-
-
-def _rules(record: TrialRecord) -> list[str]:
-    return [str(cause["rule"]) for cause in causes(record)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from nodrop.calibrate import faults, traces
-from nodrop.calibrate.case import Case, Expected, causes
+from nodrop.calibrate.case import Case, Expected
 from nodrop.calibrate.figures import pace_case, spread_case, steady
 from nodrop.calibrate.site import Site
+from nodrop.ledger.cause import Rule
 from nodrop.ledger.hops import Place
 from nodrop.ledger.reasons import Outcome, Reason
 from nodrop.report.write import report_json
@@ -33,6 +34,7 @@ def known_answers(site: Site) -> tuple[Case, ...]:
         _stall(site),
         _twice(site),
         _burst(site),
+        _shared_cpu(site),
         _frozen(site),
         _mtu(site),
         _fragments(site),
@@ -166,11 +168,11 @@ def _twice(site: Site) -> Case:
         settings=[
             *steady(site, 20_000, 40_000),
             "sut.service_rate_pps=10000",
-            "sut.ring_bytes=262144",
+            "sut.ring_frames=1000",
             "measure.repetitions=1",
             PATIENT,
         ],
-        expected=[Expected(lost=(17_000, 20_100), place=RING, rules=frozenset({"own_pace"}))],
+        expected=[Expected(lost=(18_800, 19_200), place=RING, rules=frozenset({Rule.OWN_PACE}))],
         about_s=5,
     )
 
@@ -185,14 +187,34 @@ def _burst(site: Site) -> Case:
             trace,
             "load.speed=1",
             "sut.service_rate_pps=20000",
-            "sut.ring_bytes=262144",
+            "sut.ring_frames=1000",
             "measure.repetitions=1",
             PATIENT,
         ],
         expected=[
-            Expected(lost=(10_000, 32_100), place=RING, knob="ring", rules=frozenset({"burst"}))
+            Expected(lost=(27_000, 29_000), place=RING, knob="ring", rules=frozenset({Rule.BURST}))
         ],
         about_s=6,
+    )
+
+
+def _shared_cpu(site: Site) -> Case:
+    """The queue of 128 is full after 0.9 ms, and a turn of the sender is longer."""
+    cpu = site.cpus[-1]
+    return Case(
+        name="shared-cpu",
+        put_in=f"sender and SUT on CPU {cpu} alone",
+        settings=[
+            *steady(site, 150_000, 300_000),
+            f"load.cpu={cpu}",
+            f'limits.cpus="{cpu}"',
+            "sut.ring_frames=128",
+            "measure.repetitions=1",
+            PATIENT,
+        ],
+        expected=[Expected(lost=(1, 300_000), place=RING, rules=frozenset({Rule.SENDER}))],
+        not_possible=site.no_shared_cpu(),
+        about_s=4,
     )
 
 
@@ -214,7 +236,7 @@ def _frozen(site: Site) -> Case:
                 # How many flows, and so packets, are its share is the kernel's hash.
                 lost=(2_000, 18_000),
                 place=RING,
-                rules=frozenset({"stopped", "still"}),
+                rules=frozenset({Rule.STOPPED, Rule.STILL}),
             )
         ],
         judge=lambda _, records: _other_thread(records[0], held),
@@ -266,7 +288,7 @@ def _crash(site: Site) -> Case:
 
 
 def _other_thread(record: TrialRecord, held: Sequence[str]) -> Sequence[str]:
-    blamed = [cause["thread"] for cause in causes(record)][:1]
+    blamed = [cause.thread for cause in record.loss_causes[:1]]
     return [] if blamed == held[-1:] else [f"thread {blamed[0]}, not {held[-1]}"]
 
 
