@@ -67,11 +67,11 @@ def spread_case(site: Site) -> Case:
     """The seed chooses the addresses of replicas, and there are none."""
     return Case(
         name="a-a",
-        put_in=f"two cells that differ in nothing, {RUNS} runs of each, half of it lost",
+        put_in=f"two cells that differ in nothing, {RUNS} runs of each, 40 % lost",
         settings=[
             *steady(site, 20_000, 10_000),
             "sut.service_rate_pps=10000",
-            "sut.ring_bytes=65536",
+            "sut.ring_frames=1000",
             "matrix.load.seed=[1,2]",
             f"measure.repetitions={RUNS}",
             "measure.late_p99_us=100000",
