@@ -46,7 +46,7 @@ def calibrate(
     ] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Put known faults into this lab: does nodrop say what is true? Takes about three minutes.
+    """Put known faults into this lab: does nodrop say what is true? Takes about two minutes.
 
     Exit code 0: every known answer was caught, or cannot be put in here and the table says why;
     1: some were missed; 2: bad input, or something is missing here; 3: the lab failed.
