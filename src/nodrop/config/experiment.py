@@ -157,6 +157,7 @@ def _build(
         _apply(table, setting)
     if isinstance(table.get("matrix"), dict):
         table["matrix"] = flatten(table["matrix"])
+        _kinds_of_the_matrix(table)
     file = check(ExperimentFile, table, table="", base=path.absolute().parent)
     return Experiment(
         name=file.name,
@@ -171,6 +172,14 @@ def _build(
         limits=dict(table.get("limits", {})),
         measure=file.measure,
     )
+
+
+def _kinds_of_the_matrix(table: dict[str, Any]) -> None:
+    """A kind that the matrix varies need not be given beside it, for no cell would have it."""
+    for name in ("setup", "sut", "load"):
+        values = table["matrix"].get(f"{name}.kind")
+        if isinstance(values, list) and values and isinstance(table.get(name, {}), dict):
+            table.setdefault(name, {}).setdefault("kind", values[0])
 
 
 def _apply(table: dict[str, Any], setting: Setting) -> None:

@@ -42,7 +42,9 @@ class Tcpreplay:
     writes_dst_macs = False
 
     def __init__(self, options: Mapping[str, Any], *, base: Path) -> None:
-        self.options = check(ReplayOptions, options, table="load", base=base)
+        # It can send nothing else, so who asks for nothing else need not say it.
+        given = {"flows": "same", **options}
+        self.options = check(ReplayOptions, given, table="load", base=base)
         self.constant_rate = self.options.pps is not None
         if self.options.multiplier > 1 and self.options.flows == "distinct":
             raise BadInput(
