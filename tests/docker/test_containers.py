@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import tarfile
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from nodrop.errors import LabProblem, NotReady
 from nodrop.lab import docker_engine
+from nodrop.lab.binary import file_sha256
 from nodrop.lab.docker_engine import DockerEngine
 from nodrop.lab.image import list_images
 from nodrop.measure.probing import probe_in
@@ -245,6 +247,31 @@ def test_the_nic_vanishes(run: Run) -> None:
     assert not broken.valid
     assert "ndtx0" in broken.verdict or "ndrx0" in broken.verdict
     assert whole.valid and closes(whole), whole.verdict
+
+
+@pytest.mark.parametrize("other", ["a", "b" * 5000])
+def test_other_bits_under_the_name_of_ours_are_not_run(
+    docker: str, tmp_path: Path, other: str
+) -> None:
+    """A tag is but a name: anyone may give it to another image."""
+    (tmp_path / other[0]).write_text(other)
+    tars = [tmp_path / "ours.tar", tmp_path / "other.tar"]
+    for tar, name in zip(tars, ("/etc/hostname", str(tmp_path / other[0])), strict=True):
+        with tarfile.open(tar, "w") as packed:
+            packed.add(name, "file")
+    sha256 = file_sha256(tars[0])
+    with closing(DockerEngine(docker)) as engine:
+        try:
+            forged = engine._client.api.import_image(
+                src=str(tars[1]), repository="nodrop", tag=sha256
+            )
+            assert "sha256:" in forged
+            wrong = engine._client.images.get(f"nodrop:{sha256}").id
+            right = engine.image(sha256, tars[0])
+            assert right != wrong
+            assert engine.image(sha256, tmp_path / "not-needed") == right, "not imported again"
+        finally:
+            engine._client.images.remove(f"nodrop:{sha256}", force=True)
 
 
 @pytest.mark.usefixtures("docker")

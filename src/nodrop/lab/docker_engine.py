@@ -9,7 +9,7 @@ import struct
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -111,18 +111,21 @@ class DockerEngine:
         return {ours: said.get(theirs) for ours, theirs in names.items()}
 
     def image(self, sha256: str, tar: Path) -> str:
-        """The id of the image with these bits; imported where the daemon has it not yet."""
+        """The id of the image with these bits; imported if the daemon has none of the name, or
+        other bits."""
         import docker.errors
 
         tag = f"{REPOSITORY}:{sha256}"
         with self._told(f"import {tar}"):
-            try:
-                return str(self._client.images.get(tag).id)
-            except docker.errors.ImageNotFound:
-                if not tar.exists():
-                    raise LabProblem(f"{tar} is gone", hint="run `nodrop image build`") from None
-                self._client.api.import_image(src=str(tar), repository=REPOSITORY, tag=sha256)
-                return str(self._client.images.get(tag).id)
+            with suppress(docker.errors.ImageNotFound):
+                found = self._client.images.get(tag)
+                # Docker knows a layer by the sha256 of its tar; a tag is but a name.
+                if found.attrs["RootFS"].get("Layers") == [f"sha256:{sha256}"]:
+                    return str(found.id)
+            if not tar.exists():
+                raise LabProblem(f"{tar} is gone", hint="run `nodrop image build`")
+            self._client.api.import_image(src=str(tar), repository=REPOSITORY, tag=sha256)
+            return str(self._client.images.get(tag).id)
 
     def create(self, image: str, argv: Sequence[str], **options: Any) -> str:
         """A container that Docker itself removes when it ends; its id."""

@@ -19,6 +19,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from nodrop.errors import LabProblem
@@ -33,6 +34,8 @@ DRIVERS = ("virtio_pci", "virtio_console", "virtio_blk", "virtio_net", "af_packe
 """Loaded in this order, each after what it depends on. Everything else is built into the kernel;
 af_packet_diag is what `ss -0` asks for the rings of a capture."""
 PACKAGES = {"x86_64": "linux-image-cloud-amd64", "aarch64": "linux-image-cloud-arm64"}
+DISK = "guest-disk-{}.ext4"
+"""Of its sha256."""
 DISK_SPARE_BYTES = 512 << 20
 """For what a trial writes; sparse."""
 APT_TIMEOUT_S = 300.0
@@ -78,7 +81,7 @@ def problems(bits: Bits | None) -> Sequence[str]:
             _kernel_package()
         except LabProblem as problem:
             found.append(str(problem))
-    if bits is not None and bits.kind == "image" and os.geteuid() != 0 and not _disk(bits).exists():
+    if bits is not None and bits.kind == "image" and os.geteuid() != 0 and _disk(bits) is None:
         found.append("only root can give the files of a guest's disk their owners; run as root")
     return found
 
@@ -264,18 +267,29 @@ def _padded(part: bytes) -> bytes:
 # --- disk ---------------------------------------------------------------------------------------
 
 
-def _disk(bits: Bits) -> Path:
-    return bits.path.parent / "guest-disk.ext4"
+def _disk(bits: Bits) -> Path | None:
+    """The one that is what its name says: its sha256."""
+    for path in bits.path.parent.glob(DISK.format("*")):
+        said = path.stat()
+        if path.name == DISK.format(_disk_sha256(path, (said.st_ino, said.st_ctime_ns))):
+            return path
+    return None
+
+
+@cache
+def _disk_sha256(path: Path, _stamp: tuple[int, int]) -> str:
+    """Read once per run, and again if it was touched."""
+    return file_sha256(path)
 
 
 def _make_disk(bits: Bits) -> Path:
     """Straight from the image's root folder: nothing is mounted, nothing added."""
-    path = _disk(bits)
-    if path.is_file():
+    if path := _disk(bits):
         return path
+    folder = bits.path.parent
     used = run_command(["du", "-s", "-B1", str(bits.path)], where="guest disk", timeout_s=60)
     size = int(used.stdout.split()[0]) + DISK_SPARE_BYTES
-    partial = path.with_suffix(f".{os.getpid()}")
+    partial = folder / f".guest-disk.{os.getpid()}"
     try:
         run_command(
             ["mkfs.ext4", "-q", "-F", "-O", "^has_journal", "-m", "0", "-d", str(bits.path),
@@ -284,6 +298,9 @@ def _make_disk(bits: Bits) -> Path:
             where="guest disk",
             timeout_s=DISK_TIMEOUT_S,
         )  # fmt: skip
+        path = folder / DISK.format(file_sha256(partial))
+        for old in folder.glob("guest-disk*.ext4"):
+            old.unlink()
         partial.rename(path)
     finally:
         partial.unlink(missing_ok=True)
