@@ -16,7 +16,7 @@ from nodrop.ledger.cause import BusyThread
 from nodrop.measure.eta import Eta, Remaining
 from nodrop.measure.plan import Plan, PlannedTrial
 from nodrop.measure.progress import Live, Progress
-from nodrop.measure.summary import summarize_cells
+from nodrop.measure.summary import cell_key, summarize_cells
 from nodrop.results.trial import TrialRecord
 from nodrop.setups.seam import Limits
 
@@ -143,7 +143,7 @@ def test_a_resumed_run_counts_from_where_it_was() -> None:
     lines = PlainLines(Console(file=out, width=200))
     lines.plan_started(PLAN, directory=Path("d"), earlier=[LOSSY])
     assert "resumed: 1 trials are there, 3 to go" in out.getvalue()
-    assert [t.index for t in lines.ahead] == [2, 3, 4]
+    assert lines.ahead == {cell_key(TRIALS[0].cell): 1, cell_key(TRIALS[1].cell): 2}
 
 
 def test_the_table_of_cells() -> None:
@@ -190,10 +190,13 @@ def test_record_words() -> None:
 
 def test_the_rest_takes_what_trials_of_the_same_cell_took() -> None:
     eta = Eta(guess_s=5.0)
-    assert eta.remaining(["a", "b"]) == Remaining(seconds=10.0, spread_s=None)
+    assert eta.remaining({"a": 1, "b": 1}) == Remaining(seconds=10.0, spread_s=None)
     eta.ended("a", 10.0)
-    assert eta.remaining(["a", "b"]) == Remaining(seconds=20.0, spread_s=None)
+    assert eta.remaining({"a": 1, "b": 1}) == Remaining(seconds=20.0, spread_s=None)
     eta.ended("b", 30.0)
     eta.ended("a", 12.0)
-    assert eta.remaining(["a", "b", "b", "b"]) == Remaining(seconds=101.0, spread_s=2.0)
-    assert eta.remaining([]) == Remaining(seconds=0.0, spread_s=0.0)
+    assert eta.remaining({"a": 1, "b": 3}) == Remaining(seconds=101.0, spread_s=2.0)
+    begun = eta.remaining({"a": 1, "b": 3}, begun="a", begun_s=4.0)
+    assert begun == Remaining(seconds=97.0, spread_s=2.0)
+    assert eta.remaining({"a": 1}, begun="a", begun_s=99.0).seconds == 0.0
+    assert eta.remaining({}) == Remaining(seconds=0.0, spread_s=0.0)

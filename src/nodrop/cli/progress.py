@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -45,25 +46,28 @@ class PlainLines:
     def __init__(self, out: Console) -> None:
         self.out = out
         self.plan: Plan | None = None
-        self.ahead: list[PlannedTrial] = []
+        self.ahead: Counter[str] = Counter()
+        """Trials not yet run, by cell."""
+        self.under_way: str | None = None
+        """Its cell."""
         self.eta = Eta(guess_s=0.0)
         self.began: float | None = None
 
     def plan_started(self, plan: Plan, *, directory: Path, earlier: Sequence[TrialRecord]) -> None:
         self.plan = plan
         done = {record.run for record in earlier}
-        self.ahead = [trial for trial in plan.trials if trial.run_name not in done]
+        self.ahead = Counter(cell_key(t.cell) for t in plan.trials if t.run_name not in done)
         guess = (plan.around_s + (plan.load_s or 0.0)) / max(len(plan.trials), 1)
         self.eta = Eta(guess_s=guess)
         self._say(f"{directory}: {plan_words(plan)}")
         if done:
-            self._say(f"resumed: {len(done)} trials are there, {len(self.ahead)} to go")
+            self._say(f"resumed: {len(done)} trials are there, {self.ahead.total()} to go")
 
     def note(self, words: str) -> None:
         self._say(words)
 
-    def trial_started(self, trial: PlannedTrial) -> None:  # noqa: ARG002  part of the protocol
-        self.began = time.monotonic()
+    def trial_started(self, trial: PlannedTrial) -> None:
+        self.began, self.under_way = time.monotonic(), cell_key(trial.cell)
 
     def phase(self, name: str) -> None:
         pass
@@ -74,8 +78,8 @@ class PlainLines:
     def trial_ended(self, trial: PlannedTrial, record: TrialRecord) -> None:
         if self.began is not None:
             self.eta.ended(cell_key(trial.cell), time.monotonic() - self.began)
-        self.began = None
-        self.ahead = [other for other in self.ahead if other.index != trial.index]
+        self.began = self.under_way = None
+        self.ahead[cell_key(trial.cell)] -= 1
         self._say(self._line(trial, record))
 
     def finished(self, directory: Path, records: Sequence[TrialRecord]) -> None:
@@ -87,13 +91,13 @@ class PlainLines:
 
     def _line(self, trial: PlannedTrial, record: TrialRecord) -> str:
         total = len(self.plan.trials) if self.plan else 0
-        left = f", {self._left()} left" if self.ahead else ""
+        left = f", {self._left()} left" if self.ahead.total() else ""
         return f"[{trial.index}/{total}] {trial.run_name}: {record_words(record)}{left}"
 
     def _left(self) -> str:
         begun_s = time.monotonic() - self.began if self.began is not None else 0.0
-        cells = [cell_key(trial.cell) for trial in self.ahead]
-        return remaining_words(self.eta.remaining(cells, begun_s=begun_s))
+        rest = self.eta.remaining(self.ahead, begun=self.under_way, begun_s=begun_s)
+        return remaining_words(rest)
 
 
 class OnTerminal(PlainLines):
@@ -148,7 +152,9 @@ class OnTerminal(PlainLines):
 
     def _draw(self, phase: str) -> None:
         total = len(self.plan.trials) if self.plan else 1
-        line = bar_line(total - len(self.ahead), total, [f"{self._left()} left", self.now, phase])
+        line = bar_line(
+            total - self.ahead.total(), total, [f"{self._left()} left", self.now, phase]
+        )
         self.display.update(Group(line, reading_line(self.reading)), refresh=True)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -64,17 +64,16 @@ def _on_terminal(follower: Follower) -> None:
     from nodrop.cli.tables import console
 
     out = console()
-    told = 0
     with Display(console=out, auto_refresh=False, transient=True) as display:
         while True:
             view = follower.look()
-            told = _tell_ended(view, told, lambda words: out.print(words, markup=False))
+            _tell_ended(view, lambda words: out.print(words, markup=False))
             left = f"{remaining_words(view.remaining)} left" if view.remaining else ""
             phase = phase_words(view.reading) if view.reading else ""
             if view.reading is None or view.reading.phase != view.phase:
                 phase = view.phase or ""
             words = [left, view.trial or "", phase]
-            line = bar_line(len(view.ended), view.total or len(view.ended), words)
+            line = bar_line(view.done, view.total or view.done, words)
             display.update(Group(line, reading_line(view.reading) or Text("")), refresh=True)
             if view.over:
                 break
@@ -83,10 +82,9 @@ def _on_terminal(follower: Follower) -> None:
 
 
 def _plainly(follower: Follower) -> None:
-    told = 0
     while True:
         view = follower.look()
-        told = _tell_ended(view, told, lambda words: print(words, flush=True))
+        _tell_ended(view, lambda words: print(words, flush=True))
         if view.over:
             print(closing_words(view))
             return
@@ -97,7 +95,9 @@ def _as_json(follower: Follower) -> None:
     before = ""
     while True:
         view = follower.look()
-        line = json.dumps(asdict(view), ensure_ascii=False)
+        found = asdict(replace(view, ended=()))
+        found["ended"] = found.pop("new")
+        line = json.dumps(found, ensure_ascii=False)
         if line != before:
             print(line, flush=True)
         if view.over:
@@ -106,16 +106,15 @@ def _as_json(follower: Follower) -> None:
         time.sleep(LOOK_S)
 
 
-def _tell_ended(view: View, told: int, say: Callable[[str], None]) -> int:
+def _tell_ended(view: View, say: Callable[[str], None]) -> None:
     from nodrop.results.trial import MARKS
 
-    for trial in view.ended[told:]:
+    for trial in view.new:
         say(f"{MARKS[trial.mark]} {trial.run}: {trial.words}")
-    return len(view.ended)
 
 
 def closing_words(view: View) -> str:
-    done = f"{len(view.ended)} of {view.total or '?'} trials"
+    done = f"{view.done} of {view.total or '?'} trials"
     if view.finished:
         return f"finished: {done}"
     return f"nobody is writing to this run directory; {done} have ended, --resume goes on"

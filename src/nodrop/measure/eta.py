@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from statistics import fmean, pstdev
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,25 +14,50 @@ class Remaining:
     """One standard deviation; None where no cell has been measured twice."""
 
 
+@dataclass(slots=True)
+class _Took:
+    """What the trials of one cell took. Sums only, so that a run of any length costs the same."""
+
+    n: int = 0
+    mean_s: float = 0.0
+    squares: float = 0.0
+    """Of the distances from the mean (Welford)."""
+
+    def add(self, seconds: float) -> None:
+        self.n += 1
+        before = seconds - self.mean_s
+        self.mean_s += before / self.n
+        self.squares += before * (seconds - self.mean_s)
+
+
 @dataclass(slots=True, kw_only=True)
 class Eta:
     """Trials of one cell take about the same time, trials of different cells need not."""
 
     guess_s: float
     """Per trial, until one has ended."""
-    _took: dict[str, list[float]] = field(default_factory=dict)
+    _took: dict[str, _Took] = field(default_factory=dict)
+    _all: _Took = field(default_factory=_Took)
 
     def ended(self, cell: str, seconds: float) -> None:
-        self._took.setdefault(cell, []).append(seconds)
+        self._took.setdefault(cell, _Took()).add(seconds)
+        self._all.add(seconds)
 
-    def remaining(self, cells: Iterable[str], *, begun_s: float = 0.0) -> Remaining:
-        """For the cells of the trials still to be run, one entry per trial; the first of them was
-        begun so long ago."""
-        ahead = list(cells)
-        everything = [s for took in self._took.values() for s in took]
-        otherwise = fmean(everything) if everything else self.guess_s
-        each = [fmean(self._took[c]) if c in self._took else otherwise for c in ahead]
-        seconds = sum(each) - min(begun_s, each[0] if each else 0.0)
-        within = [s - fmean(took) for took in self._took.values() if len(took) > 1 for s in took]
-        spread = pstdev(within) * math.sqrt(len(ahead)) if within else None
+    def remaining(
+        self, ahead: Mapping[str, int], *, begun: str | None = None, begun_s: float = 0.0
+    ) -> Remaining:
+        """For so many trials of each cell; the one of cell `begun` was begun so long ago."""
+        seconds = sum(n * self._each_s(cell) for cell, n in ahead.items())
+        if begun is not None and ahead.get(begun):
+            seconds -= min(begun_s, self._each_s(begun))
+        repeated = [took for took in self._took.values() if took.n > 1]
+        spread = None
+        if repeated:
+            variance = sum(t.squares for t in repeated) / sum(t.n for t in repeated)
+            spread = math.sqrt(variance * sum(ahead.values()))
         return Remaining(seconds=seconds, spread_s=spread)
+
+    def _each_s(self, cell: str) -> float:
+        if cell in self._took:
+            return self._took[cell].mean_s
+        return self._all.mean_s if self._all.n else self.guess_s

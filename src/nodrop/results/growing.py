@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Container, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from nodrop.errors import BadInput
@@ -18,13 +19,21 @@ from nodrop.untrusted.json_text import NotJson, decode_object, member
 LOCKS = Path("/proc/locks")
 TAIL_BYTES = 64 * 1024
 """A reading is half a kilobyte."""
+RECENT_NS = 10**9
 
 
 @dataclass(slots=True)
 class GrowingRun:
+    """Asked twice a second beside a measurement: what has not changed is not read again."""
+
     path: Path
     _read_bytes: int = 0
     """Of trials.jsonl."""
+    _manifest: Json = field(default_factory=dict)
+    _manifest_stamp: tuple[int, int, int] | None = None
+    _listed: list[str] = field(default_factory=list)
+    """Folders of trials that had not ended when `runs` last changed."""
+    _listed_at_ns: int | None = None
 
     @classmethod
     def open(cls, path: Path) -> GrowingRun:
@@ -38,9 +47,16 @@ class GrowingRun:
     def manifest(self) -> Json:
         """Replaced as a whole whenever it changes, so it is never half-written."""
         try:
-            return decode_object(Folder(self.path).read(MANIFEST), most_bytes=SMALL_FILE_BYTES)
+            with Folder(self.path).open(MANIFEST) as file:
+                found = os.fstat(file.fileno())
+                stamp = (found.st_ino, found.st_mtime_ns, found.st_size)
+            if stamp != self._manifest_stamp:
+                text = Folder(self.path).read(MANIFEST)
+                self._manifest = decode_object(text, most_bytes=SMALL_FILE_BYTES)
+                self._manifest_stamp = stamp
         except (OSError, ValueError) as failed:
             raise BadInput(f"{self.path / MANIFEST}: {failed}") from failed
+        return self._manifest
 
     def is_written(self) -> bool:
         """Whether a process holds the flock: asked of the kernel's list, for whoever takes the lock
@@ -61,8 +77,11 @@ class GrowingRun:
         """Whole lines since the last call. From the beginning where the file has become shorter."""
         folder = Folder(self.path)
         with folder.open(TRIALS) as file:
-            if os.fstat(file.fileno()).st_size < self._read_bytes:
-                self._read_bytes = 0
+            size_bytes = os.fstat(file.fileno()).st_size
+        if size_bytes == self._read_bytes:
+            return
+        if size_bytes < self._read_bytes:
+            self._read_bytes = 0
         for line in folder.lines(TRIALS, begin=self._read_bytes):
             if not line.endswith(b"\n"):
                 return
@@ -70,15 +89,21 @@ class GrowingRun:
             with suppress(RecordError):  # the report names damage; here nothing can be shown of it
                 yield TrialRecord.from_line(line)
 
-    def under_way(self) -> str | None:
-        """The trial that has a folder and has not ended."""
+    def under_way(self, planned: str | None, ended: Container[str]) -> str | None:
+        """The trial that has a folder and has not ended: the one `planned` next, or else any."""
         runs = Folder(self.path).folder(RUNS)
+        if planned and runs.is_there(planned) and not runs.folder(planned).is_there(TRIAL):
+            return planned
         try:
-            names = runs.names()
+            changed_ns = runs.changed_ns()
+            # A folder that changed within a tick of the clock is listed again.
+            if changed_ns != self._listed_at_ns or time.time_ns() - changed_ns < RECENT_NS:
+                self._listed = [name for name in runs.names() if name not in ended]
+                self._listed_at_ns = changed_ns
         except OSError:
             return None
         # From the end: a resumed run may have left an earlier folder half-written.
-        for name in reversed(names):
+        for name in reversed(self._listed):
             if not runs.folder(name).is_there(TRIAL):
                 return name
         return None

@@ -62,6 +62,11 @@ class Folder:
             return []
         return sorted(found)
 
+    def changed_ns(self) -> int:
+        """When a name in it last came or went."""
+        with self._held() as handle:
+            return os.fstat(handle).st_mtime_ns
+
     def folders(self) -> list[str]:
         """Names of real folders in it, sorted."""
         return [name for name in self.names() if stat.S_ISDIR(self._mode(name))]

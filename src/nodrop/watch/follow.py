@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,14 @@ from nodrop.measure.progress import Live
 from nodrop.measure.summary import record_words
 from nodrop.report.escape import plain
 from nodrop.results.growing import GrowingRun
-from nodrop.results.trial import TrialRecord, mark_of
+from nodrop.results.trial import MARKS, TrialRecord, mark_of
 
 GUESS_S = 10.0
 """Per trial, until one has ended."""
+MOST_ENDED = 200
+"""A view holds the last ones: looking at a long run costs what looking at a short one does."""
+MOST_TIMED = 1000
+"""Of those that had ended before the first look: what they took is in a file each."""
 _CELL = re.compile(r"^\d+-(?:(.*)-)?r\d+$")
 
 
@@ -39,8 +44,12 @@ class View:
     question: str
     total: int | None
     """Trials of the plan."""
+    counts: Mapping[str, int]
+    """Trials that have ended, by mark."""
     ended: tuple[Ended, ...]
-    """In the order in which they were measured."""
+    """The last ones, in the order in which they were measured."""
+    new: tuple[Ended, ...]
+    """All that ended since the last look."""
     goes_on: bool
     """Somebody holds the lock of the run directory."""
     finished: bool
@@ -53,6 +62,10 @@ class View:
     remaining: Remaining | None
 
     @property
+    def done(self) -> int:
+        return sum(self.counts.values())
+
+    @property
     def over(self) -> bool:
         return self.finished or not self.goes_on
 
@@ -62,8 +75,18 @@ class Follower:
     """Looks at one run directory again and again; each look reads what is new."""
 
     run: GrowingRun
-    _records: dict[str, TrialRecord] = field(default_factory=dict)
-    _took_s: dict[str, float | None] = field(default_factory=dict)
+    _marks: dict[str, str] = field(default_factory=dict)
+    """Of every trial that has ended."""
+    _counts: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(MARKS, 0)))
+    _last: tuple[Ended, ...] = ()
+    _eta: Eta = field(default_factory=lambda: Eta(guess_s=GUESS_S))
+    _order: object = None
+    """As the manifest had it when it was last read."""
+    _ahead: dict[str, None] = field(default_factory=dict)
+    """Trials of the plan that have not ended, in order."""
+    _cells: Counter[str] = field(default_factory=Counter)
+    """The same by cell."""
+    _total: int = 0
 
     @classmethod
     def of(cls, path: Path) -> Follower:
@@ -74,24 +97,56 @@ class Follower:
         # Asked first: a run that ends while we read is still told to the end by the next look.
         goes_on = self.run.is_written()
         manifest = self.run.manifest()
-        for record in self.run.new_records():
-            self._records[record.run] = record
-            self._took_s[record.run] = self.run.took_s(record.run)
-        order = _texts(manifest.get("order"))
-        under_way = self.run.under_way() if goes_on else None
+        self._plan(manifest.get("order"))
+        records = tuple(self.run.new_records())
+        for record in records[-MOST_TIMED:]:
+            self._time(record.run)
+        new = tuple(map(self._end, records))
+        again = {trial.run for trial in new}
+        self._last = (*(t for t in self._last if t.run not in again), *new)[-MOST_ENDED:]
+        planned = next(iter(self._ahead), None)
+        under_way = self.run.under_way(planned, self._marks) if goes_on else None
         row, reading = self._newest(under_way)
         return View(
             name=plain(manifest.get("name") or self.run.path.name),
             question=plain(manifest.get("question") or "", longest=1000),
-            total=len(order) or None,
-            ended=tuple(map(_ended, self._records.values())),
+            total=self._total or None,
+            counts=dict(self._counts),
+            ended=self._last,
+            new=new,
             goes_on=goes_on,
-            finished="finished_utc" in manifest and len(self._records) >= len(order),
+            finished="finished_utc" in manifest and len(self._marks) >= self._total,
             trial=None if under_way is None else plain(under_way),
             phase=None if row is None else plain(row.get("phase")),
             reading=reading,
-            remaining=self._remaining(order, under_way) if order else None,
+            remaining=self._remaining(under_way) if self._total else None,
         )
+
+    def _plan(self, order: object) -> None:
+        if order is self._order:
+            return
+        self._order = order
+        runs = dict.fromkeys(map(str, order)) if isinstance(order, list) else {}
+        self._total = len(runs)
+        self._ahead = {run: None for run in runs if run not in self._marks}
+        self._cells = Counter(map(cell_of, self._ahead))
+
+    def _end(self, record: TrialRecord) -> Ended:
+        run, mark = record.run, mark_of(record)
+        if run in self._marks:
+            self._counts[self._marks[run]] -= 1  # repeated: the last one counts
+        self._marks[run] = mark
+        self._counts[mark] += 1
+        if run in self._ahead:
+            del self._ahead[run]
+            self._cells[cell_of(run)] -= 1
+        words = plain(record_words(record), longest=1000)
+        return Ended(run=plain(run), mark=mark, words=words)
+
+    def _time(self, run: str) -> None:
+        took_s = None if run in self._marks else self.run.took_s(run)
+        if took_s is not None:
+            self._eta.ended(cell_of(run), took_s)
 
     def _newest(self, under_way: str | None) -> tuple[dict[str, Any] | None, Live | None]:
         """The last row, and the last that has figures."""
@@ -106,30 +161,16 @@ class Follower:
                     break  # of another version
         return (rows[-1], None) if rows else (None, None)
 
-    def _remaining(self, order: Sequence[str], under_way: str | None) -> Remaining:
-        eta = Eta(guess_s=GUESS_S)
-        for run, took_s in self._took_s.items():
-            if took_s is not None:
-                eta.ended(cell_of(run), took_s)
-        ahead = [run for run in order if run not in self._records]
-        begun_s = 0.0
+    def _remaining(self, under_way: str | None) -> Remaining:
+        begun, begun_s = None, 0.0
         if under_way is not None:
-            began_ns = self.run.began_mono_ns(under_way)
+            begun, began_ns = cell_of(under_way), self.run.began_mono_ns(under_way)
             if began_ns is not None:
                 begun_s = max(0.0, (time.monotonic_ns() - began_ns) / 1e9)
-        return eta.remaining(map(cell_of, ahead), begun_s=begun_s)
+        return self._eta.remaining(self._cells, begun=begun, begun_s=begun_s)
 
 
 def cell_of(run: str) -> str:
     """`docker-4x` of `0007-docker-4x-r03`: trials of one cell have it in common."""
     found = _CELL.match(run)
     return (found[1] or "") if found else run
-
-
-def _ended(record: TrialRecord) -> Ended:
-    words = plain(record_words(record), longest=1000)
-    return Ended(run=plain(record.run), mark=mark_of(record), words=words)
-
-
-def _texts(found: object) -> list[str]:
-    return [str(item) for item in found] if isinstance(found, list) else []

@@ -13,7 +13,7 @@ import secrets
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -21,7 +21,6 @@ from importlib.resources import files
 from typing import Any
 
 from nodrop.errors import BadInput
-from nodrop.results.trial import MARKS
 from nodrop.watch.follow import Follower, View
 
 LOOPBACK = "127.0.0.1"
@@ -35,8 +34,6 @@ HEARTBEAT_LOOKS = 20
 """An event at the latest after so many looks, so that a viewer who has left is noticed."""
 FAREWELL_S = 2.0
 """For viewers to be told the end before the server goes."""
-MOST_ENDED = 200
-"""Of a long run the page lists the last ones."""
 
 
 class Board:
@@ -72,10 +69,8 @@ class Board:
 
 def event_of(view: View) -> str:
     """One line of JSON."""
-    marks = [trial.mark for trial in view.ended]
-    found: dict[str, Any] = asdict(view)
-    found["ended"] = found["ended"][-MOST_ENDED:]
-    found["counts"] = {mark: marks.count(mark) for mark in MARKS}
+    found: dict[str, Any] = asdict(replace(view, new=()))
+    del found["new"]  # a viewer who joins later needs the last ones too
     found["over"] = view.over
     return json.dumps(found, ensure_ascii=True, allow_nan=False)
 
