@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from markupsafe import Markup
 
+from nodrop.report import bounded
 from nodrop.report.comparison import Compared, compared, figures_of
 from nodrop.report.costs import Figure
 from nodrop.report.loss_plot import marker, ticks
@@ -32,7 +33,8 @@ def comparison_plot(found: Sequence[Condition]) -> Markup:
     for number, figure in enumerate(figures):
         x = (number % 2) * (WIDTH - PANEL_WIDTH)
         y = key_height + (number // 2) * (PANEL_HEIGHT + GAP)
-        panel = _panel(shown, figure, names)
+        strips = len(figures) * sum(len(c.places) for c in shown)
+        panel = _panel(shown, figure, names, strips)
         parts.append(tag("g", *panel, transform=f"translate({x:.0f} {y:.0f})"))
     rows = -(-len(figures) // 2)
     height = key_height + rows * (PANEL_HEIGHT + GAP) - GAP + 4
@@ -53,7 +55,9 @@ def _key(names: Sequence[str]) -> tuple[Markup, float]:
     return tag("g", *parts), y + 24
 
 
-def _panel(found: Sequence[Condition], figure: Figure, names: Sequence[str]) -> list[Markup]:
+def _panel(
+    found: Sequence[Condition], figure: Figure, names: Sequence[str], strips: int
+) -> list[Markup]:
     high = max(
         (value for c in found for p in c.places for value in figure.values(p.cell)), default=0.0
     )
@@ -84,7 +88,7 @@ def _panel(found: Sequence[Condition], figure: Figure, names: Sequence[str]) -> 
         for place in condition.places:
             number = names.index(place.name)
             x = left + (number + 1) / (len(names) + 1) * wide
-            parts.append(_place(condition, place, figure, x, y, number))
+            parts.append(_place(condition, place, figure, x, y, number, strips))
     return parts
 
 
@@ -95,11 +99,11 @@ def _place(
     x: float,
     y: Callable[[float], float],
     number: int,
+    strips: int,
 ) -> Markup:
     item = compared(condition.base.cell, place.cell, figure, condition.family)
-    parts = [
-        tag("circle", cx=x, cy=y(value), r=2.2, class_="dot") for value in figure.values(place.cell)
-    ]
+    dots = bounded.marks(figure.values(place.cell), strips=strips, key=float)
+    parts = [tag("circle", cx=x, cy=y(value), r=2.2, class_="dot") for value in dots]
     if item.summary is None:
         return Markup("")
     if interval := item.summary.interval:

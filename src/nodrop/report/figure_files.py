@@ -16,7 +16,7 @@ from nodrop.report.published import published
 from nodrop.report.repeats import repeats, repeats_plot, repeats_table
 from nodrop.report.setups_section import SetupsSection, setups_drawings
 from nodrop.report.story import Cell, Story
-from nodrop.report.tables import Column, Row, Table, Value, text
+from nodrop.report.tables import Column, Made, Row, Table, Value, text
 from nodrop.report.time_chart import time_chart
 from nodrop.report.timeline import timeline
 
@@ -87,17 +87,19 @@ def _loss_table(story: Story) -> Table:
         Column(name="offered_pps", title="Offered, packets/s", numeric=True),
         Column(name="loss_ratio", title="Loss", numeric=True),
     )
-    rows = tuple(
-        Row(
-            values=(
-                text(cell.label),
-                text(trial.record.run),
-                _number(trial.record.offered_pps),
-                _number(trial.record.loss_ratio),
+    rows = Made(
+        lambda: (
+            Row(
+                values=(
+                    text(cell.label),
+                    text(trial.record.run),
+                    _number(trial.record.offered_pps),
+                    _number(trial.record.loss_ratio),
+                )
             )
+            for cell in story.cells
+            for trial in cell.valid
         )
-        for cell in story.cells
-        for trial in cell.valid
     )
     return Table(name="loss", title="Loss over offered load", columns=columns, rows=rows)
 
@@ -108,15 +110,17 @@ def _order_table(story: Story) -> Table:
         Column(name="activation_s", title="Activation, s", numeric=True),
         Column(name="outcome", title="Outcome"),
     )
-    rows = tuple(
-        Row(
-            values=(
-                text(t.record.run),
-                _number(t.record.activation_s),
-                text(t.record.outcome),
+    rows = Made(
+        lambda: (
+            Row(
+                values=(
+                    text(t.record.run),
+                    _number(t.record.activation_s),
+                    text(t.record.outcome),
+                )
             )
+            for t in story.trials
         )
-        for t in story.trials
     )
     return Table(name="order", title="Activation by order", columns=columns, rows=rows)
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from nodrop.ledger.hops import ADDING
-from nodrop.report import numbers
+from nodrop.report import bounded, numbers
 from nodrop.report.reasons import counted
 from nodrop.report.story import Cell, Story, Trial
-from nodrop.report.tables import Column, Row, Table, Value, text
+from nodrop.report.tables import Column, Made, Row, Table, Value, text
 from nodrop.stats.interval import Summary
 
 
@@ -134,7 +134,7 @@ def cells_page_table(story: Story) -> Table:
         replace(c, numeric=False) if c.name in in_words else c
         for c in (wide.columns[i] for i in keep)
     )
-    return Table(name="cells", title=wide.title, columns=columns, rows=tuple(rows))
+    return bounded.shortened(replace(wide, columns=columns, rows=rows))
 
 
 TRIAL_COLUMNS = (
@@ -169,11 +169,22 @@ TRIAL_COLUMNS = (
 
 
 def trials_table(story: Story) -> Table:
-    labels = {t.anchor: cell.label for cell in story.cells for t in cell.trials}
-    rows = tuple(
-        _trial_row(t, story.sources[t.source].name, labels[t.anchor]) for t in story.trials
-    )
+    rows = Made(lambda: _trial_rows(story, story.trials))
     return Table(name="trials", title="Trials", columns=TRIAL_COLUMNS, rows=rows)
+
+
+def trials_told_table(story: Story) -> Table:
+    """Of a long run those that the page tells of."""
+    told = bounded.told(story)
+    rows = tuple(_trial_rows(story, [t for t in story.trials if t.anchor in told]))
+    more = bounded.more_words(len(story.trials) - len(rows), "trials.csv")
+    return replace(trials_table(story), rows=rows, more=more)
+
+
+def _trial_rows(story: Story, trials: Sequence[Trial]) -> Iterator[Row]:
+    labels = {t.anchor: cell.label for cell in story.cells for t in cell.trials}
+    for trial in trials:
+        yield _trial_row(trial, story.sources[trial.source].name, labels[trial.anchor])
 
 
 def _trial_row(trial: Trial, source: str, label: str) -> Row:
@@ -219,18 +230,19 @@ def trials_page_table(story: Story) -> Table:
     hidden = {"invalid_reasons", "schedule_error_p50_us", "schedule_error_max_us", "verdict"}
     if not story.several:
         hidden.add("run_directory")
-    wide = trials_table(story)
+    wide = trials_told_table(story)
+    trials = {trial.anchor: trial for trial in story.trials}
     keep = [i for i, column in enumerate(wide.columns) if column.name not in hidden]
     outcome = next(i for i, column in enumerate(wide.columns) if column.name == "outcome")
     rows = []
-    for trial, row in zip(story.trials, wide.rows, strict=True):
-        values = list(row.values)
+    for row in wide.rows:
+        values, trial = list(row.values), trials[row.anchor]
         if trial.record.invalid_reasons:
             why = ", ".join(trial.record.invalid_reasons)
             values[outcome] = text(f"{trial.record.outcome}: {why}")
         rows.append(Row(values=tuple(values[i] for i in keep), anchor=row.anchor, mark=row.mark))
     columns = tuple(wide.columns[i] for i in keep)
-    return Table(name="trials", title=wide.title, columns=columns, rows=tuple(rows))
+    return replace(wide, columns=columns, rows=tuple(rows))
 
 
 SPREAD_FIGURES = (
@@ -258,8 +270,9 @@ def spread_table(story: Story) -> Table:
             for ends in ((found.low, found.high) if found else None, quartiles):
                 values.append(text(f"{shown(ends[0])} to {shown(ends[1])}" if ends else "–"))
         rows.append(Row(values=tuple(values), mark=""))
-    return Table(
-        name="spread", title="Spread between runs", columns=tuple(columns), rows=tuple(rows)
+    return bounded.shortened(
+        Table(name="spread", title="Spread between runs", columns=tuple(columns), rows=tuple(rows)),
+        file="cells",
     )
 
 
@@ -277,11 +290,15 @@ LEDGER_COLUMNS = (
 
 
 def ledger_table(story: Story) -> Table:
-    rows: list[Row] = []
+    rows = Made(lambda: _ledger_rows(story))
+    return Table(name="ledger", title="Ledger", columns=LEDGER_COLUMNS, rows=rows)
+
+
+def _ledger_rows(story: Story) -> Iterator[Row]:
     for trial in story.trials:
         head = (text(story.sources[trial.source].name), text(trial.record.run))
-        rows += [Row(values=(*head, *line)) for line in ledger_lines(trial)]
-    return Table(name="ledger", title="Ledger", columns=LEDGER_COLUMNS, rows=tuple(rows))
+        for line in ledger_lines(trial):
+            yield Row(values=(*head, *line))
 
 
 def ledger_lines(trial: Trial) -> list[tuple[Value, ...]]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from operator import itemgetter
 
 from markupsafe import Markup
 
-from nodrop.report import numbers
+from nodrop.report import bounded, numbers
 from nodrop.report.loads import percent_with_interval
 from nodrop.report.story import Cell
 from nodrop.report.svg import path, picture, tag
@@ -67,7 +68,7 @@ def loss_plot(cells: Sequence[Cell]) -> Markup:
     drawn = groups[:MOST_SERIES]
     for number, group in enumerate(drawn):
         aside = (number - (len(drawn) - 1) / 2) * ASIDE
-        parts += _series(axes, group, number, aside)
+        parts += _series(axes, group, number, aside, strips=len(shown))
     if len(groups) > 1:
         parts += _names(axes, drawn)
     parts += [_failed(axes, cell, pps) for cell, pps in failed]
@@ -136,12 +137,15 @@ def _frame(axes: _Axes) -> list[Markup]:
     return parts
 
 
-def _series(axes: _Axes, group: Sequence[Cell], number: int, aside: float) -> list[Markup]:
+def _series(
+    axes: _Axes, group: Sequence[Cell], number: int, aside: float, *, strips: int
+) -> list[Markup]:
     ordered = sorted(group, key=lambda c: c.offered_pps or 0.0)
     medians = [_median(axes, cell) for cell in ordered]
     parts = [tag("path", d=path([(x + aside, y) for x, y in medians]), class_="line")]
     for cell, (x, y) in zip(ordered, medians, strict=True):
-        parts += _cell(axes, cell, x + aside, y, number, aside)
+        parts += _dots(axes, cell, aside, strips)
+        parts += _cell(axes, cell, x + aside, y, number)
     return [tag("g", *parts, class_=f"series s{number}")]
 
 
@@ -164,13 +168,19 @@ def _names(axes: _Axes, groups: Sequence[Sequence[Cell]]) -> list[Markup]:
     return parts
 
 
-def _cell(axes: _Axes, cell: Cell, x: float, y: float, number: int, aside: float) -> list[Markup]:
+def _dots(axes: _Axes, cell: Cell, aside: float, strips: int) -> Iterator[Markup]:
+    told = [
+        (r.loss_ratio, r.offered_pps)
+        for r in (trial.record for trial in cell.valid)
+        if r.offered_pps is not None and r.loss_ratio is not None
+    ]
+    for loss, pps in bounded.marks(told, strips=strips, key=itemgetter(0)):
+        cx, cy = axes.x(pps) + aside, axes.y(loss * 100)
+        yield tag("circle", cx=cx, cy=cy, r=2.5, class_="dot")
+
+
+def _cell(axes: _Axes, cell: Cell, x: float, y: float, number: int) -> list[Markup]:
     parts: list[Markup] = []
-    for trial in cell.valid:
-        r = trial.record
-        if r.offered_pps is not None and r.loss_ratio is not None:
-            dot = {"cx": axes.x(r.offered_pps) + aside, "cy": axes.y(r.loss_ratio * 100)}
-            parts.append(tag("circle", **dot, r=2.5, class_="dot"))
     loss = cell.loss
     if loss and loss.interval:
         low, high = axes.y(loss.interval.low * 100), axes.y(loss.interval.high * 100)

@@ -6,7 +6,7 @@ from statistics import median
 
 from markupsafe import Markup
 
-from nodrop.report import numbers
+from nodrop.report import bounded, numbers
 from nodrop.report.loss_plot import ticks
 from nodrop.report.setups import conditions
 from nodrop.report.story import Story
@@ -34,7 +34,7 @@ def order_plot(story: Story) -> Markup:
         parts.append(tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y, class_="grid"))
         label = f"{tick:.3g} {unit}"
         parts.append(tag("text", label, x=LEFT - 8, y=y + 4, class_="tick", text_anchor="end"))
-    for i, trial in seen:
+    for i, trial in bounded.marks(seen):
         x = LEFT + i / last * wide
         y = HEIGHT - BOTTOM - shown[trial.anchor] / high[-1] * tall
         says = f"{i + 1}: {trial.record.run}, {numbers.seconds(trial.record.activation_s)} s"

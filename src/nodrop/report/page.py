@@ -6,6 +6,7 @@ import base64
 import hashlib
 import shlex
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from importlib.resources import files
 
@@ -14,7 +15,7 @@ from markupsafe import Markup
 
 import nodrop
 from nodrop.ledger.hops import Class
-from nodrop.report import escape, numbers
+from nodrop.report import bounded, escape, numbers
 from nodrop.report.answer import answer
 from nodrop.report.comparison import MOST_BASES, differences, family_words
 from nodrop.report.costs import DIFFERENCES, Figure
@@ -81,6 +82,9 @@ class CellView:
     label: str
     typical: TrialView
     others: tuple[TrialView, ...]
+    repetitions: int
+    """Beside the typical one, those included that the page does not show."""
+    more: str
     not_measured: str
     """Of the others: `1 failed, 2 void`."""
 
@@ -107,8 +111,10 @@ class OverTime:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Differences:
     figures: Sequence[Figure]
+    cells: Sequence[Cell]
     bases: list[list[list[str]]]
     """Base → cell → figure → words."""
+    more: str
     family: str
     """What is compared at once."""
 
@@ -146,11 +152,13 @@ def page(story: Story, setups: SetupsSection | None) -> str:
         loss_plot=loss_plot(story.cells),
         cells_table=cells_page_table(story),
         differences=_differences(story),
+        told=bounded.told(story),
         cell_views=_cell_views(story),
         over_time=_over_time(story, overlaid=setups is None),
         trials_table=trials_page_table(story),
         findings=findings(story),
         order_plot=order_plot(story),
+        thinned=bounded.thinned_words(story),
         spread_table=spread_table(story),
         repeats_plot=repeats_plot(repeated),
         repeats_words=repeats_words(repeated),
@@ -203,24 +211,22 @@ def _title(story: Story) -> str:
 
 
 def _differences(story: Story) -> Differences | None:
-    cells = story.cells
+    cells = story.cells[: bounded.MOST_ROWS]
     if len(cells) < 2:
         return None
     family = compared_at_once(story)
     bases = range(len(cells)) if len(cells) <= MOST_BASES else range(1)
     return Differences(
         figures=DIFFERENCES,
+        cells=cells,
+        more=bounded.more_words(len(story.cells) - len(cells), "cells.csv"),
         bases=[differences(cells, base, family) for base in bases],
         family=family_words(family),
     )
 
 
 def _over_time(story: Story, *, overlaid: bool) -> OverTime:
-    """The typical trial of each cell, then failed and void ones, then the others."""
-    typical = [(cell, cell.typical) for cell in story.cells]
-    leading = {t.anchor for _, t in typical}
-    rest = [(c, t) for c in story.cells for t in c.trials if t.anchor not in leading]
-    chosen = [*typical, *sorted(rest, key=lambda pair: pair[1].record.valid)][:MOST_CHARTS]
+    chosen = bounded.leading(story)[:MOST_CHARTS]
     lines = {t.anchor: timeline(story.sources[t.source], t) for _, t in chosen}
     views: list[list[TimeView]] = [[], []]
     for cell, trial in chosen:
@@ -238,7 +244,7 @@ def _over_time(story: Story, *, overlaid: bool) -> OverTime:
                     warmed=warmed_up(trial) is not None,
                 )
             )
-    named = [(c, found) for c, t in typical if (found := lines.get(t.anchor))]
+    named = [(c, found) for c in story.cells if (found := lines.get(c.typical.anchor))]
     left_out = len(story.trials) - len(chosen) if any(views) else 0
     return OverTime(
         overlays=_overlays(named) if overlaid else (),
@@ -271,13 +277,18 @@ def _overlays(named: Sequence[tuple[Cell, Timeline]]) -> tuple[Markup, ...]:
 
 
 def _cell_views(story: Story) -> list[CellView]:
-    typical = [cell.typical.anchor for cell in story.cells]
-    others = [t.anchor for t in story.trials if t.anchor not in set(typical)]
-    drawn = {*typical, *others[: max(MOST_FIGURES - len(typical), 0)]}
-    return [_cell_view(cell, drawn, opened=len(story.cells) <= MOST_OPEN) for cell in story.cells]
+    told = bounded.told(story)
+    cells = story.cells[: bounded.MOST_ROWS]
+    typical = dict.fromkeys(cell.typical.anchor for cell in cells)
+    others = [a for t in story.trials if (a := t.anchor) in told and a not in typical]
+    drawn = {*list(typical)[:MOST_FIGURES], *others[: max(MOST_FIGURES - len(typical), 0)]}
+    opened = len(story.cells) <= MOST_OPEN
+    return [_cell_view(cell, told, drawn, opened=opened) for cell in cells]
 
 
-def _cell_view(cell: Cell, drawn: set[str], *, opened: bool) -> CellView:
+def _cell_view(
+    cell: Cell, told: AbstractSet[str], drawn: AbstractSet[str], *, opened: bool
+) -> CellView:
     def view(trial: Trial) -> TrialView:
         label = f"{cell.label}, repetition {trial.record.repetition}"
         is_typical = trial is cell.typical
@@ -287,7 +298,9 @@ def _cell_view(cell: Cell, drawn: set[str], *, opened: bool) -> CellView:
     return CellView(
         label=cell.label,
         typical=view(cell.typical),
-        others=tuple(view(t) for t in others),
+        others=tuple(view(t) for t in others if t.anchor in told),
+        repetitions=len(others),
+        more=bounded.more_words(sum(t.anchor not in told for t in others), "ledger.csv"),
         not_measured=", ".join(
             f"{n} {outcome}"
             for outcome in ("failed", "void")

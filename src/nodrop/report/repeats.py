@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from nodrop.report import bounded
 from nodrop.report.costs import FIGURES, Figure
 from nodrop.report.loss_plot import ticks
 from nodrop.report.setups import compared_at_once
 from nodrop.report.story import Cell, Story
 from nodrop.report.svg import picture, tag
-from nodrop.report.tables import Column, Row, Table, Value, text
+from nodrop.report.tables import Column, Made, Row, Table, Value, text
 from nodrop.stats.family import Family
 from nodrop.stats.interval import summarize
 from nodrop.stats.power import POWER, resolution, runs_to_see
@@ -111,7 +112,8 @@ def repeats_plot(found: Sequence[Repeated]) -> Markup:
     for number, name in enumerate(figures):
         listed = [r for r in found if r.figure.name == name and id(r.cell) in cells]
         left = LEFT + number * (wide + GAP)
-        parts += _panel(listed, cells, left, wide - 14, bottom)
+        strips = len(cells) * len(figures)
+        parts += _panel(listed, cells, left, wide - 14, bottom, strips)
     title = "Repetitions of the same cell about their median"
     return picture(WIDTH, bottom + BOTTOM, title, *parts)
 
@@ -125,7 +127,12 @@ def _name(cell: Cell, number: int) -> Markup:
 
 
 def _panel(
-    found: Sequence[Repeated], cells: Sequence[int], left: float, wide: float, bottom: float
+    found: Sequence[Repeated],
+    cells: Sequence[int],
+    left: float,
+    wide: float,
+    bottom: float,
+    strips: int,
 ) -> list[Markup]:
     figure = found[0].figure
     reach = max([abs(d) for r in found for d in r.deviations] + [r.sees or 0.0 for r in found])
@@ -145,17 +152,18 @@ def _panel(
         )
     for repeated in found:
         y = TOP + ROW * cells.index(id(repeated.cell)) + ROW / 2
-        parts.append(_strip(repeated, x, y))
+        parts.append(_strip(repeated, x, y, strips))
     return parts
 
 
-def _strip(repeated: Repeated, x: Callable[[float], float], y: float) -> Markup:
+def _strip(repeated: Repeated, x: Callable[[float], float], y: float, strips: int) -> Markup:
     parts = []
     if repeated.sees is not None:
         low, high = x(-repeated.sees), x(repeated.sees)
         wide = max(high - low, 1.0)
         parts.append(tag("rect", x=low, y=y - 7, width=wide, height=14, class_="band"))
-    parts += [tag("circle", cx=x(d), cy=y, r=3, class_="dot") for d in repeated.deviations]
+    dots = bounded.marks(repeated.deviations, strips=strips, key=float)
+    parts += [tag("circle", cx=x(d), cy=y, r=3, class_="dot") for d in dots]
     says = tag("title", _says(repeated))
     return tag("g", says, *parts, class_="mark s0", tabindex="0", role="img")
 
@@ -182,7 +190,7 @@ def repeats_table(found: Sequence[Repeated]) -> Table:
             Column(name="deviation", title="From the median", numeric=True),
             Column(name="sees", title="Seen from", numeric=True),
         ),
-        rows=tuple(_rows(found)),
+        rows=Made(lambda: _rows(found)),
     )
 
 

@@ -21,6 +21,17 @@ from nodrop.stats.interval import Summary, summarize
 Json = dict[str, Any]
 
 UNVALUED = "all trials"
+DETAILS = (
+    "clock_offsets_ns",
+    "facts",
+    "foreign_cpu_ratio",
+    "imbalance_ratio",
+    "inside",
+    "instances",
+    "readiness",
+    "usage",
+)
+"""What a report reads of a trial's details; the rest is most of it, and stays on disk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +45,7 @@ class Trial:
     ledger_problem: str
     """Why there are no books to show; empty where there are."""
     details: Json
-    """Of trial.json; empty where it cannot be read."""
+    """`DETAILS` of trial.json; empty where it cannot be read."""
 
     @property
     def anchor(self) -> str:
@@ -80,11 +91,11 @@ class Cell:
     def known(self) -> tuple[Trial, ...]:
         """Measured trials of which it is known whether they lost something: books that do not close
         (of imported runs) may hide a loss, but not undo one that was counted."""
-        return tuple(t for t in self.valid if t.record.loss_ratio is not None or t in self.lossy)
+        return tuple(t for t in self.valid if _is_known(t))
 
     @cached_property
     def unknown(self) -> tuple[Trial, ...]:
-        return tuple(t for t in self.valid if t not in self.known)
+        return tuple(t for t in self.valid if not _is_known(t))
 
     def values(self, figure: str) -> list[float]:
         """Of the measured trials that have it."""
@@ -101,7 +112,7 @@ class Cell:
     @cached_property
     def lossy(self) -> tuple[Trial, ...]:
         """Measured trials that lost something."""
-        return tuple(t for t in self.valid if t.record.lost_packets or t.record.loss_ratio)
+        return tuple(t for t in self.valid if _is_lossy(t))
 
     @cached_property
     def offered_pps(self) -> float | None:
@@ -150,7 +161,15 @@ class Cell:
         return max(self.trials, key=lambda t: t.record.valid and (t.record.lost_packets or 0))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+def _is_known(trial: Trial) -> bool:
+    return trial.record.loss_ratio is not None or _is_lossy(trial)
+
+
+def _is_lossy(trial: Trial) -> bool:
+    return bool(trial.record.lost_packets or trial.record.loss_ratio)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Source:
     """One run directory of the report."""
 
@@ -174,7 +193,7 @@ class Source:
                 names = [str(kind)] if kind else []
         return tuple(dict.fromkeys(names))
 
-    @property
+    @cached_property
     def damage(self) -> tuple[Damage, ...]:
         runs = (record.run for record in self.run.trials.records)
         rows = (damage for run in runs for damage in self.run.damaged_rows(run))
@@ -226,7 +245,9 @@ def _trial(source: int, run: RunDir, record: TrialRecord) -> Trial:
         record=record,
         ledger=ledger,
         ledger_problem=problem,
-        details=details if isinstance(details, dict) else {},
+        details={n: details[n] for n in DETAILS if n in details}
+        if isinstance(details, dict)
+        else {},
     )
 
 

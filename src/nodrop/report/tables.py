@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from nodrop.report import escape
@@ -39,7 +39,19 @@ class Table:
     name: str
     title: str
     columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
+    rows: Iterable[Row]
+    more: str = ""
+    """Where the rows are that do not stand here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """Rows made anew whenever they are gone through: those of a long run are never all there."""
+
+    make: Callable[[], Iterator[Row]]
+
+    def __iter__(self) -> Iterator[Row]:
+        return self.make()
 
 
 def text(value: object) -> Value:
@@ -69,7 +81,8 @@ def to_markdown(table: Table) -> str:
         _line(rule),
         *(_line([escape.markdown(value.shown) for value in row.values]) for row in table.rows),
     ]
-    return "\n".join(lines) + "\n"
+    said = f"\n{escape.markdown(table.more)}\n" if table.more else ""
+    return "\n".join(lines) + "\n" + said
 
 
 def _line(cells: Sequence[str]) -> str:

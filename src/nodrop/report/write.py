@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.report.answer import answer
+from nodrop.report.bounded import shortened
 from nodrop.report.comparison import comparison_table
 from nodrop.report.escape import markdown
 from nodrop.report.figure_files import figure_files
-from nodrop.report.figures import cells_table, ledger_table, trials_table
+from nodrop.report.figures import cells_table, ledger_table, trials_table, trials_told_table
 from nodrop.report.page import page
 from nodrop.report.published import published_files
 from nodrop.report.sentences import Sentence
@@ -96,10 +97,10 @@ def markdown_report(story: Story, setups: SetupsSection | None) -> str:
         parts += ["It rests on:", _list([s.text for s in found.rests_on])]
     if found.cannot_say:
         parts += ["It cannot say:", _list([s.text for s in found.cannot_say])]
-    parts += ["## Cells", to_markdown(cells_table(story))]
+    parts += ["## Cells", to_markdown(shortened(cells_table(story)))]
     for table in (*setups_tables(setups), *published_files(story)):
         parts += [f"## {markdown(table.title)}", to_markdown(table)]
-    parts += ["## Trials", to_markdown(trials_table(story))]
+    parts += ["## Trials", to_markdown(trials_told_table(story))]
     return "\n\n".join(parts)
 
 

@@ -52,7 +52,8 @@ def unpaired_channels(cells: Cells) -> Iterator[Finding]:
     """A run was recorded in one channel and not in another."""
     evidence: dict[str, str] = {}
     for cell, runs in cells.items():
-        lacks = Counter(c for run in runs for c in channels(runs) if c not in run.rows)
+        all_channels = channels(runs)
+        lacks = Counter(c for run in runs for c in all_channels if c not in run.rows)
         if lacks:
             words = ", ".join(f"{channel} in {count}" for channel, count in lacks.items())
             evidence[cell] = f"{cell}: of {len(runs)} runs missing {words}"

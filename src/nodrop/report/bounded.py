@@ -1,0 +1,74 @@
+"""What of a long run stands on the page: a browser opens some megabytes, and nobody reads more.
+
+A run with fewer trials is shown whole. Of a longer one nothing is forgotten: every figure is
+computed from all of its trials, and the csv files have every row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import TypeVar
+
+from nodrop.report import numbers
+from nodrop.report.story import Cell, Story, Trial
+from nodrop.report.tables import Table
+
+Item = TypeVar("Item")
+
+MOST_ROWS = 500
+"""Of a table, and trials with a block of their own."""
+MOST_MARKS = 4000
+"""Of one drawing."""
+FEWEST_MARKS = 30
+"""Of one strip or cell, however many there are."""
+
+
+def shortened(table: Table, file: str = "") -> Table:
+    """Its first rows, and where the others are."""
+    rows = tuple(table.rows)
+    more = more_words(len(rows) - MOST_ROWS, f"{file or table.name}.csv")
+    return replace(table, rows=rows[:MOST_ROWS], more=more)
+
+
+def more_words(left_out: int, file: str) -> str:
+    if left_out <= 0:
+        return ""
+    return f"{numbers.count(left_out)} more in {file}, which `nodrop report` writes beside the page"
+
+
+def leading(story: Story) -> list[tuple[Cell, Trial]]:
+    """The typical trial of each cell, then failed and void ones, then the others."""
+    typical = [(cell, cell.typical) for cell in story.cells]
+    first = {t.anchor for _, t in typical}
+    rest = ((c, t) for c in story.cells for t in c.trials if t.anchor not in first)
+    return [*typical, *sorted(rest, key=lambda pair: pair[1].record.valid)]
+
+
+def told(story: Story) -> frozenset[str]:
+    """Anchors of the trials that have a row and a block on the page."""
+    return frozenset(trial.anchor for _, trial in islice(leading(story), MOST_ROWS))
+
+
+def thinned_words(story: Story) -> str:
+    """Under drawings with a mark per trial."""
+    if len(story.trials) <= MOST_MARKS:
+        return ""
+    return (
+        "Of so many trials not each has its mark: some are drawn, evenly from the least to the "
+        "most; all are in the csv beside the drawing (figures/)."
+    )
+
+
+def marks(
+    items: Sequence[Item], *, strips: int = 1, key: Callable[[Item], float] | None = None
+) -> Sequence[Item]:
+    """All, or as many as one of so many strips may have: evenly by rank of `key` (without one, as
+    they come), the first and the last among them. A run whose trials all have room is drawn whole,
+    whatever it is divided into."""
+    most = max(FEWEST_MARKS, MOST_MARKS // max(strips, 1))
+    if len(items) <= most:
+        return items
+    ranked = sorted(items, key=key) if key else items
+    return [ranked[round(i * (len(items) - 1) / (most - 1))] for i in range(most)]

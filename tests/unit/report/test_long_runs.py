@@ -1,0 +1,113 @@
+"""A long run: a page of bounded size, csv files with every row, work that grows with the trials."""
+
+from __future__ import annotations
+
+import csv
+import re
+import sys
+from itertools import pairwise
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+from nodrop.report import bounded, page, write_report
+from nodrop.report.story import read_story
+from nodrop.report.write import Part
+from nodrop.testing.rundirs import Fake, Trouble, make_run
+
+CELLS = tuple({"load.multiplier": n} for n in (1, 4, 8))
+TROUBLE = {2: Trouble(late=True), 7: Trouble(not_ready=True)}
+
+
+@pytest.fixture(autouse=True)
+def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.fsync", lambda _: None)
+
+
+@pytest.fixture
+def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded, "MOST_ROWS", 12)
+    monkeypatch.setattr(bounded, "MOST_MARKS", 40)
+    monkeypatch.setattr(bounded, "FEWEST_MARKS", 5)
+    monkeypatch.setattr(page, "MOST_FIGURES", 6)
+    monkeypatch.setattr(page, "MOST_CHARTS", 4)
+
+
+def long_run(out: Path, repetitions: int, cells: int = 3) -> Path:
+    many = tuple({"load.multiplier": n} for n in (1, 4, 8, *range(9, 6 + cells)))
+    return make_run(out, Fake(cells=many, repetitions=repetitions, trouble=TROUBLE))
+
+
+@pytest.mark.usefixtures("small_bounds")
+@pytest.mark.parametrize(
+    ("short", "repetitions", "cells"), [((12, 3), 20, 3), ((12, 3), 60, 3), ((2, 20), 2, 60)]
+)
+def test_the_page_is_bounded_and_the_csv_is_whole(
+    short: tuple[int, int], repetitions: int, cells: int, tmp_path: Path
+) -> None:
+    shorter = write_report([long_run(tmp_path / "a", *short)]).read_text(encoding="utf-8")
+    run = long_run(tmp_path / "b", repetitions, cells)
+    found = write_report([run])
+    html, n = found.read_text(encoding="utf-8"), repetitions * cells
+    assert len(html) <= len(shorter) * 1.3
+    assert f"{n - 12} more in trials.csv" in html
+    for name in ("trials.csv", "figures/order.csv"):
+        with (found.parent / name).open(encoding="utf-8", newline="") as file:
+            assert len(list(csv.DictReader(file))) >= n - 1, "one never was active"
+    markdown = (found.parent / "report.md").read_text(encoding="utf-8")
+    assert f"{n - 12} more in trials.csv" in markdown
+    assert len(markdown.splitlines()) < 90
+
+
+@pytest.mark.usefixtures("small_bounds")
+def test_every_link_of_a_shortened_page_leads_somewhere(tmp_path: Path) -> None:
+    html = write_report([long_run(tmp_path, 9, 8)]).read_text(encoding="utf-8")
+    links = set(re.findall(r'href="#([^"]+)"', html))
+    assert links <= set(re.findall(r'id="([^"]+)"', html))
+
+
+@pytest.mark.usefixtures("small_bounds")
+def test_what_went_wrong_stands_before_what_went_well(tmp_path: Path) -> None:
+    story = read_story([long_run(tmp_path, 30)])
+    told = bounded.told(story)
+    assert len(told) == 12
+    assert {t.anchor for t in story.trials if not t.record.valid} <= told
+    assert {cell.typical.anchor for cell in story.cells} <= told
+
+
+def test_a_run_with_room_is_shown_whole(tmp_path: Path) -> None:
+    html = write_report([long_run(tmp_path, 10)]).read_text(encoding="utf-8")
+    assert "more in " not in html
+    assert "not each has its mark" not in html
+
+
+@pytest.mark.parametrize("n", [31, 500, 20_000])
+def test_marks_are_drawn_evenly_with_both_ends(n: int) -> None:
+    drawn = bounded.marks([(i * 7919) % n for i in range(n)], strips=1000, key=float)
+    assert len(drawn) == bounded.FEWEST_MARKS
+    assert (drawn[0], drawn[-1]) == (0, n - 1)
+    gaps = {b - a for a, b in pairwise(drawn)}
+    assert max(gaps) - min(gaps) <= 1
+
+
+def test_the_work_grows_with_the_trials_and_no_faster(tmp_path: Path) -> None:
+    """Counted in calls of functions, not in time: pairs of trials would make it four times."""
+    calls = [called(long_run(tmp_path / str(n), n)) for n in (20, 40, 80)]
+    first, second = calls[1] - calls[0], calls[2] - calls[1]
+    assert second <= 2.5 * first, f"{calls} calls for 60, 120 and 240 trials"
+
+
+def called(run: Path) -> int:
+    count = 0
+
+    def on_event(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(on_event)
+    try:
+        write_report([run], only={Part.HTML, Part.CSV, Part.MARKDOWN})
+    finally:
+        sys.setprofile(None)
+    return count
