@@ -40,6 +40,8 @@ speed = 10
 [measure]
 repetitions = 1
 late_p99_us = 1e6 # a busy machine is late; the books are the question
+steal_max_ratio = 1
+late_burst_max_ratio = 1
 """
 ONE = CONTAINERS.replace('"load.multiplier" = [1, 2, 4]\n', "")
 

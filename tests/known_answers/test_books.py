@@ -27,6 +27,8 @@ pps = 20000
 [measure]
 repetitions = 1
 late_p99_us = 500000 # these tests are about packets; a machine that tests is busy
+steal_max_ratio = 1
+late_burst_max_ratio = 1
 """
 
 

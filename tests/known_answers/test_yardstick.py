@@ -32,6 +32,8 @@ loops = 100000
 [measure]
 repetitions = 1
 late_p99_us = 100000 # these tests are about packets; a machine that tests is busy
+steal_max_ratio = 1
+late_burst_max_ratio = 1
 """
 FRAME = bytes(12) + b"\x88\xb5" + bytes(50)
 """Of an experimental protocol: one flow."""

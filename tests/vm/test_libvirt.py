@@ -38,6 +38,8 @@ duration_s = 1
 repetitions = 1
 drain_timeout_s = 60
 late_p99_us = 60e6 # of the books alone, on a machine with nothing to spare
+steal_max_ratio = 1
+late_burst_max_ratio = 1
 """
 
 

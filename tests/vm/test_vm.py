@@ -42,6 +42,8 @@ trace = "{trace}"
 repetitions = 1
 drain_timeout_s = 60
 late_p99_us = 60e6 # of the books alone, on a machine with nothing to spare
+steal_max_ratio = 1
+late_burst_max_ratio = 1
 """
 REAL = VM.replace("{sut}", "suricata").replace("{pace}", "speed = 10")
 BURST_PACKETS = 6000

@@ -46,6 +46,8 @@ class Bounds:
     constant rate that grace is never longer than what was asked."""
     late_floor_s: float = 0.05
     unsent_ratio: float = 0.0
+    late_burst_ratio: float = 0.05
+    """A loss figure of which late bursts may explain this much is not the SUT's."""
     steal_ratio: float = 0.05
     """The hypervisor may take so much of the CPUs of the sender or the SUT."""
 
@@ -55,8 +57,6 @@ QUEUE_PACKETS = 1_000
 BURST_ROOM = 0.25
 """A late burst below this part of what a queue holds is what queues are for. In a queue that is
 never empty it moves losses and adds none; in one that keeps up it finds room."""
-BURST_LOSS = 0.05
-"""A loss figure of which late bursts may explain this much is not the SUT's."""
 AFTERMATH_NS = 500_000_000
 """Losses so long after a late burst may still be its doing: the ring it filled is not empty yet."""
 STOLEN = 0.01
@@ -85,7 +85,7 @@ def problems_of_the_sender(
     if late := _lateness(sending, bounds):
         words = f"the sender was late: {late}{_stolen(sending)}"
         found.append(Problem(code=Reason.SENDER_LATE, words=words))
-    elif ledger and (burst := _burst(sending, ledger, losses)):
+    elif ledger and (burst := _burst(sending, ledger, losses, bounds.late_burst_ratio)):
         found.append(Problem(code=Reason.SENDER_BURST, words=burst + _stolen(sending)))
     return found
 
@@ -108,7 +108,7 @@ def _lateness(sending: Sending, bounds: Bounds) -> str:
     return ""
 
 
-def _burst(sending: Sending, ledger: Ledger, losses: Sequence[Losses] | None) -> str:
+def _burst(sending: Sending, ledger: Ledger, losses: Sequence[Losses] | None, bound: float) -> str:
     """In words, if packets that the sender let arrive at once may be why packets were lost.
 
     A finite queue loses at most as many packets more as arrive at another time than they should:
@@ -120,7 +120,7 @@ def _burst(sending: Sending, ledger: Ledger, losses: Sequence[Losses] | None) ->
         return ""
     explained = losses_in_reach(bursts, lost, losses) + _not_listed(sending, bursts)
     explained = min(lost, explained)
-    if not explained or explained < BURST_LOSS * lost:
+    if not explained or bound == 1 or explained < bound * lost:
         return ""
     worst = max(bursts, key=lambda burst: burst.packets)
     begin_ns = sending.first_sent_mono_ns

@@ -174,6 +174,7 @@ def _ingredients(
         sample_interval_ms=measure.sample_interval_ms,
         bounds=Bounds(
             schedule_error_p99_us=measure.late_p99_us,
+            late_burst_ratio=measure.late_burst_max_ratio,
             steal_ratio=measure.steal_max_ratio,
             late_ratio=load.late_ratio,
             unsent_ratio=measure.unsent_max_ratio,
