@@ -44,7 +44,7 @@ class Reason(StrEnum):
     OTHER_BITS = "other_bits"
     """What runs is not what the run says it measures."""
     OTHER_FILES = "other_files"
-    """The rules it was shown are not those that the run began with."""
+    """The rules it was shown, or the trace, are not those that the run began with."""
     NO_RULES = "no_rules"
     """Rules were named, and the SUT does not say that it loaded any, or some do not load."""
     LAB_PROBLEM = "lab_problem"

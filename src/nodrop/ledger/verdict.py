@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from nodrop.ledger.balance import Ledger
 from nodrop.ledger.cause import Cause, Running, causes_of, lost_to_steal
@@ -74,6 +74,8 @@ def judge(
     evidence = _evidence(worst, sending)
     outcome = outcome_of(problem.code for problem in found)
     shown = None if worked_off is None or found else pace(worked_off)
+    if shown is not None and shown.sustained and ratio != 0:
+        shown = replace(shown, sustained=None)  # its pace was that of what was not lost
     if found:
         words = f"{outcome}: " + "; ".join(problem.words for problem in found)
     else:

@@ -117,12 +117,19 @@ def intended_pps(options: ReplayOptions) -> float | None:
     return facts.packets * options.multiplier / seconds if seconds else None
 
 
-@functools.lru_cache(maxsize=64)
-@making_sense("the result of node job 'trace'")
 def read_trace(path: Path, options: ReplayOptions) -> TraceFacts:
-    """Reads the whole trace once. BadInput names the packet and offset of the first bad record."""
+    """Reads the whole trace, again only if the file is another. BadInput names the packet and
+    offset of the first bad record."""
     if not path.is_file():
         raise BadInput(f"load.trace: {path} does not exist or is no file")
+    now = path.stat()
+    return _read(path, (now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns), options)
+
+
+@functools.lru_cache(maxsize=64)
+@making_sense("the result of node job 'trace'")
+def _read(path: Path, stamp: tuple[int, ...], options: ReplayOptions) -> TraceFacts:
+    del stamp  # of the cache's key
     spec = {
         "job": "trace",
         "trace": str(path),

@@ -10,13 +10,14 @@ from typing import Any, TypeVar
 from nodrop import plugins
 from nodrop.config.experiment import Experiment
 from nodrop.config.lab_file import LabSource
-from nodrop.errors import BadInput, LabProblem, NotReady
+from nodrop.errors import BadInput, LabProblem, LoadFailed, NotReady
 from nodrop.lab.binary import file_sha256
 from nodrop.lab.image import must_be_there, resolve_bits
 from nodrop.lab.image_tree import first_difference
 from nodrop.lab.netns import LARGEST_MTU, NetnsLab
 from nodrop.lab.seam import Bits, Json, Lab
 from nodrop.lab.split import split_problems
+from nodrop.ledger.reasons import Problem, Reason
 from nodrop.load.seam import LoadGenerator
 from nodrop.measure.plan import Plan, PlannedTrial
 from nodrop.setups.limits import pin_problems
@@ -38,6 +39,7 @@ class Kitchen:
         self._built: dict[tuple[str, str], Any] = {}
         self._bits: dict[str, Bits | None] = {}
         self._hashes: dict[Path, str] = {}
+        self._traces: dict[str, str] = {}
         self.lab: Lab = NetnsLab(
             name=lab.file.name,
             mtu=self._mtu(lab.file.mtu),
@@ -69,6 +71,27 @@ class Kitchen:
             if path not in self._hashes:
                 self._hashes[path] = file_sha256(path)
         return {name: self._hashes[path] for name, path in files.items()}
+
+    def other_trace(self, trial: PlannedTrial) -> Problem | None:
+        """If its trace is not the one that the run began with. LoadFailed if it is gone."""
+        try:
+            now = self.load(trial).trace_facts().sha256
+        except BadInput as gone:
+            raise LoadFailed(gone.message, hint=gone.hint) from gone
+        if now == self._traces.setdefault(_key(trial.load), now):
+            return None
+        words = "load.trace: the file is not the one that the run began with (another sha256)"
+        return Problem(code=Reason.OTHER_FILES, words=words)
+
+    def inputs(self, trial: PlannedTrial) -> Json:
+        """What it is given, by content: a file replaced under its name is another input."""
+        bits = self.bits(trial)
+        trace = self.load(trial).trace_facts().sha256
+        return {
+            "trace": self._traces.setdefault(_key(trial.load), trace),
+            "files": dict(self.files_sha256(trial)),
+            "bits": None if bits is None else bits.sha256,
+        }
 
     def facts(self) -> Json:
         """Of every different part, for the manifest; a part is named by what differs."""

@@ -44,7 +44,7 @@ def run_experiment(
     """Runs what the plan still lacks. BadInput and LabProblem come before anything is touched."""
     plan = make_plan(experiment)
     kitchen = preflight(experiment, lab, plan)
-    fingerprint = plan_sha256(_plain(experiment, lab, plan))
+    fingerprint = plan_sha256(_plain(experiment, lab, plan, kitchen))
     with interrupts() as gate, _writer(experiment, lab, out, fingerprint, resume) as writer:
         # A failure of the SUT is a result: to repeat it until it passes would hide it.
         good = {r.run: r for r in writer.records() if r.outcome != "void"}
@@ -117,6 +117,8 @@ def _one(
 
     error: NodropError | None = None
     try:
+        if other := kitchen.other_trace(trial):
+            seen.problems.append(other)
         run_trial(
             _ingredients(trial, kitchen, measure, asks_tsc=plan.first_of_its_setup(trial)),
             folder=folder,
@@ -215,14 +217,19 @@ def _writer(
         yield writer
 
 
-def _plain(experiment: Experiment, lab: LabSource, plan: Plan) -> Json:
+def _plain(experiment: Experiment, lab: LabSource, plan: Plan, kitchen: Kitchen) -> Json:
     """Everything a trial depends on and a resumed run must have in common with its beginning."""
     return {
         "experiment": experiment.name,
         "lab": lab.file.model_dump(),
         "measure": experiment.measure.model_dump(),
         "trials": [
-            {**asdict(trial), "run": trial.run_name, "limits": asdict(trial.limits)}
+            {
+                **asdict(trial),
+                "run": trial.run_name,
+                "limits": asdict(trial.limits),
+                "inputs": kitchen.inputs(trial),
+            }
             for trial in plan.trials
         ],
     }

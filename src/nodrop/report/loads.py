@@ -117,7 +117,7 @@ def _not_lost(subject: str, cell: Cell) -> Sentence:
     lost += f", so fewer than {share(bound)} of such runs do (95 % confidence)"
     kept = [t.record.sustained for t in cell.known]
     if all(kept):
-        rule, text = rules.CARRIES, f"{subject} carries {load} without loss: {lost}."
+        rule, text = rules.CARRIES, f"{subject} carries {load} without loss: {lost}{_shown(cell)}."
     elif False in kept:
         rule = rules.ABSORBED
         text = f"{subject} absorbed a burst of {_burst(cell)}: {lost}; it is not shown to carry"
@@ -143,6 +143,16 @@ def _not_lost(subject: str, cell: Cell) -> Sentence:
         },
         trials=cell.known,
     )
+
+
+def _shown(cell: Cell) -> str:
+    """A pace is shown to within some packets: a SUT that is slower by that is not told apart."""
+    served = [t.record.service_pps_at_least for t in cell.known]
+    known = [pps for pps in served if pps is not None]
+    least = min(known, default=None)
+    if least is None or (cell.offered_pps is not None and least >= cell.offered_pps):
+        return ""
+    return f"; it is shown to serve at least {numbers.count(least)} packets/s"
 
 
 def _median(cell: Cell, figure: str) -> float | None:

@@ -24,9 +24,10 @@ REASON_WORDS = {
     "not_drained": "the SUT did not come to rest after the load",
     "other_bits": "what ran is not what the run says it measures",
     "no_rules": "rules were named, and none or not all of them loaded",
-    "other_files": "the rules that ran are not those that the run began with",
+    "other_files": "the rules or the trace are not those that the run began with",
     "self_test_failed": "the self-test of a counter failed",
     "lab_problem": "the lab, or the place of the SUT, broke down",
+    "books_differ": "the record says otherwise than its books",
     "no_books": "there was nothing to balance",
     "traffic_before_ready": "traffic began before the SUT was ready",
 }

@@ -237,7 +237,8 @@ BOOKS_DIFFER = _rule(
     Part.TRUST,
     "books-differ",
     "the record of a trial says otherwise than its books",
-    "ledger.json, balanced again, against `books_closed`",
+    "ledger.json, balanced again, against the counts and the loss of the record; such a trial is "
+    "void here",
 )
 BOOKS_AGAIN = _rule(
     Part.TRUST,

@@ -11,7 +11,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from nodrop.errors import BadInput
 from nodrop.ledger.balance import Ledger, ledger_from_json
+from nodrop.ledger.hops import Class
 from nodrop.report import escape, numbers
 from nodrop.results.observations import RATES, rates_of
 from nodrop.results.rundir import Damage, RunDir, open_run
@@ -21,6 +23,8 @@ from nodrop.stats.interval import Summary, summarize
 Json = dict[str, Any]
 
 UNVALUED = "all trials"
+BOOKS_DIFFER = "books_differ"
+"""A reason that only a report finds."""
 DETAILS = (
     "clock_offsets_ns",
     "facts",
@@ -197,7 +201,7 @@ class Source:
     def damage(self) -> tuple[Damage, ...]:
         runs = (record.run for record in self.run.trials.records)
         rows = (damage for run in runs for damage in self.run.damaged_rows(run))
-        return (*self.run.damage, *self.run.trials.damage, *rows)
+        return (*self.run.damage, *self.run.trials.damage, *self.run.unlisted(), *rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,6 +222,7 @@ class Story:
 def read_story(paths: Sequence[Path]) -> Story:
     """Opens run directories; BadInput only where one is none at all."""
     runs = [open_run(path) for path in paths]
+    _each_once(runs)
     sources = tuple(Source(run=run, name=escape.plain(run.path.resolve().name)) for run in runs)
     trials = tuple(
         _trial(index, run, record)
@@ -233,8 +238,49 @@ def read_story(paths: Sequence[Path]) -> Story:
     )
 
 
+def _each_once(runs: Sequence[RunDir]) -> None:
+    """A run that counts twice makes two of each of its trials; a copy of it is the same run."""
+    seen: dict[str, Path] = {}
+    for run in runs:
+        marks = [run.manifest.get(name) for name in ("name", "started_utc", "plan_sha256")]
+        # Older manifests may lack what tells runs apart.
+        copied = [f"run {marks}"] if all(isinstance(mark, str) for mark in marks) else []
+        for key in (f"folder {run.path.resolve()}", *copied):
+            if key in seen:
+                raise BadInput(f"{seen[key]} and {run.path} are one run: give it once")
+        seen |= dict.fromkeys((f"folder {run.path.resolve()}", *copied), run.path)
+
+
+COUNTED: Mapping[str, Callable[[Ledger], int | bool | None]] = {
+    "offered_packets": lambda books: books.packets_at("sent"),
+    "decoded_packets": lambda books: books.packets_at("decoded"),
+    "lost_packets": lambda books: books.total(Class.LOST),
+    "merged_packets": lambda books: books.total(Class.MERGED) + books.total(Class.HELD),
+    "foreign_packets": lambda books: books.total(Class.FOREIGN),
+    "residual_packets": lambda books: books.residual_packets,
+    "books_closed": lambda books: books.closed,
+}
+"""Fields of a record that its books hold as well."""
+
+
+def _by_its_books(record: TrialRecord, books: Ledger) -> TrialRecord:
+    """A record that says otherwise than its own books vouches for nothing."""
+    told = {name: getattr(record, name) for name in COUNTED}
+    differ = [n for n, v in told.items() if v is not None and v != COUNTED[n](books)]
+    sent, lost = books.packets_at("sent"), books.total(Class.LOST)
+    if record.loss_ratio is not None and sent and abs(record.loss_ratio - lost / sent) > 1e-9:
+        differ.append("loss_ratio")
+    if not differ:
+        return record
+    words = f"void: {', '.join(differ)}: the record says otherwise than its books"
+    found = {"outcome": "void", "valid": False, "verdict": words}
+    return record.model_copy(update={**found, "invalid_reasons": [BOOKS_DIFFER]})
+
+
 def _trial(source: int, run: RunDir, record: TrialRecord) -> Trial:
     ledger, problem = _ledger(run, record)
+    if ledger is not None:
+        record = _by_its_books(record, ledger)
     if run.manifest.get("imported_from") and record.outcome == "failed":
         # Older imports: traffic that came before the SUT was ready is the harness's failure.
         record = record.model_copy(update={"outcome": "void"})

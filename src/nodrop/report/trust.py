@@ -11,7 +11,7 @@ from nodrop.report.calibrated import calibration_words
 from nodrop.report.other_programs import other_programs
 from nodrop.report.reasons import reason_words, reasons_of
 from nodrop.report.sentences import Sentence, plural
-from nodrop.report.story import Source, Story, Trial
+from nodrop.report.story import BOOKS_DIFFER, Source, Story, Trial
 from nodrop.results.findings import find
 from nodrop.results.observations import observations_of
 
@@ -74,17 +74,16 @@ def _calibration(story: Story) -> Iterator[Sentence]:
 
 
 def _books(story: Story) -> Iterator[Sentence]:
-    contradicting = tuple(
-        t
-        for t in story.trials
-        if t.ledger
-        and t.record.books_closed is not None
-        and t.ledger.closed != t.record.books_closed
-    )
+    differ = [BOOKS_DIFFER in t.record.invalid_reasons for t in story.trials]
+    contradicting = tuple(t for t, does in zip(story.trials, differ, strict=True) if does)
     if contradicting:
         words = "the record says otherwise than its books, which were balanced again here"
         yield Sentence(rule=rules.BOOKS_DIFFER, text=words, trials=contradicting)
-    closed = tuple(t for t in story.trials if t.ledger and t.ledger.closed)
+    closed = tuple(
+        t
+        for t, does in zip(story.trials, differ, strict=True)
+        if t.ledger and t.ledger.closed and not does
+    )
     if closed:
         yield Sentence(
             rule=rules.BOOKS_AGAIN,

@@ -318,6 +318,16 @@ class RunDir:
                     words = f"{_why(failed)}; its series are left out"
                     yield Damage(where=f"{RUNS}/{run}/{name}", words=words)
 
+    def unlisted(self) -> Iterator[Damage]:
+        """Trials that have ended by their folder, and of which no line tells."""
+        with suppress(OSError):
+            known = {record.run for record in self.trials.records}
+            for run in Folder(self.path).folder(RUNS).names():
+                if run not in known and self._of(run).is_there("trial.json"):
+                    words = f"no line of {TRIALS} tells of this trial, so it is in no figure: the "
+                    words += "run was interrupted there, or the line is gone"
+                    yield Damage(where=f"{RUNS}/{run}", words=words)
+
     def _of(self, run: str) -> Folder:
         return Folder(self.path).folder(RUNS, _safe_name(run))
 

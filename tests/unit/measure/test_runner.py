@@ -56,6 +56,12 @@ class FakeKitchen:
     def files_sha256(self, trial: PlannedTrial) -> dict[str, str]:
         return {}
 
+    def inputs(self, trial: PlannedTrial) -> dict[str, object]:
+        return {}
+
+    def other_trace(self, trial: PlannedTrial) -> None:
+        return None
+
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:

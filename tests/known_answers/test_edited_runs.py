@@ -1,0 +1,125 @@
+"""Run directories that somebody edited, copied or cut: no sentence rests on what contradicts it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodrop.config.experiment import load_experiment
+from nodrop.config.lab_file import load_lab
+from nodrop.errors import BadInput, LoadFailed
+from nodrop.measure.plan import make_plan
+from nodrop.measure.preflight import Kitchen
+from nodrop.report.story import read_story
+from nodrop.report.write import report_json
+from nodrop.testing.rundirs import Fake, make_run
+
+LOSSY = Fake(repetitions=3, samples=False)
+
+
+def edit(run: Path, lines: int, **fields: Any) -> None:
+    """Of the first lines that lost something."""
+    records = [json.loads(line) for line in (run / "trials.jsonl").read_text().splitlines()]
+    for record in [r for r in records if r["lost_packets"]][:lines]:
+        record |= fields
+    (run / "trials.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"lost_packets": 0, "loss_ratio": 0.0},
+        {"loss_ratio": 0.0},
+        {"lost_packets": 1},
+        {"decoded_packets": 7},
+        {"offered_packets": 10**9},
+        {"books_closed": False},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("lines", [1, 2])
+def test_a_record_that_contradicts_its_books_is_void(
+    tmp_path: Path, fields: dict[str, Any], lines: int
+) -> None:
+    run = make_run(tmp_path / "run", LOSSY)
+    before = sum(t.record.valid for t in read_story([run]).trials)
+    edit(run, lines, **fields)
+    story = read_story([run])
+    spoilt = [t for t in story.trials if t.record.invalid_reasons == ["books_differ"]]
+    assert len(spoilt) == lines
+    assert sum(t.record.valid for t in story.trials) == before - lines
+    told = report_json([run])
+    (differ,) = [f for f in told["findings"] if f["rule"] == "books-differ"]
+    assert len(differ["trials"]) == lines
+
+
+def test_untouched_records_agree_with_their_books(tmp_path: Path) -> None:
+    story = read_story([make_run(tmp_path / "run", LOSSY)])
+    assert not [t for t in story.trials if "books_differ" in t.record.invalid_reasons]
+
+
+def test_a_run_counts_once_under_whatever_name(tmp_path: Path) -> None:
+    run, other = make_run(tmp_path / "a", LOSSY), make_run(tmp_path / "b", Fake(repetitions=1))
+    link = tmp_path / "link"
+    link.symlink_to(run)
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    for again in (run, link, copy):
+        with pytest.raises(BadInput, match="are one run"):
+            read_story([run, other, again])
+    assert len(read_story([run, other]).sources) == 2
+
+
+@pytest.mark.parametrize("gone", [1, 3])
+def test_a_trial_whose_line_is_gone_is_said(tmp_path: Path, gone: int) -> None:
+    run = make_run(tmp_path / "run", LOSSY)
+    lines = (run / "trials.jsonl").read_text().splitlines(keepends=True)
+    (run / "trials.jsonl").write_text("".join(lines[gone:]))
+    said = json.dumps(report_json([run]))
+    for line in lines[:gone]:
+        name = json.loads(line)["run"]
+        assert f"runs/{name}" in said and "no line of trials.jsonl" in said
+
+
+SINK = """
+name = "inputs"
+[sut]
+kind = "sink"
+[load]
+kind = "replay"
+trace = "own.pcap"
+"""
+
+
+def capture(packets: int, frame_bytes: int) -> bytes:
+    header = bytes.fromhex("d4c3b2a1020004000000000000000000ffff000001000000")
+    size = frame_bytes.to_bytes(4, "little") * 2
+    frame = bytes(12) + b"\x88\xb5" + bytes(frame_bytes - 14)
+    times = (n.to_bytes(4, "little") + bytes(4) for n in range(packets))
+    return header + b"".join(time + size + frame for time in times)
+
+
+@pytest.mark.parametrize("other", [(3, 60), (2, 900), (300, 128)])
+def test_another_trace_under_the_same_name_is_another_input(
+    tmp_path: Path, other: tuple[int, int]
+) -> None:
+    """What a resumed run must have in common with its beginning."""
+    file, trace = tmp_path / "e.toml", tmp_path / "own.pcap"
+    file.write_text(SINK)
+    trace.write_bytes(capture(2, 60))
+    experiment = load_experiment(file)
+    plan = make_plan(experiment)
+    first = Kitchen(experiment, load_lab(None), plan)
+    before = first.inputs(plan.trials[0])
+    assert first.other_trace(plan.trials[0]) is None
+    trace.write_bytes(capture(*other))
+    assert Kitchen(experiment, load_lab(None), plan).inputs(plan.trials[0]) != before
+    changed = first.other_trace(plan.trials[0])
+    assert changed is not None and changed.code == "other_files", "also within one run"
+    trace.unlink()
+    with pytest.raises(LoadFailed, match="does not exist"):
+        first.other_trace(plan.trials[0])
