@@ -91,7 +91,10 @@ def test_plan_shows_order_count_and_time(
     assert sorted(line.split()[5] for line in out[2:6]) == 2 * ["load.multiplier=1"] + 2 * [
         "load.multiplier=4"
     ]
-    assert out[6:] == ["2 cells x 2 repetitions = 4 trials, order of seed 1, about 1 min 0 s"]
+    assert out[6:] == [
+        "2 cells x 2 repetitions = 4 trials, order of seed 1, about 1 min 0 s",
+        "the sender holds its trace in memory: at most about 1 MiB",
+    ]
 
 
 def test_plan_for_machines(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pydantic import PositiveInt
 
 from nodrop import plugins
-from nodrop.cli.tables import peak_words
+from nodrop.cli.tables import memory_words, peak_words
 from nodrop.config.experiment import load_experiment
 from nodrop.config.options import Options, check
 from nodrop.config.replay import ReplayOptions
@@ -50,7 +50,8 @@ class FakeLoad:
     def trace_facts(self) -> Any:
         """Of a trace with 3 packets at one time, and 5 within 10 ms."""
         said = {"packets_in_1_ms": 3, "packets_in_10_ms": 5}
-        return SimpleNamespace(peak_demand=_peak_demand(said, self.options))
+        held = 2**20 * (self.options.multiplier % 5) * 100
+        return SimpleNamespace(peak_demand=_peak_demand(said, self.options), memory_bytes=held)
 
     def mean_pps(self) -> float | None:
         return self.options.pps
@@ -153,6 +154,20 @@ def test_the_peak_demand_of_the_load_that_asks_for_most(
     )
 
 
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ([], "at most about 400 MiB"),
+        (["matrix.load.multiplier=[2,6]"], "at most about 200 MiB"),
+        (["matrix.load.multiplier=[5]"], "at most about 1 MiB"),
+    ],
+)
+def test_a_plan_says_what_memory_the_largest_trace_takes(
+    tmp_path: Path, settings: list[str], words: str
+) -> None:
+    assert words in memory_words(plan(tmp_path, *settings))
+
+
 def test_a_plan_needs_no_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def without_node(_: FakeLoad) -> float:
         raise LabProblem("no node")
@@ -160,7 +175,8 @@ def test_a_plan_needs_no_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(FakeLoad, "duration_s", without_node)
     monkeypatch.setattr(FakeLoad, "trace_facts", without_node)
     made = plan(tmp_path, "load.duration_s=10")
-    assert (made.load_s, made.peak_demand) == (None, None)
+    assert (made.load_s, made.peak_demand, made.memory_bytes) == (None, None, None)
+    assert memory_words(made) == ""
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -45,10 +46,11 @@ def test_what_is_missing_ends_a_run_with_exit_2(
 
 
 def test_a_cpu_the_sender_cannot_have(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Replay, "trace_facts", lambda _: None)
+    small = SimpleNamespace(path=trace, memory_bytes=1)
+    monkeypatch.setattr(Replay, "trace_facts", lambda _: small)
     mine = min(os.sched_getaffinity(0))
     options = {"trace": str(trace)}
-    assert Replay({**options, "cpu": mine}, base=Path()).problems() == ()
+    assert Replay({**options, "cpu": mine}, base=Path()).problems() == []
     problems = Replay({**options, "cpu": 9999}, base=Path()).problems()
     assert problems == ["load.cpu = 9999: this host has no CPU 9999"]
 

@@ -213,6 +213,14 @@ def peak_words(plan: Plan) -> str:
     )
 
 
+def memory_words(plan: Plan) -> str:
+    """Empty if no trace could be read."""
+    if plan.memory_bytes is None:
+        return ""
+    mebibytes = max(1, round(plan.memory_bytes / 2**20))
+    return f"the sender holds its trace in memory: at most about {mebibytes:,} MiB"
+
+
 def _counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 

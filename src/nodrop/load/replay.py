@@ -14,7 +14,13 @@ from nodrop.config.replay import ReplayOptions
 from nodrop.lab.seam import Json, Link, NodeJob, UndoJournal
 from nodrop.ledger.over_time import LateBurst
 from nodrop.load.seam import OfferedLoad, Offerer, ScheduleError, Tick, TraceFacts
-from nodrop.load.trace import facts_of, find_trace, intended_duration_s, intended_pps
+from nodrop.load.trace import (
+    facts_of,
+    find_trace,
+    intended_duration_s,
+    intended_pps,
+    memory_problem,
+)
 from nodrop.untrusted.json_text import counted
 from nodrop.untrusted.reading import making_sense
 
@@ -47,11 +53,12 @@ class Replay:
         return facts_of(self.options)
 
     def problems(self) -> Sequence[str]:
-        self.trace_facts()
-        cpu = self.options.cpu
+        facts, cpu = self.trace_facts(), self.options.cpu
+        too_large = memory_problem(facts.path, facts.memory_bytes)
+        found = [too_large] if too_large else []
         if cpu is not None and cpu not in os.sched_getaffinity(0):
-            return [f"load.cpu = {cpu}: this host has no CPU {cpu}"]
-        return ()
+            found.append(f"load.cpu = {cpu}: this host has no CPU {cpu}")
+        return found
 
     def facts(self) -> Json:
         facts = self.trace_facts()

@@ -62,6 +62,13 @@ class TraceFacts:
     raw: Json
     """Everything the node said, for the manifest."""
 
+    @property
+    def memory_bytes(self) -> int:
+        """What our sender takes at most while it makes its index: the capture as a file (16 bytes
+        a packet beside the frames) and 24 bytes a packet, which a growing list takes thrice.
+        Replicas are written as they are sent and take none."""
+        return self.frame_bytes + self.packets * (16 + 3 * 24)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleError:

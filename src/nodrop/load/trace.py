@@ -21,6 +21,7 @@ from nodrop.untrusted.packed import trace_bound, unpack
 from nodrop.untrusted.reading import making_sense
 
 TRACE_READ_TIMEOUT_S = 600.0
+MEMINFO = Path("/proc/meminfo")
 SHORTEST_FRAME_BYTES = 14
 """An Ethernet header: a packet socket refuses less (EINVAL)."""
 
@@ -129,7 +130,9 @@ def read_trace(path: Path, options: ReplayOptions) -> TraceFacts:
 @functools.lru_cache(maxsize=64)
 @making_sense("the result of node job 'trace'")
 def _read(path: Path, stamp: tuple[int, ...], options: ReplayOptions) -> TraceFacts:
-    del stamp  # of the cache's key
+    # Before it is read: the node has it in memory for that already.
+    if problem := memory_problem(path, stamp[2]):
+        raise BadInput(problem)
     spec = {
         "job": "trace",
         "trace": str(path),
@@ -177,6 +180,27 @@ def _read(path: Path, stamp: tuple[int, ...], options: ReplayOptions) -> TraceFa
         peak_demand=_peak_demand(said["peak_demand"], options),
         raw=said,
     )
+
+
+def memory_problem(path: Path, needed_bytes: int) -> str:
+    """In words, if a trace does not fit into this host's memory; empty if it does."""
+    available_bytes = _available_bytes()
+    if available_bytes is None or needed_bytes <= available_bytes:
+        return ""
+    return (
+        f"load.trace: {path} is held in memory while it is sent, which takes about "
+        f"{needed_bytes / 2**20:,.0f} MiB, and this host has {available_bytes / 2**20:,.0f} MiB "
+        "available: cut it (nodrop trace cut), or free memory"
+    )
+
+
+def _available_bytes() -> int | None:
+    """None where the kernel does not say."""
+    try:
+        words = (line.split() for line in MEMINFO.read_text(encoding="ascii").splitlines())
+        return next(int(kib) * 1024 for name, kib, *_ in words if name == "MemAvailable:")
+    except (OSError, ValueError, StopIteration):
+        return None
 
 
 def _peak_demand(said: Json, options: ReplayOptions) -> PeakDemand | None:

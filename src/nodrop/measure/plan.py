@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +20,7 @@ from nodrop.config.units import format_seconds
 from nodrop.errors import BadInput, LabProblem
 from nodrop.lab.split import Splitter
 from nodrop.ledger.sustained import duration, least_duration_s
-from nodrop.load.seam import LoadGenerator, PeakDemand
+from nodrop.load.seam import LoadGenerator, PeakDemand, TraceFacts
 from nodrop.setups.seam import Limits
 from nodrop.suts.seam import Sut
 
@@ -93,6 +93,8 @@ class Plan:
     """A guess at what the trials take beside that."""
     peak_demand: PeakDemand | None = None
     """Of the trial that asks for most at once; None if none sends a trace at its own timing."""
+    memory_bytes: int | None = None
+    """What the sender of the largest trace takes; None if no trace could be read."""
     implausible: tuple[str, ...] = ()
     """What nobody can have meant, such as a trial of 270 years, in words; each once."""
     lengths: tuple[OfferLength, ...] = ()
@@ -147,6 +149,7 @@ def make_plan(experiment: Experiment) -> Plan:
         peak_demand=_peak_demand(loads),
         implausible=_implausible(experiment, loads),
         lengths=lengths,
+        memory_bytes=max((facts.memory_bytes for facts in _traces(loads)), default=None),
     )
 
 
@@ -245,13 +248,15 @@ def _implausible(experiment: Experiment, loads: Sequence[LoadGenerator]) -> tupl
 
 
 def _peak_demand(loads: Sequence[LoadGenerator]) -> PeakDemand | None:
-    peaks = []
+    known = [peak for facts in _traces(loads) if (peak := facts.peak_demand) is not None]
+    return max(known, key=lambda peak: peak.packets_in_1_ms, default=None)
+
+
+def _traces(loads: Sequence[LoadGenerator]) -> Iterator[TraceFacts]:
     for load in loads:
         # No plan fails for want of it: who runs the plan is told what is wrong with the trace.
         with suppress(BadInput, LabProblem):
-            peaks.append(load.trace_facts().peak_demand)
-    known = [peak for peak in peaks if peak is not None]
-    return max(known, key=lambda peak: peak.packets_in_1_ms, default=None)
+            yield load.trace_facts()
 
 
 def _built(experiment: Experiment, build: Callable[..., Any], table: Table) -> Any:

@@ -79,7 +79,7 @@ def _write(folder: Folder, name: str, text: str) -> None:
 
 
 def _write_csv(folder: Folder, name: str, table: Table) -> None:
-    _write(folder, f"{name}.csv", to_csv(table))
+    folder.write(f"{name}.csv", to_csv(table), durable=False)
 
 
 def _write_figures(folder: Folder, story: Story, setups: SetupsSection | None) -> None:
