@@ -37,6 +37,7 @@ PARTS = ", ".join(ReportPart)
 def add_to(app: typer.Typer) -> None:
     app.command("plan")(plan)
     app.command("report")(report)
+    app.command("export")(export)
     app.command("plugins")(plugins)
 
 
@@ -48,7 +49,7 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Show what would be run, in which order, and how long it takes."""
-    from nodrop.cli.tables import console, peak_words, plan_table, plan_words
+    from nodrop.cli.tables import console, memory_words, peak_words, plan_table, plan_words
     from nodrop.config.experiment import MOST_TRIALS, load_experiment
     from nodrop.measure.plan import make_plan
 
@@ -67,8 +68,9 @@ def plan(
         out.print(asked.question, markup=False)
     out.print(plan_table(made))
     out.print(plan_words(made), markup=False)
-    if peak := peak_words(made):
-        out.print(peak, markup=False)
+    for words in (peak_words(made), memory_words(made)):
+        if words:
+            out.print(words, markup=False)
     for words in made.implausible:
         out.print(f"implausible: {words}; `nodrop run` wants --yes for it", markup=False)
     if short := made.too_short():
@@ -102,6 +104,22 @@ def report(
         print(page)
     if show:
         webbrowser.open(page.absolute().as_uri())
+
+
+def export(
+    directories: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", help="Run directories, into one file.")
+    ],
+    parquet: Annotated[
+        Path,
+        typer.Option("--parquet", metavar="FILE", help="A new file: one row per trial."),
+    ],
+) -> None:
+    """Write every trial into one file for other programs; needs the extra nodrop[parquet]."""
+    from nodrop.report.parquet import write_parquet
+
+    write_parquet(directories, parquet)
+    print(parquet)
 
 
 def plugins(as_json: AsJson = False) -> None:

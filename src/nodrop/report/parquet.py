@@ -1,0 +1,80 @@
+"""Trials of run directories as one Parquet file: for who computes on from many or long runs."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nodrop.errors import BadInput, NotReady
+from nodrop.results.rundir import open_run
+from nodrop.results.trial import trial_schema
+
+TYPES = {"integer": "BIGINT", "number": "DOUBLE", "boolean": "BOOLEAN", "string": "VARCHAR"}
+NESTED = "VARCHAR"
+"""As JSON: `cell`, `lost_by_place` … have other keys in every experiment."""
+
+
+def write_parquet(run_dirs: Sequence[Path], out: Path) -> int:
+    """One row per trial, in the order in which they were measured, and how many. Columns are
+    `run_directory` and the fields of a trial record; null = not measured."""
+    try:
+        import duckdb
+    except ImportError:
+        raise NotReady(
+            "export --parquet needs duckdb, which is not installed",
+            hint="pip install 'nodrop[parquet]'",
+        ) from None
+    if out.exists():
+        raise BadInput(f"{out}: is there already", hint="give a new path")
+    if not out.resolve().parent.is_dir():
+        raise BadInput(f"{out}: its folder is not there", hint="make it, or give another path")
+    columns = _columns()
+    count = 0
+    with tempfile.TemporaryDirectory(dir=out.resolve().parent, prefix=".nodrop-") as work:
+        lines, partial = Path(work) / "trials.jsonl", Path(work) / "trials.parquet"
+        with lines.open("w", encoding="utf-8") as file:
+            for row in _rows(run_dirs, columns):
+                file.write(json.dumps(row, ensure_ascii=True) + "\n")
+                count += 1
+        query = "read_json(?, format = 'newline_delimited', columns = ?)"
+        with duckdb.connect() as base:
+            base.execute(
+                f"COPY (SELECT * FROM {query}) TO '{_quoted(partial)}' (FORMAT parquet)",
+                [str(lines), columns],
+            )
+        partial.rename(out)
+    return count
+
+
+def _quoted(path: Path) -> str:
+    return str(path).replace("'", "''")
+
+
+def _columns() -> dict[str, str]:
+    schema = trial_schema()
+    found = {"run_directory": "VARCHAR"}
+    for name, field in schema["properties"].items():
+        found[name] = _type(field)
+    return found
+
+
+def _type(field: Mapping[str, Any]) -> str:
+    kinds = {f.get("type") for f in field.get("anyOf", [field])} - {"null"}
+    return TYPES.get(next(iter(kinds)) or "", NESTED) if len(kinds) == 1 else NESTED
+
+
+def _rows(run_dirs: Sequence[Path], columns: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    for path in run_dirs:
+        run = open_run(path)
+        for record in run.trials.records:
+            found = {"run_directory": run.path.resolve().name, **record.model_dump()}
+            yield {name: _plain(found.get(name)) for name in columns}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict | list | tuple):
+        return json.dumps(value, ensure_ascii=False, sort_keys=True)
+    return value
