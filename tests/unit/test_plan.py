@@ -252,3 +252,22 @@ def test_what_is_not_known_is_not_too_short(tmp_path: Path) -> None:
     made = plan(tmp_path)
     assert {(length.offered_s, length.least_s) for length in made.lengths} == {(None, None)}
     assert made.too_short() == ""
+
+
+@pytest.mark.parametrize(
+    ("settings", "sharing"),
+    [
+        ((), 6),
+        (("load.cpu=0",), 6),
+        (('limits.cpus="1"',), 6),
+        (("load.cpu=0", 'limits.cpus="1"'), 0),
+        (("load.cpu=3", 'limits.cpus="0-2"'), 0),
+        (("load.cpu=1", 'limits.cpus="0-2"'), 6),
+    ],
+)
+def test_a_generator_that_may_share_the_suts_cpu_is_named(
+    tmp_path: Path, settings: tuple[str, ...], sharing: int
+) -> None:
+    notes = [words for words in plan(tmp_path, *settings).notes() if "load.cpu" in words]
+    assert len(notes) == (sharing > 0)
+    assert not sharing or (f"{sharing} of 6 cells" in notes[0] and "limits.cpus" in notes[0])

@@ -73,8 +73,8 @@ def plan(
             out.print(words, markup=False)
     for words in made.implausible:
         out.print(f"implausible: {words}; `nodrop run` wants --yes for it", markup=False)
-    if short := made.too_short():
-        out.print(short, markup=False)
+    for words in made.notes():
+        out.print(words, markup=False)
 
 
 def report(

@@ -127,11 +127,14 @@ def doctor(
     setups = {trial.setup["kind"] for trial in plan.trials} if plan else {"bare"}
     standing = [] if problems else calibrated.standing_here(where, setups)
     if as_json:
-        said = {"problems": problems, "calibration": standing}
+        notes = plan.notes() if plan else []
+        said = {"problems": problems, "notes": notes, "calibration": standing}
         print(json.dumps(said, ensure_ascii=False))
     else:
         for words in problems:
             say(f"- {words}")
+        for words in plan.notes() if plan else ():
+            say(words)
         for one in standing:
             print(calibrated.standing_words(one))
         print(f"{len(problems)} to mend" if problems else "nothing stands in the way")

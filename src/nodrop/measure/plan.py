@@ -16,7 +16,7 @@ from nodrop.config.experiment import Experiment, LimitsTable
 from nodrop.config.matrix import Cell, cells
 from nodrop.config.options import Options, YesNo, check, shown
 from nodrop.config.toml_file import key_path, put
-from nodrop.config.units import format_seconds
+from nodrop.config.units import format_seconds, parse_cpus
 from nodrop.errors import BadInput, LabProblem
 from nodrop.lab.split import Splitter
 from nodrop.ledger.sustained import duration, least_duration_s
@@ -112,9 +112,31 @@ class Plan:
             "show that a burst was absorbed, no more; raise load.loops or load.duration_s"
         )
 
+    def shared_cpus(self) -> str:
+        """In words, if the generator and the SUT of a cell may take turns on a CPU; else empty."""
+        first = {repr(sorted(t.cell.items())): t for t in self.trials}
+        sharing = [trial for trial in first.values() if _may_share(trial)]
+        if not sharing:
+            return ""
+        return (
+            f"{len(sharing)} of {len(self.cells)} cells let the generator and the SUT share a CPU, "
+            "the usual cause of a late sender on a small host: set load.cpu, and limits.cpus to "
+            "others"
+        )
+
+    def notes(self) -> list[str]:
+        """What a user should know before the run, and may have meant so."""
+        return [*filter(None, (self.too_short(), self.shared_cpus()))]
+
     def first_of_its_setup(self, trial: PlannedTrial) -> bool:
         """Where what depends on the setup alone is asked once."""
         return trial == next(t for t in self.trials if t.setup == trial.setup)
+
+
+def _may_share(trial: PlannedTrial) -> bool:
+    """A guest's CPUs are threads of QEMU, which the limits hold as well."""
+    sender, theirs = trial.load.get("cpu"), trial.sut.get("cpus") or trial.limits.cpus
+    return sender is None or theirs is None or sender in parse_cpus(theirs)
 
 
 def make_plan(experiment: Experiment) -> Plan:

@@ -50,8 +50,8 @@ def run_experiment(
         good = {r.run: r for r in writer.records() if r.outcome != "void"}
         earlier = [good[trial.run_name] for trial in plan.trials if trial.run_name in good]
         progress.plan_started(plan, directory=writer.path, earlier=earlier)
-        if short := plan.too_short():
-            progress.note(short)
+        for note in plan.notes():
+            progress.note(note)
         try:
             with _journal(writer) as journal:
                 if "self_test" not in writer.manifest:
