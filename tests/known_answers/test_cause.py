@@ -12,6 +12,7 @@ import pytest
 from nodrop.ledger.cause import Cause, Running, causes_of
 from nodrop.ledger.hops import Place
 from nodrop.measure.running import allowed_cpus, foreign_ratio, of_rows, steal_ratio
+from nodrop.testing.queue import Queue, bursts
 from nodrop.testing.threads import BEGIN_NS, Made, World
 
 W = "W#01-ndrx0"
@@ -172,6 +173,123 @@ def test_a_burst_that_the_ring_holds_explains_nothing() -> None:
     world = World(threads={W: [Made(ran=0.2)]})
     running = world.running((W, 0.5, 2, 30), pps=packets, served={W: 23_470}, ring_packets=65_536)
     assert rules(ring(running)) == ["not_known"]
+
+
+def of_a_queue(
+    queue: Queue, *, waited: float = 0.0, peaks: Sequence[tuple[int, int]] = ()
+) -> tuple[Cause, ...]:
+    """It sleeps between packets, at the pace that it was given: its CPU time is next to nothing."""
+    sink = "sink-0"
+    world = World(
+        seconds=queue.seconds,
+        threads={sink: [Made(ran=0.02, waited=waited)]},
+        others={0: waited},
+    )
+    assert queue.losses
+    return ring(
+        world.running(
+            *((sink, *window) for window in queue.losses),
+            pps=queue.came,
+            served={sink: queue.served},
+            ring_packets=queue.ring_packets,
+            over_time={sink: queue.over_time},
+            peaks=peaks,
+        )
+    )
+
+
+BURSTS = [
+    # Serves, ring, one every, lasts, so fast, always.
+    (20_000, 1000, 1.0, 0.1, 100_000, 0),
+    (2_000, 16, 1.5, 0.2, 10_000, 200),
+    (10_000, 128, 1.0, 0.1, 30_000, 4_000),
+    (10_000, 4096, 3.0, 0.2, 60_000, 2_000),
+    (50_000, 16_384, 1.0, 0.1, 350_000, 0),
+    (50_000, 512, 0.5, 0.1, 100_000, 10_000),
+]
+
+
+@pytest.mark.parametrize("phase_s", [0.0, 0.025, 0.05, 0.09])
+@pytest.mark.parametrize(("serves", "slots", "every", "lasts", "pps", "always"), BURSTS)
+def test_a_burst_into_a_thread_that_sleeps_between_packets(
+    serves: int, slots: int, every: float, lasts: float, pps: int, always: int, phase_s: float
+) -> None:
+    rate = bursts(every, lasts, pps, between=always)
+    queue = Queue(rate=rate, serves_pps=serves, ring_packets=slots, phase_s=phase_s)
+    (cause,) = of_a_queue(queue)
+    assert cause.rule == "burst", cause.words
+    assert cause.evidence["mean_pps"] < cause.evidence["serves_pps"] <= serves * 1.02
+    assert cause.evidence["burst_packets"] > slots
+
+
+@pytest.mark.parametrize("phase_s", [0.0, 0.025, 0.05, 0.09])
+@pytest.mark.parametrize(
+    ("serves", "slots", "every", "lasts", "pps", "always"),
+    [
+        (2_000, 16, 1.0, 0.1, 10_000, 4_000),
+        (10_000, 1024, 1.0, 0.1, 40_000, 13_000),
+        (50_000, 16_384, 1.0, 0.1, 100_000, 100_000),
+        (10_000, 4096, 9.0, 0.0, 0, 15_000),
+    ],
+)
+def test_more_than_its_pace_all_the_time_with_bursts_or_without(
+    serves: int, slots: int, every: float, lasts: float, pps: int, always: int, phase_s: float
+) -> None:
+    rate = bursts(every, lasts, pps, between=always)
+    queue = Queue(rate=rate, serves_pps=serves, ring_packets=slots, phase_s=phase_s)
+    assert rules(of_a_queue(queue)) == ["own_pace"]
+
+
+@pytest.mark.parametrize(
+    ("serves", "slots", "pps"),
+    [(5_000, 1000, 100_000), (1_000, 16, 50_000), (20_000, 9000, 400_000)],
+)
+def test_bursts_that_no_ring_holds_for_long_are_not_called_bursts_alone(
+    serves: int, slots: int, pps: int
+) -> None:
+    """It serves less than the load's mean: a larger ring would fill as well."""
+    queue = Queue(rate=bursts(1.0, 0.1, pps), serves_pps=serves, ring_packets=slots)
+    (cause,) = of_a_queue(queue)
+    assert cause.rule == "not_known" and not cause.knob
+    assert "a burst brought" in cause.words and "its own pace is possible" in cause.words
+
+
+@pytest.mark.parametrize(
+    ("serves", "slots", "peak"), [(10_000, 1000, 1500), (50_000, 4096, 6000), (2_000, 300, 400)]
+)
+def test_a_burst_of_milliseconds_is_shown_by_what_the_trace_asks_for(
+    serves: int, slots: int, peak: int
+) -> None:
+    """Within 0.1 s no more came than it serves and its ring holds."""
+    always = serves * 0.45
+    rate = bursts(1.0, 0.01, peak * 100, between=always)
+    queue = Queue(rate=rate, serves_pps=serves, ring_packets=slots)
+    assert rules(of_a_queue(queue)) == ["not_known"]
+    (cause,) = of_a_queue(queue, peaks=[(1_000_000, peak // 10), (10_000_000, peak)])
+    assert cause.rule == "burst"
+
+
+@pytest.mark.parametrize("waited", [0.1, 0.13, 0.15])
+@pytest.mark.parametrize(("serves", "slots", "every", "lasts", "pps", "always"), BURSTS[:3])
+def test_a_busy_host_is_no_cause_of_what_it_cannot_explain(
+    serves: int, slots: int, every: float, lasts: float, pps: int, always: int, waited: float
+) -> None:
+    rate = bursts(every, lasts, pps, between=always)
+    queue = Queue(rate=rate, serves_pps=serves, ring_packets=slots)
+    (cause,) = of_a_queue(queue, waited=waited)
+    assert cause.rule == "burst"
+    assert cause.evidence["other_programs_ratio"] == pytest.approx(waited, abs=0.02)
+    # The same if the rest of it is not known.
+    queue.over_time = queue.over_time[:1]
+    (cause,) = of_a_queue(queue, waited=waited)
+    assert cause.rule == "not_known" and not cause.knob
+
+
+@pytest.mark.parametrize("waited", [0.24, 0.3, 0.35])
+def test_who_explains_more_than_half_of_it_is_named_second(waited: float) -> None:
+    rate = bursts(1.0, 0.1, 30_000, between=4_000)
+    found = of_a_queue(Queue(rate=rate, serves_pps=10_000, ring_packets=128), waited=waited)
+    assert rules(found) == ["burst", "other_programs"]
 
 
 @pytest.mark.parametrize(("throttled_s", "seconds"), [(0.3, 10), (0.012, 60), (0.05, 3), (0.9, 20)])

@@ -7,12 +7,14 @@ share of the time in which packets were lost. Where that does not decide, the ca
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import groupby
+from statistics import median
 
 from nodrop.ledger.hops import Place
-from nodrop.ledger.over_time import Losses
+from nodrop.ledger.over_time import Losses, Served
+from nodrop.ledger.pace import Pace, pace_of
 from nodrop.ledger.shares import (
     TAKEN,
     Shares,
@@ -43,6 +45,19 @@ class Arrivals:
     packets: Sequence[int]
     steady: bool = False
     """A constant rate was asked for, and kept: no bursts are in it."""
+    peaks: Sequence[tuple[int, int]] = ()
+    """(ns, packets): so many came within so short a time, once or more."""
+
+    @property
+    def mean_pps(self) -> float:
+        """From the first packet to the last, to the interval."""
+        seconds = len(self.packets) * self.interval_ns / 1e9
+        return sum(self.packets) / seconds if seconds else 0.0
+
+    @property
+    def usual_pps(self) -> float:
+        """A burst now and then does not change it."""
+        return median(self.packets or (0,)) / self.interval_ns * 1e9
 
     def within(self, begin_ns: float, end_ns: float) -> float:
         found = 0.0
@@ -62,6 +77,8 @@ class Running:
     losses: Sequence[Losses] | None = None
     served: Mapping[str, int] = field(default_factory=dict)
     """Packets by thread, as the SUT names it."""
+    over_time: Mapping[str, Sequence[Served]] = field(default_factory=dict)
+    """By thread; empty if the SUT's counters are not read often enough for it."""
     throttled: Sequence[tuple[int, float]] = ()
     """(when, seconds so far, summed over CPUs) the SUT was not let run for want of its CPU quota or
     one above it: several threads wait more than a second in a second."""
@@ -121,6 +138,8 @@ SLEEPS_SHARE = 0.25
 """A thread that sleeps so much while packets are lost had time left."""
 EXPLAINS = 0.5
 """Packets that came while a thread was kept off explain the loss if they are so much of it."""
+MOST_OF = 0.9
+"""Less than this part of the loss explained, and the thread itself comes first."""
 WAIT_FOR_CPU = frozenset({Place.SOFTNET, Place.MACVTAP_QUEUE, Place.SOCKET_RING, Place.SUT})
 LONE_STALL_NS = 500_000_000
 """If nobody knows what the ring holds, so long a time without the thread overflows any."""
@@ -223,8 +242,12 @@ class _Case:
         found = _shares(self.running, self.tid, spans)
         assert found is not None, "it was seen there"
         causes = _taken(self.running, self.thread, found)
+        explained = self._explained(found, spans)
+        if explained < MOST_OF and found.of[Went.SLEPT] >= SLEEPS_SHARE:
+            own = self._of_its_own(found, spans)
+            return (own, *causes) if explained >= EXPLAINS else (own,)
         if not causes or found.of[Went.SLEPT] > max(0.5, found.taken):
-            causes += self._of_its_own(found, spans)
+            causes.append(self._of_its_own(found, spans))
         elif self._wanted_more(found):
             causes.append(self._saturated(found))
         return tuple(sorted(causes, key=lambda cause: -(cause.share or 0.0)))
@@ -279,66 +302,108 @@ class _Case:
             return False
         return self.lost > 1.25 * capacity * found.taken * found.ns / 1e9
 
-    def _of_its_own(self, found: Shares, spans: Spans) -> list[Cause]:
-        """Nobody kept it from its packets."""
-        if burst := self._burst(spans):
-            return [burst]
-        if found.of[Went.RAN] + found.taken >= SATURATED_SHARE:
-            return [self._saturated(found)]
+    def _explained(self, found: Shares, spans: Spans) -> float:
+        """What came while it was kept off, as a part of what it lost; 1 if nobody knows."""
         arrivals = self.running.arrivals
-        slept = found.of[Went.SLEPT]
-        # What came while it was kept off may be all that was lost: then its pace is not shown.
-        came = self._share * sum(arrivals.within(b, e) for b, e in spans) if arrivals else 0.0
-        kept_off = came * found.taken >= EXPLAINS * self.lost
-        if arrivals and arrivals.steady and slept >= SLEEPS_SHARE and not kept_off:
-            words = (
-                f"thread {self.thread} slept {slept * 100:.0f} % of the time in which it lost, at "
-                "a constant rate: it takes packets at its own pace"
-            )
-            return [self._cause(Rule.OWN_PACE, words, slept, found)]
+        if arrivals is None or not self.lost:
+            return 1.0
+        came = self._share * sum(arrivals.within(b, e) for b, e in spans)
+        return came * found.taken / self.lost
+
+    def _of_its_own(self, found: Shares, spans: Spans) -> Cause:
+        """Nobody kept it from its packets for long."""
+        pace, arrivals, slept = self._pace(), self.running.arrivals, found.of[Went.SLEPT]
+        more = self._more_at_once(pace, spans) if pace else None
+        serves_the_mean = pace and self._mean_pps < pace.at_least_pps
+        if pace and more and serves_the_mean:
+            return self._burst(more, pace, found)
+        if found.of[Went.RAN] + found.taken >= SATURATED_SHARE:
+            return self._saturated(found)
+        sleeps = f"thread {self.thread} slept {slept * 100:.0f} % of the time in which it lost"
+        kept_off = self._explained(found, spans) >= EXPLAINS
+        if arrivals and slept >= SLEEPS_SHARE and not kept_off:
+            if arrivals.steady:
+                words = f"{sleeps}, at a constant rate: it takes packets at its own pace"
+                return self._cause(Rule.OWN_PACE, words, slept, found)
+            if pace and pace.at_most_pps is not None:
+                # Kept off for a part of that time, it would have served more.
+                serves = pace.at_most_pps / (1 - min(found.taken, EXPLAINS))
+                usual = self._share * arrivals.usual_pps
+                if SATURATED_SHARE * usual > serves:
+                    words = (
+                        f"{sleeps} and served {pace.at_most_pps:,.0f} packets/s while more "
+                        f"waited, of usually {usual:,.0f}/s that came: it takes packets at its "
+                        "own pace"
+                    )
+                    return self._cause(Rule.OWN_PACE, words, slept, found)
+        return self._not_known(found, pace, more)
+
+    def _not_known(self, found: Shares, pace: Pace | None, more: float | None) -> Cause:
+        ran, slept = found.of[Went.RAN], found.of[Went.SLEPT]
         words = (
-            f"thread {self.thread} ran {found.of[Went.RAN] * 100:.0f} % and slept "
-            f"{slept * 100:.0f} % of the time in which it lost; bursts too short to be seen or its "
-            "own pace are both possible"
+            f"thread {self.thread} ran {ran * 100:.0f} % and slept {slept * 100:.0f} % of the time "
+            "in which it lost; bursts too short to be seen or its own pace are both possible"
         )
-        return [self._cause(Rule.NOT_KNOWN, f"cause not known: {words}", None, found)]
+        if pace and more:
+            words = (
+                f"a burst brought thread {self.thread} {more:.0f} packets more than it serves "
+                f"meanwhile, and its ring holds {self.running.ring_packets}; but it was not seen "
+                f"to serve the load's mean of {self._mean_pps:,.0f} packets/s (seen: "
+                f"{pace.at_least_pps:,.0f}), so that its own pace is possible as well"
+            )
+        return self._cause(Rule.NOT_KNOWN, f"cause not known: {words}", None, found)
 
     def _saturated(self, found: Shares) -> Cause:
         ran = found.of[Went.RAN]
         words = f"thread {self.thread} used {ran * 100:.0f} % of one CPU while it lost"
         return self._cause(Rule.SATURATED, words, ran, found)
 
-    def _burst(self, spans: Spans) -> Cause | None:
-        """More at once than the thread serves and its ring holds, though it serves the mean."""
-        arrivals, capacity = self.running.arrivals, self._capacity_pps()
-        ring = self.running.ring_packets
-        begin, end = self.running.offered_ns
-        if arrivals is None or capacity is None or ring is None or arrivals.steady:
+    @property
+    def _mean_pps(self) -> float:
+        arrivals = self.running.arrivals
+        return self._share * arrivals.mean_pps if arrivals else 0.0
+
+    def _pace(self) -> Pace | None:
+        """Measured; of a SUT that is not read often enough, by the CPU time that a packet takes:
+        then it must not sleep while packets wait."""
+        readings, ring = self.running.over_time.get(self.thread), self.running.ring_packets
+        if readings:
+            return pace_of(readings, ring) if ring is not None else None
+        capacity = self._capacity_pps()
+        return Pace(at_least_pps=SATURATED_SHARE * capacity, at_most_pps=None) if capacity else None
+
+    def _more_at_once(self, pace: Pace, spans: Spans) -> float | None:
+        """By so many packets more came than it serves meanwhile, if its ring does not hold them."""
+        arrivals, ring = self.running.arrivals, self.running.ring_packets
+        if arrivals is None or ring is None or arrivals.steady:
             return None
-        mean_pps = self._share * arrivals.within(begin, end) / (end - begin) * 1e9
-        serves = capacity * arrivals.interval_ns / 1e9
+        serves = pace.at_least_pps / 1e9
         over = most = 0.0
         for n, packets in enumerate(arrivals.packets):
             at = arrivals.first_ns + n * arrivals.interval_ns
             came = self._share * packets
             if any(b < at + arrivals.interval_ns and e > at for b, e in spans):
-                over = max(over + came - serves, 0.0)
+                over = max(over + came - serves * arrivals.interval_ns, 0.0)
                 most = max(most, over)
-        if mean_pps > SATURATED_SHARE * capacity or most <= ring:
-            return None
+        for ns, packets in arrivals.peaks:
+            most = max(most, self._share * packets - serves * ns)
+        return most if most > ring else None
+
+    def _burst(self, more: float, pace: Pace, found: Shares) -> Cause:
+        ring = self.running.ring_packets
+        assert ring is not None, "it does not hold them"
         words = (
-            f"a burst brought thread {self.thread} {most:.0f} packets more than it serves "
+            f"a burst brought thread {self.thread} {more:.0f} packets more than it serves "
             f"meanwhile, and its ring holds {ring}"
         )
-        numbers = {"burst_packets": most, "ring_packets": ring, "serves_pps": capacity}
-        return Cause(
-            rule=Rule.BURST,
-            words=words,
-            share=None,
-            thread=self.thread,
-            knob=KNOBS[Rule.BURST],
-            evidence=numbers,
-        )
+        numbers = {
+            "burst_packets": more,
+            "ring_packets": ring,
+            "serves_pps": pace.at_least_pps,
+            "mean_pps": self._mean_pps,
+        }
+        cause = self._cause(Rule.BURST, words, None, found)
+        return replace(cause, evidence={**cause.evidence, **numbers})
 
     def _cause(self, rule: Rule, words: str, share: float | None, found: Shares) -> Cause:
         return Cause(

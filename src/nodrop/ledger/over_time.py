@@ -20,6 +20,18 @@ class Losses:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """What one thread of the SUT had done by one moment."""
+
+    mono_ns: int
+    served: int
+    lost: int
+    """For want of room in its ring. May be a reading late."""
+    waiting: int
+    """At least so many packets were in its ring."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LateBurst:
     """The sender was late and caught up: packets left back to back that were asked for apart."""
 

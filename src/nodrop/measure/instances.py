@@ -406,6 +406,11 @@ def _sum(each: Sequence[SutCounters]) -> SutCounters:
             for i, one in enumerate(each)
             for name, thread in one.per_thread.items()
         },
+        over_time={
+            f"{i}:{name}": readings
+            for i, one in enumerate(each)
+            for name, readings in one.over_time.items()
+        },
         lag_s=max(one.lag_s for one in each),
         per_thread_lag_s=max(one.per_thread_lag_s for one in each),
         sources={k: f"{v}, all instances" for k, v in each[0].sources.items()},

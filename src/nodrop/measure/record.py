@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from nodrop.lab.seam import Json
@@ -63,7 +63,9 @@ def write_details(folder: TrialFolder, seen: Measured) -> None:
     if seen.offered is not None:
         folder.write("offered", {**asdict(seen.offered), "unsent": seen.offered.unsent_packets})
     if seen.counters is not None:
-        folder.write("counters", asdict(seen.counters))
+        # Ten readings a second of each thread; what they show is in the evidence of the causes.
+        counters = asdict(replace(seen.counters, over_time={}))
+        folder.write("counters", counters)
     if seen.readings:
         folder.write("readings", seen.readings)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any
 
 from nodrop.ledger.cause import Arrivals, Running
 from nodrop.ledger.over_time import Losses
 from nodrop.ledger.timeline import Timeline, timeline
-from nodrop.load.seam import OfferedLoad
+from nodrop.load.seam import OfferedLoad, TraceFacts
 from nodrop.measure.sampling import rows_of_processes
 from nodrop.suts.seam import SutCounters
 from nodrop.untrusted.reading import making_sense
@@ -51,6 +52,7 @@ def running(
     constant_rate: bool,
     clock_offset_ns: int,
     steal_ratio: float | None,
+    peaks: Sequence[tuple[int, int]] = (),
 ) -> Running:
     decoded = "decoded_packets"
     threads = max(1, sum("dropped_ring_full_packets" in t for t in counters.per_thread.values()))
@@ -60,15 +62,34 @@ def running(
         timeline=seen,
         losses=losses,
         served={name: t[decoded] for name, t in counters.per_thread.items() if decoded in t},
+        over_time=counters.over_time,
         throttled=throttled,
-        arrivals=_arrivals(offered, clock_offset_ns, ring_packets if constant_rate else None),
+        arrivals=_arrivals(
+            offered, clock_offset_ns, ring_packets if constant_rate else None, peaks
+        ),
         ring_packets=ring_packets,
         steal_ratio=steal_ratio,
     )
 
 
+def peaks(trace: TraceFacts, offered: OfferedLoad) -> Sequence[tuple[int, int]]:
+    """(ns, packets): sent within so short a time where the trace is densest. Of one replica, as
+    others need not peak with it; no faster than the sender lets packets leave."""
+    if trace.peak_demand is None:
+        return ()
+    fastest = inf if offered.shaped_pps is None else offered.shaped_pps
+    of_one = trace.raw["peak_demand"]
+    return tuple(
+        (ms * 1_000_000, int(min(of_one[f"packets_in_{ms}_ms"], fastest * ms / 1e3)))
+        for ms in (1, 10)
+    )
+
+
 def _arrivals(
-    offered: OfferedLoad, clock_offset_ns: int, steady_into: int | None
+    offered: OfferedLoad,
+    clock_offset_ns: int,
+    steady_into: int | None,
+    peaks: Sequence[tuple[int, int]],
 ) -> Arrivals | None:
     """`steady_into`: what the ring holds, if a constant rate was asked for."""
     done, first_ns = offered.achieved, offered.first_sent_mono_ns
@@ -80,6 +101,7 @@ def _arrivals(
         first_ns=first_ns + clock_offset_ns,
         interval_ns=done["interval_ns"],
         packets=tuple(done["packets"]),
+        peaks=peaks,
         steady=steady_into is not None and at_once <= STEADY_ROOM * steady_into,
     )
 

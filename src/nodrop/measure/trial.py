@@ -32,6 +32,7 @@ from nodrop.measure.running import (
     allowed_cpus,
     choose,
     foreign_ratio,
+    peaks,
     read_timeline,
     steal_ratio,
 )
@@ -268,6 +269,7 @@ def _look_back(
         constant_rate=of.load.constant_rate,
         clock_offset_ns=link.tx.host.clock_offset_ns,
         steal_ratio=seen.steal_ratio,
+        peaks=peaks(of.load.trace_facts(), seen.offered),
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from nodrop.lab.seam import Bits, Json
+from nodrop.ledger.over_time import Served
 from nodrop.setups.seam import Env, Process
 
 
@@ -41,6 +42,8 @@ class SutCounters:
     lag_s: float = 0.0
     """How old the figures for all threads together may be; 0 at rest."""
     per_thread_lag_s: float = 0.0
+    over_time: Mapping[str, Sequence[Served]] = field(default_factory=dict)
+    """By thread, as the SUT itself noted it on the controller's clock; only at the end."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """Field name above → where it was read, e.g. "eve.json stats.capture.kernel_packets"."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from pydantic import Field, PositiveInt, model_validator
 from nodrop.config.options import MemorySize, Options, YesNo, check
 from nodrop.errors import LabProblem, NodeDied, TrialFailed
 from nodrop.lab.seam import Bits, Json, NodeJob
+from nodrop.ledger.over_time import Served
 from nodrop.ledger.reasons import Reason
 from nodrop.setups.local import LocalView
 from nodrop.setups.seam import Env, Process
@@ -199,8 +200,21 @@ class RunningSink:
             raise TrialFailed(f"the sink ended without its counters: {error.message}") from error
         finally:
             self.process.stop(timeout_s=timeout_s)
-        final = _counters(result, source="sink result")
+        final = replace(_counters(result, source="sink result"), over_time=self._over_time())
         return final if self._base is None else less(final, self._base)
+
+    @making_sense("a sample of node job 'sink'")
+    def _over_time(self) -> dict[str, list[Served]]:
+        found: dict[str, list[Served]] = {}
+        for sample in self._job.samples():
+            at_ns = counted(sample, "mono_ns") + self._clock_offset_ns
+            for name, thread in _threads(sample):
+                served, lost = thread["decoded_packets"], thread["dropped_ring_full_packets"]
+                # A thread reads its socket's counters less often than it counts what it served.
+                waiting = max(0, thread["captured_packets"] - lost - served)
+                now = Served(mono_ns=at_ns, served=served, lost=lost, waiting=waiting)
+                found.setdefault(name, []).append(now)
+        return found
 
     def facts(self) -> Json:
         # Unlike Suricata, the sink joins a fanout group even where it is a single thread.
@@ -245,9 +259,7 @@ def _counters(said: Json, *, source: str) -> SutCounters:
         decoded_packets=fields["decoded_packets"],
         decoded_bytes=fields.get("decoded_bytes"),
         counts_wire_bytes=True,
-        per_thread={
-            f"sink-{i}": _fields(thread) for i, thread in enumerate(said.get("per_thread", ()))
-        },
+        per_thread=dict(_threads(said)),
         sources={field: f"{source} {_NAMES[field]}" for field in fields},
     )
 
@@ -258,6 +270,11 @@ _NAMES = {
     "decoded_packets": "packets",
     "decoded_bytes": "bytes",
 }
+
+
+def _threads(said: Json) -> Iterator[tuple[str, dict[str, int]]]:
+    for i, thread in enumerate(said.get("per_thread", ())):
+        yield f"sink-{i}", _fields(thread)
 
 
 def _fields(said: Json) -> dict[str, int]:

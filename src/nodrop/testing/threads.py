@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from nodrop.ledger.cause import Arrivals, Running
-from nodrop.ledger.over_time import Losses
+from nodrop.ledger.over_time import Losses, Served
 from nodrop.ledger.timeline import timeline
 
 TICK_NS = 100_000_000
@@ -97,6 +97,8 @@ class World:
         served: dict[str, int] | None = None,
         throttled: Sequence[tuple[float, float]] = (),
         ring_packets: int | None = 1000,
+        over_time: Mapping[str, Sequence[Served]] | None = None,
+        peaks: Sequence[tuple[int, int]] = (),
     ) -> Running:
         """`losses`: (thread, from, to, packets); `pps`: a rate, or packets per 0.1 s; `throttled`:
         (at, seconds so far)."""
@@ -110,9 +112,14 @@ class World:
                 for t, b, e, n in losses
             ],
             served=served or {},
+            over_time=over_time or {},
             throttled=[(_at(at), s) for at, s in throttled],
             arrivals=Arrivals(
-                first_ns=BEGIN_NS, interval_ns=TICK_NS, packets=packets, steady=steady
+                first_ns=BEGIN_NS,
+                interval_ns=TICK_NS,
+                packets=packets,
+                steady=steady,
+                peaks=peaks,
             ),
             ring_packets=ring_packets,
         )
