@@ -176,7 +176,11 @@ def test_a_burst_that_the_ring_holds_explains_nothing() -> None:
 
 
 def of_a_queue(
-    queue: Queue, *, waited: float = 0.0, peaks: Sequence[tuple[int, int]] = ()
+    queue: Queue,
+    *,
+    waited: float = 0.0,
+    steady: bool = False,
+    peaks: Sequence[tuple[int, int]] = (),
 ) -> tuple[Cause, ...]:
     """It sleeps between packets, at the pace that it was given: its CPU time is next to nothing."""
     sink = "sink-0"
@@ -190,6 +194,7 @@ def of_a_queue(
         world.running(
             *((sink, *window) for window in queue.losses),
             pps=queue.came,
+            steady=steady,
             served={sink: queue.served},
             ring_packets=queue.ring_packets,
             over_time={sink: queue.over_time},
@@ -252,6 +257,15 @@ def test_bursts_that_no_ring_holds_for_long_are_not_called_bursts_alone(
     (cause,) = of_a_queue(queue)
     assert cause.rule == "not_known" and not cause.knob
     assert "a burst brought" in cause.words and "its own pace is possible" in cause.words
+
+
+@pytest.mark.parametrize(("serves", "slots", "every", "lasts", "pps", "always"), BURSTS[:3])
+def test_a_thread_that_serves_a_constant_rate_and_pauses_has_no_pace_that_is_too_low(
+    serves: int, slots: int, every: float, lasts: float, pps: int, always: int
+) -> None:
+    rate = bursts(every, lasts, pps, between=always)
+    queue = Queue(rate=rate, serves_pps=serves, ring_packets=slots)
+    assert rules(of_a_queue(queue, steady=True)) == ["not_known"]
 
 
 @pytest.mark.parametrize(

@@ -163,21 +163,30 @@ def test_the_sender_on_the_cpu_of_the_sut(run: Run) -> None:
 
 
 @pytest.mark.usefixtures("suricata")
-def test_two_capture_threads_on_one_cpu(run: Run) -> None:
+def test_two_capture_threads_on_one_cpu(run: Run, tmp_path: Path) -> None:
+    """Hundreds of regular expressions for each packet: it loses however late the sender is."""
+    rules_file = tmp_path / "slow.rules"
+    rules_file.write_text(
+        "".join(
+            f'alert ip any any -> any any (msg:"{n}"; pcre:"/(a|b|c|d)*[^x]{{3}}{n}$/"; sid:{n};)\n'
+            for n in range(1, 401)
+        )
+    )
     record = only(
         run(
             "sut.threads=2",
+            f'sut.rules=["{rules_file}"]',
             f'limits.cpus="{LAST_CPU}"',
             "load.cpu=0",
             "sut.ring_size=128",
-            "load.pps=300000",
-            "load.loops=60",
+            "load.pps=30000",
             text=SURICATA,
         )
     )
     assert closes(record), record.verdict
     assert record.loss_ratio, record.verdict
     # Whatever else this machine did: it waited for its CPU, and the other thread had some of it.
-    assert rules(record)[0] in ("waiting_sut", "other_programs"), record.verdict
+    # A whole CPU would not have been enough for it either, and that may be said as well.
+    assert {"waiting_sut", "other_programs"} & set(rules(record)), record.verdict
     assert record.loss_causes[0].evidence["waiting_sut_ratio"] > 0.02, record.verdict
-    assert "ring_size" not in record.knob
+    assert "burst" not in rules(record) and "own_pace" not in rules(record), record.verdict

@@ -322,7 +322,9 @@ class _Case:
         sleeps = f"thread {self.thread} slept {slept * 100:.0f} % of the time in which it lost"
         kept_off = self._explained(found, spans) >= EXPLAINS
         if arrivals and slept >= SLEEPS_SHARE and not kept_off:
-            if arrivals.steady:
+            # Measured to serve the mean, it paused: that is no pace.
+            paused = serves_the_mean and self.thread in self.running.over_time
+            if arrivals.steady and not paused:
                 words = f"{sleeps}, at a constant rate: it takes packets at its own pace"
                 return self._cause(Rule.OWN_PACE, words, slept, found)
             if pace and pace.at_most_pps is not None:
