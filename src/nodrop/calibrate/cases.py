@@ -188,6 +188,7 @@ def _burst(site: Site) -> Case:
             "load.speed=1",
             "sut.service_rate_pps=20000",
             "sut.ring_frames=1000",
+            *_apart(site),
             "measure.repetitions=1",
             PATIENT,
         ],
@@ -196,6 +197,13 @@ def _burst(site: Site) -> Case:
         ],
         about_s=6,
     )
+
+
+def _apart(site: Site) -> list[str]:
+    """On one CPU with the sender, the sink would wait for it during each burst: a second cause."""
+    if site.no_shared_cpu() or len(site.cpus) < 2:
+        return []
+    return [f"load.cpu={site.cpus[0]}", f'limits.cpus="{site.cpus[-1]}"']
 
 
 def _shared_cpu(site: Site) -> Case:
