@@ -15,7 +15,7 @@ from typing import Any
 from nodrop.errors import LabProblem
 from nodrop.lab.guest_line import Conversation, GuestLine, PipedConversation, deadline_left
 from nodrop.lab.node import NodeProcess, start_job
-from nodrop.lab.rights import OF_JOBS
+from nodrop.lab.rights import of_job
 from nodrop.lab.seam import Completed, Json
 from nodrop.untrusted.json_text import counted
 from nodrop.untrusted.reading import making_sense
@@ -123,7 +123,7 @@ class GuestHost:
         if cgroup:
             raise LabProblem(f"{self.name}: control groups are those of the guest")
         return start_job(
-            _on(cpus, OF_JOBS.get(spec["job"]), [NODE, str(spec["job"]), "--controlled"]),
+            _on(cpus, of_job(spec), [NODE, str(spec["job"]), "--controlled"]),
             spec,
             env={"PATH": PATH},
             where=self.name,

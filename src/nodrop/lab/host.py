@@ -13,7 +13,7 @@ from typing import Any
 from nodrop.errors import LabProblem
 from nodrop.lab.node import NodeProcess, start_job
 from nodrop.lab.own_pids import in_own_pids
-from nodrop.lab.rights import OF_JOBS
+from nodrop.lab.rights import of_job
 from nodrop.lab.seam import Completed, Json
 
 LABEL_VARIABLE = "NODROP_LAB"
@@ -99,7 +99,7 @@ class LocalHost:
     ) -> NodeProcess:
         argv = [str(self.node), str(spec["job"]), "--controlled"]
         return start_job(
-            self._enter(argv, cpus=cpus, cgroup=cgroup, caps=OF_JOBS.get(spec["job"])),
+            self._enter(argv, cpus=cpus, cgroup=cgroup, caps=of_job(spec)),
             spec,
             env=self._environment(),
             where=self.name,

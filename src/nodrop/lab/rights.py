@@ -5,11 +5,21 @@ Everything here reads what others wrote: packets, traces, rules. A bug in it is 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 SUT = ("NET_RAW",)
 """All that capturing takes; the same in every setup."""
 GENERATOR = ("NET_RAW", "NET_ADMIN", "SYS_NICE", "IPC_LOCK", "DAC_READ_SEARCH")
 """Sockets and AF_XDP; a real-time class; memory that stays; a user's own trace."""
 SAMPLER = ("SYS_PTRACE", "DAC_READ_SEARCH")
 """To read /proc of whoever is measured."""
-OF_JOBS = {"replay": GENERATOR, "sink": SUT, "sample": SAMPLER}
-"""The others look at the host once (`probe`), or are run as whoever asks."""
+FLOOD = (*GENERATOR, "BPF")
+"""A flood is a program of the kernel."""
+
+
+def of_job(spec: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """None keeps what nodrop has: a `probe` looks at the host once, a `trace` job at a file."""
+    if str(spec.get("backend", "")).startswith("flood"):
+        return FLOOD
+    return {"replay": GENERATOR, "sink": SUT, "sample": SAMPLER}.get(spec["job"])
