@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from nodrop.ledger.balance import Ledger, balance
-from nodrop.ledger.hops import Hop
+from nodrop.ledger.hops import Account, Class, Hop, Place
 from nodrop.ledger.sender import Sending
 from nodrop.ledger.sustained import LEAST_S, TOLERANCE, Pace, WorkedOff, least_duration_s, pace
 from nodrop.ledger.verdict import judge
@@ -134,6 +134,31 @@ def test_the_verdict_says_which(seen: WorkedOff | None, begins: str) -> None:
     assert verdict.valid
     assert verdict.words.startswith(begins)
     assert (verdict.words == "no loss") == (begins == "no loss")
+
+
+@pytest.mark.parametrize("lost", [0, 1, 500, 24_450])
+def test_a_trial_that_lost_packets_is_never_sustained(lost: int) -> None:
+    """The pace that was kept is that of what was not lost."""
+    sent = 50_000
+    hops = [
+        Hop(name=name, packets=sent if name != "decoded" else sent - lost, counter=name)
+        for name in ("intended", "sent", "tx_nic", "rx_nic", "socket", "decoded")
+    ]
+    ring = Account(
+        into="decoded", kind=Class.LOST, name="rx_dropped_ring_full", place=Place.SOCKET_RING,
+        packets=lost, counter="tp_drops",
+    )  # fmt: skip
+    sending = Sending(
+        intended_packets=sent,
+        sent_packets=sent,
+        duration_s=5.0,
+        intended_duration_s=5.0,
+        schedule_error_p99_us=1.0,
+    )
+    kept = WorkedOff(packets=sent - lost, offered_s=5.0, drain_at_most_s=0.01)
+    verdict = judge(balance(hops, [ring] if lost else []), sending, worked_off=kept)
+    assert verdict.valid and verdict.pace is not None
+    assert verdict.pace.sustained is (True if lost == 0 else None)
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,7 @@ def _run(site: Site, case: Case) -> RunOutcome:
     failed: list[LabProblem] = []
 
     def guarded(put_in: PutIn) -> PutIn:
-        """A fault that cannot be put in is told from a trial that breaks by it."""
+        """A fault that cannot be put in is not a trial that breaks by it."""
 
         def put() -> None:
             try:

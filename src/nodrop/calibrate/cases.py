@@ -18,7 +18,7 @@ from nodrop.results.trial import TrialRecord
 PACKETS = 100_000
 """Of the ladder of the smallest losses: 1 of 10^5."""
 PATIENT = "measure.late_p99_us=100000"
-"""Where the packets are the question, a busy host may be late."""
+"""A busy host may be late if packets are the question."""
 RING = f"^{Place.SOCKET_RING}$"
 PATH = f"^{Place.PATH}$"
 NO_LOSS = Expected(lost=(0, 0))

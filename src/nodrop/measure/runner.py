@@ -145,9 +145,9 @@ def _failure(error: NodropError, seen: Measured) -> Problem:
         return Problem(code=Reason.LAB_PROBLEM, words=str(error))
     if isinstance(error, LoadFailed):
         return Problem(code=Reason.LOAD_FAILED, words=str(error))
-    code = Reason.SUT_NOT_READY if seen.readiness is None else Reason.SUT_DIED
+    code: str = Reason.SUT_NOT_READY if seen.readiness is None else Reason.SUT_DIED
     if isinstance(error, TrialFailed) and error.reason:
-        code = Reason(error.reason)
+        code = error.reason  # a plugin may have one of its own
     killed = out_of_memory(seen)
     return Problem(code=code, words=f"{killed}; {error}" if killed else str(error))
 
