@@ -327,6 +327,22 @@ def test_throttling_that_took_the_time_is_the_cause(share: float) -> None:
     assert "cpu.max" in first.knob
 
 
+@pytest.mark.parametrize(("waited", "held"), [(0.5, 0.49), (0.0, 0.9), (0.3, 0.55), (0.2, 0.7)])
+def test_a_throttled_thread_whose_wait_the_kernel_does_not_count(
+    waited: float, held: float
+) -> None:
+    """Since Linux 6.18 a part of it is counted as nothing, and the state of the thread stays R."""
+    world = World(threads={W: [Made(ran=0.01, waited=waited, state="R")]}, others={0: 0.5})
+    throttled = [(0.0, 0.0), (3.0, 3 * (waited + held))]
+    first, *_ = ring(world.running((W, 0, 3, 29_000), throttled=throttled, served={W: 1_000}))
+    assert first.rule == "throttled"
+    assert first.share == pytest.approx(waited + held, abs=0.03)
+    # It slept as long, beside a thread that was throttled on another CPU.
+    world = World(threads={W: [Made(ran=0.01, waited=waited, state="S")]}, others={0: 0.5})
+    slept = ring(world.running((W, 0, 3, 29_000), throttled=throttled, served={W: 1_000}))
+    assert all(c.share is None or c.share < waited + 0.03 for c in slept if c.rule == "throttled")
+
+
 def test_throttling_at_another_time_is_no_cause() -> None:
     busy = Made(end_s=1, ran=0.99)
     quiet = Made(begin_s=1, ran=0.1, waited=0.9)

@@ -55,6 +55,7 @@ class _Sums:
     stopped: float = 0.0
     still: float = 0.0
     blocked: float = 0.0
+    ready: float = 0.0
     slept: float = 0.0
     threads: float = 0.0
     softirq: float = 0.0
@@ -122,6 +123,8 @@ def _add(sums: _Sums, interval: Interval, time: ThreadTime, part: float, *, stil
         sums.blocked += rest
     elif still:
         sums.still += rest
+    elif time.states == ("R", "R"):
+        sums.ready += rest
     else:
         sums.slept += rest
     cpu = interval.cpus.get(time.cpu) if time.cpu is not None else None
@@ -139,7 +142,13 @@ def _add(sums: _Sums, interval: Interval, time: ThreadTime, part: float, *, stil
 def _split(sums: _Sums, throttled_ns: float) -> dict[Went, float]:
     went = dict.fromkeys(Went, 0.0)
     went |= {Went.STOPPED: sums.stopped, Went.BLOCKED: sums.blocked}
-    left = {"waited": sums.waited, "slept": sums.slept, "still": sums.still, "ran": sums.ran}
+    left = {
+        "waited": sums.waited,
+        "ready": sums.ready,
+        "slept": sums.slept,
+        "still": sums.still,
+        "ran": sums.ran,
+    }
 
     def take(ns: float, *parts: str) -> float:
         taken = 0.0
@@ -149,8 +158,10 @@ def _split(sums: _Sums, throttled_ns: float) -> dict[Went, float]:
             taken += some
         return taken
 
-    # A throttled thread is ready to run, so the kernel counts it as waiting.
-    went[Went.THROTTLED] = take(throttled_ns, "waited", "still")
+    # A throttled thread is ready to run. Kernels before 6.18 count it as waiting; since then it is
+    # held on its way back to user space, and counted as nothing, though its state stays R.
+    went[Went.THROTTLED] = take(throttled_ns, "waited", "ready", "still")
+    left["slept"] += left.pop("ready")
     busy = sums.threads + sums.softirq
     wanted = min(1.0, (sums.ran + sums.waited) / busy) if busy else 1.0
     # Stolen while it ran: neither on the CPU nor waiting, as the guest's kernel has it.
