@@ -15,11 +15,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from nodrop.lab import guest, node
-from nodrop.lab.host import LocalHost
-from nodrop.lab.journal import DiskJournal
-from nodrop.lab.seam import Link, Port
-from nodrop.lab.vfio import PciDevice, device_of_port
+from nodrop.hosts import guest
+from nodrop.hosts import node
+from nodrop.hosts.local import LocalHost
+from nodrop.hosts.journal import DiskJournal
+from nodrop.hosts.seam import Link, Port
+from nodrop.machines.vfio import PciDevice, device_of_port
 from nodrop.setups import vm
 from nodrop.setups.seam import Limits
 from nodrop.setups.vm_vfio import VmVfio

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from nodrop.errors import LabProblem
-from nodrop.lab.docker_engine import DEFAULT_URL, DockerEngine, docker_problems
-from nodrop.lab.image import list_images
+from nodrop.images.image import list_images
+from nodrop.machines.docker_engine import DEFAULT_URL, DockerEngine, docker_problems
 from tests.e2e.conftest import _root, real_trace, run
 
 __all__ = ["_root", "real_trace", "run"]

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from nodrop.errors import LabProblem, NotReady
-from nodrop.lab import docker_engine
-from nodrop.lab.binary import file_sha256
-from nodrop.lab.docker_engine import DockerEngine
-from nodrop.lab.image import list_images
+from nodrop.hosts.binary import file_sha256
+from nodrop.images.image import list_images
+from nodrop.machines import docker_engine
+from nodrop.machines.docker_engine import DockerEngine
 from nodrop.measure.probing import probe_in
 from nodrop.measure.runner import RunOutcome
 from tests.docker.conftest import private_daemon

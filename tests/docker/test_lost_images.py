@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from nodrop.errors import NotReady
-from nodrop.lab.docker_engine import DockerEngine
-from nodrop.lab.folders import cache_folder
-from nodrop.lab.image import Image, list_images
+from nodrop.hosts.folders import cache_folder
+from nodrop.images.image import Image, list_images
+from nodrop.machines.docker_engine import DockerEngine
 from nodrop.measure.progress import Silent
 from tests.docker.test_containers import ONE
 from tests.e2e.conftest import Run

@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 
-from nodrop.lab.docker_engine import DockerEngine
+from nodrop.machines.docker_engine import DockerEngine
 from nodrop.measure.plan import PlannedTrial
 from nodrop.measure.progress import Silent
 from tests.docker.test_containers import containers

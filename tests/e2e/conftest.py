@@ -13,7 +13,7 @@ import pytest
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
 from nodrop.errors import NodropError
-from nodrop.lab.image import resolve_bits
+from nodrop.images.image import resolve_bits
 from nodrop.measure.progress import Silent
 from nodrop.measure.runner import RunOutcome, run_experiment
 from tests.real_inputs import realmix

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from nodrop.lab.processes import environment
+from nodrop.hosts.processes import environment
 
 SCRIPT = """
 import os, signal, sys

@@ -16,8 +16,8 @@ from scapy.packet import Packet
 from scapy.utils import rdpcap, wrpcap
 
 from nodrop.errors import BadInput, NotReady
-from nodrop.lab.branches import Split
-from nodrop.lab.seam import Json, Link
+from nodrop.hosts.seam import Json, Link
+from nodrop.labs.branches import Split
 from nodrop.ledger.hops import Hop
 from nodrop.measure import instances as shared
 from nodrop.measure.reassembly import STACK_COUNTERS

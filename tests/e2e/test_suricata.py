@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from nodrop.errors import NodropError, TrialFailed
-from nodrop.lab.image import list_images, resolve_bits
-from nodrop.lab.journal import DiskJournal
-from nodrop.lab.netns import NetnsLab
-from nodrop.lab.seam import Bits, Link
+from nodrop.hosts.journal import DiskJournal
+from nodrop.hosts.seam import Link
+from nodrop.images.bits import Bits
+from nodrop.images.image import list_images, resolve_bits
+from nodrop.labs.netns import NetnsLab
 from nodrop.setups.bare import Bare
 from nodrop.setups.seam import Limits
 from nodrop.suts.seam import SutCounters

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.lab.control_groups import mounts
+from nodrop.hosts.control_groups import mounts
 from nodrop.measure.plan import PlannedTrial
 from nodrop.measure.progress import Silent
 from nodrop.measure.runner import RunOutcome

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from nodrop.errors import NotReady
-from nodrop.lab.folders import cache_folder
-from nodrop.lab.image import list_images
+from nodrop.hosts.folders import cache_folder
+from nodrop.images.image import list_images
 from nodrop.measure.progress import Silent
 from tests.e2e.conftest import Run, only
 

@@ -16,12 +16,12 @@ import pytest
 
 from nodrop.cli import main
 from nodrop.errors import BadInput
+from nodrop.images.image import list_images, unusable_images
 from nodrop.imports import importer
 from nodrop.imports.archive import UnsafeArchiveError, check_archive
 from nodrop.imports.cells import CellResult
 from nodrop.imports.dataset import Cell, Dataset, discover
 from nodrop.imports.names import parse_folder_name
-from nodrop.lab.image import list_images, unusable_images
 from nodrop.load.trace import plain_trace
 from nodrop.report import write_report
 from nodrop.results.rundir import RunWriter, find_run, open_run

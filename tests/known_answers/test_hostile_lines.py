@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodrop.errors import LabProblem, NodropError
-from nodrop.lab.guest import GuestHost
-from nodrop.lab.guest_line import HEAD, LONGEST_BYTES, MOST_UNHEARD, GuestLine
-from nodrop.lab.node import NodeProcess
+from nodrop.hosts.guest import GuestHost
+from nodrop.hosts.guest_line import HEAD, LONGEST_BYTES, MOST_UNHEARD, GuestLine
+from nodrop.hosts.node import NodeProcess
 from nodrop.load.replay import offered_load
 from nodrop.measure.sampling import usage
 from nodrop.measure.timings import harness_time
@@ -206,7 +206,7 @@ def test_a_probe_that_does_not_answer(result: str) -> None:
 
 
 def test_a_node_that_never_stops_talking(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nodrop.lab.node.MOST_BYTES", 10_000)
+    monkeypatch.setattr("nodrop.hosts.node.MOST_BYTES", 10_000)
     samples = ['{"type": "sample", "sent_packets": 1}'] * 1000
     with closing(node(READY, *samples)) as job:
         job.prepare(timeout_s=DEADLINE_S)

@@ -14,6 +14,7 @@ import pytest
 from rich.console import Console
 
 from nodrop.cli.tables import cells_table
+from nodrop.findings.ladder import LoadResult, contradiction
 from nodrop.ledger.reasons import Reason
 from nodrop.measure.summary import summarize_cells
 from nodrop.report.answer import answer
@@ -23,7 +24,6 @@ from nodrop.report.sentences import RULES, Sentence
 from nodrop.report.story import read_story
 from nodrop.report.trust import findings
 from nodrop.report.write import report_json
-from nodrop.results.ladder import LoadResult, contradiction
 from nodrop.results.rundir import open_run
 from nodrop.testing.rundirs import MIXED, SETUPS, Fake, damage, make_run
 from nodrop.testing.told_runs import FAILED, VOID, Load, told_run

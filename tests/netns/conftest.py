@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from nodrop.errors import LabProblem
-from nodrop.lab.binary import find_node_binary
-from nodrop.lab.journal import DiskJournal
-from nodrop.lab.netns import NetnsLab
-from nodrop.lab.privileges import may_make_namespaces
-from nodrop.lab.seam import Link
+from nodrop.hosts.binary import find_node_binary
+from nodrop.hosts.journal import DiskJournal
+from nodrop.hosts.privileges import may_make_namespaces
+from nodrop.hosts.seam import Link
+from nodrop.labs.netns import NetnsLab
 from tests.real_inputs import realmix
 
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.lab.journal import DiskJournal
-from nodrop.lab.netns import NetnsLab
-from nodrop.lab.seam import Bits
+from nodrop.hosts.journal import DiskJournal
+from nodrop.images.bits import Bits
+from nodrop.labs.netns import NetnsLab
 from nodrop.setups.bare import Bare, BareEnv, BareProcess
 from nodrop.setups.seam import Limits, ProcessSpec
 

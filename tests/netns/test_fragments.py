@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from nodrop.errors import LabProblem
-from nodrop.lab.binary import find_node_binary
+from nodrop.hosts.binary import find_node_binary
 
 MORE = 0x2000
 A, B = bytes([10, 0, 0, 1]), bytes([10, 0, 0, 2])

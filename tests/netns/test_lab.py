@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from nodrop.errors import LabProblem
-from nodrop.lab.journal import DiskJournal, namespaces_of, undo_abandoned
-from nodrop.lab.netns import NetnsLab
-from nodrop.lab.processes import labelled_processes
-from nodrop.lab.seam import Host, Link
+from nodrop.hosts.journal import DiskJournal, namespaces_of, undo_abandoned
+from nodrop.hosts.processes import labelled_processes
+from nodrop.hosts.seam import Host, Link
+from nodrop.labs.netns import NetnsLab
 
 DEADLINE_S = 20.0
 
@@ -166,10 +166,10 @@ def test_a_spawned_program_is_our_child_and_carries_the_label(
 CONTROLLER = """
 import sys
 from pathlib import Path
-from nodrop.lab.interrupts import interrupts
-from nodrop.lab.journal import DiskJournal
-from nodrop.lab.netns import NetnsLab
-from nodrop.lab.privileges import ensure_privileges
+from nodrop.hosts.interrupts import interrupts
+from nodrop.hosts.journal import DiskJournal
+from nodrop.labs.netns import NetnsLab
+from nodrop.hosts.privileges import ensure_privileges
 
 ensure_privileges()
 out = Path(sys.argv[2])

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from nodrop.errors import NodeRefused
-from nodrop.lab.binary import find_node_binary
-from nodrop.lab.seam import Link
+from nodrop.hosts.binary import find_node_binary
+from nodrop.hosts.seam import Link
 from tests.netns.replays import (
     DEADLINE_S,
     FLOWS,

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from nodrop.errors import TrialFailed
-from nodrop.lab.host import run_command
-from nodrop.lab.journal import DiskJournal
-from nodrop.lab.netns import NetnsLab
-from nodrop.lab.seam import Link
+from nodrop.hosts.journal import DiskJournal
+from nodrop.hosts.local import run_command
+from nodrop.hosts.seam import Link
+from nodrop.labs.netns import NetnsLab
 from nodrop.setups.bare import Bare
 from nodrop.setups.seam import Limits
 from nodrop.suts.seam import RunningSut

@@ -20,7 +20,7 @@ from nodrop.cli.arguments import all_settings
 from nodrop.cli.inspect import ReportPart
 from nodrop.cli.tables import console
 from nodrop.errors import LabProblem
-from nodrop.lab import privileges
+from nodrop.hosts import privileges
 from nodrop.load.seam import TraceFacts
 from nodrop.measure.runner import RunOutcome
 from nodrop.report.write import Part
@@ -439,7 +439,7 @@ def test_run_ends_with_the_directory_on_stdout(
         return RunOutcome(directory=writer.path, records=(record,))
 
     monkeypatch.setattr("nodrop.measure.runner.run_experiment", measured)
-    monkeypatch.setattr("nodrop.lab.privileges.ensure_privileges", lambda: None)
+    monkeypatch.setattr("nodrop.hosts.privileges.ensure_privileges", lambda: None)
     argv = ["run", str(experiment), "--out", str(tmp_path / "out"), "--resume", *flags]
     assert main.exit_code(argv) == code
     [directory] = (tmp_path / "out").iterdir()
@@ -460,7 +460,7 @@ def test_doctor_lists_every_problem(
 ) -> None:
     problems = ["no node", "no trace"]
     monkeypatch.setattr("nodrop.measure.preflight.doctor", lambda *_: list(problems))
-    monkeypatch.setattr("nodrop.lab.privileges.ensure_privileges", lambda: None)
+    monkeypatch.setattr("nodrop.hosts.privileges.ensure_privileges", lambda: None)
     assert main.exit_code(["doctor", str(experiment)]) == 3
     shared = "2 of 2 cells let the generator and the SUT share a CPU"
     listed = capsys.readouterr().out.splitlines()

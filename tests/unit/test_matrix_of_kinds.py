@@ -9,7 +9,7 @@ import pytest
 
 from nodrop.config.experiment import load_experiment
 from nodrop.errors import BadInput
-from nodrop.lab import binary
+from nodrop.hosts import binary
 from nodrop.load.tcpreplay import Tcpreplay
 from nodrop.measure.plan import make_plan
 

@@ -12,8 +12,8 @@ import pytest
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
 from nodrop.errors import NotReady
-from nodrop.lab import binary
-from nodrop.lab.netns import NetnsLab
+from nodrop.hosts import binary
+from nodrop.labs.netns import NetnsLab
 from nodrop.load.replay import Replay
 from nodrop.measure.plan import make_plan
 from nodrop.measure.preflight import Kitchen, preflight

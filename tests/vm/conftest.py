@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodrop.lab.image import list_images
+from nodrop.images.image import list_images
 from nodrop.setups.seam import Limits
 from nodrop.setups.vm import Vm
 from tests.e2e.conftest import _root, real_trace, run

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from nodrop.lab.guest_assets import make_assets
-from nodrop.lab.image import list_images
+from nodrop.images.guest_assets import make_assets
+from nodrop.images.image import list_images
 
 PACKAGES = "apt-get install libvirt-daemon libvirt-daemon-driver-qemu python3-libvirt"
 DEBIANS = Path("/usr/lib/python3/dist-packages")

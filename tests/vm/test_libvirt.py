@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from nodrop.errors import BadInput
-from nodrop.lab.libvirt_domain import Domain
+from nodrop.machines.libvirt_domain import Domain
 from nodrop.measure.runner import RunOutcome
 from tests.e2e.conftest import Run, closes, only
 from tests.e2e.killing import die_at, leftovers, undo, unnamed

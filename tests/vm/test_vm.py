@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.lab import guest_assets
-from nodrop.lab.guest_assets import GuestAssets, cpio, make_assets
-from nodrop.lab.seam import Bits
+from nodrop.images import guest_assets
+from nodrop.images.bits import Bits
+from nodrop.images.guest_assets import GuestAssets, cpio, make_assets
 from nodrop.setups import vm
 from tests.e2e.conftest import Run, closes, only
 from tests.e2e.faults import Inject, labelled, nic_gone_once

@@ -18,8 +18,8 @@ from nodrop.calibrate.faults import Inject, PutIn
 from nodrop.calibrate.site import Site
 from nodrop.config.experiment import load_experiment
 from nodrop.errors import LabProblem, NotReady
-from nodrop.lab.binary import find_node_binary
-from nodrop.lab.interrupts import Interrupted, interrupts
+from nodrop.hosts.binary import find_node_binary
+from nodrop.hosts.interrupts import Interrupted, interrupts
 from nodrop.measure.calibrated import certificate_folder, key_of
 from nodrop.measure.probing import probe_here
 from nodrop.measure.runner import RunOutcome, run_experiment

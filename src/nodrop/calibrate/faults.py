@@ -18,9 +18,9 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from pathlib import Path
 
 from nodrop.errors import LabProblem
-from nodrop.lab.host import LABEL_VARIABLE, run_command
-from nodrop.lab.journal import journals
-from nodrop.lab.processes import ProcessId
+from nodrop.hosts.journal import journals
+from nodrop.hosts.local import LABEL_VARIABLE, run_command
+from nodrop.hosts.processes import ProcessId
 from nodrop.measure.progress import Silent
 
 PutIn = Callable[[], None]

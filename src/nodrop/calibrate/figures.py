@@ -9,9 +9,9 @@ from pathlib import Path
 from nodrop.calibrate import traces
 from nodrop.calibrate.case import OF_THE_SENDER, Case
 from nodrop.calibrate.site import Site
-from nodrop.lab.journal import DiskJournal
-from nodrop.lab.netns import NetnsLab
-from nodrop.lab.node import NodeProcess
+from nodrop.hosts.journal import DiskJournal
+from nodrop.hosts.node import NodeProcess
+from nodrop.labs.netns import NetnsLab
 from nodrop.report.comparison import compared
 from nodrop.report.costs import DIFFERENCES
 from nodrop.report.setups import compared_at_once

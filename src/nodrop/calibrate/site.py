@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nodrop.config.lab_file import LabSource
-from nodrop.lab.privileges import in_user_namespace
+from nodrop.hosts.privileges import in_user_namespace
 
 ON_THIS_KERNEL = frozenset({"bare", "docker", "oci"})
 """Setups whose SUT is a process of this host, with the receiver's port beside it."""

@@ -55,7 +55,7 @@ def calibrate(
     from nodrop.calibrate.site import Site
     from nodrop.cli.tables import certificate_table, certificate_words, console
     from nodrop.config.lab_file import load_lab
-    from nodrop.lab.privileges import ensure_privileges
+    from nodrop.hosts.privileges import ensure_privileges
     from nodrop.measure.calibrated import store
     from nodrop.plugins import build_setup
 

@@ -12,7 +12,7 @@ from nodrop.cli.arguments import AsJson
 from nodrop.cli.saying import complain, say
 
 if TYPE_CHECKING:
-    from nodrop.lab.image import Image
+    from nodrop.images.image import Image
 
 Recipe = Annotated[str, typer.Argument(metavar="RECIPE", help="What to build: suricata.")]
 
@@ -32,7 +32,7 @@ def build(
     as_json: AsJson = False,
 ) -> None:
     """Build an image and keep it; the same packages give the same sha256."""
-    from nodrop.lab.image import build_image
+    from nodrop.images.image import build_image
 
     _print(build_image(recipe, release=release), as_json)
 
@@ -40,7 +40,7 @@ def build(
 @image.command()
 def ensure(recipe: Recipe, as_json: AsJson = False) -> None:
     """Build an image only where there is neither one nor the program itself."""
-    from nodrop.lab.image import ensure_bits
+    from nodrop.images.image import ensure_bits
 
     bits = ensure_bits(recipe)
     if as_json:
@@ -52,8 +52,8 @@ def ensure(recipe: Recipe, as_json: AsJson = False) -> None:
 @image.command()
 def guest(recipe: Recipe, as_json: AsJson = False) -> None:
     """Make what setup vm boots: kernel, initramfs, disk. Else the first trial in it does."""
-    from nodrop.lab.guest_assets import make_assets
-    from nodrop.lab.image import find_image
+    from nodrop.images.guest_assets import make_assets
+    from nodrop.images.image import find_image
 
     found = make_assets(find_image(recipe).bits())
     if as_json:
@@ -68,7 +68,7 @@ def guest(recipe: Recipe, as_json: AsJson = False) -> None:
 def list_them(as_json: AsJson = False) -> None:
     """List the images there are, the newest first: it is the one that is used."""
     from nodrop.cli.tables import console, images_table
-    from nodrop.lab.image import list_images, unusable_images
+    from nodrop.images.image import list_images, unusable_images
 
     found = list_images()
     for words in unusable_images():
@@ -87,7 +87,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show what an image holds."""
-    from nodrop.lab.image import find_image
+    from nodrop.images.image import find_image
 
     _print(find_image(name), as_json)
 

@@ -40,7 +40,7 @@ def undo(
     as_json: AsJson = False,
 ) -> int:
     """Put back what runs that were killed left behind on this host."""
-    from nodrop.lab.journal import undo_abandoned
+    from nodrop.hosts.journal import undo_abandoned
 
     reports = undo_abandoned(running=everything)
     failed = [words for report in reports for words in report.failed]
@@ -60,7 +60,7 @@ def _passed_on(job: str) -> Callable[..., None]:
     def command(
         arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGUMENTS...")] = None,
     ) -> None:
-        from nodrop.lab.binary import find_node_binary
+        from nodrop.hosts.binary import find_node_binary
 
         node = find_node_binary()
         os.execv(node, [str(node), job, *(arguments or [])])

@@ -17,7 +17,7 @@ from nodrop import __version__
 from nodrop.cli import calibrate, image, imports, inspect, lab, measure, probe, watch
 from nodrop.cli.saying import complain
 from nodrop.errors import BadInput, LabProblem, NodropError
-from nodrop.lab.interrupts import Interrupted
+from nodrop.hosts.interrupts import Interrupted
 from nodrop.untrusted.folder import Refused
 from nodrop.untrusted.words import one_line
 

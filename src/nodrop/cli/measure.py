@@ -56,7 +56,7 @@ def run(
     from nodrop.cli.timings import print_timings, print_timings_json
     from nodrop.config.experiment import MOST_TRIALS, load_experiment
     from nodrop.config.lab_file import load_lab
-    from nodrop.lab.privileges import ensure_privileges
+    from nodrop.hosts.privileges import ensure_privileges
     from nodrop.measure.plan import make_plan
     from nodrop.measure.runner import run_experiment
     from nodrop.report.write import write_report
@@ -103,8 +103,8 @@ def doctor(
     """
     from nodrop.config.experiment import load_experiment
     from nodrop.config.lab_file import load_lab
-    from nodrop.lab.netns import NetnsLab
-    from nodrop.lab.privileges import ensure_privileges
+    from nodrop.hosts.privileges import ensure_privileges
+    from nodrop.labs.netns import NetnsLab
     from nodrop.measure import calibrated, preflight
     from nodrop.measure.plan import make_plan
 

@@ -10,7 +10,7 @@ from rich.segment import Segment
 from rich.table import Table
 
 from nodrop.config.units import format_seconds
-from nodrop.lab.image import Image
+from nodrop.images.image import Image
 from nodrop.ledger.sustained import duration
 from nodrop.ledger.verdict import percent
 from nodrop.measure.plan import OfferLength, Plan

@@ -14,14 +14,14 @@ from typing import Any
 
 import nodrop
 from nodrop.errors import BadInput
+from nodrop.findings.finding import Finding
+from nodrop.findings.rules import find
 from nodrop.imports.cells import CellResult, Wanted, Window, default_window, reduce_cell
 from nodrop.imports.dataset import Cell, Dataset, discover
 from nodrop.imports.samples import Skip
 from nodrop.imports.series import Mode
 from nodrop.imports.tables import TABLES, TableCell, table_cells
 from nodrop.imports.trials import Naming, observations, planned_runs, records, spread_claims
-from nodrop.results.finding import Finding
-from nodrop.results.findings import find
 from nodrop.results.rundir import RunWriter
 
 QUESTION = (

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from nodrop.findings.study_2016 import PUBLISHED
 from nodrop.imports.cells import (
     EVE_FIGURES,
     CellResult,
@@ -17,7 +18,6 @@ from nodrop.imports.dataset import Cell
 from nodrop.imports.figures import Figures
 from nodrop.imports.names import Channel
 from nodrop.imports.series import Mode
-from nodrop.results.study_2016 import PUBLISHED
 from nodrop.stats.interval import Summary, summarize
 
 BIGFLOWS = "bigFlows.pcap"

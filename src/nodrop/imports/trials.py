@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from statistics import stdev
 from typing import Any
 
+from nodrop.findings.observations import Observation, SpreadClaim
 from nodrop.imports.cells import CellResult, Run
 from nodrop.imports.tables import SOUND_FIGURE, TableCell
-from nodrop.results.observations import Observation, SpreadClaim
 from nodrop.results.trial import TrialRecord
 
 # Packet counters of two hosts, each polled every few seconds and moved by the odd ARP: books that

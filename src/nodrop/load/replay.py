@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from nodrop.config.options import check
 from nodrop.config.replay import ReplayOptions
-from nodrop.lab.seam import Json, Link, NodeJob, UndoJournal
+from nodrop.hosts.seam import Json, Link, NodeJob, UndoJournal
 from nodrop.ledger.over_time import LateBurst
 from nodrop.load.seam import OfferedLoad, Offerer, ScheduleError, Tick, TraceFacts
 from nodrop.load.trace import (

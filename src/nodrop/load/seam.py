@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
-from nodrop.lab.seam import Json, Link, UndoJournal
+from nodrop.hosts.seam import Json, Link, UndoJournal
 from nodrop.ledger.over_time import LateBurst
 
 

@@ -16,9 +16,9 @@ from typing import Any, Literal
 from nodrop.config.options import check
 from nodrop.config.replay import ReplayOptions
 from nodrop.errors import BadInput, LoadFailed
-from nodrop.lab.processes import ended, process_cpu_s
-from nodrop.lab.rights import GENERATOR
-from nodrop.lab.seam import Json, Link, UndoJournal
+from nodrop.hosts.processes import ended, process_cpu_s
+from nodrop.hosts.rights import GENERATOR
+from nodrop.hosts.seam import Json, Link, UndoJournal
 from nodrop.load.pcapng_interfaces import interface_kinds
 from nodrop.load.seam import OfferedLoad, Offerer, Tick, TraceFacts
 from nodrop.load.trace import facts_of, find_trace, intended_duration_s, intended_pps, plain_trace

@@ -12,10 +12,10 @@ from typing import IO, cast
 
 from nodrop.config.replay import ReplayOptions
 from nodrop.errors import BadInput, NodeRefused
-from nodrop.lab.binary import file_sha256, find_node_binary
-from nodrop.lab.folders import cache_folder
-from nodrop.lab.host import LocalHost
-from nodrop.lab.seam import Json
+from nodrop.hosts.binary import file_sha256, find_node_binary
+from nodrop.hosts.folders import cache_folder
+from nodrop.hosts.local import LocalHost
+from nodrop.hosts.seam import Json
 from nodrop.load.seam import Fragments, PeakDemand, TraceFacts
 from nodrop.untrusted.packed import trace_bound, unpack
 from nodrop.untrusted.reading import making_sense

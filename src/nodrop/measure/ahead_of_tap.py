@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from nodrop.lab.seam import Json
+from nodrop.hosts.seam import Json
 from nodrop.ledger.hops import Account, Class, Place
 
 

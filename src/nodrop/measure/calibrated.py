@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from nodrop.config.lab_file import LabSource
-from nodrop.lab.binary import file_sha256, find_node_binary
-from nodrop.lab.folders import state_folder
-from nodrop.lab.seam import Json
+from nodrop.hosts.binary import file_sha256, find_node_binary
+from nodrop.hosts.folders import state_folder
+from nodrop.hosts.seam import Json
 from nodrop.measure.probing import probe_here
 from nodrop.results.certificate import Certificate, Key, file_name, find_certificate
 from nodrop.untrusted.folder import Folder

@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from nodrop.errors import LabProblem, TrialFailed
-from nodrop.lab.branches import Split
-from nodrop.lab.seam import Bits, Host, Json, Link, NodeJob, Port, UndoJournal
-from nodrop.lab.split import Splitter, split
+from nodrop.hosts.seam import Host, Json, Link, NodeJob, Port, UndoJournal
+from nodrop.images.bits import Bits
+from nodrop.labs.branches import Split
+from nodrop.labs.split import Splitter, split
 from nodrop.ledger.balance import balance
 from nodrop.ledger.hops import Account, Class, Hop
 from nodrop.ledger.reasons import Reason

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from nodrop.lab.seam import Json
+from nodrop.hosts.seam import Json
 from nodrop.ledger.cause import BusyThread
 from nodrop.ledger.over_time import DropReading, Losses, losses
 from nodrop.load.seam import OfferedLoad, Offerer

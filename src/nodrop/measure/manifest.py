@@ -10,8 +10,8 @@ from pathlib import Path
 import nodrop
 from nodrop.config.experiment import Experiment
 from nodrop.config.lab_file import LabSource
-from nodrop.lab.binary import file_sha256, find_node_binary
-from nodrop.lab.seam import Json
+from nodrop.hosts.binary import file_sha256, find_node_binary
+from nodrop.hosts.seam import Json
 from nodrop.measure.calibrated import stands_on
 from nodrop.measure.plan import Plan
 from nodrop.measure.preflight import Kitchen

@@ -18,7 +18,7 @@ from nodrop.config.options import Options, YesNo, check, shown
 from nodrop.config.toml_file import key_path, put
 from nodrop.config.units import format_seconds, parse_cpus
 from nodrop.errors import BadInput, LabProblem
-from nodrop.lab.split import Splitter
+from nodrop.labs.split import Splitter
 from nodrop.ledger.sustained import duration, least_duration_s
 from nodrop.load.seam import LoadGenerator, PeakDemand, TraceFacts
 from nodrop.setups.seam import Limits

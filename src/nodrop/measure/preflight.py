@@ -11,12 +11,14 @@ from nodrop import plugins
 from nodrop.config.experiment import Experiment
 from nodrop.config.lab_file import LabSource
 from nodrop.errors import BadInput, LabProblem, LoadFailed, NotReady
-from nodrop.lab.binary import file_sha256
-from nodrop.lab.image import must_be_there, resolve_bits
-from nodrop.lab.image_tree import first_difference
-from nodrop.lab.netns import LARGEST_MTU, NetnsLab
-from nodrop.lab.seam import Bits, Json, Lab
-from nodrop.lab.split import split_problems
+from nodrop.hosts.binary import file_sha256
+from nodrop.hosts.seam import Json
+from nodrop.images.bits import Bits
+from nodrop.images.image import must_be_there, resolve_bits
+from nodrop.images.image_tree import first_difference
+from nodrop.labs.netns import LARGEST_MTU, NetnsLab
+from nodrop.labs.seam import Lab
+from nodrop.labs.split import split_problems
 from nodrop.ledger.reasons import Problem, Reason
 from nodrop.load.seam import LoadGenerator
 from nodrop.measure.plan import Plan, PlannedTrial

@@ -10,12 +10,13 @@ from pathlib import Path
 from nodrop import plugins
 from nodrop.config.lab_file import load_lab
 from nodrop.errors import LabProblem
-from nodrop.lab.binary import find_node_binary
-from nodrop.lab.host import LocalHost
-from nodrop.lab.interrupts import interrupts
-from nodrop.lab.journal import DiskJournal
-from nodrop.lab.netns import NetnsLab
-from nodrop.lab.seam import Json, Lab, UndoJournal
+from nodrop.hosts.binary import find_node_binary
+from nodrop.hosts.interrupts import interrupts
+from nodrop.hosts.journal import DiskJournal
+from nodrop.hosts.local import LocalHost
+from nodrop.hosts.seam import Json, UndoJournal
+from nodrop.labs.netns import NetnsLab
+from nodrop.labs.seam import Lab
 from nodrop.setups.seam import Limits, Setup
 
 TIMEOUT_S = 60.0

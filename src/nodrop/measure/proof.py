@@ -7,9 +7,10 @@ from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 
-from nodrop.lab.binary import file_sha256
-from nodrop.lab.image_tree import first_difference
-from nodrop.lab.seam import Bits, Json
+from nodrop.hosts.binary import file_sha256
+from nodrop.hosts.seam import Json
+from nodrop.images.bits import Bits
+from nodrop.images.image_tree import first_difference
 from nodrop.ledger.reasons import Problem, Reason
 from nodrop.setups.seam import Proof
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import Any
 
-from nodrop.lab.seam import Json
+from nodrop.hosts.seam import Json
 from nodrop.ledger.balance import ledger_to_json
 from nodrop.ledger.figures import figures
 from nodrop.load.seam import OfferedLoad, ScheduleError

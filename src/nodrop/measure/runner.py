@@ -12,9 +12,9 @@ from pathlib import Path
 from nodrop.config.experiment import Experiment, Measure
 from nodrop.config.lab_file import LabSource
 from nodrop.errors import LabProblem, LoadFailed, NodropError, SystemRefused, TrialFailed
-from nodrop.lab.interrupts import Interrupted, interrupts
-from nodrop.lab.journal import DiskJournal
-from nodrop.lab.seam import Json, UndoJournal
+from nodrop.hosts.interrupts import Interrupted, interrupts
+from nodrop.hosts.journal import DiskJournal
+from nodrop.hosts.seam import Json, UndoJournal
 from nodrop.ledger.reasons import Problem, Reason
 from nodrop.ledger.sender import Bounds
 from nodrop.ledger.verdict import judge

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from nodrop.lab.seam import Json, NodeJob, Port
+from nodrop.hosts.seam import Json, NodeJob, Port
 from nodrop.ledger.cause import BusyThread
 from nodrop.setups.seam import SamplesInside
 from nodrop.untrusted.json_text import decode_object, member

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nodrop.lab.processes import ProcessId, cpu_s, name_of
-from nodrop.lab.seam import Json
+from nodrop.hosts.processes import ProcessId, cpu_s, name_of
+from nodrop.hosts.seam import Json
 
 
 class Servants:

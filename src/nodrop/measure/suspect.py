@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nodrop.lab.seam import Json
+from nodrop.hosts.seam import Json
 from nodrop.ledger.sender import Sending
 from nodrop.load.seam import OfferedLoad
 from nodrop.measure.sampling import Usage

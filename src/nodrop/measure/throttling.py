@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from nodrop.lab.control_groups import throttled_ns
+from nodrop.hosts.control_groups import throttled_ns
 
 
 class Throttling:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from nodrop.errors import LabProblem
-from nodrop.lab.seam import Json
+from nodrop.hosts.seam import Json
 from nodrop.results.rundir import Damage, RunDir
 from nodrop.untrusted.reading import making_sense
 

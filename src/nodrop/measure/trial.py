@@ -12,9 +12,11 @@ from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from dataclasses import dataclass, field
 
 from nodrop.errors import NodropError
-from nodrop.lab.image import must_be_there
-from nodrop.lab.seam import Bits, Json, Lab, Link, Port, UndoJournal
-from nodrop.lab.split import Splitter
+from nodrop.hosts.seam import Json, Link, Port, UndoJournal
+from nodrop.images.bits import Bits
+from nodrop.images.image import must_be_there
+from nodrop.labs.seam import Lab
+from nodrop.labs.split import Splitter
 from nodrop.ledger.balance import Ledger, balance
 from nodrop.ledger.cause import Running
 from nodrop.ledger.over_time import Losses

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
 
+from nodrop.findings.ladder import pairs
 from nodrop.report import escape
 from nodrop.report import sentences as rules
 from nodrop.report.comparison import cost_sentences, family_words
@@ -15,7 +16,6 @@ from nodrop.report.sentences import Sentence, plural
 from nodrop.report.setups import conditions
 from nodrop.report.stored import serious_findings
 from nodrop.report.story import Cell, Story
-from nodrop.results.ladder import pairs
 from nodrop.stats.interval import runs_needed
 
 

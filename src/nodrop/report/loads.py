@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from nodrop.findings.ladder import Contradiction, LoadResult, contradiction
 from nodrop.report import escape, numbers
 from nodrop.report import sentences as rules
 from nodrop.report.lost_where import (
@@ -17,7 +18,6 @@ from nodrop.report.lost_where import (
 from nodrop.report.reasons import counted, why
 from nodrop.report.sentences import Rule, Sentence, plural
 from nodrop.report.story import Cell, Trial
-from nodrop.results.ladder import Contradiction, LoadResult, contradiction
 from nodrop.stats.interval import Summary
 from nodrop.stats.share import share_interval, upper_bound
 

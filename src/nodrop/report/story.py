@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.errors import BadInput
+from nodrop.findings.observations import RATES, rates_of
 from nodrop.ledger.balance import Ledger, ledger_from_json
 from nodrop.ledger.hops import Class
 from nodrop.report import escape, numbers
-from nodrop.results.observations import RATES, rates_of
 from nodrop.results.rundir import Damage, RunDir, open_run
 from nodrop.results.trial import TrialRecord, accelerator_words, mark_of
 from nodrop.stats.interval import Summary, summarize

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from nodrop.findings.study_2016 import MME_ACTIVATION_S, PUBLISHED
 from nodrop.report import numbers
 from nodrop.report.comparison import more_runs_words
 from nodrop.report.costs import RELATIVE_MARGIN
 from nodrop.report.setups import BASE_KIND, KIND, Condition, Place
 from nodrop.report.story import Story, Trial
 from nodrop.report.tables import Column, Row, Table, Value, text
-from nodrop.results.study_2016 import MME_ACTIVATION_S, PUBLISHED
 from nodrop.stats.comparison import Answer, Comparison, Question, compare
 from nodrop.stats.interval import Summary, summarize
 from nodrop.stats.power import Advice, more_runs

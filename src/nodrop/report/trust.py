@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from nodrop.findings.observations import observations_of
+from nodrop.findings.rules import find
 from nodrop.report import escape, numbers
 from nodrop.report import sentences as rules
 from nodrop.report.calibrated import calibration_words
@@ -12,8 +14,6 @@ from nodrop.report.other_programs import other_programs
 from nodrop.report.reasons import reason_words, reasons_of
 from nodrop.report.sentences import Sentence, plural
 from nodrop.report.story import BOOKS_DIFFER, Source, Story, Trial
-from nodrop.results.findings import find
-from nodrop.results.observations import observations_of
 
 COLD_START = 2.0
 """A first trial that took so many times the median activation found the caches cold."""

@@ -18,9 +18,10 @@ from typing import Any
 
 from nodrop.config.options import Options, check
 from nodrop.errors import LabProblem
-from nodrop.lab.memory_group import MemoryGroup, memory_controller, memory_group
-from nodrop.lab.rights import SUT
-from nodrop.lab.seam import Bits, Child, Host, Json, Link, NodeJob, UndoJournal
+from nodrop.hosts.memory_group import MemoryGroup, memory_controller, memory_group
+from nodrop.hosts.rights import SUT
+from nodrop.hosts.seam import Child, Host, Json, Link, NodeJob, UndoJournal
+from nodrop.images.bits import Bits
 from nodrop.ledger.hops import Account, Hop
 from nodrop.setups.limits import (
     cpu_problems,

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import IO, Any
 
 from nodrop.errors import LabProblem
-from nodrop.lab.node import start_job
-from nodrop.lab.rights import SUT
-from nodrop.lab.seam import Bits, Host, Json, Link, NodeJob, UndoJournal
-from nodrop.lab.wiring import local
+from nodrop.hosts.node import start_job
+from nodrop.hosts.rights import SUT
+from nodrop.hosts.seam import Host, Json, Link, NodeJob, UndoJournal
+from nodrop.images.bits import Bits
+from nodrop.labs.wiring import local
 from nodrop.ledger.hops import Account, Hop
 from nodrop.setups.limits import cpu_problems, out_of_memory_words, swappiness_problems
 from nodrop.setups.local import LocalView
@@ -181,7 +182,7 @@ class ContainedProcess(LocalView):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainedJob:
-    """A node job in a container, with the pipes of a Popen (lab/node.py, `Piped`)."""
+    """A node job in a container, with the pipes of a Popen (hosts/node.py, `Piped`)."""
 
     process: ContainedProcess
     stdin: IO[bytes] | None

@@ -18,20 +18,21 @@ from typing import TYPE_CHECKING, Any
 
 from nodrop.config.options import Options, check
 from nodrop.errors import LabProblem
-from nodrop.lab.binary import file_sha256
-from nodrop.lab.docker_attached import Attached
-from nodrop.lab.docker_engine import (
+from nodrop.hosts.binary import file_sha256
+from nodrop.hosts.local import LABEL_VARIABLE, LocalHost
+from nodrop.hosts.processes import environment
+from nodrop.hosts.rights import SUT
+from nodrop.hosts.seam import Action, Json, Link, NodeJob, UndoJournal
+from nodrop.images.bits import Bits
+from nodrop.images.image_tree import image_tar
+from nodrop.labs.wiring import move_port, named_namespace
+from nodrop.machines.docker_attached import Attached
+from nodrop.machines.docker_engine import (
     LABEL,
     DockerEngine,
     docker_problems,
     docker_url,
 )
-from nodrop.lab.host import LABEL_VARIABLE, LocalHost
-from nodrop.lab.image_tree import image_tar
-from nodrop.lab.processes import environment
-from nodrop.lab.rights import SUT
-from nodrop.lab.seam import Action, Bits, Json, Link, NodeJob, UndoJournal
-from nodrop.lab.wiring import move_port, named_namespace
 from nodrop.setups import contained
 from nodrop.setups.contained import (
     NODE_INSIDE,

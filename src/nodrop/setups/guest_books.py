@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nodrop.lab.seam import Host, Json
+from nodrop.hosts.seam import Host, Json
 from nodrop.ledger.hops import KNOBS, Account, Class, Hop, Place
 from nodrop.setups.macvtap import macvtap_books
 from nodrop.untrusted.reading import making_sense

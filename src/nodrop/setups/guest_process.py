@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from nodrop.errors import LabProblem
-from nodrop.lab.inside import Inside, PacketSocket
-from nodrop.lab.processes import named
-from nodrop.lab.qemu import RunningMachine
-from nodrop.lab.rights import SUT
-from nodrop.lab.seam import Json
+from nodrop.hosts.inside import Inside, PacketSocket
+from nodrop.hosts.processes import named
+from nodrop.hosts.rights import SUT
+from nodrop.hosts.seam import Json
+from nodrop.machines.qemu import RunningMachine
 from nodrop.setups.seam import ProcessSpec, Proof, rights_of
 from nodrop.untrusted.json_text import optional
 from nodrop.untrusted.reading import making_sense

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-from nodrop.lab.guest import GuestHost
-from nodrop.lab.seam import Json
+from nodrop.hosts.guest import GuestHost
+from nodrop.hosts.seam import Json
 
 INTERVAL_MS = 100
 NOT_READ = {"links": 0, "load": 0, "disks": 0, "swap": 0}

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from nodrop.config.options import Options, check
 from nodrop.errors import LabProblem
-from nodrop.lab.seam import Bits, Link, UndoJournal
+from nodrop.hosts.seam import Link, UndoJournal
+from nodrop.images.bits import Bits
 from nodrop.setups.limits import host_cpus
 from nodrop.setups.seam import Env, Limits, Setup
 

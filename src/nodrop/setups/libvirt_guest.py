@@ -21,15 +21,16 @@ from pydantic import Field
 
 from nodrop.config.options import Options, check
 from nodrop.errors import LabProblem
-from nodrop.lab.guest import NODE, GuestHost
-from nodrop.lab.guest_line import GuestLine
-from nodrop.lab.libvirt_domain import CHANNEL, Domain, domain_problems
-from nodrop.lab.privileges import USERNS_VARIABLE
-from nodrop.lab.processes import ProcessId
-from nodrop.lab.qemu import RunningMachine
-from nodrop.lab.seam import Action, Bits, Host, Json, Link, NodeJob, Port, UndoJournal
-from nodrop.lab.wiring import add_macvtap_here
+from nodrop.hosts.guest import NODE, GuestHost
+from nodrop.hosts.guest_line import GuestLine
+from nodrop.hosts.privileges import USERNS_VARIABLE
+from nodrop.hosts.processes import ProcessId
+from nodrop.hosts.seam import Action, Host, Json, Link, NodeJob, Port, UndoJournal
+from nodrop.images.bits import Bits
+from nodrop.labs.wiring import add_macvtap_here
 from nodrop.ledger.hops import Account, Hop
+from nodrop.machines.libvirt_domain import CHANNEL, Domain, domain_problems
+from nodrop.machines.qemu import RunningMachine
 from nodrop.setups import guest_books as books
 from nodrop.setups.guest_process import WORK_INSIDE, GuestProcess
 from nodrop.setups.guest_samples import GuestSamples
@@ -98,7 +99,7 @@ class Libvirt:
 
 
 class DomainProcess:
-    """A Child (lab/seam.py) that is not ours to end: the QEMU of the domain."""
+    """A Child (hosts/seam.py) that is not ours to end: the QEMU of the domain."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid

@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 
 from nodrop.config.units import parse_cpus
 from nodrop.errors import LabProblem
-from nodrop.lab.memory_group import memory_controller
+from nodrop.hosts.memory_group import memory_controller
 from nodrop.setups.seam import Limits
 
 

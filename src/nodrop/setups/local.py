@@ -6,8 +6,8 @@ import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from nodrop.lab.binary import file_sha256
-from nodrop.lab.inside import Inside, connect, look
+from nodrop.hosts.binary import file_sha256
+from nodrop.hosts.inside import Inside, connect, look
 from nodrop.setups.seam import Proof, rights_of
 
 

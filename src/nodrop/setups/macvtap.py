@@ -13,11 +13,11 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from nodrop.config.options import Options, check
-from nodrop.lab.docker_engine import DockerEngine
-from nodrop.lab.host import LocalHost
-from nodrop.lab.seam import Json, Link, Port
-from nodrop.lab.wiring import MACVTAP, add_macvtap
+from nodrop.hosts.local import LocalHost
+from nodrop.hosts.seam import Json, Link, Port
+from nodrop.labs.wiring import MACVTAP, add_macvtap
 from nodrop.ledger.hops import Account, Class, Hop, Place
+from nodrop.machines.docker_engine import DockerEngine
 from nodrop.setups.docker import Docker, DockerEnv
 
 HOP = "macvtap"

@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 from nodrop.config.options import Options, check
 from nodrop.errors import LabProblem
-from nodrop.lab.host import LABEL_VARIABLE, LocalHost, run_command
-from nodrop.lab.memory_group import oom_events_of, oom_kills
-from nodrop.lab.node import start_child
-from nodrop.lab.privileges import in_user_namespace
-from nodrop.lab.rights import SUT
-from nodrop.lab.seam import Action, Bits, Json, Link, NodeJob, UndoJournal
+from nodrop.hosts.local import LABEL_VARIABLE, LocalHost, run_command
+from nodrop.hosts.memory_group import oom_events_of, oom_kills
+from nodrop.hosts.node import start_child
+from nodrop.hosts.privileges import in_user_namespace
+from nodrop.hosts.rights import SUT
+from nodrop.hosts.seam import Action, Json, Link, NodeJob, UndoJournal
+from nodrop.images.bits import Bits
 from nodrop.setups import contained
 from nodrop.setups.contained import (
     NODE_INSIDE,

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from nodrop.lab.inside import Inside
-from nodrop.lab.seam import Bits, Host, Json, Link, NodeJob, Port, UndoJournal
+from nodrop.hosts.inside import Inside
+from nodrop.hosts.seam import Host, Json, Link, NodeJob, Port, UndoJournal
+from nodrop.images.bits import Bits
 from nodrop.ledger.hops import Account, Hop
 
 

@@ -19,14 +19,16 @@ from pydantic import Field
 from nodrop.config.options import Options, check
 from nodrop.config.units import parse_cpus
 from nodrop.errors import TrialFailed
-from nodrop.lab import guest_assets, qemu
-from nodrop.lab.accelerator import Accelerator, choose_accelerator
-from nodrop.lab.guest_assets import make_assets
-from nodrop.lab.privileges import USERNS_VARIABLE
-from nodrop.lab.qemu import Machine, NotBooted, RunningMachine
-from nodrop.lab.seam import Bits, Host, Json, Link, NodeJob, Port, UndoJournal
-from nodrop.lab.wiring import add_macvtap
+from nodrop.hosts.privileges import USERNS_VARIABLE
+from nodrop.hosts.seam import Host, Json, Link, NodeJob, Port, UndoJournal
+from nodrop.images import guest_assets
+from nodrop.images.bits import Bits
+from nodrop.images.guest_assets import make_assets
+from nodrop.labs.wiring import add_macvtap
 from nodrop.ledger.hops import Account, Hop
+from nodrop.machines import qemu
+from nodrop.machines.accelerator import Accelerator, choose_accelerator
+from nodrop.machines.qemu import Machine, NotBooted, RunningMachine
 from nodrop.setups import guest_books as books
 from nodrop.setups.guest_process import WORK_INSIDE, GuestProcess
 from nodrop.setups.guest_samples import GuestSamples

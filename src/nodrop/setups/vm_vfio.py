@@ -16,15 +16,16 @@ from pydantic import Field
 
 from nodrop.config.options import check
 from nodrop.errors import LabProblem
-from nodrop.lab.seam import Bits, Json, Link, Port, UndoJournal
-from nodrop.lab.vfio import (
+from nodrop.hosts.seam import Json, Link, Port, UndoJournal
+from nodrop.images.bits import Bits
+from nodrop.ledger.hops import Account, Hop
+from nodrop.machines.vfio import (
     PciDevice,
     device_of_port,
     handed_over,
     qemu_arguments,
     vfio_problems,
 )
-from nodrop.ledger.hops import Account, Hop
 from nodrop.setups.guest_books import guest_reading, softnet_books
 from nodrop.setups.seam import Limits, Setup
 from nodrop.setups.vm import GUEST_NIC, Vm, VmEnv, VmOptions

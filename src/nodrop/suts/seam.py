@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from nodrop.lab.seam import Bits, Json
+from nodrop.hosts.seam import Json
+from nodrop.images.bits import Bits
 from nodrop.ledger.over_time import Served
 from nodrop.setups.seam import Env, Process
 

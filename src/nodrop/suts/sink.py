@@ -15,7 +15,8 @@ from pydantic import Field, PositiveInt, model_validator
 
 from nodrop.config.options import MemorySize, Options, YesNo, check
 from nodrop.errors import LabProblem, NodeDied, TrialFailed
-from nodrop.lab.seam import Bits, Json, NodeJob
+from nodrop.hosts.seam import Json, NodeJob
+from nodrop.images.bits import Bits
 from nodrop.ledger.over_time import Served
 from nodrop.ledger.reasons import Reason
 from nodrop.setups.local import LocalView

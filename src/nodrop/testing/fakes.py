@@ -22,7 +22,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from nodrop.errors import TrialFailed
-from nodrop.lab.seam import Action, Bits, Completed, Json, Lab, Link, NodeJob, Port, UndoJournal
+from nodrop.hosts.seam import Action, Completed, Json, Link, NodeJob, Port, UndoJournal
+from nodrop.images.bits import Bits
+from nodrop.labs.seam import Lab
 from nodrop.ledger.hops import Account, Hop
 from nodrop.load.seam import (
     Fragments,

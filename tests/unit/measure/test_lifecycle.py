@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from nodrop.errors import TrialFailed
-from nodrop.lab.interrupts import Interrupted
+from nodrop.hosts.interrupts import Interrupted
 from nodrop.ledger.hops import Class
 from nodrop.ledger.sender import Bounds
 from nodrop.measure.trial import Ingredients, Measured, run_trial

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, cast
 
-from nodrop.lab.seam import Port
+from nodrop.hosts.seam import Port
 from nodrop.ledger.cause import BusyThread
 from nodrop.load.seam import OfferedLoad
 from nodrop.measure.live import Feed

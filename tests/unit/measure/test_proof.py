@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.lab.seam import Bits
+from nodrop.images.bits import Bits
 from nodrop.ledger.reasons import Reason
 from nodrop.measure.proof import prove
 from nodrop.setups.seam import Proof

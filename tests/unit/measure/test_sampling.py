@@ -9,7 +9,7 @@ from typing import Any, Self, cast
 
 import pytest
 
-from nodrop.lab.seam import Host, Port
+from nodrop.hosts.seam import Host, Port
 from nodrop.measure.sampling import Sampler, usage, usage_inside
 from nodrop.testing.fakes import FakeJob, World
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.lab.processes import named, parent
+from nodrop.hosts.processes import named, parent
 from nodrop.measure.servants import Servants, setup_cpu_s
 
 WORK = """

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from nodrop.lab.inside import Inside
+from nodrop.hosts.inside import Inside
 from nodrop.setups.seam import Process
 from nodrop.suts.suricata import asleep
 from nodrop.suts.suricata.asleep import Asleep

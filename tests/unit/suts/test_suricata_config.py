@@ -241,13 +241,13 @@ def test_broken_packed_rules_are_a_problem(tmp_path: Path) -> None:
 
 
 def bits_of(path: Path) -> Any:
-    from nodrop.lab.seam import Bits
+    from nodrop.images.bits import Bits
 
     return Bits(kind="binary", path=path, sha256="0", version="7.0.10")
 
 
 def test_a_binary_that_is_no_suricata_is_a_problem(tmp_path: Path) -> None:
-    from nodrop.lab.image import binary_bits
+    from nodrop.images.image import binary_bits
 
     suricata = Suricata({}, base=tmp_path)
     (problem,) = suricata.problems(binary_bits(Path("/bin/true")))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.lab.inside import packet_sockets
+from nodrop.hosts.inside import packet_sockets
 from nodrop.suts.suricata import counters, log
 from nodrop.suts.suricata.capture import Ring, capture_threads, parse_ss
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from nodrop.errors import LabProblem
-from nodrop.lab.binary import find_node_binary
-from nodrop.lab.host import LocalHost
-from nodrop.lab.seam import Bits
+from nodrop.hosts.binary import find_node_binary
+from nodrop.hosts.local import LocalHost
+from nodrop.images.bits import Bits
 
 TIMEOUT_S = 20.0
 """It takes 0.1 s without rules, which are not given to it."""

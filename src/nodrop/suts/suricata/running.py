@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Literal
 
 from nodrop.errors import LabProblem, TrialFailed
-from nodrop.lab.inside import PacketSocket
-from nodrop.lab.seam import Json
+from nodrop.hosts.inside import PacketSocket
+from nodrop.hosts.seam import Json
 from nodrop.ledger.reasons import Reason
 from nodrop.setups.seam import Env, Process
 from nodrop.suts.seam import Drained, Readiness, SutCounters, less

@@ -11,8 +11,9 @@ from typing import Any
 
 from nodrop.config.options import check
 from nodrop.errors import BadInput
-from nodrop.lab.folders import cache_folder
-from nodrop.lab.seam import Bits, Json
+from nodrop.hosts.folders import cache_folder
+from nodrop.hosts.seam import Json
+from nodrop.images.bits import Bits
 from nodrop.setups.seam import Env, ProcessSpec
 from nodrop.suts.suricata.acceptance import CONFIG, refusal
 from nodrop.suts.suricata.config import (

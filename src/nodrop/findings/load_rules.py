@@ -1,0 +1,90 @@
+"""Findings about loads: where the SUT failed, and where more load lost less."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from nodrop.findings.finding import Finding, Severity, in_words
+from nodrop.findings.ladder import Contradiction, LoadResult, contradiction, pairs
+from nodrop.findings.observations import Cells, Observation
+
+
+def sut_failed(cells: Cells) -> Iterator[Finding]:
+    """It died, hung or was killed: that is a result, and not one of the trials that count."""
+    evidence: dict[str, str] = {}
+    for cell, runs in cells.items():
+        failed = sum(run.outcome == "failed" for run in runs)
+        told = sum(run.outcome != "void" for run in runs)
+        if failed:
+            evidence[cell] = f"{cell}: {failed} of {told} trials"
+    if evidence:
+        yield Finding(
+            code="sut-failed",
+            severity=Severity.SERIOUS,
+            title="The SUT failed under some loads",
+            evidence=in_words(evidence.values()),
+            effect="Figures of these cells are those of the trials that it survived; a load under"
+            " which it fails is not carried.",
+            cells=tuple(evidence),
+        )
+
+
+def loads_contradict(cells: Cells) -> Iterator[Finding]:
+    """A lower load lost or failed more than a higher one, and chance does not explain it."""
+    ladders = _ladders(cells)
+    looks = pairs(list(ladders.values()))
+    found = [c for ladder in ladders.values() if (c := contradiction(ladder, looks=looks))]
+    sure = [c for c in found if c.sure]
+    if sure:
+        yield Finding(
+            code="loads-contradict",
+            severity=Severity.SERIOUS,
+            title="More load lost less",
+            evidence=in_words(map(_words, sure)),
+            effect="Something other than the load decides what is lost, so no highest load can be"
+            " named.",
+            cells=tuple(name for c in sure for name in (c.lower.name, c.higher.name)),
+        )
+
+
+def _ladders(cells: Cells) -> Mapping[str, Sequence[LoadResult]]:
+    curves: dict[str, list[tuple[tuple[float, ...], LoadResult]]] = {}
+    for cell, runs in cells.items():
+        told = [run for run in runs if run.outcome != "void"]
+        rank = _rank(told)
+        if rank is None:
+            continue
+        result = LoadResult(
+            name=cell,
+            losses=tuple(r.loss_ratio for r in told if r.loss_ratio is not None),
+            failed=sum(run.outcome == "failed" for run in told),
+        )
+        curves.setdefault(told[0].curve or told[0].group, []).append((rank, result))
+    return {
+        curve: [result for _, result in sorted(ranked, key=lambda item: item[0])]
+        for curve, ranked in curves.items()
+        if len({len(rank) for rank, _ in ranked}) == 1
+    }
+
+
+def _rank(runs: Sequence[Observation]) -> tuple[float, ...] | None:
+    """What makes the load larger; the offered rate if that is more than one setting."""
+    if not runs:
+        return None
+    if len(runs[0].rates) == 1:
+        return runs[0].rates
+    known = [run.offered_pps for run in runs if run.offered_pps is not None]
+    return (sorted(known)[len(known) // 2],) if known else None
+
+
+def _words(found: Contradiction) -> str:
+    lower, higher = found.lower, found.higher
+    if found.by_amount:
+        return (
+            f"{lower.name}: each trial lost {min(lower.losses):.2%} and more; {higher.name}: "
+            f"at most {max(higher.losses):.2%}"
+        )
+    return (
+        f"{lower.name}: {lower.bad} of {lower.trials} trials lost packets or failed; "
+        f"{higher.name}: {higher.bad} of {higher.trials}"
+    )

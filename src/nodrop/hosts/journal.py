@@ -1,0 +1,392 @@
+"""The undo journal: what this run changed on the host, on disk before it is changed.
+
+One file of JSON lines per run in the user's state folder, which nobody else may write to. The first
+line names the controller, the others name what reverses a change (`hosts/reversal.py`). If the
+controller died (kill -9, power), `nodrop undo` reads the file and puts the host back; undoing twice
+does no harm. What is not certain to be undone keeps its file, and is said.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from io import FileIO
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from nodrop.errors import LabProblem, NodropError, NotReady
+from nodrop.hosts.folders import is_root_of_host, state_folder
+from nodrop.hosts.interrupts import signals_held
+from nodrop.hosts.processes import (
+    ProcessId,
+    boot_id,
+    end_process,
+    labelled_processes,
+    pid_namespace,
+    user_namespace,
+    user_namespace_lives,
+)
+from nodrop.hosts.reversal import NETNS_FOLDER, reverse
+from nodrop.hosts.seam import Action, Json
+from nodrop.untrusted import json_text
+from nodrop.untrusted.folder import Folder, Refused, append_whole
+from nodrop.untrusted.json_text import NotJson
+
+SUFFIX = ".jsonl"
+KILL_ROUNDS = 10
+ONLY_OWNER = 0o600
+FOLDER_MODE = 0o700
+
+
+@dataclass(slots=True, kw_only=True)
+class UndoReport:
+    """What one undo did, in words."""
+
+    label: str
+    done: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    """Also what may be undone and may be not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """Whose journal it is."""
+
+    controller: ProcessId
+    boot_id: str
+    user_namespace: int
+    pid_namespace: int | None
+    """None in journals of versions that did not write it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    what: str
+    action: str
+    arguments: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """A process that must not outlive the run."""
+
+    what: str
+    process: ProcessId
+
+
+class DiskJournal:
+    """An UndoJournal (hosts/seam.py). As a context manager it undoes on exit, whatever happened."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.label = path.stem
+        self._folder = Folder(path.parent)
+        self._file: FileIO | None = None
+        """Ours while we live: its flock says so to every process of this host, whatever namespace
+        it looks from."""
+        self._written: set[str] = set()
+        self.changed: Sequence[str] = ()
+        """Once the context has ended: what was changed on the host, each thing once."""
+        self.left: Sequence[str] = ()
+        """Of that, what could not be put back."""
+
+    @classmethod
+    def create(cls, label: str | None = None) -> Self:
+        """Opens a new journal for this process as the controller."""
+        folder = _made_folder()
+        journal = cls(folder / f"{label or new_label()}{SUFFIX}")
+        if journal._folder.is_there(journal.path.name):
+            raise LabProblem(f"a journal of this label exists: {journal.path}")
+        # Whole and locked before it has its name: nobody sees it headless, or takes it for dead.
+        begun = f".{journal.label}.begun"
+        file = journal._folder.changing(begun, append=True, mode=ONLY_OWNER)
+        fcntl.flock(file, fcntl.LOCK_EX)
+        journal._file = file
+        journal._append(
+            {
+                "controller": ProcessId.of(os.getpid()).as_json(),
+                "boot_id": boot_id(),
+                "user_namespace": user_namespace(),
+                "pid_namespace": pid_namespace(),
+            }
+        )
+        journal._folder.rename(begun, journal.path.name)
+        return journal
+
+    def push(self, *, what: str, action: Action, arguments: Sequence[str] = ()) -> None:
+        # The same change made anew for every trial needs one line, not one per trial.
+        self._append({"what": what, "action": action, "arguments": list(arguments)})
+
+    def process(self, pid: int, what: str) -> None:
+        identity = ProcessId.find(pid)
+        if identity:  # else it is gone already
+            self._append({"what": what, "process": identity.as_json()})
+
+    def undo(self) -> Sequence[str]:
+        return self.undo_all().failed
+
+    def undo_all(self) -> UndoReport:
+        """Ends our processes, then reverses the changes, last first; the file stays."""
+        report = UndoReport(label=self.label)
+        try:
+            head, entries, damage = self._read()
+        except (OSError, NodropError, NotJson) as error:
+            report.failed.append(_not_readable(self.path, error))
+            return report
+        if head.boot_id != boot_id():
+            report.done.append("everything went with the last boot")
+            return report
+        report.failed += damage
+        self._end_processes(entries, report)
+        if head.user_namespace != user_namespace():
+            # Its namespaces go with their last process; the commands would hit another place.
+            if user_namespace_lives(head.user_namespace):
+                report.failed.append("its user namespace still stands: undo it from there")
+            return report
+        for entry in reversed(entries):
+            if isinstance(entry, Change):
+                self._reverse(entry, report)
+        for name in namespaces_of(self.label):
+            what = f"network namespace {name}"
+            change = Change(what=what, action=Action.DELETE_NETNS, arguments=(name,))
+            self._reverse(change, report)
+        return report
+
+    def _reverse(self, change: Change, report: UndoReport) -> None:
+        try:
+            if reverse(change.action, change.arguments, label=self.label):
+                report.done.append(change.what)
+        except (NodropError, OSError) as problem:
+            report.failed.append(f"{change.what}: {problem}")
+
+    def head(self) -> Head:
+        """Whose it is. NotJson or OSError if that cannot be known."""
+        return self._read()[0]
+
+    @contextmanager
+    def held(self) -> Iterator[bool]:
+        """Whether its run is over, and if so, nobody else undoes it meanwhile."""
+        with self._folder.open(self.path.name) as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+            else:
+                yield True
+
+    def remove(self) -> None:
+        if self._folder.is_there(self.path.name):
+            self._folder.remove(self.path.name)
+        self.close()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with signals_held():
+            _, entries, _ = self._read()
+            self.changed = list(dict.fromkeys(e.what for e in entries if isinstance(e, Change)))
+            failed = self.left = self.undo()
+            if not failed:
+                self.remove()
+                return
+            self.close()
+        words = "could not undo: " + "; ".join(failed)
+        if error is None:
+            raise LabProblem(words, hint=f"the journal is kept: {self.path}; run `nodrop undo`")
+        error.add_note(words)
+
+    def _append(self, entry: Json) -> None:
+        line = json.dumps(entry)
+        if line in self._written:
+            return
+        if self._file is None:
+            raise LabProblem(f"{self.path}: this journal is not ours to write")
+        append_whole(self._file, line.encode() + b"\n")
+        self._written.add(line)
+
+    def _read(self) -> tuple[Head, list[Change | Begun], list[str]]:
+        """Head, entries, and in words what is damaged in between. A last line without an end was
+        never acted upon, so it is passed over."""
+        self._folder.must_be_ours("the undo journals")
+        with self._folder.open(self.path.name) as file:
+            found = os.fstat(file.fileno())
+            if found.st_uid != os.geteuid() or found.st_mode & 0o022:
+                raise Refused(self.path, "is another user's, or others may write to it")
+        lines = [line for line in self._folder.lines(self.path.name) if line.endswith(b"\n")]
+        head = _head(lines[0] if lines else b"")
+        entries: list[Change | Begun] = []
+        damage = []
+        for number, line in enumerate(lines[1:], 2):
+            try:
+                entries.append(_entry(line))
+            except NotJson as error:
+                damage.append(f"what line {number} of {self.path} names: {error}")
+        return head, entries, damage
+
+    def _end_processes(self, entries: Sequence[Change | Begun], report: UndoReport) -> None:
+        for entry in reversed(entries):
+            if isinstance(entry, Begun):
+                _end(entry.process, entry.what, report)
+        for _ in range(KILL_ROUNDS):  # a process may fork while we look
+            found = labelled_processes(self.label)
+            if not found:
+                return
+            for process in found:
+                _end(process, "process", report)
+        report.failed.append(f"processes labelled {self.label} keep coming back")
+
+
+def new_label() -> str:
+    """Names one run on this host; short, because it becomes part of namespace names."""
+    return secrets.token_hex(4)
+
+
+def journal_folder() -> Path:
+    return state_folder() / "undo"
+
+
+def journals() -> list[DiskJournal]:
+    """BadInput if their folder is another user's: what is in it would be done with our rights."""
+    path = journal_folder()
+    if not path.is_dir():
+        return []
+    folder = Folder(path)
+    folder.must_be_ours("the undo journals")
+    return [DiskJournal(path / name) for name in folder.names() if name.endswith(SUFFIX)]
+
+
+def undo_abandoned(*, running: bool = False) -> list[UndoReport]:
+    """Undoes every journal whose run is over; with `running`, ends those that go on, too. One that
+    cannot be read stops none of the others."""
+    return [report for journal in journals() if (report := _undone(journal, running)) is not None]
+
+
+def _undone(journal: DiskJournal, running: bool) -> UndoReport | None:
+    """None if its run goes on."""
+    report = UndoReport(label=journal.label)
+    try:
+        with journal.held() as over:
+            if not over and not running:
+                return None
+            if not over and not _ended(journal, report):
+                return report
+        with journal.held() as over:
+            if not over:
+                report.failed.append(f"{journal.path}: another `nodrop undo` is at it")
+                return report
+            undone = journal.undo_all()
+            report.done += undone.done
+            report.failed += undone.failed
+            if not report.failed:
+                journal.remove()
+    except FileNotFoundError:  # its own run has just undone it
+        return report if report.done else None
+    except (OSError, NodropError, NotJson) as error:
+        report.failed.append(_not_readable(journal.path, error))
+    return report
+
+
+def _ended(journal: DiskJournal, report: UndoReport) -> bool:
+    """Ends a controller that lives, politely at first: it then undoes by itself."""
+    head = journal.head()
+    if head.pid_namespace != pid_namespace():
+        report.failed.append(
+            f"{journal.path}: its run goes on in another PID namespace (a container?): end it there"
+        )
+        return False
+    if end_process(head.controller, politely_s=5.0) is False:
+        report.failed.append(f"{journal.path}: its run (pid {head.controller.pid}) does not end")
+        return False
+    report.done.append(f"run {journal.label} (pid {head.controller.pid}) ended")
+    return True
+
+
+def namespaces_of(label: str) -> Iterator[str]:
+    """Named network namespaces of one label that still stand."""
+    if NETNS_FOLDER.is_dir():
+        for path in sorted(NETNS_FOLDER.glob(f"nodrop-{label}-*")):
+            yield path.name
+
+
+def _made_folder() -> Path:
+    folder = journal_folder()
+    try:
+        # Root makes no folder in another user's home (`sudo -E`): he could exchange it.
+        above = next(path for path in folder.parents if path.exists())
+        if is_root_of_host() and not folder.exists() and above.stat().st_uid != 0:
+            raise NotReady(
+                f"{folder}: the undo journals of root cannot be kept in another user's folder",
+                hint="use sudo without -E, or point XDG_STATE_HOME to a folder of root's",
+            )
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
+        Folder(folder).must_be_ours("the undo journals")
+    except OSError as error:
+        raise NotReady(
+            f"{folder}: the undo journal cannot be kept there: {error.strerror}",
+            hint="point XDG_STATE_HOME to a folder that can be written",
+        ) from None
+    return folder
+
+
+def _head(line: bytes) -> Head:
+    try:
+        said = json_text.decode_object(line)
+        return Head(
+            controller=_process(json_text.member(said, "controller", dict)),
+            boot_id=json_text.member(said, "boot_id", str),
+            user_namespace=json_text.counted(said, "user_namespace"),
+            pid_namespace=json_text.optional(said, "pid_namespace", int),
+        )
+    except NotJson as error:
+        raise NotJson(f"its first line {error}, so whose it is is not known") from None
+
+
+def _entry(line: bytes) -> Change | Begun:
+    said = json_text.decode_object(line)
+    what = json_text.member(said, "what", str)
+    if "process" in said:
+        return Begun(what=what, process=_process(json_text.member(said, "process", dict)))
+    if "argv" in said:
+        raise NotJson(f"{what}: a command, as older versions of nodrop wrote: undo it by hand")
+    arguments = json_text.member(said, "arguments", list)
+    if not all(isinstance(argument, str) for argument in arguments):
+        raise NotJson("arguments: must be texts")
+    return Change(
+        what=what, action=json_text.member(said, "action", str), arguments=tuple(arguments)
+    )
+
+
+def _process(said: Json) -> ProcessId:
+    return ProcessId(json_text.counted(said, "pid"), json_text.counted(said, "start_ticks"))
+
+
+def _not_readable(path: Path, error: Exception) -> str:
+    why = error.strerror if isinstance(error, OSError) else str(error)
+    return f"{path}: {why}; it is kept: put back what it names, then delete it"
+
+
+def _end(process: ProcessId, what: str, report: UndoReport) -> None:
+    words = f"{what} {process.pid}"
+    match end_process(process):
+        case True:
+            report.done.append(words)
+        case False:
+            report.failed.append(f"{words} does not end")

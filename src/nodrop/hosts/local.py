@@ -1,0 +1,188 @@
+"""This machine, or one network namespace of it: everything starts through `nodrop-node enter`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+from nodrop.errors import LabProblem
+from nodrop.hosts.node import NodeProcess, start_job
+from nodrop.hosts.own_pids import in_own_pids
+from nodrop.hosts.rights import of_job
+from nodrop.hosts.seam import Completed, Json
+
+LABEL_VARIABLE = "NODROP_LAB"
+"""In the environment of everything we start; `nodrop undo` finds it by this."""
+STDERR_SHOWN_CHARACTERS = 2000
+
+
+class LocalHost:
+    """A Host (hosts/seam.py) of this kernel; `netns` is the path of a network namespace, or None.
+
+    Long-lived children get PR_SET_PDEATHSIG from `enter`, and the kernel means the parent
+    *thread* by it: spawn from a thread that lives as long as they should.
+    """
+
+    clock_offset_ns = 0  # one kernel, one CLOCK_MONOTONIC
+
+    def __init__(self, *, name: str, node: Path, label: str, netns: Path | None = None) -> None:
+        self.name = name
+        self.node = node
+        self.label = label
+        self.netns = netns
+
+    def run(
+        self, argv: Sequence[str], *, timeout_s: float = 30, check: bool = True, stdin: str = ""
+    ) -> Completed:
+        return run_command(
+            self._enter(argv) if self.netns else list(argv),
+            shown=argv,
+            where=self.name,
+            env=self._environment(),
+            timeout_s=timeout_s,
+            check=check,
+            stdin=stdin,
+        )
+
+    def spawn(
+        self,
+        argv: Sequence[str],
+        *,
+        stdout: Path,
+        stderr: Path,
+        cwd: Path | None = None,
+        env: Mapping[str, str] = {},
+        root: Path | None = None,
+        binds: Mapping[Path, str] = {},
+        cpus: str | None = None,
+        cgroup: Path | None = None,
+        fds: Sequence[int] = (),
+        caps: Sequence[str] | None = None,
+        private: bool = False,
+    ) -> subprocess.Popen[bytes]:
+        entering = self._enter(
+            argv, root=root, binds=binds, cpus=cpus, cgroup=cgroup, caps=caps, private=private
+        )
+        with ExitStack() as files:
+            out, err = (files.enter_context(path.open("ab")) for path in (stdout, stderr))
+
+            def start() -> subprocess.Popen[bytes]:
+                return subprocess.Popen(
+                    entering,
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=err,
+                    cwd=cwd,
+                    env={**self._environment(), **env},
+                    process_group=0,
+                    pass_fds=fds,
+                )
+
+            try:
+                return in_own_pids(start) if private else start()
+            except OSError as error:
+                words = f"{self.name}: cannot start {argv[0]}: {error.strerror}"
+                raise LabProblem(words) from error
+
+    def job(
+        self,
+        spec: Mapping[str, Any],
+        *,
+        timeout_s: float = 30,
+        cpus: str | None = None,
+        cgroup: Path | None = None,
+    ) -> NodeProcess:
+        argv = [str(self.node), str(spec["job"]), "--controlled"]
+        return start_job(
+            self._enter(argv, cpus=cpus, cgroup=cgroup, caps=of_job(spec)),
+            spec,
+            env=self._environment(),
+            where=self.name,
+            timeout_s=timeout_s,
+        )
+
+    def probe(self, *what: str, ports: Sequence[str] = (), timeout_s: float = 30) -> Json:
+        spec = {"job": "probe", "what": list(what), "ports": list(ports)}
+        with closing(self.job(spec, timeout_s=timeout_s)) as job:
+            return job.result(timeout_s=timeout_s)
+
+    def _enter(
+        self,
+        argv: Sequence[str],
+        *,
+        root: Path | None = None,
+        binds: Mapping[Path, str] = {},
+        cpus: str | None = None,
+        cgroup: Path | None = None,
+        caps: Sequence[str] | None = None,
+        private: bool = False,
+    ) -> list[str]:
+        # Named, because a parent that dies before `enter` asks for its name would go unnoticed.
+        command = [str(self.node), "enter", "--parent", str(os.getpid())]
+        if self.netns:
+            command += ["--netns", str(self.netns)]
+        if root:
+            command += ["--root", str(root)]
+        for source, inside in binds.items():
+            command += ["--bind", f"{source}:{inside}"]
+        if cpus:
+            command += ["--cpus", cpus]
+        if caps is not None:
+            command += ["--caps", ",".join(caps)]
+        if private and root:
+            command.append("--private")
+        if cgroup:
+            command += ["--cgroup", str(cgroup)]
+        return [*command, "--", *argv]
+
+    def _environment(self) -> dict[str, str]:
+        return {**os.environ, LABEL_VARIABLE: self.label}
+
+
+def run_command(
+    argv: Sequence[str],
+    *,
+    where: str,
+    timeout_s: float,
+    shown: Sequence[str] | None = None,
+    env: Mapping[str, str] | None = None,
+    check: bool = True,
+    stdin: str = "",
+) -> Completed:
+    """A short command to its end. `shown` is what the message names where `argv` is wrapped."""
+    words = " ".join(shown or argv)
+    began_s = time.monotonic()
+    try:
+        done = subprocess.run(
+            list(argv),
+            input=stdin,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            env=env,
+            timeout=timeout_s,
+            check=False,
+            process_group=0,
+        )
+    except FileNotFoundError as error:
+        raise LabProblem(
+            f"{where}: program {argv[0]} is missing", hint="run `nodrop doctor`"
+        ) from error
+    except subprocess.TimeoutExpired as error:
+        raise LabProblem(f"{where}: `{words}` took longer than {timeout_s:g} s") from error
+    completed = Completed(
+        argv=tuple(shown or argv),
+        returncode=done.returncode,
+        stdout=done.stdout,
+        stderr=done.stderr,
+        seconds=time.monotonic() - began_s,
+    )
+    if check and done.returncode != 0:
+        said = (done.stderr or done.stdout).strip()[-STDERR_SHOWN_CHARACTERS:]
+        raise LabProblem(f"{where}: `{words}` failed ({done.returncode}): {said}")
+    return completed

@@ -1,0 +1,322 @@
+"""One job of `nodrop-node`, spoken to in JSON lines over its stdin and stdout."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO, Any, Protocol
+
+from nodrop.errors import LabProblem, NodeDied, NodeRefused
+from nodrop.hosts.seam import Json
+from nodrop.untrusted import bounds
+from nodrop.untrusted.json_text import NotJson, counted, decode_object, shown
+from nodrop.untrusted.reading import making_sense
+from nodrop.untrusted.words import one_line
+
+PROTOCOL = 1
+HELLO_TIMEOUT_S = 10.0
+CLOSE_GRACE_S = 2.0
+TICK_S = 0.5
+NOISE_LIMIT_BYTES = 64 * 1024
+STDERR_TAIL_BYTES = 32 * 1024
+LINE_LIMIT_BYTES = 16 * 1024 * 1024
+MOST_BYTES = 1 << 30
+"""Of all that one job says: its samples are kept."""
+AT_ONCE = frozenset({"probe", "trace"})
+"""Jobs whose result follows the spec at once: `result` also says what was wrong with the spec."""
+EVENTS = frozenset({"hello", "ready", "clock", "sample", "result", "error"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClockFix:
+    """How to turn the node's CLOCK_MONOTONIC into ours."""
+
+    offset_ns: int
+    """Add to the node's clock to get the controller's."""
+    bound_ns: int
+    """Half of the best round trip: the offset cannot be further off than this."""
+    real_offset_ns: int
+    """The node's CLOCK_REALTIME minus ours, for file names and logs."""
+
+
+class Piped(Protocol):
+    """What a job is spoken to through: a Popen, or a program in a guest that looks like one."""
+
+    @property
+    def pid(self) -> int: ...
+    @property
+    def stdin(self) -> IO[bytes] | None: ...
+    @property
+    def stdout(self) -> IO[bytes] | None: ...
+    @property
+    def stderr(self) -> IO[bytes] | None: ...
+    def wait(self, timeout: float | None = None) -> int:
+        """subprocess.TimeoutExpired where it does not end."""
+        ...
+
+    def kill(self) -> None: ...
+
+
+Start = Callable[[Sequence[str], Mapping[str, str]], Piped]
+"""argv, environment → the running program."""
+
+
+def start_child(argv: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    # A process group of its own: Ctrl-C reaches the controller alone, which then undoes.
+    return subprocess.Popen(
+        list(argv),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=dict(env),
+        process_group=0,
+    )
+
+
+class NodeProcess:
+    """A NodeJob (hosts/seam.py) over a program with pipes, by default a direct child.
+
+    The child may die, hang or babble at any moment: two threads only move bytes, and every wait
+    has a deadline. Closing its stdin is the order to undo and leave.
+    """
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        spec: Mapping[str, Any],
+        *,
+        env: Mapping[str, str],
+        where: str,
+        start: Start = start_child,
+    ) -> None:
+        self.ready: Json = {}
+        self.hello: Json = {}
+        self._who = f"node job '{spec['job']}' on {where}"
+        self._at_once = spec["job"] in AT_ONCE
+        self._spec = {"type": "spec", **spec}
+        self._samples: list[Json] = []
+        self._events: queue.Queue[Json | None] = queue.Queue()
+        self._noise = bytearray()
+        self._stderr = bytearray()
+        self._outcome: Json | None = None
+        self._clock_id = 0
+        try:
+            self._process = start(argv, env)
+        except OSError as error:
+            raise LabProblem(f"{self._who}: cannot start {argv[0]}: {error.strerror}") from error
+        self.pid = self._process.pid
+        self._threads = [
+            threading.Thread(target=self._read_events, daemon=True),
+            threading.Thread(target=self._read_stderr, daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def prepare(self, *, timeout_s: float) -> None:
+        """Hello, spec, ready. The job is closed where this fails."""
+        deadline = time.monotonic() + timeout_s
+        try:
+            self.hello = self._expect("hello", min(HELLO_TIMEOUT_S, timeout_s))
+            if self.hello.get("protocol") != PROTOCOL:
+                raise LabProblem(
+                    f"{self._who} speaks protocol {self.hello.get('protocol')}, not {PROTOCOL}",
+                    hint="build the node from the same checkout: `make build`",
+                )
+            self._send(self._spec)
+            if not self._at_once:
+                self.ready = self._expect("ready", deadline - time.monotonic())
+        except BaseException:
+            self.close()
+            raise
+
+    def clock(self, *, rounds: int = 16, timeout_s: float = 5) -> ClockFix:
+        """The offset of the node's clock, from the exchange with the shortest round trip."""
+        deadline = time.monotonic() + timeout_s
+        best: ClockFix | None = None
+        for _ in range(rounds):
+            self._clock_id += 1
+            before_ns, real_ns = time.monotonic_ns(), time.time_ns()
+            self._send({"type": "clock", "id": self._clock_id})
+            answer = self._expect("clock", deadline - time.monotonic())
+            after_ns = time.monotonic_ns()
+            half_ns = (after_ns - before_ns) // 2
+            if answer.get("id") == self._clock_id and (best is None or half_ns < best.bound_ns):
+                with making_sense(f"the clock of {self._who}"):
+                    best = ClockFix(
+                        offset_ns=before_ns + half_ns - counted(answer, "mono_ns"),
+                        bound_ns=half_ns,
+                        real_offset_ns=counted(answer, "real_ns") - (real_ns + half_ns),
+                    )
+        if best is None:
+            raise LabProblem(f"{self._who} answered no clock question")
+        return best
+
+    def start(self, *, at_mono_ns: int | None = None) -> None:
+        self._send({"type": "start", "at_mono_ns": at_mono_ns})
+
+    def stop(self) -> None:
+        self._send({"type": "stop"})
+
+    def samples(self) -> Sequence[Json]:
+        return list(self._samples)
+
+    def result(self, *, timeout_s: float, tick: Callable[[], None] | None = None) -> Json:
+        if self._outcome is None:
+            self._outcome = self._expect("result", timeout_s, tick)
+        asked = self._spec.get("what", ()) if self._spec["job"] == "probe" else ()
+        for word in asked:
+            if not isinstance(self._outcome.get(word), dict):
+                raise LabProblem(f"{self._who}: its result holds no {word}")
+        return self._outcome
+
+    def close(self) -> None:
+        _close_quietly(self._process.stdin)
+        deadline = time.monotonic() + CLOSE_GRACE_S
+        self._threads[0].join(CLOSE_GRACE_S)  # its end of file is the event; wait() would poll
+        try:
+            self._process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        for thread in self._threads:
+            # A grandchild may hold the pipes open: never wait for it, the threads are daemons.
+            thread.join(CLOSE_GRACE_S)
+        if not any(thread.is_alive() for thread in self._threads):
+            _close_quietly(self._process.stdout)
+            _close_quietly(self._process.stderr)
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        stdin = self._process.stdin
+        assert stdin is not None
+        try:
+            stdin.write(json.dumps(message).encode() + b"\n")
+            stdin.flush()
+        except (BrokenPipeError, ValueError):
+            # Gone. If it left a last word (an error event), that says more than the broken pipe.
+            self._expect("result", CLOSE_GRACE_S)
+            raise self._died() from None
+
+    def _expect(
+        self, wanted: str, timeout_s: float, tick: Callable[[], None] | None = None
+    ) -> Json:
+        """The next event of a type; an error event or the end of the stream is raised."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            left_s = max(0.0, deadline - time.monotonic())
+            try:
+                event = self._events.get(timeout=min(left_s, TICK_S) if tick else left_s)
+            except queue.Empty:
+                if tick and left_s > TICK_S:
+                    tick()
+                    continue
+                raise LabProblem(
+                    f"{self._who} sent no {wanted} within {timeout_s:.1f} s{self._heard()}"
+                ) from None
+            if event is None:
+                self._events.put(None)
+                raise self._died()
+            kind = event["type"]
+            if kind == "error":
+                hint = event.get("hint")
+                raise NodeRefused(
+                    f"{self._who}: {one_line(event.get('message', 'no message'))}",
+                    kind=one_line(event.get("kind", "unknown"), longest=60),
+                    said=one_line(event.get("message", "")),
+                    hint=None if hint is None else one_line(hint),
+                )
+            if kind == wanted:
+                return event
+            if kind not in EVENTS or wanted == "hello":
+                raise LabProblem(f"{self._who} sent {shown(kind)} where {wanted!r} was due")
+            if kind == "result":
+                self._outcome = event
+
+    def _died(self) -> NodeDied:
+        try:
+            status = f"exit status {self._process.wait(CLOSE_GRACE_S)}"
+        except subprocess.TimeoutExpired:
+            status = "stdout closed, still running"
+        self._threads[1].join(CLOSE_GRACE_S)
+        return NodeDied(f"{self._who} ended without a result ({status}){self._heard()}")
+
+    def _heard(self) -> str:
+        """What it said outside the protocol, for the error message."""
+        words = ""
+        if self._noise:
+            words += f"; before hello: {_text(self._noise)}"
+        if self._stderr:
+            words += f"; stderr: {_text(self._stderr)}"
+        return words
+
+    def _read_events(self) -> None:
+        stdout = self._process.stdout
+        assert stdout is not None
+        greeted = False
+        left_bytes = bounds.raised(MOST_BYTES)
+        for line in iter(lambda: stdout.readline(LINE_LIMIT_BYTES), b""):
+            event = _parse(line)
+            if not greeted and (event is None or event["type"] != "hello"):
+                room = NOISE_LIMIT_BYTES - len(self._noise)
+                self._noise += line[: max(0, room)]
+            elif event is None:
+                self._puts_an_end(f"not a protocol line: {_text(line[:200])}")
+            elif (left_bytes := left_bytes - len(line)) < 0:
+                self._puts_an_end(f"more than {bounds.said(MOST_BYTES)} of events")
+                break
+            elif event["type"] == "sample":
+                self._samples.append(event)
+            else:
+                greeted = True
+                self._events.put(event)
+        self._events.put(None)
+
+    def _puts_an_end(self, words: str) -> None:
+        self._events.put({"type": "error", "kind": "protocol", "message": words})
+
+    def _read_stderr(self) -> None:
+        stderr = self._process.stderr
+        assert stderr is not None
+        while chunk := os.read(stderr.fileno(), 4096):
+            self._stderr += chunk
+            del self._stderr[:-STDERR_TAIL_BYTES]
+
+
+def start_job(
+    argv: Sequence[str],
+    spec: Mapping[str, Any],
+    *,
+    env: Mapping[str, str],
+    where: str,
+    timeout_s: float,
+    start: Start = start_child,
+) -> NodeProcess:
+    """Spawns `argv` (a node told `--controlled`) and returns when it is ready."""
+    job = NodeProcess(argv, spec, env=env, where=where, start=start)
+    job.prepare(timeout_s=timeout_s)
+    return job
+
+
+def _parse(line: bytes) -> Json | None:
+    try:
+        event = decode_object(line, most_bytes=LINE_LIMIT_BYTES)
+    except NotJson:
+        return None
+    return event if isinstance(event.get("type"), str) else None
+
+
+def _text(raw: bytes | bytearray) -> str:
+    return bytes(raw).decode(errors="replace").strip()
+
+
+def _close_quietly(pipe: IO[bytes] | None) -> None:
+    if pipe is not None:
+        try:
+            pipe.close()
+        except OSError:
+            pass  # unsent bytes to a dead process

@@ -1,0 +1,183 @@
+"""Processes by identity: a PID alone may be somebody else's by the time it is used."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from nodrop.hosts.seam import Json
+
+PROC = Path("/proc")
+END_TIMEOUT_S = 2.0
+INITIAL_USER_NAMESPACE = 0xEFFFFFFD
+"""PROC_USER_INIT_INO of the kernel."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessId:
+    """A PID and when it began, in clock ticks since boot: together they never repeat."""
+
+    pid: int
+    start_ticks: int
+
+    @classmethod
+    def find(cls, pid: int) -> Self | None:
+        """None where no such process lives; a zombie has ended."""
+        try:
+            stat = (PROC / str(pid) / "stat").read_text(errors="replace")
+        except OSError:
+            return None
+        state, *fields = stat.rpartition(")")[2].split()  # the name before may hold anything
+        return None if state in "ZX" else cls(pid, int(fields[18]))
+
+    @classmethod
+    def of(cls, pid: int) -> Self:
+        found = cls.find(pid)
+        if found is None:
+            raise ProcessLookupError(pid)
+        return found
+
+    def lives(self) -> bool:
+        return ProcessId.find(self.pid) == self
+
+    def as_json(self) -> Json:
+        return {"pid": self.pid, "start_ticks": self.start_ticks}
+
+
+def cpu_s(process: ProcessId) -> float | None:
+    """Of all its threads so far, ended ones included, in steps of a clock tick (10 ms); None where
+    it has ended. Of a machine emulator the guest's time is in it, once."""
+    fields = _stat(process.pid)
+    if fields is None or ProcessId.find(process.pid) != process:
+        return None
+    return (int(fields[10]) + int(fields[11])) / os.sysconf("SC_CLK_TCK")
+
+
+def parent(pid: int) -> int | None:
+    """None where there is no such process, or it is the first of its namespace."""
+    fields = _stat(pid)
+    return int(fields[0]) or None if fields else None
+
+
+def name_of(process: ProcessId) -> str:
+    try:
+        return (PROC / str(process.pid) / "comm").read_text(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def named(name: str) -> Sequence[int]:
+    """PIDs of what runs under this name, kernel threads too."""
+    found = map(ProcessId.find, (int(p.name) for p in PROC.iterdir() if p.name.isdecimal()))
+    return [process.pid for process in found if process and name_of(process) == name]
+
+
+def _stat(pid: int) -> list[str] | None:
+    """Fields of /proc/PID/stat from the parent's PID on."""
+    try:
+        text = (PROC / str(pid) / "stat").read_text(errors="replace")
+    except OSError:
+        return None
+    return text.rpartition(")")[2].split()[1:]
+
+
+def end_process(process: ProcessId, *, politely_s: float = 0) -> bool | None:
+    """Kills exactly this process. None: it was gone; False: it outlived the deadline."""
+    try:
+        handle = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return None
+    try:
+        if not process.lives():  # checked while the handle pins the PID
+            return None
+        if politely_s:
+            signal.pidfd_send_signal(handle, signal.SIGTERM)
+            if _ended(handle, politely_s):
+                return True
+        signal.pidfd_send_signal(handle, signal.SIGKILL)
+        return _ended(handle, END_TIMEOUT_S)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    finally:
+        os.close(handle)
+
+
+def labelled_processes(label: str) -> list[ProcessId]:
+    """Processes with NODROP_LAB=<label> in their environment, ours aside."""
+    wanted = f"NODROP_LAB={label}".encode()
+    found = []
+    for folder in PROC.iterdir():
+        if not folder.name.isdecimal() or int(folder.name) == os.getpid():
+            continue
+        process = ProcessId.find(int(folder.name))
+        if process and wanted in environment(process.pid):
+            found.append(process)
+    return found
+
+
+def boot_id() -> str:
+    """Tells a journal of this boot from one whose namespaces and processes a reboot took."""
+    return (PROC / "sys/kernel/random/boot_id").read_text().strip()
+
+
+def user_namespace() -> int:
+    """Which user namespace we are in; what was changed in another is not ours to reverse."""
+    return (PROC / "self/ns/user").stat().st_ino
+
+
+def pid_namespace() -> int:
+    """Which PID namespace we are in; a PID of another means another process here."""
+    return (PROC / "self/ns/pid").stat().st_ino
+
+
+def user_namespace_lives(number: int) -> bool:
+    """Whether that user namespace still stands: the host's own always does, another as long as a
+    process that we may look at is in it."""
+    pids = (int(folder.name) for folder in PROC.iterdir() if folder.name.isdecimal())
+    return number == INITIAL_USER_NAMESPACE or any(
+        number == _user_namespace_of(pid) for pid in pids
+    )
+
+
+def _user_namespace_of(pid: int) -> int | None:
+    try:
+        number = (PROC / str(pid) / "ns/user").stat().st_ino
+    except OSError:
+        return None  # another user's, or just gone
+    return number if ProcessId.find(pid) else None  # a zombie keeps the number alone
+
+
+def environment(pid: int) -> list[bytes]:
+    try:
+        return (PROC / str(pid) / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return []  # another user's, or just gone
+
+
+def ended(pid: int, timeout_s: float) -> bool:
+    """Waits for the end of a child of ours without reaping it: its account can still be read."""
+    handle = os.pidfd_open(pid)
+    try:
+        return _ended(handle, timeout_s)
+    finally:
+        os.close(handle)
+
+
+def process_cpu_s(pid: int) -> float:
+    """User and system time of a process, its reaped children's included; also of a zombie."""
+    stat = (PROC / str(pid) / "stat").read_text(errors="replace")
+    ticks = stat.rpartition(")")[2].split()[11:15]  # utime, stime, cutime, cstime
+    return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+
+
+def _ended(handle: int, timeout_s: float) -> bool:
+    poller = select.poll()
+    poller.register(handle, select.POLLIN)
+    return bool(poller.poll(timeout_s * 1000))

@@ -1,0 +1,107 @@
+"""What an undo may do: a fixed list. A journal names one of these with arguments, never a command,
+and arguments that cannot be a run's own are refused."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from nodrop.errors import LabProblem
+from nodrop.hosts.local import run_command
+from nodrop.hosts.seam import Action
+from nodrop.untrusted.folder import Folder
+
+NETNS_FOLDER = Path("/run/netns")
+NICS = Path("/sys/class/net")
+TIMEOUT_S = 90.0
+"""More than any of the commands gives itself: a guest that lets go of a NIC, a busy Docker."""
+
+Command = Sequence[str] | None
+"""None: what would be reversed is certainly gone."""
+
+
+def reverse(action: str, arguments: Sequence[str], *, label: str) -> bool:
+    """Puts one thing back. False if there was nothing to do; LabProblem if that is not certain."""
+    making = _COMMANDS.get(action)
+    if making is None:
+        raise LabProblem(f"{action!r} is nothing that this version of nodrop knows how to undo")
+    try:
+        command = making(label, *arguments)
+    except TypeError:
+        raise LabProblem(f"{action} with {len(arguments)} arguments") from None
+    if command is None:
+        return False
+    done = run_command(command, where="undo", timeout_s=TIMEOUT_S, check=False)
+    # Programs have many words for a thing that is gone, and use them of other things too: only
+    # looking is certain.
+    if done.returncode != 0 and making(label, *arguments) is not None:
+        raise LabProblem(done.stderr.strip() or f"exit code {done.returncode}")
+    return True
+
+
+def _delete_netns(label: str, name: str) -> Command:
+    _must_be_named(name, rf"nodrop-{re.escape(label)}-[A-Za-z0-9._-]+", "a namespace of this run")
+    return ["ip", "netns", "del", name] if (NETNS_FOLDER / name).exists() else None
+
+
+def _delete_macvtap(label: str, name: str) -> Command:
+    del label
+    _must_be_named(name, r"ndlv[0-9a-f]{1,8}", "a macvtap of nodrop's")
+    return ["ip", "link", "del", name] if (NICS / name).exists() else None
+
+
+def _remove_group(label: str, path: str) -> Command:
+    folder = Path(path)
+    _must_be_named(
+        folder.name, rf"nodrop-{re.escape(label)}-[A-Za-z0-9._-]+", "a control group of this run"
+    )
+    if not folder.is_absolute() or ".." in folder.parts:
+        raise LabProblem(f"{path} is no control group")
+    return ["rmdir", path] if folder.exists() else None
+
+
+def _remove_containers(label: str, url: str) -> Command:
+    _must_be_named(url, r"unix:///[^\0]+", "a Docker daemon of this machine")
+    return [sys.executable, "-m", "nodrop.machines.docker_engine", url, label]
+
+
+def _delete_container(label: str, state: str, name: str) -> Command:
+    _must_be_named(name, rf"nodrop-{re.escape(label)}-[A-Za-z0-9._-]+", "a container of this run")
+    folder = Path(state)
+    if not folder.is_absolute():
+        raise LabProblem(f"{state} is no folder of runc's")
+    if not (folder / name).exists():
+        return None  # runc keeps what it knows of a container there, and nowhere else
+    Folder(folder).must_be_ours("runc's state")
+    return ["runc", "--root", state, "delete", "--force", name]
+
+
+def _detach_nic(label: str, uri: str, domain: str, port: str) -> Command:
+    del label
+    _must_be_named(port, r"ndlv[0-9a-f]{1,8}", "a macvtap of nodrop's")
+    return [sys.executable, "-m", "nodrop.machines.libvirt_domain", uri, domain, port]
+
+
+def _restore_driver(label: str, device: str, driver: str) -> Command:
+    del label
+    _must_be_named(device, r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", "a PCI address")
+    _must_be_named(driver, r"[A-Za-z0-9_-]*", "a driver")
+    return [sys.executable, "-m", "nodrop.machines.vfio", "restore", device, driver]
+
+
+_COMMANDS: Mapping[str, Callable[..., Command]] = {
+    Action.DELETE_NETNS: _delete_netns,
+    Action.DELETE_MACVTAP: _delete_macvtap,
+    Action.REMOVE_GROUP: _remove_group,
+    Action.REMOVE_CONTAINERS: _remove_containers,
+    Action.DELETE_CONTAINER: _delete_container,
+    Action.DETACH_NIC: _detach_nic,
+    Action.RESTORE_DRIVER: _restore_driver,
+}
+
+
+def _must_be_named(text: str, pattern: str, what: str) -> None:
+    if not re.fullmatch(pattern, text):
+        raise LabProblem(f"{text!r} is not {what}")

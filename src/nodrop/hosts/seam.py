@@ -1,0 +1,163 @@
+"""Where things run: hosts, ports and links, and the jobs a node does on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Protocol
+
+Json = dict[str, Any]
+"""A JSON object of the node protocol or the run directory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completed:
+    """A command that ended; `seconds` is wall time."""
+
+    argv: tuple[str, ...]
+    returncode: int
+    stdout: str
+    stderr: str
+    seconds: float
+
+
+class Child(Protocol):
+    """A long-lived program: a Popen, or one in a guest that looks like one."""
+
+    pid: int
+    """As seen in the controller's /proc."""
+
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def send_signal(self, sig: int) -> None: ...
+    def kill(self) -> None: ...
+
+
+class NodeJob(Protocol):
+    """One `nodrop-node` process doing one job (docs/node-protocol.md)."""
+
+    pid: int
+    """As seen in the controller's /proc, so that a job that is the SUT can be sampled."""
+    ready: Json
+    """The `ready` event, once `prepare` has returned."""
+
+    def start(self, *, at_mono_ns: int | None = None) -> None: ...
+    def stop(self) -> None: ...
+    def samples(self) -> Sequence[Json]:
+        """The sample events so far."""
+        ...
+
+    def result(self, *, timeout_s: float, tick: Callable[[], None] | None = None) -> Json:
+        """Waits for it. NodeDied where the node ended without; NodeRefused for its `error`.
+
+        `tick` is called about twice a second meanwhile, by the thread that waits.
+        """
+        ...
+
+    def close(self) -> None:
+        """Ends the job whatever it is doing (closes its stdin; kills it after a grace period)."""
+        ...
+
+
+class Host(Protocol):
+    """A machine, or a network namespace of this one."""
+
+    name: str
+    clock_offset_ns: int
+    """Add to this host's CLOCK_MONOTONIC to get the controller's."""
+
+    def run(
+        self, argv: Sequence[str], *, timeout_s: float = 30, check: bool = True, stdin: str = ""
+    ) -> Completed:
+        """Runs a program on the host. LabProblem (with the end of stderr) on failure if `check`."""
+        ...
+
+    def spawn(
+        self,
+        argv: Sequence[str],
+        *,
+        stdout: Path,
+        stderr: Path,
+        cwd: Path | None = None,
+        env: Mapping[str, str] = {},
+        root: Path | None = None,
+        binds: Mapping[Path, str] = {},
+        cpus: str | None = None,
+        cgroup: Path | None = None,
+        fds: Sequence[int] = (),
+        caps: Sequence[str] | None = None,
+        private: bool = False,
+    ) -> Child:
+        """Starts a long-lived program as a direct child, through `nodrop-node enter`.
+
+        `fds` are open files of ours that it inherits. `caps` are all the capabilities it keeps;
+        None leaves it ours. `private`: in a PID namespace of its own, and its root, if it is given
+        one, is read-only but for `binds` and shows nothing else of this host.
+
+        The PID is the program's own, it dies with us, it carries our label in NODROP_LAB.
+        """
+        ...
+
+    def job(
+        self,
+        spec: Mapping[str, Any],
+        *,
+        timeout_s: float = 30,
+        cpus: str | None = None,
+        cgroup: Path | None = None,
+    ) -> NodeJob:
+        """Starts a node job and waits until it is ready. Probe and trace are `ready` at once."""
+        ...
+
+    def probe(self, *what: str, ports: Sequence[str] = (), timeout_s: float = 30) -> Json:
+        """The result of one probe job."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Port:
+    host: Host
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """The way of the packets: from the sender's port to the receiver's."""
+
+    tx: Port
+    rx: Port
+    dst_macs: Sequence[str] = ()
+    """Addresses of several receivers behind a bridge: the sender shares the flows among them and
+    writes each frame's over its own."""
+
+
+class Action(StrEnum):
+    """What an undo can do, and nothing else (hosts/reversal.py). The words stand in journals."""
+
+    DELETE_NETNS = "delete_netns"
+    DELETE_MACVTAP = "delete_macvtap"
+    REMOVE_GROUP = "remove_group"
+    REMOVE_CONTAINERS = "remove_containers"
+    DELETE_CONTAINER = "delete_container"
+    DETACH_NIC = "detach_nic"
+    RESTORE_DRIVER = "restore_driver"
+
+
+class UndoJournal(Protocol):
+    """What must be put back. An entry is on disk before the host is touched."""
+
+    label: str
+
+    def push(self, *, what: str, action: Action, arguments: Sequence[str] = ()) -> None:
+        """Journals what reverses the change about to be made."""
+        ...
+
+    def process(self, pid: int, what: str) -> None:
+        """Journals a process that must not outlive us."""
+        ...
+
+    def undo(self) -> Sequence[str]:
+        """Reverses everything, last first; returns what could not be undone, in words."""
+        ...

@@ -1,0 +1,378 @@
+"""Root filesystem images: one set of bits, by content hash, for every place a SUT runs in.
+
+<cache>/images/<name>/<sha256 of the tar>/{rootfs.tar, rootfs/, manifest.json}
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pwd
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from nodrop.config.options import Options, check
+from nodrop.config.toml_file import read_toml
+from nodrop.errors import BadInput, LabProblem
+from nodrop.hosts.binary import file_sha256
+from nodrop.hosts.folders import cache_folder
+from nodrop.hosts.local import run_command
+from nodrop.images.apt_sources import find_mirrors, host_sources, os_release, proxy_options
+from nodrop.images.bits import Bits
+from nodrop.untrusted.bounds import SMALL_FILE_BYTES
+from nodrop.untrusted.folder import Folder
+from nodrop.untrusted.json_text import NotJson, decode_object, member, shown
+
+MANIFEST = "manifest.json"
+DEFAULT_RELEASES = {"debian": "bookworm", "ubuntu": "noble"}
+"""bookworm on any Debian: the same image on each of them."""
+SOURCE_DATE_EPOCH = "1700000000"
+"""Fixed: the tar depends on the packages only, and the same packages give the same sha256."""
+BUILD_TIMEOUT_S = 900.0
+UNPACK_TIMEOUT_S = 300.0
+VERSION_TIMEOUT_S = 30.0
+LEAN = (
+    "path-exclude=/usr/share/man/*",
+    "path-exclude=/usr/share/doc/*",
+    "path-exclude=/usr/share/info/*",
+    "path-exclude=/usr/share/locale/*",
+)
+NOT_IN_THE_HASH = ("etc/apt/sources.list", "etc/apt/apt.conf.d/99mmdebstrap")
+"""Name the mirror and proxy of the host that built it; the packages are the same without."""
+NO_BYTECODE = 'find "$1/usr" -name __pycache__ -prune -exec rm -r {} +'
+"""What Python compiles at installation depends on the environment of the build (seen)."""
+
+
+class Release(Options):
+    distribution: str
+    components: Annotated[tuple[str, ...], Field(min_length=1)]
+    suites: Annotated[tuple[str, ...], Field(min_length=1)]
+    security: str
+    packages: Annotated[tuple[str, ...], Field(min_length=1)]
+
+
+class Recipe(Options):
+    name: str
+    program: str
+    """Path of the program in the image."""
+    version_of: str
+    """The package whose version is the program's."""
+    releases: dict[str, Release]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Image:
+    """One built image; the fields are those of its manifest.json."""
+
+    name: str
+    sha256: str
+    release: str
+    program: str
+    version: str
+    built_utc: str
+    suites: list[str]
+    packages: Mapping[str, str]
+    mmdebstrap: str
+
+    @property
+    def folder(self) -> Path:
+        return images_folder() / self.name / self.sha256
+
+    @property
+    def rootfs(self) -> Path:
+        return self.folder / "rootfs"
+
+    def bits(self) -> Bits:
+        return Bits(
+            kind="image",
+            path=self.rootfs,
+            sha256=self.sha256,
+            version=self.version,
+            packages=self.packages,
+        )
+
+
+def resolve_bits(options: Mapping[str, Any], recipe: str, *, base: Path) -> Bits:
+    """`binary` of the SUT's table, then the image cache, then PATH."""
+    if binary := options.get("binary"):
+        path = base / Path(str(binary)).expanduser()
+        if not (path.is_file() and os.access(path, os.X_OK)):
+            raise BadInput(f'sut.binary = "{binary}": {path} is not an executable file')
+        return binary_bits(path.resolve())
+    if wanted := options.get("image"):
+        try:
+            return find_image(str(wanted)).bits()
+        except BadInput as error:
+            raise BadInput(f'sut.image = "{wanted}": {error.message}', hint=error.hint) from None
+    if found := find_bits(recipe):
+        return found
+    raise LabProblem(
+        f"no {recipe} found: sut.binary is not set, the image cache has none, PATH has none",
+        hint=f"run `nodrop image build {recipe}`, or install {recipe}",
+    )
+
+
+def must_be_there(bits: Bits | None) -> None:
+    """LabProblem where what an experiment was given is no longer on the disk."""
+    if bits is not None and not bits.path.exists():
+        mend = "run `nodrop image build`" if bits.kind == "image" else "install it again"
+        raise LabProblem(f"the {bits.kind} {bits.path} is gone", hint=mend)
+
+
+def find_bits(recipe: str) -> Bits | None:
+    """What an experiment gets that asks for nothing: the newest image, else the host's program."""
+    if images := list_images(recipe):
+        return images[0].bits()
+    found = shutil.which(recipe)
+    return binary_bits(Path(found).resolve()) if found else None
+
+
+def ensure_bits(recipe: str) -> Bits:
+    """What such an experiment gets; an image is built where there is nothing."""
+    return find_bits(recipe) or build_image(recipe).bits()
+
+
+def binary_bits(path: Path) -> Bits:
+    """A program of the host, with the version it says it has."""
+    said = run_command([str(path), "-V"], where="host", timeout_s=VERSION_TIMEOUT_S, check=False)
+    version = re.search(r"\d+\.\d+\.\d+", said.stdout + said.stderr)
+    return Bits(
+        kind="binary",
+        path=path,
+        sha256=file_sha256(path),
+        version=version[0] if version else None,
+    )
+
+
+def list_images(name: str | None = None) -> list[Image]:
+    """Newest first; what cannot be used is left out, and `unusable_images` says why."""
+    found = [image for _, image in _manifests() if isinstance(image, Image)]
+    chosen = [image for image in found if name in (None, image.name)]
+    return sorted(chosen, key=lambda image: image.built_utc, reverse=True)
+
+
+def unusable_images() -> list[str]:
+    """Entries of the cache that are no image, in words."""
+    return [f"{path}: {why}" for path, why in _manifests() if not isinstance(why, Image)]
+
+
+def _manifests() -> Iterator[tuple[Path, Image | str]]:
+    top = Folder(images_folder())
+    for name in top.folders():
+        for sha256 in top.folder(name).folders():
+            entry = top.folder(name, sha256)
+            if sha256.startswith(".") or not entry.is_there(MANIFEST):
+                continue
+            try:
+                yield entry.path / MANIFEST, _image_of(entry, name, sha256)
+            except (OSError, NotJson) as error:
+                yield entry.path / MANIFEST, getattr(error, "strerror", None) or str(error)
+
+
+def _image_of(entry: Folder, name: str, sha256: str) -> Image:
+    """Fields that a newer nodrop added are passed over; name and hash are those of the folder."""
+    said = decode_object(entry.read(MANIFEST), most_bytes=SMALL_FILE_BYTES)
+    if (said.get("name"), said.get("sha256")) != (name, sha256):
+        raise NotJson(f"is of {shown(said.get('name'))}, {shown(said.get('sha256'))}")
+    packages = member(said, "packages", dict)
+    suites = member(said, "suites", list)
+    if not all(isinstance(text, str) for text in (*packages.values(), *suites)):
+        raise NotJson("packages and suites must be texts")
+    if ".." in (program := member(said, "program", str)).split("/"):
+        raise NotJson(f"program: {shown(program)} leaves the image")
+    return Image(
+        name=name,
+        sha256=sha256,
+        program=program,
+        packages=packages,
+        suites=suites,
+        release=member(said, "release", str),
+        version=member(said, "version", str),
+        built_utc=member(said, "built_utc", str),
+        mmdebstrap=member(said, "mmdebstrap", str),
+    )
+
+
+def find_image(name: str) -> Image:
+    """By recipe name (its newest) or the beginning of a sha256."""
+    for image in list_images():
+        if image.name == name or image.sha256.startswith(name):
+            return image
+    raise BadInput(f"no image {name}", hint="run `nodrop image list`")
+
+
+def load_recipe(name: str) -> Recipe:
+    package = Path(__file__).resolve().parents[1]
+    folders = (package / "images", package.parents[1] / "images")
+    for folder in folders:
+        path = folder / name / "recipe.toml"
+        if path.is_file():
+            table, _ = read_toml(path)
+            return check(Recipe, table, table="", base=path.parent)
+    known = sorted({path.parent.name for f in folders for path in f.glob("*/recipe.toml")})
+    raise BadInput(f"no image recipe {name}", hint=f"there are: {', '.join(known)}")
+
+
+def build_image(name: str, *, release: str | None = None) -> Image:
+    """Makes the image with mmdebstrap and puts it into the cache; the same bits are kept once."""
+    recipe = load_recipe(name)
+    host = os_release()
+    chosen = release or DEFAULT_RELEASES.get(host.get("ID", ""), host.get("VERSION_CODENAME", ""))
+    if chosen not in recipe.releases:
+        allowed = ", ".join(recipe.releases)
+        raise BadInput(f"image {name}: no release {chosen!r} in its recipe; allowed are {allowed}")
+    plan = recipe.releases[chosen]
+    lines = deb_lines(plan, host)
+    mode = _mode(recipe.name)
+    with _locked(recipe.name) as folder:
+        building = Path(tempfile.mkdtemp(prefix=".building-", dir=folder))
+        try:
+            building.chmod(0o755)  # a normal user may run what root built
+            tar = building / "rootfs.tar"
+            _bootstrap(plan, chosen, lines, mode, tar)
+            _unpack(tar, building / "rootfs")
+            image = _describe(recipe, chosen, plan, tar, building / "rootfs")
+            text = json.dumps(asdict(image), indent=1) + "\n"
+            Folder(building).write(MANIFEST, text.encode())
+            if image.folder.exists():
+                shutil.rmtree(image.folder)  # the same bits; the newer manifest is kept
+            building.rename(image.folder)
+        finally:
+            shutil.rmtree(building, ignore_errors=True)
+    return image
+
+
+def deb_lines(plan: Release, host: Mapping[str, str]) -> list[str]:
+    """What apt shall read while the image is made: the release, from the mirrors of this host."""
+    if host.get("ID") != plan.distribution:
+        raise BadInput(
+            f"this host is {host.get('ID', 'of an unknown distribution')}, and the release is "
+            f"of {plan.distribution}: no mirror of it is configured here",
+            hint="choose a release of this host's distribution",
+        )
+    mirrors = find_mirrors(host.get("VERSION_CODENAME", ""), host_sources())
+    components = " ".join(plan.components)
+    lines = [f"deb {mirrors.archive} {suite} {components}" for suite in plan.suites]
+    if mirrors.security:
+        lines.append(f"deb {mirrors.security} {plan.security} {components}")
+    return lines
+
+
+def images_folder() -> Path:
+    return cache_folder() / "images"
+
+
+def _mode(name: str) -> str:
+    """How mmdebstrap becomes root of what it makes."""
+    if shutil.which("mmdebstrap") is None:
+        raise LabProblem(
+            "program mmdebstrap is missing",
+            hint=f"apt-get install mmdebstrap; or install {name}, or set sut.binary",
+        )
+    if os.geteuid() == 0:
+        return "root"
+    # Not $USER: it keeps the name of whoever called su, setpriv or a container's entry.
+    user = _user_name(os.geteuid())
+    ranges = Path("/etc/subuid").read_text() if Path("/etc/subuid").is_file() else ""
+    has_range = re.search(rf"(?m)^({re.escape(user)}|{os.geteuid()}):", ranges) is not None
+    if shutil.which("newuidmap") and has_range:
+        return "unshare"
+    raise LabProblem(
+        "a normal user needs newuidmap and a range in /etc/subuid to make an image",
+        hint=f"apt-get install uidmap; or build it as root with the same XDG_CACHE_HOME, "
+        f"or install {name}, or set sut.binary",
+    )
+
+
+def _user_name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:  # a container's arbitrary user
+        return str(uid)
+
+
+def _bootstrap(plan: Release, suite: str, lines: list[str], mode: str, tar: Path) -> None:
+    options = [f"--aptopt={option}" for option in ('Apt::Install-Recommends "false"',)]
+    options += [f"--aptopt={option}" for option in proxy_options()]
+    options += [f"--dpkgopt={option}" for option in LEAN]
+    forgotten = " ".join(f'"$1/{path}"' for path in NOT_IN_THE_HASH)
+    run_command(
+        [
+            "mmdebstrap",
+            f"--mode={mode}",
+            "--variant=minbase",
+            "--format=tar",
+            f"--include={','.join(plan.packages)}",
+            f"--components={','.join(plan.components)}",
+            *options,
+            f"--customize-hook=rm -f {forgotten}",
+            f"--customize-hook={NO_BYTECODE}",
+            suite,
+            str(tar),
+            *lines,
+        ],
+        shown=["mmdebstrap", suite],
+        where="image",
+        env={**os.environ, "SOURCE_DATE_EPOCH": SOURCE_DATE_EPOCH, "LC_ALL": "C"},
+        timeout_s=BUILD_TIMEOUT_S,
+    )
+
+
+def _unpack(tar: Path, rootfs: Path) -> None:
+    """Without /dev: device nodes are the host's, shown there when something runs in it."""
+    rootfs.mkdir()
+    owner = "--same-owner" if os.geteuid() == 0 else "--no-same-owner"
+    run_command(
+        ["tar", "-x", "-f", str(tar), "-C", str(rootfs), owner, "--exclude=./dev/*"],
+        where="image",
+        timeout_s=UNPACK_TIMEOUT_S,
+    )
+
+
+def _describe(recipe: Recipe, release: str, plan: Release, tar: Path, rootfs: Path) -> Image:
+    if not (rootfs / recipe.program).is_file():
+        raise LabProblem(f"image {recipe.name}: {recipe.program} is not in it")
+    packages = dpkg_packages((rootfs / "var/lib/dpkg/status").read_text())
+    made_by = run_command(["mmdebstrap", "--version"], where="image", timeout_s=10).stdout
+    return Image(
+        name=recipe.name,
+        sha256=file_sha256(tar),
+        release=release,
+        program=recipe.program,
+        version=upstream_version(packages[recipe.version_of]),
+        built_utc=datetime.now(UTC).isoformat(timespec="seconds"),
+        suites=[*plan.suites, plan.security],
+        packages=packages,
+        mmdebstrap=made_by.strip(),
+    )
+
+
+def dpkg_packages(status: str) -> dict[str, str]:
+    """Installed package → version, from a dpkg status file."""
+    pairs = re.findall(r"(?ms)^Package: (\S+)$.*?^Version: (\S+)$", status)
+    return dict(sorted(pairs))
+
+
+def upstream_version(version: str) -> str:
+    """`1:7.0.10-1~bpo12+1` → `7.0.10`: without Debian's epoch and revision."""
+    return re.sub(r"^\d+:|-[^-]*$", "", version)
+
+
+@contextmanager
+def _locked(name: str) -> Iterator[Path]:
+    """Two builds of one image wait for each other; the lock goes with its process."""
+    folder = images_folder() / name
+    folder.mkdir(parents=True, exist_ok=True)
+    with Folder(folder).open_to_change(".lock") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield folder

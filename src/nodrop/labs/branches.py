@@ -1,0 +1,141 @@
+"""The ways a stream of packets is split into: a port that hands on, and a receiver's NIC, for each.
+
+Every frame that is handed on is counted again by the port that does it, and by the NIC.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from nodrop.hosts.local import LocalHost
+from nodrop.hosts.reversal import NETNS_FOLDER
+from nodrop.hosts.seam import Action, Json, Link, Port, UndoJournal
+from nodrop.labs.netns import OFFLOADS, ip_batch, quiet_stack, wait_up
+from nodrop.labs.wiring import local
+from nodrop.ledger.hops import KNOBS, Account, Class, Hop, Place
+
+TABLE = "nodrop"
+NFT_TIMEOUT_S = 10.0
+HOP = "split"
+
+
+class Split(ABC):
+    """The ports that hand packets on, and the NIC each leads to."""
+
+    words: str
+    """How, for the facts of a trial."""
+    dst_macs: Sequence[str] = ()
+    """The address that leads to each, where the sender has to write it into the frames."""
+
+    def __init__(self, source: Port, hands: Sequence[str], nics: Sequence[Port]) -> None:
+        self.source = source
+        self.hands = tuple(hands)
+        self.nics = tuple(nics)
+
+    @abstractmethod
+    def connect(self) -> None:
+        """The port to those that hand on."""
+
+    def read(self) -> Json:
+        found: Json = self.source.host.probe("counters", ports=list(self.hands))["counters"]
+        return found
+
+    def hop(self, before: Json, after: Json) -> Hop:
+        handed = self._rise(before, after, "tx_packets")
+        return Hop(name=HOP, packets=handed, counter="tx_packets of the split's ports")
+
+    def accounts(self, before: Json, after: Json) -> Sequence[Account]:
+        """What went lost between the receiving port and those that hand on. The backlog's counter
+        is the whole machine's: it names the place only if it rose by as much."""
+        dropped, backlog = self._rise(before, after, "tx_dropped"), _backlog(before, after)
+        in_backlog = backlog >= dropped
+        return [
+            Account(
+                into=HOP,
+                kind=Class.LOST,
+                name="split_dropped_backlog",
+                place=Place.SOFTNET if in_backlog else Place.BETWEEN,
+                packets=dropped,
+                counter="tx_dropped of the split's ports (rtnl_link_stats64)",
+                knob="net.core.netdev_max_backlog" if in_backlog else KNOBS[Place.BETWEEN],
+            )
+        ]
+
+    def _rise(self, before: Json, after: Json, counter: str) -> int:
+        """Of the ports that hand on, together."""
+
+        def total(side: Json) -> int:
+            return sum(int(side["links"][port]["stats"][counter]) for port in self.hands)
+
+        return total(after) - total(before)
+
+    def nft(self, rules: str) -> None:
+        self.source.host.run(["nft", "-f", "-"], stdin=rules, timeout_s=NFT_TIMEOUT_S)
+
+
+def _backlog(before: Json, after: Json) -> int:
+    then, now = (sum(int(row["dropped"]) for row in side["softnet"]) for side in (before, after))
+    return now - then
+
+
+@contextmanager
+def branches(
+    link: Link, instances: int, macs: Sequence[str], journal: UndoJournal
+) -> Iterator[tuple[Sequence[str], Sequence[Port]]]:
+    """A veth pair per instance, its far end in a network namespace of the instance's own: the ports
+    that hand on, and the NICs. `macs` are the NICs' addresses, where they matter."""
+    receiver = local(link.rx.host)
+    assert receiver.netns is not None
+    hands = [f"ndsp{i}" for i in range(instances)]
+    names = [f"nodrop-{journal.label}-{receiver.name}-{i}" for i in range(instances)]
+    for name in names:
+        journal.push(what=f"network namespace {name}", action=Action.DELETE_NETNS, arguments=[name])
+    try:
+        mtu = mtu_of(link.rx)
+        for i, (hand, name) in enumerate(zip(hands, names, strict=True)):
+            address = f"address {macs[i]} " if macs else ""
+            ip_batch(_pair(receiver.netns.name, hand, name, f"{link.rx.name} {address}", mtu))
+        for name in names:
+            wait_up(name, link.rx.name)
+        yield (
+            hands,
+            [
+                Port(
+                    host=LocalHost(
+                        name=f"{receiver.name}-{i}",
+                        node=receiver.node,
+                        label=receiver.label,
+                        netns=NETNS_FOLDER / name,
+                    ),
+                    name=link.rx.name,
+                )
+                for i, name in enumerate(names)
+            ],
+        )
+    finally:
+        standing = [name for name in names if (NETNS_FOLDER / name).exists()]
+        ip_batch([f"netns del {name}" for name in standing])
+
+
+def _pair(receiver: str, hand: str, netns: str, nic: str, mtu: int) -> list[str]:
+    """`nic` with its address, where it is given one."""
+    off = " ".join(f"{feature} off" for feature in OFFLOADS)
+    name = nic.split()[0]
+    return [
+        f"netns add {netns}",
+        f"netns exec {netns} {quiet_stack()}",
+        f"link add {hand} netns {receiver} mtu {mtu} arp off type veth "
+        f"peer name {nic} netns {netns} mtu {mtu} arp off",
+        f"netns exec {receiver} ethtool -K {hand} {off}",
+        f"netns exec {netns} ethtool -K {name} {off}",
+        f"netns exec {netns} ip link set {name} promisc on up",
+        f"netns exec {receiver} ip link set {hand} up",
+    ]
+
+
+def mtu_of(port: Port) -> int:
+    shown = port.host.run(["ip", "-j", "link", "show", port.name])
+    return int(json.loads(shown.stdout)[0]["mtu"])

@@ -1,0 +1,27 @@
+"""The hosts and links of a lab file, and how they come up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from nodrop.hosts.seam import Json, Link, UndoJournal
+
+
+class Lab(Protocol):
+    """The hosts and links of a lab file, brought up fresh for every trial."""
+
+    name: str
+
+    def problems(self) -> Sequence[str]:
+        """Why this lab cannot be used here, each in words a user can act on; nothing is touched."""
+        ...
+
+    def up(self, journal: UndoJournal) -> AbstractContextManager[Link]:
+        """Makes hosts, ports, link anew (counters zero, offloads off, IPv6 off, promiscuous)."""
+        ...
+
+    def facts(self) -> Json:
+        """For the manifest."""
+        ...

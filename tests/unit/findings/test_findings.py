@@ -1,0 +1,296 @@
+"""Each finding on runs that have the trouble, and on runs that are sound."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+
+from nodrop.findings.observations import Observation, SpreadClaim, observations_of
+from nodrop.findings.rules import find
+from nodrop.ledger.hops import WITHIN_SUT, Place
+from nodrop.results.trial import TrialRecord
+
+DAY_S = 86_400
+START = 1_460_000_000.0
+SETUPS = ("BM", "Docker", "VM")
+LOADS = (1.0, 2.0, 4.0)
+RUNS = 8
+TRACE = 100_000
+
+
+def sound() -> list[Observation]:
+    """Three setups at three loads, runs in blocked random order, nothing wrong."""
+    rng = random.Random(590)
+    found: list[Observation] = []
+    for repetition in range(RUNS):
+        block = [(setup, load) for setup in SETUPS for load in LOADS]
+        rng.shuffle(block)
+        for setup, load in block:
+            sent = TRACE * load
+            found.append(
+                Observation(
+                    run=f"{setup}{load}-{repetition}",
+                    cell=f"{setup} {load:g}X",
+                    group=setup,
+                    load=load,
+                    started_s=START + 60 * len(found),
+                    virtual=setup == "VM",
+                    sent_packets=sent,
+                    captured_packets=sent,
+                    dropped_packets=1000 * (load - 1) ** 2,
+                    decoded_packets=sent - 1000 * (load - 1) ** 2,
+                    alerts=100 * load,
+                    offered_pps=1000 * load + rng.uniform(-5, 5),
+                    sender_cpu_ratio=0.2 * load,
+                    host_cores=0.5 * load + 0.03,
+                    process_cores=0.5 * load,
+                    cpus=4,
+                    threads_at_first_packet=12,
+                    threads_final=12,
+                    rows={"eve": 45, "receiver": 80},
+                )
+            )
+    return found
+
+
+Change = Callable[[Observation], Observation]
+
+
+def changed(change: Change, *, only: Sequence[str] = SETUPS) -> list[Observation]:
+    return [change(run) if run.group in only else run for run in sound()]
+
+
+def race(run: Observation) -> Observation:
+    """The first 2 % of every replica were sent before anything listened."""
+    arrived = (run.sent_packets or 0) * 0.98
+    dropped = run.dropped_packets or 0
+    return replace(
+        run,
+        captured_packets=arrived,
+        decoded_packets=arrived - dropped,
+        threads_at_first_packet=1,
+    )
+
+
+def path_loss(run: Observation) -> Observation:
+    lost = 37 * (run.load or 0)
+    return replace(
+        run,
+        captured_packets=(run.captured_packets or 0) - lost,
+        decoded_packets=(run.decoded_packets or 0) - lost,
+    )
+
+
+def guest_twice(run: Observation) -> Observation:
+    return replace(run, host_cores=(run.process_cores or 0) * 1.25)
+
+
+def exploding(run: Observation) -> Observation:
+    return replace(run, alerts=100 if run.load == 1 else 100_000)
+
+
+def slow_sender(run: Observation) -> Observation:
+    pps = min(run.offered_pps or 0, 2380)
+    return replace(run, offered_pps=pps, sender_cpu_ratio=1.0 if pps == 2380 else 0.4)
+
+
+def busy_sender(run: Observation) -> Observation:
+    return replace(run, sender_cpu_ratio=0.99)
+
+
+def late_capture(run: Observation) -> Observation:
+    return replace(run, captured_packets=(run.captured_packets or 0) - 5000)
+
+
+def survivors(run: Observation) -> Observation:
+    longer = run.run.endswith("-3")
+    return replace(run, rows={"eve": 47 if longer else 45, "receiver": 80})
+
+
+def unpaired(run: Observation) -> Observation:
+    return replace(run, rows={"eve": 45}) if run.run == "Docker2.0-5" else run
+
+
+def one_after_the_other() -> list[Observation]:
+    runs = sorted(sound(), key=lambda run: (run.group, run.load or 0))
+    return [replace(run, started_s=START + 60 * n) for n, run in enumerate(runs)]
+
+
+def same_order_in_blocks() -> list[Observation]:
+    runs = sorted(sound(), key=lambda run: (run.run[-1], run.group, run.load or 0))
+    return [replace(run, started_s=START + 60 * n) for n, run in enumerate(runs)]
+
+
+def one_setup_at_night() -> list[Observation]:
+    return [
+        replace(run, started_s=START + DAY_S * n + (6 * 3600 if run.group == "VM" else 0))
+        for n, run in enumerate(sound())
+    ]
+
+
+def lost_runs() -> list[Observation]:
+    return [run for run in sound() if run.run not in ("VM1.0-2", "VM1.0-3")]
+
+
+def codes(runs: Sequence[Observation]) -> set[str]:
+    return {finding.code for finding in find(runs)}
+
+
+def test_sound_runs_raise_nothing() -> None:
+    assert find(sound()) == []
+    assert find([]) == []
+
+
+@pytest.mark.parametrize(
+    ("runs", "expected"),
+    [
+        # A race takes the same packets from each replica: both are said.
+        (changed(race, only=["VM"]), {"start-up-race", "loss-per-replica"}),
+        (changed(path_loss, only=["Docker"]), {"loss-per-replica"}),
+        (changed(guest_twice, only=["VM"]), {"guest-time-twice"}),
+        (changed(exploding), {"alert-explosion"}),
+        (changed(slow_sender), {"offered-below-nominal"}),
+        (changed(busy_sender), {"sender-saturated"}),
+        (changed(late_capture), {"captured-below-decoded"}),
+        (changed(survivors), {"survivor-tail"}),
+        (changed(unpaired), {"unpaired-channels"}),
+        (one_after_the_other(), {"fixed-run-order"}),
+        (same_order_in_blocks(), {"fixed-run-order"}),
+        (one_setup_at_night(), {"time-of-day"}),
+        (lost_runs(), {"missing-samples"}),
+    ],
+)
+def test_each_trouble_raises_its_finding_and_no_other(
+    runs: list[Observation], expected: set[str]
+) -> None:
+    assert codes(runs) == expected
+
+
+def test_evidence_names_numbers_and_cells() -> None:
+    (finding, _) = find(changed(race, only=["VM"]))
+    assert finding.evidence == (
+        "arrived of sent at 1X 98.00%, 2X 98.00%, 4X 98.00%; in 24 of 24 runs the SUT had 1 of its"
+        " 12 threads when packets were already arriving"
+    )
+    assert finding.cells == ("VM 1X", "VM 2X", "VM 4X")
+    assert finding.severity == "serious"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        # Overload drops in the kernel: arrived, then dropped, more at each load.
+        lambda run: replace(
+            run,
+            dropped_packets=5000 * (run.load or 0) ** 2,
+            decoded_packets=(run.sent_packets or 0) - 5000 * (run.load or 0) ** 2,
+        ),
+        # Loss on the way that grows faster than the load.
+        lambda run: replace(
+            run,
+            captured_packets=(run.captured_packets or 0) - 300 * (run.load or 0) ** 3,
+            decoded_packets=(run.decoded_packets or 0) - 300 * (run.load or 0) ** 3,
+        ),
+        # Few threads while packets arrive, yet nothing is missing.
+        lambda run: replace(run, threads_at_first_packet=3),
+        # A saturated host hides what it would say more.
+        lambda run: replace(run, host_cores=4.0, process_cores=3.5),
+        # Alerts grow in proportion; a handful more is no explosion.
+        lambda run: replace(run, alerts=50 + 25 * (run.load or 0)),
+        # All threads were there, so that what is missing at each load got lost elsewhere.
+        lambda run: (
+            replace(
+                run, captured_packets=(run.captured_packets or 0) * 0.9989, decoded_packets=None
+            )
+            if run.load == 1
+            else replace(
+                run, captured_packets=(run.captured_packets or 0) * 0.998, decoded_packets=None
+            )
+        ),
+        # Nothing but the packets was measured.
+        lambda run: Observation(
+            run=run.run,
+            cell=run.cell,
+            group=run.group,
+            load=run.load,
+            sent_packets=run.sent_packets,
+            decoded_packets=run.sent_packets,
+        ),
+    ],
+)
+def test_what_looks_like_it_and_is_not(change: Change) -> None:
+    assert codes(changed(change)) == set()
+
+
+def test_fewer_runs_than_planned() -> None:
+    planned = {"BM 1X": RUNS, "VM 4X": RUNS + 2}
+    (finding,) = find(sound(), planned=planned)
+    assert (finding.code, finding.evidence) == ("missing-samples", "VM 4X: 8 of 10")
+
+
+@pytest.mark.parametrize(
+    ("printed", "over_time", "between_runs", "wrong"),
+    [(4.61, 4.61, 0.28, True), (0.28, 4.61, 0.28, False), (0.30, 0.31, 0.28, False)],
+)
+def test_a_sigma_over_time(
+    printed: float, over_time: float, between_runs: float, wrong: bool
+) -> None:
+    claim = SpreadClaim(
+        label="Table III BM", printed=printed, over_time=over_time, between_runs=between_runs
+    )
+    found = [finding.code for finding in find(sound(), spreads=[claim])]
+    assert found == (["spread-over-time"] if wrong else [])
+
+
+def _trial(index: int, load: int, **figures: object) -> TrialRecord:
+    values = {
+        "cell": {"setup.kind": "bare", "load.multiplier": load},
+        "repetition": index + 1,
+        "index": index,
+        "run": f"{index:04d}",
+        "valid": True,
+        "verdict": "",
+        "offered_packets": 1000 * load,
+        "captured_packets": 986 * load,
+        "decoded_packets": 986 * load,
+        "lost_packets": 0,
+        "merged_packets": 14 * load,
+        "activation_s": 1.5,
+        **figures,
+    }
+    return TrialRecord.model_validate(values)
+
+
+def test_trials_of_our_own_are_judged_by_the_same_rules() -> None:
+    merged = [_trial(index, load) for index, load in enumerate((1, 2, 4))]
+    assert find(observations_of(merged)) == []  # what defragmentation took out is no loss
+    lossy = [
+        _trial(
+            index,
+            load,
+            captured_packets=976 * load,
+            decoded_packets=976 * load,
+            lost_packets=10 * load,
+            lost_by_place={"path": 10 * load},
+        )
+        for index, load in enumerate((1, 2, 4))
+    ]
+    # The SUT was ready by an event, so it was no race.
+    assert {f.code for f in find(observations_of(lossy))} == {"loss-per-replica"}
+
+
+@pytest.mark.parametrize("place", [*Place, "a plugin's own queue"])
+def test_what_was_lost_before_the_sut_did_not_arrive(place: str) -> None:
+    """100 packets lost in softnet were reported as arrived."""
+    within = place in WITHIN_SUT
+    captured = 976 if within else 876
+    record = _trial(
+        0, 1, captured_packets=captured, decoded_packets=876, lost_packets=100,
+        lost_by_place={place: 100},
+    )  # fmt: skip
+    (seen,) = observations_of([record])
+    assert seen.dropped_packets == (100 if within else 0)
+    assert seen.arrived_packets == captured + seen.explained_packets

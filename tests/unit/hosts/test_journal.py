@@ -1,0 +1,425 @@
+"""The undo journal: on disk first, reversed last first, harmless when repeated or torn."""
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from nodrop.errors import BadInput, LabProblem, NotReady
+from nodrop.hosts import journal as journal_module
+from nodrop.hosts import reversal
+from nodrop.hosts.journal import DiskJournal, undo_abandoned
+from nodrop.hosts.local import Completed
+from nodrop.hosts.processes import ProcessId, end_process, labelled_processes
+from nodrop.hosts.reversal import reverse
+from nodrop.hosts.seam import Action
+
+ROOT_ALONE = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to be another user")
+
+
+@pytest.fixture(autouse=True)
+def state_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state"
+
+
+class Host:
+    """Macvtaps that stand, and what was run to take them away."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.run: list[str] = []
+        self.says: str | None = None
+        """stderr of a command that fails."""
+
+    def add(self, *names: str) -> None:
+        for name in names:
+            (self.folder / name).touch()
+
+    def __call__(self, argv: Sequence[str], **_: object) -> Completed:
+        self.run.append(" ".join(argv))
+        if self.says is None:
+            (self.folder / argv[-1]).unlink()
+        return Completed(
+            argv=tuple(argv),
+            returncode=0 if self.says is None else 1,
+            stdout="",
+            stderr=self.says or "",
+            seconds=0,
+        )
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
+    found = Host(tmp_path / "net")
+    found.folder.mkdir()
+    monkeypatch.setattr(reversal, "NICS", found.folder)
+    monkeypatch.setattr(reversal, "run_command", found)
+    return found
+
+
+def push(journal: DiskJournal, name: str) -> None:
+    journal.push(what=name, action=Action.DELETE_MACVTAP, arguments=[name])
+
+
+def sleeper(label: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-c", "import signal; print(1, flush=True); signal.pause()"],
+        env={**os.environ, "NODROP_LAB": label},
+        stdout=subprocess.PIPE,
+    )
+
+
+def abandon(journal: DiskJournal) -> None:
+    """As if its controller had been killed: the kernel lets go of its lock."""
+    journal.close()
+
+
+def rewrite_head(journal: DiskJournal, **changes: object) -> None:
+    head, *lines = journal.path.read_text().splitlines()
+    text = json.dumps({**json.loads(head), **changes})
+    journal.path.write_text("\n".join([text, *lines]) + "\n")
+
+
+def test_changes_are_reversed_last_first_and_once_each(host: Host) -> None:
+    host.add("ndlv1", "ndlv2")
+    with DiskJournal.create() as journal:
+        for _ in range(3):  # three trials change the same things
+            push(journal, "ndlv1")
+            push(journal, "ndlv2")
+    assert host.run == ["ip link del ndlv2", "ip link del ndlv1"]
+    assert not journal.path.exists()
+    assert journal.changed == ["ndlv1", "ndlv2"]
+
+
+def test_the_entry_is_on_disk_when_push_returns(host: Host) -> None:
+    with DiskJournal.create() as journal:
+        push(journal, "ndlv1")
+        assert json.loads(journal.path.read_text().splitlines()[-1]) == {
+            "what": "ndlv1",
+            "action": "delete_macvtap",
+            "arguments": ["ndlv1"],
+        }
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "no way",
+        "cannot open shared object: No such file or directory",
+        "No such process",
+        "Cannot find device",
+        "",
+    ],
+)
+def test_what_still_stands_is_said_and_kept_whatever_the_program_says(
+    host: Host, words: str
+) -> None:
+    host.add("ndlv1")
+    host.says = words
+    with (
+        pytest.raises(LabProblem, match="could not undo: ndlv1: ") as caught,
+        DiskJournal.create() as journal,
+    ):
+        push(journal, "ndlv1")
+    assert journal.path.exists() and str(journal.path) in str(caught.value)
+    host.says = None
+    (report,) = undo_abandoned()
+    assert (report.done, report.failed) == (["ndlv1"], [])
+
+
+def test_what_is_gone_already_counts_as_undone(host: Host) -> None:
+    with DiskJournal.create() as journal:
+        push(journal, "ndlv1")
+        assert journal.undo() == []
+    assert host.run == []
+
+
+def test_a_torn_last_line_is_passed_over(host: Host) -> None:
+    host.add("ndlv1")
+    journal = DiskJournal.create()
+    push(journal, "ndlv1")
+    with journal.path.open("a") as file:
+        file.write('{"what": "second", "argv": ["touch", "/tm')
+    abandon(journal)
+    (report,) = undo_abandoned()
+    assert (report.done, report.failed, host.run) == (["ndlv1"], [], ["ip link del ndlv1"])
+    assert not journal.path.exists()
+    assert undo_abandoned() == []
+
+
+DAMAGED = [
+    "{}",
+    "[]",
+    "null",
+    '{"controll',
+    '{"what": 7, "action": "delete_macvtap", "arguments": ["ndlv9"]}',
+    '{"what": "x", "action": "delete_macvtap"}',
+    '{"what": "x", "action": "delete_macvtap", "arguments": [7]}',
+    '{"what": "x", "process": {"pid": "7", "start_ticks": 1}}',
+    '{"what": "x", "process": []}',
+    "[" * 100_000,
+    '{"what": "x", "process": {"pid": ' + "9" * 5000 + ', "start_ticks": 1}}',
+    '{"what": "x", "argv": ["touch", "/tmp/x"]}',
+    '{"what": "x", "action": "run", "arguments": ["touch", "/tmp/x"]}',
+    '{"what": "x", "action": "delete_macvtap", "arguments": ["ndlv1", "ndlv2"]}',
+    '{"what": "x", "action": "delete_macvtap", "arguments": []}',
+]
+
+
+@pytest.mark.parametrize("line", DAMAGED)
+def test_a_damaged_line_is_said_kept_and_stops_nothing(host: Host, line: str) -> None:
+    """Not even the other changes of the same journal, nor other journals."""
+    host.add("ndlv1", "ndlv2", "ndlv3")
+    journals = [DiskJournal.create(label) for label in ("a", "b")]
+    push(journals[0], "ndlv1")
+    with journals[0].path.open("a") as file:
+        file.write(line + "\n")
+    push(journals[0], "ndlv2")
+    push(journals[1], "ndlv3")
+    for journal in journals:
+        abandon(journal)
+    one, two = undo_abandoned()
+    assert (one.done, len(one.failed)) == (["ndlv2", "ndlv1"], 1)
+    assert (two.done, two.failed) == (["ndlv3"], [])
+    assert journals[0].path.exists() and not journals[1].path.exists()
+
+
+@pytest.mark.parametrize("line", [*DAMAGED, "", "\x00\x00", '{"controller": {}, "boot_id": "x"}'])
+def test_a_journal_whose_first_line_is_damaged_is_kept(host: Host, line: str) -> None:
+    host.add("ndlv1", "ndlv3")
+    journals = [DiskJournal.create(label) for label in ("a", "b")]
+    push(journals[0], "ndlv1")
+    _, *rest = journals[0].path.read_text().splitlines()
+    journals[0].path.write_text("\n".join([line, *rest]) + "\n")
+    push(journals[1], "ndlv3")
+    for journal in journals:
+        abandon(journal)
+    one, two = undo_abandoned()
+    assert "first line" in one.failed[0] and str(journals[0].path) in one.failed[0]
+    assert two.done == ["ndlv3"]
+    assert journals[0].path.exists() and host.run == ["ip link del ndlv3"]
+
+
+def test_a_full_disk_leaves_no_half_line(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.add("ndlv1", "ndlv2")
+    journal = DiskJournal.create()
+    push(journal, "ndlv1")
+    before = journal.path.read_bytes()
+    limit = resource_limit(len(before) + 20)
+    with limit, pytest.raises(OSError):
+        push(journal, "ndlv2")
+    assert journal.path.read_bytes() == before
+    push(journal, "ndlv2")  # there is room again
+    abandon(journal)
+    (report,) = undo_abandoned()
+    assert (report.done, report.failed) == (["ndlv2", "ndlv1"], [])
+
+
+class resource_limit:  # noqa: N801
+    """No file may grow beyond so many bytes: write(2) then writes a part, as on a full disk."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def __enter__(self) -> None:
+        import resource
+
+        self._ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        self._before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (self._size, self._before[1]))
+
+    def __exit__(self, *_: object) -> None:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_FSIZE, self._before)
+        signal.signal(signal.SIGXFSZ, self._ignored)
+
+
+def test_a_living_controller_keeps_its_changes(host: Host) -> None:
+    host.add("ndlv1")
+    journal = DiskJournal.create()
+    push(journal, "ndlv1")
+    assert undo_abandoned() == [] and host.run == []
+    journal.remove()
+
+
+@pytest.mark.parametrize("change", [{"start_ticks": 1}, {"pid": 2**22, "start_ticks": 5}])
+def test_a_run_in_another_pid_namespace_is_left_alone(host: Host, change: dict[str, int]) -> None:
+    """Seen from here its PID is nobody's, or another's."""
+    host.add("ndlv1")
+    with DiskJournal.create() as journal:
+        push(journal, "ndlv1")
+        controller = ProcessId.of(os.getpid()).as_json() | change
+        rewrite_head(journal, controller=controller, pid_namespace=1)
+        assert undo_abandoned() == [] and host.run == []
+        (report,) = undo_abandoned(running=True)
+        assert "another PID namespace" in report.failed[0] and host.run == []
+        assert journal.path.exists()
+
+
+def test_after_a_reboot_nothing_is_run(host: Host) -> None:
+    host.add("ndlv1")
+    journal = DiskJournal.create()
+    push(journal, "ndlv1")
+    rewrite_head(journal, boot_id="another")
+    abandon(journal)
+    (report,) = undo_abandoned()
+    assert report.failed == [] and host.run == [] and not journal.path.exists()
+
+
+def test_another_user_namespaces_changes_are_not_reversed_here(host: Host) -> None:
+    host.add("ndlv1")
+    journal = DiskJournal.create()
+    push(journal, "ndlv1")
+    rewrite_head(journal, user_namespace=1)
+    abandon(journal)
+    (report,) = undo_abandoned()
+    assert report.failed == [] and host.run == [] and not journal.path.exists()
+
+
+def test_of_a_user_namespace_that_stands_nothing_is_forgotten(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.add("ndlv1")
+    journal = DiskJournal.create()
+    push(journal, "ndlv1")
+    abandon(journal)
+    monkeypatch.setattr(journal_module, "user_namespace", lambda: 1)  # we are in another
+    (report,) = undo_abandoned()
+    assert "undo it from there" in report.failed[0] and host.run == [] and journal.path.exists()
+
+
+def test_processes_are_found_by_label_and_only_those() -> None:
+    journal = DiskJournal.create()
+    with sleeper(journal.label) as ours, sleeper(journal.label + "0") as another:
+        for process in (ours, another):
+            assert process.stdout and process.stdout.readline() == b"1\n"
+        try:
+            report = journal.undo_all()
+            assert report.done == [f"process {ours.pid}"]
+            assert ours.wait(10) == -9
+            assert another.poll() is None
+            assert journal.undo_all().done == []
+        finally:
+            another.kill()
+    journal.remove()
+
+
+def test_a_journaled_process_is_ended_without_its_label() -> None:
+    with sleeper("none-of-ours") as process, DiskJournal.create() as journal:
+        assert process.stdout and process.stdout.readline() == b"1\n"
+        journal.process(process.pid, "suricata")
+        assert journal.undo_all().done == [f"suricata {process.pid}"]
+        assert process.wait(10) == -9
+
+
+def test_a_pid_that_now_is_somebody_elses_is_left_alone() -> None:
+    with sleeper("none-of-ours") as process:
+        assert process.stdout and process.stdout.readline() == b"1\n"
+        real = ProcessId.of(process.pid)
+        assert end_process(ProcessId(real.pid, real.start_ticks - 1)) is None
+        assert process.poll() is None
+        process.kill()
+
+
+def test_we_never_find_ourselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert os.getpid() not in [found.pid for found in labelled_processes("")]
+
+
+def test_a_state_folder_that_cannot_be_written_is_said_beforehand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    with pytest.raises(NotReady, match=r"the undo journal cannot be kept there: .*XDG_STATE_HOME"):
+        DiskJournal.create()
+
+
+def test_nobody_else_reads_or_writes_a_journal(state_home: Path) -> None:
+    with DiskJournal.create() as journal:
+        assert stat.S_IMODE(journal.path.stat().st_mode) == 0o600
+        assert stat.S_IMODE(journal.path.parent.stat().st_mode) == 0o700
+
+
+@ROOT_ALONE
+@pytest.mark.parametrize(("owner", "mode"), [(4242, 0o700), (0, 0o777), (0, 0o770)])
+def test_root_takes_no_journals_out_of_anothers_folder(
+    state_home: Path, owner: int, mode: int
+) -> None:
+    """As with `sudo -E`."""
+    folder = state_home / "nodrop" / "undo"
+    folder.mkdir(parents=True)
+    os.chown(folder, owner, owner)
+    folder.chmod(mode)
+    for use in (undo_abandoned, DiskJournal.create):
+        with pytest.raises(BadInput, match="the undo journals"):
+            use()
+
+
+@ROOT_ALONE
+def test_root_makes_no_folder_in_anothers_home(state_home: Path) -> None:
+    state_home.mkdir()
+    os.chown(state_home, 4242, 4242)
+    with pytest.raises(NotReady, match="another user's folder"):
+        DiskJournal.create()
+
+
+@ROOT_ALONE
+@pytest.mark.parametrize("change", ["owner", "mode", "link", "fifo"])
+def test_a_journal_that_another_could_have_written_is_not_obeyed(
+    host: Host, tmp_path: Path, change: str
+) -> None:
+    host.add("ndlv1", "ndlv2")
+    journals = [DiskJournal.create(label) for label in ("a", "b")]
+    push(journals[0], "ndlv1")
+    push(journals[1], "ndlv2")
+    path = journals[0].path
+    match change:
+        case "owner":
+            os.chown(path, 4242, 4242)
+        case "mode":
+            path.chmod(0o666)
+        case "link":
+            path.rename(tmp_path / "elsewhere")
+            path.symlink_to(tmp_path / "elsewhere")
+        case "fifo":
+            path.unlink()
+            os.mkfifo(path)
+    for journal in journals:
+        abandon(journal)
+    one, two = undo_abandoned()
+    assert len(one.failed) == 1 and two.done == ["ndlv2"]
+    assert host.run == ["ip link del ndlv2"]
+
+
+@pytest.mark.parametrize(
+    ("action", "arguments"),
+    [
+        (Action.DELETE_NETNS, ["nodrop-other-snd"]),
+        (Action.DELETE_NETNS, ["nodrop-l-../../x"]),
+        (Action.DELETE_NETNS, ["--all"]),
+        (Action.DELETE_MACVTAP, ["eth0"]),
+        (Action.DELETE_MACVTAP, ["ndlv1 up"]),
+        (Action.REMOVE_GROUP, ["/etc"]),
+        (Action.REMOVE_GROUP, ["/sys/fs/cgroup/../../../nodrop-l-sut"]),
+        (Action.REMOVE_GROUP, ["nodrop-l-sut"]),
+        (Action.REMOVE_CONTAINERS, ["tcp://192.0.2.1:2375"]),
+        (Action.DELETE_CONTAINER, ["/run/runc", "somebody-elses"]),
+        (Action.DETACH_NIC, ["qemu:///system", "ids", "vnet0"]),
+        (Action.RESTORE_DRIVER, ["../../../etc", "ixgbe"]),
+        (Action.RESTORE_DRIVER, ["0000:01:00.0", "../x"]),
+    ],
+)
+def test_arguments_that_are_no_runs_own_are_refused(
+    host: Host, action: Action, arguments: list[str]
+) -> None:
+    with pytest.raises(LabProblem, match=r"is not|is no"):
+        reverse(action, arguments, label="l")
+    assert host.run == []

@@ -1,0 +1,143 @@
+"""The controller's side of the node protocol, against a node that misbehaves in every known way."""
+
+import os
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from nodrop.errors import LabProblem, NodeDied, NodeRefused
+from nodrop.hosts.node import NodeProcess, start_job
+from nodrop.testing import fake_node
+
+
+@contextmanager
+def job(behaviour: str, *, kind: str = "sink", timeout_s: float = 20) -> Iterator[NodeProcess]:
+    started = start_job(
+        fake_node.command(behaviour, kind),
+        {"job": kind, "what": ["host"]},
+        env=os.environ,
+        where="here",
+        timeout_s=timeout_s,
+    )
+    with closing(started):
+        yield started
+
+
+def lives(process: NodeProcess) -> bool:
+    return Path(f"/proc/{process.pid}").exists()
+
+
+@pytest.mark.parametrize("behaviour", ["good", "noise"])
+def test_a_job_from_ready_to_result(behaviour: str) -> None:
+    with job(behaviour) as session:
+        assert session.ready == {"type": "ready", "job": "sink"}
+        session.start()
+        session.stop()
+        assert session.result(timeout_s=20) == {"type": "result", "job": "sink", "packets": 3}
+        assert [sample["packets"] for sample in session.samples()] == [1, 2]
+        assert session.result(timeout_s=0)["packets"] == 3  # asked again: the same answer
+    assert not lives(session)
+
+
+def test_who_waits_for_a_result_is_called_now_and_then() -> None:
+    ticks: list[int] = []
+    with job("good") as session:
+
+        def tick() -> None:
+            ticks.append(len(session.samples()))
+            if len(ticks) == 2:
+                session.stop()
+
+        session.start()
+        assert session.result(timeout_s=20, tick=tick)["packets"] == 3
+    assert len(ticks) == 2
+
+
+def test_ticks_do_not_put_off_the_deadline() -> None:
+    ticks: list[None] = []
+    with job("good") as session:
+        session.start()
+        with pytest.raises(LabProblem, match=r"sent no result within 1\.2 s"):
+            session.result(timeout_s=1.2, tick=lambda: ticks.append(None))
+    assert len(ticks) == 2
+
+
+def test_a_probe_answers_without_start() -> None:
+    with job("good", kind="probe") as session:
+        assert session.ready == {}
+        assert session.result(timeout_s=20) == {"type": "result", "host": {}}
+
+
+def test_the_clock_exchange_finds_the_offset_within_its_own_bound() -> None:
+    with job("good") as session:
+        fix = session.clock()
+        assert 0 < fix.bound_ns < 1_000_000_000
+        assert abs(fix.offset_ns + fake_node.CLOCK_AHEAD_NS) <= fix.bound_ns
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "error", "words"),
+    [
+        ("old-protocol", LabProblem, "speaks protocol 99, not 1"),
+        ("refuse", NodeRefused, "no interface nope0; choose another"),
+        ("crash-early", NodeDied, "exit status 1.*stderr: cannot load: bad magic"),
+        ("babble", NodeRefused, "not a protocol line: thread 'main' is confused"),
+        ("unknown-event", LabProblem, "sent 'surprise' where 'ready' was due"),
+    ],
+)
+def test_a_job_that_does_not_become_ready(
+    behaviour: str, error: type[LabProblem], words: str
+) -> None:
+    with pytest.raises(error, match=words), job(behaviour):
+        pass
+
+
+def test_a_refusal_keeps_the_protocols_word() -> None:
+    with pytest.raises(NodeRefused) as caught, job("refuse"):
+        pass
+    assert (caught.value.kind, caught.value.exit_code) == ("no_such_interface", 3)
+    assert caught.value.said == "no interface nope0"
+
+
+def test_silence_ends_at_the_deadline() -> None:
+    with (
+        pytest.raises(LabProblem, match=r"sent no hello within 0\.5 s"),
+        job("silent", timeout_s=0.5),
+    ):
+        pass
+
+
+def test_a_crash_brings_its_last_words() -> None:
+    with job("crash") as session:
+        session.start()
+        with pytest.raises(NodeDied, match=r"exit status -9.*panicked at 'ring is gone'"):
+            session.result(timeout_s=20)
+        with pytest.raises(NodeDied):  # and writing to the dead says the same
+            session.stop()
+            session.result(timeout_s=20)
+
+
+def test_an_exit_without_result_is_a_death() -> None:
+    with job("no-result") as session:
+        session.stop()
+        with pytest.raises(NodeDied, match="exit status 0"):
+            session.result(timeout_s=20)
+
+
+def test_close_is_the_dead_mans_switch() -> None:
+    with job("good") as session:
+        session.start()
+    assert not lives(session)
+
+
+def test_close_kills_the_deaf() -> None:
+    with job("deaf") as session:
+        session.start()
+    assert not lives(session)
+
+
+def test_a_missing_program_is_named() -> None:
+    with pytest.raises(LabProblem, match="cannot start /nope: No such file"):
+        NodeProcess(["/nope"], {"job": "sink"}, env={}, where="here")

@@ -1,0 +1,196 @@
+"""The image cache, and which bits an experiment gets; mmdebstrap is a stand-in here."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from nodrop.errors import BadInput, LabProblem
+from nodrop.images import image
+from nodrop.images.bits import Bits
+from nodrop.images.image import (
+    build_image,
+    deb_lines,
+    dpkg_packages,
+    ensure_bits,
+    find_image,
+    list_images,
+    load_recipe,
+    must_be_there,
+    resolve_bits,
+    upstream_version,
+)
+
+STATUS = """\
+Package: suricata
+Status: install ok installed
+Priority: optional
+Version: 1:7.0.10-1~bpo12+1
+Description: x
+ Version: 0
+
+Package: libhtp2
+Version: 1:0.5.50-1
+"""
+MMDEBSTRAP = f"""#!{sys.executable}
+import io, json, os, sys, tarfile
+if sys.argv[1] == "--version":
+    raise SystemExit(print("mmdebstrap 9.9"))
+if os.environ.get("FAIL"):
+    raise SystemExit("E: no such suite")
+here = os.path.dirname(os.path.realpath(__file__))
+json.dump(sys.argv[1:], open(here + "/asked.json", "w"))
+target = next(a for a in sys.argv if a.endswith(".tar"))
+with tarfile.open(target, "w") as tar:
+    def add(name, content, mode=0o755):
+        info = tarfile.TarInfo(name)
+        info.size, info.mode, info.mtime = len(content), mode, int(os.environ["SOURCE_DATE_EPOCH"])
+        tar.addfile(info, io.BytesIO(content))
+    add("./usr/bin/suricata", os.environ.get("BITS", "bits").encode())
+    add("./var/lib/dpkg/status", {STATUS!r}.encode())
+    add("./dev/null", b"")
+"""
+DEBIAN = {"ID": "debian", "VERSION_CODENAME": "trixie"}
+
+
+@pytest.fixture(autouse=True)
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A PATH with a stand-in mmdebstrap, an own cache, a Debian with one mirror."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    program(folder / "mmdebstrap", MMDEBSTRAP)
+    program(folder / "apt-config", "#!/bin/sh\necho 'Acquire::http::Proxy \"http://p.example\";'\n")
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    source = "deb http://m.example trixie main\ndeb http://s.example trixie-security main\n"
+    sources = list(image_sources(source))
+    monkeypatch.setattr(image, "host_sources", lambda: sources)
+    monkeypatch.setattr(image, "os_release", lambda: DEBIAN)
+    monkeypatch.setattr(image, "_mode", lambda name: "root")
+    monkeypatch.setattr(image.shutil, "which", which_without_suricata(folder))
+    return folder
+
+
+def image_sources(text: str) -> list[object]:
+    from nodrop.images.apt_sources import one_line_sources
+
+    return list(one_line_sources(text))
+
+
+def which_without_suricata(folder: Path) -> object:
+    def which(name: str) -> str | None:
+        path = folder / name
+        return str(path) if path.exists() else None
+
+    return which
+
+
+def program(path: Path, text: str) -> Path:
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+def test_an_image_is_built_from_the_hosts_mirrors_and_kept(programs: Path) -> None:
+    built = build_image("suricata")
+    assert (built.version, built.release) == ("7.0.10", "bookworm")
+    assert built.packages == {"libhtp2": "1:0.5.50-1", "suricata": "1:7.0.10-1~bpo12+1"}
+    assert (built.rootfs / "usr/bin/suricata").read_text() == "bits"
+    assert not (built.rootfs / "dev/null").exists()
+    assert list_images() == [built] == [find_image("suricata")] == [find_image(built.sha256[:8])]
+    asked = json.loads((programs / "asked.json").read_text())
+    assert asked[-4:] == [
+        "deb http://m.example bookworm main",
+        "deb http://m.example bookworm-updates main",
+        "deb http://m.example bookworm-backports main",
+        "deb http://s.example bookworm-security main",
+    ]
+    assert '--aptopt=Acquire::http::Proxy "http://p.example";' in asked
+    assert "--include=suricata/bookworm-backports,libhtp2/bookworm-backports,iproute2" in asked
+
+
+def test_the_same_bits_are_kept_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = build_image("suricata"), build_image("suricata")
+    assert first.sha256 == second.sha256 and len(list_images()) == 1
+    monkeypatch.setenv("BITS", "others")
+    third = build_image("suricata")
+    assert third.sha256 != first.sha256 and len(list_images()) == 2
+
+
+def test_a_failed_build_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAIL", "1")
+    with pytest.raises(LabProblem, match=r"`mmdebstrap bookworm` failed .*no such suite"):
+        build_image("suricata")
+    assert list_images() == []
+    assert [path.name for path in (image.images_folder() / "suricata").iterdir()] == [".lock"]
+
+
+def test_unknown_recipes_and_releases_name_the_known() -> None:
+    with pytest.raises(BadInput, match="no image recipe snort; there are: suricata"):
+        build_image("snort")
+    with pytest.raises(BadInput, match=r"no release 'sid'.*allowed are bookworm, trixie, noble"):
+        build_image("suricata", release="sid")
+
+
+def test_a_release_of_another_distribution() -> None:
+    with pytest.raises(BadInput, match="this host is debian, and the release is of ubuntu"):
+        deb_lines(load_recipe("suricata").releases["noble"], DEBIAN)
+
+
+def test_bits_come_from_the_experiment_then_the_cache_then_path(programs: Path) -> None:
+    with pytest.raises(LabProblem, match=r"no suricata found.*nodrop image build suricata"):
+        resolve_bits({}, "suricata", base=Path())
+    version = "#!/bin/sh\necho This is Suricata version 7.0.3 RELEASE\n"
+    program(programs / "suricata", version)
+    on_path = resolve_bits({}, "suricata", base=Path())
+    assert (on_path.kind, on_path.version) == ("binary", "7.0.3")
+    assert ensure_bits("suricata") == on_path
+    built = build_image("suricata")
+    assert resolve_bits({}, "suricata", base=Path()) == built.bits()
+    own = program(programs / "own", version.replace("7.0.3", "8.0.1"))
+    chosen = resolve_bits({"binary": "own"}, "suricata", base=programs)
+    assert (chosen.kind, chosen.path, chosen.version) == ("binary", own, "8.0.1")
+
+
+def test_a_chosen_image_or_binary_must_exist(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r'sut\.binary = "gone": .*is not an executable file'):
+        resolve_bits({"binary": "gone"}, "suricata", base=tmp_path)
+    with pytest.raises(BadInput, match=r'sut\.image = "abcd": no image abcd'):
+        resolve_bits({"image": "abcd"}, "suricata", base=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "mend"), [("image", "run `nodrop image build`"), ("binary", "install it again")]
+)
+def test_bits_that_are_gone(tmp_path: Path, kind: str, mend: str) -> None:
+    bits = Bits(kind=kind, path=tmp_path / "there", sha256="")
+    with pytest.raises(LabProblem, match=f"the {kind} {bits.path} is gone; {mend}"):
+        must_be_there(bits)
+    bits.path.mkdir()
+    must_be_there(bits)
+    must_be_there(None)
+
+
+def test_ensure_builds_where_nothing_is() -> None:
+    assert ensure_bits("suricata").kind == "image"
+
+
+@pytest.mark.parametrize(
+    ("version", "upstream"),
+    [("1:7.0.10-1~bpo12+1", "7.0.10"), ("7.0.3-1build3", "7.0.3"), ("5.1", "5.1")],
+)
+def test_upstream_version(version: str, upstream: str) -> None:
+    assert upstream_version(version) == upstream
+
+
+def test_packages_of_a_status_file() -> None:
+    assert dpkg_packages(STATUS) == {"libhtp2": "1:0.5.50-1", "suricata": "1:7.0.10-1~bpo12+1"}
+
+
+def test_a_normal_user_without_a_range_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(image.os, "geteuid", lambda: 54321)
+    monkeypatch.setattr(image.shutil, "which", lambda name: f"/usr/bin/{name}")
+    with pytest.raises(LabProblem, match=r"needs newuidmap and a range .*XDG_CACHE_HOME"):
+        image._mode("suricata")

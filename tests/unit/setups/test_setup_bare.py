@@ -1,0 +1,56 @@
+"""What stands in the way of the bare setup is known before anything is touched."""
+
+from pathlib import Path
+
+import pytest
+
+from nodrop.errors import BadInput, LabProblem
+from nodrop.hosts.memory_group import V1, V2
+from nodrop.setups import bare, limits
+from nodrop.setups.bare import Bare
+from nodrop.setups.oci import Oci
+from nodrop.setups.seam import Limits, Setup
+from nodrop.setups.vm import Vm
+
+NOTHING = Limits()
+
+
+def test_nothing_stands_in_the_way() -> None:
+    assert Bare().problems(None, NOTHING) == []
+
+
+def test_a_memory_limit_without_a_controller_is_refused_not_ignored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def none() -> None:
+        raise LabProblem("no memory controller", hint="drop the limit")
+
+    monkeypatch.setattr(bare, "memory_controller", none)
+    (words,) = Bare().problems(None, Limits(memory_bytes=1 << 30))
+    assert words == "limits.memory: no memory controller; drop the limit"
+
+
+@pytest.mark.parametrize("setup", [Bare(), Oci()], ids=["bare", "oci"])
+def test_a_swappiness_that_the_kernel_has_not_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, setup: Setup
+) -> None:
+    monkeypatch.setattr(limits, "memory_controller", lambda: (tmp_path, V2))
+    (words,) = [w for w in setup.problems(None, Limits(swappiness=5)) if "swappiness" in w]
+    assert words.startswith("limits.swappiness = 5: control groups of version 2")
+    monkeypatch.setattr(limits, "memory_controller", lambda: (tmp_path, V1))
+    (tmp_path / "memory.swappiness").write_text("60")
+    assert not [w for w in setup.problems(None, Limits(swappiness=5)) if "swappiness" in w]
+
+
+def test_a_guest_has_no_swappiness() -> None:
+    assert any("limits.swappiness: a guest" in w for w in Vm().problems(None, Limits(swappiness=5)))
+
+
+def test_cpus_that_are_not_there_are_named() -> None:
+    (words,) = Bare().problems(None, Limits(cpus="0,5000-5001"))
+    assert words == 'limits.cpus = "0,5000-5001": this host has no CPU 5000, 5001'
+
+
+def test_an_unknown_option_is_an_error() -> None:
+    with pytest.raises(BadInput, match=r"setup\.image"):
+        Bare({"kind": "bare", "image": "x"}, base=Path())
