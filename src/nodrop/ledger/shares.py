@@ -159,8 +159,10 @@ def _split(sums: _Sums, throttled_ns: float) -> dict[Went, float]:
         return taken
 
     # A throttled thread is ready to run. Kernels before 6.18 count it as waiting; since then it is
-    # held on its way back to user space, and counted as nothing, though its state stays R.
-    went[Went.THROTTLED] = take(throttled_ns, "waited", "ready", "still")
+    # held on its way back to user space for a part of the time, which is counted nowhere, not as
+    # throttled either (measured: 0.62 of 1.0 s), though the state of the thread stays R.
+    throttled = take(throttled_ns, "waited", "still")
+    went[Went.THROTTLED] = throttled + take(throttled_ns, "ready")
     left["slept"] += left.pop("ready")
     busy = sums.threads + sums.softirq
     wanted = min(1.0, (sums.ran + sums.waited) / busy) if busy else 1.0
