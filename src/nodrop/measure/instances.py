@@ -26,8 +26,8 @@ from nodrop.ledger.balance import balance
 from nodrop.ledger.hops import Account, Class, Hop
 from nodrop.ledger.reasons import Reason
 from nodrop.load.seam import OfferedLoad
-from nodrop.measure import books
-from nodrop.measure.ahead_of_tap import Readings
+from nodrop.measure.packets import books
+from nodrop.measure.packets.readings import Readings
 from nodrop.setups.local import LocalView
 from nodrop.setups.seam import Env, Limits, Process, ProcessSpec, Proof, SamplesInside, Setup
 from nodrop.suts.seam import Drained, Readiness, RunningSut, Sut, SutCounters

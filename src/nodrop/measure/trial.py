@@ -25,10 +25,11 @@ from nodrop.ledger.sender import Bounds
 from nodrop.ledger.sustained import WorkedOff
 from nodrop.ledger.verdict import Verdict, judge
 from nodrop.load.seam import Fragments, LoadGenerator, OfferedLoad
-from nodrop.measure import books
-from nodrop.measure.ahead_of_tap import Readings
 from nodrop.measure.instances import between, instance_books, launch, led, pids, several
 from nodrop.measure.live import Feed, Tell
+from nodrop.measure.packets import books
+from nodrop.measure.packets.readings import Readings
+from nodrop.measure.packets.suspect import sending
 from nodrop.measure.proof import prove
 from nodrop.measure.running import (
     allowed_cpus,
@@ -41,7 +42,6 @@ from nodrop.measure.running import (
 from nodrop.measure.running import running as how_it_ran
 from nodrop.measure.sampling import Sampler, Usage, usage_inside
 from nodrop.measure.servants import Servants
-from nodrop.measure.suspect import sending
 from nodrop.measure.throttling import Throttling
 from nodrop.results.rundir import TrialFolder
 from nodrop.setups.seam import Env, Limits, Process, Setup

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from nodrop.ledger.hops import Account, Class, Place
 from nodrop.load.seam import Fragments
-from nodrop.measure.ahead_of_tap import Readings
+from nodrop.measure.packets.readings import Readings
 
 COUNTER = "Ip ReasmReqds - ReasmOKs (/proc/net/snmp of the receiver)"
 KNOB = 'sut.defrag = "no"'

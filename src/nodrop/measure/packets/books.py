@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 
 from nodrop.ledger.hops import ADDING, Account, Class, Hop, Place
 from nodrop.load.seam import Fragments, OfferedLoad
-from nodrop.measure import reassembly
-from nodrop.measure.ahead_of_tap import Readings, cut_vlan_tags, uncounted_xdp, xdp
-from nodrop.measure.between_ports import VETH, Ends, carrier_changes, refused, too_small_mtu
+from nodrop.measure.packets import reassembly
+from nodrop.measure.packets.ahead_of_tap import cut_vlan_tags, uncounted_xdp, xdp
+from nodrop.measure.packets.between_ports import VETH, Ends, carrier_changes, refused, too_small_mtu
+from nodrop.measure.packets.readings import Readings
 from nodrop.suts.seam import SutCounters
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nodrop.ledger.hops import KNOBS, Account, Class, Place
-from nodrop.measure.ahead_of_tap import Readings
+from nodrop.measure.packets.readings import Readings
 
 VETH = "veth"
 ABOVE_MTU_BYTES = 18

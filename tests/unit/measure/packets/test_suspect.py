@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from nodrop.load.seam import OfferedLoad
+from nodrop.measure.packets.suspect import sending
 from nodrop.measure.sampling import usage
-from nodrop.measure.suspect import sending
 
 OFFERED = OfferedLoad(
     intended_packets=1_000,

@@ -9,9 +9,9 @@ import pytest
 from nodrop.ledger.balance import Ledger, balance
 from nodrop.ledger.hops import Class
 from nodrop.load.seam import Fragments, OfferedLoad
-from nodrop.measure import books
-from nodrop.measure.ahead_of_tap import Readings
-from nodrop.measure.reassembly import STACK_COUNTERS
+from nodrop.measure.packets import books
+from nodrop.measure.packets.readings import Readings
+from nodrop.measure.packets.reassembly import STACK_COUNTERS
 from nodrop.suts.seam import SutCounters
 
 SENT = 101_171

@@ -1,0 +1,1 @@
+"""The books of packets: what each place counted, and what became of the difference."""
