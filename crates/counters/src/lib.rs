@@ -30,7 +30,6 @@ pub mod tsc;
 pub mod vmx;
 
 pub use cgroup::{Cgroup, CgroupReader, versions as cgroup_versions};
-pub use clock::{own_process_cpu_ns, own_thread_cpu_ns};
 pub use conntrack::{Conntrack, ConntrackReader};
 pub use cpuinfo::{CpuInfo, read_cpu_info};
 pub use disks::{Disk, DiskReader, Disks};

@@ -3,6 +3,8 @@
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 
+use nodrop_sys::memory::Mapping;
+
 use crate::socket::{IoError, PacketSocket};
 
 const ETH_P_ALL: u16 = 0x0003;
@@ -33,13 +35,9 @@ pub struct Packet<'a> {
 /// A socket with its ring, for one reader.
 pub(crate) struct Ring {
     socket: PacketSocket,
-    memory: NonNull<u8>,
-    bytes: usize,
+    memory: Mapping,
     statistics: PacketStatistics,
 }
-
-// SAFETY: the mapping belongs to this value alone and is not bound to the thread that made it.
-unsafe impl Send for Ring {}
 
 impl Ring {
     /// Opens a promiscuous socket that receives everything which arrives at the interface, and nothing that leaves by it.
@@ -62,11 +60,11 @@ impl Ring {
         // Since Linux 4.20; before, packets that leave are seen, too.
         let _ = socket.set(libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &one, "");
         socket.set(libc::SOL_PACKET, libc::PACKET_RX_RING, request, STEP_RING)?;
-        let memory = map(&socket, bytes)?;
+        let memory = Mapping::shared(&socket.fd, bytes, 0)
+            .map_err(|source| socket.failed("mmap of the ring", source))?;
         let ring = Self {
             socket,
             memory,
-            bytes,
             statistics: PacketStatistics::default(),
         };
         ring.socket.promiscuous()?;
@@ -132,7 +130,7 @@ impl Ring {
     /// The ring from `offset` on; `None` beyond its end.
     pub(crate) fn at(&self, offset: usize) -> Option<NonNull<u8>> {
         // SAFETY: the offset lies in the mapping, it was compared with its length.
-        (offset < self.bytes).then(|| unsafe { self.memory.add(offset) })
+        (offset < self.memory.bytes()).then(|| unsafe { self.memory.start().add(offset) })
     }
 }
 
@@ -155,36 +153,11 @@ pub(crate) fn group<T>(
     Ok(opened)
 }
 
-impl Drop for Ring {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `map` with this length, and nothing borrowed from a ring outlives it.
-        unsafe { libc::munmap(self.memory.as_ptr().cast(), self.bytes) };
-    }
-}
-
 /// 4 where the kernel took a VLAN tag out of the frame.
 pub(crate) fn tag_bytes(status: u32) -> u32 {
     if status & libc::TP_STATUS_VLAN_VALID == 0 {
         0
     } else {
         4
-    }
-}
-
-fn map(socket: &PacketSocket, bytes: usize) -> Result<NonNull<u8>, IoError> {
-    // SAFETY: a new shared mapping at an address of the kernel's choice.
-    let memory = unsafe {
-        libc::mmap(
-            std::ptr::null_mut(),
-            bytes,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_SHARED | libc::MAP_POPULATE,
-            socket.fd.as_raw_fd(),
-            0,
-        )
-    };
-    match NonNull::new(memory.cast()) {
-        Some(pointer) if memory != libc::MAP_FAILED => Ok(pointer),
-        _ => Err(socket.failed("mmap of the ring")),
     }
 }

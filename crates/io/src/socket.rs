@@ -146,11 +146,10 @@ impl PacketSocket {
         if returned >= 0 {
             return Ok(returned);
         }
-        Err(self.failed(step))
+        Err(self.failed(step, Error::last_os_error()))
     }
 
-    pub(crate) fn failed(&self, step: &'static str) -> IoError {
-        let source = Error::last_os_error();
+    pub(crate) fn failed(&self, step: &'static str, source: Error) -> IoError {
         IoError::Setup {
             interface: self.interface.clone(),
             step,

@@ -8,10 +8,11 @@
 use std::io::Error;
 use std::marker::PhantomData;
 use std::os::fd::AsRawFd;
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+
+use nodrop_sys::memory::Mapping;
 
 use crate::socket::{IoError, PacketSocket, request_for};
 use crate::tx::Sent;
@@ -51,9 +52,6 @@ pub struct XdpSender {
     longest: usize,
 }
 
-// SAFETY: the mappings belong to this value alone and are not bound to the thread that made them.
-unsafe impl Send for XdpSender {}
-
 impl XdpSender {
     /// Opens a socket on a queue; waits up to 2 s for the one before it to be gone. With `in_place`, frames that lie there are sent
     /// from there and no others can be sent, unless the kernel (since Linux 5.4) or the limit on locked memory forbid it.
@@ -72,7 +70,8 @@ impl XdpSender {
         let memory = match in_place.filter(|memory| memory.register(&socket).is_ok()) {
             Some(memory) => memory,
             None => {
-                let slots = Mapping::anonymous(&socket, SLOTS as usize * LONGEST_FRAME)?;
+                let slots = Mapping::anonymous(SLOTS as usize * LONGEST_FRAME)
+                    .map_err(|source| socket.failed("mmap", source))?;
                 let memory = Shared::Slots(slots);
                 memory.register(&socket)?;
                 memory
@@ -266,7 +265,7 @@ impl Shared {
                 let page = begin - begin % PAGE_BYTES;
                 (page, end - page, XDP_UMEM_UNALIGNED_CHUNK_FLAG)
             }
-            Self::Slots(memory) => (memory.pointer.addr().get(), memory.bytes, 0),
+            Self::Slots(memory) => (memory.start().addr().get(), memory.bytes(), 0),
         };
         let region = libc::xdp_umem_reg {
             addr: begin as u64,
@@ -305,69 +304,6 @@ impl Shared {
     }
 }
 
-/// Memory shared with the kernel.
-struct Mapping {
-    pointer: NonNull<u8>,
-    bytes: usize,
-}
-
-impl Mapping {
-    fn anonymous(socket: &PacketSocket, bytes: usize) -> Result<Self, IoError> {
-        Self::new(
-            socket,
-            bytes,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-            -1,
-            0,
-        )
-    }
-
-    fn new(
-        socket: &PacketSocket,
-        bytes: usize,
-        flags: i32,
-        fd: i32,
-        page: i64,
-    ) -> Result<Self, IoError> {
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice.
-        let pointer = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                protection,
-                flags | libc::MAP_POPULATE,
-                fd,
-                page,
-            )
-        };
-        match NonNull::new(pointer.cast::<u8>()) {
-            Some(start) if pointer != libc::MAP_FAILED => Ok(Self {
-                pointer: start,
-                bytes,
-            }),
-            _ => Err(socket.failed("mmap")),
-        }
-    }
-
-    /// Only into slots that the kernel does not hold.
-    fn write(&mut self, offset: usize, frame: &[u8]) {
-        assert!(offset + frame.len() <= self.bytes);
-        // SAFETY: the place lies in the mapping, and `frame` cannot: nobody gets a reference into it.
-        unsafe {
-            let to = self.pointer.as_ptr().add(offset);
-            std::ptr::copy_nonoverlapping(frame.as_ptr(), to, frame.len());
-        }
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: mapped with this length, and gone from everywhere with this value.
-        unsafe { libc::munmap(self.pointer.as_ptr().cast(), self.bytes) };
-    }
-}
-
 /// A ring of entries of one kind, with one side the kernel's.
 struct Ring<T> {
     memory: Mapping,
@@ -382,7 +318,8 @@ impl<T: Copy> Ring<T> {
         let offset = |number: usize| usize::try_from(offsets[number]).unwrap_or(usize::MAX);
         let bytes = offset(2).saturating_add(RING as usize * size_of::<T>());
         let page = i64::try_from(page).unwrap_or(i64::MAX);
-        let memory = Mapping::new(socket, bytes, libc::MAP_SHARED, socket.fd.as_raw_fd(), page)?;
+        let memory = Mapping::shared(&socket.fd, bytes, page)
+            .map_err(|source| socket.failed("mmap", source))?;
         Ok(Self {
             memory,
             producer: offset(0),
@@ -394,7 +331,7 @@ impl<T: Copy> Ring<T> {
 
     fn index(&self, offset: usize) -> &AtomicU32 {
         // SAFETY: the kernel says that an aligned u32 stands there, in the mapping, and both sides use it as an atomic.
-        unsafe { AtomicU32::from_ptr(self.memory.pointer.as_ptr().add(offset).cast()) }
+        unsafe { AtomicU32::from_ptr(self.memory.start().as_ptr().add(offset).cast()) }
     }
 
     fn consumed(&self) -> u32 {
@@ -404,7 +341,7 @@ impl<T: Copy> Ring<T> {
     fn place(&self, number: u32) -> *mut T {
         let offset = self.entries + (number % RING) as usize * size_of::<T>();
         // SAFETY: `number % RING` entries lie before, and RING of them in the mapping.
-        unsafe { self.memory.pointer.as_ptr().add(offset).cast() }
+        unsafe { self.memory.start().as_ptr().add(offset).cast() }
     }
 
     fn entry(&self, number: u32) -> T {

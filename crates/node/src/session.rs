@@ -11,8 +11,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal};
-use nix::time::{ClockId, clock_gettime};
 use nodrop_proto::{ClockAnswer, Hello, JobError, Message, PROTOCOL};
+use nodrop_sys::clock::{mono_ns, real_ns};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -161,23 +161,6 @@ impl Session {
             .wait_timeout_while(signals, ABORT_GRACE, |signals| !signals.finished);
         std::process::exit(1);
     }
-}
-
-/// CLOCK_MONOTONIC.
-pub fn mono_ns() -> u64 {
-    clock_ns(ClockId::CLOCK_MONOTONIC)
-}
-
-/// CLOCK_REALTIME.
-pub fn real_ns() -> u64 {
-    clock_ns(ClockId::CLOCK_REALTIME)
-}
-
-/// Zero only for a clock the kernel does not know or one set before 1970.
-fn clock_ns(clock: ClockId) -> u64 {
-    clock_gettime(clock).map_or(0, |t| {
-        u64::try_from(Duration::from(t).as_nanos()).unwrap_or(u64::MAX)
-    })
 }
 
 /// Runs a job for a controller.

@@ -8,8 +8,9 @@
 //! in a nap, for then nobody waits for it.
 //! Alternatives and numbers: docs/adr/0005 and 0007.
 
-use nodrop_io::idle::IdleCounter;
-use nodrop_io::thread::{mono_ns, not_realtime, realtime, sleep_until, thread_cpu_ns};
+use nodrop_sys::clock::{mono_ns, sleep_until, thread_cpu_ns};
+use nodrop_sys::idle::IdleCounter;
+use nodrop_sys::thread::{not_realtime, realtime};
 
 /// Aims tried: no sleep is that exact, and past the other a host has no use for aiming.
 const MARGIN_NS: std::ops::RangeInclusive<i64> = 1_000..=80_000;

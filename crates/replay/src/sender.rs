@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use nodrop_io::flood::{FloodSender, Towards};
 use nodrop_io::tap::TapSender;
-use nodrop_io::thread::{mono_ns, thread_cpu_ns};
 use nodrop_io::tx::{PacketSender, Sent};
 use nodrop_io::xdp::XdpSender;
+use nodrop_sys::clock::{mono_ns, thread_cpu_ns};
 
 use crate::lateness::Lateness;
 use crate::outcome::{Achieved, Outcome};

@@ -3,6 +3,7 @@
 pub mod capture;
 pub mod checksum;
 pub mod flow;
+pub mod packed;
 pub mod pcap;
 pub mod pcapng;
 pub mod rewrite;

@@ -136,10 +136,10 @@ fn a_captured_suricata_has_named_threads() {
 
 #[test]
 fn this_process_is_seen_as_it_sees_itself() {
-    let before = crate::own_process_cpu_ns().unwrap();
+    let before = crate::clock::process_cpu_ns(std::process::id()).unwrap();
     let mut tree = ProcessTree::new(Path::new("/"), &[std::process::id()]).unwrap();
     tree.read().unwrap();
-    let after = crate::own_process_cpu_ns().unwrap();
+    let after = crate::clock::process_cpu_ns(std::process::id()).unwrap();
     let reading = &tree.readings()[0];
     assert!((before..=after).contains(&reading.cpu_ns));
     assert!(reading.rss_bytes > 0 && reading.rss_peak_bytes >= Some(reading.rss_bytes / 2));

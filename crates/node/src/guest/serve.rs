@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, clock_settime};
 use nodrop_proto::PROTOCOL;
+use nodrop_sys::clock::{mono_ns, real_ns};
 use serde_json::json;
 
 use super::channel::{self, Channel};
 use super::frame::{self, Frame};
-use crate::session::{mono_ns, real_ns};
 
 const PORTS: &str = "/sys/class/virtio-ports";
 const PORT_TIMEOUT: Duration = Duration::from_secs(10);

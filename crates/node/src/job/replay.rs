@@ -6,12 +6,12 @@ mod result;
 
 use std::path::{Path, PathBuf};
 
-use nodrop_io::idle::ShallowIdle;
-use nodrop_io::packed::unpacked;
-use nodrop_io::thread;
 use nodrop_proto::{Flows, JobError, ReplayReady, ReplayResult, ReplaySpec, SpreadOver};
 use nodrop_replay::schedule::Request;
 use nodrop_replay::{Load, Mac, Plan, Profile, Spread, Trace, TraceError};
+use nodrop_sys::idle::ShallowIdle;
+use nodrop_sys::thread;
+use nodrop_wire::packed::unpacked;
 
 use crate::job::Job;
 use crate::session::Session;

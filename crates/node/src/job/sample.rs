@@ -14,9 +14,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nodrop_proto::{JobError, SampleReady, SampleSource, SampleSpec};
+use nodrop_sys::clock::{mono_ns, process_cpu_ns};
 
 use crate::job::{Job, unreadable};
-use crate::session::{Session, mono_ns};
+use crate::session::Session;
 use metrics::Metrics;
 use output::Output;
 use row::{Due, Row};
@@ -48,7 +49,7 @@ impl Job for Sample {
 
     fn prepare(spec: SampleSpec, session: &Session) -> Result<(Self, SampleReady), JobError> {
         check(&spec)?;
-        let begun_cpu_ns = nodrop_counters::own_process_cpu_ns().map_err(unreadable)?;
+        let begun_cpu_ns = process_cpu_ns();
         hold_many_files();
         let mut sources = Sources::open(&spec).map_err(unreadable)?;
         let mut row = Row::default();
@@ -85,7 +86,7 @@ impl Job for Sample {
 
     fn run(mut self, session: &Session) -> Result<SampleResult, JobError> {
         let mut schedule = Schedule::new(session.wait_start(), &self.spec);
-        let mut summary = Summary::new(self.begun_cpu_ns).map_err(unreadable)?;
+        let mut summary = Summary::new(self.begun_cpu_ns);
         let watched = Arc::clone(&self.watched);
         loop {
             let stopped = session.sleep_until(schedule.due_ns());
@@ -106,11 +107,9 @@ impl Job for Sample {
             schedule.advance(due, mono_ns());
         }
         self.output.close()?;
-        summary.count_writing().map_err(unreadable)?;
+        summary.count_writing();
         let processes = lock(&watched).sources.final_processes();
-        summary
-            .finish(&self.spec, &schedule, processes.map_err(unreadable)?)
-            .map_err(unreadable)
+        Ok(summary.finish(&self.spec, &schedule, processes.map_err(unreadable)?))
     }
 }
 
@@ -125,7 +124,7 @@ impl Sample {
     ) -> Result<(), JobError> {
         let Watched { sources, row } = watched;
         sources.read(due, row).map_err(unreadable)?;
-        summary.add(row, lateness_ns).map_err(unreadable)?;
+        summary.add(row, lateness_ns);
         self.output.write(row, sources.processes(), session)
     }
 }
@@ -189,7 +188,7 @@ mod tests {
         }))
         .unwrap();
         let mut sources = Sources::open(&spec).unwrap();
-        let (mut row, mut summary) = (Row::default(), Summary::new(0).unwrap());
+        let (mut row, mut summary) = (Row::default(), Summary::new(0));
         let folder = tempfile::tempdir().unwrap();
         let mut spooled = ["jsonl", "csv"].map(|format| {
             let format = SampleFormat::from_str(format, false).unwrap();
@@ -201,7 +200,7 @@ mod tests {
         });
         let mut tick = |due| {
             sources.read(due, &mut row).unwrap();
-            summary.add(&mut row, Some(1)).unwrap();
+            summary.add(&mut row, Some(1));
             for spooled in &mut spooled {
                 spooled.take(&row, sources.processes()).unwrap();
             }

@@ -10,8 +10,9 @@ use nix::sys::time::TimeVal;
 use nodrop_io::IoError;
 use nodrop_io::rx::{RingOptions, RxRing};
 use nodrop_io::slots::{SLOT_BYTES, SlotRing};
-use nodrop_io::thread::{exact_timers, mono_ns};
 use nodrop_proto::{JobError, SinkCounts, SinkReady, SinkResult, SinkSample, SinkSpec, SinkThread};
+use nodrop_sys::clock::mono_ns;
+use nodrop_sys::thread::exact_timers;
 use nodrop_wire::flow::FlowKey;
 
 use crate::job::{Job, interface_error};

@@ -4,12 +4,12 @@ mod forecast;
 
 use std::path::Path;
 
-use nodrop_io::file::MappedFile;
-use nodrop_io::packed::unpacked;
 use nodrop_proto::{Flows, JobError, TraceSpec};
+use nodrop_sys::file::MappedFile;
 use nodrop_trace::info::{BadRecord, Info, Surveyor};
 use nodrop_trace::reassembly::Counts;
 use nodrop_wire::capture::{LINKTYPE_ETHERNET, Reader};
+use nodrop_wire::packed::unpacked;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 

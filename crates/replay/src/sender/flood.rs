@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use nodrop_io::flood::{self, FloodSender, Towards};
-use nodrop_io::thread::mono_ns;
 use nodrop_io::tx::Sent;
+use nodrop_sys::clock::mono_ns;
 
 use super::{Backend, Books, Replay};
 use crate::schedule::Slot;

@@ -7,9 +7,8 @@ use nodrop_counters::{
     Conntrack, ConntrackReader, EthtoolReader, Link, LinkReader, Named, PacketSocket,
     PacketSocketReader, Reassembly, ReassemblyReader, Snmp, SnmpReader, SoftnetReader, SoftnetRow,
 };
+use nodrop_sys::clock::{mono_ns, real_ns};
 use serde::Serialize;
-
-use crate::session::{mono_ns, real_ns};
 
 /// As told in docs/reference/counters.md.
 #[derive(Serialize)]

@@ -27,9 +27,9 @@ pub struct Kvm {
 
 /// A run of a tenth of a millisecond is soon disturbed by somebody else: the best of a few is the CPU's own.
 fn best_of_tries() -> std::io::Result<Duration> {
-    let mut best = nodrop_io::kvm::count_down(ITERATIONS)?;
+    let mut best = nodrop_sys::kvm::count_down(ITERATIONS)?;
     for _ in 1..TRIES {
-        best = best.min(nodrop_io::kvm::count_down(ITERATIONS)?);
+        best = best.min(nodrop_sys::kvm::count_down(ITERATIONS)?);
     }
     Ok(best)
 }

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use nodrop_io::flood::{self, FloodSender, Towards};
 use nodrop_io::tap::TapSender;
-use nodrop_io::thread::{self, mono_ns};
 use nodrop_io::tx::PacketSender;
 use nodrop_io::xdp::{self, XdpSender};
 use nodrop_proto::{JobError, ReplaySample, ReplaySpec, SendBackend};
 use nodrop_replay::{Backend, Outcome, SendError, Trace};
+use nodrop_sys::clock::mono_ns;
+use nodrop_sys::thread;
 
 use super::Replay;
 use crate::job::interface_error;

@@ -7,9 +7,9 @@ use nodrop_counters::{
     Named, ProcessReading, ProcessTree, Result, SnmpReader, SoftnetReader, StatReader, SwapReader,
 };
 use nodrop_proto::{SampleSource, SampleSpec};
+use nodrop_sys::clock::{mono_ns, real_ns};
 
 use super::row::{Due, Row};
-use crate::session::{mono_ns, real_ns};
 
 /// Everything that is held open; `None` = not asked for.
 pub struct Sources {

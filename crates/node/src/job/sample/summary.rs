@@ -1,10 +1,9 @@
 //! What a reader of the result alone needs: first and last reading, peaks, and what the sampler itself took.
 
 use hdrhistogram::Histogram;
-use nodrop_counters::{
-    Cgroup, CpuTimes, ProcessReading, Result, TreeTotals, own_process_cpu_ns, own_thread_cpu_ns,
-};
+use nodrop_counters::{Cgroup, CpuTimes, ProcessReading, TreeTotals};
 use nodrop_proto::{Percentiles, SampleSpec};
+use nodrop_sys::clock::{process_cpu_ns, thread_cpu_ns};
 use serde::Serialize;
 
 use super::row::Row;
@@ -69,8 +68,8 @@ pub struct Summary {
 
 impl Summary {
     /// From here on CPU time counts as the rows' cost; `begun_cpu_ns`: of the process, before it became a sampler.
-    pub fn new(begun_cpu_ns: u64) -> Result<Self> {
-        Ok(Self {
+    pub fn new(begun_cpu_ns: u64) -> Self {
+        Self {
             rows: 0,
             lateness_ns: nanoseconds(),
             cost_ns: nanoseconds(),
@@ -79,13 +78,13 @@ impl Summary {
             first: None,
             last: None,
             rss_peak_bytes: 0,
-            cpu_ns: own_thread_cpu_ns()?,
-        })
+            cpu_ns: thread_cpu_ns(),
+        }
     }
 
     /// Takes note of a row and writes its cost and lateness (`None`: it had no date) into it.
-    pub fn add(&mut self, row: &mut Row, lateness_ns: Option<u64>) -> Result<()> {
-        let cpu_ns = own_thread_cpu_ns()?;
+    pub fn add(&mut self, row: &mut Row, lateness_ns: Option<u64>) {
+        let cpu_ns = thread_cpu_ns();
         let cost_ns = cpu_ns.saturating_sub(self.cpu_ns);
         row.cost_us = microseconds(cost_ns);
         row.lateness_us = lateness_ns.map(microseconds);
@@ -108,13 +107,11 @@ impl Summary {
             }
             None => self.last = Some(Edge::of(row)),
         }
-        Ok(())
     }
 
     /// Since the last row: the writing of those that still waited.
-    pub fn count_writing(&mut self) -> Result<()> {
-        self.rows_cpu_ns += own_thread_cpu_ns()?.saturating_sub(self.cpu_ns);
-        Ok(())
+    pub fn count_writing(&mut self) {
+        self.rows_cpu_ns += thread_cpu_ns().saturating_sub(self.cpu_ns);
     }
 
     /// Before the first row.
@@ -127,14 +124,14 @@ impl Summary {
         spec: &SampleSpec,
         schedule: &Schedule,
         processes: Vec<ProcessReading>,
-    ) -> Result<SampleResult> {
+    ) -> SampleResult {
         let rise = |value: &dyn Fn(&Edge) -> u64| {
             let (first, last) = (self.first.as_ref()?, self.last.as_ref()?);
             Some(value(last).saturating_sub(value(first)))
         };
         let host = |part: fn(&CpuTimes) -> u64| rise(&|edge: &Edge| edge.host(part));
         let total = host(CpuTimes::total_ns);
-        Ok(SampleResult {
+        SampleResult {
             rows: self.rows,
             missed_rows: schedule.missed(),
             interval_ms: spec.interval_ms,
@@ -147,10 +144,10 @@ impl Summary {
             lateness_us: percentiles(&self.lateness_ns),
             cost_us: percentiles(&self.cost_ns),
             rows_cpu_s: seconds(self.rows_cpu_ns),
-            cpu_s: seconds(own_process_cpu_ns()?.saturating_sub(self.begun_cpu_ns)),
+            cpu_s: seconds(process_cpu_ns().saturating_sub(self.begun_cpu_ns)),
             first: self.first,
             last: self.last,
-        })
+        }
     }
 }
 

@@ -6,12 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use nodrop_io::IoError;
 use nodrop_io::rx::{BLOCK_TIMEOUT_MS, Packet, PacketStatistics, RxRing};
 use nodrop_io::slots::SlotRing;
-use nodrop_io::thread::{mono_ns, sleep_until};
 use nodrop_proto::{SinkCounts, SinkThread};
+use nodrop_sys::clock::{mono_ns, real_ns, sleep_until};
 use nodrop_wire::flow::FlowKey;
 
 use super::service::Service;
-use crate::session::real_ns;
 
 /// Longest wait for packets before a look at whether to stop.
 const LOOK_MS: u32 = 50;

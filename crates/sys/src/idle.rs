@@ -1,12 +1,12 @@
-//! What CPUs do while nobody uses them.
+//! What CPUs do while no thread runs on them.
 
 use std::fs::File;
 use std::io::Write as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-/// Asks for a wake-up latency of 0 us: every CPU of this host idles in a state it is awake from at once, for as long as this lives
-/// (Documentation/power/pm_qos_interface.rst). A virtual CPU then polls, where the guest has cpuidle-haltpoll, instead of being
+/// Asks for a wake-up latency of 0 us: every CPU of this host idles in a state that it leaves at once, for as long as this lives
+/// (Documentation/power/pm_qos_interface.rst). If the guest has cpuidle-haltpoll, a virtual CPU then polls instead of being
 /// woken by its hypervisor, which takes 15 to 50 us.
 #[derive(Debug)]
 pub struct ShallowIdle {
@@ -14,7 +14,7 @@ pub struct ShallowIdle {
 }
 
 impl ShallowIdle {
-    /// `None` where that is not permitted or not to be had.
+    /// `None` if that is not permitted or this kernel lacks it.
     #[must_use]
     pub fn ask() -> Option<Self> {
         let mut request = File::options()
@@ -49,7 +49,7 @@ pub struct IdleCounter {
 }
 
 impl IdleCounter {
-    /// `None` where the kernel has no cpuidle driver. Opens files where the thread has come to another CPU.
+    /// `None` if the kernel has no cpuidle driver. Opens files when the thread has come to another CPU.
     pub fn read(&mut self) -> Option<IdleEntries> {
         // SAFETY: takes nothing and returns a number, or -1.
         let cpu = usize::try_from(unsafe { libc::sched_getcpu() }).ok()?;
@@ -81,7 +81,7 @@ fn number(file: &File) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::thread::{mono_ns, sleep_until};
+    use crate::clock::{mono_ns, sleep_until};
 
     #[test]
     fn a_sleep_on_an_idle_cpu_is_seen_and_spinning_is_not() {

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use memmap2::{Advice, Mmap};
 
-/// The bytes of a file; none where it is empty.
+/// The bytes of a file; none if it is empty.
 #[derive(Debug)]
 pub struct MappedFile(Option<Mmap>);
 
@@ -15,7 +15,7 @@ impl MappedFile {
     /// Maps a file for reading from front to back.
     ///
     /// # Errors
-    /// Where it cannot be opened or is no regular file.
+    /// If it cannot be opened or is no regular file.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
         let facts = file.metadata()?;
@@ -28,10 +28,10 @@ impl MappedFile {
         if facts.len() == 0 {
             return Ok(Self(None));
         }
-        // SAFETY: private and read-only. Who changes the file meanwhile makes us read other bytes, which readers of captures
-        // bear; who shortens it ends this process with SIGBUS, and nothing of ours outlives the process.
+        // SAFETY: private and read-only. If the file changes meanwhile we read other bytes, which readers of captures bear; if it
+        // shrinks, SIGBUS ends this process, and nothing of ours outlives the process.
         let map = unsafe { Mmap::map(&file) }?;
-        // Advice only: read ahead; a kernel that refuses is as good.
+        // Read ahead. Only advice: a kernel that refuses it serves as well.
         let _ = map.advise(Advice::Sequential);
         Ok(Self(Some(map)))
     }

@@ -1,11 +1,11 @@
-//! Capture files that were packed: gzip, zstd and xz, told by their first bytes.
+//! Packed capture files: gzip, zstd and xz, known by their first bytes.
 
 use std::io::{self, Read};
 
-/// The bytes inside of a packed file, `None` where it is not packed.
+/// The bytes inside of a packed file; `None` if it is not packed.
 ///
 /// # Errors
-/// Where it is cut or corrupt.
+/// If it is cut or corrupt.
 pub fn unpacked(file: &[u8]) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     let (kind, done) = match file {

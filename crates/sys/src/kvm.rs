@@ -1,12 +1,14 @@
 //! Whether /dev/kvm runs guests at the speed of the CPU: a guest of 12 bytes that counts down in ring 0, and how long it takes.
 //!
-//! That a guest runs at all says little: a nested /dev/kvm can emulate supervisor code a thousand times slower and still come
+//! That a guest runs at all says little: a nested /dev/kvm may emulate supervisor code a thousand times slower and still come
 //! to its end. So the speed itself is measured.
 
 use std::fs::File;
 use std::io::{Error, Result};
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::time::{Duration, Instant};
+
+use crate::memory::Mapping;
 
 const KVM_GET_API_VERSION: libc::c_ulong = 0xae00;
 const KVM_CREATE_VM: libc::c_ulong = 0xae01;
@@ -21,7 +23,7 @@ const KVM_SET_SREGS: libc::c_ulong = 0x4138_ae84;
 const KVM_EXIT_HLT: u32 = 5;
 const EXIT_REASON_OFFSET: usize = 8;
 
-const CODE_ADDRESS: u64 = 0x1000;
+const CODE_ADDRESS: usize = 0x1000;
 const MEMORY_BYTES: usize = 0x4000;
 /// Below the 4 GiB, away from the guest's memory: three pages that old Intel CPUs need for real mode.
 const TSS_ADDRESS: libc::c_ulong = 0xfffb_d000;
@@ -99,28 +101,38 @@ pub fn count_down(iterations: u32) -> Result<Duration> {
     let machine = owned(control(&kvm, KVM_CREATE_VM, 0)?);
     // Only Intel asks for it, and only without unrestricted guests; elsewhere it may be refused.
     let _unneeded = control(&machine, KVM_SET_TSS_ADDR, TSS_ADDRESS);
-    let memory = Mapping::anonymous(MEMORY_BYTES)?;
+    let mut memory = Mapping::anonymous(MEMORY_BYTES)?;
     memory.write(CODE_ADDRESS, &code(iterations));
     let region = MemoryRegion {
         slot: 0,
         flags: 0,
         guest_address: 0,
         bytes: MEMORY_BYTES as u64,
-        host_address: memory.address as u64,
+        host_address: memory.start().addr().get() as u64,
     };
     pass(&machine, KVM_SET_USER_MEMORY_REGION, &region)?;
     let cpu = owned(control(&machine, KVM_CREATE_VCPU, 0)?);
     let shared_bytes = control(&kvm, KVM_GET_VCPU_MMAP_SIZE, 0)?;
-    let shared = Mapping::of(&cpu, usize::try_from(shared_bytes).unwrap_or(0))?;
+    let shared = Mapping::shared(&cpu, usize::try_from(shared_bytes).unwrap_or(0), 0)?;
     flat_protected_mode(&cpu)?;
     let began = Instant::now();
     control(&cpu, KVM_RUN, 0)?;
     let took = began.elapsed();
-    match shared.word(EXIT_REASON_OFFSET) {
+    match exit_reason(&shared) {
         KVM_EXIT_HLT => Ok(took),
         other => Err(Error::other(format!(
             "the guest ended with exit reason {other} instead of its hlt"
         ))),
+    }
+}
+
+/// Of `struct kvm_run`, which the kernel shares.
+fn exit_reason(run: &Mapping) -> u32 {
+    assert!(EXIT_REASON_OFFSET + size_of::<u32>() <= run.bytes());
+    // SAFETY: within the mapping, as just compared; the kernel wrote it before KVM_RUN returned. No alignment is asked for.
+    unsafe {
+        let reason = run.start().add(EXIT_REASON_OFFSET);
+        reason.cast::<u32>().read_unaligned()
     }
 }
 
@@ -154,7 +166,7 @@ fn flat_protected_mode(cpu: &File) -> Result<()> {
     special.cr0 |= 1;
     pass(cpu, KVM_SET_SREGS, &special)?;
     let registers = Registers {
-        rip: CODE_ADDRESS,
+        rip: CODE_ADDRESS as u64,
         rflags: 2,
         ..Registers::default()
     };
@@ -191,60 +203,6 @@ fn pass_mut<T>(file: &File, request: libc::c_ulong, argument: &mut T) -> Result<
 }
 
 fn owned(fd: i32) -> File {
-    // SAFETY: the kernel has just given us this descriptor, nobody else owns it.
+    // SAFETY: the kernel has just given us this descriptor, and it is ours alone.
     unsafe { File::from_raw_fd(fd) }
-}
-
-struct Mapping {
-    address: *mut u8,
-    bytes: usize,
-}
-
-impl Mapping {
-    fn anonymous(bytes: usize) -> Result<Self> {
-        Self::new(bytes, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1)
-    }
-
-    fn of(file: &File, bytes: usize) -> Result<Self> {
-        Self::new(bytes, libc::MAP_SHARED, file.as_raw_fd())
-    }
-
-    fn new(bytes: usize, flags: i32, fd: i32) -> Result<Self> {
-        let rights = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a fresh mapping at an address of the kernel's choice.
-        let address = unsafe { libc::mmap(std::ptr::null_mut(), bytes, rights, flags, fd, 0) };
-        if address == libc::MAP_FAILED {
-            return Err(Error::last_os_error());
-        }
-        Ok(Self {
-            address: address.cast(),
-            bytes,
-        })
-    }
-
-    fn write(&self, offset: u64, content: &[u8]) {
-        let offset = usize::try_from(offset).unwrap_or(usize::MAX);
-        assert!(offset.saturating_add(content.len()) <= self.bytes);
-        // SAFETY: within the mapping, as just compared, and no guest runs in it yet.
-        unsafe {
-            std::ptr::copy_nonoverlapping(
-                content.as_ptr(),
-                self.address.add(offset),
-                content.len(),
-            );
-        }
-    }
-
-    fn word(&self, offset: usize) -> u32 {
-        assert!(offset + 4 <= self.bytes);
-        // SAFETY: within the mapping; the kernel has written it before KVM_RUN returned. read_unaligned asks for no alignment.
-        unsafe { self.address.add(offset).cast::<u32>().read_unaligned() }
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: our own mapping, unmapped once.
-        unsafe { libc::munmap(self.address.cast(), self.bytes) };
-    }
 }

@@ -1,0 +1,8 @@
+//! What needs unsafe code and is no packet: mapped memory and files, clocks, threads, idle states, and the speed of /dev/kvm.
+
+pub mod clock;
+pub mod file;
+pub mod idle;
+pub mod kvm;
+pub mod memory;
+pub mod thread;
