@@ -9,9 +9,11 @@ from collections.abc import Sequence
 
 import pytest
 
+from nodrop.ledger import places
 from nodrop.ledger.cause import Cause, Running, causes_of
-from nodrop.ledger.hops import Place
 from nodrop.measure.running import allowed_cpus, foreign_ratio, of_rows, steal_ratio
+from nodrop.setups.guest_books import MACVTAP_QUEUE
+from nodrop.suts.suricata.sut import RING
 from nodrop.testing.queue import Queue, bursts
 from nodrop.testing.threads import BEGIN_NS, Made, World
 
@@ -19,7 +21,7 @@ W = "W#01-ndrx0"
 
 
 def ring(running: Running) -> tuple[Cause, ...]:
-    found = causes_of(Place.SOCKET_RING, running)
+    found = causes_of(RING, running)
     assert all(cause.words and cause.evidence for cause in found if cause.rule != "not_known")
     assert "sut.ring_size" not in found[0].knob or found[0].rule == "burst"
     return found
@@ -389,15 +391,15 @@ def test_what_nobody_saw_is_not_known() -> None:
     world = World(threads={W: [Made(ran=1)]})
     for losses in ([], [("", 0.0, 3.0, 9)], [("W#07", 0.0, 3.0, 9)]):
         assert rules(ring(world.running(*losses))) == ["not_known"]
-    assert causes_of(Place.SOCKET_RING, None) == ()
-    assert causes_of(Place.SOFTNET, world.running((W, 0, 3, 9))) == ()
+    assert causes_of(RING, None) == ()
+    assert causes_of(places.SOFTNET, world.running((W, 0, 3, 9))) == ()
 
 
 def test_a_slow_guest_is_no_cause_at_its_macvtap_queue() -> None:
     world = World(threads={"CPU 0/KVM": [Made(ran=0.4, waited=0.6)]}, others={0: 0.6})
-    assert causes_of(Place.MACVTAP_QUEUE, world.running()) == ()
+    assert causes_of(MACVTAP_QUEUE, world.running()) == ()
     throttled = world.running(throttled=[(0, 0), (3, 1.8)])
-    assert rules(causes_of(Place.MACVTAP_QUEUE, throttled)) == ["throttled"]
+    assert rules(causes_of(MACVTAP_QUEUE, throttled)) == ["throttled"]
 
 
 @pytest.mark.parametrize(("cpus", "only"), [(16, 3), (2, 1), (64, 0)])

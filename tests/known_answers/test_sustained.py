@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import pytest
 
+from nodrop.ledger import places
 from nodrop.ledger.balance import Ledger, balance
-from nodrop.ledger.hops import Account, Class, Hop, Place
+from nodrop.ledger.hops import Account, Class, Hop
 from nodrop.ledger.sender import Sending
 from nodrop.ledger.sustained import LEAST_S, TOLERANCE, Pace, WorkedOff, least_duration_s, pace
 from nodrop.ledger.verdict import judge
@@ -145,7 +146,7 @@ def test_a_trial_that_lost_packets_is_never_sustained(lost: int) -> None:
         for name in ("intended", "sent", "tx_nic", "rx_nic", "socket", "decoded")
     ]
     ring = Account(
-        into="decoded", kind=Class.LOST, name="rx_dropped_ring_full", place=Place.SOCKET_RING,
+        into="decoded", kind=Class.LOST, name="rx_dropped_ring_full", place=places.SOCKET_RING,
         packets=lost, counter="tp_drops",
     )  # fmt: skip
     sending = Sending(

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from nodrop.cli.progress import JsonLines, OnTerminal, PlainLines, record_words
 from nodrop.cli.tables import cells_table
-from nodrop.ledger.cause import BusyThread
+from nodrop.ledger.running import BusyThread
 from nodrop.measure.eta import Eta, Remaining
 from nodrop.measure.plan import Plan, PlannedTrial
 from nodrop.measure.progress import Live, Progress

@@ -9,8 +9,8 @@ from nodrop.calibrate import faults, traces
 from nodrop.calibrate.case import Case, Expected
 from nodrop.calibrate.figures import pace_case, spread_case, steady
 from nodrop.calibrate.site import Site
+from nodrop.ledger import places
 from nodrop.ledger.cause import Rule
-from nodrop.ledger.hops import Place
 from nodrop.ledger.reasons import Outcome, Reason
 from nodrop.report.write import report_json
 from nodrop.results.trial import TrialRecord
@@ -19,8 +19,8 @@ PACKETS = 100_000
 """Of the ladder of the smallest losses: 1 of 10^5."""
 PATIENT = "measure.late_p99_us=100000"
 """A busy host may be late if packets are the question."""
-RING = f"^{Place.SOCKET_RING}$"
-PATH = f"^{Place.PATH}$"
+RING = f"^{places.SOCKET_RING}$"
+PATH = f"^{places.PATH}$"
 NO_LOSS = Expected(lost=(0, 0))
 
 

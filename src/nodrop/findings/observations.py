@@ -8,7 +8,6 @@ from datetime import datetime
 from statistics import median
 from typing import Any
 
-from nodrop.ledger.hops import WITHIN_SUT
 from nodrop.results.trial import TrialRecord
 
 
@@ -99,7 +98,6 @@ def observations_of(records: Iterable[TrialRecord]) -> list[Observation]:
     for record in records:
         rest = {k: v for k, v in record.cell.items() if k != "load.multiplier"}
         curve = {k: v for k, v in record.cell.items() if k not in RATES}
-        before_sut = sum(n for place, n in record.lost_by_place.items() if place not in WITHIN_SUT)
         load = record.cell.get("load.multiplier")
         setup = str(record.cell.get("setup.kind", ""))
         found.append(
@@ -118,7 +116,7 @@ def observations_of(records: Iterable[TrialRecord]) -> list[Observation]:
                 captured_packets=record.captured_packets,
                 dropped_packets=None
                 if record.lost_packets is None
-                else record.lost_packets - before_sut,
+                else record.lost_packets - (record.lost_before_sut_packets or 0),
                 explained_packets=record.merged_packets or 0,
                 decoded_packets=record.decoded_packets,
                 offered_pps=record.offered_pps,

@@ -15,7 +15,8 @@ from nodrop.hosts.reversal import NETNS_FOLDER
 from nodrop.hosts.seam import Action, Json, Link, Port, UndoJournal
 from nodrop.labs.netns import OFFLOADS, ip_batch, quiet_stack, wait_up
 from nodrop.labs.wiring import local
-from nodrop.ledger.hops import KNOBS, Account, Class, Hop, Place
+from nodrop.ledger.hops import Account, Class, Hop
+from nodrop.ledger.places import BETWEEN, SOFTNET
 
 TABLE = "nodrop"
 NFT_TIMEOUT_S = 10.0
@@ -57,10 +58,10 @@ class Split(ABC):
                 into=HOP,
                 kind=Class.LOST,
                 name="split_dropped_backlog",
-                place=Place.SOFTNET if in_backlog else Place.BETWEEN,
+                place=SOFTNET if in_backlog else BETWEEN,
                 packets=dropped,
                 counter="tx_dropped of the split's ports (rtnl_link_stats64)",
-                knob="net.core.netdev_max_backlog" if in_backlog else KNOBS[Place.BETWEEN],
+                knob="net.core.netdev_max_backlog" if in_backlog else BETWEEN.knob,
             )
         ]
 

@@ -14,9 +14,17 @@ from nodrop.hosts.seam import Json, Port
 from nodrop.labs.branches import HOP, TABLE, Split, mtu_of
 from nodrop.labs.netns import ip_batch
 from nodrop.labs.wiring import local
-from nodrop.ledger.hops import Account, Class, Place
+from nodrop.ledger.hops import Account, Class
+from nodrop.ledger.places import Owner, Place
 
 BRIDGE = "ndbr0"
+LINUX_BRIDGE = Place(
+    name="Linux bridge",
+    owner=Owner.SETUP,
+    counter="counters of nft before and after its hooks; the bridge itself counts none",
+    source="Linux net/bridge/br_input.c (br_handle_frame), br_netfilter_hooks.c, br_forward.c",
+    knob='setup.splitter = "nft", or setup.bridge_netfilter = "no"',
+)
 NETFILTER = ("iptables", "ip6tables", "arptables")
 BAD_SOURCE, ENTERED, CHECKED, KNOWN, FORWARDED = (
     *("bad_source", "entered", "checked", "known", "forwarded"),
@@ -104,7 +112,7 @@ def _lost(name: str, packets: int, *, counter: str, knob: str, evidence: str = "
         into=HOP,
         kind=Class.LOST,
         name=name,
-        place=Place.BRIDGE,
+        place=LINUX_BRIDGE,
         packets=packets,
         counter=counter,
         evidence=evidence,

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from nodrop.ledger.byte_books import ByteStep, byte_steps
-from nodrop.ledger.hops import ADDING, PATH_FOREIGN, PATH_LOST, Account, Class, Hop, Place
+from nodrop.ledger.hops import ADDING, PATH_FOREIGN, PATH_LOST, Account, Class, Hop
+from nodrop.ledger.places import PATH, Place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +172,7 @@ def _of_the_wire(start: Hop, end: Hop, missing: int) -> Account:
         evidence="; ".join(
             filter(None, (f"{start.name} {start.packets}, {end.name} {end.packets}", end.look_at))
         ),
-        place=Place.PATH,
+        place=PATH,
     )
 
 
@@ -199,7 +200,7 @@ def ledger_to_json(ledger: Ledger) -> dict[str, Any]:
                 "counter": a.counter,
                 "evidence": a.evidence,
                 "knob": a.knob,
-                "place": a.place,
+                "place": a.place.name if a.place else "",
                 "details": [[name, number] for name, number in a.details],
             }
             for a in ledger.accounts
@@ -250,7 +251,7 @@ def ledger_from_json(found: dict[str, Any]) -> Ledger:
             counter=str(a["counter"]),
             evidence=str(a.get("evidence", "")),
             knob=str(a.get("knob", "")),
-            place=str(a.get("place", "")),
+            place=Place(name=str(a["place"]), owner=None) if a.get("place") else None,
             details=tuple((str(name), int(number)) for name, number in a.get("details", [])),
         )
         for a in found["accounts"]

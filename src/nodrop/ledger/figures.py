@@ -17,8 +17,11 @@ def figures(ledger: Ledger | None, verdict: Verdict) -> dict[str, Any]:
         "invalid_reasons": [str(problem.code) for problem in verdict.invalid_reasons],
         "verdict": verdict.words,
         "loss_ratio": verdict.loss_ratio,
-        "loss_place": verdict.place,
-        "lost_by_place": dict(verdict.by_place),
+        "loss_place": verdict.place.name if verdict.place else None,
+        "lost_by_place": {place.name: packets for place, packets in verdict.lost_at.items()},
+        "lost_before_sut_packets": None
+        if verdict.loss_ratio is None
+        else sum(n for place, n in verdict.lost_at.items() if not place.within_sut),
         "loss_evidence": verdict.evidence,
         "loss_cause": verdict.cause,
         "loss_causes": [

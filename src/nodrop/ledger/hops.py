@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from types import MappingProxyType
+
+from nodrop.ledger.places import Place
 
 
 class Class(StrEnum):
@@ -31,47 +31,6 @@ ADDING = frozenset({Class.DUPLICATED, Class.FOREIGN})
 PATH_LOST = "path_lost"
 PATH_FOREIGN = "path_foreign"
 """The two accounts a `wire` hop derives from its counters."""
-
-
-class Place(StrEnum):
-    """Where packets die, in the words of a verdict. A setup of somebody else's may name others."""
-
-    SENDER = "sender"
-    BETWEEN = "link between the ports"
-    """Refused between the sender and the receiving port, and no counter shows which end did it."""
-    PATH = "path"
-    RECEIVING_PORT = "receiving port"
-    """Refused by the port itself: down, or frames longer than it takes."""
-    NIC = "receiving NIC"
-    SOFTNET = "softnet backlog"
-    BRIDGE = "Linux bridge"
-    MACVTAP = "macvtap"
-    KERNEL = "kernel ahead of the tap"
-    MACVTAP_QUEUE = "macvtap queue"
-    """Under a virtual machine, emptied by its QEMU."""
-    GUEST_SOFTNET = "guest softnet backlog"
-    SOCKET_RING = "socket ring"
-    SUT = "SUT"
-
-
-WITHIN_SUT = frozenset({Place.SOCKET_RING, Place.SUT})
-"""A packet lost here had arrived at the SUT's sockets. Every other place, those that a setup names
-for itself included, lies before the SUT: what is lost there did not arrive."""
-
-
-KNOBS: Mapping[str, str] = MappingProxyType(
-    {
-        Place.BETWEEN: "look at both ports (ip -s -s link show): carrier, MTU, their drop counters",
-        Place.PATH: "look at the link between the sending and the receiving NIC: "
-        "filters (nft, tc, XDP), cable errors, a switch",
-        Place.NIC: "larger NIC ring (ethtool -G), more queues, or fewer packets per second",
-        Place.SOFTNET: "net.core.netdev_max_backlog, or spread interrupts over more CPUs (RPS)",
-        Place.SOCKET_RING: "sut.ring_size for bursts; sut.threads or fewer rules "
-        "where a thread has no time left",
-        Place.SUT: "the SUT's own limits (memcaps, thread count)",
-    }
-)
-"""What touches the losses of a place, where the account itself does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,8 +68,8 @@ class Account:
     evidence: str = ""
     knob: str = ""
     """What a user can turn to change it."""
-    place: str = ""
-    """Where they died, in words (`Place`); empty = on the way into the hop."""
+    place: Place | None = None
+    """Where they died; None = on the way into the hop."""
     bytes: int | None = None
     """Of these packets, among the bytes of the hop before; None = not counted."""
     details: tuple[tuple[str, int], ...] = field(default=())

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nodrop.ledger.balance import Ledger
-from nodrop.ledger.hops import Class, Place
+from nodrop.ledger.hops import Class
 from nodrop.ledger.over_time import LateBurst, Losses
+from nodrop.ledger.places import WaitsFor
 from nodrop.ledger.reasons import Problem, Reason
 
 
@@ -147,7 +148,7 @@ def _room(sending: Sending, ledger: Ledger) -> int:
     places = {a.place for a in ledger.accounts if a.kind is Class.LOST and a.packets}
     if sending.ring_packets is None:
         return QUEUE_PACKETS
-    if places == {Place.SOCKET_RING}:
+    if places and all(place and place.waits_for is WaitsFor.THREAD for place in places):
         return sending.ring_packets
     return min(QUEUE_PACKETS, sending.ring_packets)
 

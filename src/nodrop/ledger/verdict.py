@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from nodrop.ledger.balance import Ledger
-from nodrop.ledger.cause import Cause, Running, causes_of, lost_to_steal
-from nodrop.ledger.hops import KNOBS, Account, Class
+from nodrop.ledger.cause import Cause, causes_of, lost_to_steal
+from nodrop.ledger.hops import Account, Class
 from nodrop.ledger.over_time import Losses
+from nodrop.ledger.places import Place
 from nodrop.ledger.reasons import Outcome, Problem, Reason, outcome_of
+from nodrop.ledger.running import Running
 from nodrop.ledger.sender import Bounds, Sending, problems_of_the_sender
 from nodrop.ledger.sustained import Pace, WorkedOff, pace
 
@@ -21,7 +23,7 @@ class Verdict:
     invalid_reasons: tuple[Problem, ...] = ()
     loss_ratio: float | None = None
     """Lost of sent packets; None where the books do not close."""
-    place: str | None = None
+    place: Place | None = None
     """Where most of the lost packets died."""
     evidence: str = ""
     """The counter that shows it."""
@@ -33,7 +35,7 @@ class Verdict:
     words: str = ""
     pace: Pace | None = None
     """How fast it was seen to serve; None where nobody looked."""
-    by_place: Mapping[str, int] = field(default_factory=dict)
+    lost_at: Mapping[Place, int] = field(default_factory=dict)
     """Lost packets per place, the most first."""
 
     @property
@@ -62,7 +64,7 @@ def judge(
         *_of_the_books(ledger, explained=bool(problems)),
     ]
     ratio = _loss_ratio(ledger, sending)
-    places = _lost_by_place(ledger) if ratio else {}
+    places = _lost_at(ledger) if ratio else {}
     sent = sending.sent_packets if sending else 0
     if stolen := lost_to_steal(places, sent, running, (bounds or Bounds()).steal_ratio):
         found.append(Problem(code=Reason.CPU_STOLEN, words=stolen))
@@ -93,7 +95,7 @@ def judge(
         knob=knob,
         words=words,
         pace=shown,
-        by_place=places,
+        lost_at=places,
     )
 
 
@@ -143,29 +145,29 @@ def _loss_ratio(ledger: Ledger | None, sending: Sending | None) -> float | None:
     return ledger.total(Class.LOST) / sending.sent_packets
 
 
-def _place(account: Account) -> str:
-    return account.place or account.into
-
-
-def _lost_by_place(ledger: Ledger | None) -> dict[str, int]:
-    places: dict[str, int] = {}
+def _lost_at(ledger: Ledger | None) -> dict[Place, int]:
+    found: dict[Place, int] = {}
     for account in ledger.accounts if ledger else ():
         if account.kind is Class.LOST and account.packets:
-            places[_place(account)] = places.get(_place(account), 0) + account.packets
-    return dict(sorted(places.items(), key=lambda item: -item[1]))
+            place = next((p for p in found if p.name == _place(account).name), _place(account))
+            found[place] = found.get(place, 0) + account.packets
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
-def _largest_account(ledger: Ledger | None, place: str | None) -> Account | None:
+def _place(account: Account) -> Place:
+    """A setup of somebody else's may say only into which hop they went."""
+    return account.place or Place(name=account.into, owner=None)
+
+
+def _largest_account(ledger: Ledger | None, place: Place | None) -> Account | None:
     if ledger is None or place is None:
         return None
-    there = [a for a in ledger.accounts if a.kind is Class.LOST and _place(a) == place]
+    there = [a for a in ledger.accounts if a.kind is Class.LOST and _place(a).name == place.name]
     return max(there, key=lambda a: a.packets)
 
 
-def _knob(worst: Account | None, place: str | None) -> str:
-    if worst is None or place is None:
-        return ""
-    return worst.knob or KNOBS.get(place, "")
+def _knob(worst: Account | None, place: Place | None) -> str:
+    return "" if worst is None or place is None else worst.knob or place.knob
 
 
 def _evidence(worst: Account | None, sending: Sending | None) -> str:
@@ -175,7 +177,7 @@ def _evidence(worst: Account | None, sending: Sending | None) -> str:
     return f"{said} of {sending.sent_packets} sent"
 
 
-def _words(ratio: float | None, place: str | None, evidence: str, knob: str, places: int) -> str:
+def _words(ratio: float | None, place: Place | None, evidence: str, knob: str, places: int) -> str:
     if ratio is None:
         return "not known"
     if not ratio:

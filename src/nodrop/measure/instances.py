@@ -24,6 +24,7 @@ from nodrop.labs.branches import Split
 from nodrop.labs.split import Splitter, split
 from nodrop.ledger.balance import balance
 from nodrop.ledger.hops import Account, Class, Hop
+from nodrop.ledger.places import SOCKET_RING, Place
 from nodrop.ledger.reasons import Reason
 from nodrop.load.seam import OfferedLoad
 from nodrop.measure.packets import books
@@ -64,6 +65,7 @@ def several(
     limits: Limits,
     work: Path,
     journal: UndoJournal,
+    ring: Place = SOCKET_RING,
 ) -> Iterator[SeveralEnv]:
     """As many places as instances, each with a NIC of its own behind the split."""
     with ExitStack() as stack:
@@ -76,7 +78,7 @@ def several(
                 Link(tx=link.tx, rx=nic), bits=bits, limits=limits, work=folder, journal=journal
             )
             envs.append(stack.enter_context(place))
-        yield SeveralEnv(link.rx, parts, envs)
+        yield SeveralEnv(link.rx, parts, envs, ring)
 
 
 class SeveralEnv:
@@ -84,7 +86,7 @@ class SeveralEnv:
 
     work_inside = ""
 
-    def __init__(self, nic: Port, parts: Split, envs: Sequence[Env]) -> None:
+    def __init__(self, nic: Port, parts: Split, envs: Sequence[Env], ring: Place) -> None:
         self.host: Host = nic.host
         self.nic = nic
         self.capture_interfaces: Sequence[str] = (nic.name,)
@@ -93,6 +95,7 @@ class SeveralEnv:
         self.delivers_at_once = all(env.delivers_at_once for env in envs)
         self.envs = tuple(envs)
         self._split = parts
+        self._ring = ring
 
     def launch(self, process: ProcessSpec) -> Process:
         raise LabProblem(f"instances are launched one by one, also of {process.argv[0]}")
@@ -158,6 +161,7 @@ class SeveralEnv:
                     sut=counters[i] if counters else _NOTHING_SAID,
                     defrag=True,  # where none is done, the kernel has counted none
                     fragments=None,
+                    ring=self._ring,
                 )
             )
         return found

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 
 from nodrop.hosts.seam import Json
-from nodrop.ledger.cause import BusyThread
 from nodrop.ledger.over_time import DropReading, Losses, losses
+from nodrop.ledger.running import BusyThread
 from nodrop.load.seam import OfferedLoad, Offerer
 from nodrop.measure.progress import Live
 from nodrop.measure.sampling import Sampler, busiest_thread

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from nodrop.ledger.cause import BusyThread
+from nodrop.ledger.running import BusyThread
 from nodrop.measure.plan import Plan, PlannedTrial
 from nodrop.results.trial import TrialRecord
 

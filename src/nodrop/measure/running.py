@@ -8,8 +8,8 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from nodrop.ledger.cause import Arrivals, Running
 from nodrop.ledger.over_time import Losses
+from nodrop.ledger.running import Arrivals, Running
 from nodrop.ledger.timeline import Timeline, timeline
 from nodrop.load.seam import OfferedLoad, TraceFacts
 from nodrop.measure.sampling import rows_of_processes

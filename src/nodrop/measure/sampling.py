@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from nodrop.hosts.seam import Json, NodeJob, Port
-from nodrop.ledger.cause import BusyThread
+from nodrop.ledger.running import BusyThread
 from nodrop.setups.seam import SamplesInside
 from nodrop.untrusted.json_text import decode_object, member
 from nodrop.untrusted.reading import making_sense

@@ -18,9 +18,10 @@ from nodrop.images.image import must_be_there
 from nodrop.labs.seam import Lab
 from nodrop.labs.split import Splitter
 from nodrop.ledger.balance import Ledger, balance
-from nodrop.ledger.cause import Running
 from nodrop.ledger.over_time import Losses
+from nodrop.ledger.places import ring_of
 from nodrop.ledger.reasons import Problem, Reason
+from nodrop.ledger.running import Running
 from nodrop.ledger.sender import Bounds
 from nodrop.ledger.sustained import WorkedOff
 from nodrop.ledger.verdict import Verdict, judge
@@ -326,6 +327,7 @@ def _place(
         limits=of.limits,
         work=folder.sut,
         journal=journal,
+        ring=ring_of(of.sut),
     )
 
 
@@ -403,6 +405,7 @@ def _observe(
         fragments=of.fragments,
         never_at_tap_packets=of.never_at_tap_packets,
         longest_frame_bytes=of.longest_frame_bytes,
+        ring=ring_of(of.sut),
         several=of.instances > 1,
     )
 

@@ -132,6 +132,8 @@ class TrialRecord(_Model):
     """Lost of offered packets; null where the books do not close."""
     loss_place: str | None = None
     lost_by_place: dict[str, Packets] = {}
+    lost_before_sut_packets: Packets | None = None
+    """Of `lost_packets`, those that never arrived at the SUT's sockets."""
     loss_evidence: str = ""
     """The counter that shows it."""
     loss_cause: str = ""
@@ -200,8 +202,16 @@ class TrialRecord(_Model):
     @model_validator(mode="before")
     @classmethod
     def _older_lines(cls, line: Any) -> Any:
-        """Lines written before there were three outcomes say so by their reasons."""
-        if not isinstance(line, dict) or "outcome" in line or "valid" not in line:
+        """Lines written before there were three outcomes say so by their reasons; what was lost
+        before the SUT they say by the names of the places."""
+        if not isinstance(line, dict):
+            return line
+        if "lost_before_sut_packets" not in line and (places := line.get("lost_by_place")):
+            before = sum(
+                n for place, n in dict(places).items() if place not in ("socket ring", "SUT")
+            )
+            line = {**line, "lost_before_sut_packets": before}
+        if "outcome" in line or "valid" not in line:
             return line
         reasons = line.get("invalid_reasons") or []
         return {**line, "outcome": str(Outcome.MEASURED if line["valid"] else outcome_of(reasons))}
@@ -263,6 +273,7 @@ ADDED_LATER = frozenset(
         "loss_cause",
         "loss_causes",
         "loss_evidence",
+        "lost_before_sut_packets",
         "outcome",
         "residual_bytes",
         "service_pps_at_least",

@@ -23,6 +23,7 @@ from nodrop.hosts.rights import SUT
 from nodrop.hosts.seam import Child, Host, Json, Link, NodeJob, UndoJournal
 from nodrop.images.bits import Bits
 from nodrop.ledger.hops import Account, Hop
+from nodrop.ledger.places import Place
 from nodrop.setups.limits import (
     cpu_problems,
     host_cpus,
@@ -42,6 +43,7 @@ class Bare:
     """A Setup (setups/seam.py)."""
 
     name = "bare"
+    places: Sequence[Place] = ()
     alone = ""
 
     def __init__(self, options: Mapping[str, Any] | None = None, *, base: Path = Path()) -> None:

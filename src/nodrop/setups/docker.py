@@ -26,6 +26,7 @@ from nodrop.hosts.seam import Action, Json, Link, NodeJob, UndoJournal
 from nodrop.images.bits import Bits
 from nodrop.images.image_tree import image_tar
 from nodrop.labs.wiring import move_port, named_namespace
+from nodrop.ledger.places import Place
 from nodrop.machines.docker_attached import Attached
 from nodrop.machines.docker_engine import (
     LABEL,
@@ -58,6 +59,7 @@ class Docker:
     """A Setup (setups/seam.py)."""
 
     name = "docker"
+    places: Sequence[Place] = ()
     alone = ""
 
     def __init__(self, options: Mapping[str, Any] | None = None, *, base: Path = Path()) -> None:

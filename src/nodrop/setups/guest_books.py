@@ -5,11 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nodrop.hosts.seam import Host, Json
-from nodrop.ledger.hops import KNOBS, Account, Class, Hop, Place
-from nodrop.setups.macvtap import macvtap_books
+from nodrop.ledger.hops import Account, Class, Hop
+from nodrop.ledger.places import SOFTNET, Owner, Place, WaitsFor
+from nodrop.setups.macvtap import MACVLAN, macvtap_books
 from nodrop.untrusted.reading import making_sense
 
 LOOPBACK = "lo"
+MACVTAP_QUEUE = Place(
+    name="macvtap queue",
+    owner=Owner.SETUP,
+    counter="rx_dropped of the macvtap (rtnl_link_stats64)",
+    source="Linux drivers/net/tap.c (tap_handle_frame): QEMU fetches from it for the guest",
+    knob="setup.txqueuelen for bursts; more host CPU for QEMU, or a faster guest",
+    waits_for=WaitsFor.EMULATOR,
+)
+GUEST_SOFTNET = Place(
+    name="guest softnet backlog",
+    owner=Owner.SETUP,
+    counter="dropped in the guest's /proc/net/softnet_stat",
+    source=f"{SOFTNET.source}, in the guest",
+    knob=f"in the guest: {SOFTNET.knob}",
+    waits_for=WaitsFor.CPU,
+)
+AHEAD_OF_A_GUEST = (MACVLAN, MACVTAP_QUEUE, GUEST_SOFTNET)
+"""In the order of a packet's way."""
 
 
 def guest_reading(guest: Host, nic: str) -> Json:
@@ -50,11 +69,11 @@ def vm_books(
         into="guest_nic",
         kind=Class.LOST,
         name="rx_dropped_macvtap_queue",
-        place=Place.MACVTAP_QUEUE,
+        place=MACVTAP_QUEUE,
         packets=dropped,
         counter=f"rx_dropped of {macvtap} (rtnl_link_stats64)",
         evidence=f"rx_dropped of {macvtap}, whose queue holds {length} packets, {dropped}",
-        knob="setup.txqueuelen for bursts; more host CPU for QEMU, or a faster guest",
+        knob=MACVTAP_QUEUE.knob,
     )
     return hops, (*accounts, lost)
 
@@ -83,11 +102,11 @@ def softnet_books(nic: str, before: Json, after: Json) -> tuple[Hop, Sequence[Ac
         into="guest_softnet",
         kind=Class.LOST,
         name="rx_dropped_guest_backlog",
-        place=Place.GUEST_SOFTNET,
+        place=GUEST_SOFTNET,
         packets=dropped,
         counter="dropped in /proc/net/softnet_stat of the guest, all CPUs",
         evidence=f"dropped rose by {dropped} in the guest's /proc/net/softnet_stat",
-        knob=f"in the guest: {KNOBS[Place.SOFTNET]}",
+        knob=GUEST_SOFTNET.knob,
     )
     return hop, (lost,)
 

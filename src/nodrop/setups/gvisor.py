@@ -18,6 +18,7 @@ from nodrop.config.options import Options, check
 from nodrop.errors import LabProblem
 from nodrop.hosts.seam import Link, UndoJournal
 from nodrop.images.bits import Bits
+from nodrop.ledger.places import Place
 from nodrop.setups.limits import host_cpus
 from nodrop.setups.seam import Env, Limits, Setup
 
@@ -31,6 +32,7 @@ class Gvisor:
     """A Setup (setups/seam.py)."""
 
     name = "gvisor"
+    places: Sequence[Place] = ()
     alone = ""
 
     def __init__(self, options: Mapping[str, Any] | None = None, *, base: Path = Path()) -> None:

@@ -29,6 +29,7 @@ from nodrop.hosts.seam import Action, Host, Json, Link, NodeJob, Port, UndoJourn
 from nodrop.images.bits import Bits
 from nodrop.labs.wiring import add_macvtap_here
 from nodrop.ledger.hops import Account, Hop
+from nodrop.ledger.places import Place
 from nodrop.machines.libvirt_domain import CHANNEL, Domain, domain_problems
 from nodrop.machines.qemu import RunningMachine
 from nodrop.setups import guest_books as books
@@ -58,6 +59,7 @@ class Libvirt:
     """A Setup (setups/seam.py)."""
 
     name = "libvirt"
+    places: Sequence[Place] = books.AHEAD_OF_A_GUEST
     alone = "one domain is one place for the SUT"
 
     def __init__(self, options: Mapping[str, Any] | None = None, *, base: Path = Path()) -> None:

@@ -16,11 +16,20 @@ from nodrop.config.options import Options, check
 from nodrop.hosts.local import LocalHost
 from nodrop.hosts.seam import Json, Link, Port
 from nodrop.labs.wiring import MACVTAP, add_macvtap
-from nodrop.ledger.hops import Account, Class, Hop, Place
+from nodrop.ledger.hops import Account, Class, Hop
+from nodrop.ledger.places import Owner, Place, WaitsFor
 from nodrop.machines.docker_engine import DockerEngine
 from nodrop.setups.docker import Docker, DockerEnv
 
 HOP = "macvtap"
+MACVLAN = Place(
+    name="macvtap",
+    owner=Owner.SETUP,
+    counter="rx_dropped of the receiving NIC (rtnl_link_stats64), of frames to a group",
+    source="Linux drivers/net/macvlan.c (macvlan_broadcast_enqueue)",
+    knob="bcqueuelen of the macvtap: frames to a group wait there for a kernel worker",
+    waits_for=WaitsFor.CPU,
+)
 
 
 class MacvtapOptions(Options):
@@ -32,6 +41,7 @@ class DockerMacvtap(Docker):
     """A Setup (setups/seam.py)."""
 
     name = "docker-macvtap"
+    places: Sequence[Place] = (MACVLAN,)
 
     def __init__(self, options: Mapping[str, Any] | None = None, *, base: Path = Path()) -> None:
         self._options = check(MacvtapOptions, options or {}, table="setup", base=base)
@@ -102,12 +112,12 @@ def macvtap_books(
                 into=HOP,
                 kind=Class.LOST,
                 name="rx_dropped_macvlan_queue",
-                place=Place.MACVTAP,
+                place=MACVLAN,
                 packets=dropped,
                 counter=f"rx_dropped of {nic} (rtnl_link_stats64)",
                 evidence=f"{nic} handed on {missing} packets that {macvtap} never counted; its "
                 "rx_dropped counts such frames, and those to a group that no protocol takes",
-                knob="bcqueuelen of the macvtap: frames to a group wait there for a kernel worker",
+                knob=MACVLAN.knob,
             )
         )
     hop = Hop(name=HOP, packets=arrived, counter=f"rx_packets of {macvtap} (rtnl_link_stats64)")

@@ -26,6 +26,7 @@ from nodrop.hosts.privileges import in_user_namespace
 from nodrop.hosts.rights import SUT
 from nodrop.hosts.seam import Action, Json, Link, NodeJob, UndoJournal
 from nodrop.images.bits import Bits
+from nodrop.ledger.places import Place
 from nodrop.setups import contained
 from nodrop.setups.contained import (
     NODE_INSIDE,
@@ -52,6 +53,7 @@ class Oci:
     """A Setup (setups/seam.py)."""
 
     name = "oci"
+    places: Sequence[Place] = ()
     alone = ""
 
     def __init__(self, options: Mapping[str, Any] | None = None, *, base: Path = Path()) -> None:

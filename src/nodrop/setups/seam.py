@@ -14,6 +14,7 @@ from nodrop.hosts.inside import Inside
 from nodrop.hosts.seam import Host, Json, Link, NodeJob, Port, UndoJournal
 from nodrop.images.bits import Bits
 from nodrop.ledger.hops import Account, Hop
+from nodrop.ledger.places import Place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +176,8 @@ class Env(Protocol):
 
 class Setup(Protocol):
     name: str
+    places: Sequence[Place]
+    """Where packets can die that this setup puts on their way, in the order of the way."""
     alone: str
     """Why there cannot be several of its places at once, behind a split; "" where there can."""
 

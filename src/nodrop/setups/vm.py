@@ -26,6 +26,7 @@ from nodrop.images.bits import Bits
 from nodrop.images.guest_assets import make_assets
 from nodrop.labs.wiring import add_macvtap
 from nodrop.ledger.hops import Account, Hop
+from nodrop.ledger.places import Place
 from nodrop.machines import qemu
 from nodrop.machines.accelerator import Accelerator, choose_accelerator
 from nodrop.machines.qemu import Machine, NotBooted, RunningMachine
@@ -63,6 +64,7 @@ class Vm:
     """A Setup (setups/seam.py)."""
 
     name = "vm"
+    places: Sequence[Place] = books.AHEAD_OF_A_GUEST
     alone = ""
 
     def __init__(self, options: Mapping[str, Any] | None = None, *, base: Path = Path()) -> None:

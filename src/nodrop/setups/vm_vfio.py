@@ -19,6 +19,7 @@ from nodrop.errors import LabProblem
 from nodrop.hosts.seam import Json, Link, Port, UndoJournal
 from nodrop.images.bits import Bits
 from nodrop.ledger.hops import Account, Hop
+from nodrop.ledger.places import Place
 from nodrop.machines.vfio import (
     PciDevice,
     device_of_port,
@@ -26,7 +27,7 @@ from nodrop.machines.vfio import (
     qemu_arguments,
     vfio_problems,
 )
-from nodrop.setups.guest_books import guest_reading, softnet_books
+from nodrop.setups.guest_books import GUEST_SOFTNET, guest_reading, softnet_books
 from nodrop.setups.seam import Limits, Setup
 from nodrop.setups.vm import GUEST_NIC, Vm, VmEnv, VmOptions
 
@@ -42,6 +43,7 @@ class VmVfio(Vm):
     """A Setup (setups/seam.py)."""
 
     name = "vm-vfio"
+    places: Sequence[Place] = (GUEST_SOFTNET,)
     alone = "the receiving NIC leaves this host, and nothing here can share its packets"
 
     def __init__(self, options: Mapping[str, Any] | None = None, *, base: Path = Path()) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from nodrop.hosts.seam import Json
 from nodrop.images.bits import Bits
 from nodrop.ledger.over_time import Served
+from nodrop.ledger.places import Place
 from nodrop.setups.seam import Env, Process
 
 
@@ -125,6 +126,9 @@ class Sut(Protocol):
     """Capture sockets join a fanout group with PACKET_FANOUT_FLAG_DEFRAG."""
     cpus: str | None
     """CPU list that it is pinned to, in the numbers of its place; None leaves it to the limits."""
+    places: Sequence[Place]
+    """Where packets can die that it brings: its capture ring, with what it calls its settings. A
+    verdict has neutral words for a SUT that names none."""
     holds_packets: int | None
     """That its rings hold at the most, by its options; None = not known before it runs."""
     rest_seen_s: float | None

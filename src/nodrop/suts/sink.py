@@ -18,6 +18,7 @@ from nodrop.errors import LabProblem, NodeDied, TrialFailed
 from nodrop.hosts.seam import Json, NodeJob
 from nodrop.images.bits import Bits
 from nodrop.ledger.over_time import Served
+from nodrop.ledger.places import Knobs, Place, socket_ring
 from nodrop.ledger.reasons import Reason
 from nodrop.setups.local import LocalView
 from nodrop.setups.seam import Env, Process
@@ -50,10 +51,23 @@ class SinkOptions(Options):
         return self
 
 
+RING = socket_ring(
+    Knobs(
+        ring="sut.ring_frames (or sut.ring_bytes)",
+        threads="sut.threads",
+        fewer_threads="fewer threads (sut.threads)",
+        less_work="a higher sut.service_rate_pps",
+        defrag='sut.defrag = "no"',
+    ),
+    counter="tp_drops (PACKET_STATISTICS), read by nodrop-node sink",
+)
+
+
 class Sink:
     """A `Sut`. The constructor refuses bad options (BadInput) and touches nothing."""
 
     name = "sink"
+    places: Sequence[Place] = (RING,)
 
     def __init__(self, options: Mapping[str, Any], *, base: Path) -> None:
         self.options = check(SinkOptions, options, table="sut", base=base)

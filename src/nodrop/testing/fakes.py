@@ -26,6 +26,7 @@ from nodrop.hosts.seam import Action, Completed, Json, Link, NodeJob, Port, Undo
 from nodrop.images.bits import Bits
 from nodrop.labs.seam import Lab
 from nodrop.ledger.hops import Account, Hop
+from nodrop.ledger.places import Place
 from nodrop.load.seam import (
     Fragments,
     LoadGenerator,
@@ -284,6 +285,7 @@ class FakeSetup:
     """A Setup."""
 
     name = "fake"
+    places: Sequence[Place] = ()
     alone = ""
 
     def __init__(self, world: World) -> None:
@@ -345,6 +347,7 @@ class FakeSut:
     """A Sut."""
 
     name = "fake"
+    places: Sequence[Place] = ()
     defrag = False
     cpus: str | None = None
     holds_packets: int | None = None

@@ -15,16 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.ledger.balance import Ledger, balance, ledger_to_json
-from nodrop.ledger.cause import BusyThread, Running
 from nodrop.ledger.figures import figures
-from nodrop.ledger.hops import Account, Class, Hop, Place
+from nodrop.ledger.hops import Account, Class, Hop
 from nodrop.ledger.over_time import Losses
 from nodrop.ledger.reasons import Problem, Reason
+from nodrop.ledger.running import BusyThread, Running
 from nodrop.ledger.sender import Sending
 from nodrop.ledger.timeline import Interval, ThreadTime, Timeline
 from nodrop.ledger.verdict import Verdict, judge
 from nodrop.results.rundir import RunWriter, TrialFolder, plan_sha256
 from nodrop.results.trial import MergedDetail, ScheduleErrorUs, Thread, TrialRecord
+from nodrop.suts.suricata.sut import RING
 from nodrop.testing.over_time import (
     DRAIN_NS,
     MONO_NS,
@@ -298,7 +299,7 @@ class _Trial:
                 packets=ring_full,
                 counter="stats.capture.kernel_drops (eve.json)",
                 evidence=f"tp_drops {ring_full}",
-                place=Place.SOCKET_RING,
+                place=RING,
             ),
         ]
         return balance(hops, accounts)

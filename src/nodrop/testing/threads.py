@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from nodrop.ledger.cause import Arrivals, Running
 from nodrop.ledger.over_time import Losses, Served
+from nodrop.ledger.running import Arrivals, Running
 from nodrop.ledger.timeline import timeline
 
 TICK_NS = 100_000_000

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
+from nodrop import registry
 from nodrop.findings.observations import Observation, SpreadClaim, observations_of
 from nodrop.findings.rules import find
-from nodrop.ledger.hops import WITHIN_SUT, Place
 from nodrop.results.trial import TrialRecord
 
 DAY_S = 86_400
@@ -282,14 +282,21 @@ def test_trials_of_our_own_are_judged_by_the_same_rules() -> None:
     assert {f.code for f in find(observations_of(lossy))} == {"loss-per-replica"}
 
 
-@pytest.mark.parametrize("place", [*Place, "a plugin's own queue"])
-def test_what_was_lost_before_the_sut_did_not_arrive(place: str) -> None:
-    """100 packets lost in softnet were reported as arrived."""
-    within = place in WITHIN_SUT
+@pytest.mark.parametrize("recorded", [True, False], ids=["recorded", "older run"])
+@pytest.mark.parametrize(("place", "within"), [
+    *((one.place.name, one.place.within_sut) for one in registry.places(registry.built_in())),
+    ("a plugin's own queue", False),
+])  # fmt: skip
+def test_what_was_lost_before_the_sut_did_not_arrive(
+    place: str, *, within: bool, recorded: bool
+) -> None:
+    """100 packets lost in softnet were reported as arrived. The record says how many they were; of
+    an older one the names of the places do."""
+    before = {"lost_before_sut_packets": 0 if within else 100} if recorded else {}
     captured = 976 if within else 876
     record = _trial(
         0, 1, captured_packets=captured, decoded_packets=876, lost_packets=100,
-        lost_by_place={place: 100},
+        lost_by_place={place: 100}, **before,
     )  # fmt: skip
     (seen,) = observations_of([record])
     assert seen.dropped_packets == (100 if within else 0)

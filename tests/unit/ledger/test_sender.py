@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nodrop.ledger import places
 from nodrop.ledger.balance import Ledger, balance
-from nodrop.ledger.hops import Account, Class, Hop, Place
+from nodrop.ledger.hops import Account, Class, Hop
 from nodrop.ledger.over_time import LateBurst, Losses
 from nodrop.ledger.reasons import Outcome, Reason
 from nodrop.ledger.sender import Sending, losses_in_reach
@@ -44,7 +45,7 @@ def books(ring: int = 0, path: int = 0, sent: int = 400_000) -> Ledger:
     ]
     full, dropped = (
         Account(into=into, kind=Class.LOST, name=into, packets=n, counter="c", place=place)
-        for into, n, place in (("decoded", ring, Place.SOCKET_RING), ("socket", path, Place.PATH))
+        for into, n, place in (("decoded", ring, places.SOCKET_RING), ("socket", path, places.PATH))
     )
     return balance(hops, [full, dropped])
 

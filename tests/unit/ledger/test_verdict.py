@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from nodrop.ledger import places
 from nodrop.ledger.balance import Ledger, balance
-from nodrop.ledger.hops import Account, Class, Hop, Place
+from nodrop.ledger.hops import Account, Class, Hop
 from nodrop.ledger.reasons import Problem, Reason
 from nodrop.ledger.sender import Bounds, Sending
 from nodrop.ledger.verdict import judge, percent
+from nodrop.suts.suricata.sut import RING
 from nodrop.testing.threads import made_up
 
 SENT = 101_171
@@ -43,7 +45,7 @@ def books(
             name="rx_dropped_ring_full",
             packets=ring_full,
             counter="tp_drops",
-            place=Place.SOCKET_RING,
+            place=RING,
         ),
     ]
     return balance(hops, accounts)
@@ -66,7 +68,7 @@ def test_a_full_ring_is_blamed_on_the_ring() -> None:
     verdict = judge(books(ring_full=3120), SENDING)
     assert verdict.valid
     assert verdict.loss_ratio == pytest.approx(3120 / SENT)
-    assert verdict.place == "socket ring"
+    assert str(verdict.place) == "socket ring"
     assert verdict.evidence == "tp_drops 3120 of 101171 sent"
     assert verdict.words.startswith(
         "3.08 % lost in the socket ring (tp_drops 3120 of 101171 sent): sut.ring_size"
@@ -105,8 +107,8 @@ def test_losses_that_stolen_time_explains_are_no_measurement(
 def test_a_lossy_path_is_blamed_on_the_path() -> None:
     verdict = judge(books(rx=SENT - 500, ring_full=20), SENDING)
     assert verdict.valid
-    assert verdict.place == "path"
-    assert verdict.by_place == {"path": 500, "socket ring": 20}
+    assert str(verdict.place) == "path"
+    assert verdict.lost_at == {places.PATH: 500, RING: 20}
     assert "mostly in the path (tx_nic 101171, rx_nic 100671 of 101171 sent)" in verdict.words
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from nodrop.hosts.seam import Port
-from nodrop.ledger.cause import BusyThread
+from nodrop.ledger.running import BusyThread
 from nodrop.load.seam import OfferedLoad
 from nodrop.measure.live import Feed
 from nodrop.measure.progress import Live

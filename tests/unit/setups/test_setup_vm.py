@@ -47,7 +47,7 @@ def test_what_the_queue_dropped_is_lost_there() -> None:
     ]
     (lost,) = accounts
     assert (lost.into, lost.kind, lost.packets) == ("guest_nic", Class.LOST, 30)
-    assert lost.place == "macvtap queue"
+    assert str(lost.place) == "macvtap queue"
     assert "txqueuelen" in lost.knob
 
 
@@ -61,7 +61,7 @@ def test_a_full_backlog_of_the_guest_is_lost_there() -> None:
     hops, (lost,) = vm_books("ndrx0", "ndmv0", "eth0", before, after)
     assert (hops[-1].name, hops[-1].packets) == ("guest_softnet", 30)
     assert (lost.into, lost.kind, lost.packets) == ("guest_softnet", Class.LOST, 20)
-    assert lost.place == "guest softnet backlog"
+    assert str(lost.place) == "guest softnet backlog"
     assert "net.core.netdev_max_backlog" in lost.knob
 
 

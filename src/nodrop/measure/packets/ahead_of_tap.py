@@ -6,7 +6,8 @@ the second are known from the trace alone.
 
 from __future__ import annotations
 
-from nodrop.ledger.hops import Account, Class, Place
+from nodrop.ledger.hops import Account, Class
+from nodrop.ledger.places import KERNEL, PATH
 from nodrop.measure.packets.readings import Readings
 
 
@@ -44,7 +45,7 @@ def cut_vlan_tags(
             into=into,
             kind=Class.LOST,
             name="rx_dropped_vlan_cut",
-            place=Place.KERNEL,
+            place=KERNEL,
             packets=packets,
             counter="the trace: frames that end within their VLAN tag",
             evidence=f"the trace sends {cut_packets} frames that end within their VLAN tag; the "
@@ -59,7 +60,7 @@ def _xdp(port: str, packets: int, into: str, counter: str) -> Account:
         into=into,
         kind=Class.LOST,
         name="rx_dropped_xdp",
-        place=Place.PATH,
+        place=PATH,
         packets=packets,
         counter=counter,
         knob=f"ip link show {port}: the XDP program attached there",

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nodrop.ledger.hops import KNOBS, Account, Class, Place
+from nodrop.ledger.hops import Account, Class
+from nodrop.ledger.places import BETWEEN, RECEIVING_PORT, SENDER, SOFTNET
 from nodrop.measure.packets.readings import Readings
 
 VETH = "veth"
@@ -41,18 +42,18 @@ def refused(ends: Ends, packets: int, *, name: str, counter: str) -> Account:
     softnet = f"softnet dropped rose by {backlog} (/proc/net/softnet_stat, all CPUs)"
     said = [words for words in (short, flapped) if words]
     if said and (backlog or (flapped and ends.kind != VETH)):
-        place, knob = Place.BETWEEN, KNOBS[Place.BETWEEN]
+        place, knob = BETWEEN, BETWEEN.knob
     elif said:
         # What was refused while the carrier was off was offered to a sending port that was up: one
         # that is down answers ENETDOWN, which ends the offer. On a veth that leaves the peer.
-        place = Place.RECEIVING_PORT
+        place = RECEIVING_PORT
         knob = f"ip link show {ends.rx_port}: its MTU, and what took it down"
     elif backlog >= packets:
-        place, name, knob = Place.SOFTNET, "tx_dropped_backlog", "net.core.netdev_max_backlog"
+        place, name, knob = SOFTNET, "tx_dropped_backlog", "net.core.netdev_max_backlog"
     elif ends.kind != VETH and ends.tx.state(ends.tx_port, "kind")[1] != VETH:
-        place, knob = Place.SENDER, "txqueuelen, a lower load"
+        place, knob = SENDER, SENDER.knob
     else:
-        place, knob = Place.BETWEEN, KNOBS[Place.BETWEEN]
+        place, knob = BETWEEN, BETWEEN.knob
     dropped = ends.rx.link(ends.rx_port, "rx_dropped")
     said += [softnet] if backlog else []
     said.append(f"rx_dropped of {ends.rx_port} rose by {dropped}")

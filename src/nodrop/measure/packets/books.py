@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from nodrop.ledger.hops import ADDING, Account, Class, Hop, Place
+from nodrop.ledger.hops import ADDING, Account, Class, Hop
+from nodrop.ledger.places import NIC, PATH, SOCKET_RING, Place
 from nodrop.load.seam import Fragments, OfferedLoad
 from nodrop.measure.packets import reassembly
 from nodrop.measure.packets.ahead_of_tap import cut_vlan_tags, uncounted_xdp, xdp
@@ -37,6 +38,8 @@ class Observed:
     """Frames of the trace that no capture socket can be handed (load/seam.py), at the most."""
     longest_frame_bytes: int | None = None
     """Of the trace; None = not known."""
+    ring: Place = SOCKET_RING
+    """Of the SUT, with what it calls its settings."""
     several: bool = False
     """Behind a split: what is taken out before each instance's sockets is in `between`."""
 
@@ -227,7 +230,7 @@ def into_tx_nic(seen: Observed) -> list[Account]:
                 into="tx_nic",
                 kind=Class.LOST,
                 name="tx_dropped_filter",
-                place=Place.PATH,
+                place=PATH,
                 packets=filtered,
                 bytes=0,
                 counter=f"generator: ENOBUFS, and {port} counted neither sent nor dropped",
@@ -263,7 +266,7 @@ def into_rx_nic(seen: Observed) -> list[Account]:
             into="rx_nic",
             kind=Class.LOST,
             name="rx_dropped_nic",
-            place=Place.NIC,
+            place=NIC,
             packets=missed,
             counter=f"rx_missed_errors of {port} (rtnl_link_stats64)",
         )
@@ -293,6 +296,7 @@ def into_socket(seen: Observed) -> list[Account]:
         found += reassembly.accounts(
             reassembly.reassembled(seen.capture, seen.fragments),
             None if missing is None else missing - seen.cut_packets,
+            seen.ring.knobs,
         )
     found += cut_vlan_tags(
         seen.cut_packets,
@@ -354,7 +358,7 @@ def into_decoded(seen: Observed) -> list[Account]:
             into="decoded",
             kind=Class.LOST,
             name="rx_dropped_ring_full",
-            place=Place.SOCKET_RING,
+            place=seen.ring,
             packets=dropped,
             counter=seen.sut.sources.get("dropped_ring_full_packets", "tp_drops"),
         )

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from nodrop.ledger.hops import Account, Class, Place
+from nodrop.ledger.hops import Account, Class
+from nodrop.ledger.places import KERNEL, NEUTRAL, Knobs
 from nodrop.load.seam import Fragments
 from nodrop.measure.packets.readings import Readings
 
 COUNTER = "Ip ReasmReqds - ReasmOKs (/proc/net/snmp of the receiver)"
-KNOB = 'sut.defrag = "no"'
 STACK_COUNTERS = "IpExt InBcastPkts + InMcastPkts - Ip InDelivers - InUnknownProtos"
 
 
@@ -69,7 +69,9 @@ def reassembled(receiver: Readings, trace: Fragments | None) -> Reassembled:
     )
 
 
-def accounts(found: Reassembled, missing_packets: int | None) -> list[Account]:
+def accounts(
+    found: Reassembled, missing_packets: int | None, knobs: Knobs = NEUTRAL
+) -> list[Account]:
     """`missing_packets`: what the sockets lack that nothing else explains; None = not known yet."""
     trace, kernel, counter = found.trace, found.kernel, COUNTER
     by_the_trace = _by_the_trace_alone(found, missing_packets)
@@ -80,9 +82,12 @@ def accounts(found: Reassembled, missing_packets: int | None) -> list[Account]:
         kernel += f", of which the receiver's own stack took {found.again} (broadcast, multicast)"
         counter += f", less its stack's {STACK_COUNTERS}"
     if trace is not None and (by_the_trace or trace.missing_packets == found.ahead):
-        return _of_the_trace(trace, kernel, counter)
+        return _of_the_trace(trace, kernel, counter, knobs)
     if trace is not None and _went_in_whole(found, trace) and found.ahead > trace.missing_packets:
-        return [*_of_the_trace(trace, kernel, counter), *_not_put_together(found, trace)]
+        return [
+            *_of_the_trace(trace, kernel, counter, knobs),
+            *_not_put_together(found, trace, knobs),
+        ]
     lost = min(found.refused, max(0, found.ahead)) if found.full else 0
     said = "" if trace is None else f"; the trace, whole, says {trace.missing_packets}"
     return _some(
@@ -93,9 +98,9 @@ def accounts(found: Reassembled, missing_packets: int | None) -> list[Account]:
             packets=max(0, found.ahead) - lost,
             counter=counter,
             evidence=f"{kernel}{said}; merged and held cannot be told apart",
-            knob=KNOB,
+            knob=knobs.defrag,
         ),
-        _lost(found, lost, f"{lost} fragments refused"),
+        _lost(found, lost, f"{lost} fragments refused", knobs),
     )
 
 
@@ -118,7 +123,7 @@ def _went_in_whole(found: Reassembled, trace: Fragments) -> bool:
     return not found.again and found.requests == trace.offered_packets
 
 
-def _of_the_trace(trace: Fragments, kernel: str, counter: str) -> list[Account]:
+def _of_the_trace(trace: Fragments, kernel: str, counter: str, knobs: Knobs) -> list[Account]:
     absorbed, datagrams = trace.absorbed_packets, trace.datagrams
     return _some(
         Account(
@@ -128,7 +133,7 @@ def _of_the_trace(trace: Fragments, kernel: str, counter: str) -> list[Account]:
             packets=absorbed - datagrams,
             counter=counter,
             evidence=f"{kernel}; {absorbed} fragments became {datagrams} datagrams",
-            knob=KNOB,
+            knob=knobs.defrag,
             details=(("fragments", absorbed), ("datagrams", datagrams)),
         ),
         Account(
@@ -139,20 +144,25 @@ def _of_the_trace(trace: Fragments, kernel: str, counter: str) -> list[Account]:
             counter=counter,
             evidence=f"{kernel}; fragments whose datagram never becomes whole (from the trace): "
             "the kernel keeps them for net.ipv4.ipfrag_time and throws them away",
-            knob=KNOB,
+            knob=knobs.defrag,
         ),
     )
 
 
-def _not_put_together(found: Reassembled, trace: Fragments) -> list[Account]:
+def _not_put_together(found: Reassembled, trace: Fragments, knobs: Knobs) -> list[Account]:
     """Datagrams that the trace has whole and the kernel did not make: as many as failures say."""
     lost = min(found.ahead - trace.missing_packets, found.refused + found.timed_out)
     return _some(
-        _lost(found, lost, f"{found.done} of {trace.datagrams} whole datagrams were put together")
+        _lost(
+            found,
+            lost,
+            f"{found.done} of {trace.datagrams} whole datagrams were put together",
+            knobs,
+        )
     )
 
 
-def _lost(found: Reassembled, packets: int, what: str) -> Account:
+def _lost(found: Reassembled, packets: int, what: str, sut: Knobs) -> Account:
     held, limit = found.memory.get("memory_bytes"), found.memory.get("high_thresh_bytes")
     said = [what]
     knobs = []
@@ -168,11 +178,12 @@ def _lost(found: Reassembled, packets: int, what: str) -> Account:
         into="socket",
         kind=Class.LOST,
         name="rx_dropped_reassembly",
-        place=Place.KERNEL,
+        place=KERNEL,
         packets=packets,
         counter="Ip ReasmFails, ReasmOKs (/proc/net/snmp of the receiver) and the trace",
         evidence="; ".join(said),
-        knob=" and ".join(f"net.ipv4.{knob}" for knob in knobs) + f" of the receiver, or {KNOB}",
+        knob=" and ".join(f"net.ipv4.{knob}" for knob in knobs)
+        + f" of the receiver, or {sut.defrag}",
     )
 
 

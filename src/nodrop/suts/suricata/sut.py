@@ -14,6 +14,7 @@ from nodrop.errors import BadInput
 from nodrop.hosts.folders import cache_folder
 from nodrop.hosts.seam import Json
 from nodrop.images.bits import Bits
+from nodrop.ledger.places import Knobs, Place, socket_ring
 from nodrop.setups.seam import Env, ProcessSpec
 from nodrop.suts.suricata.acceptance import CONFIG, refusal
 from nodrop.suts.suricata.config import (
@@ -35,6 +36,18 @@ RULES_BYTES = 256 << 20
 """The largest published rule sets have 40 MB."""
 
 
+RING = socket_ring(
+    Knobs(
+        ring="sut.ring_size",
+        threads="sut.threads",
+        fewer_threads="fewer threads (sut.threads)",
+        less_work="fewer rules",
+        cpus="limits.cpus, sut.cpus",
+        defrag='sut.defrag = "no"',
+    ),
+    counter="tp_drops (PACKET_STATISTICS): stats.capture.kernel_drops in eve.json",
+    source="read in Suricata's src/source-af-packet.c (AFPDumpCounters)",
+)
 REST_SEEN_S = 0.15
 """Two looks at its threads, and the first of them late."""
 
@@ -43,6 +56,7 @@ class Suricata:
     """A `Sut`. The constructor refuses bad options (BadInput) and touches nothing."""
 
     name = "suricata"
+    places: Sequence[Place] = (RING,)
 
     def __init__(self, options: Mapping[str, Any], *, base: Path) -> None:
         self.options = check(SuricataOptions, options, table="sut", base=base)

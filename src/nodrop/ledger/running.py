@@ -1,0 +1,85 @@
+"""How the SUT ran while the load was offered, and what came meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from nodrop.ledger.over_time import Losses, Served
+from nodrop.ledger.shares import Spans
+from nodrop.ledger.timeline import Timeline
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BusyThread:
+    """The SUT's busiest thread while the load was offered."""
+
+    name: str
+    cpu_ratio: float
+    """Of one CPU."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrivals:
+    """What the sender sent, in equal intervals."""
+
+    first_ns: int
+    interval_ns: int
+    packets: Sequence[int]
+    steady: bool = False
+    """A constant rate was asked for, and kept: no bursts are in it."""
+    peaks: Sequence[tuple[int, int]] = ()
+    """(ns, packets): so many came within so short a time, once or more."""
+
+    @property
+    def mean_pps(self) -> float:
+        """From the first packet to the last, to the interval."""
+        seconds = len(self.packets) * self.interval_ns / 1e9
+        return sum(self.packets) / seconds if seconds else 0.0
+
+    @property
+    def usual_pps(self) -> float:
+        """A burst now and then does not change it."""
+        return median(self.packets or (0,)) / self.interval_ns * 1e9
+
+    def within(self, begin_ns: float, end_ns: float) -> float:
+        found = 0.0
+        for n, packets in enumerate(self.packets):
+            begin = self.first_ns + n * self.interval_ns
+            part = min(end_ns, begin + self.interval_ns) - max(begin_ns, begin)
+            found += packets * max(0.0, part) / self.interval_ns
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """How the SUT ran while the load was offered. None = not measured."""
+
+    offered_ns: tuple[int, int]
+    timeline: Timeline
+    losses: Sequence[Losses] | None = None
+    served: Mapping[str, int] = field(default_factory=dict)
+    """Packets by thread, as the SUT names it."""
+    over_time: Mapping[str, Sequence[Served]] = field(default_factory=dict)
+    """By thread; empty if the SUT's counters are not read often enough for it."""
+    throttled: Sequence[tuple[int, float]] = ()
+    """(when, seconds so far, summed over CPUs) the SUT was not let run for want of its CPU quota or
+    one above it: several threads wait more than a second in a second."""
+    arrivals: Arrivals | None = None
+    ring_packets: int | None = None
+    """What the ring of one thread holds."""
+    steal_ratio: float | None = None
+    """Of the CPUs of the SUT or those of the sender, whichever lost more of their time."""
+
+    def throttled_ns(self, spans: Spans) -> float:
+        return sum(self._throttled_by(e) - self._throttled_by(b) for b, e in spans) * 1e9
+
+    def _throttled_by(self, at_ns: int) -> float:
+        before = (0, 0.0)
+        for when, seconds in self.throttled:
+            if when >= at_ns:
+                part = (at_ns - before[0]) / (when - before[0]) if before[0] else 1.0
+                return before[1] + part * (seconds - before[1])
+            before = (when, seconds)
+        return before[1]

@@ -1,0 +1,80 @@
+"""The queue of one thread of the SUT: what came to it, what it serves, what its ring holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nodrop.ledger.pace import Pace, pace_of
+from nodrop.ledger.running import Running
+from nodrop.ledger.shares import Shares, Spans, Went, shares
+from nodrop.ledger.timeline import Interval
+
+SATURATED_SHARE = 0.9
+"""The tick in which the kernel accounts is 4 ms; a busy thread shows a little less than all."""
+LONE_STALL_NS = 500_000_000
+"""If nobody knows what the ring holds, so long a time without the thread overflows any."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadQueue:
+    running: Running
+    thread: str
+    tid: int
+    lost: int
+
+    @property
+    def share(self) -> float:
+        """Of all packets: that came to this thread."""
+        served, losses = self.running.served, self.running.losses or ()
+        every = sum(served.values()) + sum(window.packets for window in losses)
+        mine = served.get(self.thread, 0) + self.lost
+        return mine / every if served and every else 1.0
+
+    @property
+    def mean_pps(self) -> float:
+        arrivals = self.running.arrivals
+        return self.share * arrivals.mean_pps if arrivals else 0.0
+
+    def holds(self, together: Sequence[Interval]) -> float | None:
+        """What the ring holds of what comes meanwhile; None if that could be all."""
+        if self.running.ring_packets is not None:
+            return self.running.ring_packets
+        return 0.0 if sum(i.ns for i in together) >= LONE_STALL_NS else None
+
+    def shares(self, spans: Spans) -> Shares | None:
+        """What the thread's time went to."""
+        return shares(self.running.timeline, self.tid, spans, self.running.throttled_ns(spans))
+
+    def capacity_pps(self) -> float | None:
+        """Served per second on a CPU."""
+        whole = self.shares((self.running.offered_ns,))
+        ran_s = whole.of[Went.RAN] * whole.ns / 1e9 if whole else 0.0
+        served = self.running.served.get(self.thread)
+        return served / ran_s if served and ran_s else None
+
+    def pace(self) -> Pace | None:
+        """Measured; of a SUT that is not read often enough, by the CPU time that a packet takes:
+        then it must not sleep while packets wait."""
+        readings, ring = self.running.over_time.get(self.thread), self.running.ring_packets
+        if readings:
+            return pace_of(readings, ring) if ring is not None else None
+        capacity = self.capacity_pps()
+        return Pace(at_least_pps=SATURATED_SHARE * capacity, at_most_pps=None) if capacity else None
+
+    def more_at_once(self, pace: Pace, spans: Spans) -> float | None:
+        """By so many packets more came than it serves meanwhile, if its ring does not hold them."""
+        arrivals, ring = self.running.arrivals, self.running.ring_packets
+        if arrivals is None or ring is None or arrivals.steady:
+            return None
+        serves = pace.at_least_pps / 1e9
+        over = most = 0.0
+        for n, packets in enumerate(arrivals.packets):
+            at = arrivals.first_ns + n * arrivals.interval_ns
+            came = self.share * packets
+            if any(b < at + arrivals.interval_ns and e > at for b, e in spans):
+                over = max(over + came - serves * arrivals.interval_ns, 0.0)
+                most = max(most, over)
+        for ns, packets in arrivals.peaks:
+            most = max(most, self.share * packets - serves * ns)
+        return most if most > ring else None

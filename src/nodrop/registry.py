@@ -1,0 +1,81 @@
+"""Every place where packets can die: the hosts' own, and what setups, splitters and SUTs add.
+
+`python -m nodrop.registry > docs/reference/places.md` writes the page of them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from nodrop.labs.bridge import LINUX_BRIDGE
+from nodrop.ledger.places import ON_EVERY_HOST, Owner, Place, places_of
+from nodrop.plugins import Plugin, plugins
+
+SPLITTER = 'splitter = "bridge"'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registered:
+    place: Place
+    by: tuple[str, ...]
+    """The kinds of setup, or the SUT, that name it; empty for what every host has."""
+
+
+def places(of: Iterable[Plugin] | None = None) -> tuple[Registered, ...]:
+    """In the order of a packet's way: the host's, what a setup puts there, what the SUT brings."""
+    named: dict[Place, list[str]] = {LINUX_BRIDGE: [SPLITTER]}
+    for plugin in plugins() if of is None else of:
+        for place in places_of(plugin.entry.load()):
+            named.setdefault(place, []).append(plugin.kind)
+    found = [Registered(place=place, by=()) for place in ON_EVERY_HOST]
+    for owner in (Owner.SETUP, Owner.SUT):
+        found += (Registered(place=p, by=tuple(by)) for p, by in named.items() if p.owner is owner)
+    return tuple(found)
+
+
+def page(registered: Iterable[Registered]) -> str:
+    return "\n".join(_lines(registered)) + "\n"
+
+
+def _lines(registered: Iterable[Registered]) -> Iterator[str]:
+    yield "# Places where packets can die"
+    yield ""
+    yield (
+        "Written by `python -m nodrop.registry` from the entries that hosts, setups and SUTs give "
+        "(`nodrop.ledger.places`): edit those. A plugin adds its own as the attribute `places` of "
+        "its class. A verdict says a place by its name: `lost in the socket ring`."
+    )
+    yield ""
+    yield (
+        "*Before the SUT*: a packet lost there did not arrive at the SUT's sockets. *Waits for*: "
+        "what the packets wait for, which decides what can be named as the cause of losses there "
+        "([methodology](../methodology.md#the-cause)); stolen CPU time explains losses wherever "
+        "packets wait."
+    )
+    yield ""
+    columns = ("place", "owner", "lies", "waits for", "counter", "who drops", "what touches it")
+    yield "| " + " | ".join(columns) + " |"
+    yield "|" + "---|" * len(columns)
+    for one in registered:
+        place = one.place
+        owner = str(place.owner) + (f": {', '.join(one.by)}" if one.by else "")
+        row = (
+            f"**{place.name}**",
+            owner,
+            "within the SUT" if place.within_sut else "before the SUT",
+            str(place.waits_for),
+            place.counter,
+            place.source,
+            place.knob,
+        )
+        yield "| " + " | ".join(words.replace("|", "\\|") for words in row) + " |"
+
+
+def built_in() -> tuple[Plugin, ...]:
+    return tuple(plugin for plugin in plugins() if plugin.origin.startswith("nodrop "))
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page(places(built_in())))
