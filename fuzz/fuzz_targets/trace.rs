@@ -5,13 +5,14 @@ use libfuzzer_sys::fuzz_target;
 use nodrop_replay::schedule::Request;
 use nodrop_replay::{Load, Plan, Trace};
 use nodrop_trace::info::Surveyor;
-use nodrop_wire::capture::{LINKTYPE_ETHERNET, Reader};
+use nodrop_wire::capture::Reader;
+use nodrop_wire::record::LINKTYPE_ETHERNET;
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(reader) = Reader::new(bytes, true) else {
         return;
     };
-    let (mut surveyor, mut packets) = (Surveyor::new(), 0);
+    let (mut surveyor, mut packets) = (Surveyor::new(3.0), 0);
     for record in reader.flatten() {
         surveyor.add(&record);
         packets += 1;

@@ -7,6 +7,7 @@
 mod boot;
 mod channel;
 mod frame;
+mod line;
 mod serve;
 
 use std::path::PathBuf;
@@ -35,7 +36,7 @@ pub struct GuestArgs {
     receive_on: Option<String>,
 }
 
-/// Returns only where this is no virtual machine's process 1.
+/// Does not return in a virtual machine's process 1.
 pub fn run(args: &GuestArgs) -> ExitCode {
     if let Some(interface) = &args.receive_on {
         return status(
@@ -49,7 +50,9 @@ pub fn run(args: &GuestArgs) -> ExitCode {
         eprintln!("nodrop-node guest: only for process 1 of a virtual machine");
         return ExitCode::from(2);
     }
-    if let Err(error) = boot::boot(args).and_then(|()| reap_until_served(&args.port)) {
+    if let Err(error) =
+        boot::boot(args.root.as_deref(), args.mtu).and_then(|()| reap_until_served(&args.port))
+    {
         failed(&error);
     }
     // Process 1 must not end: that would be a panic instead of a power-off.

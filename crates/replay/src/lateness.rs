@@ -6,74 +6,15 @@
 //! known to take. A thread that was stopped between two sends is thus excused for microseconds. No clock is read here, and
 //! nothing allocated: docs/adr/0012.
 
-use crate::outcome::ScheduleErrors;
+use crate::bursts::Bursts;
+use crate::schedule_error::ScheduleErrors;
 
-/// Packets that leave later than this are late together: a burst begins. Replicas leave up to 200 us after their time on purpose.
-pub const LATE_NS: u64 = 500_000;
-/// Bursts kept: the largest.
-pub const MOST_BURSTS: usize = 64;
 /// Sends in a row whose mean is what a send takes.
 const ROW: u64 = 16;
 /// Until that many were seen; a send through the receive path of an emulated machine takes as long.
 const UNKNOWN_COST_NS: u64 = 50_000;
 /// A frame of 64 KiB takes so many times as long as a short one.
 const DEAREST: u64 = 8;
-
-/// Late packets that left in one go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LateBurst {
-    /// When the first of them left.
-    pub begin_mono_ns: u64,
-    /// When the last of them left.
-    pub end_mono_ns: u64,
-    /// The largest schedule error among them.
-    pub late_ns: u64,
-    /// Packets that should have left before it began, less the most of them that were asked for back to back anyway.
-    pub packets: u64,
-}
-
-/// All late bursts: how many, and the largest.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct LateBursts {
-    /// Of at least one packet.
-    pub bursts: u64,
-    /// Sum of theirs.
-    pub packets: u64,
-    /// The largest, at most [`MOST_BURSTS`], in no order.
-    pub largest: Vec<LateBurst>,
-}
-
-impl LateBursts {
-    fn with_room() -> Self {
-        Self {
-            largest: Vec::with_capacity(MOST_BURSTS),
-            ..Self::default()
-        }
-    }
-
-    fn add(&mut self, burst: LateBurst) {
-        self.bursts += 1;
-        self.packets += burst.packets;
-        self.keep(burst);
-    }
-
-    fn keep(&mut self, burst: LateBurst) {
-        if self.largest.len() < MOST_BURSTS {
-            return self.largest.push(burst);
-        }
-        let smallest = self.largest.iter_mut().min_by_key(|kept| kept.packets);
-        if let Some(smallest) = smallest.filter(|kept| kept.packets < burst.packets) {
-            *smallest = burst;
-        }
-    }
-
-    /// Adds those of another port.
-    pub fn join(&mut self, other: &Self) {
-        self.bursts += other.bursts;
-        self.packets += other.packets;
-        other.largest.iter().for_each(|burst| self.keep(*burst));
-    }
-}
 
 /// What shaping did to the schedule.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -85,7 +26,7 @@ pub struct Shaping {
 }
 
 impl Shaping {
-    /// The rate at which the schedule was shaped; `None` where it asks for nothing faster.
+    /// The rate at which the schedule was shaped; `None` if it asks for nothing faster.
     #[must_use]
     pub fn pps(&self) -> Option<f64> {
         (self.ns > 0).then(|| self.packets as f64 * 1e9 / self.ns as f64)
@@ -107,19 +48,18 @@ pub struct Lateness {
     /// When the packet before left, and when it could have.
     before_ns: u64,
     feasible_ns: u64,
-    burst: Option<Burst>,
     /// Behind the feasible schedule.
     pub errors: ScheduleErrors,
     /// Behind the schedule asked for.
     pub asked_errors: ScheduleErrors,
     /// Of the feasible schedule.
-    pub bursts: LateBursts,
+    pub bursts: Bursts,
     /// From the one to the other.
     pub shaping: Shaping,
 }
 
 impl Lateness {
-    /// `is_shaped` at a trace's own timing; a rate is asked for by who sends it, and is not forgiven. Packets that are due within
+    /// `is_shaped` at a trace's own timing; a rate is the user's own wish and is not forgiven. Packets that are due within
     /// `together_ns` are sent together at its end.
     #[must_use]
     pub fn new(is_shaped: bool, together_ns: u64) -> Self {
@@ -129,10 +69,9 @@ impl Lateness {
             cost: Cost::default(),
             before_ns: 0,
             feasible_ns: 0,
-            burst: None,
             errors: ScheduleErrors::default(),
             asked_errors: ScheduleErrors::default(),
-            bursts: LateBursts::with_room(),
+            bursts: Bursts::with_room(),
             shaping: Shaping::default(),
         }
     }
@@ -151,30 +90,10 @@ impl Lateness {
         let late = now_ns.saturating_sub(feasible);
         self.errors.record(late);
         self.asked_errors.record(now_ns.saturating_sub(due_ns));
-        self.follow(late, feasible, in_a_row, now_ns);
+        self.bursts
+            .follow(late, feasible, in_a_row, self.before_ns, now_ns);
         (self.before_ns, self.feasible_ns) = (now_ns, feasible);
         late
-    }
-
-    fn follow(&mut self, late_ns: u64, feasible_ns: u64, in_a_row: bool, now_ns: u64) {
-        // A pause inside of a burst ends it: what was due in the pause leaves at once after it.
-        let paused = now_ns.saturating_sub(self.before_ns) > LATE_NS;
-        if late_ns <= LATE_NS || paused {
-            self.end();
-        }
-        if late_ns > LATE_NS {
-            let burst = self.burst.get_or_insert_with(|| Burst::from(now_ns));
-            burst.add(late_ns, feasible_ns, in_a_row, now_ns);
-        }
-    }
-
-    /// Ends the burst at hand.
-    pub fn end(&mut self) {
-        if let Some(burst) = self.burst.take().map(Burst::done) {
-            if burst.packets > 0 {
-                self.bursts.add(burst);
-            }
-        }
     }
 }
 
@@ -187,7 +106,7 @@ struct Cost {
 }
 
 impl Cost {
-    /// Of the send before, which is what this one had to wait for; 0 where it waited for its time.
+    /// Of the send before, which is what this one had to wait for; 0 if it waited for its time.
     fn of(&mut self, waited: bool, before_ns: u64, now_ns: u64) -> u64 {
         if waited {
             self.row = 0;
@@ -207,58 +126,22 @@ impl Cost {
     }
 }
 
-/// A burst under way.
-#[derive(Debug)]
-struct Burst {
-    begin_ns: u64,
-    last_ns: u64,
-    late_ns: u64,
-    /// Packets that should have left before it began; of them the run at hand of those asked for back to back, and the longest.
-    owed: u64,
-    run: u64,
-    longest_run: u64,
-}
-
-impl Burst {
-    fn from(begin_ns: u64) -> Self {
-        Self {
-            begin_ns,
-            last_ns: begin_ns,
-            late_ns: 0,
-            owed: 0,
-            run: 0,
-            longest_run: 0,
-        }
-    }
-
-    fn add(&mut self, late_ns: u64, feasible_ns: u64, in_a_row: bool, now_ns: u64) {
-        self.last_ns = now_ns;
-        self.late_ns = self.late_ns.max(late_ns);
-        if feasible_ns <= self.begin_ns {
-            self.owed += 1;
-            self.run = if in_a_row { self.run + 1 } else { 1 };
-            self.longest_run = self.longest_run.max(self.run);
-        }
-    }
-
-    fn done(self) -> LateBurst {
-        LateBurst {
-            begin_mono_ns: self.begin_ns,
-            end_mono_ns: self.last_ns,
-            late_ns: self.late_ns,
-            packets: self.owed - self.longest_run,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bursts::LateBursts;
 
     const MS: u64 = 1_000_000;
 
+    struct Judged {
+        errors: ScheduleErrors,
+        asked_errors: ScheduleErrors,
+        bursts: LateBursts,
+        shaping: Shaping,
+    }
+
     /// A sender that takes `cost` for each packet, wakes 20 us late and is stopped from one time to another.
-    fn sent(dues: &[u64], cost: u64, stops: &[(u64, u64)], is_shaped: bool) -> Lateness {
+    fn sent(dues: &[u64], cost: u64, stops: &[(u64, u64)], is_shaped: bool) -> Judged {
         let mut lateness = Lateness::new(is_shaped, 0);
         let (mut free, mut stops) = (0, stops.iter().peekable());
         for due in dues {
@@ -269,8 +152,12 @@ mod tests {
             lateness.leaves(*due, now);
             free = now + cost;
         }
-        lateness.end();
-        lateness
+        Judged {
+            errors: lateness.errors,
+            asked_errors: lateness.asked_errors,
+            bursts: lateness.bursts.closed(),
+            shaping: lateness.shaping,
+        }
     }
 
     fn p99_max(errors: &ScheduleErrors) -> (u64, u64) {
@@ -299,7 +186,7 @@ mod tests {
             assert!(asked > packets * 1_450, "{packets}: {asked}");
             // The wake-up, and what is not known before the first row.
             assert!(judged < 25_000, "{packets}: {judged}");
-            assert_eq!(lateness.bursts, LateBursts::with_room());
+            assert_eq!(lateness.bursts, LateBursts::default());
             let pps = lateness.shaping.pps().unwrap_or(0.0);
             assert!((pps / 666_667.0 - 1.0).abs() < 0.05, "{pps}");
         }
@@ -384,7 +271,7 @@ mod tests {
             &[(1_400 * MS, 1_600 * MS)],
             false,
         );
-        assert_eq!(lateness.bursts, LateBursts::with_room());
+        assert_eq!(lateness.bursts, LateBursts::default());
         assert!(p99_max(&lateness.errors).1 > 90 * MS);
     }
 
@@ -397,35 +284,12 @@ mod tests {
 
     #[test]
     fn a_sender_that_is_starved_in_slices_gets_no_slower_rate() {
-        // 200 us of every 300 are somebody else's: of 20,000 packets 180 wait for it.
+        // Other threads have 200 us of every 300: of 20,000 packets 180 wait for them.
         let dues = bursts_of(20_000, 400 * MS, 5);
         let slices: Vec<(u64, u64)> = (0..10_000)
             .map(|n| (n * 300_000, n * 300_000 + 200_000))
             .collect();
         let lateness = sent(&dues, 1_200, &slices, true);
         assert!(p99_max(&lateness.errors).0 > 40 * MS);
-    }
-
-    #[test]
-    fn the_largest_bursts_are_kept() {
-        let mut bursts = LateBursts::with_room();
-        let burst = |packets| LateBurst {
-            begin_mono_ns: packets,
-            end_mono_ns: packets,
-            late_ns: 1,
-            packets,
-        };
-        (1..=100).for_each(|packets| bursts.add(burst(packets)));
-        assert_eq!((bursts.bursts, bursts.packets), (100, 5_050));
-        assert_eq!(bursts.largest.len(), MOST_BURSTS);
-        assert_eq!(
-            bursts.largest.iter().map(|kept| kept.packets).min(),
-            Some(37)
-        );
-        let mut all = LateBursts::with_room();
-        all.join(&bursts);
-        all.join(&bursts);
-        assert_eq!((all.bursts, all.largest.len()), (200, MOST_BURSTS));
-        assert_eq!(all.largest.iter().map(|kept| kept.packets).min(), Some(69));
     }
 }

@@ -1,19 +1,25 @@
 //! The schedule of a replay: when each frame of each replica is due, and how late it left.
 
+mod backend;
+mod books;
+pub mod bursts;
+mod flood;
 pub mod lateness;
 pub mod load;
 pub mod outcome;
 pub mod pacer;
 pub mod schedule;
+pub mod schedule_error;
 pub mod sender;
 pub mod spread;
 pub mod trace;
 mod ways;
 
+pub use backend::Backend;
 pub use load::{Load, LoadError, Profile};
 pub use outcome::{Achieved, Outcome};
 pub use schedule::{Plan, PlanError};
-pub use sender::{Backend, Replay, SendError};
+pub use sender::{Replay, SendError};
 pub use spread::Spread;
 pub use trace::{Trace, TraceError};
 pub use ways::Mac;

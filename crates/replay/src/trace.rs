@@ -3,8 +3,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use nodrop_wire::capture::{CaptureError, Reader};
+use nodrop_wire::capture::Reader;
 use nodrop_wire::flow::FlowKey;
+use nodrop_wire::record::CaptureError;
 use nodrop_wire::rewrite::{RewriteError, Rewriter, Survey, Work};
 
 use crate::ways::{Mac, Ways};

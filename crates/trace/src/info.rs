@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::BuildHasher;
 
 use foldhash::fast::FixedState;
-use nodrop_wire::capture::Record;
 use nodrop_wire::flow::FlowKey;
+use nodrop_wire::record::Record;
 use nodrop_wire::view::{self, ethertype, protocol};
 use serde::Serialize;
 

@@ -6,6 +6,7 @@ pub mod flow;
 pub mod packed;
 pub mod pcap;
 pub mod pcapng;
+pub mod record;
 pub mod rewrite;
 pub mod view;
 

@@ -1,6 +1,6 @@
 //! Classic pcap files: both byte orders, micro- and nanosecond timestamps.
 
-use crate::capture::{CaptureError, LINKTYPE_ETHERNET, MAX_CAPTURED_BYTES, Record};
+use crate::record::{CaptureError, LINKTYPE_ETHERNET, MAX_CAPTURED_BYTES, Record};
 
 /// Length of the header of a file.
 pub const FILE_HEADER_BYTES: usize = 24;

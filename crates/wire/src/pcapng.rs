@@ -3,7 +3,7 @@
 //! Read are section header, interface description, enhanced, simple and (obsolete) packet blocks; all others are
 //! stepped over (draft-ietf-opsawg-pcapng).
 
-use crate::capture::{CaptureError, LINKTYPE_ETHERNET, MAX_CAPTURED_BYTES, Record};
+use crate::record::{CaptureError, LINKTYPE_ETHERNET, MAX_CAPTURED_BYTES, Record};
 
 /// First bytes of a file: the type of a section header block reads the same in both byte orders.
 pub const MAGIC: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];

@@ -9,8 +9,6 @@ use nix::kmod::{ModuleInitFlags, finit_module};
 use nix::mount::{MsFlags, mount};
 use nix::unistd::{chdir, chroot};
 
-use super::GuestArgs;
-
 /// Where the binary is once the root has changed.
 pub const OURSELVES: &str = "/run/nodrop-node";
 const MODULES: &str = "/modules";
@@ -19,12 +17,13 @@ const DISK_TIMEOUT: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(5);
 const NONE: Option<&str> = None;
 
-pub fn boot(args: &GuestArgs) -> Result<(), String> {
+/// With no disk, the initramfs stays the root.
+pub fn boot(disk: Option<&Path>, mtu: i32) -> Result<(), String> {
     fs_at("proc", "/proc")?;
     fs_at("sysfs", "/sys")?;
     fs_at("devtmpfs", "/dev")?;
     load_modules()?;
-    let root = match &args.root {
+    let root = match disk {
         Some(disk) => {
             mount_disk(disk)?;
             NEW_ROOT
@@ -35,7 +34,7 @@ pub fn boot(args: &GuestArgs) -> Result<(), String> {
     let ours = Path::new(root).join(OURSELVES.trim_start_matches('/'));
     fs::copy("/init", &ours)
         .map_err(|e| format!("cannot copy /init to {}: {e}", ours.display()))?;
-    if args.root.is_some() {
+    if disk.is_some() {
         switch_root()?;
     }
     for (kind, target) in [
@@ -45,7 +44,7 @@ pub fn boot(args: &GuestArgs) -> Result<(), String> {
     ] {
         fs_at(kind, target)?;
     }
-    open_interfaces(args.mtu)
+    open_interfaces(mtu)
 }
 
 fn fs_at(kind: &str, target: &str) -> Result<(), String> {

@@ -17,7 +17,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::frame::LONGEST;
-use super::serve::Line;
+use super::line::Line;
 
 /// The payload of `open`.
 #[derive(Deserialize)]
@@ -52,7 +52,7 @@ pub struct Channel {
 impl Channel {
     pub fn data(&mut self, payload: Vec<u8>) {
         if let Some(sender) = &self.data {
-            // The other end may be gone; then nobody wants it.
+            // The other end may be gone; then it is not wanted.
             let _unwanted = sender.send(payload);
         }
     }
@@ -209,7 +209,7 @@ fn connect(id: u32, path: &Path, data: Receiver<Vec<u8>>, line: &Line) -> Result
     let writing = stream.try_clone().map_err(failed)?;
     std::thread::spawn(move || {
         drain_into(Some(writing), &data);
-        // Both ways: who asks nothing more wants no answer either.
+        // Both ways: after the last question no answer is wanted.
         let _closed = stream.shutdown(Shutdown::Both);
     });
     let line = line.clone();

@@ -1,9 +1,8 @@
-//! The server of the port: reads frames, hands them to their channels, and tells the time.
+//! The server of the port: reads frames, hands them to their channels, and says the time.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::sys::time::TimeSpec;
@@ -14,6 +13,7 @@ use serde_json::json;
 
 use super::channel::{self, Channel};
 use super::frame::{self, Frame};
+use super::line::Line;
 
 const PORTS: &str = "/sys/class/virtio-ports";
 const PORT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -23,35 +23,19 @@ const KILL: u8 = 9;
 /// Of frames that belong to no conversation.
 const NO_CHANNEL: u32 = 0;
 
-/// The sending half of the port, shared by all channels.
-#[derive(Clone)]
-pub struct Line(Arc<Mutex<File>>);
-
-impl Line {
-    pub fn send(&self, channel: u32, kind: u8, payload: &[u8]) {
-        let mut port = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // A line that broke is noticed by the reader, which ends us.
-        let _broken = frame::write(&mut *port, channel, kind, payload);
-    }
-
-    pub fn say(&self, channel: u32, kind: u8, body: &serde_json::Value) {
-        self.send(channel, kind, body.to_string().as_bytes());
-    }
-}
-
 /// Returns when the controller's end is closed.
 pub fn serve(port: &str) -> Result<(), String> {
     let mut reading = open(port)?;
     let writing = reading
         .try_clone()
         .map_err(|e| format!("port {port}: {e}"))?;
-    let line = Line(Arc::new(Mutex::new(writing)));
+    let line = Line::new(writing);
     line.say(NO_CHANNEL, b'h', &hello());
     let mut channels: HashMap<u32, Channel> = HashMap::new();
     while let Ok(frame) = frame::read(&mut reading) {
         obey(frame, &line, &mut channels);
     }
-    // Nobody is left to end what was started, and the machine may go on without us.
+    // What was started has no other owner, and the machine may go on without us.
     for channel in channels.values() {
         channel.kill(Some(KILL));
     }
@@ -82,7 +66,7 @@ fn obey(frame: Frame, line: &Line, channels: &mut HashMap<u32, Channel>) {
                 Err(message) => line.say(frame.channel, b'f', &json!({ "message": message })),
             }
         }
-        b't' => tell_time(&frame.payload, line),
+        b't' => say_time(&frame.payload, line),
         kind => {
             if let Some(channel) = channels.get_mut(&frame.channel) {
                 match kind {
@@ -98,7 +82,7 @@ fn obey(frame: Frame, line: &Line, channels: &mut HashMap<u32, Channel>) {
 
 /// A question `{"id"}` is answered with both clocks; one with `set_real_ns` sets the wall clock first, which a machine without a
 /// network starts with whole seconds of error, so that times in logs are the controller's.
-fn tell_time(payload: &[u8], line: &Line) {
+fn say_time(payload: &[u8], line: &Line) {
     let asked: serde_json::Value = serde_json::from_slice(payload).unwrap_or_default();
     if let Some(ns) = asked["set_real_ns"].as_u64() {
         let time = TimeSpec::from_duration(Duration::from_nanos(ns));

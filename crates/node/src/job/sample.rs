@@ -7,6 +7,7 @@ mod output;
 mod row;
 mod schedule;
 mod sources;
+mod spool;
 mod summary;
 mod sysmon;
 
@@ -20,9 +21,9 @@ use crate::job::{Job, unreadable};
 use crate::session::Session;
 use metrics::Metrics;
 use output::Output;
-use row::{Due, Row};
-use schedule::Schedule;
-use sources::Sources;
+use row::Row;
+use schedule::{Due, Schedule};
+use sources::{Sources, Watched};
 use summary::{SampleResult, Summary};
 
 /// Everything that is read, and where it goes.
@@ -33,12 +34,6 @@ pub struct Sample {
     /// `nodrop monitor` became this process: what its Python took is not the sampler's.
     begun_cpu_ns: u64,
     _metrics: Option<Metrics>,
-}
-
-/// What a request for metrics looks at, too.
-pub struct Watched {
-    sources: Sources,
-    row: Row,
 }
 
 impl Job for Sample {

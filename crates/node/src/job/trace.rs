@@ -8,8 +8,9 @@ use nodrop_proto::{Flows, JobError, TraceSpec};
 use nodrop_sys::file::MappedFile;
 use nodrop_trace::info::{BadRecord, Info, Surveyor};
 use nodrop_trace::reassembly::Counts;
-use nodrop_wire::capture::{LINKTYPE_ETHERNET, Reader};
+use nodrop_wire::capture::Reader;
 use nodrop_wire::packed::unpacked;
+use nodrop_wire::record::LINKTYPE_ETHERNET;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 

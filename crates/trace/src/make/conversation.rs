@@ -1,11 +1,11 @@
 //! One conversation of each kind, as a whole.
 
-use super::MILLISECOND_NS;
 use super::packets::Packets;
 use super::profile::{Kind, Profile};
 use super::rng::Rng;
 use super::rules::Rule;
 use super::tcp::{Path, Side, Tcp};
+use super::time::MILLISECOND_NS;
 use super::{datagrams, text_protocols, web};
 
 /// One conversation from its own time zero; the segments sent again and reordered.

@@ -9,8 +9,7 @@ use crate::make::names;
 use crate::make::packets::Packets;
 use crate::make::rng::Rng;
 use crate::make::tcp::{Path, Side};
-
-const MILLISECOND_NS: u64 = 1_000_000;
+use crate::make::time::MILLISECOND_NS;
 
 /// Datagrams between two ports.
 struct Udp<'a> {

@@ -6,7 +6,7 @@ use super::frame::{Mac, Way};
 use super::profile::{Kind, Profile};
 use super::rng::Rng;
 use super::tcp::Path;
-use super::{MICROSECOND_NS, MILLISECOND_NS};
+use super::time::{MICROSECOND_NS, MILLISECOND_NS};
 
 pub const GATEWAY: Mac = [0x02, 0, 0x5e, 0, 0, 1];
 pub const SWITCH: Mac = [0x02, 0, 0x5e, 0, 0, 2];

@@ -13,6 +13,7 @@ pub mod rules;
 mod tcp;
 mod tempo;
 mod text_protocols;
+mod time;
 mod web;
 
 use std::collections::BTreeMap;
@@ -28,14 +29,12 @@ pub use profile::{Kind, Profile};
 use rng::Rng;
 use rules::{Rule, Skipped};
 use tempo::Tempo;
+use time::SECOND_NS;
 
-const MICROSECOND_NS: u64 = 1_000;
-const MILLISECOND_NS: u64 = 1_000_000;
 /// Flows planted for each rule.
 const FLOWS_PER_RULE: u64 = 3;
 /// Server port of planted flows where the rule names none.
 const ANY_PORT: u16 = 4_444;
-const SECOND_NS: u64 = 1_000_000_000;
 
 /// What was put into a trace.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]

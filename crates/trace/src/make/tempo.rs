@@ -1,8 +1,7 @@
 //! When things happen: a curve of bytes over time with a set mean and peak, and where along it a transfer lies.
 
 use crate::make::rng::Rng;
-
-const SECOND_NS: u64 = 1_000_000_000;
+use crate::make::time::SECOND_NS;
 
 /// Bytes per bin of time.
 #[derive(Debug, Clone)]

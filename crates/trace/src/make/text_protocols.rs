@@ -3,8 +3,7 @@
 use crate::make::names;
 use crate::make::rng::Rng;
 use crate::make::tcp::{Side, Tcp};
-
-const MILLISECOND_NS: u64 = 1_000_000;
+use crate::make::time::MILLISECOND_NS;
 
 /// One mail (RFC 5321).
 pub fn smtp(tcp: &mut Tcp<'_>) {

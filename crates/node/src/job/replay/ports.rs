@@ -188,7 +188,7 @@ impl Replay {
                         gate.wait(); // the start is known
                         let is_stopped = || session.stopped() || down.load(Ordering::Relaxed);
                         let outcome = replay
-                            .telling(sent)
+                            .reporting_to(sent)
                             .run(begin_ns.load(Ordering::Relaxed), is_stopped);
                         down.fetch_or(outcome.is_err(), Ordering::Relaxed);
                         outcome.map_err(|e| is_down(&port.interface, &e))

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use nix::errno::Errno;
 use nodrop_proto::{Achieved, LateBurst, LateBursts, ReplayPort, ReplayResult, ScheduleError};
 use nodrop_replay::Outcome;
-use nodrop_replay::lateness::LATE_NS;
-use nodrop_replay::outcome::ScheduleErrorNs;
+use nodrop_replay::bursts::LATE_NS;
+use nodrop_replay::schedule_error::ScheduleErrorNs;
 
 use super::Replay;
 use super::ports::{Port, backends};

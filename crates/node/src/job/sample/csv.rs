@@ -338,7 +338,7 @@ impl<'t> Serializer for Walk<'t> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::sample::row::Due;
+    use crate::job::sample::schedule::Due;
     use nodrop_counters::{CpuTimes, LinkStats};
     use nodrop_proto::SampleSource;
 

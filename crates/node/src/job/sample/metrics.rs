@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use nodrop_proto::JobError;
 
-use super::Watched;
 use super::exposition::exposition;
+use super::sources::Watched;
 
 /// Of a whole request; more is refused.
 const LONGEST_REQUEST: usize = 4096;

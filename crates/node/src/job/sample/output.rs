@@ -1,8 +1,7 @@
 //! Where rows go: spooled to files, so that nothing is on the wire while a trial runs, or sent as events.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::io::Write;
+use std::path::Path;
 
 use nodrop_counters::ProcessReading;
 use nodrop_proto::{JobError, SampleFormat, SampleSpec};
@@ -10,6 +9,7 @@ use serde::Serialize;
 
 use super::csv::Table;
 use super::row::Row;
+use super::spool::Spool;
 use super::sysmon::Sysmon;
 use crate::session::Session;
 
@@ -172,40 +172,6 @@ impl Drop for Spooled {
         // It is the first error that is told.
         let _ = self.write();
     }
-}
-
-/// A file that rows are written to.
-pub struct Spool {
-    path: PathBuf,
-    file: BufWriter<File>,
-}
-
-impl Spool {
-    pub fn create(path: &Path) -> Result<Self, JobError> {
-        let file = File::create(path).map_err(|e| failed(path, &e))?;
-        Ok(Self {
-            path: path.into(),
-            file: BufWriter::with_capacity(1 << 16, file),
-        })
-    }
-
-    pub fn write(
-        &mut self,
-        write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
-    ) -> Result<(), JobError> {
-        write(&mut self.file).map_err(|e| failed(&self.path, &e))
-    }
-
-    pub fn flush(&mut self) -> Result<(), JobError> {
-        self.write(Write::flush)
-    }
-}
-
-pub fn failed(path: &Path, error: &io::Error) -> JobError {
-    JobError::new(
-        "spool",
-        format!("{}: cannot write: {error}", path.display()),
-    )
 }
 
 #[cfg(test)]

@@ -10,24 +10,7 @@ use nodrop_counters::{
 use nodrop_proto::SampleSource;
 use serde::{Serialize, Serializer};
 
-use super::schedule::microseconds;
-
-/// A set of sources.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Due(u16);
-
-impl Due {
-    /// Every source there is.
-    pub const ALL: Self = Self(u16::MAX);
-
-    pub fn add(&mut self, source: SampleSource) {
-        self.0 |= 1 << source as u16;
-    }
-
-    pub fn has(self, source: SampleSource) -> bool {
-        self.0 & (1 << source as u16) != 0
-    }
-}
+use super::schedule::{Due, microseconds};
 
 /// A value that keeps its memory, and whether this row is the one it was read for: a row never repeats an old value.
 #[derive(Debug, Educe, Default)]

@@ -2,7 +2,22 @@
 
 use nodrop_proto::{SampleSource, SampleSpec};
 
-use super::row::Due;
+/// A set of sources.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Due(u16);
+
+impl Due {
+    /// Every source there is.
+    pub const ALL: Self = Self(u16::MAX);
+
+    pub fn add(&mut self, source: SampleSource) {
+        self.0 |= 1 << source as u16;
+    }
+
+    pub fn has(self, source: SampleSource) -> bool {
+        self.0 & (1 << source as u16) != 0
+    }
+}
 
 /// Dates of the rows on CLOCK_MONOTONIC: whenever any source is due.
 pub struct Schedule {

@@ -9,7 +9,14 @@ use nodrop_counters::{
 use nodrop_proto::{SampleSource, SampleSpec};
 use nodrop_sys::clock::{mono_ns, real_ns};
 
-use super::row::{Due, Row};
+use super::row::Row;
+use super::schedule::Due;
+
+/// The sources and the row they were last read into, for the sampler and for requests for metrics.
+pub struct Watched {
+    pub sources: Sources,
+    pub row: Row,
+}
 
 /// Everything that is held open; `None` = not asked for.
 pub struct Sources {

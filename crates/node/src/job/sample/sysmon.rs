@@ -9,8 +9,8 @@ use std::path::Path;
 use nodrop_counters::{CpuTimes, Disk, LinkStats, ProcessReading};
 use nodrop_proto::{JobError, SampleSpec};
 
-use super::output::{Spool, failed};
 use super::row::Row;
+use super::spool::{Spool, failed};
 
 const SYSTEM_TAIL: &str = ", %MEM, mem.total.KB, mem.used.KB, mem.avail.KB, mem.free.KB, %SWAP, swap.total.KB, swap.used.KB, swap.free.KB, \
                            io.read, io.write, io.read.KB, io.write.KB, io.read.ms, io.write.ms";

@@ -1,4 +1,4 @@
-//! Sending by flood: each packet of the trace so many times in a row, without times, and booked by what the port has counted.
+//! Copies of one frame by flood, booked by what the port has counted.
 
 use std::time::Duration;
 
@@ -6,8 +6,7 @@ use nodrop_io::flood::{self, FloodSender, Towards};
 use nodrop_io::tx::Sent;
 use nodrop_sys::clock::mono_ns;
 
-use super::{Backend, Books, Replay};
-use crate::schedule::Slot;
+use crate::books::Books;
 
 /// Copies per system call, which waits some 25 ms until its memory has come back: half a second, after which a stop is seen.
 const COPIES: u64 = 1 << 20;
@@ -15,51 +14,20 @@ const COPIES: u64 = 1 << 20;
 const AT_REST_NS: u64 = 50_000_000;
 const LOOK: Duration = Duration::from_micros(200);
 
-impl Replay<'_> {
-    /// Sends copies of each packet; returns how many were meant to be sent.
-    pub(super) fn flood(&mut self, start: u64, stopped: &impl Fn() -> bool) -> u64 {
-        let Backend::Flood(sender) = &*self.backend else {
-            return self.intended_packets;
-        };
-        if self.pacer.wait(start, stopped).is_none() {
-            return self.intended_packets;
-        }
-        let begin = mono_ns();
-        let packets = self.trace.packets().len();
-        let copies = self.plan.slots_of(0) / packets as u64;
-        let mut reached = 0;
-        for packet in 0..packets {
-            let slot = Slot {
-                due_ns: 0,
-                packet,
-                replica: 0,
-            };
-            if !self.share.has(&slot) {
-                continue;
-            }
-            let frame = self.trace.frame(packet, 0, &mut self.buffer).0;
-            let mut count = Count::of(sender, frame.len());
-            while count.asked < copies {
-                let is_over = self
-                    .limit_ns
-                    .is_some_and(|limit| mono_ns() >= start + limit);
-                if is_over || stopped() || self.books.gone.is_some() {
-                    break;
-                }
-                count.send(frame, COPIES.min(copies - count.asked), &mut self.books);
-            }
-            count.settle(&mut self.books);
-            reached += count.asked;
-        }
-        self.books.ends_at(mono_ns());
-        // Booked only once the first call has ended.
-        self.books.first_sent = self.books.first_sent.map(|_| begin);
-        if self.limit_ns.is_some() {
-            reached
-        } else {
-            self.intended_packets
-        }
+/// Sends copies of a frame until `is_over`; returns how many were meant to be sent.
+pub fn send(
+    sender: &FloodSender,
+    frame: &[u8],
+    copies: u64,
+    books: &mut Books,
+    is_over: impl Fn() -> bool,
+) -> u64 {
+    let mut count = Count::of(sender, frame.len());
+    while count.asked < copies && !is_over() && books.gone.is_none() {
+        count.send(frame, COPIES.min(copies - count.asked), books);
     }
+    count.settle(books);
+    count.asked
 }
 
 /// The books of the copies of one packet.
@@ -97,7 +65,7 @@ impl<'a> Count<'a> {
         self.book(books);
     }
 
-    /// Books what has left; what the port sends for others is not told apart, so at most what was asked for.
+    /// Books what has left; the port counts what it sends for others too, so at most what was asked for.
     fn book(&mut self, books: &mut Books) {
         let left = match self.sender.towards() {
             Towards::Host => self.ran,

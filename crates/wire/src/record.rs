@@ -1,0 +1,132 @@
+//! One frame of a capture file, whatever its format, and why the next one cannot be read.
+
+/// LINKTYPE_ETHERNET, the only link type that can be put on an Ethernet port.
+pub const LINKTYPE_ETHERNET: u32 = 1;
+
+/// Longest frame believed (libpcap's MAXIMUM_SNAPLEN); a longer one means that the reader lost its place.
+pub const MAX_CAPTURED_BYTES: u32 = 262_144;
+
+/// One captured frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// Time of capture since the epoch.
+    pub timestamp_ns: u64,
+    /// Length the frame had on the wire; longer than `frame` when the capture cut it.
+    pub original_bytes: u32,
+    /// What was captured.
+    pub frame: &'a [u8],
+    /// Where `frame` begins in the file.
+    pub offset: usize,
+}
+
+/// Why a capture file cannot be read; packets count from 1, as Wireshark shows them.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CaptureError {
+    /// The file has no byte.
+    #[error("the file is empty")]
+    Empty,
+    /// The file ends inside its own header.
+    #[error("the file header is cut: {have} of {need} bytes")]
+    TruncatedFileHeader {
+        /// Bytes the file has.
+        have: usize,
+        /// Bytes the header takes.
+        need: usize,
+    },
+    /// The first four bytes are of no format that is read.
+    #[error("not a capture file that can be read: it begins with {magic:02x?}{}", named(.name))]
+    UnknownFormat {
+        /// The first four bytes, as they stand.
+        magic: [u8; 4],
+        /// The format, where it is known but not read.
+        name: Option<&'static str>,
+    },
+    /// The frames are not Ethernet.
+    #[error("link type {linktype} ({}), not Ethernet (1)", linktype_name(*.linktype))]
+    LinkType {
+        /// LINKTYPE_ value of the file.
+        linktype: u32,
+    },
+    /// The file ends inside a record header.
+    #[error(
+        "cut at packet {packet}, byte {offset}: {have} of {need} bytes of its record header are there"
+    )]
+    TruncatedRecordHeader {
+        /// Number of the packet, from 1.
+        packet: u64,
+        /// Offset of the record header.
+        offset: usize,
+        /// Bytes left in the file.
+        have: usize,
+        /// Bytes the header takes.
+        need: usize,
+    },
+    /// The file ends inside a frame.
+    #[error("cut at packet {packet}, byte {offset}: {have} of {need} bytes of the frame are there")]
+    TruncatedRecord {
+        /// Number of the packet, from 1.
+        packet: u64,
+        /// Offset of the frame.
+        offset: usize,
+        /// Bytes left in the file.
+        have: usize,
+        /// Bytes the record says it has.
+        need: usize,
+    },
+    /// A field has a value no capture has.
+    #[error("corrupt at packet {packet}, byte {offset}: {what}")]
+    Corrupt {
+        /// Number of the packet, from 1.
+        packet: u64,
+        /// Offset of the record or block.
+        offset: usize,
+        /// The field and its value.
+        what: String,
+    },
+}
+
+impl CaptureError {
+    /// True where everything before this place is whole, so that `tolerate_truncated` may stop here.
+    #[must_use]
+    pub fn is_tolerable(&self) -> bool {
+        matches!(
+            self,
+            Self::TruncatedRecordHeader { .. }
+                | Self::TruncatedRecord { .. }
+                | Self::Corrupt { .. }
+        )
+    }
+}
+
+fn named(name: &Option<&'static str>) -> String {
+    name.map_or_else(String::new, |name| format!(" ({name})"))
+}
+
+/// Name of the link types most often met beside Ethernet (tcpdump.org/linktypes.html).
+#[must_use]
+pub fn linktype_name(linktype: u32) -> &'static str {
+    match linktype {
+        0 => "BSD loopback",
+        1 => "Ethernet",
+        6 => "Token Ring",
+        9 => "PPP",
+        12 | 14 | 101 => "raw IP",
+        51 => "PPP over Ethernet",
+        104 => "Cisco HDLC",
+        105 => "802.11",
+        108 => "OpenBSD loopback",
+        113 => "Linux cooked",
+        119 => "802.11 with Prism header",
+        127 => "802.11 with radiotap",
+        143 => "DOCSIS",
+        187 | 201 => "Bluetooth HCI",
+        189 | 220 => "USB",
+        195 | 230 => "802.15.4",
+        228 => "raw IPv4",
+        229 => "raw IPv6",
+        239 => "netfilter log",
+        253 => "netlink",
+        276 => "Linux cooked v2",
+        _ => "unknown",
+    }
+}
