@@ -44,8 +44,14 @@ def label() -> str:
 
 
 @pytest.fixture
-def link(label: str) -> Iterator[Link]:
-    with DiskJournal.create(label) as journal, NetnsLab(mtu=3000).up(journal) as link:
+def journal(label: str) -> Iterator[DiskJournal]:
+    with DiskJournal.create(label) as journal:
+        yield journal
+
+
+@pytest.fixture
+def link(journal: DiskJournal) -> Iterator[Link]:
+    with NetnsLab(mtu=3000).up(journal) as link:
         yield link
 
 

@@ -1,4 +1,4 @@
-//! The only writer of stdout: whole JSON lines, one terminal event, nothing after it.
+//! The only writer of stdout: whole JSON lines, one result or error for each spec, nothing after the last of them.
 
 use std::io::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,11 +12,21 @@ pub struct Emitter {
 }
 
 struct Out {
-    ended: bool,
+    phase: Phase,
     /// Stdout is a table, into which the last event does not belong.
     is_table: bool,
     /// The line being written; its memory is kept.
     line: Vec<u8>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Phase {
+    /// On the way to a result.
+    Working,
+    /// The result is said, and another spec may come.
+    Resting,
+    /// Nothing more is said.
+    Ended,
 }
 
 impl Emitter {
@@ -24,17 +34,17 @@ impl Emitter {
     pub const fn new() -> Self {
         Self {
             out: Mutex::new(Out {
-                ended: false,
+                phase: Phase::Working,
                 is_table: false,
                 line: Vec::new(),
             }),
         }
     }
 
-    /// One event that is not the last: `hello`, `ready`, `clock`, `sample`. False where nobody reads any more.
+    /// One event that ends nothing: `hello`, `ready`, `clock`, `sample`. False where nobody reads any more.
     pub fn event<T: Serialize>(&self, kind: &'static str, body: &T) -> bool {
         let mut out = self.lock();
-        if out.ended {
+        if out.phase == Phase::Ended {
             return true;
         }
         out.compose(kind, body);
@@ -44,7 +54,7 @@ impl Emitter {
     /// One line of a table for people; the result then goes to stderr. False where nobody reads any more.
     pub fn text(&self, line: &[u8]) -> bool {
         let mut out = self.lock();
-        if out.ended {
+        if out.phase == Phase::Ended {
             return true;
         }
         out.is_table = true;
@@ -53,24 +63,40 @@ impl Emitter {
         out.write(&mut std::io::stdout().lock())
     }
 
-    /// `result`. False where the session had ended before.
-    pub fn result<T: Serialize>(&self, body: &T) -> bool {
-        self.last("result", body)
+    /// `result`; the last word, unless another spec may follow. False if the session had ended before.
+    pub fn result<T: Serialize>(&self, body: &T, another: bool) -> bool {
+        let then = if another {
+            Phase::Resting
+        } else {
+            Phase::Ended
+        };
+        self.conclude("result", body, then)
     }
 
-    /// `error`. False where the session had ended before.
+    /// `error`. False if the session had ended before.
     pub fn error(&self, error: &JobError) -> bool {
-        self.last("error", error)
+        self.conclude("error", error, Phase::Ended)
     }
 
-    /// From here on nothing is written. False where the session had ended before.
-    pub fn close(&self) -> bool {
-        !std::mem::replace(&mut self.lock().ended, true)
-    }
-
-    fn last<T: Serialize>(&self, kind: &'static str, body: &T) -> bool {
+    /// Another spec has come. False if it may not.
+    pub fn resume(&self) -> bool {
         let mut out = self.lock();
-        if std::mem::replace(&mut out.ended, true) {
+        let may = out.phase == Phase::Resting;
+        if may {
+            out.phase = Phase::Working;
+        }
+        may
+    }
+
+    /// From here on nothing is written. Whether this cuts something short.
+    pub fn close(&self) -> bool {
+        std::mem::replace(&mut self.lock().phase, Phase::Ended) == Phase::Working
+    }
+
+    fn conclude<T: Serialize>(&self, kind: &'static str, body: &T, then: Phase) -> bool {
+        let mut out = self.lock();
+        if std::mem::replace(&mut out.phase, then) == Phase::Ended {
+            out.phase = Phase::Ended;
             return false;
         }
         out.compose(kind, body);

@@ -1,4 +1,4 @@
-//! The protocol engine: from hello to the one result, driven by a controller or by hand.
+//! The protocol engine: from hello to the result of each spec, driven by a controller or by hand.
 //!
 //! Two threads: the main thread does the job, a second one watches stdin and never leaves SCHED_OTHER, so that the dead man's
 //! switch works while the job holds a core at real-time priority.
@@ -178,20 +178,36 @@ pub fn controlled<J: Job>() -> ExitCode {
         },
     );
     let specs = watch_stdin(&session);
-    // No spec: stdin has ended, and the watcher has closed the session.
-    let outcome = match specs.recv() {
-        Ok(spec) => Message::spec(&spec, J::NAME).and_then(|spec| perform::<J>(spec, &session)),
-        Err(_) => Err(JobError::new("protocol", "stdin ended before a spec")),
-    };
-    conclude(&session, outcome)
+    let mut before: Option<J> = None;
+    loop {
+        let Ok(spec) = specs.recv() else {
+            // Stdin has ended, and the watcher has closed the session.
+            return ExitCode::from(u8::from(before.is_none()));
+        };
+        let another = Message::may_follow(&spec);
+        let outcome = Message::spec(&spec, J::NAME)
+            .and_then(|spec| perform::<J>(before.take(), spec, &session));
+        match outcome {
+            Ok((job, result)) if another => {
+                before = Some(job);
+                // First, for another spec may come at once and begin anew.
+                session.change(|signals| signals.finished = true);
+                if !session.shared.emit.result(&result, true) {
+                    return ExitCode::FAILURE;
+                }
+            }
+            Ok((_, result)) => return conclude(&session, Ok(result)),
+            Err(error) => return conclude::<J::Outcome>(&session, Err(error)),
+        }
+    }
 }
 
 /// Runs a job with flags: begins at once, ends by itself or at Ctrl-C, prints its result.
 pub fn by_hand<J: Job>(spec: J::Spec) -> ExitCode {
     let session = Session::new(false);
     stop_at_interrupt(&session);
-    match perform::<J>(spec, &session) {
-        Ok(result) => conclude(&session, Ok(result)),
+    match perform::<J>(None, spec, &session) {
+        Ok((_, result)) => conclude(&session, Ok(result)),
         Err(JobError {
             kind,
             message,
@@ -205,17 +221,25 @@ pub fn by_hand<J: Job>(spec: J::Spec) -> ExitCode {
     }
 }
 
-fn perform<J: Job>(spec: J::Spec, session: &Session) -> Result<J::Outcome, JobError> {
-    let (job, ready) = J::prepare(spec, session)?;
+fn perform<J: Job>(
+    before: Option<J>,
+    spec: J::Spec,
+    session: &Session,
+) -> Result<(J, J::Outcome), JobError> {
+    let (mut job, ready) = match before {
+        Some(job) => job.again(spec, session)?,
+        None => J::prepare(spec, session)?,
+    };
     if session.controlled {
         session.shared.emit.event("ready", &ready);
     }
-    job.run(session)
+    let outcome = job.run(session)?;
+    Ok((job, outcome))
 }
 
 fn conclude<T: Serialize>(session: &Session, outcome: Result<T, JobError>) -> ExitCode {
     let (said, code) = match &outcome {
-        Ok(result) => (session.shared.emit.result(result), 0),
+        Ok(result) => (session.shared.emit.result(result, false), 0),
         Err(error) => (session.shared.emit.error(error), 1),
     };
     session.change(|signals| signals.finished = true);
@@ -225,7 +249,10 @@ fn conclude<T: Serialize>(session: &Session, outcome: Result<T, JobError>) -> Ex
 
 fn watch_stdin(session: &Session) -> Receiver<Value> {
     let (sender, receiver) = channel();
-    let mut specs = Some(sender);
+    let mut specs = Specs {
+        to: sender,
+        is_first: true,
+    };
     let session = session.clone();
     std::thread::spawn(move || {
         let heard = std::io::stdin()
@@ -261,7 +288,13 @@ enum End {
     Stdin,
 }
 
-fn obey(line: &str, session: &Session, specs: &mut Option<Sender<Value>>) -> Result<(), End> {
+/// Where specs go.
+struct Specs {
+    to: Sender<Value>,
+    is_first: bool,
+}
+
+fn obey(line: &str, session: &Session, specs: &mut Specs) -> Result<(), End> {
     match Message::parse(line).map_err(|e| End::Protocol(e.0))? {
         Message::Clock { id } => {
             let (mono_ns, real_ns) = (mono_ns(), real_ns());
@@ -278,13 +311,18 @@ fn obey(line: &str, session: &Session, specs: &mut Option<Sender<Value>>) -> Res
             session.change(|signals| signals.start = Some(at_mono_ns));
         }
         Message::Stop => session.stop(),
-        Message::Spec(spec) => match specs.take() {
-            // The main thread waits for it; it cannot be gone.
-            Some(specs) => drop(specs.send(spec)),
-            None => {
-                return Err(End::Protocol("a second spec: one job per process".into()));
+        Message::Spec(spec) => {
+            let is_first = std::mem::replace(&mut specs.is_first, false);
+            if !is_first && !session.shared.emit.resume() {
+                return Err(End::Protocol(
+                    "a second spec: one comes after a result whose spec said `again`".into(),
+                ));
             }
-        },
+            // What was said for the one before is over.
+            session.change(|signals| *signals = Signals::default());
+            // The main thread waits for it; it cannot be gone.
+            drop(specs.to.send(spec));
+        }
     }
     Ok(())
 }

@@ -61,6 +61,12 @@ impl Message {
         }
     }
 
+    /// Whether another spec may follow the result of this one.
+    #[must_use]
+    pub fn may_follow(spec: &Value) -> bool {
+        spec.get("again").and_then(Value::as_bool).unwrap_or(false)
+    }
+
     /// The fields of a spec for `job`.
     pub fn spec<T: DeserializeOwned>(spec: &Value, job: &str) -> Result<T, JobError> {
         match spec.get("job").and_then(Value::as_str) {

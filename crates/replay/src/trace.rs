@@ -50,6 +50,8 @@ pub struct Trace {
     frame_bytes: u64,
     longest_frame: usize,
     rewriter: Option<Rewriter>,
+    /// Replicas that it rewrites for; 1 without.
+    distinct: u32,
     ways: Option<Ways>,
     begins_ns: u64,
     same_flows: u64,
@@ -101,17 +103,22 @@ impl Trace {
             bytes: Arc::new(bytes),
             packets,
             rewriter: None,
+            distinct: 1,
             ways: None,
             begins_ns: begin,
             same_flows: 0,
         })
     }
 
-    /// Prepares `replicas` (the trace itself is one) whose flows are distinct.
+    /// Prepares `replicas` (the trace itself is one) whose flows are distinct, unless they are what it was prepared for last.
     ///
     /// # Errors
     /// Where there are not enough addresses for so many.
     pub fn make_replicas_distinct(&mut self, replicas: u32) -> Result<(), TraceError> {
+        if replicas.max(1) == self.distinct {
+            return Ok(());
+        }
+        (self.rewriter, self.same_flows, self.distinct) = (None, 0, 1);
         if replicas < 2 {
             return Ok(());
         }
@@ -126,6 +133,7 @@ impl Trace {
         rewriter.seal();
         self.rewriter = Some(rewriter);
         self.same_flows = self.flows_that_stay();
+        self.distinct = replicas;
         Ok(())
     }
 
@@ -314,6 +322,47 @@ pub(crate) mod tests {
         assert!(trace.in_place().is_some(), "no address to write");
         trace.share_among(vec![[7; 6]]);
         assert!(trace.in_place().is_none());
+    }
+
+    #[test]
+    fn replicas_are_those_that_were_asked_for_last() {
+        let sent = |trace: &Trace| -> Vec<(Vec<u8>, bool)> {
+            let mut buffer = trace.buffer();
+            let all = (0..3).flat_map(|packet| (0..4).map(move |replica| (packet, replica)));
+            all.map(|(packet, replica)| {
+                let (frame, as_is) = trace.frame(packet, replica, &mut buffer);
+                (frame.to_vec(), as_is)
+            })
+            .collect()
+        };
+        let prepared = |replicas: &[u32]| {
+            let mut trace = trace_of(&[udp(1, 2), udp(2, 1), udp(3, 7)]);
+            for replicas in replicas {
+                trace.make_replicas_distinct(*replicas).unwrap();
+            }
+            (sent(&trace), trace.in_place().is_some(), trace.same_flows())
+        };
+        for history in [[4, 1, 3], [2, 9, 1], [1, 3, 4], [4, 4, 2]] {
+            assert_eq!(prepared(&history), prepared(&history[2..]), "{history:?}");
+        }
+        assert_ne!(prepared(&[1]), prepared(&[4]));
+    }
+
+    fn udp(source: u8, destination: u8) -> Vec<u8> {
+        let ethernet = [[2; 12].as_slice(), &[0x08, 0x00]].concat();
+        let ip = [0x45, 0, 0, 28, 0, 1, 0, 0, 64, 17, 0, 0];
+        let hosts = [10, 0, 0, source, 10, 0, 0, destination];
+        [ethernet.as_slice(), &ip, &hosts, &[4, 1, 0, 53, 0, 8, 0, 0]].concat()
+    }
+
+    fn trace_of(frames: &[Vec<u8>]) -> Trace {
+        let mut bytes = pcap::file_header().to_vec();
+        for (time, frame) in (0..).zip(frames) {
+            let length = frame.len() as u32;
+            bytes.extend(pcap::record_header(time, length, length));
+            bytes.extend(frame);
+        }
+        Trace::new(bytes, false).unwrap()
     }
 
     #[test]

@@ -99,7 +99,7 @@ class NodeProcess:
         self.hello: Json = {}
         self._who = f"node job '{spec['job']}' on {where}"
         self._at_once = spec["job"] in AT_ONCE
-        self._spec = {"type": "spec", **spec}
+        self._spec = dict(spec)
         self._samples: list[Json] = []
         self._events: queue.Queue[Json | None] = queue.Queue()
         self._noise = bytearray()
@@ -128,12 +128,21 @@ class NodeProcess:
                     f"{self._who} speaks protocol {self.hello.get('protocol')}, not {PROTOCOL}",
                     hint="build the node from the same checkout: `make build`",
                 )
-            self._send(self._spec)
-            if not self._at_once:
-                self.ready = self._expect("ready", deadline - time.monotonic())
+            self._begin(deadline)
         except BaseException:
             self.close()
             raise
+
+    def again(self, spec: Mapping[str, Any], *, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        # All samples came before the result, and whoever asks again has had that.
+        self._spec, self._samples, self._outcome = dict(spec), [], None
+        self._begin(deadline)
+
+    def _begin(self, deadline: float) -> None:
+        self._send({"type": "spec", **self._spec})
+        if not self._at_once:
+            self.ready = self._expect("ready", deadline - time.monotonic())
 
     def clock(self, *, rounds: int = 16, timeout_s: float = 5) -> ClockFix:
         """The offset of the node's clock, from the exchange with the shortest round trip."""

@@ -43,10 +43,15 @@ class NodeJob(Protocol):
     ready: Json
     """The `ready` event, once `prepare` has returned."""
 
+    def again(self, spec: Mapping[str, Any], *, timeout_s: float) -> None:
+        """Another spec for the same process, which is then ready anew. The spec before said
+        `again`, and its result was asked for."""
+        ...
+
     def start(self, *, at_mono_ns: int | None = None) -> None: ...
     def stop(self) -> None: ...
     def samples(self) -> Sequence[Json]:
-        """The sample events so far."""
+        """The sample events since the last spec."""
         ...
 
     def result(self, *, timeout_s: float, tick: Callable[[], None] | None = None) -> Json:

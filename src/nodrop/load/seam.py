@@ -124,16 +124,25 @@ Tick = Callable[[int | None], None]
 
 
 class Offerer(Protocol):
-    """Prepared: trace in RAM, sockets open."""
+    """Prepared: trace in RAM, sockets open. It offers as often as it is asked to."""
 
     intended_packets: int
+    """Of the next offer, as is the duration."""
     intended_duration_s: float | None
     pids: Sequence[int]
     """Of what will send, in the controller's /proc; () if it does not run yet."""
 
+    def aim(self, load: LoadGenerator, *, work: Path) -> None:
+        """Makes another load the next to be offered: of the same generator, at another pace or
+        length or with other replicas. What both have in common, the trace above all, stays in
+        memory. `work` is where its logs go. All that takes time is done here, before anything is
+        read or sent; `prepare` has aimed at its own load."""
+        ...
+
     def offer(self, *, timeout_s: float, tick: Tick) -> OfferedLoad:
-        """Sends everything once; returns when the last packet left. Calls `tick` about twice a
-        second while it waits, never from the thread or process that sends."""
+        """Sends what was aimed at, once, and returns when the last packet left; aim again before
+        the next offer. Calls `tick` about twice a second while it waits, never from the thread or
+        process that sends."""
         ...
 
 

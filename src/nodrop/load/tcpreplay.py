@@ -20,7 +20,7 @@ from nodrop.hosts.processes import ended, process_cpu_s
 from nodrop.hosts.rights import GENERATOR
 from nodrop.hosts.seam import Json, Link, UndoJournal
 from nodrop.load.pcapng_interfaces import interface_kinds
-from nodrop.load.seam import OfferedLoad, Offerer, Tick, TraceFacts
+from nodrop.load.seam import LoadGenerator, OfferedLoad, Offerer, Tick, TraceFacts
 from nodrop.load.trace import facts_of, find_trace, intended_duration_s, intended_pps, plain_trace
 
 TICK_S = 0.5
@@ -127,10 +127,15 @@ class _Prepared:
     """It is started when it is to send."""
 
     def __init__(self, generator: Tcpreplay, link: Link, work: Path) -> None:
-        self._generator, self._link, self._work = generator, link, work
-        options = generator.options
-        self.intended_packets = generator.trace_facts().packets * options.loops * options.multiplier
-        self.intended_duration_s = generator.duration_s()
+        self._link = link
+        self.aim(generator, work=work)
+
+    def aim(self, load: LoadGenerator, *, work: Path) -> None:
+        if not isinstance(load, Tcpreplay):
+            raise TypeError(f"tcpreplay cannot offer a load of kind {load.name}")
+        self._generator, self._work, options = load, work, load.options
+        self.intended_packets = load.trace_facts().packets * options.loops * options.multiplier
+        self.intended_duration_s = load.duration_s()
 
     def offer(self, *, timeout_s: float, tick: Tick) -> OfferedLoad:
         argv = self._generator.argv(self._link.tx.name)

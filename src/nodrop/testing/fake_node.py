@@ -111,7 +111,8 @@ def on_stop(behaviour: str, spec: dict[str, Any]) -> None:
         return
     if behaviour != "no-result":
         say("result", job=spec["job"], packets=3)
-    sys.exit(0)
+    if not spec.get("again"):
+        sys.exit(0)
 
 
 def main(argv: Sequence[str]) -> None:

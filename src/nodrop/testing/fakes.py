@@ -104,6 +104,10 @@ class FakeJob:
         self._spec = dict(spec)
         self._world.say(f"{spec['job']} job")
 
+    def again(self, spec: Mapping[str, Any], *, timeout_s: float) -> None:
+        self._spec = dict(spec)
+        self._world.say(f"{spec['job']} job again")
+
     def start(self, *, at_mono_ns: int | None = None) -> None:
         self._row()
 
@@ -381,6 +385,9 @@ class FakeOfferer:
     def __init__(self, world: World) -> None:
         self.intended_packets = world.intended_packets
         self._world = world
+
+    def aim(self, load: LoadGenerator, *, work: Path) -> None:
+        self._world.say("aim")
 
     def offer(self, *, timeout_s: float, tick: Tick) -> OfferedLoad:
         self._world.say("offer")

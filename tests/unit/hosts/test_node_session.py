@@ -13,10 +13,12 @@ from nodrop.testing import fake_node
 
 
 @contextmanager
-def job(behaviour: str, *, kind: str = "sink", timeout_s: float = 20) -> Iterator[NodeProcess]:
+def job(
+    behaviour: str, *, kind: str = "sink", again: bool = False, timeout_s: float = 20
+) -> Iterator[NodeProcess]:
     started = start_job(
         fake_node.command(behaviour, kind),
-        {"job": kind, "what": ["host"]},
+        {"job": kind, "what": ["host"], "again": again},
         env=os.environ,
         where="here",
         timeout_s=timeout_s,
@@ -141,3 +143,18 @@ def test_close_kills_the_deaf() -> None:
 def test_a_missing_program_is_named() -> None:
     with pytest.raises(LabProblem, match="cannot start /nope: No such file"):
         NodeProcess(["/nope"], {"job": "sink"}, env={}, where="here")
+
+
+def test_one_process_does_one_spec_after_another() -> None:
+    with job("good", again=True) as session:
+        for number in (1, 2, 3):
+            session.start()
+            session.stop()
+            assert session.result(timeout_s=20)["packets"] == 3
+            assert len(session.samples()) == 2  # of this round alone
+            session.again({"job": "sink", "again": number < 3}, timeout_s=20)
+            assert session.samples() == []
+        session.start()
+        session.stop()
+        session.result(timeout_s=20)
+    assert not lives(session)

@@ -33,7 +33,13 @@ pub trait Job: Sized {
 
     /// The work itself. Most jobs begin with `session.wait_start()`, end when `session.stopped()`, and then still return what
     /// they counted; a stop before the start is a run of length zero.
-    fn run(self, session: &Session) -> Result<Self::Outcome, JobError>;
+    fn run(&mut self, session: &Session) -> Result<Self::Outcome, JobError>;
+
+    /// The same for a spec that came after a result. What both specs have in common may be kept; most jobs keep nothing.
+    fn again(self, spec: Self::Spec, session: &Session) -> Result<(Self, Self::Ready), JobError> {
+        drop(self);
+        Self::prepare(spec, session)
+    }
 }
 
 /// How a counter that cannot be read ends a job.

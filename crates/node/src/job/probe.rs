@@ -53,7 +53,7 @@ impl Job for Probe {
         Ok((Self(spec), ()))
     }
 
-    fn run(self, _session: &Session) -> Result<Seen, JobError> {
+    fn run(&mut self, _session: &Session) -> Result<Seen, JobError> {
         let mut seen = Seen::default();
         for what in &self.0.what {
             match what {

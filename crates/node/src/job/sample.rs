@@ -79,7 +79,7 @@ impl Job for Sample {
         ))
     }
 
-    fn run(mut self, session: &Session) -> Result<SampleResult, JobError> {
+    fn run(&mut self, session: &Session) -> Result<SampleResult, JobError> {
         let mut schedule = Schedule::new(session.wait_start(), &self.spec);
         let mut summary = Summary::new(self.begun_cpu_ns);
         let watched = Arc::clone(&self.watched);

@@ -90,8 +90,9 @@ impl Job for Sink {
         Ok((sink, ready))
     }
 
-    fn run(self, session: &Session) -> Result<SinkResult, JobError> {
-        let (count, blocks) = match &self.rings {
+    fn run(&mut self, session: &Session) -> Result<SinkResult, JobError> {
+        let rings = std::mem::replace(&mut self.rings, Rings::Blocks(Vec::new()));
+        let (count, blocks) = match &rings {
             Rings::Blocks(rings) => (rings.len(), true),
             Rings::Slots(rings, _) => (rings.len(), false),
         };
@@ -102,7 +103,7 @@ impl Job for Sink {
             let each = counters
                 .iter()
                 .map(|counters| Tally::new(counters, End::new(&stop, drain_ns), self.count_flows));
-            let readers: Vec<_> = match self.rings {
+            let readers: Vec<_> = match rings {
                 Rings::Blocks(rings) => (rings.into_iter().zip(each).enumerate())
                     .map(|(index, (ring, tally))| {
                         scope.spawn(move || {

@@ -48,7 +48,7 @@ impl Job for Trace {
         Ok((Self { spec, file }, ()))
     }
 
-    fn run(self, _session: &Session) -> Result<Outcome, JobError> {
+    fn run(&mut self, _session: &Session) -> Result<Outcome, JobError> {
         look(&self.spec, &self.file)
     }
 }
