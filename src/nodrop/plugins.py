@@ -1,4 +1,4 @@
-"""Setups, SUTs and load generators by name: built-in and third-party alike, from entry points."""
+"""Setups, SUTs, generators and controllers by name: built-in and third-party, by entry point."""
 
 from __future__ import annotations
 
@@ -16,8 +16,13 @@ from nodrop.load.seam import LoadGenerator
 from nodrop.setups.seam import Setup
 from nodrop.suts.seam import Sut
 
-GROUPS = {"setup": "nodrop.setups", "sut": "nodrop.suts", "load": "nodrop.loads"}
-"""Table of the experiment file → entry point group."""
+GROUPS = {
+    "setup": "nodrop.setups",
+    "sut": "nodrop.suts",
+    "load": "nodrop.loads",
+    "controller": "nodrop.controllers",
+}
+"""What it is → entry point group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,36 +63,40 @@ def build_load(table: Mapping[str, Any], *, base: Path) -> LoadGenerator:
 
 def _build(table: str, options: Mapping[str, Any], base: Path) -> Any:
     """Constructors check their options and touch nothing."""
-    kind = options["kind"]
+    return factory(table, options["kind"], key=f"{table}.kind")(options, base=base)
+
+
+def factory(table: str, kind: str, *, key: str) -> Any:
+    """`key` chooses it in the experiment file."""
     known = {p.kind: p for p in plugins() if p.table == table}
     if kind not in known:
         near = unknown_key(kind, list(known))
         near = near if "did you mean" in near else ""
-        raise BadInput(f"{table}.kind = {shown(kind)}: allowed are {', '.join(known)}{near}")
+        raise BadInput(f"{key} = {shown(kind)}: allowed are {', '.join(known)}{near}")
     plugin = known[kind]
     try:
-        build = plugin.entry.load()
+        return plugin.entry.load()
     except (ImportError, AttributeError) as error:
         raise LabProblem(
             f"plugin {table}.{kind} of {plugin.origin} cannot be imported: {error}",
             hint="reinstall it, or choose another kind",
         ) from error
-    return build(options, base=base)
 
 
 def _entry_points() -> Iterator[tuple[metadata.EntryPoint, str]]:
-    installed = False
+    checkout = Path(__file__).parents[2] / "pyproject.toml"
     for distribution in metadata.distributions():
-        installed = installed or distribution.name == "nodrop"
+        # A checkout may have moved on since it was installed, and need not be installed at all.
+        if distribution.name == "nodrop" and checkout.exists():
+            continue
         for entry in distribution.entry_points:
             yield entry, f"{distribution.name} {distribution.version}"
-    if not installed:
-        yield from _checkout_entry_points()
+    if checkout.exists():
+        yield from _checkout_entry_points(checkout)
 
 
-def _checkout_entry_points() -> Iterator[tuple[metadata.EntryPoint, str]]:
-    """Run from a source tree that was never installed: what pyproject.toml would install."""
-    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+def _checkout_entry_points(checkout: Path) -> Iterator[tuple[metadata.EntryPoint, str]]:
+    project = tomllib.loads(checkout.read_text())["project"]
     for group, entries in project["entry-points"].items():
         for name, value in entries.items():
             entry = metadata.EntryPoint(name=name, value=value, group=group)

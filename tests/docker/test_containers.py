@@ -16,8 +16,8 @@ from nodrop.hosts.binary import file_sha256
 from nodrop.images.image import list_images
 from nodrop.machines import docker_engine
 from nodrop.machines.docker_engine import DockerEngine
+from nodrop.measure.manager import RunOutcome
 from nodrop.measure.probing import probe_in
-from nodrop.measure.runner import RunOutcome
 from tests.docker.conftest import private_daemon
 from tests.e2e.conftest import Run, closes, only
 from tests.e2e.faults import Inject, labelled, nic_gone_once

@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 
 from nodrop.machines.docker_engine import DockerEngine
-from nodrop.measure.plan import PlannedTrial
+from nodrop.measure.controllers.seam import TrialInput
 from nodrop.measure.progress import Silent
 from tests.docker.test_containers import containers
 from tests.e2e.conftest import Run, closes, only
@@ -21,7 +21,7 @@ class Updated(Silent):
     def __init__(self, url: str) -> None:
         self._url = url
 
-    def trial_started(self, trial: PlannedTrial) -> None:
+    def trial_started(self, trial: TrialInput) -> None:
         pass
 
     def phase(self, name: str) -> None:

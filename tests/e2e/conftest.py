@@ -14,8 +14,8 @@ from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
 from nodrop.errors import NodropError
 from nodrop.images.image import resolve_bits
+from nodrop.measure.manager import RunOutcome, run_experiment
 from nodrop.measure.progress import Silent
-from nodrop.measure.runner import RunOutcome, run_experiment
 from tests.real_inputs import realmix
 
 SURICATA = """

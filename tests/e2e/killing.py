@@ -17,7 +17,7 @@ from pathlib import Path
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
 from nodrop.measure.progress import Silent
-from nodrop.measure.runner import run_experiment
+from nodrop.measure.manager import run_experiment
 step, file, out, *settings = sys.argv[1:]
 class Die(Silent):
     def phase(self, name):

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from nodrop.hosts.control_groups import mounts
-from nodrop.measure.plan import PlannedTrial
+from nodrop.measure.controllers.seam import TrialInput
+from nodrop.measure.manager import RunOutcome
 from nodrop.measure.progress import Silent
-from nodrop.measure.runner import RunOutcome
 from tests.e2e.conftest import Run, closes, only
 from tests.e2e.faults import labelled
 
@@ -48,7 +48,7 @@ class Quota(Silent):
     def __init__(self, group: Path, version: int) -> None:
         self._group, self._version = group, version
 
-    def trial_started(self, trial: PlannedTrial) -> None:
+    def trial_started(self, trial: TrialInput) -> None:
         pass
 
     def phase(self, name: str) -> None:

@@ -17,8 +17,8 @@ from nodrop.calibrate.site import Site
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
 from nodrop.measure.calibrated import store
+from nodrop.measure.manager import run_experiment
 from nodrop.measure.progress import Silent
-from nodrop.measure.runner import run_experiment
 from nodrop.report.write import write_report
 from nodrop.results.rundir import open_run
 

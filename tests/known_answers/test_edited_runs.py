@@ -13,7 +13,7 @@ from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
 from nodrop.errors import BadInput, LoadFailed
 from nodrop.measure.plan import make_plan
-from nodrop.measure.preflight import Kitchen
+from nodrop.measure.preflight import Parts
 from nodrop.report.story import read_story
 from nodrop.report.write import report_json
 from nodrop.testing.rundirs import Fake, make_run
@@ -113,13 +113,13 @@ def test_another_trace_under_the_same_name_is_another_input(
     trace.write_bytes(capture(2, 60))
     experiment = load_experiment(file)
     plan = make_plan(experiment)
-    first = Kitchen(experiment, load_lab(None), plan)
-    before = first.inputs(plan.trials[0])
-    assert first.other_trace(plan.trials[0]) is None
+    first = Parts(experiment, load_lab(None), plan)
+    before = first.inputs(plan.cells[0])
+    assert first.other_trace(plan.cells[0].load) is None
     trace.write_bytes(capture(*other))
-    assert Kitchen(experiment, load_lab(None), plan).inputs(plan.trials[0]) != before
-    changed = first.other_trace(plan.trials[0])
+    assert Parts(experiment, load_lab(None), plan).inputs(plan.cells[0]) != before
+    changed = first.other_trace(plan.cells[0].load)
     assert changed is not None and changed.code == "other_files", "also within one run"
     trace.unlink()
     with pytest.raises(LoadFailed, match="does not exist"):
-        first.other_trace(plan.trials[0])
+        first.other_trace(plan.cells[0].load)

@@ -9,8 +9,8 @@ import pytest
 
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
+from nodrop.measure.manager import run_experiment
 from nodrop.measure.progress import Silent
-from nodrop.measure.runner import run_experiment
 
 EXPERIMENT = """
 name = "names"

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.measure.runner import RunOutcome
+from nodrop.measure.manager import RunOutcome
 from nodrop.results.trial import TrialRecord
 from tests.e2e.conftest import Run, closes, only
 

@@ -22,7 +22,7 @@ from nodrop.cli.tables import console
 from nodrop.errors import LabProblem
 from nodrop.hosts import privileges
 from nodrop.load.seam import TraceFacts
-from nodrop.measure.runner import RunOutcome
+from nodrop.measure.manager import RunOutcome
 from nodrop.report.write import Part
 from nodrop.results.rundir import RunWriter
 from nodrop.results.trial import TrialRecord
@@ -75,7 +75,8 @@ def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         plugins.Plugin(table=table, kind=kind, origin="tests 1", entry=Entry())  # type: ignore[arg-type]
         for table, kind in found
     )
-    monkeypatch.setattr(plugins, "plugins", lambda: made)
+    controllers = tuple(p for p in plugins.plugins() if p.table == "controller")
+    monkeypatch.setattr(plugins, "plugins", lambda: made + controllers)
     path = tmp_path / "x.toml"
     path.write_text(EXPERIMENT)
     return path
@@ -272,6 +273,7 @@ def test_plugins_lists_the_built_in_ones(capsys: pytest.CaptureFixture[str]) -> 
         ("sut", "suricata"),
         ("load", "replay"),
         ("load", "tcpreplay"),
+        ("controller", "blocks"),
     }
 
 
@@ -438,7 +440,7 @@ def test_run_ends_with_the_directory_on_stdout(
         progress.finished(writer.path, [record])
         return RunOutcome(directory=writer.path, records=(record,))
 
-    monkeypatch.setattr("nodrop.measure.runner.run_experiment", measured)
+    monkeypatch.setattr("nodrop.measure.manager.run_experiment", measured)
     monkeypatch.setattr("nodrop.hosts.privileges.ensure_privileges", lambda: None)
     argv = ["run", str(experiment), "--out", str(tmp_path / "out"), "--resume", *flags]
     assert main.exit_code(argv) == code

@@ -40,9 +40,9 @@ def test_kinds_in_the_matrix_alone(
     monkeypatch.setenv(binary.ENVIRONMENT, "/nope")  # a plan can do without the node
     plan = make_plan(load_experiment(experiment(tmp_path, matrix, tables)))
     assert len(plan.cells) == cells
-    for trial in plan.trials:
-        for key, value in trial.cell.items():
-            assert getattr(trial, key.partition(".")[0])["kind"] == value
+    for cell in plan.cells:
+        for key, value in cell.factors.items():
+            assert getattr(cell, key.partition(".")[0])["kind"] == value
 
 
 @pytest.mark.parametrize("values", ["[]", "[7]", '"replay"'])

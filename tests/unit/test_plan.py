@@ -22,7 +22,9 @@ from nodrop.config.replay import ReplayOptions
 from nodrop.errors import BadInput, LabProblem
 from nodrop.load.seam import PeakDemand
 from nodrop.load.trace import _peak_demand
-from nodrop.measure.plan import Plan, cell_slug, make_plan
+from nodrop.measure.controllers.blocks import Blocks
+from nodrop.measure.controllers.seam import TrialInput, cell_slug
+from nodrop.measure.plan import Plan, make_plan
 from nodrop.setups.seam import Limits
 
 
@@ -72,6 +74,7 @@ def _fake_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
         ("setup", "docker"): Fake,
         ("sut", "sink"): Fake,
         ("load", "replay"): FakeLoad,
+        ("controller", "blocks"): Blocks,
     }
     found = tuple(
         plugins.Plugin(table=table, kind=kind, origin="test 1", entry=FakeEntry(target))  # type: ignore[arg-type]
@@ -90,38 +93,44 @@ def plan(tmp_path: Path, *settings: str) -> Plan:
     return make_plan(load_experiment(path, settings))
 
 
+def order(made: Plan) -> list[TrialInput]:
+    return list(made.controller.beforehand())
+
+
 def test_every_block_holds_every_cell_once(tmp_path: Path) -> None:
     made = plan(tmp_path, "measure.repetitions=4")
     assert len(made.cells) == 6
-    assert [t.index for t in made.trials] == list(range(1, 25))
+    assert [t.index for t in order(made)] == list(range(1, 25))
     for block in range(4):
-        trials = made.trials[block * 6 : block * 6 + 6]
+        trials = order(made)[block * 6 : block * 6 + 6]
         assert {t.repetition for t in trials} == {block + 1}
-        assert {json.dumps(t.cell) for t in trials} == {json.dumps(c) for c in made.cells}
+        every = {json.dumps(cell.factors) for cell in made.cells}
+        assert {json.dumps(t.cell) for t in trials} == every
 
 
 def test_the_seed_decides_the_order(tmp_path: Path) -> None:
-    def order(seed: int) -> list[str]:
-        return [t.run_name for t in plan(tmp_path, f"measure.seed={seed}").trials]
+    def names(seed: int) -> list[str]:
+        return [t.run_name for t in order(plan(tmp_path, f"measure.seed={seed}"))]
 
-    assert order(1) == order(1)
-    assert order(1) != order(2)
+    assert names(1) == names(1)
+    assert names(1) != names(2)
 
 
 def test_blocks_differ_from_each_other(tmp_path: Path) -> None:
-    trials = plan(tmp_path, "measure.repetitions=5").trials
+    trials = order(plan(tmp_path, "measure.repetitions=5"))
     orders = {json.dumps([t.cell for t in trials[i : i + 6]]) for i in range(0, 30, 6)}
     assert len(orders) > 1
 
 
-def test_a_trial_carries_the_tables_of_its_cell(tmp_path: Path) -> None:
+def test_a_cell_carries_its_tables(tmp_path: Path) -> None:
     made = plan(tmp_path, 'matrix.limits.memory=["1GiB", "2GiB"]', "load.multiplier=2")
-    assert len(made.trials) == 12
-    for trial in made.trials:
+    assert len(order(made)) == 12
+    for trial in order(made):
+        cell = made.cell(trial.cell)
         memory = trial.cell["limits.memory"]
-        assert trial.setup == {"kind": trial.cell["setup.kind"]}
-        assert trial.load == {"kind": "replay", "trace": "make:x", "multiplier": 2}
-        assert trial.limits == Limits(memory_bytes={"1GiB": 2**30, "2GiB": 2**31}[memory])
+        assert cell.setup == {"kind": trial.cell["setup.kind"]}
+        assert trial.load == cell.load == {"kind": "replay", "trace": "make:x", "multiplier": 2}
+        assert cell.limits == Limits(memory_bytes={"1GiB": 2**30, "2GiB": 2**31}[memory])
 
 
 def test_the_estimate(tmp_path: Path) -> None:
@@ -214,7 +223,7 @@ def test_a_wrong_cell_is_told_before_anything_runs(tmp_path: Path, setting: str,
 
 def test_run_names(tmp_path: Path) -> None:
     made = plan(tmp_path, "measure.repetitions=1", "setup.kind=docker", "load.multiplier=4")
-    assert [t.run_name for t in made.trials] == ["0001-r01"]
+    assert [t.run_name for t in order(made)] == ["0001-r01"]
     assert cell_slug({"setup.kind": "docker", "load.multiplier": 4}) == "docker-4x"
     assert cell_slug({"load.trace": "../data/Big Flows.pcap"}) == "trace-big-flows"
     assert cell_slug({"sut.rules": ["a/x.rules", "y.rules"]}) == "rules-x-y"

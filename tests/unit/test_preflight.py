@@ -16,7 +16,7 @@ from nodrop.hosts import binary
 from nodrop.labs.netns import NetnsLab
 from nodrop.load.replay import Replay
 from nodrop.measure.plan import make_plan
-from nodrop.measure.preflight import Kitchen, preflight
+from nodrop.measure.preflight import Parts, preflight
 from nodrop.suts.suricata.sut import Suricata
 
 
@@ -39,8 +39,8 @@ def test_what_is_missing_ends_a_run_with_exit_2(
     with pytest.raises(NotReady, match="NODROP_NODE=/nope is not an executable file; unset") as no:
         preflight(experiment, lab, make_plan(experiment))
     assert no.value.exit_code == 2
-    monkeypatch.setattr(Kitchen, "_mtu", lambda *_: 1500)
-    monkeypatch.setattr(Kitchen, "problems", lambda _: ["no tcpreplay", "no ip"])
+    monkeypatch.setattr(Parts, "_mtu", lambda *_: 1500)
+    monkeypatch.setattr(Parts, "problems", lambda _: ["no tcpreplay", "no ip"])
     with pytest.raises(NotReady, match=r"^no tcpreplay \(and 1 more: run `nodrop doctor`\)$"):
         preflight(experiment, lab, make_plan(experiment))
 
@@ -67,8 +67,8 @@ def test_a_cpu_the_sut_cannot_have(
     tmp_path: Path, trace: Path, monkeypatch: pytest.MonkeyPatch, setting: str, said: str | None
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
-    monkeypatch.setattr(Kitchen, "_mtu", lambda *_: 1500)
-    monkeypatch.setattr(Kitchen, "bits", lambda *_: None)
+    monkeypatch.setattr(Parts, "_mtu", lambda *_: 1500)
+    monkeypatch.setattr(Parts, "bits", lambda *_: None)
     monkeypatch.setattr(NetnsLab, "problems", lambda _: [])
     monkeypatch.setattr(Replay, "problems", lambda _: [])
     monkeypatch.setattr(Replay, "duration_s", lambda _: None)
@@ -79,7 +79,7 @@ def test_a_cpu_the_sut_cannot_have(
         f'[load]\nkind = "replay"\ntrace = "{trace}"\n'
     )
     experiment = load_experiment(file, [setting])
-    kitchen = Kitchen(experiment, load_lab(), make_plan(experiment))
-    problems = kitchen.problems()
+    parts = Parts(experiment, load_lab(), make_plan(experiment))
+    problems = parts.problems()
     assert len(problems) == (said is not None)
     assert said is None or re.search(said, problems[0])

@@ -12,7 +12,7 @@ import pytest
 
 from nodrop.errors import BadInput
 from nodrop.machines.libvirt_domain import Domain
-from nodrop.measure.runner import RunOutcome
+from nodrop.measure.manager import RunOutcome
 from tests.e2e.conftest import Run, closes, only
 from tests.e2e.killing import die_at, leftovers, undo, unnamed
 from tests.vm.libvirt_host import bindings, definition, private_libvirtd

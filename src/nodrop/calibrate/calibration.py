@@ -21,8 +21,8 @@ from nodrop.errors import LabProblem, NotReady
 from nodrop.hosts.binary import find_node_binary
 from nodrop.hosts.interrupts import Interrupted, interrupts
 from nodrop.measure.calibrated import certificate_folder, key_of
+from nodrop.measure.manager import RunOutcome, run_experiment
 from nodrop.measure.probing import probe_here
-from nodrop.measure.runner import RunOutcome, run_experiment
 from nodrop.results.certificate import Certificate, KnownAnswer, SmallestLoss
 
 ATTEMPTS = 3

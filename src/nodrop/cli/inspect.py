@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import webbrowser
-from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -60,8 +59,7 @@ def plan(
     )
     made = make_plan(asked)
     if as_json:
-        trials = [{**asdict(trial), "run": trial.run_name} for trial in made.trials]
-        print(json.dumps({**asdict(made), "trials": trials}, ensure_ascii=False, default=str))
+        print(json.dumps(made.to_json(), ensure_ascii=False, default=str))
         return
     out = console()
     if asked.question:

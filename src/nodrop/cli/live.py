@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from nodrop.config.units import format_seconds
+from nodrop.measure.controllers.seam import Outlook
 from nodrop.measure.eta import Remaining
 from nodrop.measure.progress import Live
 
@@ -55,6 +57,15 @@ def phase_words(reading: Live) -> str:
         return reading.phase
     of = "" if reading.intended_s is None else f" of {reading.intended_s:.1f}"
     return f"{reading.phase} {reading.offering_s:.1f}{of} s"
+
+
+def outlook_words(outlook: Outlook, *, begun_s: float) -> str:
+    """`1 min 10 s ± 4 s`; of a controller that cannot say, `at least 1 min 10 s ± 4 s`. The trial
+    under way is taken to last as long as was foreseen."""
+    rest = outlook.at_least
+    passed_s = min(begun_s, outlook.next_s)
+    words = remaining_words(replace(rest, seconds=max(0.0, rest.seconds - passed_s)))
+    return words if outlook.at_most == rest else f"at least {words}"
 
 
 def remaining_words(rest: Remaining) -> str:

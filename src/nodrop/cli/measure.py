@@ -57,8 +57,8 @@ def run(
     from nodrop.config.experiment import MOST_TRIALS, load_experiment
     from nodrop.config.lab_file import load_lab
     from nodrop.hosts.privileges import ensure_privileges
+    from nodrop.measure.manager import run_experiment
     from nodrop.measure.plan import make_plan
-    from nodrop.measure.runner import run_experiment
     from nodrop.report.write import write_report
 
     asked = load_experiment(
@@ -124,7 +124,7 @@ def doctor(
         problems += NetnsLab(
             name=file.name, mtu=file.mtu, sender=file.sender, receiver=file.receiver
         ).problems()
-    setups = {trial.setup["kind"] for trial in plan.trials} if plan else {"bare"}
+    setups = {cell.setup["kind"] for cell in plan.cells} if plan else {"bare"}
     standing = [] if problems else calibrated.standing_here(where, setups)
     if as_json:
         notes = plan.notes() if plan else []

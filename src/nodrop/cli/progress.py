@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -15,12 +14,12 @@ from typing import Any, Self, TextIO
 from rich.console import Console, Group
 from rich.live import Live as Display
 
-from nodrop.cli.live import bar_line, phase_words, reading_line, remaining_words
+from nodrop.cli.live import bar_line, outlook_words, phase_words, reading_line
 from nodrop.cli.tables import cells_table, console, plan_words
-from nodrop.measure.eta import Eta
-from nodrop.measure.plan import Plan, PlannedTrial
+from nodrop.measure.controllers.seam import Controller, Outlook, TrialInput
+from nodrop.measure.plan import Plan
 from nodrop.measure.progress import Live, Progress, Silent
-from nodrop.measure.summary import cell_key, outcomes, record_words, summarize_cells
+from nodrop.measure.summary import outcomes, record_words, summarize_cells
 from nodrop.report.escape import plain
 from nodrop.results.trial import MARKS, TrialRecord, mark_of
 
@@ -45,29 +44,26 @@ class PlainLines:
 
     def __init__(self, out: Console) -> None:
         self.out = out
-        self.plan: Plan | None = None
-        self.ahead: Counter[str] = Counter()
-        """Trials not yet run, by cell."""
-        self.under_way: str | None = None
-        """Its cell."""
-        self.eta = Eta(guess_s=0.0)
+        self.controller: Controller | None = None
+        self.done: list[TrialRecord] = []
+        self.outlook: Outlook | None = None
+        """After those."""
         self.began: float | None = None
 
     def plan_started(self, plan: Plan, *, directory: Path, earlier: Sequence[TrialRecord]) -> None:
-        self.plan = plan
-        done = {record.run for record in earlier}
-        self.ahead = Counter(cell_key(t.cell) for t in plan.trials if t.run_name not in done)
-        guess = (plan.around_s + (plan.load_s or 0.0)) / max(len(plan.trials), 1)
-        self.eta = Eta(guess_s=guess)
+        self.controller, self.done = plan.controller, list(earlier)
+        self.outlook = plan.controller.outlook(self.done)
         self._say(f"{directory}: {plan_words(plan)}")
-        if done:
-            self._say(f"resumed: {len(done)} trials are there, {self.ahead.total()} to go")
+        if earlier:
+            ahead = self.outlook.at_least.trials
+            self._say(f"resumed: {len(earlier)} trials are there, {ahead} to go")
 
     def note(self, words: str) -> None:
         self._say(words)
 
-    def trial_started(self, trial: PlannedTrial) -> None:
-        self.began, self.under_way = time.monotonic(), cell_key(trial.cell)
+    def trial_started(self, trial: TrialInput) -> None:
+        del trial
+        self.began = time.monotonic()
 
     def phase(self, name: str) -> None:
         pass
@@ -75,11 +71,11 @@ class PlainLines:
     def live(self, reading: Live) -> None:
         pass
 
-    def trial_ended(self, trial: PlannedTrial, record: TrialRecord) -> None:
-        if self.began is not None:
-            self.eta.ended(cell_key(trial.cell), time.monotonic() - self.began)
-        self.began = self.under_way = None
-        self.ahead[cell_key(trial.cell)] -= 1
+    def trial_ended(self, trial: TrialInput, record: TrialRecord) -> None:
+        self.began = None
+        self.done.append(record)
+        if self.controller is not None:
+            self.outlook = self.controller.outlook(self.done)
         self._say(self._line(trial, record))
 
     def finished(self, directory: Path, records: Sequence[TrialRecord]) -> None:
@@ -89,15 +85,21 @@ class PlainLines:
         # A name from a file may hold escape sequences.
         self.out.print(plain(words, longest=2000), markup=False)
 
-    def _line(self, trial: PlannedTrial, record: TrialRecord) -> str:
-        total = len(self.plan.trials) if self.plan else 0
-        left = f", {self._left()} left" if self.ahead.total() else ""
-        return f"[{trial.index}/{total}] {trial.run_name}: {record_words(record)}{left}"
+    def _line(self, trial: TrialInput, record: TrialRecord) -> str:
+        left = f", {self._left()} left" if self._ahead() else ""
+        of = f"{trial.index}/{self._total()}"
+        return f"[{of}] {trial.run_name}: {record_words(record)}{left}"
+
+    def _ahead(self) -> int:
+        return self.outlook.at_least.trials if self.outlook else 0
+
+    def _total(self) -> int:
+        """As far as it is known."""
+        return len(self.done) + self._ahead()
 
     def _left(self) -> str:
         begun_s = time.monotonic() - self.began if self.began is not None else 0.0
-        rest = self.eta.remaining(self.ahead, begun=self.under_way, begun_s=begun_s)
-        return remaining_words(rest)
+        return outlook_words(self.outlook, begun_s=begun_s) if self.outlook else ""
 
 
 class OnTerminal(PlainLines):
@@ -117,7 +119,7 @@ class OnTerminal(PlainLines):
         super().plan_started(plan, directory=directory, earlier=earlier)
         self.display.start()
 
-    def trial_started(self, trial: PlannedTrial) -> None:
+    def trial_started(self, trial: TrialInput) -> None:
         super().trial_started(trial)
         self.now, self.reading = trial.run_name, None
         self._draw("")
@@ -131,7 +133,7 @@ class OnTerminal(PlainLines):
         self.reading = reading
         self._draw(phase_words(reading))
 
-    def trial_ended(self, trial: PlannedTrial, record: TrialRecord) -> None:
+    def trial_ended(self, trial: TrialInput, record: TrialRecord) -> None:
         super().trial_ended(trial, record)
         self.now, self.reading = "", None
         self._draw("")
@@ -147,14 +149,12 @@ class OnTerminal(PlainLines):
         # Also on Ctrl-C, or the error would be written over the display.
         self.display.stop()
 
-    def _line(self, trial: PlannedTrial, record: TrialRecord) -> str:
+    def _line(self, trial: TrialInput, record: TrialRecord) -> str:
         return f"{MARKS[mark_of(record)]} {trial.run_name}: {record_words(record)}"
 
     def _draw(self, phase: str) -> None:
-        total = len(self.plan.trials) if self.plan else 1
-        line = bar_line(
-            total - self.ahead.total(), total, [f"{self._left()} left", self.now, phase]
-        )
+        words = [f"{self._left()} left", self.now, phase]
+        line = bar_line(len(self.done), self._total(), words)
         self.display.update(Group(line, reading_line(self.reading)), refresh=True)
 
 
@@ -168,7 +168,7 @@ class JsonLines:
         self._event(
             "plan_started",
             directory=str(directory),
-            trials=len(plan.trials),
+            trials=plan.controller.outlook([]).at_least.trials,
             earlier=[record.run for record in earlier],
             seed=plan.seed,
         )
@@ -176,7 +176,7 @@ class JsonLines:
     def note(self, words: str) -> None:
         self._event("note", words=words)
 
-    def trial_started(self, trial: PlannedTrial) -> None:
+    def trial_started(self, trial: TrialInput) -> None:
         self._event(
             "trial_started",
             index=trial.index,
@@ -191,7 +191,7 @@ class JsonLines:
     def live(self, reading: Live) -> None:
         self._event("live", **asdict(reading))
 
-    def trial_ended(self, trial: PlannedTrial, record: TrialRecord) -> None:
+    def trial_ended(self, trial: TrialInput, record: TrialRecord) -> None:
         self._event("trial_ended", index=trial.index, trial=record.model_dump())
 
     def finished(self, directory: Path, records: Sequence[TrialRecord]) -> None:

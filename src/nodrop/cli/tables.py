@@ -95,12 +95,13 @@ def _listed(counted: Mapping[str, int]) -> str:
 def plan_table(plan: Plan) -> Table:
     lengths = {cell_words(length.cell): _length_words(length) for length in plan.lengths}
     table = _table("order", "run", "repetition", "load", "cell")
-    for trial in plan.trials[:MOST_ROWS]:
+    trials = plan.controller.beforehand()
+    for trial in trials[:MOST_ROWS]:
         cell = cell_words(trial.cell)
         length = lengths.get(cell, "")
         table.add_row(str(trial.index), trial.run_name, str(trial.repetition), length, cell)
-    if len(plan.trials) > MOST_ROWS:
-        table.add_row("…", f"{len(plan.trials) - MOST_ROWS} more (--json lists them)", "", "", "")
+    if len(trials) > MOST_ROWS:
+        table.add_row("…", f"{len(trials) - MOST_ROWS} more (--json lists them)", "", "", "")
     return table
 
 
@@ -191,14 +192,17 @@ def pace_words(pace: Pace) -> str:
 
 
 def plan_words(plan: Plan) -> str:
-    """`3 cells x 3 repetitions = 9 trials, order of seed 1, about 4 min`."""
-    count = f"{_counted(len(plan.cells), 'cell')} x {_counted(plan.repetitions, 'repetition')}"
-    time = (
-        f"about {format_seconds(plan.load_s + plan.around_s)}"
-        if plan.load_s is not None
-        else (f"about {format_seconds(plan.around_s)} and the load itself")
-    )
-    return f"{count} = {_counted(len(plan.trials), 'trial')}, order of seed {plan.seed}, {time}"
+    """`3 cells x 3 repetitions = 9 trials, order of seed 1, about 4 min`. Of a controller that does
+    not know its trials yet: `3 cells, at least 3 trials, …`."""
+    outlook, cells = plan.controller.outlook([]), _counted(len(plan.cells), "cell")
+    certain = outlook.at_least
+    if outlook.at_most == certain:
+        count = f"{cells} x {_counted(plan.repetitions, 'repetition')} = "
+    else:
+        count = f"{cells}, at least "
+    time = f"about {format_seconds((plan.load_s or 0.0) + plan.around_s)}"
+    time += " and the load itself" if plan.load_s is None else ""
+    return f"{count}{_counted(certain.trials, 'trial')}, order of seed {plan.seed}, {time}"
 
 
 def peak_words(plan: Plan) -> str:

@@ -61,6 +61,8 @@ class LimitsTable(Options):
 class Measure(Options):
     """How each cell is looked at, and from when on a trial is not believed."""
 
+    mode: Annotated[str, Field(min_length=1)] = "blocks"
+    """The controller, which decides what is measured next; `nodrop plugins` lists them."""
     repetitions: Annotated[int, Field(ge=1)] = 3
     """Trials of each cell."""
     seed: Annotated[int, Field(ge=0)] = 1

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remaining:
+    trials: int
     seconds: float
     spread_s: float | None
     """One standard deviation; None where no cell has been measured twice."""
@@ -55,7 +56,7 @@ class Eta:
         if repeated:
             variance = sum(t.squares for t in repeated) / sum(t.n for t in repeated)
             spread = math.sqrt(variance * sum(ahead.values()))
-        return Remaining(seconds=seconds, spread_s=spread)
+        return Remaining(trials=sum(ahead.values()), seconds=seconds, spread_s=spread)
 
     def _each_s(self, cell: str) -> float:
         if cell in self._took:

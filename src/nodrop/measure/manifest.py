@@ -14,14 +14,14 @@ from nodrop.hosts.binary import file_sha256, find_node_binary
 from nodrop.hosts.seam import Json
 from nodrop.measure.calibrated import stands_on
 from nodrop.measure.plan import Plan
-from nodrop.measure.preflight import Kitchen
+from nodrop.measure.preflight import Parts
 
 
 def manifest(
     experiment: Experiment,
     lab: LabSource,
     plan: Plan,
-    kitchen: Kitchen,
+    parts: Parts,
     *,
     self_test: Json,
     host: Json,
@@ -39,13 +39,13 @@ def manifest(
         "settings": [setting.text for setting in experiment.settings],
         "seed": plan.seed,
         "repetitions": plan.repetitions,
-        "cells": [dict(cell) for cell in plan.cells],
-        "order": [trial.run_name for trial in plan.trials],
+        "cells": [dict(cell.factors) for cell in plan.cells],
+        "order": [trial.run_name for trial in plan.controller.beforehand()],
         "measure": experiment.measure.model_dump(),
         "host": host,
         "self_test": self_test,
-        "calibration": stands_on(lab, (trial.setup["kind"] for trial in plan.trials), host),
-        **kitchen.facts(),
+        "calibration": stands_on(lab, (cell.setup["kind"] for cell in plan.cells), host),
+        **parts.facts(),
     }
 
 

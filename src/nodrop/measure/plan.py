@@ -1,19 +1,18 @@
-"""The plan of an experiment: every cell as often as it is repeated, in blocked random order."""
+"""An experiment before it is run: its cells with their tables, and what can be said of them."""
 
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
-from random import Random
 from typing import Any, Literal
 
 from nodrop import plugins
 from nodrop.config.experiment import Experiment, LimitsTable
-from nodrop.config.matrix import Cell, cells
+from nodrop.config.matrix import cells
 from nodrop.config.options import Options, YesNo, check, shown
 from nodrop.config.toml_file import key_path, put
 from nodrop.config.units import format_seconds, parse_cpus
@@ -21,6 +20,7 @@ from nodrop.errors import BadInput, LabProblem
 from nodrop.labs.split import Splitter
 from nodrop.ledger.sustained import duration, least_duration_s
 from nodrop.load.seam import LoadGenerator, PeakDemand, TraceFacts
+from nodrop.measure.controllers.seam import Asked, AskedCell, Controller, Factors
 from nodrop.setups.seam import Limits
 from nodrop.suts.seam import Sut
 
@@ -37,15 +37,10 @@ Table = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedTrial:
-    """One repetition of one cell, with the tables of the experiment as this cell has them."""
+class Cell:
+    """One combination of the matrix, with the tables of the experiment as this cell has them."""
 
-    index: int
-    """1-based place in the order of the plan."""
-    cell: Cell
-    """Dotted matrix key → the value of this cell."""
-    repetition: int
-    """1-based."""
+    factors: Factors
     setup: Table
     sut: Table
     load: Table
@@ -55,18 +50,12 @@ class PlannedTrial:
     splitter: Splitter = field(default_factory=Splitter)
     """What shares them, where there are several."""
 
-    @property
-    def run_name(self) -> str:
-        """`0007-docker-4x-r03`: names the folder of the trial."""
-        slug = cell_slug(self.cell)
-        return f"{self.index:04d}-{slug + '-' if slug else ''}r{self.repetition:02d}"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfferLength:
     """How long one trial of a cell offers its load, and what it takes to see that it is carried."""
 
-    cell: Cell
+    cell: Factors
     offered_s: float | None
     """None where it is not known beforehand, as at top speed."""
     least_s: float | None
@@ -85,12 +74,13 @@ class Plan:
     cells: tuple[Cell, ...]
     """In the order of the matrix."""
     repetitions: int
-    trials: tuple[PlannedTrial, ...]
-    """In the order in which they are run."""
+    controller: Controller
+    """A new one, which has seen no trial."""
     load_s: float | None
-    """What all the replays take as intended; None where one cannot be known beforehand."""
+    """What the loads of all certain trials take as intended; None if one cannot be known
+    beforehand."""
     around_s: float
-    """A guess at what the trials take beside that."""
+    """A guess at what those trials take beside that."""
     peak_demand: PeakDemand | None = None
     """Of the trial that asks for most at once; None if none sends a trace at its own timing."""
     memory_bytes: int | None = None
@@ -99,6 +89,21 @@ class Plan:
     """What nobody can have meant, such as a trial of 270 years, in words; each once."""
     lengths: tuple[OfferLength, ...] = ()
     """Of the cells, in the same order."""
+
+    def cell(self, factors: Factors) -> Cell:
+        return next(cell for cell in self.cells if cell.factors == factors)
+
+    def to_json(self) -> dict[str, Any]:
+        """For `nodrop plan --json`: what is known, each trial with the tables of its cell."""
+        found = asdict(self)
+        del found["controller"]
+        found["cells"] = [cell.factors for cell in self.cells]
+        found["outlook"] = asdict(self.controller.outlook([]))
+        found["trials"] = [
+            {**asdict(self.cell(trial.cell)), **asdict(trial), "run": trial.run_name}
+            for trial in self.controller.beforehand()
+        ]
+        return found
 
     def too_short(self) -> str:
         """In words, if a load that is not lost could not be called carried; empty if none is."""
@@ -114,8 +119,7 @@ class Plan:
 
     def shared_cpus(self) -> str:
         """In words, if the generator and the SUT of a cell may take turns on a CPU; else empty."""
-        first = {repr(sorted(t.cell.items())): t for t in self.trials}
-        sharing = [trial for trial in first.values() if _may_share(trial)]
+        sharing = [cell for cell in self.cells if _may_share(cell)]
         if not sharing:
             return ""
         return (
@@ -128,46 +132,42 @@ class Plan:
         """What a user should know before the run, and may have meant so."""
         return [*filter(None, (self.too_short(), self.shared_cpus()))]
 
-    def first_of_its_setup(self, trial: PlannedTrial) -> bool:
-        """Where what depends on the setup alone is asked once."""
-        return trial == next(t for t in self.trials if t.setup == trial.setup)
 
-
-def _may_share(trial: PlannedTrial) -> bool:
+def _may_share(cell: Cell) -> bool:
     """A guest's CPUs are threads of QEMU, which the limits hold as well."""
-    sender, theirs = trial.load.get("cpu"), trial.sut.get("cpus") or trial.limits.cpus
+    sender, theirs = cell.load.get("cpu"), cell.sut.get("cpus") or cell.limits.cpus
     return sender is None or theirs is None or sender in parse_cpus(theirs)
 
 
 def make_plan(experiment: Experiment) -> Plan:
-    """Checks each cell's tables with their plugins, then puts the trials in order.
-
-    Blocked: a block is one repetition of every cell, shuffled. So a drift of the host (heat, a
-    neighbour waking up) falls on all cells alike, and an interrupted plan has whole blocks.
-    """
-    drafts = [_draft(experiment, cell) for cell in cells(experiment.matrix)]
-    parts = _check_plugins(experiment, drafts)
+    """Checks each cell's tables with their plugins, then asks the controller for an outlook."""
+    made = [_cell(experiment, factors) for factors in cells(experiment.matrix)]
+    parts = _check_plugins(experiment, made)
     loads = [load for _, load in parts]
     lengths = tuple(
-        _length(experiment, draft, *part) for draft, part in zip(drafts, parts, strict=True)
+        _length(experiment, cell, *part) for cell, part in zip(made, parts, strict=True)
     )
     known = [length.offered_s for length in lengths if length.offered_s is not None]
-    load_s = sum(known) if len(known) == len(lengths) else None
-    order = Random(experiment.measure.seed)
-    repetitions = experiment.measure.repetitions
-    trials: list[PlannedTrial] = []
-    for repetition in range(1, repetitions + 1):
-        block = list(drafts)
-        order.shuffle(block)
-        for tables in block:
-            trials.append(PlannedTrial(index=len(trials) + 1, repetition=repetition, **tables))
+    load_s = sum(known) / len(known) if len(known) == len(lengths) else None
+    measure = experiment.measure
+    around_s = AROUND_S + measure.warmup_s
+    asked = Asked(
+        cells=[AskedCell(factors=cell.factors, load=cell.load) for cell in made],
+        repetitions=measure.repetitions,
+        seed=measure.seed,
+        sut="fresh",
+        guess_s=around_s + (load_s or 0.0),
+    )
+    build = partial(plugins.factory, "controller", measure.mode, key="measure.mode")
+    controller: Controller = experiment.blaming(build)(asked)
+    certain = controller.outlook([]).at_least.trials
     return Plan(
-        seed=experiment.measure.seed,
-        cells=tuple(tables["cell"] for tables in drafts),
-        repetitions=repetitions,
-        trials=tuple(trials),
-        load_s=None if load_s is None else load_s * repetitions,
-        around_s=len(trials) * (AROUND_S + experiment.measure.warmup_s),
+        seed=measure.seed,
+        cells=tuple(made),
+        repetitions=measure.repetitions,
+        controller=controller,
+        load_s=None if load_s is None else load_s * certain,
+        around_s=around_s * certain,
         peak_demand=_peak_demand(loads),
         implausible=_implausible(experiment, loads),
         lengths=lengths,
@@ -175,23 +175,23 @@ def make_plan(experiment: Experiment) -> Plan:
     )
 
 
-def _draft(experiment: Experiment, cell: Cell) -> dict[str, Any]:
+def _cell(experiment: Experiment, factors: Factors) -> Cell:
     """The tables of a cell: what the file says, with the cell's values put in."""
     tables: dict[str, Any] = {
         name: copy.deepcopy(dict(getattr(experiment, name)))
         for name in ("setup", "sut", "load", "limits")
     }
+    shared: dict[str, Any] = {}
 
     def fill() -> Limits:
-        for key, value in cell.items():
+        for key, value in factors.items():
             put(tables, key_path(key, f"matrix.{key}"), value)
         limits = check(LimitsTable, tables["limits"], table="limits", base=experiment.base)
-        tables["instances"] = _instances(tables["setup"])
-        tables["splitter"] = _splitter(tables["setup"])
+        shared["instances"] = _instances(tables["setup"])
+        shared["splitter"] = _splitter(tables["setup"])
         return Limits(cpus=limits.cpus, memory_bytes=limits.memory, swappiness=limits.swappiness)
 
-    limits = experiment.blaming(fill)
-    return {**tables, "cell": cell, "limits": limits}
+    return Cell(factors=factors, **{**tables, "limits": experiment.blaming(fill)}, **shared)
 
 
 def _instances(setup: dict[str, Any]) -> int:
@@ -215,30 +215,26 @@ def _splitter(setup: dict[str, Any]) -> Splitter:
     return Splitter(kind=found.splitter, bridge_netfilter=found.bridge_netfilter)
 
 
-def _check_plugins(
-    experiment: Experiment, drafts: Sequence[dict[str, Any]]
-) -> list[tuple[Sut, LoadGenerator]]:
+def _check_plugins(experiment: Experiment, made: Sequence[Cell]) -> list[tuple[Sut, LoadGenerator]]:
     """Builds each plugin with each different table; SUT and load of each cell."""
     parts = []
-    for draft in drafts:
-        _built(experiment, plugins.build_setup, draft["setup"])
-        sut = _built(experiment, plugins.build_sut, draft["sut"])
-        parts.append((sut, _built(experiment, plugins.build_load, draft["load"])))
+    for cell in made:
+        _built(experiment, plugins.build_setup, cell.setup)
+        sut = _built(experiment, plugins.build_sut, cell.sut)
+        parts.append((sut, _built(experiment, plugins.build_load, cell.load)))
     return parts
 
 
-def _length(
-    experiment: Experiment, draft: dict[str, Any], sut: Sut, load: LoadGenerator
-) -> OfferLength:
+def _length(experiment: Experiment, cell: Cell, sut: Sut, load: LoadGenerator) -> OfferLength:
     offered_s = _duration_s(experiment, load)
     pps = None if offered_s is None else experiment.blaming(load.mean_pps)
     holds = sut.holds_packets
     least_s = pps and least_duration_s(
         pps,
-        holds_packets=None if holds is None else holds * draft["instances"],
+        holds_packets=None if holds is None else holds * cell.instances,
         rest_seen_s=sut.rest_seen_s,
     )
-    return OfferLength(cell=draft["cell"], offered_s=offered_s, least_s=least_s)
+    return OfferLength(cell=cell.factors, offered_s=offered_s, least_s=least_s)
 
 
 def _duration_s(experiment: Experiment, load: LoadGenerator) -> float | None:
@@ -283,23 +279,3 @@ def _traces(loads: Sequence[LoadGenerator]) -> Iterator[TraceFacts]:
 
 def _built(experiment: Experiment, build: Callable[..., Any], table: Table) -> Any:
     return experiment.blaming(lambda: build(table, base=experiment.base))
-
-
-def cell_slug(cell: Cell, *, longest: int = 48) -> str:
-    """`docker-4x` for setup.kind = "docker", load.multiplier = 4: safe in file names."""
-    words = [_word(key, value) for key, value in cell.items()]
-    text = "-".join(re.sub(r"[^a-z0-9.]+", "-", word.lower()).strip("-.") for word in words)
-    return text[:longest].strip("-.")
-
-
-def _word(key: str, value: object) -> str:
-    name = key.rsplit(".", 1)[-1].strip('"')
-    if name == "kind":
-        return str(value)
-    if name == "multiplier":
-        return f"{value}x"
-    if isinstance(value, list):
-        value = "-".join(Path(str(v)).stem if isinstance(v, str) else str(v) for v in value)
-    if isinstance(value, str) and "/" in value:
-        value = Path(value).stem
-    return f"{name}-{value}"

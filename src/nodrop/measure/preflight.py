@@ -21,7 +21,7 @@ from nodrop.labs.seam import Lab
 from nodrop.labs.split import split_problems
 from nodrop.ledger.reasons import Problem, Reason
 from nodrop.load.seam import LoadGenerator
-from nodrop.measure.plan import Plan, PlannedTrial
+from nodrop.measure.plan import Cell, Plan, Table
 from nodrop.setups.limits import pin_problems
 from nodrop.setups.seam import Setup
 from nodrop.suts.seam import Sut
@@ -32,8 +32,8 @@ _AGAIN = "make it again with `nodrop image build`"
 PartT = TypeVar("PartT")
 
 
-class Kitchen:
-    """The parts of a plan's trials, each built once per different table."""
+class Parts:
+    """What the cells of a plan are made of, each part built once per different table."""
 
     def __init__(self, experiment: Experiment, lab: LabSource, plan: Plan) -> None:
         self._base = experiment.base
@@ -49,49 +49,50 @@ class Kitchen:
             receiver=lab.file.receiver,
         )
 
-    def setup(self, trial: PlannedTrial) -> Setup:
-        return self._part(plugins.build_setup, trial.setup)
+    def setup(self, cell: Cell) -> Setup:
+        return self._part(plugins.build_setup, cell.setup)
 
-    def sut(self, trial: PlannedTrial) -> Sut:
-        return self._part(plugins.build_sut, trial.sut)
+    def sut(self, cell: Cell) -> Sut:
+        return self._part(plugins.build_sut, cell.sut)
 
-    def load(self, trial: PlannedTrial) -> LoadGenerator:
-        return self._part(plugins.build_load, trial.load)
+    def load(self, table: Table) -> LoadGenerator:
+        """Of a cell's table, or of what a controller makes of it."""
+        return self._part(plugins.build_load, table)
 
-    def bits(self, trial: PlannedTrial) -> Bits | None:
-        key = _key(trial.sut)
+    def bits(self, cell: Cell) -> Bits | None:
+        key = _key(cell.sut)
         if key not in self._bits:
-            recipe = self.sut(trial).needs_bits()
-            found = None if recipe is None else resolve_bits(trial.sut, recipe, base=self._base)
+            recipe = self.sut(cell).needs_bits()
+            found = None if recipe is None else resolve_bits(cell.sut, recipe, base=self._base)
             self._bits[key] = found
         return self._bits[key]
 
-    def files_sha256(self, trial: PlannedTrial) -> Mapping[str, str]:
+    def files_sha256(self, cell: Cell) -> Mapping[str, str]:
         """Of the files its SUT is shown, hashed once: a file that changes later is another file."""
-        files = self.sut(trial).files()
+        files = self.sut(cell).files()
         for path in files.values():
             if path not in self._hashes:
                 self._hashes[path] = file_sha256(path)
         return {name: self._hashes[path] for name, path in files.items()}
 
-    def other_trace(self, trial: PlannedTrial) -> Problem | None:
+    def other_trace(self, load: Table) -> Problem | None:
         """If its trace is not the one that the run began with. LoadFailed if it is gone."""
         try:
-            now = self.load(trial).trace_facts().sha256
+            now = self.load(load).trace_facts().sha256
         except BadInput as gone:
             raise LoadFailed(gone.message, hint=gone.hint) from gone
-        if now == self._traces.setdefault(_key(trial.load), now):
+        if now == self._traces.setdefault(_trace_key(load), now):
             return None
         words = "load.trace: the file is not the one that the run began with (another sha256)"
         return Problem(code=Reason.OTHER_FILES, words=words)
 
-    def inputs(self, trial: PlannedTrial) -> Json:
+    def inputs(self, cell: Cell) -> Json:
         """What it is given, by content: a file replaced under its name is another input."""
-        bits = self.bits(trial)
-        trace = self.load(trial).trace_facts().sha256
+        bits = self.bits(cell)
+        trace = self.load(cell.load).trace_facts().sha256
         return {
-            "trace": self._traces.setdefault(_key(trial.load), trace),
-            "files": dict(self.files_sha256(trial)),
+            "trace": self._traces.setdefault(_trace_key(cell.load), trace),
+            "files": dict(self.files_sha256(cell)),
             "bits": None if bits is None else bits.sha256,
         }
 
@@ -100,12 +101,12 @@ class Kitchen:
         suts: Json = {}
         loads: Json = {}
         bits: Json = {}
-        for trial in self._plan.trials:
-            sut = self.sut(trial)
-            suts[_key(trial.sut)] = {"name": sut.name, **sut.facts()}
-            self.files_sha256(trial)
-            loads[_key(trial.load)] = self.load(trial).facts()
-            if found := self.bits(trial):
+        for cell in self._plan.cells:
+            sut = self.sut(cell)
+            suts[_key(cell.sut)] = {"name": sut.name, **sut.facts()}
+            self.files_sha256(cell)
+            loads[_key(cell.load)] = self.load(cell.load).facts()
+            if found := self.bits(cell):
                 bits[found.sha256] = {
                     "kind": found.kind,
                     "path": str(found.path),
@@ -123,18 +124,18 @@ class Kitchen:
     def problems(self) -> list[str]:
         """All that stands in the way, each in words a user can act on; each said once."""
         found: dict[str, None] = dict.fromkeys(self.lab.problems())
-        for trial in self._plan.trials:
+        for cell in self._plan.cells:
             try:
-                setup, sut = self.setup(trial), self.sut(trial)
-                _must_share(setup, trial)
-                bits = self.bits(trial)
+                setup, sut = self.setup(cell), self.sut(cell)
+                _must_share(setup, cell)
+                bits = self.bits(cell)
                 must_be_there(bits)
                 words = [
-                    *setup.problems(bits, trial.limits),
-                    *self._split_problems(trial),
+                    *setup.problems(bits, cell.limits),
+                    *self._split_problems(cell),
                     *sut.problems(bits),
-                    *pin_problems(sut.cpus, setup.cpus(trial.limits)),
-                    *self.load(trial).problems(),
+                    *pin_problems(sut.cpus, setup.cpus(cell.limits)),
+                    *self.load(cell.load).problems(),
                 ]
             except LabProblem as problem:
                 words = [str(problem)]
@@ -144,12 +145,12 @@ class Kitchen:
                 found[f"the image is not what its sha256 stands for: {other}; {_AGAIN}"] = None
         return list(found)
 
-    def _split_problems(self, trial: PlannedTrial) -> list[str]:
-        if trial.instances == 1:
+    def _split_problems(self, cell: Cell) -> list[str]:
+        if cell.instances == 1:
             return []
-        found = [*split_problems(trial.splitter)]
-        load = self.load(trial)
-        if trial.splitter.kind == "bridge" and not load.writes_dst_macs:
+        found = [*split_problems(cell.splitter)]
+        load = self.load(cell.load)
+        if cell.splitter.kind == "bridge" and not load.writes_dst_macs:
             found.append(
                 f'load.kind = "{load.name}" does not write the address of an instance into frames, '
                 'by which setup.splitter = "bridge" tells them apart: set load.kind = "replay"'
@@ -159,7 +160,7 @@ class Kitchen:
     def _mtu(self, least: int) -> int:
         """A frame that offloads glued together when it was captured must still fit the port."""
         longest = max(
-            (self.load(trial).trace_facts().longest_frame_bytes for trial in self._plan.trials),
+            (self.load(cell.load).trace_facts().longest_frame_bytes for cell in self._plan.cells),
             default=0,
         )
         return min(LARGEST_MTU, max(least, longest - ETHERNET_HEADER_BYTES))
@@ -172,33 +173,38 @@ class Kitchen:
         return part
 
 
-def _must_share(setup: Setup, trial: PlannedTrial) -> None:
-    if trial.instances > 1 and setup.alone:
+def _must_share(setup: Setup, cell: Cell) -> None:
+    if cell.instances > 1 and setup.alone:
         raise BadInput(
-            f'setup.instances = {trial.instances}: not with setup.kind = "{setup.name}", because '
+            f'setup.instances = {cell.instances}: not with setup.kind = "{setup.name}", because '
             f"{setup.alone}; leave it out"
         )
 
 
-def preflight(experiment: Experiment, lab: LabSource, plan: Plan) -> Kitchen:
-    """The kitchen, or the first problem: BadInput for the question, NotReady for the host."""
+def preflight(experiment: Experiment, lab: LabSource, plan: Plan) -> Parts:
+    """The parts, or the first problem: BadInput for the question, NotReady for the host."""
     try:
-        kitchen = experiment.blaming(lambda: Kitchen(experiment, lab, plan))
-        problems = experiment.blaming(kitchen.problems)
+        parts = experiment.blaming(lambda: Parts(experiment, lab, plan))
+        problems = experiment.blaming(parts.problems)
     except LabProblem as problem:
         raise NotReady(problem.message, hint=problem.hint) from problem
     if problems:
         more = f" (and {len(problems) - 1} more: run `nodrop doctor`)" if problems[1:] else ""
         raise NotReady(problems[0] + more)
-    return kitchen
+    return parts
 
 
 def doctor(experiment: Experiment, lab: LabSource, plan: Plan) -> list[str]:
     """Every problem at once, for `nodrop doctor`."""
     try:
-        return experiment.blaming(lambda: Kitchen(experiment, lab, plan)).problems()
+        return experiment.blaming(lambda: Parts(experiment, lab, plan)).problems()
     except (BadInput, LabProblem) as problem:
         return [str(problem)]
+
+
+def _trace_key(load: Table) -> str:
+    """A search varies the pace of a load, not its trace."""
+    return _key({"trace": load["trace"]} if "trace" in load else load)
 
 
 def _key(table: Mapping[str, Any]) -> str:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from nodrop.ledger.running import BusyThread
-from nodrop.measure.plan import Plan, PlannedTrial
+from nodrop.measure.controllers.seam import TrialInput
+from nodrop.measure.plan import Plan
 from nodrop.results.trial import TrialRecord
 
 
@@ -61,7 +62,7 @@ class Progress(Protocol):
         """Something about the run as a whole: what is being prepared, what could not be undone."""
         ...
 
-    def trial_started(self, trial: PlannedTrial) -> None: ...
+    def trial_started(self, trial: TrialInput) -> None: ...
 
     def phase(self, name: str) -> None:
         """A step of the trial's lifecycle begins."""
@@ -69,7 +70,7 @@ class Progress(Protocol):
 
     def live(self, reading: Live) -> None: ...
 
-    def trial_ended(self, trial: PlannedTrial, record: TrialRecord) -> None: ...
+    def trial_ended(self, trial: TrialInput, record: TrialRecord) -> None: ...
 
     def finished(self, directory: Path, records: Sequence[TrialRecord]) -> None:
         """Everything that could be run was; also called where the run was interrupted."""
@@ -85,7 +86,7 @@ class Silent:
     def note(self, words: str) -> None:
         pass
 
-    def trial_started(self, trial: PlannedTrial) -> None:
+    def trial_started(self, trial: TrialInput) -> None:
         pass
 
     def phase(self, name: str) -> None:
@@ -94,7 +95,7 @@ class Silent:
     def live(self, reading: Live) -> None:
         pass
 
-    def trial_ended(self, trial: PlannedTrial, record: TrialRecord) -> None:
+    def trial_ended(self, trial: TrialInput, record: TrialRecord) -> None:
         pass
 
     def finished(self, directory: Path, records: Sequence[TrialRecord]) -> None:

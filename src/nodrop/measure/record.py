@@ -9,8 +9,8 @@ from nodrop.hosts.seam import Json
 from nodrop.ledger.balance import ledger_to_json
 from nodrop.ledger.figures import figures
 from nodrop.load.seam import OfferedLoad, ScheduleError
+from nodrop.measure.controllers.seam import TrialInput
 from nodrop.measure.instances import imbalance_ratio
-from nodrop.measure.plan import PlannedTrial
 from nodrop.measure.servants import setup_cpu_s
 from nodrop.measure.trial import Measured
 from nodrop.results.rundir import TrialFolder
@@ -18,16 +18,17 @@ from nodrop.results.trial import TrialRecord
 
 
 def trial_record(
-    planned: PlannedTrial, seen: Measured, *, started_utc: str, error: str | None
+    asked: TrialInput, seen: Measured, *, started_utc: str, took_s: float, error: str | None
 ) -> TrialRecord:
     """One line; whatever the trial did not get to is None."""
     assert seen.verdict is not None, "a trial is judged before it is recorded"
     found: dict[str, Any] = {
-        "cell": dict(planned.cell),
-        "repetition": planned.repetition,
-        "index": planned.index,
-        "run": planned.run_name,
+        "cell": dict(asked.cell),
+        "repetition": asked.repetition,
+        "index": asked.index,
+        "run": asked.run_name,
         "started_utc": started_utc,
+        "took_s": took_s,
         "error": error,
         "imbalance_ratio": imbalance_ratio(seen.instances),
         "accelerator": seen.facts.get("env", {}).get("accelerator"),

@@ -95,6 +95,8 @@ class TrialRecord(_Model):
     """Folder below runs/."""
     started_utc: str | None = None
     """ISO 8601; null where the trial ended before its first packet."""
+    took_s: Seconds | None = None
+    """All of it, from the first step until everything was undone."""
 
     outcome: Literal["measured", "failed", "void"]
     """measured: its books stand. failed: the SUT died, hung or was killed under this load, which is
@@ -282,6 +284,7 @@ ADDED_LATER = frozenset(
         "steal_ratio",
         "sustained",
         "sustained_evidence",
+        "took_s",
     }
 )
 """Fields that run directories of this format may lack: they came after its first lines were

@@ -19,8 +19,8 @@ from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
 from nodrop.errors import LabProblem, NotReady
 from nodrop.ledger.reasons import Outcome
+from nodrop.measure.manager import RunOutcome
 from nodrop.measure.plan import make_plan
-from nodrop.measure.runner import RunOutcome
 from nodrop.results.certificate import Certificate, Key, KnownAnswer
 from nodrop.results.trial import TrialRecord
 
@@ -230,7 +230,8 @@ def test_every_case_is_an_experiment_with_one_expectation_per_trial(site: Site) 
         file.write_text(calibration.EXPERIMENT.format(name=case.name, setup="bare"))
         plan = make_plan(load_experiment(file, case.settings))
         if case.expected:
-            assert len(case.expected) == len(plan.trials) == plan.repetitions, case.name
+            trials = plan.controller.beforehand()
+            assert len(case.expected) == len(trials) == plan.repetitions, case.name
 
 
 def test_what_a_normal_user_or_a_guest_cannot_put_in(site: Site, tmp_path: Path) -> None:

@@ -14,10 +14,10 @@ import pytest
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
 from nodrop.errors import SystemRefused, TrialFailed
-from nodrop.measure import runner
-from nodrop.measure.plan import PlannedTrial
+from nodrop.measure import manager
+from nodrop.measure.manager import RunOutcome, run_experiment
+from nodrop.measure.plan import Cell
 from nodrop.measure.progress import Silent
-from nodrop.measure.runner import RunOutcome, run_experiment
 from nodrop.results.rundir import read_trials
 from nodrop.testing.fakes import FakeJournal, FakeLab, FakeLoad, FakeSetup, FakeSut, World
 
@@ -33,47 +33,50 @@ repetitions = 3
 """
 
 
-class FakeKitchen:
+class FakeParts:
     """Each trial in a world of its own."""
 
     def __init__(self, worlds: Sequence[World]) -> None:
-        self._worlds = worlds
+        self._worlds = iter(worlds)
+        self.loads: list[Any] = []
+        """Offered, in order."""
 
-    def load(self, trial: PlannedTrial) -> FakeLoad:
-        self._world = self._worlds[trial.index - 1]
+    def other_trace(self, load: object) -> None:
+        """Asked once, before a trial."""
+        self.loads.append(load)
+        self._world = next(self._worlds)
         self.lab = FakeLab(self._world)
+
+    def load(self, table: object) -> FakeLoad:
         return FakeLoad(self._world)
 
-    def setup(self, trial: PlannedTrial) -> FakeSetup:
+    def setup(self, cell: Cell) -> FakeSetup:
         return FakeSetup(self._world)
 
-    def sut(self, trial: PlannedTrial) -> FakeSut:
+    def sut(self, cell: Cell) -> FakeSut:
         return FakeSut(self._world)
 
-    def bits(self, trial: PlannedTrial) -> None:
+    def bits(self, cell: Cell) -> None:
         return None
 
-    def files_sha256(self, trial: PlannedTrial) -> dict[str, str]:
+    def files_sha256(self, cell: Cell) -> dict[str, str]:
         return {}
 
-    def inputs(self, trial: PlannedTrial) -> dict[str, object]:
+    def inputs(self, cell: Cell) -> dict[str, object]:
         return {}
-
-    def other_trace(self, trial: PlannedTrial) -> None:
-        return None
 
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     # Not the real one: the fakes' process is the test's own, and its undo would end it.
-    monkeypatch.setattr(runner, "_journal", lambda _: nullcontext(FakeJournal(World())))
-    monkeypatch.setattr(runner, "_look", lambda *_: {"host": {}, "self_test": {}})
-    monkeypatch.setattr(runner, "manifest", lambda *_, **found: found)
+    monkeypatch.setattr(manager, "_journal", lambda _: nullcontext(FakeJournal(World())))
+    monkeypatch.setattr(manager, "_look", lambda *_: {"host": {}, "self_test": {}})
+    monkeypatch.setattr(manager, "manifest", lambda *_, **found: found)
     file = tmp_path / "three.toml"
     file.write_text(THREE)
 
     def go(worlds: Sequence[World], *, resume: bool = False) -> RunOutcome:
-        monkeypatch.setattr(runner, "preflight", lambda *_: FakeKitchen(worlds))
+        monkeypatch.setattr(manager, "preflight", lambda *_: FakeParts(worlds))
         return run_experiment(
             load_experiment(file), load_lab(None), out=tmp_path, resume=resume, progress=Silent()
         )
@@ -131,12 +134,12 @@ def test_resume_measures_void_trials_again_and_keeps_failures_of_the_sut(run: An
     void = World(fails_at="provision", dies_at=OSError(errno.ENOSPC, "full"))
     first = run([dead, void, World()])
     assert [r.outcome for r in first.records] == ["failed", "void", "measured"]
-    again = [World(), World(), World()]
+    again = [World(), World()]
     outcome = run(again, resume=True)
     assert {r.run[:4]: r.outcome for r in outcome.records} == {
         "0001": "failed",
         "0002": "measured",
         "0003": "measured",
     }
-    assert not again[0].words and not again[2].words, "they ran once"
+    assert again[0].words and not again[1].words, "the others ran once"
     assert outcome.exit_code == 1

@@ -1,0 +1,65 @@
+"""Every cell as often as it is repeated, in blocked random order.
+
+A block is one repetition of every cell, shuffled. So a drift of the host (heat, a neighbour waking
+up) falls on all cells alike, and an interrupted run has whole blocks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from random import Random
+
+from nodrop.measure.controllers.seam import Asked, Factors, Outlook, TrialInput
+from nodrop.measure.eta import Eta
+from nodrop.results.trial import TrialRecord
+
+
+class Blocks:
+    """A `Controller`."""
+
+    def __init__(self, asked: Asked) -> None:
+        self._guess_s = asked.guess_s
+        self._order = _order(asked)
+
+    def next(self, done: Sequence[TrialRecord]) -> TrialInput | None:
+        measured = {record.index for record in done}
+        return next((trial for trial in self._order if trial.index not in measured), None)
+
+    def outlook(self, done: Sequence[TrialRecord]) -> Outlook:
+        """Trials of one cell take about the same time, trials of different cells need not."""
+        measured = {record.index for record in done}
+        ahead = [trial for trial in self._order if trial.index not in measured]
+        eta = Eta(guess_s=self._guess_s)
+        for record in done:
+            if record.took_s is not None:
+                eta.ended(_key(record.cell), record.took_s)
+        rest = eta.remaining(Counter(_key(trial.cell) for trial in ahead))
+        first = Counter(_key(trial.cell) for trial in ahead[:1])
+        return Outlook(at_least=rest, at_most=rest, next_s=eta.remaining(first).seconds)
+
+    def beforehand(self) -> Sequence[TrialInput]:
+        return self._order
+
+
+def _order(asked: Asked) -> tuple[TrialInput, ...]:
+    random = Random(asked.seed)
+    trials: list[TrialInput] = []
+    for repetition in range(1, asked.repetitions + 1):
+        block = list(asked.cells)
+        random.shuffle(block)
+        for cell in block:
+            trials.append(
+                TrialInput(
+                    index=len(trials) + 1,
+                    cell=cell.factors,
+                    repetition=repetition,
+                    load=cell.load,
+                )
+            )
+    return tuple(trials)
+
+
+def _key(cell: Factors) -> str:
+    return json.dumps(cell, sort_keys=True, default=str)

@@ -1,0 +1,110 @@
+"""WHAT NEXT: a controller reads the finished trials and names the next one (RFC 9971).
+
+A controller is pure and seeded. It does no I/O and knows no lab, setup, SUT or generator, so it is
+tested without one, and a run is resumed by feeding the finished records back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from nodrop.measure.eta import Remaining
+from nodrop.results.trial import TrialRecord
+
+Factors = Mapping[str, Any]
+"""What makes a cell: dotted matrix key → the value of this cell."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedCell:
+    """A cell as a controller sees it."""
+
+    factors: Factors
+    load: Mapping[str, Any]
+    """The [load] table as this cell has it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """All that a controller is built from."""
+
+    cells: Sequence[AskedCell]
+    repetitions: int
+    seed: int
+    sut: Literal["fresh", "standing"]
+    guess_s: float
+    """What a trial may take, until one has ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialInput:
+    """One trial to be measured."""
+
+    index: int
+    """1-based place in the order of the run; a repeated trial keeps it."""
+    cell: Factors
+    repetition: int
+    """1-based, within its cell."""
+    load: Mapping[str, Any]
+    """The [load] table to be offered: the cell's own, or what a search makes of it."""
+
+    @property
+    def run_name(self) -> str:
+        """`0007-docker-4x-r03`: names the folder of the trial."""
+        slug = cell_slug(self.cell)
+        return f"{self.index:04d}-{slug + '-' if slug else ''}r{self.repetition:02d}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """What is still to come, as far as the controller can say."""
+
+    at_least: Remaining
+    at_most: Remaining | None
+    """None = no bound is known."""
+    next_s: float = 0.0
+    """Of that, the next trial."""
+
+
+class Controller(Protocol):
+    """Built from `Asked` by its entry point (`nodrop.controllers`)."""
+
+    def next(self, done: Sequence[TrialRecord]) -> TrialInput | None:
+        """The next trial after these have been measured; None when there is nothing to add."""
+        ...
+
+    def outlook(self, done: Sequence[TrialRecord]) -> Outlook: ...
+
+    def beforehand(self) -> Sequence[TrialInput]:
+        """The trials that are certain before any was measured, in their order; it may be ()."""
+        ...
+
+
+def cell_slug(factors: Factors, *, longest: int = 48) -> str:
+    """`docker-4x` for setup.kind = "docker", load.multiplier = 4: safe in file names."""
+    words = [_word(key, value) for key, value in factors.items()]
+    text = "-".join(re.sub(r"[^a-z0-9.]+", "-", word.lower()).strip("-.") for word in words)
+    return text[:longest].strip("-.")
+
+
+def _word(key: str, value: object) -> str:
+    name = key.rsplit(".", 1)[-1].strip('"')
+    if name == "kind":
+        return str(value)
+    if name == "multiplier":
+        return f"{value}x"
+    if isinstance(value, list):
+        value = "-".join(_stem(v) if isinstance(v, str) else str(v) for v in value)
+    if isinstance(value, str) and "/" in value:
+        value = _stem(value)
+    return f"{name}-{value}"
+
+
+def _stem(path: str) -> str:
+    """The file's name without its last suffix."""
+    name = path.rstrip("/").rpartition("/")[2]
+    dot = name.rfind(".")
+    return name[:dot] if 0 < dot < len(name) - 1 else name
