@@ -2,9 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use nodrop_replay::schedule::Request;
-use nodrop_replay::{Load, Plan, Trace};
-use nodrop_trace::info::Surveyor;
+use nodrop_replay::{Load, Plan, Request, Trace};
+use nodrop_trace::survey::Surveyor;
 use nodrop_wire::capture::Reader;
 use nodrop_wire::record::LINKTYPE_ETHERNET;
 

@@ -7,7 +7,8 @@ use nodrop_wire::flow::FlowKey;
 use nodrop_wire::view;
 
 use crate::load::index;
-use crate::schedule::{Plan, Slot, mixed};
+use crate::offsets::mixed;
+use crate::schedule::{Plan, Slot};
 use crate::trace::Trace;
 
 /// How the packets of a trace and its replicas go to several ports.
@@ -145,7 +146,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::load::Load;
-    use crate::schedule::Request;
+    use crate::request::Request;
     use nodrop_wire::pcap;
 
     /// UDP between 10.0.0.`from` and 10.0.0.`to` with these ports; a later fragment where `fragment` is not zero.

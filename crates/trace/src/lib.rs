@@ -7,4 +7,5 @@ mod info_text;
 pub mod make;
 pub mod peak;
 pub mod reassembly;
+pub mod survey;
 pub mod tap;

@@ -12,3 +12,6 @@ pub mod view;
 
 mod addresses;
 mod bytes;
+mod ip;
+mod link;
+mod walk;

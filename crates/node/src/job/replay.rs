@@ -9,8 +9,7 @@ use std::path::{Path, PathBuf};
 use nodrop_proto::{
     Flows, JobError, ReplayReady, ReplayResult, ReplaySpec, SendBackend, SpreadOver,
 };
-use nodrop_replay::schedule::Request;
-use nodrop_replay::{Load, Mac, Plan, Profile, Spread, Trace, TraceError};
+use nodrop_replay::{Load, Mac, Plan, Profile, Request, Spread, Trace, TraceError};
 use nodrop_sys::idle::ShallowIdle;
 use nodrop_sys::thread;
 use nodrop_wire::packed::unpacked;

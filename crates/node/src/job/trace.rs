@@ -6,8 +6,9 @@ use std::path::Path;
 
 use nodrop_proto::{Flows, JobError, TraceSpec};
 use nodrop_sys::file::MappedFile;
-use nodrop_trace::info::{BadRecord, Info, Surveyor};
+use nodrop_trace::info::{BadRecord, Info};
 use nodrop_trace::reassembly::Counts;
+use nodrop_trace::survey::Surveyor;
 use nodrop_wire::capture::Reader;
 use nodrop_wire::packed::unpacked;
 use nodrop_wire::record::LINKTYPE_ETHERNET;

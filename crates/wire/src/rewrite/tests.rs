@@ -3,6 +3,8 @@ use super::*;
 use crate::checksum::{fold, sum};
 use crate::flow::FlowKey;
 use crate::view::tests::{ethernet, ipv4};
+use crate::view::{self, Ip, ethertype};
+use crate::walk::VXLAN_PORT;
 use proptest::prelude::*;
 
 /// The frames of replica `replica` out of `replicas`, and how many were left as they are.

@@ -1,0 +1,152 @@
+#![allow(clippy::unwrap_used)]
+use super::*;
+use crate::load::Profile;
+use crate::trace::tests::trace;
+use proptest::prelude::*;
+
+fn request(load: Load) -> Request {
+    Request {
+        load,
+        loops: 1,
+        replicas: 1,
+        duration_ns: None,
+        offsets_from: None,
+    }
+}
+
+fn slots(trace: &Trace, request: &Request) -> Vec<(u64, usize, u32)> {
+    let plan = Plan::new(trace, request).unwrap();
+    plan.slots(trace)
+        .map(|slot| (slot.due_ns, slot.packet, slot.replica))
+        .collect()
+}
+
+#[test]
+fn passes_follow_one_mean_gap_apart() {
+    let trace = trace(&[1000, 1010, 1040]);
+    let request = Request {
+        loops: 2,
+        ..request(Load::Timing { speed: 2.0 })
+    };
+    assert_eq!(
+        slots(&trace, &request),
+        [
+            (0, 0, 0),
+            (5, 1, 0),
+            (20, 2, 0),
+            (30, 0, 0),
+            (35, 1, 0),
+            (50, 2, 0)
+        ]
+    );
+    assert_eq!(
+        Plan::new(&trace, &request)
+            .unwrap()
+            .intended_duration_ns(&trace),
+        Some(50)
+    );
+}
+
+#[test]
+fn a_constant_rate_goes_round_the_replicas() {
+    let request = Request {
+        replicas: 2,
+        ..request(Load::Rate { pps: 1e6, burst: 1 })
+    };
+    assert_eq!(
+        slots(&trace(&[0, 7]), &request),
+        [(0, 0, 0), (1000, 0, 1), (2000, 1, 0), (3000, 1, 1)]
+    );
+}
+
+#[test]
+fn replicas_in_step_send_each_packet_one_after_the_other() {
+    let request = Request {
+        replicas: 2,
+        ..request(Load::Timing { speed: 1.0 })
+    };
+    assert_eq!(
+        slots(&trace(&[0, 7]), &request),
+        [(0, 0, 0), (0, 0, 1), (7, 1, 0), (7, 1, 1)]
+    );
+}
+
+#[test]
+fn a_duration_ends_passes_and_replicas() {
+    let trace = trace(&[0, 10, 20]);
+    let timing = Request {
+        loops: 0,
+        replicas: 2,
+        duration_ns: Some(31),
+        ..request(Load::Timing { speed: 1.0 })
+    };
+    assert_eq!(slots(&trace, &timing).len(), 8, "0, 10, 20, 30 of both");
+    let rate = Request {
+        load: Load::Rate { pps: 1e8, burst: 1 },
+        ..timing
+    };
+    assert_eq!(slots(&trace, &rate).len(), 4);
+}
+
+#[test]
+fn offsets_are_small_and_from_the_seed() {
+    let trace = trace(&[0, 10_000_000_000]);
+    let plan = |seed| {
+        let timing = request(Load::Timing { speed: 2.0 });
+        Plan::new(
+            &trace,
+            &Request {
+                replicas: 8,
+                offsets_from: Some(seed),
+                ..timing
+            },
+        )
+        .unwrap()
+    };
+    let offsets = plan(1).replica_offsets_ns().to_vec();
+    assert_eq!(offsets[0], 0);
+    assert!(
+        offsets.iter().all(|offset| *offset <= 100_000_000),
+        "{offsets:?}"
+    );
+    assert!(
+        offsets.iter().any(|offset| *offset > 10_000_000),
+        "{offsets:?}"
+    );
+    assert_eq!(plan(1).replica_offsets_ns(), offsets);
+    assert_ne!(plan(2).replica_offsets_ns(), offsets);
+}
+
+proptest! {
+    /// As many slots as intended, in order of time, the last at the intended duration.
+    #[test]
+    fn a_plan_is_what_it_says(
+        mut times in proptest::collection::vec(0u64..1_000_000, 1..30),
+        loops in 1u32..4, replicas in 1u32..5, kind in 0usize..5, limit in proptest::option::of(1u64..2_000_000),
+    ) {
+        times.sort_unstable();
+        let trace = trace(&times);
+        let profile = Profile::from_csv("0,10\n1,900\n1.5,30\n2.5,1", true).unwrap();
+        let load = [
+            Load::TopSpeed,
+            Load::Timing { speed: 1.7 },
+            Load::Rate { pps: 12_345.6, burst: 3 },
+            Load::Bits { bps: 1e6 },
+            Load::Profile(profile),
+        ][kind].clone();
+        let limit = limit.filter(|_| kind > 0);
+        let request = Request { load, loops, replicas, duration_ns: limit, offsets_from: Some(7) };
+        let plan = Plan::new(&trace, &request).unwrap();
+        let slots: Vec<Slot> = plan.slots(&trace).collect();
+        prop_assert_eq!(slots.len() as u64, plan.intended_packets());
+        prop_assert!(slots.is_sorted_by_key(|slot| slot.due_ns));
+        prop_assert!(slots.iter().all(|slot| limit.is_none_or(|limit| slot.due_ns < limit)));
+        if limit.is_none() && kind < 4 {
+            let all = times.len() as u64 * u64::from(loops) * u64::from(replicas);
+            prop_assert_eq!(slots.len() as u64, all);
+        }
+        if let (Some(duration), Some(last)) = (plan.intended_duration_ns(&trace), slots.last()) {
+            prop_assert_eq!(last.due_ns, duration);
+        }
+    }
+}
