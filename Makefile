@@ -12,8 +12,9 @@ NODE := target/$(TARGET)/release/nodrop-node
 NODE_SOURCES := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name Cargo.toml)
 PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest
+WORKERS := 3 # on two cores, for a test of a lab waits most of its time
 
-.PHONY: help build demo test check lint rust-check unit-report unit-rest bench fuzz lock schema clean
+.PHONY: help build demo test check lint rust-check unit bench fuzz lock schema clean
 
 help: ## These words
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -27,18 +28,15 @@ demo: build ## Get a Suricata, run experiments/demo.toml, show where the report 
 
 test: build ## All tests: unit, namespaces, real Suricata; a skip says why
 	@tools/system-packages test
-	$(MAKE) lint rust-check
+	+$(MAKE) --no-print-directory --jobs=2 --output-sync=target rust-check lint
 	.venv/bin/nodrop image ensure suricata || true # without one, its tests are skipped and say so
-	$(PYTEST)
+	$(PYTEST) -n $(WORKERS)
 
 check: build ## Formats, lints, types and the tests that need no root, under a minute
-	+$(MAKE) --no-print-directory --jobs=2 --output-sync=target unit-rest rust-check unit-report lint
+	+$(MAKE) --no-print-directory --jobs=2 --output-sync=target unit rust-check lint
 
-unit-report: .venv/ready # Two halves of the unit tests, for two cores
-	$(PYTEST) -q tests/unit/report
-
-unit-rest: .venv/ready
-	$(PYTEST) -q tests/unit tests/protocol --ignore=tests/unit/report
+unit: .venv/ready
+	$(PYTEST) -q -n $(WORKERS) tests/unit tests/protocol
 
 lint: .venv/ready
 	$(PYTHON) -m ruff format --check src tests

@@ -1,14 +1,28 @@
-"""For all tests: in CI a skip that nobody expects is a failure, so the suite cannot shrink."""
+"""For all tests: where they run, beside which others, and what they may skip.
+
+In CI a skip that nobody expects is a failure, so the suite cannot shrink.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import signal
+import subprocess
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+from nodrop.errors import NodropError
+from nodrop.hosts.privileges import ensure_privileges, in_user_namespace
+from tests.turns import Turns, rank
+
+if TYPE_CHECKING:
+    from xdist.remote import Producer
+    from xdist.scheduler import LoadScopeScheduling
 
 # A busy machine is no failure: 614 ms were seen where 0.2 s is the library's bound.
 settings.register_profile("nodrop", deadline=None)
@@ -51,5 +65,43 @@ class SkipLedger:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
+def is_worker(config: pytest.Config) -> bool:
+    return hasattr(config, "workerinput")
+
+
+def hear_ctrl_c() -> None:
+    """A shell's background job ignores it, and so would the programs that tests press it for."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """As a normal user, all tests run in the namespaces in which nodrop itself runs."""
+    if is_worker(config) or config.option.collectonly:
+        return
+    try:
+        ensure_privileges()
+    except NodropError:
+        return  # the tests that need a lab are skipped, and say so
+    if in_user_namespace():
+        subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(SkipLedger(), "skip-ledger")
+    config.pluginmanager.register(Turns(), "turns")
+    if not is_worker(config):
+        config.pluginmanager.register(SkipLedger(), "skip-ledger")
+    hear_ctrl_c()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=rank)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    from tests.scopes import Scopes
+
+    config.option.loadscopereorder = False  # the order is ours
+    return Scopes(config, log)

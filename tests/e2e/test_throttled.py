@@ -17,7 +17,7 @@ from nodrop.measure.progress import Silent
 from tests.e2e.conftest import Run, closes, only
 from tests.e2e.faults import labelled
 
-pytestmark = pytest.mark.usefixtures("suricata")
+pytestmark = [pytest.mark.usefixtures("suricata"), pytest.mark.alone]
 
 TEXT = """
 name = "throttled"

@@ -17,6 +17,8 @@ import pytest
 from tests.e2e.conftest import Run, closes, only
 from tests.e2e.faults import Inject, labelled
 
+pytestmark = pytest.mark.alone
+
 SINK = """
 name = "cause"
 [sut]

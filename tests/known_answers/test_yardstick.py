@@ -21,6 +21,8 @@ from nodrop.measure.manager import RunOutcome
 from nodrop.results.trial import TrialRecord
 from tests.e2e.conftest import Run, closes, only
 
+pytestmark = pytest.mark.alone
+
 SINK = """
 name = "yardstick"
 [sut]

@@ -51,6 +51,7 @@ def test_what_is_sent_arrives(
     assert (sent["schedule_error_us"] is None) == ("top_speed" in load)
 
 
+@pytest.mark.alone
 def test_replicas_are_distinct_flows(link: Link, trace: Path) -> None:
     replay = {"trace": str(trace), "speed": 20, "multiplier": 4, "seed": 1}
     sent, got = replayed(link, {"count_flows": True, "threads": 2}, replay)
@@ -66,6 +67,7 @@ def test_replicas_are_distinct_flows(link: Link, trace: Path) -> None:
     assert sent["not_rewritten_packets"] == sent["same_flows"] == 0
 
 
+@pytest.mark.alone
 def test_sixty_four_replicas_are_distinct_flows(link: Link, trace: Path, tmp_path: Path) -> None:
     """A sixth of the trace: 1.1 million packets."""
     cut, packets = tmp_path / "cut.pcap", 17_000
@@ -131,6 +133,7 @@ def test_a_stop_ends_a_replay_with_its_result(link: Link, tmp_path: Path) -> Non
     assert sent["sent_packets"] + sent["unsent_packets"] == sent["intended_packets"] == 50_000
 
 
+@pytest.mark.alone
 def test_a_slow_sink_serves_at_its_rate_and_drops_by_its_ring(link: Link, tmp_path: Path) -> None:
     trace = small_trace(tmp_path / "t.pcap", [1000] * 100)
     replay = {"trace": str(trace), "pps": 20_000, "loops": 0, "duration_s": 2}
@@ -143,6 +146,7 @@ def test_a_slow_sink_serves_at_its_rate_and_drops_by_its_ring(link: Link, tmp_pa
     assert got["tp_freeze_q_count"] is None, "a ring of slots does not count them"
 
 
+@pytest.mark.alone
 def test_below_its_rate_a_slow_sink_loses_nothing(link: Link, tmp_path: Path) -> None:
     trace = small_trace(tmp_path / "t.pcap", [1000] * 100)
     replay = {"trace": str(trace), "pps": 4_000, "loops": 0, "duration_s": 2}

@@ -173,6 +173,8 @@ class _Server(ThreadingHTTPServer):
     closed at once, so that whoever opens hundreds does not end the watching."""
 
     daemon_threads = True
+    request_queue_size = 128
+    """With socketserver's 5, a viewer who comes behind a crowd waits for a SYN sent again: 1 s."""
 
     def __init__(self, *given: Any) -> None:
         self._places = threading.BoundedSemaphore(MOST_CONNECTIONS)
