@@ -9,7 +9,7 @@ MUSL := $(MACHINE)-unknown-linux-musl
 # One static file for every host: musl where the target is installed, else glibc linked statically.
 TARGET := $(shell test -d "$$(rustc --print target-libdir --target $(MUSL) 2>/dev/null)" && echo $(MUSL) || echo $(MACHINE)-unknown-linux-gnu)
 NODE := target/$(TARGET)/release/nodrop-node
-NODE_SOURCES := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name Cargo.toml)
+NODE_SOURCES := Cargo.toml Cargo.lock schema/node.schema.json $(shell find crates -name '*.rs' -o -name Cargo.toml)
 PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest
 WORKERS := 3 # on two cores, for a test of a lab waits most of its time
@@ -60,7 +60,8 @@ lock: ## Renew requirements.lock from pyproject.toml
 	.make/lock/bin/pip-compile --quiet --generate-hashes --extra dev --strip-extras --allow-unsafe \
 	  --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --output-file requirements.lock pyproject.toml
 
-schema: .venv/ready ## Renew schema/*.json from the models
+schema: .venv/ready ## Renew schema/*.json from the models, the types of node events from crates/
+	$(PYTHON) tools/node_schema.py
 	$(PYTHON) -m nodrop.config.schema schema
 
 clean: ## Forget everything that was built

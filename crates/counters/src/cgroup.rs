@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::clock::tick_ns;
@@ -14,7 +15,7 @@ use crate::{CounterError, Result};
 pub const CONTROLLERS: [&str; 3] = ["cpu", "cpuacct", "memory"];
 
 /// One reading; `None` = this version or kernel does not say.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, JsonSchema, Serialize)]
 pub struct Cgroup {
     /// CPU time of its tasks, ended ones included.
     pub cpu_ns: Option<u64>,

@@ -3,13 +3,14 @@
 use std::fs;
 use std::path::Path;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::Result;
 use crate::held::HeldFile;
 
 /// What makes two hosts' figures comparable, or not.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, JsonSchema, Serialize)]
 pub struct CpuInfo {
     /// As the CPU names itself.
     pub model: Option<String>,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::Result;
@@ -15,7 +16,7 @@ const SECTOR_BYTES: u64 = 512;
 const MS: u64 = 1_000_000;
 
 /// One disk since boot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, JsonSchema, Serialize)]
 pub struct Disk {
     /// Reads that were done.
     pub reads: u64,

@@ -5,13 +5,14 @@ use std::fs;
 use std::path::Path;
 
 use educe::Educe;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::Result;
 use crate::held::{HeldFile, Line};
 
 /// One interrupt line of a port: usually one queue.
-#[derive(Debug, Educe, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Educe, PartialEq, Eq, Default, JsonSchema, Serialize)]
 #[educe(Clone)]
 pub struct Interrupt {
     /// Its number.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::Result;
@@ -26,7 +27,7 @@ const IFF_LOWER_UP: u32 = 1 << 16;
 macro_rules! link_stats {
     ($($(#[$doc:meta])* $name:ident,)* ; $($(#[$later_doc:meta])* $later:ident,)*) => {
         /// `struct rtnl_link_stats64`, every name the kernel's. What a counter means is its driver's decision.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, JsonSchema, Serialize)]
         pub struct LinkStats {
             $($(#[$doc])* pub $name: u64,)*
             $($(#[$later_doc])* pub $later: Option<u64>,)*
@@ -100,7 +101,7 @@ link_stats! {
 }
 
 /// An attached XDP program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct Xdp {
     /// How it is attached.
     pub mode: &'static str,
@@ -109,7 +110,7 @@ pub struct Xdp {
 }
 
 /// One network interface.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, JsonSchema, Serialize)]
 pub struct Link {
     /// In its network namespace.
     pub index: u32,

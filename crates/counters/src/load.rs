@@ -2,13 +2,14 @@
 
 use std::path::Path;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::Result;
 use crate::held::HeldFile;
 
 /// The load averages and what is runnable this instant.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, JsonSchema, Serialize)]
 pub struct Load {
     /// Mean of runnable and uninterruptible tasks over a minute, exponentially weighted.
     pub one: f64,
@@ -23,7 +24,7 @@ pub struct Load {
 }
 
 /// µs since boot during which some, or all, tasks that wanted to run waited for a resource.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, JsonSchema, Serialize)]
 pub struct Pressure {
     /// At least one task waited for a CPU.
     pub cpu_some_us: Option<u64>,

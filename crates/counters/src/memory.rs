@@ -2,13 +2,14 @@
 
 use std::path::Path;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::Result;
 use crate::held::HeldFile;
 
 /// What of `/proc/meminfo` a measurement needs; `None` = this kernel does not say.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, JsonSchema, Serialize)]
 pub struct Memory {
     /// Usable RAM.
     pub total_bytes: Option<u64>,

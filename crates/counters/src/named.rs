@@ -1,6 +1,10 @@
 //! Counters whose names are the kernel's or a driver's, kept in its order.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
 use educe::Educe;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Serialize, Serializer};
 
 /// Name → value. Reading again changes the values in place; a name is only written where the kernel changed it.
@@ -39,6 +43,20 @@ impl<T> Named<T> {
 impl<T: Serialize> Serialize for Named<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.iter())
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for Named<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        format!("Named_{}", T::schema_name()).into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        BTreeMap::<String, T>::json_schema(generator)
     }
 }
 

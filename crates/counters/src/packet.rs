@@ -2,13 +2,14 @@
 
 use std::path::Path;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::Result;
 use crate::held::HeldFile;
 
 /// One socket. The table says nothing of rings, fanout or drops: only a socket's owner knows those.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct PacketSocket {
     /// 3 = SOCK_RAW, 2 = SOCK_DGRAM.
     pub socket_type: u32,

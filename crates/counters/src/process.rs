@@ -7,6 +7,7 @@ mod tests;
 use std::path::{Path, PathBuf};
 
 use educe::Educe;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::Result;
@@ -18,7 +19,7 @@ use files::{
 };
 
 /// One thread, from its schedstat and its stat.
-#[derive(Debug, Educe, PartialEq, Eq, Serialize)]
+#[derive(Debug, Educe, PartialEq, Eq, JsonSchema, Serialize)]
 #[educe(Clone)]
 pub struct ThreadReading {
     /// Thread id; the main thread's is the process id.
@@ -43,7 +44,7 @@ pub struct ThreadReading {
 }
 
 /// What a process read and wrote, ended threads included.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, JsonSchema, Serialize)]
 pub struct ProcessIo {
     /// Calls of read(2) and its like.
     pub read_calls: u64,
@@ -56,7 +57,7 @@ pub struct ProcessIo {
 }
 
 /// One process. Its values stay what they were last when it has ended, but for the memory it no longer holds.
-#[derive(Debug, Educe, PartialEq, Eq, Serialize)]
+#[derive(Debug, Educe, PartialEq, Eq, JsonSchema, Serialize)]
 #[educe(Clone)]
 pub struct ProcessReading {
     /// As in the reader's `/proc`.
@@ -96,7 +97,7 @@ impl ProcessReading {
 }
 
 /// Sums over a tree.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, JsonSchema, Serialize)]
 pub struct TreeTotals {
     /// Living and ended.
     pub cpu_ns: u64,

@@ -2,13 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::Result;
 use crate::held::HeldFile;
 
 /// Values of the moment, but for the limits; `None` = this kernel does not say.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, JsonSchema, Serialize)]
 pub struct Reassembly {
     /// Datagrams that wait for fragments.
     pub queues: Option<u64>,

@@ -3,13 +3,14 @@
 
 use std::path::Path;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::Result;
 use crate::held::HeldFile;
 
 /// One CPU's line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct SoftnetRow {
     /// Column 13, since 5.10. Offline CPUs have no line, so before that the line number is only a guess: the order.
     pub cpu: u64,

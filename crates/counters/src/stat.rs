@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::Result;
@@ -9,7 +10,7 @@ use crate::clock::tick_ns;
 use crate::held::HeldFile;
 
 /// One CPU. Without VIRT_CPU_ACCOUNTING these are samples taken at each timer tick (4 ms at HZ=250), printed in USER_HZ.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, JsonSchema, Serialize)]
 pub struct CpuTimes {
     /// As in `/sys/devices/system/cpu/cpuN`; offline CPUs have no row.
     pub cpu: u32,

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::Result;
@@ -9,7 +10,7 @@ use crate::clock::page_bytes;
 use crate::held::HeldFile;
 
 /// Since boot; `None` = this kernel does not say.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, JsonSchema, Serialize)]
 pub struct Swap {
     /// Read back from swap.
     pub in_bytes: Option<u64>,

@@ -6,11 +6,13 @@ use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// What a control can be set to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[schemars(rename = "VmxSetting")]
 pub enum Setting {
     /// Cannot be switched on.
     No,
@@ -21,7 +23,7 @@ pub enum Setting {
 }
 
 /// The listing, or why there is none.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct Vmx {
     /// Why the registers cannot be read; null where they could.
     pub unreadable: Option<String>,

@@ -4,6 +4,7 @@ mod emit;
 mod enter;
 mod guest;
 mod job;
+mod schema;
 mod session;
 mod trace_files;
 mod trace_tool;
@@ -34,6 +35,8 @@ enum Command {
     Probe(ByFlags<job::probe::Probe>),
     /// What a trace holds and what the kernel will do to it; synthetic traces
     Trace(trace_tool::TraceArgs),
+    /// Print the JSON Schema of every job's spec and events
+    Schema,
     /// Enter namespaces and a root folder, then become the program
     Enter(enter::EnterArgs),
     /// Be process 1 of a virtual machine, driven through a virtio-serial port
@@ -91,6 +94,7 @@ fn main() -> ExitCode {
         Command::Sample(job) => job.run(),
         Command::Probe(job) => job.run(),
         Command::Trace(args) => trace_tool::run(args),
+        Command::Schema => schema::print(),
         Command::Enter(args) => enter::run(&args),
         Command::Guest(args) => guest::run(&args),
     }

@@ -20,10 +20,11 @@ pub use sample::{Every, SampleFormat, SampleReady, SampleSource, SampleSpec};
 pub use sink::{SinkCounts, SinkReady, SinkResult, SinkSample, SinkSpec, SinkThread};
 pub use trace::TraceSpec;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Percentiles of a distance from a schedule, in microseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct Percentiles {
     /// Half of the events were at most this late.
     pub p50: f64,

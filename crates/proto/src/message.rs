@@ -1,5 +1,6 @@
 //! The envelope: what a controller may say, and how every event of the node is tagged.
 
+use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -113,7 +114,7 @@ pub struct Tagged<'a, T> {
 }
 
 /// The first line of a node.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct Hello {
     /// [`PROTOCOL`].
     pub protocol: u32,
@@ -126,7 +127,7 @@ pub struct Hello {
 }
 
 /// Both clocks of the node's host, read one right after the other.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct ClockAnswer {
     /// Of the question.
     pub id: u64,
@@ -137,7 +138,7 @@ pub struct ClockAnswer {
 }
 
 /// Why a job ends without a result; becomes the `error` event.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct JobError {
     /// A word for programs: `protocol`, `spec`, `permission`, `no_such_interface` …
     pub kind: String,

@@ -1,9 +1,12 @@
 //! Job `probe`: look once.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What a probe can look at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize, clap::ValueEnum,
+)]
 #[serde(rename_all = "snake_case")]
 #[value(rename_all = "snake_case")]
 pub enum ProbeWhat {
@@ -24,7 +27,7 @@ pub enum ProbeWhat {
 }
 
 /// Parameters of `probe`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, clap::Args)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize, clap::Args)]
 pub struct ProbeSpec {
     /// What to look at
     #[arg(long, required = true, value_delimiter = ',')]

@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// What N replicas of a trace have in common.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, JsonSchema, Serialize, Deserialize, clap::ValueEnum,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Flows {
     /// Every replica's 5-tuples are its own.
@@ -17,7 +20,9 @@ pub enum Flows {
 }
 
 /// What several ports send.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, JsonSchema, Serialize, Deserialize, clap::ValueEnum,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum SpreadOver {
     /// Each flow leaves by one of them, both directions and all fragments; what is no IP leaves by the first.
@@ -28,7 +33,9 @@ pub enum SpreadOver {
 }
 
 /// How frames are given to the kernel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, JsonSchema, Serialize, Deserialize, clap::ValueEnum,
+)]
 #[serde(rename_all = "snake_case")]
 #[value(rename_all = "snake_case")]
 pub enum SendBackend {
@@ -48,7 +55,7 @@ pub enum SendBackend {
 }
 
 /// Parameters of `replay`; exactly one of `speed`, `pps`, `bps`, `profile`, `top_speed`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, clap::Args)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize, clap::Args)]
 pub struct ReplaySpec {
     /// Capture file to send: pcap or pcapng, also packed with gzip, zstd or xz
     #[arg(long)]
@@ -66,6 +73,7 @@ pub struct ReplaySpec {
         required = true
     )]
     #[serde(rename = "interface", deserialize_with = "one_or_several")]
+    #[schemars(with = "OneOrSeveral<String>")]
     pub interfaces: Vec<String>,
     /// What several ports send; rates are those of all ports together, but of each one where it sends everything
     #[arg(long, value_enum, default_value_t)]
@@ -126,6 +134,7 @@ pub struct ReplaySpec {
         value_delimiter = ','
     )]
     #[serde(default, deserialize_with = "one_or_several")]
+    #[schemars(with = "OneOrSeveral<u32>")]
     pub cpus: Vec<u32>,
     /// SCHED_FIFO where allowed
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
@@ -150,7 +159,7 @@ pub struct ReplaySpec {
 }
 
 /// `ready` of `replay`: the trace is in memory, the socket is open.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct ReplayReady {
     /// Packets of one pass of the trace.
     pub trace_packets: u64,
@@ -171,7 +180,7 @@ pub struct ReplayReady {
 }
 
 /// |sent − due| in microseconds over all packets offered to the kernel; due by the schedule that the field names.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct ScheduleError {
     /// Half of the packets were at most this late.
     pub p50: f64,
@@ -184,7 +193,7 @@ pub struct ScheduleError {
 }
 
 /// Late packets that left in one go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct LateBurst {
     /// When the first of them left.
     pub begin_mono_ns: u64,
@@ -197,7 +206,7 @@ pub struct LateBurst {
 }
 
 /// What the sender let leave at once that was asked for apart.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct LateBursts {
     /// A packet with a larger schedule error is late.
     pub late_ns: u64,
@@ -210,7 +219,7 @@ pub struct LateBursts {
 }
 
 /// What was really sent per interval from the start, for one hour at most.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct Achieved {
     /// Length of an interval.
     pub interval_ns: u64,
@@ -223,7 +232,7 @@ pub struct Achieved {
 }
 
 /// `sample` of `replay`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct ReplaySample {
     /// When it was taken.
     pub mono_ns: u64,
@@ -232,7 +241,7 @@ pub struct ReplaySample {
 }
 
 /// `result` of `replay`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct ReplayResult {
     /// Packets the schedule held.
     pub intended_packets: u64,
@@ -282,7 +291,7 @@ pub struct ReplayResult {
 }
 
 /// What one thread sent on its port.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct ReplayPort {
     /// Its name.
     pub interface: String,
@@ -310,22 +319,25 @@ pub struct ReplayPort {
     pub cpu_s: f64,
 }
 
-/// A list, or the one thing that would stand in it; nothing is no list.
+/// A list, or the one thing that would stand in it.
+#[derive(Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "expected one or a list of them")]
+#[schemars(inline)]
+enum OneOrSeveral<T> {
+    One(T),
+    Several(Vec<T>),
+}
+
+/// Nothing is no list.
 fn one_or_several<'de, D, T>(from: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,
     T: Deserialize<'de>,
 {
-    #[derive(Deserialize)]
-    #[serde(untagged, expecting = "expected one or a list of them")]
-    enum Given<T> {
-        One(T),
-        Several(Vec<T>),
-    }
-    Ok(match Option::<Given<T>>::deserialize(from)? {
+    Ok(match Option::<OneOrSeveral<T>>::deserialize(from)? {
         None => Vec::new(),
-        Some(Given::One(one)) => vec![one],
-        Some(Given::Several(several)) => several,
+        Some(OneOrSeveral::One(one)) => vec![one],
+        Some(OneOrSeveral::Several(several)) => several,
     })
 }
 

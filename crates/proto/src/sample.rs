@@ -4,10 +4,11 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::ValueEnum;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Parameters of `sample`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, clap::Args)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize, clap::Args)]
 pub struct SampleSpec {
     /// Milliseconds between readings of every source that has no interval of its own
     #[arg(long, short, default_value_t = interval_ms(), value_name = "MS")]
@@ -16,6 +17,7 @@ pub struct SampleSpec {
     /// Another interval for one source, may be repeated: cgroup=10, disks=1000, snmp=1000; 0 = do not read it
     #[arg(long, value_name = "SOURCE=MS", long_help = EVERY_HELP)]
     #[serde(default, with = "by_source")]
+    #[schemars(with = "std::collections::BTreeMap<SampleSource, u64>")]
     pub every: Vec<Every>,
     /// Root of a process tree, may be repeated; children are found
     #[arg(long = "pid", short, value_name = "PID")]
@@ -73,7 +75,19 @@ last reading of each is.
 With --format sysmon everything its columns need is read for every row, and nothing else (but cgroup, where one is asked for).";
 
 /// What can be read, each at an interval of its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    JsonSchema,
+    Serialize,
+    Deserialize,
+    ValueEnum,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum SampleSource {
     /// `/proc/stat`
@@ -213,7 +227,9 @@ mod by_source {
 }
 
 /// How rows are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ValueEnum)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, JsonSchema, Serialize, Deserialize, ValueEnum,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum SampleFormat {
     /// JSON lines: everything
@@ -226,7 +242,7 @@ pub enum SampleFormat {
 }
 
 /// `ready` of `sample`: one reading was taken and thrown away, so everything asked for can be read.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct SampleReady {
     /// As asked.
     pub interval_ms: u64,

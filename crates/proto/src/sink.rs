@@ -1,9 +1,10 @@
 //! Job `sink`: receive and count; a SUT whose truth is known.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Parameters of `sink`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, clap::Args)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize, clap::Args)]
 pub struct SinkSpec {
     /// Network interface to listen on
     #[arg(long)]
@@ -41,7 +42,7 @@ pub struct SinkSpec {
 }
 
 /// `ready` of `sink`: every socket is open and bound.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct SinkReady {
     /// Of each thread, as granted.
     pub ring_bytes: u64,
@@ -54,7 +55,7 @@ pub struct SinkReady {
 }
 
 /// `sample` of `sink`, every 100 ms; all since the start.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct SinkSample {
     /// When it was taken.
     pub mono_ns: u64,
@@ -69,7 +70,7 @@ pub struct SinkSample {
 }
 
 /// Counters of one thread and its socket, or of all together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, JsonSchema, Serialize, Deserialize)]
 pub struct SinkCounts {
     /// Delivered to the reader.
     pub packets: u64,
@@ -84,7 +85,7 @@ pub struct SinkCounts {
 }
 
 /// One thread.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct SinkThread {
     /// Its counters.
     #[serde(flatten)]
@@ -96,7 +97,7 @@ pub struct SinkThread {
 }
 
 /// `result` of `sink`: the sums, and the parts.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct SinkResult {
     /// Sums over the threads.
     #[serde(flatten)]

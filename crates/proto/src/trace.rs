@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{Flows, ReplaySpec, SendBackend, SpreadOver};
 
 /// Parameters of `trace`; the same words as a replay's, because the forecast is for that replay.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, clap::Args)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize, clap::Args)]
 pub struct TraceSpec {
     /// Capture file to read
     #[arg(value_name = "FILE")]

@@ -2,10 +2,11 @@
 
 use nodrop_wire::checksum::{fold, sum};
 use nodrop_wire::view::{Ip, protocol};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Frames by the state of one checksum.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct Verified {
     /// It fits.
     pub right: u64,
@@ -18,7 +19,7 @@ pub struct Verified {
 }
 
 /// All checksums of a trace.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct Checksums {
     /// Headers of IPv4.
     pub ipv4_header: Verified,

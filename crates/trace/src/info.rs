@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::checksums::Checksums;
@@ -9,7 +10,8 @@ use crate::peak::PeakDemand;
 use crate::reassembly::Counts;
 
 /// Packets and their bytes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, JsonSchema, Serialize)]
+#[schemars(rename = "TraceShare")]
 pub struct Share {
     /// Frames.
     pub packets: u64,
@@ -25,7 +27,7 @@ impl Share {
 }
 
 /// Mean and peak over seconds of the trace's own time.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, JsonSchema, Serialize)]
 pub struct Rate {
     /// Over the whole duration.
     pub mean: f64,
@@ -34,7 +36,7 @@ pub struct Rate {
 }
 
 /// Fragments that fanout defragmentation delivers as they are, by reason.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct UntouchedFragments {
     /// The capture holds less than the IP header announces.
     pub capture_cut_packets: u64,
@@ -47,7 +49,7 @@ pub struct UntouchedFragments {
 }
 
 /// Frames that the receiving host's stack has no use for: not lost, an IDS sees them.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct NoHandler {
     /// All of them; `rx_dropped` counts these if no tap listens.
     pub packets: u64,
@@ -62,7 +64,7 @@ pub struct NoHandler {
 }
 
 /// Time that runs backwards in the file.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct Backwards {
     /// Packets earlier than the one before.
     pub packets: u64,
@@ -71,7 +73,7 @@ pub struct Backwards {
 }
 
 /// The longest time without a packet.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct Gap {
     /// How long.
     pub ns: u64,
@@ -80,14 +82,14 @@ pub struct Gap {
 }
 
 /// A record that cannot be read.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct BadRecord {
     /// What is wrong, with packet number and byte offset.
     pub message: String,
 }
 
 /// Facts of a trace.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, JsonSchema, Serialize)]
 pub struct Info {
     /// LINKTYPE_ of the file: Ethernet.
     pub link_type: u32,

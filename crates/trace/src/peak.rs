@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// The most packets that one replica of the trace asks for within a short time, wherever that begins.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, JsonSchema, Serialize)]
 pub struct PeakDemand {
     /// Factor on the trace's own timing.
     pub speed: f64,

@@ -5,6 +5,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::frag::{Fragment, Key};
@@ -36,7 +37,8 @@ impl Default for Limits {
 }
 
 /// Where the fragments went: `offered` = `absorbed` + `held`, and `held` is the sum of the classes that stand indented below it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, JsonSchema, Serialize)]
+#[schemars(rename = "ReassemblyForecast")]
 pub struct Counts {
     /// Fragments offered to reassembly (ReasmReqds).
     pub offered_packets: u64,

@@ -14,12 +14,13 @@ from typing import IO, Any, Protocol
 
 from nodrop.errors import LabProblem, NodeDied, NodeRefused
 from nodrop.hosts.seam import Json
+from nodrop.protocol.door import fit
+from nodrop.protocol.events import EVENTS, PROTOCOL, ClockAnswer, Hello
 from nodrop.untrusted import bounds
-from nodrop.untrusted.json_text import NotJson, counted, decode_object, shown
+from nodrop.untrusted.json_text import NotJson, decode_object, shown
 from nodrop.untrusted.reading import making_sense
 from nodrop.untrusted.words import one_line
 
-PROTOCOL = 1
 HELLO_TIMEOUT_S = 10.0
 CLOSE_GRACE_S = 2.0
 TICK_S = 0.5
@@ -30,7 +31,7 @@ MOST_BYTES = 1 << 30
 """Of all that one job says: its samples are kept."""
 AT_ONCE = frozenset({"probe", "trace"})
 """Jobs whose result follows the spec at once: `result` also says what was wrong with the spec."""
-EVENTS = frozenset({"hello", "ready", "clock", "sample", "result", "error"})
+KINDS = frozenset({"hello", "ready", "clock", "sample", "result", "error"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,8 +97,8 @@ class NodeProcess:
         start: Start = start_child,
     ) -> None:
         self.ready: Json = {}
-        self.hello: Json = {}
         self._who = f"node job '{spec['job']}' on {where}"
+        self._types = EVENTS.get(spec["job"], {})
         self._at_once = spec["job"] in AT_ONCE
         self._spec = dict(spec)
         self._samples: list[Json] = []
@@ -122,12 +123,14 @@ class NodeProcess:
         """Hello, spec, ready. The job is closed where this fails."""
         deadline = time.monotonic() + timeout_s
         try:
-            self.hello = self._expect("hello", min(HELLO_TIMEOUT_S, timeout_s))
-            if self.hello.get("protocol") != PROTOCOL:
+            hello = self._expect("hello", min(HELLO_TIMEOUT_S, timeout_s))
+            if hello.get("protocol") != PROTOCOL:
                 raise LabProblem(
-                    f"{self._who} speaks protocol {self.hello.get('protocol')}, not {PROTOCOL}",
+                    f"{self._who} speaks protocol {shown(hello.get('protocol'))}, not {PROTOCOL}",
                     hint="build the node from the same checkout: `make build`",
                 )
+            with making_sense(f"the hello of {self._who}"):
+                fit(Hello, hello)
             self._begin(deadline)
         except BaseException:
             self.close()
@@ -155,13 +158,14 @@ class NodeProcess:
             answer = self._expect("clock", deadline - time.monotonic())
             after_ns = time.monotonic_ns()
             half_ns = (after_ns - before_ns) // 2
-            if answer.get("id") == self._clock_id and (best is None or half_ns < best.bound_ns):
-                with making_sense(f"the clock of {self._who}"):
-                    best = ClockFix(
-                        offset_ns=before_ns + half_ns - counted(answer, "mono_ns"),
-                        bound_ns=half_ns,
-                        real_offset_ns=counted(answer, "real_ns") - (real_ns + half_ns),
-                    )
+            with making_sense(f"the clock of {self._who}"):
+                clock = fit(ClockAnswer, answer)
+            if clock["id"] == self._clock_id and (best is None or half_ns < best.bound_ns):
+                best = ClockFix(
+                    offset_ns=before_ns + half_ns - clock["mono_ns"],
+                    bound_ns=half_ns,
+                    real_offset_ns=clock["real_ns"] - (real_ns + half_ns),
+                )
         if best is None:
             raise LabProblem(f"{self._who} answered no clock question")
         return best
@@ -241,7 +245,7 @@ class NodeProcess:
                 )
             if kind == wanted:
                 return event
-            if kind not in EVENTS or wanted == "hello":
+            if kind not in KINDS or wanted == "hello":
                 raise LabProblem(f"{self._who} sent {shown(kind)} where {wanted!r} was due")
             if kind == "result":
                 self._outcome = event
@@ -278,12 +282,24 @@ class NodeProcess:
             elif (left_bytes := left_bytes - len(line)) < 0:
                 self._puts_an_end(f"more than {bounds.said(MOST_BYTES)} of events")
                 break
+            elif misfit := self._misfit(event):
+                self._puts_an_end(misfit)
             elif event["type"] == "sample":
                 self._samples.append(event)
             else:
                 greeted = True
                 self._events.put(event)
         self._events.put(None)
+
+    def _misfit(self, event: Json) -> str:
+        """Why an event of the job is not of its type; "" if it is."""
+        kind = self._types.get(event["type"])
+        try:
+            if kind is not None:
+                fit(kind, event)
+        except NotJson as words:
+            return f"its {event['type']} makes no sense: {words}"
+        return ""
 
     def _puts_an_end(self, words: str) -> None:
         self._events.put({"type": "error", "kind": "protocol", "message": words})

@@ -2,6 +2,7 @@
 
 `python -m nodrop.testing.fake_node --behaviour WORD JOB --controlled` stands in for
 `nodrop-node JOB --controlled`. The behaviours are what a controller must survive.
+A job of a name that no node has (`ERRAND`) says what it likes: its events have no types.
 With `--transcript FILE` it plays the node's part of a golden transcript (tests/protocol/).
 """
 
@@ -29,6 +30,7 @@ BEHAVIOURS = (
     "unknown-event",
     "deaf",  # ignores stop, end of file and SIGTERM
 )
+ERRAND = "errand"
 CLOCK_AHEAD_NS = 5_000_000_000
 """The fake's clock is this far ahead of the host's, so that a clock exchange can be checked."""
 
@@ -102,7 +104,7 @@ def on_spec(behaviour: str, spec: dict[str, Any]) -> None:
         say("surprise")
     say("ready", job=spec["job"])
     if spec["job"] in ("probe", "trace"):
-        say("result", **{word: {} for word in spec.get("what", ())})
+        say("result", **{word: {"batches": 0, "ns": {}} for word in spec.get("what", ())})
         sys.exit(0)
 
 

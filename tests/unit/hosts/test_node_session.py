@@ -14,11 +14,15 @@ from nodrop.testing import fake_node
 
 @contextmanager
 def job(
-    behaviour: str, *, kind: str = "sink", again: bool = False, timeout_s: float = 20
+    behaviour: str,
+    *,
+    kind: str = fake_node.ERRAND,
+    again: bool = False,
+    timeout_s: float = 20,
 ) -> Iterator[NodeProcess]:
     started = start_job(
         fake_node.command(behaviour, kind),
-        {"job": kind, "what": ["host"], "again": again},
+        {"job": kind, "what": ["tsc"], "again": again},
         env=os.environ,
         where="here",
         timeout_s=timeout_s,
@@ -34,10 +38,11 @@ def lives(process: NodeProcess) -> bool:
 @pytest.mark.parametrize("behaviour", ["good", "noise"])
 def test_a_job_from_ready_to_result(behaviour: str) -> None:
     with job(behaviour) as session:
-        assert session.ready == {"type": "ready", "job": "sink"}
+        assert session.ready == {"type": "ready", "job": fake_node.ERRAND}
         session.start()
         session.stop()
-        assert session.result(timeout_s=20) == {"type": "result", "job": "sink", "packets": 3}
+        said = session.result(timeout_s=20)
+        assert said == {"type": "result", "job": fake_node.ERRAND, "packets": 3}
         assert [sample["packets"] for sample in session.samples()] == [1, 2]
         assert session.result(timeout_s=0)["packets"] == 3  # asked again: the same answer
     assert not lives(session)
@@ -69,7 +74,7 @@ def test_ticks_do_not_put_off_the_deadline() -> None:
 def test_a_probe_answers_without_start() -> None:
     with job("good", kind="probe") as session:
         assert session.ready == {}
-        assert session.result(timeout_s=20) == {"type": "result", "host": {}}
+        assert session.result(timeout_s=20) == {"type": "result", "tsc": {"batches": 0, "ns": {}}}
 
 
 def test_the_clock_exchange_finds_the_offset_within_its_own_bound() -> None:

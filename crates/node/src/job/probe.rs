@@ -12,6 +12,7 @@ use std::path::Path;
 
 use nodrop_counters::vmx::{self, Vmx};
 use nodrop_proto::{JobError, ProbeSpec, ProbeWhat};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::job::{Job, unreadable};
@@ -21,21 +22,29 @@ use crate::session::Session;
 pub struct Probe(ProbeSpec);
 
 /// One object per word asked.
-#[derive(Serialize, Default)]
+#[derive(JsonSchema, Serialize, Default)]
+#[schemars(rename = "ProbeResult")]
 pub struct Seen {
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "host::Host")]
     host: Option<host::Host>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "counters::Counters")]
     counters: Option<counters::Counters>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "af_packet::Proof")]
     af_packet: Option<af_packet::Proof>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "BTreeMap<u32, Option<process::Inside>>")]
     process: Option<BTreeMap<u32, Option<process::Inside>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "tsc::Costs")]
     tsc: Option<tsc::Costs>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Vmx")]
     vmx: Option<Vmx>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "kvm::Kvm")]
     kvm: Option<kvm::Kvm>,
 }
 

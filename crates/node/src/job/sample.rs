@@ -3,7 +3,7 @@
 mod csv;
 mod exposition;
 mod metrics;
-mod output;
+pub(crate) mod output;
 mod row;
 mod schedule;
 mod sources;

@@ -12,6 +12,7 @@ use nodrop_trace::survey::Surveyor;
 use nodrop_wire::capture::Reader;
 use nodrop_wire::packed::unpacked;
 use nodrop_wire::record::LINKTYPE_ETHERNET;
+use schemars::JsonSchema;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
@@ -25,7 +26,8 @@ pub struct Trace {
 }
 
 /// What the trace holds.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
+#[schemars(rename = "TraceResult")]
 pub struct Outcome {
     /// Of the whole file.
     sha256: String,

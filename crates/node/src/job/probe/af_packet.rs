@@ -9,6 +9,7 @@ use nodrop_io::tx::{PacketSender, Sent};
 use nodrop_io::{IoError, loopback};
 use nodrop_proto::JobError;
 use nodrop_wire::checksum::{fold, sum};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::job::interface_error;
@@ -32,7 +33,8 @@ const FRAGMENT: u16 = 1;
 const MARK: u16 = 2;
 
 /// The answers, with the numbers they rest on.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize)]
+#[schemars(rename = "AfPacketProof")]
 pub struct Proof {
     /// Whether the test had a network namespace of its own, or ran on the loopback of this one.
     own_namespace: bool,
@@ -42,7 +44,7 @@ pub struct Proof {
 }
 
 /// What PACKET_STATISTICS says of a ring that nobody read.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize)]
 struct RingProof {
     sent_packets: u64,
     readable_packets: u64,
@@ -53,7 +55,7 @@ struct RingProof {
 }
 
 /// What a fanout group saw of one datagram in two fragments.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize)]
 struct DefragProof {
     sent_fragments: u64,
     received_packets: u64,

@@ -8,10 +8,11 @@ use nodrop_counters::{
     PacketSocketReader, Reassembly, ReassemblyReader, Snmp, SnmpReader, SoftnetReader, SoftnetRow,
 };
 use nodrop_sys::clock::{mono_ns, real_ns};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// As told in docs/reference/counters.md.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 pub struct Counters {
     mono_ns: u64,
     real_ns: u64,
@@ -24,7 +25,8 @@ pub struct Counters {
     packet_sockets: Vec<PacketSocket>,
 }
 
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
+#[schemars(rename = "PortCounters")]
 struct Port {
     #[serde(flatten)]
     link: Link,

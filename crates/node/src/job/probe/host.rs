@@ -6,10 +6,11 @@ use std::path::Path;
 
 use nix::sys::utsname::uname;
 use nodrop_counters::{CpuInfo, Memory, MemoryReader, Result, cgroup_versions, read_cpu_info};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// As told in docs/reference/counters.md.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 pub struct Host {
     hostname: String,
     kernel: String,

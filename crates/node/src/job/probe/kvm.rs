@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 const ITERATIONS: u32 = 100_000;
@@ -14,7 +15,7 @@ const DEADLINE: Duration = Duration::from_secs(3);
 const SLOWEST_NS: f64 = 50.0;
 
 /// As told in docs/reference/counters.md.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 pub struct Kvm {
     usable: bool,
     /// Why not; null where usable.

@@ -5,10 +5,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use nodrop_counters::{PacketSocket, PacketSocketReader};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// As told in docs/reference/counters.md.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
+#[schemars(rename = "ProcessInside")]
 pub struct Inside {
     stopped: bool,
     threads: Vec<String>,

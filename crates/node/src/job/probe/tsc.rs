@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 
 use nodrop_proto::JobError;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 const BATCHES: usize = 15;
 
 /// As told in docs/reference/counters.md.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
+#[schemars(rename = "ClockCosts")]
 pub struct Costs {
     batches: usize,
     /// Sequence → ns each.
@@ -16,7 +18,8 @@ pub struct Costs {
 }
 
 /// Of the batches; `best` is the cost itself, the distance to the others is disturbance.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
+#[schemars(rename = "ClockCost")]
 struct Cost {
     best: f64,
     median: f64,

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use nodrop_counters::ProcessReading;
 use nodrop_proto::{JobError, SampleFormat, SampleSpec};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::csv::Table;
@@ -14,11 +15,13 @@ use super::sysmon::Sysmon;
 use crate::session::Session;
 
 /// A row as it is written.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
+#[schemars(rename = "SampleRow")]
 pub struct Line<'a> {
     #[serde(flatten)]
     pub row: &'a Row,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Vec<ProcessReading>")]
     pub processes: Option<&'a [ProcessReading]>,
 }
 

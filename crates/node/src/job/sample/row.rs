@@ -1,5 +1,7 @@
 //! One row: what was read of each source, when, and what is only remembered from an earlier row.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 
 use educe::Educe;
@@ -8,6 +10,7 @@ use nodrop_counters::{
     Snmp, SoftnetRow, Swap, TreeTotals,
 };
 use nodrop_proto::SampleSource;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Serialize, Serializer};
 
 use super::schedule::{Due, microseconds};
@@ -47,6 +50,24 @@ impl<T: Serialize> Serialize for Reading<T> {
     }
 }
 
+impl<T: JsonSchema> JsonSchema for Reading<T> {
+    fn inline_schema() -> bool {
+        T::inline_schema()
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        T::schema_name()
+    }
+
+    fn schema_id() -> Cow<'static, str> {
+        T::schema_id()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        T::json_schema(generator)
+    }
+}
+
 /// When each source was read last, told as the time from there to the end of this row's reading.
 #[derive(Debug, Clone, Default)]
 pub struct Ages {
@@ -74,9 +95,23 @@ impl Serialize for Ages {
     }
 }
 
+impl JsonSchema for Ages {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Ages".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        BTreeMap::<String, f64>::json_schema(generator)
+    }
+}
+
 /// One reading of everything that was due but the processes, which stay where they are; all counters are since boot. Reused,
 /// so that a tick allocates nothing.
-#[derive(Debug, Educe, Default, Serialize)]
+#[derive(Debug, Educe, Default, JsonSchema, Serialize)]
 #[educe(Clone)]
 pub struct Row {
     /// When the reading began.

@@ -4,13 +4,14 @@ use hdrhistogram::Histogram;
 use nodrop_counters::{Cgroup, CpuTimes, ProcessReading, TreeTotals};
 use nodrop_proto::{Percentiles, SampleSpec};
 use nodrop_sys::clock::{process_cpu_ns, thread_cpu_ns};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::row::Row;
 use super::schedule::{Schedule, microseconds};
 
 /// As told in docs/reference/counters.md.
-#[derive(Serialize)]
+#[derive(JsonSchema, Serialize)]
 pub struct SampleResult {
     rows: usize,
     missed_rows: u64,
@@ -30,7 +31,8 @@ pub struct SampleResult {
 }
 
 /// One end of the time that was sampled.
-#[derive(Clone, Serialize)]
+#[derive(Clone, JsonSchema, Serialize)]
+#[schemars(rename = "SampleEdge")]
 struct Edge {
     mono_ns: u64,
     cpus: Vec<CpuTimes>,

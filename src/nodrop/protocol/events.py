@@ -1,0 +1,717 @@
+"""Generated from schema/node.schema.json by tools/node_schema.py (`make schema`).
+
+Not to edit. What nodrop-node reads and says (docs/node-protocol.md); each event has a `type` beside
+these fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal, NotRequired, TypeAlias
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+PROTOCOL = 1
+Count: TypeAlias = Annotated[int, Field(ge=0)]
+
+Flows: TypeAlias = Literal["distinct", "same"]
+ProbeWhat: TypeAlias = Literal["host", "counters", "af_packet", "process", "tsc", "vmx", "kvm"]
+SampleFormat: TypeAlias = Literal["jsonl", "csv", "sysmon"]
+SendBackend: TypeAlias = Literal["auto", "af_packet", "af_xdp", "tap", "flood", "flood_in"]
+SpreadOver: TypeAlias = Literal["flows", "copy"]
+VmxSetting: TypeAlias = Literal["no", "yes", "forced"]
+
+
+class Achieved(TypedDict):
+    bytes: list[Count]
+    interval_ns: Count
+    largest_error_ns: list[Count]
+    packets: list[Count]
+
+
+class AfPacketProof(TypedDict):
+    defrag: DefragProof | None
+    own_namespace: bool
+    ring: RingProof
+
+
+class Backwards(TypedDict):
+    max_ns: Count
+    packets: Count
+
+
+class BadRecord(TypedDict):
+    message: str
+
+
+class Cgroup(TypedDict):
+    anon_bytes: Count | None
+    cpu_ns: Count | None
+    file_bytes: Count | None
+    memory_bytes: Count | None
+    memory_limit_bytes: Count | None
+    memory_limit_hits: Count | None
+    memory_peak_bytes: Count | None
+    oom_kills: Count | None
+    system_ns: Count | None
+    throttled_ns: Count | None
+    throttled_periods: Count | None
+    user_ns: Count | None
+
+
+class Checksums(TypedDict):
+    icmp: Verified
+    icmpv6: Verified
+    ipv4_header: Verified
+    tcp: Verified
+    udp: Verified
+
+
+class ClockAnswer(TypedDict):
+    id: Count
+    mono_ns: Count
+    real_ns: Count
+
+
+class ClockCost(TypedDict):
+    best: float
+    median: float
+    worst: float
+
+
+class ClockCosts(TypedDict):
+    batches: Count
+    ns: dict[str, ClockCost]
+
+
+class Counters(TypedDict):
+    conntrack: dict[str, Count]
+    links: dict[str, PortCounters]
+    mono_ns: Count
+    packet_sockets: list[PacketSocket]
+    real_ns: Count
+    reassembly: Reassembly
+    snmp: dict[str, int]
+    softnet: list[SoftnetRow]
+
+
+class CpuInfo(TypedDict):
+    boost: bool | None
+    clock_source: str | None
+    cpus: Count
+    governor: str | None
+    hypervisor: bool
+    model: str | None
+    online: str | None
+    smt: bool | None
+    stable_tsc: bool
+
+
+class CpuTimes(TypedDict):
+    cpu: Count
+    guest_nice_ns: Count
+    guest_ns: Count
+    idle_ns: Count
+    iowait_ns: Count
+    irq_ns: Count
+    nice_ns: Count
+    softirq_ns: Count
+    steal_ns: Count
+    system_ns: Count
+    user_ns: Count
+
+
+class DefragProof(TypedDict):
+    merges_fragments: bool
+    received_packets: Count
+    sent_fragments: Count
+
+
+class Disk(TypedDict):
+    busy_ns: Count
+    in_flight: Count
+    read_bytes: Count
+    read_ns: Count
+    reads: Count
+    write_bytes: Count
+    write_ns: Count
+    writes: Count
+
+
+class Gap(TypedDict):
+    after_packet: Count
+    ns: Count
+
+
+class Hello(TypedDict):
+    job: str
+    pid: Count
+    protocol: Count
+    version: str
+
+
+class Host(TypedDict):
+    boot_id: str | None
+    capabilities: str | None
+    cgroup: dict[str, Count]
+    cpu: CpuInfo
+    hostname: str
+    kernel: str
+    machine: str
+    memory: Memory
+    network_namespace: str | None
+    sysctl: dict[str, str]
+    uid: Count
+    user_namespace: str | None
+
+
+class Interrupt(TypedDict):
+    irq: Count
+    name: str
+    per_cpu: list[Count]
+    port: str
+
+
+class JobError(TypedDict):
+    hint: str | None
+    kind: str
+    message: str
+
+
+class Kvm(TypedDict):
+    ns_per_iteration: float | None
+    pvm: bool
+    reason: str | None
+    usable: bool
+
+
+class LateBurst(TypedDict):
+    begin_mono_ns: Count
+    end_mono_ns: Count
+    late_ns: Count
+    packets: Count
+
+
+class LateBursts(TypedDict):
+    bursts: Count
+    largest: list[LateBurst]
+    late_ns: Count
+    packets: Count
+
+
+class LinkStats(TypedDict):
+    collisions: Count
+    multicast: Count
+    rx_bytes: Count
+    rx_compressed: Count
+    rx_crc_errors: Count
+    rx_dropped: Count
+    rx_errors: Count
+    rx_fifo_errors: Count
+    rx_frame_errors: Count
+    rx_length_errors: Count
+    rx_missed_errors: Count
+    rx_nohandler: Count | None
+    rx_otherhost_dropped: Count | None
+    rx_over_errors: Count
+    rx_packets: Count
+    tx_aborted_errors: Count
+    tx_bytes: Count
+    tx_carrier_errors: Count
+    tx_compressed: Count
+    tx_dropped: Count
+    tx_errors: Count
+    tx_fifo_errors: Count
+    tx_heartbeat_errors: Count
+    tx_packets: Count
+    tx_window_errors: Count
+
+
+class Load(TypedDict):
+    fifteen: float
+    five: float
+    one: float
+    runnable: Count
+    tasks: Count
+
+
+class Memory(TypedDict):
+    anon_bytes: Count | None
+    available_bytes: Count | None
+    buffers_bytes: Count | None
+    cached_bytes: Count | None
+    free_bytes: Count | None
+    shmem_bytes: Count | None
+    slab_bytes: Count | None
+    swap_free_bytes: Count | None
+    swap_total_bytes: Count | None
+    total_bytes: Count | None
+
+
+class NoHandler(TypedDict):
+    never_at_tap_packets: Count
+    packets: Count
+    tagged: dict[str, Count]
+    tagged_packets: Count
+    untagged: dict[str, Count]
+
+
+class PacketSocket(TypedDict):
+    ifindex: int
+    inode: Count
+    protocol: Count
+    receive_queue_bytes: Count
+    running: bool
+    socket_type: Count
+    uid: Count
+
+
+class PeakDemand(TypedDict):
+    packets_in_10_ms: Count
+    packets_in_1_ms: Count
+    speed: float
+
+
+class Percentiles(TypedDict):
+    max: float
+    p50: float
+    p99: float
+
+
+class PortCounters(TypedDict):
+    carrier: bool
+    carrier_changes: Count
+    ethtool: dict[str, Count]
+    index: Count
+    kind: str | None
+    mtu: Count
+    operstate: str
+    promiscuity: Count
+    rx_queues: Count
+    stats: LinkStats
+    tx_queue_length: Count
+    tx_queues: Count
+    up: bool
+    xdp: Xdp | None
+
+
+class Pressure(TypedDict):
+    cpu_some_us: Count | None
+    io_full_us: Count | None
+    io_some_us: Count | None
+    memory_full_us: Count | None
+    memory_some_us: Count | None
+
+
+class ProbeResult(TypedDict):
+    af_packet: NotRequired[AfPacketProof]
+    counters: NotRequired[Counters]
+    host: NotRequired[Host]
+    kvm: NotRequired[Kvm]
+    process: NotRequired[dict[str, ProcessInside | None]]
+    tsc: NotRequired[ClockCosts]
+    vmx: NotRequired[Vmx]
+
+
+class ProbeSpec(TypedDict):
+    pids: NotRequired[list[Count]]
+    ports: NotRequired[list[str]]
+    what: list[ProbeWhat]
+
+
+class ProcessInside(TypedDict):
+    packet_sockets: list[PacketSocket]
+    rss_peak_bytes: Count | None
+    stopped: bool
+    threads: list[str]
+
+
+class ProcessIo(TypedDict):
+    read_bytes: Count
+    read_calls: Count
+    write_bytes: Count
+    write_calls: Count
+
+
+class ProcessReading(TypedDict):
+    cpu_ns: Count
+    io: ProcessIo | None
+    major_faults: Count
+    minor_faults: Count
+    name: str
+    pid: Count
+    rss_bytes: Count
+    rss_peak_bytes: Count | None
+    threads: list[ThreadReading]
+
+
+class Rate(TypedDict):
+    mean: float
+    peak: Count
+
+
+class Reassembly(TypedDict):
+    high_thresh_bytes: Count | None
+    max_distance: Count | None
+    memory_bytes: Count | None
+    queues: Count | None
+    time_s: Count | None
+
+
+class ReassemblyForecast(TypedDict):
+    absorbed_packets: Count
+    contradicting_packets: Count
+    datagram_bytes: Count
+    datagrams: Count
+    duplicate_packets: Count
+    ecn_mixed_packets: Count
+    held_packets: Count
+    incomplete_datagrams: Count
+    incomplete_packets: Count
+    memory_peak_bytes: Count
+    offered_packets: Count
+    overlapping_packets: Count
+    oversize_packets: Count
+    reasm_fails: Count
+    reasm_overlaps: Count
+    reasm_timeouts: Count
+    refused_packets: Count
+    timed_out_packets: Count
+    too_far_packets: Count
+
+
+class ReplayPort(TypedDict):
+    backend: str
+    cpu: Count | None
+    cpu_s: float
+    first_sent_mono_ns: Count | None
+    intended_packets: Count
+    interface: str
+    last_sent_mono_ns: Count | None
+    refused_packets: dict[str, Count]
+    schedule_error_us: ScheduleError | None
+    sent_bytes: Count
+    sent_packets: Count
+    unsent_packets: Count
+
+
+class ReplayReady(TypedDict):
+    backend: str
+    intended_duration_ns: Count | None
+    intended_packets: Count
+    realtime: bool
+    replica_offsets_ns: list[Count]
+    trace_bytes: Count
+    trace_duration_ns: Count
+    trace_packets: Count
+
+
+class ReplayResult(TypedDict):
+    achieved: Achieved
+    asked_schedule_error_us: ScheduleError | None
+    backend: str
+    cpu_s: float
+    first_sent_mono_ns: Count | None
+    intended_duration_ns: Count | None
+    intended_packets: Count
+    last_sent_mono_ns: Count | None
+    late_bursts: LateBursts | None
+    not_rewritten_packets: Count
+    ports: list[ReplayPort]
+    realtime: bool
+    refused_packets: dict[str, Count]
+    replica_offsets_ns: list[Count]
+    same_flows: Count
+    schedule_error_us: ScheduleError | None
+    sent_bytes: Count
+    sent_packets: Count
+    shallow_idle: bool
+    shaped_packets: Count
+    shaped_pps: float | None
+    unsent_packets: Count
+
+
+class ReplaySample(TypedDict):
+    mono_ns: Count
+    sent_packets: Count
+
+
+class ReplaySpec(TypedDict):
+    backend: NotRequired[SendBackend]
+    bps: NotRequired[float | None]
+    burst: NotRequired[Count]
+    cpus: NotRequired[Count | list[Count]]
+    dst_macs: NotRequired[list[str]]
+    duration_s: NotRequired[float | None]
+    flows: NotRequired[Flows]
+    interface: str | list[str]
+    loops: NotRequired[Count]
+    merge: NotRequired[list[str]]
+    multiplier: NotRequired[Count]
+    pps: NotRequired[float | None]
+    profile: NotRequired[str | None]
+    ramp: NotRequired[bool]
+    realtime: NotRequired[bool]
+    seed: NotRequired[Count]
+    shallow_idle: NotRequired[bool]
+    speed: NotRequired[float | None]
+    spread: NotRequired[SpreadOver]
+    tolerate_truncated: NotRequired[bool]
+    top_speed: NotRequired[bool]
+    trace: str
+
+
+class RingProof(TypedDict):
+    readable_packets: Count
+    sent_packets: Count
+    tp_drops: Count
+    tp_packets: Count
+    tp_packets_includes_drops: bool | None
+
+
+class SampleEdge(TypedDict):
+    cgroup: Cgroup | None
+    cpus: list[CpuTimes]
+    mono_ns: Count
+    tree: TreeTotals
+
+
+class SampleReady(TypedDict):
+    interval_ms: Count
+    metrics: str | None
+    processes: Count
+    threads: Count
+
+
+class SampleResult(TypedDict):
+    cost_us: Percentiles | None
+    cpu_s: float
+    first: SampleEdge | None
+    host_busy_ratio: float | None
+    host_steal_ratio: float | None
+    interval_ms: Count
+    last: SampleEdge | None
+    lateness_us: Percentiles | None
+    missed_rows: Count
+    path: str | None
+    processes: list[ProcessReading]
+    rows: Count
+    rows_cpu_s: float
+    tree_cpu_s: float | None
+    tree_rss_peak_bytes: Count
+
+
+class SampleRow(TypedDict):
+    age_us: dict[str, float]
+    beside: NotRequired[list[ProcessReading]]
+    cgroup: NotRequired[Cgroup | None]
+    cgroups: NotRequired[dict[str, Cgroup]]
+    cost_us: float
+    cpus: NotRequired[list[CpuTimes]]
+    disks: NotRequired[dict[str, Disk]]
+    ethtool: NotRequired[dict[str, dict[str, Count]]]
+    interrupts: NotRequired[list[Interrupt]]
+    lateness_us: float | None
+    links: NotRequired[dict[str, LinkStats]]
+    load: NotRequired[Load]
+    memory: NotRequired[Memory]
+    mono_ns: Count
+    pressure: NotRequired[Pressure]
+    processes: NotRequired[list[ProcessReading]]
+    real_ns: Count
+    snmp: NotRequired[dict[str, int]]
+    softnet: NotRequired[list[SoftnetRow]]
+    swap: NotRequired[Swap]
+    tree: NotRequired[TreeTotals]
+
+
+class SampleSpec(TypedDict):
+    beside_pids: NotRequired[list[Count]]
+    cgroup_of_pid: NotRequired[Count | None]
+    cgroups: NotRequired[list[str]]
+    duration_s: NotRequired[float | None]
+    every: NotRequired[dict[str, Count]]
+    format: NotRequired[SampleFormat]
+    interval_ms: NotRequired[Count]
+    metrics: NotRequired[str | None]
+    path: NotRequired[str | None]
+    pids: NotRequired[list[Count]]
+    ports: NotRequired[list[str]]
+
+
+class ScheduleError(TypedDict):
+    max: float
+    p50: float
+    p99: float
+    p999: float
+
+
+class SinkReady(TypedDict):
+    defrag: bool
+    ring_bytes: Count
+    ring_frames: Count | None
+    threads: Count
+
+
+class SinkResult(TypedDict):
+    bytes: Count
+    cpu_s: float
+    first_packet_real_ns: Count | None
+    flows: Count | None
+    last_packet_real_ns: Count | None
+    packets: Count
+    per_thread: list[SinkThread]
+    tp_drops: Count
+    tp_freeze_q_count: Count | None
+    tp_packets: Count
+
+
+class SinkSample(TypedDict):
+    mono_ns: Count
+    packets: Count
+    per_thread: list[SinkThread]
+    tp_drops: Count
+    tp_packets: Count
+
+
+class SinkSpec(TypedDict):
+    block_bytes: NotRequired[Count]
+    count_flows: NotRequired[bool]
+    defrag: NotRequired[bool]
+    drain_s: NotRequired[float]
+    interface: str
+    ring_bytes: NotRequired[Count]
+    ring_frames: NotRequired[Count | None]
+    service_rate_pps: NotRequired[float | None]
+    threads: NotRequired[Count]
+
+
+class SinkThread(TypedDict):
+    bytes: Count
+    mono_ns: Count
+    packets: Count
+    served_mono_ns: Count | None
+    tp_drops: Count
+    tp_freeze_q_count: Count | None
+    tp_packets: Count
+
+
+class SoftnetRow(TypedDict):
+    cpu: Count
+    dropped: Count
+    flow_limit: Count | None
+    processed: Count
+    received_rps: Count | None
+    time_squeeze: Count
+
+
+class Swap(TypedDict):
+    in_bytes: Count | None
+    major_faults: Count | None
+    out_bytes: Count | None
+
+
+class ThreadReading(TypedDict):
+    cpu_ns: Count
+    involuntary_switches: Count | None
+    last_cpu: Count
+    name: str
+    slices: Count
+    state: str
+    tid: Count
+    voluntary_switches: Count | None
+    wait_ns: Count
+
+
+class TraceResult(TypedDict):
+    backwards: Backwards
+    bad_record: BadRecord | None
+    bytes_per_s: Rate
+    checksums: Checksums
+    cut_packets: Count
+    duplicate_frames: Count
+    duration_ns: Count
+    first_timestamp_ns: Count | None
+    flows: Count
+    fragments_in_pass: ReassemblyForecast
+    fragments_in_trial: ReassemblyForecast
+    fragments_unrefused: ReassemblyForecast
+    fragments_untouched: UntouchedFragments
+    frame_bytes: Count
+    last_timestamp_ns: Count | None
+    link_type: Count
+    longer_than_1514_packets: Count
+    longest_frame_bytes: Count
+    longest_gap: Gap
+    no_handler: NoHandler
+    original_bytes: Count
+    packets: Count
+    packets_per_s: Rate
+    peak_demand: PeakDemand
+    protocols: dict[str, TraceShare]
+    sha256: str
+    shortest_frame_bytes: Count
+    sizes: dict[str, Count]
+    vlan_packets: list[Count]
+
+
+class TraceShare(TypedDict):
+    frame_bytes: Count
+    packets: Count
+
+
+class TraceSpec(TypedDict):
+    duration_s: NotRequired[float | None]
+    flows: NotRequired[Flows]
+    loops: NotRequired[Count]
+    multiplier: NotRequired[Count]
+    pps: NotRequired[float | None]
+    seed: NotRequired[Count]
+    speed: NotRequired[float | None]
+    tolerate_truncated: NotRequired[bool]
+    top_speed: NotRequired[bool]
+    trace: str
+
+
+class TreeTotals(TypedDict):
+    cpu_ns: Count
+    processes: Count
+    rss_bytes: Count
+    threads: Count
+
+
+class UntouchedFragments(TypedDict):
+    bad_header_packets: Count
+    capture_cut_packets: Count
+    ipv6_packets: Count
+    second_tag_packets: Count
+
+
+class Verified(TypedDict):
+    absent: Count
+    right: Count
+    unverifiable: Count
+    wrong: Count
+
+
+class Vmx(TypedDict):
+    controls: dict[str, dict[str, VmxSetting]]
+    unreadable: str | None
+
+
+class Xdp(TypedDict):
+    mode: str
+    program_id: Count | None
+
+
+EVERY_JOB: Mapping[str, type] = {"clock": ClockAnswer, "error": JobError, "hello": Hello}
+"""Event → its fields."""
+EVENTS: Mapping[str, Mapping[str, type]] = {
+    "probe": {"result": ProbeResult},
+    "replay": {"ready": ReplayReady, "result": ReplayResult, "sample": ReplaySample},
+    "sample": {"ready": SampleReady, "result": SampleResult, "sample": SampleRow},
+    "sink": {"ready": SinkReady, "result": SinkResult, "sample": SinkSample},
+    "trace": {"result": TraceResult},
+}
+"""Job → event → its fields; an event that is not here has none."""
