@@ -370,9 +370,69 @@ def everything(tmp_path: Path) -> list[list[Path]]:
     text = (lied / "trials.jsonl").read_text()
     changed = text.replace('"books_closed":true', '"books_closed":false', 1)
     (lied / "trials.jsonl").write_text(changed)
+    apart = {"generator_cpus": "0", "sut_cpus": "1-3", "cpus_parted": True}
+    turns = {"generator_cpus": "1", "sut_cpus": "1-3"}
+    senders = told_run(
+        tmp_path / "senders",
+        [
+            Load(cell={"load.pps": 1}, trials=[0.0], fields=apart),
+            Load(cell={"load.pps": 2}, trials=[0.0], fields=turns),
+        ],
+        manifest={"loads": [load_of("replay", "distinct", 4), load_of("tcpreplay", "same", 4)]},
+    )
     empty = make_run(tmp_path / "empty", Fake(repetitions=0))
     runs = [make_run(tmp_path / "setups", SETUPS), make_run(tmp_path / "mixed", MIXED)]
-    return [[p] for p in (*runs, spoilt, told, quiet, clash, lied, empty)]
+    return [[p] for p in (*runs, spoilt, told, quiet, clash, lied, senders, empty)]
+
+
+def load_of(generator: str, flows: str, multiplier: int) -> dict[str, Any]:
+    return {"generator": generator, "options": {"flows": flows, "multiplier": multiplier}}
+
+
+@pytest.mark.parametrize(
+    ("loads", "said"),
+    [
+        ([("replay", "distinct", 8), ("tcpreplay", "same", 8)], True),
+        ([("replay", "distinct", 2), ("tcpreplay", "same", 16)], True),
+        ([("replay", "distinct", 4), ("replay", "same", 4)], True),
+        ([("replay", "distinct", 1), ("tcpreplay", "same", 8)], False),
+        ([("replay", "distinct", 1), ("tcpreplay", "same", 1)], False),
+        ([("replay", "same", 8), ("tcpreplay", "same", 8)], False),
+    ],
+)
+def test_loads_whose_replicas_differ_in_flows_are_not_the_same_traffic(
+    tmp_path: Path, loads: list[tuple[str, str, int]], said: bool
+) -> None:
+    run = told_run(
+        tmp_path / "run",
+        [pps(1_000, [0.0])],
+        manifest={"loads": [load_of(*load) for load in loads]},
+    )
+    found = answer(read_story([run])).cannot_say
+    assert ("flows-differ" in rules(found)) == said
+    if said:
+        words = text_of(found, "flows-differ")
+        assert all(generator in words for generator, _, _ in loads)
+
+
+@pytest.mark.parametrize(
+    ("generator", "sut", "rule"),
+    [
+        ("0", "1", "cpus-apart"),
+        ("0-3", "4-15", "cpus-apart"),
+        ("1", "0-1", "cpus-shared"),
+        (None, "0-1", "cpus-shared"),
+        ("0-4", "3,9", "cpus-shared"),
+        (None, None, None),
+    ],
+)
+def test_who_shared_a_cpu_is_said(
+    tmp_path: Path, generator: str | None, sut: str | None, rule: str | None
+) -> None:
+    cpus = {"generator_cpus": generator, "sut_cpus": sut}
+    run = told_run(tmp_path / "run", [Load(cell={"load.pps": 1}, trials=[0.0] * 3, fields=cpus)])
+    happened = {said["rule"] for said in told_by([run])} & {"cpus-apart", "cpus-shared"}
+    assert happened == ({rule} if rule else set())
 
 
 def told_by(paths: list[Path]) -> list[dict[str, Any]]:

@@ -49,7 +49,9 @@ class AnyPlugin:
     def __init__(self, options: Mapping[str, Any], *, base: Path) -> None:
         pass
 
-    holds_packets = rest_seen_s = None
+    holds_packets = rest_seen_s = cpus = None
+    heeds_cpus = True
+    senders = 0
 
     def duration_s(self) -> float:
         return 9.0

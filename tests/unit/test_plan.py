@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,6 +36,8 @@ class Fake:
     """Stands for any setup or SUT: it only checks its table."""
 
     holds_packets = 4000
+    cpus = None
+    heeds_cpus = True
     rest_seen_s = 0.2
 
     def __init__(self, options: Mapping[str, Any], *, base: Path) -> None:
@@ -43,6 +45,8 @@ class Fake:
 
 
 class FakeLoad:
+    senders = 1
+
     def __init__(self, options: Mapping[str, Any], *, base: Path) -> None:
         self.options = check(ReplayOptions, options, table="load", base=base)
 
@@ -83,14 +87,14 @@ def _fake_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plugins, "plugins", lambda: found)
 
 
-def plan(tmp_path: Path, *settings: str) -> Plan:
+def plan(tmp_path: Path, *settings: str, cpus: Set[int] = frozenset({0, 1})) -> Plan:
     path = tmp_path / "x.toml"
     path.write_text(
         'name = "x"\n[sut]\nkind = "sink"\n[load]\nkind = "replay"\ntrace = "make:x"\n'
         '[limits]\nmemory = "1GiB"\n'
         '[matrix]\n"setup.kind" = ["bare", "docker"]\n"load.multiplier" = [1, 2, 4]\n'
     )
-    return make_plan(load_experiment(path, settings))
+    return make_plan(load_experiment(path, settings), cpus=cpus)
 
 
 def order(made: Plan) -> list[TrialInput]:
@@ -129,8 +133,11 @@ def test_a_cell_carries_its_tables(tmp_path: Path) -> None:
         cell = made.cell(trial.cell)
         memory = trial.cell["limits.memory"]
         assert cell.setup == {"kind": trial.cell["setup.kind"]}
-        assert trial.load == cell.load == {"kind": "replay", "trace": "make:x", "multiplier": 2}
-        assert cell.limits == Limits(memory_bytes={"1GiB": 2**30, "2GiB": 2**31}[memory])
+        load = {"kind": "replay", "trace": "make:x", "multiplier": 2, "cpu": 0}
+        assert trial.load == cell.load == load
+        assert cell.limits == Limits(
+            cpus="1", cpus_left=True, memory_bytes={"1GiB": 2**30, "2GiB": 2**31}[memory]
+        )
 
 
 def test_the_estimate(tmp_path: Path) -> None:
@@ -266,7 +273,7 @@ def test_what_is_not_known_is_not_too_short(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "sharing"),
     [
-        ((), 6),
+        (('load.cpu="any"',), 6),
         (("load.cpu=0",), 6),
         (('limits.cpus="1"',), 6),
         (("load.cpu=0", 'limits.cpus="1"'), 0),
@@ -277,6 +284,50 @@ def test_what_is_not_known_is_not_too_short(tmp_path: Path) -> None:
 def test_a_generator_that_may_share_the_suts_cpu_is_named(
     tmp_path: Path, settings: tuple[str, ...], sharing: int
 ) -> None:
-    notes = [words for words in plan(tmp_path, *settings).notes() if "load.cpu" in words]
+    notes = [words for words in plan(tmp_path, *settings).notes() if "late sender" in words]
     assert len(notes) == (sharing > 0)
     assert not sharing or (f"{sharing} of 6 cells" in notes[0] and "limits.cpus" in notes[0])
+
+
+def test_one_cpu_is_shared_and_that_is_said(tmp_path: Path) -> None:
+    made = plan(tmp_path, cpus={0})
+    assert made.parting is None
+    assert "6 of 6 cells let the generator and the SUT share a CPU" in made.shared_cpus()
+
+
+@pytest.mark.parametrize(
+    ("cpus", "generator", "sut"),
+    [({0, 1}, 0, "1"), ({3, 7}, 3, "7"), ({2, 4, 5, 6}, 2, "4-6"), (set(range(64)), 0, "1-63")],
+)
+def test_a_host_of_two_cpus_parts_them(
+    tmp_path: Path, cpus: set[int], generator: int, sut: str
+) -> None:
+    made = plan(tmp_path, cpus=cpus)
+    assert {(c.load["cpu"], c.limits.cpus, c.limits.cpus_left) for c in made.cells} == {
+        (generator, sut, True)
+    }
+    assert {trial.load["cpu"] for trial in order(made)} == {generator}
+    words = f"6 of 6 cells name no CPUs: the generator has CPU {generator}, the SUT CPU {sut}; "
+    assert made.parted().startswith(words)
+    assert made.parted() in made.notes()
+    assert made.shared_cpus() == ""
+
+
+@pytest.mark.parametrize(
+    ("settings", "parted"),
+    [
+        (('load.cpu="any"',), 0),
+        (("load.cpu=1",), 0),
+        (('limits.cpus="0"',), 0),
+        (("matrix.load.cpu=[0, 1]",), 0),
+        (('matrix.limits.cpus=["0", "0-1"]',), 0),
+        (('matrix.limits.memory=["1GiB", "2GiB"]',), 12),
+    ],
+)
+def test_who_names_cpus_is_left_alone(
+    tmp_path: Path, settings: tuple[str, ...], parted: int
+) -> None:
+    made = plan(tmp_path, *settings, cpus={0, 1, 2})
+    assert sum(cell.limits.cpus_left for cell in made.cells) == parted
+    assert all(cell.limits.cpus_left or cell.limits.cpus != "1-2" for cell in made.cells)
+    assert (made.parted() == "") == (parted == 0)

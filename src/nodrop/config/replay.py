@@ -13,8 +13,10 @@ from pydantic import (
 )
 
 from nodrop.config.options import Options, existing_file
+from nodrop.config.units import parse_cpus
 
 MADE_TRACE = "make:"
+ANY_CPU = "any"
 
 MOST_PPS = 1e9
 """Six times the frames of a full 100 Gb/s; beyond it "as fast as the host can" is what is meant."""
@@ -32,6 +34,12 @@ def _trace(text: str, info: ValidationInfo) -> str:
             raise ValueError("must name what to make, such as make:demo")
         return text
     return str(existing_file(Path(text), info))
+
+
+def _cpu(cpu: int | str) -> int | str:
+    if cpu != ANY_CPU:
+        parse_cpus(str(cpu))
+    return cpu
 
 
 class ReplayOptions(Options):
@@ -53,8 +61,9 @@ class ReplayOptions(Options):
     duration_s: Annotated[float, Field(gt=0, le=MOST_DURATION_S)] | None = None
     """End after this time; without it the whole trace is sent."""
     seed: Annotated[int, Field(ge=0, lt=1 << 64)] = 0
-    cpu: Annotated[int, Field(ge=0)] | None = None
-    """Pin the sender to this CPU."""
+    cpu: Annotated[int | str, AfterValidator(_cpu)] | None = None
+    """Pin the sender to this CPU (copies of tcpreplay to this list of them); "any" leaves it to the
+    kernel. Without it, measure/parting.py chooses if nothing else says where the SUT runs."""
     tolerate_truncated: bool = False
     """Use what is whole of a capture file that ends in the middle of a packet."""
 
@@ -70,6 +79,11 @@ class ReplayOptions(Options):
         """NAME of `make:NAME`."""
         name = self.trace.removeprefix(MADE_TRACE)
         return name if name != self.trace else None
+
+    @property
+    def cpus(self) -> tuple[int, ...]:
+        """That it is pinned to; () = anywhere."""
+        return () if self.cpu in (None, ANY_CPU) else parse_cpus(str(self.cpu))
 
     @property
     def pace(self) -> dict[str, float | bool]:

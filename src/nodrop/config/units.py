@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 _UNIT_BYTES = {
     "": 1,
@@ -61,3 +62,14 @@ def parse_cpus(text: str) -> tuple[int, ...]:
             raise ValueError('must be a list of CPUs, such as "0-2,5"')
         cpus.update(range(int(match[1]), int(match[2] or match[1]) + 1))
     return tuple(sorted(cpus))
+
+
+def format_cpus(cpus: Iterable[int]) -> str:
+    """(0, 1, 2, 5) → `0-2,5`: what `parse_cpus` reads."""
+    runs: list[tuple[int, int]] = []
+    for cpu in sorted(set(cpus)):
+        if runs and runs[-1][1] == cpu - 1:
+            runs[-1] = (runs[-1][0], cpu)
+        else:
+            runs.append((cpu, cpu))
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,6 +11,7 @@ from typing import Any, Literal
 
 from nodrop.config.options import check
 from nodrop.config.replay import ReplayOptions
+from nodrop.errors import BadInput
 from nodrop.hosts.seam import Json, Link, NodeJob, UndoJournal
 from nodrop.ledger.over_time import LateBurst
 from nodrop.load.seam import LoadGenerator, OfferedLoad, Offerer, ScheduleError, Tick, TraceFacts
@@ -21,6 +21,7 @@ from nodrop.load.trace import (
     intended_duration_s,
     intended_pps,
     memory_problem,
+    pin_problems,
 )
 from nodrop.untrusted.json_text import counted
 from nodrop.untrusted.reading import making_sense
@@ -35,10 +36,13 @@ class Replay:
     unit: Literal["packets", "transactions"] = "packets"
     late_ratio = 0.05
     writes_dst_macs = True
+    senders = 1
 
     def __init__(self, options: Mapping[str, Any], *, base: Path) -> None:
         self.options = check(ReplayOptions, options, table="load", base=base)
         self.constant_rate = self.options.pps is not None
+        if len(self.options.cpus) > 1:
+            raise BadInput(f'load.cpu = "{self.options.cpu}": one thread sends: name one CPU')
 
     @cached_property
     def trace(self) -> Path:
@@ -54,12 +58,9 @@ class Replay:
         return facts_of(self.options)
 
     def problems(self) -> Sequence[str]:
-        facts, cpu = self.trace_facts(), self.options.cpu
+        facts = self.trace_facts()
         too_large = memory_problem(facts.path, facts.memory_bytes)
-        found = [too_large] if too_large else []
-        if cpu is not None and cpu not in os.sched_getaffinity(0):
-            found.append(f"load.cpu = {cpu}: this host has no CPU {cpu}")
-        return found
+        return [*([too_large] if too_large else []), *pin_problems(self.options)]
 
     def facts(self) -> Json:
         facts = self.trace_facts()
@@ -91,7 +92,7 @@ class Replay:
             **self.words(),
             # The host that is measured idles as it does.
             "shallow_idle": False,
-            "cpus": [] if self.options.cpu is None else [self.options.cpu],
+            "cpus": list(self.options.cpus),
             "tolerate_truncated": self.options.tolerate_truncated,
             "dst_macs": list(link.dst_macs),
         }

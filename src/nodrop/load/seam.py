@@ -158,6 +158,8 @@ class LoadGenerator(Protocol):
     """Asked for packets per second, and not for the trace's own timing."""
     writes_dst_macs: bool
     """It heeds `Link.dst_macs`."""
+    senders: int
+    """Threads or processes that send at once and that key `cpu` of its table pins; 0 = none."""
 
     def problems(self) -> Sequence[str]: ...
 

@@ -15,13 +15,21 @@ from typing import Any, Literal
 
 from nodrop.config.options import check
 from nodrop.config.replay import ReplayOptions
+from nodrop.config.units import format_cpus
 from nodrop.errors import BadInput, LoadFailed
 from nodrop.hosts.processes import ended, process_cpu_s
 from nodrop.hosts.rights import GENERATOR
 from nodrop.hosts.seam import Json, Link, UndoJournal
 from nodrop.load.pcapng_interfaces import interface_kinds
 from nodrop.load.seam import LoadGenerator, OfferedLoad, Offerer, Tick, TraceFacts
-from nodrop.load.trace import facts_of, find_trace, intended_duration_s, intended_pps, plain_trace
+from nodrop.load.trace import (
+    facts_of,
+    find_trace,
+    intended_duration_s,
+    intended_pps,
+    pin_problems,
+    plain_trace,
+)
 
 TICK_S = 0.5
 _ACTUAL = re.compile(r"Actual: (\d+) packets \((\d+) bytes\) sent in ([\d.]+) seconds")
@@ -46,6 +54,7 @@ class Tcpreplay:
         given = {"flows": "same", **options}
         self.options = check(ReplayOptions, given, table="load", base=base)
         self.constant_rate = self.options.pps is not None
+        self.senders = self.options.multiplier
         if self.options.multiplier > 1 and self.options.flows == "distinct":
             raise BadInput(
                 'load.flows = "distinct": tcpreplay sends N identical copies of a trace',
@@ -75,6 +84,7 @@ class Tcpreplay:
 
     def problems(self) -> Sequence[str]:
         self.trace_facts()
+        pins = pin_problems(self.options)
         # Unpacked before the first trial, or refused.
         if len(kinds := interface_kinds(self.plain_trace)) > 1:
             listed = ", ".join(f"{link} ({snap} bytes)" for link, snap in sorted(kinds))
@@ -84,8 +94,8 @@ class Tcpreplay:
                 hint='set load.kind = "replay", or make one kind of it (nodrop trace cut)',
             )
         if shutil.which("tcpreplay") is None:
-            return ["tcpreplay is not installed: apt-get install tcpreplay"]
-        return ()
+            return ["tcpreplay is not installed: apt-get install tcpreplay", *pins]
+        return pins
 
     def facts(self) -> Json:
         facts = self.trace_facts()
@@ -139,6 +149,7 @@ class _Prepared:
 
     def offer(self, *, timeout_s: float, tick: Tick) -> OfferedLoad:
         argv = self._generator.argv(self._link.tx.name)
+        cpus = self._generator.options.cpus
         logs = [
             self._work / f"tcpreplay-{n}.log" for n in range(self._generator.options.multiplier)
         ]
@@ -148,7 +159,11 @@ class _Prepared:
         with _exact_timers():
             processes = [
                 self._link.tx.host.spawn(
-                    argv, stdout=log, stderr=log.with_suffix(".err"), caps=GENERATOR
+                    argv,
+                    stdout=log,
+                    stderr=log.with_suffix(".err"),
+                    cpus=format_cpus(cpus) or None,
+                    caps=GENERATOR,
                 )
                 for log in logs
             ]
@@ -181,7 +196,7 @@ class _Prepared:
             cpu_s=sum(cpu_s),
             first_sent_mono_ns=before,
             last_sent_mono_ns=after,
-            facts={"argv": argv, "processes": len(said)},
+            facts={"argv": argv, "processes": len(said), "cpu": format_cpus(cpus) or None},
         )
 
 

@@ -6,11 +6,12 @@ import functools
 import gzip
 import lzma
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, cast
 
 from nodrop.config.replay import ReplayOptions
+from nodrop.config.units import format_cpus
 from nodrop.errors import BadInput, NodeRefused
 from nodrop.hosts.binary import file_sha256, find_node_binary
 from nodrop.hosts.folders import cache_folder
@@ -50,6 +51,12 @@ def find_trace(options: ReplayOptions) -> Path:
         partial.with_name(f"{partial.name}.json").rename(made.with_name(f"{made.name}.json"))
         partial.rename(made)
     return made
+
+
+def pin_problems(options: ReplayOptions) -> Sequence[str]:
+    missing = {*options.cpus} - os.sched_getaffinity(0)
+    words = f"load.cpu = {options.cpu}: this host has no CPU {format_cpus(missing)}"
+    return [words] if missing else []
 
 
 def plain_trace(path: Path) -> Path:

@@ -144,6 +144,7 @@ class _Run:
             started_utc=started_utc,
             took_s=round(time.monotonic() - began, 3),
             error=None if error is None else str(error),
+            cpus_parted=self.plan.cell(trial.cell).limits.cpus_left,
         )
         write_details(folder, seen)
         self.writer.finish(record, details(seen))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import nodrop
@@ -40,6 +41,7 @@ def manifest(
         "seed": plan.seed,
         "repetitions": plan.repetitions,
         "cells": [dict(cell.factors) for cell in plan.cells],
+        "parting": None if plan.parting is None else asdict(plan.parting),
         "order": [trial.run_name for trial in plan.controller.beforehand()],
         "measure": experiment.measure.model_dump(),
         "host": host,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -15,13 +17,14 @@ from nodrop.config.experiment import Experiment, LimitsTable
 from nodrop.config.matrix import cells
 from nodrop.config.options import Options, YesNo, check, shown
 from nodrop.config.toml_file import key_path, put
-from nodrop.config.units import format_seconds, parse_cpus
+from nodrop.config.units import format_cpus, format_seconds
 from nodrop.errors import BadInput, LabProblem
 from nodrop.labs.split import Splitter
 from nodrop.ledger.sustained import duration, least_duration_s
 from nodrop.load.seam import LoadGenerator, PeakDemand, TraceFacts
 from nodrop.measure.controllers.seam import Asked, AskedCell, Controller, Factors
-from nodrop.setups.seam import Limits
+from nodrop.measure.parting import Parting, may_share, names_cpus, parting
+from nodrop.setups.seam import Limits, Setup
 from nodrop.suts.seam import Sut
 
 AROUND_S = 6.0
@@ -89,6 +92,8 @@ class Plan:
     """What nobody can have meant, such as a trial of 270 years, in words; each once."""
     lengths: tuple[OfferLength, ...] = ()
     """Of the cells, in the same order."""
+    parting: Parting | None = None
+    """Of the cells that name no CPUs; None if there are none, or one CPU alone."""
 
     def cell(self, factors: Factors) -> Cell:
         return next(cell for cell in self.cells if cell.factors == factors)
@@ -119,7 +124,11 @@ class Plan:
 
     def shared_cpus(self) -> str:
         """In words, if the generator and the SUT of a cell may take turns on a CPU; else empty."""
-        sharing = [cell for cell in self.cells if _may_share(cell)]
+        sharing = [
+            cell
+            for cell in self.cells
+            if may_share(cell.load, cell.sut.get("cpus"), cell.limits.cpus)
+        ]
         if not sharing:
             return ""
         return (
@@ -128,25 +137,35 @@ class Plan:
             "others"
         )
 
+    def parted(self) -> str:
+        """In words, if generator and SUT were given CPUs that the experiment does not name."""
+        if self.parting is None:
+            return ""
+        cells = sum(cell.limits.cpus_left for cell in self.cells)
+        return (
+            f"{cells} of {len(self.cells)} cells name no CPUs: the generator has CPU "
+            f"{format_cpus(self.parting.generator)}, the SUT CPU {format_cpus(self.parting.sut)}; "
+            'load.cpu and limits.cpus choose others, load.cpu = "any" lets both run everywhere'
+        )
+
     def notes(self) -> list[str]:
         """What a user should know before the run, and may have meant so."""
-        return [*filter(None, (self.too_short(), self.shared_cpus()))]
+        return [*filter(None, (self.too_short(), self.parted(), self.shared_cpus()))]
 
 
-def _may_share(cell: Cell) -> bool:
-    """A guest's CPUs are threads of QEMU, which the limits hold as well."""
-    sender, theirs = cell.load.get("cpu"), cell.sut.get("cpus") or cell.limits.cpus
-    return sender is None or theirs is None or sender in parse_cpus(theirs)
+def make_plan(experiment: Experiment, *, cpus: AbstractSet[int] | None = None) -> Plan:
+    """Checks each cell's tables with their plugins, then asks the controller for an outlook.
 
-
-def make_plan(experiment: Experiment) -> Plan:
-    """Checks each cell's tables with their plugins, then asks the controller for an outlook."""
+    `cpus` are those that a run may use; None = those that this process may.
+    """
     made = [_cell(experiment, factors) for factors in cells(experiment.matrix)]
     parts = _check_plugins(experiment, made)
-    loads = [load for _, load in parts]
+    loads = [load for _, _, load in parts]
     lengths = tuple(
-        _length(experiment, cell, *part) for cell, part in zip(made, parts, strict=True)
+        _length(experiment, cell, sut, load)
+        for cell, (_, sut, load) in zip(made, parts, strict=True)
     )
+    parted, made = _parted(made, parts, os.sched_getaffinity(0) if cpus is None else cpus)
     known = [length.offered_s for length in lengths if length.offered_s is not None]
     load_s = sum(known) / len(known) if len(known) == len(lengths) else None
     measure = experiment.measure
@@ -171,6 +190,7 @@ def make_plan(experiment: Experiment) -> Plan:
         peak_demand=_peak_demand(loads),
         implausible=_implausible(experiment, loads),
         lengths=lengths,
+        parting=parted,
         memory_bytes=max((facts.memory_bytes for facts in _traces(loads)), default=None),
     )
 
@@ -215,14 +235,45 @@ def _splitter(setup: dict[str, Any]) -> Splitter:
     return Splitter(kind=found.splitter, bridge_netfilter=found.bridge_netfilter)
 
 
-def _check_plugins(experiment: Experiment, made: Sequence[Cell]) -> list[tuple[Sut, LoadGenerator]]:
-    """Builds each plugin with each different table; SUT and load of each cell."""
-    parts = []
-    for cell in made:
-        _built(experiment, plugins.build_setup, cell.setup)
-        sut = _built(experiment, plugins.build_sut, cell.sut)
-        parts.append((sut, _built(experiment, plugins.build_load, cell.load)))
-    return parts
+Parts = tuple[Setup, Sut, LoadGenerator]
+
+
+def _check_plugins(experiment: Experiment, made: Sequence[Cell]) -> list[Parts]:
+    """Builds each plugin with each different table."""
+    return [
+        (
+            _built(experiment, plugins.build_setup, cell.setup),
+            _built(experiment, plugins.build_sut, cell.sut),
+            _built(experiment, plugins.build_load, cell.load),
+        )
+        for cell in made
+    ]
+
+
+def _parted(
+    made: Sequence[Cell], parts: Sequence[Parts], allowed: AbstractSet[int]
+) -> tuple[Parting | None, list[Cell]]:
+    """Each cell that names no CPUs, with those that it gets."""
+    senders = [
+        load.senders
+        if setup.heeds_cpus and not names_cpus(cell.load, sut.cpus, cell.limits.cpus)
+        else 0
+        for cell, (setup, sut, load) in zip(made, parts, strict=True)
+    ]
+    found = parting(allowed, senders=max(senders, default=0)) if any(senders) else None
+    if found is None:
+        return None, list(made)
+    left = format_cpus(found.sut)
+    return found, [
+        replace(
+            cell,
+            load={**cell.load, "cpu": found.generator_cpus(own)},
+            limits=replace(cell.limits, cpus=left, cpus_left=True),
+        )
+        if own
+        else cell
+        for cell, own in zip(made, senders, strict=True)
+    ]
 
 
 def _length(experiment: Experiment, cell: Cell, sut: Sut, load: LoadGenerator) -> OfferLength:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import Any
 
+from nodrop.config.units import format_cpus
 from nodrop.hosts.seam import Json
 from nodrop.ledger.balance import ledger_to_json
 from nodrop.ledger.figures import figures
@@ -18,7 +19,13 @@ from nodrop.results.trial import TrialRecord
 
 
 def trial_record(
-    asked: TrialInput, seen: Measured, *, started_utc: str, took_s: float, error: str | None
+    asked: TrialInput,
+    seen: Measured,
+    *,
+    started_utc: str,
+    took_s: float,
+    error: str | None,
+    cpus_parted: bool = False,
 ) -> TrialRecord:
     """One line; whatever the trial did not get to is None."""
     assert seen.verdict is not None, "a trial is judged before it is recorded"
@@ -33,6 +40,8 @@ def trial_record(
         "imbalance_ratio": imbalance_ratio(seen.instances),
         "accelerator": seen.facts.get("env", {}).get("accelerator"),
         "activation_s": seen.activation_s,
+        "cpus_parted": cpus_parted,
+        "sut_cpus": format_cpus(seen.sut_cpus) or None,
     }
     if seen.offered is not None:
         found |= _of_the_sender(seen.offered)
@@ -92,8 +101,9 @@ def details(seen: Measured) -> Json:
 
 
 def _of_the_sender(offered: OfferedLoad) -> dict[str, Any]:
-    took = offered.duration_s
+    took, cpu = offered.duration_s, offered.facts.get("cpu")
     return {
+        "generator_cpus": None if cpu is None else str(cpu),
         "intended_packets": offered.intended_packets,
         "offered_packets": offered.sent_packets,
         "duration_s": took,

@@ -12,6 +12,7 @@ from nodrop.report import sentences as rules
 from nodrop.report.comparison import cost_sentences, family_words
 from nodrop.report.loads import ladder_of, load_words, nothing_above, sentences_of
 from nodrop.report.other_programs import other_programs
+from nodrop.report.senders import flows_differ
 from nodrop.report.sentences import Sentence, plural
 from nodrop.report.setups import conditions
 from nodrop.report.stored import serious_findings
@@ -139,6 +140,7 @@ def _cannot_say(story: Story) -> Iterator[Sentence]:
         )
     for words in serious_findings(story):
         yield Sentence(rule=rules.PUBLISHED_CLAIM, text=words)
+    yield from flows_differ(story)
     yield Sentence(
         rule=rules.NOT_EXTRAPOLATED,
         text="other hosts, other CPU counts and other traces: nothing is extrapolated",

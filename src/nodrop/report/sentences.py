@@ -205,6 +205,13 @@ PUBLISHED_CLAIM = _rule(
     "an imported run has a serious finding",
     "the finding's code (findings.md)",
 )
+FLOWS_DIFFER = _rule(
+    Part.CANNOT_SAY,
+    "flows-differ",
+    "replicas of a trace had flows of their own under one load and the same flows under another, "
+    "as those of `replay` and `tcpreplay` do",
+    "`flows` of each load of more than one replica, by its generator, in the manifest",
+)
 NOT_EXTRAPOLATED = _rule(
     Part.CANNOT_SAY, "not-extrapolated", "always", "nothing was measured elsewhere"
 )
@@ -270,6 +277,18 @@ SENDER_SILENT = _rule(
     "sender-silent",
     "a measured trial has no schedule error",
     "trials whose generator cannot say it, or had no schedule",
+)
+CPUS_SHARED = _rule(
+    Part.TRUST,
+    "cpus-shared",
+    "in some trials the generator was not pinned, or to a CPU of the SUT's",
+    "`generator_cpus` and `sut_cpus` of each trial",
+)
+CPUS_APART = _rule(
+    Part.TRUST,
+    "cpus-apart",
+    "in some trials the generator was pinned to CPUs that the SUT could not use",
+    "the same; `cpus_parted`: nodrop chose them, the experiment names none",
 )
 FOREIGN = _rule(
     Part.TRUST,

@@ -12,6 +12,7 @@ from nodrop.report import sentences as rules
 from nodrop.report.calibrated import calibration_words
 from nodrop.report.other_programs import other_programs
 from nodrop.report.reasons import reason_words, reasons_of
+from nodrop.report.senders import cpus_of_both
 from nodrop.report.sentences import Sentence, plural
 from nodrop.report.story import BOOKS_DIFFER, Source, Story, Trial
 
@@ -27,6 +28,7 @@ def findings(story: Story) -> list[Sentence]:
         *_calibration(story),
         *_books(story),
         *_sender(story),
+        *cpus_of_both(story),
         *_foreign(story),
         *_other_programs(story),
         *_cold(story),

@@ -176,6 +176,13 @@ class TrialRecord(_Model):
     largest_late_burst: LateBurst | None = None
     """Null if there is none, or the generator cannot say."""
 
+    generator_cpus: str | None = None
+    """CPU list that it was pinned to; null: to none, or it cannot say."""
+    sut_cpus: str | None = None
+    """CPU list that its threads might use (of a guest: QEMU's), as this host's kernel says."""
+    cpus_parted: bool | None = None
+    """The experiment names none of these CPUs: nodrop parted generator and SUT."""
+
     imbalance_ratio: NotNegative | None = None
     """Of several instances: how much more than its share the busiest received, 0 = all the same."""
     accelerator: str | None = None
@@ -268,7 +275,9 @@ ADDED_LATER = frozenset(
         "accelerator",
         "asked_schedule_error_us",
         "backlog_packets",
+        "cpus_parted",
         "drain_s",
+        "generator_cpus",
         "imbalance_ratio",
         "largest_late_burst",
         "late_burst_packets",
@@ -282,6 +291,7 @@ ADDED_LATER = frozenset(
         "setup_cpu_s",
         "shaped_pps",
         "steal_ratio",
+        "sut_cpus",
         "sustained",
         "sustained_evidence",
         "took_s",

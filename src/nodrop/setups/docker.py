@@ -61,6 +61,7 @@ class Docker:
     name = "docker"
     places: Sequence[Place] = ()
     alone = ""
+    heeds_cpus = True
 
     def __init__(self, options: Mapping[str, Any] | None = None, *, base: Path = Path()) -> None:
         check(Options, options or {}, table="setup", base=base)

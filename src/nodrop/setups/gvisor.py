@@ -34,6 +34,7 @@ class Gvisor:
     name = "gvisor"
     places: Sequence[Place] = ()
     alone = ""
+    heeds_cpus = True
 
     def __init__(self, options: Mapping[str, Any] | None = None, *, base: Path = Path()) -> None:
         check(Options, options or {}, table="setup", base=base)

@@ -55,6 +55,7 @@ class Oci:
     name = "oci"
     places: Sequence[Place] = ()
     alone = ""
+    heeds_cpus = True
 
     def __init__(self, options: Mapping[str, Any] | None = None, *, base: Path = Path()) -> None:
         check(Options, options or {}, table="setup", base=base)

@@ -107,6 +107,8 @@ class Process(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     cpus: str | None = None
+    cpus_left: bool = False
+    """`cpus` is not in the experiment: it is what the generator leaves (measure/parting.py)."""
     memory_bytes: int | None = None
     swappiness: int | None = None
     """Given, there may be swap beside `memory_bytes`; without it, none."""
@@ -180,6 +182,8 @@ class Setup(Protocol):
     """Where packets can die that this setup puts on their way, in the order of the way."""
     alone: str
     """Why there cannot be several of its places at once, behind a split; "" where there can."""
+    heeds_cpus: bool
+    """`Limits.cpus` holds its places; False if something else says which CPUs they have."""
 
     def problems(self, bits: Bits | None, limits: Limits) -> Sequence[str]:
         """Why it cannot run here, each in words a user can act on. Touches nothing."""

@@ -66,6 +66,7 @@ class Vm:
     name = "vm"
     places: Sequence[Place] = books.AHEAD_OF_A_GUEST
     alone = ""
+    heeds_cpus = True
 
     def __init__(self, options: Mapping[str, Any] | None = None, *, base: Path = Path()) -> None:
         self.options = check(VmOptions, options or {}, table="setup", base=base)
@@ -121,7 +122,11 @@ class Vm:
 
 
 def _vcpus(limits: Limits) -> int:
-    return len(parse_cpus(limits.cpus)) if limits.cpus else VCPUS
+    """CPUs that the experiment names are counted; of those that a generator leaves, the usual."""
+    if limits.cpus is None:
+        return VCPUS
+    named = len(parse_cpus(limits.cpus))
+    return min(VCPUS, named) if limits.cpus_left else named
 
 
 class VmEnv:

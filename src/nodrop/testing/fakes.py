@@ -291,6 +291,7 @@ class FakeSetup:
     name = "fake"
     places: Sequence[Place] = ()
     alone = ""
+    heeds_cpus = True
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -415,6 +416,7 @@ class FakeLoad:
     late_ratio = 0.05
     constant_rate = False
     writes_dst_macs = False
+    senders = 0
 
     def __init__(self, world: World) -> None:
         self._world = world
