@@ -1,0 +1,152 @@
+"""Text of the drawings in a real browser: no two words of a picture touch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodrop.ledger.balance import balance
+from nodrop.ledger.hops import Account, Class, Hop
+from nodrop.report.flow import flow
+from tests.browser.test_page import CHROMIUM, browser, pages
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on this host")
+__all__ = ("browser", "pages")
+
+CSS = Path(__file__).parents[2] / "src/nodrop/report/templates"
+LOST, MERGED, HELD, UNSENT = Class.LOST, Class.MERGED, Class.HELD, Class.UNSENT
+FOREIGN, NOT_FOR_US = Class.FOREIGN, Class.NOT_FOR_US
+Way = Sequence[tuple[str, int | None, Sequence[tuple[Class, str, int]]]]
+"""Hop, what it counts, and the classes on the way to it."""
+
+ENDS = (("sent", 25_000_000, ()), ("tx_nic", 25_000_000, ()))
+WAYS: dict[str, Way] = {
+    "demo": (
+        ("intended", 202_342, ()),
+        ("sent", 202_342, ()),
+        ("tx_nic", 202_342, ()),
+        ("rx_nic", 202_342, ()),
+        (
+            "socket",
+            199_000,
+            [(MERGED, "rx_absorbed_fragments", 3_318), (HELD, "rx_held_incomplete_datagrams", 24)],
+        ),
+        ("decoded", 190_000, [(LOST, "rx_dropped_ring_full", 9_000)]),
+    ),
+    "docker": (
+        ("intended", 9_876_543_210, ()),
+        ("sent", 9_876_543_000, [(UNSENT, "tx_unsent_stopped_early", 210)]),
+        ("tx_nic", 9_876_543_000, ()),
+        ("rx_nic", 9_876_543_000, ()),
+        ("socket", 9_800_000_000, [(LOST, "rx_dropped_softnet_backlog", 76_543_000)]),
+        ("decoded", 4_000_000_000, [(LOST, "rx_dropped_ring_full", 5_800_000_000)]),
+    ),
+    "macvtap": (
+        ("intended", 25_000_000, ()),
+        *ENDS,
+        ("rx_nic", None, ()),
+        ("macvtap", 24_999_000, [(LOST, "path_lost", 1_000)]),
+        ("socket", 24_998_990, [(NOT_FOR_US, "rx_other_destination_address", 10)]),
+        ("decoded", 24_998_989, [(LOST, "rx_dropped_ring_full", 1)]),
+    ),
+    "vm": (
+        ("intended", 25_000_000, ()),
+        *ENDS,
+        ("rx_nic", 25_000_000, ()),
+        ("macvtap", 25_000_000, ()),
+        ("virtio_ring", 24_000_000, [(LOST, "rx_dropped_macvtap_queue_full", 1_000_000)]),
+        ("guest_nic", None, ()),
+        ("guest_softnet", None, ()),
+        (
+            "socket",
+            23_000_000,
+            [(LOST, "rx_dropped_guest_softnet_backlog", 999_000), (MERGED, "rx_absorbed", 1_000)],
+        ),
+        ("decoded", 22_000_000, [(LOST, "rx_dropped_ring_full", 1_000_000)]),
+    ),
+    "four instances": (
+        ("intended", 1_000, ()),
+        ("sent", 1_000, ()),
+        ("tx_nic", 1_000, ()),
+        ("rx_nic", 1_000, ()),
+        ("split", 990, [(LOST, "rx_dropped_bridge_unknown_address", 10)]),
+        (
+            "socket",
+            700,
+            [(LOST, f"rx_dropped_softnet_backlog_of_instance_{n}", 30 * n + 5) for n in range(4)]
+            + [(MERGED, "rx_absorbed_fragments", 80), (HELD, "rx_held_incomplete_datagrams", 10)],
+        ),
+        ("decoded", 300, [(LOST, f"rx_dropped_ring_full_of_{n}", 100) for n in range(4)]),
+    ),
+    "foreign": (
+        ("intended", 7, ()),
+        ("sent", 7, ()),
+        ("tx_nic", 7, ()),
+        ("rx_nic", 9, [(FOREIGN, "path_foreign", 2)]),
+        ("socket", 9, ()),
+        ("decoded", 1, [(LOST, "w" * 40, 8)]),
+    ),
+}
+TOUCHING = """() => {
+  const found = [];
+  for (const svg of document.querySelectorAll('svg.figure')) {
+    if (!svg.checkVisibility()) continue;
+    const own = svg.getBoundingClientRect();
+    const boxes = [...svg.querySelectorAll('text')]
+      .map(text => [text.textContent, text.getBoundingClientRect()])
+      .filter(([, box]) => box.width);
+    boxes.forEach(([a, p], i) => {
+      if (p.left < own.left - 1 || p.right > own.right + 1 || p.bottom > own.bottom + 1)
+        found.push([a, 'outside']);
+      for (const [b, q] of boxes.slice(0, i)) {
+        const wide = Math.min(p.right, q.right) - Math.max(p.left, q.left);
+        const high = Math.min(p.bottom, q.bottom) - Math.max(p.top, q.top);
+        if (wide > -2 && high > 2) found.push([a, b]);
+      }
+    });
+  }
+  return found;
+}"""
+
+
+def drawn(way: Way) -> str:
+    hops = [Hop(name=name, packets=packets, counter="c") for name, packets, _ in way]
+    accounts = [
+        Account(into=name, kind=kind, name=account, packets=packets, counter="c")
+        for name, _, on_the_way in way
+        for kind, account, packets in on_the_way
+    ]
+    css = "".join((CSS / name).read_text() for name in ("figure.css", "style.css"))
+    picture = flow(balance(hops, accounts), "a ledger")
+    return f"<!doctype html><style>{css}</style><div class=scroll>{picture}</div>"
+
+
+@pytest.fixture
+def opened(browser: Any) -> Iterator[Any]:
+    page = browser.new_page(viewport={"width": 1300, "height": 900})
+    yield page
+    page.close()
+
+
+@pytest.mark.parametrize("kind", WAYS)
+@pytest.mark.parametrize("width", [400, 1300])
+def test_no_two_words_of_a_ledger_touch(opened: Any, kind: str, width: int) -> None:
+    opened.set_viewport_size({"width": width, "height": 900})
+    opened.set_content(drawn(WAYS[kind]))
+    assert opened.locator("svg text").count() > 10
+    assert opened.evaluate(TOUCHING) == []
+
+
+@pytest.mark.parametrize("kind", ["losses", "setups", "instances"])
+def test_no_two_words_of_the_page_s_ledgers_touch(
+    opened: Any, pages: dict[str, str], kind: str
+) -> None:
+    opened.goto(pages[kind])
+    opened.evaluate(
+        "document.querySelectorAll('svg').forEach(s => s.closest('#ledger') || s.remove())"
+    )
+    assert opened.locator("#ledger svg").count() > 0
+    assert opened.evaluate(TOUCHING) == []
