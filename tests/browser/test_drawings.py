@@ -1,4 +1,4 @@
-"""Text of the drawings in a real browser: no two words of a picture touch."""
+"""Nothing of a page is hidden in a real browser: no two words touch, no column is lost."""
 
 from __future__ import annotations
 
@@ -150,3 +150,38 @@ def test_no_two_words_of_the_page_s_ledgers_touch(
     )
     assert opened.locator("#ledger svg").count() > 0
     assert opened.evaluate(TOUCHING) == []
+
+
+LAST = "document.querySelector('#cells-table thead tr').lastElementChild"
+FIRST = "document.querySelector('#cells-table tbody tr').firstElementChild"
+SEEN = """e => {
+  const box = e.getBoundingClientRect(), frame = e.closest('.scroll').getBoundingClientRect();
+  return box.left >= frame.left - 1 && box.right <= frame.right + 2;
+}"""
+
+
+@pytest.mark.parametrize("kind", ["losses", "setups", "no_losses"])
+def test_the_table_of_cells_fits_a_screen_of_1300(
+    opened: Any, pages: dict[str, str], kind: str
+) -> None:
+    opened.goto(pages[kind])
+    assert opened.evaluate(f"({SEEN})({LAST}) && ({SEEN})({FIRST})")
+    assert not opened.locator('.tools[data-for="cells-table"] .beyond').is_visible()
+
+
+@pytest.mark.parametrize("kind", ["losses", "setups", "instances", "sixty_cells"])
+def test_columns_beyond_the_edge_of_a_phone_are_said_and_reached(
+    opened: Any, pages: dict[str, str], kind: str
+) -> None:
+    opened.set_viewport_size({"width": 400, "height": 800})
+    opened.goto(pages[kind])
+    button = opened.locator('.tools[data-for="cells-table"] .beyond')
+    assert "more columns" in button.text_content()
+    assert not opened.evaluate(f"({SEEN})({LAST})")
+    for _ in range(20):
+        if opened.evaluate(f"({SEEN})({LAST})"):
+            break
+        button.click()
+    assert opened.evaluate(f"({SEEN})({LAST})")
+    assert opened.evaluate(f"({SEEN})({FIRST})"), "which cell it is stays in sight"
+    opened.wait_for_function("document.querySelector('.beyond').textContent.startsWith('←')")

@@ -61,10 +61,36 @@
     try { await navigator.clipboard.writeText(words); done("Copied"); } catch { done("The browser did not allow it"); }
   };
 
+  // What lies beyond the edge of a wide table is said, and a button leads there.
+  const leading = (tools, table) => {
+    const frame = table.closest(".scroll");
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "beyond";
+    tools.append(button);
+    const look = () => {
+      const edge = frame.getBoundingClientRect().right + 2;
+      const hidden = [...table.tHead.rows[0].cells].filter((head) => head.getBoundingClientRect().right > edge).length;
+      frame.classList.toggle("cut", frame.scrollWidth > frame.clientWidth + 2);
+      frame.classList.toggle("more", hidden > 0);
+      button.hidden = !frame.classList.contains("cut");
+      button.textContent = hidden ? `${hidden} more ${hidden === 1 ? "column" : "columns"} →` : "← back to the first columns";
+    };
+    button.addEventListener("click", () => {
+      const more = frame.classList.contains("more");
+      const first = table.tHead.rows[0].cells[0].offsetWidth;
+      frame.scrollTo({ left: more ? frame.scrollLeft + frame.clientWidth - first : 0 });
+    });
+    frame.addEventListener("scroll", look);
+    new ResizeObserver(look).observe(frame);
+    look();
+  };
+
   for (const tools of document.querySelectorAll(".tools")) {
     const table = document.getElementById(tools.dataset.for);
     tools.hidden = false;
     sortable(table);
+    leading(tools, table);
     const matches = tools.querySelector(".matches");
     tools.querySelector("input")?.addEventListener("input", (event) => {
       const words = event.target.value.toLowerCase().split(/\s+/).filter(Boolean);
