@@ -19,7 +19,7 @@ from nodrop.errors import BadInput, NotReady
 from nodrop.hosts.seam import Json, Link
 from nodrop.labs.branches import Split
 from nodrop.ledger.hops import Hop
-from nodrop.measure import instances as shared
+from nodrop.measure import places as shared
 from nodrop.measure.packets.reassembly import STACK_COUNTERS
 from tests.e2e.conftest import Run, closes, only
 from tests.e2e.faults import Inject, namespace, xdp_drops

@@ -12,7 +12,7 @@ from nodrop.load.seam import OfferedLoad, Offerer
 from nodrop.measure.progress import Live
 from nodrop.measure.sampling import Sampler, busiest_thread
 from nodrop.stats.rate import SteppedRate
-from nodrop.suts.seam import RunningSut, SutCounters
+from nodrop.suts.seam import SutCounters
 
 Tell = Callable[[Live], None]
 COUNTED = ("sent", "received", "captured", "dropped", "decoded")
@@ -27,7 +27,7 @@ class Feed:
 
     def __init__(
         self,
-        running: RunningSut,
+        sut: Callable[[], SutCounters | None],
         sampler: Sampler,
         offerer: Offerer,
         *,
@@ -35,7 +35,7 @@ class Feed:
         received_before: int,
         tell: Tell,
     ) -> None:
-        self._running, self._sampler, self._offerer = running, sampler, offerer
+        self._sut, self._sampler, self._offerer = sut, sampler, offerer
         self._nic, self._received_before, self._tell = nic, received_before, tell
         self._rates = {name: SteppedRate() for name in COUNTED}
         self._began_ns = 0
@@ -50,7 +50,7 @@ class Feed:
 
     def tick(self, sent_packets: int | None) -> None:
         self._look_at_threads()
-        self._say("offer", time.monotonic_ns(), sent_packets, self._running.live())
+        self._say("offer", time.monotonic_ns(), sent_packets, self._sut())
 
     def at_rest(self, counters: SutCounters, offered: OfferedLoad, mono_ns: int | None) -> None:
         """The last reading: the final counters, which have stood since the drain."""

@@ -7,28 +7,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, Self
 
-from nodrop.config.experiment import Experiment, Measure
+from nodrop.config.experiment import Experiment
 from nodrop.config.lab_file import LabSource
 from nodrop.errors import BadInput, LabProblem, LoadFailed, NodropError, SystemRefused, TrialFailed
 from nodrop.hosts.interrupts import Interrupted, interrupts
 from nodrop.hosts.journal import DiskJournal
 from nodrop.hosts.seam import Json, UndoJournal
 from nodrop.ledger.reasons import Problem, Reason
-from nodrop.ledger.sender import Bounds
 from nodrop.ledger.verdict import judge
-from nodrop.load.seam import LoadGenerator
 from nodrop.measure.controllers.seam import TrialInput
 from nodrop.measure.manifest import manifest
-from nodrop.measure.plan import Plan, make_plan
+from nodrop.measure.measurer import LabMeasurer, out_of_memory
+from nodrop.measure.plan import Cell, Plan, make_plan
 from nodrop.measure.preflight import Parts, preflight
 from nodrop.measure.progress import Live, Progress
 from nodrop.measure.record import details, trial_record, write_details
-from nodrop.measure.trial import Ingredients, Measured, out_of_memory, run_trial
+from nodrop.measure.seam import Measured, Measurer, Standing, Trial
 from nodrop.results.rundir import RunWriter, find_run, open_run, plan_sha256
 from nodrop.results.trial import TrialRecord
 
@@ -62,10 +62,12 @@ def run_experiment(
                     progress.note("self-test: what does this kernel count?")
                     found = _look(parts, journal)
                     writer.update_manifest(manifest(experiment, lab, plan, parts, **found))
-                run = _Run(plan, parts, experiment.measure, writer, journal, progress)
-                while (trial := plan.controller.next(done)) is not None:
-                    gate.check()
-                    done.append(run.measure(trial, done))
+                measurer = LabMeasurer(parts, experiment.measure, journal)
+                with _Worlds(measurer) as worlds:
+                    run = _Run(plan, parts, worlds, writer, progress)
+                    while (trial := plan.controller.next(done)) is not None:
+                        gate.check()
+                        done.append(run.measure(trial, done))
         except Interrupted as ended:
             ended.hint = f"go on with --resume --out {writer.path}"
             raise
@@ -94,26 +96,72 @@ def _journal(writer: RunWriter) -> Iterator[DiskJournal]:
         writer.update_manifest({"undo": {"changed": [*changed], "left": [*journal.left]}})
 
 
+class _Worlds:
+    """At most one world stands. It is left when a trial of another cell comes, when it is worn,
+    and when a trial fails."""
+
+    def __init__(self, measurer: Measurer) -> None:
+        self._measurer, self._stack = measurer, ExitStack()
+        self._cell: Cell | None = None
+        self._standing: Standing | None = None
+
+    @contextmanager
+    def standing(self, cell: Cell, trial: Trial) -> Iterator[Standing]:
+        try:
+            if self._standing is None or self._cell != cell:
+                self.leave()
+                standing = self._stack.enter_context(self._measurer.stand(cell, trial))
+                self._standing, self._cell = standing, cell
+            yield self._standing
+        except Exception:
+            self.leave()
+            raise
+        if self._standing is not None and self._standing.worn:
+            self.leave()
+
+    def leave(self) -> None:
+        self._standing = None
+        self._stack.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
+
+
 @dataclass(frozen=True, slots=True)
 class _Run:
     """What every trial of a run needs."""
 
     plan: Plan
     parts: Parts
-    settings: Measure
+    worlds: _Worlds
     writer: RunWriter
-    journal: UndoJournal
     progress: Progress
 
-    def measure(self, trial: TrialInput, done: Sequence[TrialRecord]) -> TrialRecord:
-        self.progress.trial_started(trial)
-        folder = self.writer.trial(trial.run_name)
-        started_utc = datetime.now(UTC).isoformat(timespec="milliseconds")
-        began, seen, reached = time.monotonic(), Measured(), "begin"
+    def measure(self, asked: TrialInput, done: Sequence[TrialRecord]) -> TrialRecord:
+        self.progress.trial_started(asked)
+        started_utc, began = datetime.now(UTC), time.monotonic()
+        trial = self._trial(asked, done)
+        error = self._attempt(asked, trial)
+        record = trial_record(
+            asked,
+            trial.seen,
+            started_utc=started_utc.isoformat(timespec="milliseconds"),
+            took_s=round(time.monotonic() - began, 3),
+            error=None if error is None else str(error),
+            cpus_parted=self.plan.cell(asked.cell).limits.cpus_left,
+        )
+        write_details(trial.folder, trial.seen)
+        self.writer.finish(record, details(trial.seen))
+        self.progress.trial_ended(asked, record)
+        return record
 
-        def begin(phase: str) -> None:
-            nonlocal reached
-            reached = phase or reached
+    def _trial(self, asked: TrialInput, done: Sequence[TrialRecord]) -> Trial:
+        folder, cell = self.writer.trial(asked.run_name), self.plan.cell(asked.cell)
+
+        def watch(phase: str) -> None:
             folder.append_live({"mono_ns": time.monotonic_ns(), "phase": phase})
             self.progress.phase(phase)
 
@@ -121,71 +169,25 @@ class _Run:
             folder.append_live(asdict(reading))
             self.progress.live(reading)
 
-        error: NodropError | None = None
+        earlier = (self.plan.cell(record.cell).setup for record in done)
+        return Trial(folder=folder, watch=watch, tell=tell, asks_tsc=cell.setup not in earlier)
+
+    def _attempt(self, asked: TrialInput, trial: Trial) -> NodropError | None:
+        """Why it failed; what it saw until then is in the trial."""
+        seen, cell = trial.seen, self.plan.cell(asked.cell)
         try:
-            if other := self.parts.other_trace(trial.load):
+            if other := self.parts.other_trace(asked.load):
                 seen.problems.append(other)
-            run_trial(
-                self._ingredients(trial, done),
-                folder=folder,
-                journal=self.journal,
-                watch=lambda name, _: begin(name),
-                tell=tell,
-                seen=seen,
-            )
+            with self.worlds.standing(cell, trial) as standing:
+                standing.measure(asked.load, trial)
         except BrokenPipeError:
             raise
         except (TrialFailed, LabProblem, OSError) as failed:
+            reached = trial.reached or "begin"
             error = SystemRefused(failed, during=reached) if isinstance(failed, OSError) else failed
             seen.verdict = judge(None, None, problems=[*seen.problems, _failure(error, seen)])
-        record = trial_record(
-            trial,
-            seen,
-            started_utc=started_utc,
-            took_s=round(time.monotonic() - began, 3),
-            error=None if error is None else str(error),
-            cpus_parted=self.plan.cell(trial.cell).limits.cpus_left,
-        )
-        write_details(folder, seen)
-        self.writer.finish(record, details(seen))
-        self.progress.trial_ended(trial, record)
-        return record
-
-    def _ingredients(self, trial: TrialInput, done: Sequence[TrialRecord]) -> Ingredients:
-        cell, measure = self.plan.cell(trial.cell), self.settings
-        load, parts = self.parts.load(trial.load), self.parts
-        facts = load.trace_facts()
-        seen = {repr(self.plan.cell(record.cell).setup) for record in done}
-        return Ingredients(
-            lab=parts.lab,
-            setup=parts.setup(cell),
-            sut=parts.sut(cell),
-            load=load,
-            bits=parts.bits(cell),
-            limits=cell.limits,
-            instances=cell.instances,
-            asks_tsc=repr(cell.setup) not in seen,
-            splitter=cell.splitter,
-            files_sha256=parts.files_sha256(cell),
-            fragments=facts.fragments,
-            never_at_tap_packets=facts.never_at_tap_packets,
-            longest_frame_bytes=facts.longest_frame_bytes,
-            warmup_s=measure.warmup_s,
-            ready_timeout_s=measure.ready_timeout_s,
-            drain_timeout_s=measure.drain_timeout_s,
-            sample_interval_ms=measure.sample_interval_ms,
-            bounds=_bounds(measure, load),
-        )
-
-
-def _bounds(measure: Measure, load: LoadGenerator) -> Bounds:
-    return Bounds(
-        schedule_error_p99_us=measure.late_p99_us,
-        late_burst_ratio=measure.late_burst_max_ratio,
-        steal_ratio=measure.steal_max_ratio,
-        late_ratio=load.late_ratio,
-        unsent_ratio=measure.unsent_max_ratio,
-    )
+            return error
+        return None
 
 
 def _failure(error: NodropError, seen: Measured) -> Problem:

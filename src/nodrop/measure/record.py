@@ -11,9 +11,9 @@ from nodrop.ledger.balance import ledger_to_json
 from nodrop.ledger.figures import figures
 from nodrop.load.seam import OfferedLoad, ScheduleError
 from nodrop.measure.controllers.seam import TrialInput
-from nodrop.measure.instances import imbalance_ratio
+from nodrop.measure.packets.instances import imbalance_ratio
+from nodrop.measure.seam import Measured
 from nodrop.measure.servants import setup_cpu_s
-from nodrop.measure.trial import Measured
 from nodrop.results.rundir import TrialFolder
 from nodrop.results.trial import TrialRecord
 

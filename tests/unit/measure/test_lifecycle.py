@@ -1,26 +1,21 @@
 """The trial lifecycle as one sentence, and everything undone wherever it breaks off."""
 
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
+from nodrop.config.experiment import Measure
 from nodrop.errors import TrialFailed
 from nodrop.hosts.interrupts import Interrupted
 from nodrop.ledger.hops import Class
-from nodrop.ledger.sender import Bounds
-from nodrop.measure.trial import Ingredients, Measured, run_trial
+from nodrop.measure.measurer import LabMeasurer
+from nodrop.measure.plan import Cell
+from nodrop.measure.seam import Measured, Trial
 from nodrop.results.rundir import TrialFolder
 from nodrop.setups.seam import Limits
-from nodrop.testing.fakes import (
-    NO_FRAGMENTS,
-    FakeEnv,
-    FakeJournal,
-    FakeLab,
-    FakeLoad,
-    FakeSetup,
-    FakeSut,
-    World,
-)
+from nodrop.testing.fakes import FakeEnv, FakeJournal, World
+from tests.unit.measure.test_manager import FakeParts
 
 SENTENCE = [
     "lab up",
@@ -47,34 +42,22 @@ UNDOING = {
 }
 
 
+CELL = Cell(factors={}, setup={}, sut={}, load={}, limits=Limits())
+
+
 def trial(world: World, folder: Path, *, asks_tsc: bool = False) -> Measured:
-    seen = Measured()
-    ingredients = Ingredients(
-        lab=FakeLab(world),
-        setup=FakeSetup(world),
-        sut=FakeSut(world),
-        load=FakeLoad(world),
-        bits=None,
-        limits=Limits(),
-        fragments=NO_FRAGMENTS,
-        never_at_tap_packets=0,
-        longest_frame_bytes=60,
-        warmup_s=0,
-        ready_timeout_s=1,
-        drain_timeout_s=1,
-        sample_interval_ms=100,
-        bounds=Bounds(),
+    parts = FakeParts([world])
+    parts.other_trace({})
+    settings = Measure(ready_timeout_s=1, drain_timeout_s=1)
+    measurer = LabMeasurer(cast(Any, parts), settings, FakeJournal(world))
+    under_way = Trial(
+        folder=TrialFolder(run="0001-r01", path=folder),
+        watch=lambda _name: None,
+        tell=lambda _reading: None,
         asks_tsc=asks_tsc,
     )
-    run_trial(
-        ingredients,
-        folder=TrialFolder(run="0001-r01", path=folder),
-        journal=FakeJournal(world),
-        watch=lambda _name, _seen: None,
-        tell=lambda _reading: None,
-        seen=seen,
-    )
-    return seen
+    with measurer.stand(CELL, under_way) as standing:
+        return standing.measure(CELL.load, under_way)
 
 
 def test_a_trial_says_its_whole_sentence(tmp_path: Path) -> None:

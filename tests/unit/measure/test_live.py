@@ -49,7 +49,7 @@ def feed(sut: Sut, rows: Path, told: list[Live]) -> Feed:
     )
     rows.write_text("")
     return Feed(
-        cast(Any, sut),
+        sut.live,
         sampler,
         cast(Any, Offerer()),
         nic="ndrx0",

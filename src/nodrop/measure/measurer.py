@@ -1,0 +1,343 @@
+"""Performs a trial: stands a world up for a cell, offers it a load, reads it at rest.
+
+provision → prepare load → launch → ready → sample → read counters → offer → drain → read counters →
+stop → balance → judge → undo in reverse. A failure at any step still undoes everything.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from nodrop.config.experiment import Measure
+from nodrop.errors import NodropError
+from nodrop.hosts.seam import Json, UndoJournal
+from nodrop.images.image import must_be_there
+from nodrop.ledger.places import ring_of
+from nodrop.ledger.reasons import Problem, Reason
+from nodrop.load.seam import LoadGenerator, OfferedLoad, Offerer
+from nodrop.measure import together
+from nodrop.measure.live import Feed
+from nodrop.measure.packets import closing as packets
+from nodrop.measure.places import Places, provision
+from nodrop.measure.plan import Cell, Table
+from nodrop.measure.preflight import Parts
+from nodrop.measure.proof import prove
+from nodrop.measure.running import (
+    allowed_cpus,
+    choose,
+    foreign_ratio,
+    peaks,
+    read_timeline,
+    running,
+    steal_ratio,
+)
+from nodrop.measure.sampling import Sampler, usage_inside
+from nodrop.measure.seam import Measured, Standing, Trial
+from nodrop.measure.servants import Servants
+from nodrop.measure.throttling import Throttling
+from nodrop.setups.seam import Env, SamplesInside
+
+OFFER_GRACE_S = 60.0
+"""Beyond the intended duration: a sender that is later than this is ended."""
+STOP_TIMEOUT_S = 30.0
+TSC_TIMEOUT_S = 30.0
+
+
+class LabMeasurer:
+    """A `Measurer` of the lab, setups, SUTs and generators that the cells name."""
+
+    def __init__(self, parts: Parts, settings: Measure, journal: UndoJournal) -> None:
+        self._parts, self._settings, self._journal = parts, settings, journal
+
+    @contextmanager
+    def stand(self, cell: Cell, trial: Trial) -> Iterator[Standing]:
+        parts, journal, step = self._parts, self._journal, trial.step
+        bits = parts.bits(cell)
+        with ExitStack() as stack:
+            step("provision")
+            must_be_there(bits)
+            link = stack.enter_context(parts.lab.up(journal))
+            place = provision(
+                parts.setup(cell),
+                cell.instances,
+                link,
+                splitter=cell.splitter,
+                bits=bits,
+                limits=cell.limits,
+                work=trial.folder.sut,
+                journal=journal,
+            )
+            world = _World(self._parts, self._settings, journal, cell, stack.enter_context(place))
+            world.trial = trial
+            # Also if a step fails: what the place says then may be why (out of memory).
+            stack.callback(world.look_around)
+            step("prepare load")
+            world.prepare(cell.load, stack)
+            step("launch")
+            world.each = together.launch(parts.sut(cell), world.places.envs, stack)
+            step("ready")
+            world.wait_ready()
+            yield world
+            world.trial.step("undo")
+        world.trial.step("")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Offering:
+    """What watched the SUT while a load was offered, and when."""
+
+    feed: Feed
+    servants: Servants
+    throttling: Throttling
+    cpus: tuple[frozenset[int], frozenset[int]]
+    """Those that the SUT may use, and the sender."""
+    offer_ns: int
+    offered_ns: int
+
+
+class _World:
+    """A `Standing`."""
+
+    trial: Trial
+    """The one under way."""
+    each: together.Each = ()
+    worn = "the SUT was ended to read its last counters"
+
+    def __init__(
+        self, parts: Parts, settings: Measure, journal: UndoJournal, cell: Cell, places: Places
+    ) -> None:
+        self.places = places
+        self._parts, self._settings, self._journal, self._cell = parts, settings, journal, cell
+        self._stack: ExitStack
+        self._load: LoadGenerator
+        self._offerer: Offerer
+        self._aimed: Table | None = None
+        """At what the next offer is aimed; None after an offer."""
+
+    def prepare(self, load: Table, stack: ExitStack) -> None:
+        self._load, self._aimed, self._stack = self._parts.load(load), load, stack
+        work = self.trial.folder.path
+        made = self._load.prepare(self.places.link, work=work, journal=self._journal)
+        self._offerer = stack.enter_context(made)
+
+    def _aim(self, load: Table) -> None:
+        if self._aimed == load:
+            return
+        asked = self._parts.load(load)
+        if asked.name != self._load.name:
+            self.prepare(load, self._stack)
+            return
+        self._offerer.aim(asked, work=self.trial.folder.path)
+        self._load = asked
+
+    def wait_ready(self) -> None:
+        seen, processes = self.trial.seen, [one.process for one in self.each]
+        seen.readiness = together.wait_ready(self.each, timeout_s=self._settings.ready_timeout_s)
+        launched_ns = min(process.launched_mono_ns for process in processes)
+        seen.activation_s = (seen.readiness.ready_mono_ns - launched_ns) / 1e9
+        proof, bits = together.proof(self.each), self._parts.bits(self._cell)
+        facts, problems = prove(proof, bits, self._parts.files_sha256(self._cell))
+        if facts is not None:
+            seen.facts["proof"] = facts
+        seen.problems.extend(problems)
+
+    def measure(self, load: Table, trial: Trial) -> Measured:
+        self.trial = trial
+        seen, step = trial.seen, trial.step
+        self._aim(load)
+        self._aimed = None
+        with ExitStack() as stack:
+            step("sample")
+            sampler, inside = self._samplers(stack)
+            self._warm_up()
+            step("read counters")
+            before = self.places.read()
+            step("offer")
+            offering = self._offer(sampler, before)
+            step("drain")
+            arrived = self.places.read()
+            seen.facts["sut"] = together.facts(self.each)
+            observed = self._observed(before, arrived)
+            seen.drained = together.drain(
+                self.each,
+                expected_packets=observed.expected_captured_packets,
+                timeout_s=self._settings.drain_timeout_s,
+            )
+            sampler.mark("drained")
+            seen.servants, seen.throttled_s = offering.servants.used(), offering.throttling.look()
+            step("read counters after")
+            after = self.places.read()
+            self._end_samplers(sampler, inside)
+            step("stop")
+            seen.each = together.finish(self.each, timeout_s=STOP_TIMEOUT_S)
+            seen.readings = {"before": before, "after": after}
+            self._look_back(offering)
+            if trial.asks_tsc:
+                step("probe tsc")
+                seen.facts["tsc"] = _costs(self.places.envs[0])
+            step("balance")
+            self._balance()
+        return seen
+
+    def _samplers(self, stack: ExitStack) -> tuple[Sampler, Mapping[str, SamplesInside]]:
+        places, first = self.places, self.each[0].process
+        sampler = Sampler(
+            places.nic,
+            together.pids(self.each),
+            own_cgroup=first.own_cgroup and len(self.each) == 1,
+            path=self.trial.folder.samples(places.link.rx.host.name),
+            interval_ms=self._settings.sample_interval_ms,
+            beside_pids=self._offerer.pids,
+        )
+        stack.enter_context(sampler)
+        inside = {n: stack.enter_context(s) for n, s in places.samples_inside().items()}
+        return sampler, inside
+
+    def _end_samplers(self, sampler: Sampler, inside: Mapping[str, SamplesInside]) -> None:
+        seen, folder = self.trial.seen, self.trial.folder
+        seen.usage = sampler.finish()
+        for name, samples in inside.items():
+            marks = seen.usage.marks_mono_ns
+            seen.inside[name] = usage_inside(samples, folder.samples(name), marks)
+            seen.clock_offsets_ns[name] = samples.clock_offset_ns
+
+    def _warm_up(self) -> None:
+        """The trial's own load, once, to be discarded where code is translated or paged in; then
+        the quiet time that the experiment asks for."""
+        step = self.trial.step
+        if self.places.cold:
+            step("warm up the guest")
+            work = self.trial.folder.path
+            with self._load.prepare(self.places.link, work=work, journal=self._journal) as first:
+                offered = _offer(first, lambda _sent: None)
+            together.drain(
+                self.each, expected_packets=None, timeout_s=self._settings.drain_timeout_s
+            )
+            for one in self.each:
+                one.mark()
+            discarded = {"offered_packets": offered.sent_packets, "discarded": True}
+            self.trial.seen.facts["warm_up"] = discarded
+        if self._settings.warmup_s:
+            step("warm up")
+            time.sleep(self._settings.warmup_s)
+
+    def _offer(self, sampler: Sampler, before: Mapping[str, Json]) -> _Offering:
+        seen, nic = self.trial.seen, self.places.nic.name
+        feed = Feed(
+            lambda: together.live(self.each),
+            sampler,
+            self._offerer,
+            nic=nic,
+            received_before=int(before["nic"]["links"][nic]["stats"]["rx_packets"]),
+            tell=self.trial.tell,
+        )
+        feed.begin()
+        pids = together.pids(self.each)
+        servants, throttling = Servants(together.servants(self.each)), Throttling(pids)
+        cpus = allowed_cpus(pids), allowed_cpus(self._offerer.pids)
+        offer_ns = sampler.mark("offer")
+
+        def tick(sent_packets: int | None) -> None:
+            feed.tick(sent_packets)
+            throttling.look()
+
+        seen.offered = _offer(self._offerer, tick)
+        offered_ns = sampler.mark("offered")
+        throttling.look()
+        counted = together.live(self.each)
+        seen.decoded_when_offered = None if counted is None else counted.decoded_packets
+        return _Offering(
+            feed=feed,
+            servants=servants,
+            throttling=throttling,
+            cpus=cpus,
+            offer_ns=offer_ns,
+            offered_ns=offered_ns,
+        )
+
+    def _look_back(self, offering: _Offering) -> None:
+        """When packets were lost, how the SUT ran, and what others took of its CPUs and of the
+        sender's."""
+        seen, folder, link = self.trial.seen, self.trial.folder, self.places.link
+        assert seen.offered is not None and seen.usage is not None
+        drained_ns = seen.usage.marks_mono_ns["drained"]
+        counters = seen.counters = together.total(seen.each)
+        offering.feed.at_rest(counters, seen.offered, drained_ns)
+        offered_ns = offering.offer_ns, offering.offered_ns
+        until_ns = offering.offered_ns if self.places.delivers_at_once else drained_ns
+        seen.losses = offering.feed.losses(begin_ns=offering.offer_ns, end_ns=until_ns)
+        host = read_timeline(folder.samples(link.rx.host.name))
+        guests = [read_timeline(folder.samples(n), off) for n, off in seen.clock_offsets_ns.items()]
+        seen.sut_cpus = tuple(sorted(offering.cpus[0]))
+        seen.steal_ratio = steal_ratio(host, offered_ns, *offering.cpus)
+        seen.foreign_cpu_ratio = foreign_ratio(
+            host, offered_ns, offering.cpus[0], seen.offered.cpu_s
+        )
+        seen.running = running(
+            choose(host, guests, seen.losses),
+            seen.offered,
+            offered_ns=offered_ns,
+            losses=seen.losses,
+            counters=counters,
+            throttled=((offering.offer_ns, 0.0), *offering.throttling.readings),
+            holds_packets=seen.facts["sut"].get("holds_packets"),
+            constant_rate=self._load.constant_rate,
+            clock_offset_ns=link.tx.host.clock_offset_ns,
+            steal_ratio=seen.steal_ratio,
+            peaks=peaks(self._load.trace_facts(), seen.offered),
+        )
+
+    def _observed(self, before: Json, after: Json) -> packets.Observed:
+        sut = self._parts.sut(self._cell)
+        return packets.observe(
+            self.places, self._load.trace_facts(), sut, self.trial.seen, (before, after)
+        )
+
+    def _balance(self) -> None:
+        seen, measure, load = self.trial.seen, self._settings, self._load
+        self.look_around()
+        seen.problems += packets.moved(self.places, seen.readings["after"])
+        if killed := out_of_memory(seen):
+            seen.problems.append(Problem(code=Reason.SUT_DIED, words=killed))
+        observed = self._observed(seen.readings["before"], seen.readings["after"])
+        seen.instances = packets.instance_books(
+            self.places, seen.readings, seen.each, ring=ring_of(self._parts.sut(self._cell))
+        )
+        seen.worked_off = packets.worked_off(self.places, seen)
+        packets.close_books(observed, load, measure, seen)
+
+    def look_around(self) -> None:
+        with suppress(NodropError, OSError):
+            self.trial.seen.facts["env"] = self.places.facts()
+
+
+def _offer(offerer: Offerer, tick: Any) -> OfferedLoad:
+    intended_s = offerer.intended_duration_s or 0.0
+    return offerer.offer(timeout_s=intended_s * 2 + OFFER_GRACE_S, tick=tick)
+
+
+def _costs(env: Env) -> Json:
+    """Of instructions that a hypervisor may trap, asked where the SUT ran, now that it is quiet
+    there. No figure of the trial rests on it, so a place that cannot answer only says why."""
+    try:
+        with closing(env.job({"job": "probe", "what": ["tsc"]})) as job:
+            found: Json = job.result(timeout_s=TSC_TIMEOUT_S)["tsc"]
+    except (NodropError, OSError, LookupError) as failed:
+        return {"not_asked": str(failed)}
+    return found
+
+
+def out_of_memory(seen: Measured) -> str:
+    """In words, if the kernel killed processes of the SUT to keep its memory limit."""
+    memory = seen.facts.get("env", {}).get("memory") or {}
+    kills = memory.get("oom_kills")
+    if not kills:
+        return ""
+    processes = "process" if kills == 1 else "processes"
+    limit = memory.get("limit_bytes")
+    within = "" if limit is None else f" to keep its limit of {limit / 2**20:,.0f} MiB"
+    return f"the kernel killed {kills} {processes} of the SUT{within} (out of memory)"

@@ -1,0 +1,131 @@
+"""The packet books of one trial: from what was read at each place to the ledger and the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nodrop.config.experiment import Measure
+from nodrop.hosts.seam import Json
+from nodrop.ledger.balance import balance
+from nodrop.ledger.places import ring_of
+from nodrop.ledger.reasons import Problem, Reason
+from nodrop.ledger.sender import Bounds
+from nodrop.ledger.sustained import WorkedOff
+from nodrop.ledger.verdict import judge
+from nodrop.load.seam import LoadGenerator, TraceFacts
+from nodrop.measure import together
+from nodrop.measure.packets import books
+from nodrop.measure.packets.books import Observed
+from nodrop.measure.packets.instances import NOTHING_SAID, between, instance_books
+from nodrop.measure.packets.readings import Readings
+from nodrop.measure.packets.suspect import sending
+from nodrop.measure.places import Places, counters
+from nodrop.measure.seam import Measured
+from nodrop.suts.seam import Sut
+
+__all__ = ["Observed", "close_books", "instance_books", "moved", "observe", "worked_off"]
+
+
+def observe(
+    places: Places,
+    trace: TraceFacts,
+    sut: Sut,
+    seen: Measured,
+    readings: tuple[dict[str, Json], dict[str, Json]],
+) -> Observed:
+    """As far as the trial has come: before the SUT has said its last, its own counters lack."""
+    assert seen.offered is not None
+    before, after = readings
+    counted = {
+        place: Readings(before=before[place], after=after[place])
+        for place in ("tx", "nic", "capture")
+    }
+    # What the capture really set up overrules what was asked: one socket alone merges nothing.
+    effective = seen.facts["sut"].get("defrag_effective")
+    return Observed(
+        tx_port=places.link.tx.name,
+        nic_port=places.nic.name,
+        capture_port=places.capture.name,
+        offered=seen.offered,
+        **counted,
+        between=between(places, before["place"], after["place"], seen.each, ring=ring_of(sut)),
+        sut=together.total(seen.each) if seen.each else NOTHING_SAID,
+        defrag=sut.defrag if effective is None else bool(effective),
+        fragments=trace.fragments,
+        never_at_tap_packets=trace.never_at_tap_packets,
+        longest_frame_bytes=trace.longest_frame_bytes,
+        several=places.split is not None,
+        ring=ring_of(sut),
+    )
+
+
+def moved(places: Places, then: Json) -> Sequence[Problem]:
+    """If packets came after the drain."""
+    nic = places.nic
+    rose = Readings(before=then["nic"], after=counters(nic)).link(nic.name, "rx_packets")
+    if not rose:
+        return []
+    words = f"{nic.name} received more packets after the drain"
+    return [Problem(code=Reason.COUNTERS_MOVED, words=words)]
+
+
+def worked_off(places: Places, seen: Measured) -> WorkedOff | None:
+    """What was left for after the last packet. The SUT's rings bound it only if nothing waits
+    before them."""
+    if seen.offered is None or seen.drained is None or seen.counters is None:
+        return None
+    offered, decoded = seen.offered, seen.counters.decoded_packets
+    if decoded is None or offered.last_sent_mono_ns is None:
+        return None
+    last_ns = offered.last_sent_mono_ns + places.link.tx.host.clock_offset_ns
+    busy_ns = seen.drained.busy_mono_ns or last_ns
+    holds = seen.facts["sut"].get("holds_packets") if places.delivers_at_once else None
+    before = seen.decoded_when_offered
+    at_most = [decoded - before] if before is not None else []
+    at_most += [holds] if holds is not None else []
+    return WorkedOff(
+        packets=decoded,
+        offered_s=offered.duration_s,
+        drain_at_least_s=max(0, busy_ns - last_ns) / 1e9,
+        drain_at_most_s=max(0, seen.drained.rested_mono_ns - last_ns) / 1e9,
+        backlog_at_least_packets=seen.drained.left_packets or 0,
+        backlog_at_most_packets=min(at_most, default=None),
+    )
+
+
+def close_books(observed: Observed, load: LoadGenerator, measure: Measure, seen: Measured) -> None:
+    try:
+        seen.ledger = balance(
+            books.hops(observed),
+            books.accounts(observed),
+            longest_frame_bytes=observed.longest_frame_bytes,
+        )
+    except ValueError as nonsense:
+        # A counter that ran backwards, or was reset by somebody: no books, no figure.
+        words = f"the books make no sense: {nonsense}"
+        seen.problems.append(Problem(code=Reason.NO_BOOKS, words=words))
+    seen.verdict = judge(
+        seen.ledger,
+        sending(
+            observed.offered,
+            handed_packets=observed.handed_packets,
+            constant_rate=load.constant_rate,
+            sut=seen.facts.get("sut", {}),
+            usage=seen.usage,
+        ),
+        bounds=_bounds(measure, load),
+        problems=seen.problems,
+        running=seen.running,
+        worked_off=seen.worked_off,
+        losses=seen.losses,
+    )
+
+
+def _bounds(measure: Measure, load: LoadGenerator) -> Bounds:
+    return Bounds(
+        schedule_error_p99_us=measure.late_p99_us,
+        late_burst_ratio=measure.late_burst_max_ratio,
+        steal_ratio=measure.steal_max_ratio,
+        late_ratio=load.late_ratio,
+        unsent_ratio=measure.unsent_max_ratio,
+    )

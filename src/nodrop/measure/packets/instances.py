@@ -1,0 +1,144 @@
+"""The packets of several instances: what the split hands on, and each one's own part of the books.
+
+Each part is balanced as well as the sum, because a sum can hide two errors that make up for each
+other, and because how unevenly the work fell is half of the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from nodrop.hosts.seam import Json
+from nodrop.ledger.balance import balance
+from nodrop.ledger.hops import Account, Class, Hop
+from nodrop.ledger.places import Place
+from nodrop.load.seam import OfferedLoad
+from nodrop.measure.packets import books
+from nodrop.measure.packets.readings import Readings
+from nodrop.measure.places import Places
+from nodrop.suts.seam import SutCounters
+
+_NOTHING_OFFERED = OfferedLoad(
+    intended_packets=0,
+    sent_packets=0,
+    sent_bytes=0,
+    duration_s=0,
+    intended_duration_s=None,
+    schedule_error_us=None,
+    cpu_s=None,
+    first_sent_mono_ns=None,
+    last_sent_mono_ns=None,
+)
+NOTHING_SAID = SutCounters(
+    captured_packets=None, dropped_ring_full_packets=None, decoded_packets=None
+)
+
+
+def between(
+    places: Places, before: Json, after: Json, each: Sequence[SutCounters], *, ring: Place
+) -> tuple[Sequence[Hop], Sequence[Account]]:
+    """What the places put between the NIC and the sockets. Of several: the split, the instances'
+    NICs, what their places put in between, and what is taken out before each one's sockets, as
+    sums. `each`: the instances' own counters, once there are any."""
+    if places.split is None:
+        return places.envs[0].hops(before, after)
+    found = parts(places, before, after, each, ring=ring)
+    hops = [
+        places.split.hop(before["split"], after["split"]),
+        Hop(
+            name="instance_nic",
+            packets=sum(part.nic.link(part.nic_port, "rx_packets") for part in found),
+            counter="rx_packets of the instances' NICs",
+            wire=True,
+        ),
+        *_summed_hops([part.between[0] for part in found]),
+    ]
+    accounts = [*places.split.accounts(before["split"], after["split"])]
+    for part in found:
+        accounts += [*part.between[1], *books.into_socket(part)]
+    return hops, _summed(a for a in accounts if a.packets)
+
+
+def parts(
+    places: Places, before: Json, after: Json, each: Sequence[SutCounters], *, ring: Place
+) -> list[books.Observed]:
+    """What was counted of each instance; without its SUT's own counters while it is measured."""
+    found = []
+    for i, env in enumerate(places.envs):
+        then, now = before["instances"][i], after["instances"][i]
+        found.append(
+            books.Observed(
+                tx_port="",
+                nic_port=env.nic.name,
+                capture_port=env.capture_interfaces[0],
+                offered=_NOTHING_OFFERED,
+                tx=Readings(before={}, after={}),
+                nic=Readings(before=then["nic"], after=now["nic"]),
+                capture=Readings(before=then["capture"], after=now["capture"]),
+                between=env.hops(then["place"], now["place"]),
+                sut=each[i] if each else NOTHING_SAID,
+                defrag=True,  # where none is done, the kernel has counted none
+                fragments=None,
+                ring=ring,
+            )
+        )
+    return found
+
+
+def instance_books(
+    places: Places, readings: Mapping[str, Json], each: Sequence[SutCounters], *, ring: Place
+) -> list[Json]:
+    """Each instance's own part of the way, balanced; [] if there is but one."""
+    if places.split is None:
+        return []
+    found = []
+    before, after = readings["before"]["place"], readings["after"]["place"]
+    for part in parts(places, before, after, each, ring=ring):
+        hops = books.received_hops(part)
+        accounts = [*part.between[1], *books.into_socket(part), *books.into_decoded(part)]
+        ledger = balance(hops, accounts)
+        found.append(
+            {
+                "received_packets": hops[0].packets,
+                "captured_packets": part.sut.captured_packets,
+                "decoded_packets": part.sut.decoded_packets,
+                "lost_packets": ledger.total(Class.LOST),
+                "residual_packets": ledger.residual_packets,
+                "closed": ledger.closed,
+            }
+        )
+    return found
+
+
+def imbalance_ratio(parts: Sequence[Json]) -> float | None:
+    """How much more than its share the busiest instance received: 0 = all the same."""
+    received = [int(part["received_packets"]) for part in parts]
+    if not received or not sum(received):
+        return None
+    return max(received) * len(received) / sum(received) - 1
+
+
+def _summed_hops(each: Sequence[Sequence[Hop]]) -> list[Hop]:
+    found = []
+    for together in zip(*each, strict=True):
+        packets = [hop.packets for hop in together]
+        known = [p for p in packets if p is not None]
+        found.append(
+            replace(together[0], packets=sum(known) if len(known) == len(packets) else None)
+        )
+    return found
+
+
+def _summed(accounts: Iterator[Account]) -> list[Account]:
+    """One account per class and counter, whichever instance it was counted at."""
+    found: dict[tuple[str, str], Account] = {}
+    for account in accounts:
+        key = (account.into, account.name)
+        earlier = found.get(key)
+        if earlier is not None:
+            account = replace(
+                account, packets=earlier.packets + account.packets, evidence="", details=()
+            )
+        found[key] = account
+    return list(found.values())

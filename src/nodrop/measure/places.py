@@ -1,0 +1,119 @@
+"""Where the SUT runs: a sequence of places. One is the ordinary case; several share the packets.
+
+Behind a split each instance has a place and a NIC of its own. `Places` is what the measurer sees
+of all of them: what is before the split, what each place counts, and how to undo it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from nodrop.hosts.seam import Json, Link, Port, UndoJournal
+from nodrop.images.bits import Bits
+from nodrop.labs.branches import Split
+from nodrop.labs.split import Splitter, split
+from nodrop.setups.seam import Env, Limits, SamplesInside, Setup
+
+
+class Places:
+    """Provisioned places, in the order of the instances."""
+
+    def __init__(self, link: Link, envs: Sequence[Env], parts: Split | None) -> None:
+        self.envs = tuple(envs)
+        self.split = parts
+        """What shares the packets; None in front of a place that gets them all."""
+        self.link = link if parts is None else replace(link, dst_macs=parts.dst_macs)
+        """With the addresses that a sender has to write into its frames."""
+
+    @property
+    def nic(self) -> Port:
+        """The receiving NIC, ahead of any split; known once the SUT is launched."""
+        return self.envs[0].nic if self.split is None else self.link.rx
+
+    @property
+    def capture(self) -> Port:
+        """The last port on the way of all packets."""
+        return capture_port(self.envs[0]) if self.split is None else self.nic
+
+    @property
+    def cold(self) -> bool:
+        return any(env.cold for env in self.envs)
+
+    @property
+    def delivers_at_once(self) -> bool:
+        return all(env.delivers_at_once for env in self.envs)
+
+    def read(self) -> dict[str, Json]:
+        """Every place that counts, from the sender to the capture sockets, at a quiet moment."""
+        return {"tx": counters(self.link.tx), **_received(self.nic, self.capture, self._between())}
+
+    def _between(self) -> Json:
+        if self.split is None:
+            return self.envs[0].read()
+        each = [_received(env.nic, capture_port(env), env.read()) for env in self.envs]
+        return {"split": self.split.read(), "instances": each}
+
+    def samples_inside(self) -> Mapping[str, SamplesInside]:
+        """Of machines inside the places; of several places with the number of the instance."""
+        return {
+            name if self.split is None else f"{name}-{i}": samples
+            for i, env in enumerate(self.envs)
+            for name, samples in env.samples_inside().items()
+        }
+
+    def facts(self) -> Json:
+        first = self.envs[0].facts()
+        if self.split is None:
+            return first
+        return {**first, "instances": len(self.envs), "split": self.split.words}
+
+
+@contextmanager
+def provision(
+    setup: Setup,
+    instances: int,
+    link: Link,
+    *,
+    splitter: Splitter,
+    bits: Bits | None,
+    limits: Limits,
+    work: Path,
+    journal: UndoJournal,
+) -> Iterator[Places]:
+    """As many places as instances."""
+    with ExitStack() as stack:
+        if instances == 1:
+            place = setup.provision(link, bits=bits, limits=limits, work=work, journal=journal)
+            yield Places(link, [stack.enter_context(place)], None)
+            return
+        parts = stack.enter_context(split(link, instances, splitter, journal))
+        envs = []
+        for i, nic in enumerate(parts.nics):
+            folder = work / f"instance-{i}"
+            folder.mkdir(parents=True, exist_ok=True)
+            place = setup.provision(
+                Link(tx=link.tx, rx=nic), bits=bits, limits=limits, work=folder, journal=journal
+            )
+            envs.append(stack.enter_context(place))
+        yield Places(link, envs, parts)
+
+
+def capture_port(env: Env) -> Port:
+    return Port(host=env.host, name=env.capture_interfaces[0])
+
+
+def counters(port: Port) -> Json:
+    found: Json = port.host.probe("counters", ports=[port.name])["counters"]
+    return found
+
+
+def _received(nic: Port, capture: Port, place: Json) -> dict[str, Json]:
+    seen = counters(nic)
+    return {
+        "nic": seen,
+        "capture": seen if capture == nic else counters(capture),
+        "place": place,
+    }

@@ -1,0 +1,113 @@
+"""The measurer's seam: a world stands up for a cell, and is offered one load after another.
+
+A trial's `Seen` fills step by step, so that a trial that dies halfway still says what it saw.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from nodrop.hosts.seam import Json
+from nodrop.ledger.balance import Ledger
+from nodrop.ledger.over_time import Losses
+from nodrop.ledger.reasons import Problem
+from nodrop.ledger.running import Running
+from nodrop.ledger.sustained import WorkedOff
+from nodrop.ledger.verdict import Verdict
+from nodrop.load.seam import OfferedLoad
+from nodrop.measure.live import Tell
+from nodrop.measure.plan import Cell, Table
+from nodrop.measure.sampling import Usage
+from nodrop.results.rundir import TrialFolder
+from nodrop.suts.seam import Drained, Readiness, SutCounters
+
+
+@dataclass(slots=True, kw_only=True)
+class Measured:
+    """What a trial has seen so far; a field is None until its step was reached."""
+
+    readiness: Readiness | None = None
+    activation_s: float | None = None
+    offered: OfferedLoad | None = None
+    each: Sequence[SutCounters] = ()
+    """What the SUT counted in each of its places."""
+    counters: SutCounters | None = None
+    """All together."""
+    readings: dict[str, Json] = field(default_factory=dict)
+    drained: Drained | None = None
+    decoded_when_offered: int | None = None
+    """As the SUT last counted before the last packet had come: the counter may lag behind."""
+    worked_off: WorkedOff | None = None
+    usage: Usage | None = None
+    inside: dict[str, Usage] = field(default_factory=dict)
+    """Of the machines inside the SUT's place, as their own kernels count."""
+    clock_offsets_ns: dict[str, int] = field(default_factory=dict)
+    """Add to the clock of such a machine's rows to get the controller's."""
+    servants: list[Json] | None = None
+    """What worked for the SUT outside its process tree, from the first packet until the drain."""
+    throttled_s: float | None = None
+    """Not let run for want of a CPU quota, from the first packet until the drain; all CPUs."""
+    steal_ratio: float | None = None
+    """Of the CPUs that the SUT may use or of the sender's, while the load was offered."""
+    foreign_cpu_ratio: float | None = None
+    """Of the CPUs that the SUT may use, what neither it nor the sender used."""
+    sut_cpus: tuple[int, ...] = ()
+    """That it may use."""
+    running: Running | None = None
+    losses: tuple[Losses, ...] | None = None
+    """When the SUT's threads lost packets, by its own counters; None = not known."""
+    ledger: Ledger | None = None
+    instances: list[Json] = field(default_factory=list)
+    """Each one's own part of the books, where several share the packets."""
+    verdict: Verdict | None = None
+    facts: Json = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    timings_s: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class Trial:
+    """One trial under way: where its files go, who watches it, and what was seen."""
+
+    folder: TrialFolder
+    watch: Callable[[str], None]
+    """Called with each step's name as it begins; the progress display and the tests listen."""
+    tell: Tell
+    seen: Measured = field(default_factory=Measured)
+    asks_tsc: bool = False
+    """Once per setup: what reading a clock, cpuid and a system call cost in its place."""
+    reached: str = ""
+    """The step under way, or the last."""
+    _began: float = 0.0
+
+    def step(self, name: str) -> None:
+        """Names the step that begins and keeps how long the one before took; "" is the end."""
+        now = time.monotonic()
+        if self._began:
+            self.seen.timings_s[self.reached] = round(now - self._began, 4)
+        self._began = now if name else 0.0
+        if name:
+            self.reached = name
+            self.watch(name)
+
+
+class Standing(Protocol):
+    """A standing world: hosts, places, SUT ready."""
+
+    worn: str
+    """Why it must not be offered another load; "" while it may be."""
+
+    def measure(self, load: Table, trial: Trial) -> Measured:
+        """Offers the load of this [load] table, drains, reads at rest, balances, judges."""
+        ...
+
+
+class Measurer(Protocol):
+    def stand(self, cell: Cell, trial: Trial) -> AbstractContextManager[Standing]:
+        """A world for this cell, undone on every way out. Its beginning is part of `trial`, the
+        first that it is to carry."""
+        ...
