@@ -62,7 +62,7 @@ lock: ## Renew requirements.lock from pyproject.toml
 
 schema: .venv/ready ## Renew schema/*.json from the models, the types of node events from crates/
 	$(PYTHON) tools/node_schema.py
-	$(PYTHON) -m nodrop.config.schema schema
+	$(PYTHON) -m nodrop.schemas schema
 
 clean: ## Forget everything that was built
 	rm -rf .venv target

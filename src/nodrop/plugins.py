@@ -1,4 +1,4 @@
-"""Setups, SUTs, generators and controllers by name: built-in and third-party, by entry point."""
+"""Setups, SUTs, generators, controllers and labs by name, built-in or not, by entry point."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, cast
 
+from nodrop.config.lab_file import LabSource
 from nodrop.config.options import shown, unknown_key
 from nodrop.errors import BadInput, LabProblem
+from nodrop.labs.seam import Lab
 from nodrop.load.seam import LoadGenerator
 from nodrop.setups.seam import Setup
 from nodrop.suts.seam import Sut
@@ -21,6 +23,7 @@ GROUPS = {
     "sut": "nodrop.suts",
     "load": "nodrop.loads",
     "controller": "nodrop.controllers",
+    "lab": "nodrop.labs",
 }
 """What it is → entry point group."""
 
@@ -59,6 +62,15 @@ def build_sut(table: Mapping[str, Any], *, base: Path) -> Sut:
 
 def build_load(table: Mapping[str, Any], *, base: Path) -> LoadGenerator:
     return cast(LoadGenerator, _build("load", table, base))
+
+
+def build_lab(source: LabSource) -> Lab:
+    try:
+        found = factory("lab", source.kind, key="kind")
+        lab = found(source.table, base=source.path.absolute().parent)
+    except BadInput as error:
+        raise BadInput(f"{source.path}: {error.message}", hint=error.hint) from None
+    return cast(Lab, lab)
 
 
 def _build(table: str, options: Mapping[str, Any], base: Path) -> Any:

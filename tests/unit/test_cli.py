@@ -427,7 +427,7 @@ def test_run_ends_with_the_directory_on_stdout(
     valid: bool,
 ) -> None:
     def measured(asked: Any, lab: Any, *, out: Path, resume: bool, progress: Any) -> RunOutcome:
-        assert (asked.name, lab.file.kind, resume) == ("x", "netns", True)
+        assert (asked.name, lab.kind, resume) == ("x", "netns", True)
         writer = RunWriter.create(
             out, "x", experiment=asked.text, lab=lab.text, plan_sha256="0", manifest={}
         )

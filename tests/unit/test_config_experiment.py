@@ -11,6 +11,7 @@ from nodrop.config.lab_file import find_lab, load_lab
 from nodrop.config.toml_file import put
 from nodrop.config.units import format_bytes, format_seconds, parse_bytes, parse_cpus
 from nodrop.errors import BadInput
+from nodrop.plugins import build_lab
 
 GOOD = """\
 name = "demo"
@@ -215,8 +216,8 @@ def test_put_meets_a_key_with_dots_as_a_whole() -> None:
 def test_the_default_lab() -> None:
     lab = load_lab()
     assert lab.path.name == "netns.toml"
-    assert (lab.file.kind, lab.file.mtu) == ("netns", 9000)
-    assert (lab.file.sender.port, lab.file.receiver.port) == ("ndtx0", "ndrx0")
+    assert (lab.kind, lab.table["mtu"]) == ("netns", 9000)
+    assert build_lab(lab).ports == ("ndtx0", "ndrx0")
 
 
 @pytest.mark.parametrize(
@@ -238,7 +239,7 @@ def test_lab_error_lines(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "lab.toml"
     path.write_text(text)
     with pytest.raises(BadInput) as caught:
-        load_lab(str(path))
+        build_lab(load_lab(str(path)))
     assert caught.value.message.replace(str(path), "F") == said
 
 

@@ -11,10 +11,10 @@ import pytest
 from pydantic import BaseModel
 
 from nodrop.config.experiment import ExperimentFile, LimitsTable, Measure
-from nodrop.config.lab_file import LabFile
 from nodrop.config.options import check
 from nodrop.config.replay import ReplayOptions
-from nodrop.config.schema import schemas
+from nodrop.labs.netns import NetnsFile
+from nodrop.schemas import schemas
 from nodrop.suts.sink import SinkOptions
 from nodrop.suts.suricata.options import SuricataOptions
 
@@ -25,7 +25,7 @@ PAGE = (ROOT / "docs/reference/experiment-file.md").read_text(encoding="utf-8")
 @pytest.mark.parametrize("name", sorted(schemas()))
 def test_the_committed_schema_is_fresh(name: str) -> None:
     committed = json.loads((ROOT / "schema" / name).read_text(encoding="utf-8"))
-    assert committed == schemas()[name], "run `python -m nodrop.config.schema schema`"
+    assert committed == schemas()[name], "run `python -m nodrop.schemas schema`"
     jsonschema.Draft202012Validator.check_schema(committed)
 
 
@@ -40,7 +40,7 @@ def test_the_committed_schema_is_fresh(name: str) -> None:
 def test_what_nodrop_brings_along_fits_model_and_schema(path: Path, name: str) -> None:
     table = tomllib.loads(path.read_text(encoding="utf-8"))
     jsonschema.validate(table, schemas()[f"{name}.schema.json"])
-    model: type[BaseModel] = {"experiment": ExperimentFile, "lab": LabFile}[name]
+    model: type[BaseModel] = {"experiment": ExperimentFile, "lab": NetnsFile}[name]
     check(model, table, table="", base=path.parent)
 
 

@@ -39,7 +39,7 @@ def test_what_is_missing_ends_a_run_with_exit_2(
     with pytest.raises(NotReady, match="NODROP_NODE=/nope is not an executable file; unset") as no:
         preflight(experiment, lab, make_plan(experiment))
     assert no.value.exit_code == 2
-    monkeypatch.setattr(Parts, "_mtu", lambda *_: 1500)
+    monkeypatch.setattr(Parts, "_longest_frame_bytes", lambda _: 1500)
     monkeypatch.setattr(Parts, "problems", lambda _: ["no tcpreplay", "no ip"])
     with pytest.raises(NotReady, match=r"^no tcpreplay \(and 1 more: run `nodrop doctor`\)$"):
         preflight(experiment, lab, make_plan(experiment))
@@ -67,7 +67,7 @@ def test_a_cpu_the_sut_cannot_have(
     tmp_path: Path, trace: Path, monkeypatch: pytest.MonkeyPatch, setting: str, said: str | None
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
-    monkeypatch.setattr(Parts, "_mtu", lambda *_: 1500)
+    monkeypatch.setattr(Parts, "_longest_frame_bytes", lambda _: 1500)
     monkeypatch.setattr(Parts, "bits", lambda *_: None)
     monkeypatch.setattr(NetnsLab, "problems", lambda _: [])
     monkeypatch.setattr(Replay, "problems", lambda _: [])

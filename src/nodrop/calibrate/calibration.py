@@ -75,7 +75,7 @@ def calibrate(site: Site, cases: Sequence[Case], watcher: Watcher, *, keep: bool
         made_utc=made.isoformat(timespec="seconds"),
         took_s=round(time.monotonic() - began, 1),
         key=key_of(site.lab, site.setup, host, find_node_binary()),
-        lab=site.lab.file.name,
+        lab=site.lab.name,
         rootless=site.rootless,
         host=host,
         known_answers=[_known(tried, keep=keep) for tried in found if tried.case.name != "pace"],

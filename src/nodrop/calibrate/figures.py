@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
+from nodrop import plugins
 from nodrop.calibrate import traces
 from nodrop.calibrate.case import OF_THE_SENDER, Case
 from nodrop.calibrate.site import Site
 from nodrop.hosts.journal import DiskJournal
 from nodrop.hosts.node import NodeProcess
-from nodrop.labs.netns import NetnsLab
 from nodrop.report.comparison import compared
 from nodrop.report.costs import DIFFERENCES
 from nodrop.report.setups import compared_at_once
@@ -108,10 +108,8 @@ def _range(values: Sequence[float | None]) -> tuple[float, float] | None:
 
 def clocks(site: Site) -> list[Clock]:
     """Both ends of the lab, asked as a trial would ask them."""
-    file = site.lab.file
-    lab = NetnsLab(name=file.name, mtu=file.mtu, sender=file.sender, receiver=file.receiver)
     found = []
-    with DiskJournal.create() as journal, lab.up(journal) as link:
+    with DiskJournal.create() as journal, plugins.build_lab(site.lab).up(journal) as link:
         for port in (link.tx, link.rx):
             spool = site.work / f"clock-{port.host.name}.jsonl"
             spec = {"job": "sample", "interval_ms": 1000, "path": str(spool)}

@@ -8,6 +8,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from nodrop import plugins
 from nodrop.config.lab_file import LabSource
 from nodrop.hosts.privileges import in_user_namespace
 
@@ -31,12 +32,16 @@ class Site:
         return cls(lab=lab, setup=setup, work=work, cpus=cpus, rootless=in_user_namespace())
 
     @property
+    def _ports(self) -> tuple[str, str]:
+        return plugins.build_lab(self.lab).ports
+
+    @property
     def tx(self) -> str:
-        return self.lab.file.sender.port
+        return self._ports[0]
 
     @property
     def rx(self) -> str:
-        return self.lab.file.receiver.port
+        return self._ports[1]
 
     def no_filter(self) -> str:
         """Why nothing can be dropped on the sender's way out; "" if it can."""

@@ -101,10 +101,10 @@ def doctor(
 
     What is measured without a certificate of `nodrop calibrate` is no problem, and is said.
     """
+    from nodrop import plugins
     from nodrop.config.experiment import load_experiment
     from nodrop.config.lab_file import load_lab
     from nodrop.hosts.privileges import ensure_privileges
-    from nodrop.labs.netns import NetnsLab
     from nodrop.measure import calibrated, preflight
     from nodrop.measure.plan import make_plan
 
@@ -120,10 +120,7 @@ def doctor(
     if asked and plan:
         problems += preflight.doctor(asked, where, plan)
     else:
-        file = where.file
-        problems += NetnsLab(
-            name=file.name, mtu=file.mtu, sender=file.sender, receiver=file.receiver
-        ).problems()
+        problems += plugins.build_lab(where).problems()
     setups = {cell.setup["kind"] for cell in plan.cells} if plan else {"bare"}
     standing = [] if problems else calibrated.standing_here(where, setups)
     if as_json:

@@ -1,13 +1,13 @@
-"""The lab file: which hosts and ports there are, and the link between them."""
+"""The lab file: which kind of lab, and what that kind is given (labs/seam.py)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Any
 
-from pydantic import Field
+from pydantic import ConfigDict
 
 from nodrop.config.options import Name, Options, check, unknown_key
 from nodrop.config.toml_file import read_toml
@@ -15,32 +15,25 @@ from nodrop.errors import BadInput
 
 DEFAULT_LAB = "netns"
 
-PortName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,14}$")]
-"""15 characters: IFNAMSIZ less the final zero."""
 
+class LabHead(Options):
+    """What every lab file has; the other keys are those of its kind."""
 
-class LabEnd(Options):
-    host: Name
-    port: PortName
-
-
-class LabFile(Options):
+    model_config = ConfigDict(extra="allow")
     name: Name
-    kind: Literal["netns"]
-    """netns: two network namespaces of this machine and a veth pair between them."""
-    mtu: Annotated[int, Field(ge=68, le=65535)] = 9000
-    """Of both ports. 9000 carries what offloads glued together when a trace was captured."""
-    sender: LabEnd = LabEnd(host="tx", port="ndtx0")
-    receiver: LabEnd = LabEnd(host="rx", port="ndrx0")
+    kind: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabSource:
-    """A checked lab file, with its text for the run directory."""
+    """A lab file, with its text for the run directory."""
 
     path: Path
     text: str
-    file: LabFile
+    name: str
+    kind: str
+    table: Mapping[str, Any]
+    """The whole file; its kind checks it (plugins.build_lab)."""
 
 
 def load_lab(lab: str | None = None) -> LabSource:
@@ -48,14 +41,10 @@ def load_lab(lab: str | None = None) -> LabSource:
     path = find_lab(lab or DEFAULT_LAB)
     table, text = read_toml(path)
     try:
-        file = check(LabFile, table, table="", base=path.absolute().parent)
-        if file.sender.host == file.receiver.host:
-            raise BadInput(
-                f'receiver.host = "{file.receiver.host}": must not be the sender\'s host'
-            )
+        head = check(LabHead, table, table="", base=path.absolute().parent)
     except BadInput as error:
         raise BadInput(f"{path}: {error.message}", hint=error.hint) from None
-    return LabSource(path=path, text=text, file=file)
+    return LabSource(path=path, text=text, name=head.name, kind=head.kind, table=table)
 
 
 def find_lab(lab: str, folders: Sequence[Path] | None = None) -> Path:

@@ -6,31 +6,63 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Annotated, Any, Literal
 
-from nodrop.config.lab_file import LabEnd
-from nodrop.errors import LabProblem
+from pydantic import Field
+
+from nodrop.config.options import Name, Options, check
+from nodrop.errors import BadInput, LabProblem
 from nodrop.hosts.binary import find_node_binary
 from nodrop.hosts.local import LocalHost, run_command
 from nodrop.hosts.privileges import USERNS_VARIABLE, may_make_namespaces
 from nodrop.hosts.reversal import NETNS_FOLDER
 from nodrop.hosts.seam import Action, Json, Link, Port, UndoJournal
 
-DEFAULT_SENDER = LabEnd(host="tx", port="ndtx0")
-DEFAULT_RECEIVER = LabEnd(host="rx", port="ndrx0")
 PACKAGES = {"ip": "iproute2", "ethtool": "ethtool", "sysctl": "procps"}
 """Programs that the lab runs → the Debian package of each; tools/system-packages has them all."""
 LARGEST_MTU = 65535
+ETHERNET_HEADER_BYTES = 14
 OFFLOADS = ("rx", "tx", "sg", "tso", "gso", "gro")
 """Each lets the kernel hand over something else than the frames of the trace."""
 UP_TIMEOUT_S = 5.0
 COMMAND_TIMEOUT_S = 10.0
 
 
+PortName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,14}$")]
+"""15 characters: IFNAMSIZ less the final zero."""
+
+
+class LabEnd(Options):
+    host: Name
+    port: PortName
+
+
+DEFAULT_SENDER = LabEnd(host="tx", port="ndtx0")
+DEFAULT_RECEIVER = LabEnd(host="rx", port="ndrx0")
+
+
+class NetnsFile(Options):
+    name: Name
+    kind: Literal["netns"]
+    """netns: two network namespaces of this machine and a veth pair between them."""
+    mtu: Annotated[int, Field(ge=68, le=LARGEST_MTU)] = 9000
+    """Of both ports. 9000 carries what offloads glued together when a trace was captured."""
+    sender: LabEnd = DEFAULT_SENDER
+    receiver: LabEnd = DEFAULT_RECEIVER
+
+
+def from_file(table: Mapping[str, Any], *, base: Path) -> NetnsLab:
+    file = check(NetnsFile, table, table="", base=base)
+    if file.sender.host == file.receiver.host:
+        raise BadInput(f'receiver.host = "{file.receiver.host}": must not be the sender\'s host')
+    return NetnsLab(name=file.name, mtu=file.mtu, sender=file.sender, receiver=file.receiver)
+
+
 class NetnsLab:
-    """A Lab (hosts/seam.py). Two commands make it and one removes it: it is made anew per trial."""
+    """A Lab (labs/seam.py). Two commands make it and one removes it: it is made anew per trial."""
 
     def __init__(
         self,
@@ -46,6 +78,18 @@ class NetnsLab:
         self._sender = sender
         self._receiver = receiver
         self._node = node
+        self.ports = (sender.port, receiver.port)
+
+    def carrying(self, frame_bytes: int) -> NetnsLab:
+        """A frame that offloads glued together when it was captured must still fit the port."""
+        mtu = min(LARGEST_MTU, max(self.mtu, frame_bytes - ETHERNET_HEADER_BYTES))
+        return NetnsLab(
+            name=self.name,
+            mtu=mtu,
+            sender=self._sender,
+            receiver=self._receiver,
+            node=self._node,
+        )
 
     def problems(self) -> Sequence[str]:
         found = [

@@ -10,9 +10,18 @@ from nodrop.hosts.seam import Json, Link, UndoJournal
 
 
 class Lab(Protocol):
-    """The hosts and links of a lab file, brought up fresh for every trial."""
+    """The hosts and links of a lab file, brought up fresh for every trial.
+
+    Built from the whole file by the entry point of its `kind`; BadInput if the file makes no sense.
+    """
 
     name: str
+    ports: tuple[str, str]
+    """The sender's and the receiver's, by name."""
+
+    def carrying(self, frame_bytes: int) -> Lab:
+        """This lab, with ports that take frames of that length if it can be had."""
+        ...
 
     def problems(self) -> Sequence[str]:
         """Why this lab cannot be used here, each in words a user can act on; nothing is touched."""

@@ -27,7 +27,7 @@ def key_of(lab: LabSource, setup: str, host: Json, node: Path) -> Key:
     return Key(
         host=_identity(host),
         kernel=str(host.get("kernel", "")),
-        lab_sha256=_sha256(lab.file.model_dump(mode="json")),
+        lab_sha256=_sha256(dict(lab.table)),
         setup=setup,
         node_sha256=file_sha256(node),
     )

@@ -248,7 +248,7 @@ def _plain(experiment: Experiment, lab: LabSource, plan: Plan, parts: Parts) -> 
     """Everything a trial depends on and a resumed run must have in common with its beginning."""
     return {
         "experiment": experiment.name,
-        "lab": lab.file.model_dump(),
+        "lab": dict(lab.table),
         "measure": experiment.measure.model_dump(),
         "cells": [{**asdict(cell), "inputs": parts.inputs(cell)} for cell in plan.cells],
     }

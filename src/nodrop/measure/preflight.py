@@ -16,7 +16,6 @@ from nodrop.hosts.seam import Json
 from nodrop.images.bits import Bits
 from nodrop.images.image import must_be_there, resolve_bits
 from nodrop.images.image_tree import first_difference
-from nodrop.labs.netns import LARGEST_MTU, NetnsLab
 from nodrop.labs.seam import Lab
 from nodrop.labs.split import split_problems
 from nodrop.ledger.reasons import Problem, Reason
@@ -26,7 +25,6 @@ from nodrop.setups.limits import pin_problems
 from nodrop.setups.seam import Setup
 from nodrop.suts.seam import Sut
 
-ETHERNET_HEADER_BYTES = 14
 _AGAIN = "make it again with `nodrop image build`"
 
 PartT = TypeVar("PartT")
@@ -42,12 +40,7 @@ class Parts:
         self._bits: dict[str, Bits | None] = {}
         self._hashes: dict[Path, str] = {}
         self._traces: dict[str, str] = {}
-        self.lab: Lab = NetnsLab(
-            name=lab.file.name,
-            mtu=self._mtu(lab.file.mtu),
-            sender=lab.file.sender,
-            receiver=lab.file.receiver,
-        )
+        self.lab: Lab = plugins.build_lab(lab).carrying(self._longest_frame_bytes())
 
     def setup(self, cell: Cell) -> Setup:
         return self._part(plugins.build_setup, cell.setup)
@@ -157,13 +150,9 @@ class Parts:
             )
         return found
 
-    def _mtu(self, least: int) -> int:
-        """A frame that offloads glued together when it was captured must still fit the port."""
-        longest = max(
-            (self.load(cell.load).trace_facts().longest_frame_bytes for cell in self._plan.cells),
-            default=0,
-        )
-        return min(LARGEST_MTU, max(least, longest - ETHERNET_HEADER_BYTES))
+    def _longest_frame_bytes(self) -> int:
+        cells = self._plan.cells
+        return max((self.load(c.load).trace_facts().longest_frame_bytes for c in cells), default=0)
 
     def _part(self, build: Callable[..., PartT], table: Mapping[str, Any]) -> PartT:
         key = (build.__name__, _key(table))

@@ -15,7 +15,6 @@ from nodrop.hosts.interrupts import interrupts
 from nodrop.hosts.journal import DiskJournal
 from nodrop.hosts.local import LocalHost
 from nodrop.hosts.seam import Json, UndoJournal
-from nodrop.labs.netns import NetnsLab
 from nodrop.labs.seam import Lab
 from nodrop.setups.seam import Limits, Setup
 
@@ -35,7 +34,7 @@ def probe_in(word: str, kinds: Sequence[str]) -> dict[str, Json]:
     for kind, setup in setups.items():
         if problems := setup.problems(None, Limits()):
             raise LabProblem(f"{kind}: {problems[0]}")
-    lab = NetnsLab(name=load_lab(None).file.name)
+    lab = plugins.build_lab(load_lab(None))
     with interrupts(), DiskJournal.create() as journal:
         return {
             kind: probe_place(word, setup, lab=lab, limits=Limits(), journal=journal)

@@ -1,4 +1,4 @@
-"""JSON Schemas of the files people write: `python -m nodrop.config.schema schema` writes them."""
+"""JSON Schemas of the files people write: `python -m nodrop.schemas schema` writes them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 from pydantic import BaseModel
 
 from nodrop.config.experiment import ExperimentFile
-from nodrop.config.lab_file import LabFile
+from nodrop.labs.netns import NetnsFile
 
 
 def schemas() -> dict[str, dict[str, Any]]:
     """File name in schema/ → schema (draft 2020-12)."""
     return {
         "experiment.schema.json": _schema(ExperimentFile, "experiment"),
-        "lab.schema.json": _schema(LabFile, "lab"),
+        "lab.schema.json": _schema(NetnsFile, "lab"),
     }
 
 
