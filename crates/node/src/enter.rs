@@ -4,6 +4,7 @@
 //! root of `unshare --user --map-root-user --net --mount`, where inherited mounts are locked: they can be mounted over and
 //! bound whole, but not taken apart, and fresh kernel file systems are only sometimes allowed.
 
+mod calls;
 mod mounts;
 mod rights;
 
@@ -41,9 +42,15 @@ pub struct EnterArgs {
     /// Nothing of the host in that root: it is read-only, /dev holds null, zero, full, random and urandom, /proc is that of the PID namespace
     #[arg(long, requires = "root")]
     private: bool,
-    /// Keep these capabilities (NET_RAW,SYS_NICE) and never gain another
+    /// Show the host's own files in that root, which is an empty folder
+    #[arg(long, requires = "private")]
+    of_host: bool,
+    /// Keep these capabilities (NET_RAW,SYS_NICE), never gain another, and lose the system calls that change the kernel or reach other programs
     #[arg(long, value_name = "LIST")]
     caps: Option<Rights>,
+    /// Become this user and group, keeping those capabilities
+    #[arg(long, value_name = "UID", requires = "caps")]
+    user: Option<u32>,
     /// Show a file or folder of the host at a place of the program's root; a missing place is made
     #[arg(long, value_name = "SRC:DST[:ro]")]
     bind: Vec<Bind>,
@@ -165,7 +172,7 @@ pub fn run(args: &EnterArgs) -> ExitCode {
 }
 
 fn prepare(args: &EnterArgs) -> Result<(), Failure> {
-    die_with_parent(args.parent)?;
+    let parent = die_with_parent(args.parent)?;
     if let Some(folder) = &args.cgroup {
         // 0 means the writer itself, in both versions of control groups.
         std::fs::write(folder.join("cgroup.procs"), "0")
@@ -181,6 +188,7 @@ fn prepare(args: &EnterArgs) -> Result<(), Failure> {
         let root = args.root.as_deref().map(|folder| mounts::Root {
             folder,
             private: args.private,
+            of_host: args.of_host,
         });
         mounts::build(root, args.netns.is_some(), &args.bind)?;
     }
@@ -199,7 +207,14 @@ fn prepare(args: &EnterArgs) -> Result<(), Failure> {
     if let Some(fifo) = &args.gate {
         pass(fifo)?;
     }
-    args.caps.as_ref().map_or(Ok(()), Rights::keep_only)
+    let Some(caps) = &args.caps else {
+        return Ok(());
+    };
+    caps.keep_only(args.user)?;
+    if args.user.is_some() {
+        again_with(parent)?;
+    }
+    calls::deny(caps.has_bpf())
 }
 
 /// A container runs before its NIC can be moved into it; who moves it says so here. It holds the FIFO open for writing from
@@ -230,17 +245,35 @@ fn appending(file: &Path) -> Result<File, Failure> {
 
 /// The kernel sends the signal when the *thread* that made us ends, not when its process does: whoever calls `enter` must do
 /// so from a thread that lives as long as the program shall. The setting survives execve(2), except of set-user-ID programs.
-fn die_with_parent(expected: Option<i32>) -> Result<(), Failure> {
+fn die_with_parent(expected: Option<i32>) -> Result<Parent, Failure> {
     let parent = expected.map_or_else(getppid, Pid::from_raw);
     set_pdeathsig(Signal::SIGKILL).explain(|| "cannot ask to end with the parent".into())?;
     // It may have ended before the call above; then nobody would send the signal any more. From a PID namespace of our own the
     // parent is not seen (0); /proc still is that of the namespace it lives in.
     let seen = getppid();
-    let is_outside = || seen.as_raw() == 0 && Path::new(&format!("/proc/{parent}")).exists();
-    if seen == parent || is_outside() {
-        Ok(())
+    let stat = File::open(format!("/proc/{parent}/stat")).ok();
+    if seen == parent || (seen.as_raw() == 0 && stat.is_some()) {
+        Ok(Parent { pid: parent, stat })
     } else {
         Err(Failure(format!("the parent process {parent} is gone")))
+    }
+}
+
+/// `stat` of /proc can be read, as it was opened, until the process is gone. None of what no /proc here shows.
+struct Parent {
+    pid: Pid,
+    stat: Option<File>,
+}
+
+/// A change of the user takes the death signal away, and the /proc of now may not show the parent.
+fn again_with(parent: Parent) -> Result<(), Failure> {
+    set_pdeathsig(Signal::SIGKILL).explain(|| "cannot ask to end with the parent".into())?;
+    match parent.stat.map(|mut stat| stat.read(&mut [0])) {
+        Some(Err(_)) => Err(Failure(format!(
+            "the parent process {} is gone",
+            parent.pid
+        ))),
+        _ => Ok(()),
     }
 }
 

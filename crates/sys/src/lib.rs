@@ -5,4 +5,5 @@ pub mod file;
 pub mod idle;
 pub mod kvm;
 pub mod memory;
+pub mod seccomp;
 pub mod thread;

@@ -7,17 +7,19 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex
 
 from nodrop.errors import LabProblem
 from nodrop.hosts.guest_line import Conversation, GuestLine, PipedConversation, deadline_left
 from nodrop.hosts.node import NodeProcess, start_job
 from nodrop.hosts.rights import of_job
 from nodrop.hosts.seam import Completed, Json
-from nodrop.untrusted.json_text import counted
+from nodrop.untrusted import bounds
+from nodrop.untrusted.folder import Folder
+from nodrop.untrusted.json_text import NotJson, counted
 from nodrop.untrusted.reading import making_sense
 
 NODE = "/run/nodrop-node"
@@ -60,7 +62,7 @@ class GuestHost:
         self, argv: Sequence[str], *, timeout_s: float = 30, check: bool = True, stdin: str = ""
     ) -> Completed:
         began_s = time.monotonic()
-        out, err = bytearray(), bytearray()
+        out, err = _Kept(), _Kept()
         words = " ".join(argv)
         try:
             program = self._run(argv, {}, None, out, err)
@@ -100,11 +102,15 @@ class GuestHost:
         cgroup: Path | None = None,
         fds: Sequence[int] = (),
         caps: Sequence[str] | None = None,
+        user: int | None = None,
         private: bool = False,
+        of_host: bool = False,
     ) -> Conversation:
         """Returns once it runs; what it says goes to files of ours, as it says it. The guest is
         private by itself."""
-        del private
+        del private, of_host
+        if user is not None:
+            raise LabProblem(f"{self.name}: a guest's program is its user 0's")
         if root or binds or cgroup or fds:
             raise LabProblem(f"{self.name}: a guest's program sees the guest's files only")
         program = self._run(_on(cpus, caps, argv), env, cwd, _File(stdout), _File(stderr))
@@ -141,8 +147,9 @@ class GuestHost:
             return job.result(timeout_s=timeout_s)
 
     def read_file(self, path: str, *, offset: int = 0) -> bytes:
-        """From `offset` to what is its end now. FileNotFoundError where it cannot be read."""
-        got = bytearray()
+        """From `offset` to its end now. FileNotFoundError if it cannot be read. A guest that
+        sends more than is allowed has broken the line's protocol, and the line ends."""
+        got = _Kept()
         self._finish({"read": {"path": path, "offset": offset}}, got)
         return bytes(got)
 
@@ -209,15 +216,30 @@ def _on(cpus: str | None, caps: Sequence[str] | None, argv: Sequence[str]) -> li
     return [NODE, "enter", *entering, "--", *argv] if entering else list(argv)
 
 
+class _Kept(bytearray):
+    """What a guest says, in our memory; how much it will be is the guest's word."""
+
+    def extend(self, content: Iterable[SupportsIndex]) -> None:
+        super().extend(content)
+        if len(self) > bounds.raised(bounds.GUEST_FILE_BYTES):
+            self.clear()
+            most = bounds.said(bounds.raised(bounds.GUEST_FILE_BYTES))
+            raise NotJson(
+                f"one file or program gives more than {most} ({bounds.KEY}=… allows more)"
+            )
+
+
 class _File:
-    """Takes what a program says."""
+    """Takes what a program says; beyond the bound the rest is dropped."""
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("ab", buffering=0)
+        self._file = Folder(path.parent).changing(path.name, append=True)
+        self._left = bounds.raised(bounds.GUEST_FILE_BYTES)
 
     def extend(self, content: bytes) -> None:
         if content:
-            self._file.write(content)
+            self._file.write(content[: self._left])
+            self._left -= min(len(content), self._left)
         else:
             self._file.close()
 

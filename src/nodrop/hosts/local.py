@@ -19,6 +19,8 @@ from nodrop.hosts.seam import Completed, Json
 LABEL_VARIABLE = "NODROP_LAB"
 """In the environment of everything we start; `nodrop undo` finds it by this."""
 STDERR_SHOWN_CHARACTERS = 2000
+KEPT = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "PYTHONPATH")
+"""Of our environment, what a private program gets: the rest may hold keys."""
 
 
 class LocalHost:
@@ -63,11 +65,25 @@ class LocalHost:
         cgroup: Path | None = None,
         fds: Sequence[int] = (),
         caps: Sequence[str] | None = None,
+        user: int | None = None,
         private: bool = False,
+        of_host: bool = False,
     ) -> subprocess.Popen[bytes]:
         entering = self._enter(
-            argv, root=root, binds=binds, cpus=cpus, cgroup=cgroup, caps=caps, private=private
+            argv,
+            root=root,
+            binds=binds,
+            cpus=cpus,
+            cgroup=cgroup,
+            caps=caps,
+            user=user,
+            private=private,
+            of_host=of_host,
+            cwd=cwd if root else None,
         )
+        ours = self._environment()
+        if private:
+            ours = {name: ours[name] for name in (*KEPT, LABEL_VARIABLE) if name in ours}
         with ExitStack() as files:
             out, err = (files.enter_context(path.open("ab")) for path in (stdout, stderr))
 
@@ -77,8 +93,8 @@ class LocalHost:
                     stdin=subprocess.DEVNULL,
                     stdout=out,
                     stderr=err,
-                    cwd=cwd,
-                    env={**self._environment(), **env},
+                    cwd=None if root else cwd,
+                    env={**ours, **env},
                     process_group=0,
                     pass_fds=fds,
                 )
@@ -120,7 +136,10 @@ class LocalHost:
         cpus: str | None = None,
         cgroup: Path | None = None,
         caps: Sequence[str] | None = None,
+        user: int | None = None,
         private: bool = False,
+        of_host: bool = False,
+        cwd: Path | None = None,
     ) -> list[str]:
         # Named, because a parent that dies before `enter` asks for its name would go unnoticed.
         command = [str(self.node), "enter", "--parent", str(os.getpid())]
@@ -134,8 +153,14 @@ class LocalHost:
             command += ["--cpus", cpus]
         if caps is not None:
             command += ["--caps", ",".join(caps)]
+        if user is not None:
+            command += ["--user", str(user)]
         if private and root:
             command.append("--private")
+        if of_host:
+            command.append("--of-host")
+        if cwd:
+            command += ["--cwd", str(cwd)]
         if cgroup:
             command += ["--cgroup", str(cgroup)]
         return [*command, "--", *argv]

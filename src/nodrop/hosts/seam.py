@@ -93,13 +93,18 @@ class Host(Protocol):
         cgroup: Path | None = None,
         fds: Sequence[int] = (),
         caps: Sequence[str] | None = None,
+        user: int | None = None,
         private: bool = False,
+        of_host: bool = False,
     ) -> Child:
         """Starts a long-lived program as a direct child, through `nodrop-node enter`.
 
-        `fds` are open files of ours that it inherits. `caps` are all the capabilities it keeps;
-        None leaves it ours. `private`: in a PID namespace of its own, and its root, if it is given
-        one, is read-only but for `binds` and shows nothing else of this host.
+        `fds` are open files of ours that it inherits. `caps` are all the capabilities it keeps, and
+        system calls that need others are denied; None leaves it ours. `user`: whose it is then.
+        `private`: in a PID namespace of its own, with few variables of our environment, and its
+        root, if it is given one, is read-only but for `binds` and shows nothing else of this host.
+        `of_host`: that root is an empty folder and shows the host's own files. `cwd` is as the
+        program sees it.
 
         The PID is the program's own, it dies with us, it carries our label in NODROP_LAB.
         """

@@ -30,6 +30,7 @@ from nodrop.load.trace import (
     pin_problems,
     plain_trace,
 )
+from nodrop.untrusted.folder import read_end
 
 TICK_S = 0.5
 _ACTUAL = re.compile(r"Actual: (\d+) packets \((\d+) bytes\) sent in ([\d.]+) seconds")
@@ -132,6 +133,10 @@ class Tcpreplay:
         yield _Prepared(self, link, work)
 
 
+LONGEST_WORDS = 64 << 10
+"""It ends with its statistics."""
+
+
 class _Prepared:
     pids: Sequence[int] = ()
     """It is started when it is to send."""
@@ -175,7 +180,7 @@ class _Prepared:
                     tick(None)
                 cpu_s.append(process_cpu_s(process.pid))
                 if (status := process.wait()) != 0:
-                    words = " ".join(log.with_suffix(".err").read_text(errors="replace").split())
+                    words = " ".join(_said(log.with_suffix(".err")).split())
                     raise LoadFailed(f"tcpreplay ended with status {status}: {words[-300:]}")
         finally:
             for process in processes:
@@ -183,7 +188,7 @@ class _Prepared:
                     process.kill()
                     process.wait()
         after = time.monotonic_ns()
-        said = [parse_summary(log.read_text(errors="replace")) for log in logs]
+        said = [parse_summary(_said(log)) for log in logs]
         failed = sum(failed for _, _, _, failed in said)
         return OfferedLoad(
             intended_packets=self.intended_packets,
@@ -210,6 +215,10 @@ def _exact_timers() -> Iterator[None]:
         yield
     finally:
         libc.prctl(PR_SET_TIMERSLACK, 0, 0, 0, 0)  # 0: the default again
+
+
+def _said(log: Path) -> str:
+    return read_end(log, bytes_from_end=LONGEST_WORDS).decode(errors="replace")
 
 
 def parse_summary(text: str) -> tuple[int, int, float, int]:

@@ -20,10 +20,12 @@ from nodrop.hosts.guest_line import GuestLine, deadline_left
 from nodrop.hosts.local import run_command
 from nodrop.hosts.seam import Child, Host, Json, Port, UndoJournal
 from nodrop.images.guest_assets import GuestAssets
+from nodrop.untrusted.folder import read_end
 
 PROGRAM = "qemu-system-x86_64"
 KILL_TIMEOUT_S = 10.0
 CONSOLE_SHOWN_LINES = 15
+CONSOLE_SHOWN_BYTES = 64 << 10
 TB_SIZE_MIB = 256
 """Of translated code; the default, a quarter of the guest's memory or more, swells with -m."""
 
@@ -216,7 +218,7 @@ def _hello(running: RunningMachine, work: Path, deadline: float) -> Json:
             status = running.qemu.wait(KILL_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             status = None
-        log = (work / "qemu.log").read_text(errors="replace").strip()[-500:]
+        log = read_end(work / "qemu.log", bytes_from_end=500).decode(errors="replace").strip()
         raise NotBooted(
             f"the virtual machine ended before it spoke: {running.line.why} "
             f"(QEMU's status {status})"
@@ -227,9 +229,6 @@ def _hello(running: RunningMachine, work: Path, deadline: float) -> Json:
 
 def last_words(console: Path) -> str:
     """The end of the guest's console, for an error message."""
-    try:
-        text = console.read_text(errors="replace")
-    except FileNotFoundError:
-        text = ""
+    text = read_end(console, bytes_from_end=CONSOLE_SHOWN_BYTES).decode(errors="replace")
     lines = [line.rstrip() for line in text.splitlines() if line.strip()][-CONSOLE_SHOWN_LINES:]
     return "; its console: " + (" | ".join(lines) if lines else "empty")

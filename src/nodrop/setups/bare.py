@@ -1,11 +1,12 @@
 """Bare: the SUT runs on the host itself, in the receiver's network namespace.
 
 From an image it runs in a root folder of its own (chroot in a private mount namespace), so that
-other setups can run the very same bits; from a binary it uses the host's files.
+other setups can run the very same bits; from a binary it sees the host's files, read-only.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +23,11 @@ from nodrop.errors import LabProblem
 from nodrop.hosts.memory_group import MemoryGroup, memory_controller, memory_group
 from nodrop.hosts.rights import SUT
 from nodrop.hosts.seam import Child, Host, Json, Link, NodeJob, UndoJournal
+from nodrop.hosts.sut_user import give, readable_by, sut_user
 from nodrop.images.bits import Bits
 from nodrop.ledger.hops import Account, Hop
 from nodrop.ledger.places import Place
+from nodrop.setups import host_root
 from nodrop.setups.limits import (
     cpu_problems,
     host_cpus,
@@ -31,7 +35,8 @@ from nodrop.setups.limits import (
     swappiness_problems,
 )
 from nodrop.setups.local import LocalView
-from nodrop.setups.seam import Limits, ProcessSpec, SamplesInside
+from nodrop.setups.seam import Limits, ProcessSpec, Proof, SamplesInside
+from nodrop.untrusted.folder import Folder
 
 WORK_INSIDE = "/run/nodrop"
 WRITABLE = ("run", "tmp", "var/log", "var/tmp", "var/lib/suricata")
@@ -51,8 +56,10 @@ class Bare:
         check(Options, options or {}, table="setup", base=base)
 
     def problems(self, bits: Bits | None, limits: Limits) -> Sequence[str]:
-        del bits  # whatever it is, it runs beside us
         found = []
+        if bits is not None and bits.kind == "binary":
+            words = host_root.refusal(bits.path, host_root.covered(), sut_user())
+            found += [f"sut.binary: {words}"] if words else []
         if limits.memory_bytes is not None:
             try:
                 memory_controller()
@@ -107,23 +114,28 @@ class BareEnv:
         self._group = group
         self._work = work.absolute()
         self._journal = journal
-        self._root = bits.path if bits is not None and bits.kind == "image" else None
-        self.work_inside = WORK_INSIDE if self._root else str(self._work)
-        self._private = self._work / ".private"
+        # Not below the work folder, which is the SUT's.
+        self._private = self._work.with_name(f"{self._work.name}.private")
+        self._image = bits.path if bits is not None and bits.kind == "image" else None
+        self._user = sut_user()
+        self.work_inside = WORK_INSIDE
         self._shown: list[Path] = []
         self._processes: list[BareProcess] = []
 
     def launch(self, process: ProcessSpec) -> BareProcess:
-        binds = self._binds() if self._root else {}
-        binds |= self._place(process.files)
+        binds = self._places() if self._image else self._places_of_host(process)
+        binds |= {self._work: WORK_INSIDE, **self._place(process.files)}
+        give(self._work, self._user)
         launched = BareProcess(
             self.host,
             process,
             work=self._work,
-            root=self._root,
+            root=self._image or self._empty("root"),
+            of_host=self._image is None,
             binds=binds,
             cpus=process.cpus or self._limits.cpus,
             group=self._group,
+            user=self._user,
         )
         shown = (path.relative_to(self._work) for path in self._shown)
         launched.shown = {str(name): f"{self.work_inside}/{name}" for name in shown}
@@ -148,8 +160,9 @@ class BareEnv:
     def facts(self) -> Json:
         return {
             "setup": Bare.name,
-            "chroot": self._root is not None,
+            "chroot": self._image is not None,
             "capabilities": list(SUT),
+            "user": self._user,
             "cpus": self._limits.cpus,
             "memory": self._group.facts() if self._group else None,
         }
@@ -159,32 +172,51 @@ class BareEnv:
             process.kill()
         for path in self._shown:
             path.unlink(missing_ok=True)
+        if self._user is not None:
+            give(self._work, os.geteuid())
         shutil.rmtree(self._private, ignore_errors=True)
 
-    def _binds(self) -> dict[Path, str]:
+    def _places(self) -> dict[Path, str]:
         """The image is never written to, not even by a missing folder: it is every trial's."""
-        assert self._root is not None
-        names = [name for name in WRITABLE if (self._root / name).is_dir()]
-        places = {self._private / name: f"/{name}" for name in names}
-        for place in places:
-            place.mkdir(parents=True, exist_ok=True)
-        (self._private / "tmp").chmod(0o1777)
-        return {**places, self._work: WORK_INSIDE}
+        assert self._image is not None
+        names = [name for name in WRITABLE if (self._image / name).is_dir()]
+        return {self._writable(name): f"/{name}" for name in names}
+
+    def _places_of_host(self, process: ProcessSpec) -> dict[Path, str]:
+        covered = host_root.covered()
+        seen = host_root.shown(process.argv, process.reads, covered)
+        return {
+            **{self._writable(str(path).lstrip("/")): str(path) for path in covered},
+            **{path: f"{path}:ro" for path in seen},
+        }
+
+    def _writable(self, name: str) -> Path:
+        place = self._empty(f"over/{name}")
+        if name.endswith("tmp"):
+            place.chmod(0o1777)
+        elif self._user is not None:
+            os.chown(place, self._user, self._user)
+        return place
+
+    def _empty(self, name: str) -> Path:
+        place = self._private / name
+        place.mkdir(parents=True, exist_ok=True)
+        return place
 
     def _place(self, files: Mapping[str, bytes | Path]) -> dict[Path, str]:
         """Contents are written; files of the host are shown, not copied: rules are large."""
-        binds = {}
+        binds: dict[Path, str] = {}
         for name, content in files.items():
-            target = self._work / name
-            target.parent.mkdir(parents=True, exist_ok=True)
+            *above, last = Path(name).parts
+            folder = Folder(self._work, tuple(above))
+            folder.make_all()
             if isinstance(content, bytes):
-                target.write_bytes(content)
+                folder.write(last, content, durable=False)
                 continue
-            self._shown.append(target)
-            if self._root:
-                binds[content.absolute()] = f"{WORK_INSIDE}/{name}:ro"
-            else:
-                target.symlink_to(content.absolute())
+            self._shown.append(folder.path / last)
+            copy = self._empty("files") / str(len(binds))
+            seen = readable_by(self._user, content.absolute(), copy)
+            binds[seen] = f"{WORK_INSIDE}/{name}:ro"
         return binds
 
 
@@ -197,12 +229,15 @@ class BareProcess(LocalView):
         process: ProcessSpec,
         *,
         work: Path,
-        root: Path | None,
+        root: Path,
+        of_host: bool,
         binds: Mapping[Path, str],
         cpus: str | None,
         group: MemoryGroup | None,
+        user: int | None,
     ) -> None:
         self._group = group
+        self._root_seen = str(root.resolve()) if of_host else ""
         self.own_cgroup = group is not None
         self.work = work
         program = Path(process.argv[0]).name
@@ -213,16 +248,23 @@ class BareProcess(LocalView):
             process.argv,
             stdout=self.stdout,
             stderr=self.stderr,
-            cwd=None if root else work,
+            cwd=Path(WORK_INSIDE) if of_host else None,
             env=process.env,
             root=root,
+            of_host=of_host,
             binds=binds,
             cpus=cpus,
             cgroup=group.path if group else None,
             caps=SUT,
+            user=user,
             private=True,
         )
         self.pid = self._child.pid
+
+    def proof(self) -> Proof | None:
+        """Its path as it sees it: the kernel names ours, through the folder that is its root."""
+        found = super().proof()
+        return found and replace(found, exe=found.exe.removeprefix(self._root_seen))
 
     def poll(self) -> int | None:
         return self._child.poll()

@@ -17,12 +17,14 @@ from nodrop.errors import LabProblem
 from nodrop.hosts.node import start_job
 from nodrop.hosts.rights import SUT
 from nodrop.hosts.seam import Host, Json, Link, NodeJob, UndoJournal
+from nodrop.hosts.sut_user import readable_by
 from nodrop.images.bits import Bits
 from nodrop.labs.wiring import local
 from nodrop.ledger.hops import Account, Hop
 from nodrop.setups.limits import cpu_problems, out_of_memory_words, swappiness_problems
 from nodrop.setups.local import LocalView
 from nodrop.setups.seam import Limits, ProcessSpec, SamplesInside
+from nodrop.untrusted.folder import Folder
 
 WORK_INSIDE = "/run/nodrop"
 NODE_INSIDE = "/run/nodrop-node"
@@ -228,17 +230,22 @@ class WorkFolder:
         self.path = work.absolute()
         self._places: list[Path] = []
 
-    def place(self, files: Mapping[str, bytes | Path]) -> dict[Path, str]:
-        """Files of the host → where they are to be shown, read-only."""
-        shown = {}
+    def place(
+        self, files: Mapping[str, bytes | Path], *, copies: Path, user: int | None
+    ) -> dict[Path, str]:
+        """Files of the host → where they are to be shown, read-only; of one that this `user` may
+        not read, a copy in the folder `copies`."""
+        shown: dict[Path, str] = {}
         for name, content in files.items():
-            target = self.path / name
-            target.parent.mkdir(parents=True, exist_ok=True)
+            *above, last = Path(name).parts
+            folder = Folder(self.path, tuple(above))
+            folder.make_all()
             if isinstance(content, bytes):
-                target.write_bytes(content)
+                folder.write(last, content, durable=False)
             else:
-                self._places.append(target)
-                shown[content.absolute()] = f"{WORK_INSIDE}/{name}"
+                self._places.append(folder.path / last)
+                seen = readable_by(user, content.absolute(), copies / f"file-{len(shown)}")
+                shown[seen] = f"{WORK_INSIDE}/{name}"
         return shown
 
     def names(self) -> Mapping[str, str]:

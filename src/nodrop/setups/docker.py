@@ -228,7 +228,8 @@ class DockerEnv(ContainedEnv):
     def _create(self, process: ProcessSpec, entry: Sequence[str], *, attach: bool) -> str:
         from docker.types import LogConfig, Mount
 
-        shown = {Path(self._near.node): NODE_INSIDE, **self._work.place(process.files)}
+        shown = {Path(self._near.node): NODE_INSIDE}
+        shown |= self._work.place(process.files, copies=self._work.path, user=None)
         # Not `volumes`, whose words are divided by colons: a path may hold one.
         mounts = [
             Mount(inside, str(path), type="bind", read_only=True) for path, inside in shown.items()
@@ -276,7 +277,7 @@ class DockerEnv(ContainedEnv):
 def _entry(process: ProcessSpec, *, gated: bool) -> list[str]:
     gate = ["--gate", f"{WORK_INSIDE}/{GATE}"] if gated else []
     cpus = ["--cpus", process.cpus] if process.cpus else []
-    return [NODE_INSIDE, "enter", *gate, *cpus]
+    return [NODE_INSIDE, "enter", *gate, *cpus, "--caps", ",".join(SUT)]
 
 
 def _empty_tar() -> bytes:

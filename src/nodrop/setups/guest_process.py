@@ -16,6 +16,8 @@ from nodrop.hosts.rights import SUT
 from nodrop.hosts.seam import Json
 from nodrop.machines.qemu import RunningMachine
 from nodrop.setups.seam import ProcessSpec, Proof, rights_of
+from nodrop.untrusted import bounds
+from nodrop.untrusted.folder import Folder, read_end
 from nodrop.untrusted.json_text import optional
 from nodrop.untrusted.reading import making_sense
 
@@ -25,6 +27,7 @@ FETCH_INTERVAL_S = 0.1
 """While rules load, every question to the guest takes time from it."""
 LARGEST_FETCH_BYTES = 64 << 20
 """Of one file that the SUT leaves behind; a longer one stays in the guest, and is gone with it."""
+CONSOLE_BYTES = 1 << 20
 KILL_TIMEOUT_S = 10.0
 PROOF_TIMEOUT_S = 60.0  # hashing megabytes takes emulation seconds
 PATIENCE = 6
@@ -56,6 +59,7 @@ class GuestProcess:
         self.stdout, self.stderr = work / f"{program}.stdout", work / f"{program}.stderr"
         self._machine = machine
         self._fetched_s: dict[str, float] = {}
+        self._left = bounds.raised(bounds.GUEST_TRIAL_BYTES)
         self.used: Json = {}
         self._collected = False
         self._given = set(process.files)
@@ -116,7 +120,7 @@ class GuestProcess:
         if self._collected or recent:
             return ours
         self._fetched_s[name] = now
-        self._append(name, ours)
+        self._append(name)
         return ours
 
     def connect(self, name: str, *, timeout_s: float) -> socket.socket:
@@ -131,7 +135,7 @@ class GuestProcess:
     def cause_of_death(self) -> str | None:
         if self._machine.qemu.poll() is not None:
             return f"its virtual machine ended (QEMU's status {self._machine.qemu.poll()})"
-        console = self._machine.console.read_text(errors="replace").splitlines()
+        console = _end_of(self._machine.console)
         said = next((line for line in reversed(console) if OUT_OF_MEMORY in line), None)
         return None if said is None else f"the guest's kernel: {said.partition('] ')[2] or said}"
 
@@ -182,17 +186,22 @@ class GuestProcess:
             "guest_sut_rss_peak_bytes": seen["rss_peak_bytes"],
         }
 
-    def _append(self, name: str, ours: Path) -> None:
-        """What is new since we last looked: logs only grow."""
-        have = ours.stat().st_size if ours.exists() else 0
+    def _append(self, name: str) -> None:
+        """What is new since we last looked: logs only grow. The name is the guest's word: one that
+        leads out of the work folder is refused."""
+        *above, last = name.split("/")
+        folder = Folder(self.work, tuple(above))
         try:
+            have = folder.size(last)
             new = self._machine.host.read_file(f"{WORK_INSIDE}/{name}", offset=have)
-        except (FileNotFoundError, BrokenPipeError, LabProblem):
-            return  # not written yet, or gone with its guest
-        if new:
-            ours.parent.mkdir(parents=True, exist_ok=True)
-            with ours.open("ab") as file:
+            self._left -= len(new)
+            if not new or self._left < 0:
+                return
+            folder.make_all()
+            with folder.open_to_change(last, append=True) as file:
                 file.write(new)
+        except (OSError, LabProblem):
+            return  # not written yet, gone with its guest, or no name of a file
 
     def _collect(self) -> None:
         """Everything it left behind, once it has ended."""
@@ -207,4 +216,9 @@ class GuestProcess:
         except LabProblem:
             return
         for name in set(listed.stdout.splitlines()) - self._given:
-            self._append(name, self.work / name)
+            self._append(name)
+
+
+def _end_of(console: Path) -> list[str]:
+    said = read_end(console, bytes_from_end=CONSOLE_BYTES)
+    return said.decode(errors="replace").splitlines()

@@ -25,6 +25,7 @@ from nodrop.hosts.node import start_child
 from nodrop.hosts.privileges import in_user_namespace
 from nodrop.hosts.rights import SUT
 from nodrop.hosts.seam import Action, Json, Link, NodeJob, UndoJournal
+from nodrop.hosts.sut_user import give, sut_user
 from nodrop.images.bits import Bits
 from nodrop.ledger.places import Place
 from nodrop.setups import contained
@@ -41,10 +42,14 @@ from nodrop.setups.contained import (
 )
 from nodrop.setups.limits import host_cpus
 from nodrop.setups.seam import Limits, ProcessSpec, Setup
+from nodrop.untrusted.folder import read_end
 
 RUNC = "runc"
 START_TIMEOUT_S = 10.0
 END_TIMEOUT_S = 10.0
+LONGEST_WORDS = 4096
+TO_BECOME_IT = ("SETUID", "SETGID", "SETPCAP")
+"""What `enter` takes to become the SUT's user and to keep no more than it needs."""
 Runc = subprocess.Popen[bytes]
 WRITABLE = ("/run", "/tmp", "/var/log", "/var/tmp", "/var/lib/suricata")
 
@@ -87,7 +92,9 @@ class OciEnv(ContainedEnv):
 
     def __init__(self, link: Link, *, bits: Bits | None, **given: Any) -> None:
         super().__init__(Oci.name, link, bits=bits, **given)
-        self._bundles = self._work.path / ".oci"
+        # Not below the work folder, which is the SUT's: runc, as root, believes what is here.
+        self._bundles = self._work.path.with_name(f"{self._work.path.name}.oci")
+        self._user = sut_user()
         # Without an image the node is alone in an empty root: it brings everything it needs.
         self._root = bits.path if bits is not None else self._bundles / "empty"
         self._names: list[str] = []
@@ -99,7 +106,7 @@ class OciEnv(ContainedEnv):
         launched, _ = self._run(
             process,
             start=lambda argv: outside.spawn(argv, stdout=stdout, stderr=stderr),
-            complaint=lambda _: stderr.read_bytes(),
+            complaint=lambda _: read_end(stderr, bytes_from_end=LONGEST_WORDS),
         )
         return launched
 
@@ -161,7 +168,11 @@ class OciEnv(ContainedEnv):
 
     def facts(self) -> Json:
         said = run_command([RUNC, "--version"], where="host", timeout_s=END_TIMEOUT_S).stdout
-        return {**super().facts(), "runtime": said.splitlines()[0] if said else None}
+        return {
+            **super().facts(),
+            "user": self._user,
+            "runtime": said.splitlines()[0] if said else None,
+        }
 
     def close(self) -> None:
         try:
@@ -175,6 +186,8 @@ class OciEnv(ContainedEnv):
                 )
         finally:
             self._work.close()
+            if self._user is not None:
+                give(self._work.path, os.geteuid())
             shutil.rmtree(self._bundles, ignore_errors=True)
 
     def _runc(self) -> list[str]:
@@ -193,7 +206,9 @@ class OciEnv(ContainedEnv):
         if self.bits is None:
             self._root.mkdir(exist_ok=True)
         self._names.append(name)
-        shown = {Path(self._near.node): NODE_INSIDE, **self._work.place(process.files)}
+        shown = {Path(self._near.node): NODE_INSIDE}
+        shown |= self._work.place(process.files, copies=bundle, user=self._user)
+        give(self._work.path, self._user)
         (bundle / "config.json").write_text(json.dumps(self._config(name, process, shown)))
         return name, bundle
 
@@ -207,11 +222,11 @@ class OciEnv(ContainedEnv):
             "ociVersion": "1.0.2",
             "process": {
                 "user": {"uid": 0, "gid": 0},
-                "args": list(process.argv),
+                "args": [*_entry(self._user), *process.argv],
                 "env": [f"{name}={value}" for name, value in environment.items()],
                 "cwd": "/",
                 "capabilities": {
-                    kind: [f"CAP_{name}" for name in SUT]
+                    kind: [f"CAP_{name}" for name in (*SUT, *TO_BECOME_IT)]
                     for kind in ("bounding", "effective", "permitted")
                 },
                 "noNewPrivileges": True,
@@ -220,7 +235,7 @@ class OciEnv(ContainedEnv):
             "hostname": "nodrop",
             "mounts": [
                 *_kernel_mounts(),
-                *(_tmpfs(folder) for folder in WRITABLE if self._has(folder)),
+                *(_tmpfs(folder, self._user or 0) for folder in WRITABLE if self._has(folder)),
                 *(_bind(path, *how) for path, how in binds.items()),
             ],
             "linux": {
@@ -267,13 +282,19 @@ def _kernel_mounts() -> list[Json]:
     ]
 
 
-def _tmpfs(folder: str) -> Json:
+def _entry(user: int | None) -> list[str]:
+    """It drops what it needed for that before it becomes the program."""
+    whose = [] if user is None else ["--user", str(user)]
+    return [NODE_INSIDE, "enter", *whose, "--caps", ",".join(SUT), "--"]
+
+
+def _tmpfs(folder: str, user: int) -> Json:
     mode = "mode=1777" if folder.endswith("tmp") else "mode=755"
     return {
         "destination": folder,
         "type": "tmpfs",
         "source": "tmpfs",
-        "options": ["nosuid", "nodev", mode],
+        "options": ["nosuid", "nodev", mode, f"uid={user}", f"gid={user}"],
     }
 
 

@@ -27,6 +27,8 @@ class ProcessSpec:
     argv: tuple[str, ...]
     files: Mapping[str, bytes | Path] = field(default_factory=dict)
     """Name inside the work folder → content, or a host file to be visible there (never changed)."""
+    reads: Sequence[Path] = ()
+    """Of the host, at their own places, if it is a program of the host: what its files name."""
     env: Mapping[str, str] = field(default_factory=dict)
     cpus: str | None = None
     """CPU list to pin to, as in cpuset(7)."""
@@ -43,13 +45,25 @@ class Proof:
     """sha256 of the host's files that it was shown (rules), by their names in the work folder."""
     capabilities: str = ""
     """All it can ever have: CapBnd of /proc/PID/status, a hexadecimal mask (capabilities(7))."""
+    effective_capabilities: str = ""
+    """What it has now: CapEff."""
     no_new_privileges: bool | None = None
+    user_id: int | None = None
+    """Effective, as nodrop's own user namespace counts; a guest's is the guest's."""
+    filters_system_calls: bool | None = None
+    """Seccomp: 2."""
 
 
 def rights_of(status: str) -> dict[str, Any]:
     """The fields of a `Proof` that /proc/PID/status holds."""
     lines = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
-    return {"capabilities": lines["CapBnd"], "no_new_privileges": lines.get("NoNewPrivs") == "1"}
+    return {
+        "capabilities": lines["CapBnd"],
+        "effective_capabilities": lines["CapEff"],
+        "no_new_privileges": lines.get("NoNewPrivs") == "1",
+        "user_id": int(lines["Uid"].split()[1]),
+        "filters_system_calls": lines.get("Seccomp") == "2",
+    }
 
 
 class Process(Protocol):

@@ -164,7 +164,9 @@ class FakeHost:
         cgroup: Path | None = None,
         fds: Sequence[int] = (),
         caps: Sequence[str] | None = None,
+        user: int | None = None,
         private: bool = False,
+        of_host: bool = False,
     ) -> subprocess.Popen[bytes]:
         raise NotImplementedError("nothing runs in a fake world")
 

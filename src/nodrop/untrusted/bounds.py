@@ -19,6 +19,10 @@ LINE_BYTES = 4 * MIB
 """A line of JSON. A trial record has a few kilobytes, eve.json's statistics of 64 threads 200."""
 LINES_FILE_BYTES = 16 << 30
 """A file that is read line by line: no bound of memory, but of time."""
+GUEST_FILE_BYTES = 256 * MIB
+"""One file, or all that one program says, out of a guest; it lies in memory on its way."""
+GUEST_TRIAL_BYTES = 1 << 30
+"""All files that a SUT leaves in its guest, of one trial."""
 FOLDER_ENTRIES = 1_000_000
 """Names in one folder."""
 

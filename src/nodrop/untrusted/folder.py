@@ -75,6 +75,14 @@ class Folder:
         """A regular file, and no link to one."""
         return stat.S_ISREG(self._mode(name))
 
+    def size(self, name: str) -> int:
+        """In bytes; 0 if there is no such file."""
+        try:
+            with self.open(name) as file:
+                return os.fstat(file.fileno()).st_size
+        except FileNotFoundError:
+            return 0
+
     def is_there(self, name: str) -> bool:
         """Anything of this name, a dangling link too."""
         return self._mode(name) != 0
@@ -158,6 +166,11 @@ class Folder:
                 if not exist_ok or not stat.S_ISDIR(_mode_at(name, handle)):
                     raise
 
+    def make_all(self) -> None:
+        """This folder and those between it and the root; what is there stays."""
+        for depth in range(1, len(self.below) + 1):
+            Folder(self.root, self.below[:depth]).make(exist_ok=True)
+
     def remove(self, name: str) -> None:
         """A file, a link itself, or a folder with what is in it; links in it are not followed."""
         with self._held() as handle:
@@ -215,6 +228,23 @@ def read_file(path: Path, *, most_bytes: int = bounds.SMALL_FILE_BYTES) -> bytes
     """A file that the user named: links on the way are his; no FIFO, no device, not too large."""
     with open_file(path) as file:
         return _whole(file, path, most_bytes)
+
+
+def read_from(path: Path, begin: int, *, most_bytes: int) -> bytes:
+    """From byte `begin` to the end of a file that a SUT or a guest writes; the folder is ours."""
+    with Folder(path.parent).open(path.name) as file:
+        file.seek(begin)
+        return _whole(file, path, most_bytes)
+
+
+def read_end(path: Path, *, bytes_from_end: int) -> bytes:
+    """The last bytes of such a file; nothing if it cannot be read."""
+    try:
+        with Folder(path.parent).open(path.name) as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - bytes_from_end))
+            return file.read(bytes_from_end)
+    except OSError:
+        return b""
 
 
 @contextmanager

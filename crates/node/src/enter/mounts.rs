@@ -12,6 +12,8 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::{chdir, chroot};
 
+use nodrop_sys::seccomp::make_tree_read_only;
+
 use super::{Bind, Explain, Failure};
 
 const CGROUPS: &str = "/sys/fs/cgroup";
@@ -23,6 +25,8 @@ pub struct Root<'a> {
     pub folder: &'a Path,
     /// Read-only, with a /dev and a /proc of its own.
     pub private: bool,
+    /// Empty, and the host's / is shown there.
+    pub of_host: bool,
 }
 
 /// Makes the namespace, fills `root`, moves into it and shows the binds.
@@ -37,9 +41,16 @@ pub fn build(root: Option<Root>, new_netns: bool, binds: &[Bind]) -> Result<(), 
         .iter()
         .map(open_source)
         .collect::<Result<Vec<File>, Failure>>()?;
-    if let Some(Root { folder, private }) = root {
+    if let Some(Root {
+        folder,
+        private,
+        of_host,
+    }) = root
+    {
         File::open(folder).explain(|| format!("root {}", folder.display()))?;
-        if private {
+        if of_host {
+            show_host(folder).explain(|| format!("cannot show / at {}", folder.display()))?;
+        } else if private {
             bind_whole(folder, folder)
                 .explain(|| format!("cannot show {} to itself", folder.display()))?;
         }
@@ -65,6 +76,17 @@ pub fn build(root: Option<Root>, new_netns: bool, binds: &[Bind]) -> Result<(), 
         make_read_only(Path::new("/")).explain(|| "cannot make the root read-only".into())?;
     }
     Ok(())
+}
+
+/// Read-only with everything mounted below; a kernel before 5.12 can do so only mount by mount, and what it has below stays.
+fn show_host(folder: &Path) -> std::io::Result<()> {
+    bind_whole("/", folder)?;
+    match make_tree_read_only(folder) {
+        Err(error) if error.raw_os_error() == Some(Errno::ENOSYS as i32) => {
+            Ok(make_read_only(folder)?)
+        }
+        other => other,
+    }
 }
 
 fn open_source(bind: &Bind) -> Result<File, Failure> {

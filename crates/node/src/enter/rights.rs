@@ -3,7 +3,8 @@
 use std::str::FromStr;
 
 use caps::{CapSet, Capability, CapsHashSet};
-use nix::sys::prctl::set_no_new_privs;
+use nix::sys::prctl::{set_keepcaps, set_no_new_privs};
+use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid};
 
 use super::{Explain, Failure};
 
@@ -25,8 +26,14 @@ impl FromStr for Rights {
 }
 
 impl Rights {
+    /// Whether the program may load one into the kernel.
+    pub fn has_bpf(&self) -> bool {
+        self.0.contains(&Capability::CAP_BPF)
+    }
+
     /// Gives up everything else. The bounding set holds for root's next program too; `no_new_privs` for what a file would give.
-    pub fn keep_only(&self) -> Result<(), Failure> {
+    /// A `user` other than root keeps them through execve(2) only as ambient ones.
+    pub fn keep_only(&self, user: Option<u32>) -> Result<(), Failure> {
         let what = || "cannot give up capabilities".to_owned();
         let held = caps::read(None, CapSet::Permitted).explain(what)?;
         // Who holds none may not narrow the bounding set, and gains nothing from it either.
@@ -38,11 +45,27 @@ impl Rights {
         }
         let kept: CapsHashSet = held.intersection(&self.0).copied().collect();
         caps::clear(None, CapSet::Ambient).explain(what)?;
+        if let Some(user) = user {
+            become_user(user).explain(|| format!("cannot become user {user}"))?;
+        }
         caps::set(None, CapSet::Effective, &kept).explain(what)?;
         caps::set(None, CapSet::Permitted, &kept).explain(what)?;
-        caps::clear(None, CapSet::Inheritable).explain(what)?;
+        if user.is_some() {
+            caps::set(None, CapSet::Inheritable, &kept).explain(what)?;
+            caps::set(None, CapSet::Ambient, &kept).explain(what)?;
+        } else {
+            caps::clear(None, CapSet::Inheritable).explain(what)?;
+        }
         set_no_new_privs().explain(what)
     }
+}
+
+fn become_user(user: u32) -> nix::Result<()> {
+    let (uid, gid) = (Uid::from_raw(user), Gid::from_raw(user));
+    set_keepcaps(true)?;
+    setgroups(&[])?;
+    setresgid(gid, gid, gid)?;
+    setresuid(uid, uid, uid)
 }
 
 #[cfg(test)]

@@ -12,9 +12,11 @@ from nodrop.errors import LabProblem
 from nodrop.hosts.binary import find_node_binary
 from nodrop.hosts.local import LocalHost
 from nodrop.images.bits import Bits
+from nodrop.untrusted.folder import read_end
 
 TIMEOUT_S = 20.0
 """It takes 0.1 s without rules, which are not given to it."""
+LONGEST_WORDS = 1 << 20
 CONFIG = "suricata.yaml"
 WORK_INSIDE = "/run/nodrop"
 WRITABLE = ("run", "tmp", "var/log", "var/lib/suricata")
@@ -55,5 +57,6 @@ def refusal(bits: Bits, configuration: Callable[[str], bytes]) -> str | None:
             child.kill()
             child.wait()
             return None
-        said = _ERROR.findall((stdout.read_bytes() + stderr.read_bytes()).decode(errors="replace"))
+        words = b"".join(read_end(path, bytes_from_end=LONGEST_WORDS) for path in (stdout, stderr))
+        said = _ERROR.findall(words.decode(errors="replace"))
     return "; ".join(said) if status and said else None

@@ -103,6 +103,16 @@ def dump(document: Yaml) -> bytes:
     return text.encode()
 
 
+def named_files(document: object) -> list[Path]:
+    """Of this host, as far as they are there: rules, classes, thresholds of a user's own yaml."""
+    if isinstance(document, Mapping):
+        return named_files(list(document.values()))
+    if isinstance(document, Sequence) and not isinstance(document, str):
+        return [path for inner in document for path in named_files(inner)]
+    is_path = isinstance(document, str) and document.startswith("/") and "\0" not in document
+    return [Path(str(document))] if is_path and Path(str(document)).exists() else []
+
+
 def defrag_configured(document: Yaml) -> bool:
     """As Suricata reads it: on for passive capture unless switched off."""
     return all(_is_true(entry.get("defrag", True)) for entry in document["af-packet"])

@@ -8,6 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from nodrop.errors import TrialFailed
+from nodrop.untrusted.bounds import SMALL_FILE_BYTES
+from nodrop.untrusted.folder import Refused, read_from
 from nodrop.untrusted.json_text import NotJson, decode_object, member, optional
 
 _STARTED = "Engine started"
@@ -66,7 +69,8 @@ class ExitCounts:
 
 
 class EngineLog:
-    """Reads on from where it last stopped; a line that is still being written waits."""
+    """Reads on from where it last stopped; a line that is still being written waits. TrialFailed if
+    it is no plain file, or more than an engine log can be."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -75,11 +79,11 @@ class EngineLog:
 
     def lines(self) -> Sequence[Line]:
         try:
-            with self._path.open("rb") as stream:
-                stream.seek(self._offset)
-                new = stream.read()
+            new = read_from(self._path, self._offset, most_bytes=SMALL_FILE_BYTES - self._offset)
         except FileNotFoundError:
             return self._lines
+        except Refused as refused:
+            raise TrialFailed(f"Suricata's engine log {refused.strerror}: {self._path}") from None
         whole = new[: new.rfind(b"\n") + 1]
         self._offset += len(whole)
         now_ns = time.monotonic_ns()

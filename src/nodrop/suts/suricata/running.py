@@ -26,6 +26,7 @@ from nodrop.suts.suricata.capture import (
 )
 from nodrop.suts.suricata.config import ENGINE_LOG, SOCKET, STATS_LOG
 from nodrop.suts.suricata.control import ControlSocket, Refused
+from nodrop.untrusted.folder import read_end
 
 POLL_S = 0.01
 DRAIN_POLL_S = 0.05
@@ -446,7 +447,4 @@ def _short(words: str) -> str:
 
 
 def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_bytes()[-4096:].decode(errors="replace").splitlines()
-    except OSError:
-        return []
+    return read_end(path, bytes_from_end=4096).decode(errors="replace").splitlines()

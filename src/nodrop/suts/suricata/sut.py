@@ -23,6 +23,7 @@ from nodrop.suts.suricata.config import (
     dump,
     full_sync_s,
     load_base,
+    named_files,
     plain_name,
     render,
     retire_s,
@@ -128,6 +129,7 @@ class Suricata:
         spec = ProcessSpec(
             argv=self._argv(env),
             files={CONFIG: dump(document), **self.files()},
+            reads=named_files(document),
             cpus=self.options.cpus,
         )
         entry = document["af-packet"][0]
