@@ -15,12 +15,14 @@ import os
 import platform
 import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from nodrop.errors import LabProblem
 from nodrop.hosts.binary import candidates, file_sha256, find_node_binary
@@ -34,6 +36,7 @@ DRIVERS = ("virtio_pci", "virtio_console", "virtio_blk", "virtio_net", "af_packe
 """Loaded in this order, each after what it depends on. Everything else is built into the kernel;
 af_packet_diag is what `ss -0` asks for the rings of a capture."""
 PACKAGES = {"x86_64": "linux-image-cloud-amd64", "aarch64": "linux-image-cloud-arm64"}
+KERNEL = "vmlinuz"
 DISK = "guest-disk-{}.ext4"
 """Of its sha256."""
 DISK_SPARE_BYTES = 512 << 20
@@ -51,6 +54,9 @@ class GuestKernel:
     """Folder of .ko files and `order`, their names in the order to load them."""
     sha256: str
     """Of the package."""
+    image_sha256: str
+    files: Mapping[str, str]
+    """sha256 of the image and of all in `modules`, by their names in the kernel's folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,17 +140,50 @@ def _kernel_in(folder: Folder) -> GuestKernel | None:
     """None if it cannot be used: a new one is unpacked then."""
     try:
         said = decode_object(folder.read("manifest.json"))
-        if not folder.is_file("vmlinuz"):
+        files = member(said, "files", dict)
+        if other := _first_other(folder, files):
+            _say(f"{folder.path / other} is not what was unpacked there; the kernel is made anew")
             return None
         return GuestKernel(
             package=member(said, "package", str),
             version=member(said, "version", str),
             sha256=member(said, "sha256", str),
-            image=folder.path / "vmlinuz",
+            image=folder.path / KERNEL,
             modules=folder.path / "modules",
+            image_sha256=files[KERNEL],
+            files=files,
         )
     except (OSError, NotJson):
         return None
+
+
+def _first_other(folder: Folder, files: Mapping[str, Any]) -> str | None:
+    """What is not as the manifest says, is missing, or was added."""
+    modules = folder.folder("modules")
+    there = {KERNEL, *(f"modules/{name}" for name in modules.names())}
+    if odd := min(there ^ set(files), default=None):
+        return odd
+    for name, sha256 in files.items():
+        path = folder.path / name
+        where = modules if name != KERNEL else folder
+        if not where.is_file(path.name) or _sha256_of(path) != sha256:
+            return name
+    return None
+
+
+def _sha256_of(path: Path) -> str:
+    """Read once per run, and again if it was touched."""
+    said = path.stat()
+    return _sha256(path, (said.st_ino, said.st_size, said.st_mtime_ns, said.st_ctime_ns))
+
+
+@cache
+def _sha256(path: Path, _stamp: tuple[int, ...]) -> str:
+    return file_sha256(path)
+
+
+def _say(words: str) -> None:
+    sys.stderr.write(f"nodrop: guest: {words}\n")
 
 
 def _kernel_package() -> str:
@@ -175,7 +214,7 @@ def _unpack_kernel() -> GuestKernel:
             timeout_s=APT_TIMEOUT_S,
         )
         deb = next(folder.glob("*.deb"))
-        fields = {
+        fields: dict[str, Any] = {
             "package": package,
             "version": _deb_version(deb),
             "sha256": file_sha256(deb),
@@ -184,15 +223,20 @@ def _unpack_kernel() -> GuestKernel:
         run_command(["dpkg-deb", "-x", str(deb), str(tree)], where="guest kernel", timeout_s=120)
         made = folder / "kernel"
         (made / "modules").mkdir(parents=True)
-        shutil.copy(next((tree / "boot").glob("vmlinuz-*")), made / "vmlinuz")
+        shutil.copy(next((tree / "boot").glob("vmlinuz-*")), made / KERNEL)
         found = {p.name.partition(".")[0].replace("-", "_"): p for p in tree.rglob("*.ko*")}
         order = _load_order(found)
         for name in order:
             shutil.copy(found[name], made / "modules" / f"{name}.ko")
         (made / "modules/order").write_text("".join(f"{name}.ko\n" for name in order))
+        names = [KERNEL, *(f"modules/{path.name}" for path in sorted((made / "modules").iterdir()))]
+        fields["files"] = {name: file_sha256(made / name) for name in names}
         (made / "manifest.json").write_text(json.dumps(fields, indent=1) + "\n")
-        target = guest_folder() / f"kernel-{fields['sha256'][:16]}"
-        made.rename(target)
+        target = f"kernel-{fields['sha256'][:16]}"
+        guests = Folder(guest_folder())
+        if guests.is_there(target):
+            guests.remove(target)
+        made.rename(guests.path / target)
     kernel = cached_kernel()
     assert kernel is not None
     return kernel
@@ -229,16 +273,34 @@ def module_depends(content: bytes) -> list[str]:
 
 
 def _initramfs(kernel: GuestKernel, node: Path) -> Path:
-    key = hashlib.sha256(f"{kernel.sha256} {file_sha256(node)}".encode()).hexdigest()
-    path = guest_folder() / f"initramfs-{key[:16]}.gz"
-    if not path.is_file():
-        files = {"init": (0o755, node.read_bytes())}
-        for module in kernel.modules.iterdir():
-            files[f"modules/{module.name}"] = (0o644, module.read_bytes())
-        with _building() as folder:
-            (folder / "made").write_bytes(gzip.compress(cpio(files), compresslevel=1, mtime=0))
-            (folder / "made").rename(path)
-    return path
+    """Made of the same bytes it has the same bytes; its name holds what it was made of, and its own
+    sha256, which is compared."""
+    init = node.read_bytes()
+    parts = [
+        hashlib.sha256(init).hexdigest(),
+        *(f"{k} {v}" for k, v in sorted(kernel.files.items())),
+    ]
+    key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+    guests = Folder(guest_folder())
+    for name in guests.names():
+        if not name.startswith(f"initramfs-{key}-"):
+            continue
+        path = guests.path / name
+        if guests.is_file(name) and name == _initramfs_name(key, _sha256_of(path)):
+            return path
+        _say(f"{path} is not what its name says; it is made anew")
+        guests.remove(name)
+    files = {"init": (0o755, init)}
+    for module in sorted(kernel.modules.iterdir()):
+        files[f"modules/{module.name}"] = (0o644, module.read_bytes())
+    packed = gzip.compress(cpio(files), compresslevel=1, mtime=0)
+    name = _initramfs_name(key, hashlib.sha256(packed).hexdigest())
+    guests.write(name, packed)
+    return guests.path / name
+
+
+def _initramfs_name(key: str, sha256: str) -> str:
+    return f"initramfs-{key}-{sha256}.gz"
 
 
 def cpio(files: Mapping[str, tuple[int, bytes]]) -> bytes:
@@ -270,16 +332,10 @@ def _padded(part: bytes) -> bytes:
 def _disk(bits: Bits) -> Path | None:
     """The one that is what its name says: its sha256."""
     for path in bits.path.parent.glob(DISK.format("*")):
-        said = path.stat()
-        if path.name == DISK.format(_disk_sha256(path, (said.st_ino, said.st_ctime_ns))):
+        if path.name == DISK.format(_sha256_of(path)):
             return path
+        _say(f"{path} is not what its name says; it is made anew")
     return None
-
-
-@cache
-def _disk_sha256(path: Path, _stamp: tuple[int, int]) -> str:
-    """Read once per run, and again if it was touched."""
-    return file_sha256(path)
 
 
 def _make_disk(bits: Bits) -> Path:

@@ -244,7 +244,12 @@ class VmEnv:
             "cpus": machine.cpus,
             "txqueuelen": self._options.txqueuelen,
             "ring_size": machine.ring_size,
-            "kernel": {"package": kernel.package, "version": kernel.version},
+            "kernel": {
+                "package": kernel.package,
+                "version": kernel.version,
+                "sha256": kernel.image_sha256,
+            },
+            "initramfs": machine.assets.initramfs.name,
             "boots": self._boots,
         }
         if self._running is not None:

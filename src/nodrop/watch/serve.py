@@ -10,9 +10,10 @@ import base64
 import hashlib
 import json
 import secrets
+import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from functools import partial
 from http import HTTPStatus
@@ -28,8 +29,10 @@ LOOK_S = 0.5
 MOST_VIEWERS = 8
 """Each has a thread of its own."""
 MOST_CONNECTIONS = 32
-"""At once, of anybody."""
-REQUEST_TIMEOUT_S = 10.0
+"""At once, of anybody; for one more, the oldest that has not shown the token goes."""
+REQUEST_TIMEOUT_S = 3.0
+DROP_TIMEOUT_S = 1.0
+"""For a thread to see that its connection was taken from it."""
 HEARTBEAT_LOOKS = 20
 """An event at the latest after so many looks, so that a viewer who has left is noticed."""
 FAREWELL_S = 2.0
@@ -78,6 +81,7 @@ def event_of(view: View) -> str:
 class Handler(BaseHTTPRequestHandler):
     """Answers two addresses and tells nothing of what else there might be."""
 
+    server: _Server
     server_version = "nodrop"
     sys_version = ""
     timeout = REQUEST_TIMEOUT_S
@@ -90,7 +94,9 @@ class Handler(BaseHTTPRequestHandler):
         _, given, *rest = f"{self.path}/".split("/", 3)
         if not secrets.compare_digest(given.encode(), self._token.encode()):
             self._refuse(HTTPStatus.NOT_FOUND)
-        elif rest[0] == "" and self.path.endswith("/"):
+            return
+        self.server.proved(self.connection)
+        if rest[0] == "" and self.path.endswith("/"):
             self._page()
         elif self.path == f"/{self._token}/events":
             self._events()
@@ -169,8 +175,8 @@ def _sha256(text: str) -> str:
 
 
 class _Server(ThreadingHTTPServer):
-    """Each connection is a thread and a file, token or not: there are so many, and the others are
-    closed at once, so that whoever opens hundreds does not end the watching."""
+    """Each connection is a thread and a file, token or not, so there are not many. Whoever opens
+    hundreds without the token pushes out their own: who shows it gets in, and stays."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -178,24 +184,49 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, *given: Any) -> None:
         self._places = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self._unproved: dict[socket.socket, None] = {}
+        self._changing = threading.Lock()
         super().__init__(*given)
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
         del request, client_address
-        return self._places.acquire(blocking=False)
+        if self._places.acquire(blocking=False):
+            return True
+        self._drop_oldest()
+        return self._places.acquire(timeout=DROP_TIMEOUT_S)
 
     def process_request(self, request: Any, client_address: Any) -> None:
+        with self._changing:
+            self._unproved[request] = None
         try:
             super().process_request(request, client_address)
         except BaseException:  # no thread to be had
-            self._places.release()
+            self._leave(request)
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._places.release()
+            self._leave(request)
+
+    def proved(self, request: socket.socket) -> None:
+        """It has shown the token."""
+        with self._changing:
+            self._unproved.pop(request, None)
+
+    def _leave(self, request: socket.socket) -> None:
+        self.proved(request)
+        self._places.release()
+
+    def _drop_oldest(self) -> None:
+        with self._changing:
+            oldest = next(iter(self._unproved), None)
+            if oldest is None:
+                return
+            del self._unproved[oldest]
+            with suppress(OSError):  # it has just been closed
+                oldest.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A viewer that breaks off is no error of ours."""

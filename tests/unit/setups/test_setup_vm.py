@@ -79,7 +79,13 @@ def test_what_the_guest_has_not_fetched_yet_is_in_the_queue() -> None:
 
 def machine(accelerator: str = "tcg", **changed: Any) -> Machine:
     kernel = GuestKernel(
-        package="linux", version="6.1", image=Path("/k"), modules=Path("/m"), sha256="0"
+        package="linux",
+        version="6.1",
+        image=Path("/k"),
+        modules=Path("/m"),
+        sha256="0",
+        image_sha256="1",
+        files={},
     )
     assets = GuestAssets(kernel=kernel, initramfs=Path("/i"), disk=Path("/a,b.ext4"))
     return Machine(

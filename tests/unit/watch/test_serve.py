@@ -121,8 +121,22 @@ def test_hundreds_without_a_token_do_not_end_it(
             threads = [one for one in threading.enumerate() if "process_request" in one.name]
             assert len(threads) <= MOST_CONNECTIONS
             page._board.look()
+            assert ask(page, token_of(page)).status == 200, "who knows the token gets in"
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (files, most))
+
+
+@pytest.mark.parametrize("word", [b"", b"GET /wrong", b"\0" * 100])
+def test_a_viewer_is_not_pushed_out_by_who_has_no_token(page: ServedPage, word: bytes) -> None:
+    port = urlsplit(page.address).port
+    viewers = [ask(page, token_of(page) + "events") for _ in range(MOST_VIEWERS)]
+    with ExitStack() as stack:
+        for _ in range(100):
+            idle = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+            idle.sendall(word)
+        assert ask(page, token_of(page)).status == 200
+        page._board.close()
+        assert all(b'"over"' in viewer.read() for viewer in viewers)
 
 
 def test_a_port_that_is_taken(page: ServedPage, to: RunWriter) -> None:
