@@ -13,6 +13,7 @@ import pytest
 
 from nodrop.errors import LabProblem, NotReady
 from nodrop.hosts.binary import file_sha256
+from nodrop.hosts.sut_user import SUT_USER
 from nodrop.images.image import list_images
 from nodrop.machines import docker_engine
 from nodrop.machines.docker_engine import DockerEngine
@@ -68,6 +69,10 @@ def test_the_books_of_real_traffic_close_in_every_container(run: Run) -> None:
         trial = json.loads((outcome.directory / "runs" / record.run / "trial.json").read_text())
         proof = trial["details"]["facts"]["proof"]
         assert int(proof["capabilities"], 16) == 1 << CAP_NET_RAW and proof["no_new_privileges"]
+        assert int(proof["effective_capabilities"], 16) == 1 << CAP_NET_RAW, where
+        assert proof["filters_system_calls"], where
+        own = record.cell["setup.kind"] in ("bare", "oci")
+        assert proof["user_id"] == (SUT_USER if own else 0), where
 
 
 @pytest.mark.parametrize("kind", ["docker", "docker-macvtap", "oci"])

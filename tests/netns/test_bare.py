@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -15,7 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from nodrop.hosts.binary import file_sha256
 from nodrop.hosts.journal import DiskJournal
+from nodrop.hosts.sut_user import sut_user
 from nodrop.images.bits import Bits
 from nodrop.labs.netns import NetnsLab
 from nodrop.setups.bare import Bare, BareEnv, BareProcess
@@ -156,7 +159,7 @@ def test_a_memory_limit_ends_what_goes_beyond_it(tmp_path: Path, label: str) -> 
 
 
 RIGHTS = """
-grep -E '^Cap(Bnd|Eff)|NoNewPrivs' /proc/self/status > status
+grep -E '^Cap(Bnd|Eff)|NoNewPrivs|^Uid|^Seccomp:' /proc/self/status > status
 ls /dev > devices; ls -d /proc/[0-9]* > processes
 kill -0 {controller} 2>/dev/null && echo killed > damage
 echo x 2>/dev/null > /proc/sys/kernel/domainname && echo sysctl > damage
@@ -176,11 +179,99 @@ def test_it_holds_what_capturing_takes_and_nothing_of_the_host(
         proof = process.proof()
         assert proof is not None
         assert int(proof.capabilities, 16) == 1 << CAP_NET_RAW
-        assert proof.no_new_privileges
+        assert proof.no_new_privileges and proof.filters_system_calls
+        assert int(proof.effective_capabilities, 16) == 1 << CAP_NET_RAW
+        assert proof.user_id == (sut_user() or 0)
         assert process.stop(timeout_s=0.1) == -signal.SIGKILL, "process 1 without a handler"
     status = dict(line.split(":\t") for line in (work / "status").read_text().splitlines())
     assert {int(status[name], 16) for name in ("CapBnd", "CapEff")} == {1 << CAP_NET_RAW}
-    assert status["NoNewPrivs"] == "1"
+    assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
+    assert set(status["Uid"].split()) == {str(sut_user() or 0)}
     assert (work / "devices").read_text().split() == ["full", "null", "random", "urandom", "zero"]
     assert (work / "processes").read_text().split() == ["/proc/1"]
     assert not (work / "damage").exists(), (work / "damage").read_text()
+
+
+OF_THE_HOST = """
+import os, socket, sys
+seen = {"cwd": os.getcwd(), "writable": [], "secrets": [], "calls": []}
+for place in sys.argv[1:]:
+    try:
+        open(place + "/nodrop-was-here", "w").close()
+        seen["writable"].append(place)
+    except OSError:
+        pass
+for secret in ("/etc/shadow", "/root/.ssh", "/root/.bashrc", "/run/docker.sock"):
+    try:
+        os.stat(secret) if secret != "/etc/shadow" else open(secret).close()
+        seen["secrets"].append(secret)
+    except OSError:
+        pass
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+for name, arguments in {
+    "mount": (b"x", b"/tmp", b"tmpfs", 0, None),
+    "unshare": (0x10000000,),
+    "ptrace": (0, 0, 0, 0),
+    "setns": (0, 0),
+    "perf_event_open": (),
+}.items():
+    call = getattr(libc, name, None) or (lambda *_: libc.syscall(298, 0, 0, -1, -1, 0))
+    if call(*arguments) == 0 or ctypes.get_errno() != 1:
+        seen["calls"].append((name, ctypes.get_errno()))
+seen["environment"] = sorted(os.environ)
+seen["home"] = os.listdir("/home")
+socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 3)
+import json, threading
+thread = threading.Thread(target=lambda: None)
+thread.start()
+thread.join()
+with open("seen.json", "w") as file:
+    json.dump(seen, file)
+import time
+time.sleep(1000)
+"""
+
+
+def test_a_program_of_the_host_sees_it_closed(
+    tmp_path: Path, label: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SECRET", "x")
+    work, places = tmp_path / "work", ["/", "/etc", "/usr/bin", "/root", "/var/lib", "/sys", "/dev"]
+    shown = tmp_path / "configuration"
+    shown.write_text("x")
+    shown.chmod(0o644)
+    with provisioned(None, work, label, cpus=None) as env:
+        argv = (sys.executable, "-c", OF_THE_HOST, *places)
+        process = env.launch(ProcessSpec(argv=argv, reads=[shown]))
+        deadline = time.monotonic() + DEADLINE_S
+        while not (work / "seen.json").exists() or not (work / "seen.json").read_text():
+            assert time.monotonic() < deadline, process.stderr.read_text()
+            assert process.poll() is None, process.stderr.read_text()
+            time.sleep(0.01)
+        root = Path(f"/proc/{process.pid}/root")
+        assert (root / str(shown).lstrip("/")).read_text() == "x", "what it names is shown"
+        proof = process.proof()
+        assert proof is not None
+        assert proof.filters_system_calls and proof.user_id == (sut_user() or 0)
+        assert Path(proof.exe).exists(), "named as the host names it"
+    seen = json.loads((work / "seen.json").read_text())
+    assert (seen["cwd"], seen["secrets"], seen["calls"]) == ("/run/nodrop", [], [])
+    assert set(seen["writable"]) <= {"/root"}, "a folder of the trial lies over it"
+    assert not Path("/root/nodrop-was-here").exists()
+    assert "AWS_SECRET" not in seen["environment"]
+    assert (work / "seen.json").stat().st_uid == os.geteuid()
+    assert not work.with_name("work.private").exists()
+
+
+def test_a_file_that_only_root_may_read_is_shown_all_the_same(
+    image: Bits, tmp_path: Path, label: str
+) -> None:
+    rules, work = tmp_path / "rules", tmp_path / "work"
+    rules.write_text("alert\n")
+    rules.chmod(0o600)
+    with provisioned(image, work, label, cpus=None) as env:
+        process = launch(env, rules)
+        proof = process.proof()
+        assert proof is not None and proof.files["rules/x"] == file_sha256(rules)
+    assert (work / "copied").read_text() == "alert\n"

@@ -73,6 +73,7 @@ def seen_from_inside(folder: Path) -> None:
     details = json.loads((folder / "trial.json").read_text())["details"]
     proof = details["facts"]["proof"]
     assert int(proof["capabilities"], 16) == 1 << CAP_NET_RAW and proof["no_new_privileges"]
+    assert proof["filters_system_calls"] and proof["user_id"] == 0
     marks, inside = details["usage"]["marks_mono_ns"], details["inside"]["guest"]
     assert inside["sut_cpu_s"] > 0
     assert 20e6 < inside["sut_rss_peak_bytes"] < details["usage"]["sut_rss_peak_bytes"]
