@@ -57,7 +57,8 @@ def main() -> int:
     if shutil.which("cargo-fuzz"):
         fell += [target for target in targets if not fuzz_rust(target, seconds)]
     else:
-        print(f"left out: {', '.join(targets)} (cargo install cargo-fuzz; rustup install nightly)")
+        print(f"left out: {', '.join(targets)} (cargo install cargo-fuzz; rustup install nightly);")
+        print("`cargo test` holds their properties for the corpus and mutations of it")
     print(f"fell: {', '.join(fell)}" if fell else "nothing fell")
     return 1 if fell else 0
 

@@ -1,16 +1,6 @@
-//! Lines to a node: any line is a message or refused in words, and so is any spec of any job.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use nodrop_proto::{Message, ProbeSpec, ReplaySpec, SampleSpec, SinkSpec, TraceSpec};
+#[path = "../properties/message.rs"]
+mod property;
 
-fuzz_target!(|line: &str| {
-    let Ok(Message::Spec(spec)) = Message::parse(line) else {
-        return;
-    };
-    let _ = Message::spec::<ProbeSpec>(&spec, "probe");
-    let _ = Message::spec::<ReplaySpec>(&spec, "replay");
-    let _ = Message::spec::<SampleSpec>(&spec, "sample");
-    let _ = Message::spec::<SinkSpec>(&spec, "sink");
-    let _ = Message::spec::<TraceSpec>(&spec, "trace");
-});
+libfuzzer_sys::fuzz_target!(|line: &str| property::holds(line));
