@@ -2,22 +2,32 @@
 
 use std::io::{self, Read};
 
+/// So much may come out of any packed file; the controller's bound (`nodrop.untrusted.packed`) is the same.
+const LEAST_BOUND_BYTES: usize = 1 << 30;
+/// Of a longer file, so many times its length.
+const MOST_RATIO: usize = 40;
+
 /// The bytes inside of a packed file; `None` if it is not packed.
 ///
 /// # Errors
-/// If it is cut or corrupt.
+/// If it is cut or corrupt, or holds more than a capture does.
 pub fn unpacked(file: &[u8]) -> io::Result<Option<Vec<u8>>> {
+    let bound = LEAST_BOUND_BYTES.max(file.len().saturating_mul(MOST_RATIO));
+    unpacked_within(bound, file)
+}
+
+fn unpacked_within(bound: usize, file: &[u8]) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     let (kind, done) = match file {
-        [0x1f, 0x8b, ..] => (
-            "gzip",
-            flate2::read::MultiGzDecoder::new(file).read_to_end(&mut bytes),
-        ),
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => ("zstd", unpack_zstd(file, &mut bytes)),
-        [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => (
-            "xz",
-            lzma_rust2::XzReader::new(file, true).read_to_end(&mut bytes),
-        ),
+        [0x1f, 0x8b, ..] => {
+            let decoder = flate2::read::MultiGzDecoder::new(file);
+            ("gzip", read_up_to(bound, decoder, &mut bytes))
+        }
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => ("zstd", unpack_zstd(bound, file, &mut bytes)),
+        [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => {
+            let decoder = lzma_rust2::XzReader::new(file, true);
+            ("xz", read_up_to(bound, decoder, &mut bytes))
+        }
         _ => return Ok(None),
     };
     // A decoder's own words ("failed to fill whole buffer") do not say what is wrong with which file.
@@ -30,14 +40,25 @@ pub fn unpacked(file: &[u8]) -> io::Result<Option<Vec<u8>>> {
             ),
         )
     })?;
+    if bytes.len() > bound {
+        return Err(io::Error::other(format!(
+            "the {kind} file holds more than {bound} bytes: unpack it first"
+        )));
+    }
     Ok(Some(bytes))
 }
 
+/// At most one byte more than the bound, which then says that it was passed.
+fn read_up_to(bound: usize, from: impl Read, bytes: &mut Vec<u8>) -> io::Result<usize> {
+    let room = (bound + 1).saturating_sub(bytes.len());
+    from.take(room as u64).read_to_end(bytes)
+}
+
 /// A zstd file is a sequence of frames; the decoder reads one.
-fn unpack_zstd(mut file: &[u8], bytes: &mut Vec<u8>) -> io::Result<usize> {
-    while !file.is_empty() {
+fn unpack_zstd(bound: usize, mut file: &[u8], bytes: &mut Vec<u8>) -> io::Result<usize> {
+    while !file.is_empty() && bytes.len() <= bound {
         let decoder = ruzstd::decoding::StreamingDecoder::new(&mut file);
-        decoder.map_err(io::Error::other)?.read_to_end(bytes)?;
+        read_up_to(bound, decoder.map_err(io::Error::other)?, bytes)?;
     }
     Ok(bytes.len())
 }
@@ -88,6 +109,19 @@ mod tests {
                     error.contains(" file is cut or corrupt after "),
                     "{length} of {packed:02x?}: {error}"
                 );
+            }
+        }
+    }
+
+    #[test]
+    fn what_swells_ends_at_the_bound() {
+        for packed in PACKED {
+            for (bound, holds) in [(6, true), (5, false), (1, false)] {
+                let unpacked = unpacked_within(bound, packed);
+                assert_eq!(unpacked.is_ok(), holds, "{bound}");
+                let twice = unpacked_within(bound, &[packed, packed].concat());
+                let words = twice.unwrap_err().to_string();
+                assert!(words.contains(&format!(" file holds more than {bound} bytes: ")));
             }
         }
     }
