@@ -1,5 +1,6 @@
 //! nodrop-node: one job per process, JSON lines on stdin and stdout (docs/node-protocol.md).
 
+mod drive;
 mod emit;
 mod enter;
 mod guest;
@@ -43,7 +44,7 @@ enum Command {
     Guest(guest::GuestArgs),
 }
 
-/// A job's parameters as flags; `None` where a controller will send them.
+/// A job's parameters as flags; `None` if a controller will send them.
 struct ByFlags<J: Job>(Option<J::Spec>);
 
 const CONTROLLED: &str = "controlled";
@@ -81,8 +82,8 @@ impl<J: Job> FromArgMatches for ByFlags<J> {
 impl<J: Job> ByFlags<J> {
     fn run(self) -> ExitCode {
         match self.0 {
-            Some(spec) => session::by_hand::<J>(spec),
-            None => session::controlled::<J>(),
+            Some(spec) => drive::by_hand::<J>(spec),
+            None => drive::controlled::<J>(),
         }
     }
 }

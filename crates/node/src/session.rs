@@ -1,28 +1,18 @@
-//! The protocol engine: from hello to the result of each spec, driven by a controller or by hand.
-//!
-//! Two threads: the main thread does the job, a second one watches stdin and never leaves SCHED_OTHER, so that the dead man's
-//! switch works while the job holds a core at real-time priority.
+//! What a job sees of the world that drives it: start, stop, and where its events go.
 
-use std::io::BufRead;
-use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use nix::sys::signal::{SigSet, Signal};
-use nodrop_proto::{ClockAnswer, Hello, JobError, Message, PROTOCOL};
-use nodrop_sys::clock::{mono_ns, real_ns};
+use nodrop_sys::clock::mono_ns;
 use serde::Serialize;
-use serde_json::Value;
 
 use crate::emit::Emitter;
-use crate::job::Job;
 
 /// How long a job may take to undo what it did once its controller is gone.
 const ABORT_GRACE: Duration = Duration::from_secs(1);
 
-/// What a job sees of the world that drives it. Cheap to clone into a job's own threads.
+/// Cheap to clone into a job's own threads.
 #[derive(Clone)]
 pub struct Session {
     shared: Arc<Shared>,
@@ -46,7 +36,7 @@ struct Signals {
 }
 
 impl Session {
-    fn new(controlled: bool) -> Self {
+    pub fn new(controlled: bool) -> Self {
         let shared = Shared {
             emit: Emitter::new(),
             stop: AtomicBool::new(false),
@@ -60,7 +50,7 @@ impl Session {
     }
 
     /// Waits for `start` and returns the CLOCK_MONOTONIC time at which to begin, which may lie ahead: sleeping up to it is the
-    /// job's matter. Now, where the start says null, where a person runs the job, or where `stop` came first.
+    /// job's matter. Now, if the start says null, if a person runs the job, or if `stop` came first.
     pub fn wait_start(&self) -> u64 {
         self.wait_start_in(0)
     }
@@ -85,7 +75,7 @@ impl Session {
         self.shared.stop.load(Ordering::Relaxed)
     }
 
-    /// Sleeps until a CLOCK_MONOTONIC time or until stopped; true where stopped.
+    /// Sleeps until a CLOCK_MONOTONIC time or until stopped; true if stopped.
     pub fn sleep_until(&self, mono_deadline_ns: u64) -> bool {
         let mut signals = self.lock();
         loop {
@@ -147,12 +137,33 @@ impl Session {
         self.shared.changed.notify_all();
     }
 
-    fn stop(&self) {
+    /// Where events go.
+    pub fn emit(&self) -> &Emitter {
+        &self.shared.emit
+    }
+
+    /// The job may begin: `None` = now.
+    pub fn start(&self, at_mono_ns: Option<u64>) {
+        self.change(|signals| signals.start = Some(at_mono_ns));
+    }
+
+    /// The job shall come to its end.
+    pub fn stop(&self) {
         self.change(|signals| signals.stop = true);
     }
 
+    /// The job has ended.
+    pub fn finish(&self) {
+        self.change(|signals| signals.finished = true);
+    }
+
+    /// Another job begins: what was said for the one before is over.
+    pub fn begin_anew(&self) {
+        self.change(|signals| *signals = Signals::default());
+    }
+
     /// Ends the process with code 1, after the job had its chance to undo.
-    fn abort(&self) {
+    pub fn abort(&self) -> ! {
         self.stop();
         let signals = self.lock();
         let _undone = self
@@ -161,186 +172,4 @@ impl Session {
             .wait_timeout_while(signals, ABORT_GRACE, |signals| !signals.finished);
         std::process::exit(1);
     }
-}
-
-/// Runs a job for a controller.
-pub fn controlled<J: Job>() -> ExitCode {
-    // A Ctrl-C at a terminal reaches the whole process group; what it means for us is the controller's decision.
-    block_interrupt();
-    let session = Session::new(true);
-    session.shared.emit.event(
-        "hello",
-        &Hello {
-            protocol: PROTOCOL,
-            version: env!("CARGO_PKG_VERSION").into(),
-            job: J::NAME.into(),
-            pid: std::process::id(),
-        },
-    );
-    let specs = watch_stdin(&session);
-    let mut before: Option<J> = None;
-    loop {
-        let Ok(spec) = specs.recv() else {
-            // Stdin has ended, and the watcher has closed the session.
-            return ExitCode::from(u8::from(before.is_none()));
-        };
-        let another = Message::may_follow(&spec);
-        let outcome = Message::spec(&spec, J::NAME)
-            .and_then(|spec| perform::<J>(before.take(), spec, &session));
-        match outcome {
-            Ok((job, result)) if another => {
-                before = Some(job);
-                // First, for another spec may come at once and begin anew.
-                session.change(|signals| signals.finished = true);
-                if !session.shared.emit.result(&result, true) {
-                    return ExitCode::FAILURE;
-                }
-            }
-            Ok((_, result)) => return conclude(&session, Ok(result)),
-            Err(error) => return conclude::<J::Outcome>(&session, Err(error)),
-        }
-    }
-}
-
-/// Runs a job with flags: begins at once, ends by itself or at Ctrl-C, prints its result.
-pub fn by_hand<J: Job>(spec: J::Spec) -> ExitCode {
-    let session = Session::new(false);
-    stop_at_interrupt(&session);
-    match perform::<J>(None, spec, &session) {
-        Ok((_, result)) => conclude(&session, Ok(result)),
-        Err(JobError {
-            kind,
-            message,
-            hint,
-        }) => {
-            let hint = hint.map(|hint| format!("; {hint}")).unwrap_or_default();
-            eprintln!("nodrop-node {}: {message}{hint}", J::NAME);
-            // Bad input is 2, as clap has it for flags.
-            ExitCode::from(if kind == "spec" { 2 } else { 1 })
-        }
-    }
-}
-
-fn perform<J: Job>(
-    before: Option<J>,
-    spec: J::Spec,
-    session: &Session,
-) -> Result<(J, J::Outcome), JobError> {
-    let (mut job, ready) = match before {
-        Some(job) => job.again(spec, session)?,
-        None => J::prepare(spec, session)?,
-    };
-    if session.controlled {
-        session.shared.emit.event("ready", &ready);
-    }
-    let outcome = job.run(session)?;
-    Ok((job, outcome))
-}
-
-fn conclude<T: Serialize>(session: &Session, outcome: Result<T, JobError>) -> ExitCode {
-    let (said, code) = match &outcome {
-        Ok(result) => (session.shared.emit.result(result, false), 0),
-        Err(error) => (session.shared.emit.error(error), 1),
-    };
-    session.change(|signals| signals.finished = true);
-    // Not said: the session was ended by the watcher, whose exit code is 1.
-    ExitCode::from(if said { code } else { 1 })
-}
-
-fn watch_stdin(session: &Session) -> Receiver<Value> {
-    let (sender, receiver) = channel();
-    let mut specs = Specs {
-        to: sender,
-        is_first: true,
-    };
-    let session = session.clone();
-    std::thread::spawn(move || {
-        let heard = std::io::stdin()
-            .lock()
-            .lines()
-            .try_for_each(|line| match line {
-                Ok(line) if line.trim().is_empty() => Ok(()),
-                Ok(line) => obey(&line, &session, &mut specs),
-                Err(e) if e.kind() == std::io::ErrorKind::InvalidData => {
-                    Err(End::Protocol("a line is not UTF-8".into()))
-                }
-                Err(_) => Err(End::Stdin),
-            });
-        // EOF is the dead man's switch; after a result it is only a controller that tidies up.
-        let cut_short = match heard {
-            Err(End::Protocol(message)) => session
-                .shared
-                .emit
-                .error(&JobError::new("protocol", message)),
-            Ok(()) | Err(End::Stdin) => session.shared.emit.close(),
-        };
-        if cut_short {
-            drop(specs);
-            session.abort();
-        }
-    });
-    receiver
-}
-
-/// Why nothing more is heard of the controller.
-enum End {
-    Protocol(String),
-    Stdin,
-}
-
-/// Where specs go.
-struct Specs {
-    to: Sender<Value>,
-    is_first: bool,
-}
-
-fn obey(line: &str, session: &Session, specs: &mut Specs) -> Result<(), End> {
-    match Message::parse(line).map_err(|e| End::Protocol(e.0))? {
-        Message::Clock { id } => {
-            let (mono_ns, real_ns) = (mono_ns(), real_ns());
-            session.shared.emit.event(
-                "clock",
-                &ClockAnswer {
-                    id,
-                    mono_ns,
-                    real_ns,
-                },
-            );
-        }
-        Message::Start { at_mono_ns } => {
-            session.change(|signals| signals.start = Some(at_mono_ns));
-        }
-        Message::Stop => session.stop(),
-        Message::Spec(spec) => {
-            let is_first = std::mem::replace(&mut specs.is_first, false);
-            if !is_first && !session.shared.emit.resume() {
-                return Err(End::Protocol(
-                    "a second spec: one comes after a result whose spec said `again`".into(),
-                ));
-            }
-            // What was said for the one before is over.
-            session.change(|signals| *signals = Signals::default());
-            // The main thread waits for it; it cannot be gone.
-            drop(specs.to.send(spec));
-        }
-    }
-    Ok(())
-}
-
-fn block_interrupt() -> SigSet {
-    let interrupt = SigSet::from(Signal::SIGINT);
-    // Fails only for an invalid set.
-    let _ = interrupt.thread_block();
-    interrupt
-}
-
-/// Blocked here and in every thread made later, so that exactly one thread takes it.
-fn stop_at_interrupt(session: &Session) {
-    let interrupt = block_interrupt();
-    let session = session.clone();
-    std::thread::spawn(move || {
-        while interrupt.wait().is_ok() {
-            session.stop();
-        }
-    });
 }

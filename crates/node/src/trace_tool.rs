@@ -9,8 +9,8 @@ use clap::{Args, Subcommand};
 use nodrop_proto::TraceSpec;
 use nodrop_trace::make::{self, Profile};
 
+use crate::drive;
 use crate::job;
-use crate::session;
 use crate::trace_files::{self, CutArgs, ReplicateArgs, write};
 
 /// A controller's job, or one of the tools.
@@ -70,12 +70,12 @@ pub fn run(args: TraceArgs) -> ExitCode {
         Some(Tool::Make(args)) => make(&args),
         Some(Tool::Cut(args)) => trace_files::cut(&args),
         Some(Tool::Replicate(args)) => trace_files::replicate(&args),
-        None => return session::controlled::<job::trace::Trace>(),
+        None => return drive::controlled::<job::trace::Trace>(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         // `| head` has seen enough.
-        Err(error) if nobody_reads(&error) => ExitCode::SUCCESS,
+        Err(error) if reader_is_gone(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("nodrop-node trace: {error:#}");
             ExitCode::FAILURE
@@ -83,7 +83,7 @@ pub fn run(args: TraceArgs) -> ExitCode {
     }
 }
 
-fn nobody_reads(error: &anyhow::Error) -> bool {
+fn reader_is_gone(error: &anyhow::Error) -> bool {
     let mut causes = error
         .chain()
         .filter_map(|cause| cause.downcast_ref::<std::io::Error>());

@@ -1,6 +1,7 @@
 //! Job `replay`: send a trace on an absolute schedule, and say what was really sent.
 
 mod guard;
+mod offer;
 mod ports;
 mod result;
 
@@ -16,17 +17,14 @@ use nodrop_wire::packed::unpacked;
 
 use crate::job::Job;
 use crate::session::Session;
+use offer::Offer;
 use ports::Port;
 
 /// A trace in memory and sockets to send it on.
 pub struct Replay {
     spec: ReplaySpec,
-    trace: Trace,
-    plan: Plan,
-    spread: Spread,
+    offer: Offer,
     ports: Vec<Port>,
-    limit_ns: Option<u64>,
-    realtime: bool,
     shallow_idle: Option<ShallowIdle>,
 }
 
@@ -47,14 +45,15 @@ impl Job for Replay {
         let ports = differ_in_schedule_alone(&self.spec, &spec);
         let kept = Kept {
             ports: ports.then_some(self.ports),
-            trace: trace.then_some(self.trace),
+            trace: trace.then_some(self.offer.trace),
         };
         Self::with(kept, spec, session)
     }
 
     fn run(&mut self, session: &Session) -> Result<ReplayResult, JobError> {
-        let outcomes = self.send(session)?;
-        let result = self.result(&outcomes);
+        let outcomes = ports::send(&mut self.ports, &self.offer, session)?;
+        let is_shallow = self.shallow_idle.is_some();
+        let result = result::result(&self.offer, &self.ports, is_shallow, &outcomes);
         // The host idles as it did, however long nothing else is asked for.
         self.shallow_idle = None;
         Ok(result)
@@ -120,7 +119,7 @@ impl Replay {
             SpreadOver::Flows => Spread::by_flow(&trace, u32::try_from(ports.len()).unwrap_or(1)),
             SpreadOver::Copy => Spread::copied(),
         };
-        // Not locked where the limit is low: then a host that swaps shows in the schedule error.
+        // Not locked if the limit is low: then a host that swaps shows in the schedule error.
         let _ = thread::lock_memory();
         // These two are inherited by the threads that send.
         thread::exact_timers();
@@ -132,35 +131,44 @@ impl Replay {
         let replay = Self {
             spec,
             shallow_idle: asks.then(ShallowIdle::ask).flatten(),
-            trace,
-            plan,
-            spread,
+            offer: Offer {
+                trace,
+                plan,
+                spread,
+                limit_ns: request.duration_ns,
+                realtime,
+            },
             ports,
-            limit_ns: request.duration_ns,
-            realtime,
         };
         let ready = replay.ready();
         Ok((replay, ready))
     }
 
     fn ready(&self) -> ReplayReady {
+        let Offer {
+            trace,
+            plan,
+            spread,
+            realtime,
+            ..
+        } = &self.offer;
         let shares = (0..).zip(&self.ports);
         ReplayReady {
-            trace_packets: self.trace.packets().len() as u64,
-            trace_bytes: self.trace.frame_bytes(),
-            trace_duration_ns: self.trace.duration_ns(),
+            trace_packets: trace.packets().len() as u64,
+            trace_bytes: trace.frame_bytes(),
+            trace_duration_ns: trace.duration_ns(),
             intended_packets: shares
-                .map(|(port, _)| self.spread.share(port).intended_packets(&self.plan))
+                .map(|(port, _)| spread.share(port).intended_packets(plan))
                 .sum(),
-            intended_duration_ns: self.plan.intended_duration_ns(&self.trace),
-            realtime: self.realtime,
+            intended_duration_ns: plan.intended_duration_ns(trace),
+            realtime: *realtime,
             backend: ports::backends(&self.ports),
-            replica_offsets_ns: self.plan.replica_offsets_ns().to_vec(),
+            replica_offsets_ns: plan.replica_offsets_ns().to_vec(),
         }
     }
 }
 
-/// A trace and the schedule of its replay, without the replay; `with_offsets` where replicas start apart, not in step.
+/// A trace and the schedule of its replay, without the replay; `with_offsets` if replicas start apart, not in step.
 pub fn scheduled(spec: &ReplaySpec, with_offsets: bool) -> Result<(Trace, Plan), JobError> {
     let mut request = request(spec)?;
     request.offsets_from = request.offsets_from.filter(|_| with_offsets);
@@ -276,7 +284,7 @@ fn mac(text: &str) -> Result<Mac, JobError> {
         })
 }
 
-/// A capture file in memory: read, not mapped, so that nobody who changes the file changes what is sent.
+/// A capture file in memory: read, not mapped, so that a change of the file does not change what is sent.
 pub fn contents(path: &Path) -> Result<Vec<u8>, JobError> {
     let failed =
         |e: std::io::Error| JobError::new("trace", format!("{}: cannot read: {e}", path.display()));

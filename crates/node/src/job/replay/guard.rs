@@ -1,4 +1,4 @@
-//! Nobody floods an office by accident: who replays by hand onto a port that the host talks through has to say so.
+//! No accident shall flood an office: a replay by hand onto a port that the host talks through needs `--yes`.
 
 use std::fs::read_to_string;
 use std::net::IpAddr;
@@ -49,7 +49,7 @@ fn use_of(interface: &str) -> Option<String> {
         .then(|| format!("{interface} has the default route"))
 }
 
-/// An address somebody gave it; link-local IPv6 addresses come by themselves.
+/// An address it was given; link-local IPv6 addresses come by themselves.
 fn address_of(interface: &str) -> Option<IpAddr> {
     getifaddrs()
         .ok()?

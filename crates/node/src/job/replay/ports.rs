@@ -14,7 +14,7 @@ use nodrop_replay::{Backend, Outcome, SendError, Trace};
 use nodrop_sys::clock::mono_ns;
 use nodrop_sys::thread;
 
-use super::Replay;
+use super::offer::Offer;
 use crate::job::interface_error;
 use crate::session::Session;
 
@@ -80,7 +80,7 @@ pub fn open(
     sockets.into_iter().enumerate().map(port).collect()
 }
 
-/// AF_XDP at top speed where it is to be had and takes every frame, else send(2).
+/// AF_XDP at top speed if the kernel has it and it takes every frame, else send(2).
 fn backend(
     spec: &ReplaySpec,
     trace: &Trace,
@@ -151,75 +151,73 @@ pub fn backends(ports: &[Port]) -> String {
     names.join(" ")
 }
 
-impl Replay {
-    /// Sends on every port at once; what was done on each. Whoever stops one stops all.
-    pub(super) fn send(&mut self, session: &Session) -> Result<Vec<Outcome>, JobError> {
-        let Self {
-            trace,
-            plan,
-            spread,
-            ports,
-            limit_ns,
-            realtime,
-            ..
-        } = self;
-        let (trace, plan, spread) = (&*trace, &*plan, &*spread);
-        let (limit_ns, realtime) = (*limit_ns, *realtime);
-        let gate = Barrier::new(ports.len() + 1);
-        let (begin_ns, down) = (AtomicU64::new(0), AtomicBool::new(false));
-        let sent: Vec<AtomicU64> = ports.iter().map(|_| AtomicU64::new(0)).collect();
-        let (gate, begin_ns, down) = (&gate, &begin_ns, &down);
-        std::thread::scope(|scope| {
-            let (sending, ended) = channel::<()>();
-            let senders = (0..).zip(ports.iter_mut().zip(&sent));
-            let threads: Vec<_> = senders
-                .map(|(number, (port, sent))| {
-                    let sending = sending.clone();
-                    scope.spawn(move || {
-                        let _sending = sending;
-                        // It was possible a moment ago; the result says where it no longer is.
-                        port.cpu = port.cpu.filter(|cpu| thread::pin(*cpu).is_ok());
-                        let share = spread.share(number);
-                        let backend = &mut port.backend;
-                        let replay = nodrop_replay::Replay::new(
-                            trace, plan, share, backend, realtime, limit_ns,
-                        );
-                        gate.wait(); // everybody is ready
-                        gate.wait(); // the start is known
-                        let is_stopped = || session.stopped() || down.load(Ordering::Relaxed);
-                        let outcome = replay
-                            .reporting_to(sent)
-                            .run(begin_ns.load(Ordering::Relaxed), is_stopped);
-                        down.fetch_or(outcome.is_err(), Ordering::Relaxed);
-                        outcome.map_err(|e| is_down(&port.interface, &e))
-                    })
+/// Sends on every port at once, and returns what was done on each. A port that fails stops the others.
+pub fn send(
+    ports: &mut [Port],
+    offer: &Offer,
+    session: &Session,
+) -> Result<Vec<Outcome>, JobError> {
+    let Offer {
+        trace,
+        plan,
+        spread,
+        limit_ns,
+        realtime,
+    } = offer;
+    let gate = Barrier::new(ports.len() + 1);
+    let (begin_ns, down) = (AtomicU64::new(0), AtomicBool::new(false));
+    let sent: Vec<AtomicU64> = ports.iter().map(|_| AtomicU64::new(0)).collect();
+    let (gate, begin_ns, down) = (&gate, &begin_ns, &down);
+    std::thread::scope(|scope| {
+        let (sending, ended) = channel::<()>();
+        let senders = (0..).zip(ports.iter_mut().zip(&sent));
+        let threads: Vec<_> = senders
+            .map(|(number, (port, sent))| {
+                let sending = sending.clone();
+                scope.spawn(move || {
+                    let _sending = sending;
+                    // It was possible a moment ago; the result says if it no longer is.
+                    port.cpu = port.cpu.filter(|cpu| thread::pin(*cpu).is_ok());
+                    let share = spread.share(number);
+                    let backend = &mut port.backend;
+                    let replay = nodrop_replay::Replay::new(
+                        trace, plan, share, backend, *realtime, *limit_ns,
+                    );
+                    gate.wait(); // all are ready
+                    gate.wait(); // the start is known
+                    let is_stopped = || session.stopped() || down.load(Ordering::Relaxed);
+                    let outcome = replay
+                        .reporting_to(sent)
+                        .run(begin_ns.load(Ordering::Relaxed), is_stopped);
+                    down.fetch_or(outcome.is_err(), Ordering::Relaxed);
+                    outcome.map_err(|e| is_down(&port.interface, &e))
                 })
-                .collect();
-            drop(sending);
-            gate.wait();
-            begin_ns.store(session.wait_start_in(HEAD_START_NS), Ordering::Relaxed);
-            gate.wait();
-            // This thread only talks from now on: a controller that does not read blocks no sender.
-            thread::not_realtime();
-            while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(SAMPLE) {
-                session.sample(&ReplaySample {
-                    mono_ns: mono_ns(),
-                    sent_packets: sent.iter().map(|of| of.load(Ordering::Relaxed)).sum(),
-                });
-            }
-            let outcomes = threads.into_iter().map(|thread| {
-                let outcome = thread.join();
-                outcome.map_err(|_| JobError::new("internal", "a sender panicked"))?
+            })
+            .collect();
+        drop(sending);
+        gate.wait();
+        begin_ns.store(session.wait_start_in(HEAD_START_NS), Ordering::Relaxed);
+        gate.wait();
+        // This thread only talks from now on: a controller that does not read blocks no sender.
+        thread::not_realtime();
+        while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(SAMPLE) {
+            session.sample(&ReplaySample {
+                mono_ns: mono_ns(),
+                sent_packets: sent.iter().map(|of| of.load(Ordering::Relaxed)).sum(),
             });
-            outcomes.collect()
-        })
-    }
+        }
+        let outcomes = threads.into_iter().map(|thread| {
+            let outcome = thread.join();
+            outcome.map_err(|_| JobError::new("internal", "a sender panicked"))?
+        });
+        outcomes.collect()
+    })
 }
 
 fn is_down(interface: &str, error: &SendError) -> JobError {
     if error.errno == flood::TAKES_NONE {
         return JobError::new("flood", "the port has counted none of the frames as sent")
-            .hint("a veth takes them where its other end does NAPI (`ethtool -K PEER gro on`, or an XDP program); another port needs a driver with XDP transmit");
+            .hint("a veth takes them if its other end does NAPI (`ethtool -K PEER gro on`, or an XDP program); another port needs a driver with XDP transmit");
     }
     JobError::new("interface_down", format!("{interface}: {error}"))
         .hint("the interface went down or away while packets were sent")

@@ -8,46 +8,49 @@ use nodrop_replay::Outcome;
 use nodrop_replay::bursts::LATE_NS;
 use nodrop_replay::schedule_error::ScheduleErrorNs;
 
-use super::Replay;
+use super::offer::Offer;
 use super::ports::{Port, backends};
 
-impl Replay {
-    /// Of the ports in their order.
-    pub(super) fn result(&self, outcomes: &[Outcome]) -> ReplayResult {
-        let ports = (self.ports.iter().zip(outcomes))
-            .map(|(port, outcome)| of_port(port, outcome))
-            .collect();
-        let mut all = outcomes[0].clone();
-        outcomes[1..].iter().for_each(|other| all.join(other));
-        ReplayResult {
-            intended_packets: all.intended_packets,
-            sent_packets: all.sent_packets,
-            sent_bytes: all.sent_bytes,
-            refused_packets: named(&all.refused_packets),
-            unsent_packets: all.intended_packets - all.sent_packets,
-            first_sent_mono_ns: all.first_sent_mono_ns,
-            last_sent_mono_ns: all.last_sent_mono_ns,
-            intended_duration_ns: self.plan.intended_duration_ns(&self.trace),
-            late_bursts: all.schedule_errors.summary().map(|_| late_bursts(&all)),
-            schedule_error_us: all.schedule_errors.summary().map(in_us),
-            asked_schedule_error_us: all.asked_errors.summary().map(in_us),
-            shaped_packets: all.shaping.packets,
-            shaped_pps: all.shaping.pps(),
-            cpu_s: all.cpu_ns as f64 / 1e9,
-            backend: backends(&self.ports),
-            realtime: self.realtime,
-            shallow_idle: self.shallow_idle.is_some(),
-            not_rewritten_packets: all.not_rewritten_packets,
-            same_flows: self.trace.same_flows(),
-            replica_offsets_ns: self.plan.replica_offsets_ns().to_vec(),
-            achieved: Achieved {
-                interval_ns: nodrop_replay::Achieved::INTERVAL_NS,
-                packets: all.achieved.packets,
-                bytes: all.achieved.bytes,
-                largest_error_ns: all.achieved.largest_error_ns,
-            },
-            ports,
-        }
+/// `outcomes` are those of the ports, in their order.
+pub fn result(
+    offer: &Offer,
+    ports: &[Port],
+    shallow_idle: bool,
+    outcomes: &[Outcome],
+) -> ReplayResult {
+    let of_ports = (ports.iter().zip(outcomes))
+        .map(|(port, outcome)| of_port(port, outcome))
+        .collect();
+    let mut all = outcomes[0].clone();
+    outcomes[1..].iter().for_each(|other| all.join(other));
+    ReplayResult {
+        intended_packets: all.intended_packets,
+        sent_packets: all.sent_packets,
+        sent_bytes: all.sent_bytes,
+        refused_packets: named(&all.refused_packets),
+        unsent_packets: all.intended_packets - all.sent_packets,
+        first_sent_mono_ns: all.first_sent_mono_ns,
+        last_sent_mono_ns: all.last_sent_mono_ns,
+        intended_duration_ns: offer.plan.intended_duration_ns(&offer.trace),
+        late_bursts: all.schedule_errors.summary().map(|_| late_bursts(&all)),
+        schedule_error_us: all.schedule_errors.summary().map(in_us),
+        asked_schedule_error_us: all.asked_errors.summary().map(in_us),
+        shaped_packets: all.shaping.packets,
+        shaped_pps: all.shaping.pps(),
+        cpu_s: all.cpu_ns as f64 / 1e9,
+        backend: backends(ports),
+        realtime: offer.realtime,
+        shallow_idle,
+        not_rewritten_packets: all.not_rewritten_packets,
+        same_flows: offer.trace.same_flows(),
+        replica_offsets_ns: offer.plan.replica_offsets_ns().to_vec(),
+        achieved: Achieved {
+            interval_ns: nodrop_replay::Achieved::INTERVAL_NS,
+            packets: all.achieved.packets,
+            bytes: all.achieved.bytes,
+            largest_error_ns: all.achieved.largest_error_ns,
+        },
+        ports: of_ports,
     }
 }
 

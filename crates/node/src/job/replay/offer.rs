@@ -1,0 +1,13 @@
+//! What is offered: a trace in memory, its schedule, and how both are spread over ports.
+
+use nodrop_replay::{Plan, Spread, Trace};
+
+/// Everything a sender needs but a port.
+pub struct Offer {
+    pub trace: Trace,
+    pub plan: Plan,
+    pub spread: Spread,
+    /// Ends it at top speed.
+    pub limit_ns: Option<u64>,
+    pub realtime: bool,
+}
