@@ -7,7 +7,7 @@ use crate::Result;
 use crate::held::HeldFile;
 use crate::named::Named;
 
-/// `drop`, `early_drop`, `insert_failed` … → sum over the CPUs; empty where it is not loaded.
+/// `drop`, `early_drop`, `insert_failed` … → sum over the CPUs; empty if it is not loaded.
 pub type Conntrack = Named<u64>;
 
 /// Reads the file; bound to the network namespace of the thread that makes it.

@@ -1,4 +1,4 @@
-//! What the CPUs are and how their time is told, from `/proc/cpuinfo` and `/sys/devices/system`.
+//! What the CPUs are and which clock they have, from `/proc/cpuinfo` and `/sys/devices/system`.
 
 use std::fs;
 use std::path::Path;

@@ -40,7 +40,7 @@ pub struct Disk {
 pub type Disks = Named<Disk>;
 
 /// Reads `/proc/diskstats` now and then and, in between, `/sys/block/NAME/stat` of what did anything: of an idle partition or
-/// loop device the kernel would tell as much each time.
+/// loop device the kernel would say as much each time.
 #[derive(Debug)]
 pub struct DiskReader {
     all: HeldFile,
@@ -179,7 +179,7 @@ mod tests {
             disks.iter().collect::<Vec<_>>(),
             [("vda", &vda), ("cciss/c0d0", &other)]
         );
-        // In between their own files tell.
+        // In between their own files are read.
         reader.read(&mut disks).unwrap();
         let reads = disks.iter().map(|(name, disk)| (name, disk.reads));
         assert_eq!(reads.collect::<Vec<_>>(), [("cciss/c0d0", 3), ("vda", 3)]);

@@ -18,7 +18,7 @@ const NAME_LENGTH: usize = 32;
 /// caller made room for, and a driver has more of them once it has more queues.
 const SLACK: usize = 4096;
 
-/// Counters of one interface; their names are read again only where their number has changed.
+/// Counters of one interface; their names are read again only if their number has changed.
 #[derive(Debug)]
 pub struct EthtoolReader {
     socket: OwnedFd,
@@ -35,7 +35,7 @@ impl EthtoolReader {
         if fd < 0 {
             return Err(CounterError::last_os("socket(AF_INET)"));
         }
-        // SAFETY: `fd` is open and nobody else's.
+        // SAFETY: `fd` is open and ours alone.
         let socket = unsafe { OwnedFd::from_raw_fd(fd) };
         let (names, answer) = (Vec::new(), Vec::new());
         let mut reader = Self {

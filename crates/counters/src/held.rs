@@ -50,7 +50,7 @@ impl HeldFile {
         }
     }
 
-    /// `None` where this kernel has no such file.
+    /// `None` if this kernel has no such file.
     pub fn open_if_present(path: PathBuf) -> Result<Option<Self>> {
         match Self::open(path) {
             Ok(held) => Ok(Some(held)),
@@ -108,7 +108,7 @@ impl HeldFile {
     }
 }
 
-/// A program may give itself any bytes for a name: they must not end the reading of everybody else.
+/// A program may give itself any bytes for a name: they must not end the reading of all others.
 fn readable(bytes: &mut [u8]) -> &str {
     if !bytes.is_ascii() {
         let mut start = 0;

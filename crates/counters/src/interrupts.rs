@@ -30,7 +30,7 @@ pub struct Interrupt {
 pub struct InterruptReader {
     file: HeldFile,
     ports: Vec<String>,
-    /// Which port an interrupt belongs to, as sysfs told at the start.
+    /// Which port an interrupt belongs to, as sysfs said at the start.
     owners: BTreeMap<u32, usize>,
     buffer: Vec<u8>,
 }

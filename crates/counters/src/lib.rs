@@ -2,7 +2,7 @@
 //!
 //! Readers know nothing of each other or of the ledger: they name what the kernel names (`tp_drops`, `time_squeeze`), hold
 //! their files open and read them again with pread(2). `None` is what this kernel does not count; zero is zero. What every
-//! counter means for the packet books is told in docs/reference/counters.md.
+//! counter means for the packet books stands in docs/reference/counters.md.
 
 mod cgroup;
 mod clock;

@@ -105,7 +105,7 @@ link_stats! {
 pub struct Xdp {
     /// How it is attached.
     pub mode: &'static str,
-    /// `None` where several programs are attached.
+    /// `None` if several programs are attached.
     pub program_id: Option<u32>,
 }
 
@@ -134,7 +134,7 @@ pub struct Link {
     pub rx_queues: u32,
     /// Transmit queues.
     pub tx_queues: u32,
-    /// `None` where no program is attached.
+    /// `None` if no program is attached.
     pub xdp: Option<Xdp>,
     /// The counters.
     pub stats: LinkStats,

@@ -1,4 +1,4 @@
-//! How crowded the host is: `/proc/loadavg` and, where the kernel has it, `/proc/pressure`.
+//! How crowded the host is: `/proc/loadavg` and, if the kernel has it, `/proc/pressure`.
 
 use std::path::Path;
 

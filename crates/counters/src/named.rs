@@ -7,7 +7,7 @@ use educe::Educe;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Serialize, Serializer};
 
-/// Name → value. Reading again changes the values in place; a name is only written where the kernel changed it.
+/// Name → value. Reading again changes the values in place; a name is only written if the kernel changed it.
 #[derive(Debug, Educe, PartialEq, Eq)]
 #[educe(Clone)]
 pub struct Named<T> {
@@ -28,7 +28,7 @@ impl<T> Named<T> {
         self.names.iter().map(String::as_str).zip(&self.values)
     }
 
-    /// `None` where there is no such name.
+    /// `None` if there is no such name.
     pub fn get(&self, name: &str) -> Option<&T> {
         self.iter()
             .find_map(|(known, value)| (known == name).then_some(value))

@@ -49,7 +49,7 @@ impl RouteSocket {
         if fd < 0 {
             return Err(CounterError::last_os("socket(AF_NETLINK)"));
         }
-        // SAFETY: `fd` is open and nobody else's.
+        // SAFETY: `fd` is open and ours alone.
         let socket = unsafe { OwnedFd::from_raw_fd(fd) };
         // A link with many virtual functions is the largest; the kernel cuts what does not fit and says so.
         Ok(Self {

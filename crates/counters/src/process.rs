@@ -74,7 +74,7 @@ pub struct ProcessReading {
     pub minor_faults: u64,
     /// Page faults that had to read a disk.
     pub major_faults: u64,
-    /// As of the last rescan; `None` where we may not look (another user's) or the kernel does not count.
+    /// As of the last rescan; `None` if we may not look (another user's) or the kernel does not count.
     pub io: Option<ProcessIo>,
     /// Its living threads.
     pub threads: Vec<ThreadReading>,
@@ -113,7 +113,7 @@ pub struct TreeTotals {
 #[derive(Debug)]
 pub struct ProcessTree {
     root: PathBuf,
-    /// The clock of a process is a system call: only of use where `root` is the real one.
+    /// The clock of a process is a system call: only of use if `root` is the real one.
     real: bool,
     living: Vec<Process>,
     readings: Vec<ProcessReading>,

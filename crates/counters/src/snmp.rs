@@ -14,7 +14,7 @@ pub type Snmp = Named<i64>;
 pub struct SnmpReader {
     /// snmp and netstat: a line of names, a line of values.
     tables: Vec<HeldFile>,
-    /// Absent where IPv6 is not in the kernel.
+    /// Absent if IPv6 is not in the kernel.
     six: Option<HeldFile>,
     buffer: Vec<u8>,
 }

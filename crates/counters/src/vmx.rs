@@ -16,7 +16,7 @@ use serde::Serialize;
 pub enum Setting {
     /// Cannot be switched on.
     No,
-    /// May be switched on; whether a hypervisor does so is not told.
+    /// May be switched on; whether a hypervisor does so is not known.
     Yes,
     /// Is always on.
     Forced,
@@ -25,7 +25,7 @@ pub enum Setting {
 /// The listing, or why there is none.
 #[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct Vmx {
-    /// Why the registers cannot be read; null where they could.
+    /// Why the registers cannot be read; null if they could.
     pub unreadable: Option<String>,
     /// Group → control → setting.
     pub controls: BTreeMap<&'static str, BTreeMap<&'static str, Setting>>,
@@ -33,7 +33,7 @@ pub struct Vmx {
 
 type Control = (u8, &'static str);
 
-/// Group, register, its successor where IA32_VMX_BASIC bit 55 is set, named bits.
+/// Group, register, its successor if IA32_VMX_BASIC bit 55 is set, named bits.
 const GROUPS: [(&str, u64, u64, &[Control]); 5] = [
     (
         "pin_based",
@@ -173,7 +173,7 @@ fn controls(
         } else {
             old
         };
-        // The secondary controls exist only where the primary ones say so.
+        // The secondary controls exist only if the primary ones say so.
         if let Ok(value) = register(number) {
             found.insert(
                 group,
@@ -187,7 +187,7 @@ fn controls(
     Ok(found)
 }
 
-/// The low half has a one where a control must be one, the high half where it may.
+/// The low half has a one for a control that must be one, the high half for one that may.
 fn setting(value: u64, bit: u8) -> Setting {
     match (value >> bit & 1, value >> (32 + bit) & 1) {
         (1, _) => Setting::Forced,
@@ -215,7 +215,7 @@ mod tests {
         let mut put = |number: usize, value: u64| {
             registers[number..number + 8].copy_from_slice(&value.to_le_bytes())
         };
-        // Registers lie 1 apart in the file's addresses and are 8 bytes long: only every eighth can be told apart in a plain file.
+        // Registers lie 1 apart in the file's addresses and are 8 bytes long: only every eighth has a place of its own in a plain file.
         put(0x480, 0);
         fs::write(root.path().join("dev/cpu/0/msr"), &registers).unwrap();
         let found = read(root.path());

@@ -1,4 +1,4 @@
-//! Which frames a port sends, where the kernel does not look: at most as long as the MTU allows, at least a header.
+//! Which frames a port sends, if the kernel does not look: at most as long as the MTU allows, at least a header.
 
 use crate::socket::{IoError, PacketSocket};
 use crate::tx::Sent;

@@ -1,6 +1,6 @@
 //! A flood of copies of one frame, made inside the kernel: BPF_PROG_RUN of an XDP program on live frames (Linux 5.18).
 //!
-//! One system call sends as many copies as it is told, which is what makes it fast: no frame is copied in, and none has a time
+//! One system call sends as many copies as it is asked for, which makes it fast: no frame is copied in, and none has a time
 //! or an answer of its own. What has left is known from the counter of the port alone, and a veth whose other end does no NAPI
 //! takes frames and loses them without counting anything.
 
@@ -109,7 +109,7 @@ impl FloodSender {
     /// Loads the program.
     ///
     /// # Errors
-    /// Where there is no such interface or no permission (CAP_BPF and CAP_NET_ADMIN, outside of any user namespace).
+    /// If there is no such interface or no permission (CAP_BPF and CAP_NET_ADMIN, outside of any user namespace).
     pub fn open(interface: &str, towards: Towards) -> Result<Self, IoError> {
         let socket = PacketSocket::new(interface)?;
         let index = socket.index.unsigned_abs();
@@ -129,7 +129,7 @@ impl FloodSender {
         let fd = unsafe { bpf(BPF_PROG_LOAD, &load) };
         let fd = socket.check(fd, "bpf(BPF_PROG_LOAD)")?;
         Ok(Self {
-            // SAFETY: the kernel has just given us this descriptor, nobody else owns it.
+            // SAFETY: the kernel has just given us this descriptor, and it is ours alone.
             program: unsafe { OwnedFd::from_raw_fd(fd) },
             interface: interface.to_owned(),
             index,
@@ -177,13 +177,13 @@ impl FloodSender {
         }
         match Error::last_os_error().raw_os_error().unwrap_or(0) {
             errno @ (libc::ENODEV | libc::ENETDOWN) => Sent::Gone(errno),
-            // A signal; how many were sent before it is not told.
+            // A signal; the call does not say how many were sent before it.
             errno @ (libc::EINTR | libc::ENOMEM | libc::EAGAIN) => Sent::Full(errno),
             errno => Sent::Unfit(errno),
         }
     }
 
-    /// Frames that have left by the port since it exists, by its own count; `None` where it is gone.
+    /// Frames that have left by the port since it exists, by its own count; `None` if it is gone.
     #[must_use]
     pub fn tx_packets(&self) -> Option<u64> {
         // Of the network namespace of this thread; /sys is that of whoever mounted it.

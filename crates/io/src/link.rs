@@ -25,7 +25,7 @@ struct EthtoolValue {
 /// have is off already.
 ///
 /// # Errors
-/// Where there is no such interface, or no permission.
+/// If there is no such interface, or no permission.
 pub fn receive_only(interface: &str, mtu: i32) -> Result<(), IoError> {
     let link = Link::new(interface)?;
     let mut request = link.request();
@@ -66,7 +66,7 @@ impl Link {
         }
         Ok(Self {
             interface: interface.to_owned(),
-            // SAFETY: the kernel has just given us this descriptor, nobody else owns it.
+            // SAFETY: the kernel has just given us this descriptor, and it is ours alone.
             socket: unsafe { OwnedFd::from_raw_fd(fd) },
         })
     }

@@ -11,12 +11,12 @@ pub const NAME: &str = "lo";
 /// Switches `lo` on.
 ///
 /// # Errors
-/// Where it is down and that may not be changed (CAP_NET_ADMIN).
+/// If it is down and that may not be changed (CAP_NET_ADMIN).
 pub fn raise() -> Result<(), IoError> {
     // SAFETY: socket(2) takes no pointers.
     let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
     check(fd, "socket(AF_INET)")?;
-    // SAFETY: the kernel has just given us this descriptor, nobody else owns it.
+    // SAFETY: the kernel has just given us this descriptor, and it is ours alone.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     // SAFETY: an ifreq of zeroes is valid: plain bytes and a null pointer.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };

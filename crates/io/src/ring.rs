@@ -153,7 +153,7 @@ pub(crate) fn group<T>(
     Ok(opened)
 }
 
-/// 4 where the kernel took a VLAN tag out of the frame.
+/// 4 if the kernel took a VLAN tag out of the frame.
 pub(crate) fn tag_bytes(status: u32) -> u32 {
     if status & libc::TP_STATUS_VLAN_VALID == 0 {
         0

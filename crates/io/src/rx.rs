@@ -34,7 +34,7 @@ impl RxRing {
     /// Opens a promiscuous socket that receives everything which arrives at the interface, and nothing that leaves by it.
     ///
     /// # Errors
-    /// Where there is no such interface, no permission (CAP_NET_RAW), or no memory for the ring.
+    /// If there is no such interface, no permission (CAP_NET_RAW), or no memory for the ring.
     pub fn open(interface: &str, options: RingOptions) -> Result<Self, IoError> {
         let request = libc::tpacket_req3 {
             tp_block_size: options.block_bytes,
@@ -107,7 +107,7 @@ impl RxRing {
     /// Counters since the socket was made.
     ///
     /// # Errors
-    /// Where the kernel does not tell.
+    /// If the kernel does not say.
     pub fn statistics(&mut self) -> Result<PacketStatistics, IoError> {
         self.ring.statistics()
     }

@@ -67,7 +67,7 @@ impl SlotRing {
     /// Counters since the socket was made.
     ///
     /// # Errors
-    /// Where the kernel does not tell.
+    /// If the kernel does not say.
     pub fn statistics(&mut self) -> Result<PacketStatistics, IoError> {
         self.ring.statistics()
     }

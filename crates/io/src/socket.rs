@@ -52,7 +52,7 @@ impl PacketSocket {
                 source,
             });
         }
-        // SAFETY: the kernel has just given us this descriptor, nobody else owns it.
+        // SAFETY: the kernel has just given us this descriptor, and it is ours alone.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(Self {
             fd,

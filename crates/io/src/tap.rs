@@ -24,7 +24,7 @@ impl TapSender {
     /// Attaches to a tap that is there.
     ///
     /// # Errors
-    /// Where there is no such interface, it is no tap, another program holds it, or that is not permitted (CAP_NET_ADMIN).
+    /// If there is no such interface, it is no tap, another program holds it, or that is not permitted (CAP_NET_ADMIN).
     pub fn open(interface: &str) -> Result<Self, IoError> {
         let failed = |step: &'static str, source: Error| IoError::Setup {
             interface: interface.to_owned(),
@@ -36,7 +36,7 @@ impl TapSender {
         let tap = OpenOptions::new().read(true).write(true).open(DEVICE);
         let tap = tap.map_err(|source| failed("open(/dev/net/tun)", source))?;
         // A tap of several queues is attached to as such, any other as any other.
-        let step = "TUNSETIFF (a tap that nobody else holds is needed)";
+        let step = "TUNSETIFF (the tap must not be held by another program)";
         attach(&tap, interface, 0)
             .or_else(|_| attach(&tap, interface, libc::IFF_MULTI_QUEUE))
             .map_err(|source| failed(step, source))?;

@@ -1,4 +1,4 @@
-//! Sending frames through an AF_PACKET socket: one send(2) each where each has its time, else sendmmsg(2) for a batch.
+//! Sending frames through an AF_PACKET socket: one send(2) each if each has its time, else sendmmsg(2) for a batch.
 //!
 //! The socket has protocol 0: one that listens to ETH_P_ALL gets a clone of every packet sent, its own included. Both calls say for
 //! each frame whether the kernel took it; a TX_RING is slower over veth. Alternatives and numbers: docs/adr/0006.
@@ -44,10 +44,10 @@ pub struct PacketSender {
 }
 
 impl PacketSender {
-    /// Opens the socket; frames pass by the queueing discipline where the kernel allows that.
+    /// Opens the socket; frames pass by the queueing discipline if the kernel allows that.
     ///
     /// # Errors
-    /// Where there is no such interface or no permission (CAP_NET_RAW).
+    /// If there is no such interface or no permission (CAP_NET_RAW).
     pub fn open(interface: &str) -> Result<Self, IoError> {
         let socket = PacketSocket::new(interface)?;
         let one: i32 = 1;
@@ -78,18 +78,18 @@ impl PacketSender {
         })
     }
 
-    /// Adds a frame to the batch; what becomes of it is told by a later call, [`PacketSender::flush`] at the latest.
-    pub fn push(&mut self, frame: &[u8], told: &mut impl FnMut(usize, Sent)) {
+    /// Adds a frame to the batch; a later call reports what became of it, [`PacketSender::flush`] at the latest.
+    pub fn push(&mut self, frame: &[u8], report: &mut impl FnMut(usize, Sent)) {
         let is_full = self.lengths.len() == BATCH;
         if is_full || self.staged.len() + frame.len() > self.staged.capacity() {
-            self.flush(told);
+            self.flush(report);
         }
         self.staged.extend_from_slice(frame);
         self.lengths.push(frame.len());
     }
 
-    /// Gives the batch to the kernel, each frame until it is taken or has found no room for too long, and tells of each.
-    pub fn flush(&mut self, told: &mut impl FnMut(usize, Sent)) {
+    /// Gives the batch to the kernel, each frame until it is taken or has found no room for too long, and reports each.
+    pub fn flush(&mut self, report: &mut impl FnMut(usize, Sent)) {
         let (mut first, mut begin, mut refused_since) = (0, 0, None);
         while first < self.lengths.len() {
             let (went, sent) = match self.send_batch(first, begin) {
@@ -105,7 +105,7 @@ impl PacketSender {
             };
             refused_since = None;
             for length in &self.lengths[first..first + went] {
-                told(*length, sent);
+                report(*length, sent);
                 begin += length;
             }
             first += went;

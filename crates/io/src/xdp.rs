@@ -1,7 +1,7 @@
 //! Sending frames through an AF_XDP socket in copy mode: no driver support, no XDP program, one system call per batch.
 //!
 //! Over veth it takes 0.4 of the CPU time of send(2) per frame. The memory shared with the kernel is that of the trace itself
-//! where frames are sent as they lie there; one that is rewritten must not change while the kernel holds it, so such are written
+//! if frames are sent as they lie there; one that is rewritten must not change while the kernel holds it, so such are written
 //! into slots, few enough to stay in the cache. The kernel checks neither the MTU nor that a frame holds a header here, so we do.
 //! Numbers: docs/adr/0006.
 
@@ -57,7 +57,7 @@ impl XdpSender {
     /// from there and no others can be sent, unless the kernel (since Linux 5.4) or the limit on locked memory forbid it.
     ///
     /// # Errors
-    /// Where there is no such interface, no permission, or the kernel has no AF_XDP.
+    /// If there is no such interface, no permission, or the kernel has no AF_XDP.
     pub fn open(
         interface: &str,
         queue: u32,
@@ -108,25 +108,25 @@ impl XdpSender {
         })
     }
 
-    /// Puts a frame into the ring; what becomes of it is told by [`XdpSender::flush`], unless it is refused at once.
-    pub fn push(&mut self, frame: &[u8], told: &mut impl FnMut(usize, Sent)) {
+    /// Puts a frame into the ring; [`XdpSender::flush`] reports what became of it, unless it is refused at once.
+    pub fn push(&mut self, frame: &[u8], report: &mut impl FnMut(usize, Sent)) {
         if frame.len() < ETHERNET_BYTES {
-            return told(frame.len(), Sent::Unfit(libc::EINVAL));
+            return report(frame.len(), Sent::Unfit(libc::EINVAL));
         }
         // A VLAN tag is no part of the MTU.
         let is_tagged = frame.get(12..14) == Some(&[0x81, 0x00]);
         if frame.len() > LONGEST_FRAME.min(self.longest + if is_tagged { 4 } else { 0 }) {
-            return told(frame.len(), Sent::Unfit(libc::EMSGSIZE));
+            return report(frame.len(), Sent::Unfit(libc::EMSGSIZE));
         }
         if self.pending == BATCH || self.free.is_empty() {
-            self.flush(told);
+            self.flush(report);
         }
         let Some(slot) = self.free.pop() else {
-            return told(frame.len(), Sent::Full(libc::EAGAIN));
+            return report(frame.len(), Sent::Full(libc::EAGAIN));
         };
         let Some(offset) = self.memory.place(slot, frame) else {
             self.free.push(slot);
-            return told(frame.len(), Sent::Unfit(libc::EFAULT));
+            return report(frame.len(), Sent::Unfit(libc::EFAULT));
         };
         // At most LONGEST_FRAME, as compared above.
         let len = u32::try_from(frame.len()).unwrap_or(0);
@@ -138,8 +138,8 @@ impl XdpSender {
         self.pending += 1;
     }
 
-    /// Has the kernel send all that was pushed, and tells the length and fate of each frame.
-    pub fn flush(&mut self, told: &mut impl FnMut(usize, Sent)) {
+    /// Has the kernel send all that was pushed, and reports the length and fate of each frame.
+    pub fn flush(&mut self, report: &mut impl FnMut(usize, Sent)) {
         let mut moved = Instant::now();
         while self.pending > 0 {
             let before = self.tx.consumed();
@@ -149,7 +149,7 @@ impl XdpSender {
                 let length = self.tx.entry(before.wrapping_add(number)).len as usize;
                 // EBUSY: the device dropped the last frame that the kernel took from the ring.
                 let is_dropped = errno == libc::EBUSY && number + 1 == went;
-                told(
+                report(
                     length,
                     if is_dropped {
                         Sent::Full(errno)
@@ -162,14 +162,14 @@ impl XdpSender {
             self.reap();
             if matches!(errno, libc::ENETDOWN | libc::ENXIO | libc::ENODEV) {
                 self.pending = 0;
-                return told(0, Sent::Gone(errno));
+                return report(0, Sent::Gone(errno));
             }
             if went > 0 {
                 moved = Instant::now();
             } else if moved.elapsed() > STUCK {
                 // They stay in the ring, and are never sent: the socket is not kicked for them again unless more follow.
                 self.pending = 0;
-                return told(0, Sent::Gone(libc::ETIMEDOUT));
+                return report(0, Sent::Gone(libc::ETIMEDOUT));
             }
         }
         let wait = Instant::now();
@@ -249,7 +249,7 @@ fn bind(socket: &PacketSocket, queue: u32) -> Result<(), IoError> {
 
 /// Where frames lie that the kernel sends.
 enum Shared {
-    /// Memory that holds the frames anyway; nobody writes to it, the kernel only reads.
+    /// Memory that holds the frames anyway; it is never written to, and the kernel only reads.
     InPlace(Arc<Vec<u8>>),
     /// Room for SLOTS frames that are written before they are sent.
     Slots(Mapping),

@@ -41,7 +41,7 @@ impl Emitter {
         }
     }
 
-    /// One event that ends nothing: `hello`, `ready`, `clock`, `sample`. False where nobody reads any more.
+    /// One event that ends nothing: `hello`, `ready`, `clock`, `sample`. False if the reader is gone.
     pub fn event<T: Serialize>(&self, kind: &'static str, body: &T) -> bool {
         let mut out = self.lock();
         if out.phase == Phase::Ended {
@@ -51,7 +51,7 @@ impl Emitter {
         out.write(&mut std::io::stdout().lock())
     }
 
-    /// One line of a table for people; the result then goes to stderr. False where nobody reads any more.
+    /// One line of a table for people; the result then goes to stderr. False if the reader is gone.
     pub fn text(&self, line: &[u8]) -> bool {
         let mut out = self.lock();
         if out.phase == Phase::Ended {

@@ -48,7 +48,7 @@ pub struct ReplicateArgs {
     /// Whether replicas are flows of their own
     #[arg(long, value_enum, default_value_t)]
     flows: Flows,
-    /// Start the replicas a little apart, by this seed, as a replay does; in step where it is left out
+    /// Start the replicas a little apart, by this seed, as a replay does; in step if it is left out
     #[arg(long)]
     seed: Option<u64>,
     /// Use what is whole of a file that ends in the middle of a packet
@@ -97,7 +97,7 @@ pub fn cut(args: &CutArgs) -> anyhow::Result<()> {
         Ok(())
     })?;
     let result = serde_json::json!({"packets": kept});
-    tell(&args.out, &result)
+    report(&args.out, &result)
 }
 
 /// Writes what a replay of the replicas at the trace's own timing sends.
@@ -135,7 +135,7 @@ pub fn replicate(args: &ReplicateArgs) -> anyhow::Result<()> {
         "not_rewritten_packets": as_is,
         "same_flows": trace.same_flows(),
     });
-    tell(&args.out, &result)
+    report(&args.out, &result)
 }
 
 #[expect(
@@ -147,8 +147,8 @@ fn after(seconds: f64) -> u64 {
     (seconds * 1e9) as u64
 }
 
-/// What was done, on stdout; on stderr where the frames have gone there.
-fn tell(out: &Path, result: &serde_json::Value) -> anyhow::Result<()> {
+/// What was done, on stdout; on stderr if the frames have gone there.
+fn report(out: &Path, result: &serde_json::Value) -> anyhow::Result<()> {
     if is_stdout(out) {
         return Ok(writeln!(std::io::stderr(), "{result}")?);
     }

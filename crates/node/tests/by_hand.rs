@@ -425,7 +425,7 @@ fn a_fifo_whose_reader_is_gone_is_an_error() {
     }
 }
 
-/// Also where the trace has no fragments, for which alone the replay would be laid out.
+/// Even if the trace has no fragments, for which alone the replay would be laid out.
 #[test]
 fn too_many_replicas_are_refused_before_a_replay() {
     let folder = tempfile::tempdir().unwrap();

@@ -39,7 +39,7 @@ pub enum SpreadOver {
 #[serde(rename_all = "snake_case")]
 #[value(rename_all = "snake_case")]
 pub enum SendBackend {
-    /// AF_XDP at top speed where the kernel has it, else send(2).
+    /// AF_XDP at top speed if the kernel has it, else send(2).
     #[default]
     Auto,
     /// One send(2) on an AF_PACKET socket per frame.
@@ -75,7 +75,7 @@ pub struct ReplaySpec {
     #[serde(rename = "interface", deserialize_with = "one_or_several")]
     #[schemars(with = "OneOrSeveral<String>")]
     pub interfaces: Vec<String>,
-    /// What several ports send; rates are those of all ports together, but of each one where it sends everything
+    /// What several ports send; rates are those of all ports together, but of each one if it sends everything
     #[arg(long, value_enum, default_value_t)]
     #[serde(default)]
     pub spread: SpreadOver,
@@ -136,11 +136,11 @@ pub struct ReplaySpec {
     #[serde(default, deserialize_with = "one_or_several")]
     #[schemars(with = "OneOrSeveral<u32>")]
     pub cpus: Vec<u32>,
-    /// SCHED_FIFO where allowed
+    /// SCHED_FIFO if allowed
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     #[serde(default = "yes")]
     pub realtime: bool,
-    /// Paced, with one replica: keep all CPUs of this host from deep idle states while it runs, where allowed (/dev/cpu_dma_latency)
+    /// Paced, with one replica: keep all CPUs of this host from deep idle states while it runs, if allowed (/dev/cpu_dma_latency)
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     #[serde(default = "yes")]
     pub shallow_idle: bool,
@@ -173,7 +173,7 @@ pub struct ReplayReady {
     pub intended_duration_ns: Option<u64>,
     /// Whether SCHED_FIFO was granted.
     pub realtime: bool,
-    /// How frames are given to the kernel; several words where the ports differ.
+    /// How frames are given to the kernel; several words if the ports differ.
     pub backend: String,
     /// Start of each replica after that of the trace itself, from the seed.
     pub replica_offsets_ns: Vec<u64>,
@@ -253,9 +253,9 @@ pub struct ReplayResult {
     pub refused_packets: BTreeMap<String, u64>,
     /// Intended − sent: refused and never attempted.
     pub unsent_packets: u64,
-    /// `None` where nothing was sent.
+    /// `None` if nothing was sent.
     pub first_sent_mono_ns: Option<u64>,
-    /// `None` where nothing was sent.
+    /// `None` if nothing was sent.
     pub last_sent_mono_ns: Option<u64>,
     /// First to last packet of the schedule; `None` at top speed.
     pub intended_duration_ns: Option<u64>,
@@ -266,13 +266,13 @@ pub struct ReplayResult {
     pub asked_schedule_error_us: Option<ScheduleError>,
     /// Packets that the trace asks for closer to the one before than the sender sends.
     pub shaped_packets: u64,
-    /// The rate at which those were let leave: the sender's measured top speed; `None` where there are none.
+    /// The rate at which those were let leave: the sender's measured top speed; `None` if there are none.
     pub shaped_pps: Option<f64>,
     /// Behind the feasible schedule; `None` at top speed.
     pub late_bursts: Option<LateBursts>,
     /// CPU time of the sending threads; on plain veth it holds the receive path too.
     pub cpu_s: f64,
-    /// How frames were given to the kernel; several words where the ports differ.
+    /// How frames were given to the kernel; several words if the ports differ.
     pub backend: String,
     /// Whether SCHED_FIFO was granted.
     pub realtime: bool,
@@ -280,7 +280,7 @@ pub struct ReplayResult {
     pub shallow_idle: bool,
     /// Packets of replicas sent as they stand in the trace, having no address that could be rewritten.
     pub not_rewritten_packets: u64,
-    /// Flows of the trace that are the same in every replica, having no address that could be rewritten; 0 where all shall be the same.
+    /// Flows of the trace that are the same in every replica, having no address that could be rewritten; 0 if all shall be the same.
     pub same_flows: u64,
     /// Start of each replica after that of the trace itself, from the seed.
     pub replica_offsets_ns: Vec<u64>,
@@ -295,7 +295,7 @@ pub struct ReplayResult {
 pub struct ReplayPort {
     /// Its name.
     pub interface: String,
-    /// The CPU its thread was pinned to; `None` where it was not.
+    /// The CPU its thread was pinned to; `None` if it was not.
     pub cpu: Option<u32>,
     /// How frames were given to the kernel.
     pub backend: String,
@@ -309,9 +309,9 @@ pub struct ReplayPort {
     pub refused_packets: BTreeMap<String, u64>,
     /// Intended − sent: refused and never attempted.
     pub unsent_packets: u64,
-    /// `None` where nothing was sent.
+    /// `None` if nothing was sent.
     pub first_sent_mono_ns: Option<u64>,
-    /// `None` where nothing was sent.
+    /// `None` if nothing was sent.
     pub last_sent_mono_ns: Option<u64>,
     /// Behind the feasible schedule; `None` at top speed.
     pub schedule_error_us: Option<ScheduleError>,

@@ -23,7 +23,7 @@ pub struct SampleSpec {
     #[arg(long = "pid", short, value_name = "PID")]
     #[serde(default)]
     pub pids: Vec<u32>,
-    /// Processes that do not belong to the tree, told beside it: the sender of a trial
+    /// Processes that do not belong to the tree, read beside it: the sender of a trial
     #[arg(skip)]
     #[serde(default)]
     pub beside_pids: Vec<u32>,
@@ -54,7 +54,7 @@ pub struct SampleSpec {
 }
 
 const EVERY_HELP: &str = "\
-Another interval for one source, may be repeated; 0 = do not read it. A row holds the sources that were due; its age_us tells how old the \
+Another interval for one source, may be repeated; 0 = do not read it. A row holds the sources that were due; its age_us says how old the \
 last reading of each is.
 
   cpus        time per CPU: user, system, softirq, steal, guest …    (--interval-ms)
@@ -72,7 +72,7 @@ last reading of each is.
   ethtool     the driver's own counters of each --port               (off)
   snmp        IP, fragment, TCP, UDP counters of this namespace      (off)
 
-With --format sysmon everything its columns need is read for every row, and nothing else (but cgroup, where one is asked for).";
+With --format sysmon everything its columns need is read for every row, and nothing else (but cgroup, if one is asked for).";
 
 /// What can be read, each at an interval of its own.
 #[derive(
@@ -156,7 +156,7 @@ impl SampleSource {
         }
     }
 
-    /// Sources that are dear or change slowly (the kernel renews load averages every 5 s) are read once per second where nothing
+    /// Sources that are dear or change slowly (the kernel renews load averages every 5 s) are read once per second if nothing
     /// else is asked; those that are asked for rarely, not at all.
     fn default_ms(self, spec: &SampleSpec) -> u64 {
         let has_every_column = spec.format == SampleFormat::Sysmon;

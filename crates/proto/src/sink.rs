@@ -102,11 +102,11 @@ pub struct SinkResult {
     /// Sums over the threads.
     #[serde(flatten)]
     pub total: SinkCounts,
-    /// Kernel timestamp; `None` where nothing came.
+    /// Kernel timestamp; `None` if nothing came.
     pub first_packet_real_ns: Option<u64>,
-    /// Kernel timestamp; `None` where nothing came.
+    /// Kernel timestamp; `None` if nothing came.
     pub last_packet_real_ns: Option<u64>,
-    /// Distinct flows; `None` where they were not counted.
+    /// Distinct flows; `None` if they were not counted.
     pub flows: Option<u64>,
     /// CPU time of the process.
     pub cpu_s: f64,

@@ -25,7 +25,7 @@ pub struct TraceSpec {
     #[arg(long, value_enum, default_value_t)]
     #[serde(default)]
     pub flows: Flows,
-    /// Factor on the trace's own timing; 1 where no rate is given
+    /// Factor on the trace's own timing; 1 if no rate is given
     #[arg(long)]
     pub speed: Option<f64>,
     /// Constant rate in packets per second

@@ -196,7 +196,7 @@ mod tests {
     fn a_stop_is_not_excused_by_a_burst_of_the_trace() {
         for (packets, stopped_ms) in [(500, 300), (2_000, 130), (20_000, 60)] {
             let dues = bursts_of(packets, 100 * MS, 9);
-            // In the middle of the third burst, where the sender has a queue of its own.
+            // In the middle of the third burst, when the sender has a queue of its own.
             let from = 201 * MS + packets * 750;
             let lateness = sent(&dues, 1_500, &[(from, from + stopped_ms * MS)], true);
             let late = p99_max(&lateness.errors).1;

@@ -102,7 +102,7 @@ pub(crate) enum InTurn {
 }
 
 impl InTurn {
-    /// `None` where replicas have times of their own.
+    /// `None` if replicas have times of their own.
     pub(crate) fn new(load: &Load, trace: &Trace, replicas: u32) -> Option<Self> {
         Some(match load {
             Load::Timing { .. } => return None,
@@ -184,7 +184,7 @@ impl Profile {
     /// holds until the next point, with it the rate changes evenly.
     ///
     /// # Errors
-    /// Where a line is no point, times do not grow, or nothing would be sent.
+    /// If a line is no point, times do not grow, or nothing would be sent.
     pub fn from_csv(text: &str, ramp: bool) -> Result<Self, LoadError> {
         let mut points: Vec<Point> = Vec::new();
         for (line, row) in (1..).zip(text.lines()) {

@@ -1,11 +1,11 @@
 //! Waiting for a due time: sleep until shortly before it, then spin.
 //!
 //! How shortly is measured: a sleep ends 4 to 20 us after its time under SCHED_FIFO, and that is what the thread aims ahead; on another
-//! host, or where others come first, it is another time, so each sleep corrects the aim. A sleep costs as much CPU as it is late, so a
+//! host, or if others come first, it is another time, so each sleep corrects the aim. A sleep costs as much CPU as it is late, so a
 //! shorter gap is spun through. Spinning alone burns a core and under SCHED_FIFO runs into the throttling of real-time
 //! threads, which stops them for 50 ms of each second. At rates where no gap is long enough to sleep in, a real-time thread
-//! therefore takes naps, so that it leaves 6 % of its CPU to others by the clock of its CPU time; fewer where the CPU fell idle
-//! in a nap, for then nobody waits for it.
+//! therefore takes naps, so that it leaves 6 % of its CPU to others by the clock of its CPU time; fewer if the CPU fell idle
+//! in a nap, because then no other thread waits for it.
 //! Alternatives and numbers: docs/adr/0005 and 0007.
 
 use nodrop_sys::clock::{mono_ns, sleep_until, thread_cpu_ns};
@@ -30,7 +30,7 @@ const LOOK_NS: u64 = 50_000_000;
 const AWAKE_PER_SLEEP: i64 = 15;
 /// Most awake time that can be saved up: 10 ms beside the 15 : 1 stays below the 950 ms of each second that the kernel grants.
 const MOST_CREDIT_NS: i64 = 10_000_000;
-/// The nap of a thread that has no gap: twice what it takes to fall asleep and wake, so that half of it is somebody's.
+/// The nap of a thread that has no gap: twice what it takes to fall asleep and wake, so that others get half of it.
 const NAP_NS: u64 = 20_000;
 /// 6.5 % of a round of 10 ms and this.
 const LENT_NS: u64 = 700_000;
@@ -45,12 +45,12 @@ pub struct Pacer {
     credit_ns: i64,
     awake_since_ns: u64,
     awake_since_cpu_ns: u64,
-    /// Until when the thread is not a real-time thread, by its own choice; 0 where it is.
+    /// Until when the thread is not a real-time thread, by its own choice; 0 if it is.
     lent_until_ns: u64,
 }
 
 impl Pacer {
-    /// For the calling thread, whose sleeps are timed here for 2 ms or so; `realtime` where it runs under SCHED_FIFO.
+    /// For the calling thread, whose sleeps are timed here for 2 ms or so; `realtime` if it runs under SCHED_FIFO.
     #[must_use]
     pub fn new(realtime: bool, aim: Aim) -> Self {
         let mut pacer = Self {
@@ -77,7 +77,7 @@ impl Pacer {
         self.awake_since_cpu_ns = thread_cpu_ns();
     }
 
-    /// Waits until `due_ns` of CLOCK_MONOTONIC and returns the time then; `None` where `stopped` says so.
+    /// Waits until `due_ns` of CLOCK_MONOTONIC and returns the time then; `None` if `stopped` says so.
     pub fn wait(&mut self, due_ns: u64, stopped: impl Fn() -> bool) -> Option<u64> {
         let mut now = self.sleep_towards(due_ns, stopped)?;
         while now < due_ns {
@@ -101,7 +101,7 @@ impl Pacer {
         Some(now)
     }
 
-    /// Sleeps until the margin before a time, and naps where that is needed; the time then.
+    /// Sleeps until the margin before a time, and naps if that is needed; the time then.
     fn sleep_towards(&mut self, due_ns: u64, stopped: impl Fn() -> bool) -> Option<u64> {
         let mut now = mono_ns();
         while now + self.margin.ns() + SHORTEST_SLEEP_NS < due_ns {
@@ -121,7 +121,7 @@ impl Pacer {
         Some(now)
     }
 
-    /// Where the CPU fell idle nobody waits for it, and it is spun on as anybody may, which is not counted as real-time.
+    /// If the CPU fell idle, no other thread waits for it: this one spins on as an ordinary thread, which is not counted as real-time.
     fn nap(&mut self, now: u64) -> u64 {
         let before = self.idle.read();
         let woken = self.sleep(now + NAP_NS);
@@ -163,7 +163,7 @@ impl Pacer {
 /// How many of the sleeps shall end in time.
 #[derive(Debug, Clone, Copy)]
 pub enum Aim {
-    /// 49 of 50 where that takes no more than MOST_EXACT_MARGIN_NS, else three of four: for packets that have one time.
+    /// 49 of 50 if that takes no more than MOST_EXACT_MARGIN_NS, else three of four: for packets that have one time.
     Exact,
     /// One of two: for packets that leave about their time.
     Thrifty,

@@ -47,11 +47,11 @@ impl ScheduleErrors {
     /// Adds those of another port.
     pub fn join(&mut self, other: &Self) {
         self.largest = self.largest.max(other.largest);
-        // Fails only where the bounds differ, and they are all the same.
+        // Fails only if the bounds differ, and they are all the same.
         let _ = self.histogram.add(&other.histogram);
     }
 
-    /// `None` at top speed, and where nothing was offered.
+    /// `None` at top speed, and if nothing was offered.
     #[must_use]
     pub fn summary(&self) -> Option<ScheduleErrorNs> {
         // The histogram says the upper end of a bucket, which may lie above the largest value.

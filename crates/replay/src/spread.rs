@@ -15,7 +15,7 @@ use crate::trace::Trace;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spread {
     ports: u32,
-    /// `None` where every port sends everything.
+    /// `None` if every port sends everything.
     lanes: Option<Vec<Lane>>,
 }
 
@@ -33,7 +33,7 @@ impl Spread {
         }
     }
 
-    /// Each flow leaves by one port, in both directions. Hosts that exchange fragments, which have no ports to tell flows apart
+    /// Each flow leaves by one port, in both directions. Hosts that exchange fragments, which have no ports to know flows by
     /// by, are one flow; what is no IP leaves by the first port.
     #[must_use]
     pub fn by_flow(trace: &Trace, ports: u32) -> Self {
@@ -149,7 +149,7 @@ mod tests {
     use crate::request::Request;
     use nodrop_wire::pcap;
 
-    /// UDP between 10.0.0.`from` and 10.0.0.`to` with these ports; a later fragment where `fragment` is not zero.
+    /// UDP between 10.0.0.`from` and 10.0.0.`to` with these ports; a later fragment if `fragment` is not zero.
     fn udp(from: u8, to: u8, ports: [u16; 2], fragment: u8) -> Vec<u8> {
         let mut frame = vec![2; 12];
         frame.extend([8, 0, 0x45, 0, 0, 28, 0, 0, 0, fragment, 64, 17, 0, 0]);

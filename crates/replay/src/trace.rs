@@ -113,7 +113,7 @@ impl Trace {
     /// Prepares `replicas` (the trace itself is one) whose flows are distinct, unless they are what it was prepared for last.
     ///
     /// # Errors
-    /// Where there are not enough addresses for so many.
+    /// If there are not enough addresses for so many.
     pub fn make_replicas_distinct(&mut self, replicas: u32) -> Result<(), TraceError> {
         if replicas.max(1) == self.distinct {
             return Ok(());
@@ -192,7 +192,7 @@ impl Trace {
         self.longest_frame
     }
 
-    /// The memory that all frames are sent from; `None` where some are rewritten on their way.
+    /// The memory that all frames are sent from; `None` if some are rewritten on their way.
     #[must_use]
     pub fn in_place(&self) -> Option<Arc<Vec<u8>>> {
         let as_they_are = self.rewriter.is_none() && self.ways.is_none();

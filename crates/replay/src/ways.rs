@@ -19,7 +19,7 @@ pub(crate) struct Ways {
 }
 
 impl Ways {
-    /// None where there is nothing to choose from.
+    /// None if there is nothing to choose from.
     pub(crate) fn new<'a>(macs: Vec<Mac>, frames: impl Iterator<Item = &'a [u8]>) -> Option<Self> {
         (!macs.is_empty()).then(|| Self {
             flows: frames.map(flow_hash).collect(),
@@ -27,7 +27,7 @@ impl Ways {
         })
     }
 
-    /// Writes the way of a packet over its destination address. `replica` is 0 where the replica has the addresses of the trace.
+    /// Writes the way of a packet over its destination address. `replica` is 0 if the replica has the addresses of the trace.
     pub(crate) fn lead(&self, packet: usize, replica: u32, frame: &mut [u8]) {
         let flow = (self.flows[packet] ^ u64::from(replica)).wrapping_mul(SPREAD);
         // The high half times their number, shifted back: an even share without a division.

@@ -273,7 +273,7 @@ impl Reassembly {
 }
 
 impl Queue {
-    /// Where the fragment ends, or `None` where its length contradicts what is known and the queue has to go.
+    /// Where the fragment ends, or `None` if its length contradicts what is known and the queue has to go.
     fn place(&mut self, fragment: &Fragment) -> Option<u32> {
         let mut end = fragment.end;
         if fragment.more {

@@ -31,7 +31,7 @@ impl Protocol {
         }
     }
 
-    /// True for the protocols that every Linux host with IPv6 takes; what nobody takes is counted in `rx_dropped`.
+    /// True for the protocols that every Linux host with IPv6 takes; the others are counted in `rx_dropped`.
     #[must_use]
     pub fn has_handler(self) -> bool {
         matches!(
@@ -58,13 +58,13 @@ impl std::fmt::Display for Protocol {
 pub struct TapView<'a> {
     /// Type of the frame after the outermost VLAN tag, which the kernel moves into metadata before any tap sees the frame.
     pub protocol: Protocol,
-    /// True where a tag was moved.
+    /// True if a tag was moved.
     pub tagged: bool,
     /// From the network header on.
     pub network: &'a [u8],
 }
 
-/// The frame at the tap; `None` where it never gets there: no whole Ethernet header, or a tag with less than six bytes after the
+/// The frame at the tap; `None` if it never gets there: no whole Ethernet header, or a tag with less than six bytes after the
 /// addresses and type (`skb_vlan_untag` frees it).
 #[must_use]
 pub fn tap_view(frame: &[u8]) -> Option<TapView<'_>> {

@@ -48,7 +48,7 @@ const GLOBAL_6: &[Range] = &[(0x2a00 << 112, (0x2b00 << 112) - 1)];
 const POOLS_4: [&[Range]; CLASSES] = [PRIVATE_4, LINK_LOCAL_4, PUBLIC_4, LOOPBACK_4];
 const POOLS_6: [&[Range]; CLASSES] = [UNIQUE_LOCAL_6, LINK_LOCAL_6, GLOBAL_6, &[]];
 
-/// The class of an address, `None` where it stays what it is: multicast, broadcast, unspecified, reserved, IPv6 loopback.
+/// The class of an address, `None` if it stays what it is: multicast, broadcast, unspecified, reserved, IPv6 loopback.
 pub(crate) fn class_of(address: IpAddr) -> Option<usize> {
     match address {
         IpAddr::V4(address) => class_of_v4(address),
@@ -151,7 +151,7 @@ impl Addresses {
         self
     }
 
-    /// Class and number of an address, `None` where it stays what it is.
+    /// Class and number of an address, `None` if it stays what it is.
     pub(crate) fn place(&self, address: IpAddr) -> Option<(usize, u32)> {
         let class = class_of(address)?;
         let family = if address.is_ipv4() {
@@ -165,7 +165,7 @@ impl Addresses {
     /// The first address of each replica's run, per class; the first replica is the trace itself and gets none.
     ///
     /// # Errors
-    /// With the count of addresses where the pool of a class is too small for so many replicas.
+    /// With the count of addresses if the pool of a class is too small for so many replicas.
     pub(crate) fn runs(&self, replicas: usize) -> Result<Vec<Bases>, usize> {
         let mut bases = vec![Bases::default(); replicas];
         for class in 0..CLASSES {

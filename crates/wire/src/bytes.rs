@@ -1,4 +1,4 @@
-//! Big-endian fields of a frame, `None` where the frame is too short.
+//! Big-endian fields of a frame, `None` if the frame is too short.
 
 /// The byte at `offset`.
 pub(crate) fn u8_at(frame: &[u8], offset: usize) -> Option<u8> {

@@ -26,7 +26,7 @@ impl<'a> Reader<'a> {
     /// Reads the file header.
     ///
     /// # Errors
-    /// Where the file is empty, of an unknown format, or not of Ethernet frames.
+    /// If the file is empty, of an unknown format, or not of Ethernet frames.
     pub fn new(bytes: &'a [u8], tolerate_truncated: bool) -> Result<Self, CaptureError> {
         let format = if bytes.starts_with(&pcapng::MAGIC) {
             Format::Pcapng(PcapngReader::new(bytes)?)
@@ -41,7 +41,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Where and why the file ended early, where that was tolerated.
+    /// Where and why the file ended early, if that was tolerated.
     #[must_use]
     pub fn cut(&self) -> Option<&CaptureError> {
         self.cut.as_ref()

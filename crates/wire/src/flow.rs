@@ -7,7 +7,7 @@ use crate::view::{self, Ip, protocol};
 
 /// Addresses, ports and protocol of a conversation, the lower end first.
 ///
-/// Ports are zero where the protocol has none or the packet is a later fragment. Tunnels are not entered.
+/// Ports are zero if the protocol has none or the packet is a later fragment. Tunnels are not entered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FlowKey {
     /// IP protocol number.
@@ -19,7 +19,7 @@ pub struct FlowKey {
 }
 
 impl FlowKey {
-    /// The flow of a frame; `None` where it is no IP.
+    /// The flow of a frame; `None` if it is no IP.
     #[must_use]
     pub fn of_frame(frame: &[u8]) -> Option<Self> {
         view::network(frame).map(|ip| Self::of_ip(frame, &ip))
@@ -39,7 +39,7 @@ impl FlowKey {
     }
 }
 
-/// Source and destination port, where the packet has them.
+/// Source and destination port, if the packet has them.
 #[must_use]
 pub fn ports(frame: &[u8], ip: &Ip) -> Option<(u16, u16)> {
     let has_ports = matches!(

@@ -30,7 +30,7 @@ impl<'a> PcapReader<'a> {
     /// Reads the file header.
     ///
     /// # Errors
-    /// Where the file is empty, of another format, or not of Ethernet frames.
+    /// If the file is empty, of another format, or not of Ethernet frames.
     pub fn new(bytes: &'a [u8]) -> Result<Self, CaptureError> {
         let Some(magic) = bytes.first_chunk::<4>() else {
             return Err(match bytes.len() {
@@ -79,7 +79,7 @@ impl<'a> PcapReader<'a> {
     /// The next record, `None` at the end of the file.
     ///
     /// # Errors
-    /// Where the file ends inside a record or a length is absurd; the reader then stays where it is.
+    /// If the file ends inside a record or a length is absurd; the reader then stays where it is.
     pub fn next_record(&mut self) -> Result<Option<Record<'a>>, CaptureError> {
         let left = self.bytes.len() - self.offset;
         let packet = self.packet + 1;

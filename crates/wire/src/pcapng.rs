@@ -43,7 +43,7 @@ struct Interface {
 /// What a timestamp of an interface means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Clock {
-    /// if_tsresol: 10^-n s, or 2^-n s where the highest bit is set.
+    /// if_tsresol: 10^-n s, or 2^-n s if the highest bit is set.
     resolution: u8,
     offset_s: i64,
 }
@@ -86,7 +86,7 @@ impl<'a> PcapngReader<'a> {
     /// Reads the first section header.
     ///
     /// # Errors
-    /// Where it is cut or corrupt.
+    /// If it is cut or corrupt.
     pub fn new(bytes: &'a [u8]) -> Result<Self, CaptureError> {
         const NEED: usize = 28;
         if bytes.len() < NEED {
@@ -110,7 +110,7 @@ impl<'a> PcapngReader<'a> {
     /// The next packet, `None` at the end of the file.
     ///
     /// # Errors
-    /// Where the file ends inside a block, a block is corrupt, or a packet is of no Ethernet interface.
+    /// If the file ends inside a block, a block is corrupt, or a packet is of no Ethernet interface.
     pub fn next_record(&mut self) -> Result<Option<Record<'a>>, CaptureError> {
         while self.offset < self.bytes.len() {
             if self.bytes[self.offset..].starts_with(&MAGIC) {

@@ -38,7 +38,7 @@ pub enum CaptureError {
     UnknownFormat {
         /// The first four bytes, as they stand.
         magic: [u8; 4],
-        /// The format, where it is known but not read.
+        /// The format, if it is known but not read.
         name: Option<&'static str>,
     },
     /// The frames are not Ethernet.
@@ -86,7 +86,7 @@ pub enum CaptureError {
 }
 
 impl CaptureError {
-    /// True where everything before this place is whole, so that `tolerate_truncated` may stop here.
+    /// True if everything before this place is whole, so that `tolerate_truncated` may stop here.
     #[must_use]
     pub fn is_tolerable(&self) -> bool {
         matches!(

@@ -5,7 +5,7 @@
 //! flow. Multicast, broadcast and unspecified addresses stay. Not touched are Ethernet addresses and addresses
 //! in payloads (DNS, FTP, SIP). `addresses.rs` says which addresses are given.
 //!
-//! What is to be written where is found once per trace, and equal work is kept once: a replica costs its 80
+//! Places and values to write are found once per trace, and equal work is kept once: a replica costs its 80
 //! bytes of bases, a frame an index.
 
 use std::collections::HashMap;

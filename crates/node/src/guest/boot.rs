@@ -50,7 +50,7 @@ pub fn boot(disk: Option<&Path>, mtu: i32) -> Result<(), String> {
 fn fs_at(kind: &str, target: &str) -> Result<(), String> {
     fs::create_dir_all(target).map_err(|e| format!("cannot make {target}: {e}"))?;
     match mount(Some(kind), target, Some(kind), MsFlags::empty(), NONE) {
-        // The kernel has mounted /dev itself where it was built to.
+        // The kernel may have mounted /dev itself (CONFIG_DEVTMPFS_MOUNT).
         Ok(()) | Err(Errno::EBUSY) => Ok(()),
         Err(errno) => Err(format!("cannot mount {kind} at {target}: {errno}")),
     }

@@ -142,10 +142,10 @@ fn run(
 
 /// As subprocess.Popen says it: the exit status, or minus the signal.
 fn wait(mut child: Child, process: &Mutex<Option<Pid>>) -> i32 {
-    let told = |status: ExitStatus| status.code().or_else(|| status.signal().map(|n| -n));
+    let as_number = |status: ExitStatus| status.code().or_else(|| status.signal().map(|n| -n));
     let status = child.wait();
     *process.lock().unwrap_or_else(PoisonError::into_inner) = None;
-    status.ok().and_then(told).unwrap_or(-1)
+    status.ok().and_then(as_number).unwrap_or(-1)
 }
 
 fn drain_into(to: Option<impl Write>, data: &Receiver<Vec<u8>>) {

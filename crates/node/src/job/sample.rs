@@ -86,7 +86,7 @@ impl Job for Sample {
         loop {
             let stopped = session.sleep_until(schedule.due_ns());
             let now = mono_ns();
-            // The last row is taken when we are told to stop, whenever that is: it belongs to no date of the schedule.
+            // The last row is taken at `stop`, whenever that is: it belongs to no date of the schedule.
             let last = stopped || schedule.is_over(now);
             let first = summary.is_empty();
             let due = if first || last {

@@ -68,7 +68,7 @@ pub fn open(path: &Path) -> Result<MappedFile, JobError> {
 pub fn look(spec: &TraceSpec, file: &MappedFile) -> Result<Outcome, JobError> {
     let info = survey(spec, file)?;
     if spec.multiplier > 1 && spec.flows == Flows::Distinct {
-        // Refused here, before anything is touched, where there are not so many fresh addresses.
+        // Refused here, before anything is touched, if there are not so many fresh addresses.
         replay::scheduled(&spec.as_replay(), true)?;
     }
     let fragments = if info.fragments_in_pass.offered_packets > 0 {

@@ -32,7 +32,7 @@ impl Budget {
     }
 }
 
-/// A transfer of about that many packets and bytes: long flights where the mean of what is left is high, short messages where it is low.
+/// A transfer of about that many packets and bytes: long flights if the mean of what is left is high, short messages if it is low.
 pub fn transfer(out: &mut Packets, rng: Rng, path: Path, budget: Budget) -> (u64, u64) {
     let (first_packet, first_byte) = (out.len() as u64, out.frame_bytes());
     let marks = Marks {

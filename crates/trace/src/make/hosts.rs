@@ -73,7 +73,7 @@ pub fn client_v4(client: u64) -> Ipv4Addr {
     Ipv4Addr::new(10, 20, (client / 250) as u8, (client % 250) as u8 + 1)
 }
 
-/// From the addresses set aside for benchmarks (RFC 2544): they are nobody's.
+/// From the addresses set aside for benchmarks (RFC 2544): no host owns one.
 #[allow(clippy::cast_possible_truncation)] // a byte each
 fn server_v4(server: u64) -> Ipv4Addr {
     Ipv4Addr::new(198, 18, (server / 250) as u8, (server % 250) as u8 + 1)

@@ -33,7 +33,7 @@ use time::SECOND_NS;
 
 /// Flows planted for each rule.
 const FLOWS_PER_RULE: u64 = 3;
-/// Server port of planted flows where the rule names none.
+/// Server port of planted flows if the rule names none.
 const ANY_PORT: u16 = 4_444;
 
 /// What was put into a trace.

@@ -1,4 +1,4 @@
-//! Names of hosts, users and programs that belong to nobody (RFC 2606).
+//! Names of hosts, users and programs that no one owns (RFC 2606).
 
 use crate::make::rng::Rng;
 

@@ -32,7 +32,7 @@ impl Packets {
         self.index.len()
     }
 
-    /// True where there is none.
+    /// True if there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.index.is_empty()

@@ -30,7 +30,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Name in the description of a trace; that of Suricata where it knows the protocol.
+    /// Name in the description of a trace; that of Suricata if it knows the protocol.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

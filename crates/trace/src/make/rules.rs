@@ -9,11 +9,11 @@ pub struct Rule {
     pub sid: u64,
     /// Over UDP, else TCP.
     pub is_udp: bool,
-    /// Port of the server, where the rule names one.
+    /// Port of the server, if the rule names one.
     pub server_port: Option<u16>,
-    /// Whether the server sends what matches, where the rule says.
+    /// Whether the server sends what matches, if the rule says.
     pub from_server: Option<bool>,
-    /// Whether the sender has to be outside of HOME_NET, where the rule says.
+    /// Whether the sender has to be outside of HOME_NET, if the rule says.
     pub source_outside: Option<bool>,
     /// What has to occur, in any order.
     pub contents: Vec<Content>,
@@ -231,7 +231,7 @@ impl Rule {
         self.from_server.unwrap_or(false)
     }
 
-    /// Where the client of a planted flow is: at home, where the rule leaves it open.
+    /// Where the client of a planted flow is: at home, if the rule leaves it open.
     #[must_use]
     pub fn is_client_outside(&self) -> bool {
         self.is_source_outside() != self.is_from_server()

@@ -252,7 +252,7 @@ impl<'a> Tcp<'a> {
         }
     }
 
-    /// What the receiver says to each segment as it comes: every second one in order, at once where one is missing (RFC 5681 4.2).
+    /// What the receiver says to each segment as it comes: every second one in order, at once if one is missing (RFC 5681 4.2).
     fn acknowledge(&mut self, side: Side, segments: &[Segment<'_>]) -> u64 {
         let answer_ns = self.answer_ns(side);
         let base = self.next[side as usize];

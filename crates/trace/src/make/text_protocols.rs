@@ -48,7 +48,7 @@ pub fn smtp(tcp: &mut Tcp<'_>) {
     }
 }
 
-/// Banners, key exchange and keystrokes that nobody can read (RFC 4253).
+/// Banners, key exchange and keystrokes, all encrypted (RFC 4253).
 pub fn ssh(tcp: &mut Tcp<'_>) {
     const KEXINIT: u8 = 20;
     const NEWKEYS: u8 = 21;

@@ -87,7 +87,7 @@ fn text(rng: &mut Rng, out: &mut Vec<u8>, length: usize) {
     }
 }
 
-/// A handshake with a server name, and records that nobody can read.
+/// A handshake with a server name, and records that only its ends can read.
 pub fn tls(tcp: &mut Tcp<'_>, sizes: Sizes) {
     let host = names::host(tcp.rng());
     let hello = client_hello(tcp.rng(), &host);

@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// IEEE 802 local experimental EtherType 1: no protocol of any host wants it.
 const EXPERIMENTAL: u16 = 0x88b5;
 const IPV4: u16 = 0x0800;
-/// TEST-NET-1: nobody else's.
+/// TEST-NET-1: no host has it.
 const SOURCE: [u8; 4] = [192, 0, 2, 1];
 const MORE_FRAGMENTS: u16 = 0x2000;
 const PAYLOAD_BYTES: u16 = 64;
@@ -39,18 +39,18 @@ pub struct Proof {
     /// Whether the test had a network namespace of its own, or ran on the loopback of this one.
     own_namespace: bool,
     ring: RingProof,
-    /// `None` where the kernel refuses a fanout group that puts fragments together.
+    /// `None` if the kernel refuses a fanout group that puts fragments together.
     defrag: Option<DefragProof>,
 }
 
-/// What PACKET_STATISTICS says of a ring that nobody read.
+/// What PACKET_STATISTICS says of a ring that was not read.
 #[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize)]
 struct RingProof {
     sent_packets: u64,
     readable_packets: u64,
     tp_packets: u64,
     tp_drops: u64,
-    /// `None` where neither meaning adds up.
+    /// `None` if neither meaning adds up.
     tp_packets_includes_drops: Option<bool>,
 }
 
@@ -168,7 +168,7 @@ fn defragment() -> Result<Option<DefragProof>, IoError> {
     }))
 }
 
-/// Of our own packets; `None` for anybody else's.
+/// Of our own packets; `None` for all others.
 fn identification(frame: &[u8]) -> Option<u16> {
     let ours = frame.get(14 + 12..14 + 16)? == SOURCE;
     let bytes = frame.get(14 + 4..14 + 6)?.try_into().ok()?;

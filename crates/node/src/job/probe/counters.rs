@@ -11,7 +11,7 @@ use nodrop_sys::clock::{mono_ns, real_ns};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// As told in docs/reference/counters.md.
+/// docs/reference/counters.md says what each field is.
 #[derive(JsonSchema, Serialize)]
 pub struct Counters {
     mono_ns: u64,

@@ -9,7 +9,7 @@ use nodrop_counters::{CpuInfo, Memory, MemoryReader, Result, cgroup_versions, re
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// As told in docs/reference/counters.md.
+/// docs/reference/counters.md says what each field is.
 #[derive(JsonSchema, Serialize)]
 pub struct Host {
     hostname: String,

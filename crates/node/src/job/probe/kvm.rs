@@ -14,19 +14,19 @@ const DEADLINE: Duration = Duration::from_secs(3);
 /// A CPU needs about 1 ns for decrement and jump; emulation of supervisor code was seen to take 1200.
 const SLOWEST_NS: f64 = 50.0;
 
-/// As told in docs/reference/counters.md.
+/// docs/reference/counters.md says what each field is.
 #[derive(JsonSchema, Serialize)]
 pub struct Kvm {
     usable: bool,
-    /// Why not; null where usable.
+    /// Why not; null if usable.
     reason: Option<String>,
-    /// Of decrement and jump in ring 0 of a guest; null where none ran.
+    /// Of decrement and jump in ring 0 of a guest; null if none ran.
     ns_per_iteration: Option<f64>,
     /// The kernel's KVM is PVM, which emulates a guest's supervisor code.
     pvm: bool,
 }
 
-/// A run of a tenth of a millisecond is soon disturbed by somebody else: the best of a few is the CPU's own.
+/// Other threads easily disturb a run of a tenth of a millisecond: the best of a few is the CPU's own.
 fn best_of_tries() -> std::io::Result<Duration> {
     let mut best = nodrop_sys::kvm::count_down(ITERATIONS)?;
     for _ in 1..TRIES {

@@ -8,7 +8,7 @@ use nodrop_counters::{PacketSocket, PacketSocketReader};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// As told in docs/reference/counters.md.
+/// docs/reference/counters.md says what each field is.
 #[derive(JsonSchema, Serialize)]
 #[schemars(rename = "ProcessInside")]
 pub struct Inside {
@@ -19,7 +19,7 @@ pub struct Inside {
     rss_peak_bytes: Option<u64>,
 }
 
-/// `None` where there is no such process, or it ends meanwhile.
+/// `None` if there is no such process, or it ends meanwhile.
 pub fn look(pid: u32) -> Option<Inside> {
     let folder = PathBuf::from(format!("/proc/{pid}"));
     let stat = fs::read_to_string(folder.join("stat")).ok()?;

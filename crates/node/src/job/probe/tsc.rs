@@ -8,7 +8,7 @@ use serde::Serialize;
 
 const BATCHES: usize = 15;
 
-/// As told in docs/reference/counters.md.
+/// docs/reference/counters.md says what each field is.
 #[derive(JsonSchema, Serialize)]
 #[schemars(rename = "ClockCosts")]
 pub struct Costs {

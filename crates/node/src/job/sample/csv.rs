@@ -10,7 +10,7 @@ use serde::ser::{
 
 use super::row::Row;
 
-/// Fields that tell which one of a list an object is: CPUs and interrupts are numbered by themselves, offline ones have no row.
+/// Fields that say which one of a list an object is: CPUs and interrupts are numbered by themselves, offline ones have no row.
 const NUMBERS: [&str; 2] = ["cpu", "irq"];
 
 type Problem = std::fmt::Error;
@@ -225,7 +225,7 @@ impl<'t> Serializer for Walk<'t> {
     numbers!(serialize_i8: i8, serialize_i16: i16, serialize_i32: i32, serialize_i64: i64, serialize_u8: u8,
         serialize_u16: u16, serialize_u32: u32, serialize_u64: u64, serialize_f32: f32, serialize_f64: f64);
 
-    /// A name: part of the way where it is a key, else in no column.
+    /// A name: part of the way if it is a key, else in no column.
     fn serialize_str(self, value: &str) -> Result<(), Problem> {
         if self.table.in_key {
             self.table.way.push_str(value);
@@ -377,7 +377,7 @@ mod tests {
         let mut tree = Due::default();
         tree.add(SampleSource::Tree);
         tree.add(SampleSource::Links);
-        row.tell_only(tree);
+        row.show_only(tree);
         let second = lines(&mut table, &row);
         assert_eq!(second.len(), 1);
         assert_eq!(second[0].split(',').count(), names.len());

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::output::Line;
 use super::row::Row;
 
-/// Maps whose keys are names of things: the label each level of keys is told in.
+/// Maps whose keys are names of things: the label that holds each level of keys.
 const LABELS: [(&str, &[&str]); 6] = [
     ("links", &["port"]),
     ("ethtool", &["port", "name"]),
@@ -18,7 +18,7 @@ const LABELS: [(&str, &[&str]); 6] = [
     ("cgroups", &["path"]),
     ("age_us", &["source"]),
 ];
-/// Fields that tell which one of a list an object is.
+/// Fields that say which one of a list an object is.
 const IDENTITIES: [&str; 4] = ["cpu", "irq", "pid", "tid"];
 /// Values of the moment; everything else only rises.
 const GAUGES: [&str; 16] = [

@@ -73,7 +73,7 @@ impl Drop for Metrics {
     }
 }
 
-/// A socket that nobody listens at any more is in the way of the next one; anything else is left alone.
+/// A socket without a listener is in the way of the next one; anything else is left alone.
 fn remove_abandoned(path: &Path) -> io::Result<()> {
     let is_socket = std::fs::metadata(path).is_ok_and(|found| found.file_type().is_socket());
     match UnixStream::connect(path) {
@@ -116,7 +116,7 @@ fn answer<S: Stream>(mut stream: S, watched: &Mutex<Watched>) -> io::Result<()> 
                 let watched = watched.lock().unwrap_or_else(PoisonError::into_inner);
                 (watched.row.clone(), watched.sources.processes().to_vec())
             };
-            row.tell_only(row.ever_read());
+            row.show_only(row.ever_read());
             ("200 OK", exposition(&row, &processes))
         }
         Err(status) => (status, format!("{status}\n")),

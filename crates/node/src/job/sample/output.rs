@@ -26,7 +26,7 @@ pub struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    /// The processes belong to the tree: where that was not read, they are not told either.
+    /// The processes belong to the tree: if that was not read, they are left out too.
     pub fn of(row: &'a Row, processes: &'a [ProcessReading]) -> Self {
         let processes = (!row.tree.is_stale()).then_some(processes);
         Self { row, processes }
@@ -170,9 +170,9 @@ impl Spooled {
 }
 
 impl Drop for Spooled {
-    /// A sampler that ends with an error has told all rows before it.
+    /// A sampler that ends with an error has written all rows before it.
     fn drop(&mut self) {
-        // It is the first error that is told.
+        // The first error is the one that counts.
         let _ = self.write();
     }
 }

@@ -68,7 +68,7 @@ impl<T: JsonSchema> JsonSchema for Reading<T> {
     }
 }
 
-/// When each source was read last, told as the time from there to the end of this row's reading.
+/// When each source was read last, as the time from there to the end of this row's reading.
 #[derive(Debug, Clone, Default)]
 pub struct Ages {
     read_at_ns: [Option<u64>; SampleSource::ALL.len()],
@@ -151,18 +151,18 @@ pub struct Row {
     pub cgroups: Reading<Named<Cgroup>>,
     #[serde(skip_serializing_if = "Reading::is_stale")]
     pub tree: Reading<TreeTotals>,
-    #[serde(skip_serializing_if = "nobody")]
+    #[serde(skip_serializing_if = "is_left_out")]
     pub beside: Reading<Vec<ProcessReading>>,
 }
 
 /// For `skip_serializing_if`.
-fn nobody(processes: &Reading<Vec<ProcessReading>>) -> bool {
+fn is_left_out(processes: &Reading<Vec<ProcessReading>>) -> bool {
     processes.is_stale() || processes.is_empty()
 }
 
 impl Row {
-    /// From here on the row tells of these sources alone.
-    pub fn tell_only(&mut self, sources: Due) {
+    /// From here on the row shows these sources alone.
+    pub fn show_only(&mut self, sources: Due) {
         use SampleSource as S;
         let stale = |source| !sources.has(source);
         self.cpus.stale = stale(S::Cpus);

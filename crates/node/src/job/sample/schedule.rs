@@ -52,7 +52,7 @@ impl Schedule {
         }
     }
 
-    /// Of the next row; the end where that comes first.
+    /// Of the next row; the end if that comes first.
     pub fn due_ns(&self) -> u64 {
         let next = self.dates.iter().map(|dates| dates.at_ns(self.start_ns));
         let due = next.min().unwrap_or(u64::MAX);

@@ -98,7 +98,7 @@ impl Sources {
     pub fn read(&mut self, due: Due, row: &mut Row) -> Result<()> {
         use SampleSource as S;
         (row.mono_ns, row.real_ns) = (mono_ns(), real_ns());
-        let mut told = Due::default();
+        let mut shown = Due::default();
         // In the order of reading: the control group's 10 us belong beside the tree's.
         for source in [
             S::Details,
@@ -118,10 +118,10 @@ impl Sources {
             if due.has(source) && self.asked.has(source) {
                 row.age_us.read(source, mono_ns());
                 self.read_one(source, row)?;
-                told.add(source);
+                shown.add(source);
             }
         }
-        row.tell_only(told);
+        row.show_only(shown);
         row.age_us.end(mono_ns());
         Ok(())
     }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::row::Row;
 use super::schedule::{Schedule, microseconds};
 
-/// As told in docs/reference/counters.md.
+/// docs/reference/counters.md says what each field is.
 #[derive(JsonSchema, Serialize)]
 pub struct SampleResult {
     rows: usize,
@@ -174,7 +174,7 @@ fn seconds(ns: u64) -> f64 {
     microseconds(ns) / 1e6
 }
 
-/// `None` where no time has passed: USER_HZ is coarse.
+/// `None` if no time has passed: USER_HZ is coarse.
 fn ratio(part: Option<u64>, whole: Option<u64>) -> Option<f64> {
     let (part, whole) = (part?, whole.filter(|whole| *whole > 0)?);
     Some(microseconds(part) / microseconds(whole))

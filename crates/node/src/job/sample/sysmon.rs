@@ -1,6 +1,6 @@
 //! The columns of sysmon.py, the monitor of the 2016 studies, so that old scripts and our importer read today's runs.
 //!
-//! What each column means is told in docs/reference/counters.md. Unlike the original, intervals do not drift and a row
+//! docs/reference/counters.md says what each column means. Unlike the original, intervals do not drift and a row
 //! follows from two readings of the same moment in every file.
 
 use std::io::Write;
@@ -17,7 +17,7 @@ const SYSTEM_TAIL: &str = ", %MEM, mem.total.KB, mem.used.KB, mem.avail.KB, mem.
 const PORT_HEAD: &str = "Timestamp,  Uptime, NIC, sent.B, recv.B, sent.pkts, recv.pkts, err.in, err.out, drop.in, drop.out";
 const PROCESS_HEAD: &str = "Timestamp, Uptime, %CPU, %MEM, io.read, io.read.KB, io.write, io.write.KB, mem.rss.KB, nctxsw, nthreads";
 
-/// sysstat.csv, netstat.PORT.csv for each port and, where processes were asked for, psstat.csv.
+/// sysstat.csv, netstat.PORT.csv for each port and, if processes were asked for, psstat.csv.
 pub struct Sysmon {
     system: Spool,
     ports: Vec<(String, Spool, LinkStats)>,
@@ -35,7 +35,7 @@ struct Before {
 }
 
 impl Sysmon {
-    /// Makes the folder where it is missing.
+    /// Makes the folder if it is missing.
     pub fn open(folder: &Path, spec: &SampleSpec) -> Result<Self, JobError> {
         std::fs::create_dir_all(folder).map_err(|e| failed(folder, &e))?;
         let create = |name: &str| Spool::create(&folder.join(name));
@@ -189,7 +189,7 @@ fn write_processes(
     })
 }
 
-/// psutil tells those of the main thread alone.
+/// psutil has those of the main thread alone.
 fn main_switches(process: &ProcessReading) -> u64 {
     let main = process
         .threads

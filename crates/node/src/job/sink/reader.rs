@@ -128,7 +128,7 @@ impl Found {
 
 /// A ring that gives its reader what is ready.
 pub trait Source {
-    /// What the reader hands on and counts; false where nothing is ready.
+    /// What the reader hands on and counts; false if nothing is ready.
     fn read(&mut self, to: &mut Tally<'_>) -> bool;
     fn wait(&self, timeout_ms: u32);
     fn statistics(&mut self) -> Result<PacketStatistics, IoError>;
