@@ -16,9 +16,30 @@ from nodrop.labs.netns import NetnsFile
 def schemas() -> dict[str, dict[str, Any]]:
     """File name in schema/ → schema (draft 2020-12)."""
     return {
-        "experiment.schema.json": _schema(ExperimentFile, "experiment"),
+        "experiment.schema.json": _kinds_by_matrix(_schema(ExperimentFile, "experiment")),
         "lab.schema.json": _schema(NetnsFile, "lab"),
     }
+
+
+def _kinds_by_matrix(schema: dict[str, Any]) -> dict[str, Any]:
+    """A kind that the matrix varies need not stand in its table, nor the table in the file."""
+    del schema["$defs"]["PluginTable"]["required"]
+    schema["required"] = [name for name in schema["required"] if name not in ("sut", "load")]
+    schema["allOf"] = [
+        {
+            "anyOf": [
+                _having("matrix", {"required": [f"{name}.kind"]}),
+                _having("matrix", _having(name, {"required": ["kind"]})),
+                _having(name, {"required": ["kind"]}),
+            ]
+        }
+        for name in ("sut", "load")
+    ]
+    return schema
+
+
+def _having(name: str, what: dict[str, Any]) -> dict[str, Any]:
+    return {"required": [name], "properties": {name: what}}
 
 
 def _schema(model: type[BaseModel], name: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import json
 import re
 import tomllib
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ import jsonschema
 import pytest
 from pydantic import BaseModel
 
-from nodrop.config.experiment import ExperimentFile, LimitsTable, Measure
+from nodrop.config.experiment import ExperimentFile, LimitsTable, Measure, load_experiment
 from nodrop.config.options import check
 from nodrop.config.replay import ReplayOptions
+from nodrop.errors import BadInput
 from nodrop.labs.netns import NetnsFile
 from nodrop.schemas import schemas
 from nodrop.suts.sink import SinkOptions
@@ -42,6 +44,35 @@ def test_what_nodrop_brings_along_fits_model_and_schema(path: Path, name: str) -
     jsonschema.validate(table, schemas()[f"{name}.schema.json"])
     model: type[BaseModel] = {"experiment": ExperimentFile, "lab": NetnsFile}[name]
     check(model, table, table="", base=path.parent)
+
+
+SUT = '[sut]\nkind = "sink"\n'
+LOAD = '[load]\nkind = "replay"\ntrace = "make:demo"\n'
+BARE_LOAD = '[load]\ntrace = "make:demo"\n'
+LOADS = '[matrix]\n"load.kind" = ["replay", "tcpreplay"]\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "fits"),
+    [
+        (SUT + LOAD, True),
+        (SUT + BARE_LOAD + LOADS, True),
+        (SUT + BARE_LOAD + '[matrix]\nload.kind = ["replay"]\n', True),
+        (LOAD + '[matrix]\n"sut.kind" = ["sink", "suricata"]\n', True),
+        (SUT + BARE_LOAD, False),
+        (SUT + BARE_LOAD + '[matrix]\n"load.pps" = [1, 2]\n', False),
+        (BARE_LOAD + LOADS, False),
+        (SUT, False),
+    ],
+)
+def test_an_editor_asks_for_a_kind_where_nodrop_does(tmp_path: Path, text: str, fits: bool) -> None:
+    table = tomllib.loads(f'name = "x"\n{text}')
+    file = tmp_path / "x.toml"
+    file.write_text(f'name = "x"\n{text}')
+    schema = jsonschema.Draft202012Validator(schemas()["experiment.schema.json"])
+    assert schema.is_valid(table) == fits
+    with nullcontext() if fits else pytest.raises(BadInput):
+        load_experiment(file)
 
 
 def test_the_example_of_the_page_is_an_experiment() -> None:
