@@ -161,7 +161,8 @@ def test_threads_that_suricata_does_not_grant_are_noted(bits: Bits, tmp_path: Pa
     with launched(bits, tmp_path, threads=500) as (running, _):
         running.wait_ready(timeout_s=60)
         facts = running.facts()
-    assert facts["capture_threads"] < 500
+    assert facts["effective"]["threads"] == facts["capture_threads"] < 500
+    assert facts["effective"]["runmode"] == "workers"
     assert facts["notes"][0].startswith("500 capture threads were asked for, ")
 
 

@@ -435,6 +435,45 @@ def test_who_shared_a_cpu_is_said(
     assert happened == ({rule} if rule else set())
 
 
+@pytest.mark.parametrize(
+    ("factor", "asked", "effective", "label"),
+    [
+        ("sut.threads", 4, {"threads": 2}, "threads 4 (really 2)"),
+        ("sut.threads", 16, {"threads": 3}, "threads 16 (really 3)"),
+        ("sut.threads", 2, {"threads": 2}, "threads 2"),
+        ("sut.threads", "auto", {"threads": 2}, "threads auto"),
+        ("sut.threads", 2, {}, "threads 2"),
+        ("sut.runmode", "workers", {"runmode": "autofp"}, "runmode workers (really autofp)"),
+        ("sut.ring_size", 64, {"ring_size": 1700}, "ring_size 64 (really 1\u202f700)"),
+        ("sut.ring_size", 4096, {"ring_size": 4102}, "ring_size 4\u202f096"),
+        ("sut.cluster_type", "cluster_flow", {"cluster_type": "none"}, " (really none)"),
+        ("sut.defrag", "yes", {"defrag": False}, "defrag yes (really no)"),
+        ("sut.defrag", "yes", {"defrag": True}, "defrag yes"),
+    ],
+)
+def test_a_cell_is_called_by_what_ran(
+    tmp_path: Path, factor: str, asked: Any, effective: dict[str, Any], label: str
+) -> None:
+    other = "quic" if factor != "sut.threads" else 1
+    cells = [
+        Load(cell={factor: asked}, trials=[0.0] * 3, fields={"effective": effective}),
+        Load(cell={factor: other}, trials=[0.0] * 3),
+    ]
+    story = read_story([told_run(tmp_path / "run", cells)])
+    labels = [cell.label.replace("\u2009", "\u202f") for cell in story.cells]
+    assert any(said.endswith(label) for said in labels), labels
+
+
+@pytest.mark.parametrize("asked", [3, 4, 64])
+def test_capped_threads_are_a_finding(tmp_path: Path, asked: int) -> None:
+    words = f"{asked} capture threads were asked for, 2 run"
+    fields = {"effective": {"threads": 2}, "not_as_asked": [words]}
+    cell = {"sut.threads": asked}
+    run = told_run(tmp_path / "run", [Load(cell=cell, trials=[0.0] * 3, fields=fields)])
+    (found,) = [said for said in told_by([run]) if said["rule"] == "not-as-asked"]
+    assert words in found["text"]
+
+
 def told_by(paths: list[Path]) -> list[dict[str, Any]]:
     found = json.loads(json.dumps(report_json(paths), allow_nan=False))
     return [s for part in found["answer"].values() for s in part] + found["findings"]

@@ -47,6 +47,25 @@ def loads_contradict(cells: Cells) -> Iterator[Finding]:
         )
 
 
+def not_as_asked(cells: Cells) -> Iterator[Finding]:
+    """Suricata caps its threads, and says so to nobody: a figure for 4 threads may be one for 2."""
+    evidence: dict[str, str] = {}
+    for cell, runs in cells.items():
+        words = dict.fromkeys(words for run in runs for words in run.not_as_asked)
+        if words:
+            evidence[cell] = f"{cell}: {'; '.join(words)}"
+    if evidence:
+        yield Finding(
+            code="not-as-asked",
+            severity=Severity.WARNING,
+            title="The SUT ran with other settings than were asked for",
+            evidence=in_words(evidence.values()),
+            effect="Figures of these cells are those of what ran; cells that differ only in such a"
+            " setting may be one and the same.",
+            cells=tuple(evidence),
+        )
+
+
 def _ladders(cells: Cells) -> Mapping[str, Sequence[LoadResult]]:
     curves: dict[str, list[tuple[tuple[float, ...], LoadResult]]] = {}
     for cell, runs in cells.items():

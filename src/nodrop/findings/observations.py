@@ -46,6 +46,8 @@ class Observation:
     """CPU the SUT's processes on that host (the hypervisor) say they used, in cores."""
     cpus: float | None = None
     """Of the receiving host."""
+    not_as_asked: tuple[str, ...] = ()
+    """In words: the settings with which the SUT ran though others were asked for."""
     ready_proved: bool = False
     """An event showed the SUT ready before the first packet."""
     threads_at_first_packet: float | None = None
@@ -120,6 +122,7 @@ def observations_of(records: Iterable[TrialRecord]) -> list[Observation]:
                 explained_packets=record.merged_packets or 0,
                 decoded_packets=record.decoded_packets,
                 offered_pps=record.offered_pps,
+                not_as_asked=tuple(record.not_as_asked),
                 ready_proved=record.activation_s is not None,
             )
         )

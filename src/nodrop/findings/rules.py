@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from nodrop.findings.finding import Finding, Severity
-from nodrop.findings.load_rules import loads_contradict, sut_failed
+from nodrop.findings.load_rules import loads_contradict, not_as_asked, sut_failed
 from nodrop.findings.method_rules import (
     fixed_run_order,
     missing_samples,
@@ -32,6 +32,7 @@ from nodrop.findings.traffic_rules import (
 Rule = Callable[[Cells], Iterator[Finding]]
 OF_ALL: tuple[Rule, ...] = (sut_failed, loads_contradict, fixed_run_order, time_of_day)
 OF_MEASURED: tuple[Rule, ...] = (
+    not_as_asked,
     start_up_race,
     loss_per_replica,
     guest_time_counted_twice,

@@ -40,6 +40,8 @@ def trial_record(
         "imbalance_ratio": imbalance_ratio(seen.instances),
         "accelerator": seen.facts.get("env", {}).get("accelerator"),
         "activation_s": seen.activation_s,
+        "effective": seen.facts.get("sut", {}).get("effective", {}),
+        "not_as_asked": seen.facts.get("sut", {}).get("notes", []),
         "cpus_parted": cpus_parted,
         "sut_cpus": format_cpus(seen.sut_cpus) or None,
     }

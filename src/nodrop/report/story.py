@@ -339,7 +339,9 @@ def _cells(
         cell = found[0].record.cell
         prefix = [sources[source].name] if len(sources) > 1 else []
         accelerator = accelerator_words(trial.record for trial in found)
-        names = prefix + [factor_label(f, cell[f]) for f in others if f in cell]
+        names = prefix + [
+            factor_label(f, cell[f]) + _really(f, cell[f], found) for f in others if f in cell
+        ]
         group = " · ".join([*names, accelerator] if accelerator else names)
         load = " · ".join(factor_label(f, cell[f]) for f in loads if f in cell)
         cells.append(
@@ -354,6 +356,20 @@ def _cells(
             )
         )
     return tuple(sorted(cells, key=_order([*others, *loads])))
+
+
+def _really(factor: str, asked: Any, found: Sequence[Trial]) -> str:
+    """A cell is called by what ran: `threads 4 (really 2)`."""
+    table, _, name = factor.partition(".")
+    ran = {e for t in found if (e := t.record.effective.get(name)) is not None}
+    if table != "sut" or asked == "auto":
+        return ""
+    if name == "ring_size" and isinstance(asked, int):
+        # Frames come in whole blocks.
+        ran = {n for n in ran if not isinstance(n, int) or n > 2 * asked}
+    others = sorted({_shown(one) for one in ran} - {_shown(asked)})
+    said = " or ".join(escape.plain(one, longest=60) for one in others)
+    return f" (really {said})" if said else ""
 
 
 def _order(factors: Sequence[str]) -> Callable[[Cell], Any]:

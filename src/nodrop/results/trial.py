@@ -176,6 +176,11 @@ class TrialRecord(_Model):
     largest_late_burst: LateBurst | None = None
     """Null if there is none, or the generator cannot say."""
 
+    effective: dict[str, str | int | bool] = {}
+    """What the SUT really ran with, by the names of its table (of several instances: the first).
+    What it was not seen to have is missing."""
+    not_as_asked: list[str] = []
+    """In words: if what it really ran with is not what was asked for."""
     generator_cpus: str | None = None
     """CPU list that it was pinned to; null: to none, or it cannot say."""
     sut_cpus: str | None = None
@@ -277,6 +282,7 @@ ADDED_LATER = frozenset(
         "backlog_packets",
         "cpus_parted",
         "drain_s",
+        "effective",
         "generator_cpus",
         "imbalance_ratio",
         "largest_late_burst",
@@ -285,6 +291,7 @@ ADDED_LATER = frozenset(
         "loss_causes",
         "loss_evidence",
         "lost_before_sut_packets",
+        "not_as_asked",
         "outcome",
         "residual_bytes",
         "service_pps_at_least",

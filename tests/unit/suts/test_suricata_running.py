@@ -20,6 +20,7 @@ import pytest
 
 from nodrop.errors import TrialFailed
 from nodrop.setups.local import LocalView
+from nodrop.suts.suricata.capture import Ring
 from nodrop.suts.suricata.control import ControlSocket, Refused
 from nodrop.suts.suricata.running import Asked, RunningSuricata
 
@@ -327,3 +328,59 @@ def test_a_late_start_says_how_far_it_came(process: Process) -> None:
     (process.work / "engine.json").write_text(first + "\n")
     with pytest.raises(TrialFailed, match=r"This is Suricata version 7\.0\.10"):
         running(process).wait_ready(timeout_s=0.1)
+
+
+def ring(frames: int, fanout: str | None) -> Ring:
+    nothing = dict.fromkeys(("tpacket_version", "block_bytes", "blocks", "frame_bytes"))
+    return Ring(**nothing, frames=frames, fanout_id=None, fanout_type=fanout)
+
+
+@pytest.mark.parametrize(
+    ("asked", "threads", "rings", "effective"),
+    [
+        (
+            {"threads": 4},
+            ("W#01-eth0", "W#02-eth0", "FM#01"),
+            [ring(4102, "hash")] * 2,
+            {"runmode": "workers", "threads": 2, "cluster_type": "cluster_flow", "defrag": True}
+            | {"ring_size": 4102},
+        ),
+        (
+            {"runmode": "single", "threads": None},
+            ("W#01-eth0", "FR#01"),
+            [ring(70, None)],
+            {"runmode": "single", "threads": 1, "cluster_type": "none", "defrag": False}
+            | {"ring_size": 70},
+        ),
+        (
+            {"runmode": None},
+            ("RX#01-eth0", "W#01", "W#02", "W#03"),
+            [ring(2048, "cpu")],
+            {"runmode": "autofp", "threads": 1, "cluster_type": "cluster_cpu", "defrag": False}
+            | {"ring_size": 2048},
+        ),
+        ({"runmode": None}, ("W#01-eth0",), [], {"threads": 1}),
+        (
+            {"defrag": False},
+            ("W#01-eth0",),
+            [],
+            {"runmode": "workers", "threads": 1, "defrag": False},
+        ),
+        (
+            {"interfaces": ("a", "b")},
+            ("W#01-a", "W#02-a", "W#01-b", "W#02-b"),
+            [ring(64, "qm"), ring(128, "qm")],
+            {"runmode": "workers", "threads": 2, "cluster_type": "cluster_qm", "defrag": False},
+        ),
+    ],
+)
+def test_what_was_effective_is_what_is_seen(
+    process: Process,
+    asked: dict[str, Any],
+    threads: tuple[str, ...],
+    rings: list[Ring],
+    effective: dict[str, Any],
+) -> None:
+    sut = running(process, **asked)
+    sut._threads, sut._rings = threads, tuple(rings)
+    assert sut._effective() == effective

@@ -367,8 +367,26 @@ class RunningSuricata:
             "errors_first": errors[:5],
             "warnings": len(warnings),
             "warnings_first": warnings[:5],
+            "effective": self._effective(),
             "notes": self._notes(),
         }
+
+    def _effective(self) -> Json:
+        """Seen where it runs, by the names of the [sut] table; what cannot be seen is left out."""
+        capturing = capture_threads(self._threads)
+        receivers = any(name.startswith("RX#") for name in capturing)
+        # One thread alone may be `single` or `workers`, which differ in nothing then.
+        told = self._asked.runmode or ("workers" if len(capturing) > 1 else None)
+        fanout = {r.fanout_type for r in self._rings}
+        frames = {r.frames for r in self._rings if r.frames}
+        found = {
+            "runmode": "autofp" if receivers else told,
+            "threads": len(capturing) // len(self._asked.interfaces) or None,
+            "cluster_type": _CLUSTERS.get(*fanout) if len(fanout) == 1 else None,
+            "ring_size": frames.pop() if len(frames) == 1 else None,
+            "defrag": self._defrag_effective(),
+        }
+        return {name: value for name, value in found.items() if value is not None}
 
     def _holds_packets(self) -> int | None:
         """Between threads, as in autofp, packets wait in queues of their own."""
@@ -408,6 +426,8 @@ class RunningSuricata:
         return notes
 
 
+_CLUSTERS = {"hash": "cluster_flow", "cpu": "cluster_cpu", "qm": "cluster_qm", None: "none"}
+"""What `ss` calls a fanout group → what Suricata does; a thread alone joins none."""
 _HINTS: Sequence[tuple[str, str]] = (
     ("Operation not permitted", "capturing needs CAP_NET_RAW in this network namespace"),
     ("No such device", "the capture interface does not exist where Suricata runs"),
