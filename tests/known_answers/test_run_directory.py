@@ -30,7 +30,7 @@ def test_its_files_and_their_keys_are_those_of_the_page(run: Run) -> None:
     directory = outcome.directory
     trial = directory / "runs" / outcome.records[0].run
     tree = PAGE.split("```")[1]
-    files = set(re.findall(r"^ +([a-z.]+(?:json|jsonl|toml|lock)) ", tree, re.M))
+    files = set(re.findall(r"^ +([a-z]+(?:\.(?:json|jsonl|toml))?) ", tree, re.M))
     there = {path.name for path in (*directory.iterdir(), *trial.iterdir()) if path.is_file()}
     assert {name for name in there if not name.startswith("samples-")} == files
 
