@@ -36,7 +36,7 @@ check: build ## Formats, lints, types and the tests that need no root, under a m
 	+$(MAKE) --no-print-directory --jobs=2 --output-sync=target unit rust-check lint
 
 unit: .venv/ready
-	$(PYTEST) -q -n $(WORKERS) tests/unit tests/protocol
+	$(PYTEST) -q -n $(WORKERS) tests/unit tests/protocol tests/contract
 
 lint: .venv/ready
 	$(PYTHON) -m ruff format --check src tests
