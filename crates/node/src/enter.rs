@@ -5,6 +5,7 @@
 //! bound whole, but not taken apart, and fresh kernel file systems are only sometimes allowed.
 
 mod calls;
+mod failure;
 mod mounts;
 mod rights;
 
@@ -23,6 +24,8 @@ use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, dup2_stderr, dup2_stdout, getppid};
 
+use failure::{Explain, Failure};
+use mounts::Bind;
 use rights::Rights;
 
 /// Our own failures, as env(1), chroot(1) and nohup(1) say them; 126 and 127 as a shell says them.
@@ -66,7 +69,7 @@ pub struct EnterArgs {
     /// Folder to start in, as the program sees it
     #[arg(long, value_name = "DIR")]
     cwd: Option<PathBuf>,
-    /// Wait until a byte can be read from this FIFO; its end without one means that nobody needs the program any more
+    /// Wait until a byte can be read from this FIFO; its end without one means that the program is not needed any more
     #[arg(long, value_name = "FIFO")]
     gate: Option<PathBuf>,
     /// Append what the program writes to this file
@@ -75,40 +78,12 @@ pub struct EnterArgs {
     /// Append what the program complains of to this file
     #[arg(long, value_name = "FILE")]
     stderr: Option<PathBuf>,
-    /// Refuse to run where this is no longer the parent: closes the gap before the death signal is set
+    /// Refuse to run if this is no longer the parent: closes the gap before the death signal is set
     #[arg(long, value_name = "PID")]
     parent: Option<i32>,
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     program: Vec<std::ffi::OsString>,
-}
-
-/// What is shown where.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Bind {
-    source: PathBuf,
-    target: PathBuf,
-    read_only: bool,
-}
-
-impl FromStr for Bind {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        // A source is anybody's path and may hold colons; a target is ours and holds none.
-        let (places, read_only) = match text.strip_suffix(":ro") {
-            Some(places) => (places, true),
-            None => (text, false),
-        };
-        match places.rsplit_once(':') {
-            Some((source, target)) if !source.is_empty() && target.starts_with('/') => Ok(Self {
-                source: source.into(),
-                target: target.into(),
-                read_only,
-            }),
-            _ => Err("expected SRC:DST or SRC:DST:ro; DST begins with / and has no colon".into()),
-        }
-    }
 }
 
 /// A CPU list as in cpuset(7).
@@ -146,21 +121,7 @@ fn variable(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// One line for people: what was tried, on what, and why it failed.
-#[derive(Debug)]
-struct Failure(String);
-
-trait Explain<T> {
-    fn explain(self, what: impl FnOnce() -> String) -> Result<T, Failure>;
-}
-
-impl<T, E: std::fmt::Display> Explain<T> for Result<T, E> {
-    fn explain(self, what: impl FnOnce() -> String) -> Result<T, Failure> {
-        self.map_err(|e| Failure(format!("{}: {e}", what())))
-    }
-}
-
-/// Does not return where all goes well.
+/// Does not return if all goes well.
 pub fn run(args: &EnterArgs) -> ExitCode {
     match prepare(args) {
         Ok(()) => become_program(args),
@@ -248,7 +209,7 @@ fn appending(file: &Path) -> Result<File, Failure> {
 fn die_with_parent(expected: Option<i32>) -> Result<Parent, Failure> {
     let parent = expected.map_or_else(getppid, Pid::from_raw);
     set_pdeathsig(Signal::SIGKILL).explain(|| "cannot ask to end with the parent".into())?;
-    // It may have ended before the call above; then nobody would send the signal any more. From a PID namespace of our own the
+    // It may have ended before the call above; then the signal would never come. From a PID namespace of our own the
     // parent is not seen (0); /proc still is that of the namespace it lives in.
     let seen = getppid();
     let stat = File::open(format!("/proc/{parent}/stat")).ok();
@@ -323,29 +284,5 @@ mod tests {
             "x".parse::<Cpus>(),
             Err("`x` is not a CPU number below 1024".into())
         );
-    }
-
-    #[test]
-    fn binds_name_a_source_and_an_absolute_target() {
-        let bind = Bind {
-            source: "a".into(),
-            target: "/b".into(),
-            read_only: true,
-        };
-        assert_eq!("a:/b:ro".parse(), Ok(bind.clone()));
-        assert_eq!(
-            "a:/b".parse(),
-            Ok(Bind {
-                read_only: false,
-                ..bind
-            })
-        );
-        for source in ["/a:b", "/a:/b", ":", "a:ro", "/2026-11-22T16:38:00/x"] {
-            let said = format!("{source}:/work:ro").parse::<Bind>();
-            assert_eq!(said.map(|bind| bind.source), Ok(source.into()), "{source}");
-        }
-        assert!("a:b".parse::<Bind>().is_err());
-        assert!(":/b".parse::<Bind>().is_err());
-        assert!("a:/b:rw".parse::<Bind>().is_err());
     }
 }

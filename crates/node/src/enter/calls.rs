@@ -1,6 +1,6 @@
 //! System calls that no program of a lab needs, and by which a bug in it would reach the kernel or other programs.
 //!
-//! A list of what is denied, as in Docker's default: a list of what is allowed would break SUTs that nobody has seen yet.
+//! A list of what is denied, as in Docker's default: a list of what is allowed would break SUTs that were never tried.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use seccompiler::{
     SeccompRule,
 };
 
-use super::{Explain, Failure};
+use super::failure::{Explain, Failure};
 
 /// Answered with EPERM.
 const DENIED: &[i64] = &[

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
@@ -14,10 +15,38 @@ use nix::unistd::{chdir, chroot};
 
 use nodrop_sys::seccomp::make_tree_read_only;
 
-use super::{Bind, Explain, Failure};
+use super::failure::{Explain, Failure};
 
 const CGROUPS: &str = "/sys/fs/cgroup";
 const NONE: Option<&str> = None;
+
+/// What is shown where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bind {
+    source: PathBuf,
+    target: PathBuf,
+    read_only: bool,
+}
+
+impl FromStr for Bind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        // A source may be any path and hold colons; a target is ours and holds none.
+        let (places, read_only) = match text.strip_suffix(":ro") {
+            Some(places) => (places, true),
+            None => (text, false),
+        };
+        match places.rsplit_once(':') {
+            Some((source, target)) if !source.is_empty() && target.starts_with('/') => Ok(Self {
+                source: source.into(),
+                target: target.into(),
+                read_only,
+            }),
+            _ => Err("expected SRC:DST or SRC:DST:ro; DST begins with / and has no colon".into()),
+        }
+    }
+}
 
 /// A folder that becomes the program's /.
 #[derive(Clone, Copy)]
@@ -236,4 +265,33 @@ fn make_read_only(target: &Path) -> nix::Result<()> {
 
 fn make_folder(path: &Path) -> Result<(), Failure> {
     std::fs::create_dir_all(path).explain(|| format!("cannot make folder {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn binds_name_a_source_and_an_absolute_target() {
+        let bind = Bind {
+            source: "a".into(),
+            target: "/b".into(),
+            read_only: true,
+        };
+        assert_eq!("a:/b:ro".parse(), Ok(bind.clone()));
+        assert_eq!(
+            "a:/b".parse(),
+            Ok(Bind {
+                read_only: false,
+                ..bind
+            })
+        );
+        for source in ["/a:b", "/a:/b", ":", "a:ro", "/2026-11-22T16:38:00/x"] {
+            let said = format!("{source}:/work:ro").parse::<Bind>();
+            assert_eq!(said.map(|bind| bind.source), Ok(source.into()), "{source}");
+        }
+        assert!("a:b".parse::<Bind>().is_err());
+        assert!(":/b".parse::<Bind>().is_err());
+        assert!("a:/b:rw".parse::<Bind>().is_err());
+    }
 }

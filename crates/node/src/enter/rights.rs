@@ -6,7 +6,7 @@ use caps::{CapSet, Capability, CapsHashSet};
 use nix::sys::prctl::{set_keepcaps, set_no_new_privs};
 use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid};
 
-use super::{Explain, Failure};
+use super::failure::{Explain, Failure};
 
 /// Capabilities by their names without `CAP_`, e.g. `NET_RAW,SYS_NICE`; an empty list keeps none.
 #[derive(Debug, Clone, PartialEq, Eq)]
