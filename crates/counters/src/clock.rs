@@ -21,7 +21,7 @@ pub(crate) fn page_bytes() -> u64 {
     u64::try_from(bytes).unwrap_or(4096)
 }
 
-/// CPU time of a whole process in ns, its ended threads included: exact up to the call, where `/proc/PID/stat` has ticks and
+/// CPU time of a whole process in ns, its ended threads included: exact up to the call, whereas `/proc/PID/stat` has ticks and
 /// schedstat only the main thread.
 pub(crate) fn process_cpu_ns(pid: u32) -> Result<u64> {
     let mut clock = 0;

@@ -40,7 +40,7 @@ impl Transcript {
         words.map(|word| format!("{word}\n")).collect()
     }
 
-    /// Every field that is expected is there with its value, or, where values vary, with its kind or null.
+    /// Every field that is expected is there with its value, or, if values vary, with its kind or null.
     fn check(&self, seen: &Value, expected: &Value) {
         for (name, value) in expected.as_object().unwrap() {
             let found = seen.get(name).unwrap_or_else(|| self.fail(name, seen));

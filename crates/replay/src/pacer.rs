@@ -3,7 +3,7 @@
 //! How shortly is measured: a sleep ends 4 to 20 us after its time under SCHED_FIFO, and that is what the thread aims ahead; on another
 //! host, or if others come first, it is another time, so each sleep corrects the aim. A sleep costs as much CPU as it is late, so a
 //! shorter gap is spun through. Spinning alone burns a core and under SCHED_FIFO runs into the throttling of real-time
-//! threads, which stops them for 50 ms of each second. At rates where no gap is long enough to sleep in, a real-time thread
+//! threads, which stops them for 50 ms of each second. At rates that leave no gap long enough to sleep in, a real-time thread
 //! therefore takes naps, so that it leaves 6 % of its CPU to others by the clock of its CPU time; fewer if the CPU fell idle
 //! in a nap, because then no other thread waits for it.
 //! Alternatives and numbers: docs/adr/0005 and 0007.

@@ -129,7 +129,7 @@ fn open_path(path: &Path) -> std::io::Result<File> {
         .open(path)
 }
 
-/// A name for what an open handle leads to, even where something else has been mounted over it.
+/// A name for what an open handle leads to, even if something else has been mounted over it.
 fn by_handle(opened: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", opened.as_raw_fd()))
 }
