@@ -11,7 +11,7 @@ import pytest
 
 from nodrop.ledger import places
 from nodrop.ledger.cause import Cause, Running, causes_of
-from nodrop.measure.running import allowed_cpus, foreign_ratio, of_rows, steal_ratio
+from nodrop.measure.running import foreign_ratio, of_rows, steal_ratio
 from nodrop.setups.guest_books import MACVTAP_QUEUE
 from nodrop.suts.suricata.sut import RING
 from nodrop.testing.queue import Queue, bursts
@@ -421,10 +421,3 @@ def test_steal_is_that_of_the_cpus_of_the_sut_or_the_sender() -> None:
     assert steal_ratio(host, span, sut, sender) == pytest.approx(0.4)
     assert steal_ratio(host, span, sut) == pytest.approx(0.05)
     assert steal_ratio(host, span, frozenset()) is None
-
-
-def test_the_cpus_of_this_very_process() -> None:
-    import os
-
-    assert allowed_cpus([os.getpid()]) >= os.sched_getaffinity(0)
-    assert allowed_cpus([]) == frozenset()

@@ -280,6 +280,11 @@ impl Mount {
         };
         self.controllers.iter().any(|name| name == controller)
     }
+
+    fn folder(&self, path: &str) -> PathBuf {
+        let below = path.strip_prefix(&self.shows).unwrap_or(path);
+        self.point.join(below.trim_start_matches('/'))
+    }
 }
 
 /// `ID PARENT MAJ:MIN SHOWS POINT OPTIONS [TAG]... - TYPE SOURCE SUPER_OPTIONS`, see proc_pid_mountinfo(5).
@@ -317,7 +322,15 @@ fn v2_controllers(point: &Path) -> Vec<String> {
 /// `4:memory:/path` (v1) or `0::/path` (v2).
 fn place(mounts: &[Mount], membership: &str, controller: &str) -> Option<Place> {
     let mount = mounts.iter().find(|mount| mount.has(controller))?;
-    let path = membership.lines().find_map(|line| {
+    let path = path_in(mount, membership, controller)?;
+    Some(Place {
+        version: mount.version,
+        folder: mount.folder(path),
+    })
+}
+
+fn path_in<'m>(mount: &Mount, membership: &'m str, controller: &str) -> Option<&'m str> {
+    membership.lines().find_map(|line| {
         let mut parts = line.splitn(3, ':');
         let (number, names, path) = (parts.next()?, parts.next()?, parts.next()?);
         let ours = match mount.version {
@@ -325,16 +338,33 @@ fn place(mounts: &[Mount], membership: &str, controller: &str) -> Option<Place> 
             _ => number == "0" && names.is_empty(),
         };
         ours.then_some(path)
-    })?;
-    let below = path
-        .strip_prefix(&mount.shows)
-        .unwrap_or(path)
-        .trim_start_matches('/');
-    let folder = mount.point.join(below);
-    Some(Place {
-        version: mount.version,
-        folder,
     })
+}
+
+/// The folders of a process's groups that have a say over a controller: its own and each above it. A hybrid host has both
+/// versions, and the controller is in one of them.
+pub(crate) fn groups_of(root: &Path, pid: u32, controller: &str) -> Result<Vec<PathBuf>> {
+    let file = HeldFile::open(root.join(format!("proc/{pid}/cgroup")))?;
+    let mut buffer = Vec::new();
+    let membership = file.read(&mut buffer)?.text;
+    let mut found = Vec::new();
+    for mount in mounts(root)? {
+        // A group of version 2 says itself whether it has the controller: by the file.
+        if mount.version == 1 && !mount.has(controller) {
+            continue;
+        }
+        let Some(path) = path_in(&mount, membership, controller) else {
+            continue;
+        };
+        let folder = mount.folder(path);
+        let above = folder.ancestors();
+        found.extend(
+            above
+                .take_while(|folder| folder.starts_with(&mount.point))
+                .map(Path::to_owned),
+        );
+    }
+    Ok(found)
 }
 
 #[cfg(test)]

@@ -27,6 +27,7 @@ mod stat;
 mod swap;
 #[cfg(target_arch = "x86_64")]
 pub mod tsc;
+mod usage;
 pub mod vmx;
 
 pub use cgroup::{Cgroup, CgroupReader, versions as cgroup_versions};
@@ -47,6 +48,7 @@ pub use snmp::{Snmp, SnmpReader};
 pub use softnet::{SoftnetReader, SoftnetRow};
 pub use stat::{CpuTimes, StatReader};
 pub use swap::{Swap, SwapReader};
+pub use usage::{Usage, read as read_usage};
 
 /// What every reader returns.
 pub type Result<T> = std::result::Result<T, CounterError>;

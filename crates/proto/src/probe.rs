@@ -18,6 +18,8 @@ pub enum ProbeWhat {
     AfPacket,
     /// State, threads and packet sockets of `pids`
     Process,
+    /// CPU time, throttled time and allowed CPUs of `pids`
+    Usage,
     /// What a look at the clock costs: rdtsc, cpuid and others, ns each
     Tsc,
     /// What this CPU's VMX may make a guest exit for
@@ -36,7 +38,7 @@ pub struct ProbeSpec {
     #[arg(long = "port", value_name = "NAME")]
     #[serde(default)]
     pub ports: Vec<String>,
-    /// Processes for `process`
+    /// Processes for `process` and `usage`
     #[arg(long = "pid", value_name = "PID")]
     #[serde(default)]
     pub pids: Vec<u32>,

@@ -42,35 +42,3 @@ def group_path(file: Path, controller: str) -> str:
         if controller in controllers.split(","):
             return path
     return "/"
-
-
-def throttled_ns(pid: int, root: Path = Path("/")) -> dict[Path, int]:
-    """File → how long the processes of that group, summed over CPUs, were not let run for want of
-    its quota so far: of the process's own group and of each above it, whose quotas hold as well.
-    The kernel keeps no such time per CPU, nor of the group as a whole. {} where the process is
-    gone."""
-    found: dict[Path, int] = {}
-    for mount in mounts("cpu", root):
-        try:
-            path = group_path(root / f"proc/{pid}/cgroup", "cpu" if mount.version == 1 else NOT_V1)
-        except OSError:
-            return {}
-        folder = mount.folder(path)
-        for group in (folder, *folder.parents):
-            if not group.is_relative_to(mount.point):
-                break
-            waited = _throttled_ns(group / "cpu.stat")
-            if waited is not None:
-                found[group / "cpu.stat"] = waited
-    return found
-
-
-def _throttled_ns(stat: Path) -> int | None:
-    """None where no quota can be set: there is no such controller, or it is the host's top."""
-    try:
-        pairs = dict(line.split() for line in stat.read_text().splitlines())
-    except OSError:
-        return None
-    if "throttled_usec" in pairs:
-        return int(pairs["throttled_usec"]) * 1000
-    return int(pairs["throttled_time"]) if "throttled_time" in pairs else None

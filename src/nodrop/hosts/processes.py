@@ -49,15 +49,6 @@ class ProcessId:
         return {"pid": self.pid, "start_ticks": self.start_ticks}
 
 
-def cpu_s(process: ProcessId) -> float | None:
-    """Of all its threads so far, ended ones included, in steps of a clock tick (10 ms); None where
-    it has ended. Of a machine emulator the guest's time is in it, once."""
-    fields = _stat(process.pid)
-    if fields is None or ProcessId.find(process.pid) != process:
-        return None
-    return (int(fields[10]) + int(fields[11])) / os.sysconf("SC_CLK_TCK")
-
-
 def parent(pid: int) -> int | None:
     """None where there is no such process, or it is the first of its namespace."""
     fields = _stat(pid)

@@ -27,7 +27,7 @@ class Child(Protocol):
     """A long-lived program: a Popen, or one in a guest that looks like one."""
 
     pid: int
-    """As seen in the controller's /proc."""
+    """As its host's node sees it."""
 
     def poll(self) -> int | None: ...
     def wait(self, timeout: float | None = None) -> int: ...
@@ -39,7 +39,7 @@ class NodeJob(Protocol):
     """One `nodrop-node` process doing one job (docs/node-protocol.md)."""
 
     pid: int
-    """As seen in the controller's /proc, so that a job that is the SUT can be sampled."""
+    """As its host's node sees it, so that a job that is the SUT can be sampled."""
     ready: Json
     """The `ready` event, once `prepare` has returned."""
 

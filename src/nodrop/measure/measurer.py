@@ -27,7 +27,6 @@ from nodrop.measure.plan import Cell, Table
 from nodrop.measure.preflight import Parts
 from nodrop.measure.proof import prove
 from nodrop.measure.running import (
-    allowed_cpus,
     choose,
     foreign_ratio,
     peaks,
@@ -39,6 +38,7 @@ from nodrop.measure.sampling import Sampler, usage_inside
 from nodrop.measure.seam import Measured, Standing, Trial
 from nodrop.measure.servants import Servants
 from nodrop.measure.throttling import Throttling
+from nodrop.measure.usage_probe import UsageProbe
 from nodrop.setups.seam import Env, SamplesInside
 
 OFFER_GRACE_S = 60.0
@@ -153,11 +153,12 @@ class _World:
         with ExitStack() as stack:
             step("sample")
             sampler, inside = self._samplers(stack)
+            probe = stack.enter_context(closing(UsageProbe(self.places.link.rx.host)))
             self._warm_up()
             step("read counters")
             before = self.places.read()
             step("offer")
-            offering = self._offer(sampler, before)
+            offering = self._offer(sampler, probe, before)
             step("drain")
             arrived = self.places.read()
             seen.facts["sut"] = together.facts(self.each)
@@ -225,7 +226,7 @@ class _World:
             step("warm up")
             time.sleep(self._settings.warmup_s)
 
-    def _offer(self, sampler: Sampler, before: Mapping[str, Json]) -> _Offering:
+    def _offer(self, sampler: Sampler, probe: UsageProbe, before: Mapping[str, Json]) -> _Offering:
         seen, nic = self.trial.seen, self.places.nic.name
         feed = Feed(
             lambda: together.live(self.each),
@@ -237,8 +238,10 @@ class _World:
         )
         feed.begin()
         pids = together.pids(self.each)
-        servants, throttling = Servants(together.servants(self.each)), Throttling(pids)
-        cpus = allowed_cpus(pids), allowed_cpus(self._offerer.pids)
+        servants = Servants(probe, together.servants(self.each))
+        throttling = Throttling(probe, pids)
+        with closing(UsageProbe(self.places.link.tx.host)) as of_sender:
+            cpus = probe.allowed_cpus(pids), of_sender.allowed_cpus(self._offerer.pids)
         offer_ns = sampler.mark("offer")
 
         def tick(sent_packets: int | None) -> None:

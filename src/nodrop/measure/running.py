@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from pathlib import Path
@@ -18,18 +17,6 @@ from nodrop.untrusted.reading import making_sense
 
 STEADY_ROOM = 0.5
 """A sender that catches up with no more than this part of what the ring holds makes no burst."""
-
-
-def allowed_cpus(pids: Iterable[int]) -> frozenset[int]:
-    """CPUs on which any of their threads may run; cpusets are in it. Those of this host."""
-    found: set[int] = set()
-    for pid in pids:
-        for task in Path(f"/proc/{pid}/task").glob("[0-9]*"):
-            try:
-                found |= os.sched_getaffinity(int(task.name))
-            except OSError:
-                continue  # gone meanwhile
-    return frozenset(found)
 
 
 def choose(host: Timeline, inside: Iterable[Timeline], losses: Sequence[Losses] | None) -> Timeline:

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nodrop.hosts.processes import ProcessId, cpu_s, name_of
 from nodrop.hosts.seam import Json
+from nodrop.measure.usage_probe import UsageProbe
 
 
 class Servants:
     """Watched from now on. A daemon's other work counts as well: it cannot be told apart."""
 
-    def __init__(self, pids: Sequence[int]) -> None:
-        self._before = {
-            process: (name_of(process), cpu_s(process))
-            for process in filter(None, map(ProcessId.find, pids))
-        }
+    def __init__(self, probe: UsageProbe, pids: Sequence[int]) -> None:
+        self._probe = probe
+        self._before = probe.look(pids) if pids else {}
 
     def used(self) -> list[Json]:
         """CPU of each since then; None of one that has ended."""
+        now = self._probe.look(self._before) if self._before else {}
         found = []
-        for process, (name, before) in self._before.items():
-            now = cpu_s(process)
-            used = None if before is None or now is None else round(now - before, 2)
-            found.append({"pid": process.pid, "name": name, "cpu_s": used})
+        for pid, before in self._before.items():
+            after = now.get(pid)
+            lives = after is not None and after["start_ticks"] == before["start_ticks"]
+            used = round((after["cpu_ns"] - before["cpu_ns"]) / 1e9, 2) if after and lives else None
+            found.append({"pid": pid, "name": before["name"], "cpu_s": used})
         return found
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 
-from nodrop.hosts.control_groups import throttled_ns
+from nodrop.measure.usage_probe import UsageProbe
 
 
 class Throttling:
     """Watched from now on, in every group that has a say: a quota may be a container's own, or that
     of what nodrop itself was started in."""
 
-    def __init__(self, pids: Sequence[int]) -> None:
+    def __init__(self, probe: UsageProbe, pids: Sequence[int]) -> None:
+        self._probe = probe
         self._pids = tuple(pids)
         self._before = self._read()
         self.readings: list[tuple[int, float]] = []
@@ -32,6 +32,7 @@ class Throttling:
         rises = [now[file] - before for file, before in self._before.items() if file in now]
         return sum(rises) / 1e9 if rises else None
 
-    def _read(self) -> dict[Path, int]:
+    def _read(self) -> Mapping[str, int]:
         """Each group once, however many of the SUT's processes are in it."""
-        return {file: ns for pid in self._pids for file, ns in throttled_ns(pid).items()}
+        seen = self._probe.look(self._pids).values()
+        return {file: ns for one in seen for file, ns in one["throttled_ns"].items()}

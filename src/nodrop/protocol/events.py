@@ -16,7 +16,9 @@ PROTOCOL = 1
 Count: TypeAlias = Annotated[int, Field(ge=0)]
 
 Flows: TypeAlias = Literal["distinct", "same"]
-ProbeWhat: TypeAlias = Literal["host", "counters", "af_packet", "process", "tsc", "vmx", "kvm"]
+ProbeWhat: TypeAlias = Literal[
+    "host", "counters", "af_packet", "process", "usage", "tsc", "vmx", "kvm"
+]
 SampleFormat: TypeAlias = Literal["jsonl", "csv", "sysmon"]
 SendBackend: TypeAlias = Literal["auto", "af_packet", "af_xdp", "tap", "flood", "flood_in"]
 SpreadOver: TypeAlias = Literal["flows", "copy"]
@@ -311,6 +313,7 @@ class ProbeResult(TypedDict):
     kvm: NotRequired[Kvm]
     process: NotRequired[dict[str, ProcessInside | None]]
     tsc: NotRequired[ClockCosts]
+    usage: NotRequired[dict[str, ProcessUsage | None]]
     vmx: NotRequired[Vmx]
 
 
@@ -344,6 +347,14 @@ class ProcessReading(TypedDict):
     rss_bytes: Count
     rss_peak_bytes: Count | None
     threads: list[ThreadReading]
+
+
+class ProcessUsage(TypedDict):
+    allowed_cpus: list[Count]
+    cpu_ns: Count
+    name: str
+    start_ticks: Count
+    throttled_ns: dict[str, Count]
 
 
 class Rate(TypedDict):

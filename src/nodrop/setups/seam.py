@@ -70,8 +70,8 @@ class Process(Protocol):
     """A launched SUT."""
 
     pid: int
-    """As seen in the controller's /proc, so that it can be sampled: what this host is charged for
-    the SUT, a guest's machine emulator included."""
+    """As the node of the link's receiving host sees it, which samples it: what that host is charged
+    for the SUT, a guest's machine emulator included."""
     work: Path
     """The work folder as the controller sees it: logs and results appear here, at the latest when
     the process has been stopped."""
@@ -108,7 +108,7 @@ class Process(Protocol):
         ...
 
     def servants(self) -> Sequence[int]:
-        """PIDs, in the controller's /proc, of what works for it outside its own process tree: a
+        """PIDs, as that host's node sees them, of what works for it outside its own process tree: a
         container's daemons and shim, the kernel threads of a guest's NIC."""
         ...
 

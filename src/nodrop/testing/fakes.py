@@ -102,11 +102,14 @@ class FakeJob:
         self.ready: Json = {}
         self._world = world
         self._spec = dict(spec)
-        self._world.say(f"{spec['job']} job")
+        # Looks at processes, however many, are one word of the sentence.
+        self._name = "usage" if spec.get("what") == ["usage"] else spec["job"]
+        self._world.say(f"{self._name} job")
 
     def again(self, spec: Mapping[str, Any], *, timeout_s: float) -> None:
         self._spec = dict(spec)
-        self._world.say(f"{spec['job']} job again")
+        if self._name != "usage":
+            self._world.say(f"{self._name} job again")
 
     def start(self, *, at_mono_ns: int | None = None) -> None:
         self._row()
@@ -121,7 +124,7 @@ class FakeJob:
         return {"type": "result", **{word: {"ns": {}} for word in self._spec.get("what", ())}}
 
     def close(self) -> None:
-        self._world.say(f"{self._spec['job']} job closed")
+        self._world.say(f"{self._name} job closed")
 
     def _row(self) -> None:
         if path := self._spec.get("path"):

@@ -6,12 +6,18 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from nodrop.hosts.binary import find_node_binary
+from nodrop.hosts.local import LocalHost
 from nodrop.hosts.processes import named, parent
 from nodrop.measure.servants import Servants, setup_cpu_s
+from nodrop.measure.throttling import Throttling
+from nodrop.measure.usage_probe import UsageProbe
 
 WORK = """
 import sys, time
@@ -32,6 +38,13 @@ def worker() -> Iterator[subprocess.Popen[str]]:
         process.kill()
 
 
+@pytest.fixture
+def probe() -> Iterator[UsageProbe]:
+    host = LocalHost(name="here", node=find_node_binary(), label="test")
+    with closing(UsageProbe(host)) as probe:
+        yield probe
+
+
 def work(process: subprocess.Popen[str], cpu_s: float) -> None:
     assert process.stdin is not None and process.stdout is not None
     process.stdin.write(f"{cpu_s}\n")
@@ -39,17 +52,19 @@ def work(process: subprocess.Popen[str], cpu_s: float) -> None:
     assert process.stdout.readline() == "worked\n"
 
 
-def test_only_what_is_used_from_now_on_counts(worker: subprocess.Popen[str]) -> None:
+def test_only_what_is_used_from_now_on_counts(
+    worker: subprocess.Popen[str], probe: UsageProbe
+) -> None:
     work(worker, 0.3)
-    servants = Servants([worker.pid, 2**22 + 1])  # beyond the largest PID: nobody
+    servants = Servants(probe, [worker.pid, 2**22 + 1])  # beyond the largest PID: nobody
     work(worker, 0.1)
     (used,) = servants.used()
     assert used["pid"] == worker.pid
     assert 0.08 <= used["cpu_s"] < 0.3
 
 
-def test_one_that_has_ended_is_not_known(worker: subprocess.Popen[str]) -> None:
-    servants = Servants([worker.pid])
+def test_one_that_has_ended_is_not_known(worker: subprocess.Popen[str], probe: UsageProbe) -> None:
+    servants = Servants(probe, [worker.pid])
     worker.kill()
     worker.wait()
     assert [one["cpu_s"] for one in servants.used()] == [None]
@@ -66,3 +81,68 @@ def test_the_sum_is_known_where_every_part_is() -> None:
 def test_processes_are_found_by_parent_and_by_name(worker: subprocess.Popen[str]) -> None:
     assert parent(worker.pid) == os.getpid()
     assert worker.pid in named(Path(f"/proc/{worker.pid}/comm").read_text().strip())
+
+
+def test_many_looks_are_one_job(
+    worker: subprocess.Popen[str], probe: UsageProbe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process at each look would disturb what is measured."""
+    started = []
+    start = LocalHost.job
+
+    def job(self: LocalHost, *args: Any, **more: Any) -> Any:
+        started.append(args)
+        return start(self, *args, **more)
+
+    monkeypatch.setattr(LocalHost, "job", job)
+    for _ in range(20):
+        assert probe.look([worker.pid]).keys() == {worker.pid}
+    assert len(started) == 1
+
+
+@pytest.mark.parametrize("cpus", [1, 2, None])
+def test_the_cpus_on_which_a_process_may_run(
+    worker: subprocess.Popen[str], probe: UsageProbe, cpus: int | None
+) -> None:
+    mine = sorted(os.sched_getaffinity(0))[:cpus]
+    os.sched_setaffinity(worker.pid, mine)
+    assert probe.allowed_cpus([worker.pid]) == frozenset(mine)
+    assert probe.allowed_cpus([]) == frozenset()
+    assert probe.allowed_cpus([2**22 + 1]) == frozenset()
+
+
+class SaidHost:
+    """A Host whose node says what it is told, look by look."""
+
+    def __init__(self, *looks: dict[str, dict[str, int]]) -> None:
+        self.looks = list(looks)
+        self.again = self.close = lambda *args, **more: None
+
+    def job(self, spec: Any, **more: Any) -> SaidHost:
+        return self
+
+    def result(self, **more: Any) -> dict[str, Any]:
+        said = self.looks.pop(0)
+        return {"usage": {pid: {"throttled_ns": groups} for pid, groups in said.items()}}
+
+
+@pytest.mark.parametrize(
+    ("looks", "seconds"),
+    [
+        ([{"7": {"own": 5, "above": 1}}, {"7": {"own": 5_000_000_005, "above": 1}}], 5.0),
+        ([{"7": {"own": 0, "above": 0}}, {"7": {"own": 10**9, "above": 2 * 10**9}}], 3.0),
+        # Two processes of one group: the group once.
+        ([{"7": {"g": 0}, "8": {"g": 0}}, {"7": {"g": 10**9}, "8": {"g": 10**9}}], 1.0),
+        # A group that came later has no beginning.
+        ([{"7": {"g": 0}}, {"7": {"g": 0, "late": 10**9}}], 0.0),
+        ([{"7": {}}, {"7": {}}], None),  # no quota can be set
+        ([{"7": {"g": 0}}, {}], None),  # gone
+    ],
+)
+def test_throttled_since_the_beginning_in_each_group_once(
+    looks: list[dict[str, dict[str, int]]], seconds: float | None
+) -> None:
+    host: Any = SaidHost(*looks)
+    watched = Throttling(UsageProbe(host), [7, 8])
+    assert watched.look() == seconds
+    assert [s for _, s in watched.readings] == ([] if seconds is None else [seconds])

@@ -6,6 +6,7 @@ mod host;
 mod kvm;
 mod process;
 mod tsc;
+mod usage;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -38,6 +39,9 @@ pub struct Seen {
     #[schemars(with = "BTreeMap<u32, Option<process::Inside>>")]
     process: Option<BTreeMap<u32, Option<process::Inside>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "BTreeMap<u32, Option<usage::ProcessUsage>>")]
+    usage: Option<BTreeMap<u32, Option<usage::ProcessUsage>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "tsc::Costs")]
     tsc: Option<tsc::Costs>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -57,7 +61,7 @@ impl Job for Probe {
     fn prepare(spec: ProbeSpec, _session: &Session) -> Result<(Self, ()), JobError> {
         if spec.what.is_empty() {
             return Err(JobError::new("spec", "field `what`: nothing asked for")
-                .hint("any of host, counters, af_packet, process, tsc, vmx, kvm"));
+                .hint("any of host, counters, af_packet, process, usage, tsc, vmx, kvm"));
         }
         Ok((Self(spec), ()))
     }
@@ -74,6 +78,9 @@ impl Job for Probe {
                 ProbeWhat::Process => {
                     let look = |pid: &u32| (*pid, process::look(*pid));
                     seen.process = Some(self.0.pids.iter().map(look).collect());
+                }
+                ProbeWhat::Usage => {
+                    seen.usage = Some(usage::read(&self.0.pids).map_err(unreadable)?)
                 }
                 ProbeWhat::Tsc => seen.tsc = Some(tsc::measure()?),
                 ProbeWhat::Vmx => seen.vmx = Some(vmx::read(Path::new("/"))),
