@@ -7,7 +7,7 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -138,17 +138,32 @@ SCRIPT = """
 import json, sys
 def say(line):
     sys.stdout.write(line + "\\n"); sys.stdout.flush()
-say(json.dumps({"type": "hello", "protocol": 1}))
+hello = {"type": "hello", "protocol": 1, "version": "0", "job": "any", "pid": 7}
+say(json.dumps({**hello, **json.loads(sys.argv[2])}))
 sys.stdin.readline()
 for line in json.loads(sys.argv[1]):
     say(line)
 sys.stdin.read()
 """
-READY = '{"type": "ready"}'
+READY = json.dumps(
+    {
+        "type": "ready",
+        "trace_packets": 3,
+        "trace_bytes": 300,
+        "trace_duration_ns": 9,
+        "intended_packets": 3,
+        "intended_duration_ns": None,
+        "realtime": False,
+        "backend": "af_packet_send",
+        "replica_offsets_ns": [],
+    }
+)
 
 
-def node(*lines: str, job: str = "replay", **spec: object) -> NodeProcess:
-    argv = [sys.executable, "-c", SCRIPT, json.dumps(lines)]
+def node(
+    *lines: str, job: str = "replay", hello: Mapping[str, object] = {}, **spec: object
+) -> NodeProcess:
+    argv = [sys.executable, "-c", SCRIPT, json.dumps(lines), json.dumps(hello)]
     return NodeProcess(argv, {"job": job, **spec}, env=os.environ, where="a far host")
 
 
@@ -178,6 +193,14 @@ def test_what_a_node_must_not_say_is_one_error_that_names_it(line: str) -> None:
         assert "\x1b" not in str(caught.value)
 
 
+@pytest.mark.parametrize("hello", [{"pid": "7"}, {"version": None}, {"job": ["replay"]}])
+def test_a_hello_that_is_none(hello: Mapping[str, object]) -> None:
+    [field] = hello
+    words = f"the hello of node job 'replay' on a far host makes no sense: {field}: "
+    with closing(node(READY, hello=hello)) as job, pytest.raises(LabProblem, match=words):
+        job.prepare(timeout_s=DEADLINE_S)
+
+
 @pytest.mark.parametrize(
     "answer",
     [
@@ -201,13 +224,13 @@ def test_a_probe_that_does_not_answer(result: str) -> None:
     line = json.dumps({**json.loads(result), "type": "result"})
     with closing(node(line, job="probe", what=["host"])) as job:
         job.prepare(timeout_s=DEADLINE_S)
-        with pytest.raises(LabProblem, match="its result holds no host"):
+        with pytest.raises(LabProblem, match=r"its result (holds no host|makes no sense: )"):
             job.result(timeout_s=DEADLINE_S)
 
 
 def test_a_node_that_never_stops_talking(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nodrop.hosts.node.MOST_BYTES", 10_000)
-    samples = ['{"type": "sample", "sent_packets": 1}'] * 1000
+    samples = ['{"type": "sample", "mono_ns": 1, "sent_packets": 1}'] * 1000
     with closing(node(READY, *samples)) as job:
         job.prepare(timeout_s=DEADLINE_S)
         with pytest.raises(LabProblem, match="more than 10,000 bytes of events"):
