@@ -32,7 +32,7 @@ class View:
 
 def view(frame: bytes) -> View:
     seen = View()
-    layer = Ether(frame)
+    layer: Any = Ether(frame)
     ip: Any = None
     while layer is not None and layer.name != "NoPayload":
         _fields(layer, seen)

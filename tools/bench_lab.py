@@ -192,7 +192,7 @@ def _ended(process: subprocess.Popen[bytes]) -> Ended:
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        raise SystemExit(f"{process.args}: exit code {process.returncode}\n{said}")
+        raise SystemExit(f"{process.args!r}: exit code {process.returncode}\n{said}")
     cpu_s = usage.ru_utime + usage.ru_stime
     return Ended(out=out, cpu_s=cpu_s, peak_bytes=usage.ru_maxrss * 1024)
 

@@ -10,6 +10,7 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from playwright.sync_api import sync_playwright
 
@@ -18,14 +19,14 @@ from nodrop.report.setups import conditions
 from nodrop.report.story import read_story
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
-SHOTS = {
+SHOTS: dict[str, dict[str, Any]] = {
     "report-desktop": {"width": 1200, "height": 1000},
     "report-dark": {"width": 1200, "height": 1000, "scheme": "dark", "at": "#ledger"},
     "report-phone": {"width": 390, "height": 844, "scale": 2},
     "report-print": {"width": 794, "height": 1123, "media": "print"},
     "report-time": {"width": 1200, "height": 1060, "at": "#time details.trial"},
 }
-SETUPS_SHOTS = {
+SETUPS_SHOTS: dict[str, dict[str, Any]] = {
     "report-setups": {"width": 1200, "height": 1720, "at": "#setups"},
     "report-2016": {"width": 1200, "height": 800, "at": "text=The study of 2016 beside this run"},
 }

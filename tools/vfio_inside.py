@@ -66,6 +66,7 @@ def hand_over(setup: VmVfio, device: PciDevice) -> None:
         )
         with place as env:
             say("handed over", driver=device.driver(), interfaces=interfaces())
+            assert isinstance(env.host, guest.GuestHost)
             say("the inner guest booted", hello=env.host.hello, facts=env.facts())
             before = env.read()
             job = env.job({"job": "sink", "interface": PORT, "ring_bytes": 1 << 20})

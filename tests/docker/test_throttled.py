@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,7 @@ class Updated(Silent):
     def _update(self, cpus: float) -> None:
         (container,) = containers(self._url, label())
         with closing(DockerEngine(self._url)) as engine:
-            api = engine._client.api
+            api: Any = engine._client.api
             # The SDK's own call has no word for `--cpus`.
             address = api._url("/containers/{0}/update", container)
             api._raise_for_status(api._post_json(address, data={"NanoCpus": int(cpus * 1e9)}))

@@ -42,8 +42,8 @@ def test_the_committed_schema_is_fresh(name: str) -> None:
 def test_what_nodrop_brings_along_fits_model_and_schema(path: Path, name: str) -> None:
     table = tomllib.loads(path.read_text(encoding="utf-8"))
     jsonschema.validate(table, schemas()[f"{name}.schema.json"])
-    model: type[BaseModel] = {"experiment": ExperimentFile, "lab": NetnsFile}[name]
-    check(model, table, table="", base=path.parent)
+    models: dict[str, type[BaseModel]] = {"experiment": ExperimentFile, "lab": NetnsFile}
+    check(models[name], table, table="", base=path.parent)
 
 
 SUT = '[sut]\nkind = "sink"\n'

@@ -121,7 +121,7 @@ def test_guests_that_must_not_be_asked_drain_each_by_themselves() -> None:
             self.asked += 1
             return self.drained
 
-        def live(self) -> None:
+        def live(self) -> SutCounters:
             raise AssertionError("it takes time from what is measured")
 
     parts = [
