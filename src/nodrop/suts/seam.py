@@ -100,9 +100,13 @@ class RunningSut(Protocol):
         """Waits until the counters rest (or account for all expected packets)."""
         ...
 
+    def counted(self) -> SutCounters:
+        """At rest, after a drain: the exact counters of a SUT that goes on."""
+        ...
+
     def mark(self) -> None:
-        """At rest, after a warm-up: what was counted so far is not the trial's; `finish` and the
-        next `drain` leave it out."""
+        """At rest, after a warm-up or a trial: what was counted so far is not the next trial's;
+        `counted`, `finish` and the next `drain` leave it out."""
         ...
 
     def live(self) -> SutCounters | None:

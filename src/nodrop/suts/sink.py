@@ -143,6 +143,10 @@ class RunningSink:
         self._options = options
         self._ready_mono_ns = time.monotonic_ns()
         self._base: SutCounters | None = None
+        self._rest: Json | None = None
+        """The sample that the last drain ended with."""
+        self._since = 0
+        """So many samples were taken before the mark."""
         job.start()
 
     def wait_ready(self, *, timeout_s: float) -> Readiness:
@@ -164,6 +168,7 @@ class RunningSink:
             now = time.monotonic()
             fresh = self._job.samples()[seen:]
             if _at_rest(fresh, expected_packets):
+                self._rest = fresh[-1]
                 return self._drained(fresh, began_ns)
             if now - began > timeout_s:
                 last = self._job.samples()[-1:]
@@ -193,8 +198,22 @@ class RunningSink:
             rested_mono_ns=rested_ns, busy_mono_ns=busy_ns, left_packets=left[0] if left else None
         )
 
+    def counted(self) -> SutCounters:
+        assert self._rest is not None, "drain first"
+        found = _counters(self._rest, source="sink sample")
+        each = [thread.get("decoded_bytes") for thread in found.per_thread.values()]
+        known = [number for number in each if number is not None]
+        found = replace(
+            found,
+            decoded_bytes=sum(known) if len(known) == len(each) else None,
+            over_time=self._over_time(),
+        )
+        return found if self._base is None else less(found, self._base)
+
     def mark(self) -> None:
-        self._base = self.live()
+        self._base, self._since = None, 0
+        self._base = self.counted()
+        self._since = len(self._job.samples())
 
     def live(self) -> SutCounters | None:
         samples = self._job.samples()
@@ -221,13 +240,20 @@ class RunningSink:
     @making_sense("a sample of node job 'sink'")
     def _over_time(self) -> dict[str, list[Served]]:
         found: dict[str, list[Served]] = {}
-        for sample in self._job.samples():
+        before = {} if self._base is None else self._base.per_thread
+        for sample in self._job.samples()[self._since :]:
             at_ns = counted(sample, "mono_ns") + self._clock_offset_ns
             for name, thread in _threads(sample):
                 served, lost = thread["decoded_packets"], thread["dropped_ring_full_packets"]
                 # A thread reads its socket's counters less often than it counts what it served.
                 waiting = max(0, thread["captured_packets"] - lost - served)
-                now = Served(mono_ns=at_ns, served=served, lost=lost, waiting=waiting)
+                base = before.get(name, {})
+                now = Served(
+                    mono_ns=at_ns,
+                    served=served - base.get("decoded_packets", 0),
+                    lost=lost - base.get("dropped_ring_full_packets", 0),
+                    waiting=waiting,
+                )
                 found.setdefault(name, []).append(now)
         return found
 

@@ -337,6 +337,10 @@ class FakeRunning:
         self._world.say("drain")
         return Drained(rested_mono_ns=time.monotonic_ns())
 
+    def counted(self) -> SutCounters:
+        self._world.say("count")
+        return self._counted()
+
     def mark(self) -> None:
         self._world.say("mark")
 
@@ -346,6 +350,9 @@ class FakeRunning:
     def finish(self, *, timeout_s: float) -> SutCounters:
         self._world.say("finish")
         self.process.stop(timeout_s=timeout_s)
+        return self._counted()
+
+    def _counted(self) -> SutCounters:
         captured = self._world.arrived_packets
         return SutCounters(
             captured_packets=captured,

@@ -24,7 +24,7 @@ from nodrop.suts.suricata.capture import (
     holds_packets,
     parse_ss,
 )
-from nodrop.suts.suricata.config import ENGINE_LOG, SOCKET, STATS_LOG
+from nodrop.suts.suricata.config import ENGINE_LOG, SOCKET, STATS_LOG, SYNC_S
 from nodrop.suts.suricata.control import ControlSocket, Refused
 from nodrop.untrusted.folder import read_end
 
@@ -32,6 +32,7 @@ POLL_S = 0.01
 DRAIN_POLL_S = 0.05
 DEATH_GRACE_S = 0.5
 CONTROL_TIMEOUT_S = 5.0
+COUNT_TIMEOUT_S = 30.0
 LIVE_TIMEOUT_S = 0.25
 """A SUT that stands still must not hold up who waits for the sender."""
 KERNEL_LAG_S = 1.0
@@ -69,7 +70,9 @@ class RunningSuricata:
         self._threads: tuple[str, ...] = ()
         self._rings: tuple[Ring, ...] = ()
         self._at_rest: tuple[int, int, int | None] = (0, 0, 0)
+        self._wanted: int | None = None
         self._base: SutCounters | None = None
+        self._rested: SutCounters | None = None
 
     def _said(self) -> Sequence[log.Line]:
         self.process.fetch(ENGINE_LOG)
@@ -177,6 +180,7 @@ class RunningSuricata:
         told by the exit record, and anything left behind would stand there as a residual."""
         began = time.monotonic()
         wanted = None if expected_packets is None else expected_packets + self._base_packets()
+        self._wanted, self._rested = wanted, None
         unchanged_since, last, sync_s = began, None, self._asked.full_sync_s
         delivered = wanted is not None and self._env.delivers_at_once
         asleep, told = Asleep(self.process, at_least_s=self._asked.retire_s), False
@@ -209,8 +213,56 @@ class RunningSuricata:
                     )
                 time.sleep(DRAIN_POLL_S)
 
+    def counted(self) -> SutCounters:
+        """Final where they agree: the sockets have been asked for all that was delivered, and every
+        thread has handed over what it decoded of it. If they never do, after the longest time that
+        a counter can come late (measured: 1 s for a socket's, 3 s and one interval of the stats
+        thread for a decoder's)."""
+        began = unchanged_since = time.monotonic()
+        last: tuple[int, int, int | None] | None = None
+        agreed_since: float | None = None
+        with self._control() as control:
+            while True:
+                captured, dropped, totals = self._counted(control)
+                found = counters.from_stats(totals, source="dump-counters")
+                reading = captured, dropped, found.decoded_packets
+                now = time.monotonic()
+                if reading != last:
+                    unchanged_since, last = now, reading
+                decoded = captured - dropped == found.decoded_packets
+                agree = decoded and found.dropped_ring_full_packets == dropped
+                if not (agree and captured == self._wanted):
+                    agreed_since = None
+                elif agreed_since is None:
+                    agreed_since = now
+                settled = agreed_since is not None and now - agreed_since >= self._settle_s()
+                if settled or now - unchanged_since >= self._asked.full_sync_s:
+                    break
+                if now - began > COUNT_TIMEOUT_S:
+                    raise TrialFailed(
+                        f"Suricata's counters are not at rest after {COUNT_TIMEOUT_S:g} s: "
+                        f"captured {captured}, dropped {dropped}, decoded {found.decoded_packets}",
+                        reason=Reason.NOT_DRAINED,
+                    )
+                time.sleep(DRAIN_POLL_S)
+        self._at_rest = reading
+        self._rested = _of_the_sockets(found, captured, dropped, agree=agree)
+        return self._since_mark(self._rested)
+
+    def _settle_s(self) -> float:
+        """Threads behind the one that captures hand over their counters at the same tick, but the
+        stats thread may have gathered between the two."""
+        alone = self._asked.runmode in ("workers", "single")
+        return 0.0 if alone else self._asked.full_sync_s - SYNC_S
+
+    def _since_mark(self, found: SutCounters) -> SutCounters:
+        return found if self._base is None else less(found, self._base)
+
     def mark(self) -> None:
         """The kernel's counters as of the drain, which are fresher than those of dump-counters."""
+        if self._rested is not None:
+            self._base = self._rested
+            return
         captured, dropped, decoded = self._at_rest
         self._base = dataclasses.replace(
             self._now(CONTROL_TIMEOUT_S) or _nothing(),
@@ -227,14 +279,17 @@ class RunningSuricata:
 
     def _reading(self, control: ControlSocket) -> tuple[int, int, int | None]:
         """(captured, dropped, decoded). The kernel's are at most 1 s old, the decoder's 4 s."""
+        captured, dropped, totals = self._counted(control)
+        return captured, dropped, totals.get("decoder", {}).get("pkts")
+
+    def _counted(self, control: ControlSocket) -> tuple[int, int, Json]:
         self._must_live()
         try:
             stats = [control.command("iface-stat", iface=i) for i in self._asked.interfaces]
             totals = _or_nothing_yet(control)
         except TrialFailed as error:
             raise self._why_silent(error) from error
-        decoded = totals.get("decoder", {}).get("pkts")
-        return sum(s["pkts"] for s in stats), sum(s["drop"] for s in stats), decoded
+        return sum(s["pkts"] for s in stats), sum(s["drop"] for s in stats), totals
 
     def live(self) -> SutCounters | None:
         return None if self.process.quiet else self._now(LIVE_TIMEOUT_S)
@@ -253,7 +308,7 @@ class RunningSuricata:
             lag_s=KERNEL_LAG_S,
             per_thread_lag_s=self._asked.full_sync_s,
         )
-        return found if self._base is None else less(found, self._base)
+        return self._since_mark(found)
 
     # --- the end --------------------------------------------------------------------------------
 
@@ -269,7 +324,7 @@ class RunningSuricata:
         if status != 0:
             raise self._died(status, during="badly")
         final = self._final()
-        return final if self._base is None else less(final, self._base)
+        return self._since_mark(final)
 
     def _final(self) -> SutCounters:
         """Decoded from the last stats record; captured and dropped from the exit line.
@@ -441,6 +496,30 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return str(number)
+
+
+def _of_the_sockets(found: SutCounters, captured: int, dropped: int, *, agree: bool) -> SutCounters:
+    """Captured and dropped as the sockets say: in dump-counters, captured is a sync older. No
+    thread can decode more than its socket gave it: if the sums agree, each thread's figures do."""
+    said = "iface-stat at rest"
+    threads = {}
+    for name, thread in found.per_thread.items():
+        own = dict(thread)
+        decoded, lost = own.get("decoded_packets"), own.get("dropped_ring_full_packets")
+        if own.pop("captured_packets", None) is not None and agree and decoded is not None:
+            own["captured_packets"] = decoded + (lost or 0)
+        threads[name] = own
+    return dataclasses.replace(
+        found,
+        captured_packets=captured,
+        dropped_ring_full_packets=dropped,
+        per_thread=threads,
+        sources={
+            **found.sources,
+            "captured_packets": f"{said}, pkts",
+            "dropped_ring_full_packets": f"{said}, drop",
+        },
+    )
 
 
 def _nothing() -> SutCounters:
