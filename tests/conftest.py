@@ -99,6 +99,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=rank)
 
 
+@pytest.fixture(scope="session")
+def real_root() -> None:
+    if os.geteuid() != 0 or in_user_namespace():
+        pytest.skip("needs root of the host: a user namespace has no such rights")
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
     from tests.scopes import Scopes

@@ -9,23 +9,29 @@ from pathlib import Path
 
 import pytest
 
-LABS = ("vm", "docker", "e2e", "known_answers", "netns")
+ALONE = ("vm", "docker")
+"""An emulated guest takes all CPUs, and taps and macvtaps stand where every test sees them."""
+LABS = (*ALONE, "e2e", "known_answers", "netns")
 """By the time that they take, so that the longest do not begin when all others have ended."""
 
 
 def is_alone(item: pytest.Item) -> bool:
-    return item.get_closest_marker("alone") is not None
+    return _room(item) in ALONE or item.get_closest_marker("alone") is not None
 
 
 def rank(item: pytest.Item) -> tuple[bool, float, int]:
     """Tests that stop all others come first and together, then those that were given more time."""
     given = item.get_closest_marker("timeout")
-    room = item.nodeid.split("/")[1]
+    room = _room(item)
     return (
         not is_alone(item),
         -given.args[0] if given else 0,
         LABS.index(room) if room in LABS else len(LABS),
     )
+
+
+def _room(item: pytest.Item) -> str:
+    return item.nodeid.split("/")[1]
 
 
 class Turns:

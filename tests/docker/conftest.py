@@ -25,7 +25,7 @@ UP_TIMEOUT_S = 30.0
 
 
 @pytest.fixture(scope="session", autouse=True)
-def image() -> None:
+def image(real_root: None) -> None:
     if not list_images("suricata"):
         pytest.skip("no image of suricata: run `nodrop image build suricata`")
 

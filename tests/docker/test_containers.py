@@ -169,7 +169,6 @@ def test_swappiness_is_the_kernels_own(run: Run, kind: str) -> None:
     assert only(outcome).residual_packets == 0
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("kind", ["bare", "docker", "docker-macvtap", "oci"])
 @pytest.mark.parametrize("step", ["ready", "offer"])
 def test_undo_after_kill_9_leaves_nothing(

@@ -26,10 +26,11 @@ ring_size = 30000 # no burst of a busy machine may overflow it
 [load]
 kind = "replay"
 trace = "{trace}"
+cpu = "any" # other tests run beside it, and all parted SUTs would have the same CPUs
 speed = 20
 [measure]
 repetitions = 1
-late_p99_us = 100000 # these tests are about packets; a machine that tests is busy
+late_p99_us = 60e6 # these tests are about packets; a machine that tests is busy
 late_burst_max_ratio = 1
 steal_max_ratio = 1
 """
@@ -40,7 +41,7 @@ Run = Callable[..., RunOutcome]
 @pytest.fixture(scope="session", autouse=True)
 def _root() -> None:
     if os.geteuid() != 0:
-        pytest.skip("needs root (or run it inside `unshare --map-root-user --net --mount`)")
+        pytest.skip("needs root, or a host that gives normal users a user namespace")
     for program in ("ip", "ethtool"):
         if shutil.which(program) is None:
             pytest.skip(f"needs {program}")

@@ -14,6 +14,7 @@ MERGED = 1423
 HELD = 51
 
 
+@pytest.mark.alone  # it may lose nothing
 @pytest.mark.parametrize("generator", ["replay", "tcpreplay"])
 @pytest.mark.parametrize(("defrag", "merged"), [("yes", MERGED), ("no", 0)])
 def test_at_twenty_times_the_original_timing(

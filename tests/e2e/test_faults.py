@@ -19,6 +19,7 @@ from tests.e2e.faults import Inject, labelled, namespace, nic_gone_once, xdp_dro
 pytestmark = pytest.mark.usefixtures("suricata")
 
 
+@pytest.mark.alone  # it may lose nothing else
 def test_a_filter_on_the_senders_way_out(run: Run) -> None:
     def drop_one_in_fifty() -> None:
         rules = """
@@ -42,6 +43,8 @@ def test_a_filter_on_the_senders_way_out(run: Run) -> None:
     assert closes(record)
 
 
+@pytest.mark.alone  # it may lose nothing else
+@pytest.mark.usefixtures("real_root")  # an XDP program
 @pytest.mark.parametrize("mode", ["skb", "drv"])
 def test_an_xdp_program_on_the_receivers_port(run: Run, mode: str, tmp_path: Path) -> None:
     """The driver counts its drops; what the kernel drops for it counts nobody: a residual."""
@@ -95,7 +98,7 @@ def test_a_generator_starved_of_cpu_makes_the_trial_invalid(run: Run) -> None:
 
         threading.Timer(0.5, stop).start()
 
-    outcome = run(progress=Inject("offer", starve))
+    outcome = run("measure.late_p99_us=100000", progress=Inject("offer", starve))
     record = only(outcome)
     assert not record.valid
     assert record.invalid_reasons == ["sender_late"]

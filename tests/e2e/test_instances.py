@@ -209,6 +209,7 @@ def test_frames_cut_in_their_vlan_tag_are_named_ahead_of_the_split(
     assert account["into"] == "split"
 
 
+@pytest.mark.usefixtures("real_root")  # an XDP program
 @pytest.mark.parametrize(("where", "splitter"), [("rcv", "nft"), ("rx-0", "bridge")])
 def test_generic_xdp_is_a_residual_ahead_of_the_split_and_behind_it(
     run: Run, where: str, splitter: str

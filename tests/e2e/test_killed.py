@@ -120,6 +120,7 @@ def test_killed_at_fifty_random_points(tmp_path: Path) -> None:
     assert said.strip().splitlines()[-1] == str(directory)
 
 
+@pytest.mark.alone  # five seconds are the bound
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_undoes_by_itself_within_five_seconds(tmp_path: Path, number: int) -> None:
     place = Place(tmp_path)

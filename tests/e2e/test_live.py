@@ -42,6 +42,7 @@ class Listening(Silent):
         self.views.append(Follower.of(directory).look())
 
 
+@pytest.mark.alone  # twice a second is the promise
 def test_a_run_tells_of_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     file = tmp_path / "experiment.toml"

@@ -81,7 +81,7 @@ def real_trace() -> Path:
 
 
 @pytest.fixture
-def quota() -> Iterator[Quota]:
+def quota(real_root: None) -> Iterator[Quota]:
     mount = next(mounts("cpu"), None)
     handed_on = mount and mount.point / "cgroup.subtree_control"
     if mount is None or (handed_on and mount.version == 2 and "cpu" not in handed_on.read_text()):

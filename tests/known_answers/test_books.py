@@ -26,7 +26,7 @@ trace = "TRACE"
 pps = 20000
 [measure]
 repetitions = 1
-late_p99_us = 500000 # these tests are about packets; a machine that tests is busy
+late_p99_us = 60e6 # these tests are about packets; a machine that tests is busy
 steal_max_ratio = 1
 late_burst_max_ratio = 1
 """
@@ -148,8 +148,12 @@ def test_a_receiver_that_is_down_for_a_while(
 
 
 @pytest.mark.parametrize("program", [False, True])
-def test_a_thief_is_no_xdp_program(sink: Callable[..., Any], program: bool) -> None:
+def test_a_thief_is_no_xdp_program(
+    sink: Callable[..., Any], program: bool, request: pytest.FixtureRequest
+) -> None:
     """Half of the flows go to another member of the fanout group; the program lets all pass."""
+    if program:
+        request.getfixturevalue("real_root")
     sent = [frames.ip(bytes(100), source=n) for n in range(200)] * 10
     with frames.thief() as thieves, xdp_drops(2**31 - 1, "skb") as attach:
 

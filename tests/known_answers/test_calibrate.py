@@ -4,6 +4,7 @@ on which certificate it stands."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from nodrop.calibrate import faults
 from nodrop.calibrate.calibration import calibrate, try_case
 from nodrop.calibrate.case import Answer, Case, Expected, Tried
-from nodrop.calibrate.cases import PATIENT, known_answers
+from nodrop.calibrate.cases import known_answers
 from nodrop.calibrate.figures import steady
 from nodrop.calibrate.site import Site
 from nodrop.config.experiment import load_experiment
@@ -22,6 +23,12 @@ from nodrop.measure.progress import Silent
 from nodrop.report.write import write_report
 from nodrop.results.rundir import open_run
 
+PATIENT = (
+    "measure.late_p99_us=60e6",
+    "measure.late_burst_max_ratio=1",
+    "measure.steal_max_ratio=1",
+)
+"""However busy this machine is, the packets are the question."""
 SINK = """
 name = "after"
 [sut]
@@ -57,7 +64,7 @@ def sizes(site: Site, *packets: int, place: str, knob: str) -> dict[str, object]
         "settings": [
             *steady(site, 20_000, 4_000),
             f"measure.repetitions={len(packets)}",
-            PATIENT,
+            *PATIENT,
         ],
         "expected": [Expected(lost=(k, k), place=place, knob=knob) for k in packets],
     }
@@ -116,7 +123,7 @@ def test_foreign_frames_void_a_trial(site: Site, frames: int, threads: int) -> N
         Case(
             name="inject",
             put_in="",
-            settings=[*steady(site, 20_000, 2_000), f"sut.threads={threads}", PATIENT],
+            settings=[*steady(site, 20_000, 2_000), f"sut.threads={threads}", *PATIENT],
             expected=inject.expected[:1],
             faults={"drain": faults.injected(site.tx, frames)},
         ),
@@ -140,7 +147,8 @@ def test_a_run_stands_on_the_certificate_that_was_made(site: Site, tmp_path: Pat
     assert said["certificate"] is None
     assert "bare: not calibrated (run `nodrop calibrate --setup bare`)" in page
 
-    cases = [case for case in known_answers(site) if case.name == "inject"]
+    (inject,) = (case for case in known_answers(site) if case.name == "inject")
+    cases = [replace(inject, settings=[*inject.settings, *PATIENT])]
     made = calibrate(site, cases, Nobody(), keep=False)
     assert made.named("caught") == ["inject"]
     assert [clock.host for clock in made.clocks] == ["tx", "rx"]

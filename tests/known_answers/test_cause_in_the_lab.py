@@ -134,6 +134,7 @@ while time.monotonic() < end: pass
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs a second CPU for the sender")
+@pytest.mark.usefixtures("real_root")  # real-time priority
 def test_a_real_time_hog_on_its_cpu_is_another_program(run: Run) -> None:
     with_hog: list[Any] = []
 

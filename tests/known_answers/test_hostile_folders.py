@@ -167,7 +167,7 @@ def test_resuming_changes_nothing_through_a_link(
     assert secret.read_text() == SECRET
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make another user's folder")
+@pytest.mark.usefixtures("real_root")  # makes another user's folder
 def test_root_resumes_no_other_users_run(run: Path) -> None:
     os.chown(run, 4242, 4242)
     with pytest.raises(BadInput, match="user 4242"):
@@ -354,7 +354,7 @@ def test_an_image_manifest_that_is_no_file(
     assert list_images() == [] and len(unusable_images()) == 1
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="root alone must not trust others")
+@pytest.mark.usefixtures("real_root")  # root alone must not trust others
 @pytest.mark.parametrize(("owner", "mode"), [(4242, 0o755), (0, 0o777), (0, 0o775)])
 def test_root_runs_nothing_out_of_another_users_cache(cache: Path, owner: int, mode: int) -> None:
     cache.mkdir(parents=True)

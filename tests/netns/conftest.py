@@ -21,7 +21,7 @@ from tests.real_inputs import realmix
 @pytest.fixture(scope="session", autouse=True)
 def node() -> Path:
     if not may_make_namespaces():
-        pytest.skip("needs root (or `unshare --user --map-root-user --net --mount`)")
+        pytest.skip("needs root, or a host that gives normal users a user namespace")
     for program in ("ip", "ethtool"):
         if shutil.which(program) is None:
             pytest.skip(f"needs {program}")

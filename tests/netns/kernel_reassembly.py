@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import select
 import socket
 import struct
 import subprocess
@@ -15,7 +14,8 @@ import sys
 import time
 from pathlib import Path
 
-SOL_PACKET = 263
+from ring import SOL_PACKET, Ring
+
 PACKET_FANOUT = 18
 FANOUT_HASH = 0
 FANOUT_FLAG_DEFRAG = 0x8000
@@ -27,7 +27,7 @@ DEADLINE_S = 20.0
 
 def main() -> None:
     make_link()
-    sinks = [open_sink("drx", group=7) for _ in range(2)]
+    rings = [open_ring("drx", group=7) for _ in range(2)]
     sender = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
     sender.bind(("dtx", 0))
     before = counters()
@@ -37,7 +37,7 @@ def main() -> None:
     else:
         for frame in read_pcap(Path(sys.argv[1])):
             sender.send(frame)
-    seen = count(sender, sinks)
+    seen = count(sender, rings)
     after = counters()
     counted = {"seen": seen, **queues()} | {name: after[name] - before[name] for name in after}
     sys.stdout.write(json.dumps(counted))
@@ -54,35 +54,43 @@ def make_link() -> None:
         run(f"ip link set {port} mtu 9000 arp off up")
 
 
-def open_sink(port: str, *, group: int) -> socket.socket:
+def open_ring(port: str, *, group: int) -> Ring:
+    """Of the frames only so many are of interest, and the kernel cuts them to the slots."""
     sink = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
-    sink.setsockopt(socket.SOL_SOCKET, 33, 256 << 20)  # SO_RCVBUFFORCE
+    ring = Ring(sink, slots=1 << 19, slot_bytes=256)
     sink.bind((port, ETH_P_ALL))
     fanout = group | (FANOUT_HASH | FANOUT_FLAG_DEFRAG) << 16
     sink.setsockopt(SOL_PACKET, PACKET_FANOUT, struct.pack("=I", fanout))
-    return sink
+    return ring
 
 
-def count(sender: socket.socket, sinks: list[socket.socket]) -> int:
+def count(sender: socket.socket, rings: list[Ring]) -> int:
     """A marker behind the frames says that all have arrived: a veth keeps the order of a sender.
-    The hash may put it on another socket than the frames, so all are read dry after it."""
+    The hash may put it into another ring than the frames, so all are read dry after it."""
     marker = bytes(12) + struct.pack("!H", ETH_P_LOCAL) + bytes(46)
     sender.send(marker)
     deadline = time.monotonic() + DEADLINE_S
     seen, ended = 0, False
-    while True:
-        ready, _, _ = select.select(sinks, [], [], 0 if ended else deadline - time.monotonic())
-        if not ready:
-            if not ended:
-                raise TimeoutError("the marker did not arrive")
-            return seen
-        for sink in ready:
-            packet, address = sink.recvfrom(1 << 17)
-            if address[1] == ETH_P_LOCAL:
-                ended = True
-            elif address[2] != socket.PACKET_OUTGOING:
-                assert packet
-                seen += 1
+    while not ended:
+        if time.monotonic() > deadline:
+            raise TimeoutError("the marker did not arrive")
+        for ring in rings:
+            found, marked = read_dry(ring)
+            seen, ended = seen + found, ended or marked
+    seen += sum(read_dry(ring)[0] for ring in rings)
+    assert [ring.dropped() for ring in rings] == [0] * len(rings)
+    return seen
+
+
+def read_dry(ring: Ring) -> tuple[int, bool]:
+    """Frames that came, and whether the marker was among them."""
+    seen, marked = 0, False
+    while frame := ring.read(wait_s=0 if marked else 0.01):
+        if frame.ethertype == ETH_P_LOCAL:
+            marked = True
+        elif frame.kind != socket.PACKET_OUTGOING:
+            seen += 1
+    return seen, marked
 
 
 def counters() -> dict[str, int]:

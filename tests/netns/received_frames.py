@@ -10,31 +10,32 @@ import sys
 from collections.abc import Iterator
 
 from kernel_reassembly import DEADLINE_S, ETH_P_ALL, ETH_P_LOCAL, make_link
+from ring import Ring
 
 
 def main() -> None:
     make_link()
     sink = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
-    sink.setsockopt(socket.SOL_SOCKET, 33, 256 << 20)  # SO_RCVBUFFORCE
+    ring = Ring(sink, slots=1 << 14, slot_bytes=2048)
     sink.bind(("drx", ETH_P_ALL))
-    sink.settimeout(DEADLINE_S)
     before = offloads()
     done = subprocess.run(sys.argv[1:], check=True, capture_output=True, timeout=60)
     assert json.loads(done.stdout)["unsent_packets"] == 0, done.stdout
-    sys.stdout.writelines(f"{frame.hex()}\n" for frame in received(sink))
+    sys.stdout.writelines(f"{frame.hex()}\n" for frame in received(ring))
     assert offloads() == before
 
 
-def received(sink: socket.socket) -> Iterator[bytes]:
+def received(ring: Ring) -> Iterator[bytes]:
     """Up to a marker that is sent behind the frames: a veth keeps the order of a sender."""
     sender = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
     sender.bind(("dtx", 0))
     sender.send(bytes(12) + ETH_P_LOCAL.to_bytes(2, "big") + bytes(46))
-    while True:
-        frame, address = sink.recvfrom(1 << 17)
-        if address[1] == ETH_P_LOCAL:
+    while frame := ring.read(wait_s=DEADLINE_S):
+        if frame.ethertype == ETH_P_LOCAL:
+            assert ring.dropped() == 0
             return
-        yield frame
+        yield frame.captured
+    raise TimeoutError("the marker did not arrive")
 
 
 def offloads() -> list[str]:

@@ -206,6 +206,7 @@ def wait_for(condition: Any) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.alone  # five seconds are the bound
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_undoes_by_itself_within_five_seconds(
     number: signal.Signals, label: str, tmp_path: Path, nothing_stays: None, state_home: Path

@@ -21,7 +21,7 @@ NOBODY = pwd.getpwnam("nobody").pw_uid
 
 
 @pytest.fixture
-def user(tmp_path_factory: pytest.TempPathFactory, node: Path) -> Iterator[list[str]]:
+def user(real_root: None, node: Path) -> Iterator[list[str]]:
     """argv in front of a program that makes a normal user run it; its HOME is the last word."""
     home = Path("/tmp") / f"nodrop-test-{os.getpid()}"  # pytest's own folders are root's alone
     home.mkdir()

@@ -139,9 +139,14 @@ def test_a_cpu_for_each_port_or_for_none(link: Link, tmp_path: Path) -> None:
         link.tx.host.job(spec | {"cpus": 1000})
 
 
+@pytest.fixture
+def _tun() -> None:
+    if not os.access("/dev/net/tun", os.R_OK | os.W_OK):
+        pytest.skip("needs /dev/net/tun, which this user may not open")
+
+
+@pytest.mark.usefixtures("_tun")
 def test_frames_written_to_a_tap_are_received_on_it(link: Link, trace: Path) -> None:
-    if not Path("/dev/net/tun").exists():
-        pytest.skip("needs /dev/net/tun")
     tap = Port(host=link.rx.host, name="ndtap0")
     tap.host.run(["ip", "tuntap", "add", tap.name, "mode", "tap"])
     tap.host.run(["ip", "link", "set", tap.name, "mtu", "3000", "arp", "off", "up"])
@@ -154,9 +159,8 @@ def test_frames_written_to_a_tap_are_received_on_it(link: Link, trace: Path) -> 
         assert got["bytes"] == sent["sent_bytes"]
 
 
+@pytest.mark.usefixtures("_tun")
 def test_only_a_tap_is_written_to(link: Link, tmp_path: Path) -> None:
-    if not Path("/dev/net/tun").exists():
-        pytest.skip("needs /dev/net/tun")
     trace = small_trace(tmp_path / "t.pcap", [60])
     spec = {"job": "replay", "interface": link.tx.name, "trace": str(trace), "pps": 1}
     with pytest.raises(NodeRefused, match="TUNSETIFF"):

@@ -245,6 +245,18 @@ def test_what_is_missing_before_anything_is_touched_is_exit_2(
     )
 
 
+def test_a_user_namespace_gets_one_run_folder_and_its_children_keep_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[str] = []
+    monkeypatch.setattr(privileges, "_own_run_folder", lambda: made.append("/run"))
+    monkeypatch.setenv(privileges.USERNS_VARIABLE, "new")
+    privileges.ensure_privileges()
+    privileges.ensure_privileges()
+    assert made == ["/run"]
+    assert privileges.in_user_namespace()
+
+
 def test_a_full_disk_is_a_line_and_exit_3(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,7 +14,7 @@ __all__ = ["_root", "quota", "real_trace", "run"]
 
 
 @pytest.fixture(scope="session", autouse=True)
-def image() -> None:
+def image(real_root: None) -> None:
     images = list_images("suricata")
     if not images:
         pytest.skip("no image of suricata: run `nodrop image build suricata`")

@@ -95,7 +95,6 @@ def domain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
             connection.close()
 
 
-@pytest.mark.alone
 def test_trial_after_trial_also_after_a_kill_9_it_keeps_nothing(
     run: Run, domain: Running, tmp_path: Path
 ) -> None:

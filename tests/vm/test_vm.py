@@ -129,7 +129,6 @@ def test_a_longer_queue_moves_the_losses_of_a_slow_program(run: Run, tmp_path: P
     assert "macvtap queue" not in long.lost_by_place
 
 
-@pytest.mark.alone
 def test_a_throttled_qemu_is_the_cause_of_a_full_macvtap_queue(run: Run, quota: Quota) -> None:
     quota.program = "qemu"
     text = VM.replace("{sut}", "sink").replace("{pace}", "pps = 2000\nduration_s = 2")
@@ -217,7 +216,6 @@ def test_a_dynamic_node_cannot_be_a_guests_init() -> None:
     assert not guest_assets._is_static(Path(sys.executable).resolve())
 
 
-@pytest.mark.alone
 def test_killed_while_its_guest_boots(
     tmp_path: Path, real_trace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,7 +234,6 @@ def test_killed_while_its_guest_boots(
     all_undone(label, before)
 
 
-@pytest.mark.alone
 def test_killed_with_its_guest_under_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = VM.replace("{sut}", "sink").replace("{pace}", "pps = 2000\nduration_s = 2")
     (tmp_path / "vm.toml").write_text(text.replace("{trace}", "make:demo"))

@@ -17,6 +17,7 @@ from pathlib import Path
 from nodrop.errors import LabProblem, NotReady
 
 USERNS_VARIABLE = "NODROP_USERNS"
+"""Set in a user namespace of ours: "new" until it has a /run of its own, which children keep."""
 CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN = 12, 13, 21
 UNSHARE = ("unshare", "--user", "--map-root-user", "--net", "--mount")
 TRY_TIMEOUT_S = 10.0
@@ -33,8 +34,10 @@ def ensure_privileges(argv: Sequence[str] | None = None) -> None:
 
     Call it before anything is opened or started: the new beginning forgets this process.
     """
-    if os.environ.get(USERNS_VARIABLE):
-        _own_run_folder()
+    if in_user_namespace():
+        if os.environ[USERNS_VARIABLE] == "new":
+            _own_run_folder()
+            os.environ[USERNS_VARIABLE] = "ready"
         return
     if may_make_namespaces():
         return
@@ -42,7 +45,7 @@ def ensure_privileges(argv: Sequence[str] | None = None) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     again = list(argv or [sys.executable, *sys.orig_argv[1:]])
-    os.execvpe(UNSHARE[0], [*UNSHARE, "--", *again], {**os.environ, USERNS_VARIABLE: "1"})
+    os.execvpe(UNSHARE[0], [*UNSHARE, "--", *again], {**os.environ, USERNS_VARIABLE: "new"})
 
 
 def in_user_namespace() -> bool:
