@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-POINTS = 50
+POINTS = 25
+"""Of each mode; together fifty."""
 EXPERIMENT = """
 name = "killed"
 [matrix]
@@ -34,9 +35,9 @@ NODROP = [sys.executable, "-m", "nodrop.cli.main"]
 class Place:
     """A run directory, a journal folder and a label space of this test's own."""
 
-    def __init__(self, tmp_path: Path) -> None:
+    def __init__(self, tmp_path: Path, sut: str = "fresh") -> None:
         self.experiment = tmp_path / "killed.toml"
-        self.experiment.write_text(EXPERIMENT)
+        self.experiment.write_text(EXPERIMENT + f'sut = "{sut}"\n')
         self.out = tmp_path / "results"
         self.environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
         self.labels: set[str] = set()
@@ -95,8 +96,9 @@ class Place:
 
 
 @pytest.mark.timeout(900)
-def test_killed_at_fifty_random_points(tmp_path: Path) -> None:
-    place, seed = Place(tmp_path), random.randrange(2**32)
+@pytest.mark.parametrize("sut", ["fresh", "standing"])
+def test_killed_at_fifty_random_points(tmp_path: Path, sut: str) -> None:
+    place, seed = Place(tmp_path, sut), random.randrange(2**32)
     print(f"seed {seed}")  # noqa: T201  shown where the test fails
     dice = random.Random(seed)
     for _ in range(POINTS):

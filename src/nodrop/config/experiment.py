@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PositiveFloat
 
@@ -63,6 +63,9 @@ class Measure(Options):
 
     mode: Annotated[str, Field(min_length=1)] = "blocks"
     """The controller, which decides what is measured next; `nodrop plugins` lists them."""
+    sut: Literal["fresh", "standing"] = "fresh"
+    """A new SUT and new ports for each trial, or the same for trials of one cell that follow each
+    other, until the books of one do not close."""
     repetitions: Annotated[int, Field(ge=1)] = 3
     """Trials of each cell."""
     seed: Annotated[int, Field(ge=0)] = 1

@@ -6,7 +6,7 @@ A run is resumed by feeding its records back to the controller.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -63,7 +63,7 @@ def run_experiment(
                     found = _look(parts, journal)
                     writer.update_manifest(manifest(experiment, lab, plan, parts, **found))
                 measurer = LabMeasurer(parts, experiment.measure, journal)
-                with _Worlds(measurer) as worlds:
+                with _Worlds(measurer, progress.note) as worlds:
                     run = _Run(plan, parts, worlds, writer, progress)
                     while (trial := plan.controller.next(done)) is not None:
                         gate.check()
@@ -97,37 +97,64 @@ def _journal(writer: RunWriter) -> Iterator[DiskJournal]:
 
 
 class _Worlds:
-    """At most one world stands. It is left when a trial of another cell comes, when it is worn,
-    and when a trial fails."""
+    """At most one world stands. It is left if the next trial wants a new one, when it is worn, and
+    when a trial fails."""
 
-    def __init__(self, measurer: Measurer) -> None:
-        self._measurer, self._stack = measurer, ExitStack()
+    def __init__(self, measurer: Measurer, note: Callable[[str], None]) -> None:
+        self._measurer, self._note, self._stack = measurer, note, ExitStack()
+        self._said: set[str] = set()
         self._cell: Cell | None = None
         self._standing: Standing | None = None
 
     @contextmanager
-    def standing(self, cell: Cell, trial: Trial) -> Iterator[Standing]:
+    def standing(self, cell: Cell, trial: Trial, *, new: bool) -> Iterator[Standing]:
+        self._leave_for(cell, new=new)
         try:
-            if self._standing is None or self._cell != cell:
-                self.leave()
+            if self._standing is None:
                 standing = self._stack.enter_context(self._measurer.stand(cell, trial))
                 self._standing, self._cell = standing, cell
             yield self._standing
         except Exception:
-            self.leave()
+            self._leave()
             raise
-        if self._standing is not None and self._standing.worn:
-            self.leave()
+        if worn := self._standing.worn:
+            if not new:
+                self._say_worn(worn)
+            self._leave()
 
-    def leave(self) -> None:
+    def _leave_for(self, cell: Cell, *, new: bool) -> None:
+        """Its trials are in the books already: what goes wrong now is no part of any."""
+        if self._standing is None:
+            return
+        worn = self._standing.worn
+        if worn:
+            self._say_worn(worn)
+        if new or worn or self._cell != cell:
+            self._leave_quietly()
+
+    def _say_worn(self, worn: str) -> None:
+        if worn not in self._said:
+            self._said.add(worn)
+            self._note(f"the SUT does not stand for another trial: {worn}")
+
+    def _leave_quietly(self) -> None:
+        try:
+            self._leave()
+        except (TrialFailed, LabProblem, OSError) as failed:
+            self._note(f"after the last trial of a standing SUT: {failed}")
+
+    def _leave(self) -> None:
         self._standing = None
         self._stack.close()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *error: Any) -> None:
-        self._stack.__exit__(*error)
+    def __exit__(self, kind: type[BaseException] | None, *error: Any) -> None:
+        if kind is None:
+            self._leave_quietly()
+        else:
+            self._stack.__exit__(kind, *error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +197,13 @@ class _Run:
             self.progress.live(reading)
 
         earlier = (self.plan.cell(record.cell).setup for record in done)
-        return Trial(folder=folder, watch=watch, tell=tell, asks_tsc=cell.setup not in earlier)
+        return Trial(
+            index=asked.index,
+            folder=folder,
+            watch=watch,
+            tell=tell,
+            asks_tsc=cell.setup not in earlier,
+        )
 
     def _attempt(self, asked: TrialInput, trial: Trial) -> NodropError | None:
         """Why it failed; what it saw until then is in the trial."""
@@ -178,7 +211,7 @@ class _Run:
         try:
             if other := self.parts.other_trace(asked.load):
                 seen.problems.append(other)
-            with self.worlds.standing(cell, trial) as standing:
+            with self.worlds.standing(cell, trial, new=asked.new_world) as standing:
                 standing.measure(asked.load, trial)
         except BrokenPipeError:
             raise
@@ -195,7 +228,7 @@ def _failure(error: NodropError, seen: Measured) -> Problem:
         return Problem(code=Reason.LAB_PROBLEM, words=str(error))
     if isinstance(error, LoadFailed):
         return Problem(code=Reason.LOAD_FAILED, words=str(error))
-    code: str = Reason.SUT_NOT_READY if seen.readiness is None else Reason.SUT_DIED
+    code: str = Reason.SUT_NOT_READY if seen.world is None else Reason.SUT_DIED
     if isinstance(error, TrialFailed) and error.reason:
         code = error.reason  # a plugin may have one of its own
     killed = out_of_memory(seen)

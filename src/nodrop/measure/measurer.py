@@ -7,7 +7,7 @@ stop → balance → judge → undo in reverse. A failure at any step still undo
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -82,7 +82,6 @@ class LabMeasurer:
             step("ready")
             world.wait_ready()
             yield world
-            world.trial.step("undo")
         world.trial.step("")
 
 
@@ -103,9 +102,8 @@ class _World:
     """A `Standing`."""
 
     trial: Trial
-    """The one under way."""
+    """The one under way, or the last."""
     each: together.Each = ()
-    worn = "the SUT was ended to read its last counters"
 
     def __init__(
         self, parts: Parts, settings: Measure, journal: UndoJournal, cell: Cell, places: Places
@@ -115,6 +113,14 @@ class _World:
         self._stack: ExitStack
         self._load: LoadGenerator
         self._offerer: Offerer
+        self._first: int | None = None
+        """The index of its first trial, once the SUT is ready."""
+        self._offers = 0
+        self._proof: tuple[Json | None, Sequence[Problem]] = None, ()
+        self._rest: dict[str, Json] | None = None
+        """What every place had counted when the last trial was at rest: the next one begins there,
+        so that nothing falls between two of them."""
+        self._worn = ""
         self._aimed: Table | None = None
         """At what the next offer is aimed; None after an offer."""
 
@@ -140,14 +146,21 @@ class _World:
         launched_ns = min(process.launched_mono_ns for process in processes)
         seen.activation_s = (seen.readiness.ready_mono_ns - launched_ns) / 1e9
         proof, bits = together.proof(self.each), self._parts.bits(self._cell)
-        facts, problems = prove(proof, bits, self._parts.files_sha256(self._cell))
-        if facts is not None:
-            seen.facts["proof"] = facts
-        seen.problems.extend(problems)
+        self._proof = prove(proof, bits, self._parts.files_sha256(self._cell))
+        self._first = self.trial.index
+
+    @property
+    def worn(self) -> str:
+        ended = any(one.process.poll() is not None for one in self.each)
+        return self._worn or ("the SUT has ended" if ended else "")
 
     def measure(self, load: Table, trial: Trial) -> Measured:
         self.trial = trial
         seen, step = trial.seen, trial.step
+        seen.world, (facts, problems) = self._first, self._proof
+        seen.facts |= {} if facts is None else {"proof": facts}
+        seen.problems.extend(problems)
+        self._offers += 1
         self._aim(load)
         self._aimed = None
         with ExitStack() as stack:
@@ -156,7 +169,11 @@ class _World:
             probe = stack.enter_context(closing(UsageProbe(self.places.link.rx.host)))
             self._warm_up()
             step("read counters")
-            before = self.places.read()
+            before = self._rest or self.places.read()
+            if self._stays:
+                held = before["capture"].get("reassembly") or {}
+                offer = {"number": self._offers, "held_incomplete_datagrams": held.get("queues")}
+                seen.facts["offer"] = offer
             step("offer")
             offering = self._offer(sampler, probe, before)
             step("drain")
@@ -173,8 +190,7 @@ class _World:
             step("read counters after")
             after = self.places.read()
             self._end_samplers(sampler, inside)
-            step("stop")
-            seen.each = together.finish(self.each, timeout_s=STOP_TIMEOUT_S)
+            self._count()
             seen.readings = {"before": before, "after": after}
             self._look_back(offering)
             if trial.asks_tsc:
@@ -182,7 +198,25 @@ class _World:
                 seen.facts["tsc"] = _costs(self.places.envs[0])
             step("balance")
             self._balance()
+        closed = seen.ledger is not None and seen.ledger.closed and not seen.problems
+        self._rest, self._worn = after, self._worn or ("" if closed else "its books do not close")
+        step("undo" if self._worn else "")
         return seen
+
+    @property
+    def _stays(self) -> bool:
+        return self._settings.sut == "standing"
+
+    def _count(self) -> None:
+        """The SUT's last word, or its counters at rest if it is to go on."""
+        seen = self.trial.seen
+        if self._stays:
+            self.trial.step("read at rest")
+            seen.each = together.counted(self.each)
+        else:
+            self.trial.step("stop")
+            seen.each = together.finish(self.each, timeout_s=STOP_TIMEOUT_S)
+            self._worn = "the SUT was ended to read its last counters"
 
     def _samplers(self, stack: ExitStack) -> tuple[Sampler, Mapping[str, SamplesInside]]:
         places, first = self.places, self.each[0].process
@@ -210,7 +244,7 @@ class _World:
         """The trial's own load, once, to be discarded where code is translated or paged in; then
         the quiet time that the experiment asks for."""
         step = self.trial.step
-        if self.places.cold:
+        if self.places.cold and self._offers == 1:
             step("warm up the guest")
             work = self.trial.folder.path
             with self._load.prepare(self.places.link, work=work, journal=self._journal) as first:

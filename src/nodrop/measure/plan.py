@@ -174,7 +174,7 @@ def make_plan(experiment: Experiment, *, cpus: AbstractSet[int] | None = None) -
         cells=[AskedCell(factors=cell.factors, load=cell.load) for cell in made],
         repetitions=measure.repetitions,
         seed=measure.seed,
-        sut="fresh",
+        sut=measure.sut,
         guess_s=around_s + (load_s or 0.0),
     )
     build = partial(plugins.factory, "controller", measure.mode, key="measure.mode")

@@ -36,6 +36,7 @@ def trial_record(
         "run": asked.run_name,
         "started_utc": started_utc,
         "took_s": took_s,
+        "world": seen.world,
         "error": error,
         "imbalance_ratio": imbalance_ratio(seen.instances),
         "accelerator": seen.facts.get("env", {}).get("accelerator"),

@@ -30,7 +30,10 @@ from nodrop.suts.seam import Drained, Readiness, SutCounters
 class Measured:
     """What a trial has seen so far; a field is None until its step was reached."""
 
+    world: int | None = None
+    """The index of the first trial of its world; None if the SUT did not get ready."""
     readiness: Readiness | None = None
+    """None also if the SUT stood already, as is the activation time."""
     activation_s: float | None = None
     offered: OfferedLoad | None = None
     each: Sequence[SutCounters] = ()
@@ -73,6 +76,7 @@ class Measured:
 class Trial:
     """One trial under way: where its files go, who watches it, and what was seen."""
 
+    index: int
     folder: TrialFolder
     watch: Callable[[str], None]
     """Called with each step's name as it begins; the progress display and the tests listen."""
@@ -98,8 +102,10 @@ class Trial:
 class Standing(Protocol):
     """A standing world: hosts, places, SUT ready."""
 
-    worn: str
-    """Why it must not be offered another load; "" while it may be."""
+    @property
+    def worn(self) -> str:
+        """Why it must not be offered another load; "" while it may be."""
+        ...
 
     def measure(self, load: Table, trial: Trial) -> Measured:
         """Offers the load of this [load] table, drains, reads at rest, balances, judges."""

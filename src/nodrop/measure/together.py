@@ -92,6 +92,14 @@ def finish(each: Each, *, timeout_s: float) -> Sequence[SutCounters]:
     return _of_each(each, lambda one: one.finish(timeout_s=timeout_s))
 
 
+def counted(each: Each) -> Sequence[SutCounters]:
+    """Of each, at rest; what comes from now on is the next trial's."""
+    found = _of_each(each, lambda one: one.counted())
+    for one in each:
+        one.mark()
+    return found
+
+
 def drain(each: Each, *, expected_packets: int | None, timeout_s: float) -> Drained:
     if len(each) == 1:
         return each[0].drain(expected_packets=expected_packets, timeout_s=timeout_s)

@@ -96,7 +96,11 @@ class TrialRecord(_Model):
     started_utc: str | None = None
     """ISO 8601; null where the trial ended before its first packet."""
     took_s: Seconds | None = None
-    """All of it, from the first step until everything was undone."""
+    """All of it, from the first step until everything was undone; of a SUT that stays up, until
+    its books were closed."""
+    world: Packets | None = None
+    """The index of the first trial that its SUT was offered: trials with the same number share one
+    start of the SUT. Null if the SUT did not get ready, and in older runs, where each was new."""
 
     outcome: Literal["measured", "failed", "void"]
     """measured: its books stand. failed: the SUT died, hung or was killed under this load, which is
@@ -302,6 +306,7 @@ ADDED_LATER = frozenset(
         "sustained",
         "sustained_evidence",
         "took_s",
+        "world",
     }
 )
 """Fields that run directories of this format may lack: they came after its first lines were

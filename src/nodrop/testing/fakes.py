@@ -57,7 +57,8 @@ class World:
     dies_at: BaseException | None = None
     """Raised there instead, such as Interrupted."""
     words: list[str] = field(default_factory=list)
-    offered: bool = False
+    offers: int = 0
+    """So many loads were offered; every counter of the world goes on."""
 
     def say(self, word: str) -> None:
         self.words.append(word)
@@ -190,11 +191,11 @@ class FakeHost:
 
     def _link(self, port: str) -> Json:
         stats: dict[str, int] = defaultdict(int)
-        if self._world.offered:
-            stats |= {
-                "tx_packets": self._world.sent_packets if port == TX_PORT else 0,
-                "rx_packets": self._world.arrived_packets if port == RX_PORT else 0,
-            }
+        world = self._world
+        stats |= {
+            "tx_packets": world.offers * world.sent_packets if port == TX_PORT else 0,
+            "rx_packets": world.offers * world.arrived_packets if port == RX_PORT else 0,
+        }
         return {"stats": stats, "ethtool": {}, "xdp": None}
 
 
@@ -328,6 +329,7 @@ class FakeRunning:
     def __init__(self, world: World, process: Process) -> None:
         self.process = process
         self._world = world
+        self._marked_offers = 0
 
     def wait_ready(self, *, timeout_s: float) -> Readiness:
         self._world.say("ready")
@@ -343,6 +345,7 @@ class FakeRunning:
 
     def mark(self) -> None:
         self._world.say("mark")
+        self._marked_offers = self._world.offers
 
     def live(self) -> SutCounters | None:
         return None
@@ -353,11 +356,13 @@ class FakeRunning:
         return self._counted()
 
     def _counted(self) -> SutCounters:
-        captured = self._world.arrived_packets
+        offers = self._world.offers - self._marked_offers
+        captured = offers * self._world.arrived_packets
+        dropped = offers * self._world.ring_full_packets
         return SutCounters(
             captured_packets=captured,
-            dropped_ring_full_packets=self._world.ring_full_packets,
-            decoded_packets=captured - self._world.ring_full_packets,
+            dropped_ring_full_packets=dropped,
+            decoded_packets=captured - dropped,
         )
 
     def facts(self) -> Json:
@@ -408,7 +413,7 @@ class FakeOfferer:
 
     def offer(self, *, timeout_s: float, tick: Tick) -> OfferedLoad:
         self._world.say("offer")
-        self._world.offered = True
+        self._world.offers += 1
         tick(self._world.sent_packets)
         now = time.monotonic_ns()
         return OfferedLoad(

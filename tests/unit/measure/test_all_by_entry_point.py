@@ -55,7 +55,7 @@ class Rack(FakeLab):
 
     @contextmanager
     def up(self, journal: UndoJournal) -> Iterator[Link]:
-        WORLD.offered = False  # new ports count from zero
+        WORLD.offers = 0  # new ports count from zero
         with super().up(journal) as link:
             yield link
 

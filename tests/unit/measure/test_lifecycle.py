@@ -14,7 +14,7 @@ from nodrop.measure.plan import Cell
 from nodrop.measure.seam import Measured, Trial
 from nodrop.results.rundir import TrialFolder
 from nodrop.setups.seam import Limits
-from nodrop.testing.fakes import FakeEnv, FakeJournal, World
+from nodrop.testing.fakes import FakeEnv, FakeJournal, FakeProcess, World
 from tests.unit.measure.test_manager import FakeParts
 
 SENTENCE = [
@@ -46,6 +46,19 @@ UNDOING = {
 }
 
 
+OFFERED = [
+    *("sample job", "usage job", "usage job", "usage job closed", "offer", "drain", "count"),
+    *("mark", "usage job closed", "sample job closed"),
+]
+STANDING = [
+    *("lab up", "provision", "prepare load", "launch", "ready"),
+    *OFFERED,
+    *("aim", *OFFERED),
+    *("aim", *OFFERED),
+    *("stop", "put load away", "unprovision", "lab down"),
+]
+
+
 CELL = Cell(factors={}, setup={}, sut={}, load={}, limits=Limits())
 
 
@@ -55,6 +68,7 @@ def trial(world: World, folder: Path, *, asks_tsc: bool = False) -> Measured:
     settings = Measure(ready_timeout_s=1, drain_timeout_s=1)
     measurer = LabMeasurer(cast(Any, parts), settings, FakeJournal(world))
     under_way = Trial(
+        index=1,
         folder=TrialFolder(run="0001-r01", path=folder),
         watch=lambda _name: None,
         tell=lambda _reading: None,
@@ -140,3 +154,80 @@ def test_a_place_that_cannot_answer_spoils_no_trial(tmp_path: Path) -> None:
     seen = trial(World(fails_at="probe job"), tmp_path, asks_tsc=True)
     assert seen.facts["tsc"] == {"not_asked": "probe job: failed on purpose"}
     assert seen.verdict is not None and seen.verdict.valid
+
+
+def standing_trials(world: World, folder: Path, *names: str) -> list[Measured]:
+    parts = FakeParts([world])
+    parts.other_trace({})
+    measurer = LabMeasurer(cast(Any, parts), Measure(sut="standing"), FakeJournal(world))
+    trials = [
+        Trial(
+            index=index,
+            folder=TrialFolder(run=name, path=folder / name),
+            watch=lambda _name: None,
+            tell=lambda _reading: None,
+        )
+        for index, name in enumerate(names, 7)
+    ]
+    for one in trials:
+        one.folder.path.mkdir()
+    with measurer.stand(CELL, trials[0]) as standing:
+        for one in trials:
+            assert standing.worn == ""
+            standing.measure(CELL.load, one)
+    return [one.seen for one in trials]
+
+
+@pytest.mark.parametrize("dropped", [0, 3, 1000])
+def test_a_world_that_stands_carries_one_trial_after_another(tmp_path: Path, dropped: int) -> None:
+    """Every counter goes on; what each trial has seen is the difference between quiet moments."""
+    world = World(ring_full_packets=dropped)
+    first, *others = standing_trials(world, tmp_path, "a", "b", "c")
+    assert world.words == STANDING
+    for seen in (first, *others):
+        assert seen.ledger is not None and seen.ledger.closed
+        assert seen.ledger.total(Class.LOST) == dropped
+        assert seen.verdict is not None and seen.verdict.valid
+        assert seen.world == 7
+    assert first.activation_s is not None
+    assert {seen.activation_s for seen in others} == {None}, "not measured: it stood already"
+
+
+def test_a_sut_that_ended_does_not_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    parts = FakeParts([world])
+    parts.other_trace({})
+    measurer = LabMeasurer(cast(Any, parts), Measure(sut="standing"), FakeJournal(world))
+    only = Trial(
+        index=1,
+        folder=TrialFolder(run="a", path=tmp_path),
+        watch=lambda _name: None,
+        tell=lambda _reading: None,
+    )
+    with measurer.stand(CELL, only) as standing:
+        standing.measure(CELL.load, only)
+        assert standing.worn == ""
+        monkeypatch.setattr(FakeProcess, "poll", lambda _: -9)
+        assert standing.worn == "the SUT has ended"
+
+
+def test_packets_between_two_trials_are_in_the_books_of_the_second(tmp_path: Path) -> None:
+    """Nothing is read anew at the start of a trial, so nothing falls between two of them."""
+    world = World()
+
+    def trial_of(index: int) -> Trial:
+        folder = TrialFolder(run=str(index), path=tmp_path / str(index))
+        folder.path.mkdir()
+        return Trial(
+            index=index, folder=folder, watch=lambda _name: None, tell=lambda _reading: None
+        )
+
+    parts = FakeParts([world])
+    parts.other_trace({})
+    measurer = LabMeasurer(cast(Any, parts), Measure(sut="standing"), FakeJournal(world))
+    with measurer.stand(CELL, first := trial_of(1)) as standing:
+        assert standing.measure(CELL.load, first).ledger.closed  # type: ignore[union-attr]
+        world.offers += 1  # somebody else sends as much
+        second = standing.measure(CELL.load, trial_of(2))
+        assert second.verdict is not None and not second.verdict.valid
+        assert "1000 packets that the generator did not send" in second.verdict.words

@@ -1,7 +1,9 @@
 """Every cell as often as it is repeated, in blocked random order.
 
 A block is one repetition of every cell, shuffled. So a drift of the host (heat, a neighbour waking
-up) falls on all cells alike, and an interrupted run has whole blocks.
+up) falls on all cells alike, and an interrupted run has whole blocks. If the SUT stays up between
+trials, a block is a third of each cell's repetitions, each share in a world of its own: so every
+cell is still seen at three times and in three starts of the SUT.
 """
 
 from __future__ import annotations
@@ -9,11 +11,15 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 from random import Random
 
 from nodrop.measure.controllers.seam import Asked, Factors, Outlook, TrialInput
 from nodrop.measure.eta import Eta
 from nodrop.results.trial import TrialRecord
+
+WORLDS = 3
+"""Of each cell, if the SUT stays up: the fewest that show a spread between starts of the SUT."""
 
 
 class Blocks:
@@ -46,19 +52,29 @@ class Blocks:
 def _order(asked: Asked) -> tuple[TrialInput, ...]:
     random = Random(asked.seed)
     trials: list[TrialInput] = []
-    for repetition in range(1, asked.repetitions + 1):
+    for share in _shares(asked):
         block = list(asked.cells)
         random.shuffle(block)
         for cell in block:
-            trials.append(
-                TrialInput(
-                    index=len(trials) + 1,
-                    cell=cell.factors,
-                    repetition=repetition,
-                    load=cell.load,
+            for repetition in share:
+                trials.append(
+                    TrialInput(
+                        index=len(trials) + 1,
+                        cell=cell.factors,
+                        repetition=repetition,
+                        load=cell.load,
+                        new_world=repetition == share[0],
+                    )
                 )
-            )
     return tuple(trials)
+
+
+def _shares(asked: Asked) -> Sequence[range]:
+    """The repetitions of a cell that follow each other."""
+    n = asked.repetitions
+    worlds = n if asked.sut == "fresh" else min(n, WORLDS)
+    cuts = [1 + n * world // worlds for world in range(worlds + 1)]
+    return [range(*pair) for pair in pairwise(cuts)]
 
 
 def _key(cell: Factors) -> str:

@@ -50,6 +50,8 @@ class TrialInput:
     """1-based, within its cell."""
     load: Mapping[str, Any]
     """The [load] table to be offered: the cell's own, or what a search makes of it."""
+    new_world: bool = True
+    """Its SUT and its ports are new, even if those of its cell stand."""
 
     @property
     def run_name(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from nodrop.config.experiment import Measure
 from nodrop.hosts.seam import Json
@@ -23,7 +23,14 @@ from nodrop.measure.places import Places, counters
 from nodrop.measure.seam import Measured
 from nodrop.suts.seam import Sut
 
-__all__ = ["Observed", "close_books", "instance_books", "moved", "observe", "worked_off"]
+__all__ = [
+    "Observed",
+    "close_books",
+    "instance_books",
+    "moved",
+    "observe",
+    "worked_off",
+]
 
 
 def observe(
@@ -59,7 +66,7 @@ def observe(
     )
 
 
-def moved(places: Places, then: Json) -> Sequence[Problem]:
+def moved(places: Places, then: Mapping[str, Json]) -> Sequence[Problem]:
     """If packets came after the drain."""
     nic = places.nic
     rose = Readings(before=then["nic"], after=counters(nic)).link(nic.name, "rx_packets")

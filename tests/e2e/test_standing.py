@@ -1,0 +1,92 @@
+"""A SUT that stays up between trials: the books of each trial close by themselves."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.e2e.conftest import Run, closes
+
+SINK = """
+name = "standing"
+[sut]
+kind = "sink"
+[load]
+kind = "replay"
+trace = "{trace}"
+pps = 20000
+duration_s = 0.4
+[measure]
+sut = "standing"
+repetitions = 7
+late_p99_us = 1e6
+late_burst_max_ratio = 1
+steal_max_ratio = 1
+"""
+WORLDS = [1, 1, 3, 3, 5, 5, 5]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("sut.threads=2",),
+        ("setup.instances=2",),
+        ("load.pps=5000", "load.multiplier=3"),
+        ("load.top_speed=true", "load.loops=1"),
+    ],
+    ids=lambda settings: settings[0],
+)
+def test_every_trial_of_a_standing_sink_has_books_of_its_own(
+    run: Run, settings: tuple[str, ...]
+) -> None:
+    """Each decodes what it was offered: nothing of the trial before, nothing twice."""
+    if "load.top_speed=true" in settings:
+        text = SINK.replace("pps = 20000\nduration_s = 0.4\n", "")
+        outcome = run(*settings, text=text)
+    else:
+        outcome = run(*settings, text=SINK)
+    assert [record.world for record in outcome.records] == WORLDS
+    for record in outcome.records:
+        assert record.valid, record.verdict
+        assert closes(record) and record.residual_bytes in (0, None)
+        assert record.decoded_packets == record.offered_packets > 0
+        assert (record.activation_s is not None) == (record.index == record.world)
+
+
+@pytest.mark.parametrize(("rate_pps", "slots"), [(2000, 64), (5000, 100), (8000, 1000)])
+def test_a_slow_sink_that_stands_loses_the_same_in_every_trial(
+    run: Run, rate_pps: int, slots: int
+) -> None:
+    """What it serves in 0.4 s and what its ring holds come through, and the rest is lost: in the
+    seventh trial as in the first."""
+    outcome = run(f"sut.service_rate_pps={rate_pps}", f"sut.ring_frames={slots}", text=SINK)
+    for record in outcome.records:
+        assert record.valid, record.verdict
+        assert closes(record)
+        carried = rate_pps * record.duration_s + slots
+        assert record.decoded_packets == pytest.approx(carried, rel=0.25)
+        assert record.lost_packets == record.offered_packets - record.decoded_packets
+        assert record.loss_place == "socket ring"
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_fragments_that_the_kernel_still_holds_change_no_books(run: Run, threads: int) -> None:
+    """Of 153 fragments of the real trace the others are missing: the kernel holds them for 30 s,
+    while the next trial brings the same ones again."""
+    text = SINK.replace("pps = 20000\nduration_s = 0.4\n", "speed = 50\n")
+    outcome = run("sut.defrag=true", f"sut.threads={threads}", text=text)
+    assert [record.world for record in outcome.records] == WORLDS
+    for record in outcome.records:
+        assert record.valid, record.verdict
+        assert closes(record)
+    assert {record.merged_packets for record in outcome.records} == {1423}
+
+
+def test_a_standing_suricata(run: Run, suricata: None) -> None:
+    """Of the real trace: the second trial of a world as the first."""
+    outcome = run("measure.sut=standing", "measure.repetitions=5", "sut.threads=2")
+    assert [record.world for record in outcome.records] == [1, 2, 2, 4, 4]
+    for record in outcome.records:
+        assert record.valid, record.verdict
+        assert closes(record)
+    assert len({record.decoded_packets for record in outcome.records}) == 1
+    assert {record.merged_packets for record in outcome.records} == {1423}
