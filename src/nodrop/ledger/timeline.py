@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any
+from typing import Literal
 
-Row = Mapping[str, Any]
+from nodrop.protocol.events import CpuTimes, ProcessReading, SampleRow, ThreadReading
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,15 +79,15 @@ class Timeline:
         return max(self.names, key=ran, default=None)
 
 
-def timeline(rows: Sequence[Row]) -> Timeline:
+def timeline(rows: Sequence[SampleRow]) -> Timeline:
     """Of rows that tell of processes."""
-    names = {t["tid"]: str(t["name"]) for row in rows for t in _threads(row, "processes")}
+    names = {t["tid"]: str(t["name"]) for row in rows for t in _threads(_sut(row))}
     intervals = [
         Interval(
             begin_ns=before["mono_ns"],
             end_ns=after["mono_ns"],
-            threads=dict(_times(before, after, "processes")),
-            sender=dict(_times(before, after, "beside")),
+            threads=dict(_times(before, after, _sut)),
+            sender=dict(_times(before, after, _sender)),
             cpus=dict(_cpus(before, after)),
         )
         for before, after in pairwise(rows)
@@ -96,18 +96,32 @@ def timeline(rows: Sequence[Row]) -> Timeline:
     return Timeline(intervals=_waits_where_they_were(intervals), names=names)
 
 
-def _threads(row: Row, part: str) -> Iterator[Row]:
-    for process in row.get(part, ()):
+def _sut(row: SampleRow) -> Sequence[ProcessReading]:
+    return row.get("processes", ())
+
+
+def _sender(row: SampleRow) -> Sequence[ProcessReading]:
+    return row.get("beside", ())
+
+
+def _threads(processes: Sequence[ProcessReading]) -> Iterator[ThreadReading]:
+    for process in processes:
         yield from process["threads"]
 
 
-def _times(before: Row, after: Row, part: str) -> Iterator[tuple[int, ThreadTime]]:
-    earlier = {thread["tid"]: thread for thread in _threads(before, part)}
-    for now in _threads(after, part):
-        then = earlier.get(now["tid"], {})
+def _times(
+    before: SampleRow, after: SampleRow, part: Callable[[SampleRow], Sequence[ProcessReading]]
+) -> Iterator[tuple[int, ThreadTime]]:
+    earlier = {thread["tid"]: thread for thread in _threads(part(before))}
+    for now in _threads(part(after)):
+        then = earlier.get(now["tid"])
 
-        def rise(name: str, now: Row = now, then: Row = then) -> int:
-            return int(now.get(name, 0)) - int(then.get(name, 0))
+        def rise(
+            name: Literal["cpu_ns", "wait_ns", "slices"],
+            now: ThreadReading = now,
+            then: ThreadReading | None = then,
+        ) -> int:
+            return now[name] - (then[name] if then else 0)
 
         yield (
             now["tid"],
@@ -115,30 +129,36 @@ def _times(before: Row, after: Row, part: str) -> Iterator[tuple[int, ThreadTime
                 ran_ns=min(rise("cpu_ns"), after["mono_ns"] - before["mono_ns"]),
                 waited_ns=rise("wait_ns"),
                 came_on=rise("cpu_ns") > 0 or rise("slices") > 0,
-                states=(then.get("state", ""), now.get("state", "")),
-                cpu=now.get("last_cpu"),
+                states=(then["state"] if then else "", now["state"]),
+                cpu=now["last_cpu"],
             ),
         )
 
 
-def _cpus(before: Row, after: Row) -> Iterator[tuple[int, CpuTime]]:
+def _cpus(before: SampleRow, after: SampleRow) -> Iterator[tuple[int, CpuTime]]:
     earlier = {cpu["cpu"]: cpu for cpu in before.get("cpus", ())}
     for now in after.get("cpus", ()):
         then = earlier.get(now["cpu"])
         if then is None:
             continue
 
-        def rise(*names: str, now: Row = now, then: Row = then) -> int:
-            return sum(now.get(f"{name}_ns", 0) - then.get(f"{name}_ns", 0) for name in names)
-
         yield (
             now["cpu"],
             CpuTime(
-                threads_ns=rise("user", "nice", "system", "guest", "guest_nice"),
-                softirq_ns=rise("softirq", "irq"),
-                stolen_ns=rise("steal"),
+                threads_ns=_by_threads(now) - _by_threads(then),
+                softirq_ns=_by_softirqs(now) - _by_softirqs(then),
+                stolen_ns=now["steal_ns"] - then["steal_ns"],
             ),
         )
+
+
+def _by_threads(cpu: CpuTimes) -> int:
+    guests_ns = cpu["guest_ns"] + cpu["guest_nice_ns"]
+    return cpu["user_ns"] + cpu["nice_ns"] + cpu["system_ns"] + guests_ns
+
+
+def _by_softirqs(cpu: CpuTimes) -> int:
+    return cpu["softirq_ns"] + cpu["irq_ns"]
 
 
 def _waits_where_they_were(intervals: Sequence[Interval]) -> Sequence[Interval]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from nodrop.hosts.seam import Json
 from nodrop.ledger.over_time import DropReading, Losses, losses
 from nodrop.ledger.running import BusyThread
 from nodrop.load.seam import OfferedLoad, Offerer
 from nodrop.measure.progress import Live
 from nodrop.measure.sampling import Sampler, busiest_thread
+from nodrop.protocol.events import SampleRow
 from nodrop.stats.rate import SteppedRate
 from nodrop.suts.seam import SutCounters
 
@@ -39,7 +39,7 @@ class Feed:
         self._nic, self._received_before, self._tell = nic, received_before, tell
         self._rates = {name: SteppedRate() for name in COUNTED}
         self._began_ns = 0
-        self._row: Json | None = None
+        self._row: SampleRow | None = None
         self._busiest: BusyThread | None = None
         self._drops: list[DropReading] = []
 
@@ -127,8 +127,8 @@ class Feed:
         self._row = row
 
     def _received(self) -> int | None:
-        found = (self._row or {}).get("links", {}).get(self._nic)
-        return None if found is None else int(found["rx_packets"])
+        links = self._row.get("links", {}) if self._row else {}
+        return links[self._nic]["rx_packets"] if self._nic in links else None
 
 
 def _dropped_by_thread(sut: SutCounters | None) -> dict[str, int]:

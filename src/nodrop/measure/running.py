@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from math import inf
 from pathlib import Path
-from typing import Any
 
 from nodrop.ledger.over_time import Losses
 from nodrop.ledger.running import Arrivals, Running
 from nodrop.ledger.timeline import Timeline, timeline
 from nodrop.load.seam import OfferedLoad, TraceFacts
-from nodrop.measure.sampling import rows_of_processes
+from nodrop.measure.sampling import by_our_clock, rows_of_processes
+from nodrop.protocol.events import SampleRow
 from nodrop.suts.seam import SutCounters
 from nodrop.untrusted.reading import making_sense
 
@@ -137,5 +137,5 @@ def read_timeline(path: Path, clock_offset_ns: int = 0) -> Timeline:
         return of_rows(rows_of_processes(path), clock_offset_ns)
 
 
-def of_rows(rows: Sequence[Mapping[str, Any]], clock_offset_ns: int = 0) -> Timeline:
-    return timeline([{**row, "mono_ns": row["mono_ns"] + clock_offset_ns} for row in rows])
+def of_rows(rows: Sequence[SampleRow], clock_offset_ns: int = 0) -> Timeline:
+    return timeline(by_our_clock(rows, clock_offset_ns))

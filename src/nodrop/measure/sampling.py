@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 from nodrop.hosts.seam import Json, NodeJob, Port
 from nodrop.ledger.running import BusyThread
+from nodrop.protocol.door import fit
+from nodrop.protocol.events import CpuTimes, SampleRow
 from nodrop.setups.seam import SamplesInside
-from nodrop.untrusted.json_text import decode_object, member
+from nodrop.untrusted.json_text import decode_object
 from nodrop.untrusted.reading import making_sense
 
 STOP_TIMEOUT_S = 10.0
@@ -93,14 +95,14 @@ class Sampler:
         self._marks[name] = time.monotonic_ns()
         return self._marks[name]
 
-    def newest(self) -> Json | None:
+    def newest(self) -> SampleRow | None:
         """The last row that is whole; None before the first."""
         with self._path.open("rb") as file:
             begin = max(0, file.seek(0, os.SEEK_END) - LONGEST_ROW_BYTES)
             file.seek(begin)
             lines = file.read().split(b"\n")[1 if begin else 0 : -1]
-        rows = map(decode_object, reversed(lines))
         with making_sense(str(self._path)):
+            rows = map(_row, reversed(lines))
             return next((row for row in rows if tells_of_processes(row)), None)
 
     def finish(self) -> Usage:
@@ -125,31 +127,36 @@ def usage_inside(samples: SamplesInside, path: Path, marks: dict[str, int]) -> U
     said, rows = samples.finish()
     path.write_bytes(rows)
     with making_sense(str(path)):
-        told = [
-            {**row, "mono_ns": member(row, "mono_ns", int) + samples.clock_offset_ns}
-            for row in rows_of_processes(path)
-        ]
+        told = by_our_clock(rows_of_processes(path), samples.clock_offset_ns)
     return usage(told, marks, said)
 
 
-def tells_of_processes(row: Json) -> bool:
+def by_our_clock(rows: Iterable[SampleRow], clock_offset_ns: int) -> list[SampleRow]:
+    return [{**row, "mono_ns": row["mono_ns"] + clock_offset_ns} for row in rows]
+
+
+def tells_of_processes(row: SampleRow) -> bool:
     """Not so of a row between two others, that holds nothing but sources read once a second: a
     sampler that is let run too late takes those by themselves."""
     return "processes" in row
 
 
-def rows_of_processes(path: Path) -> list[Json]:
+def rows_of_processes(path: Path) -> list[SampleRow]:
     return list(filter(tells_of_processes, _rows(path)))
 
 
-def _rows(path: Path) -> Iterator[Json]:
+def _rows(path: Path) -> Iterator[SampleRow]:
     with path.open(encoding="utf-8") as file:
         for line in file:
-            yield decode_object(line)
+            yield _row(line)
+
+
+def _row(line: str | bytes) -> SampleRow:
+    return fit(SampleRow, decode_object(line))
 
 
 @making_sense("what a sampler wrote")
-def usage(rows: Sequence[Json], marks: dict[str, int], sampler: Json) -> Usage:
+def usage(rows: Sequence[SampleRow], marks: dict[str, int], sampler: Json) -> Usage:
     """Pure: rows of one trial, cut at the marks `offer`, `offered` and `drained`."""
     offering = _between(rows, marks["offer"], marks["offered"])
     until_rest = _between(rows, marks["offer"], marks["drained"])
@@ -170,7 +177,7 @@ def usage(rows: Sequence[Json], marks: dict[str, int], sampler: Json) -> Usage:
     )
 
 
-def _between(rows: Sequence[Json], begin_ns: int, end_ns: int) -> Sequence[Json]:
+def _between(rows: Sequence[SampleRow], begin_ns: int, end_ns: int) -> Sequence[SampleRow]:
     """The rows within, and the nearest on either side, so that the whole time is covered."""
     inside = [n for n, row in enumerate(rows) if begin_ns <= row["mono_ns"] <= end_ns]
     if not inside:
@@ -181,34 +188,41 @@ def _between(rows: Sequence[Json], begin_ns: int, end_ns: int) -> Sequence[Json]
     return rows[max(0, inside[0] - 1) : inside[-1] + 2]
 
 
-def _rise(rows: Sequence[Json], value: Callable[[Json], int]) -> float | None:
+def _rise(rows: Sequence[SampleRow], value: Callable[[SampleRow], int]) -> float | None:
     """Seconds of CPU between the first and the last row."""
     if len(rows) < 2:
         return None
     return (value(rows[-1]) - value(rows[0])) / 1e9
 
 
-def _tree_cpu_ns(row: Json) -> int:
+def _tree_cpu_ns(row: SampleRow) -> int:
     """Of the whole tree, processes that have ended included: it never falls."""
     return int(row["tree"]["cpu_ns"])
 
 
-NOT_BUSY = ("idle_ns", "iowait_ns", "steal_ns")
-
-
-def _host_cpu_s(rows: Sequence[Json]) -> tuple[float | None, float | None]:
+def _host_cpu_s(rows: Sequence[SampleRow]) -> tuple[float | None, float | None]:
     """Of all CPUs: all time, and the busy part."""
     if len(rows) < 2:
         return None, None
     total = busy = 0
     for first, last in zip(rows[0]["cpus"], rows[-1]["cpus"], strict=True):
-        rises = {name: last[name] - first[name] for name in first if name.endswith("_ns")}
-        total += sum(rises.values())
-        busy += sum(rise for name, rise in rises.items() if name not in NOT_BUSY)
+        rise = _busy_ns(last) - _busy_ns(first)
+        busy += rise
+        total += rise + _not_busy_ns(last) - _not_busy_ns(first)
     return total / 1e9, busy / 1e9
 
 
-def _stolen_ratios(rows: Sequence[Json]) -> dict[int, float]:
+def _busy_ns(cpu: CpuTimes) -> int:
+    guests_ns = cpu["guest_ns"] + cpu["guest_nice_ns"]
+    interrupts_ns = cpu["irq_ns"] + cpu["softirq_ns"]
+    return cpu["user_ns"] + cpu["nice_ns"] + cpu["system_ns"] + guests_ns + interrupts_ns
+
+
+def _not_busy_ns(cpu: CpuTimes) -> int:
+    return cpu["idle_ns"] + cpu["iowait_ns"] + cpu["steal_ns"]
+
+
+def _stolen_ratios(rows: Sequence[SampleRow]) -> dict[int, float]:
     if len(rows) < 2:
         return {}
     took_ns = rows[-1]["mono_ns"] - rows[0]["mono_ns"]
@@ -217,7 +231,7 @@ def _stolen_ratios(rows: Sequence[Json]) -> dict[int, float]:
     return {cpu: ns / took_ns for cpu, ns in stolen.items()} if took_ns else {}
 
 
-def _rss_peak(rows: Sequence[Json]) -> int | None:
+def _rss_peak(rows: Sequence[SampleRow]) -> int | None:
     """VmHWM of each process where the kernel tells it: a peak between two samples counts too."""
     peaks: dict[int, int] = {}
     for row in rows:
@@ -227,13 +241,13 @@ def _rss_peak(rows: Sequence[Json]) -> int | None:
     return sum(peaks.values()) if peaks else None
 
 
-def _cgroup(rows: Sequence[Json]) -> Cgroup | None:
-    read = [row["cgroup"] for row in rows if row.get("cgroup")]
+def _cgroup(rows: Sequence[SampleRow]) -> Cgroup | None:
+    read = [group for row in rows if (group := row.get("cgroup")) is not None]
     if not read:
         return None
 
-    def peak(name: str) -> int | None:
-        return max((r[name] for r in read if r[name] is not None), default=None)
+    def peak(name: Literal["anon_bytes", "file_bytes"]) -> int | None:
+        return max((held for group in read if (held := group[name]) is not None), default=None)
 
     return Cgroup(
         anon_peak_bytes=peak("anon_bytes"),
@@ -243,7 +257,7 @@ def _cgroup(rows: Sequence[Json]) -> Cgroup | None:
     )
 
 
-def _thread_cpu_ns(row: Json) -> dict[tuple[int, str], int]:
+def _thread_cpu_ns(row: SampleRow) -> dict[tuple[int, str], int]:
     return {
         (thread["tid"], thread["name"]): thread["cpu_ns"]
         for process in row["processes"]
@@ -251,7 +265,7 @@ def _thread_cpu_ns(row: Json) -> dict[tuple[int, str], int]:
     }
 
 
-def busiest_thread(rows: Sequence[Json]) -> BusyThread | None:
+def busiest_thread(rows: Sequence[SampleRow]) -> BusyThread | None:
     """Between the first and the last row."""
     if len(rows) < 2:
         return None
@@ -264,7 +278,7 @@ def busiest_thread(rows: Sequence[Json]) -> BusyThread | None:
     return BusyThread(name=name, cpu_ratio=most / took_ns) if took_ns else None
 
 
-def _longest_idle_s(rows: Sequence[Json]) -> float | None:
+def _longest_idle_s(rows: Sequence[SampleRow]) -> float | None:
     """A SUT that is handed packets and does not run for whole samples was stopped, or starved."""
     if len(rows) < 2:
         return None

@@ -35,9 +35,11 @@ from nodrop.load.seam import (
     Tick,
     TraceFacts,
 )
+from nodrop.protocol.events import SampleRow
 from nodrop.setups.local import LocalView
 from nodrop.setups.seam import Env, Limits, Process, ProcessSpec, Proof, SamplesInside, Setup
 from nodrop.suts.seam import Drained, Readiness, Sut, SutCounters
+from nodrop.testing.events import whole
 
 TX_PORT, RX_PORT = "ndtx0", "ndrx0"
 FRAME_BYTES = 100
@@ -129,14 +131,14 @@ class FakeJob:
 
     def _row(self) -> None:
         if path := self._spec.get("path"):
-            row = {
+            row: Json = {
                 "mono_ns": time.monotonic_ns(),
                 "cpus": [],
-                "tree": {"cpu_ns": 0},
+                "tree": {},
                 "processes": [],
             }
             with Path(path).open("a") as file:
-                file.write(json.dumps(row) + "\n")
+                file.write(json.dumps(whole(SampleRow, row)) + "\n")
 
 
 class FakeHost:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from nodrop.ledger.over_time import Losses, Served
 from nodrop.ledger.running import Arrivals, Running
 from nodrop.ledger.timeline import timeline
+from nodrop.protocol.events import SampleRow
 
 TICK_NS = 100_000_000
 BEGIN_NS = 50 * 10**9
@@ -42,8 +43,9 @@ class World:
     late_wait: bool = False
     """Each wait is one, and the kernel adds it when it is over."""
 
-    def rows(self) -> list[dict[str, Any]]:
-        return [self._row(n) for n in range(round(self.seconds * 10) + 1)]
+    def rows(self) -> list[SampleRow]:
+        """With what a timeline reads of them."""
+        return [cast(SampleRow, self._row(n)) for n in range(round(self.seconds * 10) + 1)]
 
     def _row(self, n: int) -> dict[str, Any]:
         at_s = n / 10
@@ -85,6 +87,7 @@ class World:
         return {
             "cpu": cpu,
             "user_ns": round(threads * 1e9),
+            **dict.fromkeys(("nice_ns", "system_ns", "guest_ns", "guest_nice_ns", "irq_ns"), 0),
             "softirq_ns": round((within + self.softirq.get(cpu, 0.0) * at_s) * 1e9),
             "steal_ns": round(self.stolen.get(cpu, 0.0) * at_s * 1e9),
         }

@@ -12,7 +12,9 @@ from nodrop.load.seam import OfferedLoad
 from nodrop.measure.live import Feed
 from nodrop.measure.progress import Live
 from nodrop.measure.sampling import Sampler
+from nodrop.protocol.events import SampleRow
 from nodrop.suts.seam import SutCounters
+from nodrop.testing.events import whole
 from nodrop.testing.fakes import FakeHost, World
 
 
@@ -39,7 +41,7 @@ def row(mono_s: float, rx_packets: int, cpu_s: float) -> str:
         "links": {"ndrx0": {"rx_packets": rx_packets}},
         "processes": [{"pid": 4, "threads": [thread]}],
     }
-    return json.dumps(found) + "\n"
+    return json.dumps(whole(SampleRow, found)) + "\n"
 
 
 def feed(sut: Sut, rows: Path, told: list[Live]) -> Feed:

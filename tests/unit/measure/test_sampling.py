@@ -11,34 +11,39 @@ import pytest
 
 from nodrop.hosts.seam import Host, Port
 from nodrop.measure.sampling import Sampler, usage, usage_inside
+from nodrop.protocol.events import SampleRow
+from nodrop.testing.events import whole
 from nodrop.testing.fakes import FakeJob, World
 
 SECOND_NS = 1_000_000_000
 MARKS = {"offer": 2 * SECOND_NS, "offered": 4 * SECOND_NS, "drained": 6 * SECOND_NS}
 
 
-def row(second: int, *, busy_s: float, threads: dict[str, float], rss: int = 100) -> dict[str, Any]:
+def row(second: int, *, busy_s: float, threads: dict[str, float], rss: int = 100) -> SampleRow:
     """Cumulative seconds of one CPU that was busy, and of the SUT's threads."""
     cpu = dict.fromkeys(("user_ns", "idle_ns", "iowait_ns", "steal_ns", "guest_ns"), 0)
     cpu |= {"cpu": 0, "user_ns": int(busy_s * SECOND_NS)}
     cpu["idle_ns"] = int((second - busy_s) * SECOND_NS)
-    return {
-        "mono_ns": second * SECOND_NS,
-        "cpus": [cpu],
-        "tree": {"cpu_ns": int(sum(threads.values()) * SECOND_NS)},
-        "processes": [
-            {
-                "pid": 7,
-                "cpu_ns": int(sum(threads.values()) * SECOND_NS),
-                "rss_bytes": rss,
-                "rss_peak_bytes": rss + 5,
-                "threads": [
-                    {"tid": n, "name": name, "cpu_ns": int(used * SECOND_NS)}
-                    for n, (name, used) in enumerate(threads.items())
-                ],
-            }
-        ],
-    }
+    return whole(
+        SampleRow,
+        {
+            "mono_ns": second * SECOND_NS,
+            "cpus": [cpu],
+            "tree": {"cpu_ns": int(sum(threads.values()) * SECOND_NS)},
+            "processes": [
+                {
+                    "pid": 7,
+                    "cpu_ns": int(sum(threads.values()) * SECOND_NS),
+                    "rss_bytes": rss,
+                    "rss_peak_bytes": rss + 5,
+                    "threads": [
+                        {"tid": n, "name": name, "cpu_ns": int(used * SECOND_NS)}
+                        for n, (name, used) in enumerate(threads.items())
+                    ],
+                }
+            ],
+        },
+    )
 
 
 ROWS = [
@@ -85,9 +90,9 @@ def test_too_few_rows_measure_nothing() -> None:
 
 
 class Inside:
-    """A SamplesInside whose clock began five seconds after ours."""
+    """A SamplesInside whose clock began a second after ours."""
 
-    clock_offset_ns = 5 * SECOND_NS
+    clock_offset_ns = SECOND_NS
 
     def __enter__(self) -> Self:
         return self
@@ -96,14 +101,14 @@ class Inside:
 
     def finish(self) -> tuple[dict[str, Any], bytes]:
         rows = [{**row, "mono_ns": row["mono_ns"] - self.clock_offset_ns} for row in ROWS]
-        slow = {"mono_ns": 99, "age_us": {}}
+        slow = whole(SampleRow, {"mono_ns": 99})
         return {"rows": 7}, "".join(json.dumps(row) + "\n" for row in [*rows, slow]).encode()
 
 
 def test_rows_of_another_clock_are_cut_at_the_same_marks(tmp_path: Path) -> None:
     path = tmp_path / "samples-guest.jsonl"
     assert usage_inside(Inside(), path, MARKS) == usage(ROWS, MARKS, {"rows": 7})
-    assert json.loads(path.read_text().splitlines()[0])["mono_ns"] == -4 * SECOND_NS
+    assert json.loads(path.read_text().splitlines()[0])["mono_ns"] == 0
 
 
 def test_a_row_of_slow_sources_alone_is_passed_over(tmp_path: Path) -> None:
@@ -111,7 +116,7 @@ def test_a_row_of_slow_sources_alone_is_passed_over(tmp_path: Path) -> None:
     job = FakeJob(World(), {"job": "sample"})
     host = cast(Host, SimpleNamespace(job=lambda _spec: job))
     path = tmp_path / "samples.jsonl"
-    slow = {"mono_ns": 99, "age_us": {}, "swap": {}, "disks": {}}
+    slow = whole(SampleRow, {"mono_ns": 99, "swap": {}, "disks": {}})
     path.write_text("".join(json.dumps(row) + "\n" for row in [*ROWS[:3], slow, *ROWS[3:], slow]))
     port = Port(host=host, name="rx0")
     sampler = Sampler(port, [1], own_cgroup=False, path=path, interval_ms=100)

@@ -10,6 +10,8 @@ import pytest
 from nodrop.load.seam import OfferedLoad
 from nodrop.measure.packets.suspect import sending
 from nodrop.measure.sampling import usage
+from nodrop.protocol.events import SampleRow
+from nodrop.testing.events import whole
 
 OFFERED = OfferedLoad(
     intended_packets=1_000,
@@ -25,9 +27,10 @@ OFFERED = OfferedLoad(
 )
 
 
-def row(at_s: float, *steal_s: float) -> dict[str, Any]:
+def row(at_s: float, *steal_s: float) -> SampleRow:
     cpus = [{"cpu": cpu, "steal_ns": round(s * 1e9), "idle_ns": 0} for cpu, s in enumerate(steal_s)]
-    return {"mono_ns": round(at_s * 1e9), "cpus": cpus, "tree": {"cpu_ns": 0}, "processes": []}
+    said = {"mono_ns": round(at_s * 1e9), "cpus": cpus, "tree": {}, "processes": []}
+    return whole(SampleRow, said)
 
 
 def told(offered: OfferedLoad = OFFERED, **sut: Any) -> Any:
