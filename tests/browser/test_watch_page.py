@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from nodrop.results.rundir import RunWriter
-from nodrop.results.trial import TrialRecord
+from nodrop.testing.records import trial
 from nodrop.watch.follow import Follower
 from nodrop.watch.serve import ServedPage, serve_page
 
@@ -44,7 +44,7 @@ def to(tmp_path: Path) -> Iterator[RunWriter]:
 def finish(to: RunWriter, run: str, **fields: Any) -> None:
     given = {"cell": {}, "repetition": 1, "index": 1, "run": run, "valid": True, "verdict": "x"}
     to.trial(run)
-    to.finish(TrialRecord.model_validate(given | fields), {"timings_s": {"offer": 4.0}})
+    to.finish(trial(**given | fields), {"timings_s": {"offer": 4.0}})
 
 
 def reading(n: int) -> dict[str, Any]:

@@ -63,9 +63,9 @@ def test_the_books_of_real_traffic_close_in_every_container(run: Run) -> None:
     for record in outcome.records:
         where = f"{record.cell}: {record.verdict}"
         assert record.valid, where
-        assert record.offered_packets == 101171 * record.cell["load.multiplier"], where
+        assert record.offered.sent == 101171 * record.cell["load.multiplier"], where
         assert closes(record), where
-        assert record.lost_by_place.keys() <= {"macvtap", "socket ring"}, where
+        assert record.packets.lost_by_place.keys() <= {"macvtap", "socket ring"}, where
         trial = json.loads((outcome.directory / "runs" / record.run / "trial.json").read_text())
         proof = trial["details"]["facts"]["proof"]
         assert int(proof["capabilities"], 16) == 1 << CAP_NET_RAW and proof["no_new_privileges"]
@@ -87,7 +87,7 @@ def test_the_place_itself_loses_nothing(run: Run, kind: str) -> None:
     record = only(run(f"setup.kind={kind}", text=text))
     assert record.valid, record.verdict
     assert closes(record)
-    assert record.lost_packets == 0, record.verdict
+    assert record.packets.lost_packets == 0, record.verdict
 
 
 @pytest.mark.usefixtures("docker")
@@ -107,7 +107,7 @@ def test_a_macvtap_is_a_hop_of_its_own(run: Run) -> None:
     merged = {a["name"]: a["packets"] for a in ledger["accounts"] if a["into"] == "macvtap"}
     assert merged.pop("rx_merged_macvlan_defrag") == 2
     assert counted["rx_nic"] - counted["macvtap"] == 2 + sum(merged.values())
-    assert only(outcome).residual_packets == 0
+    assert only(outcome).packets.residual_packets == 0
 
 
 @pytest.mark.usefixtures("docker")
@@ -166,7 +166,7 @@ def test_swappiness_is_the_kernels_own(run: Run, kind: str) -> None:
         assert "limits.swappiness = 7: control groups of version 2" in str(refused)
         return
     assert seen == ["7"]
-    assert only(outcome).residual_packets == 0
+    assert only(outcome).packets.residual_packets == 0
 
 
 @pytest.mark.parametrize("kind", ["bare", "docker", "docker-macvtap", "oci"])

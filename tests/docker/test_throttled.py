@@ -46,7 +46,7 @@ def test_a_containers_own_quota_is_the_cause(run: Run, docker: str, kind: str) -
     record, waited_s = only(outcome), throttled_s(outcome)
     assert record.valid, record.verdict
     assert closes(record)
-    assert record.loss_place == "socket ring"
+    assert record.packets.loss_place == "socket ring"
     assert waited_s > 0.2
-    assert was_throttled(waited_s) in record.loss_cause, record.verdict
-    assert "cpu.max, cpu.cfs_quota_us" in record.knob
+    assert was_throttled(waited_s) in record.packets.loss_cause, record.verdict
+    assert "cpu.max, cpu.cfs_quota_us" in record.packets.knob

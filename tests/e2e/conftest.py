@@ -89,8 +89,10 @@ def only(outcome: RunOutcome) -> Any:
 
 def closes(record: Any) -> bool:
     """The conservation law on the fields of one line."""
-    explained = record.decoded_packets + record.lost_packets + record.merged_packets
-    return bool(record.residual_packets == 0 and record.offered_packets == explained)
+    explained = (
+        record.packets.decoded_packets + record.packets.lost_packets + record.packets.merged_packets
+    )
+    return bool(record.packets.residual_packets == 0 and record.offered.sent == explained)
 
 
 __all__: Sequence[str] = ("SURICATA", "Run", "closes", "only")

@@ -23,27 +23,27 @@ def test_at_twenty_times_the_original_timing(
     record = only(run(f"load.kind={generator}", f"sut.defrag={defrag}"))
     # tcpreplay 4.4.3 sleeps per packet and drifts: on a busy machine it is late, and told so.
     assert record.valid or record.invalid_reasons == ["sender_late"], record.verdict
-    assert record.offered_packets == REALMIX_PACKETS
-    assert record.merged_packets == merged
-    assert record.decoded_packets == REALMIX_PACKETS - merged
-    assert record.lost_packets == 0
+    assert record.offered.sent == REALMIX_PACKETS
+    assert record.packets.merged_packets == merged
+    assert record.packets.decoded_packets == REALMIX_PACKETS - merged
+    assert record.packets.lost_packets == 0
     assert closes(record)
 
 
 def test_three_passes_explain_every_packet(run: Run) -> None:
     record = only(run("load.loops=3"))
-    assert (record.offered_packets, record.decoded_packets) == (303_513, 299_244)
-    assert record.merged_packets == 4_269
-    assert record.merged_detail.absorbed_packets == 4_500 - 384
-    assert record.merged_detail.held_packets == 3 * HELD
+    assert (record.offered.sent, record.packets.decoded_packets) == (303_513, 299_244)
+    assert record.packets.merged_packets == 4_269
+    assert record.packets.merged_detail.absorbed_packets == 4_500 - 384
+    assert record.packets.merged_detail.held_packets == 3 * HELD
     assert closes(record)
 
 
 @pytest.mark.parametrize("defrag", ["yes", "no"])
 def test_four_replicas_of_distinct_flows(run: Run, defrag: str) -> None:
     record = only(run("load.multiplier=4", "load.speed=10", f"sut.defrag={defrag}"))
-    assert record.offered_packets == 4 * REALMIX_PACKETS
-    assert record.merged_packets == (4 * MERGED if defrag == "yes" else 0)
+    assert record.offered.sent == 4 * REALMIX_PACKETS
+    assert record.packets.merged_packets == (4 * MERGED if defrag == "yes" else 0)
     assert closes(record)
 
 
@@ -52,7 +52,7 @@ def test_four_identical_copies(run: Run, generator: str) -> None:
     record = only(
         run("load.multiplier=4", "load.flows=same", "load.speed=10", f"load.kind={generator}")
     )
-    assert record.offered_packets == 4 * REALMIX_PACKETS
+    assert record.offered.sent == 4 * REALMIX_PACKETS
     assert closes(record)
 
 
@@ -69,6 +69,6 @@ def test_an_overload_that_drops(run: Run, generator: str, defrag: str) -> None:
         )
     )
     assert record.valid, record.verdict
-    assert record.lost_packets > 0
-    assert record.lost_by_place == {"socket ring": record.lost_packets}
+    assert record.packets.lost_packets > 0
+    assert record.packets.lost_by_place == {"socket ring": record.packets.lost_packets}
     assert closes(record)

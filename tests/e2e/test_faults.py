@@ -37,9 +37,9 @@ def test_a_filter_on_the_senders_way_out(run: Run) -> None:
 
     record = only(run(progress=Inject("offer", drop_one_in_fifty)))
     assert record.valid, record.verdict
-    assert record.loss_place == "path"
-    assert record.loss_ratio == pytest.approx(0.02, rel=0.01)
-    assert "egress" in record.knob
+    assert record.packets.loss_place == "path"
+    assert record.packets.loss_ratio == pytest.approx(0.02, rel=0.01)
+    assert "egress" in record.packets.knob
     assert closes(record)
 
 
@@ -57,21 +57,21 @@ def test_an_xdp_program_on_the_receivers_port(run: Run, mode: str, tmp_path: Pat
         record = only(run("load.speed=10", lab=str(lab), progress=Inject("read counters", attach)))
     if mode == "skb":
         assert record.invalid_reasons == ["residual"], record.verdict
-        assert record.residual_packets == pytest.approx(0.05 * record.offered_packets, rel=0.1)
+        assert record.packets.residual_packets == pytest.approx(0.05 * record.offered.sent, rel=0.1)
         assert "is attached to ndrx0 in generic mode" in record.verdict
         return
     assert record.valid, record.verdict
-    assert record.loss_place == "path"
-    assert record.loss_ratio == pytest.approx(0.05, rel=0.1)
-    assert "XDP" in record.knob
+    assert record.packets.loss_place == "path"
+    assert record.packets.loss_ratio == pytest.approx(0.05, rel=0.1)
+    assert "XDP" in record.packets.knob
     assert closes(record)
 
 
 def test_a_ring_of_64_frames(run: Run) -> None:
     record = only(run("sut.ring_size=64", "load.speed=40"))
     assert record.valid, record.verdict
-    assert record.loss_place == "socket ring"
-    assert record.knob
+    assert record.packets.loss_place == "socket ring"
+    assert record.packets.knob
     assert closes(record)
 
 
@@ -83,7 +83,7 @@ def test_suricata_stopped_for_two_seconds(run: Run) -> None:
 
     record = only(run(progress=Inject("offer", stop)))
     assert record.valid, record.verdict
-    assert record.loss_place == "socket ring"
+    assert record.packets.loss_place == "socket ring"
     assert "did not run" in record.verdict
     assert closes(record)
 
@@ -103,7 +103,7 @@ def test_a_generator_starved_of_cpu_makes_the_trial_invalid(run: Run) -> None:
     assert not record.valid
     assert record.invalid_reasons == ["sender_late"]
     assert outcome.exit_code == 1
-    assert record.residual_packets == 0
+    assert record.packets.residual_packets == 0
 
 
 def cmdline(pid: int) -> list[bytes]:

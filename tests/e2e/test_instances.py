@@ -44,9 +44,9 @@ def test_the_split_loses_nothing(run: Run, instances: int, defrag: str) -> None:
     parts = details(outcome)["instances"]
     assert len(parts) == instances
     assert all(part["closed"] and part["residual_packets"] == 0 for part in parts)
-    assert sum(part["received_packets"] for part in parts) == record.offered_packets
-    assert sum(part["decoded_packets"] for part in parts) == record.decoded_packets
-    assert record.merged_packets == (0 if defrag == "no" else 1423)
+    assert sum(part["received_packets"] for part in parts) == record.offered.sent
+    assert sum(part["decoded_packets"] for part in parts) == record.packets.decoded_packets
+    assert record.packets.merged_packets == (0 if defrag == "no" else 1423)
 
 
 def broadcast_fragments() -> Iterator[Packet]:
@@ -148,7 +148,7 @@ def test_a_bridge_loses_what_its_ledger_says(
     assert len(parts) == instances
     assert all(part["closed"] and part["received_packets"] for part in parts)
     received = sum(part["received_packets"] for part in parts)
-    assert received == record.offered_packets - sum(lost(outcome).values())
+    assert received == record.offered.sent - sum(lost(outcome).values())
     assert details(outcome)["imbalance_ratio"] < 1
 
 
@@ -157,7 +157,7 @@ def test_replicas_are_split_by_a_bridge_too(run: Run) -> None:
                       "load.speed=4", LATE))  # fmt: skip
     assert record.valid, record.verdict
     assert closes(record)
-    assert record.lost_by_place == {"Linux bridge": 2 * (1687 + 8184)}
+    assert record.packets.lost_by_place == {"Linux bridge": 2 * (1687 + 8184)}
 
 
 def test_a_sender_that_writes_no_addresses_cannot_feed_a_bridge(run: Run) -> None:
@@ -185,7 +185,7 @@ def test_two_suricatas_that_share_a_nic_and_no_fanout_group_are_caught(
     monkeypatch.setattr(shared, "split", one_nic_for_all)
     outcome = run("setup.instances=2", "sut.threads=1", "load.speed=10", "sut.defrag=no", LATE)
     record = only(outcome)
-    assert record.captured_packets == 2 * record.offered_packets
+    assert record.packets.captured_packets == 2 * record.offered.sent
     assert not record.valid
     assert "received_more_than_sent" in record.invalid_reasons
 
@@ -223,7 +223,7 @@ def test_generic_xdp_is_a_residual_ahead_of_the_split_and_behind_it(
     assert record.invalid_reasons == ["residual"], record.verdict
     (step,) = (s for s in ledger(outcome)["steps"] if s["residual_packets"])
     assert step["into"] == ("split" if where == "rcv" else "socket")
-    assert 0.01 < step["residual_packets"] / record.offered_packets < 0.1
+    assert 0.01 < step["residual_packets"] / record.offered.sent < 0.1
     if where == "rcv":
         assert "is attached to ndrx0 in generic mode" in record.verdict
 

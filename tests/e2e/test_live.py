@@ -61,12 +61,12 @@ def test_a_run_tells_of_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert first.decoded_packets in (None, 0), "the sink tells twice a second, perhaps not yet"
     assert 2 <= len(offering) <= 8, "about twice a second for 3.3 s"
     sent = [r.sent_packets for r in offering if r.sent_packets is not None]
-    assert sent == sorted(sent) and 0 < sent[-1] <= record.offered_packets
+    assert sent == sorted(sent) and 0 < sent[-1] <= record.offered.sent
     assert any(r.received_packets for r in offering), "the sampler's rows are read as they come"
     assert any(r.busiest_thread for r in offering)
     assert last.phase == "drained"
-    assert last.sent_packets == record.offered_packets
-    assert last.decoded_packets == record.decoded_packets
+    assert last.sent_packets == record.offered.sent
+    assert last.decoded_packets == record.packets.decoded_packets
 
     assert {view.trial for view in heard.views} == {record.run}
     assert all(view.goes_on and not view.over for view in heard.views)
@@ -78,7 +78,7 @@ def test_a_run_tells_of_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert len(run.manifest["undo"]["changed"]) == 2, "two network namespaces"
     offered = run.detail(record.run, "offered")
     assert isinstance(offered, dict)
-    assert sum(offered["achieved"]["packets"]) == record.offered_packets
+    assert sum(offered["achieved"]["packets"]) == record.offered.sent
     drawn = timeline(*_only(outcome.directory))
     assert drawn is not None
     assert [panel.title for panel in drawn.panels[:3]] == [

@@ -47,8 +47,8 @@ def test_every_trial_of_a_standing_sink_has_books_of_its_own(
     assert [record.world for record in outcome.records] == WORLDS
     for record in outcome.records:
         assert record.valid, record.verdict
-        assert closes(record) and record.residual_bytes in (0, None)
-        assert record.decoded_packets == record.offered_packets > 0
+        assert closes(record) and record.packets.residual_bytes in (0, None)
+        assert record.packets.decoded_packets == record.offered.sent > 0
         assert (record.activation_s is not None) == (record.index == record.world)
 
 
@@ -62,10 +62,10 @@ def test_a_slow_sink_that_stands_loses_the_same_in_every_trial(
     for record in outcome.records:
         assert record.valid, record.verdict
         assert closes(record)
-        carried = rate_pps * record.duration_s + slots
-        assert record.decoded_packets == pytest.approx(carried, rel=0.25)
-        assert record.lost_packets == record.offered_packets - record.decoded_packets
-        assert record.loss_place == "socket ring"
+        carried = rate_pps * record.offered.duration_s + slots
+        assert record.packets.decoded_packets == pytest.approx(carried, rel=0.25)
+        assert record.packets.lost_packets == record.offered.sent - record.packets.decoded_packets
+        assert record.packets.loss_place == "socket ring"
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -78,7 +78,7 @@ def test_fragments_that_the_kernel_still_holds_change_no_books(run: Run, threads
     for record in outcome.records:
         assert record.valid, record.verdict
         assert closes(record)
-    assert {record.merged_packets for record in outcome.records} == {1423}
+    assert {record.packets.merged_packets for record in outcome.records} == {1423}
 
 
 def test_a_standing_suricata(run: Run, suricata: None) -> None:
@@ -88,5 +88,5 @@ def test_a_standing_suricata(run: Run, suricata: None) -> None:
     for record in outcome.records:
         assert record.valid, record.verdict
         assert closes(record)
-    assert len({record.decoded_packets for record in outcome.records}) == 1
-    assert {record.merged_packets for record in outcome.records} == {1423}
+    assert len({record.packets.decoded_packets for record in outcome.records}) == 1
+    assert {record.packets.merged_packets for record in outcome.records} == {1423}

@@ -112,13 +112,13 @@ def test_a_quota_above_the_suts_own_group_is_the_cause(run: Run, quota: Quota) -
     record, waited_s = only(outcome), throttled_s(outcome)
     assert record.valid, record.verdict
     assert closes(record)
-    assert record.loss_place == "socket ring"
+    assert record.packets.loss_place == "socket ring"
     # Of a CPU it gets the fiftieth part, and its idle threads alone want more: 1 s was seen.
     assert waited_s > 0.2
-    assert was_throttled(waited_s) in record.loss_cause, record.verdict
-    assert record.loss_causes[0].rule == "throttled"
-    assert "cpu.max, cpu.cfs_quota_us" in record.knob
-    assert record.loss_cause in record.verdict
+    assert was_throttled(waited_s) in record.packets.loss_cause, record.verdict
+    assert record.packets.loss_causes[0].rule == "throttled"
+    assert "cpu.max, cpu.cfs_quota_us" in record.packets.knob
+    assert record.packets.loss_cause in record.verdict
 
 
 def test_without_a_quota_nobody_is_throttled(run: Run, quota: Quota) -> None:
@@ -127,4 +127,4 @@ def test_without_a_quota_nobody_is_throttled(run: Run, quota: Quota) -> None:
     quota.set = lambda quota_us: None  # type: ignore[method-assign]
     outcome = run("sut.ring_size=64", text=TEXT, progress=quota)
     assert throttled_s(outcome) == 0.0
-    assert "throttled" not in only(outcome).loss_cause
+    assert "throttled" not in only(outcome).packets.loss_cause

@@ -70,8 +70,8 @@ def test_what_the_sender_lost_and_what_others_sent_are_never_netted(
     record = sink(mixed(2000, taken), fault=fault)
     assert record.outcome == "void", record.verdict
     assert "received_more_than_sent" in record.invalid_reasons
-    assert (record.lost_packets, record.foreign_packets) == (taken, put_in)
-    assert record.residual_packets == 0
+    assert (record.packets.lost_packets, record.packets.foreign_packets) == (taken, put_in)
+    assert record.packets.residual_packets == 0
 
 
 @pytest.mark.parametrize(("taken", "length", "put_in_length"),
@@ -87,8 +87,8 @@ def test_as_many_other_packets_show_in_their_bytes(
     record = sink(sent, "load.kind=tcpreplay", "load.flows=same", fault=fault)
     assert "residual" in record.invalid_reasons, record.verdict
     assert record.outcome == "void"
-    assert record.residual_packets == 0
-    assert record.residual_bytes == taken * (length - put_in_length)
+    assert record.packets.residual_packets == 0
+    assert record.packets.residual_bytes == taken * (length - put_in_length)
 
 
 @pytest.mark.parametrize("count", [1, 37, 500])
@@ -100,7 +100,7 @@ def test_what_the_receiving_port_sends_is_seen_where_its_taps_are_not(
 
     record = sink(mixed(2000, 0), fault=fault)
     assert record.outcome == "void", record.verdict
-    assert record.foreign_packets == count
+    assert record.packets.foreign_packets == count
     assert "sent packets out of ndrx0" in record.verdict
 
 
@@ -117,9 +117,9 @@ def test_an_mtu_of_the_receivers_is_the_receivers(
 
     record = sink(sent, fault=fault)
     assert record.valid, record.verdict
-    assert record.lost_by_place == {"receiving port": long}
+    assert record.packets.lost_by_place == {"receiving port": long}
     assert f"MTU of ndrx0 is {mtu}, of ndtx0 9000" in record.verdict
-    assert closes(record) and record.residual_bytes == 0
+    assert closes(record) and record.packets.residual_bytes == 0
 
 
 @pytest.mark.parametrize("refused", [1, 50, 1000])
@@ -135,15 +135,15 @@ def test_a_receiver_that_is_down_for_a_while(
 
     record = sink(mixed(20_000, 0), "load.pps=10000", fault=fault)
     outside[0].join()
-    if record.residual_packets:
-        assert record.invalid_reasons == ["residual"] and 0 < record.residual_packets < 10
+    if record.packets.residual_packets:
+        assert record.invalid_reasons == ["residual"] and 0 < record.packets.residual_packets < 10
     else:
-        assert closes(record) and record.residual_bytes == 0
-        assert record.lost_by_place == {"receiving port": record.lost_packets}
+        assert closes(record) and record.packets.residual_bytes == 0
+        assert record.packets.lost_by_place == {"receiving port": record.packets.lost_packets}
     (file,) = tmp_path.glob("results/*/runs/*/ledger.json")
     (lost,) = (a for a in json.loads(file.read_text())["accounts"] if a["kind"] == "lost")
     assert lost["place"] == "receiving port"
-    assert lost["packets"] == record.lost_packets >= refused
+    assert lost["packets"] == record.packets.lost_packets >= refused
     assert "the carrier changed 2 times of ndtx0, 2 times of ndrx0" in lost["evidence"]
 
 
@@ -165,7 +165,7 @@ def test_a_thief_is_no_xdp_program(
         record = sink(sent, "sut.defrag=yes", step="read counters", fault=fault)
     assert record.outcome == "void", record.verdict
     assert "residual" in record.invalid_reasons
-    assert record.lost_packets == 0 and record.residual_packets > 0
+    assert record.packets.lost_packets == 0 and record.packets.residual_packets > 0
     assert ("is attached to ndrx0 in generic mode" in record.verdict) is program
 
 
@@ -186,20 +186,22 @@ def test_reassembly_that_refuses_for_want_of_memory_loses(
     record = sink([*first, *second], "sut.defrag=yes", fault=fault, step="read counters")
     assert record.valid, record.verdict
     # What was put together is what the sink was handed.
-    assert record.lost_by_place == {"kernel ahead of the tap": count - record.decoded_packets}
-    assert record.lost_packets > 0
-    assert record.knob.startswith("net.ipv4.ipfrag_high_thresh")
-    assert (record.merged_packets, record.residual_packets) == (count, 0)
-    assert record.residual_bytes == 0
+    assert record.packets.lost_by_place == {
+        "kernel ahead of the tap": count - record.packets.decoded_packets
+    }
+    assert record.packets.lost_packets > 0
+    assert record.packets.knob.startswith("net.ipv4.ipfrag_high_thresh")
+    assert (record.packets.merged_packets, record.packets.residual_packets) == (count, 0)
+    assert record.packets.residual_bytes == 0
 
 
 def test_reassembly_with_room_loses_nothing(sink: Callable[..., Any]) -> None:
     first, second = frames.halves(3000)
     sent = [frame for pair in zip(first, second, strict=True) for frame in pair]
     record = sink(sent, "sut.defrag=yes", fault=lambda: None)
-    assert record.valid and record.lost_packets == 0, record.verdict
-    assert (record.decoded_packets, record.merged_packets) == (3000, 3000)
-    assert record.residual_bytes == 0
+    assert record.valid and record.packets.lost_packets == 0, record.verdict
+    assert (record.packets.decoded_packets, record.packets.merged_packets) == (3000, 3000)
+    assert record.packets.residual_bytes == 0
 
 
 @pytest.mark.parametrize(("distance", "count"), [(64, 500), (1, 100), (10, 11)])
@@ -215,10 +217,10 @@ def test_reassembly_that_flushes_for_distance_loses(
     sent = [*first, *second, *[datagram(100)] * 500]
     record = sink(sent, "sut.defrag=yes", fault=fault, step="read counters")
     assert record.valid, record.verdict
-    assert record.lost_by_place == {"kernel ahead of the tap": record.lost_packets}
-    assert record.lost_packets == count + 500 - record.decoded_packets > 0
-    assert record.knob.startswith("net.ipv4.ipfrag_max_dist")
-    assert record.residual_packets == 0
+    assert record.packets.lost_by_place == {"kernel ahead of the tap": record.packets.lost_packets}
+    assert record.packets.lost_packets == count + 500 - record.packets.decoded_packets > 0
+    assert record.packets.knob.startswith("net.ipv4.ipfrag_max_dist")
+    assert record.packets.residual_packets == 0
 
 
 def test_reassembly_that_times_out_loses(run: Run, tmp_path: Path) -> None:
@@ -229,6 +231,6 @@ def test_reassembly_that_times_out_loses(run: Run, tmp_path: Path) -> None:
     inject = Inject("read counters", lambda: frames.limit_reassembly(ipfrag_time=1))
     record = only(run("sut.defrag=yes", text=text, progress=inject))
     assert record.valid, record.verdict
-    assert record.lost_by_place == {"kernel ahead of the tap": 300}
-    assert record.knob.startswith("net.ipv4.ipfrag_time")
-    assert (record.decoded_packets, record.residual_packets) == (0, 0)
+    assert record.packets.lost_by_place == {"kernel ahead of the tap": 300}
+    assert record.packets.knob.startswith("net.ipv4.ipfrag_time")
+    assert (record.packets.decoded_packets, record.packets.residual_packets) == (0, 0)

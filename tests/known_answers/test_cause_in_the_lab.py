@@ -88,7 +88,7 @@ def freeze(tid: int, for_s: float) -> None:
 
 
 def rules(record: Any) -> list[str]:
-    return [cause.rule for cause in record.loss_causes]
+    return [cause.rule for cause in record.packets.loss_causes]
 
 
 def test_one_frozen_thread_of_two_is_named(run: Run) -> None:
@@ -97,9 +97,9 @@ def test_one_frozen_thread_of_two_is_named(run: Run) -> None:
 
     record = only(run("sut.threads=2", text=SINK, progress=Inject("offer", fault)))
     assert record.valid and closes(record), record.verdict
-    first = record.loss_causes[0]
+    first = record.packets.loss_causes[0]
     assert (first.rule, first.thread) == ("stopped", "sink-1"), record.verdict
-    assert "ring_size" not in record.knob
+    assert "ring_size" not in record.packets.knob
 
 
 @pytest.mark.parametrize("rate", [4000, 9000])
@@ -113,8 +113,8 @@ def test_a_sink_that_serves_half_is_asleep_at_its_own_pace(run: Run, rate: int) 
     # Other tests of a busy machine may take the sink's CPU besides.
     assert {"own_pace", "not_known"} & set(rules(record)), record.verdict
     assert not {"saturated", "burst"} & set(rules(record)), record.verdict
-    assert record.loss_causes[0].thread == "sink-0"
-    assert "sut.ring_size: the thread had time left" not in record.knob
+    assert record.packets.loss_causes[0].thread == "sink-0"
+    assert "sut.ring_size: the thread had time left" not in record.packets.knob
 
 
 @contextmanager
@@ -149,9 +149,9 @@ def test_a_real_time_hog_on_its_cpu_is_another_program(run: Run) -> None:
     for holding in with_hog:
         holding.__exit__(None, None, None)
     assert closes(record), record.verdict
-    first = record.loss_causes[0]
+    first = record.packets.loss_causes[0]
     assert (first.rule, first.thread) == ("other_programs", "sink-0"), record.verdict
-    assert "limits.cpus" in record.knob
+    assert "limits.cpus" in record.packets.knob
 
 
 @pytest.mark.usefixtures("suricata")
@@ -159,10 +159,10 @@ def test_the_sender_on_the_cpu_of_the_sut(run: Run) -> None:
     cpu = LAST_CPU
     record = only(run(f'limits.cpus="{cpu}"', f"load.cpu={cpu}", text=SURICATA))
     assert closes(record), record.verdict
-    assert record.loss_ratio, record.verdict
+    assert record.packets.loss_ratio, record.verdict
     assert rules(record)[0] in ("waiting_sender", "other_programs"), record.verdict
-    assert record.loss_causes[0].evidence["waiting_sender_ratio"] > 0.05, record.verdict
-    assert "limits.cpus" in record.knob
+    assert record.packets.loss_causes[0].evidence["waiting_sender_ratio"] > 0.05, record.verdict
+    assert "limits.cpus" in record.packets.knob
 
 
 @pytest.mark.usefixtures("suricata")
@@ -187,9 +187,9 @@ def test_two_capture_threads_on_one_cpu(run: Run, tmp_path: Path) -> None:
         )
     )
     assert closes(record), record.verdict
-    assert record.loss_ratio, record.verdict
+    assert record.packets.loss_ratio, record.verdict
     # Whatever else this machine did: it waited for its CPU, and the other thread had some of it.
     # A whole CPU would not have been enough for it either, and that may be said as well.
     assert {"waiting_sut", "other_programs"} & set(rules(record)), record.verdict
-    assert record.loss_causes[0].evidence["waiting_sut_ratio"] > 0.02, record.verdict
+    assert record.packets.loss_causes[0].evidence["waiting_sut_ratio"] > 0.02, record.verdict
     assert "burst" not in rules(record) and "own_pace" not in rules(record), record.verdict

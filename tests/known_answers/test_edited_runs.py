@@ -16,6 +16,7 @@ from nodrop.measure.plan import make_plan
 from nodrop.measure.preflight import Parts
 from nodrop.report.story import read_story
 from nodrop.report.write import report_json
+from nodrop.results.versions import FLAT
 from nodrop.testing.rundirs import Fake, make_run
 
 LOSSY = Fake(repetitions=3, samples=False)
@@ -24,8 +25,10 @@ LOSSY = Fake(repetitions=3, samples=False)
 def edit(run: Path, lines: int, **fields: Any) -> None:
     """Of the first lines that lost something."""
     records = [json.loads(line) for line in (run / "trials.jsonl").read_text().splitlines()]
-    for record in [r for r in records if r["lost_packets"]][:lines]:
-        record |= fields
+    for record in [r for r in records if r["body"]["lost_packets"]][:lines]:
+        for name, value in fields.items():
+            part, now = FLAT[name]
+            record[part][now] = value
     (run / "trials.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
 
 

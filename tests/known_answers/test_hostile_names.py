@@ -52,4 +52,8 @@ def test_a_colon_divides_nothing(
         progress=Silent(),
     )
     (trial,) = outcome.records
-    assert (trial.outcome, trial.offered_packets, trial.decoded_packets) == ("measured", 100, 100)
+    assert (trial.outcome, trial.offered.sent, trial.packets.decoded_packets) == (
+        "measured",
+        100,
+        100,
+    )

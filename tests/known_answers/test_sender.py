@@ -84,11 +84,11 @@ def says_the_burst(record: Any, stall_ms: float) -> None:
     assert record.outcome == "void", record.verdict
     assert record.invalid_reasons == ["sender_burst"], record.verdict
     assert closes(record)
-    burst = record.largest_late_burst
+    burst = record.offered.largest_late_burst
     assert burst.late_us >= stall_ms * 0.9e3
     assert f"fell {burst.late_us / 1e3:.0f} ms behind" in record.verdict
-    assert f"{burst.packets} packets at once, {burst.at_s:.1f} s into it" in record.verdict
-    assert f"{record.lost_packets} packets were lost" in record.verdict
+    assert f"{burst.sent} packets at once, {burst.at_s:.1f} s into it" in record.verdict
+    assert f"{record.packets.lost_packets} packets were lost" in record.verdict
 
 
 @pytest.mark.parametrize(("stall_ms", "pps"), [(300, 20_000), (130, 40_000), (60, 90_000)])
@@ -107,7 +107,7 @@ def test_losses_in_the_burst_of_a_stopped_sender(
     )  # fmt: skip
     says_the_burst(record, stall_ms)
     if not in_user_namespace():  # else without real-time priority, and broken off
-        assert record.largest_late_burst.packets >= 0.9 * pps * stall_ms / 1000
+        assert record.offered.largest_late_burst.sent >= 0.9 * pps * stall_ms / 1000
 
 
 HOG = """
@@ -154,8 +154,8 @@ def test_genuine_overload_stays_a_result(run: Run, tmp_path: Path) -> None:
         )
     )  # fmt: skip
     assert record.outcome == "measured", record.verdict
-    assert record.loss_ratio > 0.3
-    assert record.late_burst_packets is not None
+    assert record.packets.loss_ratio > 0.3
+    assert record.offered.sent_late is not None
     assert closes(record)
 
 
@@ -170,8 +170,10 @@ def test_a_stall_far_from_the_losses_leaves_them_to_the_sut(run: Run, tmp_path: 
         )
     )  # fmt: skip
     assert record.outcome == "measured", record.verdict
-    assert record.loss_ratio > 0.2
-    assert record.largest_late_burst.packets >= 1_100, "which is more than a quarter of the ring"
+    assert record.packets.loss_ratio > 0.2
+    assert record.offered.largest_late_burst.sent >= 1_100, (
+        "which is more than a quarter of the ring"
+    )
 
 
 @pytest.mark.parametrize("at_once", [500, 2_000, 20_000])
@@ -182,10 +184,13 @@ def test_what_a_trace_asks_for_at_once_is_no_lateness(
     times = [k * 100_000_000 for k in range(10) for _ in range(at_once)]
     record = only(run(trace(tmp_path / "at-once.pcap", times), "load.speed=1", text=SINK))
     assert record.valid, record.verdict
-    queue_us = at_once / record.shaped_pps * 1e6
-    assert record.asked_schedule_error_us.p50 > 0.4 * queue_us
-    assert record.asked_schedule_error_us.p50 > record.schedule_error_us.p50 + 0.3 * queue_us
-    assert record.asked_schedule_error_us.max > 0.9 * queue_us
+    queue_us = at_once / record.offered.shaped_per_s * 1e6
+    assert record.offered.asked_schedule_error_us.p50 > 0.4 * queue_us
+    assert (
+        record.offered.asked_schedule_error_us.p50
+        > record.offered.schedule_error_us.p50 + 0.3 * queue_us
+    )
+    assert record.offered.asked_schedule_error_us.max > 0.9 * queue_us
 
 
 def test_a_sender_that_stops_within_such_a_trace_is_late_all_the_same(
@@ -199,4 +204,4 @@ def test_a_sender_that_stops_within_such_a_trace_is_late_all_the_same(
         )
     )  # fmt: skip
     assert record.invalid_reasons == ["sender_late"], record.verdict
-    assert record.schedule_error_us.max >= 200_000
+    assert record.offered.schedule_error_us.max >= 200_000

@@ -71,8 +71,8 @@ def slots_of(outcome: RunOutcome) -> Any:
 
 def late_packets(record: TrialRecord, pps: float) -> float:
     """That the sender may have sent at once because it was late."""
-    assert record.schedule_error_us is not None
-    return pps * record.schedule_error_us.max / 1e6
+    assert record.offered.schedule_error_us is not None
+    return pps * record.offered.schedule_error_us.max / 1e6
 
 
 @pytest.mark.parametrize(
@@ -90,8 +90,8 @@ def test_a_rate_below_its_own_loses_nothing(sink: Run, pps: int, rate: int, ring
     )
     record = only(outcome)
     assert record.valid and closes(record), record.verdict
-    assert record.lost_packets <= max(0, late_packets(record, pps) - slots_of(outcome))
-    assert record.sustained is not False, record.sustained_evidence
+    assert record.packets.lost_packets <= max(0, late_packets(record, pps) - slots_of(outcome))
+    assert record.packets.sustained is not False, record.packets.sustained_evidence
 
 
 @pytest.mark.parametrize(
@@ -105,10 +105,10 @@ def test_a_rate_beyond_its_own_loses_the_rest(sink: Run, pps: int, rate: int, sl
     )  # fmt: skip
     record = only(outcome)
     assert record.valid and closes(record), record.verdict
-    assert record.loss_place == "socket ring"
+    assert record.packets.loss_place == "socket ring"
     assert slots_of(outcome) == slots
-    served = rate * record.duration_s + slots
-    assert record.decoded_packets == pytest.approx(served, rel=0.01, abs=2)
+    served = rate * record.offered.duration_s + slots
+    assert record.packets.decoded_packets == pytest.approx(served, rel=0.01, abs=2)
 
 
 @pytest.mark.parametrize(
@@ -124,8 +124,8 @@ def test_a_burst_into_an_idle_queue_keeps_its_slots(
         )
     )  # fmt: skip
     assert record.valid and closes(record), record.verdict
-    meanwhile = math.ceil(rate * record.duration_s)
-    assert slots <= record.decoded_packets <= slots + meanwhile + 1
+    meanwhile = math.ceil(rate * record.offered.duration_s)
+    assert slots <= record.packets.decoded_packets <= slots + meanwhile + 1
 
 
 def simulated(times_s: Sequence[float], rate: float, slots: int) -> int:
@@ -161,4 +161,7 @@ def test_random_arrivals_lose_what_a_simulation_of_them_does(
     assert record.valid and closes(record), record.verdict
     expected = simulated(times_s, rate, slots)
     slack = 4 + 0.1 * expected + late_packets(record, pps)
-    assert abs(record.lost_packets - expected) <= slack, (record.lost_packets, expected)
+    assert abs(record.packets.lost_packets - expected) <= slack, (
+        record.packets.lost_packets,
+        expected,
+    )

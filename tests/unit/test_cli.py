@@ -25,8 +25,8 @@ from nodrop.load.seam import TraceFacts
 from nodrop.measure.manager import RunOutcome
 from nodrop.report.write import Part
 from nodrop.results.rundir import RunWriter
-from nodrop.results.trial import TrialRecord
 from nodrop.testing.fakes import FakeLoad, World
+from nodrop.testing.records import trial
 from nodrop.testing.rundirs import Fake, make_run
 
 ROOT = Path(__file__).parents[2]
@@ -359,7 +359,7 @@ def test_report_writes_a_page_and_prints_where(
     lossless = {"valid": True, "verdict": "no loss", "loss_ratio": 0.0, "offered_packets": 9}
     with writer:
         writer.trial("0001-r01")
-        writer.finish(TrialRecord.model_validate(record | lossless))
+        writer.finish(trial(**record | lossless))
     assert main.exit_code(["report", str(writer.path)]) == 0
     page = capsys.readouterr().out.splitlines()[-1]
     assert page == str(writer.path / "report" / "index.html")
@@ -445,9 +445,7 @@ def test_run_ends_with_the_directory_on_stdout(
         )
         fields = {"cell": {}, "repetition": 1, "index": 1, "run": "0001-r01", "verdict": "v"}
         reasons = [] if valid else ["residual"]
-        record = TrialRecord.model_validate(
-            {**fields, "valid": valid, "invalid_reasons": reasons, "loss_ratio": 0.5}
-        )
+        record = trial(**fields, valid=valid, invalid_reasons=reasons, loss_ratio=0.5)
         with writer:
             writer.trial("0001-r01")
             writer.finish(record)

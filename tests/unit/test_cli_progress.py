@@ -20,6 +20,7 @@ from nodrop.measure.progress import Live, Progress
 from nodrop.measure.summary import summarize_cells
 from nodrop.results.trial import TrialRecord
 from nodrop.setups.seam import Limits
+from nodrop.testing import records
 
 
 def trial(index: int, multiplier: int, repetition: int) -> TrialInput:
@@ -43,7 +44,7 @@ def record(of: TrialInput, **fields: Any) -> TrialRecord:
         "lost_packets": 0,
         "loss_ratio": 0.0,
     }
-    return TrialRecord.model_validate(start | fields)
+    return records.trial(**start | fields)
 
 
 TRIALS = (trial(1, 4, 1), trial(2, 1, 1), trial(3, 1, 2), trial(4, 4, 2))
@@ -139,7 +140,7 @@ def test_json_lines_are_events_and_end_with_the_cells() -> None:
     events = [json.loads(line) for line in out.getvalue().splitlines()]
     one_trial = ["trial_started", "phase", "live", "trial_ended"]
     assert [e["event"] for e in events] == ["plan_started", *one_trial, *one_trial, "finished"]
-    assert events[4]["trial"]["loss_ratio"] == 0.025
+    assert events[4]["trial"]["body"]["loss_ratio"] == 0.025
     assert events[-1]["directory"] == "results/x"
     assert [events[-1][k] for k in ("measured", "failed", "void")] == [1, 0, 1]
     assert [cell["cell"] for cell in events[-1]["cells"]] == [

@@ -63,11 +63,15 @@ def test_an_import_is_an_ordinary_run_directory(
     assert {r.cell["load.multiplier"] for r in docker} == {1, 2}
     first = next(r for r in docker if r.cell["load.multiplier"] == 2)
     assert first.valid
-    assert first.offered_packets == first.decoded_packets == 3200
-    assert (first.lost_packets, first.residual_packets, first.loss_ratio) == (0, 0, 0)
+    assert first.offered.sent == first.packets.decoded_packets == 3200
+    assert (
+        first.packets.lost_packets,
+        first.packets.residual_packets,
+        first.packets.loss_ratio,
+    ) == (0, 0, 0)
     assert first.host_cpu_ratio == pytest.approx(0.44 / 4)
     # 100 bytes of frame each: the FCS is not part of a frame here
-    assert first.offered_bps == pytest.approx(3200 * 100 * 8 / 12)
+    assert first.offered.bps == pytest.approx(3200 * 100 * 8 / 12)
     index = write_report([tmp_path / "run"], tmp_path / "report")
     assert 'id="published"' in index.read_text()
 
@@ -100,7 +104,7 @@ def test_raw_logs_alone_and_beside_their_workbooks(
     alone = run_json(capsys, tmp_path / "raw", "--out", tmp_path / "alone")
     assert (alone["runs"], alone["skipped"]) == (1, [])
     (record,) = open_run(tmp_path / "alone").trials.records
-    assert (record.offered_packets, record.decoded_packets) == (1600, 1600)
+    assert (record.offered.sent, record.packets.decoded_packets) == (1600, 1600)
 
     both = shutil.copytree(made, tmp_path / "both")
     make_raw_run(both / "raw_layout", epoch=EPOCH)  # also in a workbook

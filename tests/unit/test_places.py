@@ -109,13 +109,13 @@ def test_a_place_of_a_plugins_own_needs_no_plugin_to_be_read(lost: int, *, withi
     verdict = books(place, lost)
     found = {
         "cell": {}, "repetition": 1, "index": 0, "run": "a",
-        **figures(None, verdict), "lost_packets": lost,
+        **figures(None, verdict),
     }  # fmt: skip
     record = TrialRecord.from_line(TrialRecord.model_validate(found).to_line())
-    assert record.loss_place == "flux buffer"
-    assert record.lost_before_sut_packets == (0 if within else lost)
+    assert record.packets.loss_place == "flux buffer"
+    assert record.packets.lost_before_sut_packets == (0 if within else lost)
     assert "lost in the flux buffer" in record.verdict
-    assert record.knob == "flux.size"
+    assert record.packets.knob == "flux.size"
 
 
 def test_losses_of_no_place_are_named_by_the_hop_they_led_into() -> None:

@@ -116,9 +116,9 @@ def test_trial_after_trial_also_after_a_kill_9_it_keeps_nothing(
     outcome = domain.patiently(both)
     for record in outcome.records:
         assert record.valid, record.verdict or record.error
-        assert record.offered_packets == 1000
+        assert record.offered.sent == 1000
         assert closes(record)
-        assert record.lost_packets == 0, record.verdict
+        assert record.packets.lost_packets == 0, record.verdict
         assert record.accelerator == "tcg"
     assert unnamed() - before == set()
     domain.must_be_as_it_was()

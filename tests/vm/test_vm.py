@@ -57,9 +57,9 @@ def test_books_close_on_real_traffic_at_every_load(run: Run, defrag: str) -> Non
     assert len(outcome.records) == 3
     for record in outcome.records:
         assert record.valid, record.verdict
-        assert record.offered_packets == record.cell["load.multiplier"] * REALMIX_PACKETS
+        assert record.offered.sent == record.cell["load.multiplier"] * REALMIX_PACKETS
         assert closes(record)
-        assert set(record.lost_by_place) <= {"macvtap queue", "macvtap", "socket ring"}
+        assert set(record.packets.lost_by_place) <= {"macvtap queue", "macvtap", "socket ring"}
         assert record.accelerator == "tcg"
         seen_from_inside(outcome.directory / "runs" / record.run)
 
@@ -90,14 +90,14 @@ def test_two_guests_share_the_packets(run: Run) -> None:
     outcome = run("load.trace=make:demo", "setup.instances=2", text=text)
     record = only(outcome)
     assert record.valid, record.verdict
-    assert record.offered_packets == 1000
+    assert record.offered.sent == 1000
     assert closes(record)
     (folder,) = outcome.directory.glob("runs/*")
     parts = json.loads((folder / "trial.json").read_text())["details"]["instances"]
     assert [(part["closed"], part["residual_packets"]) for part in parts] == [(True, 0)] * 2
     assert all(part["received_packets"] for part in parts)
-    assert sum(part["received_packets"] for part in parts) == record.offered_packets
-    assert sum(part["decoded_packets"] for part in parts) == record.decoded_packets
+    assert sum(part["received_packets"] for part in parts) == record.offered.sent
+    assert sum(part["decoded_packets"] for part in parts) == record.packets.decoded_packets
 
 
 def test_a_longer_queue_takes_the_burst(run: Run, tmp_path: Path) -> None:
@@ -109,9 +109,9 @@ def test_a_longer_queue_takes_the_burst(run: Run, tmp_path: Path) -> None:
     short, long = sorted(outcome.records, key=lambda r: r.cell["setup.txqueuelen"])
     assert short.valid and long.valid, (short.verdict, long.verdict)
     assert closes(short) and closes(long)
-    assert short.loss_place == "macvtap queue"
-    assert "txqueuelen" in short.knob
-    assert "macvtap queue" not in long.lost_by_place
+    assert short.packets.loss_place == "macvtap queue"
+    assert "txqueuelen" in short.packets.knob
+    assert "macvtap queue" not in long.packets.lost_by_place
 
 
 def test_a_longer_queue_moves_the_losses_of_a_slow_program(run: Run, tmp_path: Path) -> None:
@@ -124,9 +124,9 @@ def test_a_longer_queue_moves_the_losses_of_a_slow_program(run: Run, tmp_path: P
     short, long = sorted(outcome.records, key=lambda r: r.cell["setup.txqueuelen"])
     assert short.valid and long.valid, (short.verdict, long.verdict)
     assert closes(short) and closes(long)
-    assert short.loss_place == "macvtap queue"
-    assert long.loss_place == "socket ring"
-    assert "macvtap queue" not in long.lost_by_place
+    assert short.packets.loss_place == "macvtap queue"
+    assert long.packets.loss_place == "socket ring"
+    assert "macvtap queue" not in long.packets.lost_by_place
 
 
 def test_a_throttled_qemu_is_the_cause_of_a_full_macvtap_queue(run: Run, quota: Quota) -> None:
@@ -136,9 +136,9 @@ def test_a_throttled_qemu_is_the_cause_of_a_full_macvtap_queue(run: Run, quota: 
     record, waited_s = only(outcome), throttled_s(outcome)
     assert record.valid, record.verdict
     assert closes(record)
-    assert record.loss_place == "macvtap queue"
-    assert was_throttled(waited_s) in record.loss_cause, record.verdict
-    assert "cpu.max, cpu.cfs_quota_us" in record.knob
+    assert record.packets.loss_place == "macvtap queue"
+    assert was_throttled(waited_s) in record.packets.loss_cause, record.verdict
+    assert "cpu.max, cpu.cfs_quota_us" in record.packets.knob
 
 
 def test_a_guest_without_init_is_told_with_the_end_of_its_console(

@@ -166,10 +166,10 @@ def _run(site: Site, case: Case) -> RunOutcome:
 def smallest_loss(found: Sequence[Tried]) -> SmallestLoss | None:
     """Of the losses of known size, the smallest share that was named to the packet."""
     named = [
-        (record.lost_packets, record.offered_packets)
+        (record.packets.lost_packets, record.offered.sent)
         for tried in found
         for record, wanted in zip(tried.records, tried.case.expected, strict=False)
-        if wanted.exact and record.lost_packets and not wanted.mismatches(record)
+        if wanted.exact and record.packets.lost_packets and not wanted.mismatches(record)
     ]
     known = [(lost, of) for lost, of in named if lost and of]
     if not known:

@@ -47,26 +47,26 @@ class Expected:
 
     def mismatches(self, record: TrialRecord) -> list[str]:
         """What the record says otherwise, in words."""
-        found = []
+        found, books = [], record.packets
         if record.outcome != self.outcome:
             found.append(f"{record.outcome}, not {self.outcome}")
         if self.reasons and not self.reasons.intersection(record.invalid_reasons):
             said = ", ".join(record.invalid_reasons) or "none"
             found.append(f"reasons {said}, not {' or '.join(sorted(self.reasons))}")
-        if self.lost is not None and not self._fits(record.lost_packets):
+        if self.lost is not None and not self._fits(books.lost_packets):
             low, high = self.lost
             wanted = f"{low:,}" if low == high else f"{low:,} to {high:,}"
-            lost = "unknown" if record.lost_packets is None else f"{record.lost_packets:,}"
+            lost = "unknown" if books.lost_packets is None else f"{books.lost_packets:,}"
             found.append(f"lost {lost}, not {wanted}")
         for name, wanted, told in (
-            ("place", self.place, record.loss_place or ""),
-            ("knob", self.knob, record.knob),
+            ("place", self.place, books.loss_place or ""),
+            ("knob", self.knob, books.knob),
         ):
             if wanted and not re.search(wanted, told):
                 found.append(f"{name} {told or 'not named'!r}")
-        if self.rules and not self.rules.intersection(c.rule for c in record.loss_causes[:1]):
+        if self.rules and not self.rules.intersection(c.rule for c in books.loss_causes[:1]):
             words = " or ".join(sorted(self.rules))
-            found.append(f"cause {record.loss_cause or 'not named'!r}, not {words}")
+            found.append(f"cause {books.loss_cause or 'not named'!r}, not {words}")
         return found
 
     def _fits(self, lost: int | None) -> bool:
@@ -142,7 +142,7 @@ def seen_words(records: Sequence[TrialRecord]) -> str:
     groups: dict[str, list[int]] = {}
     for record in records:
         words = _words(record)
-        groups.setdefault(words, []).append(record.lost_packets or 0)
+        groups.setdefault(words, []).append(record.packets.lost_packets or 0)
     return "; ".join(_together(words, lost) for words, lost in groups.items())
 
 
@@ -150,8 +150,8 @@ def _words(record: TrialRecord) -> str:
     """With the place of the number of lost packets left open."""
     if not record.valid:
         return f"{record.outcome}: {', '.join(record.invalid_reasons)}"
-    of = f"{record.offered_packets or 0:,}"
-    return f"lost {{}} of {of}, {record.loss_place}" if record.lost_packets else f"no loss in {of}"
+    of, books = f"{record.offered.sent or 0:,}", record.packets
+    return f"lost {{}} of {of}, {books.loss_place}" if books.lost_packets else f"no loss in {of}"
 
 
 def _together(words: str, lost: Sequence[int]) -> str:

@@ -296,7 +296,7 @@ def _crash(site: Site) -> Case:
 
 
 def _other_thread(record: TrialRecord, held: Sequence[str]) -> Sequence[str]:
-    blamed = [cause.thread for cause in record.loss_causes[:1]]
+    blamed = [cause.thread for cause in record.packets.loss_causes[:1]]
     return [] if blamed == held[-1:] else [f"thread {blamed[0]}, not {held[-1]}"]
 
 

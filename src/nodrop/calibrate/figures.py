@@ -95,7 +95,7 @@ def spread(directory: Path, records: Sequence[TrialRecord]) -> Spread:
     found = {f.name: compared(base, other, f, family).verdict for f in DIFFERENCES}
     return Spread(
         verdicts=found,
-        loss_ratio=_range([r.loss_ratio for r in records]),
+        loss_ratio=_range([r.packets.loss_ratio for r in records]),
         sut_cpu_s=_range([r.sut_cpu_s for r in records]),
         runs=len(records),
     )

@@ -111,17 +111,17 @@ def observations_of(records: Iterable[TrialRecord]) -> list[Observation]:
                 curve=_words(curve),
                 rates=rates_of(record.cell),
                 outcome=record.outcome,
-                loss_ratio=record.loss_ratio,
+                loss_ratio=record.packets.loss_ratio,
                 started_s=_epoch_s(record.started_utc),
                 virtual=record.accelerator is not None or setup.startswith("vm"),
-                sent_packets=record.offered_packets,
-                captured_packets=record.captured_packets,
+                sent_packets=record.offered.sent,
+                captured_packets=record.packets.captured_packets,
                 dropped_packets=None
-                if record.lost_packets is None
-                else record.lost_packets - (record.lost_before_sut_packets or 0),
-                explained_packets=record.merged_packets or 0,
-                decoded_packets=record.decoded_packets,
-                offered_pps=record.offered_pps,
+                if record.packets.lost_packets is None
+                else record.packets.lost_packets - (record.packets.lost_before_sut_packets or 0),
+                explained_packets=record.packets.merged_packets or 0,
+                decoded_packets=record.packets.decoded_packets,
+                offered_pps=record.offered.per_s,
                 not_as_asked=tuple(record.not_as_asked),
                 ready_proved=record.activation_s is not None,
             )

@@ -10,7 +10,9 @@ from typing import Any
 from nodrop.findings.observations import Observation, SpreadClaim
 from nodrop.imports.cells import CellResult, Run
 from nodrop.imports.tables import SOUND_FIGURE, TableCell
-from nodrop.results.trial import TrialRecord
+from nodrop.ledger.places import SOCKET_RING
+from nodrop.results.packets import PacketBooks
+from nodrop.results.trial import Offered, TrialRecord
 
 # Packet counters of two hosts, each polled every few seconds and moved by the odd ARP: books that
 # are open by less say nothing; by more, packets are missing.
@@ -117,18 +119,23 @@ def _record(
         valid=not reasons,
         invalid_reasons=[code for code, _ in reasons],
         verdict=_words(reasons, residual, dropped, sent),
-        offered_packets=sent,
-        captured_packets=_count(figures, "captured_packets"),
-        decoded_packets=decoded,
-        lost_packets=dropped,
-        residual_packets=residual,
-        books_closed=None if residual is None else closed,
-        loss_ratio=dropped / sent if closed and sent and dropped is not None else None,
-        loss_place="socket ring" if closed and dropped else None,
-        lost_by_place={"socket ring": dropped} if closed and dropped else {},
-        duration_s=seconds,
-        offered_pps=_figure(figures, "offered_pps"),
-        offered_bps=octets * 8 / seconds if octets is not None and seconds else None,
+        offered=Offered(
+            sent=sent,
+            duration_s=seconds,
+            per_s=_figure(figures, "offered_pps"),
+            bps=octets * 8 / seconds if octets is not None and seconds else None,
+        ),
+        body=PacketBooks(
+            captured_packets=_count(figures, "captured_packets"),
+            decoded_packets=decoded,
+            lost_packets=dropped,
+            residual_packets=residual,
+            books_closed=None if residual is None else closed,
+            loss_ratio=dropped / sent if closed and sent and dropped is not None else None,
+            loss_place=SOCKET_RING.name if closed and dropped else None,
+            lost_by_place={SOCKET_RING.name: dropped} if closed and dropped else {},
+            lost_before_sut_packets=0 if closed and dropped else None,
+        ),
         sut_cpu_s=_sut_cpu_s(run),
         host_cpu_ratio=host / 100 / cpus if host is not None and cpus else None,
         sut_rss_peak_bytes=_count(figures, "qemu_rss_peak_bytes"),
@@ -162,7 +169,7 @@ def _words(
     if residual:
         return f"no loss verdict: {residual:+d} packets between polled counters of two hosts"
     if dropped and sent:
-        return f"{dropped / sent:.2%} lost in the socket ring"
+        return f"{dropped / sent:.2%} lost in the {SOCKET_RING}"
     return "no packet lost"
 
 

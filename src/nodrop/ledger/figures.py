@@ -16,6 +16,21 @@ def figures(ledger: Ledger | None, verdict: Verdict) -> dict[str, Any]:
         "valid": verdict.valid,
         "invalid_reasons": [str(problem.code) for problem in verdict.invalid_reasons],
         "verdict": verdict.words,
+        "offered": {},
+        "body": _of_the_verdict(verdict),
+    }
+    if ledger is not None:
+        found["offered"] = {
+            "intended": ledger.packets_at("intended"),
+            "sent": ledger.packets_at("sent"),
+            "unsent": ledger.total(Class.UNSENT),
+        }
+        found["body"] |= _of_the_books(ledger)
+    return found
+
+
+def _of_the_verdict(verdict: Verdict) -> dict[str, Any]:
+    found: dict[str, Any] = {
         "loss_ratio": verdict.loss_ratio,
         "loss_place": verdict.place.name if verdict.place else None,
         "lost_by_place": {place.name: packets for place, packets in verdict.lost_at.items()},
@@ -42,15 +57,14 @@ def figures(ledger: Ledger | None, verdict: Verdict) -> dict[str, Any]:
             "sustained_evidence": verdict.pace.evidence,
             "service_pps_at_least": verdict.pace.service_pps_at_least,
         }
-    if ledger is None:
-        return found
+    return found
+
+
+def _of_the_books(ledger: Ledger) -> dict[str, Any]:
     absorbed, held = ledger.total(Class.MERGED), ledger.total(Class.HELD)
-    return found | {
-        "intended_packets": ledger.packets_at("intended"),
-        "offered_packets": ledger.packets_at("sent"),
+    return {
         "captured_packets": ledger.packets_at("socket"),
         "decoded_packets": ledger.packets_at("decoded"),
-        "unsent_packets": ledger.total(Class.UNSENT),
         "lost_packets": ledger.total(Class.LOST),
         "merged_packets": absorbed + held,
         "merged_detail": {"absorbed_packets": absorbed, "held_packets": held},

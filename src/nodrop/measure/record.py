@@ -38,7 +38,6 @@ def trial_record(
         "took_s": took_s,
         "world": seen.world,
         "error": error,
-        "imbalance_ratio": imbalance_ratio(seen.instances),
         "accelerator": seen.facts.get("env", {}).get("accelerator"),
         "activation_s": seen.activation_s,
         "effective": seen.facts.get("sut", {}).get("effective", {}),
@@ -46,17 +45,19 @@ def trial_record(
         "cpus_parted": cpus_parted,
         "sut_cpus": format_cpus(seen.sut_cpus) or None,
     }
-    if seen.offered is not None:
-        found |= _of_the_sender(seen.offered)
-    if seen.worked_off is not None:
-        found |= {
-            "drain_s": seen.worked_off.drain_at_most_s,
-            "backlog_packets": seen.worked_off.backlog_at_most_packets,
-        }
     found["steal_ratio"] = seen.steal_ratio
     found |= figures(seen.ledger, seen.verdict)
+    body: dict[str, Any] = found["body"]
+    body["imbalance_ratio"] = imbalance_ratio(seen.instances)
+    if seen.offered is not None:
+        cpu = seen.offered.facts.get("cpu")
+        found["generator_cpus"] = None if cpu is None else str(cpu)
+        found["offered"] = _of_the_sender(seen.offered) | found["offered"]
+    if seen.worked_off is not None:
+        found["drain_s"] = seen.worked_off.drain_at_most_s
+        body["backlog_packets"] = seen.worked_off.backlog_at_most_packets
     if seen.counters is not None:
-        found["captured_packets"] = seen.counters.captured_packets
+        body["captured_packets"] = seen.counters.captured_packets
     if seen.usage is not None:
         found |= {
             "sut_cpu_s": seen.usage.sut_cpu_s,
@@ -104,19 +105,18 @@ def details(seen: Measured) -> Json:
 
 
 def _of_the_sender(offered: OfferedLoad) -> dict[str, Any]:
-    took, cpu = offered.duration_s, offered.facts.get("cpu")
+    took = offered.duration_s
     return {
-        "generator_cpus": None if cpu is None else str(cpu),
-        "intended_packets": offered.intended_packets,
-        "offered_packets": offered.sent_packets,
+        "intended": offered.intended_packets,
+        "sent": offered.sent_packets,
         "duration_s": took,
         "intended_duration_s": offered.intended_duration_s,
-        "offered_pps": offered.sent_packets / took if took else None,
-        "offered_bps": offered.sent_bytes * 8 / took if took else None,
+        "per_s": offered.sent_packets / took if took else None,
+        "bps": offered.sent_bytes * 8 / took if took else None,
         "schedule_error_us": _error(offered.schedule_error_us),
         "asked_schedule_error_us": _error(offered.asked_schedule_error_us),
-        "shaped_pps": offered.shaped_pps,
-        "late_burst_packets": offered.late_burst_packets,
+        "shaped_per_s": offered.shaped_pps,
+        "sent_late": offered.late_burst_packets,
         "largest_late_burst": _largest_burst(offered),
     }
 
@@ -132,5 +132,5 @@ def _largest_burst(offered: OfferedLoad) -> Json | None:
     return {
         "at_s": max(0, largest.begin_mono_ns - offered.first_sent_mono_ns) / 1e9,
         "late_us": largest.late_ns / 1e3,
-        "packets": largest.packets,
+        "sent": largest.packets,
     }

@@ -52,16 +52,17 @@ def cell_key(cell: Mapping[str, Any]) -> str:
 
 def record_words(record: TrialRecord) -> str:
     """A trial in a line: what was lost and where, or why it failed or is void."""
-    if not record.valid or record.loss_ratio is None:
+    books = record.packets
+    if not record.valid or books.loss_ratio is None:
         return record.verdict
-    if not record.loss_ratio:
-        load = f"{record.offered_packets or 0:,} packets"
-        if record.sustained_evidence and not record.sustained:
-            took = duration(record.duration_s or 0.0)
+    if not books.loss_ratio:
+        load = f"{record.offered.sent or 0:,} packets"
+        if books.sustained_evidence and not books.sustained:
+            took = duration(record.offered.duration_s or 0.0)
             return f"absorbed a burst of {load} in {took} without loss{_on(record)}"
         return f"no loss in {load}{_on(record)}"
-    lost = f"{record.lost_packets or 0:,} of {record.offered_packets or 0:,}"
-    return f"{percent(record.loss_ratio)} lost ({lost}), {record.loss_place}{_on(record)}"
+    lost = f"{books.lost_packets or 0:,} of {record.offered.sent or 0:,}"
+    return f"{percent(books.loss_ratio)} lost ({lost}), {books.loss_place}{_on(record)}"
 
 
 def _on(record: TrialRecord) -> str:
@@ -75,9 +76,9 @@ def _summary(records: Sequence[TrialRecord]) -> CellSummary:
         cell=records[0].cell,
         accelerator=accelerator_words(records),
         **outcomes(records),
-        lossy=sum(1 for r in measured if r.lost_packets),
-        loss=summarize([r.loss_ratio for r in measured if r.loss_ratio is not None]),
-        places=_counted(r.loss_place for r in measured),
+        lossy=sum(1 for r in measured if r.packets.lost_packets),
+        loss=summarize([b.loss_ratio for r in measured if (b := r.packets).loss_ratio is not None]),
+        places=_counted(r.packets.loss_place for r in measured),
         failures=_counted(code for r in records for code in r.failures),
         voids=_counted(c for r in records if r.outcome == "void" for c in r.invalid_reasons),
     )

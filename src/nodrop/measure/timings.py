@@ -38,13 +38,13 @@ def harness_time(run: RunDir) -> tuple[PartTime, ...]:
     trials = []
     for record in run.trials.records:
         found = run.detail(record.run, "trial")
-        if isinstance(found, Damage | None) or record.error or not record.duration_s:
+        if isinstance(found, Damage | None) or record.error or not record.offered.duration_s:
             continue
         # A trial whose file was spoilt tells nothing, as one without a file.
         with suppress(LabProblem), making_sense(f"{record.run}/trial.json"):
             details = found.get("details", {})
             if "timings_s" in details:
-                trials.append(own_time_s(details, offered_s=record.duration_s))
+                trials.append(own_time_s(details, offered_s=record.offered.duration_s))
     names = dict.fromkeys(name for trial in trials for name in trial)
     return tuple(_over(name, (trial.get(name, 0.0) for trial in trials)) for name in names)
 

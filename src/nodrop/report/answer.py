@@ -89,7 +89,7 @@ def _rests_on(story: Story) -> Iterator[Sentence]:
         evidence={"trials": len(story.trials), "measured": len(measured), **others},
         trials=measured,
     )
-    closed = tuple(t for t in story.trials if t.record.books_closed)
+    closed = tuple(t for t in story.trials if t.record.packets.books_closed)
     yield Sentence(
         rule=rules.RESTS_ON_BOOKS,
         text=f"packet books that close to zero in {len(closed)} of {len(story.trials)} trials",

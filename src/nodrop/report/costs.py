@@ -93,7 +93,7 @@ def _anonymous_bytes(trial: Trial) -> float | None:
 
 
 FIGURES = (
-    _share(LOSS, "Loss", 2, lambda t: t.record.loss_ratio, "lost of sent packets"),
+    _share(LOSS, "Loss", 2, lambda t: t.record.packets.loss_ratio, "lost of sent packets"),
     _share(
         "host_cpu_pct", "Host CPU", 1, lambda t: t.record.host_cpu_ratio,
         "busy share of all CPUs of the receiving host while the load was offered, whoever used it: "

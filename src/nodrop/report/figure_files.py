@@ -93,8 +93,8 @@ def _loss_table(story: Story) -> Table:
                 values=(
                     text(cell.label),
                     text(trial.record.run),
-                    _number(trial.record.offered_pps),
-                    _number(trial.record.loss_ratio),
+                    _number(trial.record.offered.per_s),
+                    _number(trial.record.packets.loss_ratio),
                 )
             )
             for cell in story.cells

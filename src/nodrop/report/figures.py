@@ -189,7 +189,7 @@ def _trial_rows(story: Story, trials: Sequence[Trial]) -> Iterator[Row]:
 
 def _trial_row(trial: Trial, source: str, label: str) -> Row:
     r = trial.record
-    late = r.schedule_error_us
+    late = r.offered.schedule_error_us
     return Row(
         anchor=trial.anchor,
         mark=trial.mark,
@@ -201,16 +201,16 @@ def _trial_row(trial: Trial, source: str, label: str) -> Row:
             _count(r.index),
             text(r.outcome),
             text(", ".join(r.invalid_reasons)),
-            _count(r.intended_packets),
-            _count(r.offered_packets),
-            _count(r.captured_packets),
-            _count(r.decoded_packets),
-            _count(r.lost_packets),
-            _count(r.merged_packets),
-            Value(raw=r.residual_packets, shown=numbers.signed(r.residual_packets)),
-            _percent(r.loss_ratio),
-            text(r.loss_place or ""),
-            Value(raw=r.offered_pps, shown=numbers.count(r.offered_pps)),
+            _count(r.offered.intended),
+            _count(r.offered.sent),
+            _count(r.packets.captured_packets),
+            _count(r.packets.decoded_packets),
+            _count(r.packets.lost_packets),
+            _count(r.packets.merged_packets),
+            Value(raw=r.packets.residual_packets, shown=numbers.signed(r.packets.residual_packets)),
+            _percent(r.packets.loss_ratio),
+            text(r.packets.loss_place or ""),
+            Value(raw=r.offered.per_s, shown=numbers.count(r.offered.per_s)),
             _micros(late.p50 if late else None),
             _micros(late.p99 if late else None),
             _micros(late.max if late else None),
@@ -219,7 +219,7 @@ def _trial_row(trial: Trial, source: str, label: str) -> Row:
             Value(raw=r.setup_cpu_s, shown=numbers.seconds(r.setup_cpu_s)),
             _scaled(r.host_cpu_ratio, 100, _whole_percent),
             _scaled(r.sut_rss_peak_bytes, 2**-20, numbers.mebibytes),
-            _scaled(r.imbalance_ratio, 100, _whole_percent),
+            _scaled(r.packets.imbalance_ratio, 100, _whole_percent),
             text(r.verdict),
         ),
     )
@@ -369,5 +369,5 @@ def _median(summary: Summary | None, shown: numbers.Shown, scale: float = 1) -> 
 
 
 def _worst_lateness(cell: Cell) -> Value:
-    found = [t.record.schedule_error_us for t in cell.valid]
+    found = [t.record.offered.schedule_error_us for t in cell.valid]
     return _micros(max((late.p99 for late in found if late), default=None))

@@ -37,14 +37,14 @@ def shares(place: Place) -> dict[str, int]:
     total: Counter[str] = Counter()
     for trial in place.cell.valid:
         r = trial.record
-        if r.decoded_packets is None or not r.offered_packets:
+        if r.packets.decoded_packets is None or not r.offered.sent:
             continue
-        held = r.merged_detail.held_packets if r.merged_detail else 0
-        total[DECODED] += r.decoded_packets
-        total[MERGED] += (r.merged_packets or 0) - held
+        held = r.packets.merged_detail.held_packets if r.packets.merged_detail else 0
+        total[DECODED] += r.packets.decoded_packets
+        total[MERGED] += (r.packets.merged_packets or 0) - held
         total[HELD] += held
-        total.update({f"lost: {name}": n for name, n in r.lost_by_place.items()})
-        total[RESIDUAL] += abs(r.residual_packets or 0)
+        total.update({f"lost: {name}": n for name, n in r.packets.lost_by_place.items()})
+        total[RESIDUAL] += abs(r.packets.residual_packets or 0)
     return {name: n for name, n in total.items() if n}
 
 

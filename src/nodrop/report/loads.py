@@ -44,9 +44,9 @@ def ladder_of(cells: Sequence[Cell]) -> list[LoadResult]:
 def _loss_ratio(trial: Trial) -> float:
     """If the books do not close: what was counted, at the least."""
     record = trial.record
-    if record.loss_ratio is not None:
-        return record.loss_ratio
-    return (record.lost_packets or 0) / max(record.offered_packets or 1, 1)
+    if record.packets.loss_ratio is not None:
+        return record.packets.loss_ratio
+    return (record.packets.lost_packets or 0) / max(record.offered.sent or 1, 1)
 
 
 def sentences_of(subject: str, cells: Sequence[Cell], *, looks: int) -> Iterator[Sentence]:
@@ -115,7 +115,7 @@ def _not_lost(subject: str, cell: Cell) -> Sentence:
     lost = f"0 of {plural(n, 'trial')} lost a packet"
     lost += f", of {unknown} more it is not known" if unknown else ""
     lost += f", so fewer than {share(bound)} of such runs do (95 % confidence)"
-    kept = [t.record.sustained for t in cell.known]
+    kept = [t.record.packets.sustained for t in cell.known]
     if all(kept):
         rule, text = rules.CARRIES, f"{subject} carries {load} without loss: {lost}{_shown(cell)}."
     elif False in kept:
@@ -138,7 +138,7 @@ def _not_lost(subject: str, cell: Cell) -> Sentence:
             "sustained": {"yes": kept.count(True), "no": kept.count(False)},
             "packets_median": _median(cell, "offered_packets"),
             "duration_s_median": _median(cell, "duration_s"),
-            "backlog_packets": [t.record.backlog_packets for t in cell.known],
+            "backlog_packets": [t.record.packets.backlog_packets for t in cell.known],
             "drain_s": [t.record.drain_s for t in cell.known],
         },
         trials=cell.known,
@@ -147,7 +147,7 @@ def _not_lost(subject: str, cell: Cell) -> Sentence:
 
 def _shown(cell: Cell) -> str:
     """A pace is shown to within some packets: a SUT that is slower by that is not told apart."""
-    served = [t.record.service_pps_at_least for t in cell.known]
+    served = [t.record.packets.service_pps_at_least for t in cell.known]
     known = [pps for pps in served if pps is not None]
     least = min(known, default=None)
     if least is None or (cell.offered_pps is not None and least >= cell.offered_pps):
@@ -311,5 +311,5 @@ def _facts(cell: Cell) -> dict[str, Any]:
         "lossy": len(cell.lossy),
         "failed": len(cell.failed),
         "void": len(cell.void),
-        "loss_ratios": [t.record.loss_ratio for t in cell.known],
+        "loss_ratios": [t.record.packets.loss_ratio for t in cell.known],
     }

@@ -170,9 +170,9 @@ def _names(axes: _Axes, groups: Sequence[Sequence[Cell]]) -> list[Markup]:
 
 def _dots(axes: _Axes, cell: Cell, aside: float, strips: int) -> Iterator[Markup]:
     told = [
-        (r.loss_ratio, r.offered_pps)
+        (r.packets.loss_ratio, r.offered.per_s)
         for r in (trial.record for trial in cell.valid)
-        if r.offered_pps is not None and r.loss_ratio is not None
+        if r.offered.per_s is not None and r.packets.loss_ratio is not None
     ]
     for loss, pps in bounded.marks(told, strips=strips, key=itemgetter(0)):
         cx, cy = axes.x(pps) + aside, axes.y(loss * 100)

@@ -39,7 +39,9 @@ def places_words(cell: Cell) -> str:
     places = places_of(cell)
     if not places:
         return ""
-    mostly = "mostly in" if any(len(t.record.lost_by_place) > 1 for t in cell.lossy) else "in"
+    mostly = (
+        "mostly in" if any(len(t.record.packets.lost_by_place) > 1 for t in cell.lossy) else "in"
+    )
     if len(places) == 1:
         return f" {mostly} the {escape.plain(next(iter(places)))}"
     listed = [f"{mostly} the {escape.plain(place)} in {n}" for place, n in places.items()]
@@ -50,7 +52,7 @@ def places_of(cell: Cell) -> dict[str, int]:
     """Lossy trials by the place where each lost most, the commonest first."""
     found: dict[str, int] = {}
     for trial in cell.lossy:
-        if place := trial.record.loss_place:
+        if place := trial.record.packets.loss_place:
             found[place] = found.get(place, 0) + 1
     return dict(sorted(found.items(), key=lambda item: -item[1]))
 
@@ -75,8 +77,8 @@ def pointers(cell: Cell) -> list[Pointer]:
 
 def _causes(trial: Trial) -> list[tuple[str, str]]:
     """Rule and words of each; of older runs the words alone, which differ in their numbers."""
-    found = trial.record.loss_causes
-    words = trial.record.loss_cause
+    found = trial.record.packets.loss_causes
+    words = trial.record.packets.loss_cause
     old = [(_NUMBERS.sub("#", words), words)] if words else []
     return [(cause.rule, cause.words) for cause in found] or old
 
@@ -102,8 +104,8 @@ def knob_words(cell: Cell) -> str:
     """What touches most of the losses; in how many trials, if not in all."""
     knobs: dict[str, int] = {}
     for trial in cell.lossy:
-        if trial.record.knob:
-            knobs[trial.record.knob] = knobs.get(trial.record.knob, 0) + 1
+        if trial.record.packets.knob:
+            knobs[trial.record.packets.knob] = knobs.get(trial.record.packets.knob, 0) + 1
     if not knobs:
         return ""
     knob, n = max(knobs.items(), key=lambda item: item[1])

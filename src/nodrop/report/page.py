@@ -326,8 +326,9 @@ def _view(trial: Trial, label: str, *, opened: bool, drawn: bool) -> TrialView:
 
 def _merged_words(trial: Trial) -> str:
     """Every packet that defragmentation took out: 4,269 = 4,116 absorbed into 384 + 153 held."""
-    detail = trial.record.merged_detail
-    if detail is None or not trial.record.merged_packets:
+    books = trial.record.packets
+    detail = books.merged_detail
+    if detail is None or not books.merged_packets:
         return ""
     ledger = trial.ledger
     accounts = ledger.accounts if ledger else ()
@@ -339,7 +340,7 @@ def _merged_words(trial: Trial) -> str:
             f"{numbers.count(numbered['datagrams'])} datagrams)"
         )
     return (
-        f"Fanout defragmentation took out {numbers.count(trial.record.merged_packets)} packets = "
+        f"Fanout defragmentation took out {numbers.count(books.merged_packets)} packets = "
         f"{numbers.count(detail.absorbed_packets)} absorbed{into} + "
         f"{numbers.count(detail.held_packets)} held and thrown away, because their datagrams "
         "never became whole."

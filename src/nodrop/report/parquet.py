@@ -10,9 +10,12 @@ from typing import Any
 
 from nodrop.errors import BadInput, NotReady
 from nodrop.results.rundir import open_run
-from nodrop.results.trial import trial_schema
+from nodrop.results.trial import TrialRecord, trial_schema
+from nodrop.results.versions import FLAT
 
 TYPES = {"integer": "BIGINT", "number": "DOUBLE", "boolean": "BOOLEAN", "string": "VARCHAR"}
+PARTS = {"offered": "Offered", "body": "PacketBooks"}
+"""Of a record; their fields are columns of their own."""
 NESTED = "VARCHAR"
 """As JSON: `cell`, `lost_by_place` … have other keys in every experiment."""
 
@@ -55,10 +58,12 @@ def _quoted(path: Path) -> str:
 
 def _columns() -> dict[str, str]:
     schema = trial_schema()
+    parts = {name: schema["$defs"][model]["properties"] for name, model in PARTS.items()}
     found = {"run_directory": "VARCHAR"}
     for name, field in schema["properties"].items():
-        found[name] = _type(field)
-    return found
+        if name not in parts:
+            found[name] = _type(field)
+    return found | {name: _type(parts[part][now]) for name, (part, now) in FLAT.items()}
 
 
 def _type(field: Mapping[str, Any]) -> str:
@@ -70,8 +75,13 @@ def _rows(run_dirs: Sequence[Path], columns: Mapping[str, str]) -> Iterator[dict
     for path in run_dirs:
         run = open_run(path)
         for record in run.trials.records:
-            found = {"run_directory": run.path.resolve().name, **record.model_dump()}
+            found = {"run_directory": run.path.resolve().name, **_figures(record)}
             yield {name: _plain(found.get(name)) for name in columns}
+
+
+def _figures(record: TrialRecord) -> dict[str, Any]:
+    found = record.model_dump()
+    return found | {name: found[part][now] for name, (part, now) in FLAT.items()}
 
 
 def _plain(value: Any) -> Any:

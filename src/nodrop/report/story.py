@@ -103,7 +103,7 @@ class Cell:
 
     def values(self, figure: str) -> list[float]:
         """Of the measured trials that have it."""
-        found = (getattr(t.record, figure) for t in self.valid)
+        found = (t.record.figure(figure) for t in self.valid)
         return [float(v) for v in found if v is not None]
 
     def summary(self, figure: str) -> Summary | None:
@@ -129,9 +129,9 @@ class Cell:
         if isinstance(pps := self.factors.get("load.pps"), int | float):
             return float(pps)
         for trial in self.trials:
-            packets, seconds = trial.record.intended_packets, trial.record.intended_duration_s
-            if packets and seconds:
-                return packets / seconds
+            asked = trial.record.offered
+            if asked.intended and asked.intended_duration_s:
+                return asked.intended / asked.intended_duration_s
         return None
 
     @cached_property
@@ -139,7 +139,7 @@ class Cell:
         """Where most of the lost packets of all measured trials died."""
         places: Counter[str] = Counter()
         for trial in self.valid:
-            places.update(trial.record.lost_by_place)
+            places.update(trial.record.packets.lost_by_place)
         return places.most_common(1)[0][0] if places.total() else None
 
     @cached_property
@@ -147,30 +147,32 @@ class Cell:
         """The measured trial whose loss is nearest to the median, with books if there is one;
         the first of several, so that the choice never depends on anything else."""
         loss = self.loss
-        measured = [t for t in self.valid if t.record.loss_ratio is not None]
+        measured = [t for t in self.valid if t.record.packets.loss_ratio is not None]
         if loss is None or not measured:
             return self.trials[0]
         middle = loss.median
 
         def distance(trial: Trial) -> tuple[bool, float]:
-            return trial.ledger is None, abs((trial.record.loss_ratio or 0.0) - middle)
+            return trial.ledger is None, abs((trial.record.packets.loss_ratio or 0.0) - middle)
 
         return min(measured, key=distance)
 
     @cached_property
     def loss_example(self) -> Trial:
         """The typical trial, or the one that lost most where the typical one lost nothing."""
-        if self.typical.record.lost_packets:
+        if self.typical.record.packets.lost_packets:
             return self.typical
-        return max(self.trials, key=lambda t: t.record.valid and (t.record.lost_packets or 0))
+        return max(
+            self.trials, key=lambda t: t.record.valid and (t.record.packets.lost_packets or 0)
+        )
 
 
 def _is_known(trial: Trial) -> bool:
-    return trial.record.loss_ratio is not None or _is_lossy(trial)
+    return trial.record.packets.loss_ratio is not None or _is_lossy(trial)
 
 
 def _is_lossy(trial: Trial) -> bool:
-    return bool(trial.record.lost_packets or trial.record.loss_ratio)
+    return bool(trial.record.packets.lost_packets or trial.record.packets.loss_ratio)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,15 +262,16 @@ COUNTED: Mapping[str, Callable[[Ledger], int | bool | None]] = {
     "residual_packets": lambda books: books.residual_packets,
     "books_closed": lambda books: books.closed,
 }
-"""Fields of a record that its books hold as well."""
+"""Figures of a record that its books hold as well."""
 
 
 def _by_its_books(record: TrialRecord, books: Ledger) -> TrialRecord:
     """A record that says otherwise than its own books vouches for nothing."""
-    told = {name: getattr(record, name) for name in COUNTED}
+    told = {name: record.figure(name) for name in COUNTED}
     differ = [n for n, v in told.items() if v is not None and v != COUNTED[n](books)]
     sent, lost = books.packets_at("sent"), books.total(Class.LOST)
-    if record.loss_ratio is not None and sent and abs(record.loss_ratio - lost / sent) > 1e-9:
+    ratio = record.packets.loss_ratio
+    if ratio is not None and sent and abs(ratio - lost / sent) > 1e-9:
         differ.append("loss_ratio")
     if not differ:
         return record

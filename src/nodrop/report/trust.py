@@ -98,7 +98,7 @@ def _books(story: Story) -> Iterator[Sentence]:
 
 def _sender(story: Story) -> Iterator[Sentence]:
     measured = [t for t in story.trials if t.record.valid]
-    late = [e for t in measured if (e := t.record.schedule_error_us)]
+    late = [e for t in measured if (e := t.record.offered.schedule_error_us)]
     if late:
         p99, most = max(e.p99 for e in late), max(e.max for e in late)
         yield Sentence(
@@ -111,7 +111,7 @@ def _sender(story: Story) -> Iterator[Sentence]:
         )
     yield from _late_burst(measured)
     yield from _shaped(measured)
-    silent = tuple(t for t in measured if t.record.schedule_error_us is None)
+    silent = tuple(t for t in measured if t.record.offered.schedule_error_us is None)
     if silent:
         has = "has" if len(silent) == 1 else "have"
         yield Sentence(
@@ -125,18 +125,18 @@ def _sender(story: Story) -> Iterator[Sentence]:
 
 def _late_burst(measured: Sequence[Trial]) -> Iterator[Sentence]:
     """One that could explain losses made its trial void."""
-    found = [(burst, t) for t in measured if (burst := t.record.largest_late_burst)]
+    found = [(burst, t) for t in measured if (burst := t.record.offered.largest_late_burst)]
     if not found:
         return
-    burst, trial = max(found, key=lambda pair: pair[0].packets)
-    lost = trial.record.lost_packets
+    burst, trial = max(found, key=lambda pair: pair[0].sent)
+    lost = trial.record.packets.lost_packets
     yield Sentence(
         rule=rules.SENDER_BURST,
         good=True,
         text=f"the largest burst of a late sender in a measured trial was "
-        f"{plural(burst.packets, 'packet')}, {numbers.micros(burst.late_us)} µs behind; "
+        f"{plural(burst.sent, 'packet')}, {numbers.micros(burst.late_us)} µs behind; "
         f"lost in that trial: {'not known' if lost is None else lost}",
-        evidence={"packets": burst.packets, "late_us": burst.late_us, "lost_packets": lost},
+        evidence={"packets": burst.sent, "late_us": burst.late_us, "lost_packets": lost},
         trials=(trial,),
     )
 
@@ -146,10 +146,10 @@ LATE_FOR_THE_TRACE_US = 1_000
 
 def _shaped(measured: Sequence[Trial]) -> Iterator[Sentence]:
     found = [
-        (asked.p99, t.record.shaped_pps, t)
+        (asked.p99, t.record.offered.shaped_per_s, t)
         for t in measured
-        if t.record.shaped_pps is not None
-        and (asked := t.record.asked_schedule_error_us) is not None
+        if t.record.offered.shaped_per_s is not None
+        and (asked := t.record.offered.asked_schedule_error_us) is not None
         and asked.p99 > LATE_FOR_THE_TRACE_US
     ]
     if not found:
@@ -167,12 +167,12 @@ def _shaped(measured: Sequence[Trial]) -> Iterator[Sentence]:
 
 
 def _foreign(story: Story) -> Iterator[Sentence]:
-    trials = tuple(t for t in story.trials if t.record.foreign_packets)
+    trials = tuple(t for t in story.trials if t.record.packets.foreign_packets)
     if trials:
         yield Sentence(
             rule=rules.FOREIGN,
             text="packets nobody of ours sent were seen",
-            evidence={t.record.run: t.record.foreign_packets for t in trials},
+            evidence={t.record.run: t.record.packets.foreign_packets for t in trials},
             trials=trials,
         )
 

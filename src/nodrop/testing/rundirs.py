@@ -24,7 +24,7 @@ from nodrop.ledger.sender import Sending
 from nodrop.ledger.timeline import Interval, ThreadTime, Timeline
 from nodrop.ledger.verdict import Verdict, judge
 from nodrop.results.rundir import RunWriter, TrialFolder, plan_sha256
-from nodrop.results.trial import MergedDetail, ScheduleErrorUs, Thread, TrialRecord
+from nodrop.results.trial import Thread, TrialRecord
 from nodrop.suts.suricata.sut import RING
 from nodrop.testing.over_time import (
     DRAIN_NS,
@@ -331,18 +331,16 @@ class _Trial:
         error: str | None = None,
     ) -> TrialRecord:
         found: dict[str, Any] = figures(ledger, verdict)
-        if found.get("merged_detail"):
-            found["merged_detail"] = MergedDetail(**found["merged_detail"])
         if sending and sending.duration_s:
             p99 = sending.schedule_error_p99_us or 0.0
-            found |= {
+            found["offered"] |= {
                 "duration_s": sending.duration_s,
                 "intended_duration_s": sending.intended_duration_s,
-                "offered_pps": round(sending.sent_packets / sending.duration_s, 1),
-                "offered_bps": round(
-                    sending.sent_packets * BYTES_PER_PACKET * 8 / sending.duration_s, 1
-                ),
-                "schedule_error_us": ScheduleErrorUs(p50=0.2, p99=p99, max=round(p99 * 31, 1)),
+                "per_s": round(sending.sent_packets / sending.duration_s, 1),
+                "bps": round(sending.sent_packets * BYTES_PER_PACKET * 8 / sending.duration_s, 1),
+                "schedule_error_us": {"p50": 0.2, "p99": p99, "max": round(p99 * 31, 1)},
+            }
+            found |= {
                 "activation_s": round(self.rng.uniform(0.31, 0.38), 3),
                 "sut_cpu_s": round(sending.duration_s * 0.9 * min(1, self.multiplier / 4), 3),
                 "host_cpu_ratio": round(min(0.97, 0.2 + 0.1 * self.multiplier), 3),
@@ -353,15 +351,15 @@ class _Trial:
         if busiest:
             found["busiest_thread"] = Thread(name=busiest.name, cpu_ratio=busiest.cpu_ratio)
         started = STARTED + timedelta(seconds=9 * self.index)
-        return TrialRecord(
-            cell=dict(self.cell),
-            repetition=self.repetition,
-            index=self.index,
-            run=run,
-            started_utc=started.isoformat(timespec="seconds"),
-            error=error,
-            **found,
-        )
+        envelope = {
+            "cell": dict(self.cell),
+            "repetition": self.repetition,
+            "index": self.index,
+            "run": run,
+            "started_utc": started.isoformat(timespec="seconds"),
+            "error": error,
+        }
+        return TrialRecord.model_validate(envelope | found)
 
     def _costs(self, place: FakePlace, duration_s: float, run: str) -> dict[str, Any]:
         """Of random numbers of its own, so that all others stay what they were."""
@@ -377,12 +375,12 @@ class _Trial:
         }
 
     def _details(self, record: TrialRecord, ledger: Ledger) -> dict[str, Any]:
-        duration_s, place = record.duration_s or 1, self.place
+        duration_s, place = record.offered.duration_s or 1, self.place
         anonymous = place.anonymous_bytes if place else None
         found: dict[str, Any] = {}
         if place:
             rng = random.Random(f"{self.fake.seed} {record.run}")
-            found |= place_details(place, rng, sent_packets=record.offered_packets or 0)
+            found |= place_details(place, rng, sent_packets=record.offered.sent or 0)
         if instances := self.cell.get("setup.instances"):
             received = ledger.packets_at("rx_nic") or 0
             lost = ledger.total(Class.LOST)

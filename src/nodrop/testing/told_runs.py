@@ -11,8 +11,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from nodrop.ledger.places import SOCKET_RING
 from nodrop.results.rundir import RunWriter, plan_sha256
-from nodrop.results.trial import ScheduleErrorUs, TrialRecord
+from nodrop.results.trial import TrialRecord
+from nodrop.testing.records import trial
 
 STARTED = datetime(2026, 11, 21, 20, 53, tzinfo=UTC)
 FAILED = {
@@ -94,11 +96,11 @@ def _record(load: Load, repetition: int, index: int) -> TrialRecord:
             "residual_packets": 0,
             "books_closed": True,
             "loss_ratio": lost / packets,
-            "loss_place": "socket ring" if lost else None,
-            "lost_by_place": {"socket ring": lost} if lost else {},
+            "loss_place": SOCKET_RING.name if lost else None,
+            "lost_by_place": {SOCKET_RING.name: lost} if lost else {},
             "duration_s": load.duration_s,
             "offered_pps": load.pps,
-            "schedule_error_us": ScheduleErrorUs(p50=0.2, p99=20.0, max=90.0),
+            "schedule_error_us": {"p50": 0.2, "p99": 20.0, "max": 90.0},
             **load.fields,
         }
-    return TrialRecord.model_validate({**found, **load.each.get(repetition + 1, {})})
+    return trial(**found | dict(load.each.get(repetition + 1, {})))

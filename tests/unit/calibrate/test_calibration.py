@@ -23,6 +23,7 @@ from nodrop.measure.manager import RunOutcome
 from nodrop.measure.plan import make_plan
 from nodrop.results.certificate import Certificate, Key, KnownAnswer
 from nodrop.results.trial import TrialRecord
+from nodrop.testing.records import trial
 
 
 def record(**changes: Any) -> TrialRecord:
@@ -41,7 +42,7 @@ def record(**changes: Any) -> TrialRecord:
         "loss_cause": "",
         "knob": "nft list ruleset; tc filter show dev ndtx0 egress",
     }
-    return TrialRecord.model_validate(fields | changes)
+    return trial(**fields | changes)
 
 
 def void(*reasons: str) -> TrialRecord:

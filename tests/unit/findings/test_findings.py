@@ -12,6 +12,7 @@ from nodrop import registry
 from nodrop.findings.observations import Observation, SpreadClaim, observations_of
 from nodrop.findings.rules import find
 from nodrop.results.trial import TrialRecord
+from nodrop.testing.records import trial
 
 DAY_S = 86_400
 START = 1_460_000_000.0
@@ -261,7 +262,7 @@ def _trial(index: int, load: int, **figures: object) -> TrialRecord:
         "activation_s": 1.5,
         **figures,
     }
-    return TrialRecord.model_validate(values)
+    return trial(**values)
 
 
 def test_trials_of_our_own_are_judged_by_the_same_rules() -> None:

@@ -130,7 +130,7 @@ def test_a_run_of_nothing_else(tmp_path: Path, lab: Path, monkeypatch: pytest.Mo
     outcome = run_experiment(
         load_experiment(file), load_lab(str(lab)), out=tmp_path, resume=False, progress=Silent()
     )
-    assert [record.lost_packets for record in outcome.records] == [7, 7]
+    assert [record.packets.lost_packets for record in outcome.records] == [7, 7]
     assert all(record.valid for record in outcome.records)
     assert WORLD.words.count("lab up") == 2
 

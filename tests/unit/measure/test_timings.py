@@ -35,7 +35,11 @@ def test_a_row_per_step_over_the_trials_of_a_run(tmp_path: Path) -> None:
     for record, seconds in zip(run.trials.records, took_s, strict=False):
         path = run.path / "runs" / record.run / "trial.json"
         trial = json.loads(path.read_text())
-        steps = {"provision": seconds, "offer": 1.0 + (record.duration_s or 0), "drain": 3.0}
+        steps = {
+            "provision": seconds,
+            "offer": 1.0 + (record.offered.duration_s or 0),
+            "drain": 3.0,
+        }
         trial["details"]["timings_s"] = steps
         path.write_text(json.dumps(trial))
     assert [(row.name, row.median_s, row.total_s) for row in harness_time(run)] == [

@@ -130,9 +130,8 @@ def test_no_sentence_hides_that_some_runs_lose_half(n: int, lossy: int, story: S
 
 def _losing(cell: Cell, ratios: list[float]) -> tuple[Trial, ...]:
     like = cell.valid[0]
-    return tuple(
-        replace(like, record=like.record.model_copy(update={"loss_ratio": r})) for r in ratios
-    )
+    bodies = [like.record.body.model_copy(update={"loss_ratio": r}) for r in ratios]
+    return tuple(replace(like, record=like.record.model_copy(update={"body": b})) for b in bodies)
 
 
 def test_differences_are_absolute_and_relative_for_machines(enough: Path, tmp_path: Path) -> None:
@@ -164,7 +163,7 @@ def test_the_report_states_what_it_compares_at_once(written: Path, story: Story)
 def test_every_packet_that_was_sent_is_in_a_bar(story: Story) -> None:
     for condition in conditions(story):
         for place in condition.places:
-            sent = sum(t.record.offered_packets or 0 for t in place.cell.valid)
+            sent = sum(t.record.offered.sent or 0 for t in place.cell.valid)
             assert sum(shares(place).values()) == sent
 
 

@@ -20,6 +20,7 @@ from nodrop.results.rundir import (
     read_trials,
 )
 from nodrop.results.trial import TrialRecord
+from nodrop.testing.records import trial
 
 STARTED = datetime(2026, 11, 21, 20, 53, tzinfo=UTC)
 
@@ -31,7 +32,7 @@ def create(out: Path, **more: Any) -> RunWriter:
 
 def record(run: str, **more: Any) -> TrialRecord:
     given = {"cell": {}, "repetition": 1, "index": 0, "valid": True, "verdict": "no loss"}
-    return TrialRecord(run=run, **(given | more))
+    return trial(run=run, **(given | more))
 
 
 def measure(writer: RunWriter, run: str) -> None:

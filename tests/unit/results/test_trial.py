@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jsonschema
 import pytest
 
+from nodrop.results.model import Count, Model
 from nodrop.results.trial import RecordError, TrialRecord, trial_schema
+from nodrop.results.versions import FLAT, FORMAT, READ
+from nodrop.testing.records import trial
 
 SCHEMA_FILE = Path(__file__).parents[3] / "schema" / "trial.schema.json"
+RUNS = Path(__file__).parents[2] / "fixtures" / "runs"
 WHOLE: dict[str, Any] = {
     "cell": {"setup": "bare", "load.multiplier": 4},
     "repetition": 1,
     "index": 0,
     "run": "0001-bare-4x-r01",
+    "outcome": "measured",
     "valid": True,
     "verdict": "no loss",
 }
@@ -30,7 +35,7 @@ def test_the_committed_schema_is_the_models() -> None:
 def test_the_schema_is_a_schema_and_accepts_what_is_written() -> None:
     schema = trial_schema()
     jsonschema.Draft202012Validator.check_schema(schema)
-    line = TrialRecord(**WHOLE, offered_packets=7, merged_detail=None).to_line()
+    line = trial(**WHOLE, offered_packets=7, merged_detail=None).to_line()
     jsonschema.Draft202012Validator(schema).validate(json.loads(line))
 
 
@@ -39,37 +44,30 @@ def test_the_schema_is_a_schema_and_accepts_what_is_written() -> None:
     [
         ("valid", None),
         ("repetition", 0),
-        ("offered_packets", -1),
-        ("offered_packets", 1.5),
-        ("offered_packets", "7"),
+        ("offered.sent", -1),
+        ("offered.sent", 1.5),
+        ("offered.sent", "7"),
+        ("offered.unit", "litres"),
         ("run", "../escape"),
-        ("schedule_error_us", {"p50": 1.0}),
-        ("format", 2),
+        ("offered.schedule_error_us", {"p50": 1.0}),
+        ("body.lost_packets", -1),
+        ("body.kind", "something new"),
+        ("body", None),
+        ("format", FORMAT + 1),
     ],
 )
 def test_schema_and_reader_refuse_the_same(field: str, value: object) -> None:
-    found = json.loads(TrialRecord(**WHOLE).to_line()) | {field: value}
+    found = json.loads(TrialRecord(**WHOLE).to_line())
+    part, _, name = field.rpartition(".")
+    (found[part] if part else found)[name] = value
     with pytest.raises(RecordError, match=field):
         TrialRecord.from_line(json.dumps(found))
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.Draft202012Validator(trial_schema()).validate(found)
 
 
-def test_lines_of_earlier_releases_still_fit_the_schema() -> None:
-    """A field that came later cannot be demanded of a run directory that was there before it."""
-    lines = [
-        line
-        for run in sorted((Path(__file__).parents[2] / "fixtures" / "runs").iterdir())
-        for line in (run / "trials.jsonl").read_text().splitlines()
-    ]
-    assert any("accelerator" not in json.loads(line) for line in lines)
-    for line in lines:
-        jsonschema.Draft202012Validator(trial_schema()).validate(json.loads(line))
-        assert TrialRecord.from_line(line).format == 1
-
-
-@pytest.mark.parametrize("field", ["valid", "loss_ratio", "host_cpu_ratio"])
-def test_a_line_without_a_field_of_the_first_release_is_none(field: str) -> None:
+@pytest.mark.parametrize("field", ["valid", "offered", "body", "host_cpu_ratio"])
+def test_a_writer_leaves_no_field_of_the_envelope_out(field: str) -> None:
     found = json.loads(TrialRecord(**WHOLE).to_line())
     del found[field]
     with pytest.raises(jsonschema.ValidationError, match=field):
@@ -77,18 +75,18 @@ def test_a_line_without_a_field_of_the_first_release_is_none(field: str) -> None
 
 
 def test_what_is_written_is_what_is_read() -> None:
-    record = TrialRecord(**WHOLE, loss_ratio=0.031, residual_packets=-3, lost_by_place={"path": 3})
+    record = trial(**WHOLE, loss_ratio=0.031, residual_packets=-3, lost_by_place={"path": 3})
     assert TrialRecord.from_line(record.to_line()) == record
 
 
 def test_not_measured_is_null_and_stays_apart_from_zero() -> None:
-    found = json.loads(TrialRecord(**WHOLE, lost_packets=0).to_line())
+    found = json.loads(trial(**WHOLE, lost_packets=0).to_line())["body"]
     assert found["lost_packets"] == 0
     assert found["decoded_packets"] is None
 
 
 def test_an_unknown_field_of_a_newer_nodrop_is_ignored() -> None:
-    line = json.dumps(WHOLE | {"from_the_future": 1})
+    line = json.dumps(WHOLE | {"format": FORMAT, "from_the_future": 1})
     assert TrialRecord.from_line(line) == TrialRecord(**WHOLE)
 
 
@@ -98,10 +96,131 @@ def test_an_unknown_field_of_a_newer_nodrop_is_ignored() -> None:
         {"valid": False},
         {"invalid_reasons": ["residual"]},
         {"error": "Suricata died"},
-        {"loss_ratio": float("nan")},
+        {"body": {"loss_ratio": float("nan")}},
         {"host_cpu_ratio": float("inf")},
     ],
 )
 def test_a_record_that_contradicts_itself_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
         TrialRecord(**(WHOLE | change))
+
+
+# --- older formats -------------------------------------------------------------------------------
+
+
+def old_lines() -> list[dict[str, Any]]:
+    """Of runs that were measured with format 1, before and after it got more fields."""
+    return [
+        json.loads(line)
+        for run in sorted(RUNS.iterdir())
+        for line in (run / "trials.jsonl").read_text().splitlines()
+    ]
+
+
+def test_every_older_format_has_a_way_to_the_next() -> None:
+    assert sorted(READ) == list(range(1, FORMAT))
+
+
+def test_lines_of_format_1_are_read_field_by_field() -> None:
+    lines = old_lines()
+    assert {line["format"] for line in lines} == {1}
+    assert any("accelerator" not in line for line in lines)
+    for line in lines:
+        record = TrialRecord.from_line(json.dumps(line))
+        assert record.format == FORMAT
+        for name, value in line.items():
+            if name not in ("format", "largest_late_burst"):
+                found = record.figure(name)
+                assert (found.model_dump() if isinstance(found, Model) else found) == value, name
+        again = json.loads(record.to_line())
+        jsonschema.Draft202012Validator(trial_schema()).validate(again)
+        assert TrialRecord.from_line(json.dumps(again)) == record
+
+
+@pytest.mark.parametrize(
+    ("valid", "reasons", "outcome"),
+    [
+        (True, [], "measured"),
+        (False, ["residual"], "void"),
+        (False, ["sut_died", "residual"], "failed"),
+        (False, ["sut_died", "sender_late"], "void"),
+    ],
+)
+def test_format_1_from_before_there_were_outcomes(
+    valid: bool, reasons: list[str], outcome: str
+) -> None:
+    line = {n: v for n, v in WHOLE.items() if n != "outcome"}
+    line |= {"format": 1, "valid": valid, "invalid_reasons": reasons}
+    assert TrialRecord.from_line(json.dumps(line)).outcome == outcome
+
+
+@pytest.mark.parametrize(
+    ("lost", "before"),
+    [
+        ({"socket ring": 7}, 0),
+        ({"path": 5, "socket ring": 7}, 5),
+        ({"softnet backlog": 3, "macvtap queue": 4, "SUT": 9}, 7),
+        ({}, None),
+    ],
+)
+def test_format_1_says_what_was_lost_before_the_sut_by_its_places(
+    lost: dict[str, int], before: int | None
+) -> None:
+    line = {**WHOLE, "format": 1, "lost_by_place": lost}
+    assert TrialRecord.from_line(json.dumps(line)).packets.lost_before_sut_packets == before
+
+
+def test_a_late_burst_of_format_1() -> None:
+    burst = {"at_s": 1.5, "late_us": 8e3, "packets": 40}
+    record = TrialRecord.from_line(
+        json.dumps({**WHOLE, "format": 1, "late_burst_packets": 44, "largest_late_burst": burst})
+    )
+    assert record.offered.sent_late == 44
+    assert record.offered.largest_late_burst is not None
+    assert record.offered.largest_late_burst.sent == 40
+
+
+@pytest.mark.parametrize("found", [0, -1, 3, 99, "1", 1.0, True, None, [1]])
+def test_a_format_that_is_not_known_is_named(found: object) -> None:
+    with pytest.raises(RecordError, match=r"^format: "):
+        TrialRecord.from_line(json.dumps({**WHOLE, "format": found}))
+
+
+def test_flat_names_lead_to_fields_that_are_there() -> None:
+    record = TrialRecord(**WHOLE)
+    for name in FLAT:
+        record.figure(name)
+
+
+# --- another kind of body ------------------------------------------------------------------------
+
+
+class Transactions(Model):
+    """What a SUT that answers would need; none is measured yet."""
+
+    kind: Literal["transactions"] = "transactions"
+    started: Count
+    completed: Count
+    rejected: Count
+    timed_out: Count
+    aborted: Count
+
+
+class OfTransactions(TrialRecord):
+    body: Transactions  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(("completed", "timed_out"), [(90, 4), (94, 0), (0, 94)])
+def test_an_envelope_fits_a_body_of_another_kind(completed: int, timed_out: int) -> None:
+    body = Transactions(
+        started=100, completed=completed, rejected=5, timed_out=timed_out, aborted=1
+    )
+    offered = {"unit": "transactions", "intended": 100, "sent": 100, "unsent": 0, "per_s": 50.0}
+    record = OfTransactions(**WHOLE, offered=offered, body=body)
+    found = OfTransactions.from_line(record.to_line())
+    assert found == record
+    assert found.body.started == sum(
+        (found.body.completed, found.body.rejected, found.body.timed_out, found.body.aborted)
+    )
+    with pytest.raises(RecordError, match=r"^body\.kind"):
+        TrialRecord.from_line(record.to_line())

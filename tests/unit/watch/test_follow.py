@@ -12,7 +12,7 @@ import pytest
 
 from nodrop.errors import BadInput
 from nodrop.results.rundir import RunWriter
-from nodrop.results.trial import TrialRecord
+from nodrop.testing.records import trial
 from nodrop.watch import follow
 from nodrop.watch.follow import MOST_ENDED, Follower, cell_of
 from nodrop.watch.serve import event_of
@@ -27,7 +27,7 @@ def writer(out: Path, **manifest: Any) -> RunWriter:
 
 def finish(to: RunWriter, run: str, took_s: float, **fields: Any) -> None:
     record = {"cell": {}, "repetition": 1, "index": 1, "run": run, "valid": True}
-    found = TrialRecord.model_validate(record | {"verdict": "no loss"} | fields)
+    found = trial(**record | {"verdict": "no loss"} | fields)
     to.finish(found, {"timings_s": {"launch": took_s / 2, "offer": took_s / 2}})
 
 
@@ -129,7 +129,7 @@ def planned(n: int) -> list[str]:
 def fill(to: RunWriter, runs: list[str]) -> None:
     lost = {"lost_packets": 1, "loss_ratio": 0.5, "offered_packets": 2}
     rest = {"cell": {}, "repetition": 1, "index": 1, "valid": True, "verdict": "lost", **lost}
-    records = [TrialRecord.model_validate({"run": run, **rest}) for run in runs]
+    records = [trial(run=run, **rest) for run in runs]
     to.finish_all((record, {"timings_s": {"offer": 2.0}}) for record in records)
 
 

@@ -47,7 +47,7 @@ class Doubling:
         self._most = asked.repetitions
 
     def next(self, done: Sequence[TrialRecord]) -> TrialInput | None:
-        if len(done) == self._most or any(record.lost_packets for record in done):
+        if len(done) == self._most or any(record.packets.lost_packets for record in done):
             return None
         pps = self._cell.load["pps"] * 2 ** len(done)
         return TrialInput(
@@ -98,7 +98,7 @@ def test_it_decides_what_is_measured_from_what_was_seen(
     outcome = run_experiment(
         load_experiment(file), load_lab(None), out=tmp_path, resume=False, progress=Silent()
     )
-    assert [record.lost_packets for record in outcome.records] == [0, 0, 5]
+    assert [record.packets.lost_packets for record in outcome.records] == [0, 0, 5]
     assert [load["pps"] for load in parts.loads] == [100, 200, 400]
 
 

@@ -57,7 +57,7 @@ def test_every_controller_finds_what_is_there(
     run: Any, mode: str, sut: str, capacity_pps: int, lossy: int
 ) -> None:
     outcome = run(FakeMeasurer(capacity_pps), f"measure.mode={mode}", f"measure.sut={sut}")
-    found = {record.cell["load.pps"] for record in outcome.records if record.lost_packets}
+    found = {record.cell["load.pps"] for record in outcome.records if record.packets.lost_packets}
     assert len(found) == lossy
     assert all(record.valid for record in outcome.records)
 

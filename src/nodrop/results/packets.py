@@ -1,0 +1,79 @@
+"""The body of a trial whose load is packets: what became of each of them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from nodrop.results.model import Model, NotNegative, Packets
+
+
+class MergedDetail(Model):
+    """What fanout defragmentation took out of the stream."""
+
+    absorbed_packets: Packets
+    """Fragments of whole datagrams, less the datagrams put back in their place."""
+    held_packets: Packets
+    """Fragments of datagrams that never became whole: kept, then thrown away, by the kernel."""
+
+
+class LossCause(Model):
+    rule: str
+    """By which it is named (docs/methodology.md)."""
+    words: str
+    share: NotNegative | None = None
+    """Of the time in which packets were lost; null where it is not about time."""
+    thread: str = ""
+    """That lost most, as the SUT names it."""
+    evidence: dict[str, float] = Field(default_factory=dict)
+    """What the time went to, as ratios of `loss_time_s`, or the numbers of a burst."""
+
+
+class PacketBooks(Model):
+    """With nothing foreign or duplicated: sent = decoded + lost + merged + residual."""
+
+    kind: Literal["packets"] = "packets"
+    captured_packets: Packets | None = None
+    """The kernel had for the SUT's sockets, ring-full drops included."""
+    decoded_packets: Packets | None = None
+    lost_packets: Packets | None = None
+    merged_packets: Packets | None = None
+    """All that fanout defragmentation took out: absorbed and held."""
+    merged_detail: MergedDetail | None = None
+    duplicated_packets: Packets | None = None
+    foreign_packets: Packets | None = None
+    residual_packets: int | None = None
+    """Packets in no class, signed, summed over the hops."""
+    residual_bytes: int | None = None
+    """The same of bytes, where hops count those of whole frames: not 0 = not the packets that were
+    sent. Null where no two hops do."""
+    books_closed: bool | None = None
+    """No hop has a residual, in packets or in bytes, and both ends could be read."""
+
+    loss_ratio: NotNegative | None = None
+    """Lost of sent packets; null where the books do not close."""
+    loss_place: str | None = None
+    lost_by_place: dict[str, Packets] = Field(default_factory=dict)
+    lost_before_sut_packets: Packets | None = None
+    """Of `lost_packets`, those that never arrived at the SUT's sockets."""
+    loss_evidence: str = ""
+    """The counter that shows it."""
+    loss_cause: str = ""
+    """What else points there: what the thread that lost did meanwhile."""
+    loss_causes: list[LossCause] = Field(default_factory=list)
+    """The same by rule, the largest share first."""
+    knob: str = ""
+    """What touches it."""
+
+    backlog_packets: Packets | None = None
+    """At most so many packets it had still to decode when the last one was sent."""
+    sustained: bool | None = None
+    """True: the SUT kept the pace of the load. False: it was behind at its end, and its rings held
+    the rest. Null: neither is shown; a loss of 0 then says that a burst was absorbed, no more."""
+    sustained_evidence: str = ""
+    """Packets, seconds, backlog and drain in words; empty where nobody looked (older runs too)."""
+    service_pps_at_least: NotNegative | None = None
+    """It served at least so many packets a second: what backlog or drain, the better one, shows."""
+    imbalance_ratio: NotNegative | None = None
+    """Of several instances: how much more than its share the busiest received, 0 = all the same."""
