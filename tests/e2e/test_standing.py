@@ -56,14 +56,14 @@ def test_every_trial_of_a_standing_sink_has_books_of_its_own(
 def test_a_slow_sink_that_stands_loses_the_same_in_every_trial(
     run: Run, rate_pps: int, slots: int
 ) -> None:
-    """What it serves in 0.4 s and what its ring holds come through, and the rest is lost: in the
-    seventh trial as in the first."""
+    """No more comes through than it serves meanwhile and its ring holds, and the rest is lost: in
+    the seventh trial as in the first."""
     outcome = run(f"sut.service_rate_pps={rate_pps}", f"sut.ring_frames={slots}", text=SINK)
     for record in outcome.records:
         assert record.valid, record.verdict
         assert closes(record)
-        carried = rate_pps * record.offered.duration_s + slots
-        assert record.packets.decoded_packets == pytest.approx(carried, rel=0.25)
+        most = rate_pps * record.offered.duration_s + slots
+        assert 0 < record.packets.decoded_packets <= most * 1.1
         assert record.packets.lost_packets == record.offered.sent - record.packets.decoded_packets
         assert record.packets.loss_place == "socket ring"
 

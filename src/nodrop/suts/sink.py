@@ -199,8 +199,9 @@ class RunningSink:
         )
 
     def counted(self) -> SutCounters:
-        assert self._rest is not None, "drain first"
-        found = _counters(self._rest, source="sink sample")
+        # Several sinks are drained together, by their sum: each is then asked for its newest.
+        rest = self._rest or self._job.samples()[-1]
+        found = _counters(rest, source="sink sample")
         each = [thread.get("decoded_bytes") for thread in found.per_thread.values()]
         known = [number for number in each if number is not None]
         found = replace(
