@@ -39,7 +39,7 @@ def _sockets_closed() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def docker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def docker(real_root: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A daemon that answers: the one that is there, or one of our own."""
     if not docker_problems():
         yield os.environ.get("NODROP_DOCKER_HOST") or os.environ.get("DOCKER_HOST") or DEFAULT_URL

@@ -20,7 +20,7 @@ from nodrop.hosts.processes import ProcessId, end_process, labelled_processes
 from nodrop.hosts.reversal import reverse
 from nodrop.hosts.seam import Action
 
-ROOT_ALONE = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to be another user")
+ROOT_ALONE = pytest.mark.usefixtures("real_root")  # to be another user
 
 
 @pytest.fixture(autouse=True)
