@@ -257,6 +257,8 @@ def test_units() -> None:
         "1 min 15 s",
         "2 h 1 min",
     ]
+    for beyond in (1e300, float("inf")):  # of a trace at a speed of 1e-320
+        assert format_seconds(beyond) == "more than 1,000 years"
     assert parse_cpus("0-2,5,1") == (0, 1, 2, 5)
     for wrong in ("", "a", "3-1", "1-", "99999999"):
         with pytest.raises(ValueError, match="list of CPUs"):

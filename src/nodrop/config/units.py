@@ -18,6 +18,8 @@ _UNIT_BYTES = {
     "tib": 2**40,
 }
 
+MOST_SECONDS = 1000 * 365.25 * 86_400
+
 
 def parse_bytes(text: str) -> int:
     """`512MiB` → 536870912. ValueError in words for people."""
@@ -43,6 +45,8 @@ def format_bytes(count: int) -> str:
 
 def format_seconds(seconds: float) -> str:
     """75 → `1 min 15 s`, for people."""
+    if seconds > MOST_SECONDS:  # a speed of 1e-300 makes it infinite
+        return "more than 1,000 years"
     whole = round(seconds)
     if whole < 60:
         return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"

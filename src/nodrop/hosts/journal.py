@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -42,6 +43,10 @@ SUFFIX = ".jsonl"
 KILL_ROUNDS = 10
 ONLY_OWNER = 0o600
 FOLDER_MODE = 0o700
+MOST_PID = 1 << 22
+"""PID_MAX_LIMIT of the kernel."""
+LABEL = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
+"""What a run is called here. It becomes part of patterns and of names of namespaces."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -225,6 +230,8 @@ class DiskJournal:
         """Head, entries, and in words what is damaged in between. A last line without an end was
         never acted upon, so it is passed over."""
         self._folder.must_be_ours("the undo journals")
+        if LABEL.fullmatch(self.label) is None:
+            raise Refused(self.path, "its name is that of no run")
         with self._folder.open(self.path.name) as file:
             found = os.fstat(file.fileno())
             if found.st_uid != os.geteuid() or found.st_mode & 0o022:
@@ -367,15 +374,23 @@ def _entry(line: bytes) -> Change | Begun:
     if "argv" in said:
         raise NotJson(f"{what}: a command, as older versions of nodrop wrote: undo it by hand")
     arguments = json_text.member(said, "arguments", list)
-    if not all(isinstance(argument, str) for argument in arguments):
-        raise NotJson("arguments: must be texts")
+    if not all(isinstance(argument, str) and _passes(argument) for argument in arguments):
+        raise NotJson("arguments: must be texts that a program can be given")
     return Change(
         what=what, action=json_text.member(said, "action", str), arguments=tuple(arguments)
     )
 
 
+def _passes(argument: str) -> bool:
+    """No NUL and no half of a surrogate pair: execve(2) takes neither."""
+    return "\0" not in argument and not any("\ud800" <= sign <= "\udfff" for sign in argument)
+
+
 def _process(said: Json) -> ProcessId:
-    return ProcessId(json_text.counted(said, "pid"), json_text.counted(said, "start_ticks"))
+    pid = json_text.counted(said, "pid")
+    if not 0 < pid <= MOST_PID:
+        raise NotJson(f"pid: {pid} is none of Linux's")
+    return ProcessId(pid, json_text.counted(said, "start_ticks"))
 
 
 def _not_readable(path: Path, error: Exception) -> str:

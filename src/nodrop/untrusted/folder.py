@@ -307,7 +307,9 @@ def _must_be_regular(descriptor: int, path: Path) -> None:
 
 def _whole(file: BinaryIO, path: Path, most_bytes: int) -> bytes:
     most = bounds.raised(most_bytes)
-    content = file.read(most + 1)
+    content: bytes | None = file.read(most + 1)
+    if content is None:  # /proc/kmsg is a regular file, and nothing is waited for
+        raise Refused(path, "has nothing to read now")
     if len(content) > most:
         raise Refused(path, f"is larger than {bounds.said(most)}{_more()}")
     return content

@@ -170,7 +170,32 @@ DAMAGED = [
     '{"what": "x", "action": "run", "arguments": ["touch", "/tmp/x"]}',
     '{"what": "x", "action": "delete_macvtap", "arguments": ["ndlv1", "ndlv2"]}',
     '{"what": "x", "action": "delete_macvtap", "arguments": []}',
+    # What no system call takes, which is a ValueError or an OverflowError of Python's.
+    '{"what": "x", "action": "detach_nic", "arguments": ["u\\u0000", "d", "ndlv1"]}',
+    '{"what": "x", "action": "detach_nic", "arguments": ["\\ud800", "d", "ndlv1"]}',
+    '{"what": "x", "process": {"pid": 4294967297, "start_ticks": 1}}',
+    '{"what": "x", "process": {"pid": 0, "start_ticks": 1}}',
 ]
+
+
+@pytest.mark.parametrize("name", [b"**.jsonl", b"\xff.jsonl", b"[.jsonl", b"a b.jsonl"])
+def test_a_journal_that_no_run_named_is_kept_and_stops_nothing(
+    host: Host, state_home: Path, name: bytes
+) -> None:
+    """The label becomes part of patterns, of names and of bytes to look for."""
+    host.add("ndlv1", "ndlv3")
+    for label, port in (("a", "ndlv1"), ("z", "ndlv3")):
+        journal = DiskJournal.create(label)
+        push(journal, port)
+        abandon(journal)
+    folder = state_home / "nodrop" / "undo"
+    foreign = folder / os.fsdecode(name)
+    (folder / "a.jsonl").rename(foreign)
+    reports = undo_abandoned()
+    assert [r.done for r in reports if r.label == "z"] == [["ndlv3"]]
+    (kept,) = (r for r in reports if r.label != "z")
+    assert not kept.done and "its name is that of no run" in kept.failed[0]
+    assert foreign.exists() and host.run == ["ip link del ndlv3"]
 
 
 @pytest.mark.parametrize("line", DAMAGED)
