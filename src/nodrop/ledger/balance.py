@@ -2,7 +2,7 @@
 
 For each pair of neighbouring hops that can be read:
 
-    in = out + Σ taken out (unsent, lost, merged, held) − Σ put in (duplicated, foreign) + residual
+    in = out + Σ taken out (unsent, lost, merged, held) − Σ put in (foreign) + residual
 """
 
 from __future__ import annotations

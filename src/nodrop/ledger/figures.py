@@ -68,7 +68,6 @@ def _of_the_books(ledger: Ledger) -> dict[str, Any]:
         "lost_packets": ledger.total(Class.LOST),
         "merged_packets": absorbed + held,
         "merged_detail": {"absorbed_packets": absorbed, "held_packets": held},
-        "duplicated_packets": ledger.total(Class.DUPLICATED),
         "foreign_packets": ledger.total(Class.FOREIGN),
         "residual_packets": ledger.residual_packets,
         "residual_bytes": ledger.residual_bytes,

@@ -18,14 +18,13 @@ class Class(StrEnum):
     """Fragments taken out of the stream by fanout defragmentation and put back as one datagram."""
     HELD = "held"
     """Fragments of datagrams that never became whole: kept, then thrown away, by the kernel."""
-    DUPLICATED = "duplicated"
     FOREIGN = "foreign"
     """Packets nobody of ours sent."""
     NOT_FOR_US = "not-for-us"
     """Counted as dropped after the tap has already seen them: no loss, never in the balance."""
 
 
-ADDING = frozenset({Class.DUPLICATED, Class.FOREIGN})
+ADDING = frozenset({Class.FOREIGN})
 """Classes that put packets into the stream; every other balanced class takes them out."""
 
 PATH_LOST = "path_lost"
@@ -63,7 +62,7 @@ class Account:
     name: str
     """<direction>_<event>_<reason>, as in docs/reference/counters.md."""
     packets: int
-    """Always >= 0; DUPLICATED and FOREIGN add packets to the next hop, the others take them out."""
+    """Always >= 0; FOREIGN adds packets to the next hop, the others take them out."""
     counter: str
     evidence: str = ""
     knob: str = ""

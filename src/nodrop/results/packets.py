@@ -31,7 +31,7 @@ class LossCause(Model):
 
 
 class PacketBooks(Model):
-    """With nothing foreign or duplicated: sent = decoded + lost + merged + residual."""
+    """With nothing foreign: sent = decoded + lost + merged + residual."""
 
     kind: Literal["packets"] = "packets"
     captured_packets: Packets | None = None
@@ -41,7 +41,6 @@ class PacketBooks(Model):
     merged_packets: Packets | None = None
     """All that fanout defragmentation took out: absorbed and held."""
     merged_detail: MergedDetail | None = None
-    duplicated_packets: Packets | None = None
     foreign_packets: Packets | None = None
     residual_packets: int | None = None
     """Packets in no class, signed, summed over the hops."""

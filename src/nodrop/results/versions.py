@@ -36,7 +36,6 @@ FLAT: Mapping[str, tuple[str, str]] = {
             "lost_packets",
             "merged_packets",
             "merged_detail",
-            "duplicated_packets",
             "foreign_packets",
             "residual_packets",
             "residual_bytes",
@@ -62,6 +61,9 @@ FLAT: Mapping[str, tuple[str, str]] = {
 WITHIN_SUT = ("socket ring", "SUT")
 """Where format 1 lost packets that had arrived at the SUT; no other place of then lay there."""
 
+NEVER_COUNTED = "duplicated_packets"
+"""A class of format 1 that nothing ever counted: a copy shows as foreign."""
+
 
 class UnknownFormat(Exception):
     """The line is of no format that this nodrop reads; says so in words."""
@@ -75,7 +77,7 @@ def _from_1(line: Mapping[str, Any]) -> dict[str, Any]:
         if name in FLAT:
             part, now = FLAT[name]
             found[part][now] = value
-        elif name not in found:
+        elif name not in found and name != NEVER_COUNTED:
             found[name] = value
     burst, places = line.get("largest_late_burst"), line.get("lost_by_place")
     if isinstance(burst, dict):

@@ -54,6 +54,8 @@ class World:
     unsent_packets: int = 0
     lost_on_the_way_packets: int = 0
     ring_full_packets: int = 0
+    late_packets: int = 0
+    """Counted by the receiving NIC once the SUT has been stopped."""
     fails_at: str | None = None
     """The step with this word raises TrialFailed, after the word is said."""
     dies_at: BaseException | None = None
@@ -198,6 +200,8 @@ class FakeHost:
             "tx_packets": world.offers * world.sent_packets if port == TX_PORT else 0,
             "rx_packets": world.offers * world.arrived_packets if port == RX_PORT else 0,
         }
+        if port == RX_PORT and "stop" in world.words:
+            stats["rx_packets"] += world.late_packets
         return {"stats": stats, "ethtool": {}, "xdp": None}
 
 

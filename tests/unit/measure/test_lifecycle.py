@@ -103,6 +103,14 @@ def test_books_that_make_no_sense_are_an_invalid_trial(tmp_path: Path) -> None:
     assert "-1000 packets" in seen.verdict.words
 
 
+@pytest.mark.parametrize("late", [1, 250])
+def test_packets_after_the_drain_make_a_trial_void(late: int, tmp_path: Path) -> None:
+    seen = trial(World(late_packets=late), tmp_path)
+    assert seen.verdict is not None
+    assert [p.code for p in seen.verdict.invalid_reasons] == ["counters_moved_after_drain"]
+    assert "received more packets after the drain" in seen.verdict.words
+
+
 @pytest.mark.parametrize("kills", [0, 2])
 def test_a_memory_limit_that_killed_is_told(
     kills: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
