@@ -3,6 +3,9 @@
 use crate::load::{Load, LoadError, positive};
 use crate::trace::Trace;
 
+/// Memory is taken for each; the controller's bound (`nodrop.config.replay`) is the same.
+const MOST_REPLICAS: u32 = 1_000_000;
+
 /// What is asked for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
@@ -24,6 +27,12 @@ pub enum PlanError {
     /// A number or a profile is wrong.
     #[error(transparent)]
     Load(#[from] LoadError),
+    /// More replicas than memory is taken for.
+    #[error("multiplier = {replicas}: must be from 1 to {MOST_REPLICAS}")]
+    TooManyReplicas {
+        /// As given.
+        replicas: u32,
+    },
     /// An endless replay.
     #[error("loops = 0 means as many passes as duration_s holds: duration_s is missing")]
     Endless,
@@ -38,10 +47,23 @@ pub enum PlanError {
 }
 
 impl Request {
+    /// Whether its numbers make sense, whatever the trace.
+    ///
+    /// # Errors
+    /// If one is not positive, or there are too many replicas.
+    pub fn check_numbers(&self) -> Result<(), PlanError> {
+        positive("multiplier", f64::from(self.replicas))?;
+        if self.replicas > MOST_REPLICAS {
+            return Err(PlanError::TooManyReplicas {
+                replicas: self.replicas,
+            });
+        }
+        Ok(self.load.check()?)
+    }
+
     /// Whether it has an end, and its numbers make sense.
     pub(crate) fn check(&self, trace: &Trace) -> Result<(), PlanError> {
-        positive("multiplier", f64::from(self.replicas))?;
-        self.load.check()?;
+        self.check_numbers()?;
         if self.loops > 0 {
             return Ok(());
         }

@@ -76,7 +76,9 @@ impl Plan {
         match &self.in_turn {
             None => (self.offsets_ns.iter())
                 .map(|offset| {
-                    count_below(of_one, limit, |slot| offset + self.timing_ns(trace, slot))
+                    count_below(of_one, limit, |slot| {
+                        offset.saturating_add(self.timing_ns(trace, slot))
+                    })
                 })
                 .collect(),
             // Nothing is due by a clock: the sender looks at the limit.
@@ -102,7 +104,7 @@ impl Plan {
             // Replica 0 begins at 0.
             None => (self.counts.iter().zip(&self.offsets_ns))
                 .filter(|(count, _)| **count > 0)
-                .map(|(count, offset)| offset + self.timing_ns(trace, count - 1))
+                .map(|(count, offset)| offset.saturating_add(self.timing_ns(trace, count - 1)))
                 .max()
                 .or(Some(0)),
             Some(InTurn::AtOnce) => None,
@@ -156,7 +158,10 @@ impl Plan {
         if self.in_turn.is_none() {
             for (replica, offset) in (0..self.replicas).zip(&self.offsets_ns) {
                 if self.counts[replica as usize] > 0 {
-                    queue.push(Reverse((offset + self.timing_ns(trace, 0), replica)));
+                    queue.push(Reverse((
+                        offset.saturating_add(self.timing_ns(trace, 0)),
+                        replica,
+                    )));
                 }
             }
         }
@@ -222,7 +227,8 @@ impl Slots<'_> {
         let slot = self.sent[which];
         self.sent[which] += 1;
         if self.sent[which] < self.plan.counts[which] {
-            let due = self.plan.offsets_ns[which] + self.plan.timing_ns(self.trace, slot + 1);
+            let after = self.plan.timing_ns(self.trace, slot + 1);
+            let due = self.plan.offsets_ns[which].saturating_add(after);
             *first = Reverse((due, replica));
         } else {
             std::collections::binary_heap::PeekMut::pop(first);
