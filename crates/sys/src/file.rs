@@ -1,11 +1,78 @@
-//! Capture files mapped into memory: read as they are needed, never copied.
+//! Files that a user names: only regular ones, never waited for; read as a whole, or mapped.
 
-use std::fs::File;
-use std::io;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _};
 use std::ops::Deref;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use memmap2::{Advice, Mmap};
+
+/// Opens a file for reading. A FIFO, a socket or a device is refused and never waited for.
+///
+/// # Errors
+/// If it cannot be opened or is no regular file.
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    let opened = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
+        .open(path);
+    let file = opened.map_err(|error| match error.raw_os_error() {
+        // A socket, or a device without a driver.
+        Some(libc::ENXIO | libc::ENODEV) => not_regular(),
+        _ => error,
+    })?;
+    let kind = file.metadata()?.file_type();
+    if kind.is_dir() {
+        return Err(io::Error::from_raw_os_error(libc::EISDIR));
+    }
+    if !kind.is_file() {
+        return Err(not_regular());
+    }
+    Ok(file)
+}
+
+fn not_regular() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "is no regular file")
+}
+
+/// Reads a regular file as a whole.
+///
+/// # Errors
+/// As [`open_regular`], or if memory does not hold it.
+pub fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open_regular(path)?.read_to_end(&mut bytes).map_err(now)?;
+    Ok(bytes)
+}
+
+/// Reads a text that a person writes: a regular file of at most [`MOST_TEXT_BYTES`].
+///
+/// # Errors
+/// As [`open_regular`], or if it is larger or no UTF-8.
+pub fn read_text(path: &Path) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    let file = open_regular(path)?;
+    file.take(MOST_TEXT_BYTES + 1)
+        .read_to_end(&mut bytes)
+        .map_err(now)?;
+    if bytes.len() as u64 > MOST_TEXT_BYTES {
+        let words = format!("is larger than {} MiB", MOST_TEXT_BYTES >> 20);
+        return Err(io::Error::new(io::ErrorKind::InvalidData, words));
+    }
+    String::from_utf8(bytes).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "is not UTF-8"))
+}
+
+/// The controller's bound for such files (`nodrop.untrusted.bounds`) is the same.
+pub const MOST_TEXT_BYTES: u64 = 64 << 20;
+
+/// `/proc/kmsg` is a regular file, and nothing is waited for.
+fn now(error: io::Error) -> io::Error {
+    if error.kind() == io::ErrorKind::WouldBlock {
+        return io::Error::new(error.kind(), "has nothing to read now");
+    }
+    error
+}
 
 /// The bytes of a file; none if it is empty.
 #[derive(Debug)]
@@ -17,15 +84,8 @@ impl MappedFile {
     /// # Errors
     /// If it cannot be opened or is no regular file.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let file = File::open(path)?;
-        let facts = file.metadata()?;
-        if !facts.is_file() {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "not a regular file",
-            ));
-        }
-        if facts.len() == 0 {
+        let file = open_regular(path)?;
+        if file.metadata()?.len() == 0 {
             return Ok(Self(None));
         }
         // SAFETY: private and read-only. If the file changes meanwhile we read other bytes, which readers of captures bear; if it
@@ -59,5 +119,47 @@ mod tests {
             assert_eq!(&*MappedFile::open(&path).unwrap(), content);
         }
         assert!(MappedFile::open(folder.path()).is_err());
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_refused_and_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("socket");
+        let _listens = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        for path in [
+            socket.as_path(),
+            Path::new("/dev/zero"),
+            Path::new("/dev/null"),
+        ] {
+            for said in [
+                MappedFile::open(path).unwrap_err(),
+                read_regular(path).unwrap_err(),
+                read_text(path).unwrap_err(),
+            ] {
+                assert_eq!(said.to_string(), "is no regular file", "{}", path.display());
+            }
+        }
+        let said = read_regular(folder.path()).unwrap_err().to_string();
+        assert!(said.starts_with("Is a directory"), "{said}");
+    }
+
+    #[test]
+    fn a_text_has_a_bound_and_a_trace_has_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("text");
+        for (bytes, fits) in [
+            (0, true),
+            (7, true),
+            (MOST_TEXT_BYTES + 1, false),
+            (1 << 40, false),
+        ] {
+            File::create(&path).unwrap().set_len(bytes).unwrap();
+            assert_eq!(read_text(&path).is_ok(), fits, "{bytes} bytes");
+        }
+        let said = read_text(&path).unwrap_err().to_string();
+        assert_eq!(said, "is larger than 64 MiB");
+        std::fs::write(&path, b"\xff\xfe").unwrap();
+        assert_eq!(read_text(&path).unwrap_err().to_string(), "is not UTF-8");
+        assert_eq!(read_regular(&path).unwrap(), b"\xff\xfe");
     }
 }
