@@ -61,15 +61,13 @@ pub fn by_hand<J: Job>(spec: J::Spec) -> ExitCode {
     stop_at_interrupt(&session);
     match perform::<J>(None, spec, &session) {
         Ok((_, result)) => conclude(&session, Ok(result)),
-        Err(JobError {
-            kind,
-            message,
-            hint,
-        }) => {
+        Err(error) => {
+            // Bad input is 2, as clap has it for flags.
+            let code = if error.is_bad_input() { 2 } else { 1 };
+            let JobError { message, hint, .. } = error;
             let hint = hint.map(|hint| format!("; {hint}")).unwrap_or_default();
             eprintln!("nodrop-node {}: {message}{hint}", J::NAME);
-            // Bad input is 2, as clap has it for flags.
-            ExitCode::from(if kind == "spec" { 2 } else { 1 })
+            ExitCode::from(code)
         }
     }
 }

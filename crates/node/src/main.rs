@@ -12,7 +12,7 @@ mod trace_tool;
 
 use std::process::ExitCode;
 
-use clap::{Args, FromArgMatches, Parser, Subcommand};
+use clap::{Args, FromArgMatches, Parser, Subcommand, error::ErrorKind};
 
 use job::Job;
 
@@ -88,8 +88,26 @@ impl<J: Job> ByFlags<J> {
     }
 }
 
+/// Flags that are wrong are one line on stderr, like any other bad input.
+fn refused(error: &clap::Error) -> ExitCode {
+    let is_help = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+    if is_help || !error.use_stderr() {
+        error.exit();
+    }
+    // Usage and tips stand below an empty line.
+    let said = error.render().to_string();
+    let first = said.split("\n\n").next().unwrap_or_default();
+    let words: Vec<&str> = first.split_whitespace().collect();
+    eprintln!("{}", words.join(" "));
+    ExitCode::from(2)
+}
+
 fn main() -> ExitCode {
-    match Cli::parse().command {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refused(&error),
+    };
+    match cli.command {
         Command::Replay(job) => job.run(),
         Command::Sink(job) => job.run(),
         Command::Sample(job) => job.run(),

@@ -5,9 +5,9 @@ use std::io::{BufWriter, ErrorKind, Write};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow};
 use clap::Args;
-use nodrop_proto::{Flows, ReplaySpec};
+use nodrop_proto::{Flows, JobError, ReplaySpec};
 use nodrop_wire::capture::Reader;
 use nodrop_wire::pcap::{file_header, record_header};
 
@@ -20,10 +20,10 @@ pub struct CutArgs {
     /// Capture file to write: pcap with times in ns
     out: PathBuf,
     /// Leave out what comes before this time after the first packet
-    #[arg(long, default_value_t = 0.0)]
+    #[arg(long, default_value_t = 0.0, value_parser = seconds)]
     from_s: f64,
     /// Leave out what comes at this time after the first packet or later
-    #[arg(long)]
+    #[arg(long, value_parser = seconds)]
     to_s: Option<f64>,
     /// Leave out so many of the packets within that time
     #[arg(long, default_value_t = 0)]
@@ -59,7 +59,9 @@ pub struct ReplicateArgs {
 /// Writes a part of a capture; its frames, their times and lengths on the wire stay what they are.
 pub fn cut(args: &CutArgs) -> anyhow::Result<()> {
     let bytes = contents(&args.trace)?;
-    let place = || args.trace.display().to_string();
+    let bad = |words: &dyn std::fmt::Display| {
+        JobError::new("trace", format!("{}: {words}", args.trace.display()))
+    };
     let (from_ns, to_ns) = (after(args.from_s), args.to_s.map_or(u64::MAX, after));
     let mut begin = None;
     let mut kept = 0;
@@ -67,8 +69,8 @@ pub fn cut(args: &CutArgs) -> anyhow::Result<()> {
     write(&args.out, |out| {
         out.write_all(&file_header())?;
         let mut skipped = 0;
-        for record in Reader::new(&bytes, args.tolerate_truncated).with_context(place)? {
-            let record = record.with_context(place)?;
+        for record in Reader::new(&bytes, args.tolerate_truncated).map_err(|e| bad(&e))? {
+            let record = record.map_err(|e| bad(&e))?;
             let at = record
                 .timestamp_ns
                 .saturating_sub(*begin.get_or_insert(record.timestamp_ns));
@@ -92,7 +94,7 @@ pub fn cut(args: &CutArgs) -> anyhow::Result<()> {
             out.write_all(record.frame)?;
         }
         if kept == 0 {
-            bail!("{}: no packet is left", args.trace.display());
+            return Err(bad(&"no packet is left").into());
         }
         Ok(())
     })?;
@@ -141,10 +143,17 @@ pub fn replicate(args: &ReplicateArgs) -> anyhow::Result<()> {
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "a time after the first packet; what is below zero or too large saturates"
+    reason = "a time after the first packet, not negative; what is too large saturates"
 )]
 fn after(seconds: f64) -> u64 {
     (seconds * 1e9) as u64
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let number: Option<f64> = text.parse().ok();
+    number
+        .filter(|seconds| seconds.is_finite() && *seconds >= 0.0)
+        .ok_or_else(|| "must be a number of seconds, 0 or more".into())
 }
 
 /// What was done, on stdout; on stderr if the frames have gone there.

@@ -4,9 +4,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use clap::{Args, Subcommand};
-use nodrop_proto::TraceSpec;
+use nodrop_proto::{JobError, TraceSpec};
+use nodrop_sys::file::read_text;
 use nodrop_trace::make::{self, Profile};
 
 use crate::drive;
@@ -52,8 +53,8 @@ struct MakeArgs {
     profile: String,
     /// Capture file to write; what is in it stands beside it in OUT.json
     out: PathBuf,
-    /// Packets: the same traffic for a shorter or longer time
-    #[arg(long, value_parser = clap::value_parser!(u64).range(100..))]
+    /// Packets, from 100 to 5000000: the same traffic for a shorter or longer time
+    #[arg(long, value_parser = clap::value_parser!(u64).range(make::PACKETS))]
     packets: Option<u64>,
     /// Another seed is another trace of the same kind
     #[arg(long, default_value_t = 1)]
@@ -78,9 +79,14 @@ pub fn run(args: TraceArgs) -> ExitCode {
         Err(error) if reader_is_gone(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("nodrop-node trace: {error:#}");
-            ExitCode::FAILURE
+            ExitCode::from(if is_bad_input(&error) { 2 } else { 1 })
         }
     }
+}
+
+fn is_bad_input(error: &anyhow::Error) -> bool {
+    let cause = error.downcast_ref::<JobError>();
+    cause.is_some_and(JobError::is_bad_input)
 }
 
 fn reader_is_gone(error: &anyhow::Error) -> bool {
@@ -115,10 +121,9 @@ fn make(args: &MakeArgs) -> anyhow::Result<()> {
         None => profile,
     };
     let (rules, skipped) = match &args.attacks {
-        Some(path) => make::rules::read(
-            &std::fs::read_to_string(path)
-                .with_context(|| format!("cannot read {}", path.display()))?,
-        ),
+        Some(path) => make::rules::read(&read_text(path).map_err(|error| {
+            JobError::new("spec", format!("--attacks {}: {error}", path.display()))
+        })?),
         None => (Vec::new(), Vec::new()),
     };
     let (packets, mut made) = make::make(&profile, args.seed, &rules);

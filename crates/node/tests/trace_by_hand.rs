@@ -143,3 +143,196 @@ fn too_many_replicas_are_refused_before_a_replay() {
     );
     assert!(!refused.status.success());
 }
+
+/// Words of the one line that is said, with exit code 2.
+fn refusal(job: &str, args: &[&str]) -> String {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_nodrop-node"))
+        .arg(job)
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // One that waits for a FIFO or reads without end is ended here, not by the CI's limit.
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while child.try_wait().unwrap().is_none() {
+        if std::time::Instant::now() > deadline {
+            child.kill().unwrap();
+            panic!("{job} {args:?} does not end");
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let done = child.wait_with_output().unwrap();
+    let said = String::from_utf8(done.stderr).unwrap();
+    assert_eq!(done.status.code(), Some(2), "{job} {args:?}: {said}");
+    assert_eq!(said.lines().count(), 1, "{job} {args:?}: {said}");
+    assert!(done.stdout.is_empty(), "{job} {args:?}");
+    said
+}
+
+#[test]
+fn what_is_no_trace_is_bad_input_and_never_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let out = path("out");
+    nix::unistd::mkfifo(path("fifo").as_str(), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let _listens = std::os::unix::net::UnixListener::bind(path("socket")).unwrap();
+    fs::write(path("empty"), b"").unwrap();
+    fs::write(path("text"), b"0,5\nno trace, no profile\n").unwrap();
+    fs::write(path("cut.gz"), [0x1f, 0x8b, 8, 0, 0]).unwrap();
+    std::os::unix::fs::symlink(path("fifo"), path("link")).unwrap();
+    let others = ["/dev/zero", "/dev/null", "/dev/tty"];
+    let odd: Vec<String> = (["fifo", "socket", "link", "empty", "text", "cut.gz", "."].map(path))
+        .into_iter()
+        .chain(others.map(String::from))
+        .chain([path("missing"), path("missing/below")])
+        .collect();
+    for (number, file) in odd.iter().enumerate() {
+        let interface = ["--port", "lo", "--yes", "--top-speed"];
+        let of = |args: &[&str]| refusal("trace", args);
+        let said = [
+            of(&["info", file]),
+            of(&["info", "--json", file, "--tolerate-truncated"]),
+            of(&["cut", file, &out]),
+            of(&["replicate", file, &out, "--multiplier", "2"]),
+        ];
+        for said in &said {
+            assert!(said.contains(file.as_str()), "{said}");
+            let is_odd = number < 3 || ["/dev/zero", "/dev/null"].contains(&file.as_str());
+            assert!(!is_odd || said.contains("is no regular file"), "{said}");
+        }
+        // Before a socket is opened, so without rights.
+        let profile = ["--trace", "t", "--port", "lo", "--yes", "--profile", file];
+        assert!(refusal("replay", &profile).contains(file.as_str()));
+        if nix::unistd::geteuid().is_root() {
+            let said = refusal("replay", &[&["--trace", file], &interface[..]].concat());
+            assert!(said.contains(file.as_str()), "{said}");
+        }
+        // A rule file may be empty, and its lines need not be rules.
+        if !["/empty", "/text"].iter().any(|name| file.ends_with(name)) {
+            let said = of(&["make", "demo", &out, "--packets", "100", "--attacks", file]);
+            assert!(said.contains(file.as_str()), "{said}");
+        }
+        assert!(!Path::new(&out).exists(), "{file}");
+    }
+    fs::File::create(path("sparse"))
+        .unwrap()
+        .set_len(1 << 40)
+        .unwrap();
+    let said = refusal(
+        "trace",
+        &["make", "demo", &out, "--attacks", &path("sparse")],
+    );
+    assert!(said.contains("is larger than 64 MiB"), "{said}");
+}
+
+#[test]
+fn numbers_that_make_no_sense_are_bad_input() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (whole, out) = (path("whole.pcap"), path("out.pcap"));
+    assert!(
+        trace_tool(&["make", "demo", &whole, "--packets", "300"])
+            .status
+            .success()
+    );
+    let largest = u64::MAX.to_string();
+    let no_count = ["-1", "NaN", "inf", "1.5", "", "x", "18446744073709551616"];
+    let no_time = ["-1", "NaN", "inf", "-inf", "", "x"];
+    let no_rate = ["0", "-1", "NaN", "inf", "-inf", "", "x"];
+    let table: [(&str, Vec<&str>, &str, &[&str]); 17] = [
+        ("trace", vec!["make", "demo", &out], "--packets", &no_count),
+        (
+            "trace",
+            vec!["make", "ists-like", &out],
+            "--packets",
+            &["0", "99", "5000001", "4294967296", &largest],
+        ),
+        ("trace", vec!["make", "demo", &out], "--seed", &no_count),
+        ("trace", vec!["cut", &whole, &out], "--packets", &no_count),
+        ("trace", vec!["cut", &whole, &out], "--skip", &no_count),
+        ("trace", vec!["cut", &whole, &out], "--from-s", &no_time),
+        ("trace", vec!["cut", &whole, &out], "--to-s", &no_time),
+        (
+            "trace",
+            vec!["replicate", &whole, &out],
+            "--multiplier",
+            &["0", "1000001", "4294967295", "-1", "NaN", "inf", &largest],
+        ),
+        (
+            "trace",
+            vec!["replicate", &whole, &out, "--flows", "same"],
+            "--multiplier",
+            &["0", "1000001", "4294967295"],
+        ),
+        (
+            "trace",
+            vec!["info", &whole, "--flows", "same"],
+            "--multiplier",
+            &["0", "1000001", "4294967295", "-1", "NaN", &largest],
+        ),
+        ("trace", vec!["info", &whole], "--speed", &no_rate),
+        ("trace", vec!["info", &whole], "--pps", &no_rate),
+        ("trace", vec!["info", &whole], "--duration-s", &no_rate),
+        (
+            "trace",
+            vec!["info", &whole],
+            "--loops",
+            &["-1", "4294967296"],
+        ),
+        ("sample", vec![], "--duration-s", &no_rate),
+        (
+            "sample",
+            vec![],
+            "--interval-ms",
+            &["0", "-1", "NaN", "inf", "18446744073709551616"],
+        ),
+        (
+            "sample",
+            vec![],
+            "--every",
+            &["cgroup=-1", "cpus=NaN", "all=1", ""],
+        ),
+    ];
+    for (job, args, flag, values) in table {
+        for value in values {
+            let asked = format!("{flag}={value}");
+            refusal(job, &[&args[..], &[&asked]].concat());
+            assert!(!Path::new(&out).exists(), "{args:?} {asked}");
+        }
+    }
+    let replay = ["--trace", &whole, "--port", "lo", "--yes"];
+    for flag in ["--speed", "--pps", "--bps"] {
+        for value in no_rate {
+            refusal(
+                "replay",
+                &[&replay[..], &[&format!("{flag}={value}")]].concat(),
+            );
+        }
+    }
+    for more in [
+        "--duration-s=0",
+        "--duration-s=NaN",
+        "--multiplier=0",
+        "--multiplier=4294967295",
+        "--burst=0",
+        "--burst=-1",
+        "--loops=4294967296",
+    ] {
+        refusal("replay", &[&replay[..], &["--pps=5", more]].concat());
+    }
+    let said = refusal("trace", &["make", "demo", &out, "--packets", &largest]);
+    assert!(said.contains("is not in 100..=5000000"), "{said}");
+    assert!(
+        trace_tool(&[
+            "make",
+            "demo",
+            &out,
+            "--packets=100",
+            &format!("--seed={largest}")
+        ])
+        .status
+        .success()
+    );
+}

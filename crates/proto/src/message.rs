@@ -158,6 +158,12 @@ impl JobError {
         }
     }
 
+    /// Whether what was asked for is wrong, or a trace that was named: exit code 2 by hand.
+    #[must_use]
+    pub fn is_bad_input(&self) -> bool {
+        matches!(self.kind.as_str(), "spec" | "trace")
+    }
+
     /// Adds what to do about it.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {

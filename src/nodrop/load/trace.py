@@ -45,8 +45,7 @@ def find_trace(options: ReplayOptions) -> Path:
         )
         if done.returncode != 0:
             partial.unlink(missing_ok=True)
-            # The program's usage and tips follow its first lines.
-            said = " ".join(done.stderr.partition("\n\n")[0].removeprefix("error: ").split())
+            said = " ".join(done.stderr.removeprefix("error: ").split())
             raise BadInput(f'load.trace = "{options.trace}": {said}')
         partial.with_name(f"{partial.name}.json").rename(made.with_name(f"{made.name}.json"))
         partial.rename(made)

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use nodrop_proto::{
     Flows, JobError, ReplayReady, ReplayResult, ReplaySpec, SendBackend, SpreadOver,
 };
-use nodrop_replay::{Load, Mac, Plan, Profile, Request, Spread, Trace, TraceError};
+use nodrop_replay::{Load, Mac, Plan, PlanError, Profile, Request, Spread, Trace, TraceError};
+use nodrop_sys::file::{read_regular, read_text};
 use nodrop_sys::idle::ShallowIdle;
 use nodrop_sys::thread;
 use nodrop_wire::packed::unpacked;
@@ -168,6 +169,11 @@ impl Replay {
     }
 }
 
+/// Whether the numbers of a spec make sense, before anything is read for them.
+pub fn check(spec: &ReplaySpec) -> Result<(), JobError> {
+    request(spec).map(drop)
+}
+
 /// A trace and the schedule of its replay, without the replay; `with_offsets` if replicas start apart, not in step.
 pub fn scheduled(spec: &ReplaySpec, with_offsets: bool) -> Result<(Trace, Plan), JobError> {
     let mut request = request(spec)?;
@@ -178,10 +184,11 @@ pub fn scheduled(spec: &ReplaySpec, with_offsets: bool) -> Result<(Trace, Plan),
 }
 
 fn plan(trace: &Trace, request: &Request) -> Result<Plan, JobError> {
-    Plan::new(trace, request).map_err(|e| {
-        let error = JobError::new("spec", e.to_string());
-        error.hint("see `nodrop-node replay --help`")
-    })
+    Plan::new(trace, request).map_err(|e| unscheduled(&e))
+}
+
+fn unscheduled(error: &PlanError) -> JobError {
+    JobError::new("spec", error.to_string()).hint("see `nodrop-node replay --help`")
 }
 
 fn request(spec: &ReplaySpec) -> Result<Request, JobError> {
@@ -210,13 +217,15 @@ fn request(spec: &ReplaySpec) -> Result<Request, JobError> {
         )
     })?;
     let distinct = spec.flows == Flows::Distinct;
-    Ok(Request {
+    let request = Request {
         load,
         loops: spec.loops,
         replicas: spec.multiplier,
         duration_ns: spec.duration_s.map(duration_ns).transpose()?,
         offsets_from: distinct.then_some(spec.seed),
-    })
+    };
+    request.check_numbers().map_err(|e| unscheduled(&e))?;
+    Ok(request)
 }
 
 #[expect(
@@ -238,7 +247,7 @@ fn profile(path: &Path, ramp: bool) -> Result<Profile, JobError> {
     let bad = |words: &dyn std::fmt::Display| {
         JobError::new("spec", format!("profile {}: {words}", path.display()))
     };
-    let text = std::fs::read_to_string(path).map_err(|e| bad(&e))?;
+    let text = read_text(path).map_err(|e| bad(&e))?;
     Profile::from_csv(&text, ramp).map_err(|e| bad(&e))
 }
 
@@ -288,7 +297,7 @@ fn mac(text: &str) -> Result<Mac, JobError> {
 pub fn contents(path: &Path) -> Result<Vec<u8>, JobError> {
     let failed =
         |e: std::io::Error| JobError::new("trace", format!("{}: cannot read: {e}", path.display()));
-    let bytes = std::fs::read(path).map_err(failed)?;
+    let bytes = read_regular(path).map_err(failed)?;
     Ok(unpacked(&bytes).map_err(failed)?.unwrap_or(bytes))
 }
 

@@ -66,6 +66,7 @@ pub fn open(path: &Path) -> Result<MappedFile, JobError> {
 
 /// The facts of the trace, and the forecast for its replay.
 pub fn look(spec: &TraceSpec, file: &MappedFile) -> Result<Outcome, JobError> {
+    replay::check(&spec.as_replay())?;
     let info = survey(spec, file)?;
     if spec.multiplier > 1 && spec.flows == Flows::Distinct {
         // Refused here, before anything is touched, if there are not so many fresh addresses.

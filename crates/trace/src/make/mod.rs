@@ -25,7 +25,7 @@ use serde::Serialize;
 use bulk::Budget;
 use hosts::{CLIENTS, GATEWAY, SWITCH};
 pub use packets::Packets;
-pub use profile::{Kind, Profile};
+pub use profile::{Kind, PACKETS, Profile};
 use rng::Rng;
 use rules::{Rule, Skipped};
 use tempo::Tempo;

@@ -98,6 +98,9 @@ pub struct Profile {
     pub neighbours_per_s: u64,
 }
 
+/// What `--packets` takes. A trace lies in memory while it is made; the largest profile has 791,615.
+pub const PACKETS: std::ops::RangeInclusive<u64> = 100..=5_000_000;
+
 const SECOND_NS: u64 = 1_000_000_000;
 
 impl Profile {
