@@ -61,15 +61,16 @@ pub fn by_hand<J: Job>(spec: J::Spec) -> ExitCode {
     stop_at_interrupt(&session);
     match perform::<J>(None, spec, &session) {
         Ok((_, result)) => conclude(&session, Ok(result)),
-        Err(error) => {
-            // Bad input is 2, as clap has it for flags.
-            let code = if error.is_bad_input() { 2 } else { 1 };
-            let JobError { message, hint, .. } = error;
-            let hint = hint.map(|hint| format!("; {hint}")).unwrap_or_default();
-            eprintln!("nodrop-node {}: {message}{hint}", J::NAME);
-            ExitCode::from(code)
-        }
+        Err(error) => refused(J::NAME, &error),
     }
+}
+
+/// Says an error to a person, in one line; bad input is 2, as it is for flags.
+pub fn refused(job: &str, error: &JobError) -> ExitCode {
+    let JobError { message, hint, .. } = error;
+    let hint = hint.as_ref().map(|hint| format!("; {hint}"));
+    eprintln!("nodrop-node {job}: {message}{}", hint.unwrap_or_default());
+    ExitCode::from(if error.is_bad_input() { 2 } else { 1 })
 }
 
 fn perform<J: Job>(

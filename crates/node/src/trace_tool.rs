@@ -78,15 +78,13 @@ pub fn run(args: TraceArgs) -> ExitCode {
         // `| head` has seen enough.
         Err(error) if reader_is_gone(&error) => ExitCode::SUCCESS,
         Err(error) => {
+            if let Some(error) = error.downcast_ref::<JobError>() {
+                return drive::refused("trace", error);
+            }
             eprintln!("nodrop-node trace: {error:#}");
-            ExitCode::from(if is_bad_input(&error) { 2 } else { 1 })
+            ExitCode::FAILURE
         }
     }
-}
-
-fn is_bad_input(error: &anyhow::Error) -> bool {
-    let cause = error.downcast_ref::<JobError>();
-    cause.is_some_and(JobError::is_bad_input)
 }
 
 fn reader_is_gone(error: &anyhow::Error) -> bool {

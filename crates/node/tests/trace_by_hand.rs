@@ -138,7 +138,7 @@ fn too_many_replicas_are_refused_before_a_replay() {
     let refused = info("1000000");
     let said = String::from_utf8(refused.stderr).unwrap();
     assert!(
-        said.contains("do not fit its address space (use fewer replicas"),
+        said.contains("do not fit its address space; use fewer replicas"),
         "{said}"
     );
     assert!(!refused.status.success());

@@ -118,4 +118,24 @@ mod tests {
             PlanError::Load(LoadError::NotPositive { field: "speed", .. })
         ));
     }
+
+    #[test]
+    fn replicas_have_a_bound() {
+        let with = |replicas| Request {
+            load: Load::TopSpeed,
+            loops: 1,
+            replicas,
+            duration_ns: None,
+            offsets_from: None,
+        };
+        for (replicas, fits) in [
+            (0, false),
+            (1, true),
+            (MOST_REPLICAS, true),
+            (MOST_REPLICAS + 1, false),
+            (u32::MAX, false),
+        ] {
+            assert_eq!(with(replicas).check_numbers().is_ok(), fits, "{replicas}");
+        }
+    }
 }

@@ -150,3 +150,24 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_time_past_all_clocks_is_left_out() {
+    let trace = trace(&[0, 5_000_000, 9_000_000_000]);
+    for speed in [1e-9, 1e-12, 1e-300] {
+        let request = Request {
+            loops: 3,
+            replicas: 4,
+            offsets_from: Some(7),
+            ..request(Load::Timing { speed })
+        };
+        let slots = slots(&trace, &request);
+        assert!(slots.windows(2).all(|pair| pair[0].0 <= pair[1].0));
+        let plan = Plan::new(&trace, &request).unwrap();
+        // What would be due at the end of all clocks is left out.
+        assert_eq!(plan.intended_packets(), slots.len() as u64, "{speed}");
+        assert!((4..36).contains(&slots.len()), "{speed}: {}", slots.len());
+        let lasts_ns = plan.intended_duration_ns(&trace).unwrap();
+        assert_eq!(lasts_ns, slots.last().unwrap().0, "{speed}");
+    }
+}
