@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,56 @@ def test_a_record_that_contradicts_its_books_is_void(
     told = report_json([run])
     (differ,) = [f for f in told["findings"] if f["rule"] == "books-differ"]
     assert len(differ["trials"]) == lines
+
+
+def _gone(run: Path) -> None:
+    shutil.rmtree(run / "runs")
+
+
+def _each_gone(run: Path) -> None:
+    for ledger in run.glob("runs/*/ledger.json"):
+        ledger.unlink()
+
+
+def _each_cut(run: Path) -> None:
+    for ledger in run.glob("runs/*/ledger.json"):
+        ledger.write_text(ledger.read_text()[:40])
+
+
+def _each_empty(run: Path) -> None:
+    for ledger in run.glob("runs/*/ledger.json"):
+        ledger.write_text("{}")
+
+
+@pytest.mark.parametrize("spoil", [_gone, _each_gone, _each_cut, _each_empty])
+@pytest.mark.parametrize("repetitions", [2, 6])
+def test_records_without_books_prove_nothing(
+    tmp_path: Path, spoil: Callable[[Path], None], repetitions: int
+) -> None:
+    run = make_run(tmp_path / "run", Fake(repetitions=repetitions, samples=False))
+    edit(run, 10**6, lost_packets=0, loss_ratio=0.0)
+    spoil(run)
+    told = report_json([run])
+    rules = {s["rule"] for s in told["answer"]["sentences"]}
+    assert not rules & {"carries", "no-loss", "absorbed", "loses", "loses-sometimes"}
+    (closed,) = [s for s in told["answer"]["rests_on"] if s["rule"] == "books-closed"]
+    n = closed["evidence"]["trials"]
+    assert closed["evidence"] == {"trials": n, "closed": 0, "there": 0}
+    assert closed["text"].endswith(f"; of {n} there are no books")
+    (missing,) = [f for f in told["findings"] if f["rule"] == "books-missing"]
+    assert len(missing["trials"]) == n
+
+
+@pytest.mark.parametrize("gone", [1, 2, 4])
+def test_only_trials_whose_books_are_there_count(tmp_path: Path, gone: int) -> None:
+    run = make_run(tmp_path / "run", LOSSY)
+    before = sum(t.record.valid for t in read_story([run]).trials)
+    for ledger in sorted(run.glob("runs/*/ledger.json"))[:gone]:
+        ledger.unlink()
+    assert sum(t.record.valid for t in read_story([run]).trials) == before - gone
+    (closed,) = [s for s in report_json([run])["answer"]["rests_on"] if s["rule"] == "books-closed"]
+    assert closed["evidence"]["there"] == closed["evidence"]["trials"] - gone
+    assert f"; of {gone} there are no books" in closed["text"]
 
 
 def test_untouched_records_agree_with_their_books(tmp_path: Path) -> None:

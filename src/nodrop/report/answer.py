@@ -89,13 +89,7 @@ def _rests_on(story: Story) -> Iterator[Sentence]:
         evidence={"trials": len(story.trials), "measured": len(measured), **others},
         trials=measured,
     )
-    closed = tuple(t for t in story.trials if t.record.packets.books_closed)
-    yield Sentence(
-        rule=rules.RESTS_ON_BOOKS,
-        text=f"packet books that close to zero in {len(closed)} of {len(story.trials)} trials",
-        evidence={"trials": len(story.trials), "closed": len(closed)},
-        trials=closed,
-    )
+    yield _books(story)
     if compared := conditions(story):
         family = compared[0].family
         yield Sentence(
@@ -103,6 +97,23 @@ def _rests_on(story: Story) -> Iterator[Sentence]:
             text=family_words(family),
             evidence={"parts": family.parts, "runs_needed": family.runs_needed()},
         )
+
+
+def _books(story: Story) -> Sentence:
+    """Of an imported run what it brings along: it has no books of ours by design."""
+    imported = [bool(source.run.manifest.get("imported_from")) for source in story.sources]
+    there = [t for t in story.trials if t.ledger is not None or imported[t.source]]
+    closed = tuple(t for t in there if t.record.packets.books_closed)
+    n = len(story.trials)
+    words = f"packet books that close to zero in {len(closed)} of {n} trials"
+    if len(there) < n:
+        words += f"; of {n - len(there)} there are no books"
+    return Sentence(
+        rule=rules.RESTS_ON_BOOKS,
+        text=words,
+        evidence={"trials": n, "closed": len(closed), "there": len(there)},
+        trials=closed,
+    )
 
 
 def _unreadable(story: Story) -> Iterator[Sentence]:

@@ -28,6 +28,7 @@ REASON_WORDS = {
     "self_test_failed": "the self-test of a counter failed",
     "lab_problem": "the lab, or the place of the SUT, broke down",
     "books_differ": "the record says otherwise than its books",
+    "books_missing": "its books are not there, and a record alone proves nothing",
     "no_books": "there was nothing to balance",
     "traffic_before_ready": "traffic began before the SUT was ready",
 }

@@ -156,7 +156,11 @@ RESTS_ON_TRIALS = _rule(
     Part.RESTS_ON, "trials-counted", "always", "outcomes of all trials; measured trials per cell"
 )
 RESTS_ON_BOOKS = _rule(
-    Part.RESTS_ON, "books-closed", "always", "`books_closed` of each trial: residual 0 at every hop"
+    Part.RESTS_ON,
+    "books-closed",
+    "always",
+    "`books_closed` of each trial whose ledger.json is there: residual 0 at every hop; of an "
+    "imported run, which has none, what its record says",
 )
 COMPARED_AT_ONCE = _rule(
     Part.RESTS_ON,
@@ -246,6 +250,13 @@ BOOKS_DIFFER = _rule(
     "the record of a trial says otherwise than its books",
     "ledger.json, balanced again, against the counts and the loss of the record; such a trial is "
     "void here",
+)
+BOOKS_MISSING = _rule(
+    Part.TRUST,
+    "books-missing",
+    "a record says that a trial was measured, and its books are not there or cannot be read",
+    "no ledger.json that can be balanced beside the record; such a trial is void here, unless "
+    "its run was imported, which has no books",
 )
 BOOKS_AGAIN = _rule(
     Part.TRUST,

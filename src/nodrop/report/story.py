@@ -24,7 +24,8 @@ Json = dict[str, Any]
 
 UNVALUED = "all trials"
 BOOKS_DIFFER = "books_differ"
-"""A reason that only a report finds."""
+BOOKS_MISSING = "books_missing"
+"""Reasons that only a report finds."""
 DETAILS = (
     "clock_offsets_ns",
     "facts",
@@ -275,15 +276,29 @@ def _by_its_books(record: TrialRecord, books: Ledger) -> TrialRecord:
         differ.append("loss_ratio")
     if not differ:
         return record
-    words = f"void: {', '.join(differ)}: the record says otherwise than its books"
-    found = {"outcome": "void", "valid": False, "verdict": words}
-    return record.model_copy(update={**found, "invalid_reasons": [BOOKS_DIFFER]})
+    return _void(
+        record, BOOKS_DIFFER, f"{', '.join(differ)}: the record says otherwise than its books"
+    )
+
+
+def _without_books(record: TrialRecord, problem: str) -> TrialRecord:
+    """What was measured, and nothing is there to show it: the record alone proves no figure."""
+    if record.outcome != "measured":
+        return record
+    return _void(record, BOOKS_MISSING, f"its books are not there: {problem}")
+
+
+def _void(record: TrialRecord, reason: str, words: str) -> TrialRecord:
+    found = {"outcome": "void", "valid": False, "verdict": f"void: {words}"}
+    return record.model_copy(update={**found, "invalid_reasons": [reason]})
 
 
 def _trial(source: int, run: RunDir, record: TrialRecord) -> Trial:
     ledger, problem = _ledger(run, record)
     if ledger is not None:
         record = _by_its_books(record, ledger)
+    elif not run.manifest.get("imported_from"):
+        record = _without_books(record, problem)
     if run.manifest.get("imported_from") and record.outcome == "failed":
         # Older imports: traffic that came before the SUT was ready is the harness's failure.
         record = record.model_copy(update={"outcome": "void"})

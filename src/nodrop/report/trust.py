@@ -14,7 +14,7 @@ from nodrop.report.other_programs import other_programs
 from nodrop.report.reasons import reason_words, reasons_of
 from nodrop.report.senders import cpus_of_both
 from nodrop.report.sentences import Sentence, plural
-from nodrop.report.story import BOOKS_DIFFER, Source, Story, Trial
+from nodrop.report.story import BOOKS_DIFFER, BOOKS_MISSING, Source, Story, Trial
 
 COLD_START = 2.0
 """A first trial that took so many times the median activation found the caches cold."""
@@ -81,6 +81,10 @@ def _books(story: Story) -> Iterator[Sentence]:
     if contradicting:
         words = "the record says otherwise than its books, which were balanced again here"
         yield Sentence(rule=rules.BOOKS_DIFFER, text=words, trials=contradicting)
+    if missing := tuple(t for t in story.trials if BOOKS_MISSING in t.record.invalid_reasons):
+        words = f"the books of {plural(len(missing), 'trial')} that were measured are not there: "
+        words += "what their records say is not proved, and enters no figure"
+        yield Sentence(rule=rules.BOOKS_MISSING, text=words, trials=missing)
     closed = tuple(
         t
         for t, does in zip(story.trials, differ, strict=True)

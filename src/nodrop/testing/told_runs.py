@@ -1,6 +1,6 @@
 """Run directories made from what became of each trial: `0.0` lost nothing, `died`, `late` ….
 
-For sentences: no books, no samples, but every outcome in any mixture.
+For sentences: the least of books, no samples, but every outcome in any mixture.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from nodrop.ledger.balance import Ledger, balance, ledger_to_json
+from nodrop.ledger.hops import Account, Class, Hop
 from nodrop.ledger.places import SOCKET_RING
 from nodrop.results.rundir import RunWriter, plan_sha256
 from nodrop.results.trial import TrialRecord
@@ -63,9 +65,29 @@ def told_run(
     with writer:
         for index, (load, repetition) in enumerate(plan):
             record = _record(load, repetition, index)
-            writer.trial(record.run)
+            folder = writer.trial(record.run)
+            if record.outcome == "measured":
+                folder.write("ledger", ledger_to_json(_books(record)))
             writer.finish(record, {})
     return writer.path
+
+
+def _books(record: TrialRecord) -> Ledger:
+    """What the record says, as hops with a loss; books that do not close lack a packet."""
+    told = record.packets
+    sent, decoded = record.offered.sent or 0, told.decoded_packets or 0
+    kinds = {Class.LOST: told.lost_packets, Class.FOREIGN: told.foreign_packets}
+    return balance(
+        [
+            Hop(name="sent", packets=sent, counter="told"),
+            Hop(name="decoded", packets=decoded, counter="told"),
+        ],
+        [
+            Account(into="decoded", kind=kind, name=f"told_{kind}", packets=n, counter="told")
+            for kind, n in kinds.items()
+            if n
+        ],
+    )
 
 
 def _record(load: Load, repetition: int, index: int) -> TrialRecord:
@@ -103,4 +125,10 @@ def _record(load: Load, repetition: int, index: int) -> TrialRecord:
             "schedule_error_us": {"p50": 0.2, "p99": 20.0, "max": 90.0},
             **load.fields,
         }
-    return trial(**found | dict(load.each.get(repetition + 1, {})))
+    found |= load.each.get(repetition + 1, {})
+    if found.get("books_closed") is False and not found["residual_packets"]:
+        gone = (found["lost_packets"] or 0) + 1
+        found |= {"residual_packets": 1, "decoded_packets": found["offered_packets"] - gone}
+    if foreign := found.get("foreign_packets"):
+        found["decoded_packets"] += foreign
+    return trial(**found)
