@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import queue
+import signal
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Any, Protocol
 
@@ -25,6 +27,8 @@ HELLO_TIMEOUT_S = 10.0
 CLOSE_GRACE_S = 2.0
 TICK_S = 0.5
 NOISE_LIMIT_BYTES = 64 * 1024
+"""Before the hello: a login banner, not a flood."""
+NOISE_SHOWN_BYTES = 60
 STDERR_TAIL_BYTES = 32 * 1024
 LINE_LIMIT_BYTES = 16 * 1024 * 1024
 MOST_BYTES = 1 << 30
@@ -68,9 +72,18 @@ Start = Callable[[Sequence[str], Mapping[str, str]], Piped]
 """argv, environment → the running program."""
 
 
+class _Group(subprocess.Popen[bytes]):
+    """A child in a process group of its own, which is killed as a whole: also what it began."""
+
+    def kill(self) -> None:
+        if self.returncode is None:  # not waited for yet, so its number is still its own
+            with suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+
+
 def start_child(argv: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[bytes]:
     # A process group of its own: Ctrl-C reaches the controller alone, which then undoes.
-    return subprocess.Popen(
+    return _Group(
         list(argv),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -192,6 +205,8 @@ class NodeProcess:
         _close_quietly(self._process.stdin)
         deadline = time.monotonic() + CLOSE_GRACE_S
         self._threads[0].join(CLOSE_GRACE_S)  # its end of file is the event; wait() would poll
+        if self._threads[0].is_alive():
+            self._process.kill()  # it is deaf, or has ended and what it began holds the pipe
         try:
             self._process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
@@ -270,26 +285,37 @@ class NodeProcess:
     def _read_events(self) -> None:
         stdout = self._process.stdout
         assert stdout is not None
+        if words := self._refused(stdout):
+            self._events.put({"type": "error", "kind": "protocol", "message": words})
+            # Whoever goes on writing, a child of the job too, is ended by SIGPIPE.
+            _close_quietly(stdout)
+        self._events.put(None)
+
+    def _refused(self, stdout: IO[bytes]) -> str:
+        """Takes events until the job ends, then ""; or says what is none, and no more is read."""
         greeted = False
         left_bytes = bounds.raised(MOST_BYTES)
         for line in iter(lambda: stdout.readline(LINE_LIMIT_BYTES), b""):
             event = _parse(line)
-            if not greeted and (event is None or event["type"] != "hello"):
-                room = NOISE_LIMIT_BYTES - len(self._noise)
-                self._noise += line[: max(0, room)]
+            if not greeted and event is None:
+                self._noise += line[: NOISE_LIMIT_BYTES + 1 - len(self._noise)]
+                if len(self._noise) > NOISE_LIMIT_BYTES:
+                    del self._noise[NOISE_SHOWN_BYTES:]
+                    return f"more than {bounds.said(NOISE_LIMIT_BYTES)} and no hello{self._heard()}"
             elif event is None:
-                self._puts_an_end(f"not a protocol line: {_text(line[:200])}")
+                return f"not a protocol line: {_text(line[:200])}"
+            elif not greeted and event["type"] not in ("hello", "error"):
+                return f"sent {shown(event['type'])} where 'hello' was due"
             elif (left_bytes := left_bytes - len(line)) < 0:
-                self._puts_an_end(f"more than {bounds.said(MOST_BYTES)} of events")
-                break
+                return f"more than {bounds.said(MOST_BYTES)} of events"
             elif misfit := self._misfit(event):
-                self._puts_an_end(misfit)
+                return misfit
             elif event["type"] == "sample":
                 self._samples.append(event)
             else:
                 greeted = True
                 self._events.put(event)
-        self._events.put(None)
+        return ""
 
     def _misfit(self, event: Json) -> str:
         """Why an event of the job is not of its type; "" if it is."""
@@ -300,9 +326,6 @@ class NodeProcess:
         except NotJson as words:
             return f"its {event['type']} makes no sense: {words}"
         return ""
-
-    def _puts_an_end(self, words: str) -> None:
-        self._events.put({"type": "error", "kind": "protocol", "message": words})
 
     def _read_stderr(self) -> None:
         stderr = self._process.stderr

@@ -1,8 +1,9 @@
 """The controller's side of the node protocol, against a node that misbehaves in every known way."""
 
 import os
+import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,61 @@ def test_an_exit_without_result_is_a_death() -> None:
         session.stop()
         with pytest.raises(NodeDied, match="exit status 0"):
             session.result(timeout_s=20)
+
+
+def shell(words: str) -> list[str]:
+    return ["/bin/sh", "-c", words]
+
+
+HELLO = '{"type": "hello", "protocol": 1, "version": "f", "job": "errand", "pid": 1}'
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("yes nonsense; true", "more than 64 KiB and no hello; before hello: nonsense"),
+        ("cat /dev/zero; true", "more than 64 KiB and no hello"),
+        ("trap '' PIPE; yes nonsense; sleep 1000", "more than 64 KiB and no hello"),
+        ("yes nonsense & yes more", "more than 64 KiB and no hello"),
+        (f"echo '{HELLO}'; yes nonsense; true", "not a protocol line: nonsense"),
+        ("""yes '{"type": "ready"}'; true""", "sent 'ready' where 'hello' was due"),
+        ("""echo '{"type": "hallo"}'; sleep 1000""", "sent 'hallo' where 'hello' was due"),
+    ],
+)
+def test_a_flood_of_nonsense_ends_the_job_and_what_it_began(script: str, words: str) -> None:
+    started = NodeProcess(shell(script), {"job": "errand"}, env=os.environ, where="here")
+    with pytest.raises(NodeRefused, match=words) as caught:
+        started.prepare(timeout_s=60)
+    assert len(str(caught.value)) < 600
+    assert ended(started.pid)
+
+
+@pytest.mark.parametrize("script", ["sleep 1000 & exit 1", "trap '' PIPE TERM; sleep 1000; true"])
+def test_what_a_silent_job_began_is_ended_too(script: str) -> None:
+    started = NodeProcess(shell(script), {"job": "errand"}, env=os.environ, where="here")
+    started.close()
+    assert ended(started.pid)
+
+
+def ended(pid: int) -> bool:
+    """Whether all of the job's group are gone: they end by signals, so a moment later."""
+    deadline = time.monotonic() + 20
+    while group_of(pid):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def group_of(pid: int) -> list[int]:
+    """Processes of the job's group that have not ended."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            state, _, group = path.read_text().rpartition(") ")[2].split()[:3]
+            if int(group) == pid and state != "Z":
+                found.append(int(path.parent.name))
+    return found
 
 
 def test_close_is_the_dead_mans_switch() -> None:
