@@ -37,7 +37,9 @@ def reverse(action: str, arguments: Sequence[str], *, label: str) -> bool:
     # Programs have many words for a thing that is gone, and use them of other things too: only
     # looking is certain.
     if done.returncode != 0 and making(label, *arguments) is not None:
-        raise LabProblem(done.stderr.strip() or f"exit code {done.returncode}")
+        # The last line: of a traceback it is the one that says what was wrong.
+        said = done.stderr.strip().splitlines()
+        raise LabProblem(said[-1] if said else f"exit code {done.returncode}")
     return True
 
 
@@ -81,6 +83,8 @@ def _delete_container(label: str, state: str, name: str) -> Command:
 def _detach_nic(label: str, uri: str, domain: str, port: str) -> Command:
     del label
     _must_be_named(port, r"ndlv[0-9a-f]{1,8}", "a macvtap of nodrop's")
+    _must_be_named(uri, r"[a-z][a-z0-9+.-]*://[!-~]*", "the address of a libvirtd")
+    _must_be_named(domain, r"[^-\x00-\x1f\x7f/][^\x00-\x1f\x7f/]*", "a domain of libvirt's")
     return [sys.executable, "-m", "nodrop.machines.libvirt_domain", uri, domain, port]
 
 

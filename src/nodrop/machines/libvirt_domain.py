@@ -21,6 +21,7 @@ CHANNEL = "nodrop.ctl"
 DETACH_TIMEOUT_S = 60.0
 """The guest has to let go of the NIC itself."""
 POLL_S = 0.1
+INSTALL = "apt-get install libvirt-dev pkg-config, then pip install 'nodrop[libvirt]'"
 
 ResultT = TypeVar("ResultT")
 
@@ -119,10 +120,7 @@ class Domain:
 def domain_problems(uri: str, name: str) -> Sequence[str]:
     """Why a domain cannot be a place for the SUT. Touches nothing."""
     if importlib.util.find_spec("libvirt") is None:
-        return [
-            "the Python package libvirt is missing: apt-get install libvirt-dev pkg-config, "
-            "then pip install 'nodrop[libvirt]'"
-        ]
+        return [f"the Python package libvirt is missing: {INSTALL}"]
     try:
         domain = Domain(uri, name)
     except LabProblem as problem:
@@ -156,6 +154,11 @@ def main(argv: Sequence[str]) -> int:
     """Takes a NIC away again, for the undo journal (hosts/reversal.py)."""
     uri, name, port = argv
     try:
+        _libvirt()
+    except LabProblem as problem:
+        print(problem, file=sys.stderr)  # noqa: T201
+        return 1
+    try:
         domain = Domain(uri, name)
     except DomainGone:
         return 0  # and its NICs with it
@@ -175,7 +178,10 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _libvirt() -> Any:
-    return importlib.import_module("libvirt")
+    try:
+        return importlib.import_module("libvirt")
+    except ImportError as error:
+        raise LabProblem(f"the Python package libvirt: {error}", hint=INSTALL) from None
 
 
 if __name__ == "__main__":

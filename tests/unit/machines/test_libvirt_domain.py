@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -168,6 +169,20 @@ def test_undo_says_that_no_libvirtd_answers(
     assert main(["qemu:///other", "ids", PORT]) == 1
     assert len(domain.nics) == 1
     assert "no libvirtd answers at qemu:///other" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("missing", ["No module named 'libvirt'", "libvirt.so.0: not found"])
+def test_undo_without_the_package_is_one_line(
+    missing: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def gone(_: str) -> None:
+        raise ImportError(missing)
+
+    monkeypatch.setattr(importlib, "import_module", gone)
+    assert main(["qemu:///system", "ids", PORT]) == 1
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert missing in err and "nodrop[libvirt]" in err
 
 
 def test_the_nic_is_a_macvtap_that_stays_ours() -> None:
