@@ -6,6 +6,7 @@ import os
 import re
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,9 @@ from nodrop.labs.netns import NetnsLab
 from nodrop.load.replay import Replay
 from nodrop.measure.plan import make_plan
 from nodrop.measure.preflight import Parts, preflight
+from nodrop.setups.bare import Bare
+from nodrop.setups.seam import Limits
+from nodrop.setups.vm import Vm
 from nodrop.suts.suricata.sut import Suricata
 
 
@@ -83,3 +87,19 @@ def test_a_cpu_the_sut_cannot_have(
     problems = parts.problems()
     assert len(problems) == (said is not None)
     assert said is None or re.search(said, problems[0])
+
+
+@pytest.mark.parametrize("setup", [Bare, Vm])
+@pytest.mark.parametrize("times", [2, 1 << 10])
+def test_more_memory_than_the_host_has_is_a_problem(setup: Any, times: int) -> None:
+    has = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    place = setup({}, base=Path())
+
+    def said(memory_bytes: int) -> list[str]:
+        found = place.problems(None, Limits(memory_bytes=memory_bytes))
+        return [words for words in found if "this host has" in words]
+
+    assert said(has) == []
+    for asked in (has + 1, has * times, 2**63 - 1):
+        (words,) = said(asked)
+        assert words.startswith(f"limits.memory = {asked}: this host has {has} bytes")

@@ -31,6 +31,7 @@ from nodrop.setups import host_root
 from nodrop.setups.limits import (
     cpu_problems,
     host_cpus,
+    memory_problems,
     out_of_memory_words,
     swappiness_problems,
 )
@@ -65,7 +66,12 @@ class Bare:
                 memory_controller()
             except LabProblem as problem:
                 found.append(f"limits.memory: {problem}")
-        return [*found, *cpu_problems(limits), *swappiness_problems(limits)]
+        return [
+            *found,
+            *memory_problems(limits),
+            *cpu_problems(limits),
+            *swappiness_problems(limits),
+        ]
 
     def cpus(self, limits: Limits) -> AbstractSet[int]:
         return host_cpus(limits)

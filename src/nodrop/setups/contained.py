@@ -21,7 +21,12 @@ from nodrop.hosts.sut_user import readable_by
 from nodrop.images.bits import Bits
 from nodrop.labs.wiring import local
 from nodrop.ledger.hops import Account, Hop
-from nodrop.setups.limits import cpu_problems, out_of_memory_words, swappiness_problems
+from nodrop.setups.limits import (
+    cpu_problems,
+    memory_problems,
+    out_of_memory_words,
+    swappiness_problems,
+)
 from nodrop.setups.local import LocalView
 from nodrop.setups.seam import Limits, ProcessSpec, SamplesInside
 from nodrop.untrusted.folder import Folder
@@ -268,7 +273,7 @@ def problems(name: str, bits: Bits | None, limits: Limits) -> Sequence[str]:
             f"setup {name} runs an image, not the host's {bits.path}: run `nodrop image build`, "
             "and leave sut.binary out"
         )
-    return [*found, *cpu_problems(limits), *swappiness_problems(limits)]
+    return [*found, *memory_problems(limits), *cpu_problems(limits), *swappiness_problems(limits)]
 
 
 def since(began_s: float) -> float:

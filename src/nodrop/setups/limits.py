@@ -18,6 +18,17 @@ def cpu_problems(limits: Limits) -> Sequence[str]:
     return _missing("limits.cpus", limits.cpus, os.sched_getaffinity(0), "this host has no")
 
 
+def memory_problems(limits: Limits) -> Sequence[str]:
+    """A limit that this host can never reach is none, and a guest of that size does not boot."""
+    has_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if limits.memory_bytes is None or limits.memory_bytes <= has_bytes:
+        return []
+    return [
+        f"limits.memory = {limits.memory_bytes}: this host has {has_bytes} bytes "
+        f"({has_bytes >> 20} MiB); give less, or leave it out"
+    ]
+
+
 def host_cpus(limits: Limits) -> AbstractSet[int]:
     """Where a SUT that runs on the host's own CPUs can be pinned to."""
     return set(parse_cpus(limits.cpus)) if limits.cpus else os.sched_getaffinity(0)

@@ -33,7 +33,7 @@ from nodrop.machines.qemu import Machine, NotBooted, RunningMachine
 from nodrop.setups import guest_books as books
 from nodrop.setups.guest_process import WORK_INSIDE, GuestProcess
 from nodrop.setups.guest_samples import GuestSamples
-from nodrop.setups.limits import cpu_problems
+from nodrop.setups.limits import cpu_problems, memory_problems
 from nodrop.setups.seam import Limits, ProcessSpec, SamplesInside, Setup
 
 GUEST_NIC = "eth0"
@@ -72,7 +72,7 @@ class Vm:
         self.options = check(VmOptions, options or {}, table="setup", base=base)
 
     def problems(self, bits: Bits | None, limits: Limits) -> Sequence[str]:
-        found = list(cpu_problems(limits))
+        found = [*memory_problems(limits), *cpu_problems(limits)]
         if qemu.version() is None:
             found.append(f"program {qemu.PROGRAM} is missing; install the package qemu-system-x86")
         if os.geteuid() != 0 or os.environ.get(USERNS_VARIABLE):

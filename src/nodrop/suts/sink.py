@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, model_validator
 
 from nodrop.config.options import MemorySize, Options, YesNo, check
 from nodrop.errors import LabProblem, NodeDied, TrialFailed
@@ -29,20 +29,25 @@ from nodrop.untrusted.reading import making_sense
 POLL_S = 0.05
 MOST_SLOTS = 1 << 18
 SLOT_BYTES = 4096
+MOST_RING_BYTES = MOST_SLOTS * SLOT_BYTES
+MOST_THREADS = 1024
+"""As Suricata's."""
+SLOWEST_PPS = 0.001
+"""A packet takes a quarter of an hour: slower than any trial lasts."""
 SAMPLES_AT_REST = 5
 SMALLEST_V3_BYTES = 128
 """Of a ring of version 3, that no packet takes less than: its header and 60 bytes of frame."""
 
 
 class SinkOptions(Options):
-    service_rate_pps: Annotated[float, Field(gt=0)] | None = None
+    service_rate_pps: Annotated[float, Field(ge=SLOWEST_PPS)] | None = None
     """Serve no more than this: a SUT whose capacity is known. None = as fast as it can."""
-    ring_bytes: Annotated[MemorySize, Field(gt=0)] = 64 << 20
+    ring_bytes: Annotated[MemorySize, Field(ge=SLOT_BYTES, le=MOST_RING_BYTES)] = 64 << 20
     """Of each thread; with a service rate, 4 KiB for each slot."""
     ring_frames: Annotated[int, Field(gt=0, le=MOST_SLOTS)] | None = None
     """A queue of exactly so many packets for each thread, the one in service included."""
     defrag: YesNo = False
-    threads: PositiveInt = 1
+    threads: Annotated[int, Field(gt=0, le=MOST_THREADS)] = 1
 
     @model_validator(mode="after")
     def _one_size(self) -> Self:

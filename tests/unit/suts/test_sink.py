@@ -181,7 +181,14 @@ def test_a_sink_that_died(jobs: list[Job]) -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"service_rate_pps": 0}, "sut.service_rate_pps = 0: must be > 0"),
+        ({"service_rate_pps": 0}, "sut.service_rate_pps = 0: must be >= 0.001"),
+        ({"service_rate_pps": 1e-300}, "sut.service_rate_pps = 1e-300: must be >= 0.001"),
+        ({"threads": 1025}, "sut.threads = 1025: must be <= 1024"),
+        ({"threads": 100_000}, "sut.threads = 100000: must be <= 1024"),
+        ({"threads": 2**63 - 1}, "sut.threads = 9223372036854775807: must be <= 1024"),
+        ({"ring_bytes": 1}, "sut.ring_bytes = 1: must be >= 4096"),
+        ({"ring_bytes": 4095}, "sut.ring_bytes = 4095: must be >= 4096"),
+        ({"ring_bytes": "2GiB"}, 'sut.ring_bytes = "2GiB": must be <= 1073741824'),
         ({"ring": 5}, "sut.ring: no such key; did you mean sut.ring_bytes?"),
         (
             {"ring_frames": 5, "ring_bytes": "1MiB"},
