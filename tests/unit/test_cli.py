@@ -21,6 +21,7 @@ from nodrop.cli.inspect import ReportPart
 from nodrop.cli.tables import console
 from nodrop.errors import LabProblem
 from nodrop.hosts import privileges
+from nodrop.hosts.processes import boot_id, pid_namespace, user_namespace
 from nodrop.load.seam import TraceFacts
 from nodrop.measure.manager import RunOutcome
 from nodrop.report.write import Part
@@ -304,6 +305,42 @@ def test_a_job_of_the_node_is_passed_on_word_for_word(
         assert done.returncode == 0
 
 
+@pytest.mark.parametrize("port", ["99999", "65536", "-1"])
+def test_a_port_that_is_none_is_exit_2_with_the_range(
+    port: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.exit_code(["watch", str(tmp_path), "--serve", "--port", port]) == 2
+    assert capsys.readouterr().err == f"nodrop: --port {port}: must be from 0 to 65535\n"
+
+
+@pytest.mark.parametrize("lab", ["", " ", "\t"])
+@pytest.mark.parametrize("command", ["run", "doctor"])
+def test_a_lab_without_a_name_is_no_default(
+    lab: str, command: str, experiment: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.exit_code([command, str(experiment), "--lab", lab]) == 2
+    assert capsys.readouterr().err.startswith("nodrop: --lab: must name a lab or a lab file;")
+
+
+@pytest.mark.parametrize("lines", [21, 50, 50_000])
+def test_a_journal_of_bad_lines_is_a_screen_of_words(lines: int, tmp_path: Path) -> None:
+    folder = tmp_path / "nodrop" / "undo"
+    folder.mkdir(parents=True, mode=0o700)
+    head = {
+        "controller": {"pid": 4_000_000, "start_ticks": 1},
+        "boot_id": boot_id(),
+        "user_namespace": user_namespace(),
+        "pid_namespace": pid_namespace(),
+    }
+    (folder / "abcd1234.jsonl").write_text(json.dumps(head) + "\n" + "{}\n" * lines)
+    for path in (folder, folder / "abcd1234.jsonl"):
+        path.chmod(0o700)
+    done = nodrop("undo", XDG_STATE_HOME=str(tmp_path))
+    said = done.stderr.splitlines()
+    assert len(said) == 21
+    assert said[-1].startswith(f"nodrop: and {lines - 20} more that could not be undone")
+
+
 def test_undo_says_that_there_is_nothing(tmp_path: Path) -> None:
     done = nodrop("undo", XDG_STATE_HOME=str(tmp_path))
     assert (done.returncode, done.stdout, done.stderr) == (0, "nothing to undo\n", "")
@@ -370,6 +407,17 @@ def test_report_writes_a_page_and_prints_where(
     assert found["page"] == str(tmp_path / "other" / "index.html")
     assert found["answer"]["sentences"]
     assert [cell["run_directory"] for cell in found["cells"]] == [writer.path.name]
+
+
+@pytest.mark.parametrize("name", ["a\x1b[31mb", "a\nb", "\u202eb", "\x9b2J"])
+def test_no_folder_of_a_report_commands_the_terminal(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = make_run(tmp_path / "run", Fake(repetitions=1, samples=False))
+    assert main.exit_code(["report", str(run), "--only", "csv", "--out", str(tmp_path / name)]) == 0
+    out = capsys.readouterr().out
+    assert out.count("\n") == 1
+    assert out[:-1].isprintable()
 
 
 def test_a_report_in_parts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nodrop.cli.arguments import AsJson, LabName
+from nodrop.cli.saying import say
 from nodrop.errors import BadInput
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def calibrate(
             out.print(certificate_table(certificate))
             for line in certificate_words(certificate):
                 out.print(line, markup=False)
-            print(f"certificate: {path}" if path else "no certificate is kept of some cases alone")
+            say(f"certificate: {path}" if path else "no certificate is kept of some cases alone")
     if as_json:
         said = [
             {"path": None if path is None else str(path), **certificate.model_dump(mode="json")}

@@ -59,9 +59,9 @@ def guest(recipe: Recipe, as_json: AsJson = False) -> None:
     if as_json:
         print(json.dumps(asdict(found), default=str))
         return
-    print(f"kernel    {found.kernel.package} {found.kernel.version}")
-    print(f"initramfs {found.initramfs}")
-    print(f"disk      {found.disk}")
+    say(f"kernel    {found.kernel.package} {found.kernel.version}")
+    say(f"initramfs {found.initramfs}")
+    say(f"disk      {found.disk}")
 
 
 @image.command("list")

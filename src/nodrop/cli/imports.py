@@ -196,7 +196,7 @@ def _import(
     for finding in done.findings:
         say(f"{finding.severity}: {finding.title} [{finding.code}]")
     _say_skips(done.skips)
-    print(done.path)
+    say(done.path)
 
 
 def _say_skips(skips: Iterable[Skip]) -> None:

@@ -18,6 +18,7 @@ from nodrop.cli.arguments import (
     Yes,
     all_settings,
 )
+from nodrop.cli.saying import say
 
 
 class ReportPart(StrEnum):
@@ -99,7 +100,7 @@ def report(
     if as_json:
         print(json.dumps({"page": str(page), **report_json(directories)}, ensure_ascii=False))
     else:
-        print(page)
+        say(page)
     if show:
         webbrowser.open(page.absolute().as_uri())
 
@@ -117,7 +118,7 @@ def export(
     from nodrop.report.parquet import write_parquet
 
     write_parquet(directories, parquet)
-    print(parquet)
+    say(parquet)
 
 
 def plugins(as_json: AsJson = False) -> None:

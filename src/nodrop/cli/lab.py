@@ -14,6 +14,8 @@ from nodrop.cli.arguments import AsJson
 from nodrop.cli.saying import complain, say
 from nodrop.errors import LabProblem
 
+MOST_LINES = 20
+"""Of what could not be undone: a damaged journal may have one for each of its lines."""
 NODE_JOBS = {
     "replay": ("replay", "Replay a trace by hand (nodrop-node replay)."),
     "monitor": ("sample", "Watch this host's counters by hand (nodrop-node sample)."),
@@ -51,8 +53,10 @@ def undo(
             say(f"undone: {words}")
         if not reports:
             print("nothing to undo")
-    for words in failed:
+    for words in failed[:MOST_LINES]:
         complain(f"could not undo {words}")
+    if more := len(failed) - MOST_LINES if len(failed) > MOST_LINES else 0:
+        complain(f"and {more} more that could not be undone (--json lists them)")
     return LabProblem.exit_code if failed else 0
 
 

@@ -76,10 +76,10 @@ def run(
     if not as_json:
         if not quiet:
             print_cells(outcome.records)
-            print(f"report: {page}")
+            say(f"report: {page}")
             if timings:
                 print_timings(outcome.directory)
-        print(outcome.directory)
+        say(outcome.directory)
     elif timings:
         print_timings_json(outcome.directory)
     return outcome.exit_code
@@ -133,6 +133,6 @@ def doctor(
         for words in plan.notes() if plan else ():
             say(words)
         for one in standing:
-            print(calibrated.standing_words(one))
+            say(calibrated.standing_words(one))
         print(f"{len(problems)} to mend" if problems else "nothing stands in the way")
     return LabProblem.exit_code if problems else 0

@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nodrop.cli.arguments import AsJson
+from nodrop.errors import BadInput
+from nodrop.untrusted.words import one_line
 
 if TYPE_CHECKING:
     from nodrop.watch.follow import Follower, View
 
 LOOK_S = 0.5
+MOST_PORT = 65535
 
 
 def add_to(app: typer.Typer) -> None:
@@ -33,7 +36,8 @@ def watch(
         typer.Option("--serve", help="As one read-only page on loopback; its address is printed."),
     ] = False,
     port: Annotated[
-        int, typer.Option("--port", metavar="N", help="Of the page; 0 = any free one.")
+        int,
+        typer.Option("--port", metavar="N", help="Of the page, up to 65535; 0 = any free one."),
     ] = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -42,6 +46,8 @@ def watch(
     from nodrop.watch.follow import Follower
     from nodrop.watch.serve import serve_page
 
+    if not 0 <= port <= MOST_PORT:
+        raise BadInput(f"--port {port}: must be from 0 to {MOST_PORT}")
     follower = Follower.of(directory)
     if serve:
         with serve_page(follower, port=port) as page:
@@ -84,7 +90,7 @@ def _on_terminal(follower: Follower) -> None:
 def _plainly(follower: Follower) -> None:
     while True:
         view = follower.look()
-        _tell_ended(view, lambda words: print(words, flush=True))
+        _tell_ended(view, lambda words: print(one_line(words), flush=True))
         if view.over:
             print(closing_words(view))
             return

@@ -38,7 +38,9 @@ class LabSource:
 
 def load_lab(lab: str | None = None) -> LabSource:
     """The lab of a file, or of a name that nodrop brings along; without either, the default."""
-    path = find_lab(lab or DEFAULT_LAB)
+    if lab is not None and not lab.strip():
+        raise BadInput("--lab: must name a lab or a lab file", hint="leave it out for netns")
+    path = find_lab(DEFAULT_LAB if lab is None else lab)
     table, text = read_toml(path)
     try:
         head = check(LabHead, table, table="", base=path.absolute().parent)
