@@ -12,11 +12,11 @@ from typing import IO, cast
 
 from nodrop.config.replay import ReplayOptions
 from nodrop.config.units import format_cpus
-from nodrop.errors import BadInput, NodeRefused
+from nodrop.errors import BadInput, LabProblem, NodeRefused
 from nodrop.hosts.binary import file_sha256, find_node_binary
 from nodrop.hosts.folders import cache_folder
 from nodrop.hosts.local import LocalHost
-from nodrop.hosts.seam import Json
+from nodrop.hosts.seam import Json, NodeJob
 from nodrop.load.seam import Fragments, PeakDemand, TraceFacts
 from nodrop.untrusted.packed import trace_bound, unpack
 from nodrop.untrusted.reading import making_sense
@@ -150,7 +150,7 @@ def _read(path: Path, stamp: tuple[int, ...], options: ReplayOptions) -> TraceFa
         "seed": options.seed,
         "tolerate_truncated": options.tolerate_truncated,
     }
-    job = _this_host().job(spec)
+    job = _job(_this_host(), spec)
     try:
         said = job.result(timeout_s=TRACE_READ_TIMEOUT_S)
     except NodeRefused as refused:
@@ -186,6 +186,24 @@ def _read(path: Path, stamp: tuple[int, ...], options: ReplayOptions) -> TraceFa
         peak_demand=_peak_demand(said["peak_demand"], options),
         raw=said,
     )
+
+
+def _job(host: LocalHost, spec: Json) -> NodeJob:
+    """A node that does not even say hello is asked once by a command, not once for each trace and
+    load: it may take ten seconds not to."""
+    now = host.node.stat()
+    node = (host.node, now.st_ino, now.st_mtime_ns)
+    if node in _SPEECHLESS:
+        raise LabProblem(_SPEECHLESS[node])
+    try:
+        return host.job(spec)
+    except LabProblem as problem:
+        _SPEECHLESS[node] = problem.message
+        raise
+
+
+_SPEECHLESS: dict[tuple[Path, int, int], str] = {}
+"""What was said of a node that refused to begin; another file is another node."""
 
 
 def memory_problem(path: Path, needed_bytes: int) -> str:
