@@ -26,6 +26,7 @@ from nodrop.report.story import Cell, Story, Trial, read_story
 from nodrop.report.studies import studies_words, study_figures
 from nodrop.report.studies_plot import studies_plot
 from nodrop.report.write import Part, report_json
+from nodrop.results.rundir import RunDir
 from nodrop.stats.comparison import Answer
 from nodrop.stats.family import Family
 from nodrop.testing.rundirs import SETUPS, Fake, make_run
@@ -300,9 +301,17 @@ def test_details_of_another_version_or_a_careless_hand_are_left_out(
     details: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = make_run(tmp_path, Fake(cells=SETUPS.cells[::3], repetitions=1, samples=False))
+    real = RunDir.detail
     monkeypatch.setattr(
-        "nodrop.results.rundir.RunDir.detail",
-        lambda _self, _run, name: {"details": details} if name == "trial" else None,
+        RunDir,
+        "detail",
+        lambda self, run, name: (
+            {"details": details}
+            if name == "trial"
+            else real(self, run, name)
+            if name == "ledger"
+            else None
+        ),
     )
     page = write_report([run], tmp_path / "out").read_text(encoding="utf-8")
     assert "What each setup costs" in page
