@@ -228,7 +228,7 @@ def test_a_daemon_that_stops_in_the_middle(
 
         class InDocker(Inject):
             def trial_started(self, trial: Any) -> None:
-                self.there = trial.setup["kind"] == "docker"
+                self.there = trial.cell["setup.kind"] == "docker"
 
             def phase(self, name: str) -> None:
                 if self.there:
