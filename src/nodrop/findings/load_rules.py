@@ -48,7 +48,7 @@ def loads_contradict(cells: Cells) -> Iterator[Finding]:
 
 
 def not_as_asked(cells: Cells) -> Iterator[Finding]:
-    """Suricata caps its threads, and says so to nobody: a figure for 4 threads may be one for 2."""
+    """Suricata caps its threads and does not say so: a figure for 4 threads may be one for 2."""
     evidence: dict[str, str] = {}
     for cell, runs in cells.items():
         words = dict.fromkeys(words for run in runs for words in run.not_as_asked)

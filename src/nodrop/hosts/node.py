@@ -292,7 +292,7 @@ class NodeProcess:
         self._events.put(None)
 
     def _refused(self, stdout: IO[bytes]) -> str:
-        """Takes events until the job ends, then ""; or says what is none, and no more is read."""
+        """Takes events until the job ends, then ""; or says which line is no event, and stops."""
         greeted = False
         left_bytes = bounds.raised(MOST_BYTES)
         for line in iter(lambda: stdout.readline(LINE_LIMIT_BYTES), b""):

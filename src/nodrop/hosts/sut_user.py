@@ -1,4 +1,4 @@
-"""The SUT's own user: nobody else's number, so that the host's files are not its to change."""
+"""The SUT's own user: no other program has its number, so it may not change the host's files."""
 
 from __future__ import annotations
 
