@@ -18,6 +18,7 @@ from hypothesis import settings
 
 from nodrop.errors import NodropError
 from nodrop.hosts.privileges import ensure_privileges, in_user_namespace
+from tests.disturbed import Disturbances
 from tests.turns import Turns, rank
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Turns(), "turns")
+    config.pluginmanager.register(Disturbances(), "disturbances")
     if not is_worker(config):
         config.pluginmanager.register(SkipLedger(), "skip-ledger")
     hear_ctrl_c()
