@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.results.rundir import RunWriter
+from nodrop.results.writer import RunWriter
 from nodrop.testing.records import trial
 from nodrop.watch.follow import Follower
 from nodrop.watch.serve import ServedPage, serve_page

@@ -25,7 +25,7 @@ from nodrop.hosts.processes import boot_id, pid_namespace, user_namespace
 from nodrop.load.seam import TraceFacts
 from nodrop.measure.manager import RunOutcome
 from nodrop.report.write import Part
-from nodrop.results.rundir import RunWriter
+from nodrop.results.writer import RunWriter
 from nodrop.testing.fakes import FakeLoad, World
 from nodrop.testing.records import trial
 from nodrop.testing.rundirs import Fake, make_run

@@ -22,7 +22,7 @@ from nodrop.imports.samples import Skip
 from nodrop.imports.series import Mode
 from nodrop.imports.tables import TABLES, TableCell, table_cells
 from nodrop.imports.trials import Naming, observations, planned_runs, records, spread_claims
-from nodrop.results.rundir import RunWriter
+from nodrop.results.writer import RunWriter
 
 QUESTION = (
     "What do containers and virtual machines cost an intrusion detection system?"

@@ -29,8 +29,9 @@ from nodrop.measure.preflight import Parts, preflight
 from nodrop.measure.progress import Live, Progress
 from nodrop.measure.record import details, trial_record, write_details
 from nodrop.measure.seam import Measured, Measurer, Standing, Trial
-from nodrop.results.rundir import RunWriter, find_run, open_run, plan_sha256
+from nodrop.results.rundir import find_run, open_run
 from nodrop.results.trial import TrialRecord
+from nodrop.results.writer import RunWriter, plan_sha256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

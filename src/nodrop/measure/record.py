@@ -14,8 +14,8 @@ from nodrop.measure.controllers.seam import TrialInput
 from nodrop.measure.packets.instances import imbalance_ratio
 from nodrop.measure.seam import Measured
 from nodrop.measure.servants import setup_cpu_s
-from nodrop.results.rundir import TrialFolder
 from nodrop.results.trial import TrialRecord
+from nodrop.results.writer import TrialFolder
 
 
 def trial_record(

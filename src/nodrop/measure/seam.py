@@ -22,7 +22,7 @@ from nodrop.load.seam import OfferedLoad
 from nodrop.measure.live import Tell
 from nodrop.measure.plan import Cell, Table
 from nodrop.measure.sampling import Usage
-from nodrop.results.rundir import TrialFolder
+from nodrop.results.writer import TrialFolder
 from nodrop.suts.seam import Drained, Readiness, SutCounters
 
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from nodrop.errors import BadInput
-from nodrop.results.rundir import LIVE, LOCK, MANIFEST, RUNS, TRIAL, TRIALS, Json
+from nodrop.results.names import LIVE, LOCK, MANIFEST, RUNS, TRIAL, TRIALS
+from nodrop.results.rundir import Json
 from nodrop.results.trial import RecordError, TrialRecord
 from nodrop.untrusted.bounds import SMALL_FILE_BYTES
 from nodrop.untrusted.folder import Folder

@@ -23,8 +23,8 @@ from nodrop.ledger.running import BusyThread, Running
 from nodrop.ledger.sender import Sending
 from nodrop.ledger.timeline import Interval, ThreadTime, Timeline
 from nodrop.ledger.verdict import Verdict, judge
-from nodrop.results.rundir import RunWriter, TrialFolder, plan_sha256
 from nodrop.results.trial import Thread, TrialRecord
+from nodrop.results.writer import RunWriter, TrialFolder, plan_sha256
 from nodrop.suts.suricata.sut import RING
 from nodrop.testing.over_time import (
     DRAIN_NS,

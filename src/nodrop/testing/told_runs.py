@@ -14,8 +14,8 @@ from typing import Any
 from nodrop.ledger.balance import Ledger, balance, ledger_to_json
 from nodrop.ledger.hops import Account, Class, Hop
 from nodrop.ledger.places import SOCKET_RING
-from nodrop.results.rundir import RunWriter, plan_sha256
 from nodrop.results.trial import TrialRecord
+from nodrop.results.writer import RunWriter, plan_sha256
 from nodrop.testing.records import trial
 
 STARTED = datetime(2026, 11, 21, 20, 53, tzinfo=UTC)

@@ -12,7 +12,7 @@ from nodrop.ledger.hops import Class
 from nodrop.measure.measurer import LabMeasurer
 from nodrop.measure.plan import Cell
 from nodrop.measure.seam import Measured, Trial
-from nodrop.results.rundir import TrialFolder
+from nodrop.results.writer import TrialFolder
 from nodrop.setups.seam import Limits
 from nodrop.testing.fakes import FakeEnv, FakeJournal, FakeProcess, World
 from tests.unit.measure.test_manager import FakeParts

@@ -121,7 +121,7 @@ def test_results_that_cannot_be_kept_end_the_run_with_the_way_on(
     def finish(*_: Any) -> None:
         raise full
 
-    monkeypatch.setattr("nodrop.results.rundir.RunWriter.finish", finish)
+    monkeypatch.setattr("nodrop.results.writer.RunWriter.finish", finish)
     with pytest.raises(
         SystemRefused, match=r"No space left .*keeping the results.*df -h.*--resume"
     ):

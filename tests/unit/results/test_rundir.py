@@ -12,14 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodrop.errors import BadInput
-from nodrop.results.rundir import (
-    Damage,
-    RunWriter,
-    open_run,
-    plan_sha256,
-    read_trials,
-)
+from nodrop.results.rundir import Damage, open_run, read_trials
 from nodrop.results.trial import TrialRecord
+from nodrop.results.writer import RunWriter, plan_sha256
 from nodrop.testing.records import trial
 
 STARTED = datetime(2026, 11, 21, 20, 53, tzinfo=UTC)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nodrop.errors import BadInput
-from nodrop.results.rundir import RunWriter
+from nodrop.results.writer import RunWriter
 from nodrop.testing.records import trial
 from nodrop.watch import follow
 from nodrop.watch.follow import MOST_ENDED, Follower, cell_of

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from nodrop.errors import BadInput
-from nodrop.results.rundir import RunWriter
+from nodrop.results.writer import RunWriter
 from nodrop.watch.follow import Follower
 from nodrop.watch.serve import MOST_CONNECTIONS, MOST_VIEWERS, ServedPage, serve_page
 

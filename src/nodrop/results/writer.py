@@ -1,0 +1,302 @@
+"""Writes a run directory: one writer at a time, durable, and resumable after a crash."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from io import FileIO
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from nodrop.errors import BadInput
+from nodrop.results.names import (
+    EXPERIMENT,
+    LAB,
+    LIVE,
+    LOCK,
+    MANIFEST,
+    RUNS,
+    TRIAL,
+    TRIALS,
+    safe_name,
+    samples_of,
+)
+from nodrop.results.rundir import Json, read_manifest, read_trials
+from nodrop.results.trial import TrialRecord
+from nodrop.untrusted.folder import Folder, append_whole
+
+RUN_FORMAT = 1
+
+
+def plan_sha256(plan: Any) -> str:
+    """The fingerprint by which a resumed plan is known to be the same. `plan` is plain JSON."""
+    text = json.dumps(plan, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialFolder:
+    """Where one trial puts its files while it runs."""
+
+    run: str
+    path: Path
+
+    @property
+    def sut(self) -> Path:
+        return self.path / "sut"
+
+    def samples(self, host: str) -> Path:
+        """Rows of that host's sampler."""
+        return self.path / samples_of(host)
+
+    def append_live(self, row: Mapping[str, Any]) -> None:
+        """A reading of the trial under way; for watching, so nothing waits for the disk."""
+        with Folder(self.path).open_to_change(LIVE, append=True) as file:
+            file.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+
+    def write(self, name: str, content: Mapping[str, Any]) -> None:
+        """A JSON file of this trial: `ledger`, `offered`, `counters` …; not `trial`."""
+        if f"{name}.json" == TRIAL:
+            raise ValueError(
+                "trial.json is what marks a trial as whole: RunWriter.finish writes it"
+            )
+        _write_json(Folder(self.path), f"{safe_name(name)}.json", content)
+
+
+class RunWriter:
+    """The one writer of a run directory. Use as a context manager: it holds the lock."""
+
+    def __init__(self, path: Path, lock: FileIO, manifest: Json) -> None:
+        self.path = path
+        self.manifest = manifest
+        self._folder = Folder(path)
+        self._runs = self._folder.folder(RUNS)
+        self._lock = lock
+
+    @classmethod
+    def create(
+        cls,
+        out: Path,
+        name: str,
+        *,
+        experiment: str,
+        lab: str,
+        plan_sha256: str,
+        manifest: Mapping[str, Any],
+        started: datetime | None = None,
+    ) -> RunWriter:
+        """Makes out/name-utc. `experiment` and `lab` are the files' texts, kept verbatim."""
+        started = started or datetime.now(UTC)
+        path = _new_folder(out, f"{safe_name(name)}-{started:%Y%m%dT%H%M%SZ}")
+        return cls._begin(
+            path,
+            name,
+            experiment=experiment,
+            lab=lab,
+            plan_sha256=plan_sha256,
+            manifest=manifest,
+            started=started,
+        )
+
+    @classmethod
+    def create_at(
+        cls, path: Path, name: str, *, experiment: str, manifest: Mapping[str, Any]
+    ) -> RunWriter:
+        """Makes a run directory of exactly this path, for runs that were measured elsewhere."""
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise BadInput(f"{path}: exists and is not an empty folder", hint="give a new path")
+        path.mkdir(parents=True, exist_ok=True)
+        return cls._begin(
+            path,
+            name,
+            experiment=experiment,
+            lab="",
+            plan_sha256="",
+            manifest=manifest,
+            started=datetime.now(UTC),
+        )
+
+    @classmethod
+    def _begin(
+        cls,
+        path: Path,
+        name: str,
+        *,
+        experiment: str,
+        lab: str,
+        plan_sha256: str,
+        manifest: Mapping[str, Any],
+        started: datetime,
+    ) -> RunWriter:
+        lock = _locked(path)
+        folder = Folder(path)
+        folder.folder(RUNS).make()
+        folder.write(EXPERIMENT, experiment.encode())
+        folder.write(LAB, lab.encode())
+        folder.write(TRIALS, b"")
+        found: Json = {
+            "format": RUN_FORMAT,
+            "name": name,
+            "started_utc": started.isoformat(timespec="seconds"),
+            "plan_sha256": plan_sha256,
+            **manifest,
+        }
+        # Last: a directory with a manifest is a run directory.
+        _write_json(folder, MANIFEST, found)
+        return cls(path, lock, found)
+
+    @classmethod
+    def resume(cls, path: Path, *, plan_sha256: str) -> RunWriter:
+        """Opens a run directory to go on with it; removes what was half-written."""
+        # What is half-written is deleted and the rest added to, with our rights.
+        Folder(path).must_be_ours("a run directory")
+        manifest = read_manifest(path)
+        if manifest.get("plan_sha256") != plan_sha256:
+            raise BadInput(
+                f"{path}: the experiment, the lab or the plan changed since this run was started",
+                hint="resume with the same files and --set values, or start a new run",
+            )
+        writer = cls(path, _locked(path), manifest)
+        try:
+            _cut_half_line(Folder(path))
+            writer._remove_half_written_runs()
+        except BaseException:
+            writer.close()
+            raise
+        return writer
+
+    def records(self) -> tuple[TrialRecord, ...]:
+        """The trials measured so far whose folder is whole."""
+        good = self.completed()
+        return tuple(r for r in read_trials(self.path).records if r.run in good)
+
+    def completed(self) -> frozenset[str]:
+        """Runs whose line is whole and whose folder has its trial.json."""
+        records = read_trials(self.path).records
+        return frozenset(r.run for r in records if self._runs.folder(r.run).is_file(TRIAL))
+
+    def trial(self, run: str) -> TrialFolder:
+        """A fresh folder for one trial."""
+        folder = self._runs.folder(safe_name(run))
+        if self._runs.is_there(safe_name(run)):
+            self._runs.remove(safe_name(run))
+        folder.make()
+        folder.folder("sut").make()
+        return TrialFolder(run=run, path=folder.path)
+
+    def finish(self, record: TrialRecord, details: Mapping[str, Any] | None = None) -> None:
+        """Makes a trial count: its trial.json, then its line; both are on disk on return."""
+        line = record.to_line()
+        TrialRecord.from_line(line)
+        folder = self._runs.folder(record.run)
+        folder.make(exist_ok=True)
+        _write_json(folder, TRIAL, {**record.model_dump(), "details": dict(details or {})})
+        self._append([line])
+
+    def finish_all(self, finished: Iterable[tuple[TrialRecord, Mapping[str, Any]]]) -> None:
+        """Many trials at once, waiting for the disk once: for runs that can be imported again."""
+        lines: list[str] = []
+        for record, details in finished:
+            lines.append(record.to_line())
+            folder = self._runs.folder(record.run)
+            folder.make(exist_ok=True)
+            text = _json_text({**record.model_dump(), "details": dict(details)})
+            folder.write(TRIAL, text, durable=False)
+        self._append(lines)
+
+    def _append(self, lines: Iterable[str]) -> None:
+        """Whole or not at all: after a full disk the next line must not stand behind half a one."""
+        with self._folder.open_to_change(TRIALS, append=True) as file:
+            append_whole(file, "".join(line + "\n" for line in lines).encode())
+
+    def write_beside(self, name: str, content: Mapping[str, Any]) -> None:
+        """A JSON file beside the manifest, about the run as a whole: `findings`, `imported`."""
+        if f"{name}.json" == MANIFEST:
+            raise ValueError("the manifest is written by update_manifest")
+        _write_json(self._folder, f"{safe_name(name)}.json", content)
+
+    def update_manifest(self, changes: Mapping[str, Any]) -> None:
+        """Adds what is known only later (end of the run, what was put back)."""
+        self.manifest = {**self.manifest, **changes}
+        _write_json(self._folder, MANIFEST, self.manifest)
+
+    def close(self) -> None:
+        self._lock.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _remove_half_written_runs(self) -> None:
+        good = self.completed()
+        for name in self._runs.folders():
+            if name not in good:
+                self._runs.remove(name)
+
+
+def _cut_half_line(folder: Folder) -> None:
+    """The next line must not be glued to what an interrupted writer left."""
+    whole_bytes = 0
+    if folder.is_there(TRIALS):
+        lines = filter(lambda line: line.endswith(b"\n"), folder.lines(TRIALS))
+        whole_bytes = sum(map(len, lines))
+    with folder.open_to_change(TRIALS) as file:
+        file.truncate(whole_bytes)
+        os.fsync(file.fileno())
+
+
+def _locked(path: Path) -> FileIO:
+    """flock(2): the kernel lets go of it when the holder dies, however it dies."""
+    file = Folder(path).changing(LOCK)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as failed:
+        holder = file.read(20).decode(errors="replace").strip()
+        file.close()
+        raise BadInput(
+            f"{path}: another nodrop (pid {holder if holder.isdecimal() else 'unknown'}) "
+            "is writing to this run directory",
+            hint="wait for it, or watch it with `nodrop watch`",
+        ) from failed
+    file.truncate()
+    file.write(f"{os.getpid()}\n".encode())
+    return file
+
+
+def _new_folder(out: Path, name: str) -> Path:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for attempt in range(1, 1000):
+            path = out / (name if attempt == 1 else f"{name}-{attempt}")
+            with suppress(FileExistsError):
+                path.mkdir()
+                return path
+    except OSError as error:
+        raise BadInput(
+            f"{out}: no run directory can be made in it: {error.strerror}",
+            hint="choose another folder with --out",
+        ) from None
+    raise BadInput(f"{out / name}: a thousand runs with this name and second exist already")
+
+
+def _write_json(folder: Folder, name: str, content: Mapping[str, Any]) -> None:
+    folder.write(name, _json_text(content))
+
+
+def _json_text(content: Mapping[str, Any]) -> bytes:
+    text = json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False)
+    return text.encode() + b"\n"
