@@ -1,6 +1,6 @@
-"""Loads of one curve, from the lowest to the highest, and where they contradict each other.
+"""Loads of one curve, from the lowest to the highest, and the pairs that contradict each other.
 
-More load cannot make a SUT lose less. Where it looks like that, something else decides.
+More load cannot make a SUT lose less. If it looks like that, something else decides.
 """
 
 from __future__ import annotations

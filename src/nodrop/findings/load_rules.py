@@ -1,4 +1,4 @@
-"""Findings about loads: where the SUT failed, and where more load lost less."""
+"""Findings about loads: the SUT failed under some, and some lost less than a lower one."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ def _timed(cells: Cells) -> list[Observation]:
 
 
 def _fixed_successors(timed: Sequence[Observation]) -> list[str]:
-    """The cycle of cells, where each is nearly always followed by the same other one."""
+    """The cycle of cells, if nearly always the same other one follows each."""
     after: dict[str, Counter[str]] = defaultdict(Counter)
     for a, b in pairwise(timed):
         if a.cell != b.cell:
@@ -184,7 +184,7 @@ def _fixed_successors(timed: Sequence[Observation]) -> list[str]:
 
 
 def _mean_hour(starts_s: Sequence[float]) -> float | None:
-    """Mean on the clock's circle; None where starts are spread all round it."""
+    """Mean on the clock's circle; None if starts are spread all round it."""
     if len(starts_s) < 2:
         return None
     turns = [2 * math.pi * (start % 86_400) / 86_400 for start in starts_s]

@@ -1,7 +1,7 @@
 """What is suspicious in a set of runs.
 
 Measured runs and imported ones are judged by the same rules. Every rule looks at `Observation`s
-only; where a rule needs a figure that was not measured it stays silent.
+only; a rule that needs a figure that was not measured stays silent.
 """
 
 from __future__ import annotations

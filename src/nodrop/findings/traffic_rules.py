@@ -121,7 +121,7 @@ def guest_time_counted_twice(cells: Cells) -> Iterator[Finding]:
         yield Finding(
             code="guest-time-twice",
             severity=Severity.SERIOUS,
-            title="CPU of the host is inflated where the SUT runs in a guest",
+            title="CPU of the host is inflated if the SUT runs in a guest",
             evidence=in_words(evidence.values()),
             effect="The CPU cost of the VM looks larger than it is: old psutil adds guest time to"
             " the user time that holds it already. Compare the processes' own CPU.",

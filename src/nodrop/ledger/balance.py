@@ -50,7 +50,7 @@ class Ledger:
 
     @property
     def residual_bytes(self) -> int | None:
-        """Signed sum over the steps whose bytes are known; None where none is."""
+        """Signed sum over the steps whose bytes are known; None if no step's are."""
         known = [s.residual_bytes for s in self.byte_steps if s.residual_bytes is not None]
         return sum(known) if known else None
 
@@ -80,14 +80,14 @@ class Ledger:
         return {kind: self.total(kind) for kind in Class}
 
     def packets_at(self, hop: str) -> int | None:
-        """What a hop counted; None where there is no such hop or it cannot be read."""
+        """What a hop counted; None if there is no such hop or it cannot be read."""
         return next((h.packets for h in self.hops if h.name == hop), None)
 
 
 def balance(
     hops: Sequence[Hop], accounts: Sequence[Account], *, longest_frame_bytes: int | None = None
 ) -> Ledger:
-    """Balances the books hop by hop. Pure; ValueError only where the books make no sense."""
+    """Balances the books hop by hop. Pure; ValueError only if the books make no sense."""
     _check(hops, accounts)
     steps: list[Step] = []
     derived: list[Account] = []
@@ -226,9 +226,9 @@ def ledger_to_json(ledger: Ledger) -> dict[str, Any]:
 
 
 def ledger_from_json(found: dict[str, Any]) -> Ledger:
-    """Balances the recorded facts again: a ledger is believed because it adds up, not as written.
+    """Balances the recorded facts again: a ledger is believed if it adds up, not on its word.
 
-    KeyError, TypeError or ValueError where it is damaged.
+    KeyError, TypeError or ValueError if it is damaged.
     """
     hops = [
         Hop(

@@ -1,7 +1,8 @@
-"""Bytes beside packets: as many packets as before, but not the same ones, show in their bytes.
+"""Bytes beside packets: if packets were swapped for as many others, their bytes give it away.
 
-Where a hop counts bytes of whole frames, they are balanced against the next hop that does. Packets
-on the way whose bytes nobody counted may have had any length a frame of the trace can have.
+If a hop counts the bytes of whole frames, they are balanced against the next hop that does. If the
+bytes of packets on the way were not counted, those packets may have had any length that a frame of
+the trace can have.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The cause of losses within the SUT's reach: what the thread that lost did while it lost.
 
-Each rule has its own evidence; none is what remains when the others do not hold. What counts is the
-share of the time in which packets were lost. Where that does not decide, the cause is not known.
+Each rule has its own evidence; no rule holds just because the others do not. What counts is the
+share of the time in which packets were lost. If that does not decide, the cause is not known.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ class _Case:
         return self.queue.lost > 1.25 * capacity * found.taken * found.ns / 1e9
 
     def _explained(self, found: Shares, spans: Spans) -> float:
-        """What came while it was kept off, as a part of what it lost; 1 if nobody knows."""
+        """What came while it was kept off, as a part of what it lost; 1 if that is not known."""
         arrivals = self.running.arrivals
         if arrivals is None or not self.queue.lost:
             return 1.0
@@ -226,7 +226,7 @@ class _Case:
         return came * found.taken / self.queue.lost
 
     def _of_its_own(self, found: Shares, spans: Spans) -> Cause:
-        """Nobody kept it from its packets for long."""
+        """Nothing kept it from its packets for long."""
         pace, arrivals, slept = self.queue.pace(), self.running.arrivals, found.of[Went.SLEPT]
         more = self.queue.more_at_once(pace, spans) if pace else None
         serves_the_mean = pace and self.queue.mean_pps < pace.at_least_pps
@@ -237,7 +237,7 @@ class _Case:
         sleeps = f"thread {self.thread} slept {slept * 100:.0f} % of the time in which it lost"
         kept_off = self._explained(found, spans) >= EXPLAINS
         if arrivals and slept >= SLEEPS_SHARE and not kept_off:
-            # Measured to serve the mean, it paused: that is no pace.
+            # Measured to serve the mean, it paused: a pause is no pace.
             paused = serves_the_mean and self.thread in self.running.over_time
             if arrivals.steady and not paused:
                 words = f"{sleeps}, at a constant rate: it takes packets at its own pace"
@@ -266,7 +266,7 @@ class _Case:
                 f"a burst brought thread {self.thread} {more:.0f} packets more than it serves "
                 f"meanwhile, and its ring holds {self.running.ring_packets}; but it was not seen "
                 f"to serve the load's mean of {self.queue.mean_pps:,.0f} packets/s (seen: "
-                f"{pace.at_least_pps:,.0f}), so that its own pace is possible as well"
+                f"{pace.at_least_pps:,.0f}), so its own pace is possible as well"
             )
         return self._cause(Rule.NOT_KNOWN, f"cause not known: {words}", None, found)
 

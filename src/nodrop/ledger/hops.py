@@ -19,7 +19,7 @@ class Class(StrEnum):
     HELD = "held"
     """Fragments of datagrams that never became whole: kept, then thrown away, by the kernel."""
     FOREIGN = "foreign"
-    """Packets nobody of ours sent."""
+    """Packets that the generator did not send."""
     NOT_FOR_US = "not-for-us"
     """Counted as dropped after the tap has already seen them: no loss, never in the balance."""
 

@@ -12,7 +12,7 @@ class Losses:
     """Packets that one thread of the SUT lost between two readings of its counter."""
 
     thread: str
-    """As the SUT names it; empty if its counters are not told apart by thread."""
+    """As the SUT names it; empty if its counters are not kept per thread."""
     begin_mono_ns: int
     """Earliest moment at which they can have been lost: what the counter lags is taken off."""
     end_mono_ns: int
@@ -104,7 +104,7 @@ def _windows(
 
 
 def _narrowed(window: Losses, totals: Sequence[Losses]) -> Losses:
-    """A thread loses only when the sum rises, and the sum is often told earlier."""
+    """A thread loses only when the sum rises, and the sum is often reported earlier."""
     meant = [
         total
         for total in totals

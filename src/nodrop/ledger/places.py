@@ -1,6 +1,6 @@
 """The places where packets can die: one entry each, which setups, labs and SUTs add to.
 
-The host's own stand here. An entry travels with the account of what was lost there; findings,
+The host's own stand here. An entry goes with the account of what was lost there; findings,
 verdicts, records and docs/reference/places.md take their words from it.
 """
 
@@ -138,11 +138,11 @@ def socket_ring(knobs: Knobs = NEUTRAL, *, counter: str = "", source: str = "") 
 
 
 SOCKET_RING = socket_ring()
-"""Of a SUT that says nothing of its own."""
+"""For a SUT that names no words of its own."""
 
 
 def places_of(plugin: object) -> Sequence[Place]:
-    """That a setup or a SUT names; somebody else's may name none."""
+    """The places a setup or a SUT names; a plugin may name none."""
     found: Sequence[Place] = getattr(plugin, "places", ())
     return found
 

@@ -65,12 +65,12 @@ class Problem:
 FAILURES = frozenset({Reason.SUT_NOT_READY, Reason.SUT_DIED, Reason.NOT_DRAINED})
 """What the SUT did, not the instrument."""
 FOLLOWS = frozenset({Reason.RESIDUAL, Reason.NOT_READ, Reason.NO_BOOKS, Reason.COUNTERS_MOVED})
-"""What a SUT leaves behind that died or hung: its books cannot close, and that is no fault of the
-instrument. By itself each makes a trial void."""
+"""What a SUT leaves behind when it dies or hangs: its books cannot close, and the instrument is not
+to blame. On its own each of these makes a trial void."""
 
 
 def outcome_of(codes: Iterable[str]) -> Outcome:
-    """A failure of the SUT counts only if nothing of the instrument's or the sender's is wrong."""
+    """A failure of the SUT counts only if the instrument and the sender did nothing wrong."""
     found = set(codes)
     if not found:
         return Outcome.MEASURED

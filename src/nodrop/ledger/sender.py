@@ -20,13 +20,13 @@ class Sending:
     sent_packets: int
     duration_s: float | None = None
     intended_duration_s: float | None = None
-    """None at top speed: then nobody can be late."""
+    """None at top speed, where nothing can be late."""
     constant_rate: bool = False
     """Packets per second were asked for, and not the trace's own timing."""
     schedule_error_p99_us: float | None = None
-    """None where the generator cannot say."""
+    """None if the generator cannot say."""
     late_bursts: Sequence[LateBurst] | None = None
-    """The largest; None where the generator cannot say."""
+    """The largest; None if the generator cannot say."""
     late_burst_packets: int | None = None
     """Of all of them."""
     first_sent_mono_ns: int | None = None
@@ -102,7 +102,7 @@ def _lateness(sending: Sending, bounds: Bounds) -> str:
     if asked is None or took is None:
         return ""
     # The floor forgives a pause of the host. It must not forgive a rate: a thousand packets at any
-    # rate are gone in 2 ms, and that is no proof of 10^18 per second.
+    # rate are gone in 2 ms, which does not prove 10^18 per second.
     floor_s = min(bounds.late_floor_s, asked) if sending.constant_rate else bounds.late_floor_s
     if took > asked + max(bounds.late_ratio * asked, floor_s):
         return f"sending took {took:.3g} s instead of {asked:.3g} s"
@@ -154,8 +154,8 @@ def _room(sending: Sending, ledger: Ledger) -> int:
 
 
 def losses_in_reach(bursts: Sequence[LateBurst], lost: int, losses: Sequence[Losses] | None) -> int:
-    """How many of the lost packets the bursts can explain. What is lost where nobody counts by time
-    can have been lost in any of them."""
+    """How many of the lost packets the bursts can explain. What is lost where no counter has a
+    time can have been lost in any of them."""
     windows = sorted(losses or (), key=lambda window: window.end_mono_ns)
     left = [window.packets for window in windows]
     untimed = max(0, lost - sum(left))

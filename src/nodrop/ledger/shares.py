@@ -171,9 +171,9 @@ def _split(sums: _Sums, throttled_ns: float) -> dict[Went, float]:
     # On a veth the sender's thread pays for the receiver's softirqs.
     softirq = max(0.0, sums.softirq - sums.sender)
     unknown = max(0.0, busy - sums.ran - sums.sender - sums.sut)
-    beside = min(unknown, softirq)  # in a thread of its own, or in time of nobody's
+    beside = min(unknown, softirq)  # in a thread of its own, or in time that belongs to no thread
     others = unknown - beside
-    # Where the kernel does not keep them apart, a thread's time has its interrupts' in it.
+    # If the kernel does not keep them apart, a thread's time includes that of its interrupts.
     within = (softirq - beside) * (sums.ran / (sums.ran + sums.sut) if sums.ran else 0.0)
     went[Went.SOFTIRQ] = take(within, "ran")
     had = {Went.SENDER: sums.sender, Went.SUT: sums.sut, Went.SOFTIRQ: beside, Went.OTHERS: others}
@@ -182,7 +182,7 @@ def _split(sums: _Sums, throttled_ns: float) -> dict[Went, float]:
         went[name] += waited * ns / had_ns if had_ns else 0.0
     if not had_ns:
         went[Went.OTHERS] += waited
-    # Where the kernel does, they interrupt a thread that then neither runs nor waits.
+    # If the kernel does, they interrupt a thread, which then neither runs nor waits.
     if sums.ns > beside:
         over = max(0.0, beside - waited) * min(1.0, sums.ran / (sums.ns - beside))
         went[Went.SOFTIRQ] += take(over, "slept")

@@ -108,10 +108,10 @@ def duration(seconds: float) -> str:
 def least_duration_s(
     offered_pps: float, *, holds_packets: int | None, rest_seen_s: float | None
 ) -> float | None:
-    """How long a load must last so that a SUT that keeps its pace can be seen to; None = not known.
+    """How long a load must last to show that a SUT keeps its pace; None = not known.
 
-    `holds_packets`: that wait in the SUT's rings at most. `rest_seen_s`: how late it can be seen
-    that a SUT has nothing left.
+    `holds_packets`: the most that can wait in the SUT's rings. `rest_seen_s`: how late it can be
+    seen that a SUT has nothing left.
     """
     enough = []
     if holds_packets is not None:

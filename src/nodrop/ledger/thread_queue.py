@@ -13,7 +13,7 @@ from nodrop.ledger.timeline import Interval
 SATURATED_SHARE = 0.9
 """The tick in which the kernel accounts is 4 ms; a busy thread shows a little less than all."""
 LONE_STALL_NS = 500_000_000
-"""If nobody knows what the ring holds, so long a time without the thread overflows any."""
+"""If it is not known what the ring holds: this long without the thread overflows any ring."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

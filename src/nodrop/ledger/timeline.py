@@ -80,7 +80,7 @@ class Timeline:
 
 
 def timeline(rows: Sequence[SampleRow]) -> Timeline:
-    """Of rows that tell of processes."""
+    """From rows that list processes."""
     names = {t["tid"]: str(t["name"]) for row in rows for t in _threads(_sut(row))}
     intervals = [
         Interval(

@@ -22,7 +22,7 @@ class Verdict:
     """Only what was measured enters a figure of loss."""
     invalid_reasons: tuple[Problem, ...] = ()
     loss_ratio: float | None = None
-    """Lost of sent packets; None where the books do not close."""
+    """Lost of sent packets; None if the books do not close."""
     place: Place | None = None
     """Where most of the lost packets died."""
     evidence: str = ""
@@ -34,7 +34,7 @@ class Verdict:
     knob: str = ""
     words: str = ""
     pace: Pace | None = None
-    """How fast it was seen to serve; None where nobody looked."""
+    """How fast it was seen to serve; None if nothing watched it."""
     lost_at: Mapping[Place, int] = field(default_factory=dict)
     """Lost packets per place, the most first."""
 
@@ -55,8 +55,8 @@ def judge(
 ) -> Verdict:
     """Judges a trial from its books, its sender and what else was seen.
 
-    `ledger` or `sending` is None where the trial ended before there was one; `losses`, when packets
-    were lost, if that is not known.
+    `ledger` or `sending` is None if the trial ended before there was one; `losses` is None if it is
+    not known when packets were lost.
     """
     found = [
         *problems,
@@ -155,7 +155,7 @@ def _lost_at(ledger: Ledger | None) -> dict[Place, int]:
 
 
 def _place(account: Account) -> Place:
-    """A setup of somebody else's may say only into which hop they went."""
+    """A plugin's setup may say only into which hop they went."""
     return account.place or Place(name=account.into, owner=None)
 
 
@@ -188,7 +188,7 @@ def _words(ratio: float | None, place: Place | None, evidence: str, knob: str, p
 
 
 def _burst_words(ratio: float | None, shown: Pace | None) -> str:
-    """Where nothing was lost, though the rings may have held what the SUT could not carry."""
+    """If nothing was lost: the rings may still have held what the SUT could not carry."""
     if ratio != 0 or shown is None or shown.sustained:
         return ""
     kept = "did not keep its pace" if shown.sustained is False else "keeping its pace is not shown"

@@ -69,7 +69,7 @@ class KnownAnswer(_Model):
     trials: list[dict[str, Any]] = []
     """Lines as in trials.jsonl."""
     run_directory: str | None = None
-    """Kept where it was missed, and with --keep."""
+    """Kept if the answer was missed, and with --keep."""
 
 
 class SmallestLoss(_Model):
@@ -83,8 +83,8 @@ class Pace(_Model):
     """Of one sender to the lab's own link, for half a second each."""
 
     largest_pps: NotNegative | None
-    """The largest rate that left within the bounds of measure.*, all smaller ones as well; null
-    where not even the smallest did."""
+    """The largest rate that left within the bounds of measure.*, as all smaller ones did; null if
+    not even the smallest did."""
     tried_pps: list[float]
 
 
@@ -142,7 +142,7 @@ def file_name(key: Key) -> str:
 
 
 def find_certificate(folder: Path, wanted: Key) -> Certificate | str:
-    """The one for this very key, or in words why there is none."""
+    """The certificate with exactly this key, or in words why there is none."""
     there = sorted(_certificates(folder), key=lambda found: found.made_utc)
     fitting = [found for found in there if found.key == wanted]
     if fitting:
@@ -158,7 +158,7 @@ def find_certificate(folder: Path, wanted: Key) -> Certificate | str:
 
 
 def _certificates(folder: Path) -> Iterator[Certificate]:
-    """Those that can be read; whatever else lies there is none."""
+    """The certificates that can be read; other files in the folder are passed over."""
     place = Folder(folder)
     for name in place.names():
         if name.endswith(".json") and place.is_file(name):

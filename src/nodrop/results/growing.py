@@ -1,4 +1,4 @@
-"""A run directory that somebody else is writing: read in passing, without touching its lock."""
+"""A run directory that another process is writing: read in passing, without touching its lock."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class GrowingRun:
         )
 
     def new_records(self) -> Iterator[TrialRecord]:
-        """Whole lines since the last call. From the beginning where the file has become shorter."""
+        """Whole lines since the last call. From the beginning if the file has become shorter."""
         folder = Folder(self.path)
         with folder.open(TRIALS) as file:
             size_bytes = os.fstat(file.fileno()).st_size

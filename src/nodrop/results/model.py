@@ -13,7 +13,7 @@ NotNegative = Annotated[float, Field(ge=0)]
 
 
 class Model(BaseModel):
-    # Unknown fields are ignored, so that an older nodrop reads what a newer one wrote.
+    # Unknown fields are ignored: an older nodrop reads what a newer one wrote.
     model_config = ConfigDict(
         frozen=True,
         extra="ignore",

@@ -23,7 +23,7 @@ class LossCause(Model):
     """By which it is named (docs/methodology.md)."""
     words: str
     share: NotNegative | None = None
-    """Of the time in which packets were lost; null where it is not about time."""
+    """Of the time in which packets were lost; null if it is not about time."""
     thread: str = ""
     """That lost most, as the SUT names it."""
     evidence: dict[str, float] = Field(default_factory=dict)
@@ -45,13 +45,13 @@ class PacketBooks(Model):
     residual_packets: int | None = None
     """Packets in no class, signed, summed over the hops."""
     residual_bytes: int | None = None
-    """The same of bytes, where hops count those of whole frames: not 0 = not the packets that were
-    sent. Null where no two hops do."""
+    """The same in bytes, if hops count the bytes of whole frames: not 0 = not the packets that were
+    sent. Null unless two hops do."""
     books_closed: bool | None = None
     """No hop has a residual, in packets or in bytes, and both ends could be read."""
 
     loss_ratio: NotNegative | None = None
-    """Lost of sent packets; null where the books do not close."""
+    """Lost of sent packets; null if the books do not close."""
     loss_place: str | None = None
     lost_by_place: dict[str, Packets] = Field(default_factory=dict)
     lost_before_sut_packets: Packets | None = None
@@ -71,7 +71,7 @@ class PacketBooks(Model):
     """True: the SUT kept the pace of the load. False: it was behind at its end, and its rings held
     the rest. Null: neither is shown; a loss of 0 then says that a burst was absorbed, no more."""
     sustained_evidence: str = ""
-    """Packets, seconds, backlog and drain in words; empty where nobody looked (older runs too)."""
+    """Packets, seconds, backlog and drain in words; empty if it was not watched, as in older runs."""
     service_pps_at_least: NotNegative | None = None
     """It served at least so many packets a second: what backlog or drain, the better one, shows."""
     imbalance_ratio: NotNegative | None = None

@@ -58,11 +58,11 @@ class RunDir:
     """Of the files beside the trials; each trial's own files are read when asked for."""
 
     def beside(self, name: str) -> Json | Damage | None:
-        """A file of `write_beside`; None where there is no such file."""
+        """A file of `write_beside`; None if there is no such file."""
         return _read_object(Folder(self.path), f"{safe_name(name)}.json", f"{name}.json")
 
     def detail(self, run: str, name: str) -> Json | Damage | None:
-        """`ledger`, `offered`, `counters`, `trial` of a run; None where there is no such file."""
+        """`ledger`, `offered`, `counters`, `trial` of a run; None if there is no such file."""
         file = f"{safe_name(name)}.json"
         return _read_object(self._of(run), file, f"{RUNS}/{run}/{file}")
 
@@ -76,7 +76,7 @@ class RunDir:
         yield from _rows(self._of(run), samples_of(host))
 
     def live(self, run: str) -> Iterator[Json]:
-        """What was read of a trial while it ran, phases included; nothing where nobody read."""
+        """What was read of a trial while it ran, phases included; nothing if nothing was read."""
         yield from _rows(self._of(run), LIVE)
 
     def damaged_rows(self, run: str) -> Iterator[Damage]:
@@ -94,12 +94,12 @@ class RunDir:
                     yield Damage(where=f"{RUNS}/{run}/{name}", words=words)
 
     def unlisted(self) -> Iterator[Damage]:
-        """Trials that have ended by their folder, and of which no line tells."""
+        """Trials whose folder says that they ended, but which have no line."""
         with suppress(OSError):
             known = {record.run for record in self.trials.records}
             for run in Folder(self.path).folder(RUNS).names():
                 if run not in known and self._of(run).is_there(TRIAL):
-                    words = f"no line of {TRIALS} tells of this trial, so it is in no figure: the "
+                    words = f"{TRIALS} has no line for this trial, so it is in no figure: the "
                     words += "run was interrupted there, or the line is gone"
                     yield Damage(where=f"{RUNS}/{run}", words=words)
 
@@ -118,7 +118,7 @@ def find_run(path: Path, name: str) -> Path:
     """The run directory to go on with: `path` itself, or the newest one of this name below it."""
     if Folder(path).is_file(MANIFEST):
         return path
-    # What follows the name is a time, so that `snk` does not find a run of `snk-large`.
+    # What follows the name is a time: `snk` must not find a run of `snk-large`.
     wanted = re.compile(re.escape(safe_name(name)) + r"-\d{8}T\d{6}Z(-\d+)?")
     below = Folder(path).folders() if path.is_dir() else []
     found = [
@@ -141,7 +141,7 @@ def _when_and_which(run: Path) -> tuple[str, int]:
 
 
 def open_run(path: Path) -> RunDir:
-    """Opens for reading. BadInput only where this is no run directory at all."""
+    """Opens for reading. BadInput only if this is no run directory at all."""
     folder = Folder(path)
     if not folder.is_there(TRIALS) and not folder.is_there(MANIFEST):
         raise BadInput(

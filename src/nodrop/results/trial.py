@@ -57,14 +57,14 @@ class Offered(Model):
     bps: NotNegative | None = None
     """Bits of Ethernet frames, without preamble, gap and FCS."""
     schedule_error_us: ScheduleErrorUs | None = None
-    """Behind the feasible schedule: the trace's own, shaped at `shaped_per_s`. Null where the
+    """Behind the feasible schedule: the trace's own, shaped at `shaped_per_s`. Null if the
     generator cannot say, or has no schedule."""
     asked_schedule_error_us: ScheduleErrorUs | None = None
     """Behind the schedule that was asked for."""
     shaped_per_s: NotNegative | None = None
-    """The sender's top speed, as measured where the trace asks for more; null if it never does."""
+    """The sender's top speed, as measured while the trace asked for more; null if it never does."""
     sent_late: Count | None = None
-    """Sent at once because the sender was late, though asked for apart; null where the generator
+    """Sent at once because the sender was late, though asked for apart; null if the generator
     cannot say."""
     largest_late_burst: LateBurst | None = None
     """Null if there is none, or the generator cannot say."""
@@ -77,7 +77,7 @@ class Thread(Model):
 
 
 Body = PacketBooks
-"""What became of the load; another kind of it makes this a union that `kind` tells apart."""
+"""What became of the load. With a second kind this becomes a union, discriminated by `kind`."""
 
 
 class TrialRecord(Model):
@@ -93,7 +93,7 @@ class TrialRecord(Model):
     run: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
     """Folder below runs/."""
     started_utc: str | None = None
-    """ISO 8601; null where the trial ended before its first packet."""
+    """ISO 8601; null if the trial ended before its first packet."""
     took_s: Seconds | None = None
     """All of it, from the first step until everything was undone; of a SUT that stays up, until
     its books were closed."""
@@ -110,7 +110,7 @@ class TrialRecord(Model):
     """Stable codes (docs/results-format.md); `verdict` says them in words."""
     verdict: str
     error: str | None = None
-    """What went wrong, where the trial ended early."""
+    """What went wrong, if the trial ended early."""
 
     offered: Offered = Offered()
 
@@ -132,7 +132,7 @@ class TrialRecord(Model):
     """The experiment names none of these CPUs: nodrop parted generator and SUT."""
 
     accelerator: str | None = None
-    """What ran the guest of a virtual machine: `kvm`, or `tcg`, which is emulation. Null where the
+    """What ran the guest of a virtual machine: `kvm`, or `tcg`, which is emulation. Null if the
     SUT ran in none."""
     sut_cpu_s: Seconds | None = None
     """From the first packet to the end of the drain."""
@@ -161,7 +161,7 @@ class TrialRecord(Model):
 
     @property
     def failures(self) -> list[str]:
-        """What the SUT did, of a failed trial: what follows from that is no reason of its own."""
+        """What the SUT did in a failed trial. What follows from that is no reason of its own."""
         failed = self.outcome == "failed"
         return [code for code in self.invalid_reasons if failed and code in FAILURES]
 
@@ -183,7 +183,7 @@ class TrialRecord(Model):
     @classmethod
     def from_line(cls, line: str | bytes) -> Self:
         """Of this format or an older one (results/versions.py). RecordError, naming the first field
-        at fault, where the line is no trial record."""
+        at fault, if the line is no trial record."""
         try:
             return cls.model_validate(current(decode_object(line)))
         except NotJson as failed:

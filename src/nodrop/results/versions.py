@@ -59,7 +59,7 @@ FLAT: Mapping[str, tuple[str, str]] = {
 """Where the fields of format 1 stand now. Tables name their figures and columns so."""
 
 WITHIN_SUT = ("socket ring", "SUT")
-"""Where format 1 lost packets that had arrived at the SUT; no other place of then lay there."""
+"""Packets lost here had arrived at the SUT; the other places of format 1 lay before it."""
 
 NEVER_COUNTED = "duplicated_packets"
 """A class of format 1 that nothing ever counted: a copy shows as foreign."""

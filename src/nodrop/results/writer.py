@@ -43,7 +43,7 @@ def plan_sha256(plan: Any) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialFolder:
-    """Where one trial puts its files while it runs."""
+    """The folder into which one trial puts its files while it is measured."""
 
     run: str
     path: Path
@@ -212,7 +212,7 @@ class RunWriter:
         self._append(lines)
 
     def _append(self, lines: Iterable[str]) -> None:
-        """Whole or not at all: after a full disk the next line must not stand behind half a one."""
+        """Whole or not at all: after a full disk the next line must not follow half a line."""
         with self._folder.open_to_change(TRIALS, append=True) as file:
             append_whole(file, "".join(line + "\n" for line in lines).encode())
 

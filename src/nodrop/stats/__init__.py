@@ -1,1 +1,1 @@
-"""What repetitions tell: intervals and comparisons over runs. Pure functions, no I/O."""
+"""What repetitions show: intervals and comparisons over runs. Pure functions, no I/O."""

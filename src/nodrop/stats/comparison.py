@@ -1,4 +1,4 @@
-"""Do two cells differ? Different, the same within a margin, or not to be told yet.
+"""Do two cells differ? Different, the same within a margin, or too early to say.
 
 The difference is that of the two medians. Its interval is made of theirs: if each median lies in
 its own interval, their difference lies between the differences of the ends. So it covers whatever
@@ -63,7 +63,7 @@ class Comparison:
     shift: float
     """Median of other − median of base."""
     interval: Interval | None
-    """Of the shift. None where either cell has too few runs for its family."""
+    """Of the shift. None if either cell has too few runs for its family."""
     relative: Interval | None
     """Of the shift as a share of the base's median. None unless that is surely above 0."""
     apart: float
@@ -71,7 +71,7 @@ class Comparison:
 
     @property
     def by_share(self) -> bool:
-        """Different in how often runs lose: the medians alone would not tell."""
+        """Different in how often runs lose: the medians alone would not show it."""
         between = self.interval
         holds_zero = between is not None and between.low <= 0 <= between.high
         return self.answer is Answer.DIFFERENT and holds_zero
@@ -100,7 +100,7 @@ def answers(base: Runs, other: Runs, asked: Question, apart: Runs) -> NDArray[np
     b, o = (median_ends(runs, asked.family) for runs in (base, other))
     if b is not None and o is not None:
         found[(o[0] > b[1]) | (o[1] < b[0])] = different
-        # Inside the margin is the same even where zero is left out: with enough runs every two
+        # Inside the margin is the same even if zero is left out: with enough runs any two
         # cells differ by something.
         near = (o[1] <= asked.above(b[0])) & (o[0] >= asked.below(b[1]))
         found[near & (apart <= MOST_APART)] = same
@@ -152,8 +152,8 @@ def _excess(higher: Runs, lower: Runs) -> Runs:
 
 @lru_cache(maxsize=256)
 def _bounds(n: int) -> tuple[Runs, Runs]:
-    """Lower and upper bounds of a share for 0 … n hits, so that a lower and an upper one of two
-    cells hold at once."""
+    """Lower and upper bounds of a share for 0 … n hits. A lower bound of one cell and an upper
+    bound of another hold at once."""
     each = CONFIDENCE**0.5
     low = [lower_bound(hits, n, confidence=each) for hits in range(n + 1)]
     high = [upper_bound(hits, n, confidence=each) for hits in range(n + 1)]

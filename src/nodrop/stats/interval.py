@@ -41,7 +41,7 @@ class Summary:
 
 
 def summarize(values: Sequence[float], *, confidence: float = CONFIDENCE) -> Summary | None:
-    """None where there is nothing to summarize."""
+    """None if there is nothing to summarize."""
     if not values:
         return None
     ordered = sorted(values)
@@ -62,8 +62,8 @@ def summarize(values: Sequence[float], *, confidence: float = CONFIDENCE) -> Sum
 def median_interval(values: Sequence[float], *, confidence: float = CONFIDENCE) -> Interval | None:
     """The narrowest symmetric pair of order statistics that covers the median.
 
-    Equal runs only make the coverage larger. Where half of all runs lie below a gap and half above
-    it, any value in the gap is a median, and each of them is covered.
+    Equal runs only make the coverage larger. If half of all runs lie below a gap and half above it,
+    any value in the gap is a median, and each of them is covered.
     """
     n = len(values)
     rank, coverage = median_rank(n, 1 - confidence)

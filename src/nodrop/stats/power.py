@@ -1,8 +1,8 @@
 """What more runs would say, and what these runs can see: by drawing runs like them.
 
 Runs are drawn from the runs themselves, twice over: first what the cell may really be like, then
-what it would give. So few runs make a wide guess and not a sure one. It stays a guess: nobody has
-seen a rare run that has not happened yet.
+what it would give. So few runs make a wide guess and not a sure one. It stays a guess: a
+rare run that has not happened yet is not in it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST_DRAWN = 400_000
 SEED = 20261122
 """The same runs give the same advice."""
 MOST_TIMES, MOST_RUNS = 8, 1280
-"""Runs say nothing of many times as many, and nobody makes more: beyond, no number is named."""
+"""A few runs say nothing about many times as many. Beyond this, no number is named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ def _more_runs(base: tuple[float, ...], other: tuple[float, ...], asked: Questio
 def _answered(
     base: tuple[float, ...], other: tuple[float, ...], asked: Question, total: int
 ) -> float:
-    """How often `total` runs of each cell tell."""
+    """How often `total` runs of each cell give an answer."""
     rng = np.random.default_rng(SEED)
     b, o = _drawn(rng, base, total), _drawn(rng, other, total)
     found = answers(b, o, asked, apart_bounds(b, o, asked))
@@ -74,7 +74,7 @@ def resolution(values: Sequence[float], family: Family) -> float | None:
     """Another cell with as many runs as these, alike but for a shift, is found to differ with a
     probability of at least `POWER` from this shift on.
 
-    None from fewer than `runs_to_see`, and where so many runs are alike that they show no spread.
+    None from fewer than `runs_to_see`, and if so many runs are alike that they show no spread.
     """
     runs = tuple(sorted(values))
     if len(runs) < runs_to_see(family):

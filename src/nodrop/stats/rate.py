@@ -1,4 +1,4 @@
-"""Rates of counters that are renewed in steps, as seen by somebody who looks now and then."""
+"""Rates of counters that are renewed in steps, as seen by a reader who looks now and then."""
 
 from __future__ import annotations
 

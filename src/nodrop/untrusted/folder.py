@@ -1,7 +1,7 @@
-"""A folder that somebody else may have filled: run directories, journals, caches, data sets.
+"""A folder that others may have filled: run directories, journals, caches, data sets.
 
 The folder's own path is the user's word and may lead through links. Below it no link is followed,
-each name is opened relative to its open parent (so that nothing can be exchanged on the way), and
+each name is opened relative to its open parent (nothing can be exchanged on the way), and
 only regular files are opened: a FIFO or a device is refused and never waited for.
 """
 
@@ -130,7 +130,7 @@ class Folder:
     def open_to_change(
         self, name: str, *, append: bool = False, mode: int = 0o666
     ) -> Iterator[FileIO]:
-        """A file of ours that is read and changed where it stands; made if it is not there. One
+        """A file of ours that is read and changed in place; made if it is not there. One
         with a second name (a hard link) or another owner is refused: it may be anything."""
         file = self.changing(name, append=append, mode=mode)
         try:

@@ -1,4 +1,4 @@
-"""Where decoded words of others are used: what does not fit there is one error with its source."""
+"""Use of decoded words of others: whatever does not fit raises one error that names its source."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class View:
     new: tuple[Ended, ...]
     """All that ended since the last look."""
     goes_on: bool
-    """Somebody holds the lock of the run directory."""
+    """A process holds the lock of the run directory."""
     finished: bool
     """Every trial of the plan has been run."""
     trial: str | None
@@ -93,8 +93,8 @@ class Follower:
         return cls(GrowingRun.open(path))
 
     def look(self) -> View:
-        """BadInput where the directory is gone."""
-        # Asked first: a run that ends while we read is still told to the end by the next look.
+        """BadInput if the directory is gone."""
+        # Asked first: if a run ends while we read, the next look still reports its end.
         goes_on = self.run.is_written()
         manifest = self.run.manifest()
         self._plan(manifest.get("order"))

@@ -1,7 +1,7 @@
 """One read-only page on loopback: what a run is doing, pushed as server-sent events.
 
-Nothing but the page and its events is served, and those only to who knows the token in the address:
-other users of this host can reach the port, but not guess the path.
+It serves only the page and its events, and only to a viewer who knows the token in the address:
+other users of this host can reach the port, but cannot guess the path.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ REQUEST_TIMEOUT_S = 3.0
 DROP_TIMEOUT_S = 1.0
 """For a thread to see that its connection was taken from it."""
 HEARTBEAT_LOOKS = 20
-"""An event at the latest after so many looks, so that a viewer who has left is noticed."""
+"""After this many looks an event is sent in any case: that is how a viewer who left is noticed."""
 FAREWELL_S = 2.0
-"""For viewers to be told the end before the server goes."""
+"""Time for viewers to hear of the end before the server goes."""
 
 
 class Board:
@@ -79,7 +79,7 @@ def event_of(view: View) -> str:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers two addresses and tells nothing of what else there might be."""
+    """Answers two addresses and says nothing about any other."""
 
     server: _Server
     server_version = "nodrop"
@@ -229,7 +229,7 @@ class _Server(ThreadingHTTPServer):
                 oldest.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A viewer that breaks off is no error of ours."""
+        """A viewer that disconnects is no error of ours."""
 
 
 class ServedPage:
@@ -239,7 +239,7 @@ class ServedPage:
         self._stopped = threading.Event()
 
     def until_over(self) -> None:
-        """Looks at the run until it has ended and the viewers were told."""
+        """Looks at the run until it has ended and the viewers know."""
         while not self._board.over:
             self._stopped.wait(LOOK_S)
             self._board.look()
