@@ -84,7 +84,7 @@ def test_a_run_tells_of_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert [panel.title for panel in drawn.panels[:3]] == [
         "Offered and received",
         "Schedule error, largest",
-        "Counted, as told while it ran",
+        "Counted, as reported while it ran",
     ]
 
 

@@ -1,4 +1,4 @@
-"""The mirrors and proxies that this host's own apt uses, so that an image is made from them."""
+"""The mirrors and proxies that this host's own apt uses: an image is made from the same."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mirrors:
-    """Of one distribution. `security` is None where the host has none configured."""
+    """Of one distribution. `security` is None if the host has none configured."""
 
     archive: str
     security: str | None

@@ -64,7 +64,7 @@ class GuestAssets:
     kernel: GuestKernel
     initramfs: Path
     disk: Path | None
-    """None: the guest stays in its initramfs, where only the node runs."""
+    """None: the guest stays in its initramfs and runs only the node."""
 
 
 def guest_folder() -> Path:
@@ -93,7 +93,7 @@ def problems(bits: Bits | None) -> Sequence[str]:
 
 
 def make_assets(bits: Bits | None) -> GuestAssets:
-    """From the cache, made where it has none."""
+    """From the cache; made if it has none."""
     with _locked():
         kernel = cached_kernel() or _unpack_kernel()
         return GuestAssets(
@@ -263,7 +263,7 @@ def _load_order(found: Mapping[str, Path]) -> list[str]:
 
 
 def module_depends(content: bytes) -> list[str]:
-    """From .modinfo, where strings `key=value` end in a zero."""
+    """From .modinfo: strings `key=value` that end in a zero."""
     match = re.search(rb"\0depends=([^\0]*)\0", content)
     names = match[1].decode().split(",") if match else []
     return [name.replace("-", "_") for name in names if name]

@@ -123,7 +123,7 @@ def resolve_bits(options: Mapping[str, Any], recipe: str, *, base: Path) -> Bits
 
 
 def must_be_there(bits: Bits | None) -> None:
-    """LabProblem where what an experiment was given is no longer on the disk."""
+    """LabProblem if what an experiment was given is no longer on the disk."""
     if bits is not None and not bits.path.exists():
         mend = "run `nodrop image build`" if bits.kind == "image" else "install it again"
         raise LabProblem(f"the {bits.kind} {bits.path} is gone", hint=mend)
@@ -138,7 +138,7 @@ def find_bits(recipe: str) -> Bits | None:
 
 
 def ensure_bits(recipe: str) -> Bits:
-    """What such an experiment gets; an image is built where there is nothing."""
+    """What such an experiment gets; an image is built if there is nothing."""
     return find_bits(recipe) or build_image(recipe).bits()
 
 

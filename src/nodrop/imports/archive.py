@@ -13,9 +13,9 @@ MAX_UNPACKED_BYTES = 256 << 20
 MAX_ENTRIES = 5_000
 CHUNK_BYTES = 1 << 20
 
-# A reader lays a sheet out as a full rectangle, so that one cell at XFD1048576 costs 17 G cells.
+# A reader lays a sheet out as a full rectangle: one cell at XFD1048576 costs 17 G cells.
 # Published sheets end before row 400 and column W.
-# A reference spelled with entities is none that a spreadsheet writes.
+# No spreadsheet spells a reference with entities.
 _FAR_CELL = re.compile(
     rb"""<(?:[\w.-]+:)?(?:c|row)\s(?:[^<]*?\s)?r\s*=\s*["']"""
     rb"""(?:[A-Za-z]{3,}\d|[A-Za-z]*\d{5}|[^"'&<]*&)"""
@@ -28,9 +28,9 @@ class UnsafeArchiveError(ValueError):
 
 
 def check_archive(content: bytes) -> None:
-    """Unpacks into nothing, counting. UnsafeArchiveError where the file is broken, huge or sparse.
+    """Unpacks into nothing, counting. UnsafeArchiveError if the file is broken, huge or sparse.
 
-    Sizes an archive declares of itself may lie, so each member is unpacked to its real end.
+    The sizes that an archive declares may lie, so each member is unpacked to its real end.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:

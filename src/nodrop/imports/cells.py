@@ -1,7 +1,7 @@
 """All that is kept of one cell: its runs' figures, its tables' figures, its curves, its gaps.
 
-Channels are read one after the other and only their figures are kept, so that the import needs as
-much memory as the largest workbook.
+Channels are read one after the other and only their figures are kept: the import needs no more
+memory than the largest workbook.
 """
 
 from __future__ import annotations

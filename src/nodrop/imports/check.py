@@ -190,7 +190,7 @@ class Outcome:
     entry: Entry
     ours: float | None
     problem: str
-    """Why there is no figure; empty where there is one."""
+    """Why there is no figure; empty if there is one."""
 
     @property
     def hit(self) -> bool:

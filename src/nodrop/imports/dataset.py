@@ -47,7 +47,7 @@ class Cell:
     workbooks: dict[Channel, list[Path]] = field(default_factory=dict)
     raw: list[RawFolder] = field(default_factory=list)
     planned: dict[Channel, int] = field(default_factory=dict)
-    """Samples the authors' own log announces, where there is one."""
+    """Samples that the authors' own log announces, if there is one."""
 
     @property
     def sut(self) -> str:
@@ -97,7 +97,7 @@ class Dataset:
 
 
 def discover(folder: Path) -> Dataset:
-    """Looks at names only. BadInput where there is nothing to import."""
+    """Looks at names only. BadInput if there is nothing to import."""
     if not folder.is_dir():
         raise BadInput(f"{folder}: not a folder", hint="give the folder of the published data set")
     cells: dict[tuple[str, Condition], Cell] = {}

@@ -51,7 +51,7 @@ class Traffic:
 
 
 def traffic(sample: Sample, column: str) -> Traffic | None:
-    """None where nothing flowed. Each row's count belongs to the interval that ends with it."""
+    """None if nothing flowed. Each row's count belongs to the interval that ends with it."""
     counts = [count or 0.0 for count in sample.column(column)]
     times = sample.column(TIMESTAMP)
     floor = max(counts, default=0.0) * TRAFFIC_FLOOR
@@ -200,7 +200,7 @@ def _mean(sample: Sample, column: str, span: Span | None) -> float | None:
 
 
 def _sum(sample: Sample, column: str) -> float | None:
-    """None where a cell is missing: a sum without it would be a smaller count, not an estimate."""
+    """None if a cell is missing: a sum without it would be a smaller count, not an estimate."""
     cells = sample.column(column)
     return None if None in cells else math.fsum(cell for cell in cells if cell is not None)
 

@@ -44,7 +44,7 @@ class Imported:
 
 
 def import_dataset(folder: Path, out: Path, *, mode: Mode, window: Window | None) -> Imported:
-    """Reads everything, then writes `out`. BadInput where nothing could be read."""
+    """Reads everything, then writes `out`. BadInput if nothing could be read."""
     dataset = discover(folder)
     results = read_cells(dataset, mode=mode, window=window)
     skips = [*dataset.skips, *(skip for result in results for skip in result.skips)]
@@ -85,7 +85,7 @@ def read_cells(dataset: Dataset, *, mode: Mode, window: Window | None) -> list[C
     workers = min(os.cpu_count() or 1, len(dataset.cells))
     if workers < 2:
         return [read(cell) for cell in dataset.cells]
-    # The largest first, so that no core is left with the last one; in order again afterwards.
+    # The largest first: no core must be left alone with it. In order again afterwards.
     by_size = sorted(range(len(dataset.cells)), key=lambda n: -_bytes(dataset.cells[n]))
     try:
         with ProcessPoolExecutor(max_workers=workers) as pool:

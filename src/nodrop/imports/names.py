@@ -120,7 +120,7 @@ class FigureName:
 
 
 def parse_workbook_name(name: str) -> WorkbookName | FigureName:
-    """Reads the name of one workbook. BadNameError where it follows no known pattern."""
+    """Reads the name of one workbook. BadNameError if it follows no known pattern."""
     if not name.endswith(WORKBOOK_SUFFIX):
         raise BadNameError(f"not a workbook: the name does not end in {WORKBOOK_SUFFIX}")
     stem = name.removesuffix(WORKBOOK_SUFFIX)

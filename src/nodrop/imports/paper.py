@@ -36,7 +36,7 @@ class WindowFigure:
 
     mean: float
     sigma: float | None
-    """n-1 standard deviation; None where the window holds a single checkpoint."""
+    """n-1 standard deviation; None if the window holds a single checkpoint."""
     checkpoints: int
 
 

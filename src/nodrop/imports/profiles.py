@@ -15,7 +15,7 @@ _USER_S = re.compile(
     r"|user\s+(?P<posix>[\d.]+)\s*$)",
     re.MULTILINE,
 )
-# " 75971 43.3474 :  400414:	rdtsc  "; where no sample fell on it both numbers are missing.
+# " 75971 43.3474 :  400414:	rdtsc  "; if no sample fell on it both numbers are missing.
 _INSTRUCTION = re.compile(
     r"^\s*(?:(?P<samples>\d+)\s+(?P<share>[\d.]+(?:e[-+]?\d+)?))?\s*:"
     r"\s*[0-9a-f]+:\s+(?P<mnemonic>\S+)"

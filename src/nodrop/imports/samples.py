@@ -22,7 +22,7 @@ class Skip:
     """Something that was not imported."""
 
     reason: str
-    """One of a small set of names, so that they can be counted."""
+    """One of a small set of names: they are counted."""
     where: str
     detail: str = ""
 

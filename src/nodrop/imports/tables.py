@@ -183,7 +183,7 @@ class TableCell:
 
     @property
     def flag(self) -> str:
-        """In words, where the printed figure is not what the files give."""
+        """In words, if the printed figure is not what the files give."""
         wrong = [
             f"{what} printed {printed:.2f}, files give {ours:.2f}"
             for what, printed, ours in (

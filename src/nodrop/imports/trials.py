@@ -174,7 +174,7 @@ def _words(
 
 
 def _sut_cpu_s(run: Run) -> float | None:
-    """Of the hypervisor, where there is one: other setups' own CPU was not recorded."""
+    """Of the hypervisor, if there is one: other setups' own CPU was not recorded."""
     pct, seconds = _figure(run.figures, "qemu_cpu_pct"), _figure(run.figures, "sending_s")
     return None if pct is None or seconds is None else pct / 100 * seconds
 
@@ -185,7 +185,7 @@ def _count(figures: Mapping[str, float], name: str) -> int | None:
 
 
 def _figure(figures: Mapping[str, float], name: str) -> float | None:
-    """None also where a broken file gives a count below zero."""
+    """None also if a broken file gives a count below zero."""
     value = figures.get(name)
     return None if value is None or value < 0 else value
 

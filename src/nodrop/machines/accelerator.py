@@ -28,7 +28,7 @@ class Accelerator:
 
 @making_sense("what the node says of KVM")
 def choose_accelerator(host: Host, asked: str) -> Accelerator:
-    """`auto` takes KVM where it is usable. LabProblem where `kvm` is asked for and is not."""
+    """`auto` takes KVM if it is usable. LabProblem if `kvm` is asked for and is not."""
     if asked == "tcg":
         return Accelerator(name="tcg", reason="setup.accelerator", ns_per_iteration=None)
     said = host.probe("kvm")["kvm"]

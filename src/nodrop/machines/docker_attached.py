@@ -1,6 +1,6 @@
 """What a container hears and says, as the pipes of a Popen: node jobs are spoken to through them.
 
-The daemon carries all of it in one stream, where each part of the output has a head (Docker Engine
+The daemon carries all of it in one stream; each part of the output has a header (Docker Engine
 API, "Attach to a container"). When we die the stream breaks, and the job's stdin ends.
 """
 
@@ -51,7 +51,7 @@ class Attached:
                     number, length = HEAD.unpack(head)
                     self._inputs[number].write(parts.read(length))
         except (OSError, struct.error):
-            pass  # cut off, or nobody reads any more
+            pass  # cut off, or no reader is left
         for file in self._inputs.values():
             file.close()
 

@@ -1,4 +1,4 @@
-"""The Docker Engine of this machine: found, asked, and told apart from one that is not there."""
+"""The Docker Engine of this machine: found, asked, and distinguished from one that is not there."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ REPOSITORY = "nodrop"
 REQUEST_TIMEOUT_S = 60.0
 """An import moves 200 MB; anything else answers within a second."""
 GONE_TIMEOUT_S = 30.0
-"""Once the daemon has been told to; on two CPUs with a load of 15 it took more than 8 s."""
+"""From the request on; on two CPUs with a load of 15 it took more than 8 s."""
 POLL_S = 0.02
 
 
@@ -45,7 +45,7 @@ class Ended:
 
 
 def docker_url() -> str:
-    """Where the daemon is asked for: ours first, so that a test's own daemon is told apart."""
+    """The daemon's address: from our own variable first, so a test can name its own daemon."""
     given = (os.environ.get(name) for name in HOST_VARIABLES)
     return next(filter(None, given), DEFAULT_URL)
 
@@ -111,8 +111,8 @@ class DockerEngine:
         return {ours: said.get(theirs) for ours, theirs in names.items()}
 
     def image(self, sha256: str, tar: Path) -> str:
-        """The id of the image with these bits; imported if the daemon has none of the name, or
-        other bits."""
+        """The id of the image with these bits; imported if the daemon has no image of that name,
+        or one with other bits."""
         import docker.errors
 
         tag = f"{REPOSITORY}:{sha256}"
@@ -230,7 +230,7 @@ class DockerEngine:
             time.sleep(POLL_S)
 
     def _state(self, container: str) -> str:
-        """In Docker's word; "" where it is gone."""
+        """In Docker's word; "" if it is gone."""
         import docker.errors
 
         try:
@@ -258,8 +258,8 @@ class DockerEngine:
 
 
 def _listener(url: str | None, program: str) -> int | None:
-    """Who listens on a Unix socket. Where that is init, which opens sockets for others, the one
-    process of this name; None where there are several."""
+    """Who listens on a Unix socket. If that is init, which opens
+    sockets for others: the one process of this name; None if there are several."""
     if url is None:
         return None
     with socket.socket(socket.AF_UNIX) as stream:

@@ -1,6 +1,6 @@
-"""An existing domain of libvirt's: looked at, given one NIC more for a while, spoken to by channel.
+"""An existing libvirt domain: looked at, given one more NIC for a while, spoken to by channel.
 
-libvirt-python is an optional extra and is imported where it is first needed.
+libvirt-python is an optional extra and is imported when it is first needed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class DomainGone(LabProblem):
 
 
 class Domain:
-    """LabProblem in words a user can act on, wherever libvirt refuses."""
+    """LabProblem in words a user can act on, whenever libvirt refuses."""
 
     def __init__(self, uri: str, name: str) -> None:
         self.name = name
@@ -92,7 +92,7 @@ class Domain:
                 try:
                     self._domain.detachDeviceFlags(description, live)
                 except self._libvirt.libvirtError as error:
-                    refused = str(error)  # also where it is on its way out already
+                    refused = str(error)  # also if it is on its way out already
                 time.sleep(POLL_S)
 
     def close(self) -> None:

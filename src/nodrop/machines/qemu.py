@@ -83,7 +83,7 @@ def boot(
     journal: UndoJournal,
     timeout_s: float,
 ) -> RunningMachine:
-    """Starts QEMU and waits for the guest's hello. NotBooted where it does not come."""
+    """Starts QEMU and waits for the guest's hello. NotBooted if it does not come."""
     console = work / "console.log"
     began = time.monotonic()
     with ExitStack() as opened:
@@ -126,7 +126,7 @@ def boot(
 def command(
     machine: Machine, *, line_fd: int, nic: Sequence[str], console: Path, mtu: int
 ) -> list[str]:
-    """Nothing but what is named: no default devices, no configuration files, no display."""
+    """Only what is named: no default devices, no configuration files, no display."""
     tcg = f"tcg,thread=multi,tb-size={TB_SIZE_MIB}"
     assets = machine.assets
     disk: list[str] = []

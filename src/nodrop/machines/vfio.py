@@ -62,7 +62,7 @@ class PciDevice:
             ) from error
 
     def restore(self, driver: str) -> None:
-        """Back to the driver it had; nothing where it has it."""
+        """Back to the driver it had; nothing to do if it has it."""
         if self.driver() != driver:
             self.use("")
 

@@ -20,7 +20,7 @@ PHASES = (
     ("load rules", ("load_rules",)),
     ("open capture", ("open_capture",)),
 )
-"""What is drawn as one, of what the setups and the SUTs tell."""
+"""Phases that setups and SUTs report, and the ones drawn as one."""
 REST = "not split"
 LEAST_REST_S = 0.001
 
@@ -46,7 +46,7 @@ def activations(found: Sequence[Condition]) -> list[Activation]:
 
 
 def _phases(trials: Sequence[Trial]) -> dict[str, Summary]:
-    """A phase that a trial did not have took it no time; trials that do not split tell nothing."""
+    """A phase that a trial lacks took no time; trials that are not split do not count."""
     split = [parts for trial in trials if (parts := phases_of(trial))]
     names = dict.fromkeys([*(name for name, _ in PHASES), *(n for p in split for n in p)])
     found = {name: summarize([parts.get(name, 0.0) for parts in split]) for name in names}
@@ -54,7 +54,7 @@ def _phases(trials: Sequence[Trial]) -> dict[str, Summary]:
 
 
 def phases_of(trial: Trial) -> dict[str, float]:
-    """Seconds by phase, what no phase explains as `not split`; empty where it was not split."""
+    """Seconds by phase, and as `not split` what no phase explains; empty if nothing was split."""
     readiness = trial.details.get("readiness")
     told = readiness.get("phases_s") if isinstance(readiness, dict) else None
     whole = trial.record.activation_s

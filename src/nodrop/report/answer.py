@@ -23,8 +23,8 @@ from nodrop.stats.interval import runs_needed
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     sentences: tuple[Sentence, ...]
-    """What each setup costs against the base, then those of each group of cells that differ in
-    nothing but how much load there is."""
+    """What each setup costs against the base, then those of each group of cells that differ
+    only in how much load there is."""
     rests_on: tuple[Sentence, ...]
     cannot_say: tuple[Sentence, ...]
 
@@ -45,7 +45,7 @@ def answer(story: Story) -> Answer:
 
 
 def _groups(story: Story) -> list[list[Cell]]:
-    """Cells that differ in nothing but how much load there is."""
+    """Cells that differ only in how much load there is."""
     by_group = groupby(story.cells, key=lambda c: (c.source, c.group))
     return [list(cells) for _, cells in by_group]
 
@@ -100,7 +100,7 @@ def _rests_on(story: Story) -> Iterator[Sentence]:
 
 
 def _books(story: Story) -> Sentence:
-    """Of an imported run what it brings along: it has no books of ours by design."""
+    """For an imported run, what it brings along: by design it has no books of ours."""
     imported = [bool(source.run.manifest.get("imported_from")) for source in story.sources]
     there = [t for t in story.trials if t.ledger is not None or imported[t.source]]
     closed = tuple(t for t in there if t.record.packets.books_closed)

@@ -1,6 +1,6 @@
-"""What of a long run stands on the page: a browser opens some megabytes, and nobody reads more.
+"""The part of a long run that the page shows: a browser opens some megabytes and no more.
 
-A run with fewer trials is shown whole. Of a longer one nothing is forgotten: every figure is
+A run with fewer trials is shown whole. In a longer one nothing is lost: every figure is
 computed from all of its trials, and the csv files have every row.
 """
 

@@ -10,8 +10,8 @@ from nodrop.report.story import Source
 
 
 def calibration_words(source: Source) -> list[tuple[bool, str]]:
-    """Per setup whether all is well, and a sentence. Empty where the manifest does not say: the run
-    was made before there were certificates, or by somebody else."""
+    """Per setup whether all is well, and a sentence. Empty if the manifest does not say: the
+    run was made before there were certificates, or by another program."""
     found = source.run.manifest.get("calibration")
     said = found if isinstance(found, list) else []
     return [_words(item) for item in said if isinstance(item, dict)]

@@ -13,7 +13,7 @@ from nodrop.report.tables import Column, Row, Table, Value, text
 from nodrop.results.trial import accelerator_words
 
 SUSPECTS = ("rdtsc", "cpuid")
-"""What the studies blamed, and what costs more wherever a hypervisor must answer for it."""
+"""What the studies blamed. Both cost more if a hypervisor has to answer for them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ def clock_costs(found: Sequence[Condition]) -> list[Costs]:
 
 
 def _setup(place: Place) -> str:
-    """Of its kind, where instances are compared as well: they share one CPU."""
+    """By kind if instances are compared as well: they share one CPU."""
     cell = place.cell
     if KIND not in cell.factors:
         return place.name

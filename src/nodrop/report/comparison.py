@@ -28,7 +28,7 @@ MOST_BASES = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """One figure of a cell; `found` is None for the base and where either was not measured."""
+    """One figure of a cell; `found` is None for the base, and if either was not measured."""
 
     figure: Figure
     is_base: bool
@@ -85,7 +85,7 @@ class Compared:
 
     @property
     def relative(self) -> float | None:
-        """Of the base's median; None where that is 0, or a loss: nothing is a hundred per cent."""
+        """Of the base's median; None if that is 0, or a loss: nothing to take per cent of."""
         if self.found is None or not self.base_median or self.figure.name == LOSS:
             return None
         return self.found.shift / self.base_median
@@ -290,7 +290,7 @@ def _value(value: float | None, shown: Callable[[float], str]) -> Value:
 
 def cost_sentences(found: Sequence[Condition]) -> Iterator[Sentence]:
     """Of each setup that is not the base, where most was asked of it: first what it costs for
-    certain, then what it does not cost, then what more runs would tell."""
+    certain, then what it does not cost, then what more runs would show."""
     figures = figures_of(found)
     if not found or not figures:
         return

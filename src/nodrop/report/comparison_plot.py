@@ -23,7 +23,7 @@ LETTER = 6.6
 
 
 def comparison_plot(found: Sequence[Condition]) -> Markup:
-    """Empty where nothing was measured in two places."""
+    """Empty unless something was measured in two places."""
     shown, figures = found[:MOST_CONDITIONS], figures_of(found)
     if not figures:
         return Markup("")

@@ -23,7 +23,7 @@ class Curve:
 
 
 def curve_plot(title: str, x_name: str, y_name: str, curves: Sequence[Curve]) -> Markup:
-    """Empty where there is no point."""
+    """Empty if there is no point."""
     shown = [curve for curve in curves if curve.points][:MOST_SERIES]
     if not shown:
         return Markup("")

@@ -15,7 +15,7 @@ DEFINITIONS: Mapping[str, str] = MappingProxyType(
         "tx_nic": ("on veth counted by the driver after the peer took it"),
         "rx_nic": (
             "on veth equal to the peer's tx_packets; anything else was lost, or came from "
-            "somebody else, on the cable. Frames that XDP consumed are counted or not "
+            "another sender, on the cable. Frames that XDP consumed are counted or not "
             "depending on the driver"
         ),
         "softnet": (
@@ -46,7 +46,7 @@ DEFINITIONS: Mapping[str, str] = MappingProxyType(
             "refused fragments (memory, distance) or their time was over; a packet each"
         ),
         "tx_dropped_filter": ("nft or tc egress threw it away"),
-        "tx_foreign": ("somebody else sent through our port"),
+        "tx_foreign": ("another sender used our port"),
         "path_lost": ("what two ends of a cable disagree about happened on it"),
         "path_foreign": ("what two ends of a cable disagree about happened on it"),
         "rx_dropped_xdp": ("an XDP program dropped it"),
@@ -104,7 +104,7 @@ DEFINITIONS: Mapping[str, str] = MappingProxyType(
 
 
 def definition(name: str) -> str:
-    """Empty where the page has none: an account of a plugin's own."""
+    """Empty if the page has none: an account of a plugin's own."""
     if name.startswith("tx_refused_"):
         name = "tx_refused_ERRNO"
     return DEFINITIONS.get(name, "")

@@ -50,7 +50,7 @@ def csv_text(text: str) -> str:
 
 
 def markdown(text: str, *, longest: int = LONGEST) -> str:
-    """Inline text: neither markup, nor HTML, nor a heading or list where it begins a line."""
+    """Inline text: neither markup, nor HTML, nor a heading or list at the start of a line."""
     inline = _MARKDOWN.sub(r"\\\1", plain(text, longest=longest))
     return _BLOCK_START.sub(r"\1&#8203;\2", inline)
 

@@ -174,7 +174,7 @@ def trials_table(story: Story) -> Table:
 
 
 def trials_told_table(story: Story) -> Table:
-    """Of a long run those that the page tells of."""
+    """In a long run, those that are on the page."""
     told = bounded.told(story)
     rows = tuple(_trial_rows(story, [t for t in story.trials if t.anchor in told]))
     more = bounded.more_words(len(story.trials) - len(rows), "trials.csv")
@@ -254,7 +254,7 @@ SPREAD_FIGURES = (
 
 
 def spread_table(story: Story) -> Table:
-    """Smallest to largest run of each cell, and where its middle half lies."""
+    """Smallest to largest run of each cell, with its middle half."""
     columns = [Column(name="cell", title="Cell"), _number("n", "n")]
     for name, title, _ in SPREAD_FIGURES:
         columns.append(Column(name=f"{name}_range", title=f"{title}: all runs"))

@@ -38,7 +38,7 @@ def hop_title(name: str) -> str:
 
 
 def flow(ledger: Ledger, title: str) -> Markup:
-    """The stream and its branches. Hops nobody could read are named, and the stream passes them."""
+    """The stream and its branches. Hops that were not read are named; the stream passes them."""
     seen = [hop for hop in ledger.hops if hop.packets is not None]
     most = max((hop.packets or 0 for hop in seen), default=0)
     if len(seen) < 2 or not most:
@@ -75,7 +75,7 @@ def _half(hop: Hop) -> float:
 
 
 def _room(step: Step, scale: float) -> float:
-    """From one hop to the next, so that nothing between them touches."""
+    """From one hop to the next; nothing between them touches."""
     heads = _half(step.start) + _half(step.end) + APART
     if step.over:
         heads += text_width(_blind(step), 11) + APART

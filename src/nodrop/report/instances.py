@@ -21,7 +21,7 @@ class Shared:
 
     cell: Cell
     parts: tuple[Mapping[str, int], ...]
-    """One per instance: packets by what of COUNTED was told."""
+    """One per instance: packets by those names of COUNTED that it reported."""
 
     @property
     def received(self) -> int:
@@ -55,7 +55,7 @@ def imbalance_words(cell: Cell) -> str:
 
 
 def _told_apart(cell: Cell) -> Iterator[float]:
-    """Of an older version, which told it in trial.json only."""
+    """From an older version, which wrote it to trial.json only."""
     for trial in cell.valid:
         ratio = trial.details.get("imbalance_ratio")
         if isinstance(ratio, int | float):

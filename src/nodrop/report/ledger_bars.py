@@ -27,13 +27,13 @@ def ledger_bars(found: Sequence[Condition]) -> list[Bar]:
 
 
 def _lost_places(found: Sequence[Condition]) -> list[str]:
-    """Of all setups alike, so that a place has the same look in every bar."""
+    """The same for all setups: a place looks alike in every bar."""
     names = {name for c in found for p in c.places for name in shares(p)}
     return sorted(names - {DECODED, MERGED, HELD, RESIDUAL})
 
 
 def shares(place: Place) -> dict[str, int]:
-    """Packets of all measured trials by what became of them; empty where no books closed."""
+    """Packets of all measured trials by what became of them; empty if no books closed."""
     total: Counter[str] = Counter()
     for trial in place.cell.valid:
         r = trial.record

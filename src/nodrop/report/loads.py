@@ -146,7 +146,7 @@ def _not_lost(subject: str, cell: Cell) -> Sentence:
 
 
 def _shown(cell: Cell) -> str:
-    """A pace is shown to within some packets: a SUT that is slower by that is not told apart."""
+    """A pace is shown to within some packets: a SUT slower by less than that looks the same."""
     served = [t.record.packets.service_pps_at_least for t in cell.known]
     known = [pps for pps in served if pps is not None]
     least = min(known, default=None)

@@ -52,7 +52,7 @@ class _Axes:
 
 
 def loss_plot(cells: Sequence[Cell]) -> Markup:
-    """Empty where no measured trial tells both its load and its loss."""
+    """Empty unless some measured trial has both its load and its loss."""
     shown = [c for c in cells if c.loss is not None and c.offered_pps is not None]
     if not shown:
         return Markup("")
@@ -200,7 +200,7 @@ def _cell(axes: _Axes, cell: Cell, x: float, y: float, number: int) -> list[Mark
 
 
 def marker(x: float, y: float, number: int) -> Markup:
-    """A shape per series, so that no colour is the only sign."""
+    """A shape per series: colour is never the only sign."""
     shapes = (
         ((-5, -5), (5, -5), (5, 5), (-5, 5)),
         ((0, -6), (6, 5), (-6, 5)),

@@ -1,4 +1,4 @@
-"""Where the lossy trials of a cell lost packets, and what points at why.
+"""The places where the lossy trials of a cell lost packets, and what points at the cause.
 
 All of them are counted: one example is no evidence for the others.
 """

@@ -169,7 +169,7 @@ def page(story: Story, setups: SetupsSection | None) -> str:
 
 
 def commands(source: Source) -> str:
-    """The command line that made the run, and the one that writes this report; empty where it is
+    """The command line that made the run, and the one that writes this report; empty if it is
     not recorded."""
     manifest = source.run.manifest
     nodrop_facts = manifest.get("nodrop")
@@ -189,7 +189,7 @@ def _csp_hash(script: Markup) -> str:
 
 
 def _sections(imported: Sequence[Published], setups: SetupsSection | None) -> list[tuple[str, str]]:
-    """Setups and published tables have a place of their own where there are any."""
+    """Setups and published tables have a place of their own if there are any."""
     extra = [("setups", "Setups")] if setups else []
     extra += [("published", "Published")] if imported else []
     return [*SECTIONS[:2], *extra, *SECTIONS[2:]]

@@ -20,7 +20,7 @@ class Series:
     points: tuple[tuple[float, float], ...]
     """Seconds since the first packet, value."""
     style: int
-    """Number of its colour and dashes: its own wherever it is drawn, beside whichever others."""
+    """Number of its colour and dashes: always the same, whatever is drawn beside it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class Panel:
     series: tuple[Series, ...]
     stacked: bool = False
     high: float | None = None
-    """Upper end of the axis, where it is known beforehand."""
+    """Upper end of the axis, if it is known beforehand."""
 
     @property
     def believable(self) -> bool:
@@ -44,10 +44,10 @@ class Timeline:
     marks: tuple[tuple[str, float], ...]
     """Moments of the trial, in seconds since the first packet."""
     own_cpu: Series | None = None
-    """Of the SUT with all its threads, % of one CPU: drawn where setups are laid side by side."""
+    """Of the SUT with all its threads, % of one CPU: drawn if setups stand side by side."""
 
     def series(self, title: str) -> Series | None:
-        """The first series of a panel that tells of the receiving host."""
+        """The first series of a panel about the receiving host."""
         of = (s for p in self.panels if p.title == title for s in p.series if s.name != OFFERED)
         return next(of, None)
 

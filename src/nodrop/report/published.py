@@ -66,7 +66,7 @@ class Published:
 
 
 def published(story: Story) -> list[Published]:
-    """Empty where nothing was imported."""
+    """Empty if nothing was imported."""
     return [found for source in story.sources if (found := _of_source(source)) is not None]
 
 
@@ -197,7 +197,7 @@ def _caption(title: str, curves: Sequence[Mapping[str, Any]], mode: str) -> str:
     if mode == "paper" and any(len(set(curve["samples"])) > 1 for curve in curves):
         words += " The last points rest on fewer runs than the others."
     if cut:
-        words += f" Cut where not all runs go on ({cut} points)."
+        words += f" Cut at the end of the first run ({cut} points)."
     return words
 
 

@@ -64,7 +64,7 @@ class _TableColumn:
     value: Callable[[Mapping[str, Any]], Value]
     only_if_varied: bool = False
     only_if_any: bool = False
-    """Shown where at least one cell has something to say."""
+    """Shown if at least one cell has something to say."""
 
 
 def _tells(cells: Sequence[Mapping[str, Any]], column: _TableColumn) -> bool:

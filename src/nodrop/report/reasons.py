@@ -40,7 +40,7 @@ def reason_words(code: str) -> str:
 
 
 def reasons_of(trial: Trial) -> list[str]:
-    """Of a failed trial what the SUT did: what follows from that is no reason of its own."""
+    """For a failed trial, what the SUT did. What follows from that is no reason of its own."""
     return trial.record.failures or trial.record.invalid_reasons
 
 

@@ -35,8 +35,8 @@ class Repeated:
     values: tuple[float, ...]
     median: float
     sees: float | None
-    """Another cell with as many runs and as much spread would mostly be told apart from so much
-    on; None where that is not known."""
+    """Another cell with as many runs and as much spread would mostly be found to differ from this
+    shift on; None if that is not known."""
     family: Family
 
     @property

@@ -14,7 +14,7 @@ from nodrop.report.story import Story, Trial
 
 
 def cpus_of_both(story: Story) -> Iterator[Sentence]:
-    """Trials of older runs say nothing of it."""
+    """Trials of older runs do not record it."""
     shared: list[Trial] = []
     apart: list[Trial] = []
     for trial in story.trials:

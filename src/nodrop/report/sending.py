@@ -1,4 +1,4 @@
-"""A trial over time as its sender and its SUT told it: offered rate, lateness, packets counted."""
+"""A trial over time as its sender and its SUT reported it: rate, lateness, packets counted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SHORTEST = 0.2
 
 
 def sent_over_time(offered: object, start_ns: int) -> tuple[Panel, Panel]:
-    """Offered rate and largest schedule error; panels without series where the sender did not say.
+    """Offered rate and largest schedule error; panels without series if the sender did not say.
 
     From offered.json, whose intervals begin with the first packet.
     """
@@ -62,7 +62,7 @@ COUNTED = {
 
 
 def counted_over_time(rows: Iterable[Mapping[str, Any]], start_ns: int) -> Iterable[Panel]:
-    """The SUT's counters in steps, as it told them: what it did in between is not known."""
+    """The SUT's counters in steps, as it reported them: what it did in between is not known."""
     readings = [row for row in rows if "intended_packets" in row]
     kept = readings[:: max(1, -(-len(readings) // MOST_POINTS))]
     if readings and kept[-1] is not readings[-1]:
@@ -76,7 +76,7 @@ def counted_over_time(rows: Iterable[Mapping[str, Any]], start_ns: int) -> Itera
         ]
         series += _named(name, _steps(told), style)
     if series:
-        yield Panel(title="Counted, as told while it ran", unit="packets", series=tuple(series))
+        yield Panel(title="Counted, as reported while it ran", unit="packets", series=tuple(series))
 
 
 def _counted(value: object) -> bool:

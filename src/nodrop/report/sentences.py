@@ -41,7 +41,7 @@ class Sentence:
     trials: tuple[Trial, ...] = ()
     """On which it rests."""
     subject: str = ""
-    """What it is about, if several sentences must be told apart at a glance."""
+    """What it is about, if several sentences must be distinguished at a glance."""
     knob: str = ""
     """What touches the loss it names."""
     good: bool = False
@@ -304,7 +304,7 @@ CPUS_APART = _rule(
 FOREIGN = _rule(
     Part.TRUST,
     "foreign-packets",
-    "packets nobody of ours sent were seen",
+    "packets that the generator did not send were seen",
     "`foreign_packets` of each trial",
 )
 HOST_CROWDED = _rule(

@@ -1,4 +1,4 @@
-"""Cells that differ in nothing but where the SUT ran, side by side: the base first."""
+"""Cells that differ only in where the SUT ran, side by side: the base first."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Condition:
 
 
 def conditions(story: Story) -> tuple[Condition, ...]:
-    """Empty where nothing varies between setups. Instances are compared within their kind: what
+    """Empty if nothing varies between setups. Instances are compared within their kind: what
     is asked of them is what a second one adds."""
     compared = _compared(story.factors)
     if not compared:

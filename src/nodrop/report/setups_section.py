@@ -89,7 +89,7 @@ class SetupsSection:
 
 
 def setups_section(story: Story) -> SetupsSection | None:
-    """None where the run has one setup only."""
+    """None if the run has only one setup."""
     found = conditions(story)
     if not found:
         return None
@@ -236,7 +236,7 @@ def _panels(lines: Sequence[tuple[str, Timeline]], styles: Mapping[str, int]) ->
 
 
 def _inside(line: Timeline) -> Series | None:
-    """Memory used within a guest, where it was sampled from within."""
+    """Memory used within a guest, if it was sampled from within."""
     inside = (p for p in line.panels if p.title.startswith(f"{MEMORY_TITLE} inside"))
     return next((s for panel in inside for s in panel.series if s.name == USED), None)
 

@@ -1,4 +1,4 @@
-"""Bars of parts, one below the other, each with its words: a part too thin to see is still told."""
+"""Bars of parts, one below the other, each with its words: one too thin to see is still named."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def stacked_bars(
     high: float | None = None,
     order: Sequence[str] = (),
 ) -> Markup:
-    """Empty where there is nothing to draw. `order` is that of the kinds in the key."""
+    """Empty if there is nothing to draw. `order` is that of the kinds in the key."""
     shown = [bar for bar in bars if bar.parts][:MOST_BARS]
     if not shown:
         return Markup("")

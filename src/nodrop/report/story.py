@@ -1,4 +1,4 @@
-"""What run directories tell: trials with their books, gathered into cells."""
+"""What run directories hold: trials with their books, gathered into cells."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ class Trial:
     record: TrialRecord
     ledger: Ledger | None
     ledger_problem: str
-    """Why there are no books to show; empty where there are."""
+    """Why there are no books to show; empty if there are."""
     details: Json
-    """`DETAILS` of trial.json; empty where it cannot be read."""
+    """`DETAILS` of trial.json; empty if it cannot be read."""
 
     @property
     def anchor(self) -> str:
@@ -146,7 +146,7 @@ class Cell:
     @cached_property
     def typical(self) -> Trial:
         """The measured trial whose loss is nearest to the median, with books if there is one;
-        the first of several, so that the choice never depends on anything else."""
+        the first of several, to make the choice depend on nothing else."""
         loss = self.loss
         measured = [t for t in self.valid if t.record.packets.loss_ratio is not None]
         if loss is None or not measured:
@@ -160,7 +160,7 @@ class Cell:
 
     @cached_property
     def loss_example(self) -> Trial:
-        """The typical trial, or the one that lost most where the typical one lost nothing."""
+        """The typical trial, or the one that lost most if the typical one lost nothing."""
         if self.typical.record.packets.lost_packets:
             return self.typical
         return max(
@@ -192,8 +192,8 @@ class Source:
         """As the manifest has them, or, of an older version, the experiment file."""
         manifest = self.run.manifest
         listed = manifest.get("suts")
-        told = [manifest.get("sut"), *(listed if isinstance(listed, list) else [])]
-        names = [str(sut["name"]) for sut in told if isinstance(sut, dict) and sut.get("name")]
+        named = [manifest.get("sut"), *(listed if isinstance(listed, list) else [])]
+        names = [str(sut["name"]) for sut in named if isinstance(sut, dict) and sut.get("name")]
         if not names:
             with suppress(tomllib.TOMLDecodeError, AttributeError):
                 kind = tomllib.loads(self.run.experiment).get("sut", {}).get("kind")
@@ -223,7 +223,7 @@ class Story:
 
 
 def read_story(paths: Sequence[Path]) -> Story:
-    """Opens run directories; BadInput only where one is none at all."""
+    """Opens run directories; BadInput only if one is no run directory at all."""
     runs = [open_run(path) for path in paths]
     _each_once(runs)
     sources = tuple(Source(run=run, name=escape.plain(run.path.resolve().name)) for run in runs)
@@ -246,7 +246,7 @@ def _each_once(runs: Sequence[RunDir]) -> None:
     seen: dict[str, Path] = {}
     for run in runs:
         marks = [run.manifest.get(name) for name in ("name", "started_utc", "plan_sha256")]
-        # Older manifests may lack what tells runs apart.
+        # Older manifests may lack what distinguishes runs.
         copied = [f"run {marks}"] if all(isinstance(mark, str) for mark in marks) else []
         for key in (f"folder {run.path.resolve()}", *copied):
             if key in seen:
@@ -268,8 +268,8 @@ COUNTED: Mapping[str, Callable[[Ledger], int | bool | None]] = {
 
 def _by_its_books(record: TrialRecord, books: Ledger) -> TrialRecord:
     """A record that says otherwise than its own books vouches for nothing."""
-    told = {name: record.figure(name) for name in COUNTED}
-    differ = [n for n, v in told.items() if v is not None and v != COUNTED[n](books)]
+    recorded = {name: record.figure(name) for name in COUNTED}
+    differ = [n for n, v in recorded.items() if v is not None and v != COUNTED[n](books)]
     sent, lost = books.packets_at("sent"), books.total(Class.LOST)
     ratio = record.packets.loss_ratio
     if ratio is not None and sent and abs(ratio - lost / sent) > 1e-9:
@@ -319,7 +319,7 @@ def _ledger(run: RunDir, record: TrialRecord) -> tuple[Ledger | None, str]:
     found = run.detail(record.run, "ledger")
     if found is None:
         if run.manifest.get("imported_from"):
-            return None, "an imported run tells only what was sent, dropped and decoded"
+            return None, "an imported run says only what was sent, dropped and decoded"
         missing = "the trial ended before its books could be balanced"
         return None, missing if record.error else "ledger.json is missing"
     if isinstance(found, Damage):

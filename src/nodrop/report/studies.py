@@ -1,6 +1,6 @@
 """The study of 2016 beside this run: what holds here, what does not, what cannot be judged.
 
-Other hosts, another trace, another Suricata: nothing but direction is compared, each setup against
+Other hosts, another trace, another Suricata: only the direction is compared, each setup against
 bare of its own time.
 """
 
@@ -50,7 +50,7 @@ class Published:
     by_setup: Mapping[str, float]
     of: Callable[[Trial], float | None]
     another_program: str = ""
-    """Which one was measured in 2016, where it was not this one."""
+    """The one measured in 2016, if it was not this one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +129,7 @@ FIGURES = (
 
 
 def study_figures(story: Story, found: Sequence[Condition]) -> tuple[StudyFigure, ...]:
-    """Empty where the run does not ask the study's question, at one of its loads."""
+    """Empty unless the run asks the study's question at one of its loads."""
     loads = {published.load for published in FIGURES if published.load}
     studied = [
         c
@@ -152,7 +152,7 @@ def _kind(place: Place) -> str:
 
 
 def _at(found: Sequence[Condition], load: int | None) -> Sequence[Condition]:
-    """Its load, with identical copies where the run has them, as the study sent them."""
+    """Its load; with identical copies, as the study sent them, if the run has any."""
     if load is None:
         return found
     loaded = [c for c in found if c.base.cell.factors.get(LOAD) == load]
@@ -259,7 +259,7 @@ def _table_row(published: Published, row: Beside) -> Row:
 
 
 def here_words(found: Summary | None) -> str:
-    """The median with its interval, or with the range of the runs where there are too few."""
+    """The median with its interval, or with the range of the runs if there are too few."""
     if found is None:
         return numbers.NOT_MEASURED
     if interval := found.interval:

@@ -12,14 +12,14 @@ from nodrop.report.svg import path, picture, tag
 
 WIDTH = 1000.0
 THERE, HERE, LONGEST = 150.0, 380.0, 130.0
-"""Where the bars of each half begin, and how long the longest of a figure is."""
+"""The x at which the bars of each half begin, and the length of a figure's longest."""
 MEASURED, JUDGED = HERE + LONGEST + 10, 680.0
 HEADS, HEAD, ROW, THICK, GAP = 40.0, 20.0, 20.0, 11.0, 12.0
 LETTER = 6.6
 
 
 def studies_plot(figures: Sequence[StudyFigure]) -> Markup:
-    """Empty where there is nothing to hold against each other."""
+    """Empty if there is nothing to compare."""
     if not figures:
         return Markup("")
     parts = [

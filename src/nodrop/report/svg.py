@@ -59,7 +59,7 @@ _NARROW, _WIDE = frozenset("fijlrt.,:;|!'()[] "), frozenset("mwMW%@")
 
 
 def text_width(text: str, size: float, *, bold: bool = False) -> float:
-    """At least that of DejaVu Sans, the widest of the page's fonts: nobody asks a browser here."""
+    """At least that of DejaVu Sans, the widest of the page's fonts: no browser is asked here."""
     ems = sum(0.42 if c in _NARROW else 1.0 if c in _WIDE else 0.65 for c in text)
     return ems * size * (1.1 if bold else 1.0)
 

@@ -41,7 +41,7 @@ class Table:
     columns: tuple[Column, ...]
     rows: Iterable[Row]
     more: str = ""
-    """Where the rows are that do not stand here."""
+    """Where to find the rows that are not here."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ Json = dict[str, Any]
 Make = Callable[[Sequence[Json], Sequence[float]], Iterable[Panel]]
 
 MOST_ROWS = 120
-"""Points of a line: more cannot be told apart on the page."""
+"""Points of a line: more cannot be distinguished on the page."""
 MOST_CPUS = 4
 """With more, their mean is shown."""
 MOST_THREADS = 5
@@ -41,7 +41,7 @@ RESIDENT, USED = "SUT resident", "used"
 
 
 def timeline(source: Source, trial: Trial) -> Timeline | None:
-    """Of the first host that left rows; None where there are none, or they cannot be read."""
+    """Of the first host that left rows; None if there are none, or they cannot be read."""
     inside = _machines_inside(trial)
     for host in source.run.sampled_hosts(trial.record.run):
         if host in inside:
@@ -285,7 +285,7 @@ def _memory_panel(
 
 
 def _softnet(rows: Sequence[Json], times: Sequence[float]) -> Iterable[Panel]:
-    """Only where the backlog was under pressure: else it is a flat line for every trial."""
+    """Only if the backlog was under pressure: else it is a flat line for every trial."""
     series = []
     kinds = (("backlog full", "dropped"), ("poll cut short", "time_squeeze"))
     for style, (name, field) in enumerate(kinds):

@@ -175,7 +175,7 @@ def _foreign(story: Story) -> Iterator[Sentence]:
     if trials:
         yield Sentence(
             rule=rules.FOREIGN,
-            text="packets nobody of ours sent were seen",
+            text="packets that the generator did not send were seen",
             evidence={t.record.run: t.record.packets.foreign_packets for t in trials},
             trials=trials,
         )
@@ -240,14 +240,14 @@ def _warmed(story: Story) -> Iterator[Sentence]:
 
 
 def warmed_up(trial: Trial) -> Mapping[str, Any] | None:
-    """What was sent to warm it up and discarded; None where nothing was."""
+    """What was sent to warm it up and discarded; None if nothing was."""
     facts = trial.details.get("facts")
     found = facts.get("warm_up") if isinstance(facts, dict) else None
     return found if isinstance(found, dict) and found.get("discarded") else None
 
 
 def self_test_words(source: Source) -> str:
-    """What the probe proved on this kernel, in a sentence; empty where it is not recorded."""
+    """What the probe proved on this kernel, in a sentence; empty if it is not recorded."""
     test = source.run.manifest.get("self_test")
     ring = test.get("ring") if isinstance(test, dict) else None
     if not isinstance(ring, dict):

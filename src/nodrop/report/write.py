@@ -39,9 +39,9 @@ def write_report(
     run_dirs: Sequence[Path], out: Path | None = None, *, only: Collection[Part] = EVERYTHING
 ) -> Path:
     """Writes the report into the folder `out` (none: `report` in the first run directory) and
-    returns the path of its page, or of the folder where `only` leaves the page out.
+    returns the path of its page, or of the folder if `only` leaves the page out.
 
-    The same run directories give the same bytes. BadInput where one is no run directory.
+    The same run directories give the same bytes. BadInput if one is no run directory.
     """
     story = read_story(run_dirs)
     folder = _made(run_dirs[0], out)

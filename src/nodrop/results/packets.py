@@ -71,7 +71,7 @@ class PacketBooks(Model):
     """True: the SUT kept the pace of the load. False: it was behind at its end, and its rings held
     the rest. Null: neither is shown; a loss of 0 then says that a burst was absorbed, no more."""
     sustained_evidence: str = ""
-    """Packets, seconds, backlog and drain in words; empty if it was not watched, as in older runs."""
+    """Packets, seconds, backlog and drain in words; empty if nothing was watched."""
     service_pps_at_least: NotNegative | None = None
     """It served at least so many packets a second: what backlog or drain, the better one, shows."""
     imbalance_ratio: NotNegative | None = None

@@ -21,7 +21,7 @@ TABLES = [Part.CSV, Part.MARKDOWN]
 SAYS = {
     "rings-v1": ["−130 lost"],
     "setups-v1": [
-        "Counted, as told while it ran",
+        "Counted, as reported while it ran",
         "2 trials began in a guest that had just booted",
         "vm tcg (emulated): rdtsc ",
         "Nothing here is a KVM result",

@@ -86,7 +86,7 @@ def test_tables_curves_and_findings_stand_on_the_page(run: Path, tmp_path: Path)
     for words in ("Table IV: CPU at 2X; uptimes 16 to 308 s", "40.19 to 41.26", "start-up-race"):
         assert words in page
     assert "mean printed 44.00, files give 40.74" in page
-    assert "Cut where not all runs go on (2 points)" in page
+    assert "Cut at the end of the first run (2 points)" in page
     assert "<script>alert" not in page
     assert "<img" not in page
     assert "<b>early" not in page
