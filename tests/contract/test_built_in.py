@@ -72,7 +72,7 @@ def test_labs(kind: str) -> None:
 @pytest.mark.parametrize("sut", ["fresh", "standing"])
 @pytest.mark.parametrize(("cells", "repetitions"), [(1, 1), (3, 4), (7, 2)])
 def test_controllers(sut: Any, cells: int, repetitions: int) -> None:
-    assert _kinds("controller") == ["blocks"]
+    assert _kinds("controller") == ["blocks", "capacity"]
     made = [AskedCell(factors={"load.multiplier": n}, load={"n": n}) for n in range(cells)]
     asked = Asked(cells=made, repetitions=repetitions, seed=3, sut=sut, guess_s=10.0)
     assert len(check_controller(Blocks, asked, _measured)) == cells * repetitions

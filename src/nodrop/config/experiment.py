@@ -12,11 +12,14 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PositiveFloat
 
 from nodrop.config.matrix import Matrix, cell_count, check_matrix, flatten
 from nodrop.config.options import MemorySize, Name, Options, check
+from nodrop.config.search import Search
 from nodrop.config.toml_file import Setting, parse_setting, printable, put, read_toml
 from nodrop.config.units import parse_cpus
 from nodrop.errors import BadInput
 
 MATRIX = "matrix."
+CAPACITY = "capacity"
+"""The mode that a [search] table belongs to."""
 MOST_TRIALS = 1000
 """More than this many trials are hours of measuring: they have to be meant (`--yes`)."""
 
@@ -104,6 +107,8 @@ class ExperimentFile(Options):
     """The load offered."""
     limits: LimitsTable = LimitsTable()
     measure: Measure = Measure()
+    search: Search | None = None
+    """Of `measure.mode = "capacity"`, and of no other."""
 
 
 ResultT = TypeVar("ResultT")
@@ -127,6 +132,8 @@ class Experiment:
     limits: Mapping[str, Any]
     """As written; the matrix may vary it, so it is checked per cell like the plugin tables."""
     measure: Measure
+    search: Search | None = None
+    """None unless `measure.mode` is "capacity"."""
 
     @property
     def base(self) -> Path:
@@ -179,7 +186,16 @@ def _build(
         load=file.load.model_dump(),
         limits=dict(table.get("limits", {})),
         measure=file.measure,
+        search=_search(file),
     )
+
+
+def _search(file: ExperimentFile) -> Search | None:
+    if file.measure.mode == CAPACITY:
+        return file.search or Search()
+    if file.search is not None:
+        raise BadInput(f'search: is a table of measure.mode = "{CAPACITY}"; leave it out')
+    return None
 
 
 def _kinds_of_the_matrix(table: dict[str, Any]) -> None:

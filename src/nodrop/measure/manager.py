@@ -53,7 +53,8 @@ def run_experiment(
     fingerprint = plan_sha256(_plain(experiment, lab, plan, parts))
     with interrupts() as gate, _writer(experiment, lab, out, fingerprint, resume) as writer:
         # A failure of the SUT is a result: to repeat it until it passes would hide it.
-        done = [record for record in writer.records() if record.outcome != "void"]
+        heeds_void = plan.controller.heeds_void
+        done = [r for r in writer.records() if heeds_void or r.outcome != "void"]
         progress.plan_started(plan, directory=writer.path, earlier=tuple(done))
         for note in plan.notes():
             progress.note(note)
@@ -280,7 +281,9 @@ def _must_have_a_controller(found: Path) -> None:
 
 def _plain(experiment: Experiment, lab: LabSource, plan: Plan, parts: Parts) -> Json:
     """Everything a trial depends on and a resumed run must have in common with its beginning."""
+    search = {} if experiment.search is None else {"search": experiment.search.model_dump()}
     return {
+        **search,
         "experiment": experiment.name,
         "lab": dict(lab.table),
         "measure": experiment.measure.model_dump(),

@@ -171,14 +171,20 @@ def make_plan(experiment: Experiment, *, cpus: AbstractSet[int] | None = None) -
     measure = experiment.measure
     around_s = AROUND_S + measure.warmup_s
     asked = Asked(
-        cells=[AskedCell(factors=cell.factors, load=cell.load) for cell in made],
+        cells=[
+            _asked(cell, load if experiment.search else None)
+            for cell, load in zip(made, loads, strict=True)
+        ],
         repetitions=measure.repetitions,
         seed=measure.seed,
         sut=measure.sut,
         guess_s=around_s + (load_s or 0.0),
+        around_s=around_s,
+        search=experiment.search,
     )
     build = partial(plugins.factory, "controller", measure.mode, key="measure.mode")
-    controller: Controller = experiment.blaming(build)(asked)
+    made_of = experiment.blaming(build)
+    controller: Controller = experiment.blaming(lambda: made_of(asked))
     certain = controller.outlook([]).at_least.trials
     return Plan(
         seed=measure.seed,
@@ -192,6 +198,17 @@ def make_plan(experiment: Experiment, *, cpus: AbstractSet[int] | None = None) -
         lengths=lengths,
         parting=parted,
         memory_bytes=max((facts.memory_bytes for facts in _traces(loads)), default=None),
+    )
+
+
+def _asked(cell: Cell, searched: LoadGenerator | None) -> AskedCell:
+    """Only a search asks what the trace holds."""
+    facts = next(_traces([searched]), None) if searched else None
+    return AskedCell(
+        factors=cell.factors,
+        load=cell.load,
+        trace_packets=None if facts is None else facts.packets,
+        trace_s=None if facts is None else facts.duration_s,
     )
 
 

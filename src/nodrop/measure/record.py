@@ -37,6 +37,7 @@ def trial_record(
         "started_utc": started_utc,
         "took_s": took_s,
         "world": seen.world,
+        "searched": asked.searched,
         "error": error,
         "accelerator": seen.facts.get("env", {}).get("accelerator"),
         "activation_s": seen.activation_s,

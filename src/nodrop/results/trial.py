@@ -70,6 +70,18 @@ class Offered(Model):
     """Null if there is none, or the generator cannot say."""
 
 
+class Searched(Model):
+    """Which load of a search a trial offered."""
+
+    by: Literal["multiplier", "speed", "pps"]
+    """The key of [load] that the search varies."""
+    value: NotNegative
+    duration_s: Seconds
+    """As long as it was asked to offer it."""
+    round: Annotated[int, Field(ge=1)]
+    """1-based: each is a whole search with a new start of the SUT."""
+
+
 class Thread(Model):
     name: str
     cpu_ratio: NotNegative
@@ -100,6 +112,9 @@ class TrialRecord(Model):
     world: Packets | None = None
     """The index of the first trial that its SUT was offered: trials with the same number share one
     start of the SUT. Null if the SUT did not get ready, and in older runs, where each was new."""
+
+    searched: Searched | None = None
+    """Null if the trial is of no search: its cell then says which load it offered."""
 
     outcome: Literal["measured", "failed", "void"]
     """measured: its books stand. failed: the SUT died, hung or was killed under this load, which is
@@ -213,7 +228,7 @@ def accelerator_words(records: Iterable[TrialRecord]) -> str:
     return "/".join("tcg (emulated)" if name == "tcg" else name for name in names)
 
 
-ADDED_LATER: frozenset[str] = frozenset()
+ADDED_LATER: frozenset[str] = frozenset({"searched"})
 """Fields that run directories of this format may lack: they came after its first lines were
 written. A new field goes in here too."""
 

@@ -65,6 +65,8 @@ def _of_the_world(fake: Any) -> Any:
 
 
 class Twice:
+    heeds_void = False
+
     def __init__(self, asked: Asked) -> None:
         (self._cell,) = asked.cells
 

@@ -25,6 +25,8 @@ WORLDS = 3
 class Blocks:
     """A `Controller`."""
 
+    heeds_void = False
+
     def __init__(self, asked: Asked) -> None:
         self._guess_s = asked.guess_s
         self._order = _order(asked)

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from nodrop.config.search import Search
 from nodrop.measure.eta import Remaining
-from nodrop.results.trial import TrialRecord
+from nodrop.results.trial import Searched, TrialRecord
 
 Factors = Mapping[str, Any]
 """What makes a cell: dotted matrix key → the value of this cell."""
@@ -25,6 +26,10 @@ class AskedCell:
     factors: Factors
     load: Mapping[str, Any]
     """The [load] table as this cell has it."""
+    trace_packets: int | None = None
+    """Of one pass over the trace; None if it could not be read, as is the next."""
+    trace_s: float | None = None
+    """Its own duration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +42,10 @@ class Asked:
     sut: Literal["fresh", "standing"]
     guess_s: float
     """What a trial may take, until one has ended."""
+    around_s: float = 0.0
+    """Of that, beside the load."""
+    search: Search | None = None
+    """What capacity is looked for; None if the experiment has no such question."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,12 +61,19 @@ class TrialInput:
     """The [load] table to be offered: the cell's own, or what a search makes of it."""
     new_world: bool = True
     """Its SUT and its ports are new, even if those of its cell stand."""
+    searched: Searched | None = None
+    """Of a search: by this its record is known again."""
 
     @property
     def run_name(self) -> str:
         """`0007-docker-4x-r03`: names the folder of the trial."""
-        slug = cell_slug(self.cell)
+        slug = cell_slug({**self.cell, **self._load_factor})
         return f"{self.index:04d}-{slug + '-' if slug else ''}r{self.repetition:02d}"
+
+    @property
+    def _load_factor(self) -> Factors:
+        found = self.searched
+        return {} if found is None else {f"load.{found.by}": f"{found.value:.4g}"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +89,10 @@ class Outlook:
 
 class Controller(Protocol):
     """Built from `Asked` by its entry point (`nodrop.controllers`)."""
+
+    heeds_void: bool
+    """Void trials are records like others to it. Otherwise a resumed run has none of them, so that
+    they are measured again."""
 
     def next(self, done: Sequence[TrialRecord]) -> TrialInput | None:
         """The next trial after these have been measured; None when there is nothing to add."""

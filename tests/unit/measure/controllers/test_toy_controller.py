@@ -42,6 +42,8 @@ repetitions = 5
 class Doubling:
     """Doubles the pace until as many trials are measured as were asked for, or packets are lost."""
 
+    heeds_void = False
+
     def __init__(self, asked: Asked) -> None:
         (self._cell,) = asked.cells
         self._most = asked.repetitions
@@ -106,5 +108,7 @@ def test_it_is_chosen_by_its_name(tmp_path: Path) -> None:
     file = tmp_path / "toy.toml"
     file.write_text(TOY)
     assert make_plan(load_experiment(file)).controller.outlook([]).at_least.trials == 1
-    with pytest.raises(BadInput, match=r'measure.mode = "dubling": allowed are blocks, doubling'):
+    with pytest.raises(
+        BadInput, match=r'measure.mode = "dubling": allowed are blocks, capacity, doubling'
+    ):
         make_plan(load_experiment(file, ['measure.mode="dubling"']))

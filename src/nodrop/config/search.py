@@ -1,0 +1,74 @@
+"""The [search] table: which capacity is looked for, how closely, and what it may cost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from nodrop.config.options import Options
+
+Scale = Literal["multiplier", "speed", "pps"]
+LossRatio = Annotated[float, Field(ge=0, lt=1)]
+Positive = Annotated[float, Field(gt=0)]
+LONGEST_S = 86_400.0
+Seconds = Annotated[float, Field(gt=0, le=LONGEST_S)]
+MOST_ROUNDS = 100
+
+
+class Search(Options):
+    """The words are those of MLRsearch (RFC 9971)."""
+
+    by: Scale = "multiplier"
+    """The key of [load] that is varied: replicas of the trace at once, its speed, or packets/s."""
+    min: Positive | None = None
+    """The least that is tried; without it, a sixteenth of where the search begins."""
+    max: Positive | None = None
+    """The most that is tried; without it, whatever the sender can do."""
+    goals: Annotated[tuple[LossRatio, ...], Field(min_length=1)] = (0.0, 0.005)
+    """Loss ratios that are tolerated: 0 is the no-drop rate (NDR), others partial-drop rates."""
+    exceed_ratio: LossRatio = 0.5
+    """A load is carried if no more than this part of its trials lose more than the goal."""
+    duration_sum_s: Seconds = 15.0
+    """So long, all its trials together, a load is offered before it is said to be carried or not;
+    less if the rest could not change it."""
+    relative_width: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    """The search ends when the loads that are and are not carried are no further apart. A short
+    trial shows the pace of a SUT no closer than this (docs/methodology.md)."""
+    initial_trial_s: Seconds = 3.0
+    """Trials that look for where to look."""
+    final_trial_s: Seconds = 5.0
+    """Trials that decide."""
+    rounds: Annotated[int, Field(ge=1, le=MOST_ROUNDS)] = 3
+    """Whole searches of each cell, each with a new start of the SUT."""
+    budget_s: Annotated[float, Field(gt=0)] | None = None
+    """All trials of the run together take no longer; what was reached by then is said."""
+    method: Literal["nodrop", "mlrsearch", "bisection"] = "nodrop"
+    """How the next load is chosen."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.min is not None and self.max is not None and self.min >= self.max:
+            raise ValueError(f"min = {self.min:g} must be below max = {self.max:g}")
+        if len(set(self.goals)) < len(self.goals):
+            raise ValueError("goals: one is given twice")
+        if self.final_trial_s < self.initial_trial_s:
+            raise ValueError(
+                f"final_trial_s = {self.final_trial_s:g} must be at least "
+                f"initial_trial_s = {self.initial_trial_s:g}"
+            )
+        if self.duration_sum_s < self.final_trial_s:
+            raise ValueError(
+                f"duration_sum_s = {self.duration_sum_s:g} must be at least "
+                f"final_trial_s = {self.final_trial_s:g}"
+            )
+        if self.method != "nodrop" and (self.min is None or self.max is None):
+            raise ValueError(f'method = "{self.method}" needs min and max')
+        return self
+
+    @classmethod
+    def of(cls, said: Mapping[str, Any]) -> Self:
+        """As the manifest of a run keeps it (`search`)."""
+        return cls.model_validate_json(json.dumps(said))

@@ -1,0 +1,335 @@
+"""What a search found: how much a cell carries, how sure that is, and what is in the way.
+
+Two kinds of bounds, and neither stands for the other: *within the search* of one round lie the load
+that was carried and the next one that was not; *between rounds* is how much starts of the SUT
+differ, with an interval from six rounds on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
+from typing import Any
+
+from nodrop.config.search import Search
+from nodrop.findings.searched import (
+    SENDER_REASONS,
+    Bracket,
+    Load,
+    Tried,
+    bracket,
+    loads,
+    of_round,
+)
+from nodrop.ledger.verdict import percent
+from nodrop.results.trial import TrialRecord
+from nodrop.stats.interval import Interval, median_interval, runs_needed
+
+SAME_SHARE = 2.0
+"""Loss ratios of all loads are one share of the load if none is so many times another."""
+APART = 2.0
+"""... and if the loads are so far apart."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """A load that was tried, as it was really offered; None = not measured."""
+
+    value: float
+    pps: float | None
+    bps: float | None
+    runs: tuple[str, ...]
+    """Its trials."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """What one start of the SUT showed."""
+
+    number: int
+    lower: Bound | None
+    """The highest load that was carried."""
+    upper: Bound | None
+    """The lowest above it that was not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Between:
+    """Of the loads that were carried, over the rounds."""
+
+    n: int
+    lowest: float
+    highest: float
+    interval: Interval | None
+    """Of the median round, 95 %."""
+    why_no_interval: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """A sentence, the rule that made it, and what it rests on (docs/reference/findings.md)."""
+
+    rule: str
+    text: str
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    runs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """Of one cell and one goal."""
+
+    cell: Mapping[str, Any]
+    by: str
+    goal: float
+    """The loss ratio that is tolerated: 0 is NDR."""
+    lower: Bound | None
+    """Within the search of the median round: the highest load that was carried. None = none was,
+    or nothing was shown."""
+    upper: Bound | None
+    """Of the same round: the lowest load above it that was not. None = none was tried, or could
+    be."""
+    between: Between | None
+    """None if no round found a load that is carried."""
+    rounds: tuple[Round, ...]
+    limited_by: str
+    """`sut`, `sut_failed`, `generator`, `max`, `min`, `loss_at_every_load`, `budget`,
+    `nothing_measured`, `unfinished`."""
+    place: str | None
+    knob: str
+    broke: str
+    """The verdict of a trial at the load that was not carried."""
+    reached_width: float | None
+    """(upper − lower) / upper."""
+    trials: int
+    trial_seconds: float
+    statements: tuple[Statement, ...]
+
+
+def answers(records: Sequence[TrialRecord], search: Search) -> tuple[Answer, ...]:
+    """One per cell and goal, in the order of the cells' first trials. Pure."""
+    searched = [record for record in records if record.searched is not None]
+    cells: list[dict[str, Any]] = []
+    for record in sorted(searched, key=lambda r: r.index):
+        if dict(record.cell) not in cells:
+            cells.append(dict(record.cell))
+    return tuple(_answer(searched, cell, goal, search) for cell in cells for goal in search.goals)
+
+
+def _answer(
+    records: Sequence[TrialRecord], cell: Mapping[str, Any], goal: float, search: Search
+) -> Answer:
+    own = [record for record in records if record.cell == dict(cell)]
+    found = [
+        (number, of_round(own, cell, number))
+        for number in sorted({r.searched.round for r in own if r.searched})
+    ]
+    brackets = [(number, bracket(loads(trials), goal, search)) for number, trials in found]
+    chosen = _median_round([b for _, b in brackets])
+    every = tuple(t for _, trials in found for t in trials)
+    limit = _limited_by(every, chosen, goal, search)
+    broke = _broke(every, chosen, goal)
+    lower, upper = _bound(chosen.lower), _bound(chosen.upper)
+    rounds = tuple(
+        Round(number=number, lower=_bound(b.lower), upper=_bound(b.upper)) for number, b in brackets
+    )
+    values = [r.lower.value for r in rounds if r.lower is not None]
+    answer = Answer(
+        cell=cell,
+        by=search.by,
+        goal=goal,
+        lower=lower,
+        upper=upper,
+        between=_between(values),
+        rounds=rounds,
+        limited_by=limit,
+        place=None if broke is None else broke.record.packets.loss_place,
+        knob="" if broke is None else broke.record.packets.knob,
+        broke="" if broke is None else broke.record.verdict,
+        reached_width=None
+        if lower is None or upper is None
+        else (upper.value - lower.value) / upper.value,
+        trials=len(own),
+        trial_seconds=sum(t.seconds for t in every),
+        statements=(),
+    )
+    return _with_statements(answer, every)
+
+
+def _median_round(brackets: Sequence[Bracket]) -> Bracket:
+    """By the load that was carried; of two in the middle the lower, so that it was really tried."""
+    whole = [b for b in brackets if b.lower is not None]
+    if not whole:
+        return next((b for b in brackets if b.upper is not None), Bracket(lower=None, upper=None))
+    ordered = sorted(whole, key=lambda b: (b.lower.value if b.lower else 0.0, b.upper is None))
+    return ordered[(len(ordered) - 1) // 2]
+
+
+def _limited_by(every: Sequence[Tried], chosen: Bracket, goal: float, search: Search) -> str:
+    measured = [t for t in every if t.outcome != "void"]
+    if not measured:
+        return "generator" if _of_the_sender(every) else "nothing_measured"
+    if chosen.upper is not None:
+        if chosen.lower is None:
+            return "loss_at_every_load" if _same_share(measured, goal) else "min"
+        failed = any(t.outcome == "failed" for t in chosen.upper.trials)
+        return "sut_failed" if failed else "sut"
+    tops = loads(every)
+    mute = [load for load in tops if load.mute(goal)]
+    if mute and _of_the_sender([t for load in mute for t in load.trials]):
+        return "generator"
+    if chosen.lower is not None and search.max is not None and chosen.lower.value >= search.max:
+        return "max"
+    if search.budget_s is not None:
+        return "budget"
+    return "nothing_measured" if chosen.lower is None else "unfinished"
+
+
+def _of_the_sender(trials: Sequence[Tried]) -> bool:
+    reasons = [set(t.record.invalid_reasons) for t in trials if t.outcome == "void"]
+    return bool(reasons) and all(found & SENDER_REASONS for found in reasons)
+
+
+def _same_share(measured: Sequence[Tried], goal: float) -> bool:
+    """Every load lost, and all of them the same part."""
+    ratios = [t.loss_ratio for t in measured if t.loss_ratio is not None]
+    values = [t.value for t in measured if t.loss_ratio is not None]
+    if len(ratios) < 2 or min(ratios) <= goal or max(values) < APART * min(values):
+        return False
+    kept = [t.loss_ratio for t in measured if t.loss_ratio and t.kept]
+    return bool(kept) and max(kept) <= SAME_SHARE * min(kept)
+
+
+def _broke(every: Sequence[Tried], chosen: Bracket, goal: float) -> Tried | None:
+    """The trial that says best why the load was not carried: of the middle of the losses."""
+    if chosen.upper is None:
+        return None
+    same = [t for t in every if t.value == chosen.upper.value and t.good(goal) is False]
+    ordered = sorted(same, key=lambda t: (t.outcome != "failed", t.loss_ratio or 0.0))
+    if ordered and ordered[0].outcome == "failed":
+        return ordered[0]
+    return ordered[len(ordered) // 2] if ordered else None
+
+
+def _bound(load: Load | None) -> Bound | None:
+    if load is None:
+        return None
+    offered = [t.record.offered for t in load.trials if t.outcome == "measured"]
+    pps = [o.per_s for o in offered if o.per_s is not None]
+    bps = [o.bps for o in offered if o.bps is not None]
+    return Bound(
+        value=load.value,
+        pps=median(pps) if pps else None,
+        bps=median(bps) if bps else None,
+        runs=tuple(t.record.run for t in load.trials),
+    )
+
+
+def _between(values: Sequence[float]) -> Between | None:
+    if not values:
+        return None
+    interval = median_interval(values)
+    return Between(
+        n=len(values),
+        lowest=min(values),
+        highest=max(values),
+        interval=interval,
+        why_no_interval="" if interval else f"needs {runs_needed()} rounds",
+    )
+
+
+def _with_statements(answer: Answer, every: Sequence[Tried]) -> Answer:
+    return replace(answer, statements=tuple(_statements(answer, every)))
+
+
+def goal_words(goal: float) -> str:
+    return "without loss" if goal == 0 else f"with at most {percent(goal)} lost"
+
+
+def value_words(by: str, value: float) -> str:
+    if by == "multiplier":
+        return f"{value:g}X"
+    return f"{value:g} times the trace's speed" if by == "speed" else f"{value:,.0f} packets/s"
+
+
+def _statements(answer: Answer, every: Sequence[Tried]) -> Iterator[Statement]:
+    yield _headline(answer)
+    if answer.between is not None and answer.between.n > 1:
+        yield _between_rounds(answer, answer.between)
+    yield Statement(
+        rule="capacity-cost",
+        text=f"{answer.trials} trials, {answer.trial_seconds:,.0f} s of load",
+        evidence={"trials": answer.trials, "trial_seconds": answer.trial_seconds},
+        runs=tuple(t.record.run for t in every),
+    )
+
+
+def _headline(answer: Answer) -> Statement:
+    by, goal = answer.by, goal_words(answer.goal)
+    lower, upper = answer.lower, answer.upper
+    evidence = {
+        "goal": answer.goal,
+        "lower": None if lower is None else lower.value,
+        "upper": None if upper is None else upper.value,
+        "limited_by": answer.limited_by,
+    }
+    runs = (*(lower.runs if lower else ()), *(upper.runs if upper else ()))
+
+    def said(rule: str, text: str) -> Statement:
+        return Statement(rule=rule, text=text, evidence=evidence, runs=runs)
+
+    if lower is not None and upper is not None:
+        text = f"carries {value_words(by, lower.value)} {goal}"
+        if answer.limited_by == "sut_failed":
+            return said("capacity-failed", f"{text}; at {value_words(by, upper.value)} it failed")
+        return said("capacity-found", f"{text}, not {value_words(by, upper.value)}")
+    if lower is not None:
+        why = _WHY_AT_LEAST.get(answer.limited_by, _WHY_AT_LEAST["not_found"])
+        at_least = f"carries at least {value_words(by, lower.value)} {goal}"
+        return said(
+            f"capacity-at-least-{answer.limited_by.replace('_', '-')}", f"{at_least}: {why}"
+        )
+    if answer.limited_by == "loss_at_every_load":
+        where = f", at place {answer.place}" if answer.place else ""
+        return said("capacity-none", f"none {goal}: loss at every load{where}")
+    if answer.limited_by == "min" and upper is not None:
+        words = f"carries less than {value_words(by, upper.value)} {goal}, the least that was tried"
+        return said("capacity-below-min", words)
+    return said(
+        "capacity-not-known", f"what it carries {goal} is not known: {_WHY_NOT[answer.limited_by]}"
+    )
+
+
+_WHY_AT_LEAST = {
+    "generator": "the generator was the limit",
+    "max": "more was not to be tried",
+    "budget": "the budget ended there",
+    "unfinished": "the search has not ended; no load above it was seen not to be carried",
+}
+_WHY_NOT = {
+    "generator": "the generator was the limit",
+    "budget": "the budget ended first",
+    "nothing_measured": "no trial was measured that shows it",
+}
+
+
+def _between_rounds(answer: Answer, between: Between) -> Statement:
+    words = (
+        f"{between.n} rounds carried {value_words(answer.by, between.lowest)} to "
+        f"{value_words(answer.by, between.highest)}"
+    )
+    if between.interval is None:
+        words += f"; no interval between rounds ({between.why_no_interval})"
+    else:
+        low, high = between.interval.low, between.interval.high
+        words += (
+            f"; 95 % interval of the median round: {value_words(answer.by, low)} to "
+            f"{value_words(answer.by, high)}"
+        )
+    return Statement(
+        rule="capacity-between-rounds",
+        text=words,
+        evidence={"rounds": between.n, "lowest": between.lowest, "highest": between.highest},
+        runs=(),
+    )

@@ -1,0 +1,164 @@
+"""The trials of a search: which loads a SUT carries, for a goal, as far as they show it.
+
+A trial counts for a load only if nothing was lost beyond the goal *and* the SUT was seen to keep
+the pace (ledger/sustained.py): a ring that holds a short trial carries nothing. A SUT that fails
+under a load does not carry it. A void trial says nothing, except of the sender.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nodrop.config.search import Search
+from nodrop.ledger.reasons import Reason
+from nodrop.ledger.sustained import LEAST_S, TOLERANCE
+from nodrop.results.trial import TrialRecord
+
+SENDER_REASONS = frozenset(
+    {Reason.SENDER_LATE, Reason.SENDER_SHORT, Reason.NOTHING_SENT, Reason.LOAD_FAILED}
+)
+MOST_MUTE = 3
+"""A load of which so many trials said nothing, and no other did, cannot be tried."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """One trial of a search, as a search sees it."""
+
+    value: float
+    """Of the scale."""
+    seconds: float
+    """Asked for."""
+    outcome: str
+    loss_ratio: float | None
+    kept: bool | None
+    """It kept the pace of what it was given; None = not shown."""
+    served_ratio: float | None
+    """Of the load, the SUT served at least this part while it was offered."""
+    record: TrialRecord
+
+    def good(self, goal: float) -> bool | None:
+        """Whether it carried the load within the goal; None = it does not show it."""
+        if self.outcome == "void":
+            return None
+        if self.outcome == "failed":
+            return False
+        if self.loss_ratio is None:
+            return None
+        return False if self.loss_ratio > goal else self.kept
+
+    def reaches(self, goal: float) -> float | None:
+        """Of a trial that was not good: the load it would have carried within the goal, if the SUT
+        serves as much of a little more as of a little less. None if it failed."""
+        if self.outcome != "measured" or self.served_ratio is None:
+            return None
+        return self.value * self.served_ratio / (1 - goal)
+
+
+def tried(record: TrialRecord) -> Tried:
+    """Of a record with `searched`."""
+    assert record.searched is not None
+    return Tried(
+        value=record.searched.value,
+        seconds=record.searched.duration_s,
+        outcome=record.outcome,
+        loss_ratio=record.packets.loss_ratio,
+        kept=_kept(record),
+        served_ratio=_served_ratio(record),
+        record=record,
+    )
+
+
+def of_round(
+    records: Iterable[TrialRecord], cell: Mapping[str, Any], number: int
+) -> tuple[Tried, ...]:
+    """In the order in which they were measured."""
+    return tuple(
+        tried(record)
+        for record in sorted(records, key=lambda r: r.index)
+        if record.searched and record.searched.round == number and record.cell == dict(cell)
+    )
+
+
+def _kept(record: TrialRecord) -> bool | None:
+    """`sustained`; where a loss or a short lag leaves that open, what the pace itself shows."""
+    body, offered = record.packets, record.offered
+    if body.sustained is not None or body.service_pps_at_least is None:
+        return body.sustained
+    if not body.decoded_packets or (offered.duration_s or 0.0) < LEAST_S:
+        return None
+    pace = body.decoded_packets / (offered.duration_s or 1.0)
+    if body.service_pps_at_least < (1 - TOLERANCE) * pace:
+        return None
+    # It kept nearly all of the pace. Without loss that is not called sustained only if it was seen
+    # to be behind.
+    return bool(body.loss_ratio)
+
+
+def _served_ratio(record: TrialRecord) -> float | None:
+    body, offered = record.packets, record.offered
+    if body.loss_ratio is None or not offered.sent or not offered.duration_s:
+        return None
+    carried = 1 - body.loss_ratio
+    if body.service_pps_at_least is None or not body.decoded_packets:
+        return carried
+    pace = body.decoded_packets / offered.duration_s
+    return carried * min(1.0, body.service_pps_at_least / pace)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """All that was tried at one load."""
+
+    value: float
+    trials: tuple[Tried, ...]
+
+    def carried(self, goal: float, search: Search) -> bool | None:
+        """As MLRsearch decides it, by seconds of trials of the final length; None: not yet."""
+        final = [t for t in self.trials if t.seconds >= search.final_trial_s]
+        good_s = sum(t.seconds for t in final if t.good(goal))
+        bad_s = sum(t.seconds for t in final if t.good(goal) is False)
+        allowed_s = max(good_s + bad_s, search.duration_sum_s) * search.exceed_ratio
+        if bad_s > allowed_s:
+            return False
+        missing_s = max(0.0, search.duration_sum_s - good_s - bad_s)
+        return True if bad_s + missing_s <= allowed_s else None
+
+    def looks_carried(self, goal: float) -> bool | None:
+        """By most of its trials, whatever their length; not, if it cannot be tried."""
+        found = [good for t in self.trials if (good := t.good(goal)) is not None]
+        if found:
+            return 2 * sum(found) >= len(found)
+        return False if self.mute(goal) else None
+
+    def mute(self, goal: float, *, at_least_s: float = 0.0) -> bool:
+        """It was tried often enough, by trials so long, and none showed anything."""
+        long = [t for t in self.trials if t.seconds >= at_least_s]
+        return len(long) >= MOST_MUTE and all(t.good(goal) is None for t in long)
+
+
+def loads(trials: Iterable[Tried]) -> tuple[Load, ...]:
+    """By value, the lowest first."""
+    found: dict[float, list[Tried]] = {}
+    for one in trials:
+        found.setdefault(one.value, []).append(one)
+    return tuple(Load(value=v, trials=tuple(found[v])) for v in sorted(found))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bracket:
+    """The highest load that is carried and the lowest above it that is not; None = not found."""
+
+    lower: Load | None
+    upper: Load | None
+
+
+def bracket(found: Sequence[Load], goal: float, search: Search) -> Bracket:
+    """The lowest load that is not carried counts, even if a higher one was: more load cannot make
+    a SUT lose less."""
+    upper = next((load for load in found if load.carried(goal, search) is False), None)
+    below = [load for load in found if upper is None or load.value < upper.value]
+    lower = next((load for load in reversed(below) if load.carried(goal, search)), None)
+    return Bracket(lower=lower, upper=upper)

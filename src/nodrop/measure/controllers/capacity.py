@@ -1,0 +1,210 @@
+"""One search per cell for the highest load that it carries, in rounds: each starts the SUT anew.
+
+What a round finds is how closely one start of a SUT was looked at; how much starts differ is seen
+between rounds only. The cells take turns in random order, so that a drift of the host falls on all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+from nodrop.config.search import Search
+from nodrop.errors import BadInput
+from nodrop.findings.searched import Tried, of_round
+from nodrop.measure.controllers.methods import Ask, Field, Method, bisection, own
+from nodrop.measure.controllers.mlrsearch import mlrsearch
+from nodrop.measure.controllers.seam import Asked, AskedCell, Outlook, TrialInput
+from nodrop.measure.eta import Remaining
+from nodrop.results.trial import Searched, TrialRecord
+
+METHODS: dict[str, Method] = {"nodrop": own, "mlrsearch": mlrsearch, "bisection": bisection}
+PACES = ("speed", "pps", "top_speed")
+LOOPED = 1.01
+"""A looped trace is to be a little longer than the trial."""
+RANGE = 16.0
+"""How far below its beginning a search without a minimum looks."""
+FAR = 2.0**20
+"""Where a search without a maximum ends, above its beginning: no sender comes so far."""
+MOST_TRIALS = 120
+"""Of one round of one cell. A search that needs more has met something that it does not know."""
+
+
+class Capacity:
+    """A `Controller`."""
+
+    heeds_void = True
+
+    def __init__(self, asked: Asked) -> None:
+        if asked.search is None:
+            raise BadInput('measure.mode = "capacity": there is no [search] table')
+        self._asked, self._search = asked, asked.search
+        for cell in asked.cells:
+            _check(cell, asked.search)
+        if (budget_s := asked.search.budget_s) is not None and budget_s < self._trial_s:
+            raise BadInput(
+                f"search.budget_s = {budget_s:g}: one trial alone takes about {self._trial_s:.0f} s"
+            )
+
+    @property
+    def _trial_s(self) -> float:
+        return self._asked.around_s + self._search.final_trial_s
+
+    def next(self, done: Sequence[TrialRecord]) -> TrialInput | None:
+        for number in range(1, self._search.rounds + 1):
+            for cell in self._order(number):
+                ask = self._ask(cell, number, done)
+                if ask is not None:
+                    return self._trial(cell, number, ask, done)
+        return None
+
+    def _order(self, number: int) -> Sequence[AskedCell]:
+        cells = list(self._asked.cells)
+        Random(f"{self._asked.seed} {number}").shuffle(cells)
+        return cells
+
+    def _ask(self, cell: AskedCell, number: int, done: Sequence[TrialRecord]) -> Ask | None:
+        tried = of_round(done, cell.factors, number)
+        if len(tried) >= MOST_TRIALS:
+            return None
+        earlier: list[Tried] = []
+        for before in range(1, number):
+            earlier += of_round(done, cell.factors, before)
+        lowest, highest = _limits(cell, self._search)
+        ask = METHODS[self._search.method](
+            Field(
+                search=self._search,
+                start=min(max(_start(cell, self._search), lowest), highest),
+                lowest=lowest,
+                highest=highest,
+                tried=tried,
+                earlier=earlier,
+            )
+        )
+        return None if ask is None or self._beyond_budget(cell, number, ask, done) else ask
+
+    def _beyond_budget(
+        self, cell: AskedCell, number: int, ask: Ask, done: Sequence[TrialRecord]
+    ) -> bool:
+        """Each cell has an even part of the budget. Its first round, which finds the way, may take
+        two shares of it, each later one a share, and what was not used falls to those after it."""
+        if self._search.budget_s is None:
+            return False
+        of_cell = self._search.budget_s / len(self._asked.cells)
+        rounds = self._search.rounds
+        until = of_cell * (number + 1) / (rounds + 1)
+        spent = sum(r.took_s or 0.0 for r in done if r.cell == dict(cell.factors))
+        return spent + self._takes_s(ask.seconds, done) > until
+
+    def _takes_s(self, seconds: float, done: Sequence[TrialRecord]) -> float:
+        beside = [
+            r.took_s - r.searched.duration_s
+            for r in done
+            if r.took_s is not None and r.searched is not None
+        ]
+        return seconds + (sum(beside) / len(beside) if beside else self._asked.around_s)
+
+    def _trial(
+        self, cell: AskedCell, number: int, ask: Ask, done: Sequence[TrialRecord]
+    ) -> TrialInput:
+        of_cell = [record for record in done if record.cell == dict(cell.factors)]
+        begun = any(r.searched and r.searched.round == number for r in of_cell)
+        return TrialInput(
+            index=max((record.index for record in done), default=0) + 1,
+            cell=cell.factors,
+            repetition=max((record.repetition for record in of_cell), default=0) + 1,
+            load=load_of(cell, self._search, ask),
+            new_world=not begun or self._asked.sut == "fresh",
+            searched=Searched(
+                by=self._search.by, value=ask.value, duration_s=ask.seconds, round=number
+            ),
+        )
+
+    def outlook(self, done: Sequence[TrialRecord]) -> Outlook:
+        trial = self.next(done)
+        took = self._takes_s(self._search.final_trial_s, done)
+        return Outlook(
+            at_least=Remaining(
+                trials=0 if trial is None else 1, seconds=took if trial else 0.0, spread_s=None
+            ),
+            at_most=None if trial else Remaining(trials=0, seconds=0.0, spread_s=None),
+            next_s=took if trial else 0.0,
+        )
+
+    def beforehand(self) -> Sequence[TrialInput]:
+        first = self.next(())
+        return () if first is None else (first,)
+
+
+def load_of(cell: AskedCell, search: Search, ask: Ask) -> dict[str, Any]:
+    """The cell's [load] table at this value of the scale, so long. The trace is looped as a rate
+    or a speed needs it; replicas keep to what `loops` says."""
+    by, value, found = search.by, ask.value, dict(cell.load)
+    if by != "multiplier":
+        for pace in PACES:
+            found.pop(pace, None)
+        loops = found.get("loops", 1)
+        if by == "pps" and cell.trace_packets:
+            once_s = cell.trace_packets * found.get("multiplier", 1) / value
+            loops = max(loops, math.ceil(ask.seconds * LOOPED / once_s))
+        if by == "speed" and cell.trace_s:
+            loops = max(loops, math.ceil(ask.seconds * LOOPED * value / cell.trace_s))
+        found["loops"] = loops
+    whole = by == "multiplier" and value.is_integer()
+    return {**found, by: int(value) if whole else value, "duration_s": ask.seconds}
+
+
+def _check(cell: AskedCell, search: Search) -> None:
+    if f"load.{search.by}" in cell.factors:
+        raise BadInput(
+            f"matrix.load.{search.by}: is what the search varies: leave it out of the matrix"
+        )
+    if search.by == "multiplier" and (cell.load.get("pps") or cell.load.get("top_speed")):
+        pace = "pps" if cell.load.get("pps") else "top_speed"
+        raise BadInput(
+            f"load.{pace} = {cell.load[pace]}: more replicas make it no higher load; "
+            f'search.by = "pps", or leave it out'
+        )
+    if search.by == "multiplier" and cell.load.get("kind") == "tcpreplay":
+        raise BadInput(
+            'search.by = "multiplier": load.kind = "tcpreplay" sends whole copies only: '
+            'search.by = "speed" or "pps"'
+        )
+    lasts_s = _lasts_s(cell)
+    if search.by == "multiplier" and lasts_s is not None and lasts_s < search.final_trial_s:
+        raise BadInput(
+            f"load.trace: lasts {lasts_s:.3g} s as it is sent, less than a trial of "
+            f"{search.final_trial_s:g} s",
+            hint="raise load.loops, or lower search.final_trial_s",
+        )
+
+
+def _lasts_s(cell: AskedCell) -> float | None:
+    if cell.trace_s is None:
+        return None
+    loops, speed = cell.load.get("loops", 1), cell.load.get("speed") or 1.0
+    return cell.trace_s * float(loops) / float(speed)
+
+
+def _start(cell: AskedCell, search: Search) -> float:
+    """The cell's own load."""
+    given = cell.load.get(search.by)
+    if given:
+        return float(given)
+    if search.by != "pps":
+        return 1.0
+    if not cell.trace_packets or not cell.trace_s:
+        return 1000.0
+    replicas = cell.load.get("multiplier", 1)
+    return float(cell.trace_packets * replicas / cell.trace_s * (cell.load.get("speed") or 1.0))
+
+
+def _limits(cell: AskedCell, search: Search) -> tuple[float, float]:
+    start = _start(cell, search)
+    if search.max is not None:
+        start = min(start, search.max)
+    lowest = search.min if search.min is not None else start / RANGE
+    highest = search.max if search.max is not None else max(start, lowest) * FAR
+    return lowest, highest

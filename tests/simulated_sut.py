@@ -1,0 +1,142 @@
+"""SUTs whose truth is known, that answer a search without a lab."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from nodrop.config.search import Search
+from nodrop.measure.controllers.capacity import Capacity
+from nodrop.measure.controllers.seam import Asked, AskedCell, Controller, TrialInput
+from nodrop.results.trial import TrialRecord
+from nodrop.testing import records
+
+PACKETS_PER_S = 10_000.0
+"""That a load of 1 is."""
+
+
+@dataclass(kw_only=True)
+class SimulatedSut:
+    """Serves `capacity` of the scale, less what a trial's noise takes."""
+
+    capacity: float
+    noise: float = 0.0
+    """One-sided: |N(0, 1)| times this part of the capacity is missing in a trial."""
+    stall_ratio: float = 0.0
+    """Of trials, that stand still for a tenth of their time."""
+    path_loss: float = 0.0
+    """Lost before the SUT, at any load."""
+    ring_packets: int = 0
+    sender_most: float = float("inf")
+    """Beyond, the sender is late."""
+    crashes_above: float = float("inf")
+    counters_stop_above: float = float("inf")
+    between_starts: float = 0.0
+    """Standard deviation of the capacity from start to start, as a part of it."""
+    drift: Callable[[int], float] = field(default=lambda index: 1.0)
+    """By which the capacity of a trial is multiplied."""
+    random: Random = field(default_factory=lambda: Random(1))
+    _start: float = 1.0
+
+    def measure(self, trial: TrialInput) -> TrialRecord:
+        assert trial.searched is not None
+        if trial.new_world:
+            self._start = 1 + self.between_starts * self.random.gauss(0, 1)
+        x, seconds = trial.searched.value, trial.searched.duration_s
+        common: dict[str, Any] = {
+            "cell": dict(trial.cell),
+            "repetition": trial.repetition,
+            "index": trial.index,
+            "run": trial.run_name,
+            "took_s": seconds + 2.0,
+            "searched": trial.searched,
+        }
+        if x > self.sender_most:
+            return _record(common, "void", ["sender_late"], "void: the sender was late")
+        if x > self.counters_stop_above:
+            return _record(common, "void", ["not_read"], "void: its counters were not read")
+        if x > self.crashes_above:
+            return _record(common, "failed", ["sut_died"], "failed: it was killed by SIGSEGV")
+        return self._measured(common, x, seconds)
+
+    def _measured(self, common: dict[str, Any], x: float, seconds: float) -> TrialRecord:
+        served = self.capacity * self._start * self.drift(common["index"])
+        served *= 1 - self.noise * abs(self.random.gauss(0, 1))
+        if self.random.random() < self.stall_ratio:
+            served *= 0.9
+        sent = x * PACKETS_PER_S * seconds
+        came = sent * (1 - self.path_loss)
+        can = served * PACKETS_PER_S * seconds
+        behind = max(0.0, came - can)
+        held = min(behind, self.ring_packets)
+        lost = sent - came + behind - held
+        decoded = max(0, round(sent) - round(lost))
+        drain_s = held / (served * PACKETS_PER_S)
+        pace = decoded / (seconds + drain_s)
+        share = seconds / (seconds + drain_s)
+        sustained = False if share < 0.95 else None if share < 0.99 or lost >= 1 else True
+        ratio = round(lost) / round(sent)
+        return _record(
+            common,
+            "measured",
+            [],
+            f"{ratio:.3%} lost" if round(lost) else "no loss",
+            offered_packets=round(sent),
+            offered_pps=sent / seconds,
+            offered_bps=sent / seconds * 8000,
+            duration_s=seconds,
+            decoded_packets=decoded,
+            lost_packets=round(lost),
+            loss_ratio=ratio,
+            loss_place=None
+            if not round(lost)
+            else "path"
+            if self.path_loss and behind - held < 1
+            else "socket ring",
+            knob="" if not round(lost) else "more threads",
+            sustained=sustained,
+            service_pps_at_least=pace,
+        )
+
+
+def _record(
+    common: dict[str, Any], outcome: str, reasons: list[str], verdict: str, **fields: Any
+) -> TrialRecord:
+    found = {"outcome": outcome, "valid": outcome == "measured", "verdict": verdict}
+    return records.trial(**common, **found, invalid_reasons=reasons, **fields)
+
+
+def cell(**fields: Any) -> AskedCell:
+    load = {"kind": "replay", "trace": "make:demo", **fields.pop("load", {})}
+    return AskedCell(
+        factors=fields.pop("factors", {}),
+        load=load,
+        trace_packets=100_000,
+        trace_s=60.0,
+    )
+
+
+def controller(search: Search, *cells: AskedCell, seed: int = 1, sut: Any = "fresh") -> Capacity:
+    return Capacity(
+        Asked(
+            cells=cells or (cell(),),
+            repetitions=1,
+            seed=seed,
+            sut=sut,
+            guess_s=10.0,
+            around_s=2.0,
+            search=search,
+        )
+    )
+
+
+def run(
+    asks: Controller, measure: Callable[[TrialInput], TrialRecord], *, most: int = 1000
+) -> Sequence[TrialRecord]:
+    done: list[TrialRecord] = []
+    while (trial := asks.next(done)) is not None:
+        assert len(done) < most, "no end"
+        done.append(measure(trial))
+    return done
