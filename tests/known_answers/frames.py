@@ -107,7 +107,7 @@ def steal_on_the_way_out() -> None:
 
 
 def send(end: str, count: int, *, length: int = 60, past_the_taps: bool = False) -> None:
-    """Frames that nobody of ours sends, out of one of the two ports."""
+    """Frames that the generator does not send, out of one of the two ports."""
     program = f"""
 import socket
 s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)

@@ -73,7 +73,7 @@ def test_a_good_table(tmp_path: Path) -> None:
         ({"rules": "a.rules"}, 'sut.rules = "a.rules": must be a list'),
         ({"rules": [1]}, "sut.rules.0 = 1: must be a text in quotes"),
         ({"rules": ["no"]}, 'sut.rules.0 = "no": no such file: {base}/no'),
-        ({"rules": ["."]}, 'sut.rules.0 = ".": must be a file, {base} is none'),
+        ({"rules": ["."]}, 'sut.rules.0 = ".": must be a file, and {base} is not one'),
         ({"memory": "1 lot"}, 'sut.memory = "1 lot": must be bytes, such as 1048576, "512MiB"'),
         ({"overrides": 1}, "sut.overrides = 1: must be a table"),
         (

@@ -42,7 +42,7 @@ repetitions = 1
 
 
 class Watcher(Protocol):
-    """Told of every case as it begins and ends, by the thread that runs them."""
+    """Called as every case begins and ends, by the thread that runs them."""
 
     def begins(self, case: Case, ahead: Sequence[Case]) -> None: ...
     def ended(self, tried: Tried) -> None: ...

@@ -84,7 +84,7 @@ class Case:
     settings: Sequence[str]
     """`--set`s on the base experiment; measure.repetitions as long as `expected`."""
     expected: Sequence[Expected] = ()
-    """One per trial, in their order; empty where `judge` says all."""
+    """One per trial, in their order; empty if `judge` says all."""
     faults: Mapping[str, Fault] = field(default_factory=dict)
     """Step of the trial → what is put in as it begins."""
     judge: Judge | None = None
@@ -107,8 +107,8 @@ class Case:
         return found
 
     def disturbed(self, records: Sequence[TrialRecord]) -> bool:
-        """The host made the sender late where nothing of ours was to: the trial says nothing, and
-        that is no false sentence."""
+        """The host made the sender late, not the case: the trial says nothing, which is not a false
+        sentence."""
         return any(
             wanted.outcome is not Outcome.VOID
             and Outcome(record.outcome) is Outcome.VOID

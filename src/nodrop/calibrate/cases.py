@@ -83,7 +83,7 @@ def _smallest(site: Site) -> Case:
 
 
 def _path(site: Site) -> Case:
-    """A driver counts what its program drops. If the kernel runs the program, nobody counts it."""
+    """A driver counts what its program drops. If the kernel runs the program, nothing counts it."""
     native, generic = (1000, 100, 1), 100
     drops = [
         *(faults.first_dropped_by_xdp(site.tx, site.rx, k, "drv") for k in native),
@@ -111,7 +111,7 @@ FOREIGN = Expected(
 def _injected(site: Site) -> Case:
     return Case(
         name="inject",
-        put_in="500, then 1 frames that nobody of ours sent",
+        put_in="500, then 1 frames that the generator did not send",
         settings=[*steady(site, 20_000, 10_000), "measure.repetitions=2", PATIENT],
         faults={"drain": faults.per_trial(*(faults.injected(site.tx, k) for k in (500, 1)))},
         expected=[FOREIGN] * 2,

@@ -1,7 +1,7 @@
 """Attaches an XDP program to a port of this network namespace that drops frames.
 
 A fault injector: prints `attached`, drops until its stdin ends. The programs are a few instructions
-through bpf(2), so that no compiler is needed.
+through bpf(2): no compiler is needed.
 
 usage: drop_by_xdp.py PORT N skb|drv          one frame in N, at random
        drop_by_xdp.py PORT first:K skb|drv    exactly the first K frames

@@ -141,7 +141,7 @@ for _ in range(packets):
 
 
 def injected(port: str, packets: int) -> Fault:
-    """Frames that nobody of ours sent, out of the sender's port."""
+    """Frames that the generator did not send, out of the sender's port."""
     return at_once(lambda: at_the_sender([sys.executable, "-c", SEND, port, str(packets)]))
 
 

@@ -1,4 +1,4 @@
-"""Where is calibrated: the lab, the setup, and what this host lets a user put in."""
+"""The site of a calibration: the lab, the setup, and the faults this host lets a user put in."""
 
 from __future__ import annotations
 

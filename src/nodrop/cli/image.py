@@ -39,7 +39,7 @@ def build(
 
 @image.command()
 def ensure(recipe: Recipe, as_json: AsJson = False) -> None:
-    """Build an image only where there is neither one nor the program itself."""
+    """Build an image only if there is neither one nor the program itself."""
     from nodrop.images.image import ensure_bits
 
     bits = ensure_bits(recipe)

@@ -41,7 +41,7 @@ def check_table(outcomes: Sequence[Outcome]) -> Table:
 
 
 def check_words(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    """Where print and files disagree, and the count."""
+    """The figures that print and files disagree on, and their count."""
     for outcome in outcomes:
         if outcome.published_disagrees:
             entry = outcome.entry
@@ -121,7 +121,7 @@ def _sound_words(cell: TableCell) -> tuple[str, ...]:
 
 
 def number(value: float | None, digits: int | None = None) -> str:
-    """Empty where nothing was measured; whole numbers without a point."""
+    """Empty if nothing was measured; whole numbers without a point."""
     if value is None:
         return ""
     if value == int(value) and (digits is None or abs(value) >= 1000):

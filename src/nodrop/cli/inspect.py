@@ -79,7 +79,7 @@ def plan(
 def report(
     directories: Annotated[
         list[Path],
-        typer.Argument(metavar="DIR...", help="Run directories, told in one report."),
+        typer.Argument(metavar="DIR...", help="Run directories, shown in one report."),
     ],
     out: Annotated[
         Path | None,

@@ -97,9 +97,9 @@ def doctor(
     tolerate_truncated: TolerateTruncated = False,
     as_json: AsJson = False,
 ) -> int:
-    """Can this host measure what you ask? Every problem at once; exit code 3 where there is one.
+    """Can this host measure what you ask? Every problem at once; exit code 3 if there is one.
 
-    What is measured without a certificate of `nodrop calibrate` is no problem, and is said.
+    A missing certificate of `nodrop calibrate` is no problem, but it is reported.
     """
     from nodrop import plugins
     from nodrop.config.experiment import load_experiment

@@ -26,7 +26,7 @@ from nodrop.results.trial import MARKS, TrialRecord, mark_of
 
 @contextmanager
 def shown(*, quiet: bool, as_json: bool) -> Iterator[Progress]:
-    """Progress goes to stderr, so that stdout holds the result alone; with --json, to stdout."""
+    """Progress goes to stderr: stdout holds only the result. With --json it goes to stdout."""
     err = console(stderr=True)
     if as_json:
         yield JsonLines(sys.stdout)

@@ -1,4 +1,4 @@
-"""Where words leave for the terminal: whatever is in them, they are one line and no control."""
+"""Sends words to the terminal: whatever is in them, they stay one line, without control codes."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from nodrop.stats.interval import Summary
 from nodrop.untrusted.words import plain
 
 PIPED_COLUMNS = 200
-"""Nobody's terminal: wide enough that no row is folded."""
+"""No terminal is this wide: no row is folded."""
 MOST_ROWS = 40
 
 

@@ -123,4 +123,4 @@ def closing_words(view: View) -> str:
     done = f"{view.done} of {view.total or '?'} trials"
     if view.finished:
         return f"finished: {done}"
-    return f"nobody is writing to this run directory; {done} have ended, --resume goes on"
+    return f"no process is writing to this run directory; {done} have ended, --resume goes on"

@@ -145,7 +145,7 @@ class Experiment:
         return cell_count(self.matrix) * self.measure.repetitions
 
     def blaming(self, read: Callable[[], ResultT]) -> ResultT:
-        """`read()`, where an error is blamed on this file or on the `--set` that caused it."""
+        """`read()`, which blames an error on this file or on the `--set` that caused it."""
         return _blaming(self.path, self.settings, read)
 
 

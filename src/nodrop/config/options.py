@@ -81,7 +81,7 @@ def first_line(
 ) -> str:
     """The first thing that is wrong, as `key = value: what is allowed`."""
     errors = error.errors(include_url=False)
-    # A misspelt key is the likely cause of a missing one, so it is told first.
+    # A misspelt key is the likely cause of a missing one, so it comes first.
     errors.sort(key=lambda e: e["type"] != "extra_forbidden")
     first = _place(errors[0], given)
     alternatives = [e for e in errors if _place(e, given) == first]
@@ -144,7 +144,7 @@ def existing_file(path: Path, info: ValidationInfo) -> Path:
         if not full.exists():
             raise ValueError(f"no such file: {full}")
         if not full.is_file():
-            raise ValueError(f"must be a file, {full} is none")
+            raise ValueError(f"must be a file, and {full} is not one")
     except OSError as error:
         raise ValueError(f"cannot be looked at: {error.strerror}") from None
     return full

@@ -63,7 +63,7 @@ class ReplayOptions(Options):
     seed: Annotated[int, Field(ge=0, lt=1 << 64)] = 0
     cpu: Annotated[int | str, AfterValidator(_cpu)] | None = None
     """Pin the sender to this CPU (copies of tcpreplay to this list of them); "any" leaves it to the
-    kernel. Without it, measure/parting.py chooses if nothing else says where the SUT runs."""
+    kernel. Without it, measure/parting.py chooses, unless something says where the SUT runs."""
     tolerate_truncated: bool = False
     """Use what is whole of a capture file that ends in the middle of a packet."""
 

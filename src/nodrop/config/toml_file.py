@@ -22,7 +22,7 @@ MOST_INT = 1 << 65
 
 
 def read_toml(path: Path) -> tuple[dict[str, Any], str]:
-    """The table and the text of the file. BadInput with the line where it is no TOML."""
+    """The table and the text of the file. BadInput with the line that is no TOML."""
     try:
         text = read_file(path, most_bytes=LONGEST_FILE_BYTES).decode("utf-8")
     except FileNotFoundError:
@@ -42,7 +42,7 @@ def read_toml(path: Path) -> tuple[dict[str, Any], str]:
 
 
 class Unbounded(Exception):
-    """It may be TOML, and nobody means it: what is beyond a bound, and where."""
+    """It may be TOML, but no experiment looks like that: what is beyond a bound, and where."""
 
 
 def _loads(text: str) -> dict[str, Any]:
@@ -96,7 +96,7 @@ class Setting:
 
 
 def parse_setting(text: str) -> Setting:
-    """`load.multiplier=4`. The value is read as TOML and, where it is none, as a text."""
+    """`load.multiplier=4`. The value is read as TOML or, if it is not TOML, as a text."""
     key, equals, value = text.partition("=")
     if not equals:
         raise BadInput(f"--set {_shortened(text)}: must be key=value, such as load.multiplier=4")

@@ -1,4 +1,4 @@
-"""Where the node binary is: the one Rust program that works on hosts for the controller."""
+"""Finds the node binary: the one Rust program that works on hosts for the controller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a process's control groups are: hosts mount version 1, version 2, or each for a part."""
+"""Finds a process's control groups: hosts mount version 1, version 2, or each for a part."""
 
 from __future__ import annotations
 

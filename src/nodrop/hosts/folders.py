@@ -1,4 +1,4 @@
-"""Where nodrop keeps things between runs: caches by content hash, and what must be undone."""
+"""The folders that nodrop keeps between runs: caches by content hash, and what must be undone."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from nodrop.untrusted.folder import Folder
 
 
 def cache_folder() -> Path:
-    """Images, made traces, unpacked rules; safe to delete. What lies there is run, so the host's
-    root takes none of another user's (`sudo -E`), nor one that others may write to."""
+    """Images, made traces, unpacked rules; safe to delete. nodrop runs what lies there, so the
+    host's root refuses the folder of another user (`sudo -E`), or one that others may write to."""
     folder = _base("XDG_CACHE_HOME", ".cache") / "nodrop"
     if is_root_of_host() and folder.is_dir():
         Folder(folder).must_be_ours("the cache")

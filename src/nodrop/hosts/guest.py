@@ -23,7 +23,7 @@ from nodrop.untrusted.json_text import NotJson, counted
 from nodrop.untrusted.reading import making_sense
 
 NODE = "/run/nodrop-node"
-"""Where the guest's init has put itself."""
+"""The path of the guest's init."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 ANSWER_TIMEOUT_S = 30.0
 """Under emulation, on a busy machine, starting a program takes a second."""
@@ -157,7 +157,7 @@ class GuestHost:
         self._finish({"write": {"path": path}}, bytearray(), content)
 
     def connect(self, path: str, *, timeout_s: float) -> socket.socket:
-        """To a Unix socket of the guest. OSError where nobody listens."""
+        """To a Unix socket of the guest. OSError if nothing listens."""
         ours, theirs = socket.socketpair()
         conversation = self._line.open(
             {"connect": {"path": path}}, out=lambda part: _pass(theirs, part), err=_nothing
@@ -202,7 +202,7 @@ class GuestHost:
             try:
                 said = self._line.said(deadline_left(deadline))
             except TimeoutError:
-                raise LabProblem(f"{self.name} does not tell the time") from None
+                raise LabProblem(f"{self.name} does not report its time") from None
             if said is None:
                 raise LabProblem(f"{self.name}: {self._line.why}")
             if said.get("id") == question["id"]:
@@ -267,4 +267,4 @@ def _pass(theirs: socket.socket, part: bytes) -> None:
 
 
 def _nothing(_part: bytes) -> None:
-    """Nobody wants to know."""
+    """No one waits for this answer."""

@@ -28,7 +28,7 @@ HEAD = struct.Struct("<IIB")
 LONGEST_BYTES = 64 * 1024
 """Of a payload, in both directions (crates/node/src/guest/frame.rs)."""
 MOST_UNHEARD = 1000
-"""Words of the guest that nobody has asked for yet."""
+"""Words of the guest that no one has asked for yet."""
 SEND_TIMEOUT_S = 30.0
 """A guest that takes nothing for so long has hung."""
 LOST = -9
@@ -55,7 +55,7 @@ class GuestLine:
         self._reader.start()
 
     def said(self, timeout_s: float) -> Json | None:
-        """The next word of the guest itself (hello, time). None where the line broke."""
+        """The next word of the guest itself (hello, time). None if the line broke."""
         try:
             word = self._said.get(timeout=max(0.0, timeout_s))
         except queue.Empty:
@@ -73,7 +73,7 @@ class GuestLine:
         return conversation
 
     def send(self, channel: int, kind: str, payload: bytes = b"") -> None:
-        """BrokenPipeError where the guest is gone, or takes nothing any more."""
+        """BrokenPipeError if the guest is gone, or takes nothing any more."""
         try:
             with self._sending:
                 self._stream.sendall(HEAD.pack(len(payload), channel, ord(kind)) + payload)
@@ -119,7 +119,7 @@ class GuestLine:
     def _hand_out(self, channel: int, kind: str, payload: bytes) -> None:
         if channel == 0:
             if self._said.qsize() > MOST_UNHEARD:
-                raise NotJson(f"more than {MOST_UNHEARD} words that nobody asked for")
+                raise NotJson(f"more than {MOST_UNHEARD} words that were not asked for")
             self._said.put(decode_object(payload))
         elif conversation := self._open.get(channel):
             conversation.hear(kind, payload)
@@ -235,7 +235,7 @@ class PipedConversation:
                 else:
                     file.close()
             except (OSError, ValueError):
-                pass  # nobody reads any more
+                pass  # no reader is left
 
         return take
 

@@ -31,12 +31,12 @@ class Inside:
     """Names, in the order of their ids."""
     packet_sockets: tuple[PacketSocket, ...]
     cpu_ns: int | None = None
-    """That all threads have run; None while one of them runs or waits for a CPU, or where the place
-    does not tell."""
+    """CPU time of all threads; None while one of them runs or waits for a CPU, or if
+    the place does not report it."""
 
 
 def look(pid: int, *, proc: Path = PROC) -> Inside | None:
-    """None where there is no such process (any more)."""
+    """None if there is no such process (any more)."""
     try:
         stat = (proc / str(pid) / "stat").read_text(errors="replace")
         return Inside(

@@ -1,4 +1,4 @@
-"""Signals that end a run become one exception, so that all that was begun is undone."""
+"""Signals that end a run become one exception, so everything that was begun is undone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupted(BaseException):
-    """A signal asked the run to end; not an Exception, so that no broad `except` eats it."""
+    """A signal asked the run to end; not an Exception: no broad `except` may eat it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -29,7 +29,7 @@ class Gate:
         self._raised = False
 
     def check(self) -> None:
-        """Raises what was lost in a destructor; does nothing where no signal came."""
+        """Raises what was lost in a destructor; does nothing if no signal came."""
         if self._number is not None and not self._raised:
             self._raised = True
             raise Interrupted(self._number)

@@ -1,9 +1,9 @@
 """The undo journal: what this run changed on the host, on disk before it is changed.
 
-One file of JSON lines per run in the user's state folder, which nobody else may write to. The first
-line names the controller, the others name what reverses a change (`hosts/reversal.py`). If the
+One file of JSON lines per run in the user's state folder, which only the user may write to. The
+first line names the controller, the others name what reverses a change (hosts/reversal.py). If the
 controller died (kill -9, power), `nodrop undo` reads the file and puts the host back; undoing twice
-does no harm. What is not certain to be undone keeps its file, and is said.
+does no harm. If it is not certain that all is undone, the file stays, and that is said.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class DiskJournal:
         journal = cls(folder / f"{label or new_label()}{SUFFIX}")
         if journal._folder.is_there(journal.path.name):
             raise LabProblem(f"a journal of this label exists: {journal.path}")
-        # Whole and locked before it has its name: nobody sees it headless, or takes it for dead.
+        # Whole and locked before it has its name: no reader sees it headless, or takes it for dead.
         begun = f".{journal.label}.begun"
         file = journal._folder.changing(begun, append=True, mode=ONLY_OWNER)
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -176,7 +176,7 @@ class DiskJournal:
 
     @contextmanager
     def held(self) -> Iterator[bool]:
-        """Whether its run is over, and if so, nobody else undoes it meanwhile."""
+        """Whether its run is over. If it is, no other process undoes it meanwhile."""
         with self._folder.open(self.path.name) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -280,8 +280,8 @@ def journals() -> list[DiskJournal]:
 
 
 def undo_abandoned(*, running: bool = False) -> list[UndoReport]:
-    """Undoes every journal whose run is over; with `running`, ends those that go on, too. One that
-    cannot be read stops none of the others."""
+    """Undoes every journal whose run is over; with `running`, also ends those that go on. One that
+    cannot be read does not stop the others."""
     return [report for journal in journals() if (report := _undone(journal, running)) is not None]
 
 
@@ -389,7 +389,7 @@ def _passes(argument: str) -> bool:
 def _process(said: Json) -> ProcessId:
     pid = json_text.counted(said, "pid")
     if not 0 < pid <= MOST_PID:
-        raise NotJson(f"pid: {pid} is none of Linux's")
+        raise NotJson(f"pid: {pid} is not one that Linux gives")
     return ProcessId(pid, json_text.counted(said, "start_ticks"))
 
 

@@ -179,7 +179,7 @@ def run_command(
     check: bool = True,
     stdin: str = "",
 ) -> Completed:
-    """A short command to its end. `shown` is what the message names where `argv` is wrapped."""
+    """A short command to its end. `shown` is what the message names if `argv` is wrapped."""
     words = " ".join(shown or argv)
     began_s = time.monotonic()
     try:

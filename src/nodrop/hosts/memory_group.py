@@ -66,7 +66,7 @@ def _number(file: Path) -> int | None:
 
 
 def oom_kills(events: Path) -> int | None:
-    """None where the kernel does not count them (before Linux 4.13), or the group is gone."""
+    """None if the kernel does not count them (before Linux 4.13), or the group is gone."""
     try:
         lines = events.read_text().splitlines()
     except OSError:
@@ -113,7 +113,7 @@ def memory_group(
     of: str = "sut",
     swappiness: int | None = None,
 ) -> Iterator[MemoryGroup]:
-    """A fresh group; removed on exit. Without a swappiness it has no swap where the kernel can
+    """A fresh group; removed on exit. Without a swappiness it has no swap if the kernel can
     forbid it."""
     parent, files = memory_controller()
     path = parent / f"nodrop-{journal.label}-{of}"

@@ -62,7 +62,7 @@ class Piped(Protocol):
     @property
     def stderr(self) -> IO[bytes] | None: ...
     def wait(self, timeout: float | None = None) -> int:
-        """subprocess.TimeoutExpired where it does not end."""
+        """subprocess.TimeoutExpired if it does not end."""
         ...
 
     def kill(self) -> None: ...
@@ -133,7 +133,7 @@ class NodeProcess:
             thread.start()
 
     def prepare(self, *, timeout_s: float) -> None:
-        """Hello, spec, ready. The job is closed where this fails."""
+        """Hello, spec, ready. The job is closed if this fails."""
         deadline = time.monotonic() + timeout_s
         try:
             hello = self._expect("hello", min(HELLO_TIMEOUT_S, timeout_s))
@@ -261,7 +261,7 @@ class NodeProcess:
             if kind == wanted:
                 return event
             if kind not in KINDS or wanted == "hello":
-                raise LabProblem(f"{self._who} sent {shown(kind)} where {wanted!r} was due")
+                raise LabProblem(f"{self._who} sent {shown(kind)} when {wanted!r} was due")
             if kind == "result":
                 self._outcome = event
 
@@ -305,7 +305,7 @@ class NodeProcess:
             elif event is None:
                 return f"not a protocol line: {_text(line[:200])}"
             elif not greeted and event["type"] not in ("hello", "error"):
-                return f"sent {shown(event['type'])} where 'hello' was due"
+                return f"sent {shown(event['type'])} when 'hello' was due"
             elif (left_bytes := left_bytes - len(line)) < 0:
                 return f"more than {bounds.said(MOST_BYTES)} of events"
             elif misfit := self._misfit(event):
@@ -344,7 +344,7 @@ def start_job(
     timeout_s: float,
     start: Start = start_child,
 ) -> NodeProcess:
-    """Spawns `argv` (a node told `--controlled`) and returns when it is ready."""
+    """Spawns `argv` (a node with `--controlled`) and returns when it is ready."""
     job = NodeProcess(argv, spec, env=env, where=where, start=start)
     job.prepare(timeout_s=timeout_s)
     return job

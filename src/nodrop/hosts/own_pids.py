@@ -1,4 +1,4 @@
-"""A child in a PID namespace of its own: it sees, and can signal, nothing but itself."""
+"""A child in a PID namespace of its own: it sees, and can signal, only itself."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The right to make a lab: real root, or root of a user namespace that the kernel gives anyone.
 
 A run of a normal user becomes `unshare --user --map-root-user --net --mount`, which becomes nodrop
-again: the same process throughout, so signals and exit code need nobody to pass them on, and what
+again: the same process throughout, so signals and exit code need no one to pass them on, and what
 it made is gone with it, even after kill -9.
 """
 
@@ -30,7 +30,7 @@ SYSCTLS = {
 
 
 def ensure_privileges(argv: Sequence[str] | None = None) -> None:
-    """Returns where labs can be made; else runs `argv` (by default: us) again where they can.
+    """Returns if labs can be made here; else runs `argv` (by default: us) again where they can.
 
     Call it before anything is opened or started: the new beginning forgets this process.
     """

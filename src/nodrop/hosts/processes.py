@@ -1,4 +1,4 @@
-"""Processes by identity: a PID alone may be somebody else's by the time it is used."""
+"""Processes by identity: a PID alone may name another process by the time it is used."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ProcessId:
 
     @classmethod
     def find(cls, pid: int) -> Self | None:
-        """None where no such process lives; a zombie has ended."""
+        """None if no such process lives; a zombie has ended."""
         try:
             stat = (PROC / str(pid) / "stat").read_text(errors="replace")
         except OSError:
@@ -50,7 +50,7 @@ class ProcessId:
 
 
 def parent(pid: int) -> int | None:
-    """None where there is no such process, or it is the first of its namespace."""
+    """None if there is no such process, or it is the first of its namespace."""
     fields = _stat(pid)
     return int(fields[0]) or None if fields else None
 
@@ -114,7 +114,7 @@ def labelled_processes(label: str) -> list[ProcessId]:
 
 
 def boot_id() -> str:
-    """Tells a journal of this boot from one whose namespaces and processes a reboot took."""
+    """Sets a journal of this boot apart from one whose namespaces and processes a reboot took."""
     return (PROC / "sys/kernel/random/boot_id").read_text().strip()
 
 

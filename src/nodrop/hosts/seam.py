@@ -1,4 +1,4 @@
-"""Where things run: hosts, ports and links, and the jobs a node does on them."""
+"""Hosts, ports and links, and the jobs a node does on them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class NodeJob(Protocol):
     """One `nodrop-node` process doing one job (docs/node-protocol.md)."""
 
     pid: int
-    """As its host's node sees it, so that a job that is the SUT can be sampled."""
+    """As its host's node sees it: a job that is the SUT must be sampled."""
     ready: Json
     """The `ready` event, once `prepare` has returned."""
 
@@ -55,7 +55,7 @@ class NodeJob(Protocol):
         ...
 
     def result(self, *, timeout_s: float, tick: Callable[[], None] | None = None) -> Json:
-        """Waits for it. NodeDied where the node ended without; NodeRefused for its `error`.
+        """Waits for it. NodeDied if the node ended without one; NodeRefused for its `error`.
 
         `tick` is called about twice a second meanwhile, by the thread that waits.
         """

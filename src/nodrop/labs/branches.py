@@ -29,7 +29,7 @@ class Split(ABC):
     words: str
     """How, for the facts of a trial."""
     dst_macs: Sequence[str] = ()
-    """The address that leads to each, where the sender has to write it into the frames."""
+    """The address that leads to each, if the sender has to write it into the frames."""
 
     def __init__(self, source: Port, hands: Sequence[str], nics: Sequence[Port]) -> None:
         self.source = source
@@ -87,7 +87,7 @@ def branches(
     link: Link, instances: int, macs: Sequence[str], journal: UndoJournal
 ) -> Iterator[tuple[Sequence[str], Sequence[Port]]]:
     """A veth pair per instance, its far end in a network namespace of the instance's own: the ports
-    that hand on, and the NICs. `macs` are the NICs' addresses, where they matter."""
+    that hand on, and the NICs. `macs` are the NICs' addresses, if they matter."""
     receiver = local(link.rx.host)
     assert receiver.netns is not None
     hands = [f"ndsp{i}" for i in range(instances)]
@@ -122,7 +122,7 @@ def branches(
 
 
 def _pair(receiver: str, hand: str, netns: str, nic: str, mtu: int) -> list[str]:
-    """`nic` with its address, where it is given one."""
+    """`nic` with its address, if it is given one."""
     off = " ".join(f"{feature} off" for feature in OFFLOADS)
     name = nic.split()[0]
     return [

@@ -1,7 +1,7 @@
 """A Linux bridge as the splitter: each instance is an address, which the sender writes into frames.
 
-This is what the studies did, and a bridge is no wire: it drops frames that come from a group or
-from nobody (MAC_INVALID_SOURCE), and where br_netfilter is on, frames whose IP header is not good.
+This is what the studies did, and a bridge is no wire: it drops frames whose source is a group
+or all zeros (MAC_INVALID_SOURCE) and, if br_netfilter is on, frames whose IP header is not good.
 No interface counts either. Counters of nft stand before and after each of those places.
 """
 
@@ -33,7 +33,7 @@ BAD_SOURCE, ENTERED, CHECKED, KNOWN, FORWARDED = (
 
 
 def addresses(instances: int) -> Sequence[str]:
-    """Locally administered, so that no frame of a trace comes from one of them."""
+    """Locally administered: no frame of a trace should come from one of them."""
     return [f"02:6e:64:72:70:{i:02x}" for i in range(instances)]
 
 
@@ -47,7 +47,7 @@ class BridgeSplit(Split):
         self.words = f"Linux bridge, by destination address, netfilter {_on(netfilter)}"
 
     def connect(self) -> None:
-        """Ways are told, not learnt, and `sticky`: no source address of the trace moves them."""
+        """Ways are set, not learnt, and `sticky`: no source address of the trace moves them."""
         netns = local(self.source.host).netns
         assert netns is not None
         mtu, inside = mtu_of(self.source), f"netns exec {netns.name}"

@@ -165,10 +165,10 @@ class NetnsLab:
 
 
 def quiet_stack() -> str:
-    """Before a port exists, so that not one router solicitation gets into the books.
+    """Before a port exists: not one router solicitation may get into the books.
 
     Strict rp_filter on a port without an address refuses all IPv4: the stack takes no broadcast or
-    multicast for its own, so that Ip Reasm* counts the fragments of the capture alone (measured:
+    multicast for its own, and Ip Reasm* counts only the fragments of the capture (measured:
     without it, 1,080 of 9,900 fragments were counted twice).
     """
     settings = ["net.ipv4.conf.all.rp_filter=1"]

@@ -18,8 +18,8 @@ FIRST_INDEX = 1 << 24
 
 @contextmanager
 def named_namespace(pid: int, near: LocalHost, journal: UndoJournal) -> Iterator[LocalHost]:
-    """The network namespace of a process as a host of its own. By its name it outlives the process,
-    so that counters can be read to the end, and `nodrop undo` finds it."""
+    """The network namespace of a process as a host of its own. By its name it outlives the process:
+    counters can be read to the end, and `nodrop undo` finds it."""
     name = f"nodrop-{journal.label}-{near.name}-sut"
     journal.push(what=f"network namespace {name}", action=Action.DELETE_NETNS, arguments=[name])
     try:
@@ -46,8 +46,8 @@ def move_port(port: Port, to: LocalHost) -> Port:
 
 
 def add_macvtap(port: Port, to: LocalHost, *, queue: int | None = None) -> Port:
-    """On top of a port that stays where it is. Mode passthru alone hands on frames that are not
-    addressed to the macvtap itself, which is what mirrored traffic is."""
+    """On top of a port that stays where it is. Only mode passthru hands on frames that are not
+    addressed to the macvtap itself, as mirrored traffic is."""
     source, target = _netns(port.host), _netns(to)
     length = f"txqueuelen {queue} " if queue else ""
     ip_batch(
@@ -82,7 +82,7 @@ def add_macvtap_here(port: Port, journal: UndoJournal, *, queue: int | None = No
 
 
 def local(host: Host) -> LocalHost:
-    """A container is made on this machine; LabProblem where the receiver is another."""
+    """A container is made on this machine; LabProblem if the receiver is another."""
     if not isinstance(host, LocalHost) or host.netns is None:
         raise LabProblem(f"containers need the receiver on this machine; {host.name} is not")
     return host

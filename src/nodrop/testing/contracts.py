@@ -1,10 +1,10 @@
-"""What every setup, SUT, generator, lab and controller keeps: for authors of plugins to test with.
+"""What every setup, SUT, generator, lab and controller must keep: tests for authors of plugins.
 
     def test_my_setup() -> None:
         check_setup(MySetup({"kind": "shed"}, base=Path()))
 
-Each function raises AssertionError that names what is broken. None of them needs a lab, root or an
-image; what a plugin does with packets is seen by a run of its own (docs/architecture.md).
+Each function raises AssertionError that names what is broken. They need no lab, no root and no
+image; only a run shows what a plugin does with packets (docs/architecture.md).
 """
 
 from __future__ import annotations

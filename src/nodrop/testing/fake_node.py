@@ -32,7 +32,7 @@ BEHAVIOURS = (
 )
 ERRAND = "errand"
 CLOCK_AHEAD_NS = 5_000_000_000
-"""The fake's clock is this far ahead of the host's, so that a clock exchange can be checked."""
+"""The fake's clock is this far ahead of the host's, to check a clock exchange by."""
 
 
 def command(behaviour: str, job: str) -> list[str]:

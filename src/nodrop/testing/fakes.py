@@ -236,7 +236,7 @@ class FakeLab:
 
 
 class FakeProcess(LocalView):
-    """A Process; its PID is the test's own, so that /proc has it."""
+    """A Process; its PID is the test's own, because /proc must have it."""
 
     def __init__(self, world: World, work: Path) -> None:
         self.pid = os.getpid()

@@ -1,4 +1,4 @@
-"""A made-up trial over time: the sampler's rows, what the sender achieved, what the SUT told."""
+"""A made-up trial over time: the sampler's rows, what the sender achieved, what the SUT said."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def achieved(sending: Sending, rng: random.Random, *, bytes_per_packet: float) -
 
 
 def live_rows(sending: Sending, ledger: Ledger) -> Iterator[dict[str, Any]]:
-    """live.jsonl, as Suricata tells it: the kernel's counters 1 s late, the decoder's every 3 s."""
+    """live.jsonl, as Suricata has it: the kernel's counters 1 s late, the decoder's every 3 s."""
     duration_ns = round((sending.duration_s or 1) * 1e9)
     captured = ledger.packets_at("socket") or 0
     decoded = ledger.packets_at("decoded") or 0

@@ -52,7 +52,7 @@ RDTSC_NS = 9.8
 
 
 def place_of(cell: Mapping[str, Any]) -> FakePlace | None:
-    """None where the cell names no setup that is known here."""
+    """None if the cell names no setup that is known here."""
     return PLACES.get(str(cell.get("setup.kind")))
 
 

@@ -56,7 +56,7 @@
     document.title = `${count}/${view.total ?? "?"} ${view.name} · nodrop`;
     put("name", view.name);
     put("question", view.question);
-    put("state", view.finished ? "finished" : view.goes_on ? "under way" : "nobody is writing to this run directory");
+    put("state", view.finished ? "finished" : view.goes_on ? "under way" : "no process is writing to this run directory");
     at("progress").max = view.total || Math.max(count, 1);
     at("progress").value = count;
     put("done", `${count} of ${view.total ?? "?"} trials`);

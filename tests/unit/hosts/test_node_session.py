@@ -92,7 +92,7 @@ def test_the_clock_exchange_finds_the_offset_within_its_own_bound() -> None:
         ("refuse", NodeRefused, "no interface nope0; choose another"),
         ("crash-early", NodeDied, "exit status 1.*stderr: cannot load: bad magic"),
         ("babble", NodeRefused, "not a protocol line: thread 'main' is confused"),
-        ("unknown-event", LabProblem, "sent 'surprise' where 'ready' was due"),
+        ("unknown-event", LabProblem, "sent 'surprise' when 'ready' was due"),
     ],
 )
 def test_a_job_that_does_not_become_ready(
@@ -149,8 +149,8 @@ HELLO = '{"type": "hello", "protocol": 1, "version": "f", "job": "errand", "pid"
         ("trap '' PIPE; yes nonsense; sleep 1000", "more than 64 KiB and no hello"),
         ("yes nonsense & yes more", "more than 64 KiB and no hello"),
         (f"echo '{HELLO}'; yes nonsense; true", "not a protocol line: nonsense"),
-        ("""yes '{"type": "ready"}'; true""", "sent 'ready' where 'hello' was due"),
-        ("""echo '{"type": "hallo"}'; sleep 1000""", "sent 'hallo' where 'hello' was due"),
+        ("""yes '{"type": "ready"}'; true""", "sent 'ready' when 'hello' was due"),
+        ("""echo '{"type": "hallo"}'; sleep 1000""", "sent 'hallo' when 'hello' was due"),
     ],
 )
 def test_a_flood_of_nonsense_ends_the_job_and_what_it_began(script: str, words: str) -> None:
