@@ -110,7 +110,7 @@ def test_trial_after_trial_also_after_a_kill_9_it_keeps_nothing(
 
     def both() -> RunOutcome:
         outcome = run("measure.repetitions=2", text=domain.text)
-        assert not any("nobody speaks" in (record.error or "") for record in outcome.records)
+        assert not any("nothing answers" in (record.error or "") for record in outcome.records)
         return outcome
 
     outcome = domain.patiently(both)
@@ -136,7 +136,7 @@ def test_a_domain_in_which_nobody_speaks(
     monkeypatch.setattr("nodrop.setups.libvirt_guest.HELLO_TIMEOUT_S", 0.01)
     record = only(run(text=domain.text))
     assert not record.valid
-    assert f"in domain {NAME} nobody speaks on nodrop.ctl" in record.error
+    assert f"in domain {NAME} nothing answers on nodrop.ctl" in record.error
 
 
 def test_a_domain_is_found_by_its_own_libvirtd(domain: Running) -> None:

@@ -13,7 +13,7 @@ LONGEST_SNAPSHOT_BYTES = 262_144
 
 
 def interface_kinds(path: Path) -> frozenset[tuple[int, int]]:
-    """Link type and snapshot length of its interfaces; libpcap takes a file where all are the same.
+    """Link type and snapshot length of its interfaces; libpcap wants all alike.
     Empty for a pcap file."""
     with path.open("rb") as file:
         return frozenset(_interfaces(file))

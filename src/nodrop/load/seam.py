@@ -37,7 +37,7 @@ class Fragments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeakDemand:
-    """The most packets that a load asks for within a short time, wherever that begins."""
+    """The most packets that a load asks for within a short time, whenever that begins."""
 
     packets_in_1_ms: int
     packets_in_10_ms: int
@@ -93,26 +93,26 @@ class OfferedLoad:
     """None at top speed."""
     schedule_error_us: ScheduleError | None
     """Behind the feasible schedule: what the trace asks for at once, shaped at the sender's
-    measured top speed. None where the generator cannot say (top speed, tcpreplay)."""
+    measured top speed. None if the generator cannot say (top speed, tcpreplay)."""
     asked_schedule_error_us: ScheduleError | None = None
     """Behind what was asked for; None as above."""
     shaped_packets: int | None = None
     """Asked for closer to the one before than the sender sends."""
     shaped_pps: float | None = None
-    """How fast those were let leave; None where there are none."""
+    """The rate at which those could leave; None if there are none."""
     late_bursts: tuple[LateBurst, ...] | None = None
-    """The largest, in the order of time; None where the generator cannot say."""
+    """The largest, in the order of time; None if the generator cannot say."""
     late_burst_packets: int | None = None
     """Of all late bursts, those not kept included."""
     cpu_s: float | None
     first_sent_mono_ns: int | None
-    """On the sender's CLOCK_MONOTONIC; None where nothing was sent."""
+    """On the sender's CLOCK_MONOTONIC; None if nothing was sent."""
     last_sent_mono_ns: int | None
     facts: Mapping[str, object] = field(default_factory=dict)
     """backend, realtime, version, argv."""
     achieved: Json | None = None
     """`interval_ns`, and per interval from the first packet on `packets`, `bytes` and
-    `largest_error_ns`; None where the generator cannot say."""
+    `largest_error_ns`; None if the generator cannot say."""
 
     @property
     def unsent_packets(self) -> int:
@@ -120,7 +120,7 @@ class OfferedLoad:
 
 
 Tick = Callable[[int | None], None]
-"""Told the packets sent so far; None where the generator does not say."""
+"""Called with the packets sent so far; None if the generator does not say."""
 
 
 class Offerer(Protocol):
@@ -135,7 +135,7 @@ class Offerer(Protocol):
     def aim(self, load: LoadGenerator, *, work: Path) -> None:
         """Makes another load the next to be offered: of the same generator, at another pace or
         length or with other replicas. What both have in common, the trace above all, stays in
-        memory. `work` is where its logs go. All that takes time is done here, before anything is
+        memory. `work` takes its logs. All that takes time is done here, before anything is
         read or sent; `prepare` has aimed at its own load."""
         ...
 
@@ -164,7 +164,7 @@ class LoadGenerator(Protocol):
     def problems(self) -> Sequence[str]: ...
 
     def duration_s(self) -> float | None:
-        """How long one offer is meant to take, for the plan's estimate; None where that is only
+        """How long one offer is meant to take, for the plan's estimate; None if that is only
         known once the trace was read. Touches nothing."""
         ...
 
@@ -173,7 +173,7 @@ class LoadGenerator(Protocol):
         ...
 
     def trace_facts(self) -> TraceFacts:
-        """Read once, whole. BadInput where the trace cannot be used."""
+        """Read once, whole. BadInput if the trace cannot be used."""
         ...
 
     def prepare(

@@ -219,7 +219,7 @@ def memory_problem(path: Path, needed_bytes: int) -> str:
 
 
 def _available_bytes() -> int | None:
-    """None where the kernel does not say."""
+    """None if the kernel does not say."""
     try:
         words = (line.split() for line in MEMINFO.read_text(encoding="ascii").splitlines())
         return next(int(kib) * 1024 for name, kib, *_ in words if name == "MemAvailable:")

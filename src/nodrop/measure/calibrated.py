@@ -42,7 +42,7 @@ def store(certificate: Certificate) -> Path:
 
 
 def stands_on(lab: LabSource, setups: Iterable[str], host: Json) -> list[Json]:
-    """For the manifest: of each setup its certificate, or why there is none."""
+    """For the manifest: the certificate of each setup, or why there is none."""
     node = find_node_binary()
     return [
         _standing(setup, find_certificate(certificate_folder(), key_of(lab, setup, host, node)))

@@ -12,12 +12,12 @@ class Remaining:
     trials: int
     seconds: float
     spread_s: float | None
-    """One standard deviation; None where no cell has been measured twice."""
+    """One standard deviation; None if no cell has been measured twice."""
 
 
 @dataclass(slots=True)
 class _Took:
-    """What the trials of one cell took. Sums only, so that a run of any length costs the same."""
+    """What the trials of one cell took. Sums only: a run of any length costs the same."""
 
     n: int = 0
     mean_s: float = 0.0

@@ -21,8 +21,8 @@ COUNTED = ("sent", "received", "captured", "dropped", "decoded")
 class Feed:
     """Joins what the sender, the sampler and the SUT say of now.
 
-    Nothing of it enters the books: those are read at rest. A reading costs the SUT one answer on
-    its command socket, and nothing at all of the thread that sends.
+    None of this enters the books: those are read at rest. A reading costs the SUT one answer on
+    its command socket. It costs the thread that sends nothing.
     """
 
     def __init__(

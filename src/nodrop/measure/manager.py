@@ -87,7 +87,7 @@ def run_experiment(
 
 @contextmanager
 def _journal(writer: RunWriter) -> Iterator[DiskJournal]:
-    """The undo journal of this sitting; the manifest tells of all sittings what became of it."""
+    """The undo journal of this sitting; the manifest says for all sittings what became of it."""
     journal = DiskJournal.create()
     try:
         with journal:

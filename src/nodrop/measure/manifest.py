@@ -53,7 +53,7 @@ def manifest(
 
 
 def _revision() -> str | None:
-    """Of the checkout we run from; None where nodrop is installed, or git is not."""
+    """Of the checkout we run from; None if nodrop is installed, or git is not."""
     checkout = Path(nodrop.__file__).parents[2]
     if not (checkout / ".git").exists():
         return None

@@ -119,7 +119,7 @@ class _World:
         self._proof: tuple[Json | None, Sequence[Problem]] = None, ()
         self._rest: dict[str, Json] | None = None
         """What every place had counted when the last trial was at rest: the next one begins there,
-        so that nothing falls between two of them."""
+        and nothing falls between two of them."""
         self._worn = ""
         self._aimed: Table | None = None
         """At what the next offer is aimed; None after an offer."""
@@ -241,8 +241,8 @@ class _World:
             seen.clock_offsets_ns[name] = samples.clock_offset_ns
 
     def _warm_up(self) -> None:
-        """The trial's own load, once, to be discarded where code is translated or paged in; then
-        the quiet time that the experiment asks for."""
+        """A cold place (code is translated or paged in) first gets the trial's own load, once; what
+        it counts is discarded. Then the quiet time that the experiment asks for."""
         step = self.trial.step
         if self.places.cold and self._offers == 1:
             step("warm up the guest")

@@ -38,7 +38,7 @@ def parting(allowed: AbstractSet[int], *, senders: int) -> Parting | None:
 
 
 def names_cpus(load: Mapping[str, Any], sut_cpus: str | None, limits_cpus: str | None) -> bool:
-    """The experiment itself says where generator or SUT run, be it `load.cpu = "any"`."""
+    """The experiment itself says where generator or SUT run, if only by `load.cpu = "any"`."""
     return load.get("cpu") is not None or sut_cpus is not None or limits_cpus is not None
 
 

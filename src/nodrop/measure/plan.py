@@ -51,7 +51,7 @@ class Cell:
     instances: int = 1
     """setup.instances: so many of the SUT share the packets."""
     splitter: Splitter = field(default_factory=Splitter)
-    """What shares them, where there are several."""
+    """What shares them, if there are several."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,9 +60,9 @@ class OfferLength:
 
     cell: Factors
     offered_s: float | None
-    """None where it is not known beforehand, as at top speed."""
+    """None if it is not known beforehand, as at top speed."""
     least_s: float | None
-    """So that a SUT that keeps the pace can be seen to (ledger/sustained.py); None = not known."""
+    """Long enough to show that a SUT keeps the pace (ledger/sustained.py); None = not known."""
 
     @property
     def too_short(self) -> bool:
@@ -89,11 +89,11 @@ class Plan:
     memory_bytes: int | None = None
     """What the sender of the largest trace takes; None if no trace could be read."""
     implausible: tuple[str, ...] = ()
-    """What nobody can have meant, such as a trial of 270 years, in words; each once."""
+    """What cannot be meant, such as a trial of 270 years, in words; each once."""
     lengths: tuple[OfferLength, ...] = ()
     """Of the cells, in the same order."""
     parting: Parting | None = None
-    """Of the cells that name no CPUs; None if there are none, or one CPU alone."""
+    """Of the cells that name no CPUs; None if there are no such cells, or only one CPU."""
 
     def cell(self, factors: Factors) -> Cell:
         return next(cell for cell in self.cells if cell.factors == factors)
@@ -309,7 +309,7 @@ def _duration_s(experiment: Experiment, load: LoadGenerator) -> float | None:
     try:
         return experiment.blaming(load.duration_s)
     except LabProblem:
-        # Reading the trace takes the node; a plan can be looked at where it is not built yet.
+        # Reading the trace takes the node; a plan can be looked at before it is built.
         return None
 
 
@@ -340,7 +340,7 @@ def _peak_demand(loads: Sequence[LoadGenerator]) -> PeakDemand | None:
 
 def _traces(loads: Sequence[LoadGenerator]) -> Iterator[TraceFacts]:
     for load in loads:
-        # No plan fails for want of it: who runs the plan is told what is wrong with the trace.
+        # No plan fails for want of it: whoever runs the plan hears what is wrong with the trace.
         with suppress(BadInput, LabProblem):
             yield load.trace_facts()
 

@@ -146,7 +146,7 @@ class Parts:
         if cell.splitter.kind == "bridge" and not load.writes_dst_macs:
             found.append(
                 f'load.kind = "{load.name}" does not write the address of an instance into frames, '
-                'by which setup.splitter = "bridge" tells them apart: set load.kind = "replay"'
+                'which setup.splitter = "bridge" needs to split them: set load.kind = "replay"'
             )
         return found
 

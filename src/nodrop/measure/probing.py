@@ -1,4 +1,4 @@
-"""Questions to a CPU, asked in the places where a SUT would run."""
+"""Questions to a CPU, asked inside the places that a SUT would run in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run tells while it goes on, to whoever shows it."""
+"""What a run reports while it goes on, for whatever shows it."""
 
 from __future__ import annotations
 
@@ -73,12 +73,12 @@ class Progress(Protocol):
     def trial_ended(self, trial: TrialInput, record: TrialRecord) -> None: ...
 
     def finished(self, directory: Path, records: Sequence[TrialRecord]) -> None:
-        """Everything that could be run was; also called where the run was interrupted."""
+        """Everything that could be run was; also called if the run was interrupted."""
         ...
 
 
 class Silent:
-    """Tells nobody (-q, and tests)."""
+    """Reports nothing (-q, and tests)."""
 
     def plan_started(self, plan: Plan, *, directory: Path, earlier: Sequence[TrialRecord]) -> None:
         pass

@@ -1,4 +1,4 @@
-"""The same bits in every setup: what runs is hashed where it runs, not where it came from."""
+"""The same bits in every setup: what runs is hashed inside the place, not at its origin."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def prove(
 def _sha256_in(image: Path, program: str) -> str | None:
     """Of a program of the unpacked image; `program` is its path inside, or on the host.
 
-    /proc/PID/exe of another mount namespace is told from the root of that one: where nodrop itself
-    runs in a chroot, the path begins with whatever lies outside of it. The kernel tells no link of
-    the way there, so none may be in ours.
+    /proc/PID/exe of another mount namespace is a path from its root: if nodrop itself runs in a
+    chroot, the path begins with whatever lies outside of it. The kernel shows the path with its
+    links resolved, so ours may have no links.
     """
     image = image.resolve()
     within = program.rpartition(f"{image}/")[2]

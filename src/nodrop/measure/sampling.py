@@ -43,7 +43,7 @@ class Usage:
     """All CPUs, while the load was offered."""
     host_busy_s: float | None
     cgroup: Cgroup | None
-    """Of the SUT's own control group; None where it has none to itself."""
+    """Of the SUT's own control group; None if it has none to itself."""
     stolen_ratios: dict[int, float] = field(default_factory=dict)
     """By CPU: what the hypervisor gave to others of it while the load was offered."""
     marks_mono_ns: dict[str, int] = field(default_factory=dict)
@@ -136,8 +136,8 @@ def by_our_clock(rows: Iterable[SampleRow], clock_offset_ns: int) -> list[Sample
 
 
 def tells_of_processes(row: SampleRow) -> bool:
-    """Not so of a row between two others, that holds nothing but sources read once a second: a
-    sampler that is let run too late takes those by themselves."""
+    """Some rows hold only the sources that are read once a second: a sampler that gets its CPU too
+    late takes those in a row of their own."""
     return "processes" in row
 
 
@@ -178,7 +178,7 @@ def usage(rows: Sequence[SampleRow], marks: dict[str, int], sampler: Json) -> Us
 
 
 def _between(rows: Sequence[SampleRow], begin_ns: int, end_ns: int) -> Sequence[SampleRow]:
-    """The rows within, and the nearest on either side, so that the whole time is covered."""
+    """The rows within, and the nearest on either side: together they cover the whole time."""
     inside = [n for n, row in enumerate(rows) if begin_ns <= row["mono_ns"] <= end_ns]
     if not inside:
         before = [n for n, row in enumerate(rows) if row["mono_ns"] < begin_ns]
@@ -232,7 +232,7 @@ def _stolen_ratios(rows: Sequence[SampleRow]) -> dict[int, float]:
 
 
 def _rss_peak(rows: Sequence[SampleRow]) -> int | None:
-    """VmHWM of each process where the kernel tells it: a peak between two samples counts too."""
+    """VmHWM of each process if the kernel reports it: a peak between two samples counts too."""
     peaks: dict[int, int] = {}
     for row in rows:
         for process in row["processes"]:

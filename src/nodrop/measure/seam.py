@@ -1,6 +1,6 @@
 """The measurer's seam: a world stands up for a cell, and is offered one load after another.
 
-A trial's `Seen` fills step by step, so that a trial that dies halfway still says what it saw.
+A trial's `Seen` fills step by step: a trial that dies halfway still says what it saw.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Measured:
     """When the SUT's threads lost packets, by its own counters; None = not known."""
     ledger: Ledger | None = None
     instances: list[Json] = field(default_factory=list)
-    """Each one's own part of the books, where several share the packets."""
+    """Each one's own part of the books, if several share the packets."""
     verdict: Verdict | None = None
     facts: Json = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
@@ -74,7 +74,7 @@ class Measured:
 
 @dataclass(slots=True, kw_only=True)
 class Trial:
-    """One trial under way: where its files go, who watches it, and what was seen."""
+    """One trial under way: the folder for its files, what watches it, and what was seen."""
 
     index: int
     folder: TrialFolder

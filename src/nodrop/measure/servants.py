@@ -9,7 +9,7 @@ from nodrop.measure.usage_probe import UsageProbe
 
 
 class Servants:
-    """Watched from now on. A daemon's other work counts as well: it cannot be told apart."""
+    """Watched from now on. A daemon's other work counts as well: it cannot be separated."""
 
     def __init__(self, probe: UsageProbe, pids: Sequence[int]) -> None:
         self._probe = probe
@@ -29,7 +29,7 @@ class Servants:
 
 def setup_cpu_s(sut_cpu_s: float | None, servants: Sequence[Json] | None) -> float | None:
     """The SUT and its servants together. A guest's time is within its emulator's, which is the
-    SUT's process on this host, and is added to nothing. None where a part is not known."""
+    SUT's process on this host, and is added to nothing. None if a part is not known."""
     if sut_cpu_s is None or servants is None:
         return None
     parts = [one["cpu_s"] for one in servants]

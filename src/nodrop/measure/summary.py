@@ -19,7 +19,7 @@ from nodrop.stats.interval import Summary, summarize
 class CellSummary:
     cell: Mapping[str, Any]
     accelerator: str
-    """In words; empty where the SUT ran in no virtual machine."""
+    """In words; empty if the SUT ran in no virtual machine."""
     measured: int
     failed: int
     """The SUT died, hung or was killed: a result about it."""
@@ -28,9 +28,9 @@ class CellSummary:
     lossy: int
     """Measured trials that lost packets."""
     loss: Summary | None
-    """Of loss_ratio over the measured trials; None where none is measured."""
+    """Of loss_ratio over the measured trials; None without any."""
     places: Mapping[str, int]
-    """Lossy trials by the place where most of their packets died, the commonest first."""
+    """Lossy trials by the place that killed most of their packets, the commonest first."""
     failures: Mapping[str, int]
     """Reasons for which trials failed, each with how many; the commonest first."""
     voids: Mapping[str, int]

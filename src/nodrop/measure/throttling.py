@@ -20,7 +20,7 @@ class Throttling:
         """(when on CLOCK_MONOTONIC, seconds so far)"""
 
     def look(self) -> float | None:
-        """Seconds so far, summed over CPUs and groups. None where the kernel does not say, or the
+        """Seconds so far, summed over CPUs and groups. None if the kernel does not say, or the
         SUT is gone."""
         seconds = self._seconds()
         if seconds is not None:

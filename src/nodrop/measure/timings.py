@@ -34,13 +34,13 @@ class PartTime:
 
 def harness_time(run: RunDir) -> tuple[PartTime, ...]:
     """A row per step in the order of a trial, and their sum, over all trials that came to their
-    end; empty where there is none."""
+    end; empty if none did."""
     trials = []
     for record in run.trials.records:
         found = run.detail(record.run, "trial")
         if isinstance(found, Damage | None) or record.error or not record.offered.duration_s:
             continue
-        # A trial whose file was spoilt tells nothing, as one without a file.
+        # A trial whose file was spoilt counts for nothing, like one without a file.
         with suppress(LabProblem), making_sense(f"{record.run}/trial.json"):
             details = found.get("details", {})
             if "timings_s" in details:

@@ -45,7 +45,7 @@ def _end(running: RunningSut, error: type[BaseException] | None, *_: object) -> 
     if running.process.poll() is not None:
         return
     if error is not None and not issubclass(error, Exception):
-        running.process.signal(signal.SIGKILL)  # Ctrl-C: nobody reads its last words
+        running.process.signal(signal.SIGKILL)  # Ctrl-C: no one reads its last words
     running.process.stop(timeout_s=STOP_TIMEOUT_S)
 
 

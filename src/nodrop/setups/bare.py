@@ -1,6 +1,6 @@
 """Bare: the SUT runs on the host itself, in the receiver's network namespace.
 
-From an image it runs in a root folder of its own (chroot in a private mount namespace), so that
+From an image it runs in a root folder of its own (chroot in a private mount namespace):
 other setups can run the very same bits; from a binary it sees the host's files, read-only.
 """
 

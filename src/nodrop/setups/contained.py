@@ -35,7 +35,7 @@ WORK_INSIDE = "/run/nodrop"
 NODE_INSIDE = "/run/nodrop-node"
 """The one file that every container is shown, whatever its image has."""
 POLL_S = 0.005
-"""What a container's keeper does shows in files and /proc, which tell nobody that they change."""
+"""What a container's keeper does shows in files and /proc, which give no notice of a change."""
 KILL_TIMEOUT_S = 5.0
 JOB_TIMEOUT_S = 30.0
 
@@ -135,7 +135,7 @@ class ContainedProcess(LocalView):
         return self._ending().status if self._dead(0) else None
 
     def wait(self, timeout_s: float | None) -> int | None:
-        """None where it still runs."""
+        """None if it still runs."""
         return self._ending().status if self._dead(timeout_s) else None
 
     def signal(self, number: int) -> None:
@@ -167,7 +167,7 @@ class ContainedProcess(LocalView):
         return out_of_memory_words(self._memory_bytes)
 
     def close(self) -> None:
-        """Kills it where it still runs, without asking how it ended."""
+        """Kills it if it still runs, without asking how it ended."""
         if self._handle >= 0:
             self.signal(signal.SIGKILL)
             self._dead(KILL_TIMEOUT_S)
@@ -238,8 +238,8 @@ class WorkFolder:
     def place(
         self, files: Mapping[str, bytes | Path], *, copies: Path, user: int | None
     ) -> dict[Path, str]:
-        """Files of the host → where they are to be shown, read-only; of one that this `user` may
-        not read, a copy in the folder `copies`."""
+        """Files of the host → the path that shows them, read-only; a file that this `user` may not
+        read is copied to the folder `copies`."""
         shown: dict[Path, str] = {}
         for name, content in files.items():
             *above, last = Path(name).parts
@@ -254,7 +254,7 @@ class WorkFolder:
         return shown
 
     def names(self) -> Mapping[str, str]:
-        """Of the host's files that are shown → where the program sees them."""
+        """The host's files that are shown → the path at which the program sees them."""
         names = (str(place.relative_to(self.path)) for place in self._places)
         return {name: f"{WORK_INSIDE}/{name}" for name in names}
 
@@ -265,7 +265,7 @@ class WorkFolder:
 
 
 def problems(name: str, bits: Bits | None, limits: Limits) -> Sequence[str]:
-    """What every container needs: an image, or nothing at all where the node is the SUT, and limits
+    """What every container needs: an image, or nothing at all if the node is the SUT, and limits
     that this host can keep."""
     found = []
     if bits is not None and bits.kind != "image":

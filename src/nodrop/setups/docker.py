@@ -124,7 +124,7 @@ class DockerEnv(ContainedEnv):
         return launched
 
     def job(self, spec: Mapping[str, Any]) -> NodeJob:
-        """A job that names an interface gets the NIC, for good; any other leaves it where it is."""
+        """A job that names an interface gets the NIC, for good; any other leaves it alone."""
 
         def run(process: ProcessSpec) -> ContainedJob:
             launched, attached = self._run(process, wired="interface" in spec, attach=True)
@@ -208,7 +208,7 @@ class DockerEnv(ContainedEnv):
         self.host = inside
 
     def _gate(self) -> int:
-        """Held open, so that what waits there sees its end when we die."""
+        """Held open: what waits there sees its end when we die."""
         fifo = self._work.path / GATE
         os.mkfifo(fifo)
         gate = os.open(fifo, os.O_RDWR | os.O_CLOEXEC)
@@ -238,7 +238,7 @@ class DockerEnv(ContainedEnv):
         limits: dict[str, Any] = {}
         if self._limits.memory_bytes is not None:
             limits["mem_limit"] = self._limits.memory_bytes
-            # Memory and swap together: none of it may be swap, unless it is said how readily.
+            # Memory and swap together: no part may be swap, unless the experiment says how readily.
             swap = self._limits.swappiness is not None
             limits["memswap_limit"] = -1 if swap else self._limits.memory_bytes
         if self._limits.swappiness is not None:
@@ -261,8 +261,9 @@ class DockerEnv(ContainedEnv):
         )
 
     def _must_be_ours(self, pid: int) -> None:
-        """A rootless or virtualised Docker has PIDs that mean nobody, or somebody else, here. On a
-        busy machine Docker calls a container started that is still runc's own process."""
+        """A PID of a rootless or virtualised Docker means no process here, or another one. And
+        on a busy machine Docker says that a container has started while it is still runc's own
+        process."""
         label = f"{LABEL_VARIABLE}={self._journal.label}".encode()
         deadline = time.monotonic() + EXEC_TIMEOUT_S
         while label not in environment(pid):

@@ -44,7 +44,7 @@ def vm_books(
 
     Every frame that reaches the macvtap ends in its queue or is dropped there: while QEMU holds it
     open, none goes on to the host's protocols, so its rx_dropped has one meaning. QEMU stops
-    fetching where the guest's receive ring is full: a slow guest, too, shows in this queue, and the
+    fetching if the guest's receive ring is full: a slow guest, too, shows in this queue, and the
     ring itself loses nothing.
     """
     dropped = _rise(before, after, "macvtap", macvtap, "rx_dropped")
@@ -83,7 +83,7 @@ def softnet_books(nic: str, before: Json, after: Json) -> tuple[Hop, Sequence[Ac
     """From the guest's NIC to where its kernel hands frames to the capture sockets.
 
     /proc/net/softnet_stat counts a frame as processed ahead of the taps, of whatever port, the
-    loopback included. The backlog lies on the way only where the guest spreads frames over its CPUs
+    loopback included. The backlog lies on the way only if the guest spreads frames over its CPUs
     (RPS). A program in the driver (native XDP) takes frames before they get here.
     """
     native = (after["guest"]["links"][nic].get("xdp") or {}).get("mode") == "native"

@@ -22,7 +22,7 @@ from nodrop.untrusted.json_text import optional
 from nodrop.untrusted.reading import making_sense
 
 WORK_INSIDE = "/var/nodrop"
-"""On the guest's disk, which is a snapshot: logs take none of its memory."""
+"""On the guest's disk, which is a snapshot: logs take up no memory of the guest."""
 FETCH_INTERVAL_S = 0.1
 """While rules load, every question to the guest takes time from it."""
 LARGEST_FETCH_BYTES = 64 << 20
@@ -161,7 +161,7 @@ class GuestProcess:
         return status
 
     def _seen(self) -> Json | None:
-        """What the guest's node sees of it; None where one of the two is gone."""
+        """What the guest's node sees of it; None if either is gone."""
         inside = self._program.inside_pid
         if self._program.poll() is not None or inside is None:
             return None
@@ -173,7 +173,7 @@ class GuestProcess:
             return optional(said["process"], str(inside), dict)
 
     def _remember(self) -> None:
-        """What it used, as the guest's kernel counts it: afterwards nobody can tell."""
+        """What it used, as the guest's kernel counts it: afterwards it cannot be known."""
         seen = self._seen()
         if seen is None:
             return

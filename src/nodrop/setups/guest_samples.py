@@ -1,6 +1,6 @@
 """What a guest uses as its own kernel counts it: sampled inside, spooled there, fetched afterwards.
 
-Nothing of it goes over the line while traffic runs. The guest's CPU time is the emulator's time on
+No sample goes over the line while traffic runs. The guest's CPU time is the emulator's time on
 this host, so the two are shown beside each other and never added.
 """
 

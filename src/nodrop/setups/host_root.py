@@ -51,7 +51,7 @@ def _ways(program: str) -> Iterator[Path]:
 
 
 def _installed(program: Path, below: Sequence[Path]) -> Path:
-    """The folder that was installed with it; the program alone if that is somebody's home."""
+    """The folder that was installed with it; only the program if that folder is a user's home."""
     folder = program.parent
     if folder.name in PROGRAM_FOLDERS:
         folder = folder.parent

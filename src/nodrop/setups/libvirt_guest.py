@@ -213,7 +213,7 @@ class LibvirtEnv:
         return found | (self._process.used if self._process is not None else {})
 
     def _spoken_to(self, undo: ExitStack) -> RunningMachine:
-        """The node in the domain waits in its first word until somebody listens."""
+        """The node in the domain waits in its first word until someone listens."""
         path = self._domain.channel
         if path is None:
             raise LabProblem(f"domain {self._domain.name} has no channel {CHANNEL}")
@@ -232,7 +232,7 @@ class LibvirtEnv:
             hello = None
         if hello is None:
             raise LabProblem(
-                f"in domain {self._domain.name} nobody speaks on {CHANNEL} within "
+                f"in domain {self._domain.name} nothing answers on {CHANNEL} within "
                 f"{HELLO_TIMEOUT_S:g} s",
                 hint="run `nodrop-node guest --serve` in it as a service that is started again",
             )
@@ -295,8 +295,8 @@ def _counters(port: Port) -> Json:
 
 
 def _listener(stream: socket.socket) -> int:
-    """Who listens at the other end of a channel: the domain's QEMU, wherever its libvirtd keeps
-    PID files."""
+    """Who listens at the other end of a channel: the domain's QEMU, whatever folder its libvirtd
+    keeps PID files in."""
     credentials = stream.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
     pid, _, _ = struct.unpack("3i", credentials)
     return int(pid)

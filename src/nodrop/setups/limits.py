@@ -19,7 +19,7 @@ def cpu_problems(limits: Limits) -> Sequence[str]:
 
 
 def memory_problems(limits: Limits) -> Sequence[str]:
-    """A limit that this host can never reach is none, and a guest of that size does not boot."""
+    """A limit beyond what this host has limits nothing, and a guest of that size does not boot."""
     has_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if limits.memory_bytes is None or limits.memory_bytes <= has_bytes:
         return []
@@ -30,7 +30,7 @@ def memory_problems(limits: Limits) -> Sequence[str]:
 
 
 def host_cpus(limits: Limits) -> AbstractSet[int]:
-    """Where a SUT that runs on the host's own CPUs can be pinned to."""
+    """The CPUs that a SUT on the host itself can be pinned to."""
     return set(parse_cpus(limits.cpus)) if limits.cpus else os.sched_getaffinity(0)
 
 

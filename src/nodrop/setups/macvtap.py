@@ -1,7 +1,7 @@
-"""Docker with a macvtap: the receiving NIC stays where it is, and a macvtap on it goes inside.
+"""Docker with a macvtap: the receiving NIC stays outside, and a macvtap on it goes inside.
 
 This is the studies' DockerV: the way of the packets is the one into a virtual machine, up to the
-queue that its emulator would read. Nobody reads that queue here: the SUT captures on the macvtap.
+queue that its emulator would read. Nothing reads that queue here: the SUT captures on the macvtap.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MACVLAN = Place(
 
 class MacvtapOptions(Options):
     txqueuelen: Annotated[int, Field(ge=1)] | None = None
-    """Of the macvtap; matters where somebody reads its queue. Without it, the kernel's 500."""
+    """Of the macvtap; matters if something reads its queue. Without it, the kernel's 500."""
 
 
 class DockerMacvtap(Docker):
@@ -86,9 +86,9 @@ def macvtap_books(
 
     Unicast frames are handed over at once and cannot be lost. Frames to a group take another way:
     their fragments are put together first (IP_DEFRAG_MACVLAN), then a queue of `bcqueuelen` frames
-    carries them to a worker of the kernel; where it is full they are counted in the NIC's
+    carries them to a worker of the kernel; if it is full they are counted in the NIC's
     rx_dropped, together with group frames that the host itself has no protocol for. What did not
-    arrive at the macvtap tells the two apart.
+    arrive at the macvtap separates the two.
     """
     arrived = _rise(before, after, HOP, macvtap, "rx_packets")
     missing = _rise(before, after, "nic", nic, "rx_packets") - arrived

@@ -86,20 +86,20 @@ class Process(Protocol):
     """To look while it is measured would take time from it: a guest has one line and few CPUs."""
 
     def look(self) -> Inside | None:
-        """Into the running program, wherever it runs. None where it is gone."""
+        """Into the running program, wherever it runs. None if it is gone."""
         ...
 
     def proof(self) -> Proof | None:
-        """None where it is gone, or where nobody can look."""
+        """None if it is gone, or if it cannot be looked at."""
         ...
 
     def fetch(self, name: str) -> Path:
-        """A file of the work folder, brought up to date where it is written on another machine; it
-        may not exist yet."""
+        """A file of the work folder, brought up to date if another machine writes it; it may not
+        exist yet."""
         ...
 
     def connect(self, name: str, *, timeout_s: float) -> socket.socket:
-        """To a Unix socket in the work folder; OSError where nobody listens."""
+        """To a Unix socket in the work folder; OSError if nothing listens."""
         ...
 
     def poll(self) -> int | None: ...
@@ -162,8 +162,8 @@ class Env(Protocol):
     the load is offered once before, and discarded."""
     delivers_at_once: bool
     """What was sent is in the capture sockets when the sender has ended: one kernel carries it, and
-    only softirqs lie between. False where a queue waits for somebody (an emulator, a worker of the
-    kernel)."""
+    only softirqs lie between. False if a queue waits for another process (an emulator, a worker of
+    the kernel)."""
 
     def launch(self, process: ProcessSpec) -> Process:
         """Timed: activation starts here."""
@@ -175,12 +175,12 @@ class Env(Protocol):
 
     def read(self) -> Json:
         """Counters of what this place puts between the NIC and the capture interface; read at the
-        same quiet moments as the NICs. {} where there is nothing."""
+        same quiet moments as the NICs. {} if there is nothing."""
         ...
 
     def samples_inside(self) -> Mapping[str, SamplesInside]:
         """Of the machines in there that have a kernel of their own, by a name for each; asked once,
-        when the SUT is ready. {} where this host's sampler sees everything."""
+        when the SUT is ready. {} if this host's sampler sees everything."""
         ...
 
     def hops(self, before: Json, after: Json) -> tuple[Sequence[Hop], Sequence[Account]]:
@@ -193,9 +193,9 @@ class Env(Protocol):
 class Setup(Protocol):
     name: str
     places: Sequence[Place]
-    """Where packets can die that this setup puts on their way, in the order of the way."""
+    """The places this setup adds to a packet's way, in the order of the way."""
     alone: str
-    """Why there cannot be several of its places at once, behind a split; "" where there can."""
+    """Why there cannot be several of its places at once, behind a split; "" if there can."""
     heeds_cpus: bool
     """`Limits.cpus` holds its places; False if something else says which CPUs they have."""
 

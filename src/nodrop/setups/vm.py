@@ -53,7 +53,7 @@ LEAST_MEMORY_BYTES = 128 << 20
 
 class VmOptions(Options):
     accelerator: Literal["auto", "kvm", "tcg"] = "auto"
-    """`auto` takes KVM where a probe finds it as fast as the CPU, else emulation (tcg)."""
+    """`auto` takes KVM if a probe finds it as fast as the CPU, else emulation (tcg)."""
     txqueuelen: Annotated[int, Field(ge=1)] | None = None
     """Packets that the macvtap holds until QEMU fetches them. Without it, the kernel's 500."""
     ring_size: Literal[256, 512, 1024] = 1024

@@ -1,6 +1,6 @@
 """A virtual machine that owns the receiving NIC: no macvtap, no QEMU on the way of a packet.
 
-The NIC leaves this host for as long as the trial lasts, so nothing of it can be read from here; its
+The NIC leaves this host for as long as the trial lasts, so it cannot be read from here; its
 counters are the guest's.
 """
 

@@ -84,7 +84,7 @@ class Drained:
     busy_mono_ns: int | None = None
     """It was still at work here; None = it was not seen at work."""
     left_packets: int | None = None
-    """Waiting at the first look after the last packet; None = nobody can say."""
+    """Waiting at the first look after the last packet; None = not known."""
 
 
 class RunningSut(Protocol):
@@ -93,7 +93,7 @@ class RunningSut(Protocol):
     process: Process
 
     def wait_ready(self, *, timeout_s: float) -> Readiness:
-        """An event with a deadline. TrialFailed in the SUT's own words where it dies or is late."""
+        """An event with a deadline. TrialFailed in the SUT's own words if it dies or is late."""
         ...
 
     def drain(self, *, expected_packets: int | None, timeout_s: float) -> Drained:
@@ -110,7 +110,7 @@ class RunningSut(Protocol):
         ...
 
     def live(self) -> SutCounters | None:
-        """Counters right now for a progress line; cheap; None where unknown."""
+        """Counters right now for a progress line; cheap; None if unknown."""
         ...
 
     def finish(self, *, timeout_s: float) -> SutCounters:
@@ -131,15 +131,15 @@ class Sut(Protocol):
     cpus: str | None
     """CPU list that it is pinned to, in the numbers of its place; None leaves it to the limits."""
     places: Sequence[Place]
-    """Where packets can die that it brings: its capture ring, with what it calls its settings. A
-    verdict has neutral words for a SUT that names none."""
+    """The places it adds: its capture ring, with its own names for its settings. A verdict uses
+    neutral words for a SUT that names no places."""
     holds_packets: int | None
     """That its rings hold at the most, by its options; None = not known before it runs."""
     rest_seen_s: float | None
     """How late it is seen that it has nothing left, on a quiet host; None = not known."""
 
     def needs_bits(self) -> str | None:
-        """The image recipe that can supply it ("suricata"); None where the node is enough."""
+        """The image recipe that can supply it ("suricata"); None if the node is enough."""
         ...
 
     def problems(self, bits: Bits | None) -> Sequence[str]:

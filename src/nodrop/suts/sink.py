@@ -264,7 +264,7 @@ class RunningSink:
         return found
 
     def facts(self) -> Json:
-        # Unlike Suricata, the sink joins a fanout group even where it is a single thread.
+        # Unlike Suricata, the sink joins a fanout group even if it is a single thread.
         defrag = self._options.defrag
         ready = self._job.ready
         return {

@@ -91,8 +91,8 @@ class Controller(Protocol):
     """Built from `Asked` by its entry point (`nodrop.controllers`)."""
 
     heeds_void: bool
-    """Void trials are records like others to it. Otherwise a resumed run has none of them, so that
-    they are measured again."""
+    """Void trials are records like others to it. Otherwise they are left out of a resumed run, and
+    measured again."""
 
     def next(self, done: Sequence[TrialRecord]) -> TrialInput | None:
         """The next trial after these have been measured; None when there is nothing to add."""

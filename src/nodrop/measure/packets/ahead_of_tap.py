@@ -1,7 +1,7 @@
 """What a kernel takes out ahead of every tap and hook: XDP programs, and frames cut in a VLAN tag.
 
-The first are counted by a driver that runs the program itself, and by nobody if the kernel does;
-the second are known from the trace alone.
+A driver that runs the program itself counts the first; if the kernel runs it, nothing does. The
+second are known only from the trace.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def cut_vlan_tags(
     """A frame that ends within its VLAN tag is freed ahead of every tap (skb_vlan_untag, Linux 6.x)
     and no counter of the kernel says so: only the trace knows that there were such frames. A kernel
     frees all of them or none, so fewer missing than the trace has prove something else; but up to
-    `lost_before` of them may have been lost on the way. `missing_packets` is None where what was
+    `lost_before` of them may have been lost on the way. `missing_packets` is None if what was
     captured is not known yet."""
     packets = cut_packets if missing_packets is None else min(cut_packets, missing_packets)
     if packets <= 0 or packets < cut_packets - lost_before:

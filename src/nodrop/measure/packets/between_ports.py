@@ -70,7 +70,7 @@ def refused(ends: Ends, packets: int, *, name: str, counter: str) -> Account:
 
 
 def too_small_mtu(ends: Ends) -> str:
-    """In words, where the receiving port takes no frames as long as those that were sent."""
+    """In words, if the receiving port takes no frames as long as those that were sent."""
     sends = [mtu for mtu in ends.tx.state(ends.tx_port, "mtu") if mtu is not None]
     takes = [mtu for mtu in ends.rx.state(ends.rx_port, "mtu") if mtu is not None]
     if not sends or not takes or min(takes) >= max(sends):
@@ -83,7 +83,7 @@ def too_small_mtu(ends: Ends) -> str:
 
 
 def carrier_changes(ends: Ends) -> str:
-    """In words, where the carrier of either port came or went during the trial."""
+    """In words, if the carrier of either port came or went during the trial."""
     found = []
     for readings, port in ((ends.tx, ends.tx_port), (ends.rx, ends.rx_port)):
         before, after = readings.state(port, "carrier_changes")

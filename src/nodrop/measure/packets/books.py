@@ -33,7 +33,7 @@ class Observed:
     sut: SutCounters
     defrag: bool
     fragments: Fragments | None
-    """Of the load sent whole; None where it was cut short."""
+    """Of the load sent whole; None if it was cut short."""
     never_at_tap_packets: int = 0
     """Frames of the trace that no capture socket can be handed (load/seam.py), at the most."""
     longest_frame_bytes: int | None = None
@@ -142,7 +142,7 @@ def received_hops(seen: Observed) -> list[Hop]:
             name="decoded",
             packets=sut.decoded_packets,
             counter=sut.sources.get("decoded_packets", "the SUT's decoder counter"),
-            # A guest's or a macvtap's way may change frames; nobody has proved that it does not.
+            # A guest's or a macvtap's way may change frames; it is not proved that it does not.
             bytes=sut.decoded_bytes if sut.counts_wire_bytes and not between else None,
         ),
     ]
@@ -151,7 +151,7 @@ def received_hops(seen: Observed) -> list[Hop]:
 def _bytes_of_veth(
     readings: Readings, port: str, counter: str, receiver: Readings, receiving_port: str
 ) -> int | None:
-    """A veth counts whole frames, but without their Ethernet header where the receiving end runs
+    """A veth counts whole frames, but without their Ethernet header if the receiving end runs
     NAPI (an XDP program, GRO). Other drivers pad, strip tags or add the check sequence."""
     if readings.state(port, "kind")[1] != VETH or receiver.ethtool(receiving_port, "xdp_packets"):
         return None

@@ -108,7 +108,7 @@ def close_books(observed: Observed, load: LoadGenerator, measure: Measure, seen:
             longest_frame_bytes=observed.longest_frame_bytes,
         )
     except ValueError as nonsense:
-        # A counter that ran backwards, or was reset by somebody: no books, no figure.
+        # A counter that ran backwards, or was reset by another program: no books, no figure.
         words = f"the books make no sense: {nonsense}"
         seen.problems.append(Problem(code=Reason.NO_BOOKS, words=words))
     seen.verdict = judge(

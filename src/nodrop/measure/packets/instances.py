@@ -78,7 +78,7 @@ def parts(
                 capture=Readings(before=then["capture"], after=now["capture"]),
                 between=env.hops(then["place"], now["place"]),
                 sut=each[i] if each else NOTHING_SAID,
-                defrag=True,  # where none is done, the kernel has counted none
+                defrag=True,  # if the kernel does none, it has counted none
                 fragments=None,
                 ring=ring,
             )

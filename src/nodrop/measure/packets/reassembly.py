@@ -188,9 +188,9 @@ def _lost(found: Reassembled, packets: int, what: str, sut: Knobs) -> Account:
 
 
 def _by_the_trace_alone(found: Reassembled, missing_packets: int | None) -> bool:
-    """Where the receiver filters packets (a firewall drops what its stack was to deliver, conntrack
-    reassembles before it is routed), its part cannot be read. Then the trace tells, where that is
-    exactly what is missing, and no more than the kernel says was taken out in all."""
+    """If the receiver filters packets (a firewall drops what its stack was to deliver, conntrack
+    reassembles before routing), its part cannot be read. Then the trace's own count is used, if it
+    is exactly what is missing, and no more than the kernel says was taken out in all."""
     if found.trace is None or missing_packets is None or missing_packets == found.ahead:
         return False
     return found.trace.missing_packets == missing_packets <= found.requests - found.done
@@ -200,8 +200,8 @@ def _by_the_stack(receiver: Readings) -> int:
     """What the receiver's own reassembly took out: 0.0.0.0 to broadcast passes any rp_filter.
 
     Linux counts a packet for itself twice: as it is routed, fragment by fragment (IpExt), and as
-    it is handed to its protocol, put together (Ip). Nothing else is for itself where no port has an
-    address; where one has, more is handed on than broadcast and multicast, and this says nothing.
+    it is handed to its protocol, put together (Ip). Nothing else is for itself if no port has an
+    address; if one has, more is handed on than broadcast and multicast, and this says nothing.
     """
     routed = receiver.ip("InBcastPkts", table="IpExt") + receiver.ip("InMcastPkts", table="IpExt")
     return max(0, routed - receiver.ip("InDelivers") - receiver.ip("InUnknownProtos"))

@@ -19,7 +19,7 @@ def sending(
     sut: Json,
     usage: Usage | None,
 ) -> Sending:
-    """`sut`: the facts that the running SUT told of itself."""
+    """`sut`: the facts that the running SUT reported."""
     error = offered.schedule_error_us
     return Sending(
         intended_packets=offered.intended_packets,

@@ -25,8 +25,8 @@ _ERROR = re.compile(r"^\[\d+\] Error: (.*?)\s*$", re.MULTILINE)
 
 
 def refusal(bits: Bits, configuration: Callable[[str], bytes]) -> str | None:
-    """Suricata's own words; None where it takes the configuration (made for the work folder, as it
-    sees that), or where it cannot be asked."""
+    """Suricata's own words; None if it takes the configuration (made for the work folder, as it
+    sees that), or if it cannot be asked."""
     image = bits.kind == "image"
     with TemporaryDirectory(prefix="nodrop-") as folder:
         work = Path(folder) / "work"

@@ -12,11 +12,11 @@ IDLE_RATIO = 0.1
 
 class Asleep:
     """Asked at every look. A frame in a ring wakes its thread at once, and a packet between two
-    threads keeps one of them running: where every thread sleeps at each look, and has hardly run
-    since the last, nothing is left. That is known seconds before Suricata's counters tell, which
-    the kernel is asked for once a second and threads publish every 3 s.
+    threads keeps one of them running: if every thread sleeps at each look, and has hardly run
+    since the last, nothing is left. That is known seconds before Suricata's counters show it: it
+    asks the kernel once a second, and its threads publish every 3 s.
 
-    The frames of an open block of TPACKET_V3 alone wake nobody: sleep must outlast its timeout.
+    Frames in an open block of TPACKET_V3 wake no thread: sleep must outlast its timeout.
     """
 
     def __init__(self, process: Process, *, at_least_s: float) -> None:

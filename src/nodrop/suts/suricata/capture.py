@@ -39,7 +39,7 @@ this none takes, whatever the ring calls a frame."""
 
 
 def holds_packets(rings: Sequence[Ring]) -> int | None:
-    """That all rings hold at the most; None where one of them is not known."""
+    """The most that all rings hold; None if one of them is not known."""
     held = [_slots(ring) for ring in rings]
     known = [slots for slots in held if slots is not None]
     return sum(known) if known and len(known) == len(held) else None

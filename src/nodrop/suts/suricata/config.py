@@ -29,7 +29,7 @@ MOST_STEPS = 64
 MOST_NODES = 200_000
 """Suricata's own suricata.yaml has 900."""
 BLOCK_TIMEOUT_MS = 10
-"""Suricata's own, where af-packet has no block-timeout."""
+"""Suricata's own, if af-packet has no block-timeout."""
 
 
 def load_base(options: SuricataOptions) -> Yaml:
@@ -119,7 +119,7 @@ def defrag_configured(document: Yaml) -> bool:
 
 
 def defrag_expected(document: Yaml) -> bool:
-    """Whether the kernel will merge fragments, as far as the configuration alone can tell.
+    """Whether the kernel will merge fragments, as far as the configuration alone can show.
 
     Suricata gives the flag to cluster_flow groups only (measured: cluster_qm merges nothing), and a
     thread alone on its interface joins no group.

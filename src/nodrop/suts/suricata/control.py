@@ -36,7 +36,7 @@ class ControlSocket:
         self._close()
 
     def command(self, name: str, **arguments: str) -> Any:
-        """The answer's `message`. TrialFailed where Suricata does not answer or refuses."""
+        """The answer's `message`. TrialFailed if Suricata does not answer or refuses."""
         request: dict[str, Any] = {"command": name}
         if arguments:
             request["arguments"] = arguments

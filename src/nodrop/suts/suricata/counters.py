@@ -79,7 +79,7 @@ def from_stats(stats: Mapping[str, Any], *, source: str) -> SutCounters:
 
 
 def last_stats(path: Path) -> Mapping[str, Any] | None:
-    """The `stats` of the last whole record; None where there is none."""
+    """The `stats` of the last whole record; None if there is none."""
     last: Mapping[str, Any] | None = None
     try:
         for line in Folder(path.parent).lines(path.name):

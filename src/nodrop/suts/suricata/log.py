@@ -70,7 +70,7 @@ class ExitCounts:
 
 class EngineLog:
     """Reads on from where it last stopped; a line that is still being written waits. TrialFailed if
-    it is no plain file, or more than an engine log can be."""
+    it is not a plain file, or is larger than an engine log can be."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -118,7 +118,7 @@ def version(lines: Sequence[Line]) -> str | None:
 
 
 def rules_loaded(lines: Sequence[Line]) -> Rules | None:
-    """None without such a statement: of files that hold no rule that loads, there is none."""
+    """None without such a statement: Suricata makes none if no rule in the files loads."""
     for line in lines:
         if match := _LOADED.search(line.message):
             skipped = None if match[3] is None else int(match[3])
@@ -174,7 +174,7 @@ def rules_end(lines: Sequence[Line]) -> Line | None:
 
 
 def exit_counts(lines: Sequence[Line]) -> ExitCounts | None:
-    """Summed over interfaces; None where Suricata did not end by itself."""
+    """Summed over interfaces; None if Suricata did not end by itself."""
     found = [m for line in lines if line.module == "device" and (m := _EXIT.match(line.message))]
     if not found:
         return None

@@ -315,7 +315,7 @@ class RunningSuricata:
     def finish(self, *, timeout_s: float) -> SutCounters:
         self._must_live()
         if self._stands_still():
-            # It would sit out SIGTERM and tell nothing.
+            # It would sit out SIGTERM and report nothing.
             self.process.signal(signal.SIGKILL)
             raise _stopped()
         status = self.process.stop(timeout_s=timeout_s)
@@ -330,7 +330,7 @@ class RunningSuricata:
         """Decoded from the last stats record; captured and dropped from the exit line.
 
         The exit line is written later, after the sockets are closed. At rest both say the same (a
-        test proves it); where packets still came, the difference stays in the books as a residual.
+        test proves it); if packets still came, the difference stays in the books as a residual.
         """
         stats = counters.last_stats(self.process.fetch(STATS_LOG))
         at_exit = log.exit_counts(self._said())

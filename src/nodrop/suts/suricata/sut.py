@@ -103,8 +103,8 @@ class Suricata:
         return problems
 
     def _refused(self, bits: Bits) -> list[str]:
-        """Asked is stricter than run (what only warns there is fatal here), so an override is
-        blamed only where the same configuration is taken without any."""
+        """A test of the configuration is stricter than a start (what only warns there is fatal
+        here), so an override is blamed only if the same configuration is taken without it."""
         if not self.options.overrides:
             return []
         if bits.sha256 not in self._refusals:

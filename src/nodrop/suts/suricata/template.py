@@ -1,4 +1,4 @@
-"""The suricata.yaml that is measured where the user brings none: what a user of Debian runs.
+"""The suricata.yaml that is measured if the user brings none: what a user of Debian runs.
 
 Sizes and switches that decide speed (memcaps, application layers, detection profile) are the
 defaults of the packages for Suricata 7 and 8; logging is alerts only.
