@@ -22,7 +22,8 @@ from nodrop.testing.contracts import (
     check_setup,
     check_sut,
 )
-from nodrop.testing.fakes import FakeLab, FakeLoad, FakeSetup, FakeSut, World
+from nodrop.testing.fake_hosts import FakeLab, World
+from nodrop.testing.fakes import FakeLoad, FakeSetup, FakeSut
 
 NEEDED: dict[str, dict[str, Any]] = {
     "libvirt": {"domain": "guest"},

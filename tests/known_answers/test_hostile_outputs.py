@@ -11,8 +11,8 @@ import pytest
 
 from nodrop.errors import TrialFailed
 from nodrop.hosts.guest import _File, _Kept
+from nodrop.suts.suricata.death import _tail
 from nodrop.suts.suricata.log import EngineLog
-from nodrop.suts.suricata.running import _lines
 from nodrop.untrusted import bounds
 from nodrop.untrusted.folder import Folder, read_end
 from nodrop.untrusted.json_text import NotJson
@@ -74,7 +74,7 @@ def test_the_end_of_an_output_that_is_something_else(tmp_path: Path, kind: str) 
     path = tmp_path / "suricata.stderr"
     HOSTILE[kind](path)
     assert len(read_end(path, bytes_from_end=4096)) <= 4096
-    assert all("root:" not in line for line in _lines(path))
+    assert all("root:" not in line for line in _tail(path))
 
 
 @pytest.mark.parametrize("lines", [0, 1, 3000])

@@ -26,7 +26,8 @@ from nodrop.load.seam import TraceFacts
 from nodrop.measure.manager import RunOutcome
 from nodrop.report.write import Part
 from nodrop.results.writer import RunWriter
-from nodrop.testing.fakes import FakeLoad, World
+from nodrop.testing.fake_hosts import World
+from nodrop.testing.fakes import FakeLoad
 from nodrop.testing.records import trial
 from nodrop.testing.rundirs import Fake, make_run
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from nodrop.report import escape, numbers
 from nodrop.report.setups import Condition, setup_names
 from nodrop.report.stacked_bars import Bar, Part
-from nodrop.report.story import Trial
 from nodrop.report.tables import Column, Row, Table, Value, text
+from nodrop.report.trials import Trial
 from nodrop.stats.interval import Summary, summarize
 
 PHASES = (

@@ -12,8 +12,9 @@ from itertools import islice
 from typing import TypeVar
 
 from nodrop.report import numbers
-from nodrop.report.story import Cell, Story, Trial
+from nodrop.report.story import Cell, Story
 from nodrop.report.tables import Table
+from nodrop.report.trials import Trial
 
 Item = TypeVar("Item")
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from nodrop.report.escape import THIN
-from nodrop.report.story import Cell, Trial
+from nodrop.report.story import Cell
+from nodrop.report.trials import Trial
 from nodrop.stats.comparison import Question
 from nodrop.stats.family import Family
 

@@ -8,8 +8,9 @@ from dataclasses import replace
 from nodrop.ledger.hops import ADDING
 from nodrop.report import bounded, numbers
 from nodrop.report.reasons import counted
-from nodrop.report.story import Cell, Story, Trial
+from nodrop.report.story import Cell, Story
 from nodrop.report.tables import Column, Made, Row, Table, Value, text
+from nodrop.report.trials import Trial
 from nodrop.stats.interval import Summary
 
 

@@ -17,7 +17,8 @@ from nodrop.report.lost_where import (
 )
 from nodrop.report.reasons import counted, why
 from nodrop.report.sentences import Rule, Sentence, plural
-from nodrop.report.story import Cell, Trial
+from nodrop.report.story import Cell
+from nodrop.report.trials import Trial
 from nodrop.stats.interval import Summary
 from nodrop.stats.share import share_interval, upper_bound
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from nodrop.report import escape
-from nodrop.report.story import Cell, Trial
+from nodrop.report.story import Cell
+from nodrop.report.trials import Trial
 
 _NUMBERS = re.compile(r"[\d.,\u202f]+")
 

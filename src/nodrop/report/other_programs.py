@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nodrop.report.story import Story, Trial
+from nodrop.report.story import Story
+from nodrop.report.trials import Trial
 
 FOREIGN_CPU_RATIO = 0.25
 """Beyond this other programs compete with the SUT for its CPUs."""

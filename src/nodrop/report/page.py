@@ -33,10 +33,11 @@ from nodrop.report.published import Published, published
 from nodrop.report.repeats import repeats, repeats_plot, repeats_words
 from nodrop.report.setups import compared_at_once
 from nodrop.report.setups_section import SetupsSection
-from nodrop.report.story import Cell, Source, Story, Trial
+from nodrop.report.story import Cell, Source, Story
 from nodrop.report.tables import Value
 from nodrop.report.time_chart import overlay, time_chart
 from nodrop.report.timeline import CPU_TITLE, busy, timeline
+from nodrop.report.trials import Trial
 from nodrop.report.trust import findings, self_test_words, undone, warmed_up
 from nodrop.results.trial import MARKS
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from nodrop.report import escape
-from nodrop.report.story import Trial
+from nodrop.report.trials import Trial
 
 REASON_WORDS = {
     "residual": "some packets are in no class",

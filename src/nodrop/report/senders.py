@@ -10,7 +10,8 @@ from nodrop.config.units import parse_cpus
 from nodrop.report import escape
 from nodrop.report import sentences as rules
 from nodrop.report.sentences import Sentence, plural
-from nodrop.report.story import Story, Trial
+from nodrop.report.story import Story
+from nodrop.report.trials import Trial
 
 
 def cpus_of_both(story: Story) -> Iterator[Sentence]:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from nodrop.report.story import Story, Trial
+from nodrop.report.story import Story
+from nodrop.report.trials import Trial
 
 
 class Part(StrEnum):

@@ -15,8 +15,9 @@ from nodrop.report import numbers
 from nodrop.report.comparison import more_runs_words
 from nodrop.report.costs import RELATIVE_MARGIN
 from nodrop.report.setups import BASE_KIND, KIND, Condition, Place
-from nodrop.report.story import Story, Trial
+from nodrop.report.story import Story
 from nodrop.report.tables import Column, Row, Table, Value, text
+from nodrop.report.trials import Trial
 from nodrop.stats.comparison import Answer, Comparison, Question, compare
 from nodrop.stats.interval import Summary, summarize
 from nodrop.stats.power import Advice, more_runs

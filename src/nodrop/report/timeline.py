@@ -14,7 +14,8 @@ from typing import Any
 from nodrop.report import escape
 from nodrop.report.panels import RECEIVED, Panel, Series, Timeline
 from nodrop.report.sending import counted_over_time, sent_over_time
-from nodrop.report.story import Source, Trial
+from nodrop.report.story import Source
+from nodrop.report.trials import Trial
 
 Json = dict[str, Any]
 Make = Callable[[Sequence[Json], Sequence[float]], Iterable[Panel]]

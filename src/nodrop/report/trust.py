@@ -14,7 +14,8 @@ from nodrop.report.other_programs import other_programs
 from nodrop.report.reasons import reason_words, reasons_of
 from nodrop.report.senders import cpus_of_both
 from nodrop.report.sentences import Sentence, plural
-from nodrop.report.story import BOOKS_DIFFER, BOOKS_MISSING, Source, Story, Trial
+from nodrop.report.story import Source, Story
+from nodrop.report.trials import BOOKS_DIFFER, BOOKS_MISSING, Trial
 
 COLD_START = 2.0
 """A first trial that took so many times the median activation found the caches cold."""

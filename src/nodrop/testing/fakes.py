@@ -1,4 +1,4 @@
-"""A lab, setup, SUT and load without a machine: each step of a trial leaves a word, in order.
+"""A setup, a SUT and a load without a machine: each step of a trial leaves a word, in order.
 
     world = World(fails_at="launch")
     ... run a trial with FakeLab(world), FakeSetup(world), FakeSut(world), FakeLoad(world) ...
@@ -9,22 +9,16 @@ The packets go the whole way: intended → sent → arrived → captured → dec
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from nodrop.errors import TrialFailed
-from nodrop.hosts.seam import Action, Completed, Json, Link, NodeJob, Port, UndoJournal
+from nodrop.hosts.seam import Json, Link, NodeJob, Port, UndoJournal
 from nodrop.images.bits import Bits
-from nodrop.labs.seam import Lab
 from nodrop.ledger.hops import Account, Hop
 from nodrop.ledger.places import Place
 from nodrop.load.seam import (
@@ -35,204 +29,13 @@ from nodrop.load.seam import (
     Tick,
     TraceFacts,
 )
-from nodrop.protocol.events import SampleRow
 from nodrop.setups.local import LocalView
 from nodrop.setups.seam import Env, Limits, Process, ProcessSpec, Proof, SamplesInside, Setup
 from nodrop.suts.seam import Drained, Readiness, Sut, SutCounters
-from nodrop.testing.events import whole
+from nodrop.testing.fake_hosts import RX_PORT, World
 
-TX_PORT, RX_PORT = "ndtx0", "ndrx0"
 FRAME_BYTES = 100
 NO_FRAGMENTS = Fragments(offered_packets=0, absorbed_packets=0, datagrams=0, held_packets=0)
-
-
-@dataclass(slots=True, kw_only=True)
-class World:
-    """What the fakes share."""
-
-    intended_packets: int = 1000
-    unsent_packets: int = 0
-    lost_on_the_way_packets: int = 0
-    ring_full_packets: int = 0
-    late_packets: int = 0
-    """Counted by the receiving NIC once the SUT has been stopped."""
-    fails_at: str | None = None
-    """The step with this word raises TrialFailed, after the word is said."""
-    dies_at: BaseException | None = None
-    """Raised there instead, such as Interrupted."""
-    words: list[str] = field(default_factory=list)
-    offers: int = 0
-    """So many loads were offered; every counter of the world goes on."""
-
-    def say(self, word: str) -> None:
-        self.words.append(word)
-        if word == self.fails_at:
-            raise self.dies_at or TrialFailed(f"{word}: failed on purpose")
-
-    @property
-    def sent_packets(self) -> int:
-        return self.intended_packets - self.unsent_packets
-
-    @property
-    def arrived_packets(self) -> int:
-        return self.sent_packets - self.lost_on_the_way_packets
-
-
-class FakeJournal:
-    """An UndoJournal that only remembers."""
-
-    label = "fake"
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self.entries: list[tuple[str, tuple[str, ...]]] = []
-
-    def push(self, *, what: str, action: Action, arguments: Sequence[str] = ()) -> None:
-        self.entries.append((what, (action, *arguments)))
-
-    def process(self, pid: int, what: str) -> None:
-        self.entries.append((what, (str(pid),)))
-
-    def undo(self) -> Sequence[str]:
-        self._world.say("journal undone")
-        return []
-
-
-class FakeJob:
-    """A NodeJob; a sampler writes the two rows that a short trial would have."""
-
-    pid = 0
-
-    def __init__(self, world: World, spec: Mapping[str, Any]) -> None:
-        self.ready: Json = {}
-        self._world = world
-        self._spec = dict(spec)
-        # Looks at processes, however many, are one word of the sentence.
-        self._name = "usage" if spec.get("what") == ["usage"] else spec["job"]
-        self._world.say(f"{self._name} job")
-
-    def again(self, spec: Mapping[str, Any], *, timeout_s: float) -> None:
-        self._spec = dict(spec)
-        if self._name != "usage":
-            self._world.say(f"{self._name} job again")
-
-    def start(self, *, at_mono_ns: int | None = None) -> None:
-        self._row()
-
-    def stop(self) -> None:
-        self._row()
-
-    def samples(self) -> Sequence[Json]:
-        return []
-
-    def result(self, *, timeout_s: float, tick: Callable[[], None] | None = None) -> Json:
-        return {"type": "result", **{word: {"ns": {}} for word in self._spec.get("what", ())}}
-
-    def close(self) -> None:
-        self._world.say(f"{self._name} job closed")
-
-    def _row(self) -> None:
-        if path := self._spec.get("path"):
-            row: Json = {
-                "mono_ns": time.monotonic_ns(),
-                "cpus": [],
-                "tree": {},
-                "processes": [],
-            }
-            with Path(path).open("a") as file:
-                file.write(json.dumps(whole(SampleRow, row)) + "\n")
-
-
-class FakeHost:
-    """A Host whose counters are the world's."""
-
-    clock_offset_ns = 0
-
-    def __init__(self, world: World, name: str) -> None:
-        self.name = name
-        self._world = world
-
-    def run(
-        self, argv: Sequence[str], *, timeout_s: float = 30, check: bool = True, stdin: str = ""
-    ) -> Completed:
-        self._world.say(f"run {argv[0]}")
-        return Completed(argv=tuple(argv), returncode=0, stdout="", stderr="", seconds=0.0)
-
-    def spawn(
-        self,
-        argv: Sequence[str],
-        *,
-        stdout: Path,
-        stderr: Path,
-        cwd: Path | None = None,
-        env: Mapping[str, str] = {},
-        root: Path | None = None,
-        binds: Mapping[Path, str] = {},
-        cpus: str | None = None,
-        cgroup: Path | None = None,
-        fds: Sequence[int] = (),
-        caps: Sequence[str] | None = None,
-        user: int | None = None,
-        private: bool = False,
-        of_host: bool = False,
-    ) -> subprocess.Popen[bytes]:
-        raise NotImplementedError("nothing runs in a fake world")
-
-    def job(
-        self,
-        spec: Mapping[str, Any],
-        *,
-        timeout_s: float = 30,
-        cpus: str | None = None,
-        cgroup: Path | None = None,
-    ) -> FakeJob:
-        return FakeJob(self._world, spec)
-
-    def probe(self, *what: str, ports: Sequence[str] = (), timeout_s: float = 30) -> Json:
-        links = {port: self._link(port) for port in ports}
-        counters = {"links": links, "snmp": defaultdict(int), "softnet": []}
-        return {word: counters if word == "counters" else {} for word in what}
-
-    def _link(self, port: str) -> Json:
-        stats: dict[str, int] = defaultdict(int)
-        world = self._world
-        stats |= {
-            "tx_packets": world.offers * world.sent_packets if port == TX_PORT else 0,
-            "rx_packets": world.offers * world.arrived_packets if port == RX_PORT else 0,
-        }
-        if port == RX_PORT and "stop" in world.words:
-            stats["rx_packets"] += world.late_packets
-        return {"stats": stats, "ethtool": {}, "xdp": None}
-
-
-class FakeLab:
-    """A Lab."""
-
-    name = "fake"
-    ports = (TX_PORT, RX_PORT)
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    def carrying(self, frame_bytes: int) -> FakeLab:
-        return self
-
-    def problems(self) -> Sequence[str]:
-        return []
-
-    @contextmanager
-    def up(self, journal: UndoJournal) -> Iterator[Link]:
-        self._world.say("lab up")
-        try:
-            yield Link(
-                tx=Port(host=FakeHost(self._world, "tx"), name=TX_PORT),
-                rx=Port(host=FakeHost(self._world, "rx"), name=RX_PORT),
-            )
-        finally:
-            self._world.say("lab down")
-
-    def facts(self) -> Json:
-        return {"name": self.name}
 
 
 class FakeProcess(LocalView):
@@ -484,8 +287,6 @@ class FakeLoad:
 
 
 if TYPE_CHECKING:  # mypy holds the fakes to the seams they stand in for
-    _LAB: Lab = FakeLab(World())
     _SETUP: Setup = FakeSetup(World())
     _SUT: Sut = FakeSut(World())
     _LOAD: LoadGenerator = FakeLoad(World())
-    _JOURNAL: UndoJournal = FakeJournal(World())

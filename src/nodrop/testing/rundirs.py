@@ -14,9 +14,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from nodrop.ledger.balance import Ledger, balance, ledger_to_json
+from nodrop.ledger.balance import Ledger, ledger_to_json
 from nodrop.ledger.figures import figures
-from nodrop.ledger.hops import Account, Class, Hop
+from nodrop.ledger.hops import Class
 from nodrop.ledger.over_time import Losses
 from nodrop.ledger.reasons import Problem, Reason
 from nodrop.ledger.running import BusyThread, Running
@@ -25,7 +25,7 @@ from nodrop.ledger.timeline import Interval, ThreadTime, Timeline
 from nodrop.ledger.verdict import Verdict, judge
 from nodrop.results.trial import Thread, TrialRecord
 from nodrop.results.writer import RunWriter, TrialFolder, plan_sha256
-from nodrop.suts.suricata.sut import RING
+from nodrop.testing.made_books import PACKETS, books
 from nodrop.testing.over_time import (
     DRAIN_NS,
     MONO_NS,
@@ -37,7 +37,6 @@ from nodrop.testing.over_time import (
 from nodrop.testing.places import FakePlace, instance_details, place_details, place_of, spread
 
 STARTED = datetime(2026, 11, 21, 20, 53, tzinfo=UTC)
-PACKETS, ABSORBED_FRAGMENTS, DATAGRAMS, HELD = 101_171, 1_500, 128, 51
 BYTES_PER_PACKET = 297.7
 
 
@@ -238,71 +237,16 @@ class _Trial:
 
     def _books(self) -> Ledger:
         n, trouble = self.multiplier, self.trouble
-        sent = PACKETS * n
-        rx = sent - trouble.path_lost + trouble.foreign
-        absorbed = (ABSORBED_FRAGMENTS - DATAGRAMS) * n if self.fake.defrag else 0
-        held = HELD * n if self.fake.defrag else 0
-        socket = rx - absorbed - held
-        pps = self.fake.base_pps * n
         carries = self.fake.capacity_pps * (self.place.capacity_factor if self.place else 1)
-        over = max(0.0, 1 - carries / pps) * self.rng.uniform(0.8, 1.1)
-        ring_full = int(socket * min(over, 0.99))
-        hops = [
-            Hop(name="intended", packets=sent, counter="packets of the trace x loops x multiplier"),
-            Hop(name="sent", packets=sent, counter="send() results of nodrop-node replay"),
-            Hop(name="tx_nic", packets=sent, counter="tx_packets of ndtx0 (rtnl_link_stats64)"),
-            Hop(
-                name="rx_nic",
-                packets=rx,
-                counter="rx_packets of ndrx0 (rtnl_link_stats64)",
-                wire=True,
-            ),
-            Hop(name="socket", packets=socket, counter="stats.capture.kernel_packets (eve.json)"),
-            Hop(
-                name="decoded",
-                packets=socket - ring_full - trouble.residual,
-                counter="stats.decoder.pkts (eve.json)",
-            ),
-        ]
-        accounts = [
-            Account(
-                into="rx_nic",
-                kind=Class.NOT_FOR_US,
-                name="rx_dropped_unhandled_protocol",
-                packets=340 * n,
-                counter="rx_dropped of ndrx0",
-                evidence="counted after the tap has seen them",
-            ),
-            Account(
-                into="socket",
-                kind=Class.MERGED,
-                name="rx_merged_fanout_defrag",
-                packets=absorbed,
-                counter="Ip: ReasmReqds, ReasmOKs (/proc/net/snmp)",
-                evidence=f"{ABSORBED_FRAGMENTS * n} fragments became {DATAGRAMS * n} datagrams",
-                knob="sut.defrag",
-                details=(("fragments", ABSORBED_FRAGMENTS * n), ("datagrams", DATAGRAMS * n)),
-            ),
-            Account(
-                into="socket",
-                kind=Class.HELD,
-                name="rx_held_incomplete_datagram",
-                packets=held,
-                counter="Ip: ReasmReqds, ReasmTimeout (/proc/net/snmp) and the trace",
-                evidence="fragments of datagrams whose other parts are not in the trace",
-                knob="sut.defrag",
-            ),
-            Account(
-                into="decoded",
-                kind=Class.LOST,
-                name="rx_dropped_ring_full",
-                packets=ring_full,
-                counter="stats.capture.kernel_drops (eve.json)",
-                evidence=f"tp_drops {ring_full}",
-                place=RING,
-            ),
-        ]
-        return balance(hops, accounts)
+        over = max(0.0, 1 - carries / (self.fake.base_pps * n)) * self.rng.uniform(0.8, 1.1)
+        return books(
+            n,
+            defrag=self.fake.defrag,
+            ring_full_ratio=min(over, 0.99),
+            path_lost=trouble.path_lost,
+            foreign=trouble.foreign,
+            residual=trouble.residual,
+        )
 
     def _sending(self) -> Sending:
         sent = PACKETS * self.multiplier

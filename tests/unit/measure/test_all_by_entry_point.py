@@ -25,7 +25,8 @@ from nodrop.measure.eta import Remaining
 from nodrop.measure.manager import run_experiment
 from nodrop.measure.progress import Silent
 from nodrop.results.trial import TrialRecord
-from nodrop.testing.fakes import FakeJournal, FakeLab, FakeLoad, FakeSetup, FakeSut, World
+from nodrop.testing.fake_hosts import FakeJournal, FakeLab, World
+from nodrop.testing.fakes import FakeLoad, FakeSetup, FakeSut
 
 WORLD = World(ring_full_packets=7)
 EXPERIMENT = """

@@ -14,7 +14,8 @@ from nodrop.measure.plan import Cell
 from nodrop.measure.seam import Measured, Trial
 from nodrop.results.writer import TrialFolder
 from nodrop.setups.seam import Limits
-from nodrop.testing.fakes import FakeEnv, FakeJournal, FakeProcess, World
+from nodrop.testing.fake_hosts import FakeJournal, World
+from nodrop.testing.fakes import FakeEnv, FakeProcess
 from tests.unit.measure.test_manager import FakeParts
 
 SENTENCE = [

@@ -15,7 +15,7 @@ from nodrop.measure.sampling import Sampler
 from nodrop.protocol.events import SampleRow
 from nodrop.suts.seam import SutCounters
 from nodrop.testing.events import whole
-from nodrop.testing.fakes import FakeHost, World
+from nodrop.testing.fake_hosts import FakeHost, World
 
 
 class Sut:

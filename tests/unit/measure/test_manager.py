@@ -19,7 +19,8 @@ from nodrop.measure.manager import RunOutcome, run_experiment
 from nodrop.measure.plan import Cell
 from nodrop.measure.progress import Silent
 from nodrop.results.rundir import read_trials
-from nodrop.testing.fakes import FakeJournal, FakeLab, FakeLoad, FakeSetup, FakeSut, World
+from nodrop.testing.fake_hosts import FakeJournal, FakeLab, World
+from nodrop.testing.fakes import FakeLoad, FakeSetup, FakeSut
 
 THREE = """
 name = "three"

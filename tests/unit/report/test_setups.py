@@ -22,9 +22,10 @@ from nodrop.report.costs import FIGURES
 from nodrop.report.ledger_bars import shares
 from nodrop.report.setups import Condition, conditions, setup_names
 from nodrop.report.setups_section import setups_section
-from nodrop.report.story import Cell, Story, Trial, read_story
+from nodrop.report.story import Cell, Story, read_story
 from nodrop.report.studies import studies_words, study_figures
 from nodrop.report.studies_plot import studies_plot
+from nodrop.report.trials import Trial
 from nodrop.report.write import Part, report_json
 from nodrop.results.rundir import RunDir
 from nodrop.stats.comparison import Answer

@@ -22,7 +22,8 @@ from nodrop.errors import TrialFailed
 from nodrop.setups.local import LocalView
 from nodrop.suts.suricata.capture import Ring
 from nodrop.suts.suricata.control import ControlSocket, Refused
-from nodrop.suts.suricata.running import Asked, RunningSuricata
+from nodrop.suts.suricata.effective import Asked, Effective
+from nodrop.suts.suricata.running import RunningSuricata
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "suricata"
 ASKED = Asked(
@@ -382,5 +383,5 @@ def test_what_was_effective_is_what_is_seen(
     effective: dict[str, Any],
 ) -> None:
     sut = running(process, **asked)
-    sut._threads, sut._rings = threads, tuple(rings)
-    assert sut._effective() == effective
+    seen = Effective(asked=sut._asked, threads=threads, rings=tuple(rings))
+    assert seen.settings() == effective

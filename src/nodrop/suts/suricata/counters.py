@@ -8,6 +8,7 @@ own sums are 64 bits wide: no wrap below four billion packets a second.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -107,3 +108,27 @@ def _of_thread(table: Mapping[str, Any], fields: Mapping[str, str]) -> dict[str,
     """Empty for threads that neither capture nor decode (flow manager, recycler)."""
     flat = dict(_flat(table))
     return {field: flat[key] for field, key in fields.items() if key in flat}
+
+
+def at_rest(found: SutCounters, captured: int, dropped: int, *, agree: bool) -> SutCounters:
+    """Captured and dropped as the sockets say: in dump-counters, captured is a sync older. No
+    thread can decode more than its socket gave it: if the sums agree, each thread's figures do."""
+    said = "iface-stat at rest"
+    threads = {}
+    for name, thread in found.per_thread.items():
+        own = dict(thread)
+        decoded, lost = own.get("decoded_packets"), own.get("dropped_ring_full_packets")
+        if own.pop("captured_packets", None) is not None and agree and decoded is not None:
+            own["captured_packets"] = decoded + (lost or 0)
+        threads[name] = own
+    return dataclasses.replace(
+        found,
+        captured_packets=captured,
+        dropped_ring_full_packets=dropped,
+        per_thread=threads,
+        sources={
+            **found.sources,
+            "captured_packets": f"{said}, pkts",
+            "dropped_ring_full_packets": f"{said}, drop",
+        },
+    )

@@ -6,9 +6,6 @@ import dataclasses
 import signal
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal
 
 from nodrop.errors import LabProblem, TrialFailed
 from nodrop.hosts.inside import PacketSocket
@@ -21,12 +18,12 @@ from nodrop.suts.suricata.asleep import Asleep
 from nodrop.suts.suricata.capture import (
     Ring,
     capture_threads,
-    holds_packets,
     parse_ss,
 )
 from nodrop.suts.suricata.config import ENGINE_LOG, SOCKET, STATS_LOG, SYNC_S
 from nodrop.suts.suricata.control import ControlSocket, Refused
-from nodrop.untrusted.folder import read_end
+from nodrop.suts.suricata.death import KILLED, died, short, stopped
+from nodrop.suts.suricata.effective import Asked, Effective
 
 POLL_S = 0.01
 DRAIN_POLL_S = 0.05
@@ -37,28 +34,6 @@ LIVE_TIMEOUT_S = 0.25
 """A SUT that stands still must not hold up who waits for the sender."""
 KERNEL_LAG_S = 1.0
 """Each capture thread reads its socket's counters once a second."""
-_KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """What the configuration asks for, to be compared with what runs."""
-
-    interfaces: tuple[str, ...]
-    threads: int | None
-    """Per interface; None = auto."""
-    runmode: str | None
-    """None: the user's own yaml decides."""
-    ring_frames: int | None
-    """Per thread; None leaves it to Suricata."""
-    defrag: bool
-    full_sync_s: float
-    """How old the answer of dump-counters can be."""
-    retire_s: float
-    """How long a frame can lie in a ring before its thread is woken."""
-    names_rules: bool
-    """Also if it is the user's own yaml that names them."""
-    rules_errors: Literal["error", "warn"]
 
 
 class RunningSuricata:
@@ -145,7 +120,7 @@ class RunningSuricata:
         lines = self._said()
         if log.started(lines) is None:
             last = lines[-1].message if lines else "nothing"
-            missing = f"has not started its engine (its last word: {_short(last)})"
+            missing = f"has not started its engine (its last word: {short(last)})"
         else:
             missing = "has started, but not all of its capture sockets are open"
         return TrialFailed(
@@ -246,7 +221,7 @@ class RunningSuricata:
                     )
                 time.sleep(DRAIN_POLL_S)
         self._at_rest = reading
-        self._rested = _of_the_sockets(found, captured, dropped, agree=agree)
+        self._rested = counters.at_rest(found, captured, dropped, agree=agree)
         return self._since_mark(self._rested)
 
     def _settle_s(self) -> float:
@@ -317,12 +292,12 @@ class RunningSuricata:
         if self._stands_still():
             # It would sit out SIGTERM and report nothing.
             self.process.signal(signal.SIGKILL)
-            raise _stopped()
+            raise stopped()
         status = self.process.stop(timeout_s=timeout_s)
-        if status in _KILLED:
+        if status in KILLED:
             raise TrialFailed(f"Suricata did not end within {timeout_s:g} s of SIGTERM: killed")
         if status != 0:
-            raise self._died(status, during="badly")
+            raise died(self.process, self._said(), status, during="badly")
         final = self._final()
         return self._since_mark(final)
 
@@ -357,7 +332,7 @@ class RunningSuricata:
     def _must_live(self) -> None:
         status = self.process.poll()
         if status is not None:
-            raise self._died(status, during="before it was stopped")
+            raise died(self.process, self._said(), status, during="before it was stopped")
 
     def _why_silent(self, error: TrialFailed) -> TrialFailed:
         """The command socket failed: because it died just now, or stands still?"""
@@ -365,38 +340,15 @@ class RunningSuricata:
         while time.monotonic() < deadline:
             status = self.process.poll()
             if status is not None:
-                return self._died(status, during="before it was stopped")
+                return died(self.process, self._said(), status, during="before it was stopped")
             if self._stands_still():
-                return _stopped()
+                return stopped()
             time.sleep(POLL_S)
         return error
 
     def _stands_still(self) -> bool:
         inside = self.process.look()
         return inside is not None and inside.stopped
-
-    def _died(self, status: int, *, during: str) -> TrialFailed:
-        how = f"exit status {status}" if status >= 0 else f"signal {_signal_name(-status)}"
-        words = "; ".join(self._last_words())
-        hint = next((hint for sign, hint in _HINTS if sign in words), None)
-        if cause := self.process.cause_of_death():
-            words, hint = cause, "raise limits.memory, or load fewer rules"
-        elif hint is None and status in _KILLED:
-            hint = "if nobody killed it, the kernel did, for lack of memory: see dmesg"
-        return TrialFailed(
-            f"Suricata ended {during} ({how})" + (f": {words}" if words else ""), hint=hint
-        )
-
-    def _last_words(self) -> Sequence[str]:
-        said = log.errors(self._said())
-        if not said:
-            # Before its log is open, and where the loader fails, stderr is all there is.
-            said = [
-                line
-                for line in _lines(self.process.stderr)
-                if "rror" in line or line.startswith("nodrop-node ")
-            ]
-        return [_short(words) for words in said[-3:]]
 
     # --- facts ----------------------------------------------------------------------------------
 
@@ -405,15 +357,16 @@ class RunningSuricata:
         loaded = log.rules_loaded(lines)
         warnings, errors = log.warnings(lines), log.errors(lines)
         bad = log.bad_rules(lines)
+        runs = Effective(asked=self._asked, threads=self._threads, rings=self._rings)
         return {
             "version": log.version(lines),
             "runmode": self._asked.runmode,
             "threads": list(self._threads),
-            "capture_threads": len(capture_threads(self._threads)),
+            "capture_threads": len(runs.capturing),
             "rings": [dataclasses.asdict(r) for r in self._rings],
-            "holds_packets": self._holds_packets(),
+            "holds_packets": runs.holds_packets(),
             "defrag_asked": self._asked.defrag,
-            "defrag_effective": self._defrag_effective(),
+            "defrag_effective": runs.defrag(),
             "rules_loaded": None if loaded is None else loaded.loaded,
             "rules_failed": None if loaded is None else loaded.failed,
             "rules_skipped": None if loaded is None else loaded.skipped,
@@ -422,104 +375,9 @@ class RunningSuricata:
             "errors_first": errors[:5],
             "warnings": len(warnings),
             "warnings_first": warnings[:5],
-            "effective": self._effective(),
-            "notes": self._notes(),
+            "effective": runs.settings(),
+            "notes": runs.notes(),
         }
-
-    def _effective(self) -> Json:
-        """Seen where it runs, by the names of the [sut] table; what cannot be seen is left out."""
-        capturing = capture_threads(self._threads)
-        receivers = any(name.startswith("RX#") for name in capturing)
-        # One thread alone may be `single` or `workers`, which differ in nothing then.
-        told = self._asked.runmode or ("workers" if len(capturing) > 1 else None)
-        fanout = {r.fanout_type for r in self._rings}
-        frames = {r.frames for r in self._rings if r.frames}
-        found = {
-            "runmode": "autofp" if receivers else told,
-            "threads": len(capturing) // len(self._asked.interfaces) or None,
-            "cluster_type": _CLUSTERS.get(*fanout) if len(fanout) == 1 else None,
-            "ring_size": frames.pop() if len(frames) == 1 else None,
-            "defrag": self._defrag_effective(),
-        }
-        return {name: value for name, value in found.items() if value is not None}
-
-    def _holds_packets(self) -> int | None:
-        """Between threads, as in autofp, packets wait in queues of their own."""
-        alone = self._asked.runmode in ("workers", "single")
-        return holds_packets(self._rings) if alone else None
-
-    def _defrag_effective(self) -> bool | None:
-        """The flag goes with a fanout group by flow hash; a thread alone joins no group."""
-        if not self._asked.defrag:
-            return False
-        if not self._rings:
-            return None
-        return all(ring.fanout_type == "hash" for ring in self._rings)
-
-    def _notes(self) -> list[str]:
-        """Where what runs is not what was asked for."""
-        notes = []
-        asked, have = self._asked.threads, len(capture_threads(self._threads))
-        wanted = asked * len(self._asked.interfaces) if asked is not None else have
-        if self._threads and wanted != have:
-            notes.append(
-                f"{wanted} capture threads were asked for, {have} run: "
-                "Suricata allows no more workers than the host has CPUs"
-            )
-        frames, rings = self._asked.ring_frames, [r.frames for r in self._rings if r.frames]
-        # Frames come in whole blocks, so a few more than asked for are normal.
-        if frames is not None and rings and max(rings) > 2 * frames:
-            notes.append(
-                f"a ring of {frames} frames was asked for, {max(rings)} exist: "
-                "Suricata makes it as large as max-pending-packets divided by the threads"
-            )
-        if self._asked.defrag and self._defrag_effective() is False:
-            notes.append(
-                "defrag = yes has no effect here: Suricata gives the flag to cluster_flow groups "
-                "of two threads or more"
-            )
-        return notes
-
-
-_CLUSTERS = {"hash": "cluster_flow", "cpu": "cluster_cpu", "qm": "cluster_qm", None: "none"}
-"""What `ss` calls a fanout group → what Suricata does; a thread alone joins none."""
-_HINTS: Sequence[tuple[str, str]] = (
-    ("Operation not permitted", "capturing needs CAP_NET_RAW in this network namespace"),
-    ("No such device", "the capture interface does not exist where Suricata runs"),
-    ("Cannot allocate memory", "the ring or the rules do not fit into the memory limit"),
-    ("Failed to parse configuration", "see sut.config and sut.overrides"),
-)
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return str(number)
-
-
-def _of_the_sockets(found: SutCounters, captured: int, dropped: int, *, agree: bool) -> SutCounters:
-    """Captured and dropped as the sockets say: in dump-counters, captured is a sync older. No
-    thread can decode more than its socket gave it: if the sums agree, each thread's figures do."""
-    said = "iface-stat at rest"
-    threads = {}
-    for name, thread in found.per_thread.items():
-        own = dict(thread)
-        decoded, lost = own.get("decoded_packets"), own.get("dropped_ring_full_packets")
-        if own.pop("captured_packets", None) is not None and agree and decoded is not None:
-            own["captured_packets"] = decoded + (lost or 0)
-        threads[name] = own
-    return dataclasses.replace(
-        found,
-        captured_packets=captured,
-        dropped_ring_full_packets=dropped,
-        per_thread=threads,
-        sources={
-            **found.sources,
-            "captured_packets": f"{said}, pkts",
-            "dropped_ring_full_packets": f"{said}, drop",
-        },
-    )
 
 
 def _nothing() -> SutCounters:
@@ -532,18 +390,3 @@ def _or_nothing_yet(control: ControlSocket) -> Json:
     except Refused:
         return {}  # nothing gathered yet: the first time is 3 s after the start
     return totals
-
-
-def _stopped() -> TrialFailed:
-    return TrialFailed(
-        "Suricata stands still (SIGSTOP): its counters cannot be read",
-        hint="send SIGCONT before the end of the trial",
-    )
-
-
-def _short(words: str) -> str:
-    return words if len(words) <= 200 else words[:197] + "..."
-
-
-def _lines(path: Path) -> list[str]:
-    return read_end(path, bytes_from_end=4096).decode(errors="replace").splitlines()

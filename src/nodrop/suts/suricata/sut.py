@@ -28,8 +28,9 @@ from nodrop.suts.suricata.config import (
     render,
     retire_s,
 )
+from nodrop.suts.suricata.effective import Asked
 from nodrop.suts.suricata.options import SuricataOptions
-from nodrop.suts.suricata.running import Asked, RunningSuricata
+from nodrop.suts.suricata.running import RunningSuricata
 from nodrop.untrusted.folder import open_file, read_file
 from nodrop.untrusted.packed import unpack
 

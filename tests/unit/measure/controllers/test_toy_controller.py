@@ -22,7 +22,7 @@ from nodrop.measure.manager import run_experiment
 from nodrop.measure.plan import make_plan
 from nodrop.measure.progress import Silent
 from nodrop.results.trial import TrialRecord
-from nodrop.testing.fakes import FakeJournal, World
+from nodrop.testing.fake_hosts import FakeJournal, World
 from tests.unit.measure.test_manager import FakeParts
 
 TOY = """

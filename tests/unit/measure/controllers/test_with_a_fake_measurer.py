@@ -15,7 +15,7 @@ from nodrop.errors import TrialFailed
 from nodrop.measure import manager
 from nodrop.measure.manager import RunOutcome, run_experiment
 from nodrop.measure.progress import Silent
-from nodrop.testing.fakes import FakeJournal, World
+from nodrop.testing.fake_hosts import FakeJournal, World
 from nodrop.testing.measuring import FakeMeasurer
 from tests.unit.measure.test_manager import FakeParts
 

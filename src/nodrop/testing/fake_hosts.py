@@ -1,0 +1,215 @@
+"""A lab, its hosts and their jobs without a machine, all of one `World` that notes each step."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nodrop.errors import TrialFailed
+from nodrop.hosts.seam import Action, Completed, Json, Link, Port, UndoJournal
+from nodrop.labs.seam import Lab
+from nodrop.protocol.events import SampleRow
+from nodrop.testing.events import whole
+
+TX_PORT, RX_PORT = "ndtx0", "ndrx0"
+
+
+@dataclass(slots=True, kw_only=True)
+class World:
+    """What the fakes share."""
+
+    intended_packets: int = 1000
+    unsent_packets: int = 0
+    lost_on_the_way_packets: int = 0
+    ring_full_packets: int = 0
+    late_packets: int = 0
+    """Counted by the receiving NIC once the SUT has been stopped."""
+    fails_at: str | None = None
+    """The step with this word raises TrialFailed, after the word is said."""
+    dies_at: BaseException | None = None
+    """Raised there instead, such as Interrupted."""
+    words: list[str] = field(default_factory=list)
+    offers: int = 0
+    """So many loads were offered; every counter of the world goes on."""
+
+    def say(self, word: str) -> None:
+        self.words.append(word)
+        if word == self.fails_at:
+            raise self.dies_at or TrialFailed(f"{word}: failed on purpose")
+
+    @property
+    def sent_packets(self) -> int:
+        return self.intended_packets - self.unsent_packets
+
+    @property
+    def arrived_packets(self) -> int:
+        return self.sent_packets - self.lost_on_the_way_packets
+
+
+class FakeJournal:
+    """An UndoJournal that only remembers."""
+
+    label = "fake"
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.entries: list[tuple[str, tuple[str, ...]]] = []
+
+    def push(self, *, what: str, action: Action, arguments: Sequence[str] = ()) -> None:
+        self.entries.append((what, (action, *arguments)))
+
+    def process(self, pid: int, what: str) -> None:
+        self.entries.append((what, (str(pid),)))
+
+    def undo(self) -> Sequence[str]:
+        self._world.say("journal undone")
+        return []
+
+
+class FakeJob:
+    """A NodeJob; a sampler writes the two rows that a short trial would have."""
+
+    pid = 0
+
+    def __init__(self, world: World, spec: Mapping[str, Any]) -> None:
+        self.ready: Json = {}
+        self._world = world
+        self._spec = dict(spec)
+        # Looks at processes, however many, are one word of the sentence.
+        self._name = "usage" if spec.get("what") == ["usage"] else spec["job"]
+        self._world.say(f"{self._name} job")
+
+    def again(self, spec: Mapping[str, Any], *, timeout_s: float) -> None:
+        self._spec = dict(spec)
+        if self._name != "usage":
+            self._world.say(f"{self._name} job again")
+
+    def start(self, *, at_mono_ns: int | None = None) -> None:
+        self._row()
+
+    def stop(self) -> None:
+        self._row()
+
+    def samples(self) -> Sequence[Json]:
+        return []
+
+    def result(self, *, timeout_s: float, tick: Callable[[], None] | None = None) -> Json:
+        return {"type": "result", **{word: {"ns": {}} for word in self._spec.get("what", ())}}
+
+    def close(self) -> None:
+        self._world.say(f"{self._name} job closed")
+
+    def _row(self) -> None:
+        if path := self._spec.get("path"):
+            row: Json = {
+                "mono_ns": time.monotonic_ns(),
+                "cpus": [],
+                "tree": {},
+                "processes": [],
+            }
+            with Path(path).open("a") as file:
+                file.write(json.dumps(whole(SampleRow, row)) + "\n")
+
+
+class FakeHost:
+    """A Host whose counters are the world's."""
+
+    clock_offset_ns = 0
+
+    def __init__(self, world: World, name: str) -> None:
+        self.name = name
+        self._world = world
+
+    def run(
+        self, argv: Sequence[str], *, timeout_s: float = 30, check: bool = True, stdin: str = ""
+    ) -> Completed:
+        self._world.say(f"run {argv[0]}")
+        return Completed(argv=tuple(argv), returncode=0, stdout="", stderr="", seconds=0.0)
+
+    def spawn(
+        self,
+        argv: Sequence[str],
+        *,
+        stdout: Path,
+        stderr: Path,
+        cwd: Path | None = None,
+        env: Mapping[str, str] = {},
+        root: Path | None = None,
+        binds: Mapping[Path, str] = {},
+        cpus: str | None = None,
+        cgroup: Path | None = None,
+        fds: Sequence[int] = (),
+        caps: Sequence[str] | None = None,
+        user: int | None = None,
+        private: bool = False,
+        of_host: bool = False,
+    ) -> subprocess.Popen[bytes]:
+        raise NotImplementedError("nothing runs in a fake world")
+
+    def job(
+        self,
+        spec: Mapping[str, Any],
+        *,
+        timeout_s: float = 30,
+        cpus: str | None = None,
+        cgroup: Path | None = None,
+    ) -> FakeJob:
+        return FakeJob(self._world, spec)
+
+    def probe(self, *what: str, ports: Sequence[str] = (), timeout_s: float = 30) -> Json:
+        links = {port: self._link(port) for port in ports}
+        counters = {"links": links, "snmp": defaultdict(int), "softnet": []}
+        return {word: counters if word == "counters" else {} for word in what}
+
+    def _link(self, port: str) -> Json:
+        stats: dict[str, int] = defaultdict(int)
+        world = self._world
+        stats |= {
+            "tx_packets": world.offers * world.sent_packets if port == TX_PORT else 0,
+            "rx_packets": world.offers * world.arrived_packets if port == RX_PORT else 0,
+        }
+        if port == RX_PORT and "stop" in world.words:
+            stats["rx_packets"] += world.late_packets
+        return {"stats": stats, "ethtool": {}, "xdp": None}
+
+
+class FakeLab:
+    """A Lab."""
+
+    name = "fake"
+    ports = (TX_PORT, RX_PORT)
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def carrying(self, frame_bytes: int) -> FakeLab:
+        return self
+
+    def problems(self) -> Sequence[str]:
+        return []
+
+    @contextmanager
+    def up(self, journal: UndoJournal) -> Iterator[Link]:
+        self._world.say("lab up")
+        try:
+            yield Link(
+                tx=Port(host=FakeHost(self._world, "tx"), name=TX_PORT),
+                rx=Port(host=FakeHost(self._world, "rx"), name=RX_PORT),
+            )
+        finally:
+            self._world.say("lab down")
+
+    def facts(self) -> Json:
+        return {"name": self.name}
+
+
+if TYPE_CHECKING:  # mypy holds the fakes to the seams they stand in for
+    _LAB: Lab = FakeLab(World())
+    _JOURNAL: UndoJournal = FakeJournal(World())
