@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,9 @@ import pytest
 
 from nodrop.ledger.balance import balance
 from nodrop.ledger.hops import Account, Class, Hop
+from nodrop.report import write_report
 from nodrop.report.flow import flow
+from nodrop.testing.told_runs import told_search, tried
 from tests.browser.test_page import CHROMIUM, browser, pages
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on this host")
@@ -150,6 +152,49 @@ def test_no_two_words_of_the_page_s_ledgers_touch(
     )
     assert opened.locator("#ledger svg").count() > 0
     assert opened.evaluate(TOUCHING) == []
+
+
+SETUPS = (("bare", 61.25), ("docker", 48.5), ("docker-macvtap", 0.75), ("vm", 12.0))
+
+
+def one_search(out: Path) -> Path:
+    loads = [tried(n, [0.0] * 3) for n in (1, 2, 4, 8, 16, 32)]
+    loads += [tried(n, [0.004, 0.02, "died"], pps=1686.0) for n in (34, 40, 64)]
+    return told_search(out, loads)
+
+
+def search_of_setups(out: Path) -> Path:
+    loads = [
+        tried(most * part, [loss] * 2, cell={"setup.kind": kind}, pps=1686.0)
+        for kind, most in SETUPS
+        for part, loss in ((0.5, 0.0), (1.0, 0.0), (1.05, 0.01), (2.0, 0.4))
+    ]
+    return told_search(out, loads)
+
+
+def search_that_found_nothing(out: Path) -> Path:
+    return told_search(out, [tried(1, [0.1]), tried(2, [0.1]), tried(4, ["late"] * 3)])
+
+
+@pytest.mark.parametrize("made", [one_search, search_of_setups, search_that_found_nothing])
+@pytest.mark.parametrize("width", [400, 1300])
+def test_no_two_words_of_a_capacity_report_touch(
+    opened: Any, tmp_path: Path, made: Callable[[Path], Path], width: int
+) -> None:
+    trouble: list[str] = []
+    opened.on("console", lambda m: trouble.append(m.text) if m.type == "error" else None)
+    opened.on("pageerror", lambda error: trouble.append(str(error)))
+    opened.set_viewport_size({"width": width, "height": 900})
+    opened.goto(write_report([made(tmp_path)]).as_uri())
+    assert opened.locator("#capacity h2").is_visible()
+    assert opened.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    opened.evaluate(
+        "document.querySelectorAll('svg').forEach("
+        "s => s.closest('#answer, #capacity') || s.remove())"
+    )
+    assert opened.locator("#answer svg").count() == 1, "the knee stands beside the answer"
+    assert opened.evaluate(TOUCHING) == []
+    assert trouble == []
 
 
 LAST = "document.querySelector('#cells-table thead tr').lastElementChild"

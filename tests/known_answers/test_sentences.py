@@ -26,7 +26,7 @@ from nodrop.report.trust import findings
 from nodrop.report.write import report_json
 from nodrop.results.rundir import open_run
 from nodrop.testing.rundirs import MIXED, SETUPS, Fake, damage, make_run
-from nodrop.testing.told_runs import FAILED, VOID, Load, told_run
+from nodrop.testing.told_runs import FAILED, VOID, Load, told_run, told_search, tried
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference"
 
@@ -370,6 +370,7 @@ def everything(tmp_path: Path) -> list[list[Path]]:
     text = (lied / "trials.jsonl").read_text()
     changed = text.replace('"books_closed":true', '"books_closed":false', 1)
     (lied / "trials.jsonl").write_text(changed)
+    searched = told_search(tmp_path / "searched", [tried(1, [0.0] * 2), tried(2, [0.1] * 2)])
     apart = {"generator_cpus": "0", "sut_cpus": "1-3", "cpus_parted": True}
     turns = {"generator_cpus": "1", "sut_cpus": "1-3"}
     senders = told_run(
@@ -382,7 +383,7 @@ def everything(tmp_path: Path) -> list[list[Path]]:
     )
     empty = make_run(tmp_path / "empty", Fake(repetitions=0))
     runs = [make_run(tmp_path / "setups", SETUPS), make_run(tmp_path / "mixed", MIXED)]
-    return [[p] for p in (*runs, spoilt, told, quiet, clash, lied, senders, empty)]
+    return [[p] for p in (*runs, spoilt, told, quiet, clash, lied, searched, senders, empty)]
 
 
 def load_of(generator: str, flows: str, multiplier: int) -> dict[str, Any]:

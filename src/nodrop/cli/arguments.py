@@ -30,6 +30,12 @@ TolerateTruncated = Annotated[
         help="Use what is whole of a trace that is cut (--set load.tolerate_truncated=true).",
     ),
 ]
+OutFolder = Annotated[
+    Path, typer.Option("--out", metavar="DIR", help="The run directory is made in here.")
+]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Go on with the run that was interrupted in --out.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
 
 

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from nodrop import __version__
-from nodrop.cli import calibrate, image, imports, inspect, lab, measure, probe, watch
+from nodrop.cli import calibrate, capacity, image, imports, inspect, lab, measure, probe, watch
 from nodrop.cli.saying import complain
 from nodrop.errors import BadInput, LabProblem, NodropError
 from nodrop.hosts.interrupts import Interrupted
@@ -53,6 +53,7 @@ def options(
 
 
 measure.add_to(app)
+capacity.add_to(app)
 calibrate.add_to(app)
 inspect.add_to(app)
 image.add_to(app)

@@ -12,6 +12,8 @@ from nodrop.cli.arguments import (
     AsJson,
     ExperimentFile,
     LabName,
+    OutFolder,
+    Resume,
     Settings,
     TolerateTruncated,
     Yes,
@@ -29,14 +31,10 @@ def add_to(app: typer.Typer) -> None:
 def run(
     experiment: ExperimentFile,
     lab: LabName = None,
-    out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="The run directory is made in here.")
-    ] = Path("results"),
+    out: OutFolder = Path("results"),
     settings: Settings = None,
     tolerate_truncated: TolerateTruncated = False,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the run that was interrupted in --out.")
-    ] = False,
+    resume: Resume = False,
     yes: Yes = False,
     quiet: Annotated[
         bool, typer.Option("-q", "--quiet", help="Print the directory alone.")

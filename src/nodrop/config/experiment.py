@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -13,7 +13,14 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PositiveFloat
 from nodrop.config.matrix import Matrix, cell_count, check_matrix, flatten
 from nodrop.config.options import MemorySize, Name, Options, check
 from nodrop.config.search import Search
-from nodrop.config.toml_file import Setting, parse_setting, printable, put, read_toml
+from nodrop.config.toml_file import (
+    Setting,
+    parse_setting,
+    printable,
+    put,
+    read_toml,
+    to_toml,
+)
 from nodrop.config.units import parse_cpus
 from nodrop.errors import BadInput
 
@@ -163,6 +170,14 @@ def load_experiment(
             hint="add --yes if you mean it",
         )
     return experiment
+
+
+def asked_experiment(table: dict[str, Any], settings: Sequence[str], *, path: Path) -> Experiment:
+    """An experiment that a command makes of its arguments. Its text has the `--set`s in it, so that
+    it stands alone in the run directory. `path` is what errors blame."""
+    parsed = tuple(map(parse_setting, settings))
+    experiment = _blaming(path, parsed, lambda: _build(path, table, "", parsed))
+    return replace(experiment, text=to_toml(table))
 
 
 def _build(

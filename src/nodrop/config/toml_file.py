@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,8 +33,13 @@ def read_toml(path: Path) -> tuple[dict[str, Any], str]:
         raise BadInput(f"{path}: not a TOML file: byte {error.start} is not UTF-8") from None
     except OSError as error:
         raise BadInput(f"{path}: cannot be read: {error.strerror}") from None
+    return parse_toml(text, path), text
+
+
+def parse_toml(text: str, path: Path) -> dict[str, Any]:
+    """The table of a text that is kept, or would be kept, at `path`."""
     try:
-        return _loads(text), text
+        return _loads(text)
     except tomllib.TOMLDecodeError as error:
         words = re.fullmatch(r"(.*) \(at (.*)\)", str(error))
         where = f"{words[2]}: {words[1]}" if words else str(error)
@@ -133,6 +140,36 @@ def _value(text: str) -> Any:
     except tomllib.TOMLDecodeError:
         return text
     return table["v"] if len(table) == 1 else text
+
+
+def to_toml(table: Mapping[str, Any]) -> str:
+    """The text of which `read_toml` makes this table again: its values, then its tables."""
+    return "".join(_lines(table, ()))
+
+
+def _lines(table: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
+    inner = {name: value for name, value in table.items() if isinstance(value, Mapping)}
+    own = {name: value for name, value in table.items() if name not in inner}
+    if path and (own or not inner):
+        yield f"\n[{'.'.join(map(_written_key, path))}]\n"
+    for name, value in own.items():
+        yield f"{_written_key(name)} = {_written(value)}\n"
+    for name, value in inner.items():
+        yield from _lines(value, (*path, name))
+
+
+def _written_key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _written(name)
+
+
+def _written(value: Any) -> str:
+    """JSON is TOML here, but for DEL, for exponents, and for tables in lists."""
+    if isinstance(value, Mapping):
+        pairs = (f"{_written_key(name)} = {_written(inner)}" for name, inner in value.items())
+        return f"{{ {', '.join(pairs)} }}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_written, value))}]"
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def printable(text: str) -> str:

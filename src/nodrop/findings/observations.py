@@ -26,6 +26,8 @@ class Observation:
     """The cell but for whatever makes its load larger; empty if that is the group."""
     rates: tuple[float, ...] = ()
     """The settings that make it larger."""
+    searched: bool = False
+    """A search chose its load from the runs before it."""
     outcome: str = "measured"
     """`measured`, `failed` or `void`."""
     loss_ratio: float | None = None
@@ -98,18 +100,20 @@ def observations_of(records: Iterable[TrialRecord]) -> list[Observation]:
     """Trials of a run directory, as findings see them."""
     found: list[Observation] = []
     for record in records:
-        rest = {k: v for k, v in record.cell.items() if k != "load.multiplier"}
-        curve = {k: v for k, v in record.cell.items() if k not in RATES}
-        load = record.cell.get("load.multiplier")
-        setup = str(record.cell.get("setup.kind", ""))
+        factors = record.factors
+        rest = {k: v for k, v in factors.items() if k != "load.multiplier"}
+        curve = {k: v for k, v in factors.items() if k not in RATES}
+        load = factors.get("load.multiplier")
+        setup = str(factors.get("setup.kind", ""))
         found.append(
             Observation(
                 run=record.run,
-                cell=_words(record.cell),
+                cell=_words(factors),
                 group=_words(rest),
                 load=float(load) if isinstance(load, int | float) else None,
                 curve=_words(curve),
-                rates=rates_of(record.cell),
+                rates=rates_of(factors),
+                searched=record.searched is not None,
                 outcome=record.outcome,
                 loss_ratio=record.packets.loss_ratio,
                 started_s=_epoch_s(record.started_utc),

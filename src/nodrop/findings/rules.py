@@ -30,7 +30,7 @@ from nodrop.findings.traffic_rules import (
 )
 
 Rule = Callable[[Cells], Iterator[Finding]]
-OF_ALL: tuple[Rule, ...] = (sut_failed, loads_contradict, fixed_run_order, time_of_day)
+OF_ALL: tuple[Rule, ...] = (sut_failed, loads_contradict, time_of_day)
 OF_MEASURED: tuple[Rule, ...] = (
     not_as_asked,
     start_up_race,
@@ -58,8 +58,11 @@ def find(
     # What was void, or what a dead SUT left behind, is no figure to be judged.
     measured = {c: [r for r in of if r.outcome == "measured"] for c, of in by_cell.items()}
     found = [finding for rule in OF_ALL for finding in rule(by_cell)]
+    # When and how often a search tries a load follows from what it found.
+    found += fixed_run_order({c: of for c, of in by_cell.items() if not of[0].searched})
     found += [finding for rule in OF_MEASURED for finding in rule(measured)]
-    found += missing_samples(measured, planned)
+    of_plan = {c: of for c, of in measured.items() if not by_cell[c][0].searched}
+    found += missing_samples(of_plan, planned)
     found += spread_over_time(spreads)
     order = list(Severity)
     return sorted(found, key=lambda finding: order.index(finding.severity))

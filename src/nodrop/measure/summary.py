@@ -18,6 +18,7 @@ from nodrop.stats.interval import Summary, summarize
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellSummary:
     cell: Mapping[str, Any]
+    """With the load, if a search tried several."""
     accelerator: str
     """In words; empty if the SUT ran in no virtual machine."""
     measured: int
@@ -41,7 +42,7 @@ def summarize_cells(records: Iterable[TrialRecord]) -> tuple[CellSummary, ...]:
     """One row per cell, in the order of the cells' values and not in that of the trials."""
     cells: dict[str, list[TrialRecord]] = {}
     for record in records:
-        cells.setdefault(cell_key(record.cell), []).append(record)
+        cells.setdefault(cell_key(record.factors), []).append(record)
     rows = [_summary(found) for found in cells.values()]
     return tuple(sorted(rows, key=lambda row: _order(row.cell)))
 
@@ -73,7 +74,7 @@ def _on(record: TrialRecord) -> str:
 def _summary(records: Sequence[TrialRecord]) -> CellSummary:
     measured = [r for r in records if r.valid]
     return CellSummary(
-        cell=records[0].cell,
+        cell=records[0].factors,
         accelerator=accelerator_words(records),
         **outcomes(records),
         lossy=sum(1 for r in measured if r.packets.lost_packets),

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
 
 from nodrop.findings.ladder import pairs
 from nodrop.report import escape
 from nodrop.report import sentences as rules
+from nodrop.report.capacity_words import answer_sentences, cost_sentence
 from nodrop.report.comparison import cost_sentences, family_words
 from nodrop.report.loads import ladder_of, load_words, nothing_above, sentences_of
 from nodrop.report.other_programs import other_programs
+from nodrop.report.searched import SearchedCell, searches, subject
 from nodrop.report.senders import flows_differ
 from nodrop.report.sentences import Sentence, plural
 from nodrop.report.setups import conditions
@@ -23,8 +25,8 @@ from nodrop.stats.interval import runs_needed
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     sentences: tuple[Sentence, ...]
-    """What each setup costs against the base, then those of each group of cells that differ
-    only in how much load there is."""
+    """What each search found; what each setup costs against the base; then those of each group of
+    cells that differ in only in how much load there is."""
     rests_on: tuple[Sentence, ...]
     cannot_say: tuple[Sentence, ...]
 
@@ -37,11 +39,24 @@ def answer(story: Story) -> Answer:
             rests_on=(),
             cannot_say=tuple(_unreadable(story)),
         )
+    found = searches(story)
+    planned = replace(story, cells=not_searched(story, found))
+    said = (*_of_searches(found), *cost_sentences(conditions(planned)), *_of_loads(planned))
     return Answer(
-        sentences=(*cost_sentences(conditions(story)), *_knobs_once(_of_loads(story))),
-        rests_on=tuple(_rests_on(story)),
-        cannot_say=(*_unreadable(story), *_cannot_say(story)),
+        sentences=tuple(_knobs_once(said)),
+        rests_on=(*_rests_on(story, found), *chain.from_iterable(map(cost_sentence, found))),
+        cannot_say=(*_unreadable(story), *_cannot_say(story, planned)),
     )
+
+
+def not_searched(story: Story, found: Sequence[SearchedCell]) -> tuple[Cell, ...]:
+    """A search says what its loads mean, so that no sentence is about one of them alone."""
+    of_searches = {id(cell) for searched in found for cell in searched.cells}
+    return tuple(cell for cell in story.cells if id(cell) not in of_searches)
+
+
+def _of_searches(found: Sequence[SearchedCell]) -> Iterator[Sentence]:
+    return chain.from_iterable(map(answer_sentences, found))
 
 
 def _groups(story: Story) -> list[list[Cell]]:
@@ -54,7 +69,7 @@ def _of_loads(story: Story) -> Iterator[Sentence]:
     groups = _groups(story)
     looks = pairs([ladder_of(cells) for cells in groups])
     return chain.from_iterable(
-        sentences_of(_subject(story, cells[0]), cells, looks=looks) for cells in groups
+        sentences_of(subject(story, cells[0]), cells, looks=looks) for cells in groups
     )
 
 
@@ -66,14 +81,7 @@ def _knobs_once(sentences: Iterable[Sentence]) -> Iterator[Sentence]:
         said.add(sentence.knob)
 
 
-def _subject(story: Story, cell: Cell) -> str:
-    if cell.group:
-        return cell.group
-    names = story.sources[cell.source].sut_names
-    return escape.plain(names[0]).capitalize() if len(names) == 1 else "The SUT"
-
-
-def _rests_on(story: Story) -> Iterator[Sentence]:
+def _rests_on(story: Story, found: Sequence[SearchedCell]) -> Iterator[Sentence]:
     measured = tuple(t for cell in story.cells for t in cell.valid)
     sizes = sorted({len(cell.valid) for cell in story.cells})
     per_cell = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
@@ -82,10 +90,11 @@ def _rests_on(story: Story) -> Iterator[Sentence]:
         for outcome in ("failed", "void")
     }
     rest = "".join(f", {n} {outcome}" for outcome, n in others.items() if n)
+    noun = "load" if found else "cell"
     yield Sentence(
         rule=rules.RESTS_ON_TRIALS,
         text=f"{plural(len(measured), 'measured trial')} of {len(story.trials)}{rest} in "
-        f"{plural(len(story.cells), 'cell')}, {per_cell} per cell",
+        f"{plural(len(story.cells), noun)}, {per_cell} per {noun}",
         evidence={"trials": len(story.trials), "measured": len(measured), **others},
         trials=measured,
     )
@@ -127,9 +136,9 @@ def _unreadable(story: Story) -> Iterator[Sentence]:
             )
 
 
-def _cannot_say(story: Story) -> Iterator[Sentence]:
+def _cannot_say(story: Story, planned: Story) -> Iterator[Sentence]:
     needed = runs_needed()
-    few = [c for c in story.cells if 0 < len(c.valid) < needed]
+    few = [c for c in planned.cells if 0 < len(c.valid) < needed]
     if few:
         yield Sentence(
             rule=rules.TOO_FEW,
@@ -139,7 +148,7 @@ def _cannot_say(story: Story) -> Iterator[Sentence]:
             trials=tuple(t for c in few for t in c.valid),
         )
     yield from _not_measured(story)
-    yield from _not_tried(story)
+    yield from _not_tried(planned)
     others = other_programs(story)
     if others.crowded:
         yield Sentence(
@@ -193,7 +202,7 @@ def _not_measured(story: Story) -> Iterator[Sentence]:
 def _not_tried(story: Story) -> Iterator[Sentence]:
     tops = [(cells, top) for cells in _groups(story) if (top := nothing_above(cells))]
     if tops:
-        whose = [_subject(story, cells[0]) for cells, _ in tops]
+        whose = [subject(story, cells[0]) for cells, _ in tops]
         highest = ", ".join(dict.fromkeys(load_words(top) for _, top in tops))
         yield Sentence(
             rule=rules.BEYOND_NOT_TRIED,

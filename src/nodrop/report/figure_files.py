@@ -8,12 +8,15 @@ from importlib.resources import files
 
 from markupsafe import Markup
 
+from nodrop.report.capacity import knee_of, steps_table
 from nodrop.report.figures import LEDGER_COLUMNS, ledger_lines
 from nodrop.report.flow import flow
+from nodrop.report.knee_plot import knee_plot
 from nodrop.report.loss_plot import loss_plot
 from nodrop.report.order_plot import order_plot
 from nodrop.report.published import published
 from nodrop.report.repeats import repeats, repeats_plot, repeats_table
+from nodrop.report.searched import searches
 from nodrop.report.setups_section import SetupsSection, setups_drawings
 from nodrop.report.story import Cell, Story
 from nodrop.report.tables import Column, Made, Row, Table, Value, text
@@ -34,7 +37,11 @@ class FigureFile:
 def figure_files(story: Story, setups: SetupsSection | None) -> Iterator[FigureFile]:
     """Loss, order, repetitions, the setups, and of each cell's typical trial the flow and the trial
     over time."""
-    yield from _figure("loss", loss_plot(story.cells), _loss_table(story))
+    planned = [cell for cell in story.cells if not cell.searched]
+    yield from _figure("loss", loss_plot(planned), _loss_table(story))
+    for number, searched in enumerate(searches(story), 1):
+        name = "knee" if number == 1 else f"knee-{number}"
+        yield from _figure(name, knee_plot(knee_of(searched)), steps_table(searched))
     yield from _figure("order", order_plot(story), _order_table(story))
     repeated = repeats(story)
     yield from _figure("repeats", repeats_plot(repeated), repeats_table(repeated))

@@ -17,6 +17,7 @@ import nodrop
 from nodrop.ledger.hops import Class
 from nodrop.report import bounded, escape, numbers
 from nodrop.report.answer import answer
+from nodrop.report.capacity import CapacitySection, capacity_section
 from nodrop.report.comparison import MOST_BASES, differences, family_words
 from nodrop.report.costs import DIFFERENCES, Figure
 from nodrop.report.figures import (
@@ -139,18 +140,20 @@ def page(story: Story, setups: SetupsSection | None) -> str:
     script = resource("page.js")
     imported = published(story)
     repeated = repeats(story)
+    capacity = capacity_section(story)
     return environment.get_template("index.html.j2").render(
         story=story,
         title=_title(story),
         version=nodrop.__version__,
-        sections=_sections(imported, setups),
+        sections=_sections(imported, setups, capacity),
         setups=setups,
         published=imported,
         css=resource("figure.css") + resource("style.css"),
         js=script,
         js_hash=_csp_hash(script),
         answer=answer(story),
-        loss_plot=loss_plot(story.cells),
+        capacity=capacity,
+        loss_plot=loss_plot([cell for cell in story.cells if not cell.searched]),
         cells_table=cells_page_table(story),
         differences=_differences(story),
         told=bounded.told(story),
@@ -189,11 +192,14 @@ def _csp_hash(script: Markup) -> str:
     return f"sha256-{base64.b64encode(digest).decode()}"
 
 
-def _sections(imported: Sequence[Published], setups: SetupsSection | None) -> list[tuple[str, str]]:
-    """Setups and published tables have a place of their own if there are any."""
+def _sections(
+    imported: Sequence[Published], setups: SetupsSection | None, capacity: CapacitySection | None
+) -> list[tuple[str, str]]:
+    """Capacity, setups and published tables have a place of their own if there are any."""
+    first = [("capacity", "Capacity")] if capacity else []
     extra = [("setups", "Setups")] if setups else []
     extra += [("published", "Published")] if imported else []
-    return [*SECTIONS[:2], *extra, *SECTIONS[2:]]
+    return [SECTIONS[0], *first, SECTIONS[1], *extra, *SECTIONS[2:]]
 
 
 def resource(name: str) -> Markup:
@@ -212,7 +218,7 @@ def _title(story: Story) -> str:
 
 
 def _differences(story: Story) -> Differences | None:
-    cells = story.cells[: bounded.MOST_ROWS]
+    cells = [cell for cell in story.cells if not cell.searched][: bounded.MOST_ROWS]
     if len(cells) < 2:
         return None
     family = compared_at_once(story)
@@ -220,7 +226,7 @@ def _differences(story: Story) -> Differences | None:
     return Differences(
         figures=DIFFERENCES,
         cells=cells,
-        more=bounded.more_words(len(story.cells) - len(cells), "cells.csv"),
+        more=bounded.more_words(len(story.cells) - bounded.MOST_ROWS, "cells.csv"),
         bases=[differences(cells, base, family) for base in bases],
         family=family_words(family),
     )

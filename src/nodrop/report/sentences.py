@@ -153,6 +153,27 @@ SETUP_COST = _rule(
     "lie outside the margin, the largest runs, n of both, and how many more runs are advised",
 )
 
+CAPACITY = _rule(
+    Part.ANSWER,
+    "capacity",
+    "the load was searched: for each cell and goal, what it carries, or why that is not known; it "
+    "stands for the sentences about single loads",
+    "the statement of findings/capacity.py: the highest load that was carried and the lowest above "
+    "it that was not, in the median round; what limits it",
+)
+BROKE = _rule(
+    Part.ANSWER,
+    "capacity-broke",
+    "the search found a load that is not carried",
+    "the verdict of one of its trials: one that failed, else that with the median loss",
+)
+BETWEEN_ROUNDS = _rule(
+    Part.ANSWER,
+    "capacity-between-rounds",
+    "the search was repeated, each round with a new start of the SUT",
+    "the highest load that each round carried; from six rounds on the median's 95 % interval",
+)
+
 RESTS_ON_TRIALS = _rule(
     Part.RESTS_ON, "trials-counted", "always", "outcomes of all trials; measured trials per cell"
 )
@@ -162,6 +183,12 @@ RESTS_ON_BOOKS = _rule(
     "always",
     "`books_closed` of each trial whose ledger.json is there: residual 0 at every hop; of an "
     "imported run, which has none, what its record says",
+)
+SEARCH_COST = _rule(
+    Part.RESTS_ON,
+    "search-cost",
+    "the load was searched",
+    "trials of the search, void ones too, and the seconds of load they were asked for",
 )
 COMPARED_AT_ONCE = _rule(
     Part.RESTS_ON,

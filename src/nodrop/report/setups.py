@@ -49,6 +49,8 @@ def conditions(story: Story) -> tuple[Condition, ...]:
         return ()
     gathered: dict[tuple[int, str], list[Cell]] = {}
     for cell in story.cells:
+        if cell.searched:
+            continue
         rest = sorted((k, repr(v)) for k, v in cell.factors.items() if k not in compared)
         gathered.setdefault((cell.source, repr(rest)), []).append(cell)
     family = compared_at_once(story)

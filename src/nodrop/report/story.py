@@ -51,6 +51,12 @@ class Cell:
     def void(self) -> tuple[Trial, ...]:
         return self._of("void")
 
+    @property
+    def searched(self) -> bool:
+        """A search chose its load: how often it was tried, and beside which others, says nothing
+        about it."""
+        return self.trials[0].record.searched is not None
+
     def _of(self, outcome: str) -> tuple[Trial, ...]:
         return tuple(t for t in self.trials if t.record.outcome == outcome)
 
@@ -194,7 +200,7 @@ def read_story(paths: Sequence[Path]) -> Story:
         for index, run in enumerate(runs)
         for record in run.trials.records
     )
-    factors = _varying([t.record.cell for t in trials])
+    factors = _varying([t.record.factors for t in trials])
     return Story(
         sources=sources,
         cells=_cells(trials, factors, sources),
@@ -234,13 +240,13 @@ def _cells(
 ) -> tuple[Cell, ...]:
     gathered: dict[tuple[int, str], list[Trial]] = {}
     for trial in trials:
-        key = (trial.source, repr(sorted(trial.record.cell.items())))
+        key = (trial.source, repr(sorted(trial.record.factors.items())))
         gathered.setdefault(key, []).append(trial)
     loads = [f for f in factors if f in RATES]
     others = [f for f in factors if f not in loads]
     cells = []
     for (source, _), found in gathered.items():
-        cell = found[0].record.cell
+        cell = found[0].record.factors
         prefix = [sources[source].name] if len(sources) > 1 else []
         accelerator = accelerator_words(trial.record for trial in found)
         names = prefix + [

@@ -9,6 +9,7 @@ from typing import Any
 
 from nodrop.report.answer import answer
 from nodrop.report.bounded import shortened
+from nodrop.report.capacity import capacity_tables
 from nodrop.report.comparison import comparison_table
 from nodrop.report.escape import markdown
 from nodrop.report.figure_files import figure_files
@@ -48,7 +49,7 @@ def write_report(
     cells, trials = cells_table(story), trials_table(story)
     setups = setups_section(story)
     if Part.CSV in only:
-        others = (*setups_tables(setups), *published_files(story))
+        others = (*capacity_tables(story), *setups_tables(setups), *published_files(story))
         for table in (cells, trials, ledger_table(story), *others):
             _write_csv(folder, table.name, table)
     if Part.LATEX in only:
@@ -98,7 +99,7 @@ def markdown_report(story: Story, setups: SetupsSection | None) -> str:
     if found.cannot_say:
         parts += ["It cannot say:", _list([s.text for s in found.cannot_say])]
     parts += ["## Cells", to_markdown(shortened(cells_table(story)))]
-    for table in (*setups_tables(setups), *published_files(story)):
+    for table in (*capacity_tables(story), *setups_tables(setups), *published_files(story)):
         parts += [f"## {markdown(table.title)}", to_markdown(table)]
     parts += ["## Trials", to_markdown(trials_told_table(story))]
     return "\n\n".join(parts)

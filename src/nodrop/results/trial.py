@@ -169,6 +169,13 @@ class TrialRecord(Model):
         """The body of a trial whose load is packets."""
         return self.body
 
+    @property
+    def factors(self) -> dict[str, JsonValue]:
+        """Its cell, and of a search the load that was tried: what agrees in this was offered the
+        same."""
+        tried = self.searched
+        return self.cell if tried is None else {**self.cell, f"load.{tried.by}": tried.value}
+
     def figure(self, name: str) -> Any:
         """By the name that tables give it."""
         part, now = FLAT.get(name, ("", name))

@@ -47,6 +47,41 @@ class Load:
     """Repetition → fields of that record alone."""
 
 
+SEARCH = {"goals": [0.0, 0.005], "duration_sum_s": 5.0, "rounds": 3}
+"""One trial decides a load."""
+
+
+def tried(
+    value: float,
+    trials: Sequence[float | str],
+    *,
+    by: str = "multiplier",
+    pps: float = 1000.0,
+    cell: Mapping[str, Any] = {},
+) -> Load:
+    """A load of a search, `pps` at a value of 1: its trials are those of the rounds."""
+    seen = {
+        "sustained": True,
+        "busiest_thread": {"name": "W#01", "cpu_ratio": min(0.99, value / 64)},
+        "sut_cpu_s": value / 16,
+        "offered_bps": value * pps * 2400,
+        "knob": "sut.ring_size" if any(trials) else "",
+    }
+    rounds = {
+        number: {"searched": {"by": by, "value": value, "duration_s": 5.0, "round": number}}
+        for number in range(1, len(trials) + 1)
+    }
+    return Load(cell=cell, trials=trials, pps=value * pps, duration_s=5.0, fields=seen, each=rounds)
+
+
+def told_search(
+    out: Path, loads: Sequence[Load], *, search: Mapping[str, Any] = {}, **more: Any
+) -> Path:
+    """A run whose manifest says what was searched for."""
+    manifest = {"search": {"by": "multiplier", **SEARCH, **search}}
+    return told_run(out, loads, manifest=manifest, **more)
+
+
 def told_run(
     out: Path, loads: Sequence[Load], *, sut: str = "suricata", manifest: Mapping[str, Any] = {}
 ) -> Path:

@@ -73,7 +73,10 @@ class TrialInput:
     @property
     def _load_factor(self) -> Factors:
         found = self.searched
-        return {} if found is None else {f"load.{found.by}": f"{found.value:.4g}"}
+        if found is None:
+            return {}
+        value = f"{found.value:.4g}" if found.value < 1000 else f"{found.value:.0f}"
+        return {f"load.{found.by}": value}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

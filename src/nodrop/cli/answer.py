@@ -1,0 +1,61 @@
+"""The answer of a search in a terminal: sentences, figures and the knee."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+from nodrop.cli.knee import ASCII, UNICODE, knee
+from nodrop.cli.saying import say
+from nodrop.cli.tables import console
+from nodrop.findings.capacity import Answer, Bound, value_words
+from nodrop.report.capacity import between_words, knee_of
+from nodrop.report.capacity_words import broke, goal_name, headline
+from nodrop.report.searched import SearchedCell
+
+
+def print_capacity(searched: SearchedCell) -> None:
+    """What is carried, what broke above it and what touches that, and the knee."""
+    out, said = console(), set[str]()
+    for answer in searched.answers:
+        say(headline(searched.subject, answer))
+        touches = f"What touches it: {answer.knob}." if answer.knob else ""
+        for words in filter(None, (broke(answer), touches)):
+            if words not in said:
+                say(f"  {words}")
+            said.add(words)
+    print()
+    out.print(answers_table(searched))
+    picture = knee_of(searched)
+    signs = UNICODE if _speaks_unicode(out) else ASCII
+    print()
+    for line in knee(
+        picture.dots,
+        answer=picture.answer_pps,
+        signs=signs,
+        columns=out.width if out.is_terminal else None,
+    ):
+        print(line)
+
+
+def answers_table(searched: SearchedCell) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("goal", "", "load", "packets/s", "Mbit/s"):
+        table.add_column(column, overflow="fold", justify="right" if "/s" in column else "left")
+    for answer in searched.answers:
+        table.add_row(goal_name(answer.goal), "carried", *_figures(answer, answer.lower))
+        table.add_row("", "not carried", *_figures(answer, answer.upper))
+        table.add_row("", "between rounds", between_words(answer), "", "")
+    return table
+
+
+def _figures(answer: Answer, bound: Bound | None) -> tuple[str, str, str]:
+    if bound is None:
+        return "none found", "", ""
+    pps = "" if bound.pps is None else f"{bound.pps:,.0f}"
+    bps = "" if bound.bps is None else f"{bound.bps / 1e6:,.1f}"
+    return value_words(answer.by, bound.value), pps, bps
+
+
+def _speaks_unicode(out: Console) -> bool:
+    return out.is_terminal and out.encoding.lower().replace("-", "") == "utf8"

@@ -1,0 +1,117 @@
+"""The command that answers the README's first line: capacity."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nodrop.cli.arguments import (
+    AsJson,
+    LabName,
+    OutFolder,
+    Resume,
+    Settings,
+    TolerateTruncated,
+    all_settings,
+)
+from nodrop.cli.saying import say
+from nodrop.errors import BadInput
+
+MADE_OF = Path("nodrop capacity")
+"""What errors blame: there is no file."""
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command("capacity", hidden=True)(capacity)  # until a multiplier may be a fraction
+
+
+def capacity(
+    trace: Annotated[
+        str, typer.Argument(metavar="TRACE", help="Capture file, or make:demo.", show_default=False)
+    ],
+    rules: Annotated[
+        list[str] | None, typer.Option("--rules", metavar="FILE", help="Rules. Repeatable.")
+    ] = None,
+    setup: Annotated[
+        str, typer.Option("--setup", metavar="KIND", help="Where the SUT runs.")
+    ] = "bare",
+    sut: Annotated[
+        str, typer.Option("--sut", metavar="KIND", help="What is measured.")
+    ] = "suricata",
+    goals: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--goal", metavar="SHARE", help="Loss that is tolerated: 0, 0.5% … Repeatable."
+        ),
+    ] = None,
+    budget: Annotated[
+        str | None, typer.Option("--budget", metavar="TIME", help="90s, 10m: it plans within.")
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option("--by", metavar="SCALE", help="What grows: multiplier, speed or pps."),
+    ] = None,
+    method: Annotated[
+        str | None,
+        typer.Option("--method", metavar="NAME", help="How the next load is chosen."),
+    ] = None,
+    lab: LabName = None,
+    out: OutFolder = Path("results"),
+    settings: Settings = None,
+    tolerate_truncated: TolerateTruncated = False,
+    resume: Resume = False,
+    as_json: AsJson = False,
+) -> int:
+    """How much of TRACE is carried before a packet drops? Searches, and says how sure it is.
+
+    Exit codes as of `nodrop run`: 0: all trials are measured; 1: some failed or are void; 2: bad
+    input, or something is missing here, and nothing was touched; 3: the lab failed.
+    """
+    from nodrop.cli.answer import print_capacity
+    from nodrop.cli.progress import shown
+    from nodrop.config.asked import CapacityQuestion
+    from nodrop.config.experiment import asked_experiment
+    from nodrop.config.lab_file import load_lab
+    from nodrop.hosts.privileges import ensure_privileges
+    from nodrop.measure.manager import run_experiment
+    from nodrop.measure.plan import make_plan
+    from nodrop.report.capacity_json import capacity_answer
+    from nodrop.report.searched import searches
+    from nodrop.report.story import read_story
+    from nodrop.report.write import write_report
+
+    question = CapacityQuestion(
+        trace=trace,
+        rules=rules or (),
+        setup=setup,
+        sut=sut,
+        goals=goals or (),
+        budget=budget,
+        by=by,
+        method=method,
+    )
+    changes = all_settings(settings, tolerate_truncated=tolerate_truncated)
+    asked = asked_experiment(question.table(Path.cwd()), changes, path=MADE_OF)
+    if asked.matrix:
+        raise BadInput("nodrop capacity: searches one cell; a matrix wants an experiment file")
+    make_plan(asked)  # what is wrong with the question is said before anything is asked of the host
+    where = load_lab(lab)
+    ensure_privileges()
+    with shown(quiet=False, as_json=False) as progress:
+        outcome = run_experiment(asked, where, out=out, resume=resume, progress=progress)
+    page = write_report([outcome.directory])
+    found = searches(read_story([outcome.directory]))
+    if as_json:
+        answers = [
+            capacity_answer(one, run_directory=outcome.directory, report=page) for one in found
+        ]
+        print(json.dumps(answers[0].model_dump(), ensure_ascii=False) if answers else "null")
+        return outcome.exit_code
+    for one in found:
+        print_capacity(one)
+    say(f"report: {page}")
+    say(outcome.directory)
+    return outcome.exit_code

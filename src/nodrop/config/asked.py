@@ -1,0 +1,95 @@
+"""A question asked on the command line, as the table of the experiment file that asks it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nodrop.config.replay import MADE_TRACE
+from nodrop.errors import BadInput
+
+LONGEST_NAME = 48
+SECONDS = {"": 1, "s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityQuestion:
+    """`nodrop capacity`: how much of a trace a SUT carries. None = as the search has it."""
+
+    trace: str
+    rules: Sequence[str] = ()
+    setup: str = "bare"
+    sut: str = "suricata"
+    goals: Sequence[str] = ()
+    budget: str | None = None
+    by: str | None = None
+    method: str | None = None
+
+    def table(self, folder: Path) -> dict[str, Any]:
+        """Relative paths start in `folder`, and are absolute in the table: the file that is made of
+        it is kept elsewhere."""
+        search = {
+            "by": self.by,
+            "goals": [goal_ratio(goal) for goal in self.goals] or None,
+            "budget_s": None if self.budget is None else budget_s(self.budget),
+            "method": self.method,
+        }
+        sut = {"kind": self.sut, "rules": [_whole_path(one, folder) for one in self.rules] or None}
+        made = self.trace.startswith(MADE_TRACE)
+        trace = self.trace if made else _whole_path(self.trace, folder)
+        return {
+            "name": f"capacity-{_slug(self.trace)}"[:LONGEST_NAME].rstrip("-"),
+            "question": f"How much of {Path(self.trace).name} does {self.sut} carry on this host "
+            "before it drops a packet?",
+            "setup": {"kind": self.setup},
+            "sut": _given(sut),
+            "load": {"kind": "replay", "trace": trace},
+            "measure": {"mode": "capacity", "sut": "standing"},
+            "search": _given(search),
+        }
+
+
+def goal_ratio(text: str) -> float:
+    """`0.5%` and `0.005` are both 0.005; 0 is no loss at all."""
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,12})?) ?(%?)", text.strip(), re.ASCII)
+    ratio = float(match[1]) / (100 if match[2] else 1) if match else None
+    if ratio is None or ratio >= 1:
+        raise BadInput(
+            f"--goal {text}: must be the part that may be lost, such as 0, 0.5% or 0.005, and less "
+            "than all"
+        )
+    return ratio
+
+
+def budget_s(text: str) -> float:
+    """`10m` → 600."""
+    match = re.fullmatch(r"(\d{1,7}(?:\.\d{1,6})?) ?([a-z]{0,3})", text.strip(), re.ASCII)
+    if match is None or match[2] not in SECONDS or not float(match[1]):
+        raise BadInput(f"--budget {text}: must be a time, such as 90s, 10m or 1h")
+    return float(match[1]) * SECONDS[match[2]]
+
+
+def _whole_path(text: str, folder: Path) -> str:
+    """Symbolic links are kept: a user recognises the path in a message."""
+    try:
+        text.encode()
+        return str((folder / Path(text).expanduser()).absolute())
+    except UnicodeEncodeError:
+        raise BadInput(
+            f"{text}: its name is not UTF-8, so no experiment file can hold it"
+        ) from None
+    except RuntimeError:
+        raise BadInput(f"{text}: no such user: ~ has no home to stand for") from None
+
+
+def _slug(trace: str) -> str:
+    """`My Trace.pcap.xz` → `my-trace`: names the run directory."""
+    name = trace.removeprefix(MADE_TRACE).rpartition("/")[2].partition(".")[0]
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "trace"
+
+
+def _given(table: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in table.items() if value is not None}

@@ -1,0 +1,236 @@
+"""The capacity section: of each searched cell its answers, its knee, what a core carries, and how
+the search went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from markupsafe import Markup
+
+from nodrop.findings.capacity import Answer, Bound, value_words
+from nodrop.ledger.sustained import duration
+from nodrop.report import escape, numbers
+from nodrop.report.bounded import shortened
+from nodrop.report.capacity_words import goal_name, limit_words
+from nodrop.report.efficiency import Efficiency, efficiency
+from nodrop.report.knee import dots
+from nodrop.report.knee_plot import Knee, knee_plot
+from nodrop.report.searched import SearchedCell, searches
+from nodrop.report.stacked_bars import Bar, Part, stacked_bars
+from nodrop.report.story import Story, Trial
+from nodrop.report.tables import Column, Made, Row, Table, Value, text
+from nodrop.stats.interval import Summary
+
+STYLE = "p-decoded"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityView:
+    """One searched cell as the page shows it."""
+
+    name: str
+    answers: Table
+    knee: Markup
+    efficiency: str
+    steps: Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacitySection:
+    views: tuple[CapacityView, ...]
+    bars: Markup
+    """Empty if there is one cell alone."""
+
+
+def capacity_section(story: Story) -> CapacitySection | None:
+    """None if no load was searched."""
+    found = searches(story)
+    if not found:
+        return None
+    views = tuple(_view(one, number) for number, one in enumerate(found, 1))
+    return CapacitySection(views=views, bars=_bars(found))
+
+
+def capacity_tables(story: Story) -> Iterator[Table]:
+    """Answers and steps of all searched cells, as files."""
+    found = searches(story)
+    if found:
+        yield _answers_table(found, name="capacity")
+        yield steps_table(*found)
+
+
+def _view(searched: SearchedCell, number: int) -> CapacityView:
+    steps = steps_table(searched)
+    own = [replace(row, values=row.values[1:]) for row in steps.rows]
+    return CapacityView(
+        name=searched.subject,
+        answers=_answers_table([searched], name=f"capacity-{number}"),
+        knee=knee_plot(knee_of(searched)),
+        efficiency=_efficiency_words(efficiency(t.record for t in searched.trials)),
+        steps=shortened(replace(steps, columns=STEP_COLUMNS[1:], rows=own), "search"),
+    )
+
+
+def steps_table(*searched: SearchedCell) -> Table:
+    """Every trial, in the order in which it was measured."""
+    rows = Made(lambda: (_step(one, trial) for one in searched for trial in one.trials))
+    return Table(name="search", title="How the search went", columns=STEP_COLUMNS, rows=rows)
+
+
+def knee_of(searched: SearchedCell) -> Knee:
+    """Every trial of it, and where its first goal's answer lies."""
+    return Knee(
+        title=f"The knee of {searched.subject}",
+        dots=dots(trial.record for trial in searched.trials),
+        answer_pps=_interval_pps(searched.answers[0]) if searched.answers else None,
+    )
+
+
+def _interval_pps(answer: Answer) -> tuple[float, float] | None:
+    """Within the search: from the load that was carried to the next one that was not."""
+    low = answer.lower.pps if answer.lower else None
+    high = answer.upper.pps if answer.upper else None
+    return None if low is None or high is None else (min(low, high), max(low, high))
+
+
+ANSWER_COLUMNS = (
+    Column(name="cell", title="Cell"),
+    Column(name="goal_loss_ratio", title="Tolerated loss, %", numeric=True),
+    Column(name="carried", title="Carried", help="The highest load that was carried"),
+    Column(name="carried_pps", title="packets/s", numeric=True),
+    Column(name="carried_bps", title="Mbit/s", numeric=True),
+    Column(name="not_carried", title="Not carried", help="The lowest load above it that was tried"),
+    Column(name="not_carried_pps", title="packets/s", numeric=True),
+    Column(name="not_carried_bps", title="Mbit/s", numeric=True),
+    Column(
+        name="rounds",
+        title="Between rounds",
+        help="What rounds carried, each with a new start of the SUT",
+    ),
+    Column(name="limited_by", title="Limited by"),
+    Column(name="place", title="Where"),
+)
+
+
+def _answers_table(found: Sequence[SearchedCell], *, name: str) -> Table:
+    rows = tuple(_answer_row(one, answer) for one in found for answer in one.answers)
+    return Table(name=name, title="What is carried", columns=ANSWER_COLUMNS, rows=rows)
+
+
+def _answer_row(searched: SearchedCell, answer: Answer) -> Row:
+    return Row(
+        values=(
+            text(searched.subject),
+            Value(raw=answer.goal, shown=numbers.percent(answer.goal)),
+            *_bound_values(answer.by, answer.lower),
+            *_bound_values(answer.by, answer.upper),
+            text(between_words(answer)),
+            text(limit_words(answer)),
+            text(answer.place or numbers.NOT_MEASURED),
+        )
+    )
+
+
+def _bound_values(by: str, bound: Bound | None) -> tuple[Value, Value, Value]:
+    pps, bps = (bound.pps, bound.bps) if bound else (None, None)
+    return (
+        text(value_words(by, bound.value) if bound else numbers.NOT_MEASURED),
+        Value(raw=pps, shown=numbers.count(pps)),
+        Value(raw=bps, shown=numbers.megabits(bps)),
+    )
+
+
+def between_words(answer: Answer) -> str:
+    """`61.1X to 61.9X in 3 rounds`: between starts of the SUT, never within one search."""
+    between = answer.between
+    if between is None:
+        return "none carried any"
+    if between.n == 1:
+        return "one round"
+    low, high = between.lowest, between.highest
+    said = f"{value_words(answer.by, low)} to {value_words(answer.by, high)} in {between.n} rounds"
+    if between.interval is None:
+        return said
+    ends = (value_words(answer.by, end) for end in (between.interval.low, between.interval.high))
+    return f"{said}; 95 % interval {' to '.join(ends)}"
+
+
+def _bars(found: Sequence[SearchedCell]) -> Markup:
+    if len(found) < 2:
+        return Markup("")
+    return stacked_bars(
+        "Capacity, cell by cell",
+        "packets/s that were carried; the line: up to the load that was not",
+        [_bar(one, answer) for one in found for answer in one.answers],
+    )
+
+
+def _bar(searched: SearchedCell, answer: Answer) -> Bar:
+    pps = answer.lower.pps if answer.lower else None
+    name = f"{searched.label or searched.subject}, {goal_name(answer.goal)}"
+    carried = (
+        numbers.NOT_MEASURED if answer.lower is None else value_words(answer.by, answer.lower.value)
+    )
+    words = f"{carried}: {numbers.count(pps)} packets/s"
+    part = Part(kind=goal_name(answer.goal), value=pps or 0.0, says=f"{name}: {words}", style=STYLE)
+    return Bar(name=name, parts=(part,), words=words, interval=_interval_pps(answer))
+
+
+def _efficiency_words(found: Efficiency | None) -> str:
+    """Empty if no trial shows it."""
+    if found is None:
+        return ""
+    words = f"{_with_spread(found.packets, numbers.count)} packets"
+    if found.bits is not None:
+        words += f" and {_with_spread(found.bits, numbers.megabits)} Mbit"
+    return f"A busy core carries {words} a second."
+
+
+def _with_spread(summary: Summary, shown: numbers.Shown) -> str:
+    """With the interval between starts of the SUT; without one, with their range."""
+    said = shown(summary.median)
+    if summary.interval:
+        return f"{said} {numbers.between(summary.interval.low, summary.interval.high, shown)}"
+    if summary.n == 1:
+        return f"{said} (one start of the SUT)"
+    return f"{said} ({shown(summary.low)} to {shown(summary.high)} in {summary.n} starts)"
+
+
+STEP_COLUMNS = (
+    Column(name="cell", title="Cell"),
+    Column(name="run", title="Trial"),
+    Column(name="round", title="Round", numeric=True),
+    Column(name="load", title="Load"),
+    Column(name="offered_pps", title="Offered, packets/s", numeric=True),
+    Column(name="duration_s", title="For, s", numeric=True),
+    Column(name="loss_pct", title="Lost, %", numeric=True),
+    Column(name="busiest_thread_pct", title="Busiest thread, %", numeric=True),
+    Column(name="kept_pace", title="Kept the pace"),
+    Column(name="says", title="What it says"),
+)
+
+
+def _step(searched: SearchedCell, trial: Trial) -> Row:
+    record, tried = trial.record, trial.record.searched
+    loss, busy = record.packets.loss_ratio, record.busiest_thread
+    kept = {True: "yes", False: "no", None: "not shown"}[record.packets.sustained]
+    value = "" if tried is None else value_words(tried.by, tried.value)
+    seconds = tried.duration_s if tried else None
+    cpu = None if busy is None else busy.cpu_ratio * 100
+    return Row(
+        values=(
+            text(searched.subject),
+            text(record.run),
+            Value(raw=tried.round if tried else None, shown=str(tried.round if tried else "")),
+            text(value),
+            Value(raw=record.offered.per_s, shown=numbers.count(record.offered.per_s)),
+            Value(raw=seconds, shown="" if seconds is None else duration(seconds)),
+            Value(raw=None if loss is None else loss * 100, shown=numbers.percent(loss)),
+            Value(raw=cpu, shown=numbers.count(cpu)),
+            text(kept if record.valid else record.outcome),
+            text(escape.plain(record.verdict, longest=200)),
+        ),
+        anchor=trial.anchor,
+        mark=trial.mark,
+    )

@@ -1,0 +1,74 @@
+"""What a search found, for machines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from nodrop.findings.capacity import Answer, Bound
+from nodrop.report.capacity_words import answer_sentences
+from nodrop.report.searched import SearchedCell
+from nodrop.results.capacity import CapacityAnswer, Carried, Goal
+from nodrop.stats.interval import median_interval
+
+Unit = Callable[[Bound], float | None]
+
+
+def capacity_answer(searched: SearchedCell, *, run_directory: Path, report: Path) -> CapacityAnswer:
+    goals = [_goal(answer) for answer in searched.answers]
+    ndr = next((goal for goal in goals if goal.loss_ratio == 0), None)
+    scale = ndr.multiplier if ndr else None
+    pps, bps = (ndr.pps, ndr.bps) if ndr else (None, None)
+    first, told = ndr or goals[0], searched.answers[0]
+    return CapacityAnswer(
+        run_directory=str(run_directory),
+        report=str(report),
+        by=told.by,
+        ndr_multiplier=scale.value if scale else None,
+        ndr_multiplier_interval=scale.within_search if scale else None,
+        ndr_pps=pps.value if pps else None,
+        ndr_pps_interval=pps.within_search if pps else None,
+        ndr_bps=bps.value if bps else None,
+        ndr_bps_interval=bps.within_search if bps else None,
+        limited_by=first.limited_by,
+        place=first.place,
+        knob=first.knob,
+        ndr=ndr,
+        pdr=[goal for goal in goals if goal.loss_ratio],
+        trials=told.trials,
+        trial_seconds=told.trial_seconds,
+        sentences=[sentence.text for sentence in answer_sentences(searched)],
+    )
+
+
+def _goal(answer: Answer) -> Goal:
+    scale = _carried(answer, lambda bound: bound.value)
+    return Goal(
+        loss_ratio=answer.goal,
+        multiplier=scale if answer.by == "multiplier" else None,
+        speed=scale if answer.by == "speed" else None,
+        pps=_carried(answer, lambda bound: bound.pps),
+        bps=_carried(answer, lambda bound: bound.bps),
+        limited_by=answer.limited_by,
+        place=answer.place,
+        knob=answer.knob,
+        broke=answer.broke,
+    )
+
+
+def _carried(answer: Answer, unit: Unit) -> Carried:
+    low = unit(answer.lower) if answer.lower else None
+    high = unit(answer.upper) if answer.upper else None
+    rounds = _of_rounds(answer, unit)
+    interval = median_interval(rounds)
+    return Carried(
+        value=low,
+        within_search=None if low is None or high is None else (min(low, high), max(low, high)),
+        between_rounds=(interval.low, interval.high) if interval else None,
+        rounds=(min(rounds), max(rounds)) if rounds else None,
+    )
+
+
+def _of_rounds(answer: Answer, unit: Unit) -> Sequence[float]:
+    found = (unit(one.lower) for one in answer.rounds if one.lower is not None)
+    return [value for value in found if value is not None]

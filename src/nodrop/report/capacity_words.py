@@ -1,0 +1,98 @@
+"""What a search found, in sentences: for the report's answer and for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nodrop.findings.capacity import Answer, Statement, value_words
+from nodrop.report import escape, numbers
+from nodrop.report import sentences as rules
+from nodrop.report.searched import SearchedCell
+from nodrop.report.sentences import Rule, Sentence
+
+RULES = {"capacity-between-rounds": rules.BETWEEN_ROUNDS, "capacity-cost": rules.SEARCH_COST}
+"""Statements that are no headline, each with the rule of its sentence."""
+
+
+def answer_sentences(searched: SearchedCell) -> Iterator[Sentence]:
+    """For each goal: what is carried, what broke at the next load, and how much rounds differ."""
+    for answer in searched.answers:
+        for statement in answer.statements:
+            rule = RULES.get(statement.rule, rules.CAPACITY)
+            if rule is rules.CAPACITY:
+                yield _sentence(searched, rule, headline(searched.subject, answer), statement)
+                if words := broke(answer):
+                    knob = escape.plain(answer.knob)
+                    text = f"{searched.subject}: {words[0].lower()}{words[1:]}"
+                    yield _sentence(searched, rules.BROKE, text, statement, knob=knob)
+            elif rule is rules.BETWEEN_ROUNDS:
+                text = f"{searched.subject}, {goal_name(answer.goal)}: {statement.text}."
+                yield _sentence(searched, rule, text, statement)
+
+
+def cost_sentence(searched: SearchedCell) -> Iterator[Sentence]:
+    """What the search took; the same for all its goals."""
+    for answer in searched.answers[:1]:
+        for statement in answer.statements:
+            if RULES.get(statement.rule) is rules.SEARCH_COST:
+                text = f"a search of {searched.subject}: {statement.text}"
+                yield _sentence(searched, rules.SEARCH_COST, text, statement)
+
+
+def headline(subject: str, answer: Answer) -> str:
+    """`Suricata carries 61.3X without loss, not 63.1X: 103 400 packets/s, 246.1 Mbit/s.`"""
+    (text,) = (one.text for one in answer.statements if one.rule not in RULES)
+    joined = " " if text.startswith("carries") else ": "
+    return f"{subject}{joined}{escape.plain(text, longest=600)}{_really(answer)}."
+
+
+def _really(answer: Answer) -> str:
+    """What the load that was carried really was."""
+    lower = answer.lower
+    if lower is None or lower.pps is None:
+        return ""
+    bits = "" if lower.bps is None else f", {numbers.megabits(lower.bps)} Mbit/s"
+    return f" (really sent: {numbers.count(lower.pps)} packets/s{bits})"
+
+
+def broke(answer: Answer) -> str:
+    """What a trial at the load that was not carried says; empty if there is none."""
+    if not answer.broke or answer.upper is None:
+        return ""
+    at = value_words(answer.by, answer.upper.value)
+    return f"What broke at {at}: {escape.plain(answer.broke, longest=600)}."
+
+
+def _sentence(
+    searched: SearchedCell, rule: Rule, text: str, statement: Statement, *, knob: str = ""
+) -> Sentence:
+    runs = set(statement.runs)
+    return Sentence(
+        rule=rule,
+        text=text,
+        subject=searched.subject,
+        evidence={"statement": statement.rule, **statement.evidence},
+        trials=tuple(t for t in searched.trials if t.record.run in runs),
+        knob=knob,
+    )
+
+
+def goal_name(goal: float) -> str:
+    return "no loss" if goal == 0 else f"at most {numbers.percent(goal)} % lost"
+
+
+LIMITS = {
+    "sut": "the SUT",
+    "sut_failed": "the SUT failed",
+    "generator": "the generator",
+    "max": "the most that was to be tried",
+    "min": "below the least that was tried",
+    "loss_at_every_load": "loss at every load",
+    "budget": "the budget",
+    "not_found": "nothing found above it",
+    "nothing_measured": "nothing was measured",
+}
+
+
+def limit_words(answer: Answer) -> str:
+    return LIMITS.get(answer.limited_by, answer.limited_by)

@@ -1,0 +1,69 @@
+"""What a busy core carries: packets and bits for each second of CPU time that the SUT took."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from nodrop.results.trial import TrialRecord
+from nodrop.stats.interval import Summary, summarize
+
+LEAST_SHARE = 0.5
+"""Of the highest load that was carried: far below it a SUT's own wakeups are most of its work."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Efficiency:
+    packets: Summary
+    """For each busy second, one value for each start of the SUT."""
+    bits: Summary | None
+    """Of Ethernet frames."""
+    runs: tuple[str, ...]
+    """Trials that it rests on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Work:
+    packets: float
+    bits: float | None
+    cpu_s: float
+
+
+def efficiency(records: Iterable[TrialRecord]) -> Efficiency | None:
+    """Of trials without loss at no less than half of the highest load that was carried so."""
+    carried = [r for r in records if r.valid and r.packets.loss_ratio == 0 and r.offered.per_s]
+    most = max((r.offered.per_s or 0.0 for r in carried), default=0.0)
+    near = [r for r in carried if (r.offered.per_s or 0.0) >= LEAST_SHARE * most]
+    found = [(record, work) for record in near if (work := _work(record)) is not None]
+    if not found:
+        return None
+    starts: dict[int, list[_Work]] = {}
+    for record, work in found:
+        # In older runs each trial had a SUT of its own.
+        starts.setdefault(record.index if record.world is None else record.world, []).append(work)
+    packets = summarize([_per_core_s([w.packets for w in some], some) for some in starts.values()])
+    bits = [
+        _per_core_s([w.bits or 0.0 for w in some], some)
+        for some in starts.values()
+        if all(w.bits is not None for w in some)
+    ]
+    if packets is None:
+        return None
+    return Efficiency(
+        packets=packets, bits=summarize(bits), runs=tuple(record.run for record, _ in found)
+    )
+
+
+def _work(record: TrialRecord) -> _Work | None:
+    """With all that works for the SUT, if that is known."""
+    cpu_s = record.sut_cpu_s if record.setup_cpu_s is None else record.setup_cpu_s
+    sent, offered = record.offered.sent, record.offered
+    if not cpu_s or not sent:
+        return None
+    known = offered.bps is not None and offered.duration_s is not None
+    bits = (offered.bps or 0.0) * (offered.duration_s or 0.0) if known else None
+    return _Work(packets=sent, bits=bits, cpu_s=cpu_s)
+
+
+def _per_core_s(amounts: Sequence[float], works: Sequence[_Work]) -> float:
+    return sum(amounts) / sum(work.cpu_s for work in works)

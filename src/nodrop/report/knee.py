@@ -1,0 +1,72 @@
+"""Trials at different loads as dots of one picture: offered load, loss, and the busiest thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from nodrop.report import numbers
+from nodrop.results.trial import TrialRecord, mark_of
+
+WORDS = {
+    "good": "no loss",
+    "absorbed": "no loss, pace not shown",
+    "loss": "lost packets",
+    "failed": "the SUT failed",
+}
+"""What marks mean."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dot:
+    """One trial."""
+
+    run: str
+    pps: float
+    """Offered, as it was reached; if the trial ended before that was known, what was asked for."""
+    loss_ratio: float | None
+    """None: the SUT failed, so that its loss is not known."""
+    mark: str
+    """`good`, `absorbed` (no loss, but not seen to keep the pace), `loss` or `failed`."""
+    busiest_cpu_ratio: float | None = None
+
+    @property
+    def says(self) -> str:
+        load = f"{self.run}: {numbers.count(self.pps)} packets/s"
+        lost = WORDS["failed"] if self.loss_ratio is None else _lost(self.mark, self.loss_ratio)
+        busy = self.busiest_cpu_ratio
+        thread = "" if busy is None else f", busiest thread {busy * 100:.0f} % of a CPU"
+        return f"{load}, {lost}{thread}"
+
+
+def _lost(mark: str, ratio: float) -> str:
+    return f"{numbers.percent(ratio)} % lost" if ratio else WORDS[mark]
+
+
+def dots(records: Iterable[TrialRecord]) -> tuple[Dot, ...]:
+    """Void trials say nothing of the SUT, and are none."""
+    return tuple(dot for record in records if (dot := _dot(record)) is not None)
+
+
+def _dot(record: TrialRecord) -> Dot | None:
+    pps, mark, loss = _pps(record), mark_of(record), record.packets.loss_ratio
+    if mark == "good" and not record.packets.sustained:
+        mark = "absorbed"
+    if pps is None or mark == "void" or (loss is None and mark != "failed"):
+        return None
+    return Dot(
+        run=record.run,
+        pps=pps,
+        loss_ratio=None if mark == "failed" else loss,
+        mark=mark,
+        busiest_cpu_ratio=record.busiest_thread.cpu_ratio if record.busiest_thread else None,
+    )
+
+
+def _pps(record: TrialRecord) -> float | None:
+    offered = record.offered
+    if offered.per_s is not None:
+        return offered.per_s
+    if offered.intended and offered.intended_duration_s:
+        return offered.intended / offered.intended_duration_s
+    return None

@@ -1,0 +1,86 @@
+"""The searches of a report: of each cell whose load was searched, its trials and its answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+from nodrop.config.search import Search
+from nodrop.findings.capacity import Answer, answers
+from nodrop.findings.observations import RATES
+from nodrop.report import escape
+from nodrop.report.story import Cell, Source, Story, Trial, factor_label
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchedCell:
+    """One cell of one run directory, all loads that were tried of it together."""
+
+    source: int
+    subject: str
+    """What sentences about it begin with."""
+    label: str
+    """What tells it from the other cells; empty if nothing does."""
+    cells: tuple[Cell, ...]
+    """One per load."""
+    trials: tuple[Trial, ...]
+    """In the order in which they were measured."""
+    answers: tuple[Answer, ...]
+    """One per goal."""
+
+
+def searches(story: Story) -> tuple[SearchedCell, ...]:
+    """In the order of the cells. A run whose manifest does not say what was searched for has
+    none: its loads are told like those of any other run."""
+    found: list[SearchedCell] = []
+    for number, source in enumerate(story.sources):
+        search = _search(source)
+        if search is None:
+            continue
+        gathered: dict[str, list[Cell]] = {}
+        for cell in story.cells:
+            record = cell.trials[0].record
+            if cell.source == number and record.searched is not None:
+                gathered.setdefault(repr(sorted(record.cell.items())), []).append(cell)
+        found += [_searched(story, number, cells, search) for cells in gathered.values()]
+    return tuple(found)
+
+
+def _search(source: Source) -> Search | None:
+    said = source.run.manifest.get("search")
+    if not isinstance(said, dict):
+        return None
+    try:
+        return Search.of(said)
+    except (ValidationError, TypeError, ValueError):
+        return None
+
+
+def _searched(story: Story, source: int, cells: Sequence[Cell], search: Search) -> SearchedCell:
+    trials = sorted((t for cell in cells for t in cell.trials), key=lambda t: t.record.index)
+    label = _label(story, cells[0])
+    return SearchedCell(
+        source=source,
+        subject=label or subject(story, cells[0]),
+        label=label,
+        cells=tuple(cells),
+        trials=tuple(trials),
+        answers=answers([t.record for t in trials], search),
+    )
+
+
+def _label(story: Story, cell: Cell) -> str:
+    """Its group, and the factors of its load that were not searched."""
+    own = cell.trials[0].record.cell
+    rates = [factor_label(f, own[f]) for f in story.factors if f in RATES and f in own]
+    return " · ".join(filter(None, [cell.group, *rates]))
+
+
+def subject(story: Story, cell: Cell) -> str:
+    """What a sentence about a cell begins with."""
+    if cell.group:
+        return cell.group
+    names = story.sources[cell.source].sut_names
+    return escape.plain(names[0]).capitalize() if len(names) == 1 else "The SUT"

@@ -1,0 +1,89 @@
+"""The answer of `nodrop capacity --json`: how much a SUT carries, and how sure that is.
+
+schema/capacity.schema.json is made from these models. `None` means not measured, or not found.
+Bounds *within* one search and the interval *between* starts of the SUT stand apart: neither says
+what the other does.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from nodrop.results.model import Count, Model, NotNegative, Seconds
+
+Range = tuple[NotNegative, NotNegative]
+
+
+class Carried(Model):
+    """The highest load that was carried in the median round, in one unit."""
+
+    value: NotNegative | None
+    within_search: Range | None
+    """From there to the lowest load above it that was not carried, of the same round; null if one
+    of them was not found."""
+    between_rounds: Range | None
+    """95 % interval of the median over rounds, each with a new start of the SUT; null with fewer
+    than six."""
+    rounds: Range | None
+    """The smallest and the largest that any round carried."""
+
+
+class Goal(Model):
+    """What is carried if so much may be lost."""
+
+    loss_ratio: NotNegative
+    multiplier: Carried | None
+    """Replicas of the trace at once; null if the search varied something else."""
+    speed: Carried | None
+    """Times the trace's own; null if the search varied something else."""
+    pps: Carried
+    bps: Carried
+    limited_by: str
+    """`sut`, `sut_failed`, `generator`, `max`, `min`, `loss_at_every_load`, `budget`, `not_found`
+    or `nothing_measured`."""
+    place: str | None
+    """Where the packets died at the load that was not carried."""
+    knob: str
+    """What touches it; empty if nothing is known to."""
+    broke: str
+    """The verdict of a trial at that load; empty if there is none."""
+
+
+class CapacityAnswer(Model):
+    format: Literal[1] = 1
+    run_directory: str
+    report: str
+    by: str
+    """`multiplier`, `speed` or `pps`: what the search varied."""
+    ndr_multiplier: NotNegative | None
+    """The no-drop rate: `ndr` in short. All `ndr_` are null if no loss was not among the goals."""
+    ndr_multiplier_interval: Range | None
+    """Within the search, as `ndr.multiplier.within_search`."""
+    ndr_pps: NotNegative | None
+    ndr_pps_interval: Range | None
+    ndr_bps: NotNegative | None
+    ndr_bps_interval: Range | None
+    limited_by: str
+    """Of the no-drop rate, or of the first goal."""
+    place: str | None
+    knob: str
+    ndr: Goal | None
+    pdr: list[Goal]
+    """Partial-drop rates: goals that tolerate some loss."""
+    trials: Count
+    trial_seconds: Seconds
+    """Of load, all trials together."""
+    sentences: Annotated[list[str], Field(min_length=1)]
+    """The answer as the report has it."""
+
+
+def capacity_schema() -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12), as a writer makes it."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": "urn:nodrop:capacity:1",
+        **CapacityAnswer.model_json_schema(mode="serialization"),
+        "title": "nodrop capacity answer",
+    }

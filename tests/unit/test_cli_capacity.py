@@ -1,0 +1,102 @@
+"""`nodrop capacity`: bad input is one line and touches nothing; the answer is on stdout alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from nodrop.cli import main
+from nodrop.config.experiment import Experiment, load_experiment
+from nodrop.hosts import privileges
+from nodrop.measure import manager
+from nodrop.measure.manager import RunOutcome
+from nodrop.results.capacity import capacity_schema
+from nodrop.testing.told_runs import told_search, tried
+
+SINK = ("--sut", "sink")
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_touched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(privileges, "ensure_privileges", lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["no.pcap"], "no such file"),
+        (["make:demo", "--goal", "100%"], "must be the part that may be lost"),
+        (["make:demo", "--goal", "-1"], "must be the part that may be lost"),
+        (["make:demo", "--goal", "0", "--goal", "0%"], "goals: one is given twice"),
+        (["make:demo", "--budget", "soon"], "must be a time"),
+        (["make:demo", "--budget", "2s"], "one trial alone takes about"),
+        (["make:demo", "--budget", "500ms"], "must be a time"),
+        (["make:demo", "--by", "bits"], "allowed are multiplier, speed, pps"),
+        (["make:demo", "--method", "guess"], "allowed are nodrop, mlrsearch, bisection"),
+        (["make:demo", "--method", "bisection"], "needs min and max"),
+        (["make:demo", "--set", "search.min=9", "--set", "search.max=2"], "must be below max"),
+        (["make:demo", "--set", "load.speed=50"], "less than a trial of"),
+        (["make:demo", "--set", "search.final_trial_s=300"], "must be"),
+        (["make:demo", "--set", "load.kind=tcpreplay"], "sends whole copies only"),
+        (["make:demo", "--set", 'matrix."load.speed"=[1, 2]'], "searches one cell"),
+        (["make:demo", "--sut", "sinc"], "sinc"),
+        (["make:demo", "--setup", "bear"], "bear"),
+        (["make:demo", "--rules", "no.rules", "--sut", "suricata"], "no such file"),
+    ],
+)
+def test_bad_input_is_one_line(
+    argv: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main.exit_code(["capacity", *SINK, *argv]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1 and said in captured.err, captured.err
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Experiment]:
+    """What would have been measured; the run that is found instead carries 4X."""
+    found: list[Experiment] = []
+    run = told_search(tmp_path / "made", [tried(4, [0.0] * 2), tried(5, [0.1] * 2)])
+
+    def measured(experiment: Experiment, *_: Any, **__: Any) -> RunOutcome:
+        found.append(experiment)
+        return RunOutcome(directory=run, records=())
+
+    monkeypatch.setattr(manager, "run_experiment", measured)
+    return found
+
+
+def test_the_answer_for_machines(
+    asked: list[Experiment], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.exit_code(["capacity", "make:demo", *SINK, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    jsonschema.validate(said, capacity_schema())
+    assert (said["ndr_multiplier"], said["ndr_pps"]) == (4, 4000)
+    assert Path(said["report"]).is_file()
+
+
+def test_the_answer_for_people(asked: list[Experiment], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.exit_code(["capacity", "make:demo", *SINK]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("Suricata carries 4X without loss, not 5X")
+    assert lines[-2].startswith("report: ") and Path(lines[-1]).is_dir()
+
+
+def test_the_experiment_stands_alone(asked: list[Experiment], tmp_path: Path) -> None:
+    """Its text is a file that asks the same again, `--set`s included."""
+    argv = ["--set", "sut.service_rate_pps=5000", "--goal", "0.5%", "--budget", "10m"]
+    assert main.exit_code(["capacity", "make:demo", *SINK, *argv]) == 0
+    (tmp_path / "again.toml").write_text(asked[0].text)
+    again = load_experiment(tmp_path / "again.toml")
+    for name in ("name", "question", "setup", "sut", "load", "limits", "measure", "search"):
+        assert getattr(again, name) == getattr(asked[0], name), name
+    assert again.sut["service_rate_pps"] == 5000
+    assert again.search is not None and again.search.budget_s == 600

@@ -1,0 +1,105 @@
+"""A question of the command line becomes an experiment file that stands alone."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodrop.config.asked import CapacityQuestion, budget_s, goal_ratio
+from nodrop.config.toml_file import to_toml
+from nodrop.errors import BadInput
+
+WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+NUMBERS = st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
+VALUES = st.recursive(
+    WORDS | NUMBERS | st.booleans(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(WORDS, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(WORDS, VALUES, max_size=5))
+def test_a_table_that_is_written_is_read_again(table: dict[str, Any]) -> None:
+    assert tomllib.loads(to_toml(table)) == table
+
+
+@pytest.mark.parametrize(
+    ("text", "ratio"),
+    [("0", 0), ("0%", 0), ("0.5%", 0.005), ("0.5 %", 0.005), ("0.005", 0.005), ("12.5%", 0.125)],
+)
+def test_a_goal_is_a_share(text: str, ratio: float) -> None:
+    assert goal_ratio(text) == pytest.approx(ratio, abs=0)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "100%", "1", "-1%", "5", "nan", "inf", "1e-3", "half", "0..5%", "٣%", "0" * 5000]
+)
+def test_what_is_no_share_is_one_line(text: str) -> None:
+    with pytest.raises(BadInput, match="must be the part that may be lost"):
+        goal_ratio(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90", 90), ("90s", 90), ("10m", 600), ("1.5 min", 90), ("1h", 3600)]
+)
+def test_a_budget_is_a_time(text: str, seconds: float) -> None:
+    assert budget_s(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "0", "0m", "-5m", "ten", "10d", "1e3", "inf", "10 m m"])
+def test_what_is_no_time_is_one_line(text: str) -> None:
+    with pytest.raises(BadInput, match="must be a time"):
+        budget_s(text)
+
+
+def test_paths_are_whole_so_that_the_file_can_be_kept_elsewhere(tmp_path: Path) -> None:
+    asked = CapacityQuestion(trace="my Trace.pcap.xz", rules=["a.rules", "/b.rules"])
+    table = asked.table(tmp_path)
+    assert table["load"]["trace"] == str(tmp_path / "my Trace.pcap.xz")
+    assert table["sut"]["rules"] == [str(tmp_path / "a.rules"), "/b.rules"]
+    assert table["name"] == "capacity-my-trace"
+    assert table["search"] == {}, "what is not asked for is the search's own"
+
+
+@pytest.mark.parametrize(
+    ("trace", "name"),
+    [
+        ("make:demo", "capacity-demo"),
+        ("/data/REAL_mix-2.pcap", "capacity-real-mix-2"),
+        ("....", "capacity-trace"),
+        ("x" * 300, "capacity-" + "x" * 39),
+    ],
+)
+def test_the_run_is_named_by_its_trace(trace: str, name: str) -> None:
+    assert CapacityQuestion(trace=trace).table(Path("/"))["name"] == name
+
+
+def test_all_that_is_asked_for_stands_in_the_table() -> None:
+    asked = CapacityQuestion(
+        trace="make:demo",
+        setup="docker",
+        sut="sink",
+        goals=["0", "0.5%"],
+        budget="2m",
+        by="pps",
+        method="mlrsearch",
+    )
+    table = asked.table(Path("/"))
+    assert table["search"] == {
+        "by": "pps",
+        "goals": [0, 0.005],
+        "budget_s": 120,
+        "method": "mlrsearch",
+    }
+    assert (table["setup"], table["sut"]) == ({"kind": "docker"}, {"kind": "sink"})
+    assert table["load"] == {"kind": "replay", "trace": "make:demo"}
+
+
+def test_a_name_that_no_file_can_hold_is_one_line() -> None:
+    with pytest.raises(BadInput, match="not UTF-8"):
+        CapacityQuestion(trace="a\udcff.pcap").table(Path("/"))
