@@ -30,6 +30,7 @@ test: build ## All tests: unit, namespaces, real Suricata; a skip says why
 	@tools/system-packages test
 	+$(MAKE) --no-print-directory --jobs=2 --output-sync=target rust-check lint
 	.venv/bin/nodrop image ensure suricata || true # without one, its tests are skipped and say so
+	$(PYTEST) -m alone
 	$(PYTEST) -n $(WORKERS)
 
 check: build ## Formats, lints, types and the tests that need no root, under a minute

@@ -19,7 +19,7 @@ from hypothesis import settings
 from nodrop.errors import NodropError
 from nodrop.hosts.privileges import ensure_privileges, in_user_namespace
 from tests.disturbed import Disturbances
-from tests.turns import Turns, rank
+from tests.turns import LEFT_OUT, is_alone, rank
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
@@ -90,15 +90,20 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(Turns(), "turns")
     config.pluginmanager.register(Disturbances(), "disturbances")
     if not is_worker(config):
         config.pluginmanager.register(SkipLedger(), "skip-ledger")
     hear_ctrl_c()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     items.sort(key=rank)
+    if is_worker(config):
+        items[:] = [item for item in items if not is_alone(item)]
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    return LEFT_OUT if getattr(config.option, "numprocesses", None) else None
 
 
 @pytest.fixture(scope="session")

@@ -1,43 +1,97 @@
-"""A test that failed while the machine disturbed one of its trials is done again.
+"""A test that failed while the machine disturbed it is done again.
 
-nodrop itself says which trials these are: the sender was late, or others had the CPUs. Such a trial
-says nothing about what the test asks, as it says nothing about a SUT. pytest-rerunfailures repeats
-the test, a few times at most; a test that fails in an undisturbed run fails at once.
+nodrop itself says which trials were disturbed: the sender was late, or others had the CPUs. A test
+of a lab without a run directory has nobody to say so; here the kernel's own sums do. What failed
+then says nothing about what the test asks, as such a trial says nothing about a SUT.
+pytest-rerunfailures repeats it, a few times at most; a test that fails undisturbed fails at once.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Generator
+import os
+import time
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from nodrop.ledger.reasons import Reason
+from tests.turns import is_alone, is_of_a_lab
 
 BY_THE_MACHINE = {Reason.SENDER_LATE, Reason.SENDER_BURST, Reason.SENDER_SHORT, Reason.CPU_STOLEN}
 OTHERS = ("other programs", "hypervisor")
+STOLEN_S = 0.05
+"""A ring of any test holds what arrives in a shorter time."""
+OTHERS_RATIO = 0.25
+"""Of one CPU."""
 
 
 class Disturbed(Exception):
     """pyproject.toml names it: `--only-rerun`."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """CPU time so far, summed over CPUs."""
+
+    mono_s: float
+    stolen_s: float
+    """By the hypervisor."""
+    busy_s: float
+    """By all programs of this machine."""
+    own_s: float
+    """By this process and by those it has started and seen the end of."""
+
+    @classmethod
+    def now(cls) -> Spent:
+        ticks = [int(word) for word in Path("/proc/stat").read_text().split(None, 9)[1:9]]
+        user, nice, system, *_, stolen = (each / os.sysconf("SC_CLK_TCK") for each in ticks)
+        own = os.times()
+        return cls(
+            mono_s=time.monotonic(),
+            stolen_s=stolen,
+            busy_s=user + nice + system,
+            own_s=own.user + own.system + own.children_user + own.children_system,
+        )
+
+    def disturbance_since(self, before: Spent, *, alone: bool) -> str | None:
+        stolen_s = self.stolen_s - before.stolen_s
+        if stolen_s >= STOLEN_S:
+            return f"the hypervisor gave {stolen_s:.2f} s of the CPUs to others"
+        others_s = self.busy_s - before.busy_s - (self.own_s - before.own_s)
+        if alone and others_s > OTHERS_RATIO * (self.mono_s - before.mono_s):
+            return f"other programs had {others_s:.2f} s of the CPUs"
+        return None
+
+
 class Disturbances:
     @pytest.hookimpl(wrapper=True)
     def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+        before = Spent.now()
         try:
             return (yield)
-        except Exception as failure:
-            folder = pyfuncitem.funcargs.get("tmp_path")
-            if isinstance(folder, Path) and (said := disturbance(folder)):
+        except (Exception, pytest.fail.Exception) as failure:
+            hangs = str(failure).startswith("Timeout (>")  # pytest-timeout's words
+            if not hangs and (said := disturbance(pyfuncitem, before)):
                 raise Disturbed(said) from failure
             raise
 
 
-def disturbance(folder: Path) -> str | None:
-    """What nodrop says of the first disturbed trial below this folder."""
-    for file in sorted(folder.rglob("trials.jsonl")):
+def disturbance(test: pytest.Function, before: Spent) -> str | None:
+    folder = test.funcargs.get("tmp_path")
+    runs = sorted(folder.rglob("trials.jsonl")) if isinstance(folder, Path) else []
+    if said := said_by_nodrop(runs):
+        return said
+    if not is_of_a_lab(test):
+        return None
+    return Spent.now().disturbance_since(before, alone=is_alone(test) and not runs)
+
+
+def said_by_nodrop(runs: Sequence[Path]) -> str | None:
+    """Of the first disturbed trial in these files."""
+    for file in runs:
         for line in file.read_text(errors="replace").splitlines():
             try:
                 trial = json.loads(line)

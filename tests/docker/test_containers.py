@@ -37,6 +37,7 @@ defrag = "yes"
 [load]
 kind = "replay"
 trace = "{trace}"
+cpu = "any" # other tests run beside it
 speed = 10
 [measure]
 repetitions = 1
@@ -179,7 +180,7 @@ def test_undo_after_kill_9_leaves_nothing(
     before = unnamed()
     # A limit, so that there is a control group in every setup.
     killed = die_at(step, file, [f"setup.kind={kind}", "limits.memory=1GiB"])
-    ours = containers(docker, killed)
+    ours = containers(docker, killed.label)
     left = "\n".join(leftovers(killed, before, *ours))
     # What is our own child dies with us; a container does not.
     for thing in ("netns", "cgroup", *(("process",) if kind.startswith("docker") else ())):
@@ -187,7 +188,7 @@ def test_undo_after_kill_9_leaves_nothing(
     assert bool(ours) == kind.startswith("docker")
     undo()
     assert leftovers(killed, before, *ours) == []
-    assert containers(docker, killed) == []
+    assert containers(docker, killed.label) == []
 
 
 def test_a_container_that_docker_does_not_remove_is_named(

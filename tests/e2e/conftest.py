@@ -14,6 +14,8 @@ from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
 from nodrop.errors import NodropError
 from nodrop.images.image import resolve_bits
+from nodrop.load.replay import Replay
+from nodrop.load.tcpreplay import Tcpreplay
 from nodrop.measure.manager import RunOutcome, run_experiment
 from nodrop.measure.progress import Silent
 from tests.real_inputs import realmix
@@ -64,6 +66,8 @@ def suricata() -> None:
 def run(tmp_path: Path, real_trace: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs an experiment on the real trace with `--set`s; `progress` may inject faults."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    for generator in (Replay, Tcpreplay):  # a machine that tests is busy: it may send for longer
+        monkeypatch.setattr(generator, "late_ratio", 100.0)
 
     def go(
         *settings: str, text: str = SURICATA, lab: str | None = None, progress: Any = None

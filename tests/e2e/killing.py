@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from nodrop.hosts.processes import environment
+from nodrop.labs.wiring import FIRST_INDEX
 
 SCRIPT = """
 import os, signal, sys
@@ -28,16 +31,25 @@ run_experiment(load_experiment(Path(file), settings), load_lab(), out=Path(out),
 """
 
 
-def die_at(step: str, experiment: Path, settings: Sequence[str] = ()) -> str:
-    """The label of the run, whose journal is in $XDG_STATE_HOME."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Killed:
+    """A run whose controller is dead."""
+
+    label: str
+    pid: int
+
+
+def die_at(step: str, experiment: Path, settings: Sequence[str] = ()) -> Killed:
+    """The run whose journal is in $XDG_STATE_HOME."""
     argv = [step, str(experiment), str(experiment.parent / "killed"), *settings]
-    died = subprocess.run(
+    with subprocess.Popen(
         [sys.executable, "-c", SCRIPT, *argv],
-        capture_output=True, text=True, timeout=180, check=False,
-    )  # fmt: skip
-    assert died.returncode == -signal.SIGKILL, died.stdout + died.stderr
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    ) as controller:  # fmt: skip
+        said, _ = controller.communicate(timeout=180)
+    assert controller.returncode == -signal.SIGKILL, said
     (journal,) = (Path(os.environ["XDG_STATE_HOME"]) / "nodrop" / "undo").glob("*.jsonl")
-    return journal.stem
+    return Killed(label=journal.stem, pid=controller.pid)
 
 
 def undo() -> None:
@@ -56,10 +68,26 @@ def unnamed() -> set[str]:
     return found | {str(path) for path in Path("/sys/fs/bpf").rglob("*")}
 
 
-def leftovers(label: str, before: set[str], *containers: str) -> list[str]:
+def unnamed_of(pid: int, before: set[str]) -> set[str]:
+    """Some of these names bear the number of the process that made them: other runs go on beside
+    the one that is asked for, and those are theirs."""
+    return {name for name in unnamed() - before if _maker(name) in (None, pid)}
+
+
+def _maker(name: str) -> int | None:
+    if indexed := re.fullmatch(r"/sys/class/net/ndlv([0-9a-f]+)", name):
+        return int(indexed[1], 16) - FIRST_INDEX
+    if indexed := re.fullmatch(r"/dev/tap([0-9]+)", name):
+        return int(indexed[1]) - FIRST_INDEX
+    if numbered := re.fullmatch(r"/dev/nodrop-tap-([0-9]+)-.*", name):
+        return int(numbered[1])
+    return None
+
+
+def leftovers(killed: Killed, before: set[str], *containers: str) -> list[str]:
     """Everything that a host can show of one run."""
-    marks = (label, *containers)
-    found = [f"unnamed {name}" for name in unnamed() - before]
+    label, marks = killed.label, (killed.label, *containers)
+    found = [f"unnamed {name}" for name in unnamed_of(killed.pid, before)]
     found += [f"netns {path.name}" for path in Path("/run/netns").glob(f"nodrop-{label}-*")]
     groups = Path("/sys/fs/cgroup")
     found += [f"cgroup {path}" for mark in marks for path in groups.rglob(f"*{mark}*")]

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,15 +56,22 @@ class Place:
         )
         assert done.returncode == 0, done.stdout + done.stderr
 
+    def records(self) -> list[dict[str, Any]]:
+        """Of every whole line, in file order."""
+        lines = [
+            line
+            for file in self.out.glob("*/trials.jsonl")
+            for line in file.read_text().split("\n")[:-1]
+        ]
+        return [json.loads(line) for line in lines]
+
     def good(self) -> list[str]:
-        """Runs with a whole line, in file order."""
-        lines = []
-        for file in self.out.glob("*/trials.jsonl"):
-            for line in file.read_text().split("\n")[:-1]:
-                record = json.loads(line)
-                if record["outcome"] != "void":
-                    lines.append(record["run"])
-        return lines
+        return [record["run"] for record in self.records() if record["outcome"] != "void"]
+
+    def late(self) -> set[str]:
+        """That a busy machine made void to the last; what is left behind is the question here."""
+        late = [r for r in self.records() if r["invalid_reasons"] == ["sender_late"]]
+        return {record["run"] for record in late} - set(self.good())
 
     def remember_labels(self) -> None:
         """The journal names what a run puts on the host; its file goes once that is undone."""
@@ -127,8 +135,9 @@ def test_killed_at_fifty_random_points(tmp_path: Path, sut: str) -> None:
         assert len(good) == len(set(good)), "a good trial was repeated"
     last = place.start(resume=place.begun)
     said, _ = last.communicate(timeout=300)
-    assert last.returncode == 0, said
-    assert len(place.good()) == len(set(place.good())) == 24
+    assert len(place.good()) == len(set(place.good()))
+    assert last.returncode == (1 if place.late() else 0), said
+    assert len(place.good()) + len(place.late()) == 24
     assert place.labels, "no run got as far as its journal"
     (directory,) = place.out.iterdir()
     assert said.strip().splitlines()[-1] == str(directory)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.disturbed import Disturbances, Disturbed, disturbance
+from tests.disturbed import Disturbances, Disturbed, Spent, said_by_nodrop
 
 UNDISTURBED = [
     {"run": "0001", "invalid_reasons": [], "verdict": "no loss"},
@@ -21,10 +21,17 @@ DISTURBED = [
 ]
 
 
+SPENT = Spent(mono_s=100.0, stolen_s=3.0, busy_s=500.0, own_s=40.0)
+
+
 def told(folder: Path, *records: object) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "trials.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     return folder
+
+
+def disturbance(folder: Path) -> str | None:
+    return said_by_nodrop(sorted(folder.rglob("trials.jsonl")))
 
 
 def test_what_nodrop_says_of_the_machine_is_a_disturbance(tmp_path: Path) -> None:
@@ -59,3 +66,45 @@ def test_a_test_that_passes_beside_one_has_passed(
     with pytest.raises(StopIteration):
         call.send(True)
     (tmp_path / "trials.jsonl").unlink()
+
+
+def later(*, elapsed_s: float, stolen_s: float, others_s: float, own_s: float) -> Spent:
+    return Spent(
+        mono_s=SPENT.mono_s + elapsed_s,
+        stolen_s=SPENT.stolen_s + stolen_s,
+        busy_s=SPENT.busy_s + others_s + own_s,
+        own_s=SPENT.own_s + own_s,
+    )
+
+
+@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.parametrize("stolen_s, said", [(0.0, False), (0.04, False), (0.06, True), (5.0, True)])
+def test_a_cpu_that_the_hypervisor_took_is_a_disturbance(
+    stolen_s: float, said: bool, alone: bool
+) -> None:
+    now = later(elapsed_s=10.0, stolen_s=stolen_s, others_s=0.1, own_s=12.0)
+    words = now.disturbance_since(SPENT, alone=alone)
+    assert (words == f"the hypervisor gave {stolen_s:.2f} s of the CPUs to others") is said
+
+
+@pytest.mark.parametrize(
+    "elapsed_s, others_s, own_s", [(10.0, 3.0, 0.0), (0.5, 0.2, 0.8), (60.0, 110.0, 9.0)]
+)
+def test_other_programs_disturb_who_is_to_be_alone(
+    elapsed_s: float, others_s: float, own_s: float
+) -> None:
+    now = later(elapsed_s=elapsed_s, stolen_s=0.0, others_s=others_s, own_s=own_s)
+    said = f"other programs had {others_s:.2f} s of the CPUs"
+    assert now.disturbance_since(SPENT, alone=True) == said
+    assert now.disturbance_since(SPENT, alone=False) is None, "others run beside it on purpose"
+    mine = later(elapsed_s=elapsed_s, stolen_s=0.0, others_s=0.0, own_s=others_s + own_s)
+    assert mine.disturbance_since(SPENT, alone=True) is None
+
+
+def test_the_kernel_is_asked() -> None:
+    before = Spent.now()
+    end = before.own_s + 0.1
+    while (now := Spent.now()).own_s < end:
+        pass
+    assert now.mono_s > before.mono_s and now.busy_s > before.busy_s
+    assert now.stolen_s >= before.stolen_s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from nodrop.errors import BadInput
 from nodrop.machines.libvirt_domain import Domain
 from nodrop.measure.manager import RunOutcome
 from tests.e2e.conftest import Run, closes, only
-from tests.e2e.killing import die_at, leftovers, undo, unnamed
+from tests.e2e.killing import die_at, leftovers, undo, unnamed, unnamed_of
 from tests.vm.libvirt_host import bindings, definition, private_libvirtd
 
 pytestmark = pytest.mark.timeout(600)
@@ -32,6 +33,7 @@ kind = "sink"
 [load]
 kind = "replay"
 trace = "make:demo"
+cpu = "any" # other tests run beside it
 pps = 1000
 duration_s = 1
 [measure]
@@ -120,7 +122,7 @@ def test_trial_after_trial_also_after_a_kill_9_it_keeps_nothing(
         assert closes(record)
         assert record.packets.lost_packets == 0, record.verdict
         assert record.accelerator == "tcg"
-    assert unnamed() - before == set()
+    assert unnamed_of(os.getpid(), before) == set()
     domain.must_be_as_it_was()
 
 

@@ -21,7 +21,7 @@ from nodrop.images.guest_assets import GuestAssets, cpio, make_assets
 from nodrop.setups import vm
 from tests.e2e.conftest import Run, closes, only
 from tests.e2e.faults import Inject, labelled, nic_gone_once
-from tests.e2e.killing import die_at, leftovers, undo, unnamed
+from tests.e2e.killing import Killed, die_at, leftovers, undo, unnamed
 from tests.e2e.test_throttled import Quota, throttled_s, was_throttled
 from tests.real_inputs import REALMIX_PACKETS
 
@@ -37,6 +37,7 @@ kind = "{sut}"
 [load]
 kind = "replay"
 trace = "{trace}"
+cpu = "any" # other tests run beside it
 {pace}
 [measure]
 repetitions = 1
@@ -129,6 +130,7 @@ def test_a_longer_queue_moves_the_losses_of_a_slow_program(run: Run, tmp_path: P
     assert "macvtap queue" not in long.packets.lost_by_place
 
 
+@pytest.mark.alone
 def test_a_throttled_qemu_is_the_cause_of_a_full_macvtap_queue(run: Run, quota: Quota) -> None:
     quota.program = "qemu"
     text = VM.replace("{sut}", "sink").replace("{pace}", "pps = 2000\nduration_s = 2")
@@ -231,7 +233,7 @@ def test_killed_while_its_guest_boots(
     label = wait_for_guest(tmp_path / "state")
     run.send_signal(signal.SIGKILL)
     run.wait(10)
-    all_undone(label, before)
+    all_undone(Killed(label=label, pid=run.pid), before)
 
 
 def test_killed_with_its_guest_under_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,10 +244,10 @@ def test_killed_with_its_guest_under_load(tmp_path: Path, monkeypatch: pytest.Mo
     all_undone(die_at("offer", tmp_path / "vm.toml"), before)
 
 
-def all_undone(label: str, before: set[str]) -> None:
-    assert "netns" in "\n".join(leftovers(label, before)), "killed too early to prove anything"
+def all_undone(killed: Killed, before: set[str]) -> None:
+    assert "netns" in "\n".join(leftovers(killed, before)), "killed too early to prove anything"
     undo()
-    assert leftovers(label, before) == []
+    assert leftovers(killed, before) == []
 
 
 def wait_for_guest(state: Path) -> str:
