@@ -338,6 +338,7 @@ def everything(tmp_path: Path) -> list[list[Path]]:
                 fields={"loss_ratio": None, "books_closed": False, "schedule_error_us": None},
             ),
             Load(cell=guest | {"load.pps": 1}, trials=[0.0] * 3, fields={"sustained": False}),
+            Load(cell={"setup.kind": "oci", "load.pps": 1}, trials=[0.0] * 6, fields={"world": 1}),
         ],
         manifest={
             "calibration": [
@@ -565,3 +566,53 @@ def test_a_trial_with_two_causes_counts_for_both(tmp_path: Path, waited: int, as
     assert f"in {n} of {n} lossy trials: W#01 slept" in words
     assert re.search(rf"in {waited}( of {n} lossy trials)?: W#01 waited", words)
     assert "nothing does" not in words
+
+
+# Trials that share a start of the SUT.
+
+
+@pytest.mark.parametrize(
+    ("worlds", "words"),
+    [
+        (
+            [1] * 6 + [7] * 7 + [14] * 7,
+            "0 of 20 trials lost a packet, so fewer than 63 % of such s",
+        ),
+        ([n - n % 2 for n in range(12)], "so fewer than 39 % of such starts of the SUT do"),
+        (list(range(20)), "so fewer than 14 % of such runs do"),
+    ],
+)
+def test_a_bound_without_loss_counts_starts(tmp_path: Path, worlds: list[int], words: str) -> None:
+    each = {n + 1: {"world": world} for n, world in enumerate(worlds)}
+    found = said(tmp_path, pps(9_000, [0.0] * len(worlds), each=each, fields={"sustained": True}))
+    assert any(words in sentence.text for sentence in found), found
+
+
+@pytest.mark.parametrize(
+    ("worlds", "lossy", "words"),
+    [
+        ([1] * 7 + [8] * 7 + [15] * 6, 3, "3 of 20 trials lose packets, so 0.84 % to 91 % of such"),
+        ([1] * 10 + [11] * 10, 10, "10 of 20 trials lose packets, so 1.3 % to 99 % of such starts"),
+        (list(range(20)), 10, "10 of 20 trials lose packets, so 27 % to 73 % of such runs"),
+    ],
+)
+def test_the_share_of_lossy_runs_counts_starts(
+    tmp_path: Path, worlds: list[int], lossy: int, words: str
+) -> None:
+    each = {n + 1: {"world": world} for n, world in enumerate(worlds)}
+    losses = [0.01] * lossy + [0.0] * (20 - lossy)
+    found = text_of(said(tmp_path, pps(9_000, losses, each=each)), "loses-sometimes")
+    assert words in found.replace(" in the socket ring", ""), found
+
+
+@pytest.mark.parametrize(("starts", "trials"), [(3, 20), (1, 6), (5, 11)])
+def test_few_starts_have_no_interval_and_that_is_said(
+    tmp_path: Path, starts: int, trials: int
+) -> None:
+    each = {n + 1: {"world": n * starts // trials} for n in range(trials)}
+    losses = [0.01 + n / 1000 for n in range(trials)]
+    story = read_story([told_run(tmp_path, [pps(9_000, losses, each=each)])])
+    assert story.cells[0].loss is not None and story.cells[0].loss.interval is None
+    (sentence,) = [s for s in answer(story).cannot_say if s.rule.code == "too-few-starts"]
+    assert "share fewer than 6 starts of the SUT" in sentence.text
+    assert list(sentence.evidence["starts"].values()) == [starts]

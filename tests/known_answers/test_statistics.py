@@ -27,7 +27,7 @@ from nodrop.stats.comparison import (
     median_ends,
 )
 from nodrop.stats.family import Family
-from nodrop.stats.interval import median_rank
+from nodrop.stats.interval import median_rank, summarize
 from nodrop.stats.power import POWER, more_runs, resolution, runs_to_see
 
 Runs = NDArray[np.float64]
@@ -441,3 +441,44 @@ class TestWhatCanBeSeen:
         sees_few, sees_many = resolution(few, ALONE), resolution(many, ALONE)
         assert sees_few is not None and sees_many is not None
         assert 0 < sees_many < sees_few < 2 * scale
+
+
+# --- trials that share a start of the SUT ---------------------------------------------------------
+
+STARTS: dict[str, World] = {
+    "normal": lambda rng, shape: rng.normal(0, 1, shape),
+    "heavy tails": lambda rng, shape: rng.standard_cauchy(shape),
+    "two humps": lambda rng, shape: rng.normal(0, 1, shape) + rng.choice([-5.0, 5.0], shape),
+}
+
+
+@pytest.mark.parametrize("drawn", STARTS)
+@pytest.mark.parametrize("within", [0.1, 1.0, 10.0])
+@pytest.mark.parametrize("trials", [(7,) * 6, (2, 3, 3) * 4, (1, 9) * 5], ids=str)
+def test_an_interval_over_trials_that_share_starts_covers(
+    drawn: str, within: float, trials: tuple[int, ...]
+) -> None:
+    """Each start draws something that its trials share. What starts come to in the median is 0."""
+    rng, covered = seeded("starts", drawn, within, trials), []
+    starts = [start for start, n in enumerate(trials) for _ in range(n)]
+    shared = STARTS[drawn](rng, (repeated(400), len(trials)))
+    for row in shared:
+        values = row[starts] + rng.normal(0, within, len(starts))
+        summary = summarize(list(values), starts=starts)
+        assert summary is not None and summary.interval is not None
+        covered.append(summary.interval.low <= 0 <= summary.interval.high)
+    found = rate(f"cover, starts {drawn}, within {within}, {trials}", covered)
+    assert found >= 0.94
+
+
+@pytest.mark.parametrize("trials", [(7,) * 6, (4,) * 10, (7, 7, 6)], ids=str)
+def test_as_if_trials_were_independent_it_would_not(trials: tuple[int, ...]) -> None:
+    """What starts differ by was 3 times what trials of one start do: counted over trials, the
+    interval of the median is far too narrow."""
+    rng, covered = seeded("no starts", trials), []
+    starts = [start for start, n in enumerate(trials) for _ in range(n)]
+    for row in rng.normal(0, 3, (repeated(400), len(trials))):
+        summary = summarize(list(row[starts] + rng.normal(0, 1, len(starts))))
+        assert summary is not None and summary.interval is not None
+        covered.append(summary.interval.low <= 0 <= summary.interval.high)
+    assert rate(f"cover, counted over trials, {trials}", covered) < 0.8

@@ -14,6 +14,7 @@ from nodrop.findings.observations import (
     SpreadClaim,
     channels,
 )
+from nodrop.stats.interval import runs_needed
 
 NEIGHBOUR_RATIO = 0.5
 LEAST_RUNS_IN_ORDER = 12
@@ -82,6 +83,26 @@ def missing_samples(cells: Cells, planned: Mapping[str, int] | None = None) -> I
             evidence=in_words(f"{cell}: {n} of {wanted[cell]}" for cell, n in short.items()),
             effect="Runs that failed may be missing for a reason that concerns the figure.",
             cells=tuple(short),
+        )
+
+
+def shared_starts(cells: Cells) -> Iterator[Finding]:
+    """Trials of one start of the SUT are less independent than as many starts."""
+    evidence: dict[str, str] = {}
+    for cell, runs in cells.items():
+        starts = len({run.start for run in runs if run.start})
+        if starts and starts < len(runs):
+            evidence[cell] = f"{cell}: {len(runs)} trials of {starts} starts"
+    if evidence:
+        yield Finding(
+            code="shared-starts",
+            severity=Severity.WARNING,
+            title="Trials share starts of the SUT",
+            evidence=in_words(evidence.values()),
+            effect="What is inferred counts each start once: a median by that of its trials (an"
+            f" interval needs {runs_needed()} starts), a loss if any of them lost. Whether loads"
+            " contradict each other still counts trials, as if each were a start.",
+            cells=tuple(evidence),
         )
 
 

@@ -50,6 +50,8 @@ class Observation:
     """Of the receiving host."""
     not_as_asked: tuple[str, ...] = ()
     """In words: the settings with which the SUT ran though others were asked for."""
+    start: int | str = ""
+    """Names the start of its SUT; empty if that is not known, as of imported runs."""
     ready_proved: bool = False
     """An event showed the SUT ready before the first packet."""
     threads_at_first_packet: float | None = None
@@ -127,7 +129,8 @@ def observations_of(records: Iterable[TrialRecord]) -> list[Observation]:
                 decoded_packets=record.packets.decoded_packets,
                 offered_pps=record.offered.per_s,
                 not_as_asked=tuple(record.not_as_asked),
-                ready_proved=record.activation_s is not None,
+                start="" if record.searched else record.start,  # a search counts its rounds
+                ready_proved=record.activation_s is not None or record.world is not None,
             )
         )
     return found

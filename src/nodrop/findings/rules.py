@@ -14,6 +14,7 @@ from nodrop.findings.load_rules import loads_contradict, not_as_asked, sut_faile
 from nodrop.findings.method_rules import (
     fixed_run_order,
     missing_samples,
+    shared_starts,
     spread_over_time,
     survivor_tail,
     time_of_day,
@@ -33,6 +34,7 @@ Rule = Callable[[Cells], Iterator[Finding]]
 OF_ALL: tuple[Rule, ...] = (sut_failed, loads_contradict, time_of_day)
 OF_MEASURED: tuple[Rule, ...] = (
     not_as_asked,
+    shared_starts,
     start_up_race,
     loss_per_replica,
     guest_time_counted_twice,

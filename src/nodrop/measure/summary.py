@@ -78,11 +78,17 @@ def _summary(records: Sequence[TrialRecord]) -> CellSummary:
         accelerator=accelerator_words(records),
         **outcomes(records),
         lossy=sum(1 for r in measured if r.packets.lost_packets),
-        loss=summarize([b.loss_ratio for r in measured if (b := r.packets).loss_ratio is not None]),
+        loss=_loss(measured),
         places=_counted(r.packets.loss_place for r in measured),
         failures=_counted(code for r in records for code in r.failures),
         voids=_counted(c for r in records if r.outcome == "void" for c in r.invalid_reasons),
     )
+
+
+def _loss(measured: Iterable[TrialRecord]) -> Summary | None:
+    told = [(r.packets.loss_ratio, r.start) for r in measured]
+    known = [(ratio, start) for ratio, start in told if ratio is not None]
+    return summarize([ratio for ratio, _ in known], starts=[start for _, start in known])
 
 
 def outcomes(records: Sequence[TrialRecord]) -> dict[str, int]:

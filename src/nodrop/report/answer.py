@@ -147,6 +147,15 @@ def _cannot_say(story: Story, planned: Story) -> Iterator[Sentence]:
             evidence={"needed": needed, "cells": {c.label: len(c.valid) for c in few}},
             trials=tuple(t for c in few for t in c.valid),
         )
+    shared = [c for c in story.cells if c.starts < needed <= len(c.valid)]
+    if shared:
+        yield Sentence(
+            rule=rules.TOO_FEW_STARTS,
+            text=f"{plural(len(shared), 'cell')} whose measured trials share fewer than {needed} "
+            "starts of the SUT: no 95 % interval exists for them, only the range of the runs",
+            evidence={"needed": needed, "starts": {c.label: c.starts for c in shared}},
+            trials=tuple(t for c in shared for t in c.valid),
+        )
     yield from _not_measured(story)
     yield from _not_tried(planned)
     others = other_programs(story)

@@ -16,7 +16,7 @@ from nodrop.report.story import Cell
 from nodrop.report.tables import Column, Row, Table, Value, text
 from nodrop.stats.comparison import Answer, Comparison, compare
 from nodrop.stats.family import Family
-from nodrop.stats.interval import CONFIDENCE, Interval, Summary, summarize
+from nodrop.stats.interval import CONFIDENCE, Interval, Summary
 from nodrop.stats.power import Advice, more_runs
 
 NO_NUMBER = "no number of further runs can be promised"
@@ -34,17 +34,20 @@ class Compared:
     is_base: bool
     values: tuple[float, ...]
     base_values: tuple[float, ...]
+    by_start: tuple[float, ...]
+    """One value per start of the SUT; the values themselves if no two share one."""
+    base_by_start: tuple[float, ...]
     summary: Summary | None
     found: Comparison | None
     family: Family
 
     @property
     def base_median(self) -> float | None:
-        return median(self.base_values) if self.base_values else None
+        return median(self.base_by_start) if self.base_by_start else None
 
     @property
     def advice(self) -> Advice:
-        return more_runs(self.base_values, self.values, self.figure.asked(self.family))
+        return more_runs(self.base_by_start, self.by_start, self.figure.asked(self.family))
 
     @property
     def worst_words(self) -> str:
@@ -118,10 +121,11 @@ class Compared:
 
     @property
     def lossy_words(self) -> str:
-        own, base = (sum(1 for v in values if v > 0) for values in (self.values, self.base_values))
-        return (
-            f"{own} of {len(self.values)} runs lose, of the base {base} of {len(self.base_values)}"
-        )
+        both = self.by_start, self.base_by_start
+        own, base = (sum(1 for v in values if v > 0) for values in both)
+        alone = both == (self.values, self.base_values)
+        name = "runs" if alone else "starts of the SUT"
+        return f"{own} of {len(both[0])} {name} lose, of the base {base} of {len(both[1])}"
 
     @property
     def but_words(self) -> str:
@@ -205,14 +209,16 @@ def family_words(family: Family) -> str:
 
 
 def compared(base: Cell, cell: Cell, figure: Figure, family: Family) -> Compared:
-    values, own = figure.values(base), figure.values(cell)
+    of_base, own = figure.by_start(base), figure.by_start(cell)
     return Compared(
         figure=figure,
         is_base=cell is base,
-        values=tuple(own),
-        base_values=tuple(values),
-        summary=summarize(own),
-        found=None if cell is base else compare(values, own, figure.asked(family)),
+        values=tuple(figure.values(cell)),
+        base_values=tuple(figure.values(base)),
+        by_start=tuple(own),
+        base_by_start=tuple(of_base),
+        summary=figure.summary(cell),
+        found=None if cell is base else compare(of_base, own, figure.asked(family)),
         family=family,
     )
 

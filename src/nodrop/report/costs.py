@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from nodrop.report.escape import THIN
@@ -11,6 +11,7 @@ from nodrop.report.story import Cell
 from nodrop.report.trials import Trial
 from nodrop.stats.comparison import Question
 from nodrop.stats.family import Family
+from nodrop.stats.interval import Summary, by_start, summarize
 
 LOSS_MARGIN = 0.1
 """Percentage points: less loss than that is the same."""
@@ -51,8 +52,20 @@ class Figure:
         return Question(relative=RELATIVE_MARGIN, family=family)
 
     def values(self, cell: Cell) -> list[float]:
-        found = (self.of(trial) for trial in cell.valid)
-        return [value * self.scale for value in found if value is not None]
+        return [value for value, _ in self._told(cell)]
+
+    def by_start(self, cell: Cell) -> list[float]:
+        """Of each start of the SUT one value: what can be compared as independent."""
+        told = self._told(cell)
+        return by_start([value for value, _ in told], [start for _, start in told])
+
+    def summary(self, cell: Cell) -> Summary | None:
+        told = self._told(cell)
+        return summarize([value for value, _ in told], starts=[start for _, start in told])
+
+    def _told(self, cell: Cell) -> list[tuple[float, Hashable]]:
+        found = ((self.of(trial), trial.start) for trial in cell.valid)
+        return [(value * self.scale, start) for value, start in found if value is not None]
 
     def shown(self, value: float) -> str:
         return grouped(f"{value:,.{self.digits}f}") if value else "0"

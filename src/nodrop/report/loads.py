@@ -17,7 +17,7 @@ from nodrop.report.lost_where import (
 )
 from nodrop.report.reasons import counted, why
 from nodrop.report.sentences import Rule, Sentence, plural
-from nodrop.report.story import Cell
+from nodrop.report.story import Cell, starts_of
 from nodrop.report.trials import Trial
 from nodrop.stats.interval import Summary
 from nodrop.stats.share import share_interval, upper_bound
@@ -112,10 +112,11 @@ def share(ratio: float) -> str:
 
 def _not_lost(subject: str, cell: Cell) -> Sentence:
     n, load, unknown = len(cell.known), load_words(cell), len(cell.unknown)
-    bound = upper_bound(unknown, n + unknown)  # each of those may have lost some
+    # Each of those may have lost some.
+    bound = upper_bound(starts_of(cell.unknown), starts_of((*cell.known, *cell.unknown)))
     lost = f"0 of {plural(n, 'trial')} lost a packet"
     lost += f", of {unknown} more it is not known" if unknown else ""
-    lost += f", so fewer than {share(bound)} of such runs do (95 % confidence)"
+    lost += f", so fewer than {share(bound)} of such {cell.independent_name} do (95 % confidence)"
     kept = [t.record.packets.sustained for t in cell.known]
     if all(kept):
         rule, text = rules.CARRIES, f"{subject} carries {load} without loss: {lost}{_shown(cell)}."
@@ -184,13 +185,13 @@ def _lost(subject: str, cell: Cell, *, lowest: bool, begins: bool) -> Sentence:
         middle += " in the median" if n > 1 else ""
         rule, text = rules.LOSES, f"{at}, {every}{middle}{causes}."
     else:
-        among = share_interval(k, n)
+        among = share_interval(starts_of(cell.lossy), starts_of(cell.known))
         evidence |= {"lossy_share": [among.low, among.high], "confidence": among.coverage}
         rule = rules.LOSES_SOMETIMES
         text = (
             f"{at}, {k} of {n} trials {'loses' if k == 1 else 'lose'} packets{where}, so "
-            f"{share(among.low)} to {share(among.high)} of such runs do (95 % confidence); the "
-            f"worst of the {n} lost {numbers.percent(loss.high)} %{causes}."
+            f"{share(among.low)} to {share(among.high)} of such {cell.independent_name} do (95 % "
+            f"confidence); the worst of the {n} lost {numbers.percent(loss.high)} %{causes}."
         )
     return Sentence(
         rule=rule,

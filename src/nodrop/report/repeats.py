@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from markupsafe import Markup
 
@@ -15,7 +16,6 @@ from nodrop.report.story import Cell, Story
 from nodrop.report.svg import picture, tag
 from nodrop.report.tables import Column, Made, Row, Table, Value, text
 from nodrop.stats.family import Family
-from nodrop.stats.interval import summarize
 from nodrop.stats.power import POWER, resolution, runs_to_see
 
 SHOWN = ("loss_pct", "sut_cpu_s", "activation_s")
@@ -33,6 +33,8 @@ class Repeated:
     figure: Figure
     runs: tuple[str, ...]
     values: tuple[float, ...]
+    starts: int
+    """Of the SUT: each counts once in what can be seen."""
     median: float
     sees: float | None
     """Another cell with as many runs and as much spread would mostly be found to differ from this
@@ -41,14 +43,15 @@ class Repeated:
 
     @property
     def sees_words(self) -> str:
-        unit, n = self.figure.difference_unit, len(self.values)
+        unit = self.figure.difference_unit
         if self.sees is not None:
             return (
                 f"a difference is seen with a probability of {POWER * 100:.0f} % from about "
                 f"{self.figure.at_least(self.sees)} {unit} on"
             )
-        if n < (needed := runs_to_see(self.family)):
-            return f"what difference could be seen is not known from fewer than {needed} runs"
+        if self.starts < (needed := runs_to_see(self.family)):
+            name = "runs" if self.starts == len(self.values) else "starts of the SUT"
+            return f"what difference could be seen is not known from fewer than {needed} {name}"
         return "so many runs are alike that it is not known what difference could be seen"
 
     @property
@@ -69,18 +72,18 @@ def repeats(story: Story) -> list[Repeated]:
 
 
 def _repeated(cell: Cell, figure: Figure, family: Family) -> Repeated | None:
-    told = [(t.record.run, v) for t in cell.valid if (v := figure.of(t)) is not None]
-    values = tuple(value * figure.scale for _, value in told)
-    middle = summarize(values)
-    if middle is None or len(values) < 2:
+    runs = tuple(t.record.run for t in cell.valid if figure.of(t) is not None)
+    values, starts = tuple(figure.values(cell)), figure.by_start(cell)
+    if len(values) < 2:
         return None
     return Repeated(
         cell=cell,
         figure=figure,
-        runs=tuple(run for run, _ in told),
+        runs=runs,
         values=values,
-        median=middle.median,
-        sees=resolution(values, family),
+        starts=len(starts),
+        median=median(starts),
+        sees=resolution(starts, family),
         family=family,
     )
 

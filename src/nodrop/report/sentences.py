@@ -212,6 +212,13 @@ TOO_FEW = _rule(
     "a cell has fewer measured trials than an interval of the median needs (six)",
     "measured trials per cell",
 )
+TOO_FEW_STARTS = _rule(
+    Part.CANNOT_SAY,
+    "too-few-starts",
+    'measured trials of a cell share fewer starts of the SUT (`measure.sut = "standing"`) than an '
+    "interval needs (six)",
+    "starts per cell",
+)
 VOID_SAYS_NOTHING = _rule(
     Part.CANNOT_SAY,
     "void-says-nothing",

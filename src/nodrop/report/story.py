@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -70,13 +70,27 @@ class Cell:
     def unknown(self) -> tuple[Trial, ...]:
         return tuple(t for t in self.valid if not _is_known(t))
 
+    @cached_property
+    def starts(self) -> int:
+        """Of the SUT, in the measured trials."""
+        return starts_of(self.valid)
+
+    @property
+    def independent_name(self) -> str:
+        """What an inference counts: runs, or starts of the SUT if runs share one."""
+        return "runs" if self.starts == len(self.valid) else "starts of the SUT"
+
     def values(self, figure: str) -> list[float]:
         """Of the measured trials that have it."""
-        found = (t.record.figure(figure) for t in self.valid)
-        return [float(v) for v in found if v is not None]
+        return [value for value, _ in self._told(figure)]
 
     def summary(self, figure: str) -> Summary | None:
-        return summarize(self.values(figure))
+        told = self._told(figure)
+        return summarize([value for value, _ in told], starts=[start for _, start in told])
+
+    def _told(self, figure: str) -> list[tuple[float, Hashable]]:
+        found = ((t.record.figure(figure), t.start) for t in self.valid)
+        return [(float(value), start) for value, start in found if value is not None]
 
     @cached_property
     def loss(self) -> Summary | None:
@@ -134,6 +148,10 @@ class Cell:
         return max(
             self.trials, key=lambda t: t.record.valid and (t.record.packets.lost_packets or 0)
         )
+
+
+def starts_of(trials: Iterable[Trial]) -> int:
+    return len({t.start for t in trials})
 
 
 def _is_known(trial: Trial) -> bool:

@@ -19,7 +19,7 @@ from nodrop.report.story import Story
 from nodrop.report.tables import Column, Row, Table, Value, text
 from nodrop.report.trials import Trial
 from nodrop.stats.comparison import Answer, Comparison, Question, compare
-from nodrop.stats.interval import Summary, summarize
+from nodrop.stats.interval import Summary, by_start, summarize
 from nodrop.stats.power import Advice, more_runs
 
 LOAD, FLOWS, SAME_FLOWS = "load.multiplier", "load.flows", "same"
@@ -190,8 +190,10 @@ def _rows(published: Published, studied: Sequence[Condition]) -> Iterator[Beside
 
 
 def _values(places: Sequence[Place], published: Published) -> list[float]:
-    found = (published.of(trial) for place in places for trial in place.cell.valid)
-    return [value for value in found if value is not None]
+    """One per start of the SUT."""
+    found = [(published.of(t), t.start) for place in places for t in place.cell.valid]
+    told = [(value, start) for value, start in found if value is not None]
+    return by_start([value for value, _ in told], [start for _, start in told])
 
 
 def _judged(

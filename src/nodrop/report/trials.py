@@ -58,6 +58,11 @@ class Trial:
         return f"t{self.source}-{self.record.run}"
 
     @property
+    def start(self) -> tuple[int, int | str]:
+        """Of the SUT, among all run directories."""
+        return self.source, self.record.start
+
+    @property
     def mark(self) -> str:
         """`good`, `loss`, `failed` or `void`; it colours, and stands in words beside."""
         return mark_of(self.record)

@@ -182,6 +182,11 @@ class TrialRecord(Model):
         return getattr(getattr(self, part) if part else self, now)
 
     @property
+    def start(self) -> int | str:
+        """Names the start of its SUT, which other trials of the run may share."""
+        return self.run if self.world is None else self.world
+
+    @property
     def failures(self) -> list[str]:
         """What the SUT did in a failed trial. What follows from that is no reason of its own."""
         failed = self.outcome == "failed"

@@ -3,12 +3,16 @@
 No distribution is assumed: the true median lies below each run with probability one half, so how
 many runs lie below it is binomial. With fewer than six runs no pair of runs encloses it with 95 %
 probability, and none is made up.
+
+Trials of one start of the SUT have in common what that start drew: where its memory lies, its hash
+seeds. So each start counts once, by the median of its trials.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -40,23 +44,40 @@ class Summary:
     """None below four runs."""
 
 
-def summarize(values: Sequence[float], *, confidence: float = CONFIDENCE) -> Summary | None:
-    """None if there is nothing to summarize."""
+def summarize(
+    values: Sequence[float],
+    *,
+    starts: Sequence[Hashable] | None = None,
+    confidence: float = CONFIDENCE,
+) -> Summary | None:
+    """None if there is nothing to summarize. `starts` names the start of the SUT that each value is
+    of; None: each is of its own."""
     if not values:
         return None
     ordered = sorted(values)
-    interval = median_interval(ordered, confidence=confidence)
-    needed = runs_needed(confidence)
+    independent = values if starts is None else by_start(values, starts)
+    interval = median_interval(independent, confidence=confidence)
+    needed = f"needs n ≥ {runs_needed(confidence)}"
+    if len(independent) < len(values):
+        needed = f"needs {runs_needed(confidence)} starts of the SUT, has {len(independent)}"
     quarters = quantiles(ordered, n=4, method="inclusive") if len(ordered) >= 4 else None
     return Summary(
         n=len(ordered),
-        median=float(median(ordered)),
+        median=float(median(independent)),
         interval=interval,
-        why_no_interval="" if interval else f"needs n ≥ {needed}",
+        why_no_interval="" if interval else needed,
         low=ordered[0],
         high=ordered[-1],
         quartiles=(quarters[0], quarters[2]) if quarters else None,
     )
+
+
+def by_start(values: Sequence[float], starts: Sequence[Hashable]) -> list[float]:
+    """One value per start of the SUT: the median of its trials."""
+    shared: dict[Hashable, list[float]] = defaultdict(list)
+    for value, start in zip(values, starts, strict=True):
+        shared[start].append(value)
+    return [float(median(each)) for each in shared.values()]
 
 
 def median_interval(values: Sequence[float], *, confidence: float = CONFIDENCE) -> Interval | None:

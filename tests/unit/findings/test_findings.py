@@ -283,6 +283,29 @@ def test_trials_of_our_own_are_judged_by_the_same_rules() -> None:
     assert {f.code for f in find(observations_of(lossy))} == {"loss-per-replica"}
 
 
+@pytest.mark.parametrize(
+    ("worlds", "said"),
+    [
+        ([1, 1, 3], "bare, multiplier 1: 3 trials of 2 starts"),
+        ([1, 1, 1, 1], "4 trials of 1 starts"),
+        ([1, 1, 3, 3, 5, 5, 5], "7 trials of 3 starts"),
+        ([1, 2, 3], None),
+        ([None, None], None),
+    ],
+)
+def test_trials_that_share_a_start_are_said(worlds: list[int | None], said: str | None) -> None:
+    """And a trial whose SUT stood already was ready, though it has no activation time."""
+    records = [
+        _trial(n, 1, world=world, activation_s=1.5 if world in (n + 1, None) else None)
+        for n, world in enumerate(worlds)
+    ]
+    seen = observations_of(records)
+    assert all(run.ready_proved for run in seen)
+    found = {finding.code: finding for finding in find(seen)}
+    assert set(found) == ({"shared-starts"} if said else set())
+    assert said is None or found["shared-starts"].evidence.endswith(said)
+
+
 @pytest.mark.parametrize("recorded", [True, False], ids=["recorded", "older run"])
 @pytest.mark.parametrize(("place", "within"), [
     *((one.place.name, one.place.within_sut) for one in registry.places(registry.built_in())),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import quantile_test
 
-from nodrop.stats.interval import median_interval, runs_needed, summarize
+from nodrop.stats.interval import by_start, median_interval, runs_needed, summarize
 
 # Ranks of the order statistics enclosing the median with at least 95 % (two-sided sign test; e.g.
 # Conover, Practical Nonparametric Statistics, table A3) and the exact coverage.
@@ -36,6 +36,32 @@ def test_below_six_runs_there_is_no_interval_and_none_is_faked(n: int) -> None:
     assert summary is not None
     assert summary.interval is None
     assert summary.why_no_interval == "needs n ≥ 6"
+
+
+@pytest.mark.parametrize(
+    ("starts", "medians"),
+    [
+        ([1, 1, 3, 3, 3], [2.0, 4.0]),
+        ([1, 2, 3, 4, 5], [1.0, 3.0, 9.0, 4.0, 2.0]),
+        ([1, 1, 1, 1, 1], [3.0]),
+        ([7, "a", 7, "a", 7], [2.0, 3.5]),
+    ],
+)
+def test_each_start_of_the_sut_counts_once(starts: list[int | str], medians: list[float]) -> None:
+    values = [1.0, 3.0, 9.0, 4.0, 2.0]
+    assert by_start(values, starts) == medians
+    summary = summarize(values, starts=starts)
+    assert summary is not None
+    assert (summary.n, summary.low, summary.high) == (5, 1.0, 9.0)  # trials are still shown
+
+
+@pytest.mark.parametrize(("starts", "trials"), [(3, 7), (1, 20), (5, 4)])
+def test_few_starts_have_no_interval_however_many_trials(starts: int, trials: int) -> None:
+    found = [start for start in range(starts) for _ in range(trials)]
+    summary = summarize([float(n) for n in range(len(found))], starts=found)
+    assert summary is not None
+    assert summary.interval is None
+    assert summary.why_no_interval == f"needs 6 starts of the SUT, has {starts}"
 
 
 def test_runs_needed() -> None:
