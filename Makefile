@@ -14,7 +14,7 @@ PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest
 WORKERS := 3 # on two cores, for a test of a lab waits most of its time
 
-.PHONY: help build demo test check lint rust-check unit bench fuzz lock schema clean
+.PHONY: help build demo test check lint rust-check suricata unit bench fuzz lock schema clean
 
 help: ## These words
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -28,13 +28,15 @@ demo: build ## Get a Suricata, run experiments/demo.toml, show where the report 
 
 test: build ## All tests: unit, namespaces, real Suricata; a skip says why
 	@tools/system-packages test
-	+$(MAKE) --no-print-directory --jobs=2 --output-sync=target rust-check lint
-	.venv/bin/nodrop image ensure suricata || true # without one, its tests are skipped and say so
+	+$(MAKE) --no-print-directory --jobs=3 --output-sync=target rust-check lint suricata
 	$(PYTEST) -m alone
 	$(PYTEST) -n $(WORKERS)
 
 check: build ## Formats, lints, types and the tests that need no root, under a minute
 	+$(MAKE) --no-print-directory --jobs=2 --output-sync=target unit rust-check lint
+
+suricata: .venv/ready
+	.venv/bin/nodrop image ensure suricata || true # without one, its tests are skipped and say so
 
 unit: .venv/ready
 	$(PYTEST) -q -n $(WORKERS) tests/unit tests/protocol tests/contract

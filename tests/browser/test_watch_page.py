@@ -95,7 +95,7 @@ def page(served: ServedPage) -> Iterator[Any]:
 
 
 def wait_for(page: Any, place: str, words: str) -> None:
-    page.locator(place, has_text=words).wait_for(timeout=15_000)
+    page.locator(place, has_text=words).wait_for(timeout=60_000)
 
 
 def test_it_shows_the_trial_under_way_and_follows_it(page: Any, to: RunWriter) -> None:

@@ -41,7 +41,7 @@ cpu = "any" # other tests run beside it
 speed = 10
 [measure]
 repetitions = 1
-late_p99_us = 1e6 # a busy machine is late; the books are the question
+late_p99_us = 60e6 # a busy machine is late; the books are the question
 steal_max_ratio = 1
 late_burst_max_ratio = 1
 """
@@ -225,7 +225,7 @@ def test_a_daemon_that_stops_in_the_middle(
         def stop() -> None:
             if daemon.poll() is None:
                 daemon.send_signal(signal.SIGTERM)
-                daemon.wait(30)
+                daemon.wait(60)
 
         class InDocker(Inject):
             def trial_started(self, trial: Any) -> None:

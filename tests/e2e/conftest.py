@@ -63,11 +63,16 @@ def suricata() -> None:
 
 
 @pytest.fixture
-def run(tmp_path: Path, real_trace: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that tests is busy: a sender may take longer than it was asked to."""
+    for generator in (Replay, Tcpreplay):
+        monkeypatch.setattr(generator, "late_ratio", 100.0)
+
+
+@pytest.fixture
+def run(tmp_path: Path, real_trace: Path, monkeypatch: pytest.MonkeyPatch, _patience: None) -> Run:
     """Runs an experiment on the real trace with `--set`s; `progress` may inject faults."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    for generator in (Replay, Tcpreplay):  # a machine that tests is busy: it may send for longer
-        monkeypatch.setattr(generator, "late_ratio", 100.0)
 
     def go(
         *settings: str, text: str = SURICATA, lab: str | None = None, progress: Any = None

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.e2e.conftest import _root, real_trace, run, suricata
+from tests.e2e.conftest import _patience, _root, real_trace, run, suricata
 
-__all__ = ("_root", "real_trace", "run", "suricata")
+__all__ = ("_patience", "_root", "real_trace", "run", "suricata")

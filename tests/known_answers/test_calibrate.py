@@ -44,7 +44,7 @@ repetitions = 1
 
 
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, _patience: None) -> Site:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     return Site.here(load_lab(None), "bare", tmp_path)
 

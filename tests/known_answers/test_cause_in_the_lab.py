@@ -32,7 +32,7 @@ loops = 20
 duration_s = 3
 [measure]
 repetitions = 1
-late_p99_us = 1e6 # a machine that tests is late; the cause is the question
+late_p99_us = 60e6 # a machine that tests is late; the cause is the question
 late_burst_max_ratio = 1
 steal_max_ratio = 1
 """
@@ -49,7 +49,7 @@ loops = 40
 duration_s = 3
 [measure]
 repetitions = 1
-late_p99_us = 1e6
+late_p99_us = 60e6
 late_burst_max_ratio = 1
 steal_max_ratio = 1
 """

@@ -23,7 +23,7 @@ trace = "t:1.pcap"
 pps = 500
 [measure]
 repetitions = 1
-late_p99_us = 1000000
+late_p99_us = 60e6
 """
 RULE = 'alert ip any any -> any any (msg:"x"; sid:1;)\n'
 

@@ -30,7 +30,7 @@ pps = 20000
 duration_s = 0.5
 [measure]
 repetitions = 1
-late_p99_us = 1e6 # a machine that tests is late; the CPUs are the question
+late_p99_us = 60e6 # a machine that tests is late; the CPUs are the question
 """
 ALLOWED = sorted(os.sched_getaffinity(0))
 

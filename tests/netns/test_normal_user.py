@@ -83,7 +83,7 @@ def test_it_is_one_process_and_ends_by_itself(user: list[str], label: str) -> No
         assert len(ours(label)["processes"]) == 2
         assert ours(label)["namespaces"] == []  # none that this machine could see
         process.send_signal(signal.SIGTERM)
-        assert process.wait(5) != 0
+        assert process.wait(DEADLINE_S) != 0
     assert ours(label) == {"namespaces": [], "links": set(), "processes": []}
     assert list(home_of(user).rglob("*.jsonl")) == []
 

@@ -61,7 +61,7 @@ def replay(link: Link, trace: Path, pps: float) -> int:
 
 def test_it_loses_nothing(label: str, tmp_path: Path, trace: Path) -> None:
     with launched(label, tmp_path) as (running, link):
-        running.wait_ready(timeout_s=5)
+        running.wait_ready(timeout_s=20)
         sent = replay(link, trace, 20_000)
         running.drain(expected_packets=sent, timeout_s=20)
         final = running.finish(timeout_s=20)

@@ -7,10 +7,10 @@ import pytest
 from nodrop.images.image import list_images
 from nodrop.setups.seam import Limits
 from nodrop.setups.vm import Vm
-from tests.e2e.conftest import _root, real_trace, run
+from tests.e2e.conftest import _patience, _root, real_trace, run
 from tests.e2e.test_throttled import quota
 
-__all__ = ["_root", "quota", "real_trace", "run"]
+__all__ = ["_patience", "_root", "quota", "real_trace", "run"]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -79,7 +79,7 @@ def _must_listen(url: str) -> None:
         ) from None
     except OSError as error:
         raise LabProblem(
-            f"no Docker daemon answers at {url} ({error.strerror})",
+            f"no Docker daemon answers at {url} ({error.strerror or error})",
             hint=f"start it (systemctl start docker), or name another with {HOST_VARIABLES[0]}",
         ) from None
 

@@ -222,7 +222,9 @@ class LibvirtEnv:
             stream.connect(str(path))
         except OSError as error:
             stream.close()
-            raise LabProblem(f"{path}: {error.strerror}", hint="is the domain running?") from None
+            raise LabProblem(
+                f"{path}: {error.strerror or error}", hint="is the domain running?"
+            ) from None
         qemu = DomainProcess(_listener(stream))
         line = GuestLine(stream, pid=qemu.pid)
         undo.callback(line.close)
