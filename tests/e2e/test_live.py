@@ -9,9 +9,10 @@ import pytest
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
 from nodrop.measure.manager import run_experiment
-from nodrop.measure.progress import Live, Silent
+from nodrop.measure.progress import Silent
 from nodrop.report.story import read_story
 from nodrop.report.timeline import timeline
+from nodrop.results.live import Live
 from nodrop.results.rundir import open_run
 from nodrop.watch.follow import Follower, View
 

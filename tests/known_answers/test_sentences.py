@@ -16,7 +16,6 @@ from rich.console import Console
 from nodrop.cli.tables import cells_table
 from nodrop.findings.ladder import LoadResult, contradiction
 from nodrop.ledger.reasons import Reason
-from nodrop.measure.summary import summarize_cells
 from nodrop.report.answer import answer
 from nodrop.report.escape import THIN
 from nodrop.report.reasons import REASON_WORDS
@@ -25,6 +24,7 @@ from nodrop.report.story import read_story
 from nodrop.report.trust import findings
 from nodrop.report.write import report_json
 from nodrop.results.rundir import open_run
+from nodrop.results.summary import summarize_cells
 from nodrop.testing.rundirs import MIXED, SETUPS, Fake, damage, make_run
 from nodrop.testing.told_runs import FAILED, VOID, Load, told_run, told_search, tried
 

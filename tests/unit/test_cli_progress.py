@@ -14,12 +14,13 @@ from nodrop.cli.tables import cells_table
 from nodrop.ledger.running import BusyThread
 from nodrop.measure.controllers.blocks import Blocks
 from nodrop.measure.controllers.seam import Asked, AskedCell, TrialInput
-from nodrop.measure.eta import Eta, Remaining
 from nodrop.measure.plan import Cell, Plan
-from nodrop.measure.progress import Live, Progress
-from nodrop.measure.summary import summarize_cells
+from nodrop.measure.progress import Progress
+from nodrop.results.live import Live
+from nodrop.results.summary import summarize_cells
 from nodrop.results.trial import TrialRecord
 from nodrop.setups.seam import Limits
+from nodrop.stats.eta import Eta, Remaining
 from nodrop.testing import records
 
 

@@ -11,8 +11,8 @@ from rich.text import Text
 
 from nodrop.config.units import format_seconds
 from nodrop.measure.controllers.seam import Outlook
-from nodrop.measure.eta import Remaining
-from nodrop.measure.progress import Live
+from nodrop.results.live import Live
+from nodrop.stats.eta import Remaining
 
 UNKNOWN = "–"
 BUSY_RATIO = 0.95

@@ -18,9 +18,10 @@ from nodrop.cli.live import bar_line, outlook_words, phase_words, reading_line
 from nodrop.cli.tables import cells_table, console, plan_words
 from nodrop.measure.controllers.seam import Controller, Outlook, TrialInput
 from nodrop.measure.plan import Plan
-from nodrop.measure.progress import Live, Progress, Silent
-from nodrop.measure.summary import outcomes, record_words, summarize_cells
+from nodrop.measure.progress import Progress, Silent
 from nodrop.report.escape import plain
+from nodrop.results.live import Live
+from nodrop.results.summary import outcomes, record_words, summarize_cells
 from nodrop.results.trial import MARKS, TrialRecord, mark_of
 
 

@@ -14,10 +14,10 @@ from nodrop.images.image import Image
 from nodrop.ledger.sustained import duration
 from nodrop.ledger.verdict import percent
 from nodrop.measure.plan import OfferLength, Plan
-from nodrop.measure.summary import CellSummary
 from nodrop.measure.timings import PartTime
 from nodrop.plugins import Plugin
 from nodrop.results.certificate import Certificate, Pace
+from nodrop.results.summary import CellSummary
 from nodrop.stats.interval import Summary
 from nodrop.untrusted.words import plain
 

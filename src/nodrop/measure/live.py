@@ -8,9 +8,9 @@ from collections.abc import Callable
 from nodrop.ledger.over_time import DropReading, Losses, losses
 from nodrop.ledger.running import BusyThread
 from nodrop.load.seam import OfferedLoad, Offerer
-from nodrop.measure.progress import Live
 from nodrop.measure.sampling import Sampler, busiest_thread
 from nodrop.protocol.events import SampleRow
+from nodrop.results.live import Live
 from nodrop.stats.rate import SteppedRate
 from nodrop.suts.seam import SutCounters
 

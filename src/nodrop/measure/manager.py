@@ -26,9 +26,10 @@ from nodrop.measure.manifest import manifest
 from nodrop.measure.measurer import LabMeasurer, out_of_memory
 from nodrop.measure.plan import Cell, Plan, make_plan
 from nodrop.measure.preflight import Parts, preflight
-from nodrop.measure.progress import Live, Progress
+from nodrop.measure.progress import Progress
 from nodrop.measure.record import details, trial_record, write_details
 from nodrop.measure.seam import Measured, Measurer, Standing, Trial
+from nodrop.results.live import Live
 from nodrop.results.rundir import find_run, open_run
 from nodrop.results.trial import TrialRecord
 from nodrop.results.writer import RunWriter, plan_sha256

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nodrop.measure.eta import Eta, Remaining
-from nodrop.measure.progress import Live
-from nodrop.measure.summary import record_words
-from nodrop.report.escape import plain
 from nodrop.results.growing import GrowingRun
+from nodrop.results.live import Live
+from nodrop.results.summary import record_words
 from nodrop.results.trial import MARKS, TrialRecord, mark_of
+from nodrop.stats.eta import Eta, Remaining
+from nodrop.untrusted.words import plain
 
 GUESS_S = 10.0
 """Per trial, until one has ended."""

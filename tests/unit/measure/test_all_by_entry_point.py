@@ -21,10 +21,10 @@ from nodrop.errors import BadInput
 from nodrop.hosts.seam import Link, UndoJournal
 from nodrop.measure import manager
 from nodrop.measure.controllers.seam import Asked, Outlook, TrialInput
-from nodrop.measure.eta import Remaining
 from nodrop.measure.manager import run_experiment
 from nodrop.measure.progress import Silent
 from nodrop.results.trial import TrialRecord
+from nodrop.stats.eta import Remaining
 from nodrop.testing.fake_hosts import FakeJournal, FakeLab, World
 from nodrop.testing.fakes import FakeLoad, FakeSetup, FakeSut
 

@@ -10,9 +10,9 @@ from nodrop.hosts.seam import Port
 from nodrop.ledger.running import BusyThread
 from nodrop.load.seam import OfferedLoad
 from nodrop.measure.live import Feed
-from nodrop.measure.progress import Live
 from nodrop.measure.sampling import Sampler
 from nodrop.protocol.events import SampleRow
+from nodrop.results.live import Live
 from nodrop.suts.seam import SutCounters
 from nodrop.testing.events import whole
 from nodrop.testing.fake_hosts import FakeHost, World

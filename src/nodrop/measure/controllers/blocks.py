@@ -15,8 +15,8 @@ from itertools import pairwise
 from random import Random
 
 from nodrop.measure.controllers.seam import Asked, Factors, Outlook, TrialInput
-from nodrop.measure.eta import Eta
 from nodrop.results.trial import TrialRecord
+from nodrop.stats.eta import Eta
 
 WORLDS = 3
 """Of each cell, if the SUT stays up: the fewest that show a spread between starts of the SUT."""

@@ -17,8 +17,8 @@ from nodrop.findings.searched import Tried, of_round
 from nodrop.measure.controllers.methods import Ask, Field, Method, bisection, own
 from nodrop.measure.controllers.mlrsearch import mlrsearch
 from nodrop.measure.controllers.seam import Asked, AskedCell, Outlook, TrialInput
-from nodrop.measure.eta import Remaining
 from nodrop.results.trial import Searched, TrialRecord
+from nodrop.stats.eta import Remaining
 
 METHODS: dict[str, Method] = {"nodrop": own, "mlrsearch": mlrsearch, "bisection": bisection}
 PACES = ("speed", "pps", "top_speed")

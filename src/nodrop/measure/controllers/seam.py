@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from nodrop.config.search import Search
-from nodrop.measure.eta import Remaining
 from nodrop.results.trial import Searched, TrialRecord
+from nodrop.stats.eta import Remaining
 
 Factors = Mapping[str, Any]
 """What makes a cell: dotted matrix key → the value of this cell."""

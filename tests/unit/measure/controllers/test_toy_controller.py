@@ -17,11 +17,11 @@ from nodrop.config.lab_file import load_lab
 from nodrop.errors import BadInput
 from nodrop.measure import manager
 from nodrop.measure.controllers.seam import Asked, Outlook, TrialInput
-from nodrop.measure.eta import Remaining
 from nodrop.measure.manager import run_experiment
 from nodrop.measure.plan import make_plan
 from nodrop.measure.progress import Silent
 from nodrop.results.trial import TrialRecord
+from nodrop.stats.eta import Remaining
 from nodrop.testing.fake_hosts import FakeJournal, World
 from tests.unit.measure.test_manager import FakeParts
 
