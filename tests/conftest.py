@@ -1,6 +1,6 @@
-"""For all tests: where they run, beside which others, and what they may skip.
+"""For all tests: the machine they run on, the tests that run beside them, and what they may skip.
 
-In CI a skip that nobody expects is a failure, so the suite cannot shrink.
+In CI an unexpected skip is a failure, so the suite cannot shrink.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.scheduler import LoadScopeScheduling
 
-# A busy machine is no failure: 614 ms were seen where 0.2 s is the library's bound.
+# A busy machine is no failure: 614 ms were seen; the library's bound is 0.2 s.
 settings.register_profile("nodrop", deadline=None)
 settings.register_profile("fuzz", deadline=None, max_examples=500)  # tools/fuzz.py
 settings.load_profile("nodrop")

@@ -1,4 +1,4 @@
-"""Real traces and rules: read where a machine has them, never committed."""
+"""Real traces and rules: read if the machine has them, never committed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REALMIX_SHA256 = "a5e5c8fd87a1c876082d715807dfcc79b81184f13d7915da58d7c7c362c026
 
 
 def shared_data() -> Path:
-    """NODROP_SHARED_DATA, else ../shared/data beside the checkout; skips where neither is there."""
+    """NODROP_SHARED_DATA, else ../shared/data beside the checkout; skips if neither is there."""
     named = os.environ.get("NODROP_SHARED_DATA")
     folder = Path(named) if named else Path(__file__).resolve().parents[2] / "shared" / "data"
     if not folder.is_dir():

@@ -27,7 +27,7 @@ class View:
     """Layer, field and value, of all that a rewriting may not change."""
     addresses: list[tuple[str, str, str]] = field(default_factory=list)
     errors: list[tuple[str, int]] = field(default_factory=list)
-    """Of each checksum: 0 where it is right."""
+    """Of each checksum: 0 if it is right."""
 
 
 def view(frame: bytes) -> View:

@@ -33,7 +33,7 @@ def image(real_root: None) -> None:
 
 @pytest.fixture(autouse=True)
 def _sockets_closed() -> Iterator[None]:
-    """The SDK leaves a socket to the garbage collector easily: then the test that did is told,
+    """The SDK easily leaves a socket to the garbage collector: this blames the test that did,
     not one that runs minutes later."""
     yield
     gc.collect()

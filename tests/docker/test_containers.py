@@ -1,4 +1,4 @@
-"""Containers as a place for the SUT: closed books, the same bits, and faults told by name."""
+"""Containers as a place for the SUT: closed books, the same bits, and faults called by name."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_undo_after_kill_9_leaves_nothing(
     file = tmp_path / "killed.toml"
     file.write_text(ONE.format(trace=real_trace))
     before = unnamed()
-    # A limit, so that there is a control group in every setup.
+    # With a limit there is a control group in every setup.
     killed = die_at(step, file, [f"setup.kind={kind}", "limits.memory=1GiB"])
     ours = containers(docker, killed.label)
     left = "\n".join(leftovers(killed, before, *ours))

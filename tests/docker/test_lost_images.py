@@ -1,4 +1,4 @@
-"""An image that goes away: told by its name, before the run or in the middle of it."""
+"""An image that goes away: the message names it, before the run or in the middle of it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TWICE = ONE.replace("repetitions = 1", "repetitions = 2")
 
 @pytest.fixture
 def image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Image:
-    """The newest, in a cache of its own: hard links, so that nothing is copied."""
+    """The newest, in a cache of its own: hard links, so nothing is copied."""
     shared = list_images("suricata")[0].folder
     folder = tmp_path / "cache/nodrop/images/suricata"
     folder.mkdir(parents=True)

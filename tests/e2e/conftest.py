@@ -1,4 +1,4 @@
-"""Whole runs in the one-machine lab: as root, with the real Suricata where a machine has one."""
+"""Whole runs in the one-machine lab: as root, with the real Suricata if the machine has one."""
 
 from __future__ import annotations
 

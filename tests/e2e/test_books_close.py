@@ -21,7 +21,7 @@ def test_at_twenty_times_the_original_timing(
     run: Run, generator: str, defrag: str, merged: int
 ) -> None:
     record = only(run(f"load.kind={generator}", f"sut.defrag={defrag}"))
-    # tcpreplay 4.4.3 sleeps per packet and drifts: on a busy machine it is late, and told so.
+    # tcpreplay 4.4.3 sleeps per packet and drifts: on a busy machine it is late, and void.
     assert record.valid or record.invalid_reasons == ["sender_late"], record.verdict
     assert record.offered.sent == REALMIX_PACKETS
     assert record.packets.merged_packets == merged

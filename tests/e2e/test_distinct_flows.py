@@ -14,8 +14,8 @@ from tests.real_inputs import REALMIX_PACKETS
 
 SAME_IN_ALL = {"tcp": 0, "icmpv4": 0, "udp": 8, "icmpv6": 9}
 """Flows of realmix.pcap that no replica may have for itself: DHCP from 0.0.0.0, neighbour discovery
-from ::, traffic of ::1 with itself. nodrop counts 15 of them as `same_flows`, for Suricata tells
-ICMPv6 flows apart by their type, too."""
+from ::, traffic of ::1 with itself. nodrop counts 15 of them as `same_flows`, because
+Suricata also distinguishes ICMPv6 flows by their type."""
 CONFIG = """%YAML 1.1
 ---
 flow: {memcap: 1gb, hash-size: 262144, prealloc: 10000}

@@ -47,7 +47,7 @@ def test_a_filter_on_the_senders_way_out(run: Run) -> None:
 @pytest.mark.usefixtures("real_root")  # an XDP program
 @pytest.mark.parametrize("mode", ["skb", "drv"])
 def test_an_xdp_program_on_the_receivers_port(run: Run, mode: str, tmp_path: Path) -> None:
-    """The driver counts its drops; what the kernel drops for it counts nobody: a residual."""
+    """The driver counts its drops; nothing counts what the kernel drops for it: a residual."""
     # veth takes a native program up to an MTU of about 3,400 bytes only (ERANGE beyond).
     lab = tmp_path / "lab.toml"
     lab.write_text('name = "small"\nkind = "netns"\nmtu = 1600\n')

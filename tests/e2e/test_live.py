@@ -1,4 +1,4 @@
-"""What a real run tells while it goes on, and what stays of it in the run directory."""
+"""What a real run reports while it goes on, and what stays of it in the run directory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ repetitions = 1
 
 
 class Listening(Silent):
-    """Hears what is told, and looks at the run directory as a watcher would."""
+    """Hears what is reported, and looks at the run directory as a watcher would."""
 
     def __init__(self, results: Path) -> None:
         self.readings: list[Live] = []
@@ -59,7 +59,7 @@ def test_a_run_tells_of_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     (record,) = outcome.records
     first, *offering, last = heard.readings
     assert (first.phase, first.sent_packets) == ("offer", 0)
-    assert first.decoded_packets in (None, 0), "the sink tells twice a second, perhaps not yet"
+    assert first.decoded_packets in (None, 0), "the sink reports twice a second, perhaps not yet"
     assert 2 <= len(offering) <= 8, "about twice a second for 3.3 s"
     sent = [r.sent_packets for r in offering if r.sent_packets is not None]
     assert sent == sorted(sent) and 0 < sent[-1] <= record.offered.sent

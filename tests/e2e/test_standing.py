@@ -38,7 +38,7 @@ WORLDS = [1, 1, 3, 3, 5, 5, 5]
 def test_every_trial_of_a_standing_sink_has_books_of_its_own(
     run: Run, settings: tuple[str, ...]
 ) -> None:
-    """Each decodes what it was offered: nothing of the trial before, nothing twice."""
+    """Each decodes what it was offered: nothing from the trial before, nothing twice."""
     if "load.top_speed=true" in settings:
         text = SINK.replace("pps = 20000\nduration_s = 0.4\n", "")
         outcome = run(*settings, text=text)

@@ -38,7 +38,7 @@ PERIOD_US, QUOTA_US = 100_000, 2_000
 
 
 class Quota(Silent):
-    """Holds a program from before the first packet until the last; the drain is nobody's question.
+    """Holds a program from before the first packet until the last; the drain does not matter.
 
     Its processes are in a group below the one that has the quota.
     """

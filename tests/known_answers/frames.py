@@ -138,7 +138,7 @@ def _until(end: str, counter: str, value: int) -> None:
 
 @contextmanager
 def thief() -> Iterator[list[subprocess.Popen[str]]]:
-    """Joins the sink's fanout group, so that it takes part of the SUT's packets; `steal()` starts
+    """Joins the sink's fanout group and takes part of the SUT's packets; `steal()` starts
     it once the group is there."""
     started: list[subprocess.Popen[str]] = []
     try:

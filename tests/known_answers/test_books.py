@@ -108,7 +108,7 @@ def test_what_the_receiving_port_sends_is_seen_where_its_taps_are_not(
 def test_an_mtu_of_the_receivers_is_the_receivers(
     sink: Callable[..., Any], mtu: int, long: int
 ) -> None:
-    """Frames of 500 bytes pass, those of 1,400 do not; the sender is told ENOBUFS."""
+    """Frames of 500 bytes pass, those of 1,400 do not; the sender gets ENOBUFS."""
     sent = [datagram(500)] * (2000 - long) + [datagram(1400)] * long
     random.Random(mtu).shuffle(sent)
 
@@ -126,7 +126,7 @@ def test_an_mtu_of_the_receivers_is_the_receivers(
 def test_a_receiver_that_is_down_for_a_while(
     sink: Callable[..., Any], tmp_path: Path, refused: int
 ) -> None:
-    """A packet or two may be on its way to the socket as that is closed, counted by nobody."""
+    """A packet or two may be on its way to the socket as it closes, and nothing counts them."""
     outside: list[threading.Thread] = []
 
     def fault() -> None:

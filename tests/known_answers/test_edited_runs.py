@@ -1,4 +1,4 @@
-"""Run directories that somebody edited, copied or cut: no sentence rests on what contradicts it."""
+"""Run directories that were edited, copied or cut: no sentence rests on what contradicts it."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def test_losses_behind_a_real_time_hog_on_the_senders_cpu(run: Run, tmp_path: Pa
 
 
 def test_genuine_overload_stays_a_result(run: Run, tmp_path: Path) -> None:
-    """A fifth of the load is served; what a busy machine is late by explains nothing of that."""
+    """A fifth of the load is served; the lateness of a busy machine does not explain that."""
     record = only(
         run(
             trace(tmp_path / "even.pcap", even(1000, 1)),

@@ -553,7 +553,7 @@ def test_causes_are_those_of_all_lossy_trials(
 
 @pytest.mark.parametrize(("waited", "asleep"), [(4, 2), (1, 5), (3, 3)])
 def test_a_trial_with_two_causes_counts_for_both(tmp_path: Path, waited: int, asleep: int) -> None:
-    """The first `waited` trials have both; the words are told apart by their rule."""
+    """The first `waited` trials have both; their rule separates the words."""
     n = waited + asleep
 
     def causes(k: int) -> list[dict[str, Any]]:

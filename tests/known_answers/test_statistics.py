@@ -164,7 +164,7 @@ class TestSame:
     def test_wrong_at_most_in_5_of_100_if_the_medians_differ(
         self, n: int, spread: float, absolute: bool
     ) -> None:
-        """By just over the margin; a relative one is of the true median, which nobody knows."""
+        """By just over the margin; a relative one is of the true median, which is not known."""
         rng, times = seeded("medians", n, spread, absolute), repeated(1000)
         b = np.sort(rng.normal(10, spread, (times, n)), axis=1)
         o = np.sort(rng.normal(10.501, spread, (times, n)), axis=1)
@@ -180,7 +180,7 @@ class TestInterval:
     @pytest.mark.parametrize("world", WORLDS)
     def test_covers_in_every_world(self, world: str) -> None:
         """Of the difference of the medians, whatever the other cell is like and however many runs
-        it has; where there are too few there is none."""
+        it has; with too few there is none."""
         times = repeated(500)
         for other, size in product(WORLDS, SIZES):
             rng = seeded(world, other, size)
@@ -341,7 +341,7 @@ class TestFurtherRuns:
         ],
     )
     def test_followed_once_it_mostly_answers(self, world: str, shift: float, margin: float) -> None:
-        """Where cells are surely the same or clearly apart. Where they only seem to be apart, a
+        """For cells that are surely the same or clearly apart. If they only seem to be apart, a
         number is seldom named, and then it is too small: that is what makes it a guess."""
         answered = []
         for k in range(repeated(60, most=1000)):

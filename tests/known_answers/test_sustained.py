@@ -18,7 +18,7 @@ from nodrop.ledger.verdict import judge
 def queue(
     offered_pps: float, offered_s: float, service_pps: float, *, seen_late_s: float = 0.0
 ) -> WorkedOff:
-    """A queue that loses nothing of `offered_pps` for so long, seen at rest so much too late."""
+    """A queue that takes `offered_pps` without loss for so long, seen at rest so much too late."""
     packets = round(offered_pps * offered_s)
     left = max(0.0, packets - service_pps * offered_s)
     drain_s = left / service_pps

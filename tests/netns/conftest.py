@@ -39,7 +39,7 @@ def state_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def label() -> str:
-    """One of its own per test process, so that runs side by side do not meet."""
+    """One per test process: runs side by side must not meet."""
     return f"ndtst{os.getpid()}"
 
 

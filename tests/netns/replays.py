@@ -17,7 +17,7 @@ FLOWS = 8_561
 UNMAPPED_FLOWS = 15
 """Of those, without an address that may be mapped: 0.0.0.0 and :: to all, ::1 to itself."""
 MERGED = 1_423
-"""Packets fewer where the kernel puts the IPv4 fragments of realmix.pcap together."""
+"""How many packets fewer there are if the kernel puts realmix.pcap's IPv4 fragments together."""
 
 
 def small_trace(path: Path, lengths: list[int]) -> Path:

@@ -119,7 +119,7 @@ def test_from_the_host(tmp_path: Path, label: str) -> None:
         assert env.work_inside == "/run/nodrop"
         process = launch(env, rules, script)
         assert (work / "ports").read_text().split() == ["lo", "ndrx0"]
-    assert process.poll() == -signal.SIGKILL  # nobody stopped it: the environment did
+    assert process.poll() == -signal.SIGKILL  # no one stopped it: the environment did
     assert (work / "copied").read_text() == "alert\n"
     assert not (work / "rules/x").exists() and rules.exists()
 

@@ -1,4 +1,4 @@
-"""A normal user gets a lab in a user namespace, and nothing of it survives its process."""
+"""A normal user gets a lab in a user namespace, and no part of it survives its process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A wrong experiment file, --set or lab file is told in one line before anything is touched."""
+"""A wrong experiment file, --set or lab file is one line of words before anything is touched."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The crates: who may depend on whom, where `unsafe` may stand, and that no two files of one
+"""The crates: which may depend on which, which may hold `unsafe`, and that no two files of one
 crate need each other."""
 
 from __future__ import annotations

@@ -382,7 +382,7 @@ def test_memory_stays_with_one_workbook(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_all_row_wise_medians_of_the_bundle() -> None:
-    """48 files of medians, made by somebody else's program; the last column counts samples."""
+    """48 files of medians, made by another program; the last column counts samples."""
     import csv
 
     from nodrop.imports.names import WorkbookName, parse_workbook_name

@@ -1,4 +1,4 @@
-"""One registry of the places where packets can die: whoever adds one, its words are used."""
+"""One registry of the places where packets can die: a place is described in its owner's words."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def books(place: Place | None, lost: int, *, knob: str = "") -> Verdict:
 
 
 class Silent:
-    """A SUT of somebody else's that registers nothing."""
+    """A plugin's SUT that registers nothing."""
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """The sampler's numbers beside psutil's, /proc's and a control group's own files.
 
 A counter is read by the other side before and after: ours must lie between, without a tolerance but
-for the units it is counted in. What is no total is compared where it stands still.
+for the units it is counted in. What is no total is compared while it stands still.
 """
 
 from __future__ import annotations

@@ -59,8 +59,8 @@ class Running:
         return LIBVIRT.replace("{domain}", NAME).replace("{uri}", self.uri)
 
     def patiently(self, act: Callable[[], T]) -> T:
-        """One boot of an emulated guest in forty hangs (setups/vm.py), and nobody but us boots this
-        one again."""
+        """One boot of an emulated guest in forty hangs (setups/vm.py), and only we boot this one
+        again."""
         try:
             return act()
         except AssertionError:

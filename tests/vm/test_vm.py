@@ -262,7 +262,7 @@ def wait_for_guest(state: Path) -> str:
 
 
 def pcap(packets: int) -> bytes:
-    """UDP from as many addresses, to a host that is nobody."""
+    """UDP from as many addresses, to a host that does not exist."""
     head = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
     return head + b"".join(record(number) for number in range(packets))
 

@@ -201,7 +201,7 @@ def test_evidence_names_numbers_and_cells() -> None:
         lambda run: replace(run, host_cores=4.0, process_cores=3.5),
         # Alerts grow in proportion; a handful more is no explosion.
         lambda run: replace(run, alerts=50 + 25 * (run.load or 0)),
-        # All threads were there, so that what is missing at each load got lost elsewhere.
+        # All threads were there, so what is missing at each load was lost elsewhere.
         lambda run: (
             replace(
                 run, captured_packets=(run.captured_packets or 0) * 0.9989, decoded_packets=None

@@ -277,7 +277,7 @@ def test_a_living_controller_keeps_its_changes(host: Host) -> None:
 
 @pytest.mark.parametrize("change", [{"start_ticks": 1}, {"pid": 2**22, "start_ticks": 5}])
 def test_a_run_in_another_pid_namespace_is_left_alone(host: Host, change: dict[str, int]) -> None:
-    """Seen from here its PID is nobody's, or another's."""
+    """Seen from here its PID means no process, or another one."""
     host.add("ndlv1")
     with DiskJournal.create() as journal:
         push(journal, "ndlv1")

@@ -1,4 +1,4 @@
-"""Where the memory controller is, on hosts of every kind."""
+"""Finding the memory controller on hosts of every kind."""
 
 from pathlib import Path
 

@@ -1,5 +1,5 @@
 """Every reason for which a trial is no measurement, and every class of packets, is made to happen
-by some test: what never happens is no word of ours."""
+by some test: we use no word for what never happens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a domain of the user must have, and what is said where it has not. libvirt is a stand-in."""
+"""What a user's domain must have, and what is said if it lacks that. libvirt is a stand-in."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ BRIDGE = "0000:00:01.0"
 
 
 class Sysfs:
-    """A host with one NIC, its bridge and, where asked for, a second function in its group."""
+    """A host with one NIC, its bridge and, if asked for, a second function in its group."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

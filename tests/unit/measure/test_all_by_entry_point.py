@@ -1,5 +1,5 @@
-"""A lab, a setup, a SUT, a generator and a controller of somebody else's: entry points alone add
-them, and a run is made of nothing else."""
+"""A lab, a setup, a SUT, a generator and a controller from a plugin: entry points alone add
+them, and a run uses nothing else."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def test_a_full_ring_is_a_loss_and_the_books_close(tmp_path: Path) -> None:
 
 
 def test_books_that_make_no_sense_are_an_invalid_trial(tmp_path: Path) -> None:
-    """A counter ran backwards: somebody reset it."""
+    """A counter ran backwards: it was reset."""
     seen = trial(World(ring_full_packets=2000), tmp_path)
     assert seen.ledger is None
     assert seen.verdict is not None and not seen.verdict.valid
@@ -236,7 +236,7 @@ def test_packets_between_two_trials_are_in_the_books_of_the_second(tmp_path: Pat
     measurer = LabMeasurer(cast(Any, parts), Measure(sut="standing"), FakeJournal(world))
     with measurer.stand(CELL, first := trial_of(1)) as standing:
         assert standing.measure(CELL.load, first).ledger.closed  # type: ignore[union-attr]
-        world.offers += 1  # somebody else sends as much
+        world.offers += 1  # another sender sends as much
         second = standing.measure(CELL.load, trial_of(2))
         assert second.verdict is not None and not second.verdict.valid
         assert "1000 packets that the generator did not send" in second.verdict.words

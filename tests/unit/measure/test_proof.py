@@ -52,7 +52,7 @@ def test_the_path_may_be_told_from_inside_or_from_a_root_outside_of_ours(tmp_pat
 
 @pytest.mark.parametrize("link", ["home", "home/cache", "home/cache/image"])
 def test_a_cache_reached_through_a_link(tmp_path: Path, link: str) -> None:
-    """The kernel tells where the program lies, whichever way it was reached."""
+    """The kernel says where the program lies, whichever way it was reached."""
     there = tmp_path / "elsewhere"
     (tmp_path / link).parent.mkdir(parents=True, exist_ok=True)
     real = image(there / "home/cache/image".removeprefix(link).lstrip("/"))

@@ -59,7 +59,7 @@ ROWS = [
 
 def test_each_figure_counts_its_own_part_of_the_trial() -> None:
     found = usage(ROWS, MARKS, {"rows": 7})
-    # The rows nearest outside the marks are taken along, so that nothing is missed.
+    # The rows nearest outside the marks come along: nothing may be missed.
     assert found.sut_cpu_s == pytest.approx(2.6)
     assert found.host_cpu_ratio == pytest.approx(1.5 / 4)
     assert found.sut_rss_peak_bytes == 305

@@ -56,7 +56,7 @@ def test_only_what_is_used_from_now_on_counts(
     worker: subprocess.Popen[str], probe: UsageProbe
 ) -> None:
     work(worker, 0.3)
-    servants = Servants(probe, [worker.pid, 2**22 + 1])  # beyond the largest PID: nobody
+    servants = Servants(probe, [worker.pid, 2**22 + 1])  # beyond the largest PID: no process
     work(worker, 0.1)
     (used,) = servants.used()
     assert used["pid"] == worker.pid

@@ -1,4 +1,4 @@
-"""The page tells the definitions of docs/reference/counters.md, all of them and word by word."""
+"""The page has the definitions of docs/reference/counters.md, all of them and word by word."""
 
 from __future__ import annotations
 

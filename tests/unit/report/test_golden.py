@@ -27,7 +27,7 @@ SAYS = {
         "Nothing here is a KVM result",
     ],
 }
-"""Of each page. setups-v1 has what the SUT told while it ran (live.jsonl), a guest's own samples,
+"""Of each page. setups-v1 has what the SUT said while it ran (live.jsonl), a guest's own samples,
 phases and clocks."""
 
 

@@ -1,4 +1,4 @@
-"""Rates of counters that somebody else renews in steps."""
+"""Rates of counters that are renewed in steps."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ MS = 1_000_000
 
 
 def look(cpu_ns: int | None, *, stopped: bool = False) -> Inside:
-    """`cpu_ns` is None where a thread runs, or would if it got a CPU."""
+    """`cpu_ns` is None if a thread runs, or would run if it got a CPU."""
     return Inside(stopped=stopped, threads=("W#01",), packet_sockets=(), cpu_ns=cpu_ns)
 
 

@@ -1,4 +1,4 @@
-"""A controller that somebody else wrote: an entry point alone adds it to a run."""
+"""A controller from a plugin: an entry point alone adds it to a run."""
 
 from __future__ import annotations
 

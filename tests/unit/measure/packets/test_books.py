@@ -115,7 +115,7 @@ def closed(seen: books.Observed) -> Ledger:
 
 
 def moved(ledger: Ledger) -> dict[str, int]:
-    """Every account that has packets, so that the others are seen to stand still."""
+    """Every account that has packets: the others must be seen to stand still."""
     return {a.name: a.packets for a in ledger.accounts if a.packets}
 
 
@@ -189,7 +189,7 @@ STACK = {
     "InUnknownProtos": 7,
 }
 """Ahead of the socket 1,080 fragments became 120 datagrams; the stack made 60 of 540, and was given
-27 whole packets, of which 7 nobody wanted."""
+27 whole packets, 7 of them without a taker."""
 
 
 @pytest.mark.parametrize("surplus", [-960, -480, -1, 0, 1, 480, 960])
@@ -229,7 +229,7 @@ def test_where_the_fanout_merges_nothing_the_stack_may() -> None:
 def test_a_receiver_that_filters_leaves_it_to_the_trace(
     receiver: dict[str, int], merges: bool
 ) -> None:
-    """What its stack did not deliver, or was handed whole, tells nothing of its reassembly."""
+    """What its stack did not deliver, or was handed whole, says nothing about its reassembly."""
     seen = observed(rx=receiver, captured=SENT - 1423, defrag=True, fragments=REALMIX)
     ledger = balance(books.hops(seen), books.accounts(seen))
     assert ledger.closed is merges
@@ -417,7 +417,7 @@ def test_a_nic_without_buffers_says_so_itself() -> None:
 
 @pytest.mark.parametrize("gone", [1, 79])
 def test_fewer_than_the_trace_has_are_no_cut_tags(gone: int) -> None:
-    """A kernel frees all of them or none: what a thief took is none of them."""
+    """A kernel frees all of them or none: what a thief took is not among them."""
     seen = observed(captured=SENT - gone, never_at_tap=80)
     ledger = balance(books.hops(seen), books.accounts(seen))
     assert (moved(ledger), ledger.residual_packets) == ({}, gone)
@@ -443,7 +443,7 @@ WHOLE = Fragments(
         (2000, 30 + 950, 10, ROOM, 900, 0, "net.ipv4.ipfrag_max_dist of"),
         (2000, 30 + 900, 910, ROOM, 900, 0, "net.ipv4.ipfrag_time of"),
         (2000, 30 + 1000, 110, FULL, 900, 0, "net.ipv4.ipfrag_high_thresh and net.ipv4.ipfrag_t"),
-        # No failure was counted, or too few: nobody knows where these are.
+        # No failure was counted, or too few: it is not known where these are.
         (2000, 30, 10, ROOM, 0, 900, ""),
         (2000, 30 + 500, 10, FULL, 500, 400, "net.ipv4.ipfrag_high_thresh of"),
     ],

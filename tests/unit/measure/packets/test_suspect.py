@@ -1,4 +1,4 @@
-"""What the verdict is told of the sender, from what generator, SUT and sampler said."""
+"""What the verdict learns of the sender, from what generator, SUT and sampler said."""
 
 from __future__ import annotations
 
