@@ -18,8 +18,9 @@ from nodrop.report.knee import dots
 from nodrop.report.knee_plot import Knee, knee_plot
 from nodrop.report.searched import SearchedCell, searches
 from nodrop.report.stacked_bars import Bar, Part, stacked_bars
-from nodrop.report.story import Story, Trial
+from nodrop.report.story import Story
 from nodrop.report.tables import Column, Made, Row, Table, Value, text
+from nodrop.report.trials import Trial
 from nodrop.stats.interval import Summary
 
 STYLE = "p-decoded"

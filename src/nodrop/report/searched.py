@@ -11,7 +11,8 @@ from nodrop.config.search import Search
 from nodrop.findings.capacity import Answer, answers
 from nodrop.findings.observations import RATES
 from nodrop.report import escape
-from nodrop.report.story import Cell, Source, Story, Trial, factor_label
+from nodrop.report.story import Cell, Source, Story, factor_label
+from nodrop.report.trials import Trial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
