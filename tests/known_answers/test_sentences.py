@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import io
-import json
 import random
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,38 +13,14 @@ from rich.console import Console
 
 from nodrop.cli.tables import cells_table
 from nodrop.findings.ladder import LoadResult, contradiction
-from nodrop.ledger.reasons import Reason
 from nodrop.report.answer import answer
 from nodrop.report.escape import THIN
-from nodrop.report.reasons import REASON_WORDS
-from nodrop.report.sentences import RULES, Sentence
 from nodrop.report.story import read_story
 from nodrop.report.trust import findings
-from nodrop.report.write import report_json
 from nodrop.results.rundir import open_run
 from nodrop.results.summary import summarize_cells
-from nodrop.testing.rundirs import MIXED, SETUPS, Fake, damage, make_run
-from nodrop.testing.told_runs import FAILED, VOID, Load, told_run, told_search, tried
-
-DOCS = Path(__file__).parents[2] / "docs" / "reference"
-
-
-def pps(rate: int, trials: Sequence[float | str], **fields: Any) -> Load:
-    return Load(cell={"load.pps": rate}, pps=rate, trials=trials, **fields)
-
-
-def said(out: Path, *loads: Load, **options: Any) -> list[Sentence]:
-    return list(answer(read_story([told_run(out, loads, **options)])).sentences)
-
-
-def rules(sentences: Sequence[Sentence]) -> list[str]:
-    return [sentence.rule.code for sentence in sentences]
-
-
-def text_of(sentences: Sequence[Sentence], rule: str) -> str:
-    (found,) = [s.text for s in sentences if s.rule.code == rule]
-    return found.replace(THIN, ",")
-
+from nodrop.testing.told_runs import FAILED, VOID, Load, told_run
+from tests.known_answers.sentences import pps, rules, said, text_of
 
 # A SUT that fails.
 
@@ -304,209 +278,6 @@ def test_the_table_of_a_run_counts_the_three_outcomes_apart(
         sum(t in FAILED for t in trials),
         sum(t in VOID for t in trials),
     ]
-
-
-# Nothing is said without a rule.
-
-
-def everything(tmp_path: Path) -> list[list[Path]]:
-    """Run directories, report by report, that between them make every rule happen."""
-    spoilt = make_run(tmp_path / "spoilt", Fake(repetitions=2))
-    damage(spoilt)
-    (spoilt / "findings.json").write_text(
-        json.dumps(
-            {"findings": [{"code": "x", "severity": "serious", "title": "t", "effect": "e"}]}
-        )
-    )
-    slow = {"activation_s": 0.3, "sustained": True, "foreign_packets": 2}
-    late = {
-        "largest_late_burst": {"at_s": 1.0, "late_us": 9e3, "packets": 90},
-        "asked_schedule_error_us": {"p50": 9.0, "p99": 9e3, "max": 9e3},
-        "shaped_pps": 1e6,
-    }
-    bare, guest = {"setup.kind": "bare"}, {"setup.kind": "vm"}
-    told = told_run(
-        tmp_path / "told",
-        [
-            Load(cell=bare | {"load.pps": 1}, trials=[0.0] * 3, fields=slow),
-            Load(cell=bare | {"load.pps": 2}, trials=[0.0, 0.1, "died"], fields=slow),
-            Load(cell=bare | {"load.pps": 3}, trials=["late", 0.0, 0.0], fields=late),
-            Load(cell=bare | {"load.pps": 4}, trials=["late"]),
-            Load(
-                cell=bare | {"load.pps": 5},
-                trials=[0.0],
-                fields={"loss_ratio": None, "books_closed": False, "schedule_error_us": None},
-            ),
-            Load(cell=guest | {"load.pps": 1}, trials=[0.0] * 3, fields={"sustained": False}),
-            Load(cell={"setup.kind": "oci", "load.pps": 1}, trials=[0.0] * 6, fields={"world": 1}),
-        ],
-        manifest={
-            "calibration": [
-                {"setup": "bare", "certificate": {"caught": ["lose 7"], "missed": []}},
-                {"setup": "vm", "not_calibrated": "nobody asked"},
-            ]
-        },
-    )
-    first = told / "runs" / "0001-r01"
-    details = {"usage": {"sut_offering_cpu_s": 1.0, "host_busy_s": 9.0, "host_cpu_s": 10.0}}
-    details["facts"] = {"warm_up": {"discarded": True, "offered_packets": 7}}
-    record = json.loads((first / "trial.json").read_text())
-    (first / "trial.json").write_text(json.dumps(record | {"details": details}))
-    (first / "offered.json").write_text(json.dumps({"cpu_s": 1.0}))
-    lines = (told / "trials.jsonl").read_text().splitlines()
-    cold = json.loads(lines[0]) | {"activation_s": 9.0}
-    (told / "trials.jsonl").write_text("\n".join([json.dumps(cold), *lines[1:], ""]))
-    quiet = make_run(tmp_path / "quiet", Fake(repetitions=1, seed=3))
-    trial = next(iter((quiet / "runs").iterdir()))
-    record = json.loads((trial / "trial.json").read_text())
-    record["details"]["usage"] |= {
-        "sut_offering_cpu_s": 1.0,
-        "host_busy_s": 2.0,
-        "host_cpu_s": 10.0,
-    }
-    (trial / "trial.json").write_text(json.dumps(record))
-    (trial / "offered.json").write_text(json.dumps({"cpu_s": 1.0}))
-    clash = told_run(tmp_path / "clash", [pps(1_000, [0.2] * 6), pps(2_000, [0.0] * 6)])
-    lied = make_run(tmp_path / "lied", Fake(repetitions=1, samples=False))
-    text = (lied / "trials.jsonl").read_text()
-    changed = text.replace('"books_closed":true', '"books_closed":false', 1)
-    (lied / "trials.jsonl").write_text(changed)
-    searched = told_search(tmp_path / "searched", [tried(1, [0.0] * 2), tried(2, [0.1] * 2)])
-    apart = {"generator_cpus": "0", "sut_cpus": "1-3", "cpus_parted": True}
-    turns = {"generator_cpus": "1", "sut_cpus": "1-3"}
-    senders = told_run(
-        tmp_path / "senders",
-        [
-            Load(cell={"load.pps": 1}, trials=[0.0], fields=apart),
-            Load(cell={"load.pps": 2}, trials=[0.0], fields=turns),
-        ],
-        manifest={"loads": [load_of("replay", "distinct", 4), load_of("tcpreplay", "same", 4)]},
-    )
-    empty = make_run(tmp_path / "empty", Fake(repetitions=0))
-    runs = [make_run(tmp_path / "setups", SETUPS), make_run(tmp_path / "mixed", MIXED)]
-    return [[p] for p in (*runs, spoilt, told, quiet, clash, lied, searched, senders, empty)]
-
-
-def load_of(generator: str, flows: str, multiplier: int) -> dict[str, Any]:
-    return {"generator": generator, "options": {"flows": flows, "multiplier": multiplier}}
-
-
-@pytest.mark.parametrize(
-    ("loads", "said"),
-    [
-        ([("replay", "distinct", 8), ("tcpreplay", "same", 8)], True),
-        ([("replay", "distinct", 2), ("tcpreplay", "same", 16)], True),
-        ([("replay", "distinct", 4), ("replay", "same", 4)], True),
-        ([("replay", "distinct", 1), ("tcpreplay", "same", 8)], False),
-        ([("replay", "distinct", 1), ("tcpreplay", "same", 1)], False),
-        ([("replay", "same", 8), ("tcpreplay", "same", 8)], False),
-    ],
-)
-def test_loads_whose_replicas_differ_in_flows_are_not_the_same_traffic(
-    tmp_path: Path, loads: list[tuple[str, str, int]], said: bool
-) -> None:
-    run = told_run(
-        tmp_path / "run",
-        [pps(1_000, [0.0])],
-        manifest={"loads": [load_of(*load) for load in loads]},
-    )
-    found = answer(read_story([run])).cannot_say
-    assert ("flows-differ" in rules(found)) == said
-    if said:
-        words = text_of(found, "flows-differ")
-        assert all(generator in words for generator, _, _ in loads)
-
-
-@pytest.mark.parametrize(
-    ("generator", "sut", "rule"),
-    [
-        ("0", "1", "cpus-apart"),
-        ("0-3", "4-15", "cpus-apart"),
-        ("1", "0-1", "cpus-shared"),
-        (None, "0-1", "cpus-shared"),
-        ("0-4", "3,9", "cpus-shared"),
-        (None, None, None),
-    ],
-)
-def test_who_shared_a_cpu_is_said(
-    tmp_path: Path, generator: str | None, sut: str | None, rule: str | None
-) -> None:
-    cpus = {"generator_cpus": generator, "sut_cpus": sut}
-    run = told_run(tmp_path / "run", [Load(cell={"load.pps": 1}, trials=[0.0] * 3, fields=cpus)])
-    happened = {said["rule"] for said in told_by([run])} & {"cpus-apart", "cpus-shared"}
-    assert happened == ({rule} if rule else set())
-
-
-@pytest.mark.parametrize(
-    ("factor", "asked", "effective", "label"),
-    [
-        ("sut.threads", 4, {"threads": 2}, "threads 4 (really 2)"),
-        ("sut.threads", 16, {"threads": 3}, "threads 16 (really 3)"),
-        ("sut.threads", 2, {"threads": 2}, "threads 2"),
-        ("sut.threads", "auto", {"threads": 2}, "threads auto"),
-        ("sut.threads", 2, {}, "threads 2"),
-        ("sut.runmode", "workers", {"runmode": "autofp"}, "runmode workers (really autofp)"),
-        ("sut.ring_size", 64, {"ring_size": 1700}, "ring_size 64 (really 1\u202f700)"),
-        ("sut.ring_size", 4096, {"ring_size": 4102}, "ring_size 4\u202f096"),
-        ("sut.cluster_type", "cluster_flow", {"cluster_type": "none"}, " (really none)"),
-        ("sut.defrag", "yes", {"defrag": False}, "defrag yes (really no)"),
-        ("sut.defrag", "yes", {"defrag": True}, "defrag yes"),
-    ],
-)
-def test_a_cell_is_called_by_what_ran(
-    tmp_path: Path, factor: str, asked: Any, effective: dict[str, Any], label: str
-) -> None:
-    other = "quic" if factor != "sut.threads" else 1
-    cells = [
-        Load(cell={factor: asked}, trials=[0.0] * 3, fields={"effective": effective}),
-        Load(cell={factor: other}, trials=[0.0] * 3),
-    ]
-    story = read_story([told_run(tmp_path / "run", cells)])
-    labels = [cell.label.replace("\u2009", "\u202f") for cell in story.cells]
-    assert any(said.endswith(label) for said in labels), labels
-
-
-@pytest.mark.parametrize("asked", [3, 4, 64])
-def test_capped_threads_are_a_finding(tmp_path: Path, asked: int) -> None:
-    words = f"{asked} capture threads were asked for, 2 run"
-    fields = {"effective": {"threads": 2}, "not_as_asked": [words]}
-    cell = {"sut.threads": asked}
-    run = told_run(tmp_path / "run", [Load(cell=cell, trials=[0.0] * 3, fields=fields)])
-    (found,) = [said for said in told_by([run]) if said["rule"] == "not-as-asked"]
-    assert words in found["text"]
-
-
-def told_by(paths: list[Path]) -> list[dict[str, Any]]:
-    found = json.loads(json.dumps(report_json(paths), allow_nan=False))
-    return [s for part in found["answer"].values() for s in part] + found["findings"]
-
-
-def test_every_rule_happens_and_names_its_evidence_and_trials(tmp_path: Path) -> None:
-    told = [s for paths in everything(tmp_path) for s in told_by(paths)]
-    for sentence in told:
-        assert isinstance(sentence["evidence"], dict)
-        assert all(set(t) == {"run_directory", "run"} for t in sentence["trials"])
-        if sentence["rule"] in ("loses", "loses-sometimes"):
-            assert sentence["trials"] and sentence["evidence"]["lossy"]
-    happened = {sentence["rule"] for sentence in told}
-    assert set(RULES) <= happened
-    assert happened <= {*documented("sentences"), *documented("findings")}
-
-
-def test_every_reason_has_words() -> None:
-    assert set(Reason) <= set(REASON_WORDS)
-
-
-def documented(page: str) -> dict[str, list[str]]:
-    rows = re.findall(r"^\| `([a-z-]+)` \| (.*) \|$", (DOCS / f"{page}.md").read_text(), re.M)
-    return {code: rest.split(" | ") for code, rest in rows}
-
-
-def test_the_page_lists_every_rule_as_the_code_has_it() -> None:
-    page = documented("sentences")
-    assert list(page) == list(RULES)
-    for code, rule in RULES.items():
-        assert page[code] == [str(rule.part), rule.when, rule.evidence]
 
 
 @pytest.mark.parametrize(

@@ -487,7 +487,10 @@ def test_run_ends_with_the_directory_on_stdout(
     code: int,
     valid: bool,
 ) -> None:
-    def measured(asked: Any, lab: Any, *, out: Path, resume: bool, progress: Any) -> RunOutcome:
+    def measured(
+        asked: Any, lab: Any, *, out: Path, resume: bool, progress: Any, yes: bool
+    ) -> RunOutcome:
+        assert not yes
         assert (asked.name, lab.kind, resume) == ("x", "netns", True)
         writer = RunWriter.create(
             out, "x", experiment=asked.text, lab=lab.text, plan_sha256="0", manifest={}

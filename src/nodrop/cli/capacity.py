@@ -101,7 +101,7 @@ def capacity(
     where = load_lab(lab)
     ensure_privileges()
     with shown(quiet=False, as_json=False) as progress:
-        outcome = run_experiment(asked, where, out=out, resume=resume, progress=progress)
+        outcome = run_experiment(asked, where, out=out, resume=resume, progress=progress, yes=True)
     page = write_report([outcome.directory])
     found = searches(read_story([outcome.directory]))
     if as_json:

@@ -20,7 +20,7 @@ from nodrop.cli.arguments import (
     all_settings,
 )
 from nodrop.cli.saying import say
-from nodrop.errors import BadInput, LabProblem
+from nodrop.errors import LabProblem
 
 
 def add_to(app: typer.Typer) -> None:
@@ -56,7 +56,6 @@ def run(
     from nodrop.config.lab_file import load_lab
     from nodrop.hosts.privileges import ensure_privileges
     from nodrop.measure.manager import run_experiment
-    from nodrop.measure.plan import make_plan
     from nodrop.report.write import write_report
 
     asked = load_experiment(
@@ -66,10 +65,8 @@ def run(
     )
     where = load_lab(lab)
     ensure_privileges()
-    if (implausible := make_plan(asked).implausible) and not yes:
-        raise BadInput("; ".join(implausible), hint="add --yes if you mean it")
     with shown(quiet=quiet, as_json=as_json) as progress:
-        outcome = run_experiment(asked, where, out=out, resume=resume, progress=progress)
+        outcome = run_experiment(asked, where, out=out, resume=resume, progress=progress, yes=yes)
     page = write_report([outcome.directory])
     if not as_json:
         if not quiet:

@@ -24,6 +24,7 @@ from typing import Self
 from nodrop.errors import LabProblem, NodropError, NotReady
 from nodrop.hosts.folders import is_root_of_host, state_folder
 from nodrop.hosts.interrupts import signals_held
+from nodrop.hosts.journal_lines import Begun, Change, Head, read_entry, read_head
 from nodrop.hosts.processes import (
     ProcessId,
     boot_id,
@@ -35,7 +36,6 @@ from nodrop.hosts.processes import (
 )
 from nodrop.hosts.reversal import NETNS_FOLDER, reverse
 from nodrop.hosts.seam import Action, Json
-from nodrop.untrusted import json_text
 from nodrop.untrusted.folder import Folder, Refused, append_whole
 from nodrop.untrusted.json_text import NotJson
 
@@ -43,8 +43,6 @@ SUFFIX = ".jsonl"
 KILL_ROUNDS = 10
 ONLY_OWNER = 0o600
 FOLDER_MODE = 0o700
-MOST_PID = 1 << 22
-"""PID_MAX_LIMIT of the kernel."""
 LABEL = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
 """What a run is called here. It becomes part of patterns and of names of namespaces."""
 
@@ -57,32 +55,6 @@ class UndoReport:
     done: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     """Also what may be undone and may be not."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Head:
-    """Whose journal it is."""
-
-    controller: ProcessId
-    boot_id: str
-    user_namespace: int
-    pid_namespace: int | None
-    """None in journals of versions that did not write it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    what: str
-    action: str
-    arguments: Sequence[str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Begun:
-    """A process that must not outlive the run."""
-
-    what: str
-    process: ProcessId
 
 
 class DiskJournal:
@@ -237,12 +209,12 @@ class DiskJournal:
             if found.st_uid != os.geteuid() or found.st_mode & 0o022:
                 raise Refused(self.path, "is another user's, or others may write to it")
         lines = [line for line in self._folder.lines(self.path.name) if line.endswith(b"\n")]
-        head = _head(lines[0] if lines else b"")
+        head = read_head(lines[0] if lines else b"")
         entries: list[Change | Begun] = []
         damage = []
         for number, line in enumerate(lines[1:], 2):
             try:
-                entries.append(_entry(line))
+                entries.append(read_entry(line))
             except NotJson as error:
                 damage.append(f"what line {number} of {self.path} names: {error}")
         return head, entries, damage
@@ -351,46 +323,6 @@ def _made_folder() -> Path:
             hint="point XDG_STATE_HOME to a folder that can be written",
         ) from None
     return folder
-
-
-def _head(line: bytes) -> Head:
-    try:
-        said = json_text.decode_object(line)
-        return Head(
-            controller=_process(json_text.member(said, "controller", dict)),
-            boot_id=json_text.member(said, "boot_id", str),
-            user_namespace=json_text.counted(said, "user_namespace"),
-            pid_namespace=json_text.optional(said, "pid_namespace", int),
-        )
-    except NotJson as error:
-        raise NotJson(f"its first line {error}, so whose it is is not known") from None
-
-
-def _entry(line: bytes) -> Change | Begun:
-    said = json_text.decode_object(line)
-    what = json_text.member(said, "what", str)
-    if "process" in said:
-        return Begun(what=what, process=_process(json_text.member(said, "process", dict)))
-    if "argv" in said:
-        raise NotJson(f"{what}: a command, as older versions of nodrop wrote: undo it by hand")
-    arguments = json_text.member(said, "arguments", list)
-    if not all(isinstance(argument, str) and _passes(argument) for argument in arguments):
-        raise NotJson("arguments: must be texts that a program can be given")
-    return Change(
-        what=what, action=json_text.member(said, "action", str), arguments=tuple(arguments)
-    )
-
-
-def _passes(argument: str) -> bool:
-    """No NUL and no half of a surrogate pair: execve(2) takes neither."""
-    return "\0" not in argument and not any("\ud800" <= sign <= "\udfff" for sign in argument)
-
-
-def _process(said: Json) -> ProcessId:
-    pid = json_text.counted(said, "pid")
-    if not 0 < pid <= MOST_PID:
-        raise NotJson(f"pid: {pid} is not one that Linux gives")
-    return ProcessId(pid, json_text.counted(said, "start_ticks"))
 
 
 def _not_readable(path: Path, error: Exception) -> str:

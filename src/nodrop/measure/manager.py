@@ -46,10 +46,21 @@ class RunOutcome:
 
 
 def run_experiment(
-    experiment: Experiment, lab: LabSource, *, out: Path, resume: bool, progress: Progress
+    experiment: Experiment,
+    lab: LabSource,
+    *,
+    out: Path,
+    resume: bool,
+    progress: Progress,
+    yes: bool = False,
 ) -> RunOutcome:
-    """Measures what the run lacks. BadInput and LabProblem come before anything is touched."""
+    """Measures what the run lacks. BadInput and LabProblem come before anything is touched.
+
+    `yes`: the user means it, however implausible the plan.
+    """
     plan = make_plan(experiment)
+    if plan.implausible and not yes:
+        raise BadInput("; ".join(plan.implausible), hint="add --yes if you mean it")
     parts = preflight(experiment, lab, plan)
     fingerprint = plan_sha256(_plain(experiment, lab, plan, parts))
     with interrupts() as gate, _writer(experiment, lab, out, fingerprint, resume) as writer:
