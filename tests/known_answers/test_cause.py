@@ -1,4 +1,4 @@
-"""Constructed causes, each with other numbers: the rule that is named is the one that is true.
+"""Constructed causes (long: a list of cases, each read alone): the rule that is named is true.
 
 Every one of them was once called a burst that needs a larger ring.
 """

@@ -1,4 +1,4 @@
-"""What a report says of differences, held against worlds whose truth is known.
+"""What a report says of differences, held against known worlds (long: they share the worlds).
 
 Every simulation is seeded. NODROP_SIMULATIONS=10000 repeats each so many times and takes a while;
 with `pytest -s` the rates are printed, and docs/methodology.md has them.

@@ -6,9 +6,12 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import openpyxl
 import pytest
+
+from nodrop.cli.main import exit_code
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -162,3 +165,20 @@ def make_raw_run(folder: Path, *, epoch: int = EPOCH, load: int = 1) -> Path:
     records.insert(1, {"event_type": "alert"})
     (logs / "eve.json").write_text("".join(json.dumps(r) + "\n" for r in records))
     return logs
+
+
+DATA = Path("original/experiments/suricata/data")
+
+
+def run_json(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) -> dict[str, Any]:
+    assert exit_code(["import", "cs590", *map(str, words), "--json"]) == code
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def skipped(found: dict[str, Any]) -> dict[str, int]:
+    return {entry["reason"]: entry["count"] for entry in found["skipped"]}
+
+
+def missing_channel(data: Path) -> None:
+    (data / f"{BARE.format(load=1)},netout,netstat.xlsx").unlink()

@@ -1,4 +1,5 @@
-"""The program: exit codes, one line per mistake on stderr, results alone on stdout."""
+"""The program (long: every command is here): exit codes, one line per mistake on stderr, results
+alone on stdout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The undo journal: on disk first, reversed last first, harmless when repeated or torn."""
+"""The undo journal (long: one made-up host serves all): on disk first, reversed last first,
+harmless when repeated or torn."""
 
 import json
 import os
