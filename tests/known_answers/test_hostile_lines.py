@@ -1,5 +1,5 @@
 """Lines that anyone may write (long: a list of cases, each read alone): nodes, guests, Suricata,
-JSON files. Each violation is one error that names its source; nothing hangs, nothing ends in a traceback."""
+JSON files. Each violation is one error that names its source: no hang, no traceback."""
 
 from __future__ import annotations
 
