@@ -1,7 +1,7 @@
 """A test that failed while the machine disturbed it is done again.
 
-nodrop itself says which trials were disturbed: the sender was late, or others had the CPUs. A test
-of a lab without a run directory has nobody to say so; here the kernel's own sums do. What failed
+nodrop itself says which trials were disturbed: the sender was late, or others had the CPUs. Of what
+no trial shows, the kernel's own sums say whether a lab's test was robbed of its CPUs. What failed
 then says nothing about what the test asks, as such a trial says nothing about a SUT.
 pytest-rerunfailures repeats it, a few times at most; a test that fails undisturbed fails at once.
 """
@@ -86,7 +86,7 @@ def disturbance(test: pytest.Function, before: Spent) -> str | None:
         return said
     if not is_of_a_lab(test):
         return None
-    return Spent.now().disturbance_since(before, alone=is_alone(test) and not runs)
+    return Spent.now().disturbance_since(before, alone=is_alone(test))
 
 
 def said_by_nodrop(runs: Sequence[Path]) -> str | None:
