@@ -147,7 +147,7 @@ def _cannot_say(story: Story, planned: Story) -> Iterator[Sentence]:
             evidence={"needed": needed, "cells": {c.label: len(c.valid) for c in few}},
             trials=tuple(t for c in few for t in c.valid),
         )
-    shared = [c for c in story.cells if c.starts < needed <= len(c.valid)]
+    shared = [c for c in planned.cells if c.starts < needed <= len(c.valid)]
     if shared:
         yield Sentence(
             rule=rules.TOO_FEW_STARTS,
