@@ -137,7 +137,7 @@ def _burst(sending: Sending, ledger: Ledger, losses: Sequence[Losses] | None, bo
 
 
 def _not_listed(sending: Sending, counted: Sequence[LateBurst]) -> int:
-    """Packets of bursts beside the largest; none of them counts if one of the largest does not."""
+    """Packets of bursts beside the largest; they count only if all of the largest do."""
     if len(counted) < len(sending.late_bursts or ()):
         return 0
     return max(0, (sending.late_burst_packets or 0) - sum(burst.packets for burst in counted))

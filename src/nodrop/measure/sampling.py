@@ -103,7 +103,7 @@ class Sampler:
             lines = file.read().split(b"\n")[1 if begin else 0 : -1]
         with making_sense(str(self._path)):
             rows = map(_row, reversed(lines))
-            return next((row for row in rows if tells_of_processes(row)), None)
+            return next((row for row in rows if lists_processes(row)), None)
 
     def finish(self) -> Usage:
         self._job.stop()
@@ -135,14 +135,14 @@ def by_our_clock(rows: Iterable[SampleRow], clock_offset_ns: int) -> list[Sample
     return [{**row, "mono_ns": row["mono_ns"] + clock_offset_ns} for row in rows]
 
 
-def tells_of_processes(row: SampleRow) -> bool:
+def lists_processes(row: SampleRow) -> bool:
     """Some rows hold only the sources that are read once a second: a sampler that gets its CPU too
     late takes those in a row of their own."""
     return "processes" in row
 
 
 def rows_of_processes(path: Path) -> list[SampleRow]:
-    return list(filter(tells_of_processes, _rows(path)))
+    return list(filter(lists_processes, _rows(path)))
 
 
 def _rows(path: Path) -> Iterator[SampleRow]:

@@ -50,7 +50,7 @@ def answer(story: Story) -> Answer:
 
 
 def not_searched(story: Story, found: Sequence[SearchedCell]) -> tuple[Cell, ...]:
-    """A search says what its loads mean, so that no sentence is about one of them alone."""
+    """A search says what its loads mean: no sentence is about one of them alone."""
     of_searches = {id(cell) for searched in found for cell in searched.cells}
     return tuple(cell for cell in story.cells if id(cell) not in of_searches)
 

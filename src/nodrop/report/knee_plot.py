@@ -141,7 +141,7 @@ def _trial(axes: _Axes, dot: Dot) -> Markup:
 
 
 def _shape(mark: str, x: float, y: float) -> Markup:
-    """A shape for each outcome, so that no colour is the only sign."""
+    """A shape for each outcome: colour is never the only sign."""
     if mark == "failed":
         cross = path([(x - 5, y - 5), (x + 5, y + 5)]) + path([(x + 5, y - 5), (x - 5, y + 5)])
         return tag("path", d=cross, class_="cross failed")

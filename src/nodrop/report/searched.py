@@ -23,7 +23,7 @@ class SearchedCell:
     subject: str
     """What sentences about it begin with."""
     label: str
-    """What tells it from the other cells; empty if nothing does."""
+    """What distinguishes it from the other cells; empty if nothing does."""
     cells: tuple[Cell, ...]
     """One per load."""
     trials: tuple[Trial, ...]
@@ -34,7 +34,7 @@ class SearchedCell:
 
 def searches(story: Story) -> tuple[SearchedCell, ...]:
     """In the order of the cells. A run whose manifest does not say what was searched for has
-    none: its loads are told like those of any other run."""
+    none: its loads are reported like those of any other run."""
     found: list[SearchedCell] = []
     for number, source in enumerate(story.sources):
         search = _search(source)

@@ -151,8 +151,8 @@ class RunningSuricata:
     # --- while it runs --------------------------------------------------------------------------
 
     def drain(self, *, expected_packets: int | None, timeout_s: float) -> Drained:
-        """Where all that was sent has been delivered, sleeping threads end it: what was captured is
-        told by the exit record, and anything left behind would stand there as a residual."""
+        """If all that was sent has been delivered, it ends when the threads sleep: the exit record
+        says what was captured, and shows anything left behind as a residual."""
         began = time.monotonic()
         wanted = None if expected_packets is None else expected_packets + self._base_packets()
         self._wanted, self._rested = wanted, None
@@ -189,7 +189,7 @@ class RunningSuricata:
                 time.sleep(DRAIN_POLL_S)
 
     def counted(self) -> SutCounters:
-        """Final where they agree: the sockets have been asked for all that was delivered, and every
+        """Final if they agree: the sockets have been asked for all that was delivered, and every
         thread has handed over what it decoded of it. If they never do, after the longest time that
         a counter can come late (measured: 1 s for a socket's, 3 s and one interval of the stats
         thread for a decoder's)."""
