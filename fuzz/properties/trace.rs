@@ -26,7 +26,7 @@ pub fn holds(bytes: &[u8]) {
     let request = Request {
         load: Load::Timing { speed: 3.0 },
         loops: 2,
-        replicas: 3,
+        replicas: nodrop_replay::Replicas::whole(3),
         duration_ns: None,
         offsets_from: Some(1),
     };

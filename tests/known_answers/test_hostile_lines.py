@@ -138,7 +138,7 @@ SCRIPT = """
 import json, sys
 def say(line):
     sys.stdout.write(line + "\\n"); sys.stdout.flush()
-hello = {"type": "hello", "protocol": 1, "version": "0", "job": "any", "pid": 7}
+hello = {"type": "hello", "protocol": 2, "version": "0", "job": "any", "pid": 7}
 say(json.dumps({**hello, **json.loads(sys.argv[2])}))
 sys.stdin.readline()
 for line in json.loads(sys.argv[1]):

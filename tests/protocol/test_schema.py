@@ -120,7 +120,7 @@ def test_what_breaks_the_other_side_needs_a_new_number(
     change: Callable[[Schema], None], said: str | None
 ) -> None:
     assert changed(change) == ([] if said is None else [said])
-    assert not changed(change, protocol=2)
+    assert not changed(change, protocol=COMMITTED["protocol"] + 1)
 
 
 READY = {"interval_ms": 100, "processes": 1, "threads": 3, "metrics": None}
@@ -176,7 +176,7 @@ def test_the_door_names_the_field_that_is_missing_however_deep() -> None:
 def test_a_node_that_says_something_else_is_one_error_with_its_source(
     tmp_path: Path, events_said: list[Schema], words: str
 ) -> None:
-    hello = {"type": "hello", "protocol": 1, "version": "0", "job": "sample", "pid": 7}
+    hello = {"type": "hello", "protocol": 2, "version": "0", "job": "sample", "pid": 7}
     spec = {"type": "spec", "job": "sample"}
     lines = [{"node": hello}, {"controller": spec}, *({"node": said} for said in events_said)]
     transcript = tmp_path / "said.jsonl"

@@ -99,6 +99,8 @@ def test_plan_shows_order_count_and_time(
     ]
     assert out[6:] == [
         "2 cells x 2 repetitions = 4 trials, order of seed 1, about 1 min 0 s",
+        "load.multiplier=1: 1,000 packets of 1 flow",
+        "load.multiplier=4: 1,000 packets of 1 flow",
         "the sender holds its trace in memory: at most about 1 MiB",
         "2 of 2 cells let the generator and the SUT share a CPU, the usual cause of a late sender "
         "on a small host: set load.cpu, and limits.cpus to others",

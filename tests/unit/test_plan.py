@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from pydantic import PositiveInt
 
 from nodrop import plugins
-from nodrop.cli.tables import memory_words, peak_words
+from nodrop.cli.tables import memory_words, peak_words, sent_words
 from nodrop.config.experiment import load_experiment
 from nodrop.config.options import Options, check
 from nodrop.config.replay import ReplayOptions
 from nodrop.errors import BadInput, LabProblem
-from nodrop.load.seam import PeakDemand
+from nodrop.load.seam import PeakDemand, Planned
 from nodrop.load.trace import _peak_demand
 from nodrop.measure.controllers.blocks import Blocks
 from nodrop.measure.controllers.seam import TrialInput, cell_slug
@@ -55,9 +55,22 @@ class FakeLoad:
 
     def trace_facts(self) -> Any:
         """Of a trace with 3 packets at one time, and 5 within 10 ms."""
-        said = {"packets_in_1_ms": 3, "packets_in_10_ms": 5}
-        held = 2**20 * (self.options.multiplier % 5) * 100
-        return SimpleNamespace(peak_demand=_peak_demand(said, self.options), memory_bytes=held)
+        replicas = int(self.options.multiplier)
+        said = {"packets_in_1_ms": 3 * replicas, "packets_in_10_ms": 5 * replicas}
+        reached = self.options.loops  # a fake that sends so many packets of its 50
+        return SimpleNamespace(
+            peak_demand=_peak_demand(said, self.options),
+            memory_bytes=2**20 * (replicas % 5) * 100,
+            packets=50,
+            planned=Planned(
+                packets=reached * replicas,
+                frame_bytes=100 * reached * replicas,
+                flows=replicas,
+                duration_s=self.options.duration_s,
+                window_packets=min(50, reached),
+                window_s=min(50, reached) / 10,
+            ),
+        )
 
     def mean_pps(self) -> float | None:
         return self.options.pps
@@ -331,3 +344,35 @@ def test_who_names_cpus_is_left_alone(
     assert sum(cell.limits.cpus_left for cell in made.cells) == parted
     assert all(cell.limits.cpus_left or cell.limits.cpus != "1-2" for cell in made.cells)
     assert (made.parted() == "") == (parted == 0)
+
+
+@pytest.mark.parametrize(("reached", "seconds"), [(1, "0.1 s"), (20, "2.0 s"), (49, "4.9 s")])
+def test_a_trial_that_ends_before_its_trace_is_named(
+    tmp_path: Path, reached: int, seconds: str
+) -> None:
+    made = plan(tmp_path, f"load.loops={reached}", "load.duration_s=1")
+    assert made.windows() == (
+        "6 of 6 cells end before their trace does: a trial sends the first "
+        f"{seconds} ({reached} of 50 packets) of it, the same part each time"
+    )
+    assert made.windows() in made.notes()
+
+
+@pytest.mark.parametrize("reached", [50, 51, 400])
+def test_a_trial_of_the_whole_trace_is_no_window(tmp_path: Path, reached: int) -> None:
+    assert plan(tmp_path, f"load.loops={reached}").windows() == ""
+
+
+def test_what_each_load_sends_is_said_once(tmp_path: Path) -> None:
+    made = plan(tmp_path, "matrix.load.multiplier=[1, 3]", "load.loops=8", "load.duration_s=2")
+    assert [*sent_words(made)] == [
+        "load.multiplier=1: 8 packets of 1 flow, 4 packets/s, 0.00 Mbit/s on average",
+        "load.multiplier=3: 24 packets of 3 flows, 12 packets/s, 0.01 Mbit/s on average",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("multiplier", "slug"), [(1, "1x"), (1.5, "1.5x"), (2.0, "2x"), (3.4, "3.4x"), (0.05, "0.05x")]
+)
+def test_a_fractional_multiplier_is_named_as_it_is_written(multiplier: float, slug: str) -> None:
+    assert cell_slug({"setup.kind": "docker", "load.multiplier": multiplier}) == f"docker-{slug}"

@@ -42,9 +42,12 @@ pub struct ReplicateArgs {
     trace: PathBuf,
     /// Capture file to write: pcap with times in ns
     out: PathBuf,
-    /// Replicas, the trace itself included (NX)
+    /// Replicas, the trace itself included (NX); the last one carries a part of the flows if this is no whole number
     #[arg(long)]
-    multiplier: u32,
+    multiplier: f64,
+    /// Chooses the flows of a replica that is not whole
+    #[arg(long, default_value_t = 1)]
+    flow_seed: u64,
     /// Whether replicas are flows of their own
     #[arg(long, value_enum, default_value_t)]
     flows: Flows,
@@ -107,6 +110,7 @@ pub fn replicate(args: &ReplicateArgs) -> anyhow::Result<()> {
     // Offsets come with distinct flows: replicas in step are asked for by a request without.
     let spec = ReplaySpec {
         multiplier: args.multiplier,
+        flow_seed: args.flow_seed,
         flows: args.flows,
         seed: args.seed.unwrap_or(0),
         tolerate_truncated: args.tolerate_truncated,

@@ -99,13 +99,15 @@ fn info(args: &InfoArgs) -> anyhow::Result<()> {
     let outcome = job::trace::look(&args.spec, &file)?;
     let text = if args.json {
         format!("{}\n", serde_json::to_string(&outcome)?)
-    } else if outcome.fragments_in_trial == outcome.info.fragments_in_pass {
-        outcome.info.to_string()
     } else {
-        format!(
-            "{}in the trial {}\n",
-            outcome.info, outcome.fragments_in_trial
-        )
+        let mut text = outcome.info.to_string();
+        if outcome.planned.is_other_than(&outcome.info) {
+            text += &format!("to be sent   {}\n", outcome.planned);
+        }
+        if outcome.fragments_in_trial != outcome.info.fragments_in_pass {
+            text += &format!("in the trial {}\n", outcome.fragments_in_trial);
+        }
+        text
     };
     Ok(std::io::stdout().lock().write_all(text.as_bytes())?)
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// Version of the protocol; additive changes keep the number.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// One line from the controller.
 #[derive(Debug, Clone, PartialEq)]

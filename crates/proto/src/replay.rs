@@ -107,10 +107,14 @@ pub struct ReplaySpec {
     #[arg(long, default_value_t = 1)]
     #[serde(default = "one")]
     pub loops: u32,
-    /// Replicas sent at once (NX)
+    /// Replicas sent at once (NX); with 3.4 three whole ones, and one that carries 40 % of the trace's flows
+    #[arg(long, default_value_t = 1.0)]
+    #[serde(default = "once")]
+    pub multiplier: f64,
+    /// Chooses the flows of a replica that is not whole
     #[arg(long, default_value_t = 1)]
-    #[serde(default = "one")]
-    pub multiplier: u32,
+    #[serde(default = "seed_of_flows")]
+    pub flow_seed: u64,
     /// Whether replicas are flows of their own
     #[arg(long, value_enum, default_value_t)]
     #[serde(default)]
@@ -342,6 +346,14 @@ where
 }
 
 fn one() -> u32 {
+    1
+}
+
+pub(crate) fn once() -> f64 {
+    1.0
+}
+
+pub(crate) fn seed_of_flows() -> u64 {
     1
 }
 

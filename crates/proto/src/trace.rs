@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::replay::{once, seed_of_flows};
 use crate::{Flows, ReplaySpec, SendBackend, SpreadOver};
 
 /// Parameters of `trace`; the same words as a replay's, because the forecast is for that replay.
@@ -17,10 +18,14 @@ pub struct TraceSpec {
     #[arg(long, default_value_t = 1)]
     #[serde(default = "one")]
     pub loops: u32,
-    /// Replicas sent at once
+    /// Replicas sent at once; the last one carries a part of the flows if this is no whole number
+    #[arg(long, default_value_t = 1.0)]
+    #[serde(default = "once")]
+    pub multiplier: f64,
+    /// Chooses the flows of a replica that is not whole
     #[arg(long, default_value_t = 1)]
-    #[serde(default = "one")]
-    pub multiplier: u32,
+    #[serde(default = "seed_of_flows")]
+    pub flow_seed: u64,
     /// Whether replicas are flows of their own
     #[arg(long, value_enum, default_value_t)]
     #[serde(default)]
@@ -67,6 +72,7 @@ impl TraceSpec {
             top_speed: self.top_speed,
             loops: self.loops,
             multiplier: self.multiplier,
+            flow_seed: self.flow_seed,
             flows: self.flows,
             duration_s: self.duration_s,
             seed: self.seed,

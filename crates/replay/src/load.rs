@@ -1,5 +1,6 @@
 //! How fast: the time of each slot of a load whose slots go round the replicas.
 
+use crate::round::Round;
 use crate::trace::Trace;
 
 /// How fast.
@@ -93,9 +94,9 @@ pub(crate) enum InTurn {
     },
     Bits {
         bps: f64,
-        replicas: u64,
-        /// Bytes of the trace before packet i, and at the end those of all.
+        /// Bytes of the trace before packet i, and at the end those of all; the same of what the last replica carries.
         bytes_before: Vec<u64>,
+        part_before: Vec<u64>,
     },
     Profile(Profile),
     AtOnce,
@@ -103,7 +104,7 @@ pub(crate) enum InTurn {
 
 impl InTurn {
     /// `None` if replicas have times of their own.
-    pub(crate) fn new(load: &Load, trace: &Trace, replicas: u32) -> Option<Self> {
+    pub(crate) fn new(load: &Load, trace: &Trace, round: &Round) -> Option<Self> {
         Some(match load {
             Load::Timing { .. } => return None,
             Load::Rate { pps, burst } => Self::Rate {
@@ -112,8 +113,8 @@ impl InTurn {
             },
             Load::Bits { bps } => Self::Bits {
                 bps: *bps,
-                replicas: u64::from(replicas),
-                bytes_before: bytes_before(trace),
+                bytes_before: bytes_before(trace, 0..trace.packets().len()),
+                part_before: bytes_before(trace, round.part().iter().copied()),
             },
             Load::Profile(profile) => Self::Profile(profile.clone()),
             Load::TopSpeed => Self::AtOnce,
@@ -121,23 +122,24 @@ impl InTurn {
     }
 
     /// When a slot is due after the start; never falls.
-    pub(crate) fn due_ns(&self, slot: u64) -> u64 {
+    pub(crate) fn due_ns(&self, slot: u64, round: &Round) -> u64 {
         match self {
             Self::Rate { pps, burst } => rounded((slot - slot % burst) as f64 * 1e9 / pps),
             Self::Bits {
                 bps,
-                replicas,
                 bytes_before,
+                part_before,
             } => {
-                let packets = bytes_before.len() as u64 - 1;
-                let (round, replica) = (slot / replicas, slot % replicas);
-                let (pass, packet) = (round / packets, index(round % packets));
-                let all = bytes_before[bytes_before.len() - 1];
-                let of_packet = bytes_before[packet + 1] - bytes_before[packet];
-                let of_one = pass.saturating_mul(all) + bytes_before[packet];
-                let bytes = of_one
-                    .saturating_mul(*replicas)
-                    .saturating_add(replica * of_packet);
+                let whole = u64::from(round.whole());
+                let (pass, turn) = (slot / round.slots(), round.turn(slot % round.slots()));
+                let all = bytes_before[bytes_before.len() - 1].saturating_mul(whole)
+                    + part_before[part_before.len() - 1];
+                let before = bytes_before[turn.packet];
+                let of_packet = bytes_before[turn.packet + 1] - before;
+                let bytes = (pass.saturating_mul(all))
+                    .saturating_add(before.saturating_mul(whole))
+                    .saturating_add(part_before[turn.part_before])
+                    .saturating_add(u64::from(turn.replica) * of_packet);
                 rounded(bytes as f64 * 8e9 / bps)
             }
             Self::Profile(profile) => profile.due_ns(slot),
@@ -154,11 +156,11 @@ impl InTurn {
     }
 }
 
-fn bytes_before(trace: &Trace) -> Vec<u64> {
+fn bytes_before(trace: &Trace, packets: impl Iterator<Item = usize>) -> Vec<u64> {
     let mut sum = 0;
     let mut before = vec![0];
-    for packet in trace.packets() {
-        sum += u64::from(packet.length());
+    for packet in packets {
+        sum += u64::from(trace.packets()[packet].length());
         before.push(sum);
     }
     before
@@ -274,12 +276,6 @@ pub(crate) fn rounded(ns: f64) -> u64 {
     ns.round() as u64
 }
 
-/// Indices into a trace come from its length.
-#[expect(clippy::cast_possible_truncation, reason = "see above")]
-pub(crate) fn index(packet: u64) -> usize {
-    packet as usize
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -287,8 +283,11 @@ mod tests {
     use crate::trace::tests::trace;
 
     fn dues(load: &Load, replicas: u32, slots: u64) -> Vec<u64> {
-        let in_turn = InTurn::new(load, &trace(&[0, 0]), replicas).unwrap();
-        (0..slots).map(|slot| in_turn.due_ns(slot)).collect()
+        let round = Round::new(2, replicas, None);
+        let in_turn = InTurn::new(load, &trace(&[0, 0]), &round).unwrap();
+        (0..slots)
+            .map(|slot| in_turn.due_ns(slot, &round))
+            .collect()
     }
 
     #[test]

@@ -1,10 +1,8 @@
 //! What is asked of a replay, and what of it cannot be scheduled.
 
-use crate::load::{Load, LoadError, positive};
+use crate::load::{Load, LoadError};
+use crate::replicas::{Replicas, ReplicasError};
 use crate::trace::Trace;
-
-/// Memory is taken for each; the controller's bound (`nodrop.config.replay`) is the same.
-const MOST_REPLICAS: u32 = 1_000_000;
 
 /// What is asked for.
 #[derive(Debug, Clone, PartialEq)]
@@ -14,7 +12,7 @@ pub struct Request {
     /// Passes of the trace; 0 = as many as fit the duration.
     pub loops: u32,
     /// Replicas at once, the trace itself included.
-    pub replicas: u32,
+    pub replicas: Replicas,
     /// Packets due at this time or later are not sent.
     pub duration_ns: Option<u64>,
     /// Spread the starts of replicas by small offsets from this seed; `None` if they shall be in step.
@@ -27,12 +25,14 @@ pub enum PlanError {
     /// A number or a profile is wrong.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// More replicas than memory is taken for.
-    #[error("multiplier = {replicas}: must be from 1 to {MOST_REPLICAS}")]
-    TooManyReplicas {
-        /// As given.
-        replicas: u32,
-    },
+    /// No replica, or more than memory is taken for.
+    #[error(transparent)]
+    Replicas(#[from] ReplicasError),
+    /// A part of a trace in which nothing is.
+    #[error(
+        "multiplier: so small a part of the trace has none of its flows: nothing would be sent"
+    )]
+    NothingCarried,
     /// An endless replay.
     #[error("loops = 0 means as many passes as duration_s holds: duration_s is missing")]
     Endless,
@@ -50,14 +50,8 @@ impl Request {
     /// Whether its numbers make sense, whatever the trace.
     ///
     /// # Errors
-    /// If one is not positive, or there are too many replicas.
+    /// If one is not positive.
     pub fn check_numbers(&self) -> Result<(), PlanError> {
-        positive("multiplier", f64::from(self.replicas))?;
-        if self.replicas > MOST_REPLICAS {
-            return Err(PlanError::TooManyReplicas {
-                replicas: self.replicas,
-            });
-        }
         Ok(self.load.check()?)
     }
 
@@ -90,7 +84,7 @@ mod tests {
         let request = |load| Request {
             load,
             loops: 1,
-            replicas: 1,
+            replicas: Replicas::whole(1),
             duration_ns: None,
             offsets_from: None,
         };
@@ -117,25 +111,5 @@ mod tests {
             bad(&two, request(Load::Timing { speed: f64::NAN })),
             PlanError::Load(LoadError::NotPositive { field: "speed", .. })
         ));
-    }
-
-    #[test]
-    fn replicas_have_a_bound() {
-        let with = |replicas| Request {
-            load: Load::TopSpeed,
-            loops: 1,
-            replicas,
-            duration_ns: None,
-            offsets_from: None,
-        };
-        for (replicas, fits) in [
-            (0, false),
-            (1, true),
-            (MOST_REPLICAS, true),
-            (MOST_REPLICAS + 1, false),
-            (u32::MAX, false),
-        ] {
-            assert_eq!(with(replicas).check_numbers().is_ok(), fits, "{replicas}");
-        }
     }
 }

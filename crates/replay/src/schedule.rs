@@ -3,15 +3,18 @@
 //! - At the trace's own timing, replica r sends packet i of pass p at `offset[r] + (p * (duration + gap) + at[i]) / speed`, where `gap` is the mean gap of the trace:
 //!   the next pass begins one mean gap after the last packet. Replicas are merged by due time.
 //! - At a rate (constant, of bits, or a profile) slot j has a time of its own; the slots go round the replicas, so the
-//!   rate is that of all replicas together.
+//!   rate is that of all replicas together. A packet that the last replica does not carry has one slot less.
 //! - At top speed the slots go round, too, and have no time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::load::{InTurn, Load, index, rounded};
+use crate::load::{InTurn, Load, rounded};
 use crate::offsets::offsets;
+use crate::part;
+use crate::replicas::Replicas;
 use crate::request::{PlanError, Request};
+use crate::round::{Round, Turn, count_below, index};
 use crate::trace::Trace;
 
 /// A packet to be sent.
@@ -31,11 +34,10 @@ pub struct Plan {
     /// `None` at the trace's own timing.
     in_turn: Option<InTurn>,
     speed: f64,
-    replicas: u32,
+    round: Round,
     offsets_ns: Vec<u64>,
     /// Slots of each replica at the trace's own timing, of all together otherwise.
     counts: Vec<u64>,
-    packets: u64,
     pass_ns: f64,
 }
 
@@ -43,24 +45,24 @@ impl Plan {
     /// Schedules a request for a trace.
     ///
     /// # Errors
-    /// If a number is not positive or the replay would have no end.
+    /// If a number is not positive, the replay would have no end, or nothing would be sent.
     pub fn new(trace: &Trace, request: &Request) -> Result<Self, PlanError> {
         request.check(trace)?;
-        let packets = trace.packets().len() as u64;
+        let packets = trace.packets().len();
         let duration = trace.duration_ns() as f64;
+        let round = round(trace, request)?;
         let mut plan = Self {
-            in_turn: InTurn::new(&request.load, trace, request.replicas),
+            in_turn: InTurn::new(&request.load, trace, &round),
             speed: 1.0,
-            replicas: request.replicas,
-            offsets_ns: vec![0; request.replicas as usize],
+            offsets_ns: vec![0; round.replicas() as usize],
+            round,
             counts: Vec::new(),
-            packets,
             pass_ns: duration + duration / (packets.max(2) - 1) as f64,
         };
         if let Load::Timing { speed } = request.load {
             plan.speed = speed;
             if let Some(seed) = request.offsets_from {
-                plan.offsets_ns = offsets(seed, request.replicas, plan.pass_ns / speed);
+                plan.offsets_ns = offsets(seed, plan.replicas(), plan.pass_ns / speed);
             }
         }
         plan.counts = plan.counts(trace, request);
@@ -68,25 +70,27 @@ impl Plan {
     }
 
     fn counts(&self, trace: &Trace, request: &Request) -> Vec<u64> {
-        let of_one = match request.loops {
-            0 => u64::MAX / 4,
-            loops => self.packets * u64::from(loops),
+        let all = |of_pass: u64| match request.loops {
+            0 if of_pass > 0 => u64::MAX / 4,
+            loops => of_pass.saturating_mul(u64::from(loops)),
         };
         let limit = request.duration_ns.unwrap_or(u64::MAX);
         match &self.in_turn {
-            None => (self.offsets_ns.iter())
-                .map(|offset| {
+            None => (0..)
+                .zip(&self.offsets_ns)
+                .map(|(replica, offset)| {
+                    let of_one = all(self.round.carried(replica) as u64);
                     count_below(of_one, limit, |slot| {
-                        offset.saturating_add(self.timing_ns(trace, slot))
+                        offset.saturating_add(self.timing_ns(trace, replica, slot))
                     })
                 })
                 .collect(),
             // Nothing is due by a clock: the sender looks at the limit.
-            Some(InTurn::AtOnce) => vec![of_one.saturating_mul(u64::from(self.replicas))],
+            Some(InTurn::AtOnce) => vec![all(self.round.slots())],
             Some(in_turn) => {
-                let all = of_one.saturating_mul(u64::from(self.replicas));
                 let limit = limit.min(in_turn.end_ns().unwrap_or(limit));
-                vec![count_below(all, limit, |slot| in_turn.due_ns(slot))]
+                let due_ns = |slot| in_turn.due_ns(slot, &self.round);
+                vec![count_below(all(self.round.slots()), limit, due_ns)]
             }
         }
     }
@@ -101,16 +105,24 @@ impl Plan {
     #[must_use]
     pub fn intended_duration_ns(&self, trace: &Trace) -> Option<u64> {
         match &self.in_turn {
-            // Replica 0 begins at 0.
-            None => (self.counts.iter().zip(&self.offsets_ns))
-                .filter(|(count, _)| **count > 0)
-                .map(|(count, offset)| offset.saturating_add(self.timing_ns(trace, count - 1)))
-                .max()
-                .or(Some(0)),
+            None => {
+                let due = |last: bool| {
+                    let ends = (0..).zip(self.counts.iter().zip(&self.offsets_ns));
+                    ends.filter(|(_, (count, _))| **count > 0).map(
+                        move |(replica, (count, offset))| {
+                            let slot = if last { count - 1 } else { 0 };
+                            offset.saturating_add(self.timing_ns(trace, replica, slot))
+                        },
+                    )
+                };
+                let (first, last) = (due(false).min(), due(true).max());
+                Some(last.zip(first).map_or(0, |(last, first)| last - first))
+            }
             Some(InTurn::AtOnce) => None,
             Some(in_turn) => {
+                let due_ns = |slot| in_turn.due_ns(slot, &self.round);
                 let last = self.counts[0].checked_sub(1);
-                Some(last.map_or(0, |last| in_turn.due_ns(last) - in_turn.due_ns(0)))
+                Some(last.map_or(0, |last| due_ns(last) - due_ns(0)))
             }
         }
     }
@@ -119,18 +131,39 @@ impl Plan {
     pub(crate) fn slots_of(&self, replica: u32) -> u64 {
         match &self.in_turn {
             None => self.counts[replica as usize],
-            // Slot j is that of replica j modulo the replicas.
-            Some(_) => {
-                let before_last = u64::from(self.replicas - 1 - replica);
-                self.counts[0].saturating_add(before_last) / u64::from(self.replicas)
-            }
+            Some(_) => self.round.slots_of(replica, self.counts[0]),
         }
     }
 
-    /// Replicas at once, the trace itself included.
+    /// The sum of a weight over all packets that a replica sends.
+    pub(crate) fn sum_of(&self, replica: u32, weight: impl Fn(usize) -> u64) -> u64 {
+        let carried = self.round.carried(replica);
+        if carried == 0 {
+            return 0;
+        }
+        let (slots, of_pass) = (self.slots_of(replica), carried as u64);
+        let rest = index(slots % of_pass);
+        let sum = |numbers: std::ops::Range<usize>| -> u64 {
+            numbers.map(|n| weight(self.round.packet(replica, n))).sum()
+        };
+        let in_rest = sum(0..rest);
+        let in_pass = in_rest + sum(rest..carried);
+        in_pass.saturating_mul(slots / of_pass) + in_rest
+    }
+
+    /// The packets of the trace that a replica carries, in their order.
+    pub fn packets_of(&self, replica: u32) -> impl Iterator<Item = usize> {
+        (0..self.round.carried(replica)).map(move |number| self.round.packet(replica, number))
+    }
+
+    pub(crate) fn round(&self) -> &Round {
+        &self.round
+    }
+
+    /// Replicas at once, the trace itself and one that is not whole included.
     #[must_use]
     pub fn replicas(&self) -> u32 {
-        self.replicas
+        self.round.replicas()
     }
 
     /// Start of each replica after that of the trace itself.
@@ -154,12 +187,12 @@ impl Plan {
     /// The slots, in order of due time. Allocates here and no more.
     #[must_use]
     pub fn slots<'a>(&'a self, trace: &'a Trace) -> Slots<'a> {
-        let mut queue = BinaryHeap::with_capacity(self.replicas as usize);
+        let mut queue = BinaryHeap::with_capacity(self.replicas() as usize);
         if self.in_turn.is_none() {
-            for (replica, offset) in (0..self.replicas).zip(&self.offsets_ns) {
+            for (replica, offset) in (0..self.replicas()).zip(&self.offsets_ns) {
                 if self.counts[replica as usize] > 0 {
                     queue.push(Reverse((
-                        offset.saturating_add(self.timing_ns(trace, 0)),
+                        offset.saturating_add(self.timing_ns(trace, replica, 0)),
                         replica,
                     )));
                 }
@@ -169,17 +202,35 @@ impl Plan {
             plan: self,
             trace,
             next: 0,
+            turn: self.round.first(),
             queue,
-            sent: vec![0; self.replicas as usize],
+            sent: vec![0; self.replicas() as usize],
         }
     }
 
     /// When slot number `slot` of a replica is due after that replica's start.
-    fn timing_ns(&self, trace: &Trace, slot: u64) -> u64 {
-        let (pass, packet) = (slot / self.packets, slot % self.packets);
-        let at = trace.packets()[index(packet)].at_ns;
+    fn timing_ns(&self, trace: &Trace, replica: u32, slot: u64) -> u64 {
+        let (pass, packet) = self.pass_and_packet(replica, slot);
+        let at = trace.packets()[packet].at_ns;
         rounded((pass as f64 * self.pass_ns + at as f64) / self.speed)
     }
+
+    fn pass_and_packet(&self, replica: u32, slot: u64) -> (u64, usize) {
+        let carried = self.round.carried(replica) as u64;
+        let packet = self.round.packet(replica, index(slot % carried));
+        (slot / carried, packet)
+    }
+}
+
+/// The packets of a pass, and which replicas carry them.
+fn round(trace: &Trace, request: &Request) -> Result<Round, PlanError> {
+    let Replicas { whole, fraction } = request.replicas;
+    // What has no flow stays with the first replica.
+    let part = fraction.map(|fraction| part::packets_of(fraction, trace, whole == 0));
+    if whole == 0 && part.as_ref().is_none_or(Vec::is_empty) {
+        return Err(PlanError::NothingCarried);
+    }
+    Ok(Round::new(trace.packets().len(), whole, part))
 }
 
 /// The slots of a plan in order of due time.
@@ -187,8 +238,9 @@ impl Plan {
 pub struct Slots<'a> {
     plan: &'a Plan,
     trace: &'a Trace,
-    /// Next slot of all replicas together, if they go in turn.
+    /// Next slot of all replicas together, if they go in turn, and whose turn it is.
     next: u64,
+    turn: Turn,
     /// Next due time of each replica, if they have times of their own.
     queue: BinaryHeap<Reverse<(u64, u32)>>,
     sent: Vec<u64>,
@@ -212,11 +264,12 @@ impl Slots<'_> {
             return None;
         }
         self.next += 1;
-        let replicas = u64::from(self.plan.replicas);
+        let turn = self.turn;
+        self.turn = self.plan.round.after(turn);
         Some(Slot {
-            due_ns: in_turn.due_ns(slot),
-            packet: index(slot / replicas % self.plan.packets),
-            replica: u32::try_from(slot % replicas).unwrap_or(0),
+            due_ns: in_turn.due_ns(slot, &self.plan.round),
+            packet: turn.packet,
+            replica: turn.replica,
         })
     }
 
@@ -227,7 +280,7 @@ impl Slots<'_> {
         let slot = self.sent[which];
         self.sent[which] += 1;
         if self.sent[which] < self.plan.counts[which] {
-            let after = self.plan.timing_ns(self.trace, slot + 1);
+            let after = self.plan.timing_ns(self.trace, replica, slot + 1);
             let due = self.plan.offsets_ns[which].saturating_add(after);
             *first = Reverse((due, replica));
         } else {
@@ -235,24 +288,10 @@ impl Slots<'_> {
         }
         Some(Slot {
             due_ns,
-            packet: index(slot % self.plan.packets),
+            packet: self.plan.pass_and_packet(replica, slot).1,
             replica,
         })
     }
-}
-
-/// How many of the slots 0..all are due before `limit`; due times never fall.
-fn count_below(all: u64, limit: u64, due: impl Fn(u64) -> u64) -> u64 {
-    let (mut low, mut high) = (0, all);
-    while low < high {
-        let middle = low + (high - low) / 2;
-        if due(middle) < limit {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    low
 }
 
 #[cfg(test)]

@@ -1,13 +1,8 @@
 //! Which port sends which packet.
 
-use std::collections::HashSet;
-use std::net::IpAddr;
-
 use nodrop_wire::flow::FlowKey;
-use nodrop_wire::view;
 
-use crate::load::index;
-use crate::offsets::mixed;
+use crate::flows::Fragmented;
 use crate::schedule::{Plan, Slot};
 use crate::trace::Trace;
 
@@ -41,11 +36,12 @@ impl Spread {
             return Self::copied();
         }
         let mut buffer = trace.buffer();
-        let fragmented = pairs_with_fragments(trace);
+        let fragmented = Fragmented::of(trace);
         let lanes = (0..trace.packets().len()).map(|packet| {
             let flow = FlowKey::of_frame(trace.frame(packet, 0, &mut buffer).0)?;
             let moves = FlowKey::of_frame(trace.frame(packet, 1, &mut buffer).0) != Some(flow);
-            let hash = hash(&flow, fragmented.contains(&pair(&flow)));
+            // The upper half of 64 bits.
+            let hash = u32::try_from(fragmented.hash(&flow, 0) >> 32).unwrap_or(0);
             Some(Lane(hash & !1 | u32::from(moves)))
         });
         Self {
@@ -83,13 +79,8 @@ impl Share<'_> {
             return plan.intended_packets();
         };
         let of_replica = |replica| {
-            let count = |lanes: &[Lane]| {
-                let mine = lanes.iter().filter(|lane| self.is_on(**lane, replica));
-                mine.count() as u64
-            };
-            let (slots, packets) = (plan.slots_of(replica), lanes.len() as u64);
-            let rest = count(&lanes[..index(slots % packets)]);
-            count(lanes).saturating_mul(slots / packets) + rest
+            let is_mine = |packet: usize| u64::from(self.is_on(lanes[packet], replica));
+            plan.sum_of(replica, is_mine)
         };
         (0..plan.replicas()).map(of_replica).sum()
     }
@@ -101,51 +92,12 @@ impl Share<'_> {
     }
 }
 
-type Pair = (IpAddr, IpAddr);
-
-fn pair(flow: &FlowKey) -> Pair {
-    (flow.low.0, flow.high.0)
-}
-
-fn pairs_with_fragments(trace: &Trace) -> HashSet<Pair> {
-    let mut buffer = trace.buffer();
-    let of_packet = |packet| {
-        let frame = trace.frame(packet, 0, &mut buffer).0;
-        let ip = view::network(frame)?;
-        ip.fragment?;
-        Some(pair(&FlowKey::of_ip(frame, &ip)))
-    };
-    (0..trace.packets().len()).filter_map(of_packet).collect()
-}
-
-fn hash(flow: &FlowKey, addresses_only: bool) -> u32 {
-    let halves = |address: IpAddr| match address {
-        IpAddr::V4(v4) => [u64::from(v4.to_bits()), 4],
-        IpAddr::V6(v6) => {
-            let [high, low] = [v6.to_bits() >> 64, v6.to_bits() & u128::from(u64::MAX)];
-            // Both fit by construction.
-            [high, low].map(|half| u64::try_from(half).unwrap_or(0))
-        }
-    };
-    let ports = u64::from(flow.low.1) << 32 | u64::from(flow.high.1) << 8;
-    let flow_words = if addresses_only {
-        0
-    } else {
-        ports | u64::from(flow.protocol)
-    };
-    let [a, b] = halves(flow.low.0);
-    let [c, d] = halves(flow.high.0);
-    let words = [a, b, c, d, flow_words];
-    let mixed = words.into_iter().fold(0, |hash, word| mixed(hash ^ word));
-    // The upper half of 64 bits.
-    u32::try_from(mixed >> 32).unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::load::Load;
+    use crate::replicas::Replicas;
     use crate::request::Request;
     use nodrop_wire::pcap;
 
@@ -172,6 +124,10 @@ mod tests {
     }
 
     fn plan(trace: &Trace, replicas: u32, limit_ns: Option<u64>) -> Plan {
+        plan_of(trace, Replicas::whole(replicas), limit_ns)
+    }
+
+    fn plan_of(trace: &Trace, replicas: Replicas, limit_ns: Option<u64>) -> Plan {
         let request = Request {
             load: Load::Rate { pps: 1e9, burst: 1 },
             loops: 3,
@@ -198,17 +154,19 @@ mod tests {
     #[test]
     fn shares_add_up_for_any_plan() {
         let frames: Vec<Vec<u8>> = (0..40).map(|n| udp(n, 200, [1, 2], 0)).collect();
-        for replicas in [1, 3] {
+        for multiplier in [1.0, 3.0, 0.4, 2.7] {
             let mut trace = trace(&frames);
-            trace.make_replicas_distinct(replicas).unwrap();
+            let replicas = Replicas::of(multiplier, 1).unwrap();
+            trace.make_replicas_distinct(replicas.count()).unwrap();
             let spread = Spread::by_flow(&trace, 3);
             for limit in [None, Some(1), Some(77), Some(130)] {
-                let plan = plan(&trace, replicas, limit);
+                let plan = plan_of(&trace, replicas, limit);
                 let ports = ports_of(&spread, &trace, &plan);
                 for port in 0..3 {
                     let sent = ports.iter().filter(|of| **of == port).count() as u64;
                     assert_eq!(spread.share(port).intended_packets(&plan), sent);
-                    assert!(limit.is_some() || sent > ports.len() as u64 / 5, "{port}");
+                    let is_even = sent > ports.len() as u64 / 5;
+                    assert!(limit.is_some() || is_even || multiplier < 1.0, "{port}");
                 }
             }
         }

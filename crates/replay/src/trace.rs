@@ -348,14 +348,14 @@ pub(crate) mod tests {
         assert_ne!(prepared(&[1]), prepared(&[4]));
     }
 
-    fn udp(source: u8, destination: u8) -> Vec<u8> {
+    pub(crate) fn udp(source: u8, destination: u8) -> Vec<u8> {
         let ethernet = [[2; 12].as_slice(), &[0x08, 0x00]].concat();
         let ip = [0x45, 0, 0, 28, 0, 1, 0, 0, 64, 17, 0, 0];
         let hosts = [10, 0, 0, source, 10, 0, 0, destination];
         [ethernet.as_slice(), &ip, &hosts, &[4, 1, 0, 53, 0, 8, 0, 0]].concat()
     }
 
-    fn trace_of(frames: &[Vec<u8>]) -> Trace {
+    pub(crate) fn trace_of(frames: &[Vec<u8>]) -> Trace {
         let mut bytes = pcap::file_header().to_vec();
         for (time, frame) in (0..).zip(frames) {
             let length = frame.len() as u32;

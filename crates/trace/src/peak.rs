@@ -16,6 +16,15 @@ pub struct PeakDemand {
     pub packets_in_10_ms: u64,
 }
 
+impl PeakDemand {
+    /// Of packets at these times, which never fall.
+    pub fn of(times_ns: impl IntoIterator<Item = u64>, speed: f64) -> Self {
+        let mut peaks = Peaks::new(speed);
+        times_ns.into_iter().for_each(|due_ns| peaks.add(due_ns));
+        peaks.demand()
+    }
+}
+
 /// Finds it packet by packet.
 #[derive(Debug)]
 pub(crate) struct Peaks {
@@ -85,9 +94,7 @@ mod tests {
     use super::*;
 
     fn demand(times: impl IntoIterator<Item = u64>, speed: f64) -> (u64, u64) {
-        let mut peaks = Peaks::new(speed);
-        times.into_iter().for_each(|due_ns| peaks.add(due_ns));
-        let found = peaks.demand();
+        let found = PeakDemand::of(times, speed);
         (found.packets_in_1_ms, found.packets_in_10_ms)
     }
 

@@ -49,7 +49,14 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Show what would be run, in which order, and how long it takes."""
-    from nodrop.cli.tables import console, memory_words, peak_words, plan_table, plan_words
+    from nodrop.cli.tables import (
+        console,
+        memory_words,
+        peak_words,
+        plan_table,
+        plan_words,
+        sent_words,
+    )
     from nodrop.config.experiment import MOST_TRIALS, load_experiment
     from nodrop.measure.plan import make_plan
 
@@ -67,7 +74,7 @@ def plan(
         out.print(asked.question, markup=False)
     out.print(plan_table(made))
     out.print(plan_words(made), markup=False)
-    for words in (peak_words(made), memory_words(made)):
+    for words in (*sent_words(made), peak_words(made), memory_words(made)):
         if words:
             out.print(words, markup=False)
     for words in made.implausible:

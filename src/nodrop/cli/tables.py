@@ -13,6 +13,7 @@ from nodrop.config.units import format_seconds
 from nodrop.images.image import Image
 from nodrop.ledger.sustained import duration
 from nodrop.ledger.verdict import percent
+from nodrop.load.seam import Planned
 from nodrop.measure.plan import OfferLength, Plan
 from nodrop.measure.timings import PartTime
 from nodrop.plugins import Plugin
@@ -203,6 +204,26 @@ def plan_words(plan: Plan) -> str:
     time = f"about {format_seconds((plan.load_s or 0.0) + plan.around_s)}"
     time += " and the load itself" if plan.load_s is None else ""
     return f"{count}{_counted(certain.trials, 'trial')}, order of seed {plan.seed}, {time}"
+
+
+def sent_words(plan: Plan) -> Iterator[str]:
+    """What a trial of each load sends: `load.multiplier=3.4: 343,981 packets of 41 flows, …`."""
+    by_load: dict[str, str] = {}
+    for length in plan.lengths:
+        if length.planned is not None:
+            load = cell_words({k: v for k, v in length.cell.items() if k.startswith("load.")})
+            by_load.setdefault(load or "each trial", _planned_words(length.planned))
+    shown = [f"{load}: {words}" for load, words in by_load.items()]
+    yield from shown[:MOST_ROWS]
+    if len(shown) > MOST_ROWS:
+        yield f"… {len(shown) - MOST_ROWS} more loads (--json lists them)"
+
+
+def _planned_words(planned: Planned) -> str:
+    said = f"{_counted(planned.packets, 'packet')} of {_counted(planned.flows, 'flow')}"
+    if planned.pps is None or planned.bps is None:
+        return said
+    return f"{said}, {planned.pps:,.0f} packets/s, {planned.bps / 1e6:,.2f} Mbit/s on average"
 
 
 def peak_words(plan: Plan) -> str:

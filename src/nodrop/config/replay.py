@@ -42,6 +42,11 @@ def _cpu(cpu: int | str) -> int | str:
     return cpu
 
 
+def _whole(multiplier: float) -> int | float:
+    """2.0 is 2: one load has one name."""
+    return int(multiplier) if multiplier == int(multiplier) else multiplier
+
+
 class ReplayOptions(Options):
     """Exactly one of `speed`, `pps`, `top_speed` paces the replay; none means `speed = 1.0`."""
 
@@ -53,8 +58,11 @@ class ReplayOptions(Options):
     """Constant packets per second."""
     top_speed: bool = False
     """As fast as the host can."""
-    multiplier: Annotated[int, Field(gt=0, le=MOST_REPLICAS)] = 1
-    """NX: so many replicas of the trace at once."""
+    multiplier: Annotated[int | float, Field(gt=0, le=MOST_REPLICAS), AfterValidator(_whole)] = 1
+    """NX: so many replicas of the trace at once; 3.4 = three, and one with 40 % of the flows."""
+    flow_seed: Annotated[int, Field(ge=0, lt=1 << 64)] = 1
+    """Chooses the flows of a replica that is not whole. The same for all loads that are compared:
+    each larger fraction then has the flows of the smaller ones."""
     flows: Literal["distinct", "same"] = "distinct"
     """Whether replicas are flows of their own, or identical copies as in the 2016 studies."""
     loops: Annotated[int, Field(gt=0, le=MOST_LOOPS)] = 1

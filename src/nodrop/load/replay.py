@@ -104,6 +104,7 @@ class Replay:
             **options.pace,
             "loops": options.loops,
             "multiplier": options.multiplier,
+            "flow_seed": options.flow_seed,
             "flows": options.flows,
             "duration_s": options.duration_s,
             "seed": options.seed,

@@ -44,6 +44,32 @@ class PeakDemand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """What one trial will send; at most, if it is at top speed and ends by the clock."""
+
+    packets: int
+    """Of all passes and replicas; of one that is not whole, those of its flows."""
+    frame_bytes: int
+    flows: int
+    """Those of replicas with addresses of their own included."""
+    duration_s: float | None
+    """First to last packet; None at top speed."""
+    window_packets: int
+    """Packets of the trace up to the last one that is sent: all, unless the trial ends before."""
+    window_s: float
+    """Time of that one after the first, in the trace's own time."""
+
+    @property
+    def pps(self) -> float | None:
+        return self.packets / self.duration_s if self.duration_s else None
+
+    @property
+    def bps(self) -> float | None:
+        """Bits of frames."""
+        return 8 * self.frame_bytes / self.duration_s if self.duration_s else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TraceFacts:
     path: Path
     sha256: str
@@ -51,6 +77,7 @@ class TraceFacts:
     frame_bytes: int
     duration_s: float
     longest_frame_bytes: int
+    planned: Planned
     fragments: Fragments
     """For the whole trial: loops and replicas included."""
     never_at_tap_packets: int

@@ -55,6 +55,11 @@ class Tcpreplay:
         given = {"flows": "same", **options}
         self.options = check(ReplayOptions, given, table="load", base=base)
         self.constant_rate = self.options.pps is not None
+        if not isinstance(self.options.multiplier, int):
+            raise BadInput(
+                f"load.multiplier = {self.options.multiplier}: tcpreplay sends whole copies only",
+                hint='set a whole number, or load.kind = "replay"',
+            )
         self.senders = self.options.multiplier
         if self.options.multiplier > 1 and self.options.flows == "distinct":
             raise BadInput(
@@ -149,15 +154,13 @@ class _Prepared:
         if not isinstance(load, Tcpreplay):
             raise TypeError(f"tcpreplay cannot offer a load of kind {load.name}")
         self._generator, self._work, options = load, work, load.options
-        self.intended_packets = load.trace_facts().packets * options.loops * options.multiplier
+        self.intended_packets = load.trace_facts().packets * options.loops * load.senders
         self.intended_duration_s = load.duration_s()
 
     def offer(self, *, timeout_s: float, tick: Tick) -> OfferedLoad:
         argv = self._generator.argv(self._link.tx.name)
         cpus = self._generator.options.cpus
-        logs = [
-            self._work / f"tcpreplay-{n}.log" for n in range(self._generator.options.multiplier)
-        ]
+        logs = [self._work / f"tcpreplay-{n}.log" for n in range(self._generator.senders)]
         cpu_s: list[float] = []
         deadline = time.monotonic() + timeout_s
         before = time.monotonic_ns()

@@ -17,7 +17,7 @@ from nodrop.hosts.binary import file_sha256, find_node_binary
 from nodrop.hosts.folders import cache_folder
 from nodrop.hosts.local import LocalHost
 from nodrop.hosts.seam import Json, NodeJob
-from nodrop.load.seam import Fragments, PeakDemand, TraceFacts
+from nodrop.load.seam import Fragments, PeakDemand, Planned, TraceFacts
 from nodrop.untrusted.packed import trace_bound, unpack
 from nodrop.untrusted.reading import making_sense
 
@@ -105,23 +105,14 @@ def facts_of(options: ReplayOptions) -> TraceFacts:
 
 def intended_duration_s(options: ReplayOptions) -> float | None:
     """How long sending is meant to take; None at top speed."""
-    if options.top_speed:
-        return None
-    facts = facts_of(options)
-    if options.pps is not None:
-        whole_s = facts.packets * options.loops * options.multiplier / options.pps
-    else:
-        whole_s = facts.duration_s * options.loops / (options.speed or 1.0)
-    return whole_s if options.duration_s is None else min(whole_s, options.duration_s)
+    return None if options.top_speed else facts_of(options).planned.duration_s
 
 
 def intended_pps(options: ReplayOptions) -> float | None:
-    """Over a whole pass of the trace; None at top speed."""
+    """On average; None at top speed."""
     if options.top_speed or options.pps is not None:
         return options.pps
-    facts = facts_of(options)
-    seconds = facts.duration_s / (options.speed or 1.0)
-    return facts.packets * options.multiplier / seconds if seconds else None
+    return facts_of(options).planned.pps
 
 
 def read_trace(path: Path, options: ReplayOptions) -> TraceFacts:
@@ -144,6 +135,7 @@ def _read(path: Path, stamp: tuple[int, ...], options: ReplayOptions) -> TraceFa
         "trace": str(path),
         "loops": options.loops,
         "multiplier": options.multiplier,
+        "flow_seed": options.flow_seed,
         "flows": options.flows,
         **options.pace,
         "duration_s": options.duration_s,
@@ -163,7 +155,8 @@ def _read(path: Path, stamp: tuple[int, ...], options: ReplayOptions) -> TraceFa
             f"an Ethernet header ({SHORTEST_FRAME_BYTES})",
             hint="leave it out (editcap, or nodrop trace cut before it)",
         )
-    fragments = said["fragments_unrefused"]
+    fragments, planned = said["fragments_unrefused"], said["planned"]
+    planned_ns: int | None = planned["duration_ns"]
     return TraceFacts(
         path=path,
         sha256=said["sha256"],
@@ -171,6 +164,14 @@ def _read(path: Path, stamp: tuple[int, ...], options: ReplayOptions) -> TraceFa
         frame_bytes=said["frame_bytes"],
         duration_s=said["duration_ns"] / 1e9,
         longest_frame_bytes=said["longest_frame_bytes"],
+        planned=Planned(
+            packets=planned["packets"],
+            frame_bytes=planned["frame_bytes"],
+            flows=planned["flows"],
+            duration_s=None if planned_ns is None else planned_ns / 1e9,
+            window_packets=planned["window_packets"],
+            window_s=planned["window_ns"] / 1e9,
+        ),
         fragments=Fragments(
             offered_packets=fragments["offered_packets"],
             absorbed_packets=fragments["absorbed_packets"],
@@ -180,10 +181,8 @@ def _read(path: Path, stamp: tuple[int, ...], options: ReplayOptions) -> TraceFa
             timeouts=fragments["reasm_timeouts"],
             overlaps=fragments["reasm_overlaps"],
         ),
-        never_at_tap_packets=said["no_handler"]["never_at_tap_packets"]
-        * options.loops
-        * options.multiplier,
-        peak_demand=_peak_demand(said["peak_demand"], options),
+        never_at_tap_packets=planned["never_at_tap_packets"],
+        peak_demand=_peak_demand(planned, options),
         raw=said,
     )
 
@@ -231,8 +230,8 @@ def _peak_demand(said: Json, options: ReplayOptions) -> PeakDemand | None:
     if "speed" not in options.pace:
         return None
     return PeakDemand(
-        packets_in_1_ms=said["packets_in_1_ms"] * options.multiplier,
-        packets_in_10_ms=said["packets_in_10_ms"] * options.multiplier,
+        packets_in_1_ms=said["packets_in_1_ms"],
+        packets_in_10_ms=said["packets_in_10_ms"],
     )
 
 

@@ -21,7 +21,7 @@ from nodrop.config.units import format_cpus, format_seconds
 from nodrop.errors import BadInput, LabProblem
 from nodrop.labs.split import Splitter
 from nodrop.ledger.sustained import duration, least_duration_s
-from nodrop.load.seam import LoadGenerator, PeakDemand, TraceFacts
+from nodrop.load.seam import LoadGenerator, PeakDemand, Planned, TraceFacts
 from nodrop.measure.controllers.seam import Asked, AskedCell, Controller, Factors
 from nodrop.measure.parting import Parting, may_share, names_cpus, parting
 from nodrop.setups.seam import Limits, Setup
@@ -63,6 +63,16 @@ class OfferLength:
     """None if it is not known beforehand, as at top speed."""
     least_s: float | None
     """Long enough to show that a SUT keeps the pace (ledger/sustained.py); None = not known."""
+    planned: Planned | None = None
+    """What is sent in that time; None if the trace could not be read."""
+    trace_packets: int | None = None
+
+    @property
+    def is_window(self) -> bool:
+        """It ends before the trace does."""
+        if self.planned is None or self.trace_packets is None:
+            return False
+        return self.planned.window_packets < self.trace_packets
 
     @property
     def too_short(self) -> bool:
@@ -122,6 +132,22 @@ class Plan:
             "show that a burst was absorbed, no more; raise load.loops or load.duration_s"
         )
 
+    def windows(self) -> str:
+        """In words, if trials end before their trace does; empty if none does."""
+        cut = [length for length in self.lengths if length.is_window]
+        if not cut:
+            return ""
+        reached = {
+            f"{duration(planned.window_s)} ({planned.window_packets:,} of {of:,} packets)": None
+            for length in cut
+            if (planned := length.planned) and (of := length.trace_packets)
+        }
+        words = ", ".join([*reached][:3]) + (", …" if len(reached) > 3 else "")
+        return (
+            f"{len(cut)} of {len(self.cells)} cells end before their trace does: a trial sends the "
+            f"first {words} of it, the same part each time"
+        )
+
     def shared_cpus(self) -> str:
         """In words, if the generator and the SUT of a cell may take turns on a CPU; else empty."""
         sharing = [
@@ -150,7 +176,9 @@ class Plan:
 
     def notes(self) -> list[str]:
         """What a user should know before the run, and may have meant so."""
-        return [*filter(None, (self.too_short(), self.parted(), self.shared_cpus()))]
+        return [
+            *filter(None, (self.windows(), self.too_short(), self.parted(), self.shared_cpus()))
+        ]
 
 
 def make_plan(experiment: Experiment, *, cpus: AbstractSet[int] | None = None) -> Plan:
@@ -302,7 +330,14 @@ def _length(experiment: Experiment, cell: Cell, sut: Sut, load: LoadGenerator) -
         holds_packets=None if holds is None else holds * cell.instances,
         rest_seen_s=sut.rest_seen_s,
     )
-    return OfferLength(cell=cell.factors, offered_s=offered_s, least_s=least_s)
+    facts = next(_traces([load]), None)
+    return OfferLength(
+        cell=cell.factors,
+        offered_s=offered_s,
+        least_s=least_s,
+        planned=None if facts is None else facts.planned,
+        trace_packets=None if facts is None else facts.packets,
+    )
 
 
 def _duration_s(experiment: Experiment, load: LoadGenerator) -> float | None:

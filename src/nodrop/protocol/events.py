@@ -12,7 +12,7 @@ from typing import Annotated, Literal, NotRequired, TypeAlias
 from pydantic import Field
 from typing_extensions import TypedDict
 
-PROTOCOL = 1
+PROTOCOL = 2
 Count: TypeAlias = Annotated[int, Field(ge=0)]
 
 Flows: TypeAlias = Literal["distinct", "same"]
@@ -455,11 +455,12 @@ class ReplaySpec(TypedDict):
     cpus: NotRequired[Count | list[Count]]
     dst_macs: NotRequired[list[str]]
     duration_s: NotRequired[float | None]
+    flow_seed: NotRequired[Count]
     flows: NotRequired[Flows]
     interface: str | list[str]
     loops: NotRequired[Count]
     merge: NotRequired[list[str]]
-    multiplier: NotRequired[Count]
+    multiplier: NotRequired[float]
     pps: NotRequired[float | None]
     profile: NotRequired[str | None]
     ramp: NotRequired[bool]
@@ -635,6 +636,18 @@ class ThreadReading(TypedDict):
     wait_ns: Count
 
 
+class TracePlanned(TypedDict):
+    duration_ns: Count | None
+    flows: Count
+    frame_bytes: Count
+    never_at_tap_packets: Count
+    packets: Count
+    packets_in_10_ms: Count
+    packets_in_1_ms: Count
+    window_ns: Count
+    window_packets: Count
+
+
 class TraceResult(TypedDict):
     backwards: Backwards
     bad_record: BadRecord | None
@@ -660,6 +673,7 @@ class TraceResult(TypedDict):
     packets: Count
     packets_per_s: Rate
     peak_demand: PeakDemand
+    planned: TracePlanned
     protocols: dict[str, TraceShare]
     sha256: str
     shortest_frame_bytes: Count
@@ -674,9 +688,10 @@ class TraceShare(TypedDict):
 
 class TraceSpec(TypedDict):
     duration_s: NotRequired[float | None]
+    flow_seed: NotRequired[Count]
     flows: NotRequired[Flows]
     loops: NotRequired[Count]
-    multiplier: NotRequired[Count]
+    multiplier: NotRequired[float]
     pps: NotRequired[float | None]
     seed: NotRequired[Count]
     speed: NotRequired[float | None]

@@ -80,7 +80,7 @@ def flows_differ(story: Story) -> Iterator[Sentence]:
 
 def _several(options: Mapping[str, Any]) -> bool:
     multiplier = options.get("multiplier")
-    return isinstance(multiplier, int) and multiplier > 1
+    return isinstance(multiplier, int | float) and multiplier > 1
 
 
 def _listed(names: Mapping[str, None]) -> str:

@@ -89,7 +89,7 @@ def greet(behaviour: str, job: str) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if behaviour == "noise":
         sys.stdout.write("Welcome to this machine.\n{not json}\n")
-    protocol = 99 if behaviour == "old-protocol" else 1
+    protocol = 99 if behaviour == "old-protocol" else 2
     say("hello", protocol=protocol, version="fake", job=job, pid=os.getpid())
 
 

@@ -115,7 +115,7 @@ def test_a_node_job_is_spoken_to_as_anywhere(guest: Callable[[Reply], Guest]) ->
         if kind == "o":
             asked = json.loads(payload)["run"]["argv"]
             assert asked == ["/run/nodrop-node", "probe", "--controlled"]
-            hello = {"type": "hello", "protocol": 1, "version": "0", "job": "probe", "pid": 9}
+            hello = {"type": "hello", "protocol": 2, "version": "0", "job": "probe", "pid": 9}
             guest.say(channel, "1", json.dumps(hello).encode() + b"\n")
         elif kind == "d":
             guest.say(channel, "1", b'{"type":"result","tsc":{"batches":0,"ns":{}}}\n')

@@ -88,7 +88,7 @@ def test_the_clock_exchange_finds_the_offset_within_its_own_bound() -> None:
 @pytest.mark.parametrize(
     ("behaviour", "error", "words"),
     [
-        ("old-protocol", LabProblem, "speaks protocol 99, not 1"),
+        ("old-protocol", LabProblem, "speaks protocol 99, not 2"),
         ("refuse", NodeRefused, "no interface nope0; choose another"),
         ("crash-early", NodeDied, "exit status 1.*stderr: cannot load: bad magic"),
         ("babble", NodeRefused, "not a protocol line: thread 'main' is confused"),
@@ -138,7 +138,7 @@ def shell(words: str) -> list[str]:
     return ["/bin/sh", "-c", words]
 
 
-HELLO = '{"type": "hello", "protocol": 1, "version": "f", "job": "errand", "pid": 1}'
+HELLO = '{"type": "hello", "protocol": 2, "version": "f", "job": "errand", "pid": 1}'
 
 
 @pytest.mark.parametrize(

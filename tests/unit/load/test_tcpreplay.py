@@ -94,3 +94,12 @@ def test_a_packet_that_no_port_sends_is_told_before_a_trial(length: int, tmp_pat
             facts_of(options)
     else:
         assert facts_of(options).packets == 3
+
+
+@pytest.mark.parametrize("multiplier", [0.4, 1.5, 3.4])
+def test_tcpreplay_sends_whole_copies_only(multiplier: float, tmp_path: Path) -> None:
+    trace = tmp_path / "x.pcap"
+    trace.touch()
+    with pytest.raises(BadInput, match=f"load.multiplier = {multiplier}: tcpreplay sends whole"):
+        Tcpreplay({"trace": str(trace), "multiplier": multiplier}, base=tmp_path)
+    assert Tcpreplay({"trace": str(trace), "multiplier": 3.0}, base=tmp_path).senders == 3

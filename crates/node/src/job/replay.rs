@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use nodrop_proto::{
     Flows, JobError, ReplayReady, ReplayResult, ReplaySpec, SendBackend, SpreadOver,
 };
-use nodrop_replay::{Load, Mac, Plan, PlanError, Profile, Request, Spread, Trace, TraceError};
+use nodrop_replay::{
+    Load, Mac, Plan, PlanError, Profile, Replicas, Request, Spread, Trace, TraceError,
+};
 use nodrop_sys::file::{read_regular, read_text};
 use nodrop_sys::idle::ShallowIdle;
 use nodrop_sys::thread;
@@ -71,7 +73,15 @@ struct Kept {
 /// A flood's ports are judged by the schedule as well, and AF_XDP's memory by whether frames are rewritten.
 fn differ_in_schedule_alone(before: &ReplaySpec, now: &ReplaySpec) -> bool {
     let is_flood = matches!(now.backend, SendBackend::Flood | SendBackend::FloodIn);
+    let replicas = |spec: &ReplaySpec| replicas(spec).map(Replicas::count).ok();
     let alike = ReplaySpec {
+        // The frames are rewritten for so many replicas, whole or not.
+        multiplier: if replicas(before) == replicas(now) {
+            now.multiplier
+        } else {
+            before.multiplier
+        },
+        flow_seed: now.flow_seed,
         speed: now.speed,
         pps: now.pps,
         burst: now.burst,
@@ -220,12 +230,16 @@ fn request(spec: &ReplaySpec) -> Result<Request, JobError> {
     let request = Request {
         load,
         loops: spec.loops,
-        replicas: spec.multiplier,
+        replicas: replicas(spec)?,
         duration_ns: spec.duration_s.map(duration_ns).transpose()?,
         offsets_from: distinct.then_some(spec.seed),
     };
     request.check_numbers().map_err(|e| unscheduled(&e))?;
     Ok(request)
+}
+
+fn replicas(spec: &ReplaySpec) -> Result<Replicas, JobError> {
+    Replicas::of(spec.multiplier, spec.flow_seed).map_err(|e| unscheduled(&e.into()))
 }
 
 #[expect(
@@ -272,7 +286,7 @@ fn load(read: Option<Trace>, spec: &ReplaySpec) -> Result<Trace, JobError> {
         trace.map_err(|(number, e)| failed(number, &e))?
     };
     let distinct = match spec.flows {
-        Flows::Distinct => spec.multiplier,
+        Flows::Distinct => replicas(spec)?.count(),
         Flows::Same => 1,
     };
     (trace.make_replicas_distinct(distinct)).map_err(|e| failed(0, &e))?;

@@ -4,7 +4,7 @@ mod forecast;
 
 use std::path::Path;
 
-use nodrop_proto::{Flows, JobError, TraceSpec};
+use nodrop_proto::{JobError, TraceSpec};
 use nodrop_sys::file::MappedFile;
 use nodrop_trace::info::{BadRecord, Info};
 use nodrop_trace::reassembly::Counts;
@@ -18,6 +18,7 @@ use sha2::{Digest, Sha256};
 
 use crate::job::{Job, replay};
 use crate::session::Session;
+use forecast::Planned;
 
 /// Looks into a trace.
 pub struct Trace {
@@ -34,6 +35,8 @@ pub struct Outcome {
     /// What it holds.
     #[serde(flatten)]
     pub info: Info,
+    /// What the trial will send.
+    pub planned: Planned,
     /// What reassembly will do in the trial: loops, replicas and speed considered.
     pub fragments_in_trial: Counts,
     /// The same if reassembly refuses nothing: what it takes out then, it takes out at any load.
@@ -68,18 +71,17 @@ pub fn open(path: &Path) -> Result<MappedFile, JobError> {
 pub fn look(spec: &TraceSpec, file: &MappedFile) -> Result<Outcome, JobError> {
     replay::check(&spec.as_replay())?;
     let info = survey(spec, file)?;
-    if spec.multiplier > 1 && spec.flows == Flows::Distinct {
-        // Refused here, before anything is touched, if there are not so many fresh addresses.
-        replay::scheduled(&spec.as_replay(), true)?;
-    }
+    // Refused here, before anything is touched, if there are not so many fresh addresses.
+    let (trace, plan) = replay::scheduled(&spec.as_replay(), true)?;
     let fragments = if info.fragments_in_pass.offered_packets > 0 {
-        forecast::fragments(spec)?
+        forecast::fragments(&trace, &plan)
     } else {
         forecast::Fate::default()
     };
     let digest = Sha256::digest(&**file);
     Ok(Outcome {
         sha256: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
+        planned: forecast::planned(&trace, &plan, spec.speed.unwrap_or(1.0)),
         info,
         fragments_in_trial: fragments.by_default,
         fragments_unrefused: fragments.unrefused,

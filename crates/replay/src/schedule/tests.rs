@@ -8,7 +8,7 @@ fn request(load: Load) -> Request {
     Request {
         load,
         loops: 1,
-        replicas: 1,
+        replicas: Replicas::whole(1),
         duration_ns: None,
         offsets_from: None,
     }
@@ -50,7 +50,7 @@ fn passes_follow_one_mean_gap_apart() {
 #[test]
 fn a_constant_rate_goes_round_the_replicas() {
     let request = Request {
-        replicas: 2,
+        replicas: Replicas::whole(2),
         ..request(Load::Rate { pps: 1e6, burst: 1 })
     };
     assert_eq!(
@@ -62,7 +62,7 @@ fn a_constant_rate_goes_round_the_replicas() {
 #[test]
 fn replicas_in_step_send_each_packet_one_after_the_other() {
     let request = Request {
-        replicas: 2,
+        replicas: Replicas::whole(2),
         ..request(Load::Timing { speed: 1.0 })
     };
     assert_eq!(
@@ -76,7 +76,7 @@ fn a_duration_ends_passes_and_replicas() {
     let trace = trace(&[0, 10, 20]);
     let timing = Request {
         loops: 0,
-        replicas: 2,
+        replicas: Replicas::whole(2),
         duration_ns: Some(31),
         ..request(Load::Timing { speed: 1.0 })
     };
@@ -96,7 +96,7 @@ fn offsets_are_small_and_from_the_seed() {
         Plan::new(
             &trace,
             &Request {
-                replicas: 8,
+                replicas: Replicas::whole(8),
                 offsets_from: Some(seed),
                 ..timing
             },
@@ -135,7 +135,7 @@ proptest! {
             Load::Profile(profile),
         ][kind].clone();
         let limit = limit.filter(|_| kind > 0);
-        let request = Request { load, loops, replicas, duration_ns: limit, offsets_from: Some(7) };
+        let request = Request { load, loops, replicas: Replicas::whole(replicas), duration_ns: limit, offsets_from: Some(7) };
         let plan = Plan::new(&trace, &request).unwrap();
         let slots: Vec<Slot> = plan.slots(&trace).collect();
         prop_assert_eq!(slots.len() as u64, plan.intended_packets());
@@ -157,7 +157,7 @@ fn a_time_past_all_clocks_is_left_out() {
     for speed in [1e-9, 1e-12, 1e-300] {
         let request = Request {
             loops: 3,
-            replicas: 4,
+            replicas: Replicas::whole(4),
             offsets_from: Some(7),
             ..request(Load::Timing { speed })
         };

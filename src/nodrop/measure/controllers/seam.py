@@ -120,7 +120,7 @@ def _word(key: str, value: object) -> str:
     if name == "kind":
         return str(value)
     if name == "multiplier":
-        return f"{value}x"
+        return f"{value:g}x" if isinstance(value, float) else f"{value}x"
     if isinstance(value, list):
         value = "-".join(_stem(v) if isinstance(v, str) else str(v) for v in value)
     if isinstance(value, str) and "/" in value:

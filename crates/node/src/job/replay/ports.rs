@@ -123,7 +123,7 @@ fn flood(spec: &ReplaySpec, interface: &str, towards: Towards) -> Result<Backend
     if !spec.top_speed {
         return Err(cannot("has no pacing: it needs top_speed".into()));
     }
-    if spec.multiplier != 1 {
+    if spec.multiplier.to_bits() != 1.0_f64.to_bits() {
         return Err(cannot(
             "is of identical frames: it has no replicas, multiplier must be 1".into(),
         ));

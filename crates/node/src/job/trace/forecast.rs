@@ -1,11 +1,85 @@
-//! What the receiver's reassembly will do to a replay: the very slots of its schedule, in their order and at their times.
+//! What a replay will send, and what the receiver's reassembly will do to it: the very slots of its schedule, in their order and
+//! at their times.
 
-use nodrop_proto::{JobError, TraceSpec};
-use nodrop_replay::Trace;
+use std::fmt::{Display, Formatter, Result};
+
+use nodrop_replay::{Plan, Trace, planned};
 use nodrop_trace::frag::{Defrag, classify};
+use nodrop_trace::info::Info;
+use nodrop_trace::peak::PeakDemand;
 use nodrop_trace::reassembly::{Counts, Limits, Reassembly};
+use nodrop_trace::tap::tap_view;
+use schemars::JsonSchema;
+use serde::Serialize;
 
-use crate::job::replay;
+/// What the trial will send, at most if it is at top speed and ends by the clock.
+#[derive(JsonSchema, Serialize)]
+#[schemars(rename = "TracePlanned")]
+pub struct Planned {
+    /// Packets of all passes and replicas.
+    packets: u64,
+    /// Bytes of their frames.
+    frame_bytes: u64,
+    /// Flows, those of replicas with addresses of their own included; later fragments, which have no ports, are left out.
+    flows: u64,
+    /// First to last packet; null at top speed.
+    duration_ns: Option<u64>,
+    /// Packets of the trace up to the last one that is sent: all, unless the trial ends before.
+    window_packets: u64,
+    /// Time of that one after the first, in the trace's own time.
+    window_ns: u64,
+    /// Frames too short to reach a tap at all.
+    never_at_tap_packets: u64,
+    /// Due within 1 ms at the trace's own timing, at most: each replica peaks once, and they need not do so at one time.
+    packets_in_1_ms: u64,
+    /// The same within 10 ms.
+    packets_in_10_ms: u64,
+}
+
+impl Planned {
+    /// Than one pass of the trace as it was captured.
+    pub fn is_other_than(&self, info: &Info) -> bool {
+        self.packets != info.packets || self.duration_ns != Some(info.duration_ns)
+    }
+}
+
+impl Display for Planned {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        let (packets, bytes, flows) = (self.packets, self.frame_bytes, self.flows);
+        write!(f, "{packets} packets, {bytes} bytes, {flows} flows")?;
+        let seconds = self.duration_ns.map(|ns| ns as f64 / 1e9);
+        if let Some(s) = seconds.filter(|s| *s > 0.0) {
+            let (pps, bps) = (packets as f64 / s, bytes as f64 / s);
+            write!(f, " in {s:.6} s: {pps:.0} packets/s, {bps:.0} bytes/s")?;
+        }
+        Ok(())
+    }
+}
+
+/// What is known of a trial before it.
+pub fn planned(trace: &Trace, plan: &Plan, speed: f64) -> Planned {
+    let sums = planned::Planned::of(trace, plan);
+    // Replica 0 is the trace itself and needs no buffer.
+    let is_short = |packet| tap_view(trace.frame(packet, 0, &mut []).0).is_none();
+    let peak = |replica| {
+        let times = plan.packets_of(replica);
+        PeakDemand::of(times.map(|packet| trace.packets()[packet].at_ns), speed)
+    };
+    // All but the last replica are the same.
+    let others = u64::from(plan.replicas() - 1);
+    let (first, last) = (peak(0), peak(plan.replicas() - 1));
+    Planned {
+        packets: sums.packets,
+        frame_bytes: sums.frame_bytes,
+        flows: sums.flows,
+        duration_ns: plan.intended_duration_ns(trace),
+        window_packets: sums.window_packets,
+        window_ns: sums.window_ns,
+        never_at_tap_packets: planned::sum(plan, |packet| u64::from(is_short(packet))),
+        packets_in_1_ms: others * first.packets_in_1_ms + last.packets_in_1_ms,
+        packets_in_10_ms: others * first.packets_in_10_ms + last.packets_in_10_ms,
+    }
+}
 
 /// Of a kernel that refuses no fragment: what it puts together then is the traffic's own affair, at any load.
 const WITHOUT_REFUSALS: Limits = Limits {
@@ -24,13 +98,12 @@ pub struct Fate {
 }
 
 /// Follows every fragment of the trial; loops, replicas and speed considered.
-pub fn fragments(spec: &TraceSpec) -> Result<Fate, JobError> {
-    let (trace, plan) = replay::scheduled(&spec.as_replay(), true)?;
+pub fn fragments(trace: &Trace, plan: &Plan) -> Fate {
     let mut buffer = trace.buffer();
-    let is_fragment = fragments_of(&trace);
+    let is_fragment = fragments_of(trace);
     let mut by_default = Reassembly::new(Limits::DEFAULT);
     let mut unrefused = Reassembly::new(WITHOUT_REFUSALS);
-    for slot in plan.slots(&trace) {
+    for slot in plan.slots(trace) {
         if !is_fragment[slot.packet] {
             continue;
         }
@@ -40,10 +113,10 @@ pub fn fragments(spec: &TraceSpec) -> Result<Fate, JobError> {
             unrefused.offer(slot.due_ns, &fragment);
         }
     }
-    Ok(Fate {
+    Fate {
         by_default: by_default.counts(),
         unrefused: unrefused.counts(),
-    })
+    }
 }
 
 fn fragments_of(trace: &Trace) -> Vec<bool> {

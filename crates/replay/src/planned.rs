@@ -1,0 +1,158 @@
+//! What a plan will send, known before anything is sent.
+
+use std::collections::HashSet;
+
+use nodrop_wire::flow::FlowKey;
+use nodrop_wire::view::{self, Ip};
+
+use crate::round::index;
+use crate::schedule::Plan;
+use crate::trace::Trace;
+
+/// Sums over all slots of a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Planned {
+    /// Packets; at top speed with a limit of time, at most, as is all below.
+    pub packets: u64,
+    /// Bytes of their frames.
+    pub frame_bytes: u64,
+    /// Flows: those of a replica with addresses of its own are others. Later fragments, which have no ports, are left out.
+    pub flows: u64,
+    /// Packets of the trace up to the last one that is sent.
+    pub window_packets: u64,
+    /// Time of that one after the first of the trace.
+    pub window_ns: u64,
+}
+
+impl Planned {
+    /// Of a plan for this trace.
+    #[must_use]
+    pub fn of(trace: &Trace, plan: &Plan) -> Self {
+        let last = (0..plan.replicas())
+            .filter_map(|replica| {
+                let number = in_first_pass(plan, replica).checked_sub(1)?;
+                Some(plan.round().packet(replica, number))
+            })
+            .max();
+        Self {
+            packets: plan.intended_packets(),
+            frame_bytes: sum(plan, |packet| u64::from(trace.packets()[packet].length())),
+            flows: flows(trace, plan),
+            window_packets: last.map_or(0, |last| last as u64 + 1),
+            window_ns: last.map_or(0, |last| trace.packets()[last].at_ns),
+        }
+    }
+}
+
+/// The sum of a weight over all packets that a plan sends.
+#[must_use]
+pub fn sum(plan: &Plan, weight: impl Fn(usize) -> u64) -> u64 {
+    let round = plan.round();
+    let before = [0, round.whole()].map(|replica| {
+        let mut sum = 0;
+        let numbers = 0..round.carried(replica);
+        let sums = numbers.map(|number| {
+            sum += weight(round.packet(replica, number));
+            sum
+        });
+        std::iter::once(0).chain(sums).collect::<Vec<u64>>()
+    });
+    let of_replica = |replica| {
+        let before = &before[usize::from(replica >= round.whole())];
+        let (slots, of_pass) = (plan.slots_of(replica), before.len() as u64 - 1);
+        if of_pass == 0 {
+            return 0;
+        }
+        let in_pass = before[before.len() - 1];
+        in_pass.saturating_mul(slots / of_pass) + before[index(slots % of_pass)]
+    };
+    (0..plan.replicas()).map(of_replica).sum()
+}
+
+/// Different packets of the trace that a replica sends: its first so many.
+fn in_first_pass(plan: &Plan, replica: u32) -> usize {
+    let carried = plan.round().carried(replica);
+    index(plan.slots_of(replica).min(carried as u64))
+}
+
+fn flows(trace: &Trace, plan: &Plan) -> u64 {
+    let (round, mut buffer) = (plan.round(), trace.buffer());
+    let mut flow_of = |packet: usize, replica: u32| {
+        let frame = trace.frame(packet, replica, &mut buffer).0;
+        let ip = view::network(frame).filter(Ip::has_transport_header)?;
+        Some(FlowKey::of_ip(frame, &ip))
+    };
+    let (mut others, mut same) = (0, HashSet::new());
+    // Replicas of a kind send the first so many packets of one list.
+    for kind in [0..round.whole(), round.whole()..round.replicas()] {
+        let most = kind
+            .clone()
+            .map(|replica| in_first_pass(plan, replica))
+            .max();
+        let mut begun = HashSet::new();
+        let mut begun_before = vec![0];
+        for number in 0..most.unwrap_or(0) {
+            let packet = round.packet(kind.start, number);
+            if let Some(flow) = flow_of(packet, 0) {
+                if flow_of(packet, 1) == Some(flow) {
+                    same.insert(flow);
+                } else {
+                    begun.insert(flow);
+                }
+            }
+            begun_before.push(begun.len() as u64);
+        }
+        others += kind
+            .map(|replica| begun_before[in_first_pass(plan, replica)])
+            .sum::<u64>();
+    }
+    others + same.len() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::load::Load;
+    use crate::replicas::Replicas;
+    use crate::request::Request;
+    use crate::trace::tests::{trace_of, udp};
+    use proptest::prelude::*;
+
+    proptest! {
+        /// What is counted slot by slot, with every frame as it is sent.
+        #[test]
+        fn what_is_planned_is_what_the_slots_are(
+            hosts in proptest::collection::vec((1u8..9, 1u8..9), 1..30), loops in 1u32..4, multiplier in 0.2f64..4.0,
+            distinct: bool, kind in 0usize..4, limit in proptest::option::of(1u64..60),
+        ) {
+            let frames: Vec<Vec<u8>> = hosts.iter().map(|(from, to)| udp(*from, *to)).collect();
+            let mut trace = trace_of(&frames);
+            let replicas = Replicas::of(multiplier, 3).unwrap();
+            trace.make_replicas_distinct(if distinct { replicas.count() } else { 1 }).unwrap();
+            let load = [
+                Load::Timing { speed: 1.0 }, Load::Rate { pps: 1e9, burst: 2 }, Load::Bits { bps: 3e11 }, Load::TopSpeed,
+            ][kind].clone();
+            let limit = limit.filter(|_| kind < 3);
+            let request = Request { load, loops, replicas, duration_ns: limit, offsets_from: distinct.then_some(5) };
+            let Ok(plan) = Plan::new(&trace, &request) else {
+                return Ok(()); // a part with no flow
+            };
+            prop_assert!(plan.slots(&trace).is_sorted_by_key(|slot| slot.due_ns));
+            let mut buffer = trace.buffer();
+            let (mut packets, mut bytes, mut flows, mut last) = (0, 0, HashSet::new(), None);
+            for slot in plan.slots(&trace) {
+                let frame = trace.frame(slot.packet, slot.replica, &mut buffer).0;
+                packets += 1;
+                bytes += frame.len() as u64;
+                flows.extend(FlowKey::of_frame(frame));
+                last = last.max(Some(slot.packet));
+            }
+            let window = last.map_or((0, 0), |last| (last as u64 + 1, trace.packets()[last].at_ns));
+            let expected = Planned {
+                packets, frame_bytes: bytes, flows: flows.len() as u64, window_packets: window.0, window_ns: window.1,
+            };
+            prop_assert_eq!(Planned::of(&trace, &plan), expected);
+        }
+    }
+}

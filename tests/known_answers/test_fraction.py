@@ -1,0 +1,34 @@
+"""The books of a load multiplier that is no whole number close as those of any other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nodrop.load.replay import Replay
+from tests.e2e.conftest import SURICATA, Run, closes, only
+
+
+@pytest.mark.usefixtures("suricata")
+@pytest.mark.parametrize(
+    ("multiplier", "flows"), [(0.4, "distinct"), (1.5, "distinct"), (2.7, "same")]
+)
+def test_books_of_a_part_close(run: Run, real_trace: Path, multiplier: float, flows: str) -> None:
+    """The fragments of a real trace are put together as it was forecast for the part sent."""
+    table = {"trace": str(real_trace), "speed": 20, "multiplier": multiplier, "flows": flows}
+    facts = Replay(table, base=Path()).trace_facts()
+    settings = [f"load.multiplier={multiplier}", f"load.flows={flows}"]
+    record = only(run(*settings))
+    assert record.offered.sent == facts.planned.packets
+    assert closes(record)
+    assert record.packets.lost_packets == 0
+    assert record.packets.merged_packets == facts.fragments.missing_packets > 0
+
+
+def test_a_matrix_of_fractions_names_its_cells(run: Run) -> None:
+    sink = SURICATA.replace('kind = "suricata"\nring_size = 30000', 'kind = "sink"\n')
+    outcome = run("matrix.load.multiplier=[1, 1.5, 2]", text=sink)
+    names = sorted(record.run.split("-")[1] for record in outcome.records)
+    assert names == ["1.5x", "1x", "2x"]
+    assert all(closes(record) for record in outcome.records)
