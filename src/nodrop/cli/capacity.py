@@ -25,7 +25,7 @@ MADE_OF = Path("nodrop capacity")
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command("capacity", hidden=True)(capacity)  # until a multiplier may be a fraction
+    app.command("capacity")(capacity)
 
 
 def capacity(

@@ -50,12 +50,15 @@ def run(
     Exit code 0: all trials are measured; 1: some failed or are void; 2: bad input, or something is
     missing here, and nothing was touched; 3: the lab failed.
     """
+    from nodrop.cli.answer import print_capacity
     from nodrop.cli.progress import print_cells, shown
     from nodrop.cli.timings import print_timings, print_timings_json
     from nodrop.config.experiment import MOST_TRIALS, load_experiment
     from nodrop.config.lab_file import load_lab
     from nodrop.hosts.privileges import ensure_privileges
     from nodrop.measure.manager import run_experiment
+    from nodrop.report.searched import searches
+    from nodrop.report.story import read_story
     from nodrop.report.write import write_report
 
     asked = load_experiment(
@@ -70,7 +73,11 @@ def run(
     page = write_report([outcome.directory])
     if not as_json:
         if not quiet:
-            print_cells(outcome.records)
+            found = searches(read_story([outcome.directory]))
+            for one in found:
+                print_capacity(one)
+            if not found:
+                print_cells(outcome.records)
             say(f"report: {page}")
             if timings:
                 print_timings(outcome.directory)
