@@ -84,7 +84,13 @@ def everything(tmp_path: Path) -> list[list[Path]]:
     text = (lied / "trials.jsonl").read_text()
     changed = text.replace('"books_closed":true', '"books_closed":false', 1)
     (lied / "trials.jsonl").write_text(changed)
-    searched = told_search(tmp_path / "searched", [tried(1, [0.0] * 2), tried(2, [0.1] * 2)])
+    limits = (4.6, 4.2)  # of two rounds
+    above = [
+        tried(v, [1 - limit / v for limit in limits]) for v in (5, 5.02, 5.04, 5.06, 5.08, 5.1)
+    ]
+    searched = told_search(
+        tmp_path / "searched", [tried(1, [0.0] * 2), *above], search={"budget_s": 100.0}
+    )
     apart = {"generator_cpus": "0", "sut_cpus": "1-3", "cpus_parted": True}
     turns = {"generator_cpus": "1", "sut_cpus": "1-3"}
     senders = told_run(

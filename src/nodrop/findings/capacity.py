@@ -12,19 +12,22 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
+from scipy.stats import kendalltau
+
 from nodrop.config.search import Search
 from nodrop.findings.searched import (
     SENDER_REASONS,
     Bracket,
     Load,
+    Picture,
     Tried,
-    bracket,
     loads,
     of_round,
 )
 from nodrop.ledger.verdict import percent
 from nodrop.results.trial import TrialRecord
-from nodrop.stats.interval import Interval, median_interval, runs_needed
+from nodrop.stats.interval import CONFIDENCE, Interval, median_interval, runs_needed
+from nodrop.stats.knee import Knee
 
 SAME_SHARE = 2.0
 """Loss ratios of all loads are one share of the load if none is so many times another."""
@@ -52,6 +55,17 @@ class Round:
     """The highest load that was carried."""
     upper: Bound | None
     """The lowest above it that was not."""
+    fit: Knee | None
+    """Of all trials near the limit together: the load above which too many are not good, with its
+    95 % bounds. None if the method has none, or no trial near it was not good."""
+
+    @property
+    def value(self) -> float | None:
+        """What it comes to: the fitted load, or what was carried if there is no fit. None: no load
+        was."""
+        if self.lower is None:
+            return None
+        return self.lower.value if self.fit is None else self.fit.estimate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,12 +104,15 @@ class Answer:
     upper: Bound | None
     """Of the same round: the lowest load above it that was not. None = none was tried, or could
     be."""
+    fit: Knee | None
+    """Of the same round."""
     between: Between | None
     """None if no round found a load that is carried."""
     rounds: tuple[Round, ...]
     limited_by: str
     """`sut`, `sut_failed`, `generator`, `max`, `min`, `loss_at_every_load`, `budget`,
-    `nothing_measured`, `unfinished`."""
+    `void_above` (trials above were void, and not for the sender), `nothing_measured`,
+    `unfinished`."""
     place: str | None
     knob: str
     broke: str
@@ -105,6 +122,7 @@ class Answer:
     trials: int
     trial_seconds: float
     statements: tuple[Statement, ...]
+    """The first is the answer; what the search took is the last."""
 
 
 def answers(records: Sequence[TrialRecord], search: Search) -> tuple[Answer, ...]:
@@ -125,23 +143,26 @@ def _answer(
         (number, of_round(own, cell, number))
         for number in sorted({r.searched.round for r in own if r.searched})
     ]
-    brackets = [(number, bracket(loads(trials), goal, search)) for number, trials in found]
-    chosen = _median_round([b for _, b in brackets])
+    pictures = [(number, Picture(trials, goal, search)) for number, trials in found]
+    brackets = [picture.bracket() for _, picture in pictures]
+    rounds = tuple(
+        Round(number=number, lower=_bound(b.lower), upper=_bound(b.upper), fit=picture.knee)
+        for (number, picture), b in zip(pictures, brackets, strict=True)
+    )
+    median_round = _median_round(rounds)
+    chosen = brackets[rounds.index(median_round)]
     every = tuple(t for _, trials in found for t in trials)
     limit = _limited_by(every, chosen, goal, search)
     broke = _broke(every, chosen, goal)
     lower, upper = _bound(chosen.lower), _bound(chosen.upper)
-    rounds = tuple(
-        Round(number=number, lower=_bound(b.lower), upper=_bound(b.upper)) for number, b in brackets
-    )
-    values = [r.lower.value for r in rounds if r.lower is not None]
     answer = Answer(
         cell=cell,
         by=search.by,
         goal=goal,
         lower=lower,
         upper=upper,
-        between=_between(values),
+        fit=median_round.fit,
+        between=_between([r.lower.value for r in rounds if r.lower is not None]),
         rounds=rounds,
         limited_by=limit,
         place=None if broke is None else broke.record.packets.loss_place,
@@ -154,16 +175,17 @@ def _answer(
         trial_seconds=sum(t.seconds for t in every),
         statements=(),
     )
-    return _with_statements(answer, every)
+    return replace(answer, statements=tuple(_statements(answer, every, search)))
 
 
-def _median_round(brackets: Sequence[Bracket]) -> Bracket:
-    """By the load that was carried; of two in the middle the lower, so that it was really tried."""
-    whole = [b for b in brackets if b.lower is not None]
+def _median_round(rounds: Sequence[Round]) -> Round:
+    """Of two in the middle the lower, so that it was really measured; without a load that is
+    carried, the first that found one that is not."""
+    whole = [(value, r.number) for r in rounds if (value := r.value) is not None]
     if not whole:
-        return next((b for b in brackets if b.upper is not None), Bracket(lower=None, upper=None))
-    ordered = sorted(whole, key=lambda b: (b.lower.value if b.lower else 0.0, b.upper is None))
-    return ordered[(len(ordered) - 1) // 2]
+        return next((r for r in rounds if r.upper is not None), rounds[0])
+    _, number = sorted(whole)[(len(whole) - 1) // 2]
+    return next(r for r in rounds if r.number == number)
 
 
 def _limited_by(every: Sequence[Tried], chosen: Bracket, goal: float, search: Search) -> str:
@@ -179,6 +201,8 @@ def _limited_by(every: Sequence[Tried], chosen: Bracket, goal: float, search: Se
     mute = [load for load in tops if load.mute(goal)]
     if mute and _of_the_sender([t for load in mute for t in load.trials]):
         return "generator"
+    if mute and chosen.lower is not None:
+        return "void_above"
     if chosen.lower is not None and search.max is not None and chosen.lower.value >= search.max:
         return "max"
     if search.budget_s is not None:
@@ -192,13 +216,18 @@ def _of_the_sender(trials: Sequence[Tried]) -> bool:
 
 
 def _same_share(measured: Sequence[Tried], goal: float) -> bool:
-    """Every load lost, and all of them the same part."""
-    ratios = [t.loss_ratio for t in measured if t.loss_ratio is not None]
-    values = [t.value for t in measured if t.loss_ratio is not None]
-    if len(ratios) < 2 or min(ratios) <= goal or max(values) < APART * min(values):
+    """Every load lost, and from the lowest on, as far as it was not too much anyway, the same part
+    of it."""
+    lossy = [(t.value, t.loss_ratio) for t in measured if t.loss_ratio is not None]
+    least = min((ratio for _, ratio in lossy), default=0.0)
+    same = [
+        value
+        for value, ratio in lossy
+        if ratio <= SAME_SHARE * least and (1 - least) <= SAME_SHARE * (1 - ratio)
+    ]
+    if least <= goal or min(same) > min(value for value, _ in lossy):
         return False
-    kept = [t.loss_ratio for t in measured if t.loss_ratio and t.kept]
-    return bool(kept) and max(kept) <= SAME_SHARE * min(kept)
+    return max(same) >= APART * min(same)
 
 
 def _broke(every: Sequence[Tried], chosen: Bracket, goal: float) -> Tried | None:
@@ -239,10 +268,6 @@ def _between(values: Sequence[float]) -> Between | None:
     )
 
 
-def _with_statements(answer: Answer, every: Sequence[Tried]) -> Answer:
-    return replace(answer, statements=tuple(_statements(answer, every)))
-
-
 def goal_words(goal: float) -> str:
     return "without loss" if goal == 0 else f"with at most {percent(goal)} lost"
 
@@ -253,10 +278,22 @@ def value_words(by: str, value: float) -> str:
     return f"{value:g} times the trace's speed" if by == "speed" else f"{value:,.0f} packets/s"
 
 
-def _statements(answer: Answer, every: Sequence[Tried]) -> Iterator[Statement]:
+def _statements(answer: Answer, every: Sequence[Tried], search: Search) -> Iterator[Statement]:
     yield _headline(answer)
+    if answer.lower is not None and answer.fit is not None:
+        yield from _fitted(answer, answer.fit, search)
     if answer.between is not None and answer.between.n > 1:
         yield _between_rounds(answer, answer.between)
+    if differ := _rounds_differ(answer):
+        yield differ
+    if drift := _drift(answer):
+        yield drift
+    if len(answer.rounds) < search.rounds and search.budget_s is not None:
+        yield Statement(
+            rule="capacity-rounds-missing",
+            text=f"{len(answer.rounds)} of {search.rounds} rounds were begun within the budget",
+            evidence={"rounds": len(answer.rounds), "asked": search.rounds},
+        )
     yield Statement(
         rule="capacity-cost",
         text=f"{answer.trials} trials, {answer.trial_seconds:,.0f} s of load",
@@ -285,11 +322,8 @@ def _headline(answer: Answer) -> Statement:
             return said("capacity-failed", f"{text}; at {value_words(by, upper.value)} it failed")
         return said("capacity-found", f"{text}, not {value_words(by, upper.value)}")
     if lower is not None:
-        why = _WHY_AT_LEAST.get(answer.limited_by, _WHY_AT_LEAST["not_found"])
         at_least = f"carries at least {value_words(by, lower.value)} {goal}"
-        return said(
-            f"capacity-at-least-{answer.limited_by.replace('_', '-')}", f"{at_least}: {why}"
-        )
+        return said("capacity-at-least", f"{at_least}: {_WHY_AT_LEAST[answer.limited_by]}")
     if answer.limited_by == "loss_at_every_load":
         where = f", at place {answer.place}" if answer.place else ""
         return said("capacity-none", f"none {goal}: loss at every load{where}")
@@ -301,10 +335,58 @@ def _headline(answer: Answer) -> Statement:
     )
 
 
+def _fitted(answer: Answer, fit: Knee, search: Search) -> Iterator[Statement]:
+    if fit.low is None or fit.high is None:
+        return
+    at = value_words(answer.by, fit.estimate)
+    more = f"more than {percent(search.exceed_ratio)} of the trials are not carried"
+    low, high = value_words(answer.by, fit.low), value_words(answer.by, fit.high)
+    yield Statement(
+        rule="capacity-fit",
+        text=f"above {at} {more} (95 %: {low} to {high}, {fit.n} trials of one round)",
+        evidence={"estimate": fit.estimate, "low": fit.low, "high": fit.high, "trials": fit.n},
+    )
+
+
+def _rounds_differ(answer: Answer) -> Statement | None:
+    """Bounds of rounds that have nothing in common."""
+    known = [(r, r.fit) for r in answer.rounds if r.fit is not None]
+    lows = [(fit.low, r.number) for r, fit in known if fit.low is not None]
+    highs = [(fit.high, r.number) for r, fit in known if fit.high is not None]
+    if not lows or not highs or max(lows)[0] <= min(highs)[0]:
+        return None
+    (low, better), (high, worse) = max(lows), min(highs)
+    return Statement(
+        rule="capacity-rounds-differ",
+        text=f"rounds differ by more than each is unsure of: round {better} found at least "
+        f"{value_words(answer.by, low)}, round {worse} at most {value_words(answer.by, high)}; "
+        "its starts differ, or it changes with time",
+        evidence={"low": low, "of_round": better, "high": high, "of_other_round": worse},
+    )
+
+
+def _drift(answer: Answer) -> Statement | None:
+    """Rounds that come to more and more, or to less and less: Kendall's exact test."""
+    values = [value for r in answer.rounds if (value := r.value) is not None]
+    if len(values) < 2 or len(set(values)) < 2:
+        return None
+    found = kendalltau(range(len(values)), values)
+    if not found.pvalue <= 1 - CONFIDENCE:
+        return None
+    way = "more and more" if found.statistic > 0 else "less and less"
+    words = ", ".join(value_words(answer.by, value) for value in values)
+    return Statement(
+        rule="capacity-drift",
+        text=f"rounds came to {way} ({words}): the SUT or the host changes with time",
+        evidence={"values": values, "p": float(found.pvalue)},
+    )
+
+
 _WHY_AT_LEAST = {
     "generator": "the generator was the limit",
     "max": "more was not to be tried",
     "budget": "the budget ended there",
+    "void_above": "every trial above it was void",
     "unfinished": "the search has not ended; no load above it was seen not to be carried",
 }
 _WHY_NOT = {

@@ -15,12 +15,19 @@ from nodrop.config.search import Search
 from nodrop.ledger.reasons import Reason
 from nodrop.ledger.sustained import LEAST_S, TOLERANCE
 from nodrop.results.trial import TrialRecord
+from nodrop.stats.knee import Limit, knee
 
 SENDER_REASONS = frozenset(
     {Reason.SENDER_LATE, Reason.SENDER_SHORT, Reason.NOTHING_SENT, Reason.LOAD_FAILED}
 )
 MOST_MUTE = 3
 """A load of which so many trials said nothing, and no other did, cannot be tried."""
+
+
+NEAR = 1.25
+"""Trials so far above what they served, or below it, say how it is at the limit."""
+ENOUGH = 3
+"""Trials of a load and of higher ones that are looked at together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,22 +123,35 @@ class Load:
     trials: tuple[Tried, ...]
 
     def carried(self, goal: float, search: Search) -> bool | None:
-        """As MLRsearch decides it, by seconds of trials of the final length; None: not yet."""
+        """Decided by seconds of trials of the final length; None: not yet. As MLRsearch does it,
+        or, if a fit looks at all loads together, by those that there are."""
         final = [t for t in self.trials if t.seconds >= search.final_trial_s]
         good_s = sum(t.seconds for t in final if t.good(goal))
         bad_s = sum(t.seconds for t in final if t.good(goal) is False)
-        allowed_s = max(good_s + bad_s, search.duration_sum_s) * search.exceed_ratio
+        needed_s = search.duration_sum_s if search.method == "mlrsearch" else search.final_trial_s
+        allowed_s = max(good_s + bad_s, needed_s) * search.exceed_ratio
         if bad_s > allowed_s:
             return False
-        missing_s = max(0.0, search.duration_sum_s - good_s - bad_s)
-        return True if bad_s + missing_s <= allowed_s else None
+        missing_s = max(0.0, needed_s - good_s - bad_s)
+        return True if bad_s + missing_s <= allowed_s and good_s else None
 
-    def looks_carried(self, goal: float) -> bool | None:
-        """By most of its trials, whatever their length; not, if it cannot be tried."""
+    def looks_carried(self, goal: float, search: Search) -> bool | None:
+        """The same, or by shorter trials if there are no others; not, if it cannot be tried."""
+        decided = self.carried(goal, search)
+        if decided is not None:
+            return decided
         found = [good for t in self.trials if (good := t.good(goal)) is not None]
         if found:
-            return 2 * sum(found) >= len(found)
+            return found.count(False) <= len(found) * search.exceed_ratio
         return False if self.mute(goal) else None
+
+    def final_s(self, search: Search) -> float:
+        """Of trials of the final length that say something."""
+        return sum(
+            t.seconds
+            for t in self.trials
+            if t.seconds >= search.final_trial_s and t.outcome != "void"
+        )
 
     def mute(self, goal: float, *, at_least_s: float = 0.0) -> bool:
         """It was tried often enough, by trials so long, and none showed anything."""
@@ -155,10 +175,62 @@ class Bracket:
     upper: Load | None
 
 
-def bracket(found: Sequence[Load], goal: float, search: Search) -> Bracket:
-    """The lowest load that is not carried counts, even if a higher one was: more load cannot make
-    a SUT lose less."""
-    upper = next((load for load in found if load.carried(goal, search) is False), None)
-    below = [load for load in found if upper is None or load.value < upper.value]
-    lower = next((load for load in reversed(below) if load.carried(goal, search)), None)
-    return Bracket(lower=lower, upper=upper)
+class Picture:
+    """What the trials of one round say of one goal, all together."""
+
+    def __init__(self, trials: Sequence[Tried], goal: float, search: Search) -> None:
+        self._goal, self._search = goal, search
+        self.loads = loads(trials)
+        self.refuted: float | None = None
+        self.limits = self._limits(trials) if search.method == "nodrop" else ()
+        self.knee = knee(self.limits, search.exceed_ratio)
+
+    def carried(self, load: Load) -> bool | None:
+        """By its own trials and, if a fit looks at all loads together, by those of higher loads
+        too: None if the two contradict each other."""
+        own = load.carried(self._goal, self._search)
+        above = [x for x in self.limits if x.offered >= load.value]
+        if own is None or len(above) < ENOUGH:
+            return own
+        below = sum(limit.at is not None and limit.at < load.value for limit in above)
+        return own if (below <= self._search.exceed_ratio * len(above)) == own else None
+
+    def bracket(self) -> Bracket:
+        """The lowest load that is not carried counts, even if a higher one was: more load cannot
+        make a SUT lose less."""
+        upper = next((load for load in self.loads if self.carried(load) is False), None)
+        below = [load for load in self.loads if upper is None or load.value < upper.value]
+        lower = next((load for load in reversed(below) if self.carried(load)), None)
+        return Bracket(lower=lower, upper=upper)
+
+    def _limits(self, trials: Sequence[Tried]) -> tuple[Limit, ...]:
+        """What each trial that decides says of where the load becomes too much. Not those far from
+        it: a SUT under such load need not be what it is there."""
+        found = []
+        for one in trials:
+            good = one.good(self._goal)
+            if one.seconds < self._search.final_trial_s or good is None:
+                continue
+            at = None if good else one.reaches(self._goal)
+            if good or (at is not None and one.value <= NEAR * at):
+                found.append(Limit(offered=one.value, at=at))
+        least = min((limit.at for limit in found if limit.at is not None), default=0.0)
+        near = [limit for limit in found if limit.offered * NEAR >= least]
+        self.refuted = refuted = self._refuted_by(near)
+        return tuple(limit for limit in near if refuted is None or limit.offered <= refuted)
+
+    def _refuted_by(self, near: Sequence[Limit]) -> float | None:
+        """The lowest load that its own trials, two and more, show to be too much, though every
+        trial of a higher load says that it is not: those say nothing then."""
+        for load in self.loads:
+            own = load.carried(self._goal, self._search)
+            bad = sum(t.good(self._goal) is False for t in load.trials)
+            above = [x.at for x in near if x.offered > load.value]
+            if (
+                own is False
+                and bad > 1
+                and above
+                and all(x is None or x > load.value for x in above)
+            ):
+                return load.value
+        return None

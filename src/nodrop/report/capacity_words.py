@@ -10,7 +10,14 @@ from nodrop.report import sentences as rules
 from nodrop.report.searched import SearchedCell
 from nodrop.report.sentences import Rule, Sentence
 
-RULES = {"capacity-between-rounds": rules.BETWEEN_ROUNDS, "capacity-cost": rules.SEARCH_COST}
+RULES = {
+    "capacity-between-rounds": rules.BETWEEN_ROUNDS,
+    "capacity-fit": rules.FITTED,
+    "capacity-rounds-differ": rules.ROUNDS_DIFFER,
+    "capacity-drift": rules.ROUNDS_DIFFER,
+    "capacity-rounds-missing": rules.ROUNDS_MISSING,
+    "capacity-cost": rules.SEARCH_COST,
+}
 """Statements that are no headline, each with the rule of its sentence."""
 
 
@@ -25,7 +32,7 @@ def answer_sentences(searched: SearchedCell) -> Iterator[Sentence]:
                     knob = escape.plain(answer.knob)
                     text = f"{searched.subject}: {words[0].lower()}{words[1:]}"
                     yield _sentence(searched, rules.BROKE, text, statement, knob=knob)
-            elif rule is rules.BETWEEN_ROUNDS:
+            elif rule is not rules.SEARCH_COST:
                 text = f"{searched.subject}, {goal_name(answer.goal)}: {statement.text}."
                 yield _sentence(searched, rule, text, statement)
 
@@ -41,7 +48,7 @@ def cost_sentence(searched: SearchedCell) -> Iterator[Sentence]:
 
 def headline(subject: str, answer: Answer) -> str:
     """`Suricata carries 61.3X without loss, not 63.1X: 103 400 packets/s, 246.1 Mbit/s.`"""
-    (text,) = (one.text for one in answer.statements if one.rule not in RULES)
+    text = answer.statements[0].text
     joined = " " if text.startswith("carries") else ": "
     return f"{subject}{joined}{escape.plain(text, longest=600)}{_really(answer)}."
 
@@ -89,7 +96,8 @@ LIMITS = {
     "min": "below the least that was tried",
     "loss_at_every_load": "loss at every load",
     "budget": "the budget",
-    "not_found": "nothing found above it",
+    "void_above": "every trial above it was void",
+    "unfinished": "the search has not ended",
     "nothing_measured": "nothing was measured",
 }
 

@@ -173,6 +173,25 @@ BETWEEN_ROUNDS = _rule(
     "the search was repeated, each round with a new start of the SUT",
     "the highest load that each round carried; from six rounds on the median's 95 % interval",
 )
+FITTED = _rule(
+    Part.ANSWER,
+    "capacity-fitted",
+    "nodrop's own method searched, and trials near the limit were not carried",
+    "the load above which more trials than allowed are not carried, with 95 % bounds within one "
+    "start of the SUT (docs/methodology.md)",
+)
+ROUNDS_DIFFER = _rule(
+    Part.ANSWER,
+    "capacity-rounds-differ",
+    "the bounds of two rounds have nothing in common, or rounds rise or fall by Kendall's test",
+    "the bounds of these rounds; what each round came to, and the test's p",
+)
+ROUNDS_MISSING = _rule(
+    Part.ANSWER,
+    "capacity-rounds-missing",
+    "the budget of the search ended before all its rounds were begun",
+    "rounds that were begun, and that were asked for",
+)
 
 RESTS_ON_TRIALS = _rule(
     Part.RESTS_ON, "trials-counted", "always", "outcomes of all trials; measured trials per cell"

@@ -8,9 +8,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from nodrop.config.search import Search
-from nodrop.findings.searched import Load, Tried, loads
+from nodrop.findings.searched import Load, Picture, Tried, loads
+
+ABOVE = 0.02
+"""By so much at least a load is above the limits of trials that are to say theirs."""
+BELOW = 5
+"""One of so many trials that decide is at the load that is to be carried."""
+LEAST_KNOWN = 2
+"""So many limits say how much trials differ, before a lower load is tried."""
+CEILING = 1.15
+"""If the sender cannot do more, "at least" need not be closer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,10 +60,10 @@ def bisection(field: Field) -> Ask | None:
         found = loads(field.tried)
         low, high = field.lowest, field.highest
         for load in found:
-            if load.looks_carried(goal) is False:
+            if load.looks_carried(goal, field.search) is False:
                 high = min(high, load.value)
         for load in found:
-            if load.looks_carried(goal) and load.value < high:
+            if load.looks_carried(goal, field.search) and load.value < high:
                 low = max(low, load.value)
         known = {load.value for load in found}
         if high not in known:
@@ -66,62 +76,163 @@ def bisection(field: Field) -> Ask | None:
 
 
 def own(field: Field) -> Ask | None:
-    """A bracket by short trials, then trials of the final length on both sides of it."""
-    return next((ask for goal in field.search.goals if (ask := _own(field, goal))), None)
+    """Goes up until a trial is not good: how much of its load was served then says where to look.
+    From there on trials of the final length, most of them just above that and some just below,
+    until the fitted interval is narrow enough or the time for it is used up (docs/methodology.md).
+    """
+    return next((ask for goal in field.search.goals if (ask := _Own(field, goal).ask())), None)
 
 
-def _own(field: Field, goal: float) -> Ask | None:
-    search = field.search
-    found = loads(field.tried)
-    bad = next((x for x in found if x.looks_carried(goal) is False), None)
-    good = next(
-        (
-            x
-            for x in reversed(found)
-            if x.looks_carried(goal) and (bad is None or x.value < bad.value)
-        ),
-        None,
-    )
-    if bad is None and good is None:
-        return field.ask(_expected(field, goal) or field.start, search.initial_trial_s)
-    if bad is None:
-        assert good is not None
-        if good.value >= field.highest:
-            return _settle(field, good, goal)
-        return field.ask(good.value * 2, search.initial_trial_s)
-    if good is None:
-        if bad.value <= field.lowest:
-            return _settle(field, bad, goal)
-        return field.ask(_below(bad, goal, search), search.final_trial_s)
-    if bad.value / good.value > 1 + search.relative_width * 1.0001:
-        return field.ask(_between(good, bad, goal, search), search.final_trial_s)
-    return _settle(field, good, goal) or _settle(field, bad, goal)
+class _Own:
+    """The search for one goal."""
+
+    def __init__(self, field: Field, goal: float) -> None:
+        self._field, self._goal, self._search = field, goal, field.search
+        self._width, self._final_s = field.search.relative_width, field.search.final_trial_s
+        self._picture = Picture(field.tried, goal, field.search)
+        self._earlier = Picture(field.earlier, goal, field.search)
+        self._loads = self._picture.loads
+        self._known = sorted(x.at for x in self._picture.limits if x.at is not None)
+        self._bad = next((x for x in self._loads if self._leans(x) is False), None)
+        below = [x for x in self._loads if self._bad is None or x.value < self._bad.value]
+        self._good = next((x for x in reversed(below) if self._leans(x)), None)
+
+    def ask(self) -> Ask | None:
+        good, bad = self._good, self._bad
+        if bad is None:
+            return self._up()
+        if good is None and self._hopeless:
+            return None
+        if good is not None and self._longest_reached:
+            return None
+        if self._known and not self._picture.refuted:
+            return self._sample()
+        reached = self._reached(bad)
+        if not self._known and reached is not None and not self._finals_at(reached * self._step):
+            return self._field.ask(reached * self._step, self._final_s)
+        return self._down(bad) if good is None else self._close_in(good, bad)
+
+    @property
+    def _step(self) -> float:
+        """From a limit to a load that is told apart from it: a third of the width, or what limits
+        of trials differ by."""
+        if not self._known:
+            return 1 + max(self._width / 3, ABOVE)
+        passed = [x.offered for x in self._picture.limits if x.at is None]
+        spread = max([self._known[-1], *passed]) / self._known[0] - 1
+        return 1 + max(self._width / 3, ABOVE, spread)
+
+    @property
+    def _hopeless(self) -> bool:
+        """No round before found a load that is carried, and this one has looked at the least."""
+        if not self._earlier.loads or any(map(self._earlier.carried, self._earlier.loads)):
+            return False
+        return bool(self._finals_at(self._field.lowest))
+
+    def _leans(self, load: Load) -> bool | None:
+        decided = self._picture.carried(load)
+        if decided is not None or load.carried(self._goal, self._search) is not None:
+            return decided
+        return load.looks_carried(self._goal, self._search)
+
+    @property
+    def _longest_reached(self) -> bool:
+        """Of a search that finds no end, whatever its trials are about."""
+        return sum(x.final_s(self._search) for x in self._loads) >= 3 * self._search.duration_sum_s
+
+    def _up(self) -> Ask | None:
+        expected = self._expected()
+        if expected is not None and (self._good is None or self._good.value < expected * 0.999):
+            return self._field.ask(expected, self._final_s)
+        if self._good is None:
+            return self._field.ask(self._field.start, self._search.initial_trial_s)
+        ceilings = [x.value for x in self._earlier.loads if x.mute(self._goal)]
+        highest = min([self._field.highest, *(x / CEILING for x in ceilings)])
+        if self._good.value >= highest:
+            return self._settle(self._good)
+        again = expected is not None and self._good.value <= expected * (1 + self._width)
+        step = 1 + self._width if again else _step(self._good)
+        return self._field.ask(self._good.value * step, self._search.initial_trial_s)
+
+    def _expected(self) -> float | None:
+        """Just above what the rounds before found; what was carried, if it had no end; the least,
+        if nothing was."""
+        if not self._earlier.loads:
+            return None
+        carried = [x.value for x in self._earlier.loads if self._earlier.carried(x)]
+        if carried and (before := self._earlier.knee) is not None:
+            return before.estimate * (1 + self._width / 3)
+        return max(carried, default=self._field.lowest)
+
+    def _down(self, bad: Load) -> Ask | None:
+        if bad.value <= self._field.lowest:
+            return self._settle(bad)
+        tried = sum(self._leans(x) is False for x in self._loads)
+        further = max(0.25, 1 - self._width * 3.0 ** (tried - 2))
+        return self._field.ask(bad.value * further, self._final_s)
+
+    def _settle(self, load: Load) -> Ask | None:
+        """By a trial of the final length; a SUT that failed is tried again."""
+        if load.mute(self._goal, at_least_s=self._final_s):
+            return None
+        failed = any(t.outcome == "failed" for t in load.trials)
+        enough = load.final_s(self._search) > (self._final_s if failed else 0.0)
+        return None if enough else self._field.ask(load.value, self._final_s)
+
+    def _reached(self, load: Load) -> float | None:
+        found = [r for t in load.trials if (r := t.reaches(self._goal)) is not None]
+        return median(found) if found else None
+
+    def _close_in(self, good: Load, bad: Load) -> Ask | None:
+        """To the middle, if nothing points anywhere, or not to what is there."""
+        if bad.mute(self._goal) and bad.value <= good.value * CEILING:
+            return self._settle(good)
+        if bad.value <= good.value * (1 + self._width):
+            return self._settle(good) or self._settle(bad)
+        return self._field.ask(math.sqrt(good.value * bad.value), self._final_s)
+
+    def _finals_at(self, value: float) -> int:
+        at = self._field.ask(value, self._final_s).value
+        return sum(t.value == at and t.seconds >= self._final_s for t in self._field.tried)
+
+    def _sample(self) -> Ask | None:
+        """Near the limit: mostly so high that nearly every trial says its limit, and some just
+        below, where the load is to be carried."""
+        fit, limits = self._picture.knee, self._picture.limits
+        assert fit is not None
+        lower = self._reuse((fit.low or self._known[0]) / (1 + self._width / 3), down=True)
+        lower = self._field.ask(lower, self._final_s).value
+        below = sum(x.offered <= lower for x in limits)
+        width = fit.relative_width
+        spent_s = len(limits) * self._final_s
+        narrow = width is not None and width <= self._width
+        if below and narrow and fit.high is not None:
+            return self._just_above(fit.high)
+        if below and spent_s >= self._search.duration_sum_s:
+            return None
+        if len(self._known) >= LEAST_KNOWN and below * BELOW < len(limits):
+            return self._field.ask(lower, self._final_s)
+        least = max([*self._known, *(x.offered for x in limits if x.at is None)])
+        return self._field.ask(self._reuse(least * self._step, down=False), self._final_s)
+
+    def _just_above(self, high: float) -> Ask | None:
+        """The least load that is to be seen too much."""
+        close = (x for x in self._loads if high < x.value <= high * (1 + self._width * 2 / 3))
+        if any(x.final_s(self._search) for x in close):
+            return None
+        return self._field.ask(high * (1 + self._width / 2), self._final_s)
+
+    def _reuse(self, value: float, *, down: bool) -> float:
+        """A load that was tried already and is as good: trials of one load say more together."""
+        if down:
+            tried = [x.value for x in self._loads if value / self._step <= x.value <= value]
+            return max(tried, default=value)
+        tried = [x.value for x in self._loads if value / self._step < x.value <= value]
+        return max(tried, default=value)
 
 
-def _expected(field: Field, goal: float) -> float | None:
-    """What the rounds before found."""
-    carried = [x.value for x in loads(field.earlier) if x.carried(goal, field.search)]
-    return max(carried, default=None)
-
-
-def _settle(field: Field, load: Load, goal: float) -> Ask | None:
-    final_s = field.search.final_trial_s
-    if load.mute(goal, at_least_s=final_s) or load.carried(goal, field.search) is not None:
-        return None
-    return field.ask(load.value, final_s)
-
-
-def _below(bad: Load, goal: float, search: Search) -> float:
-    reached = [r for t in bad.trials if (r := t.reaches(goal)) is not None]
-    guess = min(reached, default=bad.value) * (1 - search.relative_width / 2)
-    return max(guess, bad.value / 4) if guess < bad.value else bad.value / 2
-
-
-def _between(good: Load, bad: Load, goal: float, search: Search) -> float:
-    """Where the losses of the load above point to, if that is inside; else the middle."""
-    inside = 1 + search.relative_width / 2
-    reached = [r for t in bad.trials if (r := t.reaches(goal)) is not None]
-    guess = min(reached, default=0.0)
-    if good.value * inside < guess < bad.value / inside:
-        return guess
-    return math.sqrt(good.value * bad.value)
+def _step(good: Load) -> float:
+    """Up to where the busiest thread would have no time left, and a little more."""
+    busy = [t.record.busiest_thread for t in good.trials if t.record.busiest_thread]
+    ratio = max((thread.cpu_ratio for thread in busy), default=0.0)
+    return min(max(1.15 / ratio, 1.3), 8.0) if ratio > 0 else 2.0

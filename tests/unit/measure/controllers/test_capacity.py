@@ -15,7 +15,7 @@ from tests.simulated_sut import SimulatedSut, cell, controller, run
 
 def searched(sut: SimulatedSut, **settings: Any) -> dict[float, Answer]:
     search = Search(**settings)
-    found = answers(run(controller(search), sut.measure), search)
+    found = answers(run(controller(search, sut="standing"), sut.measure), search)
     return {answer.goal: answer for answer in found}
 
 
@@ -66,3 +66,104 @@ def test_what_cannot_be_searched_is_said_in_a_line(settings: dict[str, Any], wor
         return
     with pytest.raises(BadInput, match=words):
         controller(Search(**settings))
+
+
+def texts(answer: Answer) -> str:
+    return "; ".join(statement.text for statement in answer.statements)
+
+
+@pytest.mark.parametrize("most", [1.5, 6.0, 20.0])
+def test_the_generator_as_the_limit_is_never_the_capacity(most: float) -> None:
+    for answer in searched(SimulatedSut(capacity=300, sender_most=most)).values():
+        assert answer.limited_by == "generator" and answer.upper is None
+        assert answer.lower and most / 1.2 <= answer.lower.value <= most
+        assert "at least" in texts(answer) and "the generator was the limit" in texts(answer)
+
+
+@pytest.mark.parametrize("most", [0.9, 4.0, 37.5])
+def test_what_was_not_to_be_tried_is_not_known(most: float) -> None:
+    for answer in searched(SimulatedSut(capacity=300), max=most, rounds=2).values():
+        assert (answer.limited_by, answer.upper) == ("max", None)
+        assert answer.lower and answer.lower.value == pytest.approx(most)
+
+
+@pytest.mark.parametrize("share", [0.0002, 0.001, 0.004])
+def test_a_constant_share_is_no_capacity_but_a_pdr_above_it_answers(share: float) -> None:
+    found = searched(SimulatedSut(capacity=3.4, path_loss=share), rounds=2)
+    none, pdr = found[0.0], found[0.005]
+    assert (none.limited_by, none.lower, none.place) == ("loss_at_every_load", None, "path")
+    assert "none without loss: loss at every load, at place path" in texts(none)
+    assert pdr.limited_by == "sut" and pdr.place == "socket ring"
+    assert pdr.lower and pdr.upper and pdr.lower.value <= 3.42 <= pdr.upper.value * 1.001
+
+
+@pytest.mark.parametrize("capacity", [0.002, 0.01, 0.05])
+def test_loss_at_the_lowest_load(capacity: float) -> None:
+    for answer in searched(SimulatedSut(capacity=capacity), rounds=2).values():
+        assert (answer.limited_by, answer.lower, answer.place) == ("min", None, "socket ring")
+        assert answer.upper and answer.upper.value == pytest.approx(1 / 16)
+        assert "carries less than 0.0625X" in texts(answer)
+
+
+@pytest.mark.parametrize("crash", [0.7, 5.0, 20.0])
+def test_a_crash_bounds_the_load_in_the_suts_own_words(crash: float) -> None:
+    for answer in searched(SimulatedSut(capacity=300, crashes_above=crash)).values():
+        assert answer.limited_by == "sut_failed" and "killed by SIGSEGV" in answer.broke
+        assert answer.lower and answer.upper
+        assert answer.lower.value <= crash <= answer.upper.value <= answer.lower.value * 1.06
+
+
+@pytest.mark.parametrize("stops", [0.5, 3.0, 20.0])
+def test_counters_that_stop_are_no_loss(stops: float) -> None:
+    for answer in searched(SimulatedSut(capacity=300, counters_stop_above=stops)).values():
+        assert (answer.limited_by, answer.upper) == ("void_above", None)
+        assert answer.lower and answer.lower.value <= stops
+        assert "every trial above it was void" in texts(answer)
+
+
+def test_nothing_measured_is_said_so() -> None:
+    for answer in searched(SimulatedSut(capacity=3, counters_stop_above=0), rounds=1).values():
+        assert (answer.limited_by, answer.lower, answer.upper) == ("nothing_measured", None, None)
+        assert "is not known" in texts(answer)
+
+
+@pytest.mark.parametrize("ring", [256, 4096, 16_384])
+def test_a_ring_that_holds_a_trial_carries_nothing(ring: int) -> None:
+    found = searched(SimulatedSut(capacity=3.4, ring_packets=ring), relative_width=0.02)[0.0]
+    assert found.lower and found.lower.value <= 3.4 * 1.01
+    assert found.upper and found.upper.value >= 3.4
+
+
+@pytest.mark.parametrize("step", [-0.004, 0.004, -0.01])
+def test_a_sut_that_changes_with_time_is_said_to(step: float) -> None:
+    sut = SimulatedSut(capacity=5.0, drift=lambda index: (1 + step) ** index)
+    found = searched(sut, rounds=6)[0.0]
+    assert found.between and found.between.interval
+    assert found.between.lowest < found.between.highest
+    assert ("less and less" if step < 0 else "more and more") in texts(found)
+    assert "changes with time" in texts(found)
+
+
+@pytest.mark.parametrize("spread", [0.02, 0.05, 0.1])
+def test_bounds_within_a_search_are_not_those_between_rounds(spread: float) -> None:
+    found = searched(SimulatedSut(capacity=5.0, between_starts=spread), rounds=7)[0.0]
+    assert found.fit and found.fit.relative_width is not None and found.fit.relative_width < 0.001
+    assert found.between and found.between.interval
+    low, high = found.between.interval.low, found.between.interval.high
+    assert high - low > spread / 4 * 5.0
+
+
+def test_too_few_rounds_have_no_interval_and_say_how_many_it_takes() -> None:
+    found = searched(SimulatedSut(capacity=5.0, between_starts=0.05), rounds=3)[0.0]
+    assert found.between and found.between.interval is None
+    assert "needs 6 rounds" in texts(found)
+
+
+@pytest.mark.parametrize("budget_s", [30.0, 100.0, 200.0])
+def test_a_budget_is_kept_and_what_it_bought_is_said(budget_s: float) -> None:
+    search = Search(budget_s=budget_s, rounds=5)
+    done = run(controller(search), SimulatedSut(capacity=11.0).measure)
+    assert sum(record.took_s or 0.0 for record in done) <= budget_s
+    for answer in answers(done, search):
+        assert "of 5 rounds were begun" in texts(answer) or len(answer.rounds) == 5
+        assert answer.lower is not None
