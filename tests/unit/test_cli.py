@@ -16,7 +16,7 @@ import pytest
 from rich.table import Table
 
 from nodrop import plugins
-from nodrop.cli import main
+from nodrop.cli import main, saying
 from nodrop.cli.arguments import all_settings
 from nodrop.cli.inspect import ReportPart
 from nodrop.cli.tables import console
@@ -545,3 +545,18 @@ def test_doctor_lists_every_problem(
     assert main.exit_code(["doctor", str(experiment)]) == 0
     words = "bare: not calibrated (run `nodrop calibrate`)\nnothing stands in the way\n"
     assert capsys.readouterr().out.endswith(words)
+
+
+@pytest.mark.parametrize(
+    "foreign", ["\x1b[2J", "\x9b31m", "\u202egnp", "a\nb", "\x1b]0;title\x07", "\u2028"]
+)
+def test_foreign_words_leave_as_one_line_without_controls(
+    foreign: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saying.say(f"name {foreign} end")
+    saying.say_json({"name": foreign, "path": Path(foreign)})
+    saying.complain(foreign)
+    said = capsys.readouterr()
+    plain, found = said.out.splitlines()
+    assert json.loads(found) == {"name": foreign, "path": foreign}
+    assert plain.isprintable() and found.isascii() and said.err.rstrip("\n").isprintable()

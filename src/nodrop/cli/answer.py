@@ -24,18 +24,18 @@ def print_capacity(searched: SearchedCell) -> None:
             if words not in said:
                 say(f"  {words}")
             said.add(words)
-    print()
+    say()
     out.print(answers_table(searched))
     picture = knee_of(searched)
     signs = UNICODE if _speaks_unicode(out) else ASCII
-    print()
+    say()
     for line in knee(
         picture.dots,
         answer=picture.answer_pps,
         signs=signs,
         columns=out.width if out.is_terminal else None,
     ):
-        print(line)
+        out.print(line, markup=False, soft_wrap=True)
 
 
 def answers_table(searched: SearchedCell) -> Table:

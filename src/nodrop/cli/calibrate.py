@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nodrop.cli.arguments import AsJson, LabName
-from nodrop.cli.saying import say
+from nodrop.cli.saying import say, say_json
 from nodrop.errors import BadInput
 
 if TYPE_CHECKING:
@@ -85,7 +84,7 @@ def calibrate(
             {"path": None if path is None else str(path), **certificate.model_dump(mode="json")}
             for certificate, path in found
         ]
-        print(json.dumps({"certificates": said}, ensure_ascii=False))
+        say_json({"certificates": said})
     return 1 if any(certificate.named("missed") for certificate, _ in found) else 0
 
 

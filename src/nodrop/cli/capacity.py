@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +16,7 @@ from nodrop.cli.arguments import (
     TolerateTruncated,
     all_settings,
 )
-from nodrop.cli.saying import say
+from nodrop.cli.saying import say, say_json
 from nodrop.errors import BadInput
 
 MADE_OF = Path("nodrop capacity")
@@ -108,7 +107,7 @@ def capacity(
         answers = [
             capacity_answer(one, run_directory=outcome.directory, report=page) for one in found
         ]
-        print(json.dumps(answers[0].model_dump(), ensure_ascii=False) if answers else "null")
+        say_json(answers[0].model_dump() if answers else None)
         return outcome.exit_code
     for one in found:
         print_capacity(one)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from nodrop.cli.arguments import AsJson
-from nodrop.cli.saying import complain, say
+from nodrop.cli.saying import complain, say, say_json
 
 if TYPE_CHECKING:
     from nodrop.images.image import Image
@@ -44,7 +43,7 @@ def ensure(recipe: Recipe, as_json: AsJson = False) -> None:
 
     bits = ensure_bits(recipe)
     if as_json:
-        print(json.dumps(asdict(bits), ensure_ascii=False, default=str))
+        say_json(asdict(bits))
     else:
         say(f"{recipe} {bits.version or '(version unknown)'}: {bits.kind} {bits.path}")
 
@@ -57,7 +56,7 @@ def guest(recipe: Recipe, as_json: AsJson = False) -> None:
 
     found = make_assets(find_image(recipe).bits())
     if as_json:
-        print(json.dumps(asdict(found), default=str))
+        say_json(asdict(found))
         return
     say(f"kernel    {found.kernel.package} {found.kernel.version}")
     say(f"initramfs {found.initramfs}")
@@ -74,11 +73,11 @@ def list_them(as_json: AsJson = False) -> None:
     for words in unusable_images():
         complain(f"not an image: {words}")
     if as_json:
-        print(json.dumps([_fields(one) for one in found], ensure_ascii=False))
+        say_json([_fields(one) for one in found])
     elif found:
         console().print(images_table(found))
     else:
-        print("no image yet; `nodrop image build suricata` makes one")
+        say("no image yet; `nodrop image build suricata` makes one")
 
 
 @image.command()
@@ -94,12 +93,12 @@ def show(
 
 def _print(found: Image, as_json: bool) -> None:
     if as_json:
-        print(json.dumps(_fields(found), ensure_ascii=False))
+        say_json(_fields(found))
         return
     say(f"{found.name} {found.version} ({found.release}, built {found.built_utc})")
     say(f"sha256   {found.sha256}")
     say(f"rootfs   {found.rootfs}")
-    print(f"packages {len(found.packages)} (--json lists them)")
+    say(f"packages {len(found.packages)} (--json lists them)")
 
 
 def _fields(found: Image) -> dict[str, Any]:

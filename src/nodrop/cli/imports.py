@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nodrop.cli.arguments import AsJson
-from nodrop.cli.saying import say
+from nodrop.cli.saying import say, say_json
 from nodrop.errors import BadInput
 from nodrop.untrusted.words import one_line
 
@@ -133,7 +132,7 @@ def _check(folder: Path, file: Path, as_json: bool) -> None:
     beside = folder / file
     checked = check(read_entries(file if file.exists() or not beside.exists() else beside), folder)
     if as_json:
-        print(json.dumps({**check_json(checked), "skipped": skipped_json(checked.skips)}))
+        say_json({**check_json(checked), "skipped": skipped_json(checked.skips)})
     else:
         out = console()
         out.print(check_table(checked.outcomes))
@@ -165,7 +164,7 @@ def _table(
             "cells": [cell.as_json() for cell in cells],
             "skipped": skipped_json(skips),
         }
-        print(json.dumps(content))
+        say_json(content)
     elif cells:
         console().print(figure_table(spec, cells))
         _say_skips(skips)
@@ -190,9 +189,9 @@ def _import(
             "findings": [finding.as_json() for finding in done.findings],
             "skipped": skipped_json(done.skips),
         }
-        print(json.dumps(content))
+        say_json(content)
         return
-    print(f"{done.runs} runs in {done.cells} cells")
+    say(f"{done.runs} runs in {done.cells} cells")
     for finding in done.findings:
         say(f"{finding.severity}: {finding.title} [{finding.code}]")
     _say_skips(done.skips)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import webbrowser
 from enum import StrEnum
 from pathlib import Path
@@ -18,7 +17,7 @@ from nodrop.cli.arguments import (
     Yes,
     all_settings,
 )
-from nodrop.cli.saying import say
+from nodrop.cli.saying import say, say_json
 
 
 class ReportPart(StrEnum):
@@ -67,7 +66,7 @@ def plan(
     )
     made = make_plan(asked)
     if as_json:
-        print(json.dumps(made.to_json(), ensure_ascii=False, default=str))
+        say_json(made.to_json())
         return
     out = console()
     if asked.question:
@@ -105,7 +104,7 @@ def report(
     chosen = frozenset(Part(part) for part in only) if only else EVERYTHING
     page = write_report(directories, out, only=chosen)
     if as_json:
-        print(json.dumps({"page": str(page), **report_json(directories)}, ensure_ascii=False))
+        say_json({"page": str(page), **report_json(directories)})
     else:
         say(page)
     if show:
@@ -139,6 +138,6 @@ def plugins(as_json: AsJson = False) -> None:
             {"table": p.table, "kind": p.kind, "origin": p.origin, "entry": p.entry.value}
             for p in found
         ]
-        print(json.dumps(rows))
+        say_json(rows)
         return
     console().print(plugins_table(found))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from dataclasses import asdict
@@ -11,7 +10,7 @@ from typing import Annotated
 import typer
 
 from nodrop.cli.arguments import AsJson
-from nodrop.cli.saying import complain, say
+from nodrop.cli.saying import complain, say, say_json
 from nodrop.errors import LabProblem
 
 MOST_LINES = 20
@@ -47,12 +46,12 @@ def undo(
     reports = undo_abandoned(running=everything)
     failed = [words for report in reports for words in report.failed]
     if as_json:
-        print(json.dumps([asdict(report) for report in reports]))
+        say_json([asdict(report) for report in reports])
     else:
         for words in [words for report in reports for words in report.done]:
             say(f"undone: {words}")
         if not reports:
-            print("nothing to undo")
+            say("nothing to undo")
     for words in failed[:MOST_LINES]:
         complain(f"could not undo {words}")
     if more := len(failed) - MOST_LINES if len(failed) > MOST_LINES else 0:

@@ -15,7 +15,7 @@ import typer
 
 from nodrop import __version__
 from nodrop.cli import calibrate, capacity, image, imports, inspect, lab, measure, probe, watch
-from nodrop.cli.saying import complain
+from nodrop.cli.saying import complain, say
 from nodrop.errors import BadInput, LabProblem, NodropError
 from nodrop.hosts.interrupts import Interrupted
 from nodrop.untrusted.folder import Refused
@@ -35,7 +35,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        print(f"nodrop {__version__}")
+        say(f"nodrop {__version__}")
         raise typer.Exit
 
 
@@ -117,7 +117,7 @@ def _print_usage_error(error: Exception) -> None:
     context = getattr(error, "ctx", None)
     words = getattr(error, "format_message")().rstrip(".")  # noqa: B009  see exit_code
     if type(error).__name__.startswith("NoArgsIsHelp"):
-        print(words, file=sys.stderr)
+        print(words, file=sys.stderr)  # noqa: T201  nodrop's own help, of many lines
         return
     command = getattr(context, "command_path", "nodrop")
     complain(f"{words}; see {command} --help")

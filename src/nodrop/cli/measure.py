@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -19,7 +18,7 @@ from nodrop.cli.arguments import (
     Yes,
     all_settings,
 )
-from nodrop.cli.saying import say
+from nodrop.cli.saying import say, say_json
 from nodrop.errors import LabProblem
 
 
@@ -128,7 +127,7 @@ def doctor(
     if as_json:
         notes = plan.notes() if plan else []
         said = {"problems": problems, "notes": notes, "calibration": standing}
-        print(json.dumps(said, ensure_ascii=False))
+        say_json(said)
     else:
         for words in problems:
             say(f"- {words}")
@@ -136,5 +135,5 @@ def doctor(
             say(words)
         for one in standing:
             say(calibrated.standing_words(one))
-        print(f"{len(problems)} to mend" if problems else "nothing stands in the way")
+        say(f"{len(problems)} to mend" if problems else "nothing stands in the way")
     return LabProblem.exit_code if problems else 0

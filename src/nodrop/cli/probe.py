@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any
 
 import typer
 
 from nodrop.cli.arguments import AsJson
-from nodrop.cli.saying import say
+from nodrop.cli.saying import say, say_json
 
 probe = typer.Typer(no_args_is_help=True, help="Questions to this CPU and its hypervisor.")
 
@@ -33,7 +32,7 @@ def tsc(setup: Setups = None, as_json: AsJson = False) -> None:
 
     found = probe_in("tsc", setup) if setup else {"here": probe_here("tsc")}
     if as_json:
-        print(json.dumps(found))
+        say_json(found)
     else:
         console().print(costs_table(found))
 
@@ -45,11 +44,11 @@ def vmx(setup: Setups = None, as_json: AsJson = False) -> None:
 
     found = probe_in("vmx", setup) if setup else {"here": probe_here("vmx")}
     if as_json:
-        print(json.dumps(found if setup else found["here"]))
+        say_json(found if setup else found["here"])
         return
     for kind, said in found.items():
         if setup:
-            print(f"{kind}:")
+            say(f"{kind}:")
         _print_vmx(said)
 
 
@@ -66,7 +65,7 @@ def kvm(as_json: AsJson = False) -> None:
     from nodrop.measure.probing import probe_here
 
     found = probe_here("kvm")
-    print(json.dumps(found) if as_json else _kvm_words(found))
+    say_json(found) if as_json else say(_kvm_words(found))
 
 
 def _kvm_words(found: dict[str, Any]) -> str:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import sys
 
 from nodrop.untrusted.words import one_line
 
 
-def say(words: object) -> None:
-    print(one_line(words))
+def say(words: object = "") -> None:
+    print(one_line(words), flush=True)
+
+
+def say_json(found: object) -> None:
+    """One line for a program; all but ASCII is escaped, for a terminal obeys some of it."""
+    print(json.dumps(found, default=str), flush=True)
 
 
 def complain(words: object) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 
+from nodrop.cli.saying import say_json
 from nodrop.cli.tables import console, timings_table
 from nodrop.measure.timings import harness_time
 from nodrop.results.rundir import open_run
@@ -18,4 +18,4 @@ def print_timings(directory: Path) -> None:
 def print_timings_json(directory: Path) -> None:
     """One more event, after `finished`."""
     parts = [asdict(part) for part in harness_time(open_run(directory))]
-    print(json.dumps({"event": "timings", "parts": parts}))
+    say_json({"event": "timings", "parts": parts})

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from nodrop.cli.arguments import AsJson
+from nodrop.cli.saying import say, say_json
 from nodrop.errors import BadInput
-from nodrop.untrusted.words import one_line
 
 if TYPE_CHECKING:
     from nodrop.watch.follow import Follower, View
@@ -51,7 +50,7 @@ def watch(
     follower = Follower.of(directory)
     if serve:
         with serve_page(follower, port=port) as page:
-            print(page.address, flush=True)
+            say(page.address)
             page.until_over()
     elif as_json:
         _as_json(follower)
@@ -83,32 +82,37 @@ def _on_terminal(follower: Follower) -> None:
             display.update(Group(line, reading_line(view.reading) or Text("")), refresh=True)
             if view.over:
                 break
-            time.sleep(LOOK_S)
+            _pause(view)
     out.print(closing_words(view), markup=False)
 
 
 def _plainly(follower: Follower) -> None:
     while True:
         view = follower.look()
-        _tell_ended(view, lambda words: print(one_line(words), flush=True))
+        _tell_ended(view, say)
         if view.over:
-            print(closing_words(view))
+            say(closing_words(view))
             return
-        time.sleep(LOOK_S)
+        _pause(view)
 
 
 def _as_json(follower: Follower) -> None:
-    before = ""
+    before: dict[str, Any] = {}
     while True:
         view = follower.look()
         found = asdict(replace(view, ended=()))
         found["ended"] = found.pop("new")
-        line = json.dumps(found, ensure_ascii=False)
-        if line != before:
-            print(line, flush=True)
+        if found != before:
+            say_json(found)
         if view.over:
             return
-        before = line
+        before = found
+        _pause(view)
+
+
+def _pause(view: View) -> None:
+    """Of a run that goes on, a measurement must not be disturbed by catching up with it."""
+    if view.goes_on or not view.is_behind:
         time.sleep(LOOK_S)
 
 

@@ -7,7 +7,10 @@ import gzip
 import lzma
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from math import inf
 from pathlib import Path
+from time import monotonic
 from typing import IO, cast
 
 from nodrop.config.replay import ReplayOptions
@@ -142,13 +145,13 @@ def _read(path: Path, stamp: tuple[int, ...], options: ReplayOptions) -> TraceFa
         "seed": options.seed,
         "tolerate_truncated": options.tolerate_truncated,
     }
-    job = _job(_this_host(), spec)
     try:
-        said = job.result(timeout_s=TRACE_READ_TIMEOUT_S)
+        with closing(_job(_this_host(), spec)) as job:
+            said = job.result(timeout_s=TRACE_READ_TIMEOUT_S)
     except NodeRefused as refused:
+        if refused.kind == "protocol":
+            raise
         raise BadInput(f"load.trace: {refused.said}", hint=refused.hint) from refused
-    finally:
-        job.close()
     if (shortest := said["shortest_frame_bytes"]) < SHORTEST_FRAME_BYTES:
         raise BadInput(
             f"load.trace: {path}: it has a packet of {shortest} bytes, and no port sends less than "
@@ -188,21 +191,25 @@ def _read(path: Path, stamp: tuple[int, ...], options: ReplayOptions) -> TraceFa
 
 
 def _job(host: LocalHost, spec: Json) -> NodeJob:
-    """A node that does not even say hello is asked once by a command, not once for each trace and
-    load: it may take ten seconds not to."""
+    """A node that does not even say hello is asked once a minute, not once for each trace and load
+    of a plan: it may take ten seconds not to."""
     now = host.node.stat()
     node = (host.node, now.st_ino, now.st_mtime_ns)
-    if node in _SPEECHLESS:
-        raise LabProblem(_SPEECHLESS[node])
+    since_s, words = _SPEECHLESS.get(node, (-inf, ""))
+    if monotonic() - since_s < ASKED_AGAIN_S:
+        raise LabProblem(words)
     try:
         return host.job(spec)
     except LabProblem as problem:
-        _SPEECHLESS[node] = problem.message
+        if isinstance(problem, NodeRefused) and problem.kind != "protocol":
+            raise  # it speaks
+        _SPEECHLESS[node] = (monotonic(), problem.message)
         raise
 
 
-_SPEECHLESS: dict[tuple[Path, int, int], str] = {}
-"""What was said of a node that refused to begin; another file is another node."""
+ASKED_AGAIN_S = 60.0
+_SPEECHLESS: dict[tuple[Path, int, int], tuple[float, str]] = {}
+"""When a node failed to begin, and what was said of it; another file is another node."""
 
 
 def memory_problem(path: Path, needed_bytes: int) -> str:

@@ -28,6 +28,8 @@ class GrowingRun:
     """Asked twice a second beside a measurement: what has not changed is not read again."""
 
     path: Path
+    is_behind: bool = False
+    """More whole lines may be there than `new_records` has read."""
     _read_bytes: int = 0
     """Of trials.jsonl."""
     _manifest: Json = field(default_factory=dict)
@@ -74,8 +76,10 @@ class GrowingRun:
             if len(words) > 5
         )
 
-    def new_records(self) -> Iterator[TrialRecord]:
-        """Whole lines since the last call. From the beginning if the file has become shorter."""
+    def new_records(self, *, most_lines: int) -> Iterator[TrialRecord]:
+        """Whole lines since the last call, at most so many. From the beginning if the file has
+        become shorter."""
+        self.is_behind = False
         folder = Folder(self.path)
         with folder.open(TRIALS) as file:
             size_bytes = os.fstat(file.fileno()).st_size
@@ -83,8 +87,11 @@ class GrowingRun:
             return
         if size_bytes < self._read_bytes:
             self._read_bytes = 0
-        for line in folder.lines(TRIALS, begin=self._read_bytes):
+        for read_lines, line in enumerate(folder.lines(TRIALS, begin=self._read_bytes)):
             if not line.endswith(b"\n"):
+                return
+            if read_lines == most_lines:
+                self.is_behind = True
                 return
             self._read_bytes += len(line)
             with suppress(RecordError):  # the report names damage; here nothing can be shown of it

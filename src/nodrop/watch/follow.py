@@ -21,8 +21,8 @@ GUESS_S = 10.0
 """Per trial, until one has ended."""
 MOST_ENDED = 200
 """A view holds the last ones: looking at a long run costs what looking at a short one does."""
-MOST_TIMED = 1000
-"""Of those that had ended before the first look: what they took is in a file each."""
+MOST_READ = 500
+"""Lines per look, 0.1 s of work: the first looks at a long run cost what later ones do."""
 _CELL = re.compile(r"^\d+-(?:(.*)-)?r\d+$")
 
 
@@ -60,6 +60,8 @@ class View:
     reading: Live | None
     """The newest of the trial under way."""
     remaining: Remaining | None
+    is_behind: bool = False
+    """More trials have ended than were read so far: the next look goes on."""
 
     @property
     def done(self) -> int:
@@ -67,7 +69,7 @@ class View:
 
     @property
     def over(self) -> bool:
-        return self.finished or not self.goes_on
+        return (self.finished or not self.goes_on) and not self.is_behind
 
 
 @dataclass(slots=True)
@@ -98,8 +100,8 @@ class Follower:
         goes_on = self.run.is_written()
         manifest = self.run.manifest()
         self._plan(manifest.get("order"))
-        records = tuple(self.run.new_records())
-        for record in records[-MOST_TIMED:]:
+        records = tuple(self.run.new_records(most_lines=MOST_READ))
+        for record in () if self.run.is_behind else records:
             self._time(record.run)
         new = tuple(map(self._end, records))
         again = {trial.run for trial in new}
@@ -120,6 +122,7 @@ class Follower:
             phase=None if row is None else plain(row.get("phase")),
             reading=reading,
             remaining=self._remaining(under_way) if self._total else None,
+            is_behind=self.run.is_behind,
         )
 
     def _plan(self, order: object) -> None:

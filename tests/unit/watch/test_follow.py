@@ -14,7 +14,7 @@ from nodrop.errors import BadInput
 from nodrop.results.writer import RunWriter
 from nodrop.testing.records import trial
 from nodrop.watch import follow
-from nodrop.watch.follow import MOST_ENDED, Follower, cell_of
+from nodrop.watch.follow import MOST_ENDED, MOST_READ, Follower, cell_of
 from nodrop.watch.serve import event_of
 
 ORDER = ["0001-4x-r01", "0002-1x-r01", "0003-4x-r02"]
@@ -183,7 +183,10 @@ def test_a_view_of_a_long_run_is_no_larger(n: int, tmp_path: Path) -> None:
         fill(to, order[:MOST_ENDED])
         short = event_of(Follower.of(to.path).look())
         fill(to, order[MOST_ENDED:])
-        view = Follower.of(to.path).look()
+        follower = Follower.of(to.path)
+        view = follower.look()
+        while view.is_behind:
+            view = follower.look()
     assert [trial.run for trial in view.ended] == order[-MOST_ENDED:]
     assert (view.counts["loss"], view.done, view.finished) == (n, n, False)
     assert len(event_of(view)) <= len(short) + 200
@@ -209,3 +212,26 @@ def test_a_damaged_line_hides_no_later_trial(tmp_path: Path) -> None:
         to.trial(ORDER[1])
         view = Follower.of(to.path).look()
     assert (view.done, view.trial) == (0, ORDER[1])
+
+
+@pytest.mark.parametrize("trials", [1, 500, 501, 1234])
+def test_a_long_run_is_read_in_parts_and_to_its_end(tmp_path: Path, trials: int) -> None:
+    order = [f"{number:05}-1x-r01" for number in range(trials)]
+    with writer(tmp_path, order=order) as to:
+        finish(to, order[0], 1.0)
+        line = (to.path / "trials.jsonl").read_text()
+        text = "".join(line.replace(order[0], run) for run in order)
+        (to.path / "trials.jsonl").write_text(text)
+        path = to.path
+    follower = Follower.of(path)
+    seen: list[str] = []
+    for looks in range(1, 9):
+        view = follower.look()
+        assert len(view.new) <= MOST_READ
+        seen += [trial.run for trial in view.new]
+        assert view.done == len(seen) == min(trials, looks * MOST_READ)
+        assert not view.goes_on
+        assert view.over == (view.done == trials) == (not view.is_behind)
+        if view.over:
+            break
+    assert seen == order
