@@ -65,12 +65,12 @@ pub fn by_hand<J: Job>(spec: J::Spec) -> ExitCode {
     }
 }
 
-/// Says an error to a person, in one line; bad input is 2, as it is for flags.
+/// Says an error to a person, in one line.
 pub fn refused(job: &str, error: &JobError) -> ExitCode {
     let JobError { message, hint, .. } = error;
     let hint = hint.as_ref().map(|hint| format!("; {hint}"));
     eprintln!("nodrop-node {job}: {message}{}", hint.unwrap_or_default());
-    ExitCode::from(if error.is_bad_input() { 2 } else { 1 })
+    ExitCode::from(error.exit_code())
 }
 
 fn perform<J: Job>(

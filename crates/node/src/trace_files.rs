@@ -5,9 +5,10 @@ use std::io::{BufWriter, ErrorKind, Write};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use clap::Args;
 use nodrop_proto::{Flows, JobError, ReplaySpec};
+use nodrop_sys::file::create;
 use nodrop_wire::capture::Reader;
 use nodrop_wire::pcap::{file_header, record_header};
 
@@ -179,7 +180,13 @@ pub fn write(
     content: impl FnOnce(&mut BufWriter<File>) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let place = || format!("cannot write {}", path.display());
-    let mut out = BufWriter::new(File::create(path).with_context(place)?);
+    let opened = create(path).map_err(|error| match error.kind() {
+        ErrorKind::InvalidInput => {
+            JobError::new("spec", format!("{}: {error}", path.display())).into()
+        }
+        _ => anyhow!(error).context(place()),
+    });
+    let mut out = BufWriter::new(opened?);
     let written = content(&mut out)
         .and_then(|()| Ok(out.flush()?))
         .map_err(|error| match error.downcast::<std::io::Error>() {

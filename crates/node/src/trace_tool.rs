@@ -6,9 +6,10 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::{Args, Subcommand};
+use nodrop_counters::MemoryReader;
 use nodrop_proto::{JobError, TraceSpec};
 use nodrop_sys::file::read_text;
-use nodrop_trace::make::{self, Profile};
+use nodrop_trace::make::{self, Profile, rules::MOST_RULES};
 
 use crate::drive;
 use crate::job;
@@ -82,7 +83,8 @@ pub fn run(args: TraceArgs) -> ExitCode {
                 return drive::refused("trace", error);
             }
             eprintln!("nodrop-node trace: {error:#}");
-            ExitCode::FAILURE
+            // The files of this host: what they hold has been refused above.
+            ExitCode::from(3)
         }
     }
 }
@@ -126,6 +128,16 @@ fn make(args: &MakeArgs) -> anyhow::Result<()> {
         })?),
         None => (Vec::new(), Vec::new()),
     };
+    if rules.len() > MOST_RULES {
+        let words = format!(
+            "--attacks: {} rules can be planted, and at most {MOST_RULES} are",
+            rules.len()
+        );
+        return Err(JobError::new("spec", words)
+            .hint("give a part of the file")
+            .into());
+    }
+    refuse_without_memory(profile.memory_bytes(), available_bytes())?;
     let (packets, mut made) = make::make(&profile, args.seed, &rules);
     made.rules_skipped = skipped;
     write(&args.out, |out| Ok(packets.write(out)?))?;
@@ -145,6 +157,26 @@ fn make(args: &MakeArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// `None` if the kernel does not say.
+fn available_bytes() -> Option<u64> {
+    let memory = MemoryReader::new(Path::new("/")).and_then(|mut reader| reader.read());
+    memory.ok()?.available_bytes
+}
+
+fn refuse_without_memory(needed: u64, available: Option<u64>) -> Result<(), JobError> {
+    match available {
+        Some(available) if available < needed => {
+            let words = format!(
+                "a trace lies in memory while it is made, which takes about {} MiB, and this host has {} MiB available",
+                needed >> 20,
+                available >> 20
+            );
+            Err(JobError::new("spec", words).hint("give fewer --packets, or free memory"))
+        }
+        _ => Ok(()),
+    }
+}
+
 trait WithAddedJson {
     fn with_added_json(&self) -> PathBuf;
 }
@@ -154,5 +186,31 @@ impl WithAddedJson for Path {
         let mut name = self.as_os_str().to_owned();
         name.push(".json");
         name.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_that_memory_does_not_hold_is_refused_before_it_is_made() {
+        for (needed, available, fits) in [
+            (5 << 30, Some(4 << 30), false),
+            (5 << 30, Some(5 << 30), true),
+            (1 << 20, Some(0), false),
+            (u64::MAX, None, true),
+        ] {
+            let done = refuse_without_memory(needed, available);
+            assert_eq!(done.is_ok(), fits, "{needed} of {available:?}");
+            if let Err(error) = done {
+                assert!(
+                    error
+                        .message
+                        .contains(&format!("about {} MiB", needed >> 20))
+                );
+                assert_eq!(error.exit_code(), 2);
+            }
+        }
     }
 }

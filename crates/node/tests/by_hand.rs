@@ -154,7 +154,7 @@ fn errors_are_one_line_for_people() {
     says(&["--interval-ms", "x"], 2, "invalid value 'x'");
     let text = says(
         &["--port", "nonesuch0"],
-        1,
+        2,
         "no network interface `nonesuch0`",
     );
     assert_eq!(text.lines().count(), 1, "{text}");
@@ -313,4 +313,37 @@ fn metrics_are_served_and_nothing_else() {
     kill(pid(&child), Signal::SIGINT).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0));
     assert!(!socket.exists());
+}
+
+#[test]
+fn what_is_not_there_is_bad_input_and_what_the_host_refuses_is_three() {
+    let folder = tempfile::tempdir().unwrap();
+    let fifo = folder.path().join("fifo");
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let fifo = fifo.to_str().unwrap();
+    for (args, code, says) in [
+        (["--port", "nonesuch0"], 2, "nonesuch0"),
+        (["--port", ""], 2, "no network interface"),
+        (["--pid", "4194999"], 2, "there is no process 4194999"),
+        (["--pid", "4294967295"], 2, "there is no process 4294967295"),
+        (
+            ["--cgroup-of-pid", "4194998"],
+            2,
+            "there is no process 4194998",
+        ),
+        (["--cgroup", "/nonesuch"], 2, "/nonesuch"),
+        (["--metrics", "nonesuch"], 2, "neither a port nor a path"),
+        (["--metrics", "/nonesuch/socket"], 3, "/nonesuch/socket"),
+        (["--path", "/proc/nonesuch/rows"], 3, "/proc/nonesuch/rows"),
+        (["--path", fifo], 3, "nobody reads it"),
+    ] {
+        let done = sample(&args).stderr(Stdio::piped()).output().unwrap();
+        let said = String::from_utf8(done.stderr).unwrap();
+        assert_eq!(done.status.code(), Some(code), "{args:?}: {said}");
+        assert_eq!(said.lines().count(), 1, "{args:?}: {said}");
+        assert!(
+            said.contains(says) && done.stdout.is_empty(),
+            "{args:?}: {said}"
+        );
+    }
 }

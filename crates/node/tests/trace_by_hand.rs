@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::fs;
+use std::io::Read as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -101,15 +103,22 @@ fn a_fifo_whose_reader_is_gone_is_an_error() {
         &["cut", &whole, &fifo][..],
         &["replicate", &whole, &fifo, "--multiplier", "2"],
     ] {
-        let reader = std::thread::spawn({
-            let fifo = fifo.clone();
-            move || drop(fs::File::open(fifo).unwrap())
+        // There before the writer, which is not waited for; it goes when it has read something.
+        let mut opened = fs::OpenOptions::new()
+            .read(true)
+            .custom_flags(nix::libc::O_NONBLOCK)
+            .open(&fifo)
+            .unwrap();
+        let reader = std::thread::spawn(move || {
+            while !matches!(opened.read(&mut [0; 64]), Ok(1..)) {
+                std::thread::yield_now();
+            }
         });
         let done = trace_tool(args);
         reader.join().unwrap();
         let said = String::from_utf8(done.stderr).unwrap();
         let line = format!("nodrop-node trace: cannot write {fifo}: whoever read it has gone\n");
-        assert_eq!((done.status.code(), said), (Some(1), line), "{args:?}");
+        assert_eq!((done.status.code(), said), (Some(3), line), "{args:?}");
         assert!(done.stdout.is_empty() && Path::new(&fifo).exists());
     }
 }
@@ -335,4 +344,101 @@ fn numbers_that_make_no_sense_are_bad_input() {
         .status
         .success()
     );
+}
+
+#[test]
+fn a_trial_without_end_is_refused_and_not_followed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let whole = path("whole.pcap");
+    assert!(
+        trace_tool(&["make", "demo", &whole, "--packets", "300"])
+            .status
+            .success()
+    );
+    for more in [
+        &["--loops", "4294967295"][..],
+        &["--loops", "4294967295", "--pps", "5"],
+        &["--loops", "20000000", "--speed", "3"],
+        &["--loops", "300000", "--multiplier", "60"],
+        &["--loops", "0", "--pps", "1e9", "--duration-s", "1e6"],
+    ] {
+        let said = refusal("trace", &[&["info", &whole], more].concat());
+        assert!(
+            said.contains("at most 4294967296 packets"),
+            "{more:?}: {said}"
+        );
+    }
+    for more in [
+        &["--loops", "4294967295", "--duration-s", "1"][..],
+        &["--loops", "4294967295", "--pps", "5", "--duration-s", "900"],
+    ] {
+        assert!(
+            trace_tool(&[&["info", &whole], more].concat())
+                .status
+                .success(),
+            "{more:?}"
+        );
+    }
+}
+
+#[test]
+fn a_fifo_that_nobody_reads_is_no_place_to_write_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (whole, fifo, link) = (path("whole.pcap"), path("fifo"), path("link"));
+    assert!(
+        trace_tool(&["make", "demo", &whole, "--packets", "300"])
+            .status
+            .success()
+    );
+    nix::unistd::mkfifo(fifo.as_str(), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    std::os::unix::fs::symlink(&fifo, &link).unwrap();
+    for out in [&fifo, &link] {
+        for args in [
+            &["make", "demo", out, "--packets", "100"][..],
+            &["cut", &whole, out],
+            &["replicate", &whole, out, "--multiplier", "2"],
+        ] {
+            let said = refusal("trace", args);
+            assert!(said.contains("nobody reads it"), "{args:?}: {said}");
+        }
+    }
+}
+
+#[test]
+fn many_rules_are_planted_in_one_pass_and_too_many_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (out, rules) = (path("out.pcap"), path("many.rules"));
+    let write = |count: usize| {
+        let line = |n| {
+            format!(
+                "alert tcp any any -> any any (content:\"evil{n}\"; sid:{};)\n",
+                n + 1
+            )
+        };
+        fs::write(&rules, (0..count).map(line).collect::<String>()).unwrap();
+    };
+    write(10_001);
+    let said = refusal("trace", &["make", "demo", &out, "--attacks", &rules]);
+    assert!(said.contains("10001 rules can be planted"), "{said}");
+    assert!(!Path::new(&out).exists());
+    write(120);
+    let made = trace_tool(&[
+        "make",
+        "demo",
+        &out,
+        "--packets",
+        "500",
+        "--attacks",
+        &rules,
+    ]);
+    assert!(made.status.success());
+    let said: serde_json::Value =
+        serde_json::from_slice(&fs::read(format!("{out}.json")).unwrap()).unwrap();
+    // evil7 also fires on evil70 to evil79, evil1 on evil10 to evil19 and evil100 to evil119.
+    for (sid, rules) in [("120", 1), ("8", 11), ("2", 31), ("12", 11)] {
+        assert_eq!(said["alerts"][sid], 3 * rules, "{sid}");
+    }
 }

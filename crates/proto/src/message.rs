@@ -158,10 +158,15 @@ impl JobError {
         }
     }
 
-    /// Whether what was asked for is wrong, or a trace that was named: exit code 2 by hand.
+    /// By hand, as `nodrop` has them: 2 if what was asked for is wrong or not there, 4 for a defect of ours, else 3.
     #[must_use]
-    pub fn is_bad_input(&self) -> bool {
-        matches!(self.kind.as_str(), "spec" | "trace")
+    pub fn exit_code(&self) -> u8 {
+        match self.kind.as_str() {
+            "spec" | "trace" | "no_such_interface" | "no_such_process" | "no_such_cgroup"
+            | "port_in_use" => 2,
+            "bug" | "internal" => 4,
+            _ => 3,
+        }
     }
 
     /// Adds what to do about it.

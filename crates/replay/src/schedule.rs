@@ -98,7 +98,7 @@ impl Plan {
     /// Packets it holds.
     #[must_use]
     pub fn intended_packets(&self) -> u64 {
-        self.counts.iter().sum()
+        (self.counts.iter()).fold(0, |sum, count| sum.saturating_add(*count))
     }
 
     /// First to last packet; `None` at top speed.

@@ -1,4 +1,4 @@
-//! Files that a user names: only regular ones, never waited for; read as a whole, or mapped.
+//! Files that a user names: never waited for; read only if they are regular, as a whole or mapped.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
@@ -7,6 +7,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use memmap2::{Advice, Mmap};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
 /// Opens a file for reading. A FIFO, a socket or a device is refused and never waited for.
 ///
@@ -32,6 +33,30 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
+/// Makes a file, or empties the one that is there. A FIFO that nobody reads is refused, as a socket is; `/dev/stdout` may be a pipe.
+///
+/// # Errors
+/// If it cannot be made, or would be waited for.
+pub fn create(path: &Path) -> io::Result<File> {
+    let opened = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
+        .open(path);
+    let file = opened.map_err(|error| match error.raw_os_error() {
+        Some(libc::ENXIO) => io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "is no regular file, and nobody reads it",
+        ),
+        _ => error,
+    })?;
+    // A slow reader of a pipe is waited for: it has begun.
+    let flags = OFlag::from_bits_truncate(fcntl(&file, FcntlArg::F_GETFL)?);
+    fcntl(&file, FcntlArg::F_SETFL(flags - OFlag::O_NONBLOCK))?;
+    Ok(file)
+}
+
 fn not_regular() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "is no regular file")
 }
@@ -46,18 +71,25 @@ pub fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads a text that a person writes: a regular file of at most [`MOST_TEXT_BYTES`].
+/// Reads a text that a person writes: a regular file of at most [`MOST_TEXT_BYTES`], or as many times that as [`bounds_times`].
 ///
 /// # Errors
 /// As [`open_regular`], or if it is larger or no UTF-8.
 pub fn read_text(path: &Path) -> io::Result<String> {
+    read_text_within(raised(MOST_TEXT_BYTES, bounds_times()?), path)
+}
+
+fn read_text_within(most: u64, path: &Path) -> io::Result<String> {
     let mut bytes = Vec::new();
     let file = open_regular(path)?;
-    file.take(MOST_TEXT_BYTES + 1)
+    file.take(most.saturating_add(1))
         .read_to_end(&mut bytes)
         .map_err(now)?;
-    if bytes.len() as u64 > MOST_TEXT_BYTES {
-        let words = format!("is larger than {} MiB", MOST_TEXT_BYTES >> 20);
+    if bytes.len() as u64 > most {
+        let words = format!(
+            "is larger than {} MiB ({BOUNDS_KEY}=… in the environment allows more)",
+            most >> 20
+        );
         return Err(io::Error::new(io::ErrorKind::InvalidData, words));
     }
     String::from_utf8(bytes).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "is not UTF-8"))
@@ -65,6 +97,42 @@ pub fn read_text(path: &Path) -> io::Result<String> {
 
 /// The controller's bound for such files (`nodrop.untrusted.bounds`) is the same.
 pub const MOST_TEXT_BYTES: u64 = 64 << 20;
+
+/// In the environment: how many times every bound; the controller (`nodrop.untrusted.bounds`) has the same key.
+pub const BOUNDS_KEY: &str = "NODROP_BOUNDS_TIMES";
+
+/// What every bound is multiplied by: 1 if the environment does not say.
+///
+/// # Errors
+/// If it says no number from 1 to 1,000,000.
+pub fn bounds_times() -> io::Result<f64> {
+    times(&std::env::var(BOUNDS_KEY).unwrap_or_default())
+}
+
+fn times(said: &str) -> io::Result<f64> {
+    let number = match said.trim() {
+        "" => Some(1.0),
+        text => text.parse().ok(),
+    };
+    number
+        .filter(|number| (1.0..=1e6).contains(number))
+        .ok_or_else(|| {
+            let words = format!("{BOUNDS_KEY}={said:?}: must be a number from 1 to 1,000,000");
+            io::Error::new(io::ErrorKind::InvalidInput, words)
+        })
+}
+
+/// A bound so many times.
+#[must_use]
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a bound, not negative; what is too large saturates"
+)]
+pub fn raised(bound: u64, times: f64) -> u64 {
+    (bound as f64 * times) as u64
+}
 
 /// `/proc/kmsg` is a regular file, and nothing is waited for.
 fn now(error: io::Error) -> io::Error {
@@ -144,6 +212,50 @@ mod tests {
     }
 
     #[test]
+    fn what_is_written_is_never_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let fifo = path("fifo");
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        std::os::unix::fs::symlink(&fifo, path("link")).unwrap();
+        let _listens = std::os::unix::net::UnixListener::bind(path("socket")).unwrap();
+        for name in ["fifo", "link", "socket"] {
+            let said = create(&path(name)).unwrap_err().to_string();
+            assert_eq!(said, "is no regular file, and nobody reads it", "{name}");
+        }
+        let reader = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open(&fifo)
+            .unwrap();
+        let written = create(&fifo).unwrap();
+        let flags = OFlag::from_bits_truncate(fcntl(&written, FcntlArg::F_GETFL).unwrap());
+        assert!(
+            !flags.contains(OFlag::O_NONBLOCK),
+            "a slow reader is no error"
+        );
+        drop(reader);
+        std::fs::write(path("old"), b"longer").unwrap();
+        for name in ["old", "new"] {
+            create(&path(name)).unwrap();
+            assert_eq!(std::fs::read(path(name)).unwrap(), b"");
+        }
+    }
+
+    #[test]
+    fn bounds_are_raised_by_a_number_and_nothing_else() {
+        for (said, number) in [("", 1.0), (" 8 ", 8.0), ("1.5", 1.5), ("1e6", 1e6)] {
+            assert_eq!(times(said).ok(), Some(number), "{said}");
+        }
+        for said in ["0", "-3", "0.9", "1e7", "inf", "NaN", "x", "8x"] {
+            let words = times(said).unwrap_err().to_string();
+            assert!(words.contains("must be a number from 1"), "{words}");
+        }
+        assert_eq!(raised(64, 1.5), 96);
+        assert_eq!(raised(u64::MAX, 1e6), u64::MAX);
+    }
+
+    #[test]
     fn a_text_has_a_bound_and_a_trace_has_none() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("text");
@@ -157,7 +269,15 @@ mod tests {
             assert_eq!(read_text(&path).is_ok(), fits, "{bytes} bytes");
         }
         let said = read_text(&path).unwrap_err().to_string();
-        assert_eq!(said, "is larger than 64 MiB");
+        assert!(said.starts_with("is larger than 64 MiB (NODROP_BOUNDS_TIMES="));
+        for (times, fits) in [(1.0, false), (2.0, true), (8.5, true)] {
+            let longer = raised(MOST_TEXT_BYTES, times);
+            File::create(&path)
+                .unwrap()
+                .set_len(MOST_TEXT_BYTES + 9)
+                .unwrap();
+            assert_eq!(read_text_within(longer, &path).is_ok(), fits, "{times}");
+        }
         std::fs::write(&path, b"\xff\xfe").unwrap();
         assert_eq!(read_text(&path).unwrap_err().to_string(), "is not UTF-8");
         assert_eq!(read_regular(&path).unwrap(), b"\xff\xfe");

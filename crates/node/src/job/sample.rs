@@ -11,9 +11,11 @@ mod spool;
 mod summary;
 mod sysmon;
 
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nodrop_counters::CounterError;
 use nodrop_proto::{JobError, SampleReady, SampleSource, SampleSpec};
 use nodrop_sys::clock::{mono_ns, process_cpu_ns};
 
@@ -46,7 +48,7 @@ impl Job for Sample {
         check(&spec)?;
         let begun_cpu_ns = process_cpu_ns();
         hold_many_files();
-        let mut sources = Sources::open(&spec).map_err(unreadable)?;
+        let mut sources = Sources::open(&spec).map_err(|error| unopened(&spec, error))?;
         let mut row = Row::default();
         sources.read(Due::ALL, &mut row).map_err(unreadable)?;
         let output = Output::open(&spec, session.is_controlled())?;
@@ -143,7 +145,26 @@ fn check(spec: &SampleSpec) -> Result<(), JobError> {
     {
         return wrong("field `every`: nothing is left to read");
     }
-    Ok(())
+    let asked = spec.pids.iter().chain(&spec.beside_pids);
+    let absent = asked
+        .chain(&spec.cgroup_of_pid)
+        .find(|pid| !Path::new(&format!("/proc/{pid}")).exists());
+    match absent {
+        Some(pid) => {
+            let error = JobError::new("no_such_process", format!("there is no process {pid}"));
+            Err(error.hint("processes are those of the PID namespace the node runs in"))
+        }
+        None => Ok(()),
+    }
+}
+
+fn unopened(spec: &SampleSpec, error: CounterError) -> JobError {
+    match &error {
+        CounterError::Read { path, .. } if spec.cgroups.contains(path) => {
+            JobError::new("no_such_cgroup", error.to_string())
+        }
+        _ => unreadable(error),
+    }
 }
 
 /// A tree of hundreds of threads needs more open files than a login shell allows at first.

@@ -27,7 +27,7 @@ use hosts::{CLIENTS, GATEWAY, SWITCH};
 pub use packets::Packets;
 pub use profile::{Kind, PACKETS, Profile};
 use rng::Rng;
-use rules::{Rule, Skipped};
+use rules::{Begins, Rule, Skipped};
 use tempo::Tempo;
 use time::SECOND_NS;
 
@@ -270,11 +270,24 @@ impl<'a> Maker<'a> {
     }
 
     fn expect_alerts(&mut self, rules: &[Rule], planted: Range<usize>) {
-        for rule in rules {
-            let fired = rules.iter().filter(|other| rule.fires_on(other)).count() as u64;
-            self.made.alerts.insert(rule.sid, fired * FLOWS_PER_RULE);
-            let occurs = |frame: &[u8]| rule.contents.iter().all(|content| content.is_in(frame));
-            if self.out.frames_outside(&planted).any(occurs) {
+        let begins = Begins::of(rules);
+        let mut fired = vec![0; rules.len()];
+        for other in rules {
+            for which in begins.found_in(&other.payload()) {
+                fired[which] += u64::from(rules[which].fires_on(other));
+            }
+        }
+        let mut uncertain = vec![false; rules.len()];
+        for frame in self.out.frames_outside(&planted) {
+            for which in begins.found_in(frame) {
+                uncertain[which] = uncertain[which] || rules[which].occurs_in(frame);
+            }
+        }
+        for (which, rule) in rules.iter().enumerate() {
+            self.made
+                .alerts
+                .insert(rule.sid, fired[which] * FLOWS_PER_RULE);
+            if uncertain[which] {
                 self.made.alerts_uncertain.push(rule.sid);
             }
         }

@@ -118,6 +118,12 @@ impl Profile {
         }
     }
 
+    /// What making it takes: its frames, and where each lies.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        self.packets * (self.mean_frame_bytes + 40)
+    }
+
     /// The same traffic for a shorter or longer time: rates, mean frame and packets per flow stay.
     #[must_use]
     pub fn scaled(self, packets: u64) -> Self {

@@ -1,6 +1,14 @@
 //! Simple content rules, as far as it takes to plant payloads that fire them: TCP or UDP, plain `content`, nothing positional.
 
+use std::collections::HashMap as Map;
+
+use foldhash::fast::FixedState;
 use serde::Serialize;
+
+type HashMap<K, V> = Map<K, V, FixedState>;
+
+/// Rules that are planted: each is three flows, and is compared with those that begin as it does.
+pub const MOST_RULES: usize = 10_000;
 
 /// A rule that can be made to fire.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -249,16 +257,100 @@ impl Rule {
             && self.from_server.is_none_or(|wanted| wanted == from_server)
             && self.source_outside.is_none_or(|wanted| wanted == outside)
             && (self.server_port.is_none() || self.server_port == other.server_port)
-            && self
-                .contents
-                .iter()
-                .all(|content| content.is_in(&other.payload()))
+            && self.occurs_in(&other.payload())
+    }
+
+    /// Whether all contents are in there.
+    #[must_use]
+    pub fn occurs_in(&self, bytes: &[u8]) -> bool {
+        self.contents.iter().all(|content| content.is_in(bytes))
+    }
+
+    /// The longest content begins with these bytes, whatever their case: no content is shorter.
+    fn begin(&self) -> Begin {
+        let longest = self.contents.iter().map(|content| &content.bytes);
+        let longest = longest.max_by_key(|bytes| bytes.len());
+        let mut begin = Begin::default();
+        for (to, from) in begin.iter_mut().zip(longest.into_iter().flatten()) {
+            *to = from.to_ascii_lowercase();
+        }
+        begin
+    }
+}
+
+/// Rules by what they begin with, so that bytes are looked through once and not once for each rule.
+pub struct Begins(HashMap<Begin, Vec<usize>>);
+
+type Begin = [u8; 4];
+
+impl Begins {
+    /// Of these rules.
+    #[must_use]
+    pub fn of(rules: &[Rule]) -> Self {
+        let mut found: HashMap<_, Vec<_>> = HashMap::default();
+        for (which, rule) in rules.iter().enumerate() {
+            found.entry(rule.begin()).or_default().push(which);
+        }
+        Self(found)
+    }
+
+    /// The rules that may occur there; no other does.
+    pub fn found_in(&self, bytes: &[u8]) -> impl Iterator<Item = usize> + '_ {
+        let mut begins: Vec<Begin> = Vec::new();
+        if !self.0.is_empty() {
+            let lower = bytes.to_ascii_lowercase();
+            let windows = lower
+                .windows(4)
+                .map(|four| [four[0], four[1], four[2], four[3]]);
+            begins.extend(windows.filter(|begin| self.0.contains_key(begin)));
+            begins.sort_unstable();
+            begins.dedup();
+        }
+        begins
+            .into_iter()
+            .flat_map(|begin| &self.0[&begin])
+            .copied()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rules_are_found_as_if_each_were_looked_for_by_itself() {
+        let contents = [
+            "evil",
+            "EVIL twin",
+            "|00 00 00 00|",
+            "twin|3b|",
+            "vil t",
+            "planted|0a|evil",
+        ];
+        let mut text = String::new();
+        for (at, content) in contents.iter().enumerate() {
+            for (more, sid) in [("", 2 * at + 1), ("nocase; ", 2 * at + 2)] {
+                text += &format!(
+                    "alert tcp any any -> any any (content:\"{content}\"; {more}sid:{sid};)\n"
+                );
+            }
+        }
+        text +=
+            "alert tcp any any -> any any (content:\"evil\"; content:\"longer twin\"; sid:99;)\n";
+        let (rules, _) = read(&text);
+        let begins = Begins::of(&rules);
+        let payloads = rules.iter().map(Rule::payload);
+        let others: [&[u8]; 5] = [b"", b"evi", b"EvIl", b"\0\0\0\0\0", b"evil longer twin"];
+        for bytes in payloads.chain(others.map(<[u8]>::to_vec)) {
+            let mut found: Vec<_> = begins.found_in(&bytes).collect();
+            found.retain(|which| rules[*which].occurs_in(&bytes));
+            found.sort_unstable();
+            let each: Vec<_> = (0..rules.len())
+                .filter(|i| rules[*i].occurs_in(&bytes))
+                .collect();
+            assert_eq!(found, each, "{bytes:?}");
+        }
+    }
 
     #[test]
     fn simple_rules_are_read_and_others_are_named() {

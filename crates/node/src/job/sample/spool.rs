@@ -5,6 +5,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use nodrop_proto::JobError;
+use nodrop_sys::file::create;
 
 /// Buffered; its errors name the file.
 pub struct Spool {
@@ -14,7 +15,7 @@ pub struct Spool {
 
 impl Spool {
     pub fn create(path: &Path) -> Result<Self, JobError> {
-        let file = File::create(path).map_err(|e| failed(path, &e))?;
+        let file = create(path).map_err(|e| failed(path, &e))?;
         Ok(Self {
             path: path.into(),
             file: BufWriter::with_capacity(1 << 16, file),
