@@ -1,0 +1,54 @@
+"""A search finds the rate of a sink whose truth is known."""
+
+from __future__ import annotations
+
+import pytest
+
+from nodrop.config.search import Search
+from nodrop.findings.capacity import answers
+from tests.e2e.conftest import Run
+
+SINK = """
+name = "sink-capacity"
+[sut]
+kind = "sink"
+service_rate_pps = 5000
+ring_frames = 256
+[load]
+kind = "replay"
+trace = "make:demo"
+[measure]
+mode = "capacity"
+sut = "standing"
+late_p99_us = 60e6 # a machine that tests is busy
+late_burst_max_ratio = 1
+steal_max_ratio = 1
+[search]
+by = "pps"
+goals = [0]
+relative_width = 0.01
+initial_trial_s = 1.2
+final_trial_s = 1.5
+duration_sum_s = 12.0
+rounds = 1
+"""
+
+
+@pytest.mark.parametrize(("rate", "ring"), [(5_000, 256), (20_000, 256), (9_000, 4096)])
+def test_the_rate_of_a_sink_is_found(run: Run, rate: int, ring: int) -> None:
+    outcome = run(
+        f"sut.service_rate_pps={rate}", f"sut.ring_frames={ring}", text=SINK.replace("{", "{{")
+    )
+    search = Search(
+        by="pps",
+        goals=(0.0,),
+        relative_width=0.01,
+        initial_trial_s=1.2,
+        final_trial_s=1.5,
+        duration_sum_s=12.0,
+        rounds=1,
+    )
+    (found,) = answers(outcome.records, search)
+    assert found.limited_by == "sut" and found.place == "socket ring"
+    assert found.fit and found.fit.estimate == pytest.approx(rate, rel=0.02)
+    assert found.lower and found.lower.value <= rate * 1.02
