@@ -21,15 +21,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from nodrop.images import guest_assets
-from nodrop.images import image
-from nodrop.machines import qemu
 from nodrop.hosts.binary import find_node_binary
-from nodrop.images.guest_assets import GuestAssets, make_assets
-from nodrop.hosts.local import LocalHost, run_command
 from nodrop.hosts.journal import DiskJournal
-from nodrop.machines.qemu import Machine
+from nodrop.hosts.local import LocalHost, run_command
+from nodrop.images import guest_assets, image
 from nodrop.images.bits import Bits
+from nodrop.images.guest_assets import GuestAssets, make_assets
+from nodrop.machines import qemu
+from nodrop.machines.qemu import Machine
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 PACKAGES = ("python3", "qemu-system-x86", "e2fsprogs", "kmod", "iproute2")

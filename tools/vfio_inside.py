@@ -15,10 +15,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from nodrop.hosts import guest
-from nodrop.hosts import node
-from nodrop.hosts.local import LocalHost
+from nodrop.hosts import guest, node
 from nodrop.hosts.journal import DiskJournal
+from nodrop.hosts.local import LocalHost
 from nodrop.hosts.seam import Link, Port
 from nodrop.machines.vfio import PciDevice, device_of_port
 from nodrop.setups import vm
@@ -39,7 +38,7 @@ def main() -> int:
     if sys.argv[1:] == ["die"]:
         return hand_over_and_die()
     vm.BOOT_TIMEOUT_S = guest.ANSWER_TIMEOUT_S = node.HELLO_TIMEOUT_S = PATIENCE_S
-    for question in (guest.GuestHost.job, guest.GuestHost.probe, guest.GuestHost.ask):
+    for question in (guest.GuestHost.job, guest.GuestHost.probe):
         assert question.__kwdefaults__ is not None
         question.__kwdefaults__["timeout_s"] = PATIENCE_S
     address = device_of_port(PORT)

@@ -16,8 +16,8 @@ from scapy.packet import Packet
 from scapy.utils import rdpcap, wrpcap
 
 from nodrop.errors import BadInput, NotReady
-from nodrop.hosts.seam import Json, Link
-from nodrop.labs.branches import Split
+from nodrop.hosts.seam import Link
+from nodrop.labs.branches import Split, SplitCounters
 from nodrop.ledger.hops import Hop
 from nodrop.measure import places as shared
 from nodrop.measure.packets.reassembly import STACK_COUNTERS
@@ -171,7 +171,7 @@ def one_nic_for_all(link: Link, instances: int, *_: Any) -> Iterator[Split]:
 
         def connect(self) -> None: ...
 
-        def hop(self, before: Json, after: Json) -> Hop:
+        def hop(self, before: SplitCounters, after: SplitCounters) -> Hop:
             return Hop(name="split", packets=self._rise(before, after, "rx_packets"), counter="rx")
 
     yield Same(link.rx, [link.rx.name], [link.rx] * instances)

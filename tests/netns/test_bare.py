@@ -76,7 +76,7 @@ def launch(env: BareEnv, rules: Path, script: str = SCRIPT) -> BareProcess:
         )
     )
     deadline = time.monotonic() + DEADLINE_S
-    while Path(f"/proc/{process.pid}/comm").read_text() != "tail\n":
+    while Path(f"/proc/{process.root.pid}/comm").read_text() != "tail\n":
         assert time.monotonic() < deadline and process.poll() is None, process.stderr.read_text()
         time.sleep(0.01)
     return process
@@ -93,7 +93,7 @@ def test_out_of_an_image(image: Bits, tmp_path: Path, label: str) -> None:
     with provisioned(image, work, label, cpus="0") as env:
         assert (env.work_inside, list(env.capture_interfaces)) == ("/run/nodrop", ["ndrx0"])
         process = launch(env, rules)
-        assert os.sched_getaffinity(process.pid) == {0}
+        assert os.sched_getaffinity(process.root.pid) == {0}
         assert (work / "ports").read_text().split() == ["lo", "ndrx0"]
         assert process.poll() is None
         assert process.stop(timeout_s=0.1) == -signal.SIGKILL, "process 1 without a handler"
@@ -153,7 +153,9 @@ def test_a_memory_limit_ends_what_goes_beyond_it(tmp_path: Path, label: str) -> 
         assert memory["oom_kills"] == 1
         assert memory["peak_bytes"] is None or memory["peak_bytes"] <= 48 << 20
         (tmp_path / "x").touch()
-        group = Path(f"/proc/{launch(env, tmp_path / 'x', 'exec tail -f /dev/null').pid}/cgroup")
+        group = Path(
+            f"/proc/{launch(env, tmp_path / 'x', 'exec tail -f /dev/null').root.pid}/cgroup"
+        )
         assert f"nodrop-{label}" in group.read_text()
     assert not list(Path("/sys/fs/cgroup").rglob(f"nodrop-{label}"))
 
@@ -249,7 +251,7 @@ def test_a_program_of_the_host_sees_it_closed(
             assert time.monotonic() < deadline, process.stderr.read_text()
             assert process.poll() is None, process.stderr.read_text()
             time.sleep(0.01)
-        root = Path(f"/proc/{process.pid}/root")
+        root = Path(f"/proc/{process.root.pid}/root")
         assert (root / str(shown).lstrip("/")).read_text() == "x", "what it names is shown"
         proof = process.proof()
         assert proof is not None

@@ -60,10 +60,10 @@ def test_a_replay_offers_one_load_after_another(
     loads = [Replay({"trace": str(trace), **table}, base=tmp_path) for table in OFFERS[::order]]
     sent, sent_bytes, flows = 0, 0, set[int]()
     with loads[0].prepare(link, work=tmp_path, journal=journal) as offerer:
-        pids = offerer.pids
+        processes = offerer.processes
         for load in loads:
             offerer.aim(load, work=tmp_path)
-            assert offerer.pids == pids
+            assert offerer.processes == processes
             offered = offerer.offer(timeout_s=DEADLINE_S, tick=lambda _sent: None)
             assert offered.intended_packets == offered.sent_packets == packets(load)
             assert offered.unsent_packets == 0

@@ -90,7 +90,7 @@ def test_a_slow_sink_drops_what_is_beyond_its_rate_and_ring(
 def test_killed(label: str, tmp_path: Path) -> None:
     with launched(label, tmp_path) as (running, _):
         assert running.process.poll() is None
-        os.kill(running.process.pid, signal.SIGKILL)
+        os.kill(running.process.root.pid, signal.SIGKILL)
         with pytest.raises(TrialFailed, match="the sink ended"):
             running.drain(expected_packets=None, timeout_s=5)
         with pytest.raises(TrialFailed, match="without its counters"):

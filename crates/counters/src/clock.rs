@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{CounterError, Result};
 
 /// Length of a USER_HZ tick, the unit of `/proc/stat` and `/proc/PID/stat`.
-pub(crate) fn tick_ns() -> u64 {
+pub fn tick_ns() -> u64 {
     // SAFETY: no pointers.
     let hz = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
     u64::try_from(hz)

@@ -31,6 +31,7 @@ mod usage;
 pub mod vmx;
 
 pub use cgroup::{Cgroup, CgroupReader, versions as cgroup_versions};
+pub use clock::tick_ns;
 pub use conntrack::{Conntrack, ConntrackReader};
 pub use cpuinfo::{CpuInfo, read_cpu_info};
 pub use disks::{Disk, DiskReader, Disks};

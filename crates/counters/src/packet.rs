@@ -44,6 +44,15 @@ impl PacketSocketReader {
         })
     }
 
+    /// Of the namespace that a process is in; the table holds all of its sockets, not that process's alone.
+    pub fn of_process(root: &Path, pid: u32) -> Result<Self> {
+        let file = HeldFile::open(root.join(format!("proc/{pid}/net/packet")))?;
+        Ok(Self {
+            file,
+            buffer: Vec::new(),
+        })
+    }
+
     /// All packet sockets of the namespace.
     pub fn read(&mut self) -> Result<Vec<PacketSocket>> {
         // sk RefCnt Type Proto Iface R Rmem User Inode

@@ -18,6 +18,12 @@ pub enum ProbeWhat {
     AfPacket,
     /// State, threads and packet sockets of `pids`
     Process,
+    /// Which program `pids` run and with what rights; the hashes of that program and of `files`
+    Proof,
+    /// Every process: its parent, name and arguments
+    Processes,
+    /// CPU time of `pids` and of the children that they waited for, in ns; also of a zombie
+    Account,
     /// CPU time, throttled time and allowed CPUs of `pids`
     Usage,
     /// What a look at the clock costs: rdtsc, cpuid and others, ns each
@@ -38,8 +44,12 @@ pub struct ProbeSpec {
     #[arg(long = "port", value_name = "NAME")]
     #[serde(default)]
     pub ports: Vec<String>,
-    /// Processes for `process` and `usage`
+    /// Processes for `process`, `proof`, `account` and `usage`
     #[arg(long = "pid", value_name = "PID")]
     #[serde(default)]
     pub pids: Vec<u32>,
+    /// Paths for `proof`, as each of `pids` sees them
+    #[arg(long = "file", value_name = "PATH")]
+    #[serde(default)]
+    pub files: Vec<String>,
 }

@@ -52,7 +52,7 @@ def calibrate(site: Site, cases: Sequence[Case], watcher: Watcher, *, keep: bool
     """Runs the cases in their order. A lab that cannot be used at all is raised (NotReady)."""
     began = time.monotonic()
     made = datetime.now(UTC)
-    host = probe_here("host")
+    host = probe_here("host")["host"]
     found: list[Tried] = []
     with interrupts() as gate:
         try:
@@ -77,7 +77,7 @@ def calibrate(site: Site, cases: Sequence[Case], watcher: Watcher, *, keep: bool
         key=key_of(site.lab, site.setup, host, find_node_binary()),
         lab=site.lab.name,
         rootless=site.rootless,
-        host=host,
+        host={**host},
         known_answers=[_known(tried, keep=keep) for tried in found if tried.case.name != "pace"],
         smallest_loss=smallest_loss(found),
         pace=figures.pace(pace.records) if pace and pace.records else None,

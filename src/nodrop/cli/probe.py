@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from nodrop.cli.arguments import AsJson
 from nodrop.cli.saying import say, say_json
+
+if TYPE_CHECKING:
+    from nodrop.protocol.events import Kvm
 
 probe = typer.Typer(no_args_is_help=True, help="Questions to this CPU and its hypervisor.")
 
@@ -30,7 +33,7 @@ def tsc(setup: Setups = None, as_json: AsJson = False) -> None:
     from nodrop.cli.tables import console, costs_table
     from nodrop.measure.probing import probe_here, probe_in
 
-    found = probe_in("tsc", setup) if setup else {"here": probe_here("tsc")}
+    found = probe_in("tsc", setup) if setup else {"here": {**probe_here("tsc")["tsc"]}}
     if as_json:
         say_json(found)
     else:
@@ -42,7 +45,7 @@ def vmx(setup: Setups = None, as_json: AsJson = False) -> None:
     """What this CPU's VMX may make a guest exit for, from its registers (root, Intel)."""
     from nodrop.measure.probing import probe_here, probe_in
 
-    found = probe_in("vmx", setup) if setup else {"here": probe_here("vmx")}
+    found = probe_in("vmx", setup) if setup else {"here": {**probe_here("vmx")["vmx"]}}
     if as_json:
         say_json(found if setup else found["here"])
         return
@@ -64,11 +67,11 @@ def kvm(as_json: AsJson = False) -> None:
     """Whether /dev/kvm runs guests at the speed of the CPU; setup vm decides by this."""
     from nodrop.measure.probing import probe_here
 
-    found = probe_here("kvm")
+    found = probe_here("kvm")["kvm"]
     say_json(found) if as_json else say(_kvm_words(found))
 
 
-def _kvm_words(found: dict[str, Any]) -> str:
+def _kvm_words(found: Kvm) -> str:
     if found["usable"]:
         return f"usable: {found['ns_per_iteration']:.1f} ns for an instruction pair in ring 0"
     return f"not usable, guests are emulated (tcg): {found['reason']}"

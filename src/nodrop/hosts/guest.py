@@ -10,13 +10,14 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, SupportsIndex
+from typing import Any, SupportsIndex, cast
 
 from nodrop.errors import LabProblem
 from nodrop.hosts.guest_line import Conversation, GuestLine, PipedConversation, deadline_left
 from nodrop.hosts.node import NodeProcess, start_job
 from nodrop.hosts.rights import of_job
 from nodrop.hosts.seam import Completed, Json
+from nodrop.protocol.events import ProbeResult
 from nodrop.untrusted import bounds
 from nodrop.untrusted.folder import Folder
 from nodrop.untrusted.json_text import NotJson, counted
@@ -137,14 +138,24 @@ class GuestHost:
             start=lambda argv, env: PipedConversation(self._line, argv, env),
         )
 
-    def probe(self, *what: str, ports: Sequence[str] = (), timeout_s: float = 30) -> Json:
-        spec = {"job": "probe", "what": list(what), "ports": list(ports)}
-        return self.ask(spec, timeout_s=timeout_s)
-
-    def ask(self, spec: Mapping[str, Any], *, timeout_s: float = 30) -> Json:
-        """The result of a job that needs no start."""
+    def probe(
+        self,
+        *what: str,
+        ports: Sequence[str] = (),
+        pids: Sequence[int] = (),
+        files: Sequence[str] = (),
+        timeout_s: float = 30,
+    ) -> ProbeResult:
+        """A process for each: none stays in the guest, whose memory is measured."""
+        spec = {
+            "job": "probe",
+            "what": list(what),
+            "ports": list(ports),
+            "pids": list(pids),
+            "files": list(files),
+        }
         with closing(self.job(spec, timeout_s=timeout_s)) as job:
-            return job.result(timeout_s=timeout_s)
+            return cast(ProbeResult, job.result(timeout_s=timeout_s))
 
     def read_file(self, path: str, *, offset: int = 0) -> bytes:
         """From `offset` to its end now. FileNotFoundError if it cannot be read. A guest that

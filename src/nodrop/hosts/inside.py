@@ -1,132 +1,83 @@
-"""A look into a running process, as its own kernel shows it: state, threads, packet sockets."""
+"""What the kernel of a host says of processes there: its node looks, never Python in a /proc."""
 
 from __future__ import annotations
 
-import os
-import socket
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
-PROC = Path("/proc")
+from nodrop.hosts.seam import Host, HostProcess
+from nodrop.protocol.events import ProcessInside, ProcessUsage
+
+LOOK_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PacketSocket:
-    """A row of /proc/net/packet that belongs to the process."""
+    """One that belongs to the process."""
 
     inode: int
     interface_index: int
     running: bool
 
 
-PF_EXITING = 0x4
-"""Of the flags in /proc/PID/stat (include/linux/sched.h)."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inside:
+    """A look into a running process."""
+
     stopped: bool
     """Stands still (SIGSTOP, a debugger)."""
     threads: tuple[str, ...]
     """Names, in the order of their ids."""
     packet_sockets: tuple[PacketSocket, ...]
     cpu_ns: int | None = None
-    """CPU time of all threads; None while one of them runs or waits for a CPU, or if
-    the place does not report it."""
+    """That all threads have run; None while one of them runs or waits for a CPU, or if the place
+    does not say."""
 
 
-def look(pid: int, *, proc: Path = PROC) -> Inside | None:
+def look(process: HostProcess) -> Inside | None:
     """None if there is no such process (any more)."""
-    try:
-        stat = (proc / str(pid) / "stat").read_text(errors="replace")
-        return Inside(
-            stopped=stat.rpartition(") ")[2][:1] in ("T", "t"),
-            threads=thread_names(pid, proc=proc),
-            packet_sockets=packet_sockets(pid, proc=proc),
-            cpu_ns=cpu_ns_asleep(pid, proc=proc),
-        )
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    except PermissionError:
-        # Once its memory is gone, its descriptors are root's for the moment until it is.
-        if _is_exiting(pid, proc=proc):
-            return None
-        raise
+    seen = seen_inside(process)
+    return None if seen is None else inside(seen, cpu_ns=seen["asleep_cpu_ns"])
 
 
-def _is_exiting(pid: int, *, proc: Path) -> bool:
-    try:
-        stat = (proc / str(pid) / "stat").read_text(errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
-        return True
-    return int(stat.rpartition(") ")[2].split()[6]) & PF_EXITING != 0
+def seen_inside(process: HostProcess) -> ProcessInside | None:
+    said = process.host.probe("process", pids=[process.pid], timeout_s=LOOK_TIMEOUT_S)
+    return said["process"].get(str(process.pid))
 
 
-def thread_names(pid: int, *, proc: Path = PROC) -> tuple[str, ...]:
-    names = []
-    for task in sorted((proc / str(pid) / "task").glob("*"), key=lambda p: int(p.name)):
-        try:
-            names.append((task / "comm").read_text().rstrip("\n"))
-        except (FileNotFoundError, ProcessLookupError):
-            continue  # ended between the listing and the reading
-    return tuple(names)
+def inside(seen: ProcessInside, *, cpu_ns: int | None) -> Inside:
+    return Inside(
+        stopped=seen["stopped"],
+        threads=tuple(seen["threads"]),
+        packet_sockets=tuple(
+            PacketSocket(inode=row["inode"], interface_index=row["ifindex"], running=row["running"])
+            for row in seen["packet_sockets"]
+        ),
+        cpu_ns=cpu_ns,
+    )
 
 
-def cpu_ns_asleep(pid: int, *, proc: Path = PROC) -> int | None:
-    """schedstat of the kernel: run time, time on the run queue, turns."""
-    total_ns = 0
-    try:
-        for task in (proc / str(pid) / "task").iterdir():
-            if (task / "stat").read_text(errors="replace").rpartition(") ")[2][:1] != "S":
-                return None
-            total_ns += int((task / "schedstat").read_text().split()[0])
-    except (FileNotFoundError, ProcessLookupError):
-        return None  # a thread that ends has run just now
-    return total_ns
+def usage(processes: Iterable[HostProcess]) -> Mapping[HostProcess, ProcessUsage]:
+    """Of those that live now; one question to each host."""
+    asked: dict[Host, list[int]] = {}
+    for process in processes:
+        asked.setdefault(process.host, []).append(process.pid)
+    found = {}
+    for host, pids in asked.items():
+        said = host.probe("usage", pids=pids, timeout_s=LOOK_TIMEOUT_S)["usage"]
+        for pid in pids:
+            if (one := said.get(str(pid))) is not None:
+                found[HostProcess(host, pid)] = one
+    return found
 
 
-def packet_sockets(pid: int, *, proc: Path = PROC) -> tuple[PacketSocket, ...]:
-    """The process's own rows of its namespace's packet table, matched through its descriptors."""
-    own = set(_socket_inodes(proc / str(pid) / "fd"))
-    rows = (proc / str(pid) / "net/packet").read_text().splitlines()[1:]
-    sockets = []
-    for row in rows:
-        # sk RefCnt Type Proto Iface R Rmem User Inode
-        columns = row.split()
-        if int(columns[8]) in own:
-            sockets.append(
-                PacketSocket(
-                    inode=int(columns[8]),
-                    interface_index=int(columns[4]),
-                    running=columns[5] == "1",
-                )
-            )
-    return tuple(sockets)
+def allowed_cpus(processes: Iterable[HostProcess]) -> frozenset[int]:
+    """On which any of their threads may run; cpusets are in it. Those of their host."""
+    return frozenset(cpu for one in usage(processes).values() for cpu in one["allowed_cpus"])
 
 
-def connect(path: Path, *, timeout_s: float) -> socket.socket:
-    """To a Unix socket, however long its path: sun_path has 108 bytes, a descriptor has no path."""
-    stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        stream.settimeout(timeout_s)
-        folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
-        try:
-            stream.connect(f"/proc/self/fd/{folder}/{path.name}")
-        finally:
-            os.close(folder)
-    except BaseException:
-        stream.close()
-        raise
-    return stream
-
-
-def _socket_inodes(folder: Path) -> list[int]:
-    inodes = []
-    for entry in os.listdir(folder):  # noqa: PTH208 - names are enough
-        try:
-            target = os.readlink(folder / entry)  # noqa: PTH115 - not a path
-        except FileNotFoundError:
-            continue  # closed between the listing and the reading
-        if target.startswith("socket:["):
-            inodes.append(int(target[8:-1]))
-    return inodes
+def cpu_s(process: HostProcess) -> float | None:
+    """User and system time, its reaped children's included; also of a zombie. None = gone."""
+    said = process.host.probe("account", pids=[process.pid], timeout_s=LOOK_TIMEOUT_S)["account"]
+    used_ns = said.get(str(process.pid))
+    return None if used_ns is None else used_ns / 1e9

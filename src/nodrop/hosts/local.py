@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, cast
 
-from nodrop.errors import LabProblem
+from nodrop.errors import LabProblem, NodeDied
 from nodrop.hosts.node import NodeProcess, start_job
 from nodrop.hosts.own_pids import in_own_pids
 from nodrop.hosts.rights import of_job
-from nodrop.hosts.seam import Completed, Json
+from nodrop.hosts.seam import Completed
+from nodrop.protocol.events import ProbeResult
 
 LABEL_VARIABLE = "NODROP_LAB"
 """In the environment of everything we start; `nodrop undo` finds it by this."""
 STDERR_SHOWN_CHARACTERS = 2000
 KEPT = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "PYTHONPATH")
 """Of our environment, what a private program gets: the rest may hold keys."""
+LOOKS = frozenset({"counters", "process", "proof", "processes", "usage", "account"})
+"""Words of a probe that only read. Others try something out, each in a process of its own."""
 
 
 class LocalHost:
@@ -28,6 +32,9 @@ class LocalHost:
 
     Long-lived children get PR_SET_PDEATHSIG from `enter`, and the kernel means the parent
     *thread* by it: spawn from a thread that lives as long as they should.
+
+    One probe job stays for all looks: a process for each would cost 5 ms, and disturb what is
+    measured. To be entered, or closed at least.
     """
 
     clock_offset_ns = 0  # one kernel, one CLOCK_MONOTONIC
@@ -37,6 +44,8 @@ class LocalHost:
         self.node = node
         self.label = label
         self.netns = netns
+        self._looking = threading.Lock()
+        self._probe: NodeProcess | None = None
 
     def run(
         self, argv: Sequence[str], *, timeout_s: float = 30, check: bool = True, stdin: str = ""
@@ -122,10 +131,64 @@ class LocalHost:
             timeout_s=timeout_s,
         )
 
-    def probe(self, *what: str, ports: Sequence[str] = (), timeout_s: float = 30) -> Json:
-        spec = {"job": "probe", "what": list(what), "ports": list(ports)}
+    def probe(
+        self,
+        *what: str,
+        ports: Sequence[str] = (),
+        pids: Sequence[int] = (),
+        files: Sequence[str] = (),
+        timeout_s: float = 30,
+    ) -> ProbeResult:
+        spec = {
+            "job": "probe",
+            "what": list(what),
+            "ports": list(ports),
+            "pids": list(pids),
+            "files": list(files),
+        }
+        if LOOKS.issuperset(what):
+            return self._look({**spec, "again": True}, timeout_s)
         with closing(self.job(spec, timeout_s=timeout_s)) as job:
-            return job.result(timeout_s=timeout_s)
+            return cast(ProbeResult, job.result(timeout_s=timeout_s))
+
+    def __enter__(self) -> Self:
+        """With the job that looks: what is timed does not wait for its start."""
+        self.probe("account")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the job that looks. The next look starts another."""
+        with self._looking:
+            self._close()
+
+    def _close(self) -> None:
+        if self._probe is not None:
+            self._probe.close()
+            self._probe = None
+
+    def _look(self, spec: Mapping[str, Any], timeout_s: float) -> ProbeResult:
+        with self._looking:
+            try:
+                return self._asked(spec, timeout_s)
+            except NodeDied:  # its thread of ours has ended, or somebody killed it
+                self._close()
+                return self._asked(spec, timeout_s)
+
+    def _asked(self, spec: Mapping[str, Any], timeout_s: float) -> ProbeResult:
+        try:
+            if self._probe is None:
+                self._probe = self.job(spec, timeout_s=timeout_s)
+            else:
+                self._probe.again(spec, timeout_s=timeout_s)
+            return cast(ProbeResult, self._probe.result(timeout_s=timeout_s))
+        except NodeDied:
+            raise
+        except BaseException:
+            self._close()  # refused, late or interrupted: its next answer would be to this question
+            raise
 
     def _enter(
         self,

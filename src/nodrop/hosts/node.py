@@ -201,6 +201,9 @@ class NodeProcess:
                 raise LabProblem(f"{self._who}: its result holds no {word}")
         return self._outcome
 
+    def ended(self) -> bool:
+        return not self._threads[0].is_alive()
+
     def close(self) -> None:
         _close_quietly(self._process.stdin)
         deadline = time.monotonic() + CLOSE_GRACE_S

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import select
 import signal
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -47,34 +46,6 @@ class ProcessId:
 
     def as_json(self) -> Json:
         return {"pid": self.pid, "start_ticks": self.start_ticks}
-
-
-def parent(pid: int) -> int | None:
-    """None if there is no such process, or it is the first of its namespace."""
-    fields = _stat(pid)
-    return int(fields[0]) or None if fields else None
-
-
-def name_of(process: ProcessId) -> str:
-    try:
-        return (PROC / str(process.pid) / "comm").read_text(errors="replace").strip()
-    except OSError:
-        return ""
-
-
-def named(name: str) -> Sequence[int]:
-    """PIDs of what runs under this name, kernel threads too."""
-    found = map(ProcessId.find, (int(p.name) for p in PROC.iterdir() if p.name.isdecimal()))
-    return [process.pid for process in found if process and name_of(process) == name]
-
-
-def _stat(pid: int) -> list[str] | None:
-    """Fields of /proc/PID/stat from the parent's PID on."""
-    try:
-        text = (PROC / str(pid) / "stat").read_text(errors="replace")
-    except OSError:
-        return None
-    return text.rpartition(")")[2].split()[1:]
 
 
 def end_process(process: ProcessId, *, politely_s: float = 0) -> bool | None:
@@ -159,13 +130,6 @@ def ended(pid: int, timeout_s: float) -> bool:
         return _ended(handle, timeout_s)
     finally:
         os.close(handle)
-
-
-def process_cpu_s(pid: int) -> float:
-    """User and system time of a process, its reaped children's included; also of a zombie."""
-    stat = (PROC / str(pid) / "stat").read_text(errors="replace")
-    ticks = stat.rpartition(")")[2].split()[11:15]  # utime, stime, cutime, cstime
-    return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
 
 
 def _ended(handle: int, timeout_s: float) -> bool:

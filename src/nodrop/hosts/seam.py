@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
+
+from nodrop.protocol.events import Counters, ProbeResult
 
 Json = dict[str, Any]
 """A JSON object of the node protocol or the run directory."""
@@ -59,6 +61,10 @@ class NodeJob(Protocol):
 
         `tick` is called about twice a second meanwhile, by the thread that waits.
         """
+        ...
+
+    def ended(self) -> bool:
+        """It has said its last, of its own accord or not."""
         ...
 
     def close(self) -> None:
@@ -121,15 +127,41 @@ class Host(Protocol):
         """Starts a node job and waits until it is ready. Probe and trace are `ready` at once."""
         ...
 
-    def probe(self, *what: str, ports: Sequence[str] = (), timeout_s: float = 30) -> Json:
-        """The result of one probe job."""
+    def probe(
+        self,
+        *what: str,
+        ports: Sequence[str] = (),
+        pids: Sequence[int] = (),
+        files: Sequence[str] = (),
+        timeout_s: float = 30,
+    ) -> ProbeResult:
+        """What the host's node sees now (docs/node-protocol.md, job `probe`)."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class HostProcess:
+    """A process, on the host whose node can look at it: a PID alone means nothing."""
+
+    host: Host
+    pid: int
+    """As that host's node sees it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Port:
     host: Host
     name: str
+
+    def counters(self) -> Counters:
+        """Of the port and of the network namespace it is in, now."""
+        return self.host.probe("counters", ports=[self.name])["counters"]
+
+
+def rise(before: Counters, after: Counters, port: str, counter: str) -> int:
+    """Of a port's counter, by its name in LinkStats (protocol/events.py)."""
+    then, now = (cast(Mapping[str, int], side["links"][port]["stats"]) for side in (before, after))
+    return now[counter] - then[counter]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,19 +8,28 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from typing import NotRequired, cast
 
 from nodrop.hosts.local import LocalHost
 from nodrop.hosts.reversal import NETNS_FOLDER
-from nodrop.hosts.seam import Action, Json, Link, Port, UndoJournal
+from nodrop.hosts.seam import Action, Link, Port, UndoJournal, rise
 from nodrop.labs.netns import OFFLOADS, ip_batch, quiet_stack, wait_up
 from nodrop.labs.wiring import local
 from nodrop.ledger.hops import Account, Class, Hop
 from nodrop.ledger.places import BETWEEN, SOFTNET
+from nodrop.protocol.events import Counters
 
 TABLE = "nodrop"
 NFT_TIMEOUT_S = 10.0
 HOP = "split"
+
+
+class SplitCounters(Counters):
+    """Of the ports that hand on."""
+
+    nft: NotRequired[dict[str, int]]
+    """Of a bridge: packets by the name of a counter of its own."""
 
 
 class Split(ABC):
@@ -40,15 +49,15 @@ class Split(ABC):
     def connect(self) -> None:
         """The port to those that hand on."""
 
-    def read(self) -> Json:
-        found: Json = self.source.host.probe("counters", ports=list(self.hands))["counters"]
-        return found
+    def read(self) -> SplitCounters:
+        found = self.source.host.probe("counters", ports=self.hands)["counters"]
+        return cast(SplitCounters, found)
 
-    def hop(self, before: Json, after: Json) -> Hop:
+    def hop(self, before: SplitCounters, after: SplitCounters) -> Hop:
         handed = self._rise(before, after, "tx_packets")
         return Hop(name=HOP, packets=handed, counter="tx_packets of the split's ports")
 
-    def accounts(self, before: Json, after: Json) -> Sequence[Account]:
+    def accounts(self, before: SplitCounters, after: SplitCounters) -> Sequence[Account]:
         """What went lost between the receiving port and those that hand on. The backlog's counter
         is the whole machine's: it names the place only if it rose by as much."""
         dropped, backlog = self._rise(before, after, "tx_dropped"), _backlog(before, after)
@@ -65,19 +74,16 @@ class Split(ABC):
             )
         ]
 
-    def _rise(self, before: Json, after: Json, counter: str) -> int:
+    def _rise(self, before: SplitCounters, after: SplitCounters, counter: str) -> int:
         """Of the ports that hand on, together."""
 
-        def total(side: Json) -> int:
-            return sum(int(side["links"][port]["stats"][counter]) for port in self.hands)
-
-        return total(after) - total(before)
+        return sum(rise(before, after, port, counter) for port in self.hands)
 
     def nft(self, rules: str) -> None:
         self.source.host.run(["nft", "-f", "-"], stdin=rules, timeout_s=NFT_TIMEOUT_S)
 
 
-def _backlog(before: Json, after: Json) -> int:
+def _backlog(before: SplitCounters, after: SplitCounters) -> int:
     then, now = (sum(int(row["dropped"]) for row in side["softnet"]) for side in (before, after))
     return now - then
 
@@ -101,21 +107,19 @@ def branches(
             ip_batch(_pair(receiver.netns.name, hand, name, f"{link.rx.name} {address}", mtu))
         for name in names:
             wait_up(name, link.rx.name)
-        yield (
-            hands,
-            [
-                Port(
-                    host=LocalHost(
-                        name=f"{receiver.name}-{i}",
-                        node=receiver.node,
-                        label=receiver.label,
-                        netns=NETNS_FOLDER / name,
-                    ),
-                    name=link.rx.name,
-                )
-                for i, name in enumerate(names)
-            ],
-        )
+        hosts = [
+            LocalHost(
+                name=f"{receiver.name}-{i}",
+                node=receiver.node,
+                label=receiver.label,
+                netns=NETNS_FOLDER / name,
+            )
+            for i, name in enumerate(names)
+        ]
+        with ExitStack() as looking:
+            for host in hosts:
+                looking.enter_context(host)
+            yield hands, [Port(host=host, name=link.rx.name) for host in hosts]
     finally:
         standing = [name for name in names if (NETNS_FOLDER / name).exists()]
         ip_batch([f"netns del {name}" for name in standing])

@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from nodrop.hosts.seam import Json, Port
-from nodrop.labs.branches import HOP, TABLE, Split, mtu_of
+from nodrop.hosts.seam import Port
+from nodrop.labs.branches import HOP, TABLE, Split, SplitCounters, mtu_of
 from nodrop.labs.netns import ip_batch
 from nodrop.labs.wiring import local
 from nodrop.ledger.hops import Account, Class
@@ -68,12 +68,12 @@ class BridgeSplit(Split):
         )
         self.nft(_counting(self.source.name))
 
-    def read(self) -> Json:
+    def read(self) -> SplitCounters:
         said = self.source.host.run(["nft", "-j", "list", "counters"]).stdout
         found = (entry["counter"] for entry in json.loads(said)["nftables"] if "counter" in entry)
         return {**super().read(), "nft": {one["name"]: one["packets"] for one in found}}
 
-    def accounts(self, before: Json, after: Json) -> Sequence[Account]:
+    def accounts(self, before: SplitCounters, after: SplitCounters) -> Sequence[Account]:
         rise = {name: packets - before["nft"][name] for name, packets in after["nft"].items()}
         refusals = _header_errors(before, after), _conntrack_drops(before, after)
         return [*self._taken(rise, *refusals), *super().accounts(before, after)]
@@ -123,7 +123,7 @@ def _lost(name: str, packets: int, *, counter: str, knob: str, evidence: str = "
 HEADER_ERRORS = ("Ip.InHdrErrors", "IpExt.InTruncatedPkts", "Ip6InHdrErrors", "Ip6InTruncatedPkts")
 
 
-def _header_errors(before: Json, after: Json) -> int:
+def _header_errors(before: SplitCounters, after: SplitCounters) -> int:
     return sum(
         int(after["snmp"].get(name, 0)) - int(before["snmp"].get(name, 0)) for name in HEADER_ERRORS
     )
@@ -133,7 +133,7 @@ CONNTRACK_DROPS = ("drop", "insert_failed")
 """Of packets; `early_drop` is of entries."""
 
 
-def _conntrack_drops(before: Json, after: Json) -> int:
+def _conntrack_drops(before: SplitCounters, after: SplitCounters) -> int:
     then, now = before.get("conntrack") or {}, after.get("conntrack") or {}
     return sum(int(now.get(name, 0)) - int(then.get(name, 0)) for name in CONNTRACK_DROPS)
 

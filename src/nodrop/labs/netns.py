@@ -7,7 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -119,8 +119,16 @@ class NetnsLab:
             ip_batch(self._making(ends))
             for netns, end in ends:
                 wait_up(netns, end.port)
-            tx, rx = (self._port(netns, end, journal.label) for netns, end in ends)
-            yield Link(tx=tx, rx=rx)
+            with ExitStack() as looking:
+                hosts = [
+                    looking.enter_context(self._host(netns, end, journal.label))
+                    for netns, end in ends
+                ]
+                tx, rx = (
+                    Port(host=host, name=end.port)
+                    for host, (_, end) in zip(hosts, ends, strict=True)
+                )
+                yield Link(tx=tx, rx=rx)
         finally:
             standing = [name for name in names if (NETNS_FOLDER / name).exists()]
             ip_batch([f"netns del {name}" for name in standing])
@@ -137,10 +145,9 @@ class NetnsLab:
             "user_namespace": USERNS_VARIABLE in os.environ,
         }
 
-    def _port(self, netns: str, end: LabEnd, label: str) -> Port:
+    def _host(self, netns: str, end: LabEnd, label: str) -> LocalHost:
         node = self._binary()
-        host = LocalHost(name=end.host, node=node, label=label, netns=NETNS_FOLDER / netns)
-        return Port(host=host, name=end.port)
+        return LocalHost(name=end.host, node=node, label=label, netns=NETNS_FOLDER / netns)
 
     def _binary(self) -> Path:
         if self._node is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 from nodrop.errors import LabProblem
 from nodrop.hosts.local import LocalHost
@@ -24,9 +24,11 @@ def named_namespace(pid: int, near: LocalHost, journal: UndoJournal) -> Iterator
     journal.push(what=f"network namespace {name}", action=Action.DELETE_NETNS, arguments=[name])
     try:
         ip_batch([f"netns attach {name} {pid}", f"netns exec {name} {quiet_stack()}"])
-        yield LocalHost(
+        host = LocalHost(
             name=f"{near.name}-sut", node=near.node, label=near.label, netns=NETNS_FOLDER / name
         )
+        with closing(host):
+            yield host
     finally:
         if (NETNS_FOLDER / name).exists():
             ip_batch([f"netns del {name}"])
@@ -62,7 +64,9 @@ def add_macvtap(port: Port, to: LocalHost, *, queue: int | None = None) -> Port:
     return Port(host=to, name=MACVTAP)
 
 
-def add_macvtap_here(port: Port, journal: UndoJournal, *, queue: int | None = None) -> Port:
+def add_macvtap_here(
+    port: Port, journal: UndoJournal, *, queue: int | None = None
+) -> tuple[LocalHost, Port]:
     """On top of a port of another namespace, for who opens /dev/tapN by the index it has here. No
     other namespace of this host is likely to have an index as high."""
     source = local(port.host)
@@ -78,7 +82,7 @@ def add_macvtap_here(port: Port, journal: UndoJournal, *, queue: int | None = No
         ]
     )
     here = LocalHost(name=f"{source.name}-domain", node=source.node, label=source.label)
-    return Port(host=here, name=name)
+    return here, Port(host=here, name=name)
 
 
 def local(host: Host) -> LocalHost:

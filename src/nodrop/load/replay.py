@@ -12,7 +12,7 @@ from typing import Any, Literal
 from nodrop.config.options import check
 from nodrop.config.replay import ReplayOptions
 from nodrop.errors import BadInput
-from nodrop.hosts.seam import Json, Link, NodeJob, UndoJournal
+from nodrop.hosts.seam import HostProcess, Json, Link, NodeJob, UndoJournal
 from nodrop.ledger.over_time import LateBurst
 from nodrop.load.seam import LoadGenerator, OfferedLoad, Offerer, ScheduleError, Tick, TraceFacts
 from nodrop.load.trace import (
@@ -115,7 +115,7 @@ class _Prepared:
     def __init__(self, load: Replay, job: NodeJob, link: Link) -> None:
         self._load, self._job, self._link = load, job, link
         self._offered = False
-        self.pids: Sequence[int] = (job.pid,)
+        self.processes: Sequence[HostProcess] = (HostProcess(link.tx.host, job.pid),)
         self._look_ahead()
 
     def _look_ahead(self) -> None:

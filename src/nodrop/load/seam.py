@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
-from nodrop.hosts.seam import Json, Link, UndoJournal
+from nodrop.hosts.seam import HostProcess, Json, Link, UndoJournal
 from nodrop.ledger.over_time import LateBurst
+from nodrop.protocol.events import Achieved, TraceResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +87,7 @@ class TraceFacts:
     peak_demand: PeakDemand | None
     """At most, at the speed and of all the replicas asked for: each replica peaks once, and they
     need not do so at one time. None at a rate or at top speed, which have no bursts."""
-    raw: Json
+    raw: TraceResult
     """Everything the node said, for the manifest."""
 
     @property
@@ -137,7 +138,7 @@ class OfferedLoad:
     last_sent_mono_ns: int | None
     facts: Mapping[str, object] = field(default_factory=dict)
     """backend, realtime, version, argv."""
-    achieved: Json | None = None
+    achieved: Achieved | None = None
     """`interval_ns`, and per interval from the first packet on `packets`, `bytes` and
     `largest_error_ns`; None if the generator cannot say."""
 
@@ -156,8 +157,8 @@ class Offerer(Protocol):
     intended_packets: int
     """Of the next offer, as is the duration."""
     intended_duration_s: float | None
-    pids: Sequence[int]
-    """Of what will send, in the controller's /proc; () if it does not run yet."""
+    processes: Sequence[HostProcess]
+    """What will send; () if it does not run yet."""
 
     def aim(self, load: LoadGenerator, *, work: Path) -> None:
         """Makes another load the next to be offered: of the same generator, at another pace or

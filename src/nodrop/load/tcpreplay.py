@@ -17,9 +17,10 @@ from nodrop.config.options import check
 from nodrop.config.replay import ReplayOptions
 from nodrop.config.units import format_cpus
 from nodrop.errors import BadInput, LoadFailed
-from nodrop.hosts.processes import ended, process_cpu_s
+from nodrop.hosts.inside import cpu_s as cpu_s_of
+from nodrop.hosts.processes import ended
 from nodrop.hosts.rights import GENERATOR
-from nodrop.hosts.seam import Json, Link, UndoJournal
+from nodrop.hosts.seam import HostProcess, Json, Link, UndoJournal
 from nodrop.load.pcapng_interfaces import interface_kinds
 from nodrop.load.seam import LoadGenerator, OfferedLoad, Offerer, Tick, TraceFacts
 from nodrop.load.trace import (
@@ -143,7 +144,7 @@ LONGEST_WORDS = 64 << 10
 
 
 class _Prepared:
-    pids: Sequence[int] = ()
+    processes: Sequence[HostProcess] = ()
     """It is started when it is to send."""
 
     def __init__(self, generator: Tcpreplay, link: Link, work: Path) -> None:
@@ -161,7 +162,7 @@ class _Prepared:
         argv = self._generator.argv(self._link.tx.name)
         cpus = self._generator.options.cpus
         logs = [self._work / f"tcpreplay-{n}.log" for n in range(self._generator.senders)]
-        cpu_s: list[float] = []
+        cpu_s: list[float | None] = []
         deadline = time.monotonic() + timeout_s
         before = time.monotonic_ns()
         with _exact_timers():
@@ -181,7 +182,7 @@ class _Prepared:
                     if time.monotonic() > deadline:
                         raise LoadFailed(f"tcpreplay was not done after {timeout_s:.0f} s")
                     tick(None)
-                cpu_s.append(process_cpu_s(process.pid))
+                cpu_s.append(cpu_s_of(HostProcess(self._link.tx.host, process.pid)))
                 if (status := process.wait()) != 0:
                     words = " ".join(_said(log.with_suffix(".err")).split())
                     raise LoadFailed(f"tcpreplay ended with status {status}: {words[-300:]}")
@@ -201,7 +202,7 @@ class _Prepared:
             duration_s=max(seconds for _, _, seconds, _ in said),
             intended_duration_s=self.intended_duration_s,
             schedule_error_us=None,
-            cpu_s=sum(cpu_s),
+            cpu_s=None if None in cpu_s else sum(s for s in cpu_s if s is not None),
             first_sent_mono_ns=before,
             last_sent_mono_ns=after,
             facts={"argv": argv, "processes": len(said), "cpu": format_cpus(cpus) or None},

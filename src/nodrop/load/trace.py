@@ -21,6 +21,7 @@ from nodrop.hosts.folders import cache_folder
 from nodrop.hosts.local import LocalHost
 from nodrop.hosts.seam import Json, NodeJob
 from nodrop.load.seam import Fragments, PeakDemand, Planned, TraceFacts
+from nodrop.protocol.events import TracePlanned, TraceResult
 from nodrop.untrusted.packed import trace_bound, unpack
 from nodrop.untrusted.reading import making_sense
 
@@ -147,7 +148,7 @@ def _read(path: Path, stamp: tuple[int, ...], options: ReplayOptions) -> TraceFa
     }
     try:
         with closing(_job(_this_host(), spec)) as job:
-            said = job.result(timeout_s=TRACE_READ_TIMEOUT_S)
+            said = cast(TraceResult, job.result(timeout_s=TRACE_READ_TIMEOUT_S))
     except NodeRefused as refused:
         if refused.kind == "protocol":
             raise
@@ -233,7 +234,7 @@ def _available_bytes() -> int | None:
         return None
 
 
-def _peak_demand(said: Json, options: ReplayOptions) -> PeakDemand | None:
+def _peak_demand(said: TracePlanned, options: ReplayOptions) -> PeakDemand | None:
     if "speed" not in options.pace:
         return None
     return PeakDemand(

@@ -42,4 +42,4 @@ def choose_accelerator(host: Host, asked: str) -> Accelerator:
             f"KVM is not usable here: {said['reason']}",
             hint='setup.accelerator = "tcg" emulates, and says so in every row',
         )
-    return Accelerator(name="tcg", reason=said["reason"], ns_per_iteration=each)
+    return Accelerator(name="tcg", reason=said["reason"] or "", ns_per_iteration=each)

@@ -8,7 +8,7 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from nodrop.errors import LabProblem
 from nodrop.hosts.privileges import in_user_namespace
-from nodrop.hosts.processes import labelled_processes, named, parent
+from nodrop.hosts.processes import labelled_processes
 from nodrop.machines.docker_attached import Attached
+from nodrop.protocol.events import ProcessEntry
 
 if TYPE_CHECKING:
     import docker
@@ -178,14 +179,16 @@ class DockerEngine:
             time.sleep(POLL_S)
         raise LabProblem(f"Docker at {self.url} did not say how the container ended")
 
-    def servants(self, pid: int) -> Sequence[int]:
+    def servants(self, pid: int, processes: Mapping[str, ProcessEntry]) -> Sequence[int]:
         """PIDs that serve a container beside it: its shim, containerd, the daemon itself. The last
-        two serve other containers as well."""
-        shim = parent(pid)
-        if shim is None:
+        two serve other containers as well. `processes`: those of its host, by PID."""
+        container = processes.get(str(pid))
+        shim = container and container["parent"]
+        if not shim:
             return []
-        containerd = _listener(_option(shim, "-address"), "containerd")
-        daemon = _listener(self.url, "dockerd")
+        address = _option(processes.get(str(shim)), "-address")
+        containerd = _listener(address, "containerd", processes)
+        daemon = _listener(self.url, "dockerd", processes)
         return [one for one in (shim, containerd, daemon) if one is not None]
 
     def remove(self, containers: Sequence[str]) -> None:
@@ -257,7 +260,7 @@ class DockerEngine:
             ) from error
 
 
-def _listener(url: str | None, program: str) -> int | None:
+def _listener(url: str | None, program: str, processes: Mapping[str, ProcessEntry]) -> int | None:
     """Who listens on a Unix socket. If that is init, which opens
     sockets for others: the one process of this name; None if there are several."""
     if url is None:
@@ -271,16 +274,13 @@ def _listener(url: str | None, program: str) -> int | None:
     pid, _, _ = struct.unpack("3i", credentials)
     if pid > 1:
         return int(pid)
-    daemons = named(program)
+    daemons = [int(pid) for pid, one in processes.items() if one["name"] == program]
     return daemons[0] if len(daemons) == 1 else None
 
 
-def _option(pid: int, name: str) -> str | None:
+def _option(process: ProcessEntry | None, name: str) -> str | None:
     """What a process was given after an option of this name."""
-    try:
-        argv = Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")
-    except OSError:
-        return None
+    argv = process["arguments"] if process else []
     return argv[argv.index(name) + 1] if name in argv[:-1] else None
 
 

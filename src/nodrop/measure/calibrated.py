@@ -12,6 +12,7 @@ from nodrop.hosts.binary import file_sha256, find_node_binary
 from nodrop.hosts.folders import state_folder
 from nodrop.hosts.seam import Json
 from nodrop.measure.probing import probe_here
+from nodrop.protocol.events import Host as HostFacts
 from nodrop.results.certificate import Certificate, Key, file_name, find_certificate
 from nodrop.untrusted.folder import Folder
 
@@ -22,7 +23,7 @@ def certificate_folder() -> Path:
     return state_folder() / "calibrate"
 
 
-def key_of(lab: LabSource, setup: str, host: Json, node: Path) -> Key:
+def key_of(lab: LabSource, setup: str, host: HostFacts, node: Path) -> Key:
     """`host` is the answer of `probe host`."""
     return Key(
         host=_identity(host),
@@ -41,7 +42,7 @@ def store(certificate: Certificate) -> Path:
     return folder / name
 
 
-def stands_on(lab: LabSource, setups: Iterable[str], host: Json) -> list[Json]:
+def stands_on(lab: LabSource, setups: Iterable[str], host: HostFacts) -> list[Json]:
     """For the manifest: the certificate of each setup, or why there is none."""
     node = find_node_binary()
     return [
@@ -52,7 +53,7 @@ def stands_on(lab: LabSource, setups: Iterable[str], host: Json) -> list[Json]:
 
 def standing_here(lab: LabSource, setups: Iterable[str]) -> list[Json]:
     """The same, before a run: for `nodrop doctor`."""
-    return stands_on(lab, setups, probe_here("host"))
+    return stands_on(lab, setups, probe_here("host")["host"])
 
 
 def standing_words(standing: Json) -> str:
@@ -86,7 +87,7 @@ def _standing(setup: str, found: Certificate | str) -> Json:
     }
 
 
-def _identity(host: Json) -> str:
+def _identity(host: HostFacts) -> str:
     """The same after a reboot; hashed, as machine-id(5) asks for."""
     try:
         machine = MACHINE_ID.read_text().strip()

@@ -29,6 +29,8 @@ from nodrop.measure.preflight import Parts, preflight
 from nodrop.measure.progress import Progress
 from nodrop.measure.record import details, trial_record, write_details
 from nodrop.measure.seam import Measured, Measurer, Standing, Trial
+from nodrop.protocol.events import AfPacketProof
+from nodrop.protocol.events import Host as HostFacts
 from nodrop.results.live import Live
 from nodrop.results.rundir import find_run, open_run
 from nodrop.results.trial import TrialRecord
@@ -74,8 +76,10 @@ def run_experiment(
             with _journal(writer) as journal:
                 if "self_test" not in writer.manifest:
                     progress.note("self-test: what does this kernel count?")
-                    found = _look(parts, journal)
-                    writer.update_manifest(manifest(experiment, lab, plan, parts, **found))
+                    host, test = _look(parts, journal)
+                    writer.update_manifest(
+                        manifest(experiment, lab, plan, parts, host=host, self_test=test)
+                    )
                 measurer = LabMeasurer(parts, experiment.measure, journal)
                 with _Worlds(measurer, progress.note) as worlds:
                     run = _Run(plan, parts, worlds, writer, progress)
@@ -242,24 +246,24 @@ def _failure(error: NodropError, seen: Measured) -> Problem:
         return Problem(code=Reason.LAB_PROBLEM, words=str(error))
     if isinstance(error, LoadFailed):
         return Problem(code=Reason.LOAD_FAILED, words=str(error))
-    code: str = Reason.SUT_NOT_READY if seen.world is None else Reason.SUT_DIED
+    code: str = Reason.SUT_NOT_READY if seen.world.first_trial is None else Reason.SUT_DIED
     if isinstance(error, TrialFailed) and error.reason:
         code = error.reason  # a plugin may have one of its own
     killed = out_of_memory(seen)
     return Problem(code=code, words=f"{killed}; {error}" if killed else str(error))
 
 
-def _look(parts: Parts, journal: UndoJournal) -> dict[str, Json]:
+def _look(parts: Parts, journal: UndoJournal) -> tuple[HostFacts, AfPacketProof]:
     """Once per run, in the lab itself: the host, and what its AF_PACKET counters mean."""
     with parts.lab.up(journal) as link:
         said = link.rx.host.probe("host", "af_packet", timeout_s=60)
-    test: Json = said["af_packet"]
+    test = said["af_packet"]
     if not test["ring"]["tp_packets_includes_drops"]:
         raise LabProblem(
             f"self-test: tp_packets does not include tp_drops on this kernel: {test}",
             hint="the packet books of nodrop rest on it; please report this kernel",
         )
-    return {"host": said["host"], "self_test": test}
+    return said["host"], test
 
 
 @contextmanager

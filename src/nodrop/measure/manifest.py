@@ -16,6 +16,8 @@ from nodrop.hosts.seam import Json
 from nodrop.measure.calibrated import stands_on
 from nodrop.measure.plan import Plan
 from nodrop.measure.preflight import Parts
+from nodrop.protocol.events import AfPacketProof
+from nodrop.protocol.events import Host as HostFacts
 
 
 def manifest(
@@ -24,8 +26,8 @@ def manifest(
     plan: Plan,
     parts: Parts,
     *,
-    self_test: Json,
-    host: Json,
+    self_test: AfPacketProof,
+    host: HostFacts,
 ) -> Json:
     node = find_node_binary()
     return {

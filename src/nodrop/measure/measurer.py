@@ -14,6 +14,7 @@ from typing import Any
 
 from nodrop.config.experiment import Measure
 from nodrop.errors import NodropError
+from nodrop.hosts.inside import allowed_cpus
 from nodrop.hosts.seam import Json, UndoJournal
 from nodrop.images.image import must_be_there
 from nodrop.ledger.places import ring_of
@@ -22,6 +23,7 @@ from nodrop.load.seam import LoadGenerator, OfferedLoad, Offerer
 from nodrop.measure import together
 from nodrop.measure.live import Feed
 from nodrop.measure.packets import closing as packets
+from nodrop.measure.packets.readings import Reading
 from nodrop.measure.places import Places, provision
 from nodrop.measure.plan import Cell, Table
 from nodrop.measure.preflight import Parts
@@ -38,7 +40,6 @@ from nodrop.measure.sampling import Sampler, usage_inside
 from nodrop.measure.seam import Measured, Standing, Trial
 from nodrop.measure.servants import Servants
 from nodrop.measure.throttling import Throttling
-from nodrop.measure.usage_probe import UsageProbe
 from nodrop.setups.seam import Env, SamplesInside
 
 OFFER_GRACE_S = 60.0
@@ -117,7 +118,7 @@ class _World:
         """The index of its first trial, once the SUT is ready."""
         self._offers = 0
         self._proof: tuple[Json | None, Sequence[Problem]] = None, ()
-        self._rest: dict[str, Json] | None = None
+        self._rest: Reading | None = None
         """What every place had counted when the last trial was at rest: the next one begins there,
         and nothing falls between two of them."""
         self._worn = ""
@@ -142,9 +143,10 @@ class _World:
 
     def wait_ready(self) -> None:
         seen, processes = self.trial.seen, [one.process for one in self.each]
-        seen.readiness = together.wait_ready(self.each, timeout_s=self._settings.ready_timeout_s)
+        ready = together.wait_ready(self.each, timeout_s=self._settings.ready_timeout_s)
         launched_ns = min(process.launched_mono_ns for process in processes)
-        seen.activation_s = (seen.readiness.ready_mono_ns - launched_ns) / 1e9
+        seen.world.readiness = ready
+        seen.world.activation_s = (ready.ready_mono_ns - launched_ns) / 1e9
         proof, bits = together.proof(self.each), self._parts.bits(self._cell)
         self._proof = prove(proof, bits, self._parts.files_sha256(self._cell))
         self._first = self.trial.index
@@ -157,7 +159,7 @@ class _World:
     def measure(self, load: Table, trial: Trial) -> Measured:
         self.trial = trial
         seen, step = trial.seen, trial.step
-        seen.world, (facts, problems) = self._first, self._proof
+        seen.world.first_trial, (facts, problems) = self._first, self._proof
         seen.facts |= {} if facts is None else {"proof": facts}
         seen.problems.extend(problems)
         self._offers += 1
@@ -166,39 +168,40 @@ class _World:
         with ExitStack() as stack:
             step("sample")
             sampler, inside = self._samplers(stack)
-            probe = stack.enter_context(closing(UsageProbe(self.places.link.rx.host)))
             self._warm_up()
             step("read counters")
             before = self._rest or self.places.read()
             if self._stays:
-                held = before["capture"].get("reassembly") or {}
-                offer = {"number": self._offers, "held_incomplete_datagrams": held.get("queues")}
+                held = before.capture["reassembly"]["queues"]
+                offer = {"number": self._offers, "held_incomplete_datagrams": held}
                 seen.facts["offer"] = offer
             step("offer")
-            offering = self._offer(sampler, probe, before)
+            offering = self._offer(sampler, before)
             step("drain")
             arrived = self.places.read()
             seen.facts["sut"] = together.facts(self.each)
             observed = self._observed(before, arrived)
-            seen.drained = together.drain(
+            seen.packets.drained = together.drain(
                 self.each,
                 expected_packets=observed.expected_captured_packets,
                 timeout_s=self._settings.drain_timeout_s,
             )
             sampler.mark("drained")
-            seen.servants, seen.throttled_s = offering.servants.used(), offering.throttling.look()
+            used = seen.resources
+            used.servants, used.throttled_s = offering.servants.used(), offering.throttling.look()
             step("read counters after")
             after = self.places.read()
             self._end_samplers(sampler, inside)
             self._count()
-            seen.readings = {"before": before, "after": after}
+            seen.packets.readings = before, after
             self._look_back(offering)
             if trial.asks_tsc:
                 step("probe tsc")
                 seen.facts["tsc"] = _costs(self.places.envs[0])
             step("balance")
             self._balance()
-        closed = seen.ledger is not None and seen.ledger.closed and not seen.problems
+        ledger = seen.packets.ledger
+        closed = ledger is not None and ledger.closed and not seen.problems
         self._rest, self._worn = after, self._worn or ("" if closed else "its books do not close")
         step("undo" if self._worn else "")
         return seen
@@ -212,21 +215,21 @@ class _World:
         seen = self.trial.seen
         if self._stays:
             self.trial.step("read at rest")
-            seen.each = together.counted(self.each)
+            seen.packets.each = together.counted(self.each)
         else:
             self.trial.step("stop")
-            seen.each = together.finish(self.each, timeout_s=STOP_TIMEOUT_S)
+            seen.packets.each = together.finish(self.each, timeout_s=STOP_TIMEOUT_S)
             self._worn = "the SUT was ended to read its last counters"
 
     def _samplers(self, stack: ExitStack) -> tuple[Sampler, Mapping[str, SamplesInside]]:
         places, first = self.places, self.each[0].process
         sampler = Sampler(
             places.nic,
-            together.pids(self.each),
+            together.roots(self.each),
             own_cgroup=first.own_cgroup and len(self.each) == 1,
             path=self.trial.folder.samples(places.link.rx.host.name),
             interval_ms=self._settings.sample_interval_ms,
-            beside_pids=self._offerer.pids,
+            beside=self._offerer.processes,
         )
         stack.enter_context(sampler)
         inside = {n: stack.enter_context(s) for n, s in places.samples_inside().items()}
@@ -234,11 +237,12 @@ class _World:
 
     def _end_samplers(self, sampler: Sampler, inside: Mapping[str, SamplesInside]) -> None:
         seen, folder = self.trial.seen, self.trial.folder
-        seen.usage = sampler.finish()
+        used = seen.resources
+        used.usage = sampler.finish()
         for name, samples in inside.items():
-            marks = seen.usage.marks_mono_ns
-            seen.inside[name] = usage_inside(samples, folder.samples(name), marks)
-            seen.clock_offsets_ns[name] = samples.clock_offset_ns
+            marks = used.usage.marks_mono_ns
+            used.inside[name] = usage_inside(samples, folder.samples(name), marks)
+            used.clock_offsets_ns[name] = samples.clock_offset_ns
 
     def _warm_up(self) -> None:
         """A cold place (code is translated or paged in) first gets the trial's own load, once; what
@@ -260,22 +264,20 @@ class _World:
             step("warm up")
             time.sleep(self._settings.warmup_s)
 
-    def _offer(self, sampler: Sampler, probe: UsageProbe, before: Mapping[str, Json]) -> _Offering:
+    def _offer(self, sampler: Sampler, before: Reading) -> _Offering:
         seen, nic = self.trial.seen, self.places.nic.name
         feed = Feed(
             lambda: together.live(self.each),
             sampler,
             self._offerer,
             nic=nic,
-            received_before=int(before["nic"]["links"][nic]["stats"]["rx_packets"]),
+            received_before=before.nic["links"][nic]["stats"]["rx_packets"],
             tell=self.trial.tell,
         )
         feed.begin()
-        pids = together.pids(self.each)
-        servants = Servants(probe, together.servants(self.each))
-        throttling = Throttling(probe, pids)
-        with closing(UsageProbe(self.places.link.tx.host)) as of_sender:
-            cpus = probe.allowed_cpus(pids), of_sender.allowed_cpus(self._offerer.pids)
+        roots = together.roots(self.each)
+        servants, throttling = Servants(together.servants(self.each)), Throttling(roots)
+        cpus = allowed_cpus(roots), allowed_cpus(self._offerer.processes)
         offer_ns = sampler.mark("offer")
 
         def tick(sent_packets: int | None) -> None:
@@ -286,7 +288,7 @@ class _World:
         offered_ns = sampler.mark("offered")
         throttling.look()
         counted = together.live(self.each)
-        seen.decoded_when_offered = None if counted is None else counted.decoded_packets
+        seen.packets.decoded_when_offered = None if counted is None else counted.decoded_packets
         return _Offering(
             feed=feed,
             servants=servants,
@@ -300,51 +302,55 @@ class _World:
         """When packets were lost, how the SUT ran, and what others took of its CPUs and of the
         sender's."""
         seen, folder, link = self.trial.seen, self.trial.folder, self.places.link
-        assert seen.offered is not None and seen.usage is not None
-        drained_ns = seen.usage.marks_mono_ns["drained"]
-        counters = seen.counters = together.total(seen.each)
+        counted, used = seen.packets, seen.resources
+        assert seen.offered is not None and used.usage is not None
+        drained_ns = used.usage.marks_mono_ns["drained"]
+        counters = counted.counters = together.total(counted.each)
         offering.feed.at_rest(counters, seen.offered, drained_ns)
         offered_ns = offering.offer_ns, offering.offered_ns
         until_ns = offering.offered_ns if self.places.delivers_at_once else drained_ns
-        seen.losses = offering.feed.losses(begin_ns=offering.offer_ns, end_ns=until_ns)
+        counted.losses = offering.feed.losses(begin_ns=offering.offer_ns, end_ns=until_ns)
         host = read_timeline(folder.samples(link.rx.host.name))
-        guests = [read_timeline(folder.samples(n), off) for n, off in seen.clock_offsets_ns.items()]
-        seen.sut_cpus = tuple(sorted(offering.cpus[0]))
-        seen.steal_ratio = steal_ratio(host, offered_ns, *offering.cpus)
-        seen.foreign_cpu_ratio = foreign_ratio(
+        guests = [read_timeline(folder.samples(n), off) for n, off in used.clock_offsets_ns.items()]
+        used.sut_cpus = tuple(sorted(offering.cpus[0]))
+        used.steal_ratio = steal_ratio(host, offered_ns, *offering.cpus)
+        used.foreign_cpu_ratio = foreign_ratio(
             host, offered_ns, offering.cpus[0], seen.offered.cpu_s
         )
-        seen.running = running(
-            choose(host, guests, seen.losses),
+        counted.running = running(
+            choose(host, guests, counted.losses),
             seen.offered,
             offered_ns=offered_ns,
-            losses=seen.losses,
+            losses=counted.losses,
             counters=counters,
             throttled=((offering.offer_ns, 0.0), *offering.throttling.readings),
             holds_packets=seen.facts["sut"].get("holds_packets"),
             constant_rate=self._load.constant_rate,
             clock_offset_ns=link.tx.host.clock_offset_ns,
-            steal_ratio=seen.steal_ratio,
+            steal_ratio=used.steal_ratio,
             peaks=peaks(self._load.trace_facts(), seen.offered),
         )
 
-    def _observed(self, before: Json, after: Json) -> packets.Observed:
+    def _observed(self, before: Reading, after: Reading) -> packets.Observed:
         sut = self._parts.sut(self._cell)
         return packets.observe(
-            self.places, self._load.trace_facts(), sut, self.trial.seen, (before, after)
+            self.places, self._load.trace_facts(), sut, self.trial.seen, before, after
         )
 
     def _balance(self) -> None:
         seen, measure, load = self.trial.seen, self._settings, self._load
+        counted = seen.packets
+        assert counted.readings is not None
+        before, after = counted.readings
         self.look_around()
-        seen.problems += packets.moved(self.places, seen.readings["after"])
+        seen.problems += packets.moved(self.places, after)
         if killed := out_of_memory(seen):
             seen.problems.append(Problem(code=Reason.SUT_DIED, words=killed))
-        observed = self._observed(seen.readings["before"], seen.readings["after"])
-        seen.instances = packets.instance_books(
-            self.places, seen.readings, seen.each, ring=ring_of(self._parts.sut(self._cell))
+        observed = self._observed(before, after)
+        counted.instances = packets.instance_books(
+            self.places, before, after, counted.each, ring=ring_of(self._parts.sut(self._cell))
         )
-        seen.worked_off = packets.worked_off(self.places, seen)
+        counted.worked_off = packets.worked_off(self.places, seen)
         packets.close_books(observed, load, measure, seen)
 
     def look_around(self) -> None:

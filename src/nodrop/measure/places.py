@@ -15,6 +15,7 @@ from nodrop.hosts.seam import Json, Link, Port, UndoJournal
 from nodrop.images.bits import Bits
 from nodrop.labs.branches import Split
 from nodrop.labs.split import Splitter, split
+from nodrop.measure.packets.readings import Branched, Reading, Received
 from nodrop.setups.seam import Env, Limits, SamplesInside, Setup
 
 
@@ -46,15 +47,18 @@ class Places:
     def delivers_at_once(self) -> bool:
         return all(env.delivers_at_once for env in self.envs)
 
-    def read(self) -> dict[str, Json]:
-        """Every place that counts, from the sender to the capture sockets, at a quiet moment."""
-        return {"tx": counters(self.link.tx), **_received(self.nic, self.capture, self._between())}
+    def read(self) -> Reading:
+        tx, nic, split = self.link.tx.counters(), self.nic.counters(), self.split
+        return Reading(
+            tx=tx,
+            nic=nic,
+            capture=nic if self.capture == self.nic else self.capture.counters(),
+            place={} if split is not None else self.envs[0].read(),
+            branched=None if split is None else self._branched(split),
+        )
 
-    def _between(self) -> Json:
-        if self.split is None:
-            return self.envs[0].read()
-        each = [_received(env.nic, capture_port(env), env.read()) for env in self.envs]
-        return {"split": self.split.read(), "instances": each}
+    def _branched(self, split: Split) -> Branched:
+        return Branched(split=split.read(), instances=[_received(env) for env in self.envs])
 
     def samples_inside(self) -> Mapping[str, SamplesInside]:
         """Of machines inside the places; of several places with the number of the instance."""
@@ -105,15 +109,8 @@ def capture_port(env: Env) -> Port:
     return Port(host=env.host, name=env.capture_interfaces[0])
 
 
-def counters(port: Port) -> Json:
-    found: Json = port.host.probe("counters", ports=[port.name])["counters"]
-    return found
-
-
-def _received(nic: Port, capture: Port, place: Json) -> dict[str, Json]:
-    seen = counters(nic)
-    return {
-        "nic": seen,
-        "capture": seen if capture == nic else counters(capture),
-        "place": place,
-    }
+def _received(env: Env) -> Received:
+    nic, capture = env.nic.counters(), capture_port(env)
+    return Received(
+        nic=nic, capture=nic if capture == env.nic else capture.counters(), place=env.read()
+    )

@@ -356,8 +356,8 @@ def _implausible(experiment: Experiment, loads: Sequence[LoadGenerator]) -> tupl
         if duration_s is None or duration_s <= LONGEST_GAP_S:
             continue
         facts = load.trace_facts()
-        gap = facts.raw.get("longest_gap", {})
-        gap_s = 0.0 if load.constant_rate else gap.get("ns", 0) / 1e9
+        gap = facts.raw["longest_gap"]
+        gap_s = 0.0 if load.constant_rate else gap["ns"] / 1e9
         if duration_s <= LONGEST_LOAD_S and gap_s <= LONGEST_GAP_S:
             continue
         words = f"load.trace: {facts.path}: one trial of it takes {format_seconds(duration_s)}"

@@ -16,16 +16,17 @@ from nodrop.hosts.journal import DiskJournal
 from nodrop.hosts.local import LocalHost
 from nodrop.hosts.seam import Json, UndoJournal
 from nodrop.labs.seam import Lab
+from nodrop.protocol.events import ProbeResult
 from nodrop.setups.seam import Limits, Setup
 
 TIMEOUT_S = 60.0
 
 
-def probe_here(word: str) -> Json:
+def probe_here(word: str) -> ProbeResult:
     """The answer of this host, without a lab."""
     host = LocalHost(name="here", node=find_node_binary(), label="probe")
-    found: Json = host.probe(word, timeout_s=TIMEOUT_S)[word]
-    return found
+    with closing(host):
+        return host.probe(word, timeout_s=TIMEOUT_S)
 
 
 def probe_in(word: str, kinds: Sequence[str]) -> dict[str, Json]:

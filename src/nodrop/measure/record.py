@@ -29,6 +29,7 @@ def trial_record(
 ) -> TrialRecord:
     """One line; whatever the trial did not get to is None."""
     assert seen.verdict is not None, "a trial is judged before it is recorded"
+    packets, used = seen.packets, seen.resources
     found: dict[str, Any] = {
         "cell": dict(asked.cell),
         "repetition": asked.repetition,
@@ -36,72 +37,75 @@ def trial_record(
         "run": asked.run_name,
         "started_utc": started_utc,
         "took_s": took_s,
-        "world": seen.world,
+        "world": seen.world.first_trial,
         "searched": asked.searched,
         "error": error,
         "accelerator": seen.facts.get("env", {}).get("accelerator"),
-        "activation_s": seen.activation_s,
+        "activation_s": seen.world.activation_s,
         "effective": seen.facts.get("sut", {}).get("effective", {}),
         "not_as_asked": seen.facts.get("sut", {}).get("notes", []),
         "cpus_parted": cpus_parted,
-        "sut_cpus": format_cpus(seen.sut_cpus) or None,
+        "sut_cpus": format_cpus(used.sut_cpus) or None,
     }
-    found["steal_ratio"] = seen.steal_ratio
-    found |= figures(seen.ledger, seen.verdict)
+    found["steal_ratio"] = used.steal_ratio
+    found |= figures(packets.ledger, seen.verdict)
     body: dict[str, Any] = found["body"]
-    body["imbalance_ratio"] = imbalance_ratio(seen.instances)
+    body["imbalance_ratio"] = imbalance_ratio(packets.instances)
     if seen.offered is not None:
         cpu = seen.offered.facts.get("cpu")
         found["generator_cpus"] = None if cpu is None else str(cpu)
         found["offered"] = _of_the_sender(seen.offered) | found["offered"]
-    if seen.worked_off is not None:
-        found["drain_s"] = seen.worked_off.drain_at_most_s
-        body["backlog_packets"] = seen.worked_off.backlog_at_most_packets
-    if seen.counters is not None:
-        body["captured_packets"] = seen.counters.captured_packets
-    if seen.usage is not None:
+    if packets.worked_off is not None:
+        found["drain_s"] = packets.worked_off.drain_at_most_s
+        body["backlog_packets"] = packets.worked_off.backlog_at_most_packets
+    if packets.counters is not None:
+        body["captured_packets"] = packets.counters.captured_packets
+    if (usage := used.usage) is not None:
         found |= {
-            "sut_cpu_s": seen.usage.sut_cpu_s,
-            "setup_cpu_s": setup_cpu_s(seen.usage.sut_cpu_s, seen.servants),
-            "host_cpu_ratio": seen.usage.host_cpu_ratio,
-            "sut_rss_peak_bytes": seen.usage.sut_rss_peak_bytes,
+            "sut_cpu_s": usage.sut_cpu_s,
+            "setup_cpu_s": setup_cpu_s(usage.sut_cpu_s, used.servants),
+            "host_cpu_ratio": usage.host_cpu_ratio,
+            "sut_rss_peak_bytes": usage.sut_rss_peak_bytes,
         }
-        if busiest := seen.usage.busiest:
+        if busiest := usage.busiest:
             found["busiest_thread"] = {"name": busiest.name, "cpu_ratio": busiest.cpu_ratio}
     return TrialRecord.model_validate(found)
 
 
 def write_details(folder: TrialFolder, seen: Measured) -> None:
     """The files beside the line: everything a figure of the report can be traced back to."""
-    if seen.ledger is not None:
-        folder.write("ledger", ledger_to_json(seen.ledger))
+    packets = seen.packets
+    if packets.ledger is not None:
+        folder.write("ledger", ledger_to_json(packets.ledger))
     if seen.offered is not None:
         folder.write("offered", {**asdict(seen.offered), "unsent": seen.offered.unsent_packets})
-    if seen.counters is not None:
+    if packets.counters is not None:
         # Ten readings a second of each thread; what they show is in the evidence of the causes.
-        counters = asdict(replace(seen.counters, over_time={}))
+        counters = asdict(replace(packets.counters, over_time={}))
         folder.write("counters", counters)
-    if seen.readings:
-        folder.write("readings", seen.readings)
+    if packets.readings:
+        before, after = packets.readings
+        folder.write("readings", {"before": before.as_json(), "after": after.as_json()})
 
 
 def details(seen: Measured) -> Json:
     """For trial.json: how long each step took, and what the SUT and its place said."""
+    packets, used, ready = seen.packets, seen.resources, seen.world.readiness
     return {
         "timings_s": seen.timings_s,
-        "worked_off": None if seen.worked_off is None else asdict(seen.worked_off),
-        "readiness": None if seen.readiness is None else asdict(seen.readiness),
-        "usage": None if seen.usage is None else asdict(seen.usage),
-        "inside": {name: asdict(usage) for name, usage in seen.inside.items()},
-        "clock_offsets_ns": seen.clock_offsets_ns,
-        "servants": seen.servants,
-        "throttled_s": seen.throttled_s,
-        "sut_cpus": seen.sut_cpus,
-        "foreign_cpu_ratio": seen.foreign_cpu_ratio,
-        "losses": None if seen.losses is None else [asdict(window) for window in seen.losses],
+        "worked_off": None if packets.worked_off is None else asdict(packets.worked_off),
+        "readiness": None if ready is None else asdict(ready),
+        "usage": None if used.usage is None else asdict(used.usage),
+        "inside": {name: asdict(usage) for name, usage in used.inside.items()},
+        "clock_offsets_ns": used.clock_offsets_ns,
+        "servants": None if used.servants is None else [asdict(one) for one in used.servants],
+        "throttled_s": used.throttled_s,
+        "sut_cpus": used.sut_cpus,
+        "foreign_cpu_ratio": used.foreign_cpu_ratio,
+        "losses": None if packets.losses is None else [asdict(one) for one in packets.losses],
         "facts": seen.facts,
-        "instances": seen.instances,
-        "imbalance_ratio": imbalance_ratio(seen.instances),
+        "instances": [asdict(part) for part in packets.instances],
+        "imbalance_ratio": imbalance_ratio(packets.instances),
     }
 
 

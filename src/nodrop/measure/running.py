@@ -67,8 +67,8 @@ def peaks(trace: TraceFacts, offered: OfferedLoad) -> Sequence[tuple[int, int]]:
     fastest = inf if offered.shaped_pps is None else offered.shaped_pps
     of_one = trace.raw["peak_demand"]
     return tuple(
-        (ms * 1_000_000, int(min(of_one[f"packets_in_{ms}_ms"], fastest * ms / 1e3)))
-        for ms in (1, 10)
+        (ms * 1_000_000, int(min(packets, fastest * ms / 1e3)))
+        for ms, packets in ((1, of_one["packets_in_1_ms"]), (10, of_one["packets_in_10_ms"]))
     )
 
 

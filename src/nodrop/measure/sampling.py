@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import Literal, Self, cast
 
-from nodrop.hosts.seam import Json, NodeJob, Port
+from nodrop.hosts.seam import HostProcess, NodeJob, Port
 from nodrop.ledger.running import BusyThread
 from nodrop.protocol.door import fit
-from nodrop.protocol.events import CpuTimes, SampleRow
+from nodrop.protocol.events import CpuTimes, SampleResult, SampleRow
 from nodrop.setups.seam import SamplesInside
 from nodrop.untrusted.json_text import decode_object
 from nodrop.untrusted.reading import making_sense
@@ -47,7 +47,8 @@ class Usage:
     stolen_ratios: dict[int, float] = field(default_factory=dict)
     """By CPU: what the hypervisor gave to others of it while the load was offered."""
     marks_mono_ns: dict[str, int] = field(default_factory=dict)
-    sampler: Json = field(default_factory=dict)
+    sampler: Mapping[str, object] = field(default_factory=dict)
+    """Its own result (SampleResult), recorded as it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,12 +69,12 @@ class Sampler:
     def __init__(
         self,
         port: Port,
-        pids: Sequence[int],
+        roots: Sequence[HostProcess],
         *,
         own_cgroup: bool,
         path: Path,
         interval_ms: int,
-        beside_pids: Sequence[int] = (),
+        beside: Sequence[HostProcess] = (),
     ) -> None:
         self._path = path
         self._marks: dict[str, int] = {}
@@ -81,9 +82,9 @@ class Sampler:
             {
                 "job": "sample",
                 "interval_ms": interval_ms,
-                "pids": list(pids),
-                "beside_pids": list(beside_pids),
-                "cgroup_of_pid": pids[0] if own_cgroup else None,
+                "pids": [process.pid for process in roots],
+                "beside_pids": [process.pid for process in beside],
+                "cgroup_of_pid": roots[0].pid if own_cgroup else None,
                 "ports": [port.name],
                 "path": str(path),
             }
@@ -107,7 +108,7 @@ class Sampler:
 
     def finish(self) -> Usage:
         self._job.stop()
-        said = self._job.result(timeout_s=STOP_TIMEOUT_S)
+        said = cast(SampleResult, self._job.result(timeout_s=STOP_TIMEOUT_S))
         return usage(rows_of_processes(self._path), self._marks, said)
 
     def __enter__(self) -> Self:
@@ -156,7 +157,7 @@ def _row(line: str | bytes) -> SampleRow:
 
 
 @making_sense("what a sampler wrote")
-def usage(rows: Sequence[SampleRow], marks: dict[str, int], sampler: Json) -> Usage:
+def usage(rows: Sequence[SampleRow], marks: dict[str, int], sampler: Mapping[str, object]) -> Usage:
     """Pure: rows of one trial, cut at the marks `offer`, `offered` and `drained`."""
     offering = _between(rows, marks["offer"], marks["offered"])
     until_rest = _between(rows, marks["offer"], marks["drained"])

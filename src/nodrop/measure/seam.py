@@ -12,45 +12,39 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from nodrop.hosts.seam import Json
-from nodrop.ledger.balance import Ledger
-from nodrop.ledger.over_time import Losses
 from nodrop.ledger.reasons import Problem
-from nodrop.ledger.running import Running
-from nodrop.ledger.sustained import WorkedOff
 from nodrop.ledger.verdict import Verdict
 from nodrop.load.seam import OfferedLoad
 from nodrop.measure.live import Tell
+from nodrop.measure.packets.seen import PacketsSeen
 from nodrop.measure.plan import Cell, Table
 from nodrop.measure.sampling import Usage
+from nodrop.measure.servants import Servant
 from nodrop.results.writer import TrialFolder
-from nodrop.suts.seam import Drained, Readiness, SutCounters
+from nodrop.suts.seam import Readiness
 
 
 @dataclass(slots=True, kw_only=True)
-class Measured:
-    """What a trial has seen so far; a field is None until its step was reached."""
+class WorldSeen:
+    """The standing world that carries the trial."""
 
-    world: int | None = None
-    """The index of the first trial of its world; None if the SUT did not get ready."""
+    first_trial: int | None = None
+    """Its index; None if the SUT did not get ready."""
     readiness: Readiness | None = None
     """None also if the SUT stood already, as is the activation time."""
     activation_s: float | None = None
-    offered: OfferedLoad | None = None
-    each: Sequence[SutCounters] = ()
-    """What the SUT counted in each of its places."""
-    counters: SutCounters | None = None
-    """All together."""
-    readings: dict[str, Json] = field(default_factory=dict)
-    drained: Drained | None = None
-    decoded_when_offered: int | None = None
-    """As the SUT last counted before the last packet had come: the counter may lag behind."""
-    worked_off: WorkedOff | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class ResourcesSeen:
+    """CPU and memory, whatever is counted."""
+
     usage: Usage | None = None
     inside: dict[str, Usage] = field(default_factory=dict)
     """Of the machines inside the SUT's place, as their own kernels count."""
     clock_offsets_ns: dict[str, int] = field(default_factory=dict)
     """Add to the clock of such a machine's rows to get the controller's."""
-    servants: list[Json] | None = None
+    servants: Sequence[Servant] | None = None
     """What worked for the SUT outside its process tree, from the first packet until the drain."""
     throttled_s: float | None = None
     """Not let run for want of a CPU quota, from the first packet until the drain; all CPUs."""
@@ -60,14 +54,19 @@ class Measured:
     """Of the CPUs that the SUT may use, what neither it nor the sender used."""
     sut_cpus: tuple[int, ...] = ()
     """That it may use."""
-    running: Running | None = None
-    losses: tuple[Losses, ...] | None = None
-    """When the SUT's threads lost packets, by its own counters; None = not known."""
-    ledger: Ledger | None = None
-    instances: list[Json] = field(default_factory=list)
-    """Each one's own part of the books, if several share the packets."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Measured:
+    """What a trial has seen so far; a field is None until its step was reached."""
+
+    world: WorldSeen = field(default_factory=WorldSeen)
+    offered: OfferedLoad | None = None
+    resources: ResourcesSeen = field(default_factory=ResourcesSeen)
+    packets: PacketsSeen = field(default_factory=PacketsSeen)
     verdict: Verdict | None = None
     facts: Json = field(default_factory=dict)
+    """What plugins say of themselves, as they say it: it goes into trial.json unread."""
     problems: list[Problem] = field(default_factory=list)
     timings_s: dict[str, float] = field(default_factory=dict)
 

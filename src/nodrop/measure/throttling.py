@@ -5,16 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
-from nodrop.measure.usage_probe import UsageProbe
+from nodrop.hosts.inside import usage
+from nodrop.hosts.seam import HostProcess
 
 
 class Throttling:
     """Watched from now on, in every group that has a say: a quota may be a container's own, or that
     of what nodrop itself was started in."""
 
-    def __init__(self, probe: UsageProbe, pids: Sequence[int]) -> None:
-        self._probe = probe
-        self._pids = tuple(pids)
+    def __init__(self, processes: Sequence[HostProcess]) -> None:
+        self._processes = tuple(processes)
         self._before = self._read()
         self.readings: list[tuple[int, float]] = []
         """(when on CLOCK_MONOTONIC, seconds so far)"""
@@ -34,5 +34,5 @@ class Throttling:
 
     def _read(self) -> Mapping[str, int]:
         """Each group once, however many of the SUT's processes are in it."""
-        seen = self._probe.look(self._pids).values()
+        seen = usage(self._processes).values()
         return {file: ns for one in seen for file, ns in one["throttled_ns"].items()}

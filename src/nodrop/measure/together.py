@@ -16,7 +16,7 @@ from functools import partial
 from typing import TypeVar
 
 from nodrop.errors import LabProblem, TrialFailed
-from nodrop.hosts.seam import Json
+from nodrop.hosts.seam import HostProcess, Json
 from nodrop.ledger.reasons import Reason
 from nodrop.setups.seam import Env, Proof
 from nodrop.suts.seam import Drained, Readiness, RunningSut, Sut, SutCounters
@@ -49,14 +49,14 @@ def _end(running: RunningSut, error: type[BaseException] | None, *_: object) -> 
     running.process.stop(timeout_s=STOP_TIMEOUT_S)
 
 
-def pids(each: Each) -> Sequence[int]:
-    """Roots of the process trees that are the SUT."""
-    return tuple(one.process.pid for one in each)
+def roots(each: Each) -> Sequence[HostProcess]:
+    """Of the process trees that are the SUT."""
+    return tuple(one.process.root for one in each)
 
 
-def servants(each: Each) -> Sequence[int]:
+def servants(each: Each) -> Sequence[HostProcess]:
     """Of all, each once: one daemon serves every container."""
-    return tuple(dict.fromkeys(pid for one in each for pid in one.process.servants()))
+    return tuple(dict.fromkeys(found for one in each for found in one.process.servants()))
 
 
 def proof(each: Each) -> Proof | None:

@@ -17,7 +17,17 @@ Count: TypeAlias = Annotated[int, Field(ge=0)]
 
 Flows: TypeAlias = Literal["distinct", "same"]
 ProbeWhat: TypeAlias = Literal[
-    "host", "counters", "af_packet", "process", "usage", "tsc", "vmx", "kvm"
+    "host",
+    "counters",
+    "af_packet",
+    "process",
+    "proof",
+    "processes",
+    "account",
+    "usage",
+    "tsc",
+    "vmx",
+    "kvm",
 ]
 SampleFormat: TypeAlias = Literal["jsonl", "csv", "sysmon"]
 SendBackend: TypeAlias = Literal["auto", "af_packet", "af_xdp", "tap", "flood", "flood_in"]
@@ -307,23 +317,35 @@ class Pressure(TypedDict):
 
 
 class ProbeResult(TypedDict):
+    account: NotRequired[dict[str, Count | None]]
     af_packet: NotRequired[AfPacketProof]
     counters: NotRequired[Counters]
     host: NotRequired[Host]
     kvm: NotRequired[Kvm]
     process: NotRequired[dict[str, ProcessInside | None]]
+    processes: NotRequired[dict[str, ProcessEntry]]
+    proof: NotRequired[dict[str, ProcessProof | None]]
     tsc: NotRequired[ClockCosts]
     usage: NotRequired[dict[str, ProcessUsage | None]]
     vmx: NotRequired[Vmx]
 
 
 class ProbeSpec(TypedDict):
+    files: NotRequired[list[str]]
     pids: NotRequired[list[Count]]
     ports: NotRequired[list[str]]
     what: list[ProbeWhat]
 
 
+class ProcessEntry(TypedDict):
+    arguments: list[str]
+    name: str
+    parent: Count
+
+
 class ProcessInside(TypedDict):
+    asleep_cpu_ns: Count | None
+    lab: str | None
     packet_sockets: list[PacketSocket]
     rss_peak_bytes: Count | None
     stopped: bool
@@ -335,6 +357,17 @@ class ProcessIo(TypedDict):
     read_calls: Count
     write_bytes: Count
     write_calls: Count
+
+
+class ProcessProof(TypedDict):
+    capabilities: str
+    effective_capabilities: str
+    exe: str
+    exe_sha256: str
+    files: dict[str, str]
+    filters_system_calls: bool
+    no_new_privileges: bool
+    user_id: Count
 
 
 class ProcessReading(TypedDict):

@@ -22,7 +22,7 @@ from nodrop.config.options import Options, check
 from nodrop.errors import LabProblem
 from nodrop.hosts.memory_group import MemoryGroup, memory_controller, memory_group
 from nodrop.hosts.rights import SUT
-from nodrop.hosts.seam import Child, Host, Json, Link, NodeJob, UndoJournal
+from nodrop.hosts.seam import Child, Host, HostProcess, Json, Link, NodeJob, UndoJournal
 from nodrop.hosts.sut_user import give, readable_by, sut_user
 from nodrop.images.bits import Bits
 from nodrop.ledger.hops import Account, Hop
@@ -36,7 +36,7 @@ from nodrop.setups.limits import (
     swappiness_problems,
 )
 from nodrop.setups.local import LocalView
-from nodrop.setups.seam import Limits, ProcessSpec, Proof, SamplesInside
+from nodrop.setups.seam import Limits, PlaceReading, ProcessSpec, Proof, SamplesInside
 from nodrop.untrusted.folder import Folder
 
 WORK_INSIDE = "/run/nodrop"
@@ -112,7 +112,7 @@ class BareEnv:
         work: Path,
         journal: UndoJournal,
     ) -> None:
-        self.host: Host = link.rx.host
+        self.near = self.host = link.rx.host
         self.nic = link.rx
         self.capture_interfaces: Sequence[str] = (link.rx.name,)
         self.bits = bits
@@ -146,20 +146,22 @@ class BareEnv:
         shown = (path.relative_to(self._work) for path in self._shown)
         launched.shown = {str(name): f"{self.work_inside}/{name}" for name in shown}
         self._processes.append(launched)
-        self._journal.process(launched.pid, process.argv[0])
+        self._journal.process(launched.root.pid, process.argv[0])
         return launched
 
     def job(self, spec: Mapping[str, Any]) -> NodeJob:
         group = self._group.path if self._group else None
         return self.host.job(spec, cpus=self._limits.cpus, cgroup=group)
 
-    def read(self) -> Json:
+    def read(self) -> PlaceReading:
         return {}
 
     def samples_inside(self) -> Mapping[str, SamplesInside]:
         return {}
 
-    def hops(self, before: Json, after: Json) -> tuple[Sequence[Hop], Sequence[Account]]:
+    def hops(
+        self, before: PlaceReading, after: PlaceReading
+    ) -> tuple[Sequence[Hop], Sequence[Account]]:
         del before, after  # the SUT captures on the NIC itself
         return (), ()
 
@@ -265,7 +267,7 @@ class BareProcess(LocalView):
             user=user,
             private=True,
         )
-        self.pid = self._child.pid
+        self.root = HostProcess(host, self._child.pid)
 
     def proof(self) -> Proof | None:
         """Its path as it sees it: the kernel names ours, through the folder that is its root."""

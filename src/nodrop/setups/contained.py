@@ -16,7 +16,7 @@ from typing import IO, Any
 from nodrop.errors import LabProblem
 from nodrop.hosts.node import start_job
 from nodrop.hosts.rights import SUT
-from nodrop.hosts.seam import Host, Json, Link, NodeJob, UndoJournal
+from nodrop.hosts.seam import Host, HostProcess, Json, Link, NodeJob, UndoJournal
 from nodrop.hosts.sut_user import readable_by
 from nodrop.images.bits import Bits
 from nodrop.labs.wiring import local
@@ -28,7 +28,7 @@ from nodrop.setups.limits import (
     swappiness_problems,
 )
 from nodrop.setups.local import LocalView
-from nodrop.setups.seam import Limits, ProcessSpec, SamplesInside
+from nodrop.setups.seam import Limits, PlaceReading, ProcessSpec, SamplesInside
 from nodrop.untrusted.folder import Folder
 
 WORK_INSIDE = "/run/nodrop"
@@ -67,6 +67,7 @@ class ContainedEnv:
     ) -> None:
         if bits is not None and bits.kind != "image":
             raise LabProblem("a container needs an image")
+        self.near = link.rx.host
         self.host: Host = link.rx.host
         self.nic = link.rx
         self.capture_interfaces: Sequence[str] = (link.rx.name,)
@@ -79,13 +80,15 @@ class ContainedEnv:
         self._journal = journal
         self._undo = ExitStack()
 
-    def read(self) -> Json:
+    def read(self) -> PlaceReading:
         return {}
 
     def samples_inside(self) -> Mapping[str, SamplesInside]:
         return {}
 
-    def hops(self, before: Json, after: Json) -> tuple[Sequence[Hop], Sequence[Account]]:
+    def hops(
+        self, before: PlaceReading, after: PlaceReading
+    ) -> tuple[Sequence[Hop], Sequence[Account]]:
         del before, after  # it captures on the NIC itself
         return (), ()
 
@@ -104,7 +107,7 @@ class ContainedProcess(LocalView):
 
     def __init__(
         self,
-        pid: int,
+        root: HostProcess,
         *,
         program: str,
         work: Path,
@@ -113,9 +116,9 @@ class ContainedProcess(LocalView):
         ending: Callable[[], Ending],
         shown: Mapping[str, str],
         memory_bytes: int | None,
-        servants: Sequence[int],
+        servants: Sequence[HostProcess],
     ) -> None:
-        self.pid = pid
+        self.root = root
         self.own_cgroup = True
         self.work = work
         self.stdout, self.stderr = output_files(work, program)
@@ -127,7 +130,7 @@ class ContainedProcess(LocalView):
         self._servants = tuple(servants)
         self._ended: Ending | None = None
         try:
-            self._handle = os.pidfd_open(pid)
+            self._handle = os.pidfd_open(root.pid)
         except ProcessLookupError:
             self._handle = -1
 
@@ -155,10 +158,10 @@ class ContainedProcess(LocalView):
     def kill(self) -> int:
         self.signal(signal.SIGKILL)
         if not self._dead(KILL_TIMEOUT_S):
-            raise LabProblem(f"process {self.pid} outlives SIGKILL")
+            raise LabProblem(f"process {self.root.pid} outlives SIGKILL")
         return self._ending().status
 
-    def servants(self) -> Sequence[int]:
+    def servants(self) -> Sequence[HostProcess]:
         return self._servants
 
     def cause_of_death(self) -> str | None:
@@ -198,7 +201,7 @@ class ContainedJob:
 
     @property
     def pid(self) -> int:
-        return self.process.pid
+        return self.process.root.pid
 
     def wait(self, timeout: float | None = None) -> int:
         status = self.process.wait(timeout)

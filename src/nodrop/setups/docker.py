@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 from nodrop.config.options import Options, check
 from nodrop.errors import LabProblem
 from nodrop.hosts.binary import file_sha256
+from nodrop.hosts.inside import seen_inside
 from nodrop.hosts.local import LABEL_VARIABLE, LocalHost
-from nodrop.hosts.processes import environment
 from nodrop.hosts.rights import SUT
-from nodrop.hosts.seam import Action, Json, Link, NodeJob, UndoJournal
+from nodrop.hosts.seam import Action, HostProcess, Json, Link, NodeJob, UndoJournal
 from nodrop.images.bits import Bits
 from nodrop.images.image_tree import image_tar
 from nodrop.labs.wiring import move_port, named_namespace
@@ -167,7 +167,7 @@ class DockerEnv(ContainedEnv):
         if wired:
             self._wire(self._undo.enter_context(named_namespace(pid, self._near, self._journal)))
         launched = ContainedProcess(
-            pid,
+            HostProcess(self.near, pid),
             program=program,
             work=self._work.path,
             launched_mono_ns=launched_ns,
@@ -179,12 +179,16 @@ class DockerEnv(ContainedEnv):
             ending=ending,
             shown=self._work.names(),
             memory_bytes=self._limits.memory_bytes,
-            servants=self._engine.servants(pid),
+            servants=self._servants(pid),
         )
         self._undo.callback(launched.close)
         if gate is not None:
             os.write(gate, b"x")
         return launched, attached
+
+    def _servants(self, pid: int) -> Sequence[HostProcess]:
+        pids = self._engine.servants(pid, self.near.probe("processes")["processes"])
+        return [HostProcess(self.near, one) for one in pids]
 
     def facts(self) -> Json:
         return {
@@ -264,10 +268,11 @@ class DockerEnv(ContainedEnv):
         """A PID of a rootless or virtualised Docker means no process here, or another one. And
         on a busy machine Docker says that a container has started while it is still runc's own
         process."""
-        label = f"{LABEL_VARIABLE}={self._journal.label}".encode()
         deadline = time.monotonic() + EXEC_TIMEOUT_S
-        while label not in environment(pid):
-            if time.monotonic() > deadline or not Path(f"/proc/{pid}").exists():
+        while (seen := seen_inside(HostProcess(self.near, pid))) is None or (
+            seen["lab"] != self._journal.label
+        ):
+            if time.monotonic() > deadline or seen is None:
                 raise LabProblem(
                     f"PID {pid}, which Docker names as the container's, is not that here",
                     hint="it ended at once, or Docker runs in a machine of its own",

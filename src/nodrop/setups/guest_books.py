@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
-from nodrop.hosts.seam import Host, Json
+from nodrop.hosts.seam import Host, rise
 from nodrop.ledger.hops import Account, Class, Hop
 from nodrop.ledger.places import SOFTNET, Owner, Place, WaitsFor
+from nodrop.protocol.events import Counters
 from nodrop.setups.macvtap import MACVLAN, macvtap_books
+from nodrop.setups.seam import PlaceReading
 from nodrop.untrusted.reading import making_sense
 
 LOOPBACK = "lo"
@@ -31,14 +34,13 @@ AHEAD_OF_A_GUEST = (MACVLAN, MACVTAP_QUEUE, GUEST_SOFTNET)
 """In the order of a packet's way."""
 
 
-def guest_reading(guest: Host, nic: str) -> Json:
-    found: Json = guest.probe("counters", ports=[nic, LOOPBACK])["counters"]
-    return found
+def guest_reading(guest: Host, nic: str) -> Counters:
+    return guest.probe("counters", ports=[nic, LOOPBACK])["counters"]
 
 
 @making_sense("a reading of the guest")
 def vm_books(
-    nic: str, macvtap: str, guest_nic: str, before: Json, after: Json
+    nic: str, macvtap: str, guest_nic: str, before: PlaceReading, after: PlaceReading
 ) -> tuple[Sequence[Hop], Sequence[Account]]:
     """NIC → macvtap → its queue, emptied by QEMU → the virtio ring → the guest's NIC and softnet.
 
@@ -47,7 +49,7 @@ def vm_books(
     fetching if the guest's receive ring is full: a slow guest, too, shows in this queue, and the
     ring itself loses nothing.
     """
-    dropped = _rise(before, after, "macvtap", macvtap, "rx_dropped")
+    dropped = rise(before["macvtap"], after["macvtap"], macvtap, "rx_dropped")
     (macvtap_hop,), accounts = macvtap_books(nic, macvtap, before, after)
     ring = Hop(
         name="virtio_ring",
@@ -56,7 +58,7 @@ def vm_books(
     )
     guest = Hop(
         name="guest_nic",
-        packets=_rise(before, after, "guest", guest_nic, "rx_packets"),
+        packets=rise(before["guest"], after["guest"], guest_nic, "rx_packets"),
         counter=f"rx_packets of {guest_nic} in the guest (rtnl_link_stats64)",
     )
     softnet, in_softnet = softnet_books(guest_nic, before, after)
@@ -79,17 +81,20 @@ def vm_books(
 
 
 @making_sense("a reading of the guest")
-def softnet_books(nic: str, before: Json, after: Json) -> tuple[Hop, Sequence[Account]]:
+def softnet_books(
+    nic: str, before: PlaceReading, after: PlaceReading
+) -> tuple[Hop, Sequence[Account]]:
     """From the guest's NIC to where its kernel hands frames to the capture sockets.
 
     /proc/net/softnet_stat counts a frame as processed ahead of the taps, of whatever port, the
     loopback included. The backlog lies on the way only if the guest spreads frames over its CPUs
     (RPS). A program in the driver (native XDP) takes frames before they get here.
     """
-    native = (after["guest"]["links"][nic].get("xdp") or {}).get("mode") == "native"
+    program = after["guest"]["links"][nic].get("xdp")
+    native = program is not None and program["mode"] == "native"
     processed = _softnet(before, after, "processed")
     if LOOPBACK in after["guest"]["links"]:
-        processed -= _rise(before, after, "guest", LOOPBACK, "rx_packets")
+        processed -= rise(before["guest"], after["guest"], LOOPBACK, "rx_packets")
     hop = Hop(
         name="guest_softnet",
         packets=None if native else processed,
@@ -112,20 +117,15 @@ def softnet_books(nic: str, before: Json, after: Json) -> tuple[Hop, Sequence[Ac
 
 
 @making_sense("a reading of the guest")
-def queued_packets(macvtap: str, guest_nic: str, reading: Json) -> int:
+def queued_packets(macvtap: str, guest_nic: str, reading: PlaceReading) -> int:
     """Handed to the macvtap, not dropped, and not yet in the guest; both began at zero."""
     outside = reading["macvtap"]["links"][macvtap]["stats"]
     inside = reading["guest"]["links"][guest_nic]["stats"]
     return int(outside["rx_packets"] - outside["rx_dropped"] - inside["rx_packets"])
 
 
-def _softnet(before: Json, after: Json, column: str) -> int:
-    then, now = (
-        sum(int(row[column]) for row in side["guest"]["softnet"]) for side in (before, after)
-    )
-    return now - then
-
-
-def _rise(before: Json, after: Json, place: str, port: str, counter: str) -> int:
-    then, now = (int(side[place]["links"][port]["stats"][counter]) for side in (before, after))
+def _softnet(
+    before: PlaceReading, after: PlaceReading, column: Literal["processed", "dropped"]
+) -> int:
+    then, now = (sum(row[column] for row in side["guest"]["softnet"]) for side in (before, after))
     return now - then

@@ -10,16 +10,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from nodrop.errors import LabProblem
-from nodrop.hosts.inside import Inside, PacketSocket
-from nodrop.hosts.processes import named
+from nodrop.hosts.inside import Inside, inside, seen_inside
 from nodrop.hosts.rights import SUT
-from nodrop.hosts.seam import Json
+from nodrop.hosts.seam import Host, HostProcess, Json
 from nodrop.machines.qemu import RunningMachine
-from nodrop.setups.seam import ProcessSpec, Proof, rights_of
+from nodrop.protocol.events import ProcessInside
+from nodrop.setups.seam import ProcessSpec, Proof, proof_of
 from nodrop.untrusted import bounds
 from nodrop.untrusted.folder import Folder, read_end
-from nodrop.untrusted.json_text import optional
-from nodrop.untrusted.reading import making_sense
 
 WORK_INSIDE = "/var/nodrop"
 """On the guest's disk, which is a snapshot: logs take up no memory of the guest."""
@@ -29,7 +27,6 @@ LARGEST_FETCH_BYTES = 64 << 20
 """Of one file that the SUT leaves behind; a longer one stays in the guest, and is gone with it."""
 CONSOLE_BYTES = 1 << 20
 KILL_TIMEOUT_S = 10.0
-PROOF_TIMEOUT_S = 60.0  # hashing megabytes takes emulation seconds
 PATIENCE = 6
 """An emulated guest that still works off its queue answers so many times slower."""
 OUT_OF_MEMORY = "Out of memory: Killed process"
@@ -37,7 +34,7 @@ OUT_OF_MEMORY = "Out of memory: Killed process"
 
 
 class GuestProcess:
-    """A Process (setups/seam.py). `pid` is QEMU's: what this host is charged for."""
+    """A Process (setups/seam.py). Its root is QEMU: what the receiving host is charged for."""
 
     quiet = True
     own_cgroup = False  # its control group is QEMU's surroundings on this host
@@ -47,6 +44,7 @@ class GuestProcess:
         machine: RunningMachine,
         process: ProcessSpec,
         *,
+        near: Host,
         work: Path,
         launched_mono_ns: int,
         phases_s: Mapping[str, float],
@@ -54,7 +52,7 @@ class GuestProcess:
         self.work = work
         self.launched_mono_ns = launched_mono_ns
         self.phases_s = phases_s
-        self.pid = machine.qemu.pid
+        self.root = HostProcess(near, machine.qemu.pid)
         program = Path(process.argv[0]).name
         self.stdout, self.stderr = work / f"{program}.stdout", work / f"{program}.stderr"
         self._machine = machine
@@ -81,37 +79,14 @@ class GuestProcess:
 
     def look(self) -> Inside | None:
         seen = self._seen()
-        if seen is None:
-            return None
-        return Inside(
-            stopped=seen["stopped"],
-            threads=tuple(seen["threads"]),
-            packet_sockets=tuple(
-                PacketSocket(
-                    inode=row["inode"], interface_index=row["ifindex"], running=row["running"]
-                )
-                for row in seen["packet_sockets"]
-            ),
-        )
+        # Asleep in there says nothing of what still waits outside for the emulator.
+        return None if seen is None else inside(seen, cpu_ns=None)
 
     def proof(self) -> Proof | None:
-        """By the guest's own tools, of the guest's own files."""
-        inside = self._program.inside_pid
-        if inside is None or self._program.poll() is not None:
-            return None
-        exe = f"/proc/{inside}/exe"
+        """By the guest's node, of the guest's own files."""
+        program = self._inside()
         shown = {name: f"{WORK_INSIDE}/{name}" for name in self._shown}
-        host = self._machine.host
-        named = host.run(["readlink", exe], timeout_s=PROOF_TIMEOUT_S).stdout.strip()
-        said = host.run(["sha256sum", exe, *shown.values()], timeout_s=PROOF_TIMEOUT_S).stdout
-        hashes = [line.split()[0] for line in said.splitlines()]
-        status = host.read_file(f"/proc/{inside}/status").decode(errors="replace")
-        return Proof(
-            exe=named,
-            exe_sha256=hashes[0],
-            files=dict(zip(shown, hashes[1:], strict=True)),
-            **rights_of(status),
-        )
+        return None if program is None else proof_of(program, shown)
 
     def fetch(self, name: str) -> Path:
         ours = self.work / name
@@ -139,9 +114,11 @@ class GuestProcess:
         said = next((line for line in reversed(console) if OUT_OF_MEMORY in line), None)
         return None if said is None else f"the guest's kernel: {said.partition('] ')[2] or said}"
 
-    def servants(self) -> Sequence[int]:
+    def servants(self) -> Sequence[HostProcess]:
         """vhost threads; since Linux 6.4 they are QEMU's own, and with its process."""
-        return named(f"vhost-{self.pid}")
+        near, name = self.root.host, f"vhost-{self.root.pid}"
+        every = near.probe("processes")["processes"].items()
+        return [HostProcess(near, int(pid)) for pid, one in every if one["name"] == name]
 
     def signal(self, number: int) -> None:
         try:
@@ -160,17 +137,20 @@ class GuestProcess:
         self._collect()
         return status
 
-    def _seen(self) -> Json | None:
-        """What the guest's node sees of it; None if either is gone."""
-        inside = self._program.inside_pid
-        if self._program.poll() is not None or inside is None:
+    def _inside(self) -> HostProcess | None:
+        """The program, as the guest's node sees it; None if it has ended."""
+        pid = self._program.inside_pid
+        if pid is None or self._program.poll() is not None:
             return None
+        return HostProcess(self._machine.host, pid)
+
+    def _seen(self) -> ProcessInside | None:
+        """What the guest's node sees of it; None if one of the two is gone."""
+        program = self._inside()
         try:
-            said = self._machine.host.ask({"job": "probe", "what": ["process"], "pids": [inside]})
+            return None if program is None else seen_inside(program)
         except LabProblem:
             return None
-        with making_sense("what a guest says of its process"):
-            return optional(said["process"], str(inside), dict)
 
     def _remember(self) -> None:
         """What it used, as the guest's kernel counts it: afterwards it cannot be known."""

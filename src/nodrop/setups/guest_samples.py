@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Self
+from typing import Self, cast
 
 from nodrop.hosts.guest import GuestHost
-from nodrop.hosts.seam import Json
+from nodrop.protocol.events import SampleResult
 
 INTERVAL_MS = 100
 NOT_READ = {"links": 0, "load": 0, "disks": 0, "swap": 0}
@@ -38,9 +38,9 @@ class GuestSamples:
         )
         self._job.start()
 
-    def finish(self) -> tuple[Json, bytes]:
+    def finish(self) -> tuple[SampleResult, bytes]:
         self._job.stop()
-        said = self._job.result(timeout_s=RESULT_TIMEOUT_S)
+        said = cast(SampleResult, self._job.result(timeout_s=RESULT_TIMEOUT_S))
         return said, self._host.read_file(self._spool)
 
     def __enter__(self) -> Self:

@@ -35,7 +35,7 @@ from nodrop.machines.qemu import RunningMachine
 from nodrop.setups import guest_books as books
 from nodrop.setups.guest_process import WORK_INSIDE, GuestProcess
 from nodrop.setups.guest_samples import GuestSamples
-from nodrop.setups.seam import Limits, ProcessSpec, SamplesInside, Setup
+from nodrop.setups.seam import Limits, PlaceReading, ProcessSpec, SamplesInside, Setup
 
 HELLO_TIMEOUT_S = 60.0
 """A service that is started again, or a guest that boots again after the trial before."""
@@ -140,7 +140,7 @@ class LibvirtEnv:
         journal: UndoJournal,
         undo: ExitStack,
     ) -> None:
-        self.nic = port
+        self.nic, self.near = port, port.host
         self.bits = bits
         self.work_inside = WORK_INSIDE
         self._options = options
@@ -148,8 +148,9 @@ class LibvirtEnv:
         self._process: GuestProcess | None = None
         self._domain = Domain(options.uri, options.domain)
         undo.callback(self._domain.close)
-        self._tap = add_macvtap_here(port, journal, queue=options.txqueuelen)
+        here, self._tap = add_macvtap_here(port, journal, queue=options.txqueuelen)
         undo.callback(_remove, self._tap)
+        undo.callback(here.close)
         self._running = self._spoken_to(undo)
         self.host: Host = self._running.host
         self._clean()
@@ -165,6 +166,7 @@ class LibvirtEnv:
         self._process = GuestProcess(
             self._running,
             process,
+            near=self.near,
             work=self._work,
             launched_mono_ns=launched_mono_ns,
             phases_s={"copy_files": time.monotonic() - began_s},
@@ -174,13 +176,13 @@ class LibvirtEnv:
     def job(self, spec: Mapping[str, Any]) -> NodeJob:
         return self.host.job(spec)
 
-    def read(self) -> Json:
+    def read(self) -> PlaceReading:
         """Once QEMU has fetched what the macvtap's queue holds."""
         deadline = time.monotonic() + FETCH_TIMEOUT_S
         while True:
-            found: Json = {
-                "nic": _counters(self.nic),
-                "macvtap": _counters(self._tap),
+            found = {
+                "nic": self.nic.counters(),
+                "macvtap": self._tap.counters(),
                 "guest": books.guest_reading(self.host, self._guest_nic),
             }
             waiting = books.queued_packets(self._tap.name, self._guest_nic, found)
@@ -192,7 +194,9 @@ class LibvirtEnv:
         pids = [] if program is None else [program]
         return {"guest": GuestSamples(self._running.host, pids=pids, spool=SPOOL)}
 
-    def hops(self, before: Json, after: Json) -> tuple[Sequence[Hop], Sequence[Account]]:
+    def hops(
+        self, before: PlaceReading, after: PlaceReading
+    ) -> tuple[Sequence[Hop], Sequence[Account]]:
         return books.vm_books(self.nic.name, self._tap.name, self._guest_nic, before, after)
 
     def facts(self) -> Json:
@@ -259,7 +263,7 @@ class LibvirtEnv:
         quiet = f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6"
         if self.host.run(["test", "-e", quiet], check=False).returncode == 0:
             self._running.host.write_file(quiet, b"1")
-        mtu = str(_counters(self._tap)["links"][self._tap.name]["mtu"])
+        mtu = str(self._tap.counters()["links"][self._tap.name]["mtu"])
         # Offloads too: frames that its driver has put together are counted as one from there on.
         self.host.run([NODE, "guest", "--receive-on", name, "--mtu", mtu])
         return name
@@ -289,11 +293,6 @@ class LibvirtEnv:
             self._process.stop(timeout_s=1.0)
         with suppress(LabProblem):
             self._clean()
-
-
-def _counters(port: Port) -> Json:
-    found: Json = port.host.probe("counters", ports=[port.name])["counters"]
-    return found
 
 
 def _listener(stream: socket.socket) -> int:

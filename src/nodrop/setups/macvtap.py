@@ -14,12 +14,13 @@ from pydantic import Field
 
 from nodrop.config.options import Options, check
 from nodrop.hosts.local import LocalHost
-from nodrop.hosts.seam import Json, Link, Port
+from nodrop.hosts.seam import Json, Link, Port, rise
 from nodrop.labs.wiring import MACVTAP, add_macvtap
 from nodrop.ledger.hops import Account, Class, Hop
 from nodrop.ledger.places import Owner, Place, WaitsFor
 from nodrop.machines.docker_engine import DockerEngine
 from nodrop.setups.docker import Docker, DockerEnv
+from nodrop.setups.seam import PlaceReading
 
 HOP = "macvtap"
 MACVLAN = Place(
@@ -60,15 +61,17 @@ class DockerMacvtapEnv(DockerEnv):
     txqueuelen: int | None = None
     _macvtap: Port | None = None
 
-    def read(self) -> Json:
+    def read(self) -> PlaceReading:
         if self._macvtap is None:
             return {}
         return {
-            "nic": _counters(self.nic),
-            HOP: _counters(self._macvtap),
+            "nic": self.nic.counters(),
+            HOP: self._macvtap.counters(),
         }
 
-    def hops(self, before: Json, after: Json) -> tuple[Sequence[Hop], Sequence[Account]]:
+    def hops(
+        self, before: PlaceReading, after: PlaceReading
+    ) -> tuple[Sequence[Hop], Sequence[Account]]:
         return macvtap_books(self.nic.name, MACVTAP, before, after)
 
     def facts(self) -> Json:
@@ -80,7 +83,7 @@ class DockerMacvtapEnv(DockerEnv):
 
 
 def macvtap_books(
-    nic: str, macvtap: str, before: Json, after: Json
+    nic: str, macvtap: str, before: PlaceReading, after: PlaceReading
 ) -> tuple[Sequence[Hop], Sequence[Account]]:
     """From the NIC to the macvtap's own receive counter.
 
@@ -90,8 +93,8 @@ def macvtap_books(
     rx_dropped, together with group frames that the host itself has no protocol for. What did not
     arrive at the macvtap separates the two.
     """
-    arrived = _rise(before, after, HOP, macvtap, "rx_packets")
-    missing = _rise(before, after, "nic", nic, "rx_packets") - arrived
+    arrived = rise(before[HOP], after[HOP], macvtap, "rx_packets")
+    missing = rise(before["nic"], after["nic"], nic, "rx_packets") - arrived
     accounts = []
     merged = min(missing, _reassembled(before, after))
     if merged > 0:
@@ -105,7 +108,7 @@ def macvtap_books(
                 evidence="macvlan puts fragments to broadcast and multicast addresses together",
             )
         )
-    dropped = min(missing - max(0, merged), _rise(before, after, "nic", nic, "rx_dropped"))
+    dropped = min(missing - max(0, merged), rise(before["nic"], after["nic"], nic, "rx_dropped"))
     if dropped > 0:
         accounts.append(
             Account(
@@ -124,18 +127,8 @@ def macvtap_books(
     return (hop,), tuple(accounts)
 
 
-def _counters(port: Port) -> Json:
-    found: Json = port.host.probe("counters", ports=[port.name])["counters"]
-    return found
-
-
-def _rise(before: Json, after: Json, place: str, port: str, counter: str) -> int:
-    then, now = (int(side[place]["links"][port]["stats"][counter]) for side in (before, after))
-    return now - then
-
-
-def _reassembled(before: Json, after: Json) -> int:
-    def total(side: Json) -> int:
+def _reassembled(before: PlaceReading, after: PlaceReading) -> int:
+    def total(side: PlaceReading) -> int:
         snmp = side["nic"]["snmp"]
         return int(snmp["Ip.ReasmReqds"]) - int(snmp["Ip.ReasmOKs"])
 

@@ -24,7 +24,7 @@ from nodrop.hosts.memory_group import oom_events_of, oom_kills
 from nodrop.hosts.node import start_child
 from nodrop.hosts.privileges import in_user_namespace
 from nodrop.hosts.rights import SUT
-from nodrop.hosts.seam import Action, Json, Link, NodeJob, UndoJournal
+from nodrop.hosts.seam import Action, HostProcess, Json, Link, NodeJob, UndoJournal
 from nodrop.hosts.sut_user import give, sut_user
 from nodrop.images.bits import Bits
 from nodrop.ledger.places import Place
@@ -153,7 +153,7 @@ class OciEnv(ContainedEnv):
             )
 
         launched = ContainedProcess(
-            pid,
+            HostProcess(self.near, pid),
             program=program,
             work=self._work.path,
             launched_mono_ns=launched_ns,
@@ -161,7 +161,7 @@ class OciEnv(ContainedEnv):
             ending=ending,
             shown=self._work.names(),
             memory_bytes=self._limits.memory_bytes,
-            servants=[runc.pid],  # it waits for the container
+            servants=[HostProcess(self.near, runc.pid)],  # it waits for the container
         )
         self._undo.callback(launched.close)
         return launched, runc

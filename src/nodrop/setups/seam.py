@@ -11,10 +11,17 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from nodrop.hosts.inside import Inside
-from nodrop.hosts.seam import Host, Json, Link, NodeJob, Port, UndoJournal
+from nodrop.hosts.seam import Host, HostProcess, Json, Link, NodeJob, Port, UndoJournal
 from nodrop.images.bits import Bits
 from nodrop.ledger.hops import Account, Hop
 from nodrop.ledger.places import Place
+from nodrop.protocol.events import Counters, SampleResult
+
+PROOF_TIMEOUT_S = 60.0
+"""Hashing megabytes takes a machine without KVM seconds."""
+
+PlaceReading = Mapping[str, Counters]
+"""What was read at one moment, by a name for what counted it: NIC, macvtap, guest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,24 +61,34 @@ class Proof:
     """Seccomp: 2."""
 
 
-def rights_of(status: str) -> dict[str, Any]:
-    """The fields of a `Proof` that /proc/PID/status holds."""
-    lines = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
-    return {
-        "capabilities": lines["CapBnd"],
-        "effective_capabilities": lines["CapEff"],
-        "no_new_privileges": lines.get("NoNewPrivs") == "1",
-        "user_id": int(lines["Uid"].split()[1]),
-        "filters_system_calls": lines.get("Seccomp") == "2",
-    }
+def proof_of(
+    process: HostProcess, shown: Mapping[str, str], *, timeout_s: float = PROOF_TIMEOUT_S
+) -> Proof | None:
+    """`shown`: the names of files in the work folder → their paths as the process sees them. None
+    if it is gone."""
+    paths = list(shown.values())
+    said = process.host.probe("proof", pids=[process.pid], files=paths, timeout_s=timeout_s)
+    seen = said["proof"].get(str(process.pid))
+    if seen is None:
+        return None
+    return Proof(
+        exe=seen["exe"],
+        exe_sha256=seen["exe_sha256"],
+        files={name: seen["files"][path] for name, path in shown.items()},
+        capabilities=seen["capabilities"],
+        effective_capabilities=seen["effective_capabilities"],
+        no_new_privileges=seen["no_new_privileges"],
+        user_id=seen["user_id"],
+        filters_system_calls=seen["filters_system_calls"],
+    )
 
 
 class Process(Protocol):
     """A launched SUT."""
 
-    pid: int
-    """As the node of the link's receiving host sees it, which samples it: what that host is charged
-    for the SUT, a guest's machine emulator included."""
+    root: HostProcess
+    """Of the process tree that the link's receiving host is charged for: the SUT, or the machine
+    emulator of its guest."""
     work: Path
     """The work folder as the controller sees it: logs and results appear here, at the latest when
     the process has been stopped."""
@@ -107,9 +124,9 @@ class Process(Protocol):
         """What the place knows of its end that its exit status does not say: lack of memory."""
         ...
 
-    def servants(self) -> Sequence[int]:
-        """PIDs, as that host's node sees them, of what works for it outside its own process tree: a
-        container's daemons and shim, the kernel threads of a guest's NIC."""
+    def servants(self) -> Sequence[HostProcess]:
+        """What works for it outside its own process tree: a container's daemons and shim, the
+        kernel threads of a guest's NIC."""
         ...
 
     def signal(self, number: int) -> None: ...
@@ -134,7 +151,7 @@ class SamplesInside(AbstractContextManager["SamplesInside"], Protocol):
     clock_offset_ns: int
     """Add to its rows' CLOCK_MONOTONIC to get the controller's."""
 
-    def finish(self) -> tuple[Json, bytes]:
+    def finish(self) -> tuple[SampleResult, bytes]:
         """Ends it: its result, and its rows as JSON lines."""
         ...
 
@@ -146,6 +163,9 @@ class Env(Protocol):
     def host(self) -> Host:
         """Where the capture sockets are: its /proc/net/snmp counts their fanout defragmentation."""
         ...
+
+    near: Host
+    """The link's receiving host: it is charged for what runs here, and its node sees it."""
 
     @property
     def nic(self) -> Port:
@@ -173,7 +193,7 @@ class Env(Protocol):
         """Runs a node job inside."""
         ...
 
-    def read(self) -> Json:
+    def read(self) -> PlaceReading:
         """Counters of what this place puts between the NIC and the capture interface; read at the
         same quiet moments as the NICs. {} if there is nothing."""
         ...
@@ -183,7 +203,9 @@ class Env(Protocol):
         when the SUT is ready. {} if this host's sampler sees everything."""
         ...
 
-    def hops(self, before: Json, after: Json) -> tuple[Sequence[Hop], Sequence[Account]]:
+    def hops(
+        self, before: PlaceReading, after: PlaceReading
+    ) -> tuple[Sequence[Hop], Sequence[Account]]:
         """What two of those readings add to the packet books, in the order of the packets' way."""
         ...
 

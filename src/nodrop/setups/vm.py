@@ -34,7 +34,7 @@ from nodrop.setups import guest_books as books
 from nodrop.setups.guest_process import WORK_INSIDE, GuestProcess
 from nodrop.setups.guest_samples import GuestSamples
 from nodrop.setups.limits import cpu_problems, memory_problems
-from nodrop.setups.seam import Limits, ProcessSpec, SamplesInside, Setup
+from nodrop.setups.seam import Limits, PlaceReading, ProcessSpec, SamplesInside, Setup
 
 GUEST_NIC = "eth0"
 """The only NIC, and net.ifnames=0 keeps the kernel's name for it."""
@@ -147,7 +147,7 @@ class VmEnv:
         work: Path,
         journal: UndoJournal,
     ) -> None:
-        self._port = link.rx
+        self._port, self.near = link.rx, link.rx.host
         self.capture_interfaces: Sequence[str] = (GUEST_NIC,)
         self.work_inside = WORK_INSIDE
         self.bits = bits
@@ -183,6 +183,7 @@ class VmEnv:
         self._process = GuestProcess(
             running,
             process,
+            near=self.near,
             work=self._work,
             launched_mono_ns=launched_mono_ns,
             phases_s={"boot": running.boot_s, "copy_files": time.monotonic() - booted_s},
@@ -192,7 +193,7 @@ class VmEnv:
     def job(self, spec: Mapping[str, Any]) -> NodeJob:
         return self._booted().host.job(spec)
 
-    def read(self) -> Json:
+    def read(self) -> PlaceReading:
         """Once QEMU has fetched what the macvtap's queue holds: until then the guest still gets
         packets. What never arrives is left to the books."""
         deadline = time.monotonic() + FETCH_TIMEOUT_S
@@ -208,16 +209,15 @@ class VmEnv:
         assert self._tap is not None
         return self._tap.name
 
-    def _read(self) -> Json:
+    def _read(self) -> PlaceReading:
         assert self._tap is not None
         nic, tap = self._port.name, self._tap.name
         here = self._tap.host.probe("counters", ports=[nic, tap])["counters"]
-        found: Json = {
+        return {
             "nic": here,
             "macvtap": here,
             "guest": books.guest_reading(self.host, GUEST_NIC),
         }
-        return found
 
     def samples_inside(self) -> Mapping[str, SamplesInside]:
         program = self._process.inside_pid if self._process is not None else None
@@ -228,7 +228,9 @@ class VmEnv:
         )
         return {GUEST: sampled}
 
-    def hops(self, before: Json, after: Json) -> tuple[Sequence[Hop], Sequence[Account]]:
+    def hops(
+        self, before: PlaceReading, after: PlaceReading
+    ) -> tuple[Sequence[Hop], Sequence[Account]]:
         return books.vm_books(self._port.name, self._tap_name, GUEST_NIC, before, after)
 
     def facts(self) -> Json:

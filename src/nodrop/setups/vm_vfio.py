@@ -16,7 +16,7 @@ from pydantic import Field
 
 from nodrop.config.options import check
 from nodrop.errors import LabProblem
-from nodrop.hosts.seam import Json, Link, Port, UndoJournal
+from nodrop.hosts.seam import Link, Port, UndoJournal
 from nodrop.images.bits import Bits
 from nodrop.ledger.hops import Account, Hop
 from nodrop.ledger.places import Place
@@ -28,7 +28,7 @@ from nodrop.machines.vfio import (
     vfio_problems,
 )
 from nodrop.setups.guest_books import GUEST_SOFTNET, guest_reading, softnet_books
-from nodrop.setups.seam import Limits, Setup
+from nodrop.setups.seam import Limits, PlaceReading, Setup
 from nodrop.setups.vm import GUEST_NIC, Vm, VmEnv, VmOptions
 
 PciAddress = Annotated[str, Field(pattern=r"^[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")]
@@ -83,10 +83,12 @@ class VfioEnv(VmEnv):
     def nic(self) -> Port:
         return Port(host=self.host, name=GUEST_NIC)
 
-    def read(self) -> Json:
+    def read(self) -> PlaceReading:
         return {"guest": guest_reading(self.host, GUEST_NIC)}
 
-    def hops(self, before: Json, after: Json) -> tuple[Sequence[Hop], Sequence[Account]]:
+    def hops(
+        self, before: PlaceReading, after: PlaceReading
+    ) -> tuple[Sequence[Hop], Sequence[Account]]:
         """The guest's NIC is the receiving NIC of the books; before it, only the wire."""
         hop, accounts = softnet_books(GUEST_NIC, before, after)
         return (hop,), accounts

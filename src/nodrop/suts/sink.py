@@ -9,17 +9,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, cast
 
 from pydantic import Field, model_validator
 
 from nodrop.config.options import MemorySize, Options, YesNo, check
 from nodrop.errors import LabProblem, NodeDied, TrialFailed
-from nodrop.hosts.seam import Json, NodeJob
+from nodrop.hosts.seam import Host, HostProcess, Json, NodeJob
 from nodrop.images.bits import Bits
 from nodrop.ledger.over_time import Served
 from nodrop.ledger.places import Knobs, Place, socket_ring
 from nodrop.ledger.reasons import Reason
+from nodrop.protocol.events import SinkResult, SinkSample
 from nodrop.setups.local import LocalView
 from nodrop.setups.seam import Env, Process
 from nodrop.suts.seam import Drained, Readiness, SutCounters, less
@@ -102,7 +103,7 @@ class Sink:
         launched_mono_ns = time.monotonic_ns()
         spec = {"job": "sink", "interface": env.capture_interfaces[0]}
         job = env.job(spec | self.options.model_dump())
-        return RunningSink(job, launched_mono_ns, self.options, env.host.clock_offset_ns)
+        return RunningSink(job, launched_mono_ns, self.options, env)
 
     def facts(self) -> Json:
         return {"options": self.options.model_dump(mode="json")}
@@ -113,15 +114,15 @@ class SinkProcess(LocalView):
 
     work = stdout = stderr = Path(os.devnull)
 
-    def __init__(self, job: NodeJob, launched_mono_ns: int) -> None:
+    def __init__(self, near: Host, job: NodeJob, launched_mono_ns: int) -> None:
         self._job = job
         self._closed = False
-        self.pid = job.pid
+        self.root = HostProcess(near, job.pid)
         self._handle = os.pidfd_open(job.pid)
         self.launched_mono_ns = launched_mono_ns
 
     def poll(self) -> int | None:
-        return 0 if self._closed or not _lives(self.pid) else None
+        return 0 if self._closed or self._job.ended() else None
 
     def signal(self, number: int) -> None:
         # In a container it is no child of ours: when it has ended, its PID may be another's.
@@ -139,20 +140,21 @@ class SinkProcess(LocalView):
 
 
 class RunningSink:
-    def __init__(
-        self, job: NodeJob, launched_mono_ns: int, options: SinkOptions, clock_offset_ns: int
-    ) -> None:
-        self.process: Process = SinkProcess(job, launched_mono_ns)
-        self._clock_offset_ns = clock_offset_ns
+    def __init__(self, job: NodeJob, launched_mono_ns: int, options: SinkOptions, env: Env) -> None:
+        self.process: Process = SinkProcess(env.near, job, launched_mono_ns)
+        self._clock_offset_ns = env.host.clock_offset_ns
         self._job = job
         self._options = options
         self._ready_mono_ns = time.monotonic_ns()
         self._base: SutCounters | None = None
-        self._rest: Json | None = None
+        self._rest: SinkSample | None = None
         """The sample that the last drain ended with."""
         self._since = 0
         """So many samples were taken before the mark."""
         job.start()
+
+    def _samples(self) -> Sequence[SinkSample]:
+        return cast(Sequence[SinkSample], self._job.samples())
 
     def wait_ready(self, *, timeout_s: float) -> Readiness:
         del timeout_s  # a launched node job is ready: its sockets are open
@@ -164,19 +166,19 @@ class RunningSink:
 
     def drain(self, *, expected_packets: int | None, timeout_s: float) -> Drained:
         began, began_ns = time.monotonic(), time.monotonic_ns()
-        seen = len(self._job.samples())
+        seen = len(self._samples())
         if expected_packets is not None and self._base is not None:
             expected_packets += self._base.captured_packets or 0
         while True:
             if self.process.poll() is not None:
                 raise TrialFailed("the sink ended before it was stopped")
             now = time.monotonic()
-            fresh = self._job.samples()[seen:]
+            fresh = self._samples()[seen:]
             if _at_rest(fresh, expected_packets):
                 self._rest = fresh[-1]
                 return self._drained(fresh, began_ns)
             if now - began > timeout_s:
-                last = self._job.samples()[-1:]
+                last = self._samples()[-1:]
                 raise TrialFailed(
                     f"the sink's counters do not come to rest within {timeout_s:g} s: "
                     f"last sample {dict(last[0]) if last else 'none'}",
@@ -186,7 +188,7 @@ class RunningSink:
             time.sleep(POLL_S)
 
     @making_sense("a sample of node job 'sink'")
-    def _drained(self, samples: Sequence[Json], began_ns: int) -> Drained:
+    def _drained(self, samples: Sequence[SinkSample], began_ns: int) -> Drained:
         """A queue is at work until its last packet is done. Of a ring of blocks, which come late by
         themselves, that is said only if a sample shows packets that wait."""
         offset_ns, threads = self._clock_offset_ns, samples[-1]["per_thread"]
@@ -205,7 +207,7 @@ class RunningSink:
 
     def counted(self) -> SutCounters:
         # Several sinks are drained together, by their sum: each is then asked for its newest.
-        rest = self._rest or self._job.samples()[-1]
+        rest = self._rest or self._samples()[-1]
         found = _counters(rest, source="sink sample")
         each = [thread.get("decoded_bytes") for thread in found.per_thread.values()]
         known = [number for number in each if number is not None]
@@ -219,10 +221,10 @@ class RunningSink:
     def mark(self) -> None:
         self._base, self._since = None, 0
         self._base = self.counted()
-        self._since = len(self._job.samples())
+        self._since = len(self._samples())
 
     def live(self) -> SutCounters | None:
-        samples = self._job.samples()
+        samples = self._samples()
         if not samples:
             return None
         read_ns = _read_at(samples[-1]) + self._clock_offset_ns
@@ -235,7 +237,7 @@ class RunningSink:
     def finish(self, *, timeout_s: float) -> SutCounters:
         try:
             self._job.stop()
-            result = self._job.result(timeout_s=timeout_s)
+            result = cast(SinkResult, self._job.result(timeout_s=timeout_s))
         except NodeDied as error:
             raise TrialFailed(f"the sink ended without its counters: {error.message}") from error
         finally:
@@ -247,7 +249,7 @@ class RunningSink:
     def _over_time(self) -> dict[str, list[Served]]:
         found: dict[str, list[Served]] = {}
         before = {} if self._base is None else self._base.per_thread
-        for sample in self._job.samples()[self._since :]:
+        for sample in self._samples()[self._since :]:
             at_ns = counted(sample, "mono_ns") + self._clock_offset_ns
             for name, thread in _threads(sample):
                 served, lost = thread["decoded_packets"], thread["dropped_ring_full_packets"]
@@ -277,13 +279,13 @@ class RunningSink:
 
 
 @making_sense("a sample of node job 'sink'")
-def _read_at(sample: Json) -> int:
+def _read_at(sample: SinkSample) -> int:
     """Every thread read its socket's counters then, or later."""
     return min(counted(thread, "mono_ns") for thread in sample["per_thread"])
 
 
 @making_sense("a sample of node job 'sink'")
-def _at_rest(samples: Sequence[Json], expected_packets: int | None) -> bool:
+def _at_rest(samples: Sequence[SinkSample], expected_packets: int | None) -> bool:
     """Delivered and dropped make up all, and nothing moved for half a second."""
     if not samples:
         return False
@@ -298,7 +300,7 @@ def _at_rest(samples: Sequence[Json], expected_packets: int | None) -> bool:
 
 
 @making_sense("the counters of node job 'sink'")
-def _counters(said: Json, *, source: str) -> SutCounters:
+def _counters(said: SinkResult | SinkSample, *, source: str) -> SutCounters:
     fields = _fields(said)
     return SutCounters(
         captured_packets=fields["captured_packets"],
@@ -319,19 +321,10 @@ _NAMES = {
 }
 
 
-def _threads(said: Json) -> Iterator[tuple[str, dict[str, int]]]:
+def _threads(said: SinkResult | SinkSample) -> Iterator[tuple[str, dict[str, int]]]:
     for i, thread in enumerate(said.get("per_thread", ())):
         yield f"sink-{i}", _fields(thread)
 
 
-def _fields(said: Json) -> dict[str, int]:
+def _fields(said: Mapping[str, Any]) -> dict[str, int]:
     return {ours: counted(said, theirs) for ours, theirs in _NAMES.items() if theirs in said}
-
-
-def _lives(pid: int) -> bool:
-    """Neither gone nor a zombie."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return text.rpartition(") ")[2][:1] != "Z"

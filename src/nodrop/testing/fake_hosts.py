@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from nodrop.errors import TrialFailed
 from nodrop.hosts.seam import Action, Completed, Json, Link, Port, UndoJournal
 from nodrop.labs.seam import Lab
-from nodrop.protocol.events import SampleRow
+from nodrop.protocol.events import ProbeResult, SampleRow
 from nodrop.testing.events import whole
 
 TX_PORT, RX_PORT = "ndtx0", "ndrx0"
@@ -82,14 +82,12 @@ class FakeJob:
         self.ready: Json = {}
         self._world = world
         self._spec = dict(spec)
-        # Looks at processes, however many, are one word of the sentence.
-        self._name = "usage" if spec.get("what") == ["usage"] else spec["job"]
+        self._name = spec["job"]
         self._world.say(f"{self._name} job")
 
     def again(self, spec: Mapping[str, Any], *, timeout_s: float) -> None:
         self._spec = dict(spec)
-        if self._name != "usage":
-            self._world.say(f"{self._name} job again")
+        self._world.say(f"{self._name} job again")
 
     def start(self, *, at_mono_ns: int | None = None) -> None:
         self._row()
@@ -102,6 +100,9 @@ class FakeJob:
 
     def result(self, *, timeout_s: float, tick: Callable[[], None] | None = None) -> Json:
         return {"type": "result", **{word: {"ns": {}} for word in self._spec.get("what", ())}}
+
+    def ended(self) -> bool:
+        return False
 
     def close(self) -> None:
         self._world.say(f"{self._name} job closed")
@@ -163,10 +164,22 @@ class FakeHost:
     ) -> FakeJob:
         return FakeJob(self._world, spec)
 
-    def probe(self, *what: str, ports: Sequence[str] = (), timeout_s: float = 30) -> Json:
-        links = {port: self._link(port) for port in ports}
-        counters = {"links": links, "snmp": defaultdict(int), "softnet": []}
-        return {word: counters if word == "counters" else {} for word in what}
+    def probe(
+        self,
+        *what: str,
+        ports: Sequence[str] = (),
+        pids: Sequence[int] = (),
+        files: Sequence[str] = (),
+        timeout_s: float = 30,
+    ) -> ProbeResult:
+        counters = {
+            "links": {port: self._link(port) for port in ports},
+            "snmp": defaultdict(int),
+            "softnet": [],
+            "reassembly": dict.fromkeys(("queues", "memory_bytes", "high_thresh_bytes")),
+        }
+        said = {word: counters if word == "counters" else {} for word in what}
+        return cast(ProbeResult, said)
 
     def _link(self, port: str) -> Json:
         stats: dict[str, int] = defaultdict(int)

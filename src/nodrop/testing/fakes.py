@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from nodrop.hosts.seam import Json, Link, NodeJob, Port, UndoJournal
+from nodrop.hosts.seam import Host, HostProcess, Json, Link, NodeJob, Port, UndoJournal
 from nodrop.images.bits import Bits
 from nodrop.ledger.hops import Account, Hop
 from nodrop.ledger.places import Place
@@ -30,9 +30,20 @@ from nodrop.load.seam import (
     Tick,
     TraceFacts,
 )
+from nodrop.protocol.events import TraceResult
 from nodrop.setups.local import LocalView
-from nodrop.setups.seam import Env, Limits, Process, ProcessSpec, Proof, SamplesInside, Setup
+from nodrop.setups.seam import (
+    Env,
+    Limits,
+    PlaceReading,
+    Process,
+    ProcessSpec,
+    Proof,
+    SamplesInside,
+    Setup,
+)
 from nodrop.suts.seam import Drained, Readiness, Sut, SutCounters
+from nodrop.testing.events import whole
 from nodrop.testing.fake_hosts import RX_PORT, World
 
 FRAME_BYTES = 100
@@ -40,10 +51,10 @@ NO_FRAGMENTS = Fragments(offered_packets=0, absorbed_packets=0, datagrams=0, hel
 
 
 class FakeProcess(LocalView):
-    """A Process; its PID is the test's own, because /proc must have it."""
+    """A Process; its PID is the test's own."""
 
-    def __init__(self, world: World, work: Path) -> None:
-        self.pid = os.getpid()
+    def __init__(self, world: World, near: Host, work: Path) -> None:
+        self.root = HostProcess(near, os.getpid())
         self.work = work
         self.own_cgroup = False
         self.stdout, self.stderr = work / "stdout", work / "stderr"
@@ -80,25 +91,27 @@ class FakeEnv:
 
     def __init__(self, world: World, nic: Port, bits: Bits | None, work: Path) -> None:
         self.nic = nic
-        self.host = nic.host
+        self.near = self.host = nic.host
         self.bits = bits
         self._world = world
         self._work = work
 
     def launch(self, process: ProcessSpec) -> FakeProcess:
         self._world.say("launch")
-        return FakeProcess(self._world, self._work)
+        return FakeProcess(self._world, self.near, self._work)
 
     def job(self, spec: Mapping[str, Any]) -> NodeJob:
         return self.host.job(spec)
 
-    def read(self) -> Json:
+    def read(self) -> PlaceReading:
         return {}
 
     def samples_inside(self) -> Mapping[str, SamplesInside]:
         return {}
 
-    def hops(self, before: Json, after: Json) -> tuple[Sequence[Hop], Sequence[Account]]:
+    def hops(
+        self, before: PlaceReading, after: PlaceReading
+    ) -> tuple[Sequence[Hop], Sequence[Account]]:
         return (), ()
 
     def facts(self) -> Json:
@@ -212,7 +225,7 @@ class FakeOfferer:
     """An Offerer; what it sent has arrived when it returns."""
 
     intended_duration_s: float | None = 0.0
-    pids: Sequence[int] = ()
+    processes: Sequence[HostProcess] = ()
 
     def __init__(self, world: World) -> None:
         self.intended_packets = world.intended_packets
@@ -280,7 +293,7 @@ class FakeLoad:
             fragments=NO_FRAGMENTS,
             never_at_tap_packets=0,
             peak_demand=None,
-            raw={},
+            raw=whole(TraceResult, {}),
         )
 
     @contextmanager

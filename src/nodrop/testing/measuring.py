@@ -52,7 +52,7 @@ class _FakeStanding:
         offered = int(load["pps"])
         self.of.said.append(f"offer {offered}")
         seen = trial.seen
-        seen.world, self.worn = self.first, self.of.wears_at.get(trial.index, "")
+        seen.world.first_trial, self.worn = self.first, self.of.wears_at.get(trial.index, "")
         if (failure := self.of.fails_at.get(trial.index)) is not None:
             raise failure
         lost = max(0, offered - self.of.capacity_pps)
@@ -67,8 +67,8 @@ class _FakeStanding:
             packets=lost,
             counter="fake",
         )
-        seen.ledger = balance(ways, [ring] if lost else [])
-        seen.verdict = judge(seen.ledger, Sending(intended_packets=offered, sent_packets=offered))
+        ledger = seen.packets.ledger = balance(ways, [ring] if lost else [])
+        seen.verdict = judge(ledger, Sending(intended_packets=offered, sent_packets=offered))
         return seen
 
 

@@ -1,49 +1,95 @@
-"""What the kernel's files say of a process's threads."""
+"""A host's node looks at processes there, by one job that stays."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from nodrop.hosts.inside import cpu_ns_asleep, look
+from nodrop.errors import NodeRefused
+from nodrop.hosts.binary import find_node_binary
+from nodrop.hosts.inside import cpu_s, look, usage
+from nodrop.hosts.local import LocalHost
+from nodrop.hosts.seam import HostProcess
+
+NOBODY = 2**22 + 1
+"""Beyond the largest PID."""
 
 
-def task(proc: Path, number: int, state: str, ran_ns: int) -> None:
-    folder = proc / "7/task" / str(number)
-    folder.mkdir(parents=True)
-    (folder / "stat").write_text(f"{number} (W#01) R) {state} 1 7 7 0 -1\n")
-    (folder / "schedstat").write_text(f"{ran_ns} 900 3\n")
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalHost]:
+    jobs: list[Any] = []
+    start = LocalHost.job
+
+    def job(self: LocalHost, *args: Any, **more: Any) -> Any:
+        jobs.append(start(self, *args, **more))
+        return jobs[-1]
+
+    monkeypatch.setattr(LocalHost, "job", job)
+    with LocalHost(name="here", node=find_node_binary(), label="test") as host:
+        host.jobs = jobs  # type: ignore[attr-defined]
+        yield host
+    assert all(job.ended() for job in jobs)
 
 
-def test_what_sleeping_threads_have_run_is_added(tmp_path: Path) -> None:
-    task(tmp_path, 7, "S", 100)
-    task(tmp_path, 8, "S", 23)
-    assert cpu_ns_asleep(7, proc=tmp_path) == 123
+def started(host: LocalHost) -> int:
+    return len(host.jobs)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("state", ["R", "D", "T", "Z"])
-def test_a_thread_that_runs_or_would_is_not_asleep(tmp_path: Path, state: str) -> None:
-    """R is also a thread that waits for a CPU; D waits for a disk, and goes on by itself."""
-    task(tmp_path, 7, "S", 100)
-    task(tmp_path, 8, state, 23)
-    assert cpu_ns_asleep(7, proc=tmp_path) is None
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        yield process
+        process.kill()
 
 
-@pytest.mark.parametrize(("flags", "refuses"), [(0x404140, True), (0x404144, False)])
-def test_what_a_dying_process_refuses_is_its_end(
-    flags: int, refuses: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Seen as a normal user: /proc/PID/fd is root's once the memory is gone."""
-    task(tmp_path, 7, "S", 100)
-    (tmp_path / "7/stat").write_text(f"7 (W#01) R) R 1 7 7 0 -1 {flags} 0\n")
+def test_many_looks_are_one_job(host: LocalHost, sleeper: subprocess.Popen[bytes]) -> None:
+    """Another process at each look would disturb what is measured."""
+    process = HostProcess(host, sleeper.pid)
+    for _ in range(20):
+        seen = look(process)
+        assert seen is not None and not seen.stopped and seen.threads
+        assert usage([process]).keys() == {process}
+        host.probe("counters")
+    assert started(host) == 1
 
-    def denied(folder: Path) -> list[str]:
-        raise PermissionError(13, "Permission denied", str(folder))
 
-    monkeypatch.setattr("nodrop.hosts.inside.os.listdir", denied)
-    if refuses:
-        with pytest.raises(PermissionError):
-            look(7, proc=tmp_path)
-    else:
-        assert look(7, proc=tmp_path) is None
+def test_what_is_gone_is_none(host: LocalHost, sleeper: subprocess.Popen[bytes]) -> None:
+    for pid in (NOBODY, sleeper.pid):
+        sleeper.kill()
+        sleeper.wait()
+        gone = HostProcess(host, pid)
+        assert (look(gone), usage([gone]), cpu_s(gone)) == (None, {}, None)
+    assert started(host) == 1
+
+
+def test_a_process_that_is_stopped(host: LocalHost, sleeper: subprocess.Popen[bytes]) -> None:
+    sleeper.send_signal(signal.SIGSTOP)
+    process = HostProcess(host, sleeper.pid)
+    while (seen := look(process)) is None or not seen.stopped:
+        pass  # the signal is on its way
+    assert seen.cpu_ns is None
+
+
+def test_a_job_whose_thread_has_ended_is_started_anew(host: LocalHost) -> None:
+    """The kernel ends a child with the thread of ours that started it."""
+    host.close()
+    thread = threading.Thread(target=lambda: host.probe("account"))
+    thread.start()
+    thread.join()
+    assert host.probe("account")["account"] == {}
+    assert host.probe("account", pids=[NOBODY])["account"] == {str(NOBODY): None}
+
+
+@pytest.mark.parametrize("port", ["no-such-port", "x", "ndrx9"])
+def test_what_is_refused_once_does_not_hurt_the_next(host: LocalHost, port: str) -> None:
+    with pytest.raises(NodeRefused, match=port):
+        host.probe("counters", ports=[port])
+    lo = host.probe("counters", ports=[socket.if_indextoname(1)])
+    assert lo["counters"]["links"].keys() == {socket.if_indextoname(1)}

@@ -126,7 +126,7 @@ def lab(tmp_path: Path) -> Path:
 def test_a_run_of_nothing_else(tmp_path: Path, lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Not the real journal: the fakes' process is the test's own, and an undo would end it.
     monkeypatch.setattr(manager, "_journal", lambda _: nullcontext(FakeJournal(World())))
-    monkeypatch.setattr(manager, "_look", lambda *_: {"host": {}, "self_test": {}})
+    monkeypatch.setattr(manager, "_look", lambda *_: ({}, {}))
     monkeypatch.setattr(manager, "manifest", lambda *_, **found: found)
     file = tmp_path / "toys.toml"
     file.write_text(EXPERIMENT)

@@ -17,7 +17,7 @@ from nodrop.ledger.reasons import Reason
 from nodrop.ledger.sender import Sending
 from nodrop.ledger.verdict import judge
 from nodrop.measure import together
-from nodrop.measure.packets.instances import _summed, imbalance_ratio
+from nodrop.measure.packets.instances import Instance, _summed, imbalance_ratio
 from nodrop.suts.seam import Drained, RunningSut, SutCounters
 
 
@@ -57,11 +57,22 @@ def test_one_account_per_class_whichever_instance_counted() -> None:
     assert _summed(iter([merged(3), other, merged(4)])) == [merged(7), other]
 
 
+def part(received: int) -> Instance:
+    return Instance(
+        received_packets=received,
+        captured_packets=None,
+        decoded_packets=None,
+        lost_packets=0,
+        residual_packets=None,
+        closed=True,
+    )
+
+
 def test_imbalance_is_the_busiest_ones_surplus() -> None:
-    assert imbalance_ratio([{"received_packets": n} for n in (50, 50)]) == 0
-    assert imbalance_ratio([{"received_packets": n} for n in (75, 25)]) == 0.5
+    assert imbalance_ratio([part(n) for n in (50, 50)]) == 0
+    assert imbalance_ratio([part(n) for n in (75, 25)]) == 0.5
     assert imbalance_ratio([]) is None
-    assert imbalance_ratio([{"received_packets": 0}]) is None
+    assert imbalance_ratio([part(0)]) is None
 
 
 def test_instances_that_all_capture_everything_are_caught() -> None:

@@ -25,14 +25,10 @@ SENTENCE = [
     "launch",
     "ready",
     "sample job",
-    "usage job",
-    "usage job",
-    "usage job closed",
     "offer",
     "drain",
     "finish",
     "stop",
-    "usage job closed",
     "sample job closed",
     "put load away",
     "unprovision",
@@ -48,8 +44,7 @@ UNDOING = {
 
 
 OFFERED = [
-    *("sample job", "usage job", "usage job", "usage job closed", "offer", "drain", "count"),
-    *("mark", "usage job closed", "sample job closed"),
+    *("sample job", "offer", "drain", "count", "mark", "sample job closed"),
 ]
 STANDING = [
     *("lab up", "provision", "prepare load", "launch", "ready"),
@@ -83,21 +78,21 @@ def test_a_trial_says_its_whole_sentence(tmp_path: Path) -> None:
     world = World()
     seen = trial(world, tmp_path)
     assert world.words == SENTENCE
-    assert seen.ledger is not None and seen.ledger.residual_packets == 0
+    assert seen.packets.ledger is not None and seen.packets.ledger.residual_packets == 0
     assert seen.verdict is not None and seen.verdict.valid
 
 
 def test_a_full_ring_is_a_loss_and_the_books_close(tmp_path: Path) -> None:
     seen = trial(World(ring_full_packets=7), tmp_path)
-    assert seen.ledger is not None
-    lost = [(a.into, a.packets) for a in seen.ledger.accounts if a.kind is Class.LOST]
-    assert (lost, seen.ledger.residual_packets) == ([("decoded", 7)], 0)
+    assert seen.packets.ledger is not None
+    lost = [(a.into, a.packets) for a in seen.packets.ledger.accounts if a.kind is Class.LOST]
+    assert (lost, seen.packets.ledger.residual_packets) == ([("decoded", 7)], 0)
 
 
 def test_books_that_make_no_sense_are_an_invalid_trial(tmp_path: Path) -> None:
     """A counter ran backwards: it was reset."""
     seen = trial(World(ring_full_packets=2000), tmp_path)
-    assert seen.ledger is None
+    assert seen.packets.ledger is None
     assert seen.verdict is not None and not seen.verdict.valid
     reasons = [str(problem.code) for problem in seen.verdict.invalid_reasons]
     assert "no_books" in reasons
@@ -194,12 +189,12 @@ def test_a_world_that_stands_carries_one_trial_after_another(tmp_path: Path, dro
     first, *others = standing_trials(world, tmp_path, "a", "b", "c")
     assert world.words == STANDING
     for seen in (first, *others):
-        assert seen.ledger is not None and seen.ledger.closed
-        assert seen.ledger.total(Class.LOST) == dropped
+        assert seen.packets.ledger is not None and seen.packets.ledger.closed
+        assert seen.packets.ledger.total(Class.LOST) == dropped
         assert seen.verdict is not None and seen.verdict.valid
-        assert seen.world == 7
-    assert first.activation_s is not None
-    assert {seen.activation_s for seen in others} == {None}, "not measured: it stood already"
+        assert seen.world.first_trial == 7
+    assert first.world.activation_s is not None
+    assert {seen.world.activation_s for seen in others} == {None}, "not measured: it stood already"
 
 
 def test_a_sut_that_ended_does_not_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,7 +230,7 @@ def test_packets_between_two_trials_are_in_the_books_of_the_second(tmp_path: Pat
     parts.other_trace({})
     measurer = LabMeasurer(cast(Any, parts), Measure(sut="standing"), FakeJournal(world))
     with measurer.stand(CELL, first := trial_of(1)) as standing:
-        assert standing.measure(CELL.load, first).ledger.closed  # type: ignore[union-attr]
+        assert standing.measure(CELL.load, first).packets.ledger.closed  # type: ignore[union-attr]
         world.offers += 1  # another sender sends as much
         second = standing.measure(CELL.load, trial_of(2))
         assert second.verdict is not None and not second.verdict.valid

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, cast
 
-from nodrop.hosts.seam import Port
+from nodrop.hosts.seam import HostProcess, Port
 from nodrop.ledger.running import BusyThread
 from nodrop.load.seam import OfferedLoad
 from nodrop.measure.live import Feed
@@ -47,7 +47,11 @@ def row(mono_s: float, rx_packets: int, cpu_s: float) -> str:
 def feed(sut: Sut, rows: Path, told: list[Live]) -> Feed:
     host = FakeHost(World(), "rx")
     sampler = Sampler(
-        Port(host=host, name="ndrx0"), [4], own_cgroup=False, path=rows, interval_ms=100
+        Port(host=host, name="ndrx0"),
+        [HostProcess(host, 4)],
+        own_cgroup=False,
+        path=rows,
+        interval_ms=100,
     )
     rows.write_text("")
     return Feed(

@@ -71,7 +71,7 @@ class FakeParts:
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     # Not the real one: the fakes' process is the test's own, and its undo would end it.
     monkeypatch.setattr(manager, "_journal", lambda _: nullcontext(FakeJournal(World())))
-    monkeypatch.setattr(manager, "_look", lambda *_: {"host": {}, "self_test": {}})
+    monkeypatch.setattr(manager, "_look", lambda *_: ({}, {}))
     monkeypatch.setattr(manager, "manifest", lambda *_, **found: found)
     file = tmp_path / "three.toml"
     file.write_text(THREE)

@@ -9,7 +9,7 @@ from typing import Any, Self, cast
 
 import pytest
 
-from nodrop.hosts.seam import Host, Port
+from nodrop.hosts.seam import Host, HostProcess, Port
 from nodrop.measure.sampling import Sampler, usage, usage_inside
 from nodrop.protocol.events import SampleRow
 from nodrop.testing.events import whole
@@ -119,7 +119,8 @@ def test_a_row_of_slow_sources_alone_is_passed_over(tmp_path: Path) -> None:
     slow = whole(SampleRow, {"mono_ns": 99, "swap": {}, "disks": {}})
     path.write_text("".join(json.dumps(row) + "\n" for row in [*ROWS[:3], slow, *ROWS[3:], slow]))
     port = Port(host=host, name="rx0")
-    sampler = Sampler(port, [1], own_cgroup=False, path=path, interval_ms=100)
+    roots = [HostProcess(host, 1)]
+    sampler = Sampler(port, roots, own_cgroup=False, path=path, interval_ms=100)
     for name, at in MARKS.items():
         sampler._marks[name] = at
     assert sampler.newest() == ROWS[-1]

@@ -6,18 +6,17 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nodrop.hosts.binary import find_node_binary
+from nodrop.hosts.inside import allowed_cpus
 from nodrop.hosts.local import LocalHost
-from nodrop.hosts.processes import named, parent
-from nodrop.measure.servants import Servants, setup_cpu_s
+from nodrop.hosts.seam import HostProcess
+from nodrop.measure.servants import Servant, Servants, setup_cpu_s
 from nodrop.measure.throttling import Throttling
-from nodrop.measure.usage_probe import UsageProbe
 
 WORK = """
 import sys, time
@@ -39,10 +38,9 @@ def worker() -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.fixture
-def probe() -> Iterator[UsageProbe]:
-    host = LocalHost(name="here", node=find_node_binary(), label="test")
-    with closing(UsageProbe(host)) as probe:
-        yield probe
+def host() -> Iterator[LocalHost]:
+    with LocalHost(name="here", node=find_node_binary(), label="test") as host:
+        yield host
 
 
 def work(process: subprocess.Popen[str], cpu_s: float) -> None:
@@ -53,62 +51,53 @@ def work(process: subprocess.Popen[str], cpu_s: float) -> None:
 
 
 def test_only_what_is_used_from_now_on_counts(
-    worker: subprocess.Popen[str], probe: UsageProbe
+    worker: subprocess.Popen[str], host: LocalHost
 ) -> None:
     work(worker, 0.3)
-    servants = Servants(probe, [worker.pid, 2**22 + 1])  # beyond the largest PID: no process
+    nobody = HostProcess(host, 2**22 + 1)  # beyond the largest PID
+    servants = Servants([HostProcess(host, worker.pid), nobody])
     work(worker, 0.1)
     (used,) = servants.used()
-    assert used["pid"] == worker.pid
-    assert 0.08 <= used["cpu_s"] < 0.3
+    assert used.pid == worker.pid
+    assert used.cpu_s is not None and 0.08 <= used.cpu_s < 0.3
 
 
-def test_one_that_has_ended_is_not_known(worker: subprocess.Popen[str], probe: UsageProbe) -> None:
-    servants = Servants(probe, [worker.pid])
+def test_one_that_has_ended_is_not_known(worker: subprocess.Popen[str], host: LocalHost) -> None:
+    servants = Servants([HostProcess(host, worker.pid)])
     worker.kill()
     worker.wait()
-    assert [one["cpu_s"] for one in servants.used()] == [None]
+    assert [one.cpu_s for one in servants.used()] == [None]
+
+
+def served(cpu_s: float | None) -> Servant:
+    return Servant(pid=7, name="shim", cpu_s=cpu_s)
 
 
 def test_the_sum_is_known_where_every_part_is() -> None:
     assert setup_cpu_s(1.5, []) == 1.5
-    assert setup_cpu_s(1.5, [{"cpu_s": 0.25}, {"cpu_s": 0.0}]) == 1.75
-    assert setup_cpu_s(1.5, [{"cpu_s": 0.25}, {"cpu_s": None}]) is None
+    assert setup_cpu_s(1.5, [served(0.25), served(0.0)]) == 1.75
+    assert setup_cpu_s(1.5, [served(0.25), served(None)]) is None
     assert setup_cpu_s(None, []) is None
     assert setup_cpu_s(1.5, None) is None
 
 
-def test_processes_are_found_by_parent_and_by_name(worker: subprocess.Popen[str]) -> None:
-    assert parent(worker.pid) == os.getpid()
-    assert worker.pid in named(Path(f"/proc/{worker.pid}/comm").read_text().strip())
-
-
-def test_many_looks_are_one_job(
-    worker: subprocess.Popen[str], probe: UsageProbe, monkeypatch: pytest.MonkeyPatch
+def test_processes_are_found_by_parent_and_by_name(
+    worker: subprocess.Popen[str], host: LocalHost
 ) -> None:
-    """Another process at each look would disturb what is measured."""
-    started = []
-    start = LocalHost.job
-
-    def job(self: LocalHost, *args: Any, **more: Any) -> Any:
-        started.append(args)
-        return start(self, *args, **more)
-
-    monkeypatch.setattr(LocalHost, "job", job)
-    for _ in range(20):
-        assert probe.look([worker.pid]).keys() == {worker.pid}
-    assert len(started) == 1
+    found = host.probe("processes")["processes"][str(worker.pid)]
+    assert (found["parent"], found["arguments"][:2]) == (os.getpid(), [sys.executable, "-c"])
+    assert found["name"] == Path(f"/proc/{worker.pid}/comm").read_text().strip()
 
 
 @pytest.mark.parametrize("cpus", [1, 2, None])
 def test_the_cpus_on_which_a_process_may_run(
-    worker: subprocess.Popen[str], probe: UsageProbe, cpus: int | None
+    worker: subprocess.Popen[str], host: LocalHost, cpus: int | None
 ) -> None:
     mine = sorted(os.sched_getaffinity(0))[:cpus]
     os.sched_setaffinity(worker.pid, mine)
-    assert probe.allowed_cpus([worker.pid]) == frozenset(mine)
-    assert probe.allowed_cpus([]) == frozenset()
-    assert probe.allowed_cpus([2**22 + 1]) == frozenset()
+    assert allowed_cpus([HostProcess(host, worker.pid)]) == frozenset(mine)
+    assert allowed_cpus([]) == frozenset()
+    assert allowed_cpus([HostProcess(host, 2**22 + 1)]) == frozenset()
 
 
 class SaidHost:
@@ -116,12 +105,8 @@ class SaidHost:
 
     def __init__(self, *looks: dict[str, dict[str, int]]) -> None:
         self.looks = list(looks)
-        self.again = self.close = lambda *args, **more: None
 
-    def job(self, spec: Any, **more: Any) -> SaidHost:
-        return self
-
-    def result(self, **more: Any) -> dict[str, Any]:
+    def probe(self, *what: str, **more: Any) -> dict[str, Any]:
         said = self.looks.pop(0)
         return {"usage": {pid: {"throttled_ns": groups} for pid, groups in said.items()}}
 
@@ -143,6 +128,6 @@ def test_throttled_since_the_beginning_in_each_group_once(
     looks: list[dict[str, dict[str, int]]], seconds: float | None
 ) -> None:
     host: Any = SaidHost(*looks)
-    watched = Throttling(UsageProbe(host), [7, 8])
+    watched = Throttling([HostProcess(host, pid) for pid in (7, 8)])
     assert watched.look() == seconds
     assert [s for _, s in watched.readings] == ([] if seconds is None else [seconds])

@@ -45,6 +45,9 @@ class Job:
             raise self._result
         return self._result
 
+    def ended(self) -> bool:
+        return self.child.poll() is not None
+
     def close(self) -> None:
         self.said.append("close")
         self.child.kill()
@@ -57,6 +60,10 @@ class Env:
 
     @property
     def host(self) -> Env:
+        return self
+
+    @property
+    def near(self) -> Env:
         return self
 
     def __init__(self, job: Job) -> None:

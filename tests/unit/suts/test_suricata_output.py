@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 
-from nodrop.hosts.inside import packet_sockets
 from nodrop.suts.suricata import counters, log
 from nodrop.suts.suricata.capture import Ring, capture_threads, parse_ss
 
@@ -94,21 +92,6 @@ def test_the_last_whole_record_counts(tmp_path: Path) -> None:
     path = tmp_path / "stats.json"
     path.write_text(record(1) + record(2) + record(3)[:20])
     assert counters.last_stats(path) == {"decoder": {"pkts": 2}}
-
-
-@both
-def test_capture_sockets_of_the_process(major: str, tmp_path: Path) -> None:
-    """Only rows whose inode is among the process's own descriptors."""
-    process = tmp_path / "42"
-    (process / "net").mkdir(parents=True)
-    (process / "fd").mkdir()
-    table = FIXTURES / f"packet-{major}.txt"
-    shutil.copy(table, process / "net" / "packet")
-    inodes = [int(row.split()[8]) for row in table.read_text().splitlines()[1:]]
-    (process / "fd" / "7").symlink_to(f"socket:[{inodes[0]}]")
-    (process / "fd" / "8").symlink_to("/dev/null")
-    (socket,) = packet_sockets(42, proc=tmp_path)
-    assert (socket.inode, socket.interface_index, socket.running) == (inodes[0], 2, True)
 
 
 @both

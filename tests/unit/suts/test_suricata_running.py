@@ -19,6 +19,9 @@ from typing import Any
 import pytest
 
 from nodrop.errors import TrialFailed
+from nodrop.hosts.binary import find_node_binary
+from nodrop.hosts.local import LocalHost
+from nodrop.hosts.seam import HostProcess
 from nodrop.setups.local import LocalView
 from nodrop.suts.suricata.capture import Ring
 from nodrop.suts.suricata.control import ControlSocket, Refused
@@ -44,7 +47,8 @@ class Process(LocalView):
 
     def __init__(self, work: Path, does: str = "input()") -> None:
         self.child = subprocess.Popen([sys.executable, "-c", does], stdin=subprocess.PIPE)
-        self.pid = self.child.pid
+        self.host = LocalHost(name="here", node=find_node_binary(), label="test")
+        self.root = HostProcess(self.host, self.child.pid)
         self.work = work
         self.stdout, self.stderr = work / "stdout", work / "stderr"
         self.launched_mono_ns = time.monotonic_ns()
@@ -63,6 +67,7 @@ class Process(LocalView):
     def end(self) -> None:
         self.child.kill()
         self.child.communicate()
+        self.host.close()
 
 
 @pytest.fixture
@@ -241,7 +246,7 @@ def test_a_death_before_its_first_word_has_the_node_s(process: Process) -> None:
 
 def test_a_stopped_process_is_told_as_stopped_and_ended(process: Process) -> None:
     process.signal(signal.SIGSTOP)
-    os.waitpid(process.pid, os.WUNTRACED)
+    os.waitpid(process.root.pid, os.WUNTRACED)
     with pytest.raises(TrialFailed, match="SIGSTOP"):
         running(process).finish(timeout_s=5)
     assert process.child.wait(5) == -signal.SIGKILL

@@ -1,10 +1,13 @@
 //! Job `probe`: look once and say what was seen; nothing is changed, no start is needed.
 
+mod account;
 mod af_packet;
 mod counters;
 mod host;
 mod kvm;
 mod process;
+mod processes;
+mod proof;
 mod tsc;
 mod usage;
 
@@ -39,8 +42,17 @@ pub struct Seen {
     #[schemars(with = "BTreeMap<u32, Option<process::Inside>>")]
     process: Option<BTreeMap<u32, Option<process::Inside>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "BTreeMap<u32, Option<proof::Proof>>")]
+    proof: Option<BTreeMap<u32, Option<proof::Proof>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "BTreeMap<u32, processes::Entry>")]
+    processes: Option<BTreeMap<u32, processes::Entry>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "BTreeMap<u32, Option<usage::ProcessUsage>>")]
     usage: Option<BTreeMap<u32, Option<usage::ProcessUsage>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "BTreeMap<u32, Option<u64>>")]
+    account: Option<BTreeMap<u32, Option<u64>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "tsc::Costs")]
     tsc: Option<tsc::Costs>,
@@ -61,7 +73,7 @@ impl Job for Probe {
     fn prepare(spec: ProbeSpec, _session: &Session) -> Result<(Self, ()), JobError> {
         if spec.what.is_empty() {
             return Err(JobError::new("spec", "field `what`: nothing asked for")
-                .hint("any of host, counters, af_packet, process, usage, tsc, vmx, kvm"));
+                .hint("any of host, counters, af_packet, process, proof, processes, account, usage, tsc, vmx, kvm"));
         }
         Ok((Self(spec), ()))
     }
@@ -76,8 +88,24 @@ impl Job for Probe {
                 }
                 ProbeWhat::AfPacket => seen.af_packet = Some(af_packet::prove()?),
                 ProbeWhat::Process => {
-                    let look = |pid: &u32| (*pid, process::look(*pid));
-                    seen.process = Some(self.0.pids.iter().map(look).collect());
+                    let root = Path::new("/");
+                    let look = |pid: &u32| Ok((*pid, process::look(root, *pid)?));
+                    let each = self.0.pids.iter().map(look);
+                    seen.process = Some(each.collect::<Result<_, _>>().map_err(unreadable)?);
+                }
+                ProbeWhat::Proof => {
+                    let prove = |pid: &u32| Ok((*pid, proof::of(*pid, &self.0.files)?));
+                    let each = self.0.pids.iter().map(prove);
+                    seen.proof = Some(each.collect::<Result<_, _>>().map_err(unreadable)?);
+                }
+                ProbeWhat::Processes => {
+                    seen.processes = Some(processes::list().map_err(unreadable)?)
+                }
+                ProbeWhat::Account => {
+                    let root = Path::new("/");
+                    let read = |pid: &u32| Ok((*pid, account::cpu_ns(root, *pid)?));
+                    let each = self.0.pids.iter().map(read);
+                    seen.account = Some(each.collect::<Result<_, _>>().map_err(unreadable)?);
                 }
                 ProbeWhat::Usage => {
                     seen.usage = Some(usage::read(&self.0.pids).map_err(unreadable)?)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from nodrop.ledger.hops import ADDING, Account, Class, Hop
@@ -73,9 +73,7 @@ class Observed:
         """What the capture sockets should have been handed by now."""
         found = [] if self.several else into_socket(self)
         found += [a for a in self.between[1] if a.into == "socket"]
-        taken = (a for a in found if a.kind is not Class.NOT_FOR_US)
-        signed = (-a.packets if a.kind in ADDING else a.packets for a in taken)
-        return self.arrived_packets - sum(signed)
+        return self.arrived_packets - _taken(a for a in found if a.kind is not Class.NOT_FOR_US)
 
     @property
     def arrived_packets(self) -> int:
@@ -325,8 +323,12 @@ def _missing(seen: Observed, others: list[Account]) -> int | None:
     """What arrived, was not captured and is in no class yet; None before the SUT has said."""
     if seen.sut.captured_packets is None:
         return None
-    signed = sum(-a.packets if a.kind in ADDING else a.packets for a in others)
-    return seen.arrived_packets - seen.sut.captured_packets - signed
+    return seen.arrived_packets - seen.sut.captured_packets - _taken(others)
+
+
+def _taken(accounts: Iterable[Account]) -> int:
+    """Packets that they take out; what an account adds counts against it."""
+    return sum(-a.packets if a.kind in ADDING else a.packets for a in accounts)
 
 
 def _sent_by_the_receiver(seen: Observed) -> list[Account]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from nodrop.config.experiment import Measure
-from nodrop.hosts.seam import Json
+from nodrop.hosts.seam import rise
 from nodrop.ledger.balance import balance
 from nodrop.ledger.places import ring_of
 from nodrop.ledger.reasons import Problem, Reason
@@ -17,9 +17,9 @@ from nodrop.measure import together
 from nodrop.measure.packets import books
 from nodrop.measure.packets.books import Observed
 from nodrop.measure.packets.instances import NOTHING_SAID, between, instance_books
-from nodrop.measure.packets.readings import Readings
+from nodrop.measure.packets.readings import Reading, Readings
 from nodrop.measure.packets.suspect import sending
-from nodrop.measure.places import Places, counters
+from nodrop.measure.places import Places
 from nodrop.measure.seam import Measured
 from nodrop.suts.seam import Sut
 
@@ -38,15 +38,11 @@ def observe(
     trace: TraceFacts,
     sut: Sut,
     seen: Measured,
-    readings: tuple[dict[str, Json], dict[str, Json]],
+    before: Reading,
+    after: Reading,
 ) -> Observed:
     """As far as the trial has come: before the SUT has said its last, its own counters lack."""
     assert seen.offered is not None
-    before, after = readings
-    counted = {
-        place: Readings(before=before[place], after=after[place])
-        for place in ("tx", "nic", "capture")
-    }
     # What the capture really set up overrules what was asked: one socket alone merges nothing.
     effective = seen.facts["sut"].get("defrag_effective")
     return Observed(
@@ -54,9 +50,11 @@ def observe(
         nic_port=places.nic.name,
         capture_port=places.capture.name,
         offered=seen.offered,
-        **counted,
-        between=between(places, before["place"], after["place"], seen.each, ring=ring_of(sut)),
-        sut=together.total(seen.each) if seen.each else NOTHING_SAID,
+        tx=Readings(before=before.tx, after=after.tx),
+        nic=Readings(before=before.nic, after=after.nic),
+        capture=Readings(before=before.capture, after=after.capture),
+        between=between(places, before, after, seen.packets.each, ring=ring_of(sut)),
+        sut=together.total(seen.packets.each) if seen.packets.each else NOTHING_SAID,
         defrag=sut.defrag if effective is None else bool(effective),
         fragments=trace.fragments,
         never_at_tap_packets=trace.never_at_tap_packets,
@@ -66,10 +64,10 @@ def observe(
     )
 
 
-def moved(places: Places, then: Mapping[str, Json]) -> Sequence[Problem]:
+def moved(places: Places, then: Reading) -> Sequence[Problem]:
     """If packets came after the drain."""
     nic = places.nic
-    rose = Readings(before=then["nic"], after=counters(nic)).link(nic.name, "rx_packets")
+    rose = rise(then.nic, nic.counters(), nic.name, "rx_packets")
     if not rose:
         return []
     words = f"{nic.name} received more packets after the drain"
@@ -79,30 +77,32 @@ def moved(places: Places, then: Mapping[str, Json]) -> Sequence[Problem]:
 def worked_off(places: Places, seen: Measured) -> WorkedOff | None:
     """What was left for after the last packet. The SUT's rings bound it only if nothing waits
     before them."""
-    if seen.offered is None or seen.drained is None or seen.counters is None:
+    counted = seen.packets
+    if seen.offered is None or counted.drained is None or counted.counters is None:
         return None
-    offered, decoded = seen.offered, seen.counters.decoded_packets
+    offered, decoded = seen.offered, counted.counters.decoded_packets
     if decoded is None or offered.last_sent_mono_ns is None:
         return None
     last_ns = offered.last_sent_mono_ns + places.link.tx.host.clock_offset_ns
-    busy_ns = seen.drained.busy_mono_ns or last_ns
+    busy_ns = counted.drained.busy_mono_ns or last_ns
     holds = seen.facts["sut"].get("holds_packets") if places.delivers_at_once else None
-    before = seen.decoded_when_offered
+    before = counted.decoded_when_offered
     at_most = [decoded - before] if before is not None else []
     at_most += [holds] if holds is not None else []
     return WorkedOff(
         packets=decoded,
         offered_s=offered.duration_s,
         drain_at_least_s=max(0, busy_ns - last_ns) / 1e9,
-        drain_at_most_s=max(0, seen.drained.rested_mono_ns - last_ns) / 1e9,
-        backlog_at_least_packets=seen.drained.left_packets or 0,
+        drain_at_most_s=max(0, counted.drained.rested_mono_ns - last_ns) / 1e9,
+        backlog_at_least_packets=counted.drained.left_packets or 0,
         backlog_at_most_packets=min(at_most, default=None),
     )
 
 
 def close_books(observed: Observed, load: LoadGenerator, measure: Measure, seen: Measured) -> None:
+    counted = seen.packets
     try:
-        seen.ledger = balance(
+        counted.ledger = balance(
             books.hops(observed),
             books.accounts(observed),
             longest_frame_bytes=observed.longest_frame_bytes,
@@ -112,19 +112,19 @@ def close_books(observed: Observed, load: LoadGenerator, measure: Measure, seen:
         words = f"the books make no sense: {nonsense}"
         seen.problems.append(Problem(code=Reason.NO_BOOKS, words=words))
     seen.verdict = judge(
-        seen.ledger,
+        counted.ledger,
         sending(
             observed.offered,
             handed_packets=observed.handed_packets,
             constant_rate=load.constant_rate,
             sut=seen.facts.get("sut", {}),
-            usage=seen.usage,
+            usage=seen.resources.usage,
         ),
         bounds=_bounds(measure, load),
         problems=seen.problems,
-        running=seen.running,
-        worked_off=seen.worked_off,
-        losses=seen.losses,
+        running=counted.running,
+        worked_off=counted.worked_off,
+        losses=counted.losses,
     )
 
 

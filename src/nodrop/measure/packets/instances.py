@@ -6,17 +6,18 @@ other, and because how unevenly the work fell is half of the answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import cast
 
-from nodrop.hosts.seam import Json
 from nodrop.ledger.balance import balance
 from nodrop.ledger.hops import Account, Class, Hop
 from nodrop.ledger.places import Place
 from nodrop.load.seam import OfferedLoad
 from nodrop.measure.packets import books
-from nodrop.measure.packets.readings import Readings
+from nodrop.measure.packets.readings import Branched, Reading, Readings
 from nodrop.measure.places import Places
+from nodrop.protocol.events import Counters
 from nodrop.suts.seam import SutCounters
 
 _NOTHING_OFFERED = OfferedLoad(
@@ -30,22 +31,37 @@ _NOTHING_OFFERED = OfferedLoad(
     first_sent_mono_ns=None,
     last_sent_mono_ns=None,
 )
+_NOT_READ = Readings(before=cast(Counters, {}), after=cast(Counters, {}))
+"""Nobody sends to one instance alone."""
 NOTHING_SAID = SutCounters(
     captured_packets=None, dropped_ring_full_packets=None, decoded_packets=None
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """One's own part of the books, where several share the packets."""
+
+    received_packets: int | None
+    captured_packets: int | None
+    decoded_packets: int | None
+    lost_packets: int
+    residual_packets: int | None
+    closed: bool
+
+
 def between(
-    places: Places, before: Json, after: Json, each: Sequence[SutCounters], *, ring: Place
+    places: Places, before: Reading, after: Reading, each: Sequence[SutCounters], *, ring: Place
 ) -> tuple[Sequence[Hop], Sequence[Account]]:
     """What the places put between the NIC and the sockets. Of several: the split, the instances'
     NICs, what their places put in between, and what is taken out before each one's sockets, as
     sums. `each`: the instances' own counters, once there are any."""
-    if places.split is None:
-        return places.envs[0].hops(before, after)
-    found = parts(places, before, after, each, ring=ring)
+    then, now = before.branched, after.branched
+    if places.split is None or then is None or now is None:
+        return places.envs[0].hops(before.place, after.place)
+    found = parts(places, then, now, each, ring=ring)
     hops = [
-        places.split.hop(before["split"], after["split"]),
+        places.split.hop(then.split, now.split),
         Hop(
             name="instance_nic",
             packets=sum(part.nic.link(part.nic_port, "rx_packets") for part in found),
@@ -54,29 +70,29 @@ def between(
         ),
         *_summed_hops([part.between[0] for part in found]),
     ]
-    accounts = [*places.split.accounts(before["split"], after["split"])]
+    accounts = [*places.split.accounts(then.split, now.split)]
     for part in found:
         accounts += [*part.between[1], *books.into_socket(part)]
     return hops, _summed(a for a in accounts if a.packets)
 
 
 def parts(
-    places: Places, before: Json, after: Json, each: Sequence[SutCounters], *, ring: Place
+    places: Places, before: Branched, after: Branched, each: Sequence[SutCounters], *, ring: Place
 ) -> list[books.Observed]:
     """What was counted of each instance; without its SUT's own counters while it is measured."""
     found = []
     for i, env in enumerate(places.envs):
-        then, now = before["instances"][i], after["instances"][i]
+        then, now = before.instances[i], after.instances[i]
         found.append(
             books.Observed(
                 tx_port="",
                 nic_port=env.nic.name,
                 capture_port=env.capture_interfaces[0],
                 offered=_NOTHING_OFFERED,
-                tx=Readings(before={}, after={}),
-                nic=Readings(before=then["nic"], after=now["nic"]),
-                capture=Readings(before=then["capture"], after=now["capture"]),
-                between=env.hops(then["place"], now["place"]),
+                tx=_NOT_READ,
+                nic=Readings(before=then.nic, after=now.nic),
+                capture=Readings(before=then.capture, after=now.capture),
+                between=env.hops(then.place, now.place),
                 sut=each[i] if each else NOTHING_SAID,
                 defrag=True,  # if the kernel does none, it has counted none
                 fragments=None,
@@ -87,33 +103,32 @@ def parts(
 
 
 def instance_books(
-    places: Places, readings: Mapping[str, Json], each: Sequence[SutCounters], *, ring: Place
-) -> list[Json]:
+    places: Places, before: Reading, after: Reading, each: Sequence[SutCounters], *, ring: Place
+) -> list[Instance]:
     """Each instance's own part of the way, balanced; [] if there is but one."""
-    if places.split is None:
+    if before.branched is None or after.branched is None:
         return []
     found = []
-    before, after = readings["before"]["place"], readings["after"]["place"]
-    for part in parts(places, before, after, each, ring=ring):
+    for part in parts(places, before.branched, after.branched, each, ring=ring):
         hops = books.received_hops(part)
         accounts = [*part.between[1], *books.into_socket(part), *books.into_decoded(part)]
         ledger = balance(hops, accounts)
         found.append(
-            {
-                "received_packets": hops[0].packets,
-                "captured_packets": part.sut.captured_packets,
-                "decoded_packets": part.sut.decoded_packets,
-                "lost_packets": ledger.total(Class.LOST),
-                "residual_packets": ledger.residual_packets,
-                "closed": ledger.closed,
-            }
+            Instance(
+                received_packets=hops[0].packets,
+                captured_packets=part.sut.captured_packets,
+                decoded_packets=part.sut.decoded_packets,
+                lost_packets=ledger.total(Class.LOST),
+                residual_packets=ledger.residual_packets,
+                closed=ledger.closed,
+            )
         )
     return found
 
 
-def imbalance_ratio(parts: Sequence[Json]) -> float | None:
+def imbalance_ratio(parts: Sequence[Instance]) -> float | None:
     """How much more than its share the busiest instance received: 0 = all the same."""
-    received = [int(part["received_packets"]) for part in parts]
+    received = [part.received_packets or 0 for part in parts]
     if not received or not sum(received):
         return None
     return max(received) * len(received) / sum(received) - 1

@@ -2,25 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
-from nodrop.hosts.seam import Json
+from nodrop.hosts.seam import Json, rise
+from nodrop.labs.branches import SplitCounters
+from nodrop.protocol.events import Counters, SoftnetRow, Xdp
+from nodrop.setups.seam import PlaceReading
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Received:
+    """Of one way into the sockets: its NIC, its capture port, what its place has in between."""
+
+    nic: Counters
+    capture: Counters
+    place: PlaceReading
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branched:
+    """Of a split, and of the instances behind it."""
+
+    split: SplitCounters
+    instances: Sequence[Received]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """Every place that counts, from the sender to the capture sockets, at a quiet moment."""
+
+    tx: Counters
+    nic: Counters
+    """Of the receiving NIC, ahead of any split."""
+    capture: Counters
+    """Of the last port on the way of all packets."""
+    place: PlaceReading
+    """What the one place has in between; {} behind a split."""
+    branched: Branched | None
+
+    def as_json(self) -> Json:
+        place = self.place if self.branched is None else asdict(self.branched)
+        return {"tx": self.tx, "nic": self.nic, "capture": self.capture, "place": place}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readings:
     """One host's counters (node job `probe`, word `counters`) before and after the traffic."""
 
-    before: Json
-    after: Json
+    before: Counters
+    after: Counters
 
     def link(self, port: str, counter: str) -> int:
-        before, after = (side["links"][port]["stats"] for side in (self.before, self.after))
-        return int(after[counter]) - int(before[counter])
+        return rise(self.before, self.after, port, counter)
 
-    def state(self, port: str, name: str) -> tuple[Any, Any]:
+    def state(self, port: str, name: Literal["mtu", "kind", "carrier_changes"]) -> tuple[Any, Any]:
         """Of a port before and after: `mtu`, `kind`, `carrier_changes`. None = not read."""
         before, after = (side["links"][port].get(name) for side in (self.before, self.after))
         return before, after
@@ -30,11 +67,11 @@ class Readings:
         name = f"{table}.{counter}"
         return int(self.after["snmp"][name]) - int(self.before["snmp"][name])
 
-    def softnet(self, column: str) -> int:
+    def softnet(self, column: Literal["processed", "dropped", "time_squeeze"]) -> int:
         """Summed over the CPUs; the whole machine's, not one namespace's."""
 
-        def total(rows: list[Json]) -> int:
-            return sum(int(row[column]) for row in rows)
+        def total(rows: Sequence[SoftnetRow]) -> int:
+            return sum(row[column] for row in rows)
 
         return total(self.after["softnet"]) - total(self.before["softnet"])
 
@@ -47,6 +84,5 @@ class Readings:
         after = total(self.after["links"][port].get("ethtool") or {})
         return after - total(self.before["links"][port].get("ethtool") or {})
 
-    def xdp(self, port: str) -> Json | None:
-        found: Json | None = self.after["links"][port].get("xdp")
-        return found
+    def xdp(self, port: str) -> Xdp | None:
+        return self.after["links"][port].get("xdp")

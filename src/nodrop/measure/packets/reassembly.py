@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import cast
 
 from nodrop.ledger.hops import Account, Class
 from nodrop.ledger.places import KERNEL, NEUTRAL, Knobs
@@ -64,7 +65,7 @@ def reassembled(receiver: Readings, trace: Fragments | None) -> Reassembled:
         again=_by_the_stack(receiver),
         refused=max(0, fails - (known.fails - known.timeouts - known.overlaps)),
         timed_out=max(0, timeouts - known.timeouts),
-        memory=receiver.after.get("reassembly") or {},
+        memory=cast(Mapping[str, int | None], receiver.after.get("reassembly") or {}),
         trace=trace,
     )
 

@@ -92,7 +92,7 @@ def test_it_decides_what_is_measured_from_what_was_seen(
     worlds = [World(), World(), World(ring_full_packets=5), World()]
     parts = FakeParts(worlds)
     monkeypatch.setattr(manager, "_journal", lambda _: nullcontext(FakeJournal(World())))
-    monkeypatch.setattr(manager, "_look", lambda *_: {"host": {}, "self_test": {}})
+    monkeypatch.setattr(manager, "_look", lambda *_: ({}, {}))
     monkeypatch.setattr(manager, "manifest", lambda *_, **found: found)
     monkeypatch.setattr(manager, "preflight", lambda *_: parts)
     file = tmp_path / "toy.toml"

@@ -34,7 +34,7 @@ trace = "make:demo"
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(manager, "_journal", lambda _: nullcontext(FakeJournal(World())))
-    monkeypatch.setattr(manager, "_look", lambda *_: {"host": {}, "self_test": {}})
+    monkeypatch.setattr(manager, "_look", lambda *_: ({}, {}))
     monkeypatch.setattr(manager, "manifest", lambda *_, **found: found)
     monkeypatch.setattr(manager, "preflight", lambda *_: FakeParts([World()] * 100))
     file = tmp_path / "paces.toml"
