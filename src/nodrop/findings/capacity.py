@@ -153,7 +153,7 @@ def _answer(
     chosen = brackets[rounds.index(median_round)]
     every = tuple(t for _, trials in found for t in trials)
     limit = _limited_by(every, chosen, goal, search)
-    broke = _broke(every, chosen, goal)
+    broke, lossy = _broke(every, chosen, goal), _lossy(every, chosen)
     lower, upper = _bound(chosen.lower), _bound(chosen.upper)
     answer = Answer(
         cell=cell,
@@ -165,8 +165,8 @@ def _answer(
         between=_between([r.lower.value for r in rounds if r.lower is not None]),
         rounds=rounds,
         limited_by=limit,
-        place=None if broke is None else broke.record.packets.loss_place,
-        knob="" if broke is None else broke.record.packets.knob,
+        place=None if lossy is None else lossy.record.packets.loss_place,
+        knob="" if lossy is None else lossy.record.packets.knob,
         broke="" if broke is None else broke.record.verdict,
         reached_width=None
         if lower is None or upper is None
@@ -239,6 +239,17 @@ def _broke(every: Sequence[Tried], chosen: Bracket, goal: float) -> Tried | None
     if ordered and ordered[0].outcome == "failed":
         return ordered[0]
     return ordered[len(ordered) // 2] if ordered else None
+
+
+def _lossy(every: Sequence[Tried], chosen: Bracket) -> Tried | None:
+    """The trial that says where packets are lost: the ring may have held all of the load that was
+    not carried, and then the next higher one that lost says it."""
+    if chosen.upper is None:
+        return None
+    above = [t for t in every if t.value >= chosen.upper.value and t.record.packets.loss_place]
+    nearest = [t for t in above if t.value == min(x.value for x in above)]
+    nearest.sort(key=lambda t: t.loss_ratio or 0.0)
+    return nearest[len(nearest) // 2] if nearest else None
 
 
 def _bound(load: Load | None) -> Bound | None:

@@ -40,6 +40,14 @@ def test_finds_what_a_quiet_sut_carries(method: dict[str, Any], capacity: float)
     assert (found.place, found.knob) == ("socket ring", "more threads")
 
 
+@pytest.mark.parametrize("ring_packets", [5_000, 8_000, 10_000])
+def test_the_place_is_that_of_the_next_load_that_lost(ring_packets: int) -> None:
+    """A ring holds what is too much of a short trial just above the limit: it loses nothing."""
+    found = searched(SimulatedSut(capacity=3.4, ring_packets=ring_packets), relative_width=0.02)
+    assert "no loss" in found[0.0].broke
+    assert (found[0.0].place, found[0.0].knob) == ("socket ring", "more threads")
+
+
 @pytest.mark.parametrize("method", METHODS, ids=lambda m: m["method"])
 @pytest.mark.parametrize("noise", [0.0, 0.02])
 @pytest.mark.parametrize("cells", [1, 3])
