@@ -89,7 +89,9 @@ def everything(tmp_path: Path) -> list[list[Path]]:
         tried(v, [1 - limit / v for limit in limits]) for v in (5, 5.02, 5.04, 5.06, 5.08, 5.1)
     ]
     searched = told_search(
-        tmp_path / "searched", [tried(1, [0.0] * 2), *above], search={"budget_s": 100.0}
+        tmp_path / "searched",
+        [tried(1, [0.0] * 2), *above, tried(9, [0.0])],
+        search={"budget_s": 100.0},
     )
     apart = {"generator_cpus": "0", "sut_cpus": "1-3", "cpus_parted": True}
     turns = {"generator_cpus": "1", "sut_cpus": "1-3"}

@@ -297,6 +297,8 @@ def _statements(answer: Answer, every: Sequence[Tried], search: Search) -> Itera
         yield _between_rounds(answer, answer.between)
     if differ := _rounds_differ(answer):
         yield differ
+    if otherwise := _contradicted(answer, every):
+        yield otherwise
     if drift := _drift(answer):
         yield drift
     if len(answer.rounds) < search.rounds and search.budget_s is not None:
@@ -373,6 +375,38 @@ def _rounds_differ(answer: Answer) -> Statement | None:
         f"{value_words(answer.by, low)}, round {worse} at most {value_words(answer.by, high)}; "
         "its starts differ, or it changes with time",
         evidence={"low": low, "of_round": better, "high": high, "of_other_round": worse},
+    )
+
+
+def _contradicted(answer: Answer, every: Sequence[Tried]) -> Statement | None:
+    """Trials of any round that say the contrary of the loads of the answer."""
+    shown = [(t, good) for t in every if (good := t.good(answer.goal)) is not None]
+    words, runs = [], []
+    if (lower := answer.lower) is not None:
+        same = [(t, good) for t, good in shown if t.value <= lower.value]
+        if bad := [t for t, good in same if not good]:
+            least = value_words(answer.by, min(t.value for t in bad))
+            words.append(
+                f"{len(bad)} of {len(same)} trials at {value_words(answer.by, lower.value)} "
+                f"or less were not carried (the lowest at {least})"
+            )
+            runs += bad
+    if (upper := answer.upper) is not None:
+        same = [(t, good) for t, good in shown if t.value >= upper.value]
+        if carried := [t for t, good in same if good]:
+            most = value_words(answer.by, max(t.value for t in carried))
+            words.append(
+                f"{len(carried)} of {len(same)} trials at {value_words(answer.by, upper.value)} "
+                f"or more were carried (the highest at {most})"
+            )
+            runs += carried
+    if not words:
+        return None
+    return Statement(
+        rule="capacity-contradicted",
+        text=f"not all trials agree: {'; '.join(words)}",
+        evidence={"trials": len(runs)},
+        runs=tuple(t.record.run for t in runs),
     )
 
 

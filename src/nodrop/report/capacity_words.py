@@ -14,6 +14,7 @@ RULES = {
     "capacity-between-rounds": rules.BETWEEN_ROUNDS,
     "capacity-fit": rules.FITTED,
     "capacity-rounds-differ": rules.ROUNDS_DIFFER,
+    "capacity-contradicted": rules.CONTRADICTED,
     "capacity-drift": rules.ROUNDS_DIFFER,
     "capacity-rounds-missing": rules.ROUNDS_MISSING,
     "capacity-cost": rules.SEARCH_COST,

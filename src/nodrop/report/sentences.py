@@ -186,6 +186,13 @@ ROUNDS_DIFFER = _rule(
     "the bounds of two rounds have nothing in common, or rounds rise or fall by Kendall's test",
     "the bounds of these rounds; what each round came to, and the test's p",
 )
+CONTRADICTED = _rule(
+    Part.ANSWER,
+    "capacity-contradicted",
+    "a trial at the load that is carried, or less, was not carried, or one at the load that is "
+    "not, or more, was",
+    "these trials, of all rounds",
+)
 ROUNDS_MISSING = _rule(
     Part.ANSWER,
     "capacity-rounds-missing",

@@ -9,6 +9,8 @@ import pytest
 from nodrop.config.search import Search
 from nodrop.errors import BadInput
 from nodrop.findings.capacity import Answer, answers
+from nodrop.measure.controllers.seam import TrialInput
+from nodrop.results.trial import TrialRecord
 from nodrop.testing.contracts import check_controller
 from tests.simulated_sut import SimulatedSut, cell, controller, run
 
@@ -175,3 +177,27 @@ def test_a_budget_is_kept_and_what_it_bought_is_said(budget_s: float) -> None:
     for answer in answers(done, search):
         assert "of 5 rounds were begun" in texts(answer) or len(answer.rounds) == 5
         assert answer.lower is not None
+
+
+@pytest.mark.parametrize(("weak", "left"), [(2, 0.5), (3, 0.3), (2, 0.7)])
+@pytest.mark.parametrize("method", METHODS[:2], ids=lambda m: m["method"])
+def test_rounds_that_contradict_each_other_are_said(
+    method: dict[str, Any], weak: int, left: float
+) -> None:
+    sut = SimulatedSut(capacity=5.0)
+    search = Search(rounds=3, relative_width=0.02, duration_sum_s=5.0, **method)
+
+    def measure(trial: TrialInput) -> TrialRecord:
+        assert trial.searched is not None
+        sut.capacity = 5.0 * (left if trial.searched.round == weak else 1)
+        return sut.measure(trial)
+
+    found = answers(run(controller(search, sut="standing"), measure), search)[0]
+    assert "capacity-contradicted" in [statement.rule for statement in found.statements]
+    assert "or less were not carried (the lowest at" in texts(found)
+
+
+def test_rounds_that_agree_contradict_nothing() -> None:
+    for found in searched(SimulatedSut(capacity=5.0), rounds=3).values():
+        rules = [statement.rule for statement in found.statements]
+        assert "capacity-contradicted" not in rules, texts(found)
