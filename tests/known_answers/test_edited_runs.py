@@ -136,7 +136,7 @@ def test_a_trial_whose_line_is_gone_is_said(tmp_path: Path, gone: int) -> None:
     said = json.dumps(report_json([run]))
     for line in lines[:gone]:
         name = json.loads(line)["run"]
-        assert f"runs/{name}" in said and "no line of trials.jsonl" in said
+        assert f"runs/{name}" in said and "trials.jsonl has no line for this trial" in said
 
 
 SINK = """
