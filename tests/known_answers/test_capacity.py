@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodrop.config.search import Search
+from nodrop.config.experiment import load_experiment
 from nodrop.findings.capacity import answers
 from tests.e2e.conftest import Run
 
@@ -36,18 +36,9 @@ rounds = 1
 
 @pytest.mark.parametrize(("rate", "ring"), [(5_000, 256), (20_000, 256), (9_000, 4096)])
 def test_the_rate_of_a_sink_is_found(run: Run, rate: int, ring: int) -> None:
-    outcome = run(
-        f"sut.service_rate_pps={rate}", f"sut.ring_frames={ring}", text=SINK.replace("{", "{{")
-    )
-    search = Search(
-        by="pps",
-        goals=(0.0,),
-        relative_width=0.01,
-        initial_trial_s=1.2,
-        final_trial_s=1.5,
-        duration_sum_s=12.0,
-        rounds=1,
-    )
+    outcome = run(f"sut.service_rate_pps={rate}", f"sut.ring_frames={ring}", text=SINK)
+    search = load_experiment(outcome.directory / "experiment.toml").search
+    assert search is not None
     (found,) = answers(outcome.records, search)
     assert found.limited_by == "sut" and found.place == "socket ring"
     assert found.fit and found.fit.estimate == pytest.approx(rate, rel=0.02)

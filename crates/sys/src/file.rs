@@ -33,7 +33,7 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Makes a file, or empties the one that is there. A FIFO that nobody reads is refused, as a socket is; `/dev/stdout` may be a pipe.
+/// Makes a file, or empties the one that is there. Refuses a socket, and a FIFO that has no reader; `/dev/stdout` may be a pipe.
 ///
 /// # Errors
 /// If it cannot be made, or would be waited for.

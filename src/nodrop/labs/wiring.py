@@ -48,8 +48,8 @@ def move_port(port: Port, to: LocalHost) -> Port:
 
 
 def add_macvtap(port: Port, to: LocalHost, *, queue: int | None = None) -> Port:
-    """On top of a port that stays where it is. Only mode passthru hands on frames that are not
-    addressed to the macvtap itself, as mirrored traffic is."""
+    """On top of a port that stays where it is. Mirrored traffic is not addressed to the
+    macvtap, and only mode passthru hands such frames on."""
     source, target = _netns(port.host), _netns(to)
     length = f"txqueuelen {queue} " if queue else ""
     ip_batch(

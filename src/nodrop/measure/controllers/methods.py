@@ -114,8 +114,8 @@ class _Own:
 
     @property
     def _step(self) -> float:
-        """From a limit to a load that is told apart from it: a third of the width, or what limits
-        of trials differ by."""
+        """How far above a limit a load shows the difference: a third of the width, or the spread
+        of the trials' limits."""
         if not self._known:
             return 1 + max(self._width / 3, ABOVE)
         passed = [x.offered for x in self._picture.limits if x.at is None]
