@@ -48,7 +48,7 @@ def line(tmp_path: Path, *settings: str, text: str = GOOD) -> str:
 def test_a_good_file(tmp_path: Path) -> None:
     found = load(tmp_path)
     assert (found.name, found.question, found.base) == ("demo", "How much?", tmp_path)
-    assert found.matrix == {"load.multiplier": (1, 2, 4)}
+    assert found.matrix.dimensions == {"load.multiplier": (1, 2, 4)}
     assert (found.setup, found.sut) == (
         {"kind": "bare"},
         {"kind": "sink", "service_rate_pps": 1000},
@@ -60,7 +60,7 @@ def test_a_good_file(tmp_path: Path) -> None:
 
 def test_a_matrix_of_bare_keys_means_the_same(tmp_path: Path) -> None:
     text = GOOD.replace('"load.multiplier"', "load.multiplier")
-    assert load(tmp_path, text=text).matrix == {"load.multiplier": (1, 2, 4)}
+    assert load(tmp_path, text=text).matrix.dimensions == {"load.multiplier": (1, 2, 4)}
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_a_folder_is_no_experiment(tmp_path: Path) -> None:
 
 def test_set_changes_a_key_and_pins_it(tmp_path: Path) -> None:
     found = load(tmp_path, "load.multiplier=4", "measure.repetitions=2", "sut.rules=a b")
-    assert found.matrix == {}
+    assert found.matrix.dimensions == {}
     assert found.load["multiplier"] == 4
     assert found.measure.repetitions == 2
     assert found.sut["rules"] == "a b"
@@ -158,8 +158,8 @@ def test_set_changes_a_key_and_pins_it(tmp_path: Path) -> None:
 
 def test_set_changes_the_matrix(tmp_path: Path) -> None:
     found = load(tmp_path, "matrix.load.multiplier=[1, 8]", 'matrix.sut.defrag=["yes", "no"]')
-    assert found.matrix == {"load.multiplier": (1, 8), "sut.defrag": ("yes", "no")}
-    assert load(tmp_path, "matrix.load.multiplier=").matrix == {}
+    assert found.matrix.dimensions == {"load.multiplier": (1, 8), "sut.defrag": ("yes", "no")}
+    assert load(tmp_path, "matrix.load.multiplier=").matrix.dimensions == {}
 
 
 def test_an_empty_value_takes_a_key_away(tmp_path: Path) -> None:

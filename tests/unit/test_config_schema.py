@@ -75,10 +75,12 @@ def test_an_editor_asks_for_a_kind_where_nodrop_does(tmp_path: Path, text: str, 
         load_experiment(file)
 
 
-def test_the_example_of_the_page_is_an_experiment() -> None:
-    [example] = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
-    table = tomllib.loads(example)
-    check(ExperimentFile, table, table="", base=ROOT)
+def test_the_examples_of_the_page_are_experiments(tmp_path: Path) -> None:
+    whole, matrix = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    check(ExperimentFile, tomllib.loads(whole), table="", base=ROOT)
+    file = tmp_path / "x.toml"
+    file.write_text(re.sub(r"(?s)\[matrix\].*?\n\n", matrix + "\n", whole, count=1))
+    assert len(list(load_experiment(file).matrix.cells())) == 3
 
 
 @pytest.mark.parametrize(

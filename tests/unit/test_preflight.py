@@ -65,6 +65,9 @@ def test_a_cpu_the_sender_cannot_have(trace: Path, monkeypatch: pytest.MonkeyPat
         ('sut.cpus="9999"', r'^sut.cpus = "9999": the SUT\'s place has no CPU 9999'),
         ('sut.cpus="0-1"', r'^sut.cpus = "0-1": the SUT\'s place has no CPU 1'),
         ('sut.cpus="0"', None),
+        ('sut.worker_cpus="1"', r'^sut.worker_cpus = "1": the SUT\'s place has no CPU 1'),
+        ('sut.management_cpus="0,7"', r'^sut.management_cpus = "0,7": .* has no CPU 7$'),
+        ('sut.worker_cpus="0"', None),
     ],
 )
 def test_a_cpu_the_sut_cannot_have(

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PositiveFloat
 
-from nodrop.config.matrix import Matrix, cell_count, check_matrix, flatten
+from nodrop.config.matrix import CELLS, Matrix, check_matrix, flatten, pin
 from nodrop.config.options import MemorySize, Name, Options, check
 from nodrop.config.search import Search
 from nodrop.config.toml_file import (
@@ -105,7 +105,8 @@ class ExperimentFile(Options):
     """Lower case letters, digits and dashes: it names the run directory."""
     question: str = ""
     matrix: dict[str, Any] = Field(default_factory=dict)
-    """Dotted key → list of values; the cells are the product."""
+    """Dotted key → list of values: the cells are the product. `cells` has tables that set several
+    keys at once, by name; `exclude` is a list of combinations to leave out."""
     setup: BareTable = BareTable()
     """WHERE the SUT runs."""
     sut: PluginTable
@@ -149,7 +150,7 @@ class Experiment:
 
     @property
     def trial_count(self) -> int:
-        return cell_count(self.matrix) * self.measure.repetitions
+        return self.matrix.cell_count() * self.measure.repetitions
 
     def blaming(self, read: Callable[[], ResultT]) -> ResultT:
         """`read()`, which blames an error on this file or on the `--set` that caused it."""
@@ -165,7 +166,7 @@ def load_experiment(
     experiment = _blaming(path, parsed, lambda: _build(path, table, text, parsed))
     if most_trials is not None and experiment.trial_count > most_trials:
         raise BadInput(
-            f"{path}: {cell_count(experiment.matrix):,} cells x {experiment.measure.repetitions} "
+            f"{path}: {experiment.matrix.cell_count():,} cells x {experiment.measure.repetitions} "
             f"repetitions are {experiment.trial_count:,} trials, more than {most_trials:,}",
             hint="add --yes if you mean it",
         )
@@ -216,8 +217,11 @@ def _search(file: ExperimentFile) -> Search | None:
 def _kinds_of_the_matrix(table: dict[str, Any]) -> None:
     """A kind that the matrix varies need not be given beside it, for no cell would have it."""
     for name in ("setup", "sut", "load"):
-        values = table["matrix"].get(f"{name}.kind")
-        if isinstance(values, list) and values and isinstance(table.get(name, {}), dict):
+        matrix, key = table["matrix"], f"{name}.kind"
+        given = matrix.get(key)
+        values = list(given) if isinstance(given, list) else []
+        values += [v for k, v in matrix.items() if k.startswith(CELLS) and k.endswith(f".{key}")]
+        if values and isinstance(table.get(name, {}), dict):
             table.setdefault(name, {}).setdefault("kind", values[0])
 
 
@@ -229,7 +233,7 @@ def _apply(table: dict[str, Any], setting: Setting) -> None:
         if setting.path[0] == "matrix" and len(setting.path) > 1:
             put(matrix, (".".join(setting.path[1:]),), setting.value)
             return
-        matrix.pop(setting.key, None)
+        pin(matrix, setting.key, setting.value)
     put(table, setting.path, setting.value)
 
 

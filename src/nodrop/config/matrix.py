@@ -1,18 +1,30 @@
-"""The [matrix] of an experiment: dotted keys and their values; the cells are the product."""
+"""The [matrix] of an experiment: dotted keys and their values, and cells that have a name.
+
+The cells are the product, less what `exclude` names.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 from typing import Any
 
 from nodrop.config.options import shown, unknown_key
 from nodrop.config.toml_file import key_path
 from nodrop.errors import BadInput
 
-Matrix = Mapping[str, tuple[Any, ...]]
 Cell = dict[str, Any]
+NAMED = "cell"
+"""Factor of a named cell: its name, beside the keys that the name stands for."""
+CELLS = "cells."
+EXCLUDE = "exclude"
+NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+MOST_COMBINATIONS = 100_000
+"""That `exclude` looks at, one by one."""
 
 VARIED_TABLES = ("setup", "sut", "load", "limits")
 """What a cell may differ in. [measure] is how it is looked at, and the same for all."""
@@ -31,42 +43,173 @@ def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def check_matrix(flat: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matrix:
+    dimensions: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    """Dotted key → its values."""
+    named: Mapping[str, Cell] = field(default_factory=dict)
+    """Name → what it sets. Each is combined with all values of the dimensions."""
+    excluded: tuple[Mapping[str, tuple[Any, ...]], ...] = ()
+    """A cell is left out if all keys of one of these have one of the values."""
+
+    def __bool__(self) -> bool:
+        return bool(self.dimensions or self.named)
+
+    def combinations(self) -> int:
+        """Cells, those included that are excluded."""
+        values = math.prod(len(values) for values in self.dimensions.values())
+        return values * max(1, len(self.named))
+
+    def cells(self) -> Iterator[Cell]:
+        """In order, the last key turning fastest. Without a matrix there is one cell: {}."""
+        named = [{NAMED: name, **cell} for name, cell in self.named.items()] or [{}]
+        for first, *values in itertools.product(named, *self.dimensions.values()):
+            cell = first | dict(zip(self.dimensions, values, strict=True))
+            if not any(_covers(one, cell) for one in self.excluded):
+                yield cell
+
+    def cell_count(self) -> int:
+        return sum(1 for _ in self.cells()) if self.excluded else self.combinations()
+
+
+def check_matrix(flat: Mapping[str, Any]) -> Matrix:
     """The matrix, every key of which can name something and takes at least one value."""
-    for key, values in flat.items():
-        _check_key(key)
-        if not isinstance(values, list):
-            raise BadInput(f"matrix.{key} = {shown(values)}: must be a list of values")
-        if not values:
-            raise BadInput(f"matrix.{key} = []: must have at least one value")
-        for i, value in enumerate(values):
-            if any(_same(value, earlier) for earlier in values[:i]):
-                raise BadInput(f"matrix.{key}: {shown(value)} is given twice")
-    for key, other in itertools.permutations(flat, 2):
-        if other.startswith(f"{key}."):
-            raise BadInput(f"matrix.{key} and matrix.{other} set the same thing: keep one of them")
-    return {key: tuple(values) for key, values in flat.items()}
+    rest = {k: v for k, v in flat.items() if k != EXCLUDE and not k.startswith(CELLS)}
+    for key, values in rest.items():
+        _check_key(key, f"matrix.{key}")
+        _check_values(values, f"matrix.{key}")
+    named = _named(flat)
+    of_cells = {f"{CELLS}{name}.{key}": key for name, cell in named.items() for key in cell}
+    every = {**{key: key for key in rest}, **of_cells}
+    for (where, key), (other_where, other) in itertools.permutations(every.items(), 2):
+        both_of_cells = where in of_cells and other_where in of_cells
+        same = key == other and not both_of_cells
+        if same or other.startswith(f"{key}."):
+            raise BadInput(
+                f"matrix.{where} and matrix.{other_where} set the same thing: keep one of them"
+            )
+    found = Matrix(
+        dimensions={key: tuple(values) for key, values in rest.items()},
+        named=named,
+        excluded=_excluded(flat.get(EXCLUDE, []), set(every.values()), bool(named)),
+    )
+    if found.excluded:
+        _check_excluded(found)
+    return found
 
 
-def cell_count(matrix: Matrix) -> int:
-    return math.prod(len(values) for values in matrix.values())
+def _check_values(values: Any, where: str) -> None:
+    if not isinstance(values, list):
+        raise BadInput(f"{where} = {shown(values)}: must be a list of values")
+    if not values:
+        raise BadInput(f"{where} = []: must have at least one value")
+    for i, value in enumerate(values):
+        if any(_same(value, earlier) for earlier in values[:i]):
+            raise BadInput(f"{where}: {shown(value)} is given twice")
 
 
-def cells(matrix: Matrix) -> Iterator[Cell]:
-    """Every combination, the last key turning fastest. Without a matrix there is one cell: {}."""
-    for values in itertools.product(*matrix.values()):
-        yield dict(zip(matrix, values, strict=True))
+def _named(flat: Mapping[str, Any]) -> dict[str, Cell]:
+    """`cells.autofp-2.sut.threads = 2`: one value for each key."""
+    found: dict[str, Cell] = {}
+    for whole, value in flat.items():
+        if not whole.startswith(CELLS):
+            continue
+        name, _, key = whole.removeprefix(CELLS).partition(".")
+        if not NAME_PATTERN.fullmatch(name):
+            raise BadInput(
+                f"matrix.{CELLS}{name}: a name has lower case letters, digits and dashes"
+            )
+        if not key:
+            raise BadInput(f"matrix.{whole} = {shown(value)}: must be a table of keys and values")
+        _check_key(key, f"matrix.{whole}")
+        if isinstance(value, list):
+            raise BadInput(
+                f"matrix.{whole} = {shown(value)}: must be one value; "
+                f"a list of them is matrix.{key}"
+            )
+        found.setdefault(name, {})[key] = value
+    for (name, cell), (other, same) in itertools.combinations(found.items(), 2):
+        if _same_cell(cell, same):
+            raise BadInput(f"matrix.{CELLS}{other}: is the same as matrix.{CELLS}{name}")
+    return found
 
 
-def _check_key(key: str) -> None:
-    path = key_path(key, f"matrix.{key}")
+def _excluded(
+    given: Any, keys: AbstractSet[str], any_named: bool
+) -> tuple[Mapping[str, tuple[Any, ...]], ...]:
+    where = f"matrix.{EXCLUDE}"
+    if not isinstance(given, list) or not all(isinstance(one, Mapping) for one in given):
+        raise BadInput(
+            f'{where} = {shown(given)}: must be a list of tables such as {{"sut.threads" = 4}}'
+        )
+    found = []
+    for one in map(flatten, given):
+        if not one:
+            raise BadInput(f"{where}: an empty table would leave no cell")
+        for key in one:
+            if key not in keys and not (key == NAMED and any_named):
+                raise BadInput(f"{where}: {key}: the matrix does not vary it")
+        found.append({k: tuple(v) if isinstance(v, list) else (v,) for k, v in one.items()})
+    return tuple(found)
+
+
+def _check_excluded(matrix: Matrix) -> None:
+    where = f"matrix.{EXCLUDE}"
+    if matrix.combinations() > MOST_COMBINATIONS:
+        raise BadInput(
+            f"{where}: {matrix.combinations():,} combinations are more than the "
+            f"{MOST_COMBINATIONS:,} that it is asked about"
+        )
+    every = list(Matrix(dimensions=matrix.dimensions, named=matrix.named).cells())
+    for one in matrix.excluded:
+        if not any(_covers(one, cell) for cell in every):
+            words = ", ".join(f"{key} = {shown(list(v))}" for key, v in one.items())
+            raise BadInput(f"{where}: no cell has {words}")
+    if not any(True for _ in matrix.cells()):
+        raise BadInput(f"{where}: leaves no cell")
+
+
+def pin(flat: dict[str, Any], key: str, value: Any) -> None:
+    """A key that has one value from now on is not varied, whatever the matrix says of it."""
+    for varied in [k for k in flat if k == key or _key_of_named(k) == key]:
+        del flat[varied]
+    left = []
+    for one in flat.pop(EXCLUDE, None) or []:
+        table = flatten(one) if isinstance(one, Mapping) else one
+        if isinstance(table, dict) and key in table:
+            values = table.pop(key)
+            values = values if isinstance(values, list) else [values]
+            if not any(_same(value, other) for other in values):
+                continue
+        left.append(table)
+    if left:
+        flat[EXCLUDE] = left
+
+
+def _key_of_named(whole: str) -> str:
+    return whole.removeprefix(CELLS).partition(".")[2] if whole.startswith(CELLS) else ""
+
+
+def _covers(excluded: Mapping[str, tuple[Any, ...]], cell: Cell) -> bool:
+    return all(
+        key in cell and any(_same(cell[key], value) for value in values)
+        for key, values in excluded.items()
+    )
+
+
+def _same_cell(one: Cell, other: Cell) -> bool:
+    return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+
+
+def _check_key(key: str, where: str) -> None:
+    path = key_path(key, where)
     if path[0] not in VARIED_TABLES:
         words = unknown_key(path[0], VARIED_TABLES)
         if len(path) > 1:
             words = words.removesuffix("?") + "".join(f".{p}" for p in path[1:]) + "?"
-        raise BadInput(f"matrix.{key}: names nothing that can vary{_only_nearest(words)}")
+        raise BadInput(f"{where}: names nothing that can vary{_only_nearest(words)}")
     if len(path) == 1:
-        raise BadInput(f"matrix.{key}: is a table; name a key of it, such as {key}.{_EXAMPLE[key]}")
+        raise BadInput(f"{where}: is a table; name a key of it, such as {key}.{_EXAMPLE[key]}")
 
 
 _EXAMPLE = {"setup": "kind", "sut": "kind", "load": "multiplier", "limits": "cpus"}

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from nodrop import plugins
 from nodrop.config.experiment import Experiment, LimitsTable
-from nodrop.config.matrix import cells
+from nodrop.config.matrix import NAMED
 from nodrop.config.options import Options, YesNo, check, shown
 from nodrop.config.toml_file import key_path, put
 from nodrop.config.units import format_cpus, format_seconds
@@ -52,6 +52,8 @@ class Cell:
     """setup.instances: so many of the SUT share the packets."""
     splitter: Splitter = field(default_factory=Splitter)
     """What shares them, if there are several."""
+    sut_cpus: str | None = None
+    """That the experiment pins the SUT to; None leaves it to the limits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,9 +153,7 @@ class Plan:
     def shared_cpus(self) -> str:
         """In words, if the generator and the SUT of a cell may take turns on a CPU; else empty."""
         sharing = [
-            cell
-            for cell in self.cells
-            if may_share(cell.load, cell.sut.get("cpus"), cell.limits.cpus)
+            cell for cell in self.cells if may_share(cell.load, cell.sut_cpus, cell.limits.cpus)
         ]
         if not sharing:
             return ""
@@ -186,8 +186,9 @@ def make_plan(experiment: Experiment, *, cpus: AbstractSet[int] | None = None) -
 
     `cpus` are those that a run may use; None = those that this process may.
     """
-    made = [_cell(experiment, factors) for factors in cells(experiment.matrix)]
+    made = [_cell(experiment, factors) for factors in experiment.matrix.cells()]
     parts = _check_plugins(experiment, made)
+    made = [replace(cell, sut_cpus=sut.cpus) for cell, (_, sut, _) in zip(made, parts, strict=True)]
     loads = [load for _, _, load in parts]
     lengths = tuple(
         _length(experiment, cell, sut, load)
@@ -250,6 +251,8 @@ def _cell(experiment: Experiment, factors: Factors) -> Cell:
 
     def fill() -> Limits:
         for key, value in factors.items():
+            if key == NAMED:
+                continue
             put(tables, key_path(key, f"matrix.{key}"), value)
         limits = check(LimitsTable, tables["limits"], table="limits", base=experiment.base)
         shared["instances"] = _instances(tables["setup"])

@@ -23,7 +23,7 @@ from nodrop.load.seam import LoadGenerator
 from nodrop.measure.plan import Cell, Plan, Table
 from nodrop.setups.limits import pin_problems
 from nodrop.setups.seam import Setup
-from nodrop.suts.seam import Sut
+from nodrop.suts.seam import Sut, pins_of
 
 _AGAIN = "make it again with `nodrop image build`"
 
@@ -127,7 +127,7 @@ class Parts:
                     *setup.problems(bits, cell.limits),
                     *self._split_problems(cell),
                     *sut.problems(bits),
-                    *pin_problems(sut.cpus, setup.cpus(cell.limits)),
+                    *pin_problems(pins_of(sut), setup.cpus(cell.limits)),
                     *self.load(cell.load).problems(),
                 ]
             except LabProblem as problem:

@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from nodrop.config.matrix import NAMED
 from nodrop.errors import BadInput
 from nodrop.findings.observations import RATES, rates_of
 from nodrop.report import escape, numbers
@@ -262,13 +263,21 @@ def _cells(
         gathered.setdefault(key, []).append(trial)
     loads = [f for f in factors if f in RATES]
     others = [f for f in factors if f not in loads]
+    by_name = _said_by_name(others, [t.record.factors for t in trials])
     cells = []
     for (source, _), found in gathered.items():
         cell = found[0].record.factors
         prefix = [sources[source].name] if len(sources) > 1 else []
         accelerator = accelerator_words(trial.record for trial in found)
         names = prefix + [
-            factor_label(f, cell[f]) + _really(f, cell[f], found) for f in others if f in cell
+            factor_label(f, cell[f]) + _really(f, cell[f], found)
+            for f in others
+            if f in cell and f not in by_name
+        ]
+        names += [
+            factor_label(f, cell[f]) + said
+            for f in by_name
+            if f in cell and (said := _really(f, cell[f], found))
         ]
         group = " · ".join([*names, accelerator] if accelerator else names)
         load = " · ".join(factor_label(f, cell[f]) for f in loads if f in cell)
@@ -284,6 +293,20 @@ def _cells(
             )
         )
     return tuple(sorted(cells, key=_order([*others, *loads])))
+
+
+def _said_by_name(factors: Sequence[str], cells: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Of named cells: what the name alone decides need not be said beside it."""
+    if NAMED not in factors or not all(NAMED in cell for cell in cells):
+        return []
+
+    def values(factor: str) -> dict[str, set[str]]:
+        found: dict[str, set[str]] = {}
+        for cell in cells:
+            found.setdefault(str(cell[NAMED]), set()).add(repr(cell.get(factor)))
+        return found
+
+    return [f for f in factors if f != NAMED and all(len(v) == 1 for v in values(f).values())]
 
 
 def _really(factor: str, asked: Any, found: Sequence[Trial]) -> str:
@@ -328,7 +351,7 @@ def factor_label(factor: str, value: Any) -> str:
         return f"{said} pps"
     if name == "instances":
         return f"{said} instance{'' if value == 1 else 's'}"
-    if name in ("setup", "kind") or factor in ("setup", "sut", "load"):
+    if name in ("setup", "kind", NAMED) or factor in ("setup", "sut", "load"):
         return said
     return f"{escape.plain(name, longest=60)} {said}"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from nodrop.config.units import parse_cpus
@@ -34,8 +34,10 @@ def host_cpus(limits: Limits) -> AbstractSet[int]:
     return set(parse_cpus(limits.cpus)) if limits.cpus else os.sched_getaffinity(0)
 
 
-def pin_problems(cpus: str | None, there: AbstractSet[int]) -> Sequence[str]:
-    return [] if cpus is None else _missing("sut.cpus", cpus, there, "the SUT's place has no")
+def pin_problems(pins: Mapping[str, str], there: AbstractSet[int]) -> Sequence[str]:
+    """`pins`: key of the experiment → CPU list."""
+    found = [_missing(key, cpus, there, "the SUT's place has no") for key, cpus in pins.items()]
+    return [problem for problems in found for problem in problems]
 
 
 def _missing(key: str, asked: str, there: AbstractSet[int], words: str) -> Sequence[str]:

@@ -156,3 +156,10 @@ class Sut(Protocol):
     def facts(self) -> Json:
         """For the manifest: hashes of rules and configuration."""
         ...
+
+
+def pins_of(sut: Sut) -> Mapping[str, str]:
+    """Key of the experiment → CPU list that it pins to: its roles' (`cpu_sets`, which a SUT may
+    lack) or, without these, all of it."""
+    found: Mapping[str, str] = getattr(sut, "cpu_sets", {})
+    return found or ({} if sut.cpus is None else {"sut.cpus": sut.cpus})

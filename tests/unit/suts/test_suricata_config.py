@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import lzma
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import yaml
 
 from nodrop.errors import BadInput
+from nodrop.suts.seam import pins_of
 from nodrop.suts.suricata import Suricata
 from nodrop.suts.suricata.config import dump, full_sync_s, load_base, render, retire_s
 from nodrop.suts.suricata.options import SuricataOptions
@@ -106,6 +108,24 @@ def test_how_long_a_ring_may_keep_a_frame() -> None:
             {"rules": ["none.rules"]},
             'sut.rules.0 = "none.rules": no such file: /nowhere/none.rules',
         ),
+        *(
+            (
+                {"runmode": runmode, key: value},
+                f'sut: {key} is of runmode = "autofp", where detect threads work behind the '
+                f'capture threads, and not of "{runmode}": leave it out',
+            )
+            for runmode, key, value in (
+                ("workers", "detect_threads", 2),
+                ("single", "detect_threads", 1),
+                ("workers", "autofp_scheduler", "ippair"),
+                ("single", "capture_cpus", "1"),
+            )
+        ),
+        (
+            {"cpus": "0-1", "worker_cpus": "1-3", "management_cpus": "0"},
+            'sut: worker_cpus = "1-3": CPU 2-3 is not in cpus',
+        ),
+        ({"worker_cpus": "x"}, 'sut.worker_cpus = "x": must be a list of CPUs, such as "0-2,5"'),
         ({"cpus": "0-"}, 'sut.cpus = "0-": must be a list of CPUs, such as "0-2,5"'),
         (
             {"overrides": {"outputs.7.eve-log.enabled": True}},
@@ -274,3 +294,53 @@ def test_an_override_is_blamed_where_without_it_all_is_well(
     assert asked == [True, False]  # once for all trials
     assert Suricata({}, base=tmp_path).problems(bits_of(tmp_path)) == []
     assert len(asked) == 2
+
+
+@pytest.mark.parametrize("online", [1, 2, 3, 7, 64])
+@pytest.mark.parametrize("threads", [1, 2, 3, 5, 63, 1024])
+def test_detect_threads_become_the_ratio_that_makes_them(online: int, threads: int) -> None:
+    options = SuricataOptions(runmode="autofp", detect_threads=threads)
+    document = render(
+        options, load_base(options), interfaces=["a"], work="/w", rules=[], online_cpus=online
+    )
+    ratio = yaml.safe_load(dump(document))["threading"]["detect-thread-ratio"]
+    single = struct.unpack("f", struct.pack("f", ratio))[0]
+    assert int(online * single) == threads, "Suricata's own arithmetic, in single precision"
+
+
+def test_cpus_of_roles() -> None:
+    assert rendered()["threading"]["set-cpu-affinity"] is False
+    threading = rendered(runmode="autofp", capture_cpus="0", worker_cpus="2-3")["threading"]
+    assert threading["set-cpu-affinity"] is True
+    assert threading["cpu-affinity"] == [
+        {"management-cpu-set": {"cpu": [0, 2, 3], "mode": "balanced"}},
+        {"receive-cpu-set": {"cpu": [0], "mode": "exclusive"}},
+        {"worker-cpu-set": {"cpu": [2, 3], "mode": "exclusive"}},
+    ]
+    within = rendered(cpus="0-3", worker_cpus="1")["threading"]["cpu-affinity"]
+    assert [next(iter(one.values()))["cpu"] for one in within] == [[0, 1, 2, 3]] * 2 + [[1]]
+
+
+@pytest.mark.parametrize(
+    ("given", "cpus", "pins"),
+    [
+        ({}, None, {}),
+        ({"cpus": "1"}, "1", {"sut.cpus": "1"}),
+        ({"worker_cpus": "1"}, "1", {"sut.worker_cpus": "1"}),
+        (
+            {"worker_cpus": "1", "management_cpus": "3-4"},
+            "1,3-4",
+            {"sut.worker_cpus": "1", "sut.management_cpus": "3-4"},
+        ),
+    ],
+)
+def test_pins_are_known_by_their_keys(
+    given: dict[str, Any], cpus: str | None, pins: dict[str, str]
+) -> None:
+    sut = Suricata(given, base=Path("/"))
+    assert (sut.cpus, pins_of(sut)) == (cpus, pins)
+
+
+def test_an_autofp_scheduler_is_asked_for() -> None:
+    assert "autofp-scheduler" not in rendered(runmode="autofp")
+    assert rendered(runmode="autofp", autofp_scheduler="ippair")["autofp-scheduler"] == "ippair"

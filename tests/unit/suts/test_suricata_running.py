@@ -363,7 +363,7 @@ def ring(frames: int, fanout: str | None) -> Ring:
             ("RX#01-eth0", "W#01", "W#02", "W#03"),
             [ring(2048, "cpu")],
             {"runmode": "autofp", "threads": 1, "cluster_type": "cluster_cpu", "defrag": False}
-            | {"ring_size": 2048},
+            | {"ring_size": 2048, "detect_threads": 3},
         ),
         ({"runmode": None}, ("W#01-eth0",), [], {"threads": 1}),
         (
@@ -390,3 +390,24 @@ def test_what_was_effective_is_what_is_seen(
     sut = running(process, **asked)
     seen = Effective(asked=sut._asked, threads=threads, rings=tuple(rings))
     assert seen.settings() == effective
+
+
+@pytest.mark.parametrize(
+    ("asked", "threads", "notes"),
+    [
+        ({"threads": 2}, ("W#01-a", "W#02-a"), []),
+        ({"threads": 4}, ("W#01-a", "W#02-a"), ["4 capture threads were asked for, 2 run"]),
+        ({"threads": 1, "detect_threads": 3}, ("RX#01-a", "W#01", "W#02", "W#03"), []),
+        (
+            {"threads": 1, "detect_threads": 4},
+            ("RX#01-a", "W#01", "W#02"),
+            ["4 detect threads were asked for, 2 run"],
+        ),
+    ],
+)
+def test_what_was_asked_for_and_does_not_run_is_said(
+    process: Process, asked: dict[str, Any], threads: tuple[str, ...], notes: list[str]
+) -> None:
+    sut = running(process, defrag=False, **asked)
+    found = Effective(asked=sut._asked, threads=threads, rings=()).notes()
+    assert [note.partition(":")[0] for note in found] == notes

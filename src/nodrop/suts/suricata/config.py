@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from nodrop.config.units import parse_cpus
 from nodrop.errors import BadInput
 from nodrop.suts.suricata.control import MAX_PATH_BYTES
 from nodrop.suts.suricata.options import SuricataOptions
@@ -46,8 +47,10 @@ def render(
     interfaces: Sequence[str],
     work: str,
     rules: Sequence[str],
+    online_cpus: int = 1,
 ) -> Yaml:
-    """The whole configuration. `work` and the names of `rules` are as Suricata sees them."""
+    """The whole configuration. `work` and the names of `rules` are as Suricata sees them, and so
+    are the CPUs that are online."""
     document = {
         **base,
         "default-log-dir": work,
@@ -74,6 +77,10 @@ def render(
         "outputs": [*_list(base, "outputs"), _stats_output()],
         "unix-command": {"enabled": True, "filename": _socket_path(work)},
     }
+    if threading := _threading(options, online_cpus):
+        document["threading"] = {**_table(base, "threading"), **threading}
+    if options.autofp_scheduler is not None:
+        document["autofp-scheduler"] = options.autofp_scheduler
     if options.ring_size is not None and options.config is None:
         # A ring that is smaller than this divided by the threads, Suricata makes larger.
         document["max-pending-packets"] = min(MAX_PENDING_PACKETS, options.ring_size)
@@ -177,6 +184,26 @@ def _capture(options: SuricataOptions, base: Yaml, interface: str, cluster_id: i
         | _unless_left_to(options, entry)
         | {k: v for k, v in given.items() if v is not None}
     )
+
+
+def _threading(options: SuricataOptions, online_cpus: int) -> Yaml:
+    found: Yaml = {}
+    if options.detect_threads is not None:
+        # Suricata takes the whole part of this ratio times the CPUs that are online.
+        found["detect-thread-ratio"] = (options.detect_threads + 0.5) / online_cpus
+    if options.role_cpus:
+        every = options.pinned_to or ""
+        sets = {
+            "management-cpu-set": (options.management_cpus or every, "balanced"),
+            "receive-cpu-set": (options.capture_cpus or every, "exclusive"),
+            "worker-cpu-set": (options.worker_cpus or every, "exclusive"),
+        }
+        found["set-cpu-affinity"] = True
+        found["cpu-affinity"] = [
+            {name: {"cpu": list(parse_cpus(cpus)), "mode": mode}}
+            for name, (cpus, mode) in sets.items()
+        ]
+    return found
 
 
 def _user_capture(options: SuricataOptions, base: Yaml) -> Yaml:

@@ -19,6 +19,8 @@ class Asked:
     """Per interface; None = auto."""
     runmode: str | None
     """None: the user's own yaml decides."""
+    detect_threads: int | None = None
+    """Of autofp; None leaves it to Suricata."""
     ring_frames: int | None
     """Per thread; None leaves it to Suricata."""
     defrag: bool
@@ -43,6 +45,12 @@ class Effective:
     def capturing(self) -> Sequence[str]:
         return capture_threads(self.threads)
 
+    @property
+    def detecting(self) -> Sequence[str]:
+        """Threads that decode and detect what others capture: of autofp alone."""
+        receives = any(name.startswith("RX#") for name in self.threads)
+        return [name for name in self.threads if receives and name.startswith("W#")]
+
     def settings(self) -> Json:
         """Seen where it runs, by the names of the [sut] table; what cannot be seen is left out."""
         receivers = any(name.startswith("RX#") for name in self.capturing)
@@ -53,6 +61,7 @@ class Effective:
         found = {
             "runmode": "autofp" if receivers else alone,
             "threads": len(self.capturing) // len(self.asked.interfaces) or None,
+            "detect_threads": len(self.detecting) or None,
             "cluster_type": _CLUSTERS.get(*fanout) if len(fanout) == 1 else None,
             "ring_size": frames.pop() if len(frames) == 1 else None,
             "defrag": self.defrag(),
@@ -82,6 +91,9 @@ class Effective:
                 f"{wanted} capture threads were asked for, {have} run: "
                 "Suricata allows no more workers than the host has CPUs"
             )
+        detect, detecting = self.asked.detect_threads, len(self.detecting)
+        if self.threads and detect not in (None, detecting):
+            notes.append(f"{detect} detect threads were asked for, {detecting} run")
         frames, rings = self.asked.ring_frames, [r.frames for r in self.rings if r.frames]
         # Frames come in whole blocks, so a few more than asked for are normal.
         if frames is not None and rings and max(rings) > 2 * frames:

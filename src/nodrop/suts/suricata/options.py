@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from nodrop.config.options import InputFile, MemorySize, Options, Overrides, YesNo
-from nodrop.config.units import parse_cpus
+from nodrop.config.units import format_cpus, parse_cpus
 
 Runmode = Literal["workers", "autofp", "single"]
 
@@ -17,6 +17,7 @@ def _cpus(text: str) -> str:
     return text
 
 
+Cpus = Annotated[str, AfterValidator(_cpus)]
 MOST_FRAMES = 1 << 24
 """More than a kernel gives room for; Suricata itself takes a number that overflows, and falls back
 to another ring without a word that a user would see."""
@@ -47,6 +48,11 @@ class SuricataOptions(Options):
     runmode: Runmode = "workers"
     threads: Annotated[int, Field(gt=0, le=1024)] | Literal["auto"] = "auto"
     """Capture threads per interface."""
+    detect_threads: Annotated[int, Field(gt=0, le=1024)] | None = None
+    """Of autofp: behind the capture threads, for all interfaces together. Without it, one for each
+    CPU (`detect-thread-ratio` 1)."""
+    autofp_scheduler: Literal["hash", "ippair"] | None = None
+    """Of autofp: which detect thread has a flow."""
     cluster_type: Literal["cluster_flow", "cluster_cpu", "cluster_qm"] = "cluster_flow"
     defrag: YesNo = True
     """The kernel reassembles IPv4 fragments before the ring (PACKET_FANOUT_FLAG_DEFRAG)."""
@@ -57,8 +63,14 @@ class SuricataOptions(Options):
     tpacket_v3: YesNo | None = None
     overrides: Overrides = Field(default_factory=dict)
     """Dotted path → value in the yaml, list entries by index: `outputs.1.eve-log.enabled`."""
-    cpus: Annotated[str, AfterValidator(_cpus)] | None = None
+    cpus: Cpus | None = None
     """CPUs to pin the process to, as in cpuset(7)."""
+    capture_cpus: Cpus | None = None
+    """Of autofp: for its receive threads, one after the other."""
+    worker_cpus: Cpus | None = None
+    """For the threads that decode and detect, one after the other."""
+    management_cpus: Cpus | None = None
+    """For all other threads. A role that is not named gets the CPUs of all others together."""
 
     @model_validator(mode="after")
     def _single_is_one(self) -> Self:
@@ -68,3 +80,33 @@ class SuricataOptions(Options):
                 'out, or set runmode = "workers"'
             )
         return self
+
+    @model_validator(mode="after")
+    def _of_autofp(self) -> Self:
+        for name in ("detect_threads", "autofp_scheduler", "capture_cpus"):
+            if self.runmode != "autofp" and getattr(self, name) is not None:
+                raise ValueError(
+                    f'{name} is of runmode = "autofp", where detect threads work behind the '
+                    f'capture threads, and not of "{self.runmode}": leave it out'
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _within_cpus(self) -> Self:
+        for key, cpus in self.role_cpus.items():
+            beyond = set(parse_cpus(cpus)) - set(parse_cpus(self.cpus or cpus))
+            if beyond:
+                raise ValueError(f'{key} = "{cpus}": CPU {format_cpus(beyond)} is not in cpus')
+        return self
+
+    @property
+    def role_cpus(self) -> dict[str, str]:
+        """Key → CPU list of those that are given."""
+        names = ("capture_cpus", "worker_cpus", "management_cpus")
+        return {name: cpus for name in names if (cpus := getattr(self, name)) is not None}
+
+    @property
+    def pinned_to(self) -> str | None:
+        """All CPUs that it may use; None leaves it to the limits."""
+        sets = [parse_cpus(cpus) for cpus in self.role_cpus.values()]
+        return self.cpus or (format_cpus({c for cpus in sets for c in cpus}) if sets else None)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.config.options import check
-from nodrop.errors import BadInput
+from nodrop.errors import BadInput, LabProblem
 from nodrop.hosts.folders import cache_folder
 from nodrop.hosts.seam import Json
 from nodrop.images.bits import Bits
@@ -64,7 +64,8 @@ class Suricata:
         self.options = check(SuricataOptions, options, table="sut", base=base)
         # Rendered once for its errors, and for what overrides make of defrag.
         self.defrag = defrag_expected(self._configuration(["eth0"], "/work"))
-        self.cpus = self.options.cpus
+        self.cpus = self.options.pinned_to
+        self.cpu_sets = {f"sut.{key}": cpus for key, cpus in self.options.role_cpus.items()}
         self.holds_packets = self._holds_packets()
         self.rest_seen_s = REST_SEEN_S
         self._refusals: dict[str, str | None] = {}
@@ -126,18 +127,20 @@ class Suricata:
 
     def launch(self, env: Env) -> RunningSuricata:
         interfaces = tuple(env.capture_interfaces)
-        document = self._configuration(interfaces, env.work_inside)
+        online = _online_cpus(env) if self.options.detect_threads else 1
+        document = self._configuration(interfaces, env.work_inside, online_cpus=online)
         spec = ProcessSpec(
             argv=self._argv(env),
             files={CONFIG: dump(document), **self.files()},
             reads=named_files(document),
-            cpus=self.options.cpus,
+            cpus=self.options.pinned_to,
         )
         entry = document["af-packet"][0]
         asked = Asked(
             interfaces=interfaces,
             threads=_whole(entry.get("threads")),
             runmode=self._runmode(),
+            detect_threads=self.options.detect_threads,
             ring_frames=_whole(entry.get("ring-size")),
             defrag=defrag_configured(document),
             full_sync_s=full_sync_s(document),
@@ -159,13 +162,16 @@ class Suricata:
             ).hexdigest(),
         }
 
-    def _configuration(self, interfaces: Sequence[str], work: str) -> dict[str, Any]:
+    def _configuration(
+        self, interfaces: Sequence[str], work: str, *, online_cpus: int = 1
+    ) -> dict[str, Any]:
         return render(
             self.options,
             load_base(self.options),
             interfaces=interfaces,
             work=work,
             rules=self._rule_names(),
+            online_cpus=online_cpus,
         )
 
     def _argv(self, env: Env) -> tuple[str, ...]:
@@ -201,6 +207,14 @@ class Suricata:
         if self.options.classification is not None:
             files[plain_name(self.options.classification.name)] = self.options.classification
         return files
+
+
+def _online_cpus(env: Env) -> int:
+    """Of the machine that it runs on, as its C library counts them; limits do not change that."""
+    said = env.host.run(["getconf", "_NPROCESSORS_ONLN"]).stdout.strip()
+    if not said.isdecimal() or int(said) == 0:
+        raise LabProblem(f"sut.detect_threads: getconf says {said[:80]!r} CPUs are online")
+    return int(said)
 
 
 def _whole(value: object) -> int | None:
