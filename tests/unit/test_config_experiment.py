@@ -130,6 +130,16 @@ def test_many_trials_can_be_meant(tmp_path: Path) -> None:
     assert load_experiment(path, most_trials=None).trial_count == 1200
 
 
+@pytest.mark.parametrize("repetitions", [33_334, 1_000_000, 10**9, 9 * 10**18])
+def test_no_yes_allows_more_than_a_report_is_made_of(tmp_path: Path, repetitions: int) -> None:
+    path, setting = written(tmp_path), f"measure.repetitions={repetitions}"
+    with pytest.raises(BadInput, match=r"more than the 100,000 of one run") as caught:
+        load_experiment(path, [setting], most_trials=None)
+    assert f"are {3 * repetitions:,} trials" in caught.value.message
+    most = load_experiment(path, ["measure.repetitions=33333"], most_trials=None)
+    assert most.trial_count == 99_999
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [(None, "F: no such file"), (b"name = '\xff'", "F: not a TOML file: byte 8 is not UTF-8")],

@@ -362,19 +362,69 @@ fn a_trial_without_end_is_refused_and_not_followed() {
         &["--loops", "20000000", "--speed", "3"],
         &["--loops", "300000", "--multiplier", "60"],
         &["--loops", "0", "--pps", "1e9", "--duration-s", "1e6"],
+        // Minutes of following, if it were begun.
+        &["--multiplier", "1000000", "--flows", "same"],
+        &["--multiplier", "999999.5", "--flows", "same", "--top-speed"],
+        &[
+            "--multiplier",
+            "700000",
+            "--flows",
+            "same",
+            "--speed",
+            "1e6",
+        ],
     ] {
         let said = refusal("trace", &[&["info", &whole], more].concat());
         assert!(
-            said.contains("at most 4294967296 packets"),
+            said.contains("through at most 4194304 of them: these are "),
             "{more:?}: {said}"
         );
     }
     for more in [
         &["--loops", "4294967295", "--duration-s", "1"][..],
         &["--loops", "4294967295", "--pps", "5", "--duration-s", "900"],
+        // Fifty million packets, and only their fragments are followed.
+        &[
+            "--multiplier",
+            "1000000",
+            "--flows",
+            "same",
+            "--pps",
+            "1e9",
+            "--duration-s",
+            "0.05",
+        ],
     ] {
         assert!(
             trace_tool(&[&["info", &whole], more].concat())
+                .status
+                .success(),
+            "{more:?}"
+        );
+    }
+    // A trace without fragments has nothing to follow.
+    let few = path("few.pcap");
+    assert!(
+        trace_tool(&["cut", &whole, &few, "--packets", "3"])
+            .status
+            .success()
+    );
+    for more in [
+        &["--multiplier", "1000000", "--flows", "same"][..],
+        &["--loops", "4294967295"],
+        &[
+            "--loops",
+            "4294967295",
+            "--multiplier",
+            "999999.5",
+            "--flows",
+            "same",
+            "--pps",
+            "1e9",
+        ],
+    ] {
+        assert!(
+            trace_tool(&[&["info", &few], more].concat())
                 .status
                 .success(),
             "{more:?}"

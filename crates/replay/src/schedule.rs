@@ -6,6 +6,8 @@
 //!   rate is that of all replicas together. A packet that the last replica does not carry has one slot less.
 //! - At top speed the slots go round, too, and have no time.
 
+mod chosen;
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 

@@ -5,6 +5,8 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use foldhash::fast::RandomState;
+
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -116,9 +118,9 @@ enum Insert {
 #[derive(Debug, Default)]
 pub struct Reassembly {
     limits: Limits,
-    queues: HashMap<Key, Queue>,
+    queues: HashMap<Key, Queue, RandomState>,
     /// Fragments seen per source (`inet_peer.rid`).
-    sources: HashMap<u32, u32>,
+    sources: HashMap<u32, u32, RandomState>,
     /// Deadlines in the order in which they were set.
     deadlines: VecDeque<(u64, Key)>,
     memory_bytes: u64,

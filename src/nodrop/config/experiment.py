@@ -29,6 +29,8 @@ CAPACITY = "capacity"
 """The mode that a [search] table belongs to."""
 MOST_TRIALS = 1000
 """More than this many trials are hours of measuring: they have to be meant (`--yes`)."""
+MOST_TRIALS_OF_A_RUN = 100_000
+"""Half a year of measuring, and what a report is still made of: no `--yes` allows more."""
 
 
 LEAST_MEMORY_BYTES = 6 << 20
@@ -164,12 +166,18 @@ def load_experiment(
     parsed = tuple(map(parse_setting, settings))
     table, text = read_toml(path)
     experiment = _blaming(path, parsed, lambda: _build(path, table, text, parsed))
-    if most_trials is not None and experiment.trial_count > most_trials:
+    trials = experiment.trial_count
+    words = (
+        f"{path}: {experiment.matrix.cell_count():,} cells x {experiment.measure.repetitions:,} "
+        f"repetitions are {trials:,} trials, more than "
+    )
+    if trials > MOST_TRIALS_OF_A_RUN:
         raise BadInput(
-            f"{path}: {experiment.matrix.cell_count():,} cells x {experiment.measure.repetitions} "
-            f"repetitions are {experiment.trial_count:,} trials, more than {most_trials:,}",
-            hint="add --yes if you mean it",
+            f"{words}the {MOST_TRIALS_OF_A_RUN:,} of one run",
+            hint="share them among several experiments",
         )
+    if most_trials is not None and trials > most_trials:
+        raise BadInput(f"{words}{most_trials:,}", hint="add --yes if you mean it")
     return experiment
 
 

@@ -38,7 +38,8 @@ def find_trace(options: ReplayOptions) -> Path:
         return Path(options.trace)
     folder = cache_folder() / "traces"
     node = find_node_binary()
-    made = folder / f"{profile}-{file_sha256(node)[:12]}.pcap"
+    now = node.stat()
+    made = folder / f"{profile}-{_sha256(node, now.st_ino, now.st_mtime_ns)[:12]}.pcap"
     if not made.is_file():
         folder.mkdir(parents=True, exist_ok=True)
         partial = made.with_suffix(f".{os.getpid()}.partial")
@@ -54,6 +55,12 @@ def find_trace(options: ReplayOptions) -> Path:
         partial.with_name(f"{partial.name}.json").rename(made.with_name(f"{made.name}.json"))
         partial.rename(made)
     return made
+
+
+@functools.lru_cache(maxsize=8)
+def _sha256(node: Path, *_stamp: int) -> str:
+    """Once per node and not per cell of a plan: it is some megabytes."""
+    return file_sha256(node)
 
 
 def pin_problems(options: ReplayOptions) -> Sequence[str]:
@@ -128,7 +135,7 @@ def read_trace(path: Path, options: ReplayOptions) -> TraceFacts:
     return _read(path, (now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns), options)
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=1024)
 @making_sense("the result of node job 'trace'")
 def _read(path: Path, stamp: tuple[int, ...], options: ReplayOptions) -> TraceFacts:
     # Before it is read: the node has it in memory for that already.

@@ -5,7 +5,6 @@ mod forecast;
 use std::path::Path;
 
 use nodrop_proto::{JobError, TraceSpec};
-use nodrop_replay::Plan;
 use nodrop_sys::file::MappedFile;
 use nodrop_trace::info::{BadRecord, Info};
 use nodrop_trace::reassembly::Counts;
@@ -68,20 +67,6 @@ pub fn open(path: &Path) -> Result<MappedFile, JobError> {
     })
 }
 
-/// Packets of a trial that are followed, one by one, some 20 million a second: four minutes, and more than an hour at 1 Mpps.
-const MOST_PACKETS: u64 = 1 << 32;
-
-fn refuse_endless(plan: &Plan) -> Result<(), JobError> {
-    let packets = plan.intended_packets();
-    if packets <= MOST_PACKETS {
-        return Ok(());
-    }
-    let words = format!(
-        "the trace has fragments, and their fate is followed through at most {MOST_PACKETS} packets: these are {packets}"
-    );
-    Err(JobError::new("spec", words).hint("give fewer loops or replicas, or a duration"))
-}
-
 /// The facts of the trace, and the forecast for its replay.
 pub fn look(spec: &TraceSpec, file: &MappedFile) -> Result<Outcome, JobError> {
     replay::check(&spec.as_replay())?;
@@ -89,8 +74,7 @@ pub fn look(spec: &TraceSpec, file: &MappedFile) -> Result<Outcome, JobError> {
     // Refused here, before anything is touched, if there are not so many fresh addresses.
     let (trace, plan) = replay::scheduled(&spec.as_replay(), true)?;
     let fragments = if info.fragments_in_pass.offered_packets > 0 {
-        refuse_endless(&plan)?;
-        forecast::fragments(&trace, &plan)
+        forecast::fragments(&trace, &plan)?
     } else {
         forecast::Fate::default()
     };

@@ -171,3 +171,30 @@ fn a_time_past_all_clocks_is_left_out() {
         assert_eq!(lasts_ns, slots.last().unwrap().0, "{speed}");
     }
 }
+
+proptest! {
+    /// What is asked of some packets is what a walk over all slots says of them, in its order.
+    #[test]
+    fn the_slots_of_some_packets_are_those_of_all_without_the_others(
+        times in proptest::collection::vec(0u64..50, 1..20), chosen in proptest::collection::vec(any::<bool>(), 20),
+        loops in 1u32..4, multiplier in 0.2f64..4.0, kind in 0usize..4, limit in proptest::option::of(1u64..200), spread: bool,
+    ) {
+        let mut times = times;
+        times.sort_unstable();
+        let trace = trace(&times);
+        let load = [
+            Load::Timing { speed: 0.7 }, Load::Rate { pps: 1e8, burst: 2 }, Load::Bits { bps: 3e9 }, Load::TopSpeed,
+        ][kind].clone();
+        let request = Request {
+            load, loops, replicas: Replicas::of(multiplier, 3).unwrap(), duration_ns: limit.filter(|_| kind < 3),
+            offsets_from: spread.then_some(5),
+        };
+        let Ok(plan) = Plan::new(&trace, &request) else {
+            return Ok(()); // a part with no flow
+        };
+        let packets: Vec<usize> = (0..times.len()).filter(|packet| chosen[*packet]).collect();
+        let expected: Vec<Slot> = plan.slots(&trace).filter(|slot| packets.contains(&slot.packet)).collect();
+        let found: Vec<Slot> = plan.slots_of_packets(&trace, &packets).collect();
+        prop_assert_eq!(found, expected);
+    }
+}

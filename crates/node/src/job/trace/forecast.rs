@@ -1,8 +1,9 @@
 //! What a replay will send, and what the receiver's reassembly will do to it: the very slots of its schedule, in their order and
 //! at their times.
 
-use std::fmt::{Display, Formatter, Result};
+use std::fmt::{self, Display, Formatter};
 
+use nodrop_proto::JobError;
 use nodrop_replay::{Plan, Trace, planned};
 use nodrop_trace::frag::{Defrag, classify};
 use nodrop_trace::info::Info;
@@ -44,7 +45,7 @@ impl Planned {
 }
 
 impl Display for Planned {
-    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let (packets, bytes, flows) = (self.packets, self.frame_bytes, self.flows);
         write!(f, "{packets} packets, {bytes} bytes, {flows} flows")?;
         let seconds = self.duration_ns.map(|ns| ns as f64 / 1e9);
@@ -97,36 +98,44 @@ pub struct Fate {
     pub unrefused: Counts,
 }
 
+/// Fragments of a trial that are followed, one by one: some 3 million a second.
+const MOST_FRAGMENTS: u64 = 1 << 22;
+
 /// Follows every fragment of the trial; loops, replicas and speed considered.
-pub fn fragments(trace: &Trace, plan: &Plan) -> Fate {
+pub fn fragments(trace: &Trace, plan: &Plan) -> Result<Fate, JobError> {
+    let chosen = fragments_of(trace);
+    let is_fragment = |packet| u64::from(chosen.binary_search(&packet).is_ok());
+    let offered = planned::sum(plan, is_fragment);
+    if offered > MOST_FRAGMENTS {
+        let words = format!(
+            "the fate of a trial's fragments is followed through at most {MOST_FRAGMENTS} of them: these are {offered}"
+        );
+        return Err(
+            JobError::new("spec", words).hint("give fewer loops or replicas, or a duration")
+        );
+    }
     let mut buffer = trace.buffer();
-    let is_fragment = fragments_of(trace);
     let mut by_default = Reassembly::new(Limits::DEFAULT);
     let mut unrefused = Reassembly::new(WITHOUT_REFUSALS);
-    for slot in plan.slots(trace) {
-        if !is_fragment[slot.packet] {
-            continue;
-        }
+    for slot in plan.slots_of_packets(trace, &chosen) {
         let (frame, _) = trace.frame(slot.packet, slot.replica, &mut buffer);
         if let Defrag::Taken(fragment) = classify(frame) {
             by_default.offer(slot.due_ns, &fragment);
             unrefused.offer(slot.due_ns, &fragment);
         }
     }
-    Fate {
+    Ok(Fate {
         by_default: by_default.counts(),
         unrefused: unrefused.counts(),
-    }
+    })
 }
 
-fn fragments_of(trace: &Trace) -> Vec<bool> {
+/// Their numbers, in the order of the trace.
+fn fragments_of(trace: &Trace) -> Vec<usize> {
     // Replica 0 is the trace itself and needs no buffer.
-    (0..trace.packets().len())
-        .map(|packet| {
-            matches!(
-                classify(trace.frame(packet, 0, &mut []).0),
-                Defrag::Taken(_)
-            )
-        })
-        .collect()
+    let is_fragment = |packet: &usize| {
+        let frame = trace.frame(*packet, 0, &mut []).0;
+        matches!(classify(frame), Defrag::Taken(_))
+    };
+    (0..trace.packets().len()).filter(is_fragment).collect()
 }
