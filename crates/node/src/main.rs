@@ -1,5 +1,6 @@
 //! nodrop-node: one job per process, JSON lines on stdin and stdout (docs/node-protocol.md).
 
+mod capture;
 mod drive;
 mod emit;
 mod enter;

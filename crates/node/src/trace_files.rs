@@ -12,7 +12,8 @@ use nodrop_sys::file::create;
 use nodrop_wire::capture::Reader;
 use nodrop_wire::pcap::{file_header, record_header};
 
-use crate::job::replay::{contents, scheduled};
+use crate::capture::contents;
+use crate::job::replay::scheduled;
 
 #[derive(Args)]
 pub struct CutArgs {
@@ -172,6 +173,22 @@ fn report(out: &Path, result: &serde_json::Value) -> anyhow::Result<()> {
 fn is_stdout(out: &Path) -> bool {
     let file = |path: &Path| path.metadata().map(|found| (found.dev(), found.ino())).ok();
     file(out) == file(Path::new("/dev/stdout"))
+}
+
+/// An empty file without a name, in the folder of the file that is to be written; where temporary files are if that takes none.
+pub fn spool(out: &Path) -> anyhow::Result<File> {
+    let beside = folder_of(out).and_then(|folder| tempfile::tempfile_in(folder).ok());
+    Ok(beside.map_or_else(tempfile::tempfile, Ok)?)
+}
+
+/// The folder in which a file can stand beside this one; `None` if it is /dev, or of /proc: /dev/stdout has no neighbours.
+pub fn folder_of(out: &Path) -> Option<PathBuf> {
+    let folder = match out.parent()? {
+        here if here == Path::new("") => Path::new("."),
+        folder => folder,
+    };
+    let folder = folder.canonicalize().ok()?;
+    (folder != Path::new("/dev") && !folder.starts_with("/proc")).then_some(folder)
 }
 
 /// Writes a file that is there as a whole or, after an error, not at all.

@@ -4,16 +4,16 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
-use nodrop_counters::MemoryReader;
 use nodrop_proto::{JobError, TraceSpec};
 use nodrop_sys::file::read_text;
 use nodrop_trace::make::{self, Profile, rules::MOST_RULES};
 
+use crate::capture::available_bytes;
 use crate::drive;
 use crate::job;
-use crate::trace_files::{self, CutArgs, ReplicateArgs, write};
+use crate::trace_files::{self, CutArgs, ReplicateArgs, folder_of, write};
 
 /// A controller's job, or one of the tools.
 #[derive(Args)]
@@ -138,54 +138,53 @@ fn make(args: &MakeArgs) -> anyhow::Result<()> {
             .into());
     }
     refuse_without_memory(profile.memory_bytes(), available_bytes())?;
-    let (packets, mut made) = make::make(&profile, args.seed, &rules);
+    let made = trace_files::spool(&args.out)
+        .and_then(|spool| Ok(make::make(&profile, args.seed, &rules, spool)?));
+    let (packets, mut made) =
+        made.with_context(|| format!("the frames of {} on their way", args.out.display()))?;
     made.rules_skipped = skipped;
     write(&args.out, |out| Ok(packets.write(out)?))?;
-    let beside = args.out.with_added_json();
-    write(&beside, |out| {
-        serde_json::to_writer_pretty(&mut *out, &made)?;
-        Ok(writeln!(out)?)
-    })?;
+    let contents = match contents_beside(&args.out) {
+        Some(beside) => {
+            write(&beside, |out| {
+                serde_json::to_writer_pretty(&mut *out, &made)?;
+                Ok(writeln!(out)?)
+            })?;
+            beside.display().to_string()
+        }
+        None => "not written, for there is no file to stand beside".into(),
+    };
     eprintln!(
-        "{}: {} packets, {} bytes, {:.3} s; contents: {}",
+        "{}: {} packets, {} bytes, {:.3} s; contents: {contents}",
         args.out.display(),
         made.packets,
         made.frame_bytes,
         std::time::Duration::from_nanos(made.duration_ns).as_secs_f64(),
-        beside.display()
     );
     Ok(())
 }
 
-/// `None` if the kernel does not say.
-fn available_bytes() -> Option<u64> {
-    let memory = MemoryReader::new(Path::new("/")).and_then(|mut reader| reader.read());
-    memory.ok()?.available_bytes
+/// OUT.json; `None` for a pipe, a device, and another name of an open file such as /dev/stdout.
+fn contents_beside(out: &Path) -> Option<PathBuf> {
+    let is_file = out.metadata().is_ok_and(|found| found.is_file());
+    (is_file && folder_of(out).is_some()).then(|| {
+        let mut name = out.as_os_str().to_owned();
+        name.push(".json");
+        name.into()
+    })
 }
 
 fn refuse_without_memory(needed: u64, available: Option<u64>) -> Result<(), JobError> {
     match available {
         Some(available) if available < needed => {
             let words = format!(
-                "a trace lies in memory while it is made, which takes about {} MiB, and this host has {} MiB available",
+                "where each packet lies is in memory while a trace is made, which takes about {} MiB, and this host has {} MiB available",
                 needed >> 20,
                 available >> 20
             );
             Err(JobError::new("spec", words).hint("give fewer --packets, or free memory"))
         }
         _ => Ok(()),
-    }
-}
-
-trait WithAddedJson {
-    fn with_added_json(&self) -> PathBuf;
-}
-
-impl WithAddedJson for Path {
-    fn with_added_json(&self) -> PathBuf {
-        let mut name = self.as_os_str().to_owned();
-        name.push(".json");
-        name.into()
     }
 }
 

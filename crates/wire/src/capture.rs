@@ -22,6 +22,11 @@ enum Format<'a> {
     Pcapng(PcapngReader<'a>),
 }
 
+/// Whether these are the first bytes of a capture file that can be read.
+pub(crate) fn begins(bytes: &[u8]) -> bool {
+    bytes.starts_with(&pcapng::MAGIC) || PcapReader::new(bytes).is_ok()
+}
+
 impl<'a> Reader<'a> {
     /// Reads the file header.
     ///

@@ -13,11 +13,11 @@ use nodrop_proto::{
 use nodrop_replay::{
     Load, Mac, Plan, PlanError, Profile, Replicas, Request, Spread, Trace, TraceError,
 };
-use nodrop_sys::file::{read_regular, read_text};
+use nodrop_sys::file::read_text;
 use nodrop_sys::idle::ShallowIdle;
 use nodrop_sys::thread;
-use nodrop_wire::packed::unpacked;
 
+use crate::capture::contents;
 use crate::job::Job;
 use crate::session::Session;
 use offer::Offer;
@@ -305,14 +305,6 @@ fn mac(text: &str) -> Result<Mac, JobError> {
             let words = format!("dst_macs: `{text}` is no Ethernet address");
             JobError::new("spec", words).hint("write six bytes such as 02:00:00:00:00:01")
         })
-}
-
-/// A capture file in memory: read, not mapped, so that a change of the file does not change what is sent.
-pub fn contents(path: &Path) -> Result<Vec<u8>, JobError> {
-    let failed =
-        |e: std::io::Error| JobError::new("trace", format!("{}: cannot read: {e}", path.display()));
-    let bytes = read_regular(path).map_err(failed)?;
-    Ok(unpacked(&bytes).map_err(failed)?.unwrap_or(bytes))
 }
 
 #[cfg(test)]

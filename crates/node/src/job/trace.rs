@@ -10,12 +10,12 @@ use nodrop_trace::info::{BadRecord, Info};
 use nodrop_trace::reassembly::Counts;
 use nodrop_trace::survey::Surveyor;
 use nodrop_wire::capture::Reader;
-use nodrop_wire::packed::unpacked;
 use nodrop_wire::record::LINKTYPE_ETHERNET;
 use schemars::JsonSchema;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
+use crate::capture::unpack;
 use crate::job::{Job, replay};
 use crate::session::Session;
 use forecast::Planned;
@@ -92,7 +92,7 @@ fn survey(spec: &TraceSpec, file: &MappedFile) -> Result<Info, JobError> {
     let failed = |error: &dyn std::fmt::Display| {
         JobError::new("trace", format!("{}: {error}", spec.trace.display()))
     };
-    let unpacked = unpacked(file).map_err(|error| failed(&error))?;
+    let unpacked = unpack(file).map_err(|error| failed(&error))?;
     let bytes = unpacked.as_deref().unwrap_or(file);
     let mut reader = Reader::new(bytes, spec.tolerate_truncated).map_err(|error| failed(&error))?;
     let mut surveyor = Surveyor::new(spec.speed.unwrap_or(1.0));

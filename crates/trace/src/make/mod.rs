@@ -17,6 +17,8 @@ mod time;
 mod web;
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
 use std::net::Ipv4Addr;
 use std::ops::Range;
 
@@ -24,7 +26,7 @@ use serde::Serialize;
 
 use bulk::Budget;
 use hosts::{CLIENTS, GATEWAY, SWITCH};
-pub use packets::Packets;
+pub use packets::{MEMORY_BYTES, Packets};
 pub use profile::{Kind, PACKETS, Profile};
 use rng::Rng;
 use rules::{Begins, Rule, Skipped};
@@ -63,10 +65,17 @@ pub struct Made {
     pub rules_skipped: Vec<Skipped>,
 }
 
-/// Makes the trace of a profile, with flows that fire the rules.
-#[must_use]
-pub fn make(profile: &Profile, seed: u64, rules: &[Rule]) -> (Packets, Made) {
-    let mut maker = Maker::new(profile, seed);
+/// Makes the trace of a profile, with flows that fire the rules; its frames lie in `spool`, an empty file, until they are written.
+///
+/// # Errors
+/// Those of that file.
+pub fn make(
+    profile: &Profile,
+    seed: u64,
+    rules: &[Rule],
+    spool: File,
+) -> io::Result<(Packets, Made)> {
+    let mut maker = Maker::new(profile, seed, Packets::new(spool));
     maker.neighbours();
     let bulk_flows = (profile.flows * profile.bulk_pct / 100).max(1);
     for flow in 0..profile.flows - bulk_flows {
@@ -74,8 +83,10 @@ pub fn make(profile: &Profile, seed: u64, rules: &[Rule]) -> (Packets, Made) {
     }
     let planted = maker.plant(rules);
     maker.fill(bulk_flows);
-    maker.expect_alerts(rules, planted);
-    maker.finish()
+    if !rules.is_empty() {
+        maker.expect_alerts(rules, &planted)?;
+    }
+    Ok(maker.finish())
 }
 
 struct Maker<'a> {
@@ -88,7 +99,7 @@ struct Maker<'a> {
 }
 
 impl<'a> Maker<'a> {
-    fn new(profile: &'a Profile, seed: u64) -> Self {
+    fn new(profile: &'a Profile, seed: u64, out: Packets) -> Self {
         let mut rng = Rng::new(seed, 0);
         let total_bytes = profile.packets * profile.mean_frame_bytes;
         let tempo = Tempo::new(
@@ -106,7 +117,7 @@ impl<'a> Maker<'a> {
             profile,
             seed,
             rng,
-            out: Packets::default(),
+            out,
             tempo,
             made,
         }
@@ -269,7 +280,7 @@ impl<'a> Maker<'a> {
         begin..self.out.len()
     }
 
-    fn expect_alerts(&mut self, rules: &[Rule], planted: Range<usize>) {
+    fn expect_alerts(&mut self, rules: &[Rule], planted: &Range<usize>) -> io::Result<()> {
         let begins = Begins::of(rules);
         let mut fired = vec![0; rules.len()];
         for other in rules {
@@ -278,11 +289,11 @@ impl<'a> Maker<'a> {
             }
         }
         let mut uncertain = vec![false; rules.len()];
-        for frame in self.out.frames_outside(&planted) {
+        self.out.frames_outside(planted, |frame| {
             for which in begins.found_in(frame) {
                 uncertain[which] = uncertain[which] || rules[which].occurs_in(frame);
             }
-        }
+        })?;
         for (which, rule) in rules.iter().enumerate() {
             self.made
                 .alerts
@@ -291,6 +302,7 @@ impl<'a> Maker<'a> {
                 self.made.alerts_uncertain.push(rule.sid);
             }
         }
+        Ok(())
     }
 
     fn finish(mut self) -> (Packets, Made) {
@@ -313,7 +325,8 @@ mod tests {
     use super::*;
 
     fn written(name: &str, packets: u64, seed: u64) -> Vec<u8> {
-        let (packets, _) = make(&Profile::named(name).unwrap().scaled(packets), seed, &[]);
+        let profile = Profile::named(name).unwrap().scaled(packets);
+        let (packets, _) = make(&profile, seed, &[], tempfile::tempfile().unwrap()).unwrap();
         let mut file = Vec::new();
         packets.write(&mut file).unwrap();
         file

@@ -1,7 +1,9 @@
-//! Frames with their times, in one block of memory, put in order at the end and written as a pcap file.
+//! Frames with their times: the frames in a file until they are put in order and written as a pcap file, in memory where each lies.
 
-use std::io::{self, Write};
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
 use std::ops::Range;
+use std::os::unix::fs::FileExt as _;
 
 use nodrop_wire::pcap;
 
@@ -14,18 +16,37 @@ const BURST_GAP_NS: u64 = 1_000_000;
 #[derive(Debug, Clone, Copy)]
 struct Packet {
     time_ns: u64,
-    begin: usize,
+    begin: u64,
     bytes: u32,
 }
 
 /// Frames in the order of their making.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Packets {
-    frames: Vec<u8>,
+    spool: BufWriter<File>,
+    spooled_bytes: u64,
+    /// The first thing that the file refused; nothing is written after it.
+    refused: Option<io::Error>,
+    frame: Vec<u8>,
     index: Vec<Packet>,
 }
 
+/// What a packet takes in memory: its entry, half of one while they are sorted, and what a list that grows has to spare.
+pub const MEMORY_BYTES: u64 = 2 * (size_of::<Packet>() + size_of::<Packet>() / 2) as u64;
+
 impl Packets {
+    /// No frames yet; they go into this file, which is empty.
+    #[must_use]
+    pub fn new(spool: File) -> Self {
+        Self {
+            spool: BufWriter::with_capacity(1 << 16, spool),
+            spooled_bytes: 0,
+            refused: None,
+            frame: Vec::new(),
+            index: Vec::new(),
+        }
+    }
+
     /// Number of frames.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -38,34 +59,45 @@ impl Packets {
         self.index.is_empty()
     }
 
-    /// The frames that are not of that range of their making.
-    pub fn frames_outside(&self, range: &Range<usize>) -> impl Iterator<Item = &[u8]> + '_ {
-        let range = range.clone();
-        let outside = self
-            .index
-            .iter()
-            .enumerate()
-            .filter(move |(at, _)| !range.contains(at));
-        outside.map(|(_, packet)| &self.frames[packet.begin..][..packet.bytes as usize])
+    /// Shows the frames that are not of that range of their making, in the order of the trace's index.
+    ///
+    /// # Errors
+    /// Those of the file.
+    pub fn frames_outside(
+        &mut self,
+        range: &Range<usize>,
+        mut look: impl FnMut(&[u8]),
+    ) -> io::Result<()> {
+        self.spool.flush()?;
+        let (before, after) = (&self.index[..range.start], &self.index[range.end..]);
+        let mut frame = Vec::new();
+        for packet in before.iter().chain(after) {
+            packet.read(self.spool.get_ref(), &mut frame)?;
+            look(&frame);
+        }
+        Ok(())
     }
 
     /// Bytes of all frames.
     #[must_use]
     pub fn frame_bytes(&self) -> u64 {
-        self.frames.len() as u64
+        self.spooled_bytes
     }
 
     /// Adds what `write` appends, as one frame.
     #[allow(clippy::cast_possible_truncation)] // a frame
     pub fn push(&mut self, time_ns: u64, write: impl FnOnce(&mut Vec<u8>)) {
-        let begin = self.frames.len();
-        write(&mut self.frames);
-        let bytes = (self.frames.len() - begin) as u32;
+        self.frame.clear();
+        write(&mut self.frame);
+        if self.refused.is_none() {
+            self.refused = self.spool.write_all(&self.frame).err();
+        }
         self.index.push(Packet {
             time_ns,
-            begin,
-            bytes,
+            begin: self.spooled_bytes,
+            bytes: self.frame.len() as u32,
         });
+        self.spooled_bytes += self.frame.len() as u64;
     }
 
     /// Time of the last of the frames made since `from`, counted from their own beginning.
@@ -122,15 +154,28 @@ impl Packets {
     /// Writes the trace; frames of one time keep the order of their making.
     ///
     /// # Errors
-    /// Those of the writer.
+    /// Those of the file that holds the frames, and of the writer.
     pub fn write(mut self, out: &mut impl Write) -> io::Result<()> {
+        if let Some(refused) = self.refused {
+            return Err(refused);
+        }
+        self.spool.flush()?;
         self.index.sort_by_key(|packet| packet.time_ns);
         out.write_all(&pcap::file_header())?;
+        let mut frame = Vec::new();
         for packet in &self.index {
             let time_ns = EPOCH_NS + packet.time_ns;
             out.write_all(&pcap::record_header(time_ns, packet.bytes, packet.bytes))?;
-            out.write_all(&self.frames[packet.begin..][..packet.bytes as usize])?;
+            packet.read(self.spool.get_ref(), &mut frame)?;
+            out.write_all(&frame)?;
         }
         out.flush()
+    }
+}
+
+impl Packet {
+    fn read(&self, spool: &File, frame: &mut Vec<u8>) -> io::Result<()> {
+        frame.resize(self.bytes as usize, 0);
+        spool.read_exact_at(frame, self.begin)
     }
 }

@@ -1,5 +1,6 @@
 //! What a synthetic trace is to look like: sums of known traces, and the mix of conversations that gives them.
 
+use crate::make::packets::MEMORY_BYTES;
 use crate::make::web::Sizes;
 
 /// Kinds of conversations.
@@ -98,7 +99,7 @@ pub struct Profile {
     pub neighbours_per_s: u64,
 }
 
-/// What `--packets` takes. A trace lies in memory while it is made; the largest profile has 791,615.
+/// What `--packets` takes. Where each lies is in memory while the trace is made; the largest profile has 791,615.
 pub const PACKETS: std::ops::RangeInclusive<u64> = 100..=5_000_000;
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -118,10 +119,10 @@ impl Profile {
         }
     }
 
-    /// What making it takes: its frames, and where each lies.
+    /// What making it takes of memory: its frames lie in a file.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
-        self.packets * (self.mean_frame_bytes + 40)
+        self.packets * MEMORY_BYTES
     }
 
     /// The same traffic for a shorter or longer time: rates, mean frame and packets per flow stay.
