@@ -24,6 +24,7 @@ from nodrop.measure import together
 from nodrop.measure.live import Feed
 from nodrop.measure.packets import closing as packets
 from nodrop.measure.packets.readings import Reading
+from nodrop.measure.packets.threads import thread_books
 from nodrop.measure.places import Places, provision
 from nodrop.measure.plan import Cell, Table
 from nodrop.measure.preflight import Parts
@@ -317,8 +318,14 @@ class _World:
         used.foreign_cpu_ratio = foreign_ratio(
             host, offered_ns, offering.cpus[0], seen.offered.cpu_s
         )
+        counted.threads = thread_books(
+            self._parts.sut(self._cell),
+            counters,
+            choose(host, guests, counters.per_thread),
+            offered_ns,
+        )
         counted.running = running(
-            choose(host, guests, counted.losses),
+            choose(host, guests, {one.thread for one in counted.losses or () if one.thread}),
             seen.offered,
             offered_ns=offered_ns,
             losses=counted.losses,

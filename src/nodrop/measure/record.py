@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -9,6 +10,7 @@ from nodrop.config.units import format_cpus
 from nodrop.hosts.seam import Json
 from nodrop.ledger.balance import ledger_to_json
 from nodrop.ledger.figures import figures
+from nodrop.ledger.threads import ThreadBooks, unexplained_packets
 from nodrop.load.seam import OfferedLoad, ScheduleError
 from nodrop.measure.controllers.seam import TrialInput
 from nodrop.measure.packets.instances import imbalance_ratio
@@ -16,6 +18,7 @@ from nodrop.measure.seam import Measured
 from nodrop.measure.servants import setup_cpu_s
 from nodrop.results.trial import TrialRecord
 from nodrop.results.writer import TrialFolder
+from nodrop.suts.seam import SutCounters
 
 
 def trial_record(
@@ -58,6 +61,12 @@ def trial_record(
     if packets.worked_off is not None:
         found["drain_s"] = packets.worked_off.drain_at_most_s
         body["backlog_packets"] = packets.worked_off.backlog_at_most_packets
+    if packets.threads is not None and packets.counters is not None:
+        found["threads"] = [
+            asdict(one) | {"role": None if one.role is None else str(one.role)}
+            for one in packets.threads
+        ]
+        found["threads_unexplained_packets"] = _unexplained(packets.threads, packets.counters)
     if packets.counters is not None:
         body["captured_packets"] = packets.counters.captured_packets
     if (usage := used.usage) is not None:
@@ -70,6 +79,17 @@ def trial_record(
         if busiest := usage.busiest:
             found["busiest_thread"] = {"name": busiest.name, "cpu_ratio": busiest.cpu_ratio}
     return TrialRecord.model_validate(found)
+
+
+def _unexplained(threads: Sequence[ThreadBooks], counters: SutCounters) -> int | None:
+    if not counters.per_thread:
+        return None
+    whole = {
+        "captured_packets": counters.captured_packets,
+        "dropped_packets": counters.dropped_ring_full_packets,
+        "decoded_packets": counters.decoded_packets,
+    }
+    return unexplained_packets(threads, whole)
 
 
 def write_details(folder: TrialFolder, seen: Measured) -> None:

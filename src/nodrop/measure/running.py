@@ -19,10 +19,9 @@ STEADY_ROOM = 0.5
 """A sender that catches up with no more than this part of what the ring holds makes no burst."""
 
 
-def choose(host: Timeline, inside: Iterable[Timeline], losses: Sequence[Losses] | None) -> Timeline:
-    """That of the machine in which the threads run that lost: a guest's own kernel has their time;
-    this host has it as its emulator's."""
-    threads = {window.thread for window in losses or () if window.thread}
+def choose(host: Timeline, inside: Iterable[Timeline], threads: Iterable[str]) -> Timeline:
+    """That of the machine in which these threads run: a guest's own kernel has their time; this
+    host has it as its emulator's."""
     seen = [one for one in inside if any(one.find(thread) is not None for thread in threads)]
     return seen[0] if seen else host
 

@@ -88,6 +88,26 @@ class Thread(Model):
     """Of one CPU."""
 
 
+class SutThread(Model):
+    """What one thread of the SUT counted, and where its time went. Null = it does not count that,
+    or it was not watched."""
+
+    name: str
+    """As the SUT calls it; of several instances `0:W#01`."""
+    role: str | None = None
+    """receive, worker, flow manager, other; null if the SUT has no role for it."""
+    captured_packets: Packets | None = None
+    """The kernel had for its socket, those that found no room included."""
+    dropped_packets: Packets | None = None
+    decoded_packets: Packets | None = None
+    flows: Count | None = None
+    """That it began to follow."""
+    cpu_ratio: NotNegative | None = None
+    """Of one CPU, while the load was offered."""
+    wait_ratio: NotNegative | None = None
+    """Of that time it was ready to run, and its CPU had other work."""
+
+
 Body = PacketBooks
 """What became of the load. With a second kind this becomes a union, discriminated by `kind`."""
 
@@ -161,6 +181,11 @@ class TrialRecord(Model):
     """Of all CPUs of the receiving host, while the load was offered."""
     sut_rss_peak_bytes: Packets | None = None
     busiest_thread: Thread | None = None
+    threads: list[SutThread] = Field(default_factory=list)
+    """Of the SUT: those that count packets or flows, and others that have a role."""
+    threads_unexplained_packets: Packets | None = None
+    """Of each thread's books what does not close, and of the SUT's figures what its threads do not
+    add up to; 0 = all agree. Null if it does not count by thread."""
 
     body: Body = Body()
 
@@ -240,7 +265,7 @@ def accelerator_words(records: Iterable[TrialRecord]) -> str:
     return "/".join("tcg (emulated)" if name == "tcg" else name for name in names)
 
 
-ADDED_LATER: frozenset[str] = frozenset({"searched"})
+ADDED_LATER: frozenset[str] = frozenset({"searched", "threads", "threads_unexplained_packets"})
 """Fields that run directories of this format may lack: they came after its first lines were
 written. A new field goes in here too."""
 

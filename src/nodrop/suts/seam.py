@@ -11,6 +11,7 @@ from nodrop.hosts.seam import Json
 from nodrop.images.bits import Bits
 from nodrop.ledger.over_time import Served
 from nodrop.ledger.places import Place
+from nodrop.ledger.threads import Role
 from nodrop.setups.seam import Env, Process
 
 
@@ -40,7 +41,8 @@ class SutCounters:
     results: Mapping[str, int] = field(default_factory=dict)
     """Named decoder results, alerts, flows: `decoder.ipv4`, `decoder.invalid`, `detect.alert` …"""
     per_thread: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """The same by the kernel's names of the threads (their first 15 bytes)."""
+    """The same by the kernel's names of the threads (their first 15 bytes); `flows`: begun by
+    a thread."""
     lag_s: float = 0.0
     """How old the figures for all threads together may be; 0 at rest."""
     per_thread_lag_s: float = 0.0
@@ -152,6 +154,10 @@ class Sut(Protocol):
         ...
 
     def launch(self, env: Env) -> RunningSut: ...
+
+    def role(self, thread: str) -> Role | None:
+        """Of the thread with that kernel name; None if it is none of the SUT's own."""
+        ...
 
     def facts(self) -> Json:
         """For the manifest: hashes of rules and configuration."""

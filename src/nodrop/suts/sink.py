@@ -20,6 +20,7 @@ from nodrop.images.bits import Bits
 from nodrop.ledger.over_time import Served
 from nodrop.ledger.places import Knobs, Place, socket_ring
 from nodrop.ledger.reasons import Reason
+from nodrop.ledger.threads import Role
 from nodrop.protocol.events import SinkResult, SinkSample
 from nodrop.setups.local import LocalView
 from nodrop.setups.seam import Env, Process
@@ -28,6 +29,7 @@ from nodrop.untrusted.json_text import counted
 from nodrop.untrusted.reading import making_sense
 
 POLL_S = 0.05
+THREAD = "sink-"
 MOST_SLOTS = 1 << 18
 SLOT_BYTES = 4096
 MOST_RING_BYTES = MOST_SLOTS * SLOT_BYTES
@@ -96,6 +98,9 @@ class Sink:
 
     def files(self) -> Mapping[str, Path]:
         return {}
+
+    def role(self, thread: str) -> Role | None:
+        return Role.WORKER if thread.startswith(THREAD) else None
 
     def launch(self, env: Env) -> RunningSink:
         if len(env.capture_interfaces) != 1:
@@ -323,7 +328,7 @@ _NAMES = {
 
 def _threads(said: SinkResult | SinkSample) -> Iterator[tuple[str, dict[str, int]]]:
     for i, thread in enumerate(said.get("per_thread", ())):
-        yield f"sink-{i}", _fields(thread)
+        yield f"{THREAD}{i}", _fields(thread)
 
 
 def _fields(said: Mapping[str, Any]) -> dict[str, int]:

@@ -21,6 +21,7 @@ from nodrop.hosts.seam import Host, HostProcess, Json, Link, NodeJob, Port, Undo
 from nodrop.images.bits import Bits
 from nodrop.ledger.hops import Account, Hop
 from nodrop.ledger.places import Place
+from nodrop.ledger.threads import Role
 from nodrop.load.seam import (
     Fragments,
     LoadGenerator,
@@ -213,6 +214,9 @@ class FakeSut:
 
     def files(self) -> Mapping[str, Path]:
         return {}
+
+    def role(self, thread: str) -> Role | None:
+        return None
 
     def launch(self, env: Env) -> FakeRunning:
         return FakeRunning(self._world, env.launch(ProcessSpec(argv=("fake",))))

@@ -109,7 +109,8 @@ class Controller(Protocol):
 
 
 def cell_slug(factors: Factors, *, longest: int = 48) -> str:
-    """`docker-4x` for setup.kind = "docker", load.multiplier = 4: safe in file names."""
+    """`docker-4x` for setup.kind = "docker", load.multiplier = 4: safe in file names. A named cell
+    is its name and what it is combined with, as far as there is room."""
     words = [_word(key, value) for key, value in factors.items()]
     text = "-".join(re.sub(r"[^a-z0-9.]+", "-", word.lower()).strip("-.") for word in words)
     return text[:longest].strip("-.")
@@ -117,7 +118,7 @@ def cell_slug(factors: Factors, *, longest: int = 48) -> str:
 
 def _word(key: str, value: object) -> str:
     name = key.rsplit(".", 1)[-1].strip('"')
-    if name == "kind":
+    if name in ("kind", "cell"):
         return str(value)
     if name == "multiplier":
         return f"{value:g}x" if isinstance(value, float) else f"{value}x"

@@ -9,6 +9,7 @@ from nodrop.ledger.balance import Ledger
 from nodrop.ledger.over_time import Losses
 from nodrop.ledger.running import Running
 from nodrop.ledger.sustained import WorkedOff
+from nodrop.ledger.threads import ThreadBooks
 from nodrop.measure.packets.instances import Instance
 from nodrop.measure.packets.readings import Reading
 from nodrop.suts.seam import Drained, SutCounters
@@ -30,6 +31,8 @@ class PacketsSeen:
     worked_off: WorkedOff | None = None
     losses: tuple[Losses, ...] | None = None
     """When the SUT's threads lost packets, by its own counters; None = not known."""
+    threads: Sequence[ThreadBooks] | None = None
+    """Of the SUT."""
     running: Running | None = None
     ledger: Ledger | None = None
     instances: Sequence[Instance] = ()

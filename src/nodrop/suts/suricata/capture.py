@@ -6,6 +6,20 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from nodrop.ledger.threads import Role
+
+ROLES = (
+    ("RX#", Role.RECEIVE),
+    ("W#", Role.WORKER),
+    ("FM#", Role.FLOW_MANAGER),
+    ("FR#", Role.FLOW_MANAGER),
+    ("Suricata-Main", Role.OTHER),
+    ("CW", Role.OTHER),
+    ("CS", Role.OTHER),
+    ("US", Role.OTHER),
+)
+"""By how the names of its threads begin: recycler and manager share the work on ended flows; the
+last three are counters' and commands'."""
 _CAPTURE_THREAD = re.compile(r"(W|RX)#\d+")
 _SS_SOCKET = re.compile(r"\bino:(\d+)")
 _SS_RING = re.compile(r"ring_rx\(([^)]*)\)")
@@ -36,6 +50,10 @@ class Ring:
 SMALLEST_V3_BYTES = 128
 """Version 3 packs packets one behind the other, header and at least 60 bytes of frame: less than
 this none takes, whatever the ring calls a frame."""
+
+
+def role(thread: str) -> Role | None:
+    return next((role for begins, role in ROLES if thread.startswith(begins)), None)
 
 
 def holds_packets(rings: Sequence[Ring]) -> int | None:

@@ -22,6 +22,7 @@ CAPTURED = "capture.kernel_packets"
 DROPPED = "capture.kernel_drops"
 DECODED = "decoder.pkts"
 DECODED_BYTES = "decoder.bytes"
+FLOWS = "flow.total"
 
 _RESULTS = ("decoder.", "defrag.", "detect.", "flow.", "stream.", "tcp.")
 _SIZES = ("memuse", "avg_pkt_size", "max_pkt_size", "max_mac_addrs_src", "max_mac_addrs_dst")
@@ -47,6 +48,7 @@ MEANINGS: Mapping[str, str] = {
     "tcp.reassembly_gap": "holes in TCP streams: segments that never came",
     "tcp.ssn_memcap_drop": "TCP sessions not followed for lack of memory (stream.memcap)",
     "tcp.segment_memcap_drop": "segments not kept for lack of memory (stream.reassembly.memcap)",
+    FLOWS: "flows begun: of a thread, those that it has from then on",
     "flow.memcap": "packets without a flow for lack of memory (flow.memcap)",
     "flow.emerg_mode_entered": "times the flow table was full and flows were ended early",
 }
@@ -73,7 +75,8 @@ def from_stats(stats: Mapping[str, Any], *, source: str) -> SutCounters:
         per_thread={
             name: counted
             for name, table in threads.items()
-            if isinstance(table, dict) and (counted := _of_thread(table, fields))
+            if isinstance(table, dict)
+            and (counted := _of_thread(table, {**fields, "flows": FLOWS}))
         },
         sources={field: f"{source} {key}" for field, key in fields.items() if key in flat},
     )

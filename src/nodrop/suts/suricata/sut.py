@@ -15,8 +15,10 @@ from nodrop.hosts.folders import cache_folder
 from nodrop.hosts.seam import Json
 from nodrop.images.bits import Bits
 from nodrop.ledger.places import Knobs, Place, socket_ring
+from nodrop.ledger.threads import Role
 from nodrop.setups.seam import Env, ProcessSpec
 from nodrop.suts.suricata.acceptance import CONFIG, refusal
+from nodrop.suts.suricata.capture import role
 from nodrop.suts.suricata.config import (
     defrag_configured,
     defrag_expected,
@@ -124,6 +126,9 @@ class Suricata:
         if options.classification is not None:
             del document["classification-file"]
         return dump(document)
+
+    def role(self, thread: str) -> Role | None:
+        return role(thread)
 
     def launch(self, env: Env) -> RunningSuricata:
         interfaces = tuple(env.capture_interfaces)

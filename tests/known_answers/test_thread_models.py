@@ -1,0 +1,59 @@
+"""Run modes and threads: what runs is what was asked for, and every thread's own books close."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nodrop.results.trial import TrialRecord
+from tests.e2e.conftest import SURICATA, Run, closes
+
+CELLS = """
+[matrix.cells.single]
+sut.runmode = "single"
+[matrix.cells.workers-2]
+sut.runmode = "workers"
+sut.threads = 2
+[matrix.cells.autofp-1x1]
+sut.runmode = "autofp"
+sut.threads = 1
+sut.detect_threads = 1
+[matrix.cells.autofp-2x3]
+sut.runmode = "autofp"
+sut.threads = 2
+sut.detect_threads = 3
+sut.autofp_scheduler = "ippair"
+sut.capture_cpus = "0"
+sut.worker_cpus = "1"
+"""
+ROLES = {
+    "single": ["worker"],
+    "workers-2": ["worker"] * 2,
+    "autofp-1x1": ["receive", "worker"],
+    "autofp-2x3": ["receive"] * 2 + ["worker"] * 3,
+}
+ASKED = ("runmode", "threads", "detect_threads")
+
+
+@pytest.mark.usefixtures("suricata")
+def test_every_thread_model_closes_by_thread_and_in_sum(run: Run) -> None:
+    records = run(text=SURICATA + CELLS).records
+    assert sorted(str(record.cell["cell"]) for record in records) == sorted(ROLES)
+    for record in records:
+        _closes_by_thread(record)
+
+
+def _closes_by_thread(record: TrialRecord) -> None:
+    assert record.valid and closes(record), record.verdict
+    assert record.threads_unexplained_packets == 0
+    assert record.not_as_asked == [] or "defrag" in record.not_as_asked[0]
+    asked: dict[str, Any] = {k: v for k in ASKED if (v := record.cell.get(f"sut.{k}")) is not None}
+    assert asked.items() <= record.effective.items()
+    counting = [t for t in record.threads if t.decoded_packets is not None]
+    assert [thread.role for thread in counting] == ROLES[str(record.cell["cell"])]
+    decoded = sum(thread.decoded_packets or 0 for thread in counting)
+    assert decoded == record.packets.decoded_packets
+    flows = [thread.flows for thread in counting if thread.role == "worker"]
+    assert all(flows) and sum(filter(None, flows)) > 1000
+    assert all(thread.cpu_ratio is not None for thread in counting)
