@@ -12,6 +12,7 @@ from enum import StrEnum
 from itertools import groupby
 
 from nodrop.ledger.pace import Pace
+from nodrop.ledger.peers import Peer, Peers, peers
 from nodrop.ledger.places import NEUTRAL, Knobs, Place, WaitsFor
 from nodrop.ledger.running import Running
 from nodrop.ledger.shares import (
@@ -24,6 +25,7 @@ from nodrop.ledger.shares import (
     still_intervals,
 )
 from nodrop.ledger.thread_queue import SATURATED_SHARE, ThreadQueue
+from nodrop.ledger.threads import Role
 
 
 class Rule(StrEnum):
@@ -39,6 +41,7 @@ class Rule(StrEnum):
     STILL = Went.STILL.value
     BLOCKED = Went.BLOCKED.value
     SATURATED = "saturated"
+    WORKERS_FULL = "workers_full"
     BURST = "burst"
     OWN_PACE = "own_pace"
     NOT_KNOWN = "not_known"
@@ -94,6 +97,7 @@ def knob_of(rule: Rule, knobs: Knobs = NEUTRAL) -> str:
         Rule.BLOCKED: "find what it waits for in the kernel: a disk, or memory that is taken back",
         Rule.SATURATED: f"{knobs.threads}, {knobs.less_work}, or less load; a larger ring only "
         "moves the burst",
+        Rule.WORKERS_FULL: f"{knobs.workers}, {knobs.less_work}, or less load",
         Rule.BURST: f"{knobs.ring}: the thread had time left, and a burst is what overflowed",
         Rule.OWN_PACE: "the SUT's own limits: it slept while packets waited, and no ring is large "
         "enough for that",
@@ -181,7 +185,7 @@ class _Case:
         if not causes or found.of[Went.SLEPT] > max(0.5, found.taken):
             causes.append(self._of_its_own(found, spans))
         elif self._wanted_more(found):
-            causes.append(self._saturated(found))
+            causes.append(self._saturated(found, peers(self.running, self.queue.tid, spans)))
         return tuple(sorted(causes, key=lambda cause: -(cause.share or 0.0)))
 
     def _kept_off(self, spans: Spans) -> Spans:
@@ -227,13 +231,16 @@ class _Case:
 
     def _of_its_own(self, found: Shares, spans: Spans) -> Cause:
         """Nothing kept it from its packets for long."""
+        beside = peers(self.running, self.queue.tid, spans)
+        if beside.full is not None and found.of[Went.SLEPT] >= SLEEPS_SHARE:
+            return self._workers_full(beside, beside.full, found)
         pace, arrivals, slept = self.queue.pace(), self.running.arrivals, found.of[Went.SLEPT]
         more = self.queue.more_at_once(pace, spans) if pace else None
         serves_the_mean = pace and self.queue.mean_pps < pace.at_least_pps
         if pace and more and serves_the_mean:
             return self._burst(more, pace, found)
         if found.of[Went.RAN] + found.taken >= SATURATED_SHARE:
-            return self._saturated(found)
+            return self._saturated(found, beside)
         sleeps = f"thread {self.thread} slept {slept * 100:.0f} % of the time in which it lost"
         kept_off = self._explained(found, spans) >= EXPLAINS
         if arrivals and slept >= SLEEPS_SHARE and not kept_off:
@@ -270,10 +277,19 @@ class _Case:
             )
         return self._cause(Rule.NOT_KNOWN, f"cause not known: {words}", None, found)
 
-    def _saturated(self, found: Shares) -> Cause:
+    def _saturated(self, found: Shares, beside: Peers) -> Cause:
         ran = found.of[Went.RAN]
-        words = f"thread {self.thread} used {ran * 100:.0f} % of one CPU while it lost"
-        return self._cause(Rule.SATURATED, words, ran, found)
+        called = "receive thread" if beside.role is Role.RECEIVE else "thread"
+        words = f"{called} {self.thread} used {ran * 100:.0f} % of one CPU while it lost"
+        cause = self._cause(Rule.SATURATED, words + beside.beside_saturated(), ran, found)
+        return replace(cause, evidence={**cause.evidence, **beside.evidence()})
+
+    def _workers_full(self, beside: Peers, full: Peer, found: Shares) -> Cause:
+        slept = found.of[Went.SLEPT]
+        words = beside.waiting_for(full, self.thread, slept)
+        cause = self._cause(Rule.WORKERS_FULL, words, slept, found)
+        evidence = {**cause.evidence, **beside.evidence()}
+        return replace(cause, evidence=evidence, knob=beside.relief(self.knobs))
 
     def _burst(self, more: float, pace: Pace, found: Shares) -> Cause:
         ring = self.running.ring_packets

@@ -38,6 +38,7 @@ class Knobs:
 
     ring: str = "a larger capture ring"
     threads: str = "more capture threads"
+    workers: str = "more workers"
     fewer_threads: str = "fewer threads"
     less_work: str = "less work per packet"
     cpus: str = "limits.cpus"

@@ -8,6 +8,7 @@ from statistics import median
 
 from nodrop.ledger.over_time import Losses, Served
 from nodrop.ledger.shares import Spans
+from nodrop.ledger.threads import Role
 from nodrop.ledger.timeline import Timeline
 
 
@@ -69,6 +70,8 @@ class Running:
     arrivals: Arrivals | None = None
     ring_packets: int | None = None
     """What the ring of one thread holds."""
+    roles: Mapping[int, Role] = field(default_factory=dict)
+    """Thread id → what it is for, as the SUT says."""
     steal_ratio: float | None = None
     """Of the CPUs of the SUT or those of the sender, whichever lost more of their time."""
 

@@ -60,6 +60,8 @@ class Timeline:
     intervals: Sequence[Interval] = ()
     names: Mapping[int, str] = field(default_factory=dict)
     """Of the SUT's threads, in the order of its processes."""
+    processes: Mapping[int, int] = field(default_factory=dict)
+    """Thread id → the process that it is of."""
 
     def find(self, thread: str) -> int | None:
         """By the SUT's name for it; one of several instances stands before the name. None if it was
@@ -93,7 +95,8 @@ def timeline(rows: Sequence[SampleRow]) -> Timeline:
         for before, after in pairwise(rows)
         if after["mono_ns"] > before["mono_ns"]
     ]
-    return Timeline(intervals=_waits_where_they_were(intervals), names=names)
+    processes = {t["tid"]: p["pid"] for row in rows for p in _sut(row) for t in p["threads"]}
+    return Timeline(intervals=_waits_where_they_were(intervals), names=names, processes=processes)
 
 
 def _sut(row: SampleRow) -> Sequence[ProcessReading]:

@@ -335,6 +335,7 @@ class _World:
             constant_rate=self._load.constant_rate,
             clock_offset_ns=link.tx.host.clock_offset_ns,
             steal_ratio=used.steal_ratio,
+            role=self._parts.sut(self._cell).role,
             peaks=peaks(self._load.trace_facts(), seen.offered),
         )
 

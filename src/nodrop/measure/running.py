@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from pathlib import Path
 
 from nodrop.ledger.over_time import Losses
 from nodrop.ledger.running import Arrivals, Running
+from nodrop.ledger.threads import Role
 from nodrop.ledger.timeline import Timeline, timeline
 from nodrop.load.seam import OfferedLoad, TraceFacts
 from nodrop.measure.sampling import by_our_clock, rows_of_processes
@@ -38,6 +39,7 @@ def running(
     constant_rate: bool,
     clock_offset_ns: int,
     steal_ratio: float | None,
+    role: Callable[[str], Role | None],
     peaks: Sequence[tuple[int, int]] = (),
 ) -> Running:
     decoded = "decoded_packets"
@@ -54,6 +56,7 @@ def running(
             offered, clock_offset_ns, ring_packets if constant_rate else None, peaks
         ),
         ring_packets=ring_packets,
+        roles={tid: found for tid, name in seen.names.items() if (found := role(name))},
         steal_ratio=steal_ratio,
     )
 

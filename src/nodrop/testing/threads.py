@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from nodrop.ledger.over_time import Losses, Served
 from nodrop.ledger.running import Arrivals, Running
+from nodrop.ledger.threads import Role
 from nodrop.ledger.timeline import timeline
 from nodrop.protocol.events import SampleRow
 
@@ -102,14 +103,17 @@ class World:
         ring_packets: int | None = 1000,
         over_time: Mapping[str, Sequence[Served]] | None = None,
         peaks: Sequence[tuple[int, int]] = (),
+        roles: Mapping[str, Role] | None = None,
     ) -> Running:
         """`losses`: (thread, from, to, packets); `pps`: a rate, or packets per 0.1 s; `throttled`:
         (at, seconds so far)."""
         ticks = round(self.seconds * 10)
+        seen = timeline(self.rows())
         packets = [round(pps / 10)] * ticks if isinstance(pps, int | float) else pps
         return Running(
             offered_ns=(BEGIN_NS, BEGIN_NS + ticks * TICK_NS),
-            timeline=timeline(self.rows()),
+            timeline=seen,
+            roles={tid: (roles or {})[n] for tid, n in seen.names.items() if n in (roles or {})},
             losses=[
                 Losses(thread=t, begin_mono_ns=_at(b), end_mono_ns=_at(e), packets=n)
                 for t, b, e, n in losses

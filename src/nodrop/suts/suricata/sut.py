@@ -44,6 +44,7 @@ RING = socket_ring(
     Knobs(
         ring="sut.ring_size",
         threads="sut.threads",
+        workers="more workers (sut.detect_threads)",
         fewer_threads="fewer threads (sut.threads)",
         less_work="fewer rules",
         cpus="limits.cpus, sut.cpus",

@@ -1,0 +1,94 @@
+"""Constructed thread models: which role is the limit, and what does not help."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from nodrop.ledger.cause import Cause, causes_of
+from nodrop.ledger.running import Running
+from nodrop.ledger.threads import Role
+from nodrop.suts.suricata.sut import RING
+from nodrop.testing.threads import Made, World
+
+RX = "RX#01-ndrx0"
+
+
+def autofp(
+    receive: Made, *workers: Made, seconds: float = 3.0, lost: int = 900
+) -> tuple[Cause, ...]:
+    threads = {RX: [receive], **{f"W#{n:02}": [made] for n, made in enumerate(workers, 1)}}
+    world = World(seconds=seconds, threads=threads, cpus=16)
+    return causes_of(RING, running(world, lost, {RX: 20_000}))
+
+
+def running(world: World, lost: int, served: Mapping[str, int]) -> Running:
+    roles = {name: Role.RECEIVE if name[0] == "R" else Role.WORKER for name in world.threads}
+    thread = next(iter(world.threads))
+    return world.running((thread, 0.5, world.seconds - 0.5, lost), served=dict(served), roles=roles)
+
+
+@pytest.mark.parametrize(("waits", "works"), [(0.61, 0.99), (0.3, 0.92), (0.95, 1.0)])
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_full_workers_are_blamed_and_not_the_ring(waits: float, works: float, workers: int) -> None:
+    found = autofp(Made(ran=1 - waits), *[Made(ran=works, cpu=n + 1) for n in range(workers)])
+    first = found[0]
+    assert (first.rule, first.thread) == ("workers_full", RX)
+    assert f"used {works * 100:.0f} % of one CPU" in first.words
+    assert f"slept {waits * 100:.0f} %" in first.words
+    assert "sut.detect_threads" in first.knob and "larger ring only moves the burst" in first.knob
+    assert first.evidence["workers"] == workers
+
+
+@pytest.mark.parametrize("idle", [0.0, 0.1, 0.4])
+@pytest.mark.parametrize("workers", [2, 3, 8])
+def test_one_elephant_flow_needs_no_more_workers(idle: float, workers: int) -> None:
+    others = [Made(ran=idle, cpu=n + 2) for n in range(workers - 1)]
+    first, *_ = autofp(Made(ran=0.4), *others, Made(ran=0.98, cpu=1))
+    assert first.rule == "workers_full"
+    assert f"the other {workers - 1} had at most {idle * 100:.0f} % to do" in first.words
+    assert "neither more workers nor a larger ring helps" in first.knob
+    assert "sut.detect_threads" not in first.knob
+
+
+@pytest.mark.parametrize("ran", [0.91, 0.97, 1.0])
+@pytest.mark.parametrize("idle", [0.05, 0.3, 0.6])
+def test_a_full_receive_thread_before_idle_workers(ran: float, idle: float) -> None:
+    first, *_ = autofp(Made(ran=ran), Made(ran=idle, cpu=1), Made(ran=idle / 2, cpu=2))
+    assert (first.rule, first.thread) == ("saturated", RX)
+    assert first.words.startswith(f"receive thread {RX} used {ran * 100:.0f} % of one CPU")
+    assert first.words.endswith(f"; its workers had at most {idle * 100:.0f} % of one CPU to do")
+    assert "sut.threads" in first.knob and "sut.detect_threads" not in first.knob
+
+
+@pytest.mark.parametrize("works", [0.2, 0.6, 0.85])
+def test_a_receive_thread_that_sleeps_before_workers_with_time_left_blames_none(
+    works: float,
+) -> None:
+    found = autofp(Made(ran=0.3), Made(ran=works, cpu=1))
+    assert "workers_full" not in [cause.rule for cause in found]
+
+
+@pytest.mark.parametrize("waits", [0.3, 0.5])
+def test_workers_that_wait_for_their_cpu_have_no_time_left_either(waits: float) -> None:
+    first, *_ = autofp(Made(ran=0.2), Made(ran=0.98 - waits, waited=waits, cpu=1))
+    assert first.rule == "workers_full"
+    assert f"and was kept off it {waits * 100:.0f} %" in first.words
+
+
+@pytest.mark.parametrize("busy", [0.93, 0.99])
+@pytest.mark.parametrize("others", [1, 3])
+def test_a_worker_with_its_own_socket_waits_for_no_other(busy: float, others: int) -> None:
+    threads = {"W#01-a": [Made(ran=0.5)]}
+    threads |= {f"W#{n + 2:02}-a": [Made(ran=busy, cpu=n + 1)] for n in range(others)}
+    found = causes_of(RING, running(World(threads=threads, cpus=8), 900, {"W#01-a": 9000}))
+    assert found[0].rule != "workers_full"
+
+
+@pytest.mark.parametrize("idle", [0.1, 0.45])
+def test_a_full_worker_beside_idle_ones(idle: float) -> None:
+    threads = {"W#01-a": [Made(ran=0.97)], "W#02-a": [Made(ran=idle, cpu=1)]}
+    found = causes_of(RING, running(World(threads=threads), 900, {"W#01-a": 9000}))
+    assert found[0].rule == "saturated"
+    assert f"the other workers had at most {idle * 100:.0f} %" in found[0].words
