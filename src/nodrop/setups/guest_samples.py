@@ -6,10 +6,13 @@ this host, so the two are shown beside each other and never added.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Self, cast
 
+from nodrop.errors import LabProblem
 from nodrop.hosts.guest import GuestHost
 from nodrop.protocol.events import SampleResult
 
@@ -37,6 +40,17 @@ class GuestSamples:
             }
         )
         self._job.start()
+        self._await_first_row()
+
+    def _await_first_row(self) -> None:
+        """The load comes next, and what is used before the first row is in no figure."""
+        deadline = time.monotonic() + RESULT_TIMEOUT_S
+        while time.monotonic() < deadline:
+            with suppress(FileNotFoundError):
+                if b"\n" in self._host.read_file(self._spool):
+                    return
+        self._job.close()
+        raise LabProblem(f"the guest's sampler wrote nothing within {RESULT_TIMEOUT_S:.0f} s")
 
     def finish(self) -> tuple[SampleResult, bytes]:
         self._job.stop()
