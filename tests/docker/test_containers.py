@@ -23,13 +23,15 @@ from tests.docker.conftest import private_daemon
 from tests.e2e.conftest import Run, closes, only
 from tests.e2e.faults import Inject, labelled, nic_gone_once
 from tests.e2e.killing import die_at, leftovers, undo, unnamed
+from tests.e2e.one_world import STANDING, loads_of_one_world
+from tests.real_inputs import REALMIX_PACKETS
 
 CAP_NET_RAW = 13
-CONTAINERS = """
+MULTIPLIERS = (1, 2, 4)
+ONE = """
 name = "containers"
 [matrix]
 "setup.kind" = ["docker", "docker-macvtap", "oci"]
-"load.multiplier" = [1, 2, 4]
 [sut]
 kind = "suricata"
 ring_size = 30000 # no burst of a busy machine may overflow it
@@ -38,14 +40,13 @@ defrag = "yes"
 kind = "replay"
 trace = "{trace}"
 cpu = "any" # other tests run beside it
-speed = 10
+speed = 40
 [measure]
 repetitions = 1
 late_p99_us = 60e6 # a busy machine is late; the books are the question
 steal_max_ratio = 1
 late_burst_max_ratio = 1
 """
-ONE = CONTAINERS.replace('"load.multiplier" = [1, 2, 4]\n', "")
 
 
 def cell(outcome: RunOutcome, kind: str) -> Any:
@@ -59,13 +60,19 @@ def containers(url: str, label: str) -> list[str]:
 
 
 @pytest.mark.usefixtures("docker")
-def test_the_books_of_real_traffic_close_in_every_container(run: Run) -> None:
-    outcome = run(text=CONTAINERS)
+def test_the_books_of_real_traffic_close_in_every_container(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One start of each carries every load, and each trial has books of its own."""
+    loads_of_one_world(monkeypatch, *({"multiplier": times} for times in MULTIPLIERS))
+    outcome = run(STANDING, text=ONE)
+    assert len(outcome.records) == 3 * len(MULTIPLIERS)
     for record in outcome.records:
-        where = f"{record.cell}: {record.verdict}"
+        where = f"{record.run}: {record.cell}: {record.verdict}"
         assert record.valid, where
-        assert record.offered.sent == 101171 * record.cell["load.multiplier"], where
-        assert closes(record), where
+        assert record.world == record.index - record.repetition + 1, where
+        assert record.offered.sent == MULTIPLIERS[record.repetition - 1] * REALMIX_PACKETS, where
+        assert closes(record) and record.packets.decoded_packets > 0, where
         assert record.packets.lost_by_place.keys() <= {"macvtap", "socket ring"}, where
         trial = json.loads((outcome.directory / "runs" / record.run / "trial.json").read_text())
         proof = trial["details"]["facts"]["proof"]
@@ -218,7 +225,7 @@ def test_a_daemon_that_is_not_there(run: Run, monkeypatch: pytest.MonkeyPatch) -
 def test_a_daemon_that_stops_in_the_middle(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = ONE.replace("[matrix]", '[matrix]\n"load.speed" = [10, 12]').replace("speed = 10\n", "")
+    text = ONE.replace("[matrix]", '[matrix]\n"load.speed" = [40, 50]').replace("speed = 40\n", "")
     with private_daemon(tmp_path) as (url, daemon):
         monkeypatch.setenv("NODROP_DOCKER_HOST", url)
 

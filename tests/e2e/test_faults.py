@@ -81,7 +81,7 @@ def test_suricata_stopped_for_two_seconds(run: Run) -> None:
         os.kill(pid, signal.SIGSTOP)
         threading.Timer(2.0, os.kill, (pid, signal.SIGCONT)).start()
 
-    record = only(run(progress=Inject("offer", stop)))
+    record = only(run("sut.ring_size=3000", progress=Inject("offer", stop)))
     assert record.valid, record.verdict
     assert record.packets.loss_place == "socket ring"
     assert "did not run" in record.verdict

@@ -36,7 +36,7 @@ def details(outcome: Any) -> Any:
 @pytest.mark.parametrize("defrag", ["yes", "no"])
 def test_the_split_loses_nothing(run: Run, instances: int, defrag: str) -> None:
     outcome = run(f"setup.instances={instances}", f"sut.defrag={defrag}", "sut.threads=2",
-                  "load.speed=10")  # fmt: skip
+                  "load.speed=20")  # fmt: skip
     record = only(outcome)
     assert record.valid, record.verdict
     assert closes(record)
@@ -109,7 +109,7 @@ def test_a_receiver_that_filters_its_own_packets_closes_too(
 
 
 def test_the_same_flows_go_the_same_way_every_time(run: Run) -> None:
-    once, again = (details(run("setup.instances=2", "load.speed=20")) for _ in range(2))
+    once, again = (details(run("setup.instances=2", "load.speed=40")) for _ in range(2))
     shares = [[part["received_packets"] for part in one["instances"]] for one in (once, again)]
     assert shares[0] == shares[1]
     assert once["imbalance_ratio"] == pytest.approx(2 * max(shares[0]) / sum(shares[0]) - 1)
@@ -132,7 +132,7 @@ def test_a_bridge_loses_what_its_ledger_says(
 ) -> None:
     outcome = run("setup.splitter=bridge", f"setup.bridge_netfilter={netfilter}",
                   f"setup.instances={instances}", f"sut.defrag={defrag}", "sut.threads=2",
-                  "load.speed=10")  # fmt: skip
+                  "load.speed=20")  # fmt: skip
     record = only(outcome)
     assert record.valid, record.verdict
     assert closes(record)
@@ -153,7 +153,7 @@ def test_a_bridge_loses_what_its_ledger_says(
 
 def test_replicas_are_split_by_a_bridge_too(run: Run) -> None:
     record = only(run("setup.splitter=bridge", "setup.instances=2", "load.multiplier=2",
-                      "load.speed=4"))  # fmt: skip
+                      "load.speed=10"))  # fmt: skip
     assert record.valid, record.verdict
     assert closes(record)
     assert record.packets.lost_by_place == {"Linux bridge": 2 * (1687 + 8184)}
@@ -182,7 +182,7 @@ def test_two_suricatas_that_share_a_nic_and_no_fanout_group_are_caught(
 ) -> None:
     """One that finds the group taken falls back to a thread without: each captures everything."""
     monkeypatch.setattr(shared, "split", one_nic_for_all)
-    outcome = run("setup.instances=2", "sut.threads=1", "load.speed=10", "sut.defrag=no")
+    outcome = run("setup.instances=2", "sut.threads=1", "load.speed=20", "sut.defrag=no")
     record = only(outcome)
     assert record.packets.captured_packets == 2 * record.offered.sent
     assert not record.valid
@@ -215,7 +215,7 @@ def test_generic_xdp_is_a_residual_ahead_of_the_split_and_behind_it(
 ) -> None:
     """Behind nft's fwd the kernel runs no generic program: such a frame counts as redirected."""
     with xdp_drops(20, "skb", where=where) as attach:
-        outcome = run(f"setup.splitter={splitter}", "setup.instances=2", "load.speed=10",
+        outcome = run(f"setup.splitter={splitter}", "setup.instances=2", "load.speed=20",
                       "sut.defrag=no",
                       progress=Inject("read counters", attach))  # fmt: skip
     record = only(outcome)

@@ -26,7 +26,7 @@ kind = "sink"
 kind = "replay"
 trace = "make:demo"
 pps = 40000
-duration_s = 0.4
+duration_s = 0.2
 [measure]
 repetitions = 12
 late_p99_us = 60e6 # a busy machine is late; what is left behind is the question

@@ -83,7 +83,8 @@ def test_fragments_that_the_kernel_still_holds_change_no_books(run: Run, threads
 
 def test_a_standing_suricata(run: Run, suricata: None) -> None:
     """Of the real trace: the second trial of a world as the first."""
-    outcome = run("measure.sut=standing", "measure.repetitions=5", "sut.threads=2")
+    outcome = run("measure.sut=standing", "measure.repetitions=5", "sut.threads=2",
+                  "sut.ring_size=60000", "load.speed=60")  # fmt: skip
     assert [record.world for record in outcome.records] == [1, 2, 2, 4, 4]
     for record in outcome.records:
         assert record.valid, record.verdict

@@ -44,7 +44,7 @@ def test_the_sums_of_offers_are_the_counters_at_the_end(
     options: dict[str, Any],
     pace: dict[str, Any],
 ) -> None:
-    """Five offers to one Suricata, each read at rest while it goes on."""
+    """Three offers to one Suricata, each read at rest while it goes on."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     bits = resolve_bits({}, "suricata", base=Path())
     sut = Suricata({"ring_size": 60_000, **options}, base=tmp_path)
@@ -64,7 +64,7 @@ def test_the_sums_of_offers_are_the_counters_at_the_end(
         running.wait_ready(timeout_s=60)
         merged = load.trace_facts().fragments.missing_packets
         merged *= running.facts()["defrag_effective"]
-        for _ in range(5):
+        for _ in range(3):
             if found:
                 running.mark()
             offerer.aim(load, work=tmp_path)

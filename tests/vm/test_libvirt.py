@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 from xml.etree import ElementTree
 
@@ -84,9 +85,12 @@ def real_trace() -> Path:
 
 @pytest.fixture(scope="session")
 def domain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    folder = tmp_path_factory.mktemp("libvirt")
     libvirt = bindings(tmp_path_factory.mktemp("bindings"))
-    with private_libvirtd(folder) as uri:
+    # Its sockets' paths have room for 107 bytes, and pytest's folders may leave them too few.
+    with (
+        TemporaryDirectory(prefix="libvirtd-", ignore_cleanup_errors=True) as short,
+        private_libvirtd(folder := Path(short)) as uri,
+    ):
         connection = libvirt.open(uri)
         virtual = connection.createXML(definition(NAME, folder))
         try:
