@@ -19,6 +19,8 @@ BELOW = 5
 """One of so many trials that decide is at the load that is to be carried."""
 LEAST_KNOWN = 2
 """So many limits say how much trials differ, before a lower load is tried."""
+UNDECIDED = 3
+"""So many trials of a load that do not agree are enough: it is at the limit itself."""
 CEILING = 1.15
 """If the sender cannot do more, "at least" need not be closer."""
 
@@ -204,23 +206,31 @@ class _Own:
         lower = self._field.ask(lower, self._final_s).value
         below = sum(x.offered <= lower for x in limits)
         width = fit.relative_width
-        spent_s = len(limits) * self._final_s
         narrow = width is not None and width <= self._width
-        if below and narrow and fit.high is not None:
-            return self._just_above(fit.high)
-        if below and spent_s >= self._search.duration_sum_s:
-            return None
+        if narrow or len(limits) * self._final_s >= self._search.duration_sum_s:
+            return self._confirm(lower, fit.high or self._known[-1])
         if len(self._known) >= LEAST_KNOWN and below * BELOW < len(limits):
             return self._field.ask(lower, self._final_s)
         least = max([*self._known, *(x.offered for x in limits if x.at is None)])
         return self._field.ask(self._reuse(least * self._step, down=False), self._final_s)
 
-    def _just_above(self, high: float) -> Ask | None:
-        """The least load that is to be seen too much."""
-        close = (x for x in self._loads if high < x.value <= high * (1 + self._width * 2 / 3))
-        if any(x.final_s(self._search) for x in close):
-            return None
-        return self._field.ask(high * (1 + self._width / 2), self._final_s)
+    def _confirm(self, lower: float, high: float) -> Ask | None:
+        """By trials of their own: the most that is to be carried, and the least that is not."""
+        close, found = 1 + self._width * 2 / 3, self._picture.bracket()
+        if found.lower is None or found.lower.value * close < lower:
+            if self._finals_between(lower / close, lower) < UNDECIDED:
+                return self._field.ask(lower, self._final_s)
+        high = max(high, found.lower.value if found.lower else high)
+        if found.upper is None or found.upper.value > high * close:
+            if self._finals_between(high, high * close) < UNDECIDED:
+                return self._field.ask(high * (1 + self._width / 2), self._final_s)
+        return None
+
+    def _finals_between(self, low: float, high: float) -> float:
+        """Trials."""
+        return sum(
+            x.final_s(self._search) / self._final_s for x in self._loads if low < x.value <= high
+        )
 
     def _reuse(self, value: float, *, down: bool) -> float:
         """A load that was tried already and is as good: trials of one load say more together."""
