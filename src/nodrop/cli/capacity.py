@@ -14,6 +14,7 @@ from nodrop.cli.arguments import (
     Resume,
     Settings,
     TolerateTruncated,
+    Yes,
     all_settings,
 )
 from nodrop.cli.saying import say, say_json
@@ -62,6 +63,7 @@ def capacity(
     settings: Settings = None,
     tolerate_truncated: TolerateTruncated = False,
     resume: Resume = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> int:
     """How much of TRACE is carried before a packet drops? Searches, and says how sure it is.
@@ -96,11 +98,15 @@ def capacity(
     asked = asked_experiment(question.table(Path.cwd()), changes, path=MADE_OF)
     if asked.matrix:
         raise BadInput("nodrop capacity: searches one cell; a matrix wants an experiment file")
-    make_plan(asked)  # what is wrong with the question is said before anything is asked of the host
+    plan = make_plan(
+        asked
+    )  # what is wrong with the question is said before anything is asked of the host
     where = load_lab(lab)
     ensure_privileges()
     with shown(quiet=False, as_json=False) as progress:
-        outcome = run_experiment(asked, where, out=out, resume=resume, progress=progress, yes=True)
+        outcome = run_experiment(
+            asked, where, out=out, resume=resume, progress=progress, yes=yes, plan=plan
+        )
     page = write_report([outcome.directory])
     found = searches(read_story([outcome.directory]))
     if as_json:

@@ -16,6 +16,9 @@ Positive = Annotated[float, Field(gt=0)]
 LONGEST_S = 86_400.0
 Seconds = Annotated[float, Field(gt=0, le=LONGEST_S)]
 MOST_ROUNDS = 100
+SHORTEST_S = 1.1
+"""From less than a second nothing is said per second (ledger/sustained.py), and a trial is a little
+shorter than it was asked to be: from its first packet to its last."""
 
 
 class Search(Options):
@@ -54,6 +57,11 @@ class Search(Options):
             raise ValueError(f"min = {self.min:g} must be below max = {self.max:g}")
         if len(set(self.goals)) < len(self.goals):
             raise ValueError("goals: one is given twice")
+        if self.initial_trial_s < SHORTEST_S:
+            raise ValueError(
+                f"initial_trial_s = {self.initial_trial_s:g} must be at least {SHORTEST_S:g}: a "
+                "shorter trial shows no pace"
+            )
         if self.final_trial_s < self.initial_trial_s:
             raise ValueError(
                 f"final_trial_s = {self.final_trial_s:g} must be at least "

@@ -162,7 +162,7 @@ def _answer(
         lower=lower,
         upper=upper,
         fit=median_round.fit,
-        between=_between([r.lower.value for r in rounds if r.lower is not None]),
+        between=_between(rounds),
         rounds=rounds,
         limited_by=limit,
         place=None if lossy is None else lossy.record.packets.loss_place,
@@ -172,7 +172,7 @@ def _answer(
         if lower is None or upper is None
         else (upper.value - lower.value) / upper.value,
         trials=len(own),
-        trial_seconds=sum(t.seconds for t in every),
+        trial_seconds=sum(t.record.offered.duration_s or t.seconds for t in every),
         statements=(),
     )
     return replace(answer, statements=tuple(_statements(answer, every, search)))
@@ -266,17 +266,25 @@ def _bound(load: Load | None) -> Bound | None:
     )
 
 
-def _between(values: Sequence[float]) -> Between | None:
+def _between(rounds: Sequence[Round]) -> Between | None:
+    """Rounds that found no load that is carried are no part of the range, so that there is no
+    interval either: it would be that of the better ones."""
+    values = [r.lower.value for r in rounds if r.lower is not None]
     if not values:
         return None
-    interval = median_interval(values)
+    none = len(rounds) - len(values)
+    interval = None if none else median_interval(values)
+    why = f"in {none} of {len(rounds)} no load was carried" if none else _TOO_FEW
     return Between(
         n=len(values),
         lowest=min(values),
         highest=max(values),
         interval=interval,
-        why_no_interval="" if interval else f"needs {runs_needed()} rounds",
+        why_no_interval="" if interval else why,
     )
+
+
+_TOO_FEW = f"needs {runs_needed()} rounds"
 
 
 def goal_words(goal: float) -> str:

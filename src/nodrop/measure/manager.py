@@ -55,12 +55,14 @@ def run_experiment(
     resume: bool,
     progress: Progress,
     yes: bool = False,
+    plan: Plan | None = None,
 ) -> RunOutcome:
     """Measures what the run lacks. BadInput and LabProblem come before anything is touched.
 
-    `yes`: the user means it, however implausible the plan.
+    `yes`: the user means it, however implausible the plan. `plan`: of this experiment, if it was
+    made already.
     """
-    plan = make_plan(experiment)
+    plan = plan or make_plan(experiment)
     if plan.implausible and not yes:
         raise BadInput("; ".join(plan.implausible), hint="add --yes if you mean it")
     parts = preflight(experiment, lab, plan)

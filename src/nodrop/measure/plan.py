@@ -16,6 +16,7 @@ from nodrop import plugins
 from nodrop.config.experiment import Experiment, LimitsTable
 from nodrop.config.matrix import NAMED
 from nodrop.config.options import Options, YesNo, check, shown
+from nodrop.config.search import Search
 from nodrop.config.toml_file import key_path, put
 from nodrop.config.units import format_cpus, format_seconds
 from nodrop.errors import BadInput, LabProblem
@@ -104,6 +105,8 @@ class Plan:
     """What cannot be meant, such as a trial of 270 years, in words; each once."""
     lengths: tuple[OfferLength, ...] = ()
     """Of the cells, in the same order."""
+    searched_by: str | None = None
+    """The scale of a search; None if nothing is searched."""
     parting: Parting | None = None
     """Of the cells that name no CPUs; None if there are no such cells, or only one CPU."""
 
@@ -131,7 +134,8 @@ class Plan:
         return (
             f"{len(short)} of {len(self.cells)} cells offer their load for less than the "
             f"{duration(least_s)} that it takes to see whether it is carried: without loss they "
-            "show that a burst was absorbed, no more; raise load.loops or load.duration_s"
+            "show that a burst was absorbed, no more; raise load.loops or load.duration_s (of a "
+            "search: search.final_trial_s)"
         )
 
     def windows(self) -> str:
@@ -147,7 +151,12 @@ class Plan:
         words = ", ".join([*reached][:3]) + (", …" if len(reached) > 3 else "")
         return (
             f"{len(cut)} of {len(self.cells)} cells end before their trace does: a trial sends the "
-            f"first {words} of it, the same part each time"
+            f"first {words} of it, "
+            + (
+                "and the higher the load, the more of it"
+                if self.searched_by in ("speed", "pps")
+                else "the same part each time"
+            )
         )
 
     def shared_cpus(self) -> str:
@@ -190,9 +199,14 @@ def make_plan(experiment: Experiment, *, cpus: AbstractSet[int] | None = None) -
     parts = _check_plugins(experiment, made)
     made = [replace(cell, sut_cpus=sut.cpus) for cell, (_, sut, _) in zip(made, parts, strict=True)]
     loads = [load for _, _, load in parts]
+    if experiment.search is not None:
+        loads = [
+            _decides(experiment, experiment.search, cell, load)
+            for cell, load in zip(made, loads, strict=True)
+        ]
     lengths = tuple(
         _length(experiment, cell, sut, load)
-        for cell, (_, sut, load) in zip(made, parts, strict=True)
+        for cell, (_, sut, _), load in zip(made, parts, loads, strict=True)
     )
     parted, made = _parted(made, parts, os.sched_getaffinity(0) if cpus is None else cpus)
     known = [length.offered_s for length in lengths if length.offered_s is not None]
@@ -225,9 +239,23 @@ def make_plan(experiment: Experiment, *, cpus: AbstractSet[int] | None = None) -
         peak_demand=_peak_demand(loads),
         implausible=_implausible(experiment, loads),
         lengths=lengths,
+        searched_by=experiment.search.by if experiment.search else None,
         parting=parted,
         memory_bytes=max((facts.memory_bytes for facts in _traces(loads)), default=None),
     )
+
+
+def _decides(
+    experiment: Experiment, search: Search, cell: Cell, load: LoadGenerator
+) -> LoadGenerator:
+    """The load of the first trial of a search that decides; the cell's own if the search cannot
+    be, which its controller says better."""
+    from nodrop.measure.controllers.capacity import first_load
+
+    own = partial(experiment.blaming, partial(_asked, cell, load))
+    with suppress(BadInput):
+        return plugins.build_load(first_load(own(), search), base=experiment.base)
+    return load
 
 
 def _asked(cell: Cell, searched: LoadGenerator | None) -> AskedCell:

@@ -60,10 +60,10 @@ def _carried(answer: Answer, unit: Unit) -> Carried:
     low = unit(answer.lower) if answer.lower else None
     high = unit(answer.upper) if answer.upper else None
     rounds = _of_rounds(answer, unit)
-    interval = median_interval(rounds)
+    interval = median_interval(rounds) if len(rounds) == len(answer.rounds) else None
     return Carried(
         value=low,
-        within_search=None if low is None or high is None else (min(low, high), max(low, high)),
+        within_search=None if low is None or high is None or high < low else (low, high),
         between_rounds=(interval.low, interval.high) if interval else None,
         rounds=(min(rounds), max(rounds)) if rounds else None,
     )

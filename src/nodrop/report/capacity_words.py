@@ -23,13 +23,17 @@ RULES = {
 
 
 def answer_sentences(searched: SearchedCell) -> Iterator[Sentence]:
-    """For each goal: what is carried, what broke at the next load, and how much rounds differ."""
+    """For each goal: what is carried, what broke at the next load, and how much rounds differ. What
+    broke is said once if goals end at the same load."""
+    said: set[str] = set()
     for answer in searched.answers:
         for statement in answer.statements:
             rule = RULES.get(statement.rule, rules.CAPACITY)
             if rule is rules.CAPACITY:
                 yield _sentence(searched, rule, headline(searched.subject, answer), statement)
-                if words := broke(answer):
+                words = broke(answer)
+                if words and words not in said:
+                    said.add(words)
                     knob = escape.plain(answer.knob)
                     text = f"{searched.subject}: {words[0].lower()}{words[1:]}"
                     yield _sentence(searched, rules.BROKE, text, statement, knob=knob)

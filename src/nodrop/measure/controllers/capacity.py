@@ -22,8 +22,8 @@ from nodrop.stats.eta import Remaining
 
 METHODS: dict[str, Method] = {"nodrop": own, "mlrsearch": mlrsearch, "bisection": bisection}
 PACES = ("speed", "pps", "top_speed")
-LOOPED = 1.01
-"""A looped trace is to be a little longer than the trial."""
+MOST_STRETCHED = 4.0
+"""A trial may last so many times longer for the sake of a whole pass over the trace."""
 RANGE = 16.0
 """How far below its beginning a search without a minimum looks."""
 FAR = 2.0**20
@@ -96,11 +96,12 @@ class Capacity:
         rounds = self._search.rounds
         until = of_cell * (number + 1) / (rounds + 1)
         spent = sum(r.took_s or 0.0 for r in done if r.cell == dict(cell.factors))
-        return spent + self._takes_s(ask.seconds, done) > until
+        lasts_s = _stretched_s(cell, self._search.by, ask)
+        return spent + self._takes_s(lasts_s, done) > until
 
     def _takes_s(self, seconds: float, done: Sequence[TrialRecord]) -> float:
         beside = [
-            r.took_s - r.searched.duration_s
+            r.took_s - (r.offered.duration_s or r.searched.duration_s)
             for r in done
             if r.took_s is not None and r.searched is not None
         ]
@@ -139,21 +140,46 @@ class Capacity:
 
 
 def load_of(cell: AskedCell, search: Search, ask: Ask) -> dict[str, Any]:
-    """The cell's [load] table at this value of the scale, so long. The trace is looped as a rate
-    or a speed needs it; replicas keep to what `loops` says."""
+    """The cell's [load] table at this value of the scale, so long. Replicas keep to what `loops`
+    says. At a rate or a speed the trace is sent in whole passes, so that all trials see the same
+    of it; only if one pass lasts far too long is it cut, and the plan says so."""
     by, value, found = search.by, ask.value, dict(cell.load)
-    if by != "multiplier":
-        for pace in PACES:
-            found.pop(pace, None)
-        loops = found.get("loops", 1)
-        if by == "pps" and cell.trace_packets:
-            once_s = cell.trace_packets * found.get("multiplier", 1) / value
-            loops = max(loops, math.ceil(ask.seconds * LOOPED / once_s))
-        if by == "speed" and cell.trace_s:
-            loops = max(loops, math.ceil(ask.seconds * LOOPED * value / cell.trace_s))
-        found["loops"] = loops
     whole = by == "multiplier" and value.is_integer()
-    return {**found, by: int(value) if whole else value, "duration_s": ask.seconds}
+    found[by] = int(value) if whole else value
+    if by == "multiplier":
+        return {**found, "duration_s": ask.seconds}
+    for pace in PACES:
+        if pace != by:
+            found.pop(pace, None)
+    once_s = _once_s(cell, by, value)
+    if once_s is None:
+        return {**found, "duration_s": ask.seconds}
+    if once_s > MOST_STRETCHED * ask.seconds:
+        return {**found, "duration_s": ask.seconds}
+    found.pop("duration_s", None)
+    return {**found, "loops": max(1, math.ceil(ask.seconds / once_s))}
+
+
+def _stretched_s(cell: AskedCell, by: str, ask: Ask) -> float:
+    once_s = None if by == "multiplier" else _once_s(cell, by, ask.value)
+    if once_s is None or once_s > MOST_STRETCHED * ask.seconds:
+        return ask.seconds
+    return once_s * max(1, math.ceil(ask.seconds / once_s))
+
+
+def _once_s(cell: AskedCell, by: str, value: float) -> float | None:
+    """One pass over the trace."""
+    if by == "pps":
+        packets = (cell.trace_packets or 0) * cell.load.get("multiplier", 1)
+        return packets / value or None
+    return cell.trace_s / value if cell.trace_s else None
+
+
+def first_load(cell: AskedCell, search: Search) -> dict[str, Any]:
+    """Of a trial that decides, where the search begins."""
+    lowest, highest = _limits(cell, search)
+    start = min(max(_start(cell, search), lowest), highest)
+    return load_of(cell, search, Ask(value=start, seconds=search.final_trial_s))
 
 
 def _check(cell: AskedCell, search: Search) -> None:

@@ -217,13 +217,13 @@ class _Own:
     def _confirm(self, lower: float, high: float) -> Ask | None:
         """By trials of their own: the most that is to be carried, and the least that is not."""
         close, found = 1 + self._width * 2 / 3, self._picture.bracket()
-        if found.lower is None or found.lower.value * close < lower:
-            if self._finals_between(lower / close, lower) < UNDECIDED:
-                return self._field.ask(lower, self._final_s)
+        missing = found.lower is None or found.lower.value * close < lower
+        if missing and self._finals_between(lower / close, lower) < UNDECIDED:
+            return self._field.ask(lower, self._final_s)
         high = max(high, found.lower.value if found.lower else high)
-        if found.upper is None or found.upper.value > high * close:
-            if self._finals_between(high, high * close) < UNDECIDED:
-                return self._field.ask(high * (1 + self._width / 2), self._final_s)
+        missing = found.upper is None or found.upper.value > high * close
+        if missing and self._finals_between(high, high * close) < UNDECIDED:
+            return self._field.ask(high * (1 + self._width / 2), self._final_s)
         return None
 
     def _finals_between(self, low: float, high: float) -> float:

@@ -9,6 +9,8 @@ import pytest
 from nodrop.config.search import Search
 from nodrop.errors import BadInput
 from nodrop.findings.capacity import Answer, answers
+from nodrop.measure.controllers.capacity import load_of
+from nodrop.measure.controllers.methods import Ask
 from nodrop.measure.controllers.seam import TrialInput
 from nodrop.results.trial import TrialRecord
 from nodrop.testing.contracts import check_controller
@@ -76,6 +78,52 @@ def test_what_cannot_be_searched_is_said_in_a_line(settings: dict[str, Any], wor
         return
     with pytest.raises(BadInput, match=words):
         controller(Search(**settings))
+
+
+@pytest.mark.parametrize("first", [0.1, 0.6, 0.9, 1.5])
+@pytest.mark.parametrize("width", [0.02, 0.05])
+def test_a_round_after_a_weaker_one_is_looked_at_as_closely(first: float, width: float) -> None:
+    """A SUT that recovers: its first round carries another load than the rest."""
+    sut = SimulatedSut(capacity=5.0)
+    search = Search(rounds=3, relative_width=width, duration_sum_s=12.0)
+
+    def measure(trial: TrialInput) -> TrialRecord:
+        assert trial.searched is not None
+        sut.capacity = 5.0 * (first if trial.searched.round == 1 else 1)
+        return sut.measure(trial)
+
+    for found in answers(run(controller(search, sut="standing"), measure), search):
+        for one in found.rounds:
+            assert one.lower and one.upper
+            assert one.upper.value <= one.lower.value * (1 + 2.1 * width), one.number
+
+
+@pytest.mark.parametrize(("by", "start"), [("speed", 1.0), ("speed", 30.0), ("pps", 40_000.0)])
+def test_trials_of_a_search_see_the_whole_trace_or_the_plan_says_so(by: Any, start: float) -> None:
+    search = Search(by=by, min=start / 4, max=start * 4)
+    for value in (start / 3, start, start * 2.7):
+        load = load_of(cell(), search, Ask(value=value, seconds=5.0))
+        once_s = 100_000 / value if by == "pps" else 60 / value
+        if once_s > 20:
+            assert load["duration_s"] == 5.0
+        else:
+            assert "duration_s" not in load and load["loops"] * once_s >= 5.0
+            assert load["loops"] == 1 or (load["loops"] - 1) * once_s < 5.0
+
+
+@pytest.mark.parametrize("none", [1, 3, 6])
+def test_rounds_that_carry_nothing_leave_no_interval_between_rounds(none: int) -> None:
+    sut = SimulatedSut(capacity=5.0)
+    search = Search(rounds=8, goals=(0.0,), min=1.0)
+
+    def measure(trial: TrialInput) -> TrialRecord:
+        assert trial.searched is not None
+        sut.capacity = 0.1 if trial.searched.round <= none else 5.0
+        return sut.measure(trial)
+
+    (found,) = answers(run(controller(search, sut="standing"), measure), search)
+    assert found.between and found.between.interval is None and found.between.n == 8 - none
+    assert f"in {none} of 8 no load was carried" in found.between.why_no_interval
 
 
 def texts(answer: Answer) -> str:
