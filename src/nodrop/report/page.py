@@ -36,6 +36,7 @@ from nodrop.report.setups import compared_at_once
 from nodrop.report.setups_section import SetupsSection
 from nodrop.report.story import Cell, Source, Story
 from nodrop.report.tables import Value
+from nodrop.report.thread_models import ThreadModels, thread_models
 from nodrop.report.time_chart import overlay, time_chart
 from nodrop.report.timeline import CPU_TITLE, busy, timeline
 from nodrop.report.trials import Trial
@@ -141,12 +142,14 @@ def page(story: Story, setups: SetupsSection | None) -> str:
     imported = published(story)
     repeated = repeats(story)
     capacity = capacity_section(story)
+    models = thread_models(story)
     return environment.get_template("index.html.j2").render(
         story=story,
         title=_title(story),
         version=nodrop.__version__,
-        sections=_sections(imported, setups, capacity),
+        sections=_sections(imported, setups, capacity, models),
         setups=setups,
+        thread_models=models,
         published=imported,
         css=resource("figure.css") + resource("style.css"),
         js=script,
@@ -193,11 +196,16 @@ def _csp_hash(script: Markup) -> str:
 
 
 def _sections(
-    imported: Sequence[Published], setups: SetupsSection | None, capacity: CapacitySection | None
+    imported: Sequence[Published],
+    setups: SetupsSection | None,
+    capacity: CapacitySection | None,
+    models: ThreadModels | None,
 ) -> list[tuple[str, str]]:
-    """Capacity, setups and published tables have a place of their own if there are any."""
+    """Capacity, thread models, setups and published tables have a place of their own if there are
+    any."""
     first = [("capacity", "Capacity")] if capacity else []
-    extra = [("setups", "Setups")] if setups else []
+    extra = [("threads", "Thread models")] if models else []
+    extra += [("setups", "Setups")] if setups else []
     extra += [("published", "Published")] if imported else []
     return [SECTIONS[0], *first, SECTIONS[1], *extra, *SECTIONS[2:]]
 

@@ -21,6 +21,7 @@ from nodrop.report.setups import conditions
 from nodrop.report.setups_section import SetupsSection, setups_section, setups_tables
 from nodrop.report.story import Story, read_story
 from nodrop.report.tables import Table, to_csv, to_latex, to_markdown
+from nodrop.report.thread_models import thread_model_tables
 from nodrop.report.trust import findings
 from nodrop.untrusted.folder import Folder
 
@@ -49,7 +50,7 @@ def write_report(
     cells, trials = cells_table(story), trials_table(story)
     setups = setups_section(story)
     if Part.CSV in only:
-        others = (*capacity_tables(story), *setups_tables(setups), *published_files(story))
+        others = _own_tables(story, setups)
         for table in (cells, trials, ledger_table(story), *others):
             _write_csv(folder, table.name, table)
     if Part.LATEX in only:
@@ -99,10 +100,20 @@ def markdown_report(story: Story, setups: SetupsSection | None) -> str:
     if found.cannot_say:
         parts += ["It cannot say:", _list([s.text for s in found.cannot_say])]
     parts += ["## Cells", to_markdown(shortened(cells_table(story)))]
-    for table in (*capacity_tables(story), *setups_tables(setups), *published_files(story)):
+    for table in _own_tables(story, setups):
         parts += [f"## {markdown(table.title)}", to_markdown(table)]
     parts += ["## Trials", to_markdown(trials_told_table(story))]
     return "\n\n".join(parts)
+
+
+def _own_tables(story: Story, setups: SetupsSection | None) -> Sequence[Table]:
+    """Of sections that not every report has."""
+    return (
+        *capacity_tables(story),
+        *thread_model_tables(story),
+        *setups_tables(setups),
+        *published_files(story),
+    )
 
 
 def _list(items: Sequence[str]) -> str:

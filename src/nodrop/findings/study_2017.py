@@ -1,0 +1,177 @@
+"""What the thread study of 2017 found of Suricata 3, held against what was measured here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from nodrop.stats.interval import Summary
+
+AUTOFP_GAIN = 1.13
+"""Printed: the most that autofp gained from more capture threads."""
+PORTS_GAIN = 1.28
+UNEVEN = 0.1
+"""The busiest thread has this much more than its share. The study gives no number."""
+
+
+class Stands(StrEnum):
+    HOLDS = "holds here"
+    DOES_NOT = "does not hold here"
+    CANNOT_TELL = "cannot tell on this host"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """One thread model as it ran, under one load or as a search found it."""
+
+    label: str
+    runmode: str
+    capture_threads: int
+    detect_threads: int
+    """0 = the capture threads detect."""
+    cpus: int | None
+    """That the SUT might use, without those of the generator; None = not known."""
+    load: str
+    """Names what was offered; "" if it was searched."""
+    capacity: tuple[float, float] | None = None
+    """Of a search: the highest load that was carried, and the lowest above it that was not."""
+    cpu_s_per_million: Summary | None = None
+    """CPU-seconds for a million decoded packets."""
+    over_mean: Summary | None = None
+    """How much more than its share the busiest of the threads with the same work had."""
+
+    @property
+    def threads(self) -> int:
+        return self.capture_threads + self.detect_threads
+
+    @property
+    def shares_cpus(self) -> bool:
+        return self.cpus is not None and self.threads > self.cpus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    claim: str
+    stands: Stands
+    evidence: str
+
+
+def judged(models: Sequence[Model]) -> tuple[Judged, ...]:
+    return (
+        _autofp(models),
+        _cpu_grows(models),
+        _uneven(models),
+        Judged(
+            claim=f"Workers gain at most {PORTS_GAIN} from two NICs, and half the traffic is lost",
+            stands=Stands.CANNOT_TELL,
+            evidence="each trial had one port",
+        ),
+        Judged(
+            claim="Most time is spent in locks of the flow table, packet pools and polling",
+            stands=Stands.CANNOT_TELL,
+            evidence="no functions were sampled: CPU and wait of each thread were",
+        ),
+    )
+
+
+def time_sharing(models: Sequence[Model]) -> str:
+    """In words, if models had more threads than CPUs; else empty."""
+    over = [model for model in models if model.shares_cpus]
+    if not over:
+        return ""
+    cpus = " or ".join(str(n) for n in sorted({m.cpus for m in over if m.cpus is not None}))
+    return (
+        f"{len(over)} of {len(models)} thread models ran more capture and detect threads than the "
+        f"SUT had CPUs of its own ({cpus}): they took turns. That is time-sharing and not scaling; "
+        "CPU per packet and waits are what such a host can show"
+    )
+
+
+def _autofp(models: Sequence[Model]) -> Judged:
+    claim = f"Autofp gains no more than {AUTOFP_GAIN} from more capture threads"
+    autofp = [m for m in models if m.runmode == "autofp"]
+    pairs = list(_more_threads(autofp, same_detect=True))
+    if not pairs:
+        return _unknown(claim, "no autofp models that differ in their capture threads alone")
+    real = [(a, b) for a, b in pairs if not (a.shares_cpus or b.shares_cpus)]
+    if not real:
+        return _unknown(
+            claim, "more threads ran than the SUT had CPUs of its own: time-sharing, not scaling"
+        )
+    known = [(a, b, a.capacity, b.capacity) for a, b in real if a.capacity and b.capacity]
+    if not known:
+        return _unknown(claim, 'capacities were not searched (measure.mode = "capacity")')
+    gains = [(b[0] / a[1], b[1] / a[0], y.capture_threads) for _, y, a, b in known if a and b]
+    low, high, threads = max(gains)
+    said = f"{threads} capture threads carry {low:.2f} to {high:.2f} times what fewer carry"
+    if low > AUTOFP_GAIN:
+        return Judged(claim=claim, stands=Stands.DOES_NOT, evidence=said)
+    if all(most <= AUTOFP_GAIN for _, most, _ in gains):
+        return Judged(claim=claim, stands=Stands.HOLDS, evidence=said)
+    return _unknown(claim, f"{said}: the bounds enclose {AUTOFP_GAIN}")
+
+
+def _cpu_grows(models: Sequence[Model]) -> Judged:
+    claim = "CPU grows with the threads while packets do not"
+    pairs = list(_more_threads(models, same_detect=False))
+    if not pairs:
+        return _unknown(claim, "no models of one run mode and load that differ in their threads")
+    real = [(a, b) for a, b in pairs if not (a.shares_cpus or b.shares_cpus)]
+    if not real:
+        return _unknown(
+            claim, "more threads ran than the SUT had CPUs of its own: time-sharing, not scaling"
+        )
+    found = []
+    for fewer, more in real:
+        a, b = fewer.cpu_s_per_million, more.cpu_s_per_million
+        if a and b and a.interval and b.interval:
+            low, high = b.interval.low / a.interval.high, b.interval.high / a.interval.low
+            found.append((low, high, fewer.threads, more.threads))
+    if not found:
+        return _unknown(claim, "CPU per packet has no interval: six runs of each model give one")
+    words = "; ".join(
+        f"{more} threads took {low:.2f} to {high:.2f} times the CPU per packet of {fewer}"
+        for low, high, fewer, more in found
+    )
+    halfway = [(low, high, 1 + (more / fewer - 1) / 2) for low, high, fewer, more in found]
+    if all(low > middle for low, _, middle in halfway):
+        return Judged(claim=claim, stands=Stands.HOLDS, evidence=words)
+    if all(high < middle for _, high, middle in halfway):
+        return Judged(claim=claim, stands=Stands.DOES_NOT, evidence=words)
+    return _unknown(claim, words)
+
+
+def _uneven(models: Sequence[Model]) -> Judged:
+    claim = "The load over threads with the same work is uneven"
+    found = [(m.label, m.over_mean.median) for m in models if m.over_mean is not None]
+    if not found:
+        return _unknown(claim, "no model had several threads with the same work")
+    least, most = min(over for _, over in found), max(over for _, over in found)
+    words = (
+        f"the busiest thread had {least * 100:.0f} % to {most * 100:.0f} % more than its share, in "
+        f"{len(found)} models; from {UNEVEN * 100:.0f} % on it is called uneven"
+    )
+    if least >= UNEVEN:
+        return Judged(claim=claim, stands=Stands.HOLDS, evidence=words)
+    if most < UNEVEN:
+        return Judged(claim=claim, stands=Stands.DOES_NOT, evidence=words)
+    return _unknown(claim, f"{words}: it depends on the model")
+
+
+def _more_threads(models: Sequence[Model], *, same_detect: bool) -> Iterator[tuple[Model, Model]]:
+    """(fewer, more) of one run mode under one load."""
+    for fewer in models:
+        for more in models:
+            alike = (fewer.runmode, fewer.load) == (more.runmode, more.load)
+            if same_detect:
+                alike = alike and fewer.detect_threads == more.detect_threads
+                grows = more.capture_threads > fewer.capture_threads
+            else:
+                grows = more.threads > fewer.threads
+            if alike and grows:
+                yield fewer, more
+
+
+def _unknown(claim: str, why: str) -> Judged:
+    return Judged(claim=claim, stands=Stands.CANNOT_TELL, evidence=why)

@@ -1,0 +1,280 @@
+"""Run modes and threads side by side: what each role did, how evenly, and the study of 2017."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from nodrop.config.units import parse_cpus
+from nodrop.findings.study_2017 import Judged, Model, judged, time_sharing
+from nodrop.ledger.threads import Role, gini, over_mean
+from nodrop.report import numbers
+from nodrop.report.searched import searches
+from nodrop.report.story import Story
+from nodrop.report.tables import Column, Row, Table, Value, text
+from nodrop.report.trials import Trial
+from nodrop.results.trial import SutThread, TrialRecord
+from nodrop.stats.interval import Summary, summarize
+
+MILLION = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadModels:
+    table: Table
+    claims: Table
+    time_sharing: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ran:
+    """A model and the measured trials in which it ran so."""
+
+    model: Model
+    trials: tuple[Trial, ...]
+
+
+def thread_models(story: Story) -> ThreadModels | None:
+    """None if not at least two models ran."""
+    found = list(_ran(story))
+    models = [one.model for one in found]
+    if len({(m.runmode, m.capture_threads, m.detect_threads) for m in models}) < 2:
+        return None
+    return ThreadModels(
+        table=_models_table(found),
+        claims=_claims_table(judged(models)),
+        time_sharing=time_sharing(models),
+    )
+
+
+def thread_model_tables(story: Story) -> Iterator[Table]:
+    found = thread_models(story)
+    if found is not None:
+        yield found.table
+        yield found.claims
+
+
+def _ran(story: Story) -> Iterator[_Ran]:
+    for cell in story.cells:
+        if not cell.searched and (one := _one(cell.label, cell.load_label or "all", cell.valid)):
+            yield one
+    for searched in searches(story):
+        answer = searched.answers[0] if searched.answers else None
+        if answer is None or answer.lower is None:
+            continue
+        at = [
+            t
+            for t in searched.trials
+            if t.record.valid
+            and t.record.searched
+            and t.record.searched.value == answer.lower.value
+        ]
+        bounds = None if answer.upper is None else (answer.lower.value, answer.upper.value)
+        if one := _one(searched.subject, "", at, capacity=bounds):
+            yield one
+
+
+def _one(
+    label: str,
+    load: str,
+    trials: Sequence[Trial],
+    *,
+    capacity: tuple[float, float] | None = None,
+) -> _Ran | None:
+    """Of trials in which the same ran; those of a cell may differ if Suricata chose otherwise."""
+    known = tuple(t for t in trials if t.record.threads and "runmode" in t.record.effective)
+    if not known or len({_shape(t.record) for t in known}) > 1:
+        return None
+    runmode, capture, detect = _shape(known[0].record)
+    model = Model(
+        label=label,
+        runmode=runmode,
+        capture_threads=capture,
+        detect_threads=detect,
+        cpus=min((n for t in known if (n := _own_cpus(t.record)) is not None), default=None),
+        load=load,
+        capacity=capacity,
+        cpu_s_per_million=_over(known, _cpu_s_per_million),
+        over_mean=_over(known, lambda record: over_mean(_work(record))),
+    )
+    return _Ran(model=model, trials=known)
+
+
+def _own_cpus(record: TrialRecord) -> int | None:
+    """CPUs of the SUT that the generator cannot take: one that may run anywhere takes one."""
+    if record.sut_cpus is None:
+        return None
+    theirs = set(parse_cpus(record.sut_cpus))
+    if record.generator_cpus is None:
+        return len(theirs) - 1
+    return len(theirs - set(parse_cpus(record.generator_cpus)))
+
+
+def _shape(record: TrialRecord) -> tuple[str, int, int]:
+    """By what ran: run mode, threads that capture, threads that only work."""
+    receive = len(_of(record, Role.RECEIVE))
+    workers = len(_of(record, Role.WORKER))
+    capture, detect = (receive, workers) if receive else (workers, 0)
+    return str(record.effective["runmode"]), capture, detect
+
+
+def _of(record: TrialRecord, role: Role) -> list[SutThread]:
+    return [thread for thread in record.threads if thread.role == role]
+
+
+def _work(record: TrialRecord) -> list[float]:
+    """Of the threads that do the same: packets that each captured, or, of workers behind receive
+    threads, flows that each began."""
+    workers = _of(record, Role.WORKER)
+    if _of(record, Role.RECEIVE):
+        return [float(t.flows) for t in workers if t.flows is not None]
+    return [float(t.captured_packets) for t in workers if t.captured_packets is not None]
+
+
+def _cpu_s_per_million(record: TrialRecord) -> float | None:
+    decoded, cpu_s = record.packets.decoded_packets, record.sut_cpu_s
+    return cpu_s / decoded * MILLION if decoded and cpu_s is not None else None
+
+
+def _over(trials: Sequence[Trial], figure: Callable[[TrialRecord], float | None]) -> Summary | None:
+    found = [(value, t.start) for t in trials if (value := figure(t.record)) is not None]
+    return summarize([value for value, _ in found], starts=[start for _, start in found])
+
+
+def _busiest(role: Role, name: str) -> Callable[[TrialRecord], float | None]:
+    """Of the thread of that role that ran most."""
+
+    def figure(record: TrialRecord) -> float | None:
+        threads = [t for t in _of(record, role) if t.cpu_ratio is not None]
+        most = max(threads, key=lambda t: t.cpu_ratio or 0.0, default=None)
+        value = None if most is None else getattr(most, name)
+        return None if value is None else float(value)
+
+    return figure
+
+
+def _cpu_gini(record: TrialRecord) -> float | None:
+    workers = _of(record, Role.WORKER)
+    return gini([t.cpu_ratio for t in workers if t.cpu_ratio is not None])
+
+
+_FIGURES: Sequence[tuple[str, str, str, Callable[[TrialRecord], float | None]]] = (
+    ("loss_pct", "Loss, %", "median over the runs", lambda r: r.packets.loss_ratio),
+    (
+        "receive_cpu_pct",
+        "Receive: CPU, %",
+        "of one CPU, the receive thread that ran most; workers without receive threads have none",
+        _busiest(Role.RECEIVE, "cpu_ratio"),
+    ),
+    (
+        "receive_wait_pct",
+        "Receive: wait, %",
+        "the same thread was ready, and its CPU had other work",
+        _busiest(Role.RECEIVE, "wait_ratio"),
+    ),
+    (
+        "worker_cpu_pct",
+        "Worker: CPU, %",
+        "of one CPU, the worker that ran most",
+        _busiest(Role.WORKER, "cpu_ratio"),
+    ),
+    (
+        "worker_wait_pct",
+        "Worker: wait, %",
+        "the same thread was ready, and its CPU had other work",
+        _busiest(Role.WORKER, "wait_ratio"),
+    ),
+    (
+        "over_mean_pct",
+        "Busiest over its share, %",
+        "of packets captured; behind receive threads of flows begun",
+        lambda r: over_mean(_work(r)),
+    ),
+    (
+        "cpu_gini_pct",
+        "Gini of worker CPU, %",
+        "0 = all workers ran as long; with n workers, (n − 1) / n = one did everything",
+        _cpu_gini,
+    ),
+)
+
+
+def _models_table(found: Sequence[_Ran]) -> Table:
+    columns = [
+        Column(name="cell", title="Cell"),
+        Column(name="runmode", title="Run mode"),
+        Column(name="capture_threads", title="Capture threads", numeric=True),
+        Column(name="detect_threads", title="Detect threads", numeric=True),
+        Column(
+            name="own_cpus",
+            title="CPUs of its own",
+            numeric=True,
+            help="that the SUT may use and the generator does not; one that may run anywhere takes "
+            "one",
+        ),
+        Column(name="measured", title="Measured", numeric=True),
+        Column(
+            name="cpu_s_per_million",
+            title="CPU s per million packets",
+            numeric=True,
+            help="of the SUT's process tree, for decoded packets; median over the runs",
+        ),
+        *(Column(name=n, title=t, numeric=True, help=h) for n, t, h, _ in _FIGURES),
+        Column(
+            name="unexplained_packets",
+            title="Unexplained by thread",
+            numeric=True,
+            help="the largest of all runs: 0 = the books of every thread close and add up",
+        ),
+    ]
+    return Table(
+        name="thread-models",
+        title="Thread models",
+        columns=tuple(columns),
+        rows=tuple(map(_row, found)),
+    )
+
+
+def _row(one: _Ran) -> Row:
+    model = one.model
+    unexplained = [n for t in one.trials if (n := t.record.threads_unexplained_packets) is not None]
+    cost = model.cpu_s_per_million
+    return Row(
+        values=(
+            text(model.label),
+            text(model.runmode),
+            _number(model.capture_threads),
+            _number(model.detect_threads),
+            _number(model.cpus),
+            _number(len(one.trials)),
+            Value(
+                raw=None if cost is None else cost.median,
+                shown="not measured" if cost is None else f"{cost.median:.2f}",
+            ),
+            *(_percent(_over(one.trials, figure)) for _, _, _, figure in _FIGURES),
+            _number(max(unexplained, default=None)),
+        )
+    )
+
+
+def _number(value: int | None) -> Value:
+    return Value(raw=value, shown=numbers.count(value))
+
+
+def _percent(found: Summary | None) -> Value:
+    if found is None:
+        return Value(raw=None, shown="–")
+    return Value(raw=found.median * 100, shown=numbers.percent(found.median))
+
+
+def _claims_table(found: Sequence[Judged]) -> Table:
+    return Table(
+        name="thread-claims",
+        title="What the thread study of 2017 found, and here",
+        columns=(
+            Column(name="claim", title="The study found"),
+            Column(name="stands", title="Here"),
+            Column(name="evidence", title="Evidence"),
+        ),
+        rows=tuple(Row(values=(text(j.claim), text(j.stands), text(j.evidence))) for j in found),
+    )

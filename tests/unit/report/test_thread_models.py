@@ -1,0 +1,108 @@
+"""The section of thread models: by what ran, with the roles' CPU and wait."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodrop.report import write_report
+from nodrop.report.story import read_story
+from nodrop.report.thread_models import thread_models
+from nodrop.testing.told_runs import Load, told_run
+
+RECEIVE, WORKER = "receive", "worker"
+
+
+def threads(*each: tuple[str, int | None, float]) -> list[dict[str, Any]]:
+    """(role, packets or flows, CPU)."""
+    found = []
+    for n, (role, amount, cpu) in enumerate(each):
+        socket = role == RECEIVE or not any(r == RECEIVE for r, _, _ in each)
+        kind = "captured_packets" if socket else "flows"
+        found.append(
+            {"name": f"{role}-{n}", "role": role, kind: amount, "cpu_ratio": cpu,
+             "wait_ratio": cpu / 2}
+        )  # fmt: skip
+    return found
+
+
+def ran(name: str, runmode: str, each: list[dict[str, Any]], **more: Any) -> Load:
+    fields = {
+        "effective": {"runmode": runmode},
+        "threads": each,
+        "threads_unexplained_packets": 0,
+        "sut_cpus": "1-3",
+        "generator_cpus": "0",
+        "sut_cpu_s": 2.0,
+    }
+    return Load(cell={"cell": name}, trials=[0.0, 0.0], fields=fields | more)
+
+
+WORKERS = ran("w", "workers", threads((WORKER, 600, 0.5), (WORKER, 400, 0.4)))
+AUTOFP = ran(
+    "a",
+    "autofp",
+    threads((RECEIVE, 1000, 0.3), (WORKER, 10, 0.8), (WORKER, 10, 0.7), (WORKER, 40, 0.9)),
+)
+SINGLE = ran("s", "single", threads((WORKER, 1000, 0.6)))
+
+
+def rows(tmp_path: Path, loads: Sequence[Load], name: str = "thread-models") -> list[Any]:
+    path = told_run(tmp_path, loads)
+    write_report([path], tmp_path / "report")
+    with (tmp_path / "report" / f"{name}.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_models_stand_side_by_side(tmp_path: Path) -> None:
+    autofp, single, workers = rows(tmp_path, [WORKERS, AUTOFP, SINGLE])
+    shape = ("runmode", "capture_threads", "detect_threads", "own_cpus")
+    assert [[row[k] for k in shape] for row in (autofp, single, workers)] == [
+        ["autofp", "1", "3", "3"],
+        ["single", "1", "0", "3"],
+        ["workers", "2", "0", "3"],
+    ]
+    assert float(workers["over_mean_pct"]) == pytest.approx(20)
+    assert float(autofp["over_mean_pct"]) == pytest.approx(100), "of flows, behind a receive thread"
+    assert single["over_mean_pct"] == workers["receive_cpu_pct"] == ""
+    assert (float(autofp["receive_cpu_pct"]), float(autofp["worker_cpu_pct"])) == (30.0, 90.0)
+    assert float(autofp["worker_wait_pct"]) == pytest.approx(45)
+
+
+def test_the_page_has_the_section_only_if_there_are_several_models(tmp_path: Path) -> None:
+    page = write_report([told_run(tmp_path / "a", [WORKERS, SINGLE])], tmp_path / "ra")
+    assert 'id="threads"' in page.read_text()
+    one = told_run(tmp_path / "b", [WORKERS, ran("w2", "workers", WORKERS.fields["threads"])])
+    assert thread_models(read_story([one])) is None
+    old = told_run(tmp_path / "c", [Load(cell={"sut.threads": n}, trials=[0.0]) for n in (1, 2)])
+    assert thread_models(read_story([old])) is None
+
+
+@pytest.mark.parametrize(
+    ("sut", "generator", "own"),
+    [("1-3", "0", 3), ("0-1", None, 1), ("0-3", "0,3", 2), ("1", None, 0)],
+)
+def test_cpus_that_the_generator_may_take_are_not_its_own(
+    tmp_path: Path, sut: str, generator: str | None, own: int
+) -> None:
+    cpus = {"sut_cpus": sut, "generator_cpus": generator}
+    changed = ran("x", "workers", WORKERS.fields["threads"], **cpus)
+    found = rows(tmp_path, [changed, SINGLE])
+    (row,) = [row for row in found if row["runmode"] == "workers"]
+    assert row["own_cpus"] == str(own)
+
+
+def test_threads_that_take_turns_are_no_scaling(tmp_path: Path) -> None:
+    cpus = {"sut_cpus": "1", "generator_cpus": "0"}
+    loads = [
+        ran("w", "workers", WORKERS.fields["threads"], **cpus),
+        ran("s", "single", SINGLE.fields["threads"], **cpus),
+    ]
+    found = thread_models(read_story([told_run(tmp_path, loads)]))
+    assert found is not None
+    assert found.time_sharing.startswith("1 of 2 thread models ran more")
+    assert "time-sharing and not scaling" in found.time_sharing
