@@ -14,7 +14,7 @@ PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest
 WORKERS := 3 # on two cores, for a test of a lab waits most of its time
 
-.PHONY: help build demo test check lint rust-check suricata unit bench fuzz lock schema clean
+.PHONY: help build demo test check lint rust-check suricata times unit bench fuzz lock schema clean
 
 help: ## These words
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -29,8 +29,11 @@ demo: build ## Get a Suricata, run experiments/demo.toml, show where the report 
 test: build ## All tests: unit, namespaces, real Suricata; a skip says why
 	@tools/system-packages test
 	+$(MAKE) --no-print-directory --jobs=3 --output-sync=target rust-check lint suricata
-	$(PYTEST) -m alone
-	$(PYTEST) -n $(WORKERS)
+	$(PYTEST) -m alone --junitxml=.make/tests/alone.xml
+	$(PYTEST) -n $(WORKERS) --junitxml=.make/tests/beside.xml
+
+times: ## Where the time of the last `make test` went, as CONTRIBUTING.md has it
+	@$(PYTHON) tools/test_times.py .make/tests
 
 check: build ## Formats, lints, types and the tests that need no root, under a minute
 	+$(MAKE) --no-print-directory --jobs=2 --output-sync=target unit rust-check lint

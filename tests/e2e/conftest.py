@@ -37,6 +37,9 @@ late_burst_max_ratio = 1
 steal_max_ratio = 1
 """
 
+WHOLE_TRACE = "sut.ring_size=110000"
+"""Each thread's ring holds all of it: whatever runs beside, none is lost there."""
+
 Run = Callable[..., RunOutcome]
 
 
@@ -104,4 +107,4 @@ def closes(record: Any) -> bool:
     return bool(record.packets.residual_packets == 0 and record.offered.sent == explained)
 
 
-__all__: Sequence[str] = ("SURICATA", "Run", "closes", "only")
+__all__: Sequence[str] = ("SURICATA", "WHOLE_TRACE", "Run", "closes", "only")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.conftest import SURICATA, Run, closes, only
+from tests.e2e.conftest import SURICATA, WHOLE_TRACE, Run, closes, only
 from tests.real_inputs import REALMIX_PACKETS
 
 pytestmark = pytest.mark.usefixtures("suricata")
@@ -14,13 +14,12 @@ MERGED = 1423
 HELD = 51
 
 
-@pytest.mark.alone  # it may lose nothing
 @pytest.mark.parametrize("generator", ["replay", "tcpreplay"])
 @pytest.mark.parametrize(("defrag", "merged"), [("yes", MERGED), ("no", 0)])
 def test_at_twenty_times_the_original_timing(
     run: Run, generator: str, defrag: str, merged: int
 ) -> None:
-    record = only(run(f"load.kind={generator}", f"sut.defrag={defrag}"))
+    record = only(run(WHOLE_TRACE, f"load.kind={generator}", f"sut.defrag={defrag}"))
     # tcpreplay 4.4.3 sleeps per packet and drifts: on a busy machine it is late, and void.
     assert record.valid or record.invalid_reasons == ["sender_late"], record.verdict
     assert record.offered.sent == REALMIX_PACKETS

@@ -13,13 +13,12 @@ from pathlib import Path
 import pytest
 
 from nodrop.measure.progress import Silent
-from tests.e2e.conftest import Run, closes, only
+from tests.e2e.conftest import WHOLE_TRACE, Run, closes, only
 from tests.e2e.faults import Inject, labelled, namespace, nic_gone_once, xdp_drops
 
 pytestmark = pytest.mark.usefixtures("suricata")
 
 
-@pytest.mark.alone  # it may lose nothing else
 def test_a_filter_on_the_senders_way_out(run: Run) -> None:
     def drop_one_in_fifty() -> None:
         rules = """
@@ -35,7 +34,7 @@ def test_a_filter_on_the_senders_way_out(run: Run) -> None:
             input=rules, text=True, check=True, timeout=10,
         )  # fmt: skip
 
-    record = only(run(progress=Inject("offer", drop_one_in_fifty)))
+    record = only(run(WHOLE_TRACE, progress=Inject("offer", drop_one_in_fifty)))
     assert record.valid, record.verdict
     assert record.packets.loss_place == "path"
     assert record.packets.loss_ratio == pytest.approx(0.02, rel=0.01)
@@ -43,7 +42,6 @@ def test_a_filter_on_the_senders_way_out(run: Run) -> None:
     assert closes(record)
 
 
-@pytest.mark.alone  # it may lose nothing else
 @pytest.mark.usefixtures("real_root")  # an XDP program
 @pytest.mark.parametrize("mode", ["skb", "drv"])
 def test_an_xdp_program_on_the_receivers_port(run: Run, mode: str, tmp_path: Path) -> None:
@@ -54,7 +52,7 @@ def test_an_xdp_program_on_the_receivers_port(run: Run, mode: str, tmp_path: Pat
     # A random hole in the stream leaves datagrams incomplete that the trace has whole, so the
     # books must close from the kernel's own figures.
     with xdp_drops(20, mode) as attach:
-        record = only(run("load.speed=10", lab=str(lab), progress=Inject("read counters", attach)))
+        record = only(run(WHOLE_TRACE, lab=str(lab), progress=Inject("read counters", attach)))
     if mode == "skb":
         assert record.invalid_reasons == ["residual"], record.verdict
         assert record.packets.residual_packets == pytest.approx(0.05 * record.offered.sent, rel=0.1)
