@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
 import pytest
 
 from nodrop.config.experiment import load_experiment
 from nodrop.findings.capacity import answers
+from nodrop.hosts.binary import find_node_binary
 from tests.e2e.conftest import Run
 
 SINK = """
@@ -34,9 +38,23 @@ rounds = 1
 """
 
 
-@pytest.mark.parametrize(("rate", "ring"), [(5_000, 256), (20_000, 256), (9_000, 4096)])
-def test_the_rate_of_a_sink_is_found(run: Run, rate: int, ring: int) -> None:
-    outcome = run(f"sut.service_rate_pps={rate}", f"sut.ring_frames={ring}", text=SINK)
+@pytest.fixture
+def short_trace(tmp_path: Path) -> Path:
+    """Of 1,000 packets: at each rate it goes into a trial in whole passes."""
+    trace = tmp_path / "short.pcap"
+    make = [str(find_node_binary()), "trace", "make", "demo", str(trace), "--packets", "1000"]
+    subprocess.run(make, check=True, timeout=60, capture_output=True)
+    return trace
+
+
+@pytest.mark.parametrize(("rate", "ring"), [(5_000, 256), (7_300, 256), (20_000, 256)])
+def test_the_rate_of_a_sink_is_found(run: Run, short_trace: Path, rate: int, ring: int) -> None:
+    outcome = run(
+        f"load.trace={short_trace}",
+        f"sut.service_rate_pps={rate}",
+        f"sut.ring_frames={ring}",
+        text=SINK,
+    )
     search = load_experiment(outcome.directory / "experiment.toml").search
     assert search is not None
     (found,) = answers(outcome.records, search)
