@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
@@ -237,6 +238,23 @@ def test_a_node_that_never_stops_talking(monkeypatch: pytest.MonkeyPatch) -> Non
             job.result(timeout_s=DEADLINE_S)
 
 
+@pytest.mark.parametrize("extra", [1, 2, 7])
+@pytest.mark.parametrize("kind", ["ready", "result"])
+def test_a_second_answer_to_one_spec_is_no_answer_to_the_next(kind: str, extra: int) -> None:
+    """Of a standing SUT it would be the next trial's books."""
+    result = '{"type": "result", "tsc": {}}'
+    ready = '{"type": "ready"}'
+    lines = {"ready": [ready] * extra + [result], "result": [result] * (extra + 1)}[kind]
+    with closing(node(ready, *lines, job="errand")) as job:
+        job.prepare(timeout_s=DEADLINE_S)
+        while kind == "result" and not job.ended():
+            time.sleep(0.001)  # what comes after the next spec could be its answer
+        with pytest.raises(LabProblem, match=f"sent a {kind} that no spec asked for"):
+            job.result(timeout_s=DEADLINE_S)
+            job.again({"job": "errand"}, timeout_s=DEADLINE_S)
+            job.result(timeout_s=DEADLINE_S)
+
+
 OFFERED = {
     "intended_packets": 3,
     "sent_packets": 3,
@@ -276,6 +294,22 @@ MARKS = {"offer": 0, "offered": 5, "drained": 9}
 def test_any_result_of_a_sender(said: Any) -> None:
     with suppress(NodropError):
         offered_load(said, None)
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ({"refused_packets": {"\x1b[2J<script>": 1}}, "is no name of an error"),
+        ({"refused_packets": {"": 1}}, "is no name of an error"),
+        ({"refused_packets": {"enobufs": 0, "no buffers": 2}}, "is no name of an error"),
+        ({"sent_packets": 4}, "sent more than it meant to"),
+        ({"sent_packets": 2**64 - 1}, "sent more than it meant to"),
+        ({"intended_packets": 0, "sent_packets": 1}, "sent more than it meant to"),
+    ],
+)
+def test_what_no_sender_can_have_done(said: dict[str, Any], why: str) -> None:
+    with pytest.raises(LabProblem, match=why):
+        offered_load({**OFFERED, **said}, None)
 
 
 @given(spoilt(SINK))

@@ -119,6 +119,9 @@ class NodeProcess:
         self._noise = bytearray()
         self._stderr = bytearray()
         self._outcome: Json | None = None
+        self._due = 0
+        """So many specs were sent: each has one `ready` and one `result`."""
+        self._had = {"ready": 0, "result": 0}
         self._clock_id = 0
         try:
             self._process = start(argv, env)
@@ -225,6 +228,7 @@ class NodeProcess:
     def _send(self, message: Mapping[str, Any]) -> None:
         stdin = self._process.stdin
         assert stdin is not None
+        self._due += message["type"] == "spec"
         try:
             stdin.write(json.dumps(message).encode() + b"\n")
             stdin.flush()
@@ -311,7 +315,7 @@ class NodeProcess:
                 return f"sent {shown(event['type'])} when 'hello' was due"
             elif (left_bytes := left_bytes - len(line)) < 0:
                 return f"more than {bounds.said(MOST_BYTES)} of events"
-            elif misfit := self._misfit(event):
+            elif misfit := self._misfit(event) or self._one_too_many(event["type"]):
                 return misfit
             elif event["type"] == "sample":
                 self._samples.append(event)
@@ -319,6 +323,13 @@ class NodeProcess:
                 greeted = True
                 self._events.put(event)
         return ""
+
+    def _one_too_many(self, kind: str) -> str:
+        """Else the second answer to one spec would be taken as the first to the next."""
+        if kind not in self._had:
+            return ""
+        self._had[kind] += 1
+        return f"sent a {kind} that no spec asked for" if self._had[kind] > self._due else ""
 
     def _misfit(self, event: Json) -> str:
         """Why an event of the job is not of its type; "" if it is."""

@@ -156,13 +156,18 @@ class _Prepared:
 @making_sense("the result of node job 'replay'")
 def offered_load(said: Json, intended_duration_s: float | None) -> OfferedLoad:
     """The replay job's result in our words."""
+    refused: Mapping[str, int] = said["refused_packets"]
+    if odd := [name for name in refused if not name.isidentifier()]:
+        raise ValueError(f"{odd[0]!r} is no name of an error")
+    if said["sent_packets"] > said["intended_packets"]:
+        raise ValueError("it sent more than it meant to")
     late = said["late_bursts"]
     first, last = said["first_sent_mono_ns"], said["last_sent_mono_ns"]
     return OfferedLoad(
         intended_packets=said["intended_packets"],
         sent_packets=said["sent_packets"],
         sent_bytes=said["sent_bytes"],
-        refused_packets=dict(said["refused_packets"]),
+        refused_packets=dict(refused),
         duration_s=0.0 if first is None else (last - first) / 1e9,
         intended_duration_s=intended_duration_s,
         schedule_error_us=_error(said["schedule_error_us"]),

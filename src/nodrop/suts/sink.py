@@ -14,7 +14,7 @@ from typing import Annotated, Any, Self, cast
 from pydantic import Field, model_validator
 
 from nodrop.config.options import MemorySize, Options, YesNo, check
-from nodrop.errors import LabProblem, NodeDied, TrialFailed
+from nodrop.errors import LabProblem, NodeDied, NodeRefused, TrialFailed
 from nodrop.hosts.seam import Host, HostProcess, Json, NodeJob
 from nodrop.images.bits import Bits
 from nodrop.ledger.over_time import Served
@@ -176,6 +176,7 @@ class RunningSink:
             expected_packets += self._base.captured_packets or 0
         while True:
             if self.process.poll() is not None:
+                self._refuse_nonsense()
                 raise TrialFailed("the sink ended before it was stopped")
             now = time.monotonic()
             fresh = self._samples()[seen:]
@@ -191,6 +192,16 @@ class RunningSink:
                     reason=Reason.NOT_DRAINED,
                 )
             time.sleep(POLL_S)
+
+    def _refuse_nonsense(self) -> None:
+        """A sink that was ended for what it said is no loss of the load's."""
+        try:
+            self._job.result(timeout_s=0)
+        except NodeRefused as refused:
+            if refused.kind == "protocol":
+                raise
+        except LabProblem:
+            return
 
     @making_sense("a sample of node job 'sink'")
     def _drained(self, samples: Sequence[SinkSample], began_ns: int) -> Drained:
