@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import tarfile
 from contextlib import closing
@@ -287,6 +288,30 @@ def test_other_bits_under_the_name_of_ours_are_not_run(
             assert engine.image(sha256, tmp_path / "not-needed") == right, "not imported again"
         finally:
             engine._client.images.remove(f"nodrop:{sha256}", force=True)
+
+
+@pytest.mark.usefixtures("docker")
+def test_a_layer_with_another_byte_in_a_library_is_other_bits(
+    run: Run, docker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What Docker keeps of an image lies in its own folder: what runs there is hashed there."""
+    image, path = list_images("suricata")[0], "usr/lib/x86_64-linux-gnu/libhtp.so.2.0.0"
+    forged = tmp_path / "forged.tar"
+    shutil.copyfile(image.folder / "rootfs.tar", forged)
+    with tarfile.open(forged) as packed:
+        begin = next(m.offset_data for m in packed if m.name.removeprefix("./") == path)
+    with forged.open("r+b") as file:
+        file.seek(begin + 60)  # the number of its sections, which no loader looks at
+        file.write(b"\x01")
+    with closing(DockerEngine(docker)) as engine:
+        wrong = engine.image(file_sha256(forged), forged)
+        try:
+            monkeypatch.setattr(DockerEngine, "image", lambda *_: wrong)
+            record = only(run("setup.kind=docker", text=ONE))
+        finally:
+            engine._client.images.remove(wrong, force=True)
+    assert record.invalid_reasons == ["other_bits"], record.verdict
+    assert f"/{path} has another sha256" in record.verdict
 
 
 @pytest.mark.usefixtures("docker")

@@ -18,6 +18,7 @@ import pytest
 from nodrop.images import guest_assets
 from nodrop.images.bits import Bits
 from nodrop.images.guest_assets import GuestAssets, cpio, make_assets
+from nodrop.images.image import list_images
 from nodrop.setups import vm
 from tests.e2e.conftest import Run, closes, only
 from tests.e2e.faults import Inject, labelled, nic_gone_once
@@ -49,6 +50,7 @@ late_burst_max_ratio = 1
 """
 REAL = VM.replace("{sut}", "suricata").replace("{pace}", "speed = 20")
 MULTIPLIERS = (1, 2, 4)
+FEW = VM.replace("{sut}", "suricata").replace("{pace}", "pps = 500\nduration_s = 1")
 BURST_PACKETS = 6000
 CAP_NET_RAW = 13
 
@@ -88,6 +90,33 @@ def seen_from_inside(folder: Path) -> None:
     times = [row["mono_ns"] + details["clock_offsets_ns"]["guest"] for row in rows]
     assert times[0] < marks["offer"] < marks["drained"] < times[-1]
     assert rows[0]["memory"]["total_bytes"] < 1 << 30
+
+
+def test_a_guest_whose_disk_has_another_byte_is_other_bits(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that was exchanged after it was hashed: the guest's own node sees what runs there."""
+    made = make_assets(list_images("suricata")[0].bits())
+    assert made.disk is not None
+    disk = tmp_path / "disk.ext4"
+    subprocess.run(["cp", "--sparse=always", made.disk, disk], check=True)
+    path = "/usr/lib/x86_64-linux-gnu/libhtp.so.2.0.0"
+    change_a_byte(disk, path)
+    monkeypatch.setattr(vm, "make_assets", lambda _: replace(made, disk=disk))
+    record = only(run("load.trace=make:demo", text=FEW))
+    assert record.invalid_reasons == ["other_bits"], record.verdict
+    assert f"{path} has another sha256" in record.verdict
+
+
+def change_a_byte(disk: Path, path: str) -> None:
+    """Of the number of an ELF file's sections, which no loader looks at."""
+    asked = ["debugfs", "-R", f"bmap {path} 0", str(disk)]
+    block = subprocess.run(asked, check=True, capture_output=True, text=True).stdout
+    with disk.open("r+b") as file:
+        file.seek(int(block) * 4096)
+        assert file.read(4) == b"\x7fELF"
+        file.seek(int(block) * 4096 + 60)
+        file.write(b"\x01")
 
 
 def test_two_guests_share_the_packets(run: Run) -> None:

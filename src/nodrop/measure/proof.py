@@ -31,10 +31,16 @@ def prove(
     if bits is not None:
         wanted = bits.sha256 if bits.kind == "binary" else _sha256_in(bits.path, proof.exe)
         facts["expected_exe_sha256"] = wanted
-        if proof.exe_sha256 != wanted:
-            why = "has another sha256" if wanted else "is not in it"
+        if why := _other(proof.exe_sha256, wanted):
             words = f"what runs is not the {bits.kind}'s: {proof.exe} {why}"
             found.append(Problem(code=Reason.OTHER_BITS, words=words))
+    if bits is not None and bits.kind == "image":
+        loaded = {path: _sha256_in(bits.path, path) for path in proof.libraries}
+        found += [
+            Problem(code=Reason.OTHER_BITS, words=f"a library is not the image's: {path} {why}")
+            for path, sha256 in proof.libraries.items()
+            if (why := _other(sha256, loaded[path]))
+        ]
     other = [name for name, sha256 in files_sha256.items() if proof.files.get(name) != sha256]
     if other:
         words = (
@@ -43,6 +49,12 @@ def prove(
         )
         found.append(Problem(code=Reason.OTHER_FILES, words=words))
     return facts, found
+
+
+def _other(sha256: str | None, wanted: str | None) -> str:
+    if wanted is None:
+        return "is not in it"
+    return "" if sha256 == wanted else "has another sha256"
 
 
 @cache

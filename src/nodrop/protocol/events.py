@@ -366,6 +366,7 @@ class ProcessProof(TypedDict):
     exe_sha256: str
     files: dict[str, str]
     filters_system_calls: bool
+    libraries: dict[str, str | None]
     no_new_privileges: bool
     user_id: Count
 

@@ -48,6 +48,8 @@ class Proof:
     exe: str
     """Its path, as that kernel names it."""
     exe_sha256: str
+    libraries: Mapping[str, str | None] = field(default_factory=dict)
+    """sha256 of what else it runs code from; None if a file is gone from there."""
     files: Mapping[str, str] = field(default_factory=dict)
     """sha256 of the host's files that it was shown (rules), by their names in the work folder."""
     capabilities: str = ""
@@ -74,6 +76,7 @@ def proof_of(
     return Proof(
         exe=seen["exe"],
         exe_sha256=seen["exe_sha256"],
+        libraries=seen["libraries"],
         files={name: seen["files"][path] for name, path in shown.items()},
         capabilities=seen["capabilities"],
         effective_capabilities=seen["effective_capabilities"],

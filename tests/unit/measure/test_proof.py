@@ -84,6 +84,30 @@ def test_a_library_that_changed_during_the_run_is_other_bits(tmp_path: Path) -> 
         assert "usr/lib/libhtp.so is not what" in problems[0].words
 
 
+@pytest.mark.parametrize(
+    ("path", "content", "why"),
+    [
+        ("/usr/lib/libhtp.so", b"a librarY", "has another sha256"),
+        ("/usr/lib/libhtp.so", b"", "has another sha256"),
+        ("/usr/lib/libhtp.so", None, "has another sha256"),  # gone from where it ran
+        ("/usr/lib/libhtp.so (deleted)", None, "is not in it"),
+        ("/opt/libhook.so", b"a library", "is not in it"),
+    ],
+)
+def test_a_library_of_other_bytes_where_the_program_runs_is_other_bits(
+    tmp_path: Path, path: str, content: bytes | None, why: str
+) -> None:
+    """A guest's disk, a layer of Docker's: the image of the cache is what it was."""
+    bits = image(tmp_path)
+    right = {"/usr/lib/libhtp.so": hashlib.sha256(b"a library").hexdigest()}
+    assert prove(replace(ran(), libraries=right), bits, RULES)[1] == []
+    sha256 = None if content is None else hashlib.sha256(content).hexdigest()
+    _, problems = prove(replace(ran(), libraries={**right, path: sha256}), bits, RULES)
+    assert [(p.code, p.words) for p in problems] == [
+        (Reason.OTHER_BITS, f"a library is not the image's: {path} {why}")
+    ]
+
+
 def test_another_program_and_other_rules_each_make_a_trial_invalid(tmp_path: Path) -> None:
     other = ran(b"another program", {"rules-0-et": "b" * 64})
     _, problems = prove(other, image(tmp_path), RULES)
