@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import tomllib
+import traceback
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -12,11 +15,12 @@ from typing import Any, cast
 
 from nodrop.config.lab_file import LabSource
 from nodrop.config.options import shown, unknown_key
-from nodrop.errors import BadInput, LabProblem
+from nodrop.errors import BadInput, NodropError, NotReady
 from nodrop.labs.seam import Lab
 from nodrop.load.seam import LoadGenerator
 from nodrop.setups.seam import Setup
 from nodrop.suts.seam import Sut
+from nodrop.untrusted.words import one_line
 
 GROUPS = {
     "setup": "nodrop.setups",
@@ -35,6 +39,18 @@ class Plugin:
     origin: str
     """Distribution and version it comes from."""
     entry: metadata.EntryPoint
+
+    @property
+    def built_in(self) -> bool:
+        return self.origin.startswith("nodrop ")
+
+    def __str__(self) -> str:
+        return f"plugin {self.table}.{self.kind} of {self.origin}"
+
+    def load(self) -> Any:
+        """What makes one: a class, mostly. NotReady if it cannot be imported."""
+        with _others_work(self, "cannot be imported"):
+            return self.entry.load()
 
 
 @cache
@@ -66,8 +82,8 @@ def build_load(table: Mapping[str, Any], *, base: Path) -> LoadGenerator:
 
 def build_lab(source: LabSource) -> Lab:
     try:
-        found = factory("lab", source.kind, key="kind")
-        lab = found(source.table, base=source.path.absolute().parent)
+        base = source.path.absolute().parent
+        lab = _made("lab", source.kind, source.table, key="kind", base=base)
     except BadInput as error:
         raise BadInput(f"{source.path}: {error.message}", hint=error.hint) from None
     return cast(Lab, lab)
@@ -75,23 +91,58 @@ def build_lab(source: LabSource) -> Lab:
 
 def _build(table: str, options: Mapping[str, Any], base: Path) -> Any:
     """Constructors check their options and touch nothing."""
-    return factory(table, options["kind"], key=f"{table}.kind")(options, base=base)
+    return _made(table, options["kind"], options, key=f"{table}.kind", base=base)
 
 
-def factory(table: str, kind: str, *, key: str) -> Any:
+def build_controller(kind: str, asked: object) -> Any:
+    return _made("controller", kind, asked, key="measure.mode")
+
+
+def _made(table: str, kind: str, *what: Any, key: str, **more: Any) -> Any:
+    plugin = _find(table, kind, key=key)
+    make = plugin.load()
+    with _others_work(plugin, "cannot be made"):
+        made = make(*what, **more)
+        if type(made).__module__ == "builtins":
+            raise TypeError(f"{shown(made)} is no {table}")
+    return made
+
+
+def _find(table: str, kind: str, *, key: str) -> Plugin:
     """`key` chooses it in the experiment file."""
     known = {p.kind: p for p in plugins() if p.table == table}
     if kind not in known:
         near = unknown_key(kind, list(known))
         near = near if "did you mean" in near else ""
         raise BadInput(f"{key} = {shown(kind)}: allowed are {', '.join(known)}{near}")
-    plugin = known[kind]
+    return known[kind]
+
+
+def broken_plugin(error: BaseException) -> Plugin | None:
+    """The third party's plugin in whose code `error` was raised, or that was called last."""
+    others = {p.entry.module.partition(".")[0]: p for p in plugins() if not p.built_in}
+    frames = [frame for frame, _line in traceback.walk_tb(error.__traceback__)]
+    packages = (str(f.f_globals.get("__name__")).partition(".")[0] for f in reversed(frames))
+    return next((others[name] for name in packages if name in others), None)
+
+
+@contextmanager
+def _others_work(plugin: Plugin, failed: str) -> Iterator[None]:
+    """Around code of a third party that is to return: it prints to stderr, ends no process, and
+    whatever it raises names the plugin. Bad input stays the user's."""
+    if plugin.built_in:
+        yield
+        return
     try:
-        return plugin.entry.load()
-    except (ImportError, AttributeError) as error:
-        raise LabProblem(
-            f"plugin {table}.{kind} of {plugin.origin} cannot be imported: {error}",
-            hint="reinstall it, or choose another kind",
+        with redirect_stdout(sys.stderr):
+            yield
+    except NodropError:
+        raise
+    except (Exception, SystemExit) as error:
+        words = f"{type(error).__name__}: {one_line(error, longest=300)}".removesuffix(": ")
+        raise NotReady(
+            f"{plugin} {failed}: {words}",
+            hint="reinstall it, choose another kind, or ask its author",
         ) from error
 
 

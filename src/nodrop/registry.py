@@ -27,7 +27,7 @@ def places(of: Iterable[Plugin] | None = None) -> tuple[Registered, ...]:
     """In the order of a packet's way: the host's, what a setup puts there, what the SUT brings."""
     named: dict[Place, list[str]] = {LINUX_BRIDGE: [SPLITTER]}
     for plugin in plugins() if of is None else of:
-        for place in places_of(plugin.entry.load()):
+        for place in places_of(plugin.load()):
             named.setdefault(place, []).append(plugin.kind)
     found = [Registered(place=place, by=()) for place in ON_EVERY_HOST]
     for owner in (Owner.SETUP, Owner.SUT):

@@ -12,7 +12,7 @@ import pytest
 
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
-from nodrop.errors import BadInput, LoadFailed
+from nodrop.errors import BadInput
 from nodrop.measure.plan import make_plan
 from nodrop.measure.preflight import Parts
 from nodrop.report.story import read_story
@@ -175,5 +175,5 @@ def test_another_trace_under_the_same_name_is_another_input(
     changed = first.other_trace(plan.cells[0].load)
     assert changed is not None and changed.code == "other_files", "also within one run"
     trace.unlink()
-    with pytest.raises(LoadFailed, match="does not exist"):
+    with pytest.raises(BadInput, match="does not exist"):
         first.other_trace(plan.cells[0].load)

@@ -7,6 +7,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
 from typing import Annotated
@@ -81,7 +82,7 @@ def exit_code(argv: Sequence[str]) -> int:
         more = f"; {error.hint}" if error.hint else ""
         complain(f"ended by {error}; what was begun is undone{more}")
         return error.exit_code
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         # Usage errors: typer brings its own click, older ones use the package, so the class has
         # no one name.
         if hasattr(error, "format_message"):
@@ -92,7 +93,7 @@ def exit_code(argv: Sequence[str]) -> int:
         return _complain_of(error)
 
 
-def _complain_of(error: Exception) -> int:
+def _complain_of(error: BaseException) -> int:
     match error:
         case NodropError():
             complain(error)
@@ -105,15 +106,24 @@ def _complain_of(error: Exception) -> int:
             complain(f"{where}{error.strerror or error}; what was begun is undone")
             return LabProblem.exit_code
     place = traceback.extract_tb(error.__traceback__)[-1]
+    words = f"{type(error).__name__}: {one_line(error, longest=300)}".removesuffix(": ")
     complain(
-        f"{one_line(error, longest=300) or 'no words'} ({type(error).__name__} at "
-        f"{Path(place.filename).name}:{place.lineno}): that is a defect of nodrop; what was begun "
-        "is undone; `nodrop --debug …` shows the traceback"
+        f"{words} (at {Path(place.filename).name}:{place.lineno}): that is a defect of "
+        f"{_whose(error)}; what was begun is undone; `nodrop --debug …` shows "
+        "the traceback"
     )
     return UNEXPECTED
 
 
-def _print_usage_error(error: Exception) -> None:
+def _whose(error: BaseException) -> str:
+    from nodrop.plugins import broken_plugin
+
+    with suppress(Exception):  # the metadata of what is installed may be what is broken
+        return str(broken_plugin(error) or "nodrop")
+    return "nodrop"
+
+
+def _print_usage_error(error: BaseException) -> None:
     context = getattr(error, "ctx", None)
     words = getattr(error, "format_message")().rstrip(".")  # noqa: B009  see exit_code
     if type(error).__name__.startswith("NoArgsIsHelp"):

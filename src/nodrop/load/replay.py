@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from nodrop.config.options import check
 from nodrop.config.replay import ReplayOptions
 from nodrop.errors import BadInput
 from nodrop.hosts.seam import HostProcess, Json, Link, NodeJob, UndoJournal
 from nodrop.ledger.over_time import LateBurst
+from nodrop.load.possible import must_be_possible
 from nodrop.load.seam import LoadGenerator, OfferedLoad, Offerer, ScheduleError, Tick, TraceFacts
 from nodrop.load.trace import (
     facts_of,
@@ -23,6 +25,7 @@ from nodrop.load.trace import (
     memory_problem,
     pin_problems,
 )
+from nodrop.protocol.events import ReplayResult
 from nodrop.untrusted.json_text import counted
 from nodrop.untrusted.reading import making_sense
 
@@ -146,8 +149,15 @@ class _Prepared:
 
         assert not self._offered, "aim first"
         self._offered = True
+        began_ns = time.monotonic_ns()
         self._job.start()
         said = self._job.result(timeout_s=timeout_s, tick=tell)
+        with making_sense("the result of node job 'replay'"):
+            ours_ns = self._link.tx.host.clock_offset_ns
+            ended_ns = time.monotonic_ns() - ours_ns
+            must_be_possible(
+                cast(ReplayResult, said), began_ns=began_ns - ours_ns, ended_ns=ended_ns
+            )
         offered = offered_load(said, self.intended_duration_s)
         sent = {"trace_sha256": self._load.trace_facts().sha256, **self._load.words()}
         return replace(offered, facts={**offered.facts, "load": sent})

@@ -235,6 +235,11 @@ class _Run:
                 standing.measure(asked.load, trial)
         except BrokenPipeError:
             raise
+        except BadInput as changed:
+            # All input was good before the first trial: the trace, or a file beside it, is another.
+            problem = Problem(code=Reason.OTHER_FILES, words=str(changed))
+            seen.verdict = judge(None, None, problems=[*seen.problems, problem])
+            return changed
         except (TrialFailed, LabProblem, OSError) as failed:
             reached = trial.reached or "begin"
             error = SystemRefused(failed, during=reached) if isinstance(failed, OSError) else failed

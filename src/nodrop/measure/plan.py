@@ -225,9 +225,9 @@ def make_plan(experiment: Experiment, *, cpus: AbstractSet[int] | None = None) -
         around_s=around_s,
         search=experiment.search,
     )
-    build = partial(plugins.factory, "controller", measure.mode, key="measure.mode")
-    made_of = experiment.blaming(build)
-    controller: Controller = experiment.blaming(lambda: made_of(asked))
+    controller: Controller = experiment.blaming(
+        partial(plugins.build_controller, measure.mode, asked)
+    )
     certain = controller.outlook([]).at_least.trials
     return Plan(
         seed=measure.seed,

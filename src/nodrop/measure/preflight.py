@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from nodrop import plugins
 from nodrop.config.experiment import Experiment
 from nodrop.config.lab_file import LabSource
-from nodrop.errors import BadInput, LabProblem, LoadFailed, NotReady
+from nodrop.errors import BadInput, LabProblem, NotReady
 from nodrop.hosts.binary import file_sha256
 from nodrop.hosts.seam import Json
 from nodrop.images.bits import Bits
@@ -69,11 +69,8 @@ class Parts:
         return {name: self._hashes[path] for name, path in files.items()}
 
     def other_trace(self, load: Table) -> Problem | None:
-        """If its trace is not the one that the run began with. LoadFailed if it is gone."""
-        try:
-            now = self.load(load).trace_facts().sha256
-        except BadInput as gone:
-            raise LoadFailed(gone.message, hint=gone.hint) from gone
+        """If its trace is not the one that the run began with. BadInput if it is gone."""
+        now = self.load(load).trace_facts().sha256
         if now == self._traces.setdefault(_trace_key(load), now):
             return None
         words = "load.trace: the file is not the one that the run began with (another sha256)"

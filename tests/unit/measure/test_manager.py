@@ -13,7 +13,7 @@ import pytest
 
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
-from nodrop.errors import SystemRefused, TrialFailed
+from nodrop.errors import BadInput, SystemRefused, TrialFailed
 from nodrop.measure import manager
 from nodrop.measure.manager import RunOutcome, run_experiment
 from nodrop.measure.plan import Cell
@@ -112,6 +112,18 @@ def test_what_the_system_refuses_is_one_failed_trial(
     assert "lab down" in worlds[1].words  # undone in spite of it
     kept = read_trials(outcome.directory).records
     assert [record.run for record in kept] == [record.run for record in outcome.records]
+
+
+@pytest.mark.parametrize("word", ["prepare load", "launch", "offer", "drain", "finish"])
+def test_an_input_that_changes_under_a_trial_makes_it_void(run: Any, word: str) -> None:
+    gone = BadInput("load.trace: /tmp/t.pcap does not exist or is no file")
+    worlds = [World(), World(fails_at=word, dies_at=gone), World()]
+    outcome = run(worlds)
+    assert outcome.exit_code == 1
+    assert [record.outcome for record in outcome.records] == ["measured", "void", "measured"]
+    assert outcome.records[1].invalid_reasons == ["other_files"]
+    assert "does not exist" in outcome.records[1].error
+    assert len(read_trials(outcome.directory).records) == 3
 
 
 def test_results_that_cannot_be_kept_end_the_run_with_the_way_on(

@@ -21,7 +21,7 @@ from nodrop.measure.packets.readings import Reading, Readings
 from nodrop.measure.packets.suspect import sending
 from nodrop.measure.places import Places
 from nodrop.measure.seam import Measured
-from nodrop.suts.seam import Sut
+from nodrop.suts.seam import Sut, SutCounters
 
 __all__ = [
     "Observed",
@@ -87,7 +87,7 @@ def worked_off(places: Places, seen: Measured) -> WorkedOff | None:
     busy_ns = counted.drained.busy_mono_ns or last_ns
     holds = seen.facts["sut"].get("holds_packets") if places.delivers_at_once else None
     before = counted.decoded_when_offered
-    at_most = [decoded - before] if before is not None else []
+    at_most = [max(0, decoded - before)] if before is not None else []
     at_most += [holds] if holds is not None else []
     return WorkedOff(
         packets=decoded,
@@ -102,6 +102,7 @@ def worked_off(places: Places, seen: Measured) -> WorkedOff | None:
 def close_books(observed: Observed, load: LoadGenerator, measure: Measure, seen: Measured) -> None:
     counted = seen.packets
     try:
+        _must_not_fall(counted.decoded_when_offered, counted.counters)
         counted.ledger = balance(
             books.hops(observed),
             books.accounts(observed),
@@ -126,6 +127,12 @@ def close_books(observed: Observed, load: LoadGenerator, measure: Measure, seen:
         worked_off=counted.worked_off,
         losses=counted.losses,
     )
+
+
+def _must_not_fall(before: int | None, at_rest: SutCounters | None) -> None:
+    decoded = None if at_rest is None else at_rest.decoded_packets
+    if before is not None and decoded is not None and decoded < before:
+        raise ValueError(f"the SUT had decoded {before} packets, and at rest {decoded}")
 
 
 def _bounds(measure: Measure, load: LoadGenerator) -> Bounds:
