@@ -7,7 +7,7 @@ use std::hint::black_box;
 use crate::clock::own_mono_ns;
 
 /// A batch lasts this long, so that the clock around it costs next to nothing.
-const BATCH_NS: u64 = 1_000_000;
+const BATCH_NS: u64 = 200_000;
 
 /// ns per operation in each of several batches, ascending.
 pub type Batches = Vec<f64>;
@@ -32,7 +32,7 @@ pub fn measure(batches: usize) -> Vec<(&'static str, Batches)> {
 }
 
 fn time(sequence: fn(), batches: usize) -> Batches {
-    let mut count = 16;
+    let mut count = 4;
     while batch_ns(sequence, count) < BATCH_NS {
         count *= 2;
     }
