@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -24,6 +24,7 @@ from nodrop.hosts.node import NodeProcess
 from nodrop.load.replay import offered_load
 from nodrop.measure.sampling import usage
 from nodrop.measure.timings import harness_time
+from nodrop.protocol.events import ReplayResult
 from nodrop.results.rundir import open_run
 from nodrop.results.trial import RecordError, TrialRecord
 from nodrop.suts.sink import _counters
@@ -309,7 +310,7 @@ def test_any_result_of_a_sender(said: Any) -> None:
 )
 def test_what_no_sender_can_have_done(said: dict[str, Any], why: str) -> None:
     with pytest.raises(LabProblem, match=why):
-        offered_load({**OFFERED, **said}, None)
+        offered_load(cast(ReplayResult, {**OFFERED, **said}), None)
 
 
 @given(spoilt(SINK))

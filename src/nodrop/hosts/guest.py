@@ -10,13 +10,13 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, SupportsIndex, cast
+from typing import Any, SupportsIndex
 
 from nodrop.errors import LabProblem
 from nodrop.hosts.guest_line import Conversation, GuestLine, PipedConversation, deadline_left
 from nodrop.hosts.node import NodeProcess, start_job
 from nodrop.hosts.rights import of_job
-from nodrop.hosts.seam import Completed, Json
+from nodrop.hosts.seam import Completed, Json, ProbeJob
 from nodrop.protocol.events import ProbeResult
 from nodrop.untrusted import bounds
 from nodrop.untrusted.folder import Folder
@@ -154,8 +154,9 @@ class GuestHost:
             "pids": list(pids),
             "files": list(files),
         }
-        with closing(self.job(spec, timeout_s=timeout_s)) as job:
-            return cast(ProbeResult, job.result(timeout_s=timeout_s))
+        job: ProbeJob = self.job(spec, timeout_s=timeout_s)
+        with closing(job):
+            return job.result(timeout_s=timeout_s)
 
     def read_file(self, path: str, *, offset: int = 0) -> bytes:
         """From `offset` to its end now. FileNotFoundError if it cannot be read. A guest that

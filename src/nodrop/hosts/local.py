@@ -9,13 +9,13 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from nodrop.errors import LabProblem, NodeDied
 from nodrop.hosts.node import NodeProcess, start_job
 from nodrop.hosts.own_pids import in_own_pids
 from nodrop.hosts.rights import of_job
-from nodrop.hosts.seam import Completed
+from nodrop.hosts.seam import Completed, ProbeJob
 from nodrop.protocol.events import ProbeResult
 
 LABEL_VARIABLE = "NODROP_LAB"
@@ -45,7 +45,7 @@ class LocalHost:
         self.label = label
         self.netns = netns
         self._looking = threading.Lock()
-        self._probe: NodeProcess | None = None
+        self._probe: ProbeJob | None = None
 
     def run(
         self, argv: Sequence[str], *, timeout_s: float = 30, check: bool = True, stdin: str = ""
@@ -148,8 +148,9 @@ class LocalHost:
         }
         if LOOKS.issuperset(what):
             return self._look({**spec, "again": True}, timeout_s)
-        with closing(self.job(spec, timeout_s=timeout_s)) as job:
-            return cast(ProbeResult, job.result(timeout_s=timeout_s))
+        job: ProbeJob = self.job(spec, timeout_s=timeout_s)
+        with closing(job):
+            return job.result(timeout_s=timeout_s)
 
     def __enter__(self) -> Self:
         """With the job that looks: what is timed does not wait for its start."""
@@ -183,7 +184,7 @@ class LocalHost:
                 self._probe = self.job(spec, timeout_s=timeout_s)
             else:
                 self._probe.again(spec, timeout_s=timeout_s)
-            return cast(ProbeResult, self._probe.result(timeout_s=timeout_s))
+            return self._probe.result(timeout_s=timeout_s)
         except NodeDied:
             raise
         except BaseException:

@@ -109,7 +109,8 @@ class NodeProcess:
         where: str,
         start: Start = start_child,
     ) -> None:
-        self.ready: Json = {}
+        self.ready: Any = {}
+        """As its type in protocol/events.py says; `_expect` has checked it."""
         self._who = f"node job '{spec['job']}' on {where}"
         self._types = EVENTS.get(spec["job"], {})
         self._at_once = spec["job"] in AT_ONCE
@@ -192,10 +193,10 @@ class NodeProcess:
     def stop(self) -> None:
         self._send({"type": "stop"})
 
-    def samples(self) -> Sequence[Json]:
+    def samples(self) -> Sequence[Any]:
         return list(self._samples)
 
-    def result(self, *, timeout_s: float, tick: Callable[[], None] | None = None) -> Json:
+    def result(self, *, timeout_s: float, tick: Callable[[], None] | None = None) -> Any:
         if self._outcome is None:
             self._outcome = self._expect("result", timeout_s, tick)
         asked = self._spec.get("what", ()) if self._spec["job"] == "probe" else ()

@@ -6,9 +6,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
-from nodrop.protocol.events import Counters, ProbeResult
+from nodrop.protocol.events import (
+    Counters,
+    ProbeResult,
+    ReplayReady,
+    ReplayResult,
+    ReplaySample,
+    SampleReady,
+    SampleResult,
+    SinkReady,
+    SinkResult,
+    SinkSample,
+    TraceResult,
+)
 
 Json = dict[str, Any]
 """A JSON object of the node protocol or the run directory."""
@@ -37,13 +49,22 @@ class Child(Protocol):
     def kill(self) -> None: ...
 
 
-class NodeJob(Protocol):
-    """One `nodrop-node` process doing one job (docs/node-protocol.md)."""
+ReadyT = TypeVar("ReadyT", covariant=True)
+SampleT = TypeVar("SampleT", covariant=True)
+ResultT = TypeVar("ResultT", covariant=True)
+
+
+class NodeJob(Protocol[ReadyT, SampleT, ResultT]):
+    """One `nodrop-node` process doing one job (docs/node-protocol.md). Its types are those of the
+    job that the spec names; the session has checked each event against them."""
 
     pid: int
     """As its host's node sees it: a job that is the SUT must be sampled."""
-    ready: Json
-    """The `ready` event, once `prepare` has returned."""
+
+    @property
+    def ready(self) -> ReadyT:
+        """The `ready` event, once `prepare` has returned."""
+        ...
 
     def again(self, spec: Mapping[str, Any], *, timeout_s: float) -> None:
         """Another spec for the same process, which is then ready anew. The spec before said
@@ -52,11 +73,11 @@ class NodeJob(Protocol):
 
     def start(self, *, at_mono_ns: int | None = None) -> None: ...
     def stop(self) -> None: ...
-    def samples(self) -> Sequence[Json]:
+    def samples(self) -> Sequence[SampleT]:
         """The sample events since the last spec."""
         ...
 
-    def result(self, *, timeout_s: float, tick: Callable[[], None] | None = None) -> Json:
+    def result(self, *, timeout_s: float, tick: Callable[[], None] | None = None) -> ResultT:
         """Waits for it. NodeDied if the node ended without one; NodeRefused for its `error`.
 
         `tick` is called about twice a second meanwhile, by the thread that waits.
@@ -70,6 +91,17 @@ class NodeJob(Protocol):
     def close(self) -> None:
         """Ends the job whatever it is doing (closes its stdin; kills it after a grace period)."""
         ...
+
+
+AnyJob: TypeAlias = NodeJob[Any, Any, Any]
+"""Of a spec that is not known here."""
+ReplayJob: TypeAlias = NodeJob[ReplayReady, ReplaySample, ReplayResult]
+SampleJob: TypeAlias = NodeJob[SampleReady, Any, SampleResult]
+"""Its rows go to a file."""
+SinkJob: TypeAlias = NodeJob[SinkReady, SinkSample, SinkResult]
+ProbeJob: TypeAlias = NodeJob[Any, Any, ProbeResult]
+TraceJob: TypeAlias = NodeJob[Any, Any, TraceResult]
+"""As a probe's, its result comes at once."""
 
 
 class Host(Protocol):
@@ -123,7 +155,7 @@ class Host(Protocol):
         timeout_s: float = 30,
         cpus: str | None = None,
         cgroup: Path | None = None,
-    ) -> NodeJob:
+    ) -> AnyJob:
         """Starts a node job and waits until it is ready. Probe and trace are `ready` at once."""
         ...
 

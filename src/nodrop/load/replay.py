@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from nodrop.config.options import check
 from nodrop.config.replay import ReplayOptions
 from nodrop.errors import BadInput
-from nodrop.hosts.seam import HostProcess, Json, Link, NodeJob, UndoJournal
+from nodrop.hosts.seam import HostProcess, Json, Link, ReplayJob, UndoJournal
 from nodrop.ledger.over_time import LateBurst
 from nodrop.load.possible import must_be_possible
 from nodrop.load.seam import LoadGenerator, OfferedLoad, Offerer, ScheduleError, Tick, TraceFacts
@@ -25,6 +25,7 @@ from nodrop.load.trace import (
     memory_problem,
     pin_problems,
 )
+from nodrop.protocol import events
 from nodrop.protocol.events import ReplayResult
 from nodrop.untrusted.json_text import counted
 from nodrop.untrusted.reading import making_sense
@@ -79,7 +80,7 @@ class Replay:
     @contextmanager
     def prepare(self, link: Link, *, work: Path, journal: UndoJournal) -> Iterator[Offerer]:
         del work, journal  # the node keeps everything in memory and dies with us
-        job = link.tx.host.job(self.spec(link), timeout_s=PREPARE_TIMEOUT_S)
+        job: ReplayJob = link.tx.host.job(self.spec(link), timeout_s=PREPARE_TIMEOUT_S)
         try:
             yield _Prepared(self, job, link)
         finally:
@@ -115,7 +116,7 @@ class Replay:
 
 
 class _Prepared:
-    def __init__(self, load: Replay, job: NodeJob, link: Link) -> None:
+    def __init__(self, load: Replay, job: ReplayJob, link: Link) -> None:
         self._load, self._job, self._link = load, job, link
         self._offered = False
         self.processes: Sequence[HostProcess] = (HostProcess(link.tx.host, job.pid),)
@@ -124,7 +125,7 @@ class _Prepared:
     def _look_ahead(self) -> None:
         with making_sense("what node job 'replay' says when ready"):
             self.intended_packets: int = counted(self._job.ready, "intended_packets")
-            intended_ns: int | None = self._job.ready["intended_duration_ns"]
+            intended_ns = self._job.ready["intended_duration_ns"]
             self.intended_duration_s = None if intended_ns is None else intended_ns / 1e9
 
     def aim(self, load: LoadGenerator, *, work: Path) -> None:
@@ -155,18 +156,16 @@ class _Prepared:
         with making_sense("the result of node job 'replay'"):
             ours_ns = self._link.tx.host.clock_offset_ns
             ended_ns = time.monotonic_ns() - ours_ns
-            must_be_possible(
-                cast(ReplayResult, said), began_ns=began_ns - ours_ns, ended_ns=ended_ns
-            )
+            must_be_possible(said, began_ns=began_ns - ours_ns, ended_ns=ended_ns)
         offered = offered_load(said, self.intended_duration_s)
         sent = {"trace_sha256": self._load.trace_facts().sha256, **self._load.words()}
         return replace(offered, facts={**offered.facts, "load": sent})
 
 
 @making_sense("the result of node job 'replay'")
-def offered_load(said: Json, intended_duration_s: float | None) -> OfferedLoad:
+def offered_load(said: ReplayResult, intended_duration_s: float | None) -> OfferedLoad:
     """The replay job's result in our words."""
-    refused: Mapping[str, int] = said["refused_packets"]
+    refused = said["refused_packets"]
     if odd := [name for name in refused if not name.isidentifier()]:
         raise ValueError(f"{odd[0]!r} is no name of an error")
     if said["sent_packets"] > said["intended_packets"]:
@@ -178,7 +177,7 @@ def offered_load(said: Json, intended_duration_s: float | None) -> OfferedLoad:
         sent_packets=said["sent_packets"],
         sent_bytes=said["sent_bytes"],
         refused_packets=dict(refused),
-        duration_s=0.0 if first is None else (last - first) / 1e9,
+        duration_s=0.0 if first is None or last is None else (last - first) / 1e9,
         intended_duration_s=intended_duration_s,
         schedule_error_us=_error(said["schedule_error_us"]),
         asked_schedule_error_us=_error(said["asked_schedule_error_us"]),
@@ -189,16 +188,18 @@ def offered_load(said: Json, intended_duration_s: float | None) -> OfferedLoad:
         cpu_s=said["cpu_s"],
         first_sent_mono_ns=first,
         last_sent_mono_ns=last,
-        achieved=said.get("achieved"),
+        achieved=said["achieved"],
         facts={
-            key: said.get(key)
-            for key in ("backend", "realtime", "not_rewritten_packets", "replica_offsets_ns")
-        }
-        | {"cpu": said["ports"][0]["cpu"]},
+            "backend": said["backend"],
+            "realtime": said["realtime"],
+            "not_rewritten_packets": said["not_rewritten_packets"],
+            "replica_offsets_ns": said["replica_offsets_ns"],
+            "cpu": said["ports"][0]["cpu"],
+        },
     )
 
 
-def _error(said: Json | None) -> ScheduleError | None:
+def _error(said: events.ScheduleError | None) -> ScheduleError | None:
     if said is None:
         return None
     return ScheduleError(p50=said["p50"], p99=said["p99"], max=said["max"])

@@ -19,9 +19,9 @@ from nodrop.errors import BadInput, LabProblem, NodeRefused
 from nodrop.hosts.binary import file_sha256, find_node_binary
 from nodrop.hosts.folders import cache_folder
 from nodrop.hosts.local import LocalHost
-from nodrop.hosts.seam import Json, NodeJob
+from nodrop.hosts.seam import Json, TraceJob
 from nodrop.load.seam import Fragments, PeakDemand, Planned, TraceFacts
-from nodrop.protocol.events import TracePlanned, TraceResult
+from nodrop.protocol.events import TracePlanned
 from nodrop.untrusted.packed import trace_bound, unpack
 from nodrop.untrusted.reading import making_sense
 
@@ -155,7 +155,7 @@ def _read(path: Path, stamp: tuple[int, ...], options: ReplayOptions) -> TraceFa
     }
     try:
         with closing(_job(_this_host(), spec)) as job:
-            said = cast(TraceResult, job.result(timeout_s=TRACE_READ_TIMEOUT_S))
+            said = job.result(timeout_s=TRACE_READ_TIMEOUT_S)
     except NodeRefused as refused:
         if refused.kind == "protocol":
             raise
@@ -198,7 +198,7 @@ def _read(path: Path, stamp: tuple[int, ...], options: ReplayOptions) -> TraceFa
     )
 
 
-def _job(host: LocalHost, spec: Json) -> NodeJob:
+def _job(host: LocalHost, spec: Json) -> TraceJob:
     """A node that does not even say hello is asked once a minute, not once for each trace and load
     of a plan: it may take ten seconds not to."""
     now = host.node.stat()

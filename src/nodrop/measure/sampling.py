@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self, cast
+from typing import Literal, Self
 
-from nodrop.hosts.seam import HostProcess, NodeJob, Port
+from nodrop.hosts.seam import HostProcess, Port, SampleJob
 from nodrop.ledger.running import BusyThread
 from nodrop.protocol.door import fit
-from nodrop.protocol.events import CpuTimes, SampleResult, SampleRow
+from nodrop.protocol.events import CpuTimes, SampleRow
 from nodrop.setups.seam import SamplesInside
 from nodrop.untrusted.json_text import decode_object
 from nodrop.untrusted.reading import making_sense
@@ -78,7 +78,7 @@ class Sampler:
     ) -> None:
         self._path = path
         self._marks: dict[str, int] = {}
-        self._job: NodeJob = port.host.job(
+        self._job: SampleJob = port.host.job(
             {
                 "job": "sample",
                 "interval_ms": interval_ms,
@@ -108,7 +108,7 @@ class Sampler:
 
     def finish(self) -> Usage:
         self._job.stop()
-        said = cast(SampleResult, self._job.result(timeout_s=STOP_TIMEOUT_S))
+        said = self._job.result(timeout_s=STOP_TIMEOUT_S)
         return usage(rows_of_processes(self._path), self._marks, said)
 
     def __enter__(self) -> Self:

@@ -22,7 +22,7 @@ from nodrop.config.options import Options, check
 from nodrop.errors import LabProblem
 from nodrop.hosts.memory_group import MemoryGroup, memory_controller, memory_group
 from nodrop.hosts.rights import SUT
-from nodrop.hosts.seam import Child, Host, HostProcess, Json, Link, NodeJob, UndoJournal
+from nodrop.hosts.seam import AnyJob, Child, Host, HostProcess, Json, Link, UndoJournal
 from nodrop.hosts.sut_user import give, readable_by, sut_user
 from nodrop.images.bits import Bits
 from nodrop.ledger.hops import Account, Hop
@@ -149,7 +149,7 @@ class BareEnv:
         self._journal.process(launched.root.pid, process.argv[0])
         return launched
 
-    def job(self, spec: Mapping[str, Any]) -> NodeJob:
+    def job(self, spec: Mapping[str, Any]) -> AnyJob:
         group = self._group.path if self._group else None
         return self.host.job(spec, cpus=self._limits.cpus, cgroup=group)
 

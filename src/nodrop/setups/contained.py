@@ -16,7 +16,7 @@ from typing import IO, Any
 from nodrop.errors import LabProblem
 from nodrop.hosts.node import start_job
 from nodrop.hosts.rights import SUT
-from nodrop.hosts.seam import Host, HostProcess, Json, Link, NodeJob, UndoJournal
+from nodrop.hosts.seam import AnyJob, Host, HostProcess, Json, Link, UndoJournal
 from nodrop.hosts.sut_user import readable_by
 from nodrop.images.bits import Bits
 from nodrop.labs.wiring import local
@@ -215,7 +215,7 @@ class ContainedJob:
 
 def contained_job(
     spec: Mapping[str, Any], *, where: str, run: Callable[[ProcessSpec], ContainedJob]
-) -> NodeJob:
+) -> AnyJob:
     """A job of the node, which `run` makes the first process of a container of its own."""
     return start_job(
         [NODE_INSIDE, str(spec["job"]), "--controlled"],

@@ -22,7 +22,7 @@ from nodrop.hosts.binary import file_sha256
 from nodrop.hosts.inside import seen_inside
 from nodrop.hosts.local import LABEL_VARIABLE, LocalHost
 from nodrop.hosts.rights import SUT
-from nodrop.hosts.seam import Action, HostProcess, Json, Link, NodeJob, UndoJournal
+from nodrop.hosts.seam import Action, AnyJob, HostProcess, Json, Link, UndoJournal
 from nodrop.images.bits import Bits
 from nodrop.images.image_tree import image_tar
 from nodrop.labs.wiring import move_port, named_namespace
@@ -123,7 +123,7 @@ class DockerEnv(ContainedEnv):
         launched, _ = self._run(process, to_files)
         return launched
 
-    def job(self, spec: Mapping[str, Any]) -> NodeJob:
+    def job(self, spec: Mapping[str, Any]) -> AnyJob:
         """A job that names an interface gets the NIC, for good; any other leaves it alone."""
 
         def run(process: ProcessSpec) -> ContainedJob:

@@ -10,10 +10,11 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Self, cast
+from typing import Self
 
 from nodrop.errors import LabProblem
 from nodrop.hosts.guest import GuestHost
+from nodrop.hosts.seam import SampleJob
 from nodrop.protocol.events import SampleResult
 
 INTERVAL_MS = 100
@@ -30,7 +31,7 @@ class GuestSamples:
         self.clock_offset_ns = host.clock_offset_ns
         self._host = host
         self._spool = spool
-        self._job = host.job(
+        self._job: SampleJob = host.job(
             {
                 "job": "sample",
                 "interval_ms": INTERVAL_MS,
@@ -54,7 +55,7 @@ class GuestSamples:
 
     def finish(self) -> tuple[SampleResult, bytes]:
         self._job.stop()
-        said = cast(SampleResult, self._job.result(timeout_s=RESULT_TIMEOUT_S))
+        said = self._job.result(timeout_s=RESULT_TIMEOUT_S)
         return said, self._host.read_file(self._spool)
 
     def __enter__(self) -> Self:

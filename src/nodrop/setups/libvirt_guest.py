@@ -23,9 +23,9 @@ from nodrop.config.options import Options, check
 from nodrop.errors import LabProblem
 from nodrop.hosts.guest import NODE, GuestHost
 from nodrop.hosts.guest_line import GuestLine
+from nodrop.hosts.inside import usage
 from nodrop.hosts.privileges import USERNS_VARIABLE
-from nodrop.hosts.processes import ProcessId
-from nodrop.hosts.seam import Action, Host, Json, Link, NodeJob, Port, UndoJournal
+from nodrop.hosts.seam import Action, AnyJob, Host, HostProcess, Json, Link, Port, UndoJournal
 from nodrop.images.bits import Bits
 from nodrop.labs.wiring import add_macvtap_here
 from nodrop.ledger.hops import Account, Hop
@@ -104,12 +104,20 @@ class Libvirt:
 class DomainProcess:
     """A Child (hosts/seam.py) that is not ours to end: the QEMU of the domain."""
 
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-        self._process = ProcessId.of(pid)
+    def __init__(self, process: HostProcess) -> None:
+        self.pid = process.pid
+        self._process = process
+        self._start_ticks = self._started()
+        if self._start_ticks is None:
+            raise LabProblem(f"the domain's QEMU, process {self.pid}, has ended")
 
     def poll(self) -> int | None:
-        return None if self._process.lives() else -1
+        return None if self._started() == self._start_ticks else -1
+
+    def _started(self) -> int | None:
+        """As its host's node sees it; None if no such process lives."""
+        seen = usage([self._process]).get(self._process)
+        return None if seen is None else seen["start_ticks"]
 
     def wait(self, timeout: float | None = None) -> int:
         status = self.poll()
@@ -173,7 +181,7 @@ class LibvirtEnv:
         )
         return self._process
 
-    def job(self, spec: Mapping[str, Any]) -> NodeJob:
+    def job(self, spec: Mapping[str, Any]) -> AnyJob:
         return self.host.job(spec)
 
     def read(self) -> PlaceReading:
@@ -229,7 +237,7 @@ class LibvirtEnv:
             raise LabProblem(
                 f"{path}: {error.strerror or error}", hint="is the domain running?"
             ) from None
-        qemu = DomainProcess(_listener(stream))
+        qemu = DomainProcess(HostProcess(self.near, _listener(stream)))
         line = GuestLine(stream, pid=qemu.pid)
         undo.callback(line.close)
         try:

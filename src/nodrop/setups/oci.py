@@ -24,7 +24,7 @@ from nodrop.hosts.memory_group import oom_events_of, oom_kills
 from nodrop.hosts.node import start_child
 from nodrop.hosts.privileges import in_user_namespace
 from nodrop.hosts.rights import SUT
-from nodrop.hosts.seam import Action, HostProcess, Json, Link, NodeJob, UndoJournal
+from nodrop.hosts.seam import Action, AnyJob, HostProcess, Json, Link, UndoJournal
 from nodrop.hosts.sut_user import give, sut_user
 from nodrop.images.bits import Bits
 from nodrop.ledger.places import Place
@@ -110,7 +110,7 @@ class OciEnv(ContainedEnv):
         )
         return launched
 
-    def job(self, spec: Mapping[str, Any]) -> NodeJob:
+    def job(self, spec: Mapping[str, Any]) -> AnyJob:
         environment = {**os.environ, LABEL_VARIABLE: self._journal.label}
 
         def run(process: ProcessSpec) -> ContainedJob:

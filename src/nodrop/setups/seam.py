@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from nodrop.hosts.inside import Inside
-from nodrop.hosts.seam import Host, HostProcess, Json, Link, NodeJob, Port, UndoJournal
+from nodrop.hosts.seam import AnyJob, Host, HostProcess, Json, Link, Port, UndoJournal
 from nodrop.images.bits import Bits
 from nodrop.ledger.hops import Account, Hop
 from nodrop.ledger.places import Place
@@ -192,7 +192,7 @@ class Env(Protocol):
         """Timed: activation starts here."""
         ...
 
-    def job(self, spec: Mapping[str, Any]) -> NodeJob:
+    def job(self, spec: Mapping[str, Any]) -> AnyJob:
         """Runs a node job inside."""
         ...
 

@@ -20,7 +20,7 @@ from nodrop.config.options import Options, check
 from nodrop.config.units import parse_cpus
 from nodrop.errors import TrialFailed
 from nodrop.hosts.privileges import USERNS_VARIABLE
-from nodrop.hosts.seam import Host, Json, Link, NodeJob, Port, UndoJournal
+from nodrop.hosts.seam import AnyJob, Host, Json, Link, Port, UndoJournal
 from nodrop.images import guest_assets
 from nodrop.images.bits import Bits
 from nodrop.images.guest_assets import make_assets
@@ -190,7 +190,7 @@ class VmEnv:
         )
         return self._process
 
-    def job(self, spec: Mapping[str, Any]) -> NodeJob:
+    def job(self, spec: Mapping[str, Any]) -> AnyJob:
         return self._booted().host.job(spec)
 
     def read(self) -> PlaceReading:

@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Self, cast
+from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
 from nodrop.config.options import MemorySize, Options, YesNo, check
 from nodrop.errors import LabProblem, NodeDied, NodeRefused, TrialFailed
-from nodrop.hosts.seam import Host, HostProcess, Json, NodeJob
+from nodrop.hosts.seam import Host, HostProcess, Json, SinkJob
 from nodrop.images.bits import Bits
 from nodrop.ledger.over_time import Served
 from nodrop.ledger.places import Knobs, Place, socket_ring
@@ -107,7 +107,7 @@ class Sink:
             raise LabProblem(f"the sink captures one interface, not {len(env.capture_interfaces)}")
         launched_mono_ns = time.monotonic_ns()
         spec = {"job": "sink", "interface": env.capture_interfaces[0]}
-        job = env.job(spec | self.options.model_dump())
+        job: SinkJob = env.job(spec | self.options.model_dump())
         return RunningSink(job, launched_mono_ns, self.options, env)
 
     def facts(self) -> Json:
@@ -119,7 +119,7 @@ class SinkProcess(LocalView):
 
     work = stdout = stderr = Path(os.devnull)
 
-    def __init__(self, near: Host, job: NodeJob, launched_mono_ns: int) -> None:
+    def __init__(self, near: Host, job: SinkJob, launched_mono_ns: int) -> None:
         self._job = job
         self._closed = False
         self.root = HostProcess(near, job.pid)
@@ -145,7 +145,7 @@ class SinkProcess(LocalView):
 
 
 class RunningSink:
-    def __init__(self, job: NodeJob, launched_mono_ns: int, options: SinkOptions, env: Env) -> None:
+    def __init__(self, job: SinkJob, launched_mono_ns: int, options: SinkOptions, env: Env) -> None:
         self.process: Process = SinkProcess(env.near, job, launched_mono_ns)
         self._clock_offset_ns = env.host.clock_offset_ns
         self._job = job
@@ -159,7 +159,7 @@ class RunningSink:
         job.start()
 
     def _samples(self) -> Sequence[SinkSample]:
-        return cast(Sequence[SinkSample], self._job.samples())
+        return self._job.samples()
 
     def wait_ready(self, *, timeout_s: float) -> Readiness:
         del timeout_s  # a launched node job is ready: its sockets are open
@@ -253,7 +253,7 @@ class RunningSink:
     def finish(self, *, timeout_s: float) -> SutCounters:
         try:
             self._job.stop()
-            result = cast(SinkResult, self._job.result(timeout_s=timeout_s))
+            result = self._job.result(timeout_s=timeout_s)
         except NodeDied as error:
             raise TrialFailed(f"the sink ended without its counters: {error.message}") from error
         finally:

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from nodrop.hosts.seam import Host, HostProcess, Json, Link, NodeJob, Port, UndoJournal
+from nodrop.hosts.seam import AnyJob, Host, HostProcess, Json, Link, Port, UndoJournal
 from nodrop.images.bits import Bits
 from nodrop.ledger.hops import Account, Hop
 from nodrop.ledger.places import Place
@@ -101,7 +101,7 @@ class FakeEnv:
         self._world.say("launch")
         return FakeProcess(self._world, self.near, self._work)
 
-    def job(self, spec: Mapping[str, Any]) -> NodeJob:
+    def job(self, spec: Mapping[str, Any]) -> AnyJob:
         return self.host.job(spec)
 
     def read(self) -> PlaceReading:
