@@ -12,7 +12,7 @@ from nodrop.ledger.balance import balance
 from nodrop.ledger.hops import Account, Class, Hop
 from nodrop.report import write_report
 from nodrop.report.flow import flow
-from nodrop.testing.told_runs import told_search, tried
+from nodrop.testing.outcome_runs import outcome_search, tried
 from tests.browser.test_page import CHROMIUM, browser, pages
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on this host")
@@ -160,7 +160,7 @@ SETUPS = (("bare", 61.25), ("docker", 48.5), ("docker-macvtap", 0.75), ("vm", 12
 def one_search(out: Path) -> Path:
     loads = [tried(n, [0.0] * 3) for n in (1, 2, 4, 8, 16, 32)]
     loads += [tried(n, [0.004, 0.02, "died"], pps=1686.0) for n in (34, 40, 64)]
-    return told_search(out, loads)
+    return outcome_search(out, loads)
 
 
 def search_of_setups(out: Path) -> Path:
@@ -169,11 +169,11 @@ def search_of_setups(out: Path) -> Path:
         for kind, most in SETUPS
         for part, loss in ((0.5, 0.0), (1.0, 0.0), (1.05, 0.01), (2.0, 0.4))
     ]
-    return told_search(out, loads)
+    return outcome_search(out, loads)
 
 
 def search_that_found_nothing(out: Path) -> Path:
-    return told_search(out, [tried(1, [0.1]), tried(2, [0.1]), tried(4, ["late"] * 3)])
+    return outcome_search(out, [tried(1, [0.1]), tried(2, [0.1]), tried(4, ["late"] * 3)])
 
 
 @pytest.mark.parametrize("made", [one_search, search_of_setups, search_that_found_nothing])

@@ -120,7 +120,7 @@ class Place:
 @pytest.mark.parametrize("sut", ["fresh", "standing"])
 def test_killed_at_fifty_random_points(tmp_path: Path, sut: str) -> None:
     place, seed = Place(tmp_path, sut), random.randrange(2**32)
-    print(f"seed {seed}")  # noqa: T201  shown where the test fails
+    print(f"seed {seed}")  # noqa: T201  shown if the test fails
     dice, latest_s = random.Random(seed), place.seconds_to_its_journal() + 2.0
     for _ in range(POINTS):
         process = place.start(resume=place.begun)

@@ -60,7 +60,7 @@ class Quota(Silent):
             self.set(None)
 
     def above(self) -> str | None:
-        """The quota of the group that ours is made in; None where it can have none."""
+        """The quota of the group that ours is made in; None if it can have none."""
         name = "cpu.max" if self._version == 2 else "cpu.cfs_quota_us"
         file = self._group.parent / name
         return file.read_text().split()[0] if file.exists() else None

@@ -10,7 +10,7 @@ from nodrop.report.answer import answer
 from nodrop.report.escape import THIN
 from nodrop.report.sentences import Sentence
 from nodrop.report.story import read_story
-from nodrop.testing.told_runs import Load, told_run
+from nodrop.testing.outcome_runs import Load, outcome_run
 
 
 def pps(rate: int, trials: Sequence[float | str], **fields: Any) -> Load:
@@ -18,7 +18,7 @@ def pps(rate: int, trials: Sequence[float | str], **fields: Any) -> Load:
 
 
 def said(out: Path, *loads: Load, **options: Any) -> list[Sentence]:
-    return list(answer(read_story([told_run(out, loads, **options)])).sentences)
+    return list(answer(read_story([outcome_run(out, loads, **options)])).sentences)
 
 
 def rules(sentences: Sequence[Sentence]) -> list[str]:

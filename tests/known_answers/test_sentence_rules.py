@@ -15,8 +15,8 @@ from nodrop.report.reasons import REASON_WORDS
 from nodrop.report.sentences import RULES
 from nodrop.report.story import read_story
 from nodrop.report.write import report_json
+from nodrop.testing.outcome_runs import Load, outcome_run, outcome_search, tried
 from nodrop.testing.rundirs import MIXED, SETUPS, Fake, damage, make_run
-from nodrop.testing.told_runs import Load, told_run, told_search, tried
 from tests.known_answers.sentences import pps, rules, text_of
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference"
@@ -38,7 +38,7 @@ def everything(tmp_path: Path) -> list[list[Path]]:
         "shaped_pps": 1e6,
     }
     bare, guest = {"setup.kind": "bare"}, {"setup.kind": "vm"}
-    told = told_run(
+    told = outcome_run(
         tmp_path / "told",
         [
             Load(cell=bare | {"load.pps": 1}, trials=[0.0] * 3, fields=slow),
@@ -79,7 +79,7 @@ def everything(tmp_path: Path) -> list[list[Path]]:
     }
     (trial / "trial.json").write_text(json.dumps(record))
     (trial / "offered.json").write_text(json.dumps({"cpu_s": 1.0}))
-    clash = told_run(tmp_path / "clash", [pps(1_000, [0.2] * 6), pps(2_000, [0.0] * 6)])
+    clash = outcome_run(tmp_path / "clash", [pps(1_000, [0.2] * 6), pps(2_000, [0.0] * 6)])
     lied = make_run(tmp_path / "lied", Fake(repetitions=1, samples=False))
     text = (lied / "trials.jsonl").read_text()
     changed = text.replace('"books_closed":true', '"books_closed":false', 1)
@@ -88,14 +88,14 @@ def everything(tmp_path: Path) -> list[list[Path]]:
     above = [
         tried(v, [1 - limit / v for limit in limits]) for v in (5, 5.02, 5.04, 5.06, 5.08, 5.1)
     ]
-    searched = told_search(
+    searched = outcome_search(
         tmp_path / "searched",
         [tried(1, [0.0] * 2), *above, tried(9, [0.0])],
         search={"budget_s": 100.0},
     )
     apart = {"generator_cpus": "0", "sut_cpus": "1-3", "cpus_parted": True}
     turns = {"generator_cpus": "1", "sut_cpus": "1-3"}
-    senders = told_run(
+    senders = outcome_run(
         tmp_path / "senders",
         [
             Load(cell={"load.pps": 1}, trials=[0.0], fields=apart),
@@ -126,7 +126,7 @@ def load_of(generator: str, flows: str, multiplier: int) -> dict[str, Any]:
 def test_loads_whose_replicas_differ_in_flows_are_not_the_same_traffic(
     tmp_path: Path, loads: list[tuple[str, str, int]], said: bool
 ) -> None:
-    run = told_run(
+    run = outcome_run(
         tmp_path / "run",
         [pps(1_000, [0.0])],
         manifest={"loads": [load_of(*load) for load in loads]},
@@ -153,7 +153,7 @@ def test_who_shared_a_cpu_is_said(
     tmp_path: Path, generator: str | None, sut: str | None, rule: str | None
 ) -> None:
     cpus = {"generator_cpus": generator, "sut_cpus": sut}
-    run = told_run(tmp_path / "run", [Load(cell={"load.pps": 1}, trials=[0.0] * 3, fields=cpus)])
+    run = outcome_run(tmp_path / "run", [Load(cell={"load.pps": 1}, trials=[0.0] * 3, fields=cpus)])
     happened = {said["rule"] for said in told_by([run])} & {"cpus-apart", "cpus-shared"}
     assert happened == ({rule} if rule else set())
 
@@ -182,7 +182,7 @@ def test_a_cell_is_called_by_what_ran(
         Load(cell={factor: asked}, trials=[0.0] * 3, fields={"effective": effective}),
         Load(cell={factor: other}, trials=[0.0] * 3),
     ]
-    story = read_story([told_run(tmp_path / "run", cells)])
+    story = read_story([outcome_run(tmp_path / "run", cells)])
     labels = [cell.label.replace("\u2009", "\u202f") for cell in story.cells]
     assert any(said.endswith(label) for said in labels), labels
 
@@ -192,7 +192,7 @@ def test_capped_threads_are_a_finding(tmp_path: Path, asked: int) -> None:
     words = f"{asked} capture threads were asked for, 2 run"
     fields = {"effective": {"threads": 2}, "not_as_asked": [words]}
     cell = {"sut.threads": asked}
-    run = told_run(tmp_path / "run", [Load(cell=cell, trials=[0.0] * 3, fields=fields)])
+    run = outcome_run(tmp_path / "run", [Load(cell=cell, trials=[0.0] * 3, fields=fields)])
     (found,) = [said for said in told_by([run]) if said["rule"] == "not-as-asked"]
     assert words in found["text"]
 

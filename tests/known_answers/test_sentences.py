@@ -19,7 +19,7 @@ from nodrop.report.story import read_story
 from nodrop.report.trust import findings
 from nodrop.results.rundir import open_run
 from nodrop.results.summary import summarize_cells
-from nodrop.testing.told_runs import FAILED, VOID, Load, told_run
+from nodrop.testing.outcome_runs import FAILED, VOID, Load, outcome_run
 from tests.known_answers.sentences import pps, rules, said, text_of
 
 # A SUT that fails.
@@ -101,7 +101,7 @@ def test_k_of_n_lossy_trials_are_said_with_their_share_and_the_worst(
 def test_a_load_that_was_tried_in_vain_is_named(
     tmp_path: Path, rate: int, trials: list[float | str], words: str
 ) -> None:
-    run = told_run(tmp_path, [pps(10_000, [0.0] * 3), pps(rate, trials)])
+    run = outcome_run(tmp_path, [pps(10_000, [0.0] * 3), pps(rate, trials)])
     found = answer(read_story([run]))
     assert words in text_of(found.sentences, "load-void")
     assert "sender" in text_of(found.sentences, "load-void")
@@ -139,7 +139,7 @@ def test_trials_that_lost_do_not_hide_that_others_are_void(tmp_path: Path) -> No
 def test_a_lower_load_that_loses_where_a_higher_does_not_is_a_finding(
     tmp_path: Path, loads: dict[int, list[float | str]], low: str, high: str
 ) -> None:
-    run = told_run(tmp_path, [pps(rate, trials) for rate, trials in loads.items()])
+    run = outcome_run(tmp_path, [pps(rate, trials) for rate, trials in loads.items()])
     story = read_story([run])
     first, *rest = answer(story).sentences
     assert first.rule.code == "loads-contradict"
@@ -154,7 +154,7 @@ def test_a_lower_load_that_loses_where_a_higher_does_not_is_a_finding(
 def test_what_may_be_chance_is_no_contradiction_and_no_capacity_either(
     tmp_path: Path, lower: list[float | str], higher: list[float | str]
 ) -> None:
-    story = read_story([told_run(tmp_path, [pps(10_000, lower), pps(50_000, higher)])])
+    story = read_story([outcome_run(tmp_path, [pps(10_000, lower), pps(50_000, higher)])])
     found = answer(story).sentences
     assert "can be chance" in text_of(found, "loads-out-of-order")
     assert not {"carries", "no-loss", "absorbed"} & set(rules(found))
@@ -267,7 +267,7 @@ def test_carries_is_said_if_every_trial_shows_it(tmp_path: Path, rate: int, n: i
 def test_the_table_of_a_run_counts_the_three_outcomes_apart(
     tmp_path: Path, trials: list[float | str], row: str
 ) -> None:
-    run = told_run(tmp_path, [pps(10_000, trials)])
+    run = outcome_run(tmp_path, [pps(10_000, trials)])
     found = summarize_cells(open_run(run).trials.records)
     text = io.StringIO()
     Console(file=text, width=200).print(cells_table(found))
@@ -382,7 +382,7 @@ def test_few_starts_have_no_interval_and_that_is_said(
 ) -> None:
     each = {n + 1: {"world": n * starts // trials} for n in range(trials)}
     losses = [0.01 + n / 1000 for n in range(trials)]
-    story = read_story([told_run(tmp_path, [pps(9_000, losses, each=each)])])
+    story = read_story([outcome_run(tmp_path, [pps(9_000, losses, each=each)])])
     assert story.cells[0].loss is not None and story.cells[0].loss.interval is None
     (sentence,) = [s for s in answer(story).cannot_say if s.rule.code == "too-few-starts"]
     assert "share fewer than 6 starts of the SUT" in sentence.text

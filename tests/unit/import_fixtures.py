@@ -36,7 +36,7 @@ EPOCH = 1_460_000_000
 
 
 def published_data() -> Path:
-    """The folder of the published data; skips the test where it is absent (it has no licence)."""
+    """The folder of the published data; skips the test if it is absent (it has no licence)."""
     folder = Path(os.environ.get("NODROP_PUBLISHED_DATA", CHECKOUT / "../shared/data/cs590-nfv"))
     if not (folder / "expected.json").is_file():
         pytest.skip(f"published data set not at {folder} (set NODROP_PUBLISHED_DATA)")

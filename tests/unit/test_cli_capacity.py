@@ -15,7 +15,7 @@ from nodrop.hosts import privileges
 from nodrop.measure import manager
 from nodrop.measure.manager import RunOutcome
 from nodrop.results.capacity import capacity_schema
-from nodrop.testing.told_runs import told_search, tried
+from nodrop.testing.outcome_runs import outcome_search, tried
 
 SINK = ("--sut", "sink")
 
@@ -77,7 +77,7 @@ def test_bad_input_is_one_line(
 def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Experiment]:
     """What would have been measured; the run that is found instead carries 4X."""
     found: list[Experiment] = []
-    run = told_search(tmp_path / "made", [tried(4, [0.0] * 2), tried(5, [0.1] * 2)])
+    run = outcome_search(tmp_path / "made", [tried(4, [0.0] * 2), tried(5, [0.1] * 2)])
 
     def measured(experiment: Experiment, *_: Any, **__: Any) -> RunOutcome:
         found.append(experiment)

@@ -70,7 +70,7 @@ fn of(root: &Path, pid: u32) -> Result<Option<Usage>> {
     }))
 }
 
-/// `None` where no quota can be set: there is no such controller, or it is the host's top.
+/// `None` if no quota can be set: there is no such controller, or it is the host's top.
 fn read_throttled(stat: &Path) -> Result<Option<u64>> {
     let Some(file) = HeldFile::open_if_present(stat.to_owned())? else {
         return Ok(None);

@@ -335,7 +335,7 @@ fn what_is_not_there_is_bad_input_and_what_the_host_refuses_is_three() {
         (["--metrics", "nonesuch"], 2, "neither a port nor a path"),
         (["--metrics", "/nonesuch/socket"], 3, "/nonesuch/socket"),
         (["--path", "/proc/nonesuch/rows"], 3, "/proc/nonesuch/rows"),
-        (["--path", fifo], 3, "nobody reads it"),
+        (["--path", fifo], 3, "nothing reads it"),
     ] {
         let done = sample(&args).stderr(Stdio::piped()).output().unwrap();
         let said = String::from_utf8(done.stderr).unwrap();

@@ -166,7 +166,7 @@ fn the_program_dies_with_its_parent() {
     parent.kill().unwrap();
     parent.wait().unwrap();
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
-    // A zombie nobody reaps still takes signals; /proc tells it from a living process.
+    // A zombie that is not reaped still takes signals; /proc sets it apart from a living process.
     let lives = || {
         kill(Pid::from_raw(program), None).is_ok()
             && fs::read_to_string(format!("/proc/{program}/stat"))

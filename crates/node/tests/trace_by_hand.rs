@@ -433,7 +433,7 @@ fn a_trial_without_end_is_refused_and_not_followed() {
 }
 
 #[test]
-fn a_fifo_that_nobody_reads_is_no_place_to_write_to() {
+fn a_fifo_without_a_reader_is_no_place_to_write_to() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (whole, fifo, link) = (path("whole.pcap"), path("fifo"), path("link"));
@@ -451,7 +451,7 @@ fn a_fifo_that_nobody_reads_is_no_place_to_write_to() {
             &["replicate", &whole, out, "--multiplier", "2"],
         ] {
             let said = refusal("trace", args);
-            assert!(said.contains("nobody reads it"), "{args:?}: {said}");
+            assert!(said.contains("nothing reads it"), "{args:?}: {said}");
         }
     }
 }

@@ -47,7 +47,7 @@ pub fn create(path: &Path) -> io::Result<File> {
     let file = opened.map_err(|error| match error.raw_os_error() {
         Some(libc::ENXIO) => io::Error::new(
             io::ErrorKind::InvalidInput,
-            "is no regular file, and nobody reads it",
+            "is no regular file, and nothing reads it",
         ),
         _ => error,
     })?;
@@ -221,7 +221,7 @@ mod tests {
         let _listens = std::os::unix::net::UnixListener::bind(path("socket")).unwrap();
         for name in ["fifo", "link", "socket"] {
             let said = create(&path(name)).unwrap_err().to_string();
-            assert_eq!(said, "is no regular file, and nobody reads it", "{name}");
+            assert_eq!(said, "is no regular file, and nothing reads it", "{name}");
         }
         let reader = OpenOptions::new()
             .read(true)

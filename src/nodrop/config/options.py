@@ -70,7 +70,7 @@ def check(model: type[ModelT], options: Mapping[str, Any], *, table: str, base: 
         given.pop("kind", None)
     try:
         # Through JSON: strictness then allows exactly what TOML can write (a list for a tuple, a
-        # string for a path), and refuses "5" or true where a number is wanted.
+        # string for a path), and refuses "5" or true for a number.
         return model.model_validate_json(json.dumps(given, default=str), context={"base": base})
     except ValidationError as error:
         raise BadInput(first_line(error, model, given, table)) from None

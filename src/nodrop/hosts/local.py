@@ -174,7 +174,7 @@ class LocalHost:
         with self._looking:
             try:
                 return self._asked(spec, timeout_s)
-            except NodeDied:  # its thread of ours has ended, or somebody killed it
+            except NodeDied:  # its thread of ours has ended, or it was killed
                 self._close()
                 return self._asked(spec, timeout_s)
 

@@ -52,18 +52,18 @@ class Figure:
         return Question(relative=RELATIVE_MARGIN, family=family)
 
     def values(self, cell: Cell) -> list[float]:
-        return [value for value, _ in self._told(cell)]
+        return [value for value, _ in self._known(cell)]
 
     def by_start(self, cell: Cell) -> list[float]:
         """Of each start of the SUT one value: what can be compared as independent."""
-        told = self._told(cell)
-        return by_start([value for value, _ in told], [start for _, start in told])
+        known = self._known(cell)
+        return by_start([value for value, _ in known], [start for _, start in known])
 
     def summary(self, cell: Cell) -> Summary | None:
-        told = self._told(cell)
-        return summarize([value for value, _ in told], starts=[start for _, start in told])
+        known = self._known(cell)
+        return summarize([value for value, _ in known], starts=[start for _, start in known])
 
-    def _told(self, cell: Cell) -> list[tuple[float, Hashable]]:
+    def _known(self, cell: Cell) -> list[tuple[float, Hashable]]:
         found = ((self.of(trial), trial.start) for trial in cell.valid)
         return [(value * self.scale, start) for value, start in found if value is not None]
 

@@ -83,13 +83,13 @@ class Cell:
 
     def values(self, figure: str) -> list[float]:
         """Of the measured trials that have it."""
-        return [value for value, _ in self._told(figure)]
+        return [value for value, _ in self._known(figure)]
 
     def summary(self, figure: str) -> Summary | None:
-        told = self._told(figure)
-        return summarize([value for value, _ in told], starts=[start for _, start in told])
+        known = self._known(figure)
+        return summarize([value for value, _ in known], starts=[start for _, start in known])
 
-    def _told(self, figure: str) -> list[tuple[float, Hashable]]:
+    def _known(self, figure: str) -> list[tuple[float, Hashable]]:
         found = ((t.record.figure(figure), t.start) for t in self.valid)
         return [(float(value), start) for value, start in found if value is not None]
 

@@ -86,9 +86,9 @@ def _summary(records: Sequence[TrialRecord]) -> CellSummary:
 
 
 def _loss(measured: Iterable[TrialRecord]) -> Summary | None:
-    told = [(r.packets.loss_ratio, r.start) for r in measured]
-    known = [(ratio, start) for ratio, start in told if ratio is not None]
-    return summarize([ratio for ratio, _ in known], starts=[start for _, start in known])
+    found = [(r.packets.loss_ratio, r.start) for r in measured]
+    ratios = [(ratio, start) for ratio, start in found if ratio is not None]
+    return summarize([ratio for ratio, _ in ratios], starts=[start for _, start in ratios])
 
 
 def outcomes(records: Sequence[TrialRecord]) -> dict[str, int]:

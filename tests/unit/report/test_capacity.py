@@ -18,7 +18,7 @@ from nodrop.report.escape import THIN
 from nodrop.report.searched import SearchedCell, searches
 from nodrop.report.story import read_story
 from nodrop.results.capacity import capacity_schema
-from nodrop.testing.told_runs import told_search, tried
+from nodrop.testing.outcome_runs import outcome_search, tried
 
 SCHEMA_FILE = Path(__file__).parents[3] / "schema" / "capacity.schema.json"
 
@@ -43,7 +43,7 @@ def test_the_schema_is_that_of_the_models() -> None:
 )
 def test_the_answer_in_figures(tmp_path: Path, carried: float, lost: float, pps: float) -> None:
     loads = [tried(carried / 2, [0.0]), tried(carried, [0.0]), tried(lost, [0.02])]
-    run = told_search(
+    run = outcome_search(
         tmp_path, [tried(one.fields["sut_cpu_s"] * 16, one.trials, pps=pps) for one in loads]
     )
     found = told(run)
@@ -65,21 +65,21 @@ def test_the_answer_in_figures(tmp_path: Path, carried: float, lost: float, pps:
 
 
 def test_a_goal_that_tolerates_a_loss_carries_more(tmp_path: Path) -> None:
-    run = told_search(tmp_path, [tried(4, [0.0]), tried(5, [0.004]), tried(6, [0.3])])
+    run = outcome_search(tmp_path, [tried(4, [0.0]), tried(5, [0.004]), tried(6, [0.3])])
     found = told(run)
     assert found["ndr_multiplier"] == 4
     assert found["pdr"][0]["multiplier"]["value"] == 5
 
 
 def test_six_rounds_have_an_interval_and_it_is_not_that_within_the_search(tmp_path: Path) -> None:
-    run = told_search(tmp_path, [tried(4, [0.0] * 6), tried(5, [0.1] * 6)], search={"rounds": 6})
+    run = outcome_search(tmp_path, [tried(4, [0.0] * 6), tried(5, [0.1] * 6)], search={"rounds": 6})
     ndr = told(run)["ndr"]["multiplier"]
     assert ndr["within_search"] == [4, 5]
     assert ndr["between_rounds"] == [4, 4]
 
 
 def test_what_was_not_found_is_null(tmp_path: Path) -> None:
-    run = told_search(tmp_path, [tried(4, ["late"] * 3)])
+    run = outcome_search(tmp_path, [tried(4, ["late"] * 3)])
     found = told(run)
     jsonschema.validate(found, capacity_schema())
     assert found["ndr_multiplier"] is found["ndr_pps"] is found["ndr_bps"] is None
@@ -88,14 +88,14 @@ def test_what_was_not_found_is_null(tmp_path: Path) -> None:
 
 def test_other_scales_are_no_multiplier(tmp_path: Path) -> None:
     loads = [tried(4000, [0.0], by="pps", pps=1), tried(5000, [0.1], by="pps", pps=1)]
-    found = told(told_search(tmp_path, loads, search={"by": "pps"}))
+    found = told(outcome_search(tmp_path, loads, search={"by": "pps"}))
     assert found["ndr_multiplier"] is None and found["ndr_pps"] == 4000
 
 
 def test_a_search_speaks_for_its_loads(tmp_path: Path) -> None:
     """A single load of a search is no sentence, no missing repetition and no comparison."""
     loads = [tried(n, [0.0]) for n in (1, 2, 3, 4)] + [tried(n, [0.1]) for n in (5, 6)]
-    run = told_search(tmp_path, loads)
+    run = outcome_search(tmp_path, loads)
     found = answer(read_story([run]))
     text = [s.text.replace(THIN, ",") for s in found.sentences]
     assert text[0] == (
@@ -116,7 +116,7 @@ def test_cells_of_a_search_have_bars(tmp_path: Path) -> None:
         for setup, most in (("bare", 8), ("docker", 6), ("vm", 3))
         for value, trials in ((most, [0.0]), (most + 1, [0.2]))
     ]
-    section = capacity_section(read_story([told_search(tmp_path, loads)]))
+    section = capacity_section(read_story([outcome_search(tmp_path, loads)]))
     assert section is not None
     assert [view.name for view in section.views] == ["bare", "docker", "vm"]
     assert "8X: 8" in section.bars and "3X: 3" in section.bars
@@ -125,13 +125,13 @@ def test_cells_of_a_search_have_bars(tmp_path: Path) -> None:
 
 def test_a_manifest_that_makes_no_sense_is_no_search(tmp_path: Path) -> None:
     for number, wrong in enumerate(({"by": 7}, {"goals": []}, {"min": 5.0, "max": 1.0})):
-        run = told_search(tmp_path / str(number), [tried(4, [0.0])], search=wrong)
+        run = outcome_search(tmp_path / str(number), [tried(4, [0.0])], search=wrong)
         assert searches(read_story([run])) == ()
         assert write_report([run]).exists()
 
 
 def test_in_a_pipe_the_answer_is_plain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = told_search(tmp_path, [tried(4, [0.0] * 2), tried(5, [0.1] * 2)])
+    run = outcome_search(tmp_path, [tried(4, [0.0] * 2), tried(5, [0.1] * 2)])
     print_capacity(search_of(run))
     said = capsys.readouterr().out.replace(THIN, ",")
     assert said.startswith("Suricata carries 4X without loss, not 5X (really sent: 4,000")

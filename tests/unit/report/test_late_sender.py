@@ -10,14 +10,14 @@ import pytest
 from nodrop.report.escape import THIN
 from nodrop.report.story import read_story
 from nodrop.report.trust import findings
-from nodrop.testing.told_runs import Load, told_run
+from nodrop.testing.outcome_runs import Load, outcome_run
 
 
 def said(out: Path, *each: dict[str, Any], lost: float = 0.0) -> dict[str, str]:
     load = Load(
         cell={"load.pps": 10_000}, trials=[lost] * len(each), each=dict(enumerate(each, start=1))
     )
-    found = findings(read_story([told_run(out, [load])]))
+    found = findings(read_story([outcome_run(out, [load])]))
     return {s.rule.code: s.text.replace(THIN, ",") for s in found}
 
 

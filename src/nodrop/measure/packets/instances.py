@@ -32,7 +32,7 @@ _NOTHING_OFFERED = OfferedLoad(
     last_sent_mono_ns=None,
 )
 _NOT_READ = Readings(before=cast(Counters, {}), after=cast(Counters, {}))
-"""Nobody sends to one instance alone."""
+"""No sender is aimed at one instance alone."""
 NOTHING_SAID = SutCounters(
     captured_packets=None, dropped_ring_full_packets=None, decoded_packets=None
 )

@@ -98,7 +98,7 @@ def accounts(
             name="rx_merged_fanout_defrag",
             packets=max(0, found.ahead) - lost,
             counter=counter,
-            evidence=f"{kernel}{said}; merged and held cannot be told apart",
+            evidence=f"{kernel}{said}; merged and held cannot be separated",
             knob=knobs.defrag,
         ),
         _lost(found, lost, f"{lost} fragments refused", knobs),

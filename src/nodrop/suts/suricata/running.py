@@ -158,18 +158,19 @@ class RunningSuricata:
         self._wanted, self._rested = wanted, None
         unchanged_since, last, sync_s = began, None, self._asked.full_sync_s
         delivered = wanted is not None and self._env.delivers_at_once
-        asleep, told = Asleep(self.process, at_least_s=self._asked.retire_s), False
+        asleep = Asleep(self.process, at_least_s=self._asked.retire_s)
+        all_captured = False
         with self._control() as control:
             while True:
                 # Before it is asked anything: the thread that answers is awake.
-                rests = (told or delivered) and asleep()
+                rests = (all_captured or delivered) and asleep()
                 reading = captured, dropped, decoded = self._reading(control)
                 now = time.monotonic()
                 if reading != last:
                     unchanged_since, last = now, reading
                 balanced = decoded is not None and captured - dropped == decoded
-                told = captured == wanted
-                complete = (told and balanced) or (rests and (told or delivered))
+                all_captured = captured == wanted
+                complete = (all_captured and balanced) or (rests and (all_captured or delivered))
                 if complete or (balanced and now - unchanged_since >= sync_s):
                     self._at_rest = reading
                     # Counters come late, never early: what they say now was so before.

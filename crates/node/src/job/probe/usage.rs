@@ -10,7 +10,7 @@ use nodrop_counters::{Usage, read_usage};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// As told in docs/reference/counters.md.
+/// As described in docs/reference/counters.md.
 #[derive(JsonSchema, Serialize)]
 pub struct ProcessUsage {
     #[serde(flatten)]

@@ -74,15 +74,15 @@ def tried(
     return Load(cell=cell, trials=trials, pps=value * pps, duration_s=5.0, fields=seen, each=rounds)
 
 
-def told_search(
+def outcome_search(
     out: Path, loads: Sequence[Load], *, search: Mapping[str, Any] = {}, **more: Any
 ) -> Path:
     """A run whose manifest says what was searched for."""
     manifest = {"search": {"by": "multiplier", **SEARCH, **search}}
-    return told_run(out, loads, manifest=manifest, **more)
+    return outcome_run(out, loads, manifest=manifest, **more)
 
 
-def told_run(
+def outcome_run(
     out: Path, loads: Sequence[Load], *, sut: str = "suricata", manifest: Mapping[str, Any] = {}
 ) -> Path:
     """The trials in blocks of one per cell, as a plan has them."""
