@@ -12,7 +12,7 @@ import pytest
 from nodrop.report import write_report
 from nodrop.report.story import read_story
 from nodrop.report.thread_models import thread_models
-from nodrop.testing.told_runs import Load, told_run
+from nodrop.testing.outcome_runs import Load, outcome_run
 
 RECEIVE, WORKER = "receive", "worker"
 
@@ -52,7 +52,7 @@ SINGLE = ran("s", "single", threads((WORKER, 1000, 0.6)))
 
 
 def rows(tmp_path: Path, loads: Sequence[Load], name: str = "thread-models") -> list[Any]:
-    path = told_run(tmp_path, loads)
+    path = outcome_run(tmp_path, loads)
     write_report([path], tmp_path / "report")
     with (tmp_path / "report" / f"{name}.csv").open() as file:
         return list(csv.DictReader(file))
@@ -74,11 +74,11 @@ def test_models_stand_side_by_side(tmp_path: Path) -> None:
 
 
 def test_the_page_has_the_section_only_if_there_are_several_models(tmp_path: Path) -> None:
-    page = write_report([told_run(tmp_path / "a", [WORKERS, SINGLE])], tmp_path / "ra")
+    page = write_report([outcome_run(tmp_path / "a", [WORKERS, SINGLE])], tmp_path / "ra")
     assert 'id="threads"' in page.read_text()
-    one = told_run(tmp_path / "b", [WORKERS, ran("w2", "workers", WORKERS.fields["threads"])])
+    one = outcome_run(tmp_path / "b", [WORKERS, ran("w2", "workers", WORKERS.fields["threads"])])
     assert thread_models(read_story([one])) is None
-    old = told_run(tmp_path / "c", [Load(cell={"sut.threads": n}, trials=[0.0]) for n in (1, 2)])
+    old = outcome_run(tmp_path / "c", [Load(cell={"sut.threads": n}, trials=[0.0]) for n in (1, 2)])
     assert thread_models(read_story([old])) is None
 
 
@@ -102,7 +102,7 @@ def test_threads_that_take_turns_are_no_scaling(tmp_path: Path) -> None:
         ran("w", "workers", WORKERS.fields["threads"], **cpus),
         ran("s", "single", SINGLE.fields["threads"], **cpus),
     ]
-    found = thread_models(read_story([told_run(tmp_path, loads)]))
+    found = thread_models(read_story([outcome_run(tmp_path, loads)]))
     assert found is not None
     assert found.time_sharing.startswith("1 of 2 thread models ran more")
     assert "time-sharing and not scaling" in found.time_sharing
