@@ -260,7 +260,8 @@ def test_a_program_of_the_host_sees_it_closed(
     seen = json.loads((work / "seen.json").read_text())
     assert (seen["cwd"], seen["secrets"], seen["calls"]) == ("/run/nodrop", [], [])
     assert set(seen["writable"]) <= {"/root"}, "a folder of the trial lies over it"
-    assert not Path("/root/nodrop-was-here").exists()
+    if os.access("/root", os.X_OK):  # a normal user's namespace cannot look into it
+        assert not Path("/root/nodrop-was-here").exists()
     assert "AWS_SECRET" not in seen["environment"]
     assert (work / "seen.json").stat().st_uid == os.geteuid()
     assert not work.with_name("work.private").exists()
