@@ -15,7 +15,18 @@ from typing import Annotated
 import typer
 
 from nodrop import __version__
-from nodrop.cli import calibrate, capacity, image, imports, inspect, lab, measure, probe, watch
+from nodrop.cli import (
+    calibrate,
+    capacity,
+    compare,
+    image,
+    imports,
+    inspect,
+    lab,
+    measure,
+    probe,
+    watch,
+)
 from nodrop.cli.saying import complain, say
 from nodrop.errors import BadInput, LabProblem, NodropError
 from nodrop.hosts.interrupts import Interrupted
@@ -57,6 +68,7 @@ measure.add_to(app)
 capacity.add_to(app)
 calibrate.add_to(app)
 inspect.add_to(app)
+compare.add_to(app)
 image.add_to(app)
 lab.add_to(app)
 imports.add_to(app)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rich.console import Console, ConsoleOptions, RenderableType
-from rich.segment import Segment
 from rich.table import Table
 
+from nodrop.cli.terminal import console as console
 from nodrop.config.units import format_seconds
 from nodrop.images.image import Image
 from nodrop.ledger.sustained import duration
@@ -20,33 +19,8 @@ from nodrop.plugins import Plugin
 from nodrop.results.certificate import Certificate, Pace
 from nodrop.results.summary import CellSummary
 from nodrop.stats.interval import Summary
-from nodrop.untrusted.words import plain
 
-PIPED_COLUMNS = 200
-"""No terminal is this wide: no row is folded."""
 MOST_ROWS = 40
-
-
-def console(*, stderr: bool = False) -> Console:
-    found = Plain(stderr=stderr, highlight=False)
-    return (
-        found if found.is_terminal else Plain(stderr=stderr, highlight=False, width=PIPED_COLUMNS)
-    )
-
-
-class Plain(Console):
-    """Rich passes escape sequences in a name or a message on to the terminal; here none is left."""
-
-    def render(
-        self, renderable: RenderableType, options: ConsoleOptions | None = None
-    ) -> Iterator[Segment]:
-        for part in super().render(renderable, options):
-            if part.control or part.text == "\n":
-                yield part
-            else:
-                lines = part.text.split("\n")
-                text = "\n".join(plain(line, longest=len(line)) for line in lines)
-                yield Segment(text, part.style, part.control)
 
 
 def cell_words(cell: Mapping[str, Any]) -> str:

@@ -1,0 +1,93 @@
+"""Commands that lay runs against each other: compare, and baseline, which stores a side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nodrop.cli.arguments import AsJson
+from nodrop.cli.saying import say, say_json
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from nodrop.results.versus import Versus
+
+SIDE = "Run directory, DIR::key=value,… for cells inside it, or a baseline file."
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command("compare")(compare)
+    app.command("baseline")(baseline)
+
+
+def compare(
+    a: Annotated[str, typer.Argument(metavar="A", help=SIDE, show_default=False)],
+    b: Annotated[str, typer.Argument(metavar="B", help=SIDE, show_default=False)],
+    differs: Annotated[
+        list[str] | None,
+        typer.Option("--differs", metavar="KEY", help="This may differ: the point. Repeatable."),
+    ] = None,
+    metrics: Annotated[
+        list[str] | None,
+        typer.Option("--metric", metavar="NAME", help="Compare this alone. Repeatable."),
+    ] = None,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print it for a pull request.")
+    ] = False,
+    junit: Annotated[
+        Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML as well.")
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
+    """B against A, per metric: different, the same within a margin, or cannot tell yet.
+
+    Exit code 0: same or better; 5: worse in some metric; 6: cannot tell yet; 2: they may not be
+    compared, or bad input.
+    """
+    from nodrop.cli.terminal import console
+    from nodrop.report.sides import read_side
+    from nodrop.report.versus import versus
+    from nodrop.report.versus_files import to_junit, to_markdown, unusual_words
+
+    found = versus(read_side(a), read_side(b), differs=differs or (), metrics=metrics or ())
+    if junit is not None:
+        junit.write_bytes(to_junit(found))
+    if as_json:
+        say_json(found.model_dump())
+    elif markdown:
+        for line in to_markdown(found).splitlines():
+            say(line)
+    else:
+        console().print(_table(found))
+        for words in (*found.differs, *found.notes, *unusual_words(found)):
+            say(words)
+        say(f"{found.b} against {found.a}: {found.verdict}")
+    return found.exit_code
+
+
+def baseline(
+    run: Annotated[Path, typer.Argument(metavar="DIR", help="Run directory.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Written anew.")],
+) -> None:
+    """Store what a run measured in one small file, for `nodrop compare FILE B`."""
+    from nodrop.report.sides import read_side
+
+    file.write_text(read_side(str(run)).to_text(), encoding="utf-8")
+    say(file)
+
+
+def _table(found: Versus) -> Table:
+    from rich.table import Table
+
+    from nodrop.report.versus import shown
+
+    table = Table(box=None, pad_edge=False)
+    for name in ("cell", "metric", "A, median", "B, median", "verdict", "n"):
+        table.add_column(name, overflow="fold")
+    for row in found.rows:
+        medians = shown(row, row.a_median), shown(row, row.b_median)
+        table.add_row(row.cell, row.metric, *medians, row.words, f"{row.a_n} and {row.b_n}")
+    return table

@@ -1,0 +1,35 @@
+"""Rich's console, made safe: foreign words reach the terminal without control codes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+from nodrop.untrusted.words import plain
+
+PIPED_COLUMNS = 200
+"""No terminal is this wide: no row is folded."""
+
+
+def console(*, stderr: bool = False) -> Console:
+    found = Plain(stderr=stderr, highlight=False)
+    return (
+        found if found.is_terminal else Plain(stderr=stderr, highlight=False, width=PIPED_COLUMNS)
+    )
+
+
+class Plain(Console):
+    """Rich passes escape sequences in a name or a message on to the terminal; here none is left."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterator[Segment]:
+        for part in super().render(renderable, options):
+            if part.control or part.text == "\n":
+                yield part
+            else:
+                lines = part.text.split("\n")
+                text = "\n".join(plain(line, longest=len(line)) for line in lines)
+                yield Segment(text, part.style, part.control)

@@ -1,0 +1,198 @@
+"""Sides of a comparison, read from run directories: figures, and the facts they depend on."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from nodrop.errors import BadInput
+from nodrop.report import escape
+from nodrop.report.costs import DIFFERENCES, Figure
+from nodrop.report.searched import SearchedCell, searches
+from nodrop.report.story import UNVALUED, Cell, factor_label, read_story
+from nodrop.report.trials import Trial
+from nodrop.results.side import Repeats, Side, SideCell
+
+INSIDE = "::"
+"""`DIR::setup.kind=docker,load.multiplier=4`: the cells of a run that have these factors."""
+FAILED = "failed_pct"
+SEARCH_ENDED = ("sut", "sut_failed")
+"""Only such a search found a limit of the SUT; another says "at least"."""
+HOST = (
+    "hostname", "kernel", "machine", "cpu.model", "cpu.cpus", "cpu.smt", "cpu.governor",
+    "cpu.boost", "cpu_model", "cpus", "memory.total_bytes", "memory_bytes",
+)  # fmt: skip
+
+
+def _per_packet(trial: Trial) -> float | None:
+    record = trial.record
+    if record.sut_cpu_s is None or not record.offered.sent:
+        return None
+    return record.sut_cpu_s / record.offered.sent
+
+
+PER_PACKET = Figure(
+    name="cpu_us_per_packet", title="CPU per packet", unit="µs", scale=1e6, digits=3,
+    of=_per_packet, help="CPU time of the SUT for each packet that was sent",
+)  # fmt: skip
+METRICS = tuple(PER_PACKET if f.name == "sut_cpu_s" else f for f in DIFFERENCES)
+
+
+def read_side(asked: str) -> Side:
+    """A run directory, cells inside one, or a baseline file."""
+    place, _, chosen = asked.partition(INSIDE)
+    path = Path(place)
+    side = _of_run(path) if path.is_dir() else Side.from_file(path)
+    if not chosen:
+        return side
+    wanted = _wanted(asked, chosen)
+    cells = [cell for cell in side.cells if _has(cell, wanted)]
+    if not cells:
+        has = "; ".join(dict.fromkeys(_factors(cell) for cell in side.cells))
+        raise BadInput(f"{asked}: no such cell", hint=f"cells there: {has or 'none'}")
+    return side.model_copy(update={"name": f"{side.name}{INSIDE}{chosen}", "cells": cells})
+
+
+def _wanted(asked: str, chosen: str) -> dict[str, str]:
+    pairs = [pair.partition("=") for pair in chosen.split(",")]
+    if not all(key and value for key, _, value in pairs):
+        raise BadInput(f"{asked}: cells are chosen by key=value,key=value")
+    return {key: value for key, _, value in pairs}
+
+
+def _has(cell: SideCell, wanted: Mapping[str, str]) -> bool:
+    return all(key in cell.factors and str(cell.factors[key]) == v for key, v in wanted.items())
+
+
+def _factors(cell: SideCell) -> str:
+    return escape.plain(",".join(f"{k}={v}" for k, v in cell.factors.items()) or "(the only one)")
+
+
+def _of_run(path: Path) -> Side:
+    story = read_story([path])
+    manifest = story.sources[0].run.manifest
+    marks = [manifest.get(name) for name in ("name", "started_utc", "plan_sha256")]
+    cells = [_cell(cell) for cell in story.cells if not cell.searched]
+    return Side(
+        name=story.sources[0].name,
+        identity=" ".join(map(str, marks)) if all(marks) else str(path.resolve()),
+        facts=_facts(manifest, story.sources[0].run.experiment),
+        cells=[*cells, *map(_capacity, searches(story))],
+    )
+
+
+def _cell(cell: Cell) -> SideCell:
+    figures = {
+        figure.name: repeats for figure in METRICS if (repeats := _repeats(cell.valid, figure))
+    }
+    judged = (*cell.valid, *cell.failed)
+    if judged:
+        failed = [100.0 * (trial.record.outcome == "failed") for trial in judged]
+        figures[FAILED] = Repeats(values=failed, starts=_starts(judged))
+    return _side_cell(cell.factors, figures, failed=len(cell.failed), void=len(cell.void))
+
+
+def _repeats(trials: Sequence[Trial], figure: Figure) -> Repeats | None:
+    having = [trial for trial in trials if figure.of(trial) is not None]
+    if not having:
+        return None
+    values = [(figure.of(trial) or 0.0) * figure.scale for trial in having]
+    return Repeats(values=values, starts=_starts(having))
+
+
+def _starts(trials: Sequence[Trial]) -> list[int]:
+    numbers: dict[Any, int] = {}
+    return [numbers.setdefault(trial.start, len(numbers)) for trial in trials]
+
+
+def _capacity(searched: SearchedCell) -> SideCell:
+    figures = {}
+    for answer in searched.answers:
+        values = [one.value for one in answer.rounds if one.value is not None and one.upper]
+        if answer.limited_by in SEARCH_ENDED and values and len(values) == len(answer.rounds):
+            name = f"capacity_{answer.by}_at_{answer.goal:g}"
+            figures[name] = Repeats(values=values, starts=list(range(len(values))))
+    void = sum(1 for trial in searched.trials if trial.record.outcome == "void")
+    return _side_cell(searched.trials[0].record.cell, figures, failed=0, void=void)
+
+
+def _side_cell(
+    factors: Mapping[str, Any], figures: dict[str, Repeats], *, failed: int, void: int
+) -> SideCell:
+    label = " · ".join(factor_label(key, value) for key, value in factors.items()) or UNVALUED
+    return SideCell(
+        factors=dict(factors), label=escape.plain(label), figures=figures, failed=failed, void=void
+    )
+
+
+def _facts(manifest: Mapping[str, Any], experiment: str) -> dict[str, list[str]]:
+    """Host, lab, load, SUT, setup and instrument; what was not recorded is missing."""
+    found: dict[str, set[str]] = {}
+    for key, value in _named(manifest, experiment):
+        found.setdefault(key, set()).add(escape.plain(value, longest=200))
+    return {key: sorted(values) for key, values in sorted(found.items())}
+
+
+def _named(manifest: Mapping[str, Any], experiment: str) -> Iterator[tuple[str, Any]]:
+    yield from (one for one in _flat("host", manifest.get("host")) if one[0][5:] in HOST)
+    yield from (one for one in _flat("lab", manifest.get("lab")) if one[0] != "lab.name")
+    yield from _flat("parting", manifest.get("parting"))
+    for load in _tables(manifest, "loads", "load"):
+        yield "load.kind", load.get("generator", load.get("name"))
+        yield "load.trace_sha256", load.get("trace_sha256")
+        yield from (one for one in _flat("load", load.get("options")) if one[0] != "load.trace")
+    for sut in _tables(manifest, "suts", "sut"):
+        yield "sut.kind", sut.get("name")
+        yield from (one for one in _flat("sut", sut.get("options")) if one[0] != "sut.rules")
+        files = sut.get("files")
+        for file in files if isinstance(files, list) else []:
+            if isinstance(file, dict):
+                yield f"sut.{file.get('use')}", file.get("sha256")
+    for bits in _tables(manifest, "bits", "bits"):
+        yield "sut.version", bits.get("version")
+        yield "sut.bits", bits.get("sha256")
+    node = manifest.get("node")
+    yield "node.sha256", node.get("sha256") if isinstance(node, dict) else None
+    yield from _flat("measure", _measured_how(manifest.get("measure")))
+    yield from _asked(manifest, experiment)
+
+
+def _tables(manifest: Mapping[str, Any], *names: str) -> Iterator[Mapping[str, Any]]:
+    for name in names:
+        said = manifest.get(name)
+        for one in said if isinstance(said, list) else [said]:
+            if isinstance(one, dict):
+                yield one
+
+
+def _measured_how(said: Any) -> Any:
+    """What changes a figure; how often and in which order does not."""
+    if not isinstance(said, dict):
+        return None
+    return {key: said[key] for key in ("sut", "warmup_s") if key in said}
+
+
+def _asked(manifest: Mapping[str, Any], experiment: str) -> Iterator[tuple[str, Any]]:
+    """Setup and limits are in no other place of an older manifest."""
+    table: dict[str, Any] = {}
+    with suppress(tomllib.TOMLDecodeError):
+        table = tomllib.loads(experiment)
+    found = dict([*_flat("setup", table.get("setup")), *_flat("limits", table.get("limits"))])
+    found.setdefault("setup.kind", "bare")
+    settings = manifest.get("settings")
+    for setting in settings if isinstance(settings, list) else []:
+        key, _, value = str(setting).partition("=")
+        if key.startswith(("setup.", "limits.")):
+            found[key] = value.strip("\"'")
+    yield from found.items()
+
+
+def _flat(name: str, said: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(said, dict):
+        for key, value in said.items():
+            yield from _flat(f"{name}.{key}", value)
+    elif said is not None:
+        yield name, said

@@ -1,0 +1,285 @@
+"""B against A: different, the same within a margin, or too early to say; metric by metric.
+
+One family holds all of it: if nothing changed, a comparison of any size is "different" anywhere
+with at most 5 %. The statistics are those of a report (stats/comparison.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import quantiles
+from typing import Literal
+
+from nodrop.errors import BadInput
+from nodrop.report import escape
+from nodrop.report.comparison import Compared
+from nodrop.report.costs import LOSS, Figure
+from nodrop.report.sides import FAILED, METRICS
+from nodrop.results.side import Repeats, Side, SideCell
+from nodrop.results.versus import Row, Versus
+from nodrop.stats.comparison import Answer, Question, compare
+from nodrop.stats.family import Family
+from nodrop.stats.interval import by_start, summarize
+
+CAPACITY = "capacity_"
+NO_WORSE, WORSE, CANNOT_TELL = 0, 5, 6
+"""Exit codes; 1 to 4 are taken by what can go wrong (README)."""
+OUTER_FENCE = 3.0
+FEWEST_FENCED = 6
+"""Quartiles of fewer runs are runs themselves."""
+IMPLIED: Mapping[str, tuple[str, ...]] = {
+    "sut.version": ("sut.bits",),
+    "sut.bits": ("sut.version",),
+}
+"""Another version has other bits; other bits may be another version."""
+Verdict = Literal["no worse", "worse", "cannot tell"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pair:
+    cell: str
+    figure: Figure
+    a: Repeats | None
+    b: Repeats | None
+
+
+def versus(a: Side, b: Side, *, differs: Sequence[str] = (), metrics: Sequence[str] = ()) -> Versus:
+    """BadInput if the sides may not be compared: `differs` names facts or factors that may."""
+    allowed = {name for one in differs for name in (one, *IMPLIED.get(one, ()))}
+    same_run = a.identity == b.identity
+    if same_run and any(cell in b.cells for cell in a.cells):
+        raise BadInput(f"{a.name} and {b.name} are one run: nothing can differ")
+    said = list(_differences(a, b, allowed))
+    matched, notes = _matched(a, b, allowed)
+    pairs = [pair for cells in matched for pair in _pairs(*cells, metrics)]
+    if not pairs:
+        raise BadInput(
+            f"{a.name} and {b.name}: no metric that both may have", hint="; ".join(notes)
+        )
+    family = _family(pairs)
+    rows = [row for pair in pairs if (row := _row(pair, family)) is not None]
+    verdict, code = _verdict(rows)
+    return Versus(
+        a=a.name, b=b.name, verdict=verdict, exit_code=code, differs=said, rows=rows,
+        notes=[*notes, *_notes(matched), _family_words(family, len(rows))],
+    )  # fmt: skip
+
+
+def _differences(a: Side, b: Side, allowed: set[str]) -> Iterator[str]:
+    factors = {key for side in (a, b) for cell in side.cells for key in cell.factors}
+    refused = []
+    for key in sorted({*a.facts, *b.facts} - factors):
+        if a.facts.get(key) == b.facts.get(key):
+            continue
+        words = f"{key}: {_fact(a, key)} and {_fact(b, key)}"
+        if _may(key, allowed):
+            yield words
+        else:
+            refused.append((key, words))
+    if refused:
+        names = " ".join(f"--differs {key}" for key, _ in refused)
+        raise BadInput(
+            f"{a.name} and {b.name} differ in {'; '.join(words for _, words in refused)}",
+            hint=f"if that is the point: {names}",
+        )
+
+
+def _may(key: str, allowed: set[str]) -> bool:
+    """`sut` stands for all that begins with `sut.`."""
+    return any(key == one or key.startswith(f"{one}.") for one in allowed)
+
+
+def _fact(side: Side, key: str) -> str:
+    return ", ".join(side.facts[key]) if key in side.facts else "not recorded"
+
+
+def _matched(
+    a: Side, b: Side, allowed: set[str]
+) -> tuple[list[tuple[SideCell, SideCell]], list[str]]:
+    """Cells with the same factors but for those that may differ."""
+    of_b: dict[str, list[SideCell]] = {}
+    for cell in b.cells:
+        of_b.setdefault(_key(cell, allowed), []).append(cell)
+    found, alone = [], []
+    seen: set[str] = set()
+    for cell in a.cells:
+        key = _key(cell, allowed)
+        others = of_b.get(key, [])
+        if len(others) > 1 or (others and key in seen):
+            raise BadInput(
+                f"{cell.label}: several cells of {a.name} and {b.name} fit each other",
+                hint="choose one of each: DIR::key=value,key=value",
+            )
+        seen.add(key)
+        if others:
+            found.append((cell, others[0]))
+        else:
+            alone.append(f"{cell.label} is in {a.name} alone, and compared with nothing")
+    alone += [
+        f"{cell.label} is in {b.name} alone, and compared with nothing"
+        for cell in b.cells
+        if _key(cell, allowed) not in seen
+    ]
+    if not found:
+        raise BadInput(
+            f"{a.name} and {b.name} have no cell in common",
+            hint="; ".join(alone[:4]) + "; --differs KEY lets a factor differ",
+        )
+    return found, alone
+
+
+def _key(cell: SideCell, allowed: set[str]) -> str:
+    kept = {k: v for k, v in cell.factors.items() if not _may(k, allowed)}
+    return repr(sorted((k, repr(v)) for k, v in kept.items()))
+
+
+def _pairs(a: SideCell, b: SideCell, metrics: Sequence[str]) -> Iterator[_Pair]:
+    label = a.label if a.label == b.label else f"{a.label} → {b.label}"
+    for name in dict.fromkeys((*a.figures, *b.figures)):
+        if metrics and name not in metrics and name != FAILED:
+            continue
+        yield _Pair(cell=label, figure=_figure(name), a=a.figures.get(name), b=b.figures.get(name))
+
+
+def _figure(name: str) -> Figure:
+    known = {figure.name: figure for figure in METRICS}
+    if name in known:
+        return known[name]
+    if name == FAILED:
+        return Figure(
+            name=FAILED, title="Trials that the SUT fails", unit="%", scale=1, digits=0,
+            of=lambda _: None, help="died, hung or was killed", points=True,
+        )  # fmt: skip
+    if name.startswith(CAPACITY):
+        title = escape.plain(name.removeprefix(CAPACITY).replace("_at_", ", loss ratio at most "))
+        return Figure(
+            name=escape.plain(name), title=f"Capacity ({title})", unit="", scale=1, digits=3,
+            of=lambda _: None, help="what each round carried",
+        )  # fmt: skip
+    raise BadInput(f"{escape.plain(name)}: no metric that nodrop knows")
+
+
+def _asked(figure: Figure, family: Family) -> Question:
+    if figure.name == FAILED:
+        return Question(losses=True, family=family)
+    return figure.asked(family)
+
+
+def _family(pairs: Sequence[_Pair]) -> Family:
+    """A median of each side, and a test of shares where zero is special."""
+    shares = sum(1 for pair in pairs if pair.figure.name in (LOSS, FAILED))
+    return Family(parts=2 * len(pairs) + shares)
+
+
+def _row(pair: _Pair, family: Family) -> Row | None:
+    """None if no trial of either side failed: that needs no line."""
+    a, b = (side.values if side else [] for side in (pair.a, pair.b))
+    if pair.figure.name == FAILED and not any((*a, *b)):
+        return None
+    item = _compared(pair, family)
+    answer = item.found.answer if item.found else Answer.CANNOT_TELL
+    between = item.found.interval if item.found else None
+    unsure = item.found is not None and answer is Answer.CANNOT_TELL
+    return Row(
+        cell=pair.cell,
+        metric=pair.figure.name,
+        unit=pair.figure.unit,
+        a_n=len(a),
+        b_n=len(b),
+        a_median=item.base_median,
+        b_median=item.summary.median if item.summary else None,
+        answer=answer.value,
+        worse=_worse(item) if answer is Answer.DIFFERENT else None,
+        difference=item.found.shift if item.found else None,
+        interval=(between.low, between.high) if between else None,
+        margin="0" if pair.figure.name == FAILED else pair.figure.margin_words,
+        more_runs=item.advice.more_runs if unsure else None,
+        unusual_a=unusual(a),
+        unusual_b=unusual(b),
+        words=_words(item),
+    )
+
+
+def _compared(pair: _Pair, family: Family) -> Compared:
+    a, b = (_by_start(side) for side in (pair.a, pair.b))
+    return Compared(
+        figure=pair.figure,
+        is_base=False,
+        values=tuple(pair.b.values if pair.b else ()),
+        base_values=tuple(pair.a.values if pair.a else ()),
+        by_start=tuple(b),
+        base_by_start=tuple(a),
+        summary=summarize(pair.b.values, starts=pair.b.starts) if pair.b else None,
+        found=compare(a, b, _asked(pair.figure, family)),
+        family=family,
+    )
+
+
+def _by_start(side: Repeats | None) -> list[float]:
+    return by_start(side.values, side.starts) if side else []
+
+
+def _worse(item: Compared) -> bool:
+    """More is worse, but of capacity."""
+    shift = item.found.shift if item.found else 0.0
+    if item.found and item.found.by_share:
+        own, base = (sum(v > 0 for v in vs) / len(vs) for vs in (item.by_start, item.base_by_start))
+        shift = own - base
+    return shift < 0 if item.figure.name.startswith(CAPACITY) else shift > 0
+
+
+def _words(item: Compared) -> str:
+    if item.found is None:
+        return "cannot tell: one side has not measured it"
+    if item.found.answer is Answer.DIFFERENT and not item.found.by_share and item.found.interval:
+        low, high = item.found.interval.low, item.found.interval.high
+        signed, unit = item.figure.signed, item.figure.difference_unit
+        return f"different by [{signed(low)}, {signed(high)}] {unit}".rstrip()
+    return item.verdict
+
+
+def unusual(values: Sequence[float]) -> list[float]:
+    """Beyond Tukey's outer fences: three quartile distances from the quartiles. If half of all
+    runs are alike there is no such distance, and none is called unusual."""
+    if len(values) < FEWEST_FENCED:
+        return []
+    low, _, high = quantiles(values, n=4, method="inclusive")
+    reach = OUTER_FENCE * (high - low)
+    if math.isclose(reach, 0.0, abs_tol=1e-12):
+        return []
+    return [value for value in values if not low - reach <= value <= high + reach]
+
+
+def _verdict(rows: Sequence[Row]) -> tuple[Verdict, int]:
+    if any(row.worse for row in rows):
+        return "worse", WORSE
+    if any(row.answer == Answer.CANNOT_TELL.value for row in rows):
+        return "cannot tell", CANNOT_TELL
+    return "no worse", NO_WORSE
+
+
+def _notes(matched: Sequence[tuple[SideCell, SideCell]]) -> Iterator[str]:
+    for name, cell in ((name, c) for pair in matched for name, c in zip("AB", pair, strict=True)):
+        if cell.failed:
+            yield f"{cell.label}: {cell.failed} trials of {name} failed, and are in no other figure"
+        if cell.void:
+            yield f"{cell.label}: {cell.void} trials of {name} are void, and are in no figure"
+        if not any(key.startswith(CAPACITY) for key in cell.figures) and not cell.figures:
+            yield f"{cell.label}: {name} has no figure that can be compared"
+
+
+def _family_words(family: Family, rows: int) -> str:
+    least = family.runs_needed()
+    return (
+        f"{rows} metrics are compared at once; if nothing changed, any of them is called different "
+        f"with at most 5 %. That takes at least {least} runs (starts of the SUT) of each side"
+    )
+
+
+def shown(row: Row, value: float | None) -> str:
+    """A median in words."""
+    if value is None:
+        return "not measured"
+    return f"{_figure(row.metric).shown(value)} {row.unit}".rstrip()

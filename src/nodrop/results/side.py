@@ -1,0 +1,79 @@
+"""One side of a comparison: what a run measured, and on what. A baseline file is a stored one.
+
+schema/baseline.schema.json is made from these models.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import JsonValue, ValidationError
+
+from nodrop.errors import BadInput
+from nodrop.results.model import Count, Model
+from nodrop.untrusted.folder import read_file
+from nodrop.untrusted.json_text import NotJson, decode_object
+
+
+class Repeats(Model):
+    """One figure of one cell."""
+
+    values: list[float]
+    """One per measured trial, or, of a capacity, per round."""
+    starts: list[Count]
+    """Numbers the start of the SUT that each value is of: values of one start count once."""
+
+
+class SideCell(Model):
+    factors: dict[str, JsonValue]
+    label: str
+    figures: dict[str, Repeats]
+    """Name → what was measured; what was not measured is missing."""
+    failed: Count
+    """Trials in which the SUT failed: they are in no figure but `failed_pct`."""
+    void: Count
+
+
+class Side(Model):
+    format: Literal[1] = 1
+    name: str
+    identity: str
+    """The same for each copy of one run."""
+    facts: dict[str, list[str]]
+    """What it was measured on: name → all values of the run, sorted."""
+    cells: list[SideCell]
+
+    def to_text(self) -> str:
+        return self.model_dump_json(indent=1) + "\n"
+
+    @classmethod
+    def from_file(cls, path: Path) -> Self:
+        """BadInput, naming the first field at fault, if it is no baseline."""
+        try:
+            text = read_file(path)
+            decode_object(text, most_bytes=len(text))
+            found = cls.model_validate_json(text)
+        except FileNotFoundError as error:
+            raise BadInput(f"{path}: no such run directory or baseline file") from error
+        except NotJson as error:
+            raise BadInput(f"{path}: no baseline file: {error}") from error
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(map(str, first["loc"])) or "file"
+            raise BadInput(f"{path}: no baseline file: {where}: {first['msg']}") from error
+        for cell in found.cells:
+            for name, one in cell.figures.items():
+                if not one.values or len(one.values) != len(one.starts):
+                    raise BadInput(f"{path}: no baseline file: {name}: each value has a start")
+        return found
+
+
+def baseline_schema() -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12), as a writer makes it."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": "urn:nodrop:baseline:1",
+        **Side.model_json_schema(mode="serialization"),
+        "title": "nodrop baseline",
+    }

@@ -1,0 +1,202 @@
+"""`nodrop compare`: its verdicts, what it refuses, its exit codes; false alarms of A against A."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import jsonschema
+import pytest
+
+from nodrop.cli import main
+from nodrop.errors import BadInput
+from nodrop.report import comparison
+from nodrop.report.sides import read_side
+from nodrop.report.versus import unusual, versus
+from nodrop.results.side import Repeats, Side, SideCell, baseline_schema
+from nodrop.results.versus import versus_schema
+from nodrop.stats.power import Advice
+from nodrop.testing.rundirs import DEMO, SETUPS, Fake, make_run
+
+SCHEMAS = Path(__file__).parents[3] / "schema"
+FEW = replace(DEMO, cells=({"load.multiplier": 1},), repetitions=24, samples=False)
+
+
+def side(name: str, figures: dict[str, list[float]], **facts: str) -> Side:
+    repeats = {k: Repeats(values=v, starts=list(range(len(v)))) for k, v in figures.items()}
+    cell = SideCell(factors={}, label="all trials", figures=repeats, failed=0, void=0)
+    return Side(name=name, identity=name, facts={k: [v] for k, v in facts.items()}, cells=[cell])
+
+
+def again(tmp_path: Path, name: str, fake: Fake = FEW, **manifest: Any) -> Path:
+    out = tmp_path / name
+    out.mkdir()
+    return make_run(out, replace(fake, name=name, seed=len(name), manifest=manifest))
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "words", "verdict", "code"),
+    [
+        ([1.0, 1.01] * 12, [2.0, 2.01] * 12, "different by [+0.99, +1.01] s", "worse", 5),
+        ([2.0, 2.01] * 12, [1.0, 1.01] * 12, "different by [−1.01, −0.99] s", "no worse", 0),
+        ([1.0, 1.01] * 20, [1.01, 1.0] * 20, "same within 5 %", "no worse", 0),
+        ([1.0, 2.0] * 12, [1.1, 2.2] * 12, "cannot tell yet", "cannot tell", 6),
+        ([1.0] * 3, [9.0] * 3, "cannot tell yet (at least 5 more runs)", "cannot tell", 6),
+    ],
+)
+def test_three_verdicts(
+    a: list[float], b: list[float], words: str, verdict: str, code: int
+) -> None:
+    found = versus(side("a", {"activation_s": a}), side("b", {"activation_s": b}))
+    assert found.rows[0].words.startswith(words)
+    assert (found.verdict, found.exit_code) == (verdict, code)
+
+
+@pytest.mark.parametrize(("a", "b", "worse"), [(3.0, 2.0, True), (2.0, 3.0, False)])
+def test_less_capacity_is_worse(a: float, b: float, worse: bool) -> None:
+    name = "capacity_multiplier_at_0"
+    found = versus(side("a", {name: [a, a + 0.01] * 8}), side("b", {name: [b, b + 0.01] * 8}))
+    assert found.rows[0].worse is worse
+
+
+@pytest.mark.parametrize("failures", [12, 16, 24])
+def test_a_sut_that_dies_is_worse_though_its_other_trials_lose_nothing(failures: int) -> None:
+    bad = [100.0] * failures + [0.0] * (24 - failures)
+    figures = {"loss_pct": [0.0] * 24}
+    a = side("a", figures | {"failed_pct": [0.0] * 24})
+    b = side("b", figures | {"failed_pct": bad})
+    assert versus(a, b).verdict == "worse" and versus(b, a).verdict == "no worse"
+
+
+def test_one_metric_that_only_one_side_has_is_not_same() -> None:
+    a = side("a", {"activation_s": [1.0] * 40, "memory_mib": [9.0] * 40})
+    assert versus(a, side("b", {"activation_s": [1.0] * 40})).verdict == "cannot tell"
+
+
+@pytest.mark.parametrize(
+    ("key", "allowed"),
+    [("sut.version", "sut.version"), ("sut.bits", "sut.version"), ("host.kernel", "host"),
+     ("load.trace_sha256", "load.trace_sha256"), ("sut.rules", "sut.rules"),
+     ("node.sha256", "node")],
+)  # fmt: skip
+def test_other_facts_are_refused_unless_they_are_the_point(key: str, allowed: str) -> None:
+    a, b = (side(n, {"loss_pct": [0.0] * 40}, **{key: n, "lab.mtu": "9000"}) for n in "ab")
+    with pytest.raises(BadInput, match=rf"{key}: a and b.*--differs {key}"):
+        versus(a, b)
+    assert versus(a, b, differs=[allowed]).differs == [f"{key}: a and b"]
+    with pytest.raises(BadInput, match=key):
+        versus(a, b, differs=["lab"])
+
+
+@pytest.mark.parametrize("shape", ["normal", "heavy", "humps", "mostly zero", "ties"])
+def test_a_against_a_raises_a_false_alarm_at_most_once_in_twenty(
+    shape: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All metrics of three cells at once: any of them "different" is one false alarm."""
+    # Advice on further runs is most of the time, and changes no answer.
+    monkeypatch.setattr(comparison, "more_runs", lambda *_: Advice(more_runs=None))
+    rng = random.Random(shape)
+
+    def draw() -> float:
+        match shape:
+            case "normal":
+                return rng.gauss(10, 1)
+            case "heavy":
+                return rng.paretovariate(1.1)
+            case "humps":
+                return rng.choice((1.0, 5.0)) + rng.random()
+            case "mostly zero":
+                return rng.random() if rng.random() < 0.3 else 0.0
+        return float(rng.randrange(3))
+
+    def one(name: str, n: int) -> Side:
+        names = ("loss_pct", "cpu_us_per_packet", "memory_mib", "activation_s")
+        made = [side(name, {m: [draw() for _ in range(n)] for m in names}) for _ in range(3)]
+        cells = [s.cells[0].model_copy(update={"factors": {"k": i}}) for i, s in enumerate(made)]
+        return made[0].model_copy(update={"cells": cells})
+
+    alarms = 0
+    for trial in range(60):
+        n = (12, 20, 40)[trial % 3]
+        rows = versus(one("a", n), one("b", n)).rows
+        alarms += any(row.answer == "different" for row in rows)
+    assert alarms <= 6, f"{alarms} of 60"  # more than 6 has a probability of 3 % at most at 5 %
+
+
+def test_outliers_are_named_and_stay_in_every_figure() -> None:
+    values = [1.0, 1.1, 0.9, 1.05, 0.95, 1.2, 50.0]
+    assert unusual(values) == [50.0]
+    assert unusual([1.0] * 9 + [2.0]) == [] and unusual([1.0, 90.0]) == []
+    found = versus(side("a", {"memory_mib": values}), side("b", {"memory_mib": values}))
+    assert found.rows[0].unusual_a == [50.0] and found.rows[0].a_n == 7
+
+
+def test_of_run_directories_and_a_baseline(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, b = again(tmp_path, "before"), again(tmp_path, "after")
+    stored, junit = tmp_path / "base.json", tmp_path / "junit.xml"
+    assert main.exit_code(["baseline", str(a), str(stored)]) == 0
+    jsonschema.validate(json.loads(stored.read_text()), baseline_schema())
+    assert read_side(str(stored)) == read_side(str(a))
+    capsys.readouterr()
+    code = main.exit_code(["compare", str(a), str(b), "--json", "--junit", str(junit)])
+    direct = json.loads(capsys.readouterr().out)
+    jsonschema.validate(direct, versus_schema())
+    assert code == direct["exit_code"]
+    assert main.exit_code(["compare", str(stored), str(b), "--json"]) == code
+    assert json.loads(capsys.readouterr().out) == direct
+    suite = ElementTree.fromstring(junit.read_bytes())
+    assert [c.get("name") for c in suite] == [row["metric"] for row in direct["rows"]]
+    assert main.exit_code(["compare", str(a), str(b), "--markdown"]) == code
+    assert "| cell | metric |" in capsys.readouterr().out
+
+
+def test_cells_of_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = again(tmp_path, "setups", replace(SETUPS, samples=False))
+    bare, docker = (f"{run}::setup.kind={kind}" for kind in ("bare", "docker"))
+    assert main.exit_code(["compare", bare, docker]) == 2
+    assert "--differs" in capsys.readouterr().err
+    assert main.exit_code(["compare", bare, docker, "--differs", "setup.kind"]) in (0, 5, 6)
+    assert "setup.kind" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "said"),
+    [
+        ("no-such", "{run}", "no such run directory or baseline file"),
+        ("{run}", "{run}", "are one run"),
+        ("{run}::load.multiplier=7", "{run}", "no such cell"),
+        ("{run}::multiplier", "{run}", "key=value"),
+        ("{junk}", "{run}", "no baseline file"),
+    ],
+)
+def test_bad_input_is_one_line(
+    a: str, b: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    junk = tmp_path / "junk.json"
+    junk.write_text('{"format": 1}')
+    names = {"run": again(tmp_path, "one"), "junk": junk}
+    assert main.exit_code(["compare", a.format(**names), b.format(**names)]) == 2
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1, error
+
+
+def test_the_schemas_are_committed() -> None:
+    """After a change: python -m nodrop.results compare > schema/compare.schema.json"""
+    for name, made in (("compare", versus_schema), ("baseline", baseline_schema)):
+        assert json.loads((SCHEMAS / f"{name}.schema.json").read_text()) == made()
+
+
+def test_comparing_imports_nothing_that_measures() -> None:
+    words = (
+        "import sys, nodrop.report.sides, nodrop.report.versus_files, nodrop.cli.terminal; "
+        "sys.exit([m for m in sys.modules if m.startswith('nodrop.measure')] or 0)"
+    )
+    subprocess.run([sys.executable, "-c", words], check=True, timeout=60)
