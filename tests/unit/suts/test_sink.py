@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.errors import BadInput, NodeDied, TrialFailed
+from nodrop.errors import BadInput, NodeDied, NodeRefused, TrialFailed
 from nodrop.suts.sink import Sink
 
 RESULT = {
@@ -183,6 +183,20 @@ def test_a_sink_that_died(jobs: list[Job]) -> None:
         running.drain(expected_packets=None, timeout_s=5)
     with pytest.raises(TrialFailed, match="without its counters: gone"):
         running.finish(timeout_s=1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "raised"), [("protocol", NodeRefused), ("other", TrialFailed), ("io", TrialFailed)]
+)
+def test_a_sink_ended_for_nonsense_it_said_did_not_fail_at_the_load(
+    jobs: list[Job], kind: str, raised: type[Exception]
+) -> None:
+    misfit = NodeRefused("sink: tp_drops: -1", kind=kind, said="tp_drops: -1", hint=None)
+    running = launch(jobs, result=misfit)
+    running.process.signal(9)
+    jobs[0].child.wait(5)
+    with pytest.raises(raised, match="tp_drops: -1" if kind == "protocol" else "ended before"):
+        running.drain(expected_packets=None, timeout_s=5)
 
 
 @pytest.mark.parametrize(
