@@ -218,12 +218,16 @@ def test_a_guest_with_too_little_memory_names_who_was_killed(run: Run) -> None:
 
 
 def test_a_machine_that_dies_ends_its_trial_only(run: Run) -> None:
+    """And what it held on the host until then: no right at all, and a system call filter."""
     began: list[str] = []
+    held: dict[str, str] = {}
 
     def kill_the_first() -> None:
         began.append("offer")
         if len(began) == 1:
             (qemu,) = labelled("qemu")
+            lines = Path(f"/proc/{qemu}/status").read_text().splitlines()
+            held.update(line.split(":\t", 1) for line in lines if ":\t" in line)
             os.kill(qemu, signal.SIGKILL)
 
     text = VM.replace("{sut}", "sink").replace("{pace}", "pps = 2000\nduration_s = 2")
@@ -233,6 +237,9 @@ def test_a_machine_that_dies_ends_its_trial_only(run: Run) -> None:
     assert not dead.valid and dead.error
     assert whole.valid, whole.verdict
     assert closes(whole)
+    assert held["Uid"].split() == ["65534"] * 4
+    assert int(held["CapEff"], 16) == int(held["CapPrm"], 16) == 0
+    assert held["Seccomp"] == "2"
 
 
 def test_the_nic_under_a_guest_vanishes(run: Run) -> None:

@@ -123,6 +123,11 @@ def boot(
     return running
 
 
+_RIGHTS = ("-sandbox", "on,obsolete=deny,elevateprivileges=children,spawn=deny")
+"""A guest that breaks out of its devices finds a user without rights that can start nothing. The
+user is changed once all files are open, so only children are kept from that."""
+
+
 def command(
     machine: Machine, *, line_fd: int, nic: Sequence[str], console: Path, mtu: int
 ) -> list[str]:
@@ -147,6 +152,9 @@ def command(
         *("-m", f"{machine.memory_bytes >> 20}M"),
         *("-nodefaults", "-no-user-config", "-no-reboot"),
         *("-display", "none"),
+        *_RIGHTS,
+        # A passed-through device is set up again at each reset, which takes rights of root.
+        *(() if machine.devices else ("-runas", "nobody")),
         *("-chardev", f"file,id=console,path={_escaped(console)}"),
         *("-serial", "chardev:console"),
         *("-kernel", str(assets.kernel.image)),

@@ -102,6 +102,7 @@ def test_the_command_line_says_everything_itself() -> None:
     assert "-accel tcg,thread=multi,tb-size=256 -cpu max" in words
     assert "file=/a,,b.ext4,format=raw,if=none,id=disk0,snapshot=on" in words
     assert "socket,id=line,fd=7" in words
+    assert "-sandbox on," in words and "-runas nobody" in words
     assert "rdinit=/init -- guest --mtu 9000 --root /dev/vda" in words
 
 
@@ -110,6 +111,7 @@ def test_kvm_uses_the_hosts_cpu_and_more_devices_come_along() -> None:
     words = " ".join(command(given, line_fd=7, nic=[], console=Path("/c"), mtu=1500))
     assert "-accel kvm -cpu host" in words
     assert "vfio-pci,host=0000:01:00.0" in words
+    assert "-sandbox on," in words and "-runas" not in words
 
 
 def host(usable: bool, each: float) -> Any:
