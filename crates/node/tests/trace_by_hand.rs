@@ -1,4 +1,4 @@
-//! `nodrop-node trace`, as a person runs it.
+//! `nodrop-node trace`, as a person runs it (long: every use of it is here).
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::fs;

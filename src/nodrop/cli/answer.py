@@ -8,7 +8,8 @@ from rich.table import Table
 from nodrop.cli.knee import ASCII, UNICODE, knee
 from nodrop.cli.saying import say
 from nodrop.cli.tables import console
-from nodrop.findings.capacity import Answer, Bound, value_words
+from nodrop.findings.answer import Answer, Bound
+from nodrop.findings.capacity_statements import value_words
 from nodrop.report.capacity import between_words, knee_of
 from nodrop.report.capacity_words import broke, goal_name, headline
 from nodrop.report.searched import SearchedCell

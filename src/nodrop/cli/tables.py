@@ -13,7 +13,8 @@ from nodrop.images.image import Image
 from nodrop.ledger.sustained import duration
 from nodrop.ledger.verdict import percent
 from nodrop.load.seam import Planned
-from nodrop.measure.plan import OfferLength, Plan
+from nodrop.measure.lengths import OfferLength
+from nodrop.measure.plan import Plan
 from nodrop.measure.timings import PartTime
 from nodrop.plugins import Plugin
 from nodrop.results.certificate import Certificate, Pace

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -18,12 +18,13 @@ from nodrop.config.matrix import NAMED
 from nodrop.config.options import Options, YesNo, check, shown
 from nodrop.config.search import Search
 from nodrop.config.toml_file import key_path, put
-from nodrop.config.units import format_cpus, format_seconds
-from nodrop.errors import BadInput, LabProblem
+from nodrop.config.units import format_cpus
+from nodrop.errors import BadInput
 from nodrop.labs.split import Splitter
-from nodrop.ledger.sustained import duration, least_duration_s
-from nodrop.load.seam import LoadGenerator, PeakDemand, Planned, TraceFacts
+from nodrop.ledger.sustained import duration
+from nodrop.load.seam import LoadGenerator, PeakDemand
 from nodrop.measure.controllers.seam import Asked, AskedCell, Controller, Factors
+from nodrop.measure.lengths import OfferLength, implausible, offer_length, traces_of
 from nodrop.measure.parting import Parting, may_share, names_cpus, parting
 from nodrop.setups.seam import Limits, Setup
 from nodrop.suts.seam import Sut
@@ -33,10 +34,6 @@ AROUND_S = 6.0
 display replaces it by what trials really took."""
 
 MOST_INSTANCES = 64
-LONGEST_LOAD_S = 24 * 3600.0
-LONGEST_GAP_S = 3600.0
-"""Beyond these a wrong timestamp is likelier than a wish, so `run` asks for --yes."""
-
 Table = Mapping[str, Any]
 
 
@@ -55,33 +52,6 @@ class Cell:
     """What shares them, if there are several."""
     sut_cpus: str | None = None
     """That the experiment pins the SUT to; None leaves it to the limits."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OfferLength:
-    """How long one trial of a cell offers its load, and what it takes to see that it is carried."""
-
-    cell: Factors
-    offered_s: float | None
-    """None if it is not known beforehand, as at top speed."""
-    least_s: float | None
-    """Long enough to show that a SUT keeps the pace (ledger/sustained.py); None = not known."""
-    planned: Planned | None = None
-    """What is sent in that time; None if the trace could not be read."""
-    trace_packets: int | None = None
-
-    @property
-    def is_window(self) -> bool:
-        """It ends before the trace does."""
-        if self.planned is None or self.trace_packets is None:
-            return False
-        return self.planned.window_packets < self.trace_packets
-
-    @property
-    def too_short(self) -> bool:
-        if self.offered_s is None or self.least_s is None:
-            return False
-        return self.offered_s < self.least_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +175,7 @@ def make_plan(experiment: Experiment, *, cpus: AbstractSet[int] | None = None) -
             for cell, load in zip(made, loads, strict=True)
         ]
     lengths = tuple(
-        _length(experiment, cell, sut, load)
+        offer_length(experiment, cell.factors, sut, load, instances=cell.instances)
         for cell, (_, sut, _), load in zip(made, parts, loads, strict=True)
     )
     parted, made = _parted(made, parts, os.sched_getaffinity(0) if cpus is None else cpus)
@@ -237,11 +207,11 @@ def make_plan(experiment: Experiment, *, cpus: AbstractSet[int] | None = None) -
         load_s=None if load_s is None else load_s * certain,
         around_s=around_s * certain,
         peak_demand=_peak_demand(loads),
-        implausible=_implausible(experiment, loads),
+        implausible=implausible(experiment, loads),
         lengths=lengths,
         searched_by=experiment.search.by if experiment.search else None,
         parting=parted,
-        memory_bytes=max((facts.memory_bytes for facts in _traces(loads)), default=None),
+        memory_bytes=max((facts.memory_bytes for facts in traces_of(loads)), default=None),
     )
 
 
@@ -260,7 +230,7 @@ def _decides(
 
 def _asked(cell: Cell, searched: LoadGenerator | None) -> AskedCell:
     """Only a search asks what the trace holds."""
-    facts = next(_traces([searched]), None) if searched else None
+    facts = next(traces_of([searched]), None) if searched else None
     return AskedCell(
         factors=cell.factors,
         load=cell.load,
@@ -352,63 +322,9 @@ def _parted(
     ]
 
 
-def _length(experiment: Experiment, cell: Cell, sut: Sut, load: LoadGenerator) -> OfferLength:
-    offered_s = _duration_s(experiment, load)
-    pps = None if offered_s is None else experiment.blaming(load.mean_pps)
-    holds = sut.holds_packets
-    least_s = pps and least_duration_s(
-        pps,
-        holds_packets=None if holds is None else holds * cell.instances,
-        rest_seen_s=sut.rest_seen_s,
-    )
-    facts = next(_traces([load]), None)
-    return OfferLength(
-        cell=cell.factors,
-        offered_s=offered_s,
-        least_s=least_s,
-        planned=None if facts is None else facts.planned,
-        trace_packets=None if facts is None else facts.packets,
-    )
-
-
-def _duration_s(experiment: Experiment, load: LoadGenerator) -> float | None:
-    try:
-        return experiment.blaming(load.duration_s)
-    except LabProblem:
-        # Reading the trace takes the node; a plan can be looked at before it is built.
-        return None
-
-
-def _implausible(experiment: Experiment, loads: Sequence[LoadGenerator]) -> tuple[str, ...]:
-    """A wrong timestamp makes years of a short trace."""
-    found: dict[str, None] = {}
-    for load in loads:
-        duration_s = _duration_s(experiment, load)
-        if duration_s is None or duration_s <= LONGEST_GAP_S:
-            continue
-        facts = load.trace_facts()
-        gap = facts.raw["longest_gap"]
-        gap_s = 0.0 if load.constant_rate else gap["ns"] / 1e9
-        if duration_s <= LONGEST_LOAD_S and gap_s <= LONGEST_GAP_S:
-            continue
-        words = f"load.trace: {facts.path}: one trial of it takes {format_seconds(duration_s)}"
-        if gap_s > LONGEST_GAP_S:
-            after = gap["after_packet"]
-            words += f"; {format_seconds(gap_s)} pass without a packet after packet {after}"
-        found[words] = None
-    return tuple(found)
-
-
 def _peak_demand(loads: Sequence[LoadGenerator]) -> PeakDemand | None:
-    known = [peak for facts in _traces(loads) if (peak := facts.peak_demand) is not None]
+    known = [peak for facts in traces_of(loads) if (peak := facts.peak_demand) is not None]
     return max(known, key=lambda peak: peak.packets_in_1_ms, default=None)
-
-
-def _traces(loads: Sequence[LoadGenerator]) -> Iterator[TraceFacts]:
-    for load in loads:
-        # No plan fails for want of it: whoever runs the plan hears what is wrong with the trace.
-        with suppress(BadInput, LabProblem):
-            yield load.trace_facts()
 
 
 def _built(experiment: Experiment, build: Callable[..., Any], table: Table) -> Any:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
-from nodrop.findings.capacity import Answer, Bound, value_words
+from nodrop.findings.answer import Answer, Bound
+from nodrop.findings.capacity_statements import value_words
 from nodrop.ledger.sustained import duration
 from nodrop.report import escape, numbers
 from nodrop.report.bounded import shortened

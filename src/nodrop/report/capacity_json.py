@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from nodrop.findings.capacity import Answer, Bound
+from nodrop.findings.answer import Answer, Bound
 from nodrop.report.capacity_words import answer_sentences
 from nodrop.report.searched import SearchedCell
 from nodrop.results.capacity import CapacityAnswer, Carried, Goal

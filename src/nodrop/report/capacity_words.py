@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nodrop.findings.capacity import Answer, Statement, value_words
+from nodrop.findings.answer import Answer, Statement
+from nodrop.findings.capacity_statements import value_words
 from nodrop.report import escape, numbers
 from nodrop.report import sentences as rules
 from nodrop.report.searched import SearchedCell

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from nodrop.config.search import Search
-from nodrop.findings.capacity import Answer, answers
+from nodrop.findings.answer import Answer
+from nodrop.findings.capacity import answers
 from nodrop.findings.observations import RATES
 from nodrop.report import escape
 from nodrop.report.story import Cell, Source, Story, factor_label

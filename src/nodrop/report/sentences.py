@@ -1,4 +1,4 @@
-"""The rules by which a report speaks: nothing is said that no rule here, or of findings, says.
+"""The rules by which a report speaks (long: one list). What it says has one here or in findings.
 
 docs/reference/sentences.md lists them (a test compares); `nodrop report --json` names the rule of
 every sentence beside its evidence and its trials.
@@ -158,8 +158,8 @@ CAPACITY = _rule(
     "capacity",
     "the load was searched: for each cell and goal, what it carries, or why that is not known; it "
     "stands for the sentences about single loads",
-    "the statement of findings/capacity.py: the highest load that was carried and the lowest above "
-    "it that was not, in the median round; what limits it",
+    "the statement of findings/capacity_statements.py: the highest load that was carried and the "
+    "lowest above it that was not, in the median round; what limits it",
 )
 BROKE = _rule(
     Part.ANSWER,

@@ -1,4 +1,4 @@
-"""A launched Suricata's life, played to the adapter: socket answers, logs, death."""
+"""A launched Suricata's life (long: one socket serves all), played: answers, logs, death."""
 
 from __future__ import annotations
 

@@ -8,7 +8,8 @@ import pytest
 
 from nodrop.config.search import Search
 from nodrop.errors import BadInput
-from nodrop.findings.capacity import Answer, answers
+from nodrop.findings.answer import Answer
+from nodrop.findings.capacity import answers
 from nodrop.measure.controllers.capacity import load_of
 from nodrop.measure.controllers.methods import Ask
 from nodrop.measure.controllers.seam import TrialInput

@@ -1,0 +1,100 @@
+"""What a search found of a cell and a goal, as numbers and as statements."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from nodrop.stats.interval import Interval
+from nodrop.stats.knee import Knee
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """A load that was tried, as it was really offered; None = not measured."""
+
+    value: float
+    pps: float | None
+    bps: float | None
+    runs: tuple[str, ...]
+    """Its trials."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """What one start of the SUT showed."""
+
+    number: int
+    lower: Bound | None
+    """The highest load that was carried."""
+    upper: Bound | None
+    """The lowest above it that was not."""
+    fit: Knee | None
+    """Of all trials near the limit together: the load above which too many are not good, with its
+    95 % bounds. None if the method has none, or no trial near it was not good."""
+
+    @property
+    def value(self) -> float | None:
+        """What it comes to: the fitted load, or what was carried if there is no fit. None: no load
+        was."""
+        if self.lower is None:
+            return None
+        return self.lower.value if self.fit is None else self.fit.estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Between:
+    """Of the loads that were carried, over the rounds."""
+
+    n: int
+    lowest: float
+    highest: float
+    interval: Interval | None
+    """Of the median round, 95 %."""
+    why_no_interval: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """A sentence, the rule that made it, and what it rests on (docs/reference/findings.md)."""
+
+    rule: str
+    text: str
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    runs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """Of one cell and one goal."""
+
+    cell: Mapping[str, Any]
+    by: str
+    goal: float
+    """The loss ratio that is tolerated: 0 is NDR."""
+    lower: Bound | None
+    """Within the search of the median round: the highest load that was carried. None = none was,
+    or nothing was shown."""
+    upper: Bound | None
+    """Of the same round: the lowest load above it that was not. None = none was tried, or could
+    be."""
+    fit: Knee | None
+    """Of the same round."""
+    between: Between | None
+    """None if no round found a load that is carried."""
+    rounds: tuple[Round, ...]
+    limited_by: str
+    """`sut`, `sut_failed`, `generator`, `max`, `min`, `loss_at_every_load`, `budget`,
+    `void_above` (trials above were void, and not for the sender), `nothing_measured`,
+    `unfinished`."""
+    place: str | None
+    knob: str
+    broke: str
+    """The verdict of a trial at the load that was not carried."""
+    reached_width: float | None
+    """(upper − lower) / upper."""
+    trials: int
+    trial_seconds: float
+    statements: tuple[Statement, ...]
+    """The first is the answer; what the search took is the last."""

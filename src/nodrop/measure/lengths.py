@@ -1,0 +1,102 @@
+"""How long a cell offers its load, if that is long enough, and what no clock can have meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from nodrop.config.experiment import Experiment
+from nodrop.config.units import format_seconds
+from nodrop.errors import BadInput, LabProblem
+from nodrop.ledger.sustained import least_duration_s
+from nodrop.load.seam import LoadGenerator, Planned, TraceFacts
+from nodrop.measure.controllers.seam import Factors
+from nodrop.suts.seam import Sut
+
+LONGEST_LOAD_S = 24 * 3600.0
+LONGEST_GAP_S = 3600.0
+"""Beyond these a wrong timestamp is likelier than a wish, so `run` asks for --yes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfferLength:
+    """How long one trial of a cell offers its load, and what it takes to see that it is carried."""
+
+    cell: Factors
+    offered_s: float | None
+    """None if it is not known beforehand, as at top speed."""
+    least_s: float | None
+    """Long enough to show that a SUT keeps the pace (ledger/sustained.py); None = not known."""
+    planned: Planned | None = None
+    """What is sent in that time; None if the trace could not be read."""
+    trace_packets: int | None = None
+
+    @property
+    def is_window(self) -> bool:
+        """It ends before the trace does."""
+        if self.planned is None or self.trace_packets is None:
+            return False
+        return self.planned.window_packets < self.trace_packets
+
+    @property
+    def too_short(self) -> bool:
+        if self.offered_s is None or self.least_s is None:
+            return False
+        return self.offered_s < self.least_s
+
+
+def offer_length(
+    experiment: Experiment, cell: Factors, sut: Sut, load: LoadGenerator, *, instances: int
+) -> OfferLength:
+    offered_s = _duration_s(experiment, load)
+    pps = None if offered_s is None else experiment.blaming(load.mean_pps)
+    holds = sut.holds_packets
+    least_s = pps and least_duration_s(
+        pps,
+        holds_packets=None if holds is None else holds * instances,
+        rest_seen_s=sut.rest_seen_s,
+    )
+    facts = next(traces_of([load]), None)
+    return OfferLength(
+        cell=cell,
+        offered_s=offered_s,
+        least_s=least_s,
+        planned=None if facts is None else facts.planned,
+        trace_packets=None if facts is None else facts.packets,
+    )
+
+
+def _duration_s(experiment: Experiment, load: LoadGenerator) -> float | None:
+    try:
+        return experiment.blaming(load.duration_s)
+    except LabProblem:
+        # Reading the trace takes the node; a plan can be looked at before it is built.
+        return None
+
+
+def implausible(experiment: Experiment, loads: Sequence[LoadGenerator]) -> tuple[str, ...]:
+    """A wrong timestamp makes years of a short trace."""
+    found: dict[str, None] = {}
+    for load in loads:
+        duration_s = _duration_s(experiment, load)
+        if duration_s is None or duration_s <= LONGEST_GAP_S:
+            continue
+        facts = load.trace_facts()
+        gap = facts.raw["longest_gap"]
+        gap_s = 0.0 if load.constant_rate else gap["ns"] / 1e9
+        if duration_s <= LONGEST_LOAD_S and gap_s <= LONGEST_GAP_S:
+            continue
+        words = f"load.trace: {facts.path}: one trial of it takes {format_seconds(duration_s)}"
+        if gap_s > LONGEST_GAP_S:
+            after = gap["after_packet"]
+            words += f"; {format_seconds(gap_s)} pass without a packet after packet {after}"
+        found[words] = None
+    return tuple(found)
+
+
+def traces_of(loads: Sequence[LoadGenerator]) -> Iterator[TraceFacts]:
+    for load in loads:
+        # No plan fails for want of it: whoever runs the plan hears what is wrong with the trace.
+        with suppress(BadInput, LabProblem):
+            yield load.trace_facts()
