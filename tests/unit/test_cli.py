@@ -270,9 +270,19 @@ def test_a_full_disk_is_a_line_and_exit_3(
 
     monkeypatch.setattr(plugins, "plugins", full)
     assert main.exit_code(["plugins"]) == 3
-    assert capsys.readouterr().err == (
-        "nodrop: No space left on device; what was begun is undone\n"
-    )
+    assert capsys.readouterr().err == ("nodrop: No space left on device\n")
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "trials.jsonl"])
+def test_a_folder_in_place_of_a_file_is_bad_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    directory = make_run(tmp_path, Fake(repetitions=1, samples=False))
+    (directory / name).unlink()
+    (directory / name).mkdir()
+    assert main.exit_code(["watch", str(directory)]) == 2
+    said = capsys.readouterr().err
+    assert name in said and said.count("\n") == 1
 
 
 def test_ctrl_c_is_exit_130(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,18 +110,18 @@ def _complain_of(error: BaseException) -> int:
         case NodropError():
             complain(error)
             return error.exit_code
-        case Refused():
+        case Refused() | IsADirectoryError() | NotADirectoryError():
             complain(f"{error.filename}: {error.strerror}")
             return BadInput.exit_code
         case OSError():
             where = f"{error.filename}: " if error.filename else ""
-            complain(f"{where}{error.strerror or error}; what was begun is undone")
+            complain(f"{where}{error.strerror or error}")
             return LabProblem.exit_code
     place = traceback.extract_tb(error.__traceback__)[-1]
     words = f"{type(error).__name__}: {one_line(error, longest=300)}".removesuffix(": ")
     complain(
         f"{words} (at {Path(place.filename).name}:{place.lineno}): that is a defect of "
-        f"{_whose(error)}; what was begun is undone; `nodrop --debug …` shows "
+        f"{_whose(error)}; `nodrop --debug …` shows "
         "the traceback"
     )
     return UNEXPECTED
