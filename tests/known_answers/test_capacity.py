@@ -47,7 +47,7 @@ def short_trace(tmp_path: Path) -> Path:
     return trace
 
 
-@pytest.mark.parametrize(("rate", "ring"), [(5_000, 256), (7_300, 512), (20_000, 2_048)])
+@pytest.mark.parametrize(("rate", "ring"), [(3_000, 256), (7_300, 1_024), (20_000, 2_048)])
 def test_the_rate_of_a_sink_is_found(run: Run, short_trace: Path, rate: int, ring: int) -> None:
     outcome = run(
         f"load.trace={short_trace}",

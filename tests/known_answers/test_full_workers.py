@@ -63,7 +63,7 @@ def test_a_full_worker_is_blamed(run: Run, slow: str, one_flow: str, workers: in
     record = only(run(f"sut.detect_threads={workers}", slow, one_flow, text=AUTOFP))
     assert record.valid and closes(record), record.verdict
     assert record.threads_unexplained_packets == 0
-    assert record.packets.loss_ratio > 0.2, record.verdict
+    assert record.packets.lost_packets > 0, record.verdict
     (receive,) = [t for t in record.threads if t.role == "receive"]
     assert receive.dropped_packets == record.packets.lost_packets
     causes = {cause.rule: cause for cause in record.packets.loss_causes}

@@ -34,7 +34,7 @@ def prove(
         if why := _other(proof.exe_sha256, wanted):
             words = f"what runs is not the {bits.kind}'s: {proof.exe} {why}"
             found.append(Problem(code=Reason.OTHER_BITS, words=words))
-    if bits is not None and bits.kind == "image":
+    if bits is not None and bits.kind == "image" and not other_bits:
         loaded = {path: _sha256_in(bits.path, path) for path in proof.libraries}
         found += [
             Problem(code=Reason.OTHER_BITS, words=f"a library is not the image's: {path} {why}")
