@@ -123,9 +123,9 @@ def boot(
     return running
 
 
-_RIGHTS = ("-sandbox", "on,obsolete=deny,elevateprivileges=children,spawn=deny")
-"""A guest that breaks out of its devices finds a user without rights that can start nothing. The
-user is changed once all files are open, so only children are kept from that."""
+_RIGHTS = ("-sandbox", "on,obsolete=deny,spawn=deny")
+"""A guest that breaks out of its devices finds a user without rights that can start no program. Not
+`elevateprivileges`: it forbids to become that user, too, which is done once all files are open."""
 
 
 def command(
