@@ -152,19 +152,22 @@ class _Own:
         highest = min([self._field.highest, *(x / CEILING for x in ceilings)])
         if self._good.value >= highest:
             return self._settle(self._good)
-        again = expected is not None and self._good.value <= expected * (1 + self._width)
-        step = 1 + self._width if again else _step(self._good)
+        ended = expected is not None and (ceilings or self._earlier.knee is not None)
+        close = ended and self._good.value <= (expected or 0.0) * (1 + self._width)
+        step = 1 + self._width if close else _step(self._good)
         return self._field.ask(self._good.value * step, self._search.initial_trial_s)
 
     def _expected(self) -> float | None:
-        """Just above what the rounds before found; what was carried, if it had no end; the least,
-        if nothing was."""
-        if not self._earlier.loads:
+        """Just above what the rounds before found; what was carried, if it had no end, or looked
+        so, if none of their trials decides; the least, if nothing was."""
+        before = self._earlier
+        if not before.loads:
             return None
-        carried = [x.value for x in self._earlier.loads if self._earlier.carried(x)]
-        if carried and (before := self._earlier.knee) is not None:
-            return before.estimate * (1 + self._width / 3)
-        return max(carried, default=self._field.lowest)
+        carried = [x.value for x in before.loads if before.carried(x)]
+        if carried and before.knee is not None:
+            return before.knee.estimate * (1 + self._width / 3)
+        looks = [x.value for x in before.loads if x.looks_carried(self._goal, self._search)]
+        return max(carried or looks, default=self._field.lowest)
 
     def _down(self, bad: Load) -> Ask | None:
         if bad.value <= self._field.lowest:
@@ -186,9 +189,13 @@ class _Own:
         return median(found) if found else None
 
     def _close_in(self, good: Load, bad: Load) -> Ask | None:
-        """To the middle, if nothing points anywhere, or not to what is there."""
-        if bad.mute(self._goal) and bad.value <= good.value * CEILING:
-            return self._settle(good)
+        """To the middle, if nothing points anywhere, or not to what is there. Below a load that
+        cannot be tried, what is carried is confirmed first: the time may end before the ceiling is
+        found closely, and each load beyond it takes three trials that say nothing."""
+        if bad.mute(self._goal):
+            confirm = self._settle(good)
+            if confirm is not None or bad.value <= good.value * CEILING:
+                return confirm
         if bad.value <= good.value * (1 + self._width):
             return self._settle(good) or self._settle(bad)
         return self._field.ask(math.sqrt(good.value * bad.value), self._final_s)

@@ -139,6 +139,17 @@ def test_the_generator_as_the_limit_is_never_the_capacity(most: float) -> None:
         assert "at least" in texts(answer) and "the generator was the limit" in texts(answer)
 
 
+@pytest.mark.parametrize("most", [5.0, 30.0, 90.0, 400.0])
+@pytest.mark.parametrize("budget_s", [80.0, 100.0, 200.0])
+def test_a_budget_that_ends_below_the_senders_limit_keeps_what_was_carried(
+    most: float, budget_s: float
+) -> None:
+    """Loads that only looked carried were forgotten, and the next round began at the least."""
+    sut = SimulatedSut(capacity=3000, sender_most=most)
+    for answer in searched(sut, budget_s=budget_s, rounds=3).values():
+        assert answer.lower and answer.lower.value >= most / 8, texts(answer)
+
+
 @pytest.mark.parametrize("most", [0.9, 4.0, 37.5])
 def test_what_was_not_to_be_tried_is_not_known(most: float) -> None:
     for answer in searched(SimulatedSut(capacity=300), max=most, rounds=2).values():
