@@ -26,6 +26,8 @@ class SimulatedSut:
     """One-sided: |N(0, 1)| times this part of the capacity is missing in a trial."""
     stall_ratio: float = 0.0
     """Of trials, that stand still for a tenth of their time."""
+    disturbed_ratio: float = 0.0
+    """Of trials, that are void because the hypervisor takes the sender's CPU."""
     path_loss: float = 0.0
     """Lost before the SUT, at any load."""
     ring_packets: int = 0
@@ -53,6 +55,9 @@ class SimulatedSut:
             "took_s": seconds + 2.0,
             "searched": trial.searched,
         }
+        if self.disturbed_ratio and self.random.random() < self.disturbed_ratio:
+            late = "void: the sender was late; the hypervisor gave 30 % of its CPU to others"
+            return _record(common, "void", ["sender_late"], late, steal_ratio=0.3)
         if x > self.sender_most:
             return _record(common, "void", ["sender_late"], "void: the sender was late")
         if x > self.counters_stop_above:

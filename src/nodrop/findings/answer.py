@@ -85,9 +85,9 @@ class Answer:
     """None if no round found a load that is carried."""
     rounds: tuple[Round, ...]
     limited_by: str
-    """`sut`, `sut_failed`, `generator`, `max`, `min`, `loss_at_every_load`, `budget`,
-    `void_above` (trials above were void, and not for the sender), `nothing_measured`,
-    `unfinished`."""
+    """`sut`, `sut_failed`, `generator`, `hypervisor` (it took the CPU of all trials above), `max`,
+    `min`, `loss_at_every_load`, `budget`, `void_above` (trials above were void, and not for the
+    sender), `nothing_measured`, `unfinished`."""
     place: str | None
     knob: str
     broke: str

@@ -99,7 +99,7 @@ def _median_round(rounds: Sequence[Round]) -> Round:
 def _limited_by(every: Sequence[Tried], chosen: Bracket, goal: float, search: Search) -> str:
     measured = [t for t in every if t.outcome != "void"]
     if not measured:
-        return "generator" if _of_the_sender(every) else "nothing_measured"
+        return _void_for(every) if every else "nothing_measured"
     if chosen.upper is not None:
         if chosen.lower is None:
             return "loss_at_every_load" if _same_share(measured, goal) else "min"
@@ -107,10 +107,9 @@ def _limited_by(every: Sequence[Tried], chosen: Bracket, goal: float, search: Se
         return "sut_failed" if failed else "sut"
     tops = loads(every)
     mute = [load for load in tops if load.mute(goal)]
-    if mute and _of_the_sender([t for load in mute for t in load.trials]):
-        return "generator"
-    if mute and chosen.lower is not None:
-        return "void_above"
+    void_for = _void_for([t for load in mute for t in load.trials])
+    if void_for != "nothing_measured" or (mute and chosen.lower is not None):
+        return "void_above" if void_for == "nothing_measured" else void_for
     if chosen.lower is not None and search.max is not None and chosen.lower.value >= search.max:
         return "max"
     if search.budget_s is not None:
@@ -118,9 +117,13 @@ def _limited_by(every: Sequence[Tried], chosen: Bracket, goal: float, search: Se
     return "nothing_measured" if chosen.lower is None else "unfinished"
 
 
-def _of_the_sender(trials: Sequence[Tried]) -> bool:
-    reasons = [set(t.record.invalid_reasons) for t in trials if t.outcome == "void"]
-    return bool(reasons) and all(found & SENDER_REASONS for found in reasons)
+def _void_for(trials: Sequence[Tried]) -> str:
+    """What kept all of them from being measured, if it is one thing."""
+    void = [t for t in trials if t.outcome == "void"]
+    if void and all(t.disturbed for t in void):
+        return "hypervisor"
+    rest = [set(t.record.invalid_reasons) for t in void if not t.disturbed]
+    return "generator" if rest and all(r & SENDER_REASONS for r in rest) else "nothing_measured"
 
 
 def _same_share(measured: Sequence[Tried], goal: float) -> bool:

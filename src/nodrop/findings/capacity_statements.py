@@ -168,11 +168,13 @@ _WHY_AT_LEAST = {
     "generator": "the generator was the limit",
     "max": "more was not to be tried",
     "budget": "the budget ended there",
+    "hypervisor": "the hypervisor took too much of this host's CPU for a measurement above it",
     "void_above": "every trial above it was void",
     "unfinished": "the search has not ended; no load above it was seen not to be carried",
 }
 _WHY_NOT = {
     "generator": "the generator was the limit",
+    "hypervisor": "the hypervisor took too much of this host's CPU for any measurement",
     "budget": "the budget ended first",
     "nothing_measured": "no trial was measured that shows it",
 }

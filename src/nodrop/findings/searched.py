@@ -22,7 +22,10 @@ SENDER_REASONS = frozenset(
 )
 MOST_MUTE = 3
 """A load of which so many trials said nothing, and no other did, cannot be tried."""
-
+MOST_DISTURBED = 8
+"""The same, if the hypervisor disturbed some of them: that says less of the load."""
+DISTURBING = 0.02
+"""Of the CPUs of the SUT or of the sender, the part that the hypervisor took."""
 
 NEAR = 1.25
 """Trials so far above what they served, or below it, say how it is at the limit."""
@@ -55,6 +58,11 @@ class Tried:
         if self.loss_ratio is None:
             return None
         return False if self.loss_ratio > goal else self.kept
+
+    @property
+    def disturbed(self) -> bool:
+        """Void while the hypervisor took CPU: another trial of this load may well be measured."""
+        return self.outcome == "void" and (self.record.steal_ratio or 0.0) > DISTURBING
 
     def reaches(self, goal: float) -> float | None:
         """Of a trial that was not good: the load it would have carried within the goal, if the SUT
@@ -156,7 +164,9 @@ class Load:
     def mute(self, goal: float, *, at_least_s: float = 0.0) -> bool:
         """It was tried often enough, by trials so long, and none showed anything."""
         long = [t for t in self.trials if t.seconds >= at_least_s]
-        return len(long) >= MOST_MUTE and all(t.good(goal) is None for t in long)
+        if any(t.good(goal) is not None for t in long):
+            return False
+        return len(long) >= MOST_DISTURBED or sum(not t.disturbed for t in long) >= MOST_MUTE
 
 
 def loads(trials: Iterable[Tried]) -> tuple[Load, ...]:

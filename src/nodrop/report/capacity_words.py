@@ -102,6 +102,7 @@ LIMITS = {
     "min": "below the least that was tried",
     "loss_at_every_load": "loss at every load",
     "budget": "the budget",
+    "hypervisor": "the hypervisor",
     "void_above": "every trial above it was void",
     "unfinished": "the search has not ended",
     "nothing_measured": "nothing was measured",

@@ -139,6 +139,27 @@ def test_the_generator_as_the_limit_is_never_the_capacity(most: float) -> None:
         assert "at least" in texts(answer) and "the generator was the limit" in texts(answer)
 
 
+@pytest.mark.parametrize("disturbed", [0.3, 0.5, 0.6])
+@pytest.mark.parametrize("capacity", [3.4, 20.0])
+def test_trials_that_the_hypervisor_spoils_are_tried_again(
+    disturbed: float, capacity: float
+) -> None:
+    """Three such trials were taken for the generator's limit, whatever the load."""
+    for answer in searched(SimulatedSut(capacity=capacity, disturbed_ratio=disturbed)).values():
+        assert answer.limited_by == "sut" and answer.lower and answer.upper
+        assert answer.lower.value <= capacity * 1.01 and answer.upper.value >= capacity
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_hypervisor_that_spoils_every_trial_is_not_the_generator(seed: int) -> None:
+    sut = SimulatedSut(capacity=3.4, disturbed_ratio=1.0)
+    search = Search()
+    found = answers(run(controller(search, seed=seed, sut="standing"), sut.measure), search)
+    for answer in found:
+        assert (answer.limited_by, answer.lower, answer.upper) == ("hypervisor", None, None)
+        assert "the hypervisor took too much of this host's CPU" in texts(answer)
+
+
 @pytest.mark.parametrize("most", [5.0, 30.0, 90.0, 400.0])
 @pytest.mark.parametrize("budget_s", [80.0, 100.0, 200.0])
 def test_a_budget_that_ends_below_the_senders_limit_keeps_what_was_carried(
