@@ -15,14 +15,17 @@ from nodrop.report import escape, numbers
 from nodrop.report.bounded import shortened
 from nodrop.report.capacity_words import goal_name, limit_words
 from nodrop.report.efficiency import Efficiency, efficiency
-from nodrop.report.knee import dots
-from nodrop.report.knee_plot import Knee, knee_plot
+from nodrop.report.fitted import deciding, fitted, fitted_words, stand_apart
+from nodrop.report.knee import dots, voids
+from nodrop.report.knee_plot import CurvePoint, Knee, knee_plot
+from nodrop.report.search_plot import Step, search_plot
 from nodrop.report.searched import SearchedCell, searches
 from nodrop.report.stacked_bars import Bar, Part, stacked_bars
 from nodrop.report.story import Story
 from nodrop.report.tables import Column, Made, Row, Table, Value, text
 from nodrop.report.trials import Trial
 from nodrop.stats.interval import Summary
+from nodrop.stats.loss_curve import NoCurve
 
 STYLE = "p-decoded"
 
@@ -34,7 +37,10 @@ class CapacityView:
     name: str
     answers: Table
     knee: Markup
+    caption: str
+    """Of the knee; what the curve says is in it, or why there is none."""
     efficiency: str
+    way: Markup
     steps: Table
 
 
@@ -43,6 +49,8 @@ class CapacitySection:
     views: tuple[CapacityView, ...]
     bars: Markup
     """Empty if there is one cell alone."""
+    cores: Markup
+    """What a busy core carries, cell by cell; empty as well."""
 
 
 def capacity_section(story: Story) -> CapacitySection | None:
@@ -51,7 +59,7 @@ def capacity_section(story: Story) -> CapacitySection | None:
     if not found:
         return None
     views = tuple(_view(one, number) for number, one in enumerate(found, 1))
-    return CapacitySection(views=views, bars=_bars(found))
+    return CapacitySection(views=views, bars=_bars(found), cores=_cores(found))
 
 
 def capacity_tables(story: Story) -> Iterator[Table]:
@@ -65,13 +73,37 @@ def capacity_tables(story: Story) -> Iterator[Table]:
 def _view(searched: SearchedCell, number: int) -> CapacityView:
     steps = steps_table(searched)
     own = [replace(row, values=row.values[1:]) for row in steps.rows]
+    knee = knee_of(searched)
     return CapacityView(
         name=searched.subject,
         answers=_answers_table([searched], name=f"capacity-{number}"),
-        knee=knee_plot(knee_of(searched)),
-        efficiency=_efficiency_words(efficiency(t.record for t in searched.trials)),
+        knee=knee_plot(knee),
+        caption=_caption(searched, knee),
+        efficiency=_efficiency_words(_efficiency(searched)),
+        way=way_of(searched),
         steps=shortened(replace(steps, columns=STEP_COLUMNS[1:], rows=own), "search"),
     )
+
+
+def _caption(searched: SearchedCell, knee: Knee) -> str:
+    said = [f"Every trial of {searched.subject}, at the load that was really sent."]
+    if knee.voids:
+        said.append("Above the plot: void ones, which say nothing of the SUT.")
+    if any(dot.busiest_cpu_ratio is not None for dot in knee.dots):
+        said.append("Squares, on the right axis: its busiest thread.")
+    if knee.answer_pps:
+        said.append(
+            "The upright band runs from the highest load that was carried to the lowest above it "
+            "that was not."
+        )
+    said.append(fitted_words(fitted(searched)))
+    if knee.curve:
+        said.append(
+            "The curve says what is lost once the rings are full: a short trial may lose less."
+        )
+    if any(dot.apart for dot in knee.dots):
+        said.append("What stands apart is marked, and is in every figure like the others.")
+    return " ".join(said)
 
 
 def steps_table(*searched: SearchedCell) -> Table:
@@ -81,12 +113,48 @@ def steps_table(*searched: SearchedCell) -> Table:
 
 
 def knee_of(searched: SearchedCell) -> Knee:
-    """Every trial of it, and where its first goal's answer lies."""
+    """Every trial of it, where its first goal's answer lies, and the loss curve of its trials."""
+    records = [trial.record for trial in searched.trials]
+    offered = [pps for one in deciding(searched) if (pps := one.record.offered.per_s)]
     return Knee(
         title=f"The knee of {searched.subject}",
-        dots=dots(trial.record for trial in searched.trials),
+        dots=dots(records, stand_apart(searched)),
+        voids=voids(records),
         answer_pps=_interval_pps(searched.answers[0]) if searched.answers else None,
+        near_pps=(min(offered), max(offered)) if offered else None,
+        curve=tuple(_curve(searched)),
     )
+
+
+CURVE_POINTS = 60
+
+
+def _curve(searched: SearchedCell) -> Iterator[CurvePoint]:
+    """Over the loads of the trials that it was fitted to, and no further."""
+    found = fitted(searched)
+    if isinstance(found, NoCurve):
+        return
+    offered = [pps for one in deciding(searched) if (pps := one.record.offered.per_s)]
+    low, high = min(offered), max(offered)
+    evenly = {low + (high - low) * n / CURVE_POINTS for n in range(CURVE_POINTS + 1)}
+    bends = {found.low_pps, found.capacity_pps, found.high_pps}
+    for pps in sorted(evenly | {bend for bend in bends if low < bend < high}):
+        least, most = found.band(pps)
+        yield CurvePoint(
+            pps=pps, loss_ratio=found.loss_ratio(pps), low_ratio=least, high_ratio=most
+        )
+
+
+def way_of(searched: SearchedCell) -> Markup:
+    """Its trials in their order: load and outcome."""
+    records = [trial.record for trial in searched.trials]
+    drawn = {dot.run: dot for dot in (*dots(records, stand_apart(searched)), *voids(records))}
+    steps = [
+        Step(dot=drawn[record.run], round=record.searched.round if record.searched else 1)
+        for record in records
+        if record.run in drawn
+    ]
+    return search_plot(f"The search of {searched.subject}, trial by trial", steps)
 
 
 def _interval_pps(answer: Answer) -> tuple[float, float] | None:
@@ -159,7 +227,7 @@ def between_words(answer: Answer) -> str:
 
 
 def _bars(found: Sequence[SearchedCell]) -> Markup:
-    if len(found) < 2:
+    if len(found) < 2 or not any(answer.lower for one in found for answer in one.answers):
         return Markup("")
     return stacked_bars(
         "Capacity, cell by cell",
@@ -170,13 +238,42 @@ def _bars(found: Sequence[SearchedCell]) -> Markup:
 
 def _bar(searched: SearchedCell, answer: Answer) -> Bar:
     pps = answer.lower.pps if answer.lower else None
-    name = f"{searched.label or searched.subject}, {goal_name(answer.goal)}"
-    carried = (
-        numbers.NOT_MEASURED if answer.lower is None else value_words(answer.by, answer.lower.value)
+    cell, goal = searched.label or searched.subject, goal_name(answer.goal)
+    words = "none found" if pps is None else f"{numbers.count(pps)} packets/s"
+    if answer.lower is not None and answer.by != "pps":
+        words = f"{value_words(answer.by, answer.lower.value)}: {words}"
+    part = Part(kind="carried", value=pps or 0.0, says=f"{cell}, {goal}: {words}", style=STYLE)
+    several = len(searched.answers) > 1
+    return Bar(
+        name=goal if several else cell,
+        group=cell if several else "",
+        parts=(part,),
+        words=words,
+        interval=_interval_pps(answer),
     )
-    words = f"{carried}: {numbers.count(pps)} packets/s"
-    part = Part(kind=goal_name(answer.goal), value=pps or 0.0, says=f"{name}: {words}", style=STYLE)
-    return Bar(name=name, parts=(part,), words=words, interval=_interval_pps(answer))
+
+
+def _efficiency(searched: SearchedCell) -> Efficiency | None:
+    return efficiency(trial.record for trial in searched.trials)
+
+
+def _cores(found: Sequence[SearchedCell]) -> Markup:
+    known = [(one, work) for one in found if (work := _efficiency(one)) is not None]
+    if len(known) < 2:
+        return Markup("")
+    return stacked_bars(
+        "What a busy core carries, cell by cell",
+        "packets for each second of CPU time; the line: 95 % interval of the median start",
+        [_core_bar(one.label or one.subject, work) for one, work in known],
+    )
+
+
+def _core_bar(name: str, work: Efficiency) -> Bar:
+    found = work.packets
+    words = _with_spread(found, numbers.count)
+    part = Part(kind="packets", value=found.median, says=f"{name}: {words} packets", style=STYLE)
+    between = (found.interval.low, found.interval.high) if found.interval else None
+    return Bar(name=name, parts=(part,), words=words, interval=between)
 
 
 def _efficiency_words(found: Efficiency | None) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from nodrop.report import numbers
 from nodrop.results.trial import TrialRecord, mark_of
@@ -13,6 +13,7 @@ WORDS = {
     "absorbed": "no loss, pace not shown",
     "loss": "lost packets",
     "failed": "the SUT failed",
+    "void": "void: says nothing of the SUT",
 }
 """What marks mean."""
 
@@ -25,27 +26,41 @@ class Dot:
     pps: float
     """Offered, as it was reached; if the trial ended before that was known, what was asked for."""
     loss_ratio: float | None
-    """None: the SUT failed, so that its loss is not known."""
+    """None: the SUT failed or the trial is void, so that its loss is not known."""
     mark: str
-    """`good`, `absorbed` (no loss, but not seen to keep the pace), `loss` or `failed`."""
+    """`good`, `absorbed` (no loss, but not seen to keep the pace), `loss`, `failed` or `void`."""
     busiest_cpu_ratio: float | None = None
+    apart: str = ""
+    """In words, if it stands apart from the others."""
 
     @property
     def says(self) -> str:
         load = f"{self.run}: {numbers.count(self.pps)} packets/s"
-        lost = WORDS["failed"] if self.loss_ratio is None else _lost(self.mark, self.loss_ratio)
+        lost = WORDS[self.mark] if self.loss_ratio is None else _lost(self.mark, self.loss_ratio)
         busy = self.busiest_cpu_ratio
         thread = "" if busy is None else f", busiest thread {busy * 100:.0f} % of a CPU"
-        return f"{load}, {lost}{thread}"
+        return f"{load}, {lost}{thread}{self.apart and f', {self.apart}'}"
 
 
 def _lost(mark: str, ratio: float) -> str:
     return f"{numbers.percent(ratio)} % lost" if ratio else WORDS[mark]
 
 
-def dots(records: Iterable[TrialRecord]) -> tuple[Dot, ...]:
-    """Void trials say nothing of the SUT, and are none."""
-    return tuple(dot for record in records if (dot := _dot(record)) is not None)
+def dots(records: Iterable[TrialRecord], apart: Mapping[str, str] = {}) -> tuple[Dot, ...]:
+    """Void trials say nothing of the SUT, and are none. `apart`: run → words."""
+    found = ((record, _dot(record)) for record in records)
+    return tuple(
+        replace(dot, apart=apart.get(record.run, "")) for record, dot in found if dot is not None
+    )
+
+
+def voids(records: Iterable[TrialRecord]) -> tuple[Dot, ...]:
+    """At the load that the sender reached, or was asked for."""
+    return tuple(
+        Dot(run=record.run, pps=pps, loss_ratio=None, mark="void")
+        for record in records
+        if mark_of(record) == "void" and (pps := _pps(record)) is not None
+    )
 
 
 def _dot(record: TrialRecord) -> Dot | None:

@@ -262,11 +262,12 @@ def _not_one_capacity(sample: _Sample, fit: _Fit) -> str:
     load = sample.offered - own
     about = replace(sample, at=sample.at - own)
     free = int(sample.seen.sum()) - len(fit.means) - 1
-    if free < 1:
-        return ""
+    apart = float(np.ptp(load[sample.seen]))
+    if free < 1 or apart < MISFIT:
+        return ""  # of loads so near each other one wild trial would be a slope
     level = np.ones((len(load), 1))
     plain, sloped = _fit(about, level), _fit(about, np.column_stack([level, load]))
-    more = float(sloped.shifts[1]) * float(np.ptp(load[sample.seen]))
+    more = float(sloped.shifts[1]) * apart
     gained = sloped.log_likelihood - plain.log_likelihood
     if abs(more) <= MISFIT or gained <= _allowed(free + 1, free, (1 + REFUSING) / 2):
         return ""

@@ -116,6 +116,14 @@ def test_a_sut_that_takes_more_or_less_of_a_higher_load_has_no_one_limit(power: 
     assert ("less was taken" in why) == (power < 0), why
 
 
+@pytest.mark.parametrize("lost", [0.2, 0.6, 0.95])
+def test_one_wild_trial_is_scatter_and_no_slope(lost: float) -> None:
+    usual = offers(1e4, [9e3, 9.5e3, 9.9e3, 1.02e4, 1.021e4, 1.022e4, 1.023e4])
+    wild = Offer(pps=1.03e4, loss_ratio=lost, packets=50_000)
+    found = curve(loss_curve([*usual, wild]))
+    assert found.scatter > curve(loss_curve([*usual, replace(wild, loss_ratio=0.03)])).scatter
+
+
 @pytest.mark.parametrize(
     ("loads", "said"),
     [

@@ -1,0 +1,166 @@
+"""The picture of a search: every trial a mark, the fitted curve, what is void or stands apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from nodrop.report import write_report
+from nodrop.report.capacity import CapacitySection, capacity_section, knee_of
+from nodrop.report.escape import THIN
+from nodrop.report.fitted import fitted, stand_apart
+from nodrop.report.searched import SearchedCell, searches
+from nodrop.report.story import read_story
+from nodrop.stats.loss_curve import LossCurve, NoCurve
+from nodrop.testing.outcome_runs import Load, outcome_search, tried
+
+
+def exactly(capacity: float, loads: Sequence[float]) -> list[Load]:
+    """What a SUT of this capacity (in X, of 1,000 packets/s) loses of each load."""
+    return [tried(x, [max(0.0, 1 - capacity / x)]) for x in loads]
+
+
+def search_of(run: Path) -> SearchedCell:
+    (found,) = searches(read_story([run]))
+    return found
+
+
+def section_of(run: Path) -> CapacitySection:
+    found = capacity_section(read_story([run]))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("capacity", "words"), [(8.0, "8,000"), (61.25, "61,250"), (3.456, "3,456"), (0.5, "500")]
+)
+def test_the_curve_is_that_of_a_sut_whose_capacity_is_known(
+    tmp_path: Path, capacity: float, words: str
+) -> None:
+    loads = [capacity * part for part in (0.25, 0.5, 0.99, 1.01, 1.02, 1.05, 1.2)]
+    run = outcome_search(tmp_path, exactly(capacity, loads))
+    found = fitted(search_of(run))
+    assert isinstance(found, LossCurve)
+    assert found.capacity_pps == pytest.approx(capacity * 1000, rel=1e-3)
+    assert (found.n, found.lossy) == (7, 4)
+    curve = knee_of(search_of(run)).curve
+    assert (curve[0].pps, curve[-1].pps) == pytest.approx((loads[0] * 1000, loads[-1] * 1000))
+    assert curve[-1].loss_ratio == pytest.approx(1 - 1 / 1.2, abs=1e-3)
+    (view,) = section_of(run).views
+    assert f"takes {words} packets/s" in view.caption.replace(THIN, ",")
+    assert "curve-band" in view.knee and "fitted, with its 95 % band" in view.knee
+
+
+@pytest.mark.parametrize(
+    ("loads", "why"),
+    [
+        ([tried(n, [0.1]) for n in (1, 2, 4, 8, 16)], "every trial lost"),
+        ([tried(n, [0.0]) for n in (1, 2, 4, 8, 16)], "no trial lost"),
+        ([tried(n, [0.0]) for n in (1, 2)] + [tried(3, [0.1])], "3 trials, and it takes 5"),
+        ([tried(1, [0.0])] + [tried(n, [0.1]) for n in (2, 4, 8, 16)], "the same share"),
+    ],
+)
+def test_where_no_curve_is_fitted_the_reason_stands(
+    tmp_path: Path, loads: list[Load], why: str
+) -> None:
+    run = outcome_search(tmp_path, loads)
+    found = fitted(search_of(run))
+    assert isinstance(found, NoCurve) and why in found.why
+    (view,) = section_of(run).views
+    assert f"No loss curve is fitted: {found.why}." in view.caption
+    assert 'class="curve-band"' not in view.knee
+
+
+def test_what_the_rings_held_is_no_capacity(tmp_path: Path) -> None:
+    """Half of what was too much found room; the pace shows the rest."""
+    loads = [tried(x, [0.0]) for x in (2, 4, 7, 7.9)]
+    for x in (8.2, 8.4, 8.8, 9.6):
+        lost = (1 - 8 / x) / 2
+        pace = {"service_pps_at_least": 8000.0, "sustained": None}
+        one = tried(x, [lost])
+        loads.append(Load(cell={}, trials=[lost], pps=one.pps, duration_s=5.0,
+                          fields={**one.fields, **pace}, each=one.each))  # fmt: skip
+    found = fitted(search_of(outcome_search(tmp_path, loads)))
+    assert isinstance(found, LossCurve)
+    assert found.capacity_pps == pytest.approx(8000, rel=1e-3)
+
+
+@pytest.mark.parametrize(("void", "failed"), [(1, 0), (3, 1), (0, 2)])
+def test_void_and_failed_trials_are_shown_apart(tmp_path: Path, void: int, failed: int) -> None:
+    loads = [tried(4, [0.0]), tried(5, [0.1]), tried(6, ["late"] * void + ["died"] * failed)]
+    (view,) = section_of(outcome_search(tmp_path, loads)).views
+    trials, key = 2 + void + failed, 1
+    assert view.knee.count('class="mark"') == trials == view.way.count('class="mark"')
+    for drawing in (view.knee, view.way):
+        assert drawing.count('class="knee-void"') == (void + key if void else 0)
+        assert drawing.count('class="cross failed"') == (failed + key if failed else 0)
+    assert ("void ones" in view.caption) == bool(void)
+    assert ("1 beyond" in view.knee) == (void == 1)
+
+
+@pytest.mark.parametrize("loss", [0.2, 0.5, 0.9])
+def test_what_stands_apart_is_marked_and_changes_no_answer(tmp_path: Path, loss: float) -> None:
+    usual = [tried(8, [0.0] * 7), tried(8.1, [0.0125, 0.0123, 0.0127, 0.0124, 0.0126, 0.0122])]
+    wild = [tried(8.2, [loss])]
+    quiet, other = (
+        outcome_search(tmp_path / name, loads, search={"rounds": 7})
+        for name, loads in (("quiet", usual), ("other", [*usual, *wild]))
+    )
+    assert stand_apart(search_of(quiet)) == {}
+    ((run, words),) = stand_apart(search_of(other)).items()
+    assert words.startswith("stands apart: it served ")
+    (view,) = section_of(other).views
+    assert run in view.knee and view.knee.count('class="apart"') == 2, "its mark and the key"
+    assert "What stands apart is marked" in view.caption
+    assert len(list(view.steps.rows)) == 14
+    known = fitted(search_of(other))
+    assert isinstance(known, LossCurve) and known.n == 14, "and it is in the fit"
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.001, 0.004])
+def test_less_than_a_percent_is_not_apart(tmp_path: Path, noise: float) -> None:
+    losses = [0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1 + noise]
+    run = outcome_search(tmp_path, [tried(8, losses)], search={"rounds": 7})
+    assert stand_apart(search_of(run)) == {}
+
+
+@pytest.mark.parametrize(("first", "panels"), [(9.5, 1), (12, 1), (40, 2), (400, 2)])
+def test_loads_near_the_answer_have_a_panel_of_their_own_if_the_search_began_far_from_them(
+    tmp_path: Path, first: float, panels: int
+) -> None:
+    short = tried(first, [0.5])
+    each = {1: {"searched": {**short.each[1]["searched"], "duration_s": 3.0}}}
+    far = Load(cell={}, trials=[0.5], pps=short.pps, fields=short.fields, each=each)
+    loads = [*exactly(9, [8, 8.5, 8.9, 9.1, 9.3, 9.4]), far]
+    (view,) = section_of(outcome_search(tmp_path, loads)).views
+    assert view.knee.count("offered load, packets/s") == panels
+    assert view.knee.count('class="mark"') == 7 + (6 if panels == 2 else 0)
+
+
+def test_rounds_are_told_apart_in_the_order(tmp_path: Path) -> None:
+    run = outcome_search(tmp_path, [tried(4, [0.0] * 3), tried(5, [0.1] * 3)])
+    (view,) = section_of(run).views
+    assert [view.way.count(f"round {n}") for n in (1, 2, 3, 4)] == [1, 1, 1, 0]
+
+
+def test_bars_name_the_cell_once_and_nothing_found_is_no_bar(tmp_path: Path) -> None:
+    loads = [
+        tried(value, [loss], cell={"setup.kind": setup})
+        for setup, most in (("bare", 8), ("docker", 6))
+        for value, loss in ((most, 0.0), (most + 1, 0.2))
+    ]
+    section = section_of(outcome_search(tmp_path / "found", loads))
+    assert section.bars.count("panel-name") == 2 and "8X: 8" in section.bars
+    assert section.cores.count('class="bar-words"') == 2
+    none = [tried(2, ["late"] * 3, cell={"setup.kind": s}) for s in ("bare", "docker")]
+    section = section_of(outcome_search(tmp_path / "none", none))
+    assert section.bars == section.cores == ""
+
+
+def test_a_search_of_void_trials_alone_has_a_page(tmp_path: Path) -> None:
+    run = outcome_search(tmp_path, [tried(2, ["late"] * 3), tried(4, ["late"] * 3)])
+    (view,) = section_of(run).views
+    assert view.knee.count('class="mark"') == 6
+    assert write_report([run]).exists()
