@@ -80,6 +80,7 @@ def everything(tmp_path: Path) -> list[list[Path]]:
     (trial / "trial.json").write_text(json.dumps(record))
     (trial / "offered.json").write_text(json.dumps({"cpu_s": 1.0}))
     clash = outcome_run(tmp_path / "clash", [pps(1_000, [0.2] * 6), pps(2_000, [0.0] * 6)])
+    wild = outcome_run(tmp_path / "wild", [pps(1_000, [0.0] * 5 + [0.3])])
     lied = make_run(tmp_path / "lied", Fake(repetitions=1, samples=False))
     text = (lied / "trials.jsonl").read_text()
     changed = text.replace('"books_closed":true', '"books_closed":false', 1)
@@ -105,7 +106,7 @@ def everything(tmp_path: Path) -> list[list[Path]]:
     )
     empty = make_run(tmp_path / "empty", Fake(repetitions=0))
     runs = [make_run(tmp_path / "setups", SETUPS), make_run(tmp_path / "mixed", MIXED)]
-    return [[p] for p in (*runs, spoilt, told, quiet, clash, lied, searched, senders, empty)]
+    return [[p] for p in (*runs, spoilt, told, quiet, clash, wild, lied, searched, senders, empty)]
 
 
 def load_of(generator: str, flows: str, multiplier: int) -> dict[str, Any]:

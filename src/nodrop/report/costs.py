@@ -135,6 +135,7 @@ FIGURES = (
         "activation_s", "Activation", lambda t: t.record.activation_s, "launch call to SUT ready"
     ),
 )  # fmt: skip
+LOSS_FIGURE = FIGURES[0]
 DIFFERENCES = tuple(
     f for f in FIGURES if f.name in (LOSS, "sut_cpu_s", "memory_mib", "activation_s")
 )

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from nodrop.ledger.hops import ADDING
 from nodrop.report import bounded, numbers
+from nodrop.report.outlying import outlying, words_of_trials
 from nodrop.report.reasons import counted
 from nodrop.report.story import Cell, Story
 from nodrop.report.tables import Column, Made, Row, Table, Value, text
@@ -243,6 +244,9 @@ def trials_page_table(story: Story) -> Table:
             values[outcome] = text(f"{trial.record.outcome}: {why}")
         rows.append(Row(values=tuple(values[i] for i in keep), anchor=row.anchor, mark=row.mark))
     columns = tuple(wide.columns[i] for i in keep)
+    if apart := words_of_trials(outlying(story)):
+        columns = (*columns, Column(name="apart", title="Stands apart", help="from its cell"))
+        rows = [replace(r, values=(*r.values, text(apart.get(r.anchor, "")))) for r in rows]
     return replace(wide, columns=columns, rows=tuple(rows))
 
 

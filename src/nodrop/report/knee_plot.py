@@ -14,7 +14,7 @@ from markupsafe import Markup
 from nodrop.report import bounded, numbers
 from nodrop.report.knee import WORDS, Dot
 from nodrop.report.loss_plot import ticks
-from nodrop.report.svg import path, picture, tag, text_width
+from nodrop.report.svg import path, picture, ring, tag, text_width
 
 WIDTH = 720.0
 LEFT, RIGHT = 64.0, 64.0
@@ -227,11 +227,6 @@ def shape(mark: str, x: float, y: float) -> Markup:
         return tag("path", d=down, class_="knee-loss")
     kind = "knee-good" if mark == "good" else "knee-absorbed"
     return tag("circle", cx=x, cy=y, r=4.5, class_=kind)
-
-
-def ring(x: float, y: float, r: float = 9.0) -> Markup:
-    """Around what stands apart from the others."""
-    return tag("circle", cx=x, cy=y, r=r, class_="apart")
 
 
 def key_of(entries: Sequence[tuple[Markup, str]], right: float) -> tuple[list[Markup], float]:

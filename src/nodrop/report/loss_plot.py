@@ -11,9 +11,11 @@ from operator import itemgetter
 from markupsafe import Markup
 
 from nodrop.report import bounded, numbers
+from nodrop.report.costs import LOSS_FIGURE
 from nodrop.report.loads import percent_with_interval
+from nodrop.report.outlying import outlying_in
 from nodrop.report.story import Cell
-from nodrop.report.svg import path, picture, tag
+from nodrop.report.svg import path, picture, ring, tag
 
 WIDTH, HEIGHT = 560.0, 290.0
 LEFT, TOP, BOTTOM = 64.0, 18.0, 46.0
@@ -144,7 +146,7 @@ def _series(
     medians = [_median(axes, cell) for cell in ordered]
     parts = [tag("path", d=path([(x + aside, y) for x, y in medians]), class_="line")]
     for cell, (x, y) in zip(ordered, medians, strict=True):
-        parts += _dots(axes, cell, aside, strips)
+        parts += [*_dots(axes, cell, aside, strips), *_apart(axes, cell, aside)]
         parts += _cell(axes, cell, x + aside, y, number)
     return [tag("g", *parts, class_=f"series s{number}")]
 
@@ -177,6 +179,18 @@ def _dots(axes: _Axes, cell: Cell, aside: float, strips: int) -> Iterator[Markup
     for loss, pps in bounded.marks(told, strips=strips, key=itemgetter(0)):
         cx, cy = axes.x(pps) + aside, axes.y(loss * 100)
         yield tag("circle", cx=cx, cy=cy, r=2.5, class_="dot")
+
+
+def _apart(axes: _Axes, cell: Cell, aside: float) -> Iterator[Markup]:
+    """Drawn whether or not the trial itself is one of the dots."""
+    for one in outlying_in(cell, LOSS_FIGURE):
+        offered = one.trial.record.offered.per_s
+        if offered is None:
+            continue
+        cx, cy = axes.x(offered) + aside, axes.y(one.found.value)
+        says = f"{one.trial.record.run} stands apart: {one.words}"
+        drawn = tag("circle", cx=cx, cy=cy, r=2.5, class_="dot"), ring(cx, cy, 6.5)
+        yield tag("g", tag("title", says), *drawn, class_="mark", tabindex="0", role="img")
 
 
 def _cell(axes: _Axes, cell: Cell, x: float, y: float, number: int) -> list[Markup]:

@@ -29,6 +29,7 @@ from nodrop.report.figures import (
 from nodrop.report.flow import flow
 from nodrop.report.loss_plot import loss_plot
 from nodrop.report.order_plot import order_plot
+from nodrop.report.outlying import outliers_table, outlying
 from nodrop.report.panels import RECEIVED, Timeline
 from nodrop.report.published import Published, published
 from nodrop.report.repeats import repeats, repeats_plot, repeats_words
@@ -142,6 +143,7 @@ def page(story: Story, setups: SetupsSection | None) -> str:
     imported = published(story)
     repeated = repeats(story)
     capacity = capacity_section(story)
+    apart = outlying(story)
     models = thread_models(story)
     return environment.get_template("index.html.j2").render(
         story=story,
@@ -165,6 +167,8 @@ def page(story: Story, setups: SetupsSection | None) -> str:
         trials_table=trials_page_table(story),
         findings=findings(story),
         order_plot=order_plot(story),
+        apart=apart,
+        outliers_table=bounded.shortened(outliers_table(apart)),
         thinned=bounded.thinned_words(story),
         spread_table=spread_table(story),
         repeats_plot=repeats_plot(repeated),

@@ -13,9 +13,10 @@ from nodrop.report.costs import FIGURES, Figure
 from nodrop.report.loss_plot import ticks
 from nodrop.report.setups import compared_at_once
 from nodrop.report.story import Cell, Story
-from nodrop.report.svg import picture, tag
+from nodrop.report.svg import picture, ring, tag
 from nodrop.report.tables import Column, Made, Row, Table, Value, text
 from nodrop.stats.family import Family
+from nodrop.stats.outliers import outliers
 from nodrop.stats.power import POWER, resolution, runs_to_see
 
 SHOWN = ("loss_pct", "sut_cpu_s", "activation_s")
@@ -53,6 +54,11 @@ class Repeated:
             name = "runs" if self.starts == len(self.values) else "starts of the SUT"
             return f"what difference could be seen is not known from fewer than {needed} {name}"
         return "so many runs are alike that it is not known what difference could be seen"
+
+    @property
+    def apart(self) -> list[int]:
+        """Of the runs, those that stand apart."""
+        return [found.index for found in outliers(self.values)]
 
     @property
     def deviations(self) -> tuple[float, ...]:
@@ -167,6 +173,7 @@ def _strip(repeated: Repeated, x: Callable[[float], float], y: float, strips: in
         parts.append(tag("rect", x=low, y=y - 7, width=wide, height=14, class_="band"))
     dots = bounded.marks(repeated.deviations, strips=strips, key=float)
     parts += [tag("circle", cx=x(d), cy=y, r=3, class_="dot") for d in dots]
+    parts += [ring(x(repeated.deviations[n]), y, 6.5) for n in repeated.apart]
     says = tag("title", _says(repeated))
     return tag("g", says, *parts, class_="mark s0", tabindex="0", role="img")
 
@@ -178,6 +185,8 @@ def _says(repeated: Repeated) -> str:
         f"{figure.title} of {repeated.cell.label}: {n} runs between {low} and {high} "
         f"{figure.difference_unit} of their median"
     )
+    if runs := ", ".join(repeated.runs[i] for i in repeated.apart):
+        said += f"; {runs} stands apart" if len(repeated.apart) == 1 else f"; {runs} stand apart"
     return f"{said}; {repeated.sees_words}"
 
 

@@ -9,9 +9,9 @@ from markupsafe import Markup
 
 from nodrop.report import bounded, numbers
 from nodrop.report.knee import Dot
-from nodrop.report.knee_plot import key_of, marks_key, ring, shape
+from nodrop.report.knee_plot import key_of, marks_key, shape
 from nodrop.report.loss_plot import ticks
-from nodrop.report.svg import path, picture, tag
+from nodrop.report.svg import path, picture, ring, tag
 
 WIDTH, TALL = 720.0, 150.0
 LEFT, RIGHT, BELOW, HEAD = 64.0, 20.0, 44.0, 34.0

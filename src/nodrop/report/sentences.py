@@ -380,6 +380,12 @@ HOST_QUIET = _rule(
     "in no trial that measured it did they use so much",
     "the same",
 )
+STANDS_APART = _rule(
+    Part.TRUST,
+    "stands-apart",
+    "a trial lies far from the others of its cell in a figure (Hampel's rule, six trials or more)",
+    "the value and the median of its cell, per trial and figure",
+)
 COLD_START = _rule(
     Part.TRUST,
     "cold-start",

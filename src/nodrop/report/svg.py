@@ -55,6 +55,11 @@ def picture(width: float, height: float, title: str, *children: Markup) -> Marku
     )
 
 
+def ring(x: float, y: float, r: float = 9.0) -> Markup:
+    """Around what stands apart from the others."""
+    return tag("circle", cx=x, cy=y, r=r, class_="apart")
+
+
 _NARROW, _WIDE = frozenset("fijlrt.,:;|!'()[] "), frozenset("mwMW%@")
 
 

@@ -11,6 +11,7 @@ from nodrop.report import escape, numbers
 from nodrop.report import sentences as rules
 from nodrop.report.calibrated import calibration_words
 from nodrop.report.other_programs import other_programs
+from nodrop.report.outlying import outlying
 from nodrop.report.reasons import reason_words, reasons_of
 from nodrop.report.senders import cpus_of_both
 from nodrop.report.sentences import Sentence, plural
@@ -32,6 +33,7 @@ def findings(story: Story) -> list[Sentence]:
         *cpus_of_both(story),
         *_foreign(story),
         *_other_programs(story),
+        *_outlying(story),
         *_cold(story),
         *_warmed(story),
     ]
@@ -205,6 +207,32 @@ def _other_programs(story: Story) -> Iterator[Sentence]:
             + ("" if len(found.ratios) == len(story.trials) else known),
             evidence=evidence,
         )
+
+
+def _outlying(story: Story) -> Iterator[Sentence]:
+    found = outlying(story)
+    trials = tuple({one.trial.anchor: one.trial for one in found}.values())
+    if not trials:
+        return
+    titles = ", ".join(dict.fromkeys(one.figure.title for one in found))
+    stand, others = ("stands", "its cell") if len(trials) == 1 else ("stand", "their cells")
+    yield Sentence(
+        rule=rules.STANDS_APART,
+        text=f"{plural(len(trials), 'trial')} {stand} apart from the others of {others} "
+        f"({titles}); marked, and in every figure like the others",
+        evidence={
+            "figures": [
+                {
+                    "run": one.trial.record.run,
+                    "figure": one.figure.name,
+                    "value": one.found.value,
+                    "median": one.found.median,
+                }
+                for one in found
+            ]
+        },
+        trials=trials,
+    )
 
 
 def _cold(story: Story) -> Iterator[Sentence]:

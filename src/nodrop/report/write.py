@@ -14,6 +14,7 @@ from nodrop.report.comparison import comparison_table
 from nodrop.report.escape import markdown
 from nodrop.report.figure_files import figure_files
 from nodrop.report.figures import cells_table, ledger_table, trials_table, trials_told_table
+from nodrop.report.outlying import outliers_table, outlying
 from nodrop.report.page import page
 from nodrop.report.published import published_files
 from nodrop.report.sentences import Sentence
@@ -108,8 +109,10 @@ def markdown_report(story: Story, setups: SetupsSection | None) -> str:
 
 def _own_tables(story: Story, setups: SetupsSection | None) -> Sequence[Table]:
     """Of sections that not every report has."""
+    apart = outlying(story)
     return (
         *capacity_tables(story),
+        *([outliers_table(apart)] if apart else []),
         *thread_model_tables(story),
         *setups_tables(setups),
         *published_files(story),
