@@ -30,6 +30,8 @@ class SimulatedSut:
     """Of trials, that are void because the hypervisor takes the sender's CPU."""
     path_loss: float = 0.0
     """Lost before the SUT, at any load."""
+    bursts: float = 0.0
+    """The load swings by this part of its mean, evenly: what is above the capacity is lost."""
     ring_packets: int = 0
     sender_most: float = float("inf")
     """Beyond, the sender is late."""
@@ -74,7 +76,9 @@ class SimulatedSut:
         sent = x * PACKETS_PER_S * seconds
         came = sent * (1 - self.path_loss)
         can = served * PACKETS_PER_S * seconds
-        behind = max(0.0, came - can)
+        behind = sum(
+            max(0.0, came * (1 + self.bursts * (2 * n / 9 - 1)) - can) / 10 for n in range(10)
+        )
         held = min(behind, self.ring_packets)
         lost = sent - came + behind - held
         decoded = max(0, round(sent) - round(lost))

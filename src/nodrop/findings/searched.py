@@ -230,11 +230,12 @@ class Picture:
         return tuple(limit for limit in near if refuted is None or limit.offered <= refuted)
 
     def _refuted_by(self, near: Sequence[Limit]) -> float | None:
-        """The lowest load that its own trials, two and more, show to be too much, though every
+        """The lowest load that two trials, of it or of less, show to be too much, though every
         trial of a higher load says that it is not: those say nothing then."""
+        bad = 0
         for load in self.loads:
+            bad += sum(t.good(self._goal) is False for t in load.trials)
             own = load.carried(self._goal, self._search)
-            bad = sum(t.good(self._goal) is False for t in load.trials)
             above = [x.at for x in near if x.offered > load.value]
             if (
                 own is False

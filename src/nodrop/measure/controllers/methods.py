@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from nodrop.config.search import Search
-from nodrop.findings.searched import Load, Picture, Tried, loads
+from nodrop.findings.searched import NEAR, Load, Picture, Tried, loads
 
 ABOVE = 0.02
 """By so much at least a load is above the limits of trials that are to say theirs."""
@@ -21,6 +21,8 @@ LEAST_KNOWN = 2
 """So many limits say how much trials differ, before a lower load is tried."""
 UNDECIDED = 3
 """So many trials of a load that do not agree are enough: it is at the limit itself."""
+SURPRISING = 0.95
+"""A load just above what is served loses less than the rest of this."""
 CEILING = 1.15
 """If the sender cannot do more, "at least" need not be closer."""
 
@@ -107,6 +109,8 @@ class _Own:
             return None
         if good is not None and self._longest_reached:
             return None
+        if good is not None and bad.value > good.value * NEAR and self._misled:
+            return self._close_in(good, bad)
         if self._known and not self._picture.refuted:
             return self._sample()
         reached = self._reached(bad)
@@ -187,6 +191,19 @@ class _Own:
     def _reached(self, load: Load) -> float | None:
         found = [r for t in load.trials if (r := t.reaches(self._goal)) is not None]
         return median(found) if found else None
+
+    @property
+    def _misled(self) -> bool:
+        """What was served of more load is no measure of the limit here: a load below that
+        lost much too, or two did. So it is under bursts: they alone are lost
+        first."""
+        lost = [(x.value, r) for x in self._loads if (r := self._reached(x)) is not None]
+        below = [
+            reached < value * SURPRISING
+            for value, reached in lost
+            if any(value < v and value <= r * (1 + ABOVE) for v, r in lost)
+        ]
+        return any(below) or len(below) >= 2
 
     def _close_in(self, good: Load, bad: Load) -> Ask | None:
         """To the middle, if nothing points anywhere, or not to what is there. Below a load that

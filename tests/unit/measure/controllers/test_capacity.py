@@ -139,6 +139,20 @@ def test_the_generator_as_the_limit_is_never_the_capacity(most: float) -> None:
         assert "at least" in texts(answer) and "the generator was the limit" in texts(answer)
 
 
+@pytest.mark.parametrize("capacity", [9.0, 14.0, 31.0])
+@pytest.mark.parametrize("bursts", [0.3, 0.6, 0.9])
+def test_bursts_lose_first_and_mislead_no_search(capacity: float, bursts: float) -> None:
+    """What was served of a high load says too much of the limit: the way down took ten trials."""
+    sut = SimulatedSut(capacity=capacity, bursts=bursts)
+    search = Search(goals=(0.0,), rounds=1)
+    done = run(controller(search, sut="standing"), sut.measure)
+    (answer,) = answers(done, search)
+    limit = capacity / (1 + bursts)
+    assert answer.lower and answer.upper and answer.reached_width
+    assert answer.lower.value <= limit * 1.0001 and answer.upper.value >= limit * 0.9999
+    assert answer.reached_width <= 0.2 and len(done) <= 18
+
+
 @pytest.mark.parametrize("disturbed", [0.3, 0.5, 0.6])
 @pytest.mark.parametrize("capacity", [3.4, 20.0])
 def test_trials_that_the_hypervisor_spoils_are_tried_again(
