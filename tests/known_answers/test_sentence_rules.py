@@ -91,7 +91,7 @@ def everything(tmp_path: Path) -> list[list[Path]]:
     ]
     searched = outcome_search(
         tmp_path / "searched",
-        [tried(1, [0.0] * 2), *above, tried(9, [0.0])],
+        [tried(1, [0.0] * 2), tried(4.15, [0.0] * 2), *above, tried(9, [0.0])],
         search={"budget_s": 100.0},
     )
     apart = {"generator_cpus": "0", "sut_cpus": "1-3", "cpus_parted": True}

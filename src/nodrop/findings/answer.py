@@ -84,6 +84,9 @@ class Answer:
     between: Between | None
     """None if no round found a load that is carried."""
     rounds: tuple[Round, ...]
+    cut_rounds: int
+    """So many of them the budget ended before their bounds were close: they say nothing of how much
+    rounds differ."""
     limited_by: str
     """`sut`, `sut_failed`, `generator`, `hypervisor` (it took the CPU of all trials above), `max`,
     `min`, `loss_at_every_load`, `budget`, `void_above` (trials above were void, and not for the

@@ -31,6 +31,8 @@ SAME_SHARE = 2.0
 """Loss ratios of all loads are one share of the load if none is so many times another."""
 APART = 2.0
 """... and if the loads are so far apart."""
+CLOSED = 4
+"""A round is closed if its bounds are no more of the widths that were asked for apart."""
 
 
 def answers(records: Sequence[TrialRecord], search: Search) -> tuple[Answer, ...]:
@@ -57,7 +59,8 @@ def _answer(
         Round(number=number, lower=_bound(b.lower), upper=_bound(b.upper), fit=picture.knee)
         for (number, picture), b in zip(pictures, brackets, strict=True)
     )
-    median_round = _median_round(rounds)
+    closed = [r for r in rounds if _closed(r, search)]
+    median_round = _median_round(closed or rounds)
     chosen = brackets[rounds.index(median_round)]
     every = tuple(t for _, trials in found for t in trials)
     limit = _limited_by(every, chosen, goal, search)
@@ -70,8 +73,9 @@ def _answer(
         lower=lower,
         upper=upper,
         fit=median_round.fit,
-        between=_between(rounds),
+        between=_between(closed),
         rounds=rounds,
+        cut_rounds=len(rounds) - len(closed),
         limited_by=limit,
         place=None if lossy is None else lossy.record.packets.loss_place,
         knob="" if lossy is None else lossy.record.packets.knob,
@@ -84,6 +88,14 @@ def _answer(
         statements=(),
     )
     return replace(answer, statements=tuple(statements(answer, every, search)))
+
+
+def _closed(found: Round, search: Search) -> bool:
+    """Not if the budget ended it while its bounds were far apart: its lower bound says where it
+    stood then, not what that start of the SUT carries."""
+    if search.budget_s is None or found.lower is None or found.upper is None:
+        return True
+    return found.upper.value <= found.lower.value * (1 + search.relative_width) ** CLOSED
 
 
 def _median_round(rounds: Sequence[Round]) -> Round:
@@ -101,6 +113,11 @@ def _limited_by(every: Sequence[Tried], chosen: Bracket, goal: float, search: Se
     if not measured:
         return _void_for(every) if every else "nothing_measured"
     if chosen.upper is not None:
+        if chosen.lower is None and any(
+            load.value < chosen.upper.value and load.looks_carried(goal, search)
+            for load in loads(every)
+        ):
+            return "unfinished" if search.budget_s is None else "budget"
         if chosen.lower is None:
             return "loss_at_every_load" if _same_share(measured, goal) else "min"
         failed = any(t.outcome == "failed" for t in chosen.upper.trials)

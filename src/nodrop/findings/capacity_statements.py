@@ -38,11 +38,18 @@ def statements(answer: Answer, every: Sequence[Tried], search: Search) -> Iterat
         yield otherwise
     if drift := _drift(answer):
         yield drift
-    if len(answer.rounds) < search.rounds and search.budget_s is not None:
+    missing = search.budget_s is not None and len(answer.rounds) < search.rounds
+    if missing or answer.cut_rounds:
+        begun = f"{len(answer.rounds)} of {search.rounds} rounds were begun within the budget"
+        cut = f"; it ended {answer.cut_rounds} of them before their bounds were close"
         yield Statement(
             rule="capacity-rounds-missing",
-            text=f"{len(answer.rounds)} of {search.rounds} rounds were begun within the budget",
-            evidence={"rounds": len(answer.rounds), "asked": search.rounds},
+            text=begun + (cut if answer.cut_rounds else ""),
+            evidence={
+                "rounds": len(answer.rounds),
+                "asked": search.rounds,
+                "cut": answer.cut_rounds,
+            },
         )
     yield Statement(
         rule="capacity-cost",
@@ -176,6 +183,7 @@ _WHY_NOT = {
     "generator": "the generator was the limit",
     "hypervisor": "the hypervisor took too much of this host's CPU for any measurement",
     "budget": "the budget ended first",
+    "unfinished": "the search has not ended",
     "nothing_measured": "no trial was measured that shows it",
 }
 

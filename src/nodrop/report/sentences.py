@@ -196,8 +196,8 @@ CONTRADICTED = _rule(
 ROUNDS_MISSING = _rule(
     Part.ANSWER,
     "capacity-rounds-missing",
-    "the budget of the search ended before all its rounds were begun",
-    "rounds that were begun, and that were asked for",
+    "the budget of the search ended before all its rounds were begun, or ended some too early",
+    "rounds that were begun, that were asked for, and that it cut",
 )
 
 RESTS_ON_TRIALS = _rule(

@@ -168,9 +168,9 @@ class _Own:
         if not before.loads:
             return None
         carried = [x.value for x in before.loads if before.carried(x)]
-        if carried and before.knee is not None:
-            return before.knee.estimate * (1 + self._width / 3)
         looks = [x.value for x in before.loads if x.looks_carried(self._goal, self._search)]
+        if (carried or looks) and before.knee is not None:
+            return before.knee.estimate * (1 + self._width / 3)
         return max(carried or looks, default=self._field.lowest)
 
     def _down(self, bad: Load) -> Ask | None:

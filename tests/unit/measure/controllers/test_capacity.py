@@ -153,6 +153,19 @@ def test_bursts_lose_first_and_mislead_no_search(capacity: float, bursts: float)
     assert answer.reached_width <= 0.2 and len(done) <= 18
 
 
+@pytest.mark.parametrize("bursts", [0.4, 0.7, 0.9])
+@pytest.mark.parametrize("budget_s", [90.0, 120.0, 150.0])
+def test_a_round_that_the_budget_cut_is_no_spread_between_rounds(
+    bursts: float, budget_s: float
+) -> None:
+    """Its lower bound was told as what that start of the SUT carries: "1X to 7.8X"."""
+    sut = SimulatedSut(capacity=14.0, bursts=bursts)
+    for answer in searched(sut, budget_s=budget_s).values():
+        if answer.between is not None:
+            assert answer.between.lowest >= 0.75 * 14 / (1 + bursts)
+        assert answer.between or answer.cut_rounds or answer.limited_by == "budget", texts(answer)
+
+
 @pytest.mark.parametrize("disturbed", [0.3, 0.5, 0.6])
 @pytest.mark.parametrize("capacity", [3.4, 20.0])
 def test_trials_that_the_hypervisor_spoils_are_tried_again(
