@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from nodrop.report import numbers
+from nodrop.report.tables import Column, Row, Table, Value, text
 from nodrop.results.trial import TrialRecord
 from nodrop.stats.interval import Summary, summarize
 
@@ -67,3 +69,61 @@ def _work(record: TrialRecord) -> _Work | None:
 
 def _per_core_s(amounts: Sequence[float], works: Sequence[_Work]) -> float:
     return sum(amounts) / sum(work.cpu_s for work in works)
+
+
+def efficiency_words(found: Efficiency | None) -> str:
+    """Empty if no trial shows it."""
+    if found is None:
+        return ""
+    words = f"{with_spread(found.packets, numbers.count)} packets"
+    if found.bits is not None:
+        words += f" and {with_spread(found.bits, numbers.megabits)} Mbit"
+    return f"A busy core carries {words} a second."
+
+
+def with_spread(summary: Summary, shown: numbers.Shown) -> str:
+    """With the interval between starts of the SUT; without one, with their range."""
+    said = shown(summary.median)
+    if summary.interval:
+        return f"{said} {numbers.between(summary.interval.low, summary.interval.high, shown)}"
+    if summary.n == 1:
+        return f"{said} (one start of the SUT)"
+    return f"{said} ({shown(summary.low)} to {shown(summary.high)} in {summary.n} starts)"
+
+
+COLUMNS = (
+    Column(name="cell", title="Cell"),
+    Column(name="packets_per_cpu_s", title="Packets per busy core-second", numeric=True),
+    Column(name="packets_low", title="from", numeric=True, help="lower end of the 95 % interval"),
+    Column(name="packets_high", title="to", numeric=True, help="upper end of the 95 % interval"),
+    Column(name="bits_per_cpu_s", title="Mbit per busy core-second", numeric=True),
+    Column(name="bits_low", title="from", numeric=True, help="lower end of the 95 % interval"),
+    Column(name="bits_high", title="to", numeric=True, help="upper end of the 95 % interval"),
+    Column(name="starts", title="Starts", numeric=True, help="of the SUT; each counts once"),
+)
+
+
+def efficiency_table(found: Iterable[tuple[str, Efficiency]]) -> Table:
+    """Of each cell that shows it, with its name."""
+    rows = tuple(
+        Row(
+            values=(
+                text(name),
+                *_with_ends(work.packets, numbers.count),
+                *_with_ends(work.bits, numbers.megabits),
+                Value(raw=work.packets.n, shown=f"{work.packets.n}"),
+            )
+        )
+        for name, work in found
+    )
+    return Table(name="efficiency", title="What a busy core carries", columns=COLUMNS, rows=rows)
+
+
+def _with_ends(found: Summary | None, shown: numbers.Shown) -> Iterator[Value]:
+    interval = found.interval if found else None
+    for value in (
+        found.median if found else None,
+        interval.low if interval else None,
+        interval.high if interval else None,
+    ):
+        yield Value(raw=value, shown=shown(value))

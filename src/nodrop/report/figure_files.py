@@ -8,7 +8,9 @@ from importlib.resources import files
 
 from markupsafe import Markup
 
-from nodrop.report.capacity import knee_of, steps_table
+from nodrop.report.capacity import capacity_table, efficiencies, steps_table
+from nodrop.report.capacity_pictures import capacity_bars, core_bars, knee_of, way_of
+from nodrop.report.efficiency import efficiency_table
 from nodrop.report.figures import LEDGER_COLUMNS, ledger_lines
 from nodrop.report.flow import flow
 from nodrop.report.knee_plot import knee_plot
@@ -39,9 +41,7 @@ def figure_files(story: Story, setups: SetupsSection | None) -> Iterator[FigureF
     over time."""
     planned = [cell for cell in story.cells if not cell.searched]
     yield from _figure("loss", loss_plot(planned), _loss_table(story))
-    for number, searched in enumerate(searches(story), 1):
-        name = "knee" if number == 1 else f"knee-{number}"
-        yield from _figure(name, knee_plot(knee_of(searched)), steps_table(searched))
+    yield from _of_searches(story)
     yield from _figure("order", order_plot(story), _order_table(story))
     repeated = repeats(story)
     yield from _figure("repeats", repeats_plot(repeated), repeats_table(repeated))
@@ -53,6 +53,18 @@ def figure_files(story: Story, setups: SetupsSection | None) -> Iterator[FigureF
         for chart in found.charts:
             name = f"{chart.name}-{number}" if number > 1 else chart.name
             yield from _figure(name, chart.drawing, chart.table)
+
+
+def _of_searches(story: Story) -> Iterator[FigureFile]:
+    found = searches(story)
+    for number, searched in enumerate(found, 1):
+        end = "" if number == 1 else f"-{number}"
+        yield from _figure(f"knee{end}", knee_plot(knee_of(searched)), steps_table(searched))
+        yield from _figure(f"search{end}", way_of(searched), steps_table(searched))
+    if found:
+        yield from _figure("capacity", capacity_bars(found), capacity_table(found))
+        work = efficiencies(found)
+        yield from _figure("efficiency", core_bars(found), efficiency_table(work))
 
 
 def _of_typical(story: Story, cell: Cell) -> Iterator[FigureFile]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from nodrop.findings.searched import Tried, tried
 from nodrop.report import numbers
 from nodrop.report.searched import SearchedCell
 from nodrop.report.sentences import plural
+from nodrop.report.tables import Column, Row, Table, Value, text
 from nodrop.stats.loss_curve import LossCurve, NoCurve, Offer, loss_curve
 from nodrop.stats.outliers import outliers
 
@@ -77,4 +78,38 @@ def fitted_words(found: LossCurve | NoCurve) -> str:
         f"curve fitted to {plural(found.n, 'trial')} of {whose} of the SUT, {found.lossy} of which "
         f"were offered too much; from trial to trial that differs by "
         f"{numbers.percent(found.scatter)} %."
+    )
+
+
+COLUMNS = (
+    Column(name="cell", title="Cell"),
+    Column(name="capacity_pps", title="Median trial takes, packets/s", numeric=True),
+    Column(name="low_pps", title="from", numeric=True, help="lower end of the 95 % interval"),
+    Column(name="high_pps", title="to", numeric=True, help="upper end of the 95 % interval"),
+    Column(name="scatter_pct", title="Scatter, %", numeric=True, help="from trial to trial"),
+    Column(name="trials", title="Trials", numeric=True),
+    Column(name="too_much", title="Too much", numeric=True, help="of these trials"),
+    Column(name="starts", title="Starts", numeric=True, help="of the SUT"),
+    Column(name="why_none", title="Why there is none"),
+)
+
+
+def curves_table(found: Sequence[SearchedCell]) -> Table:
+    rows = tuple(_curve_row(one.subject, fitted(one)) for one in found)
+    return Table(name="loss-curves", title="Fitted loss curves", columns=COLUMNS, rows=rows)
+
+
+def _curve_row(name: str, found: LossCurve | NoCurve) -> Row:
+    if isinstance(found, NoCurve):
+        none = Value(raw=None, shown=numbers.NOT_MEASURED)
+        return Row(values=(text(name), *[none] * 7, text(found.why)))
+    rates = (found.capacity_pps, found.low_pps, found.high_pps)
+    return Row(
+        values=(
+            text(name),
+            *(Value(raw=rate, shown=numbers.count(rate)) for rate in rates),
+            Value(raw=found.scatter * 100, shown=numbers.percent(found.scatter)),
+            *(Value(raw=n, shown=f"{n}") for n in (found.n, found.lossy, found.starts)),
+            text(""),
+        )
     )

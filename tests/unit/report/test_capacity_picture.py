@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from nodrop.report import write_report
-from nodrop.report.capacity import CapacitySection, capacity_section, knee_of
+from nodrop.report.capacity import CapacitySection, capacity_section, capacity_tables
+from nodrop.report.capacity_pictures import knee_of
 from nodrop.report.escape import THIN
 from nodrop.report.fitted import fitted, stand_apart
 from nodrop.report.searched import SearchedCell, searches
@@ -157,6 +158,33 @@ def test_bars_name_the_cell_once_and_nothing_found_is_no_bar(tmp_path: Path) -> 
     none = [tried(2, ["late"] * 3, cell={"setup.kind": s}) for s in ("bare", "docker")]
     section = section_of(outcome_search(tmp_path / "none", none))
     assert section.bars == section.cores == ""
+
+
+@pytest.mark.parametrize("rounds", [1, 3, 6])
+def test_files_have_curves_and_what_a_core_carries(tmp_path: Path, rounds: int) -> None:
+    """The core's interval is that of starts, from six on; each cell without a curve says why."""
+    loads = [
+        tried(x, [max(0.0, 1 - capacity / x)] * rounds, cell={"setup.kind": kind})
+        for kind, capacity in (("bare", 8), ("vm", 100))
+        for x in (2, 4, 7, 9, 9.2, 9.4)
+    ]
+    run = outcome_search(tmp_path, loads, search={"rounds": rounds})
+    tables = {table.name: table for table in capacity_tables(read_story([run]))}
+    curves, work = (
+        [dict(zip((c.name for c in tables[name].columns), (v.raw for v in row.values), strict=True))
+         for row in tables[name].rows]
+        for name in ("loss-curves", "efficiency")
+    )  # fmt: skip
+    assert [row["cell"] for row in curves] == [row["cell"] for row in work] == ["bare", "vm"]
+    assert curves[0]["capacity_pps"] == pytest.approx(8000, rel=1e-3)
+    assert (curves[0]["trials"], curves[0]["why_none"]) == (6 * rounds, "")
+    assert (curves[1]["capacity_pps"], curves[1]["why_none"]) == (None, "no trial lost packets")
+    sent_per_cpu_s = 16 * 1000 * 5
+    assert work[0]["packets_per_cpu_s"] == pytest.approx(sent_per_cpu_s)
+    assert (work[0]["packets_low"] is None) == (2 * rounds < 6), "of 4X and 7X"
+    write_report([run])
+    drawn = {path.stem for path in (run / "report" / "figures").glob("*.svg")}
+    assert {"knee", "knee-2", "search", "search-2", "capacity", "efficiency"} <= drawn
 
 
 def test_a_search_of_void_trials_alone_has_a_page(tmp_path: Path) -> None:

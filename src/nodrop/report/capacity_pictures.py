@@ -1,0 +1,143 @@
+"""The drawings of the capacity section: a knee and a way for each cell, bars for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from markupsafe import Markup
+
+from nodrop.findings.answer import Answer
+from nodrop.findings.capacity_statements import value_words
+from nodrop.report import numbers
+from nodrop.report.capacity_words import goal_name
+from nodrop.report.efficiency import Efficiency, efficiency, with_spread
+from nodrop.report.fitted import deciding, fitted, fitted_words, stand_apart
+from nodrop.report.knee import dots, voids
+from nodrop.report.knee_plot import CurvePoint, Knee
+from nodrop.report.search_plot import Step, search_plot
+from nodrop.report.searched import SearchedCell
+from nodrop.report.stacked_bars import Bar, Part, stacked_bars
+from nodrop.stats.loss_curve import NoCurve
+
+STYLE = "p-decoded"
+CURVE_POINTS = 60
+
+
+def knee_of(searched: SearchedCell) -> Knee:
+    """Every trial of it, where its first goal's answer lies, and the loss curve of its trials."""
+    records = [trial.record for trial in searched.trials]
+    offered = [pps for one in deciding(searched) if (pps := one.record.offered.per_s)]
+    return Knee(
+        title=f"The knee of {searched.subject}",
+        dots=dots(records, stand_apart(searched)),
+        voids=voids(records),
+        answer_pps=_interval_pps(searched.answers[0]) if searched.answers else None,
+        near_pps=(min(offered), max(offered)) if offered else None,
+        curve=tuple(_curve(searched)),
+    )
+
+
+def _curve(searched: SearchedCell) -> Iterator[CurvePoint]:
+    """Over the loads of the trials that it was fitted to, and no further."""
+    found = fitted(searched)
+    if isinstance(found, NoCurve):
+        return
+    offered = [pps for one in deciding(searched) if (pps := one.record.offered.per_s)]
+    low, high = min(offered), max(offered)
+    evenly = {low + (high - low) * n / CURVE_POINTS for n in range(CURVE_POINTS + 1)}
+    bends = {found.low_pps, found.capacity_pps, found.high_pps}
+    for pps in sorted(evenly | {bend for bend in bends if low < bend < high}):
+        least, most = found.band(pps)
+        yield CurvePoint(
+            pps=pps, loss_ratio=found.loss_ratio(pps), low_ratio=least, high_ratio=most
+        )
+
+
+def way_of(searched: SearchedCell) -> Markup:
+    """Its trials in their order: load and outcome."""
+    records = [trial.record for trial in searched.trials]
+    drawn = {dot.run: dot for dot in (*dots(records, stand_apart(searched)), *voids(records))}
+    steps = [
+        Step(dot=drawn[record.run], round=record.searched.round if record.searched else 1)
+        for record in records
+        if record.run in drawn
+    ]
+    return search_plot(f"The search of {searched.subject}, trial by trial", steps)
+
+
+def _interval_pps(answer: Answer) -> tuple[float, float] | None:
+    """Within the search: from the load that was carried to the next one that was not."""
+    low = answer.lower.pps if answer.lower else None
+    high = answer.upper.pps if answer.upper else None
+    return None if low is None or high is None else (min(low, high), max(low, high))
+
+
+def caption_of(searched: SearchedCell, knee: Knee) -> str:
+    said = [f"Every trial of {searched.subject}, at the load that was really sent."]
+    if knee.voids:
+        said.append("Above the plot: void ones, which say nothing of the SUT.")
+    if any(dot.busiest_cpu_ratio is not None for dot in knee.dots):
+        said.append("Squares, on the right axis: its busiest thread.")
+    if knee.answer_pps:
+        said.append(
+            "The upright band runs from the highest load that was carried to the lowest above it "
+            "that was not."
+        )
+    said.append(fitted_words(fitted(searched)))
+    if knee.curve:
+        said.append(
+            "The curve says what is lost once the rings are full: a short trial may lose less."
+        )
+    if any(dot.apart for dot in knee.dots):
+        said.append("What stands apart is marked, and is in every figure like the others.")
+    return " ".join(said)
+
+
+def capacity_bars(found: Sequence[SearchedCell]) -> Markup:
+    if len(found) < 2 or not any(answer.lower for one in found for answer in one.answers):
+        return Markup("")
+    return stacked_bars(
+        "Capacity, cell by cell",
+        "packets/s that were carried; the line: up to the load that was not",
+        [_bar(one, answer) for one in found for answer in one.answers],
+    )
+
+
+def _bar(searched: SearchedCell, answer: Answer) -> Bar:
+    pps = answer.lower.pps if answer.lower else None
+    cell, goal = searched.label or searched.subject, goal_name(answer.goal)
+    words = "none found" if pps is None else f"{numbers.count(pps)} packets/s"
+    if answer.lower is not None and answer.by != "pps":
+        words = f"{value_words(answer.by, answer.lower.value)}: {words}"
+    part = Part(kind="carried", value=pps or 0.0, says=f"{cell}, {goal}: {words}", style=STYLE)
+    several = len(searched.answers) > 1
+    return Bar(
+        name=goal if several else cell,
+        group=cell if several else "",
+        parts=(part,),
+        words=words,
+        interval=_interval_pps(answer),
+    )
+
+
+def core_bars(found: Sequence[SearchedCell]) -> Markup:
+    known = [
+        (one, work)
+        for one in found
+        if (work := efficiency(t.record for t in one.trials)) is not None
+    ]
+    if len(known) < 2:
+        return Markup("")
+    return stacked_bars(
+        "What a busy core carries, cell by cell",
+        "packets for each second of CPU time; the line: 95 % interval of the median start",
+        [_core_bar(one.label or one.subject, work) for one, work in known],
+    )
+
+
+def _core_bar(name: str, work: Efficiency) -> Bar:
+    found = work.packets
+    words = with_spread(found, numbers.count)
+    part = Part(kind="packets", value=found.median, says=f"{name}: {words} packets", style=STYLE)
+    between = (found.interval.low, found.interval.high) if found.interval else None
+    return Bar(name=name, parts=(part,), words=words, interval=between)
