@@ -28,7 +28,7 @@ def print_capacity(searched: SearchedCell) -> None:
     say()
     out.print(answers_table(searched))
     picture = knee_of(searched)
-    signs = UNICODE if _speaks_unicode(out) else ASCII
+    signs = UNICODE if speaks_unicode(out) else ASCII
     say()
     for line in knee(
         picture.dots,
@@ -58,5 +58,5 @@ def _figures(answer: Answer, bound: Bound | None) -> tuple[str, str, str]:
     return value_words(answer.by, bound.value), pps, bps
 
 
-def _speaks_unicode(out: Console) -> bool:
+def speaks_unicode(out: Console) -> bool:
     return out.is_terminal and out.encoding.lower().replace("-", "") == "utf8"

@@ -19,6 +19,7 @@ from nodrop.cli import (
     calibrate,
     capacity,
     compare,
+    history,
     image,
     imports,
     inspect,
@@ -69,6 +70,7 @@ capacity.add_to(app)
 calibrate.add_to(app)
 inspect.add_to(app)
 compare.add_to(app)
+history.add_to(app)
 image.add_to(app)
 lab.add_to(app)
 imports.add_to(app)

@@ -74,7 +74,7 @@ def _differences(a: Side, b: Side, allowed: set[str]) -> Iterator[str]:
         if a.facts.get(key) == b.facts.get(key):
             continue
         words = f"{key}: {_fact(a, key)} and {_fact(b, key)}"
-        if _may(key, allowed):
+        if may_differ(key, allowed):
             yield words
         else:
             refused.append((key, words))
@@ -86,7 +86,7 @@ def _differences(a: Side, b: Side, allowed: set[str]) -> Iterator[str]:
         )
 
 
-def _may(key: str, allowed: set[str]) -> bool:
+def may_differ(key: str, allowed: set[str]) -> bool:
     """`sut` stands for all that begins with `sut.`."""
     return any(key == one or key.startswith(f"{one}.") for one in allowed)
 
@@ -131,7 +131,7 @@ def _matched(
 
 
 def _key(cell: SideCell, allowed: set[str]) -> str:
-    kept = {k: v for k, v in cell.factors.items() if not _may(k, allowed)}
+    kept = {k: v for k, v in cell.factors.items() if not may_differ(k, allowed)}
     return repr(sorted((k, repr(v)) for k, v in kept.items()))
 
 
@@ -140,10 +140,12 @@ def _pairs(a: SideCell, b: SideCell, metrics: Sequence[str]) -> Iterator[_Pair]:
     for name in dict.fromkeys((*a.figures, *b.figures)):
         if metrics and name not in metrics and name != FAILED:
             continue
-        yield _Pair(cell=label, figure=_figure(name), a=a.figures.get(name), b=b.figures.get(name))
+        yield _Pair(
+            cell=label, figure=figure_named(name), a=a.figures.get(name), b=b.figures.get(name)
+        )
 
 
-def _figure(name: str) -> Figure:
+def figure_named(name: str) -> Figure:
     known = {figure.name: figure for figure in METRICS}
     if name in known:
         return known[name]
@@ -282,4 +284,4 @@ def shown(row: Row, value: float | None) -> str:
     """A median in words."""
     if value is None:
         return "not measured"
-    return f"{_figure(row.metric).shown(value)} {row.unit}".rstrip()
+    return f"{figure_named(row.metric).shown(value)} {row.unit}".rstrip()

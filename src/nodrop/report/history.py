@@ -1,0 +1,268 @@
+"""A metric over many runs: where its level changed, and what else changed there.
+
+One family holds all lines: if nothing changed, a change is seen anywhere with at most 5 %.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Literal
+
+from nodrop.errors import BadInput
+from nodrop.report import escape
+from nodrop.report.costs import LOSS, LOSS_MARGIN, RELATIVE_MARGIN, Figure
+from nodrop.report.sides import FAILED, read_side
+from nodrop.report.versus import (
+    CANNOT_TELL,
+    CAPACITY,
+    NO_WORSE,
+    WORSE,
+    figure_named,
+    may_differ,
+)
+from nodrop.results.history import Change, History, HistoryRun, Line, Point
+from nodrop.results.rundir import open_run
+from nodrop.results.side import Side, SideCell
+from nodrop.stats.changes import MOST, changes, values_needed
+from nodrop.stats.interval import CONFIDENCE, by_start
+
+MAY_CHANGE = (
+    "sut.version", "sut.bits", "sut.binary", "sut.image", "host.kernel", "host.cpu.governor",
+    "host.cpu.boost", "host.cpu.smt", "node.sha256",
+)  # fmt: skip
+"""A history is made to see what these do."""
+FEWEST_RUNS = 2
+MOST_LINES = 50
+"""The shuffles of a test show no smaller error than each of these has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    side: Side
+    started_utc: str
+
+
+def read_run(path: Path) -> Run:
+    manifest = open_run(path).manifest
+    return Run(
+        side=read_side(str(path)),
+        started_utc=escape.plain(manifest.get("started_utc") or "", longest=40),
+    )
+
+
+def history(
+    given: Sequence[Run], *, differs: Sequence[str] = (), metrics: Sequence[str] = ()
+) -> History:
+    """BadInput if the runs cannot stand in one line: `differs` names facts that may differ."""
+    runs = sorted(given, key=lambda run: run.started_utc)
+    if len(runs) < FEWEST_RUNS:
+        raise BadInput("one run is no history: give at least two")
+    if len(runs) > MOST:
+        raise BadInput(f"{len(runs)} runs are more than {MOST}: give the newest")
+    _each_once(runs)
+    allowed = {*MAY_CHANGE, *differs}
+    _refuse(runs, allowed)
+    told = [
+        HistoryRun(
+            name=run.side.name,
+            started_utc=run.started_utc,
+            changed=[*_changed(runs[i - 1].side, run.side)] if i else [],
+        )
+        for i, run in enumerate(runs)
+    ]
+    found = [*_cells(runs)]
+    asked = [(cells, name) for cells in found for name in _figures(cells, metrics)]
+    if not asked:
+        raise BadInput("the runs have no metric that was asked for")
+    if len(asked) > MOST_LINES:
+        raise BadInput(f"{len(asked)} lines at once: --metric NAME asks for fewer")
+    error = (1 - CONFIDENCE) / len(asked)
+    lines = [_line(cells, name, told, error) for cells, name in asked]
+    verdict, code = _verdict(lines)
+    return History(
+        verdict=verdict, exit_code=code, runs=told, lines=lines, notes=[*_notes(lines, error)]
+    )
+
+
+def _each_once(runs: Sequence[Run]) -> None:
+    seen: dict[str, str] = {}
+    for run in runs:
+        if run.side.identity in seen:
+            raise BadInput(
+                f"{seen[run.side.identity]} and {run.side.name} are one run: give it once"
+            )
+        seen[run.side.identity] = run.side.name
+
+
+def _refuse(runs: Sequence[Run], allowed: set[str]) -> None:
+    first = runs[0].side
+    factors = {key for run in runs for cell in run.side.cells for key in cell.factors}
+    for run in runs[1:]:
+        facts = {*first.facts, *run.side.facts} - factors
+        other = [
+            key
+            for key in sorted(facts)
+            if first.facts.get(key) != run.side.facts.get(key) and not may_differ(key, allowed)
+        ]
+        if other:
+            words = "; ".join(f"{key}: {_fact(first, key)} and {_fact(run.side, key)}"
+                              for key in other)  # fmt: skip
+            names = " ".join(f"--differs {key}" for key in other)
+            raise BadInput(
+                f"{first.name} and {run.side.name} cannot stand in one line: they differ in "
+                f"{words}",
+                hint=f"give runs of one kind; if that is the point: {names}",
+            )
+
+
+def _changed(before: Side, after: Side) -> Iterator[str]:
+    for key in sorted({*before.facts, *after.facts}):
+        if before.facts.get(key) != after.facts.get(key):
+            yield f"{key}: {_fact(before, key)} → {_fact(after, key)}"
+
+
+def _fact(side: Side, key: str) -> str:
+    said = side.facts.get(key)
+    if said is None:
+        return "not recorded"
+    return ", ".join(one[:12] if key.endswith(("sha256", "bits")) else one for one in said)
+
+
+def _cells(runs: Sequence[Run]) -> Iterator[list[SideCell | None]]:
+    """Each cell as all runs have it; None if one has not."""
+    by_run: list[Mapping[str, SideCell]] = [
+        {repr(sorted((k, repr(v)) for k, v in cell.factors.items())): cell
+         for cell in run.side.cells}
+        for run in runs
+    ]  # fmt: skip
+    for key in dict.fromkeys(key for cells in by_run for key in cells):
+        yield [cells.get(key) for cells in by_run]
+
+
+def _figures(cells: Sequence[SideCell | None], metrics: Sequence[str]) -> Iterator[str]:
+    """What at least one run has; that no trial ever failed needs no line."""
+    names = dict.fromkeys(name for cell in cells if cell for name in cell.figures)
+    for name in names:
+        failed = any(cell.failed for cell in cells if cell)
+        if failed if name == FAILED else not metrics or name in metrics:
+            yield name
+
+
+def _line(
+    cells: Sequence[SideCell | None], name: str, runs: Sequence[HistoryRun], error: float
+) -> Line:
+    figure = figure_named(name)
+    points = [_point(cell, name) for cell in cells]
+    counted = [i for i, point in enumerate(points) if point.median is not None]
+    values = [median for i in counted if (median := points[i].median) is not None]
+    lacking = values_needed(error) - len(values)
+    found = [*_found(figure, values, counted, runs, changes(values, error=error))]
+    answer: Literal["changed", "no change seen", "cannot tell"] = "no change seen"
+    if lacking > 0:
+        answer = "cannot tell"
+    elif found:
+        answer = "changed"
+    return Line(
+        cell=next(cell.label for cell in cells if cell),
+        metric=name,
+        unit=figure.unit,
+        answer=answer,
+        margin="0" if name == FAILED else figure.margin_words,
+        points=points,
+        changes=found,
+        more_runs=lacking if lacking > 0 else None,
+    )
+
+
+def _point(cell: SideCell | None, name: str) -> Point:
+    if cell is None:
+        return Point(median=None, lowest=None, highest=None, n=0, failed=0, void=0)
+    repeats = cell.figures.get(name)
+    values = by_start(repeats.values, repeats.starts) if repeats else []
+    return Point(
+        median=_level(name, values) if values else None,
+        lowest=min(values, default=None),
+        highest=max(values, default=None),
+        n=len(values),
+        failed=cell.failed,
+        void=cell.void,
+    )
+
+
+def _level(name: str, values: Sequence[float]) -> float:
+    """Of trials that fail or do not, the median says nothing: their share does."""
+    return sum(values) / len(values) if name == FAILED else median(values)
+
+
+def _found(
+    figure: Figure,
+    values: Sequence[float],
+    counted: Sequence[int],
+    runs: Sequence[HistoryRun],
+    places: Sequence[int],
+) -> Iterator[Change]:
+    bounds = [0, *places, len(values)]
+    for (begin, at), end in zip(pairwise(bounds[:-1]), bounds[2:], strict=True):
+        before, after = median(values[begin:at]), median(values[at:end])
+        run = counted[at]
+        # Runs without a value lie between those that the change was seen in.
+        beside = [word for i in range(counted[at - 1] + 1, run + 1) for word in runs[i].changed]
+        matters = abs(after - before) > _margin(figure, before)
+        fell = after < before
+        worse = matters and (fell if figure.name.startswith(CAPACITY) else not fell)
+        yield Change(
+            run=run,
+            before=before,
+            after=after,
+            matters=matters,
+            worse=worse,
+            words=_words(figure, before, after, matters=matters, worse=worse),
+            beside=beside,
+        )
+
+
+def _margin(figure: Figure, before: float) -> float:
+    if figure.name == FAILED:
+        return 0.0
+    return LOSS_MARGIN if figure.name == LOSS else RELATIVE_MARGIN * abs(before)
+
+
+def _words(figure: Figure, before: float, after: float, *, matters: bool, worse: bool) -> str:
+    shift = f"{figure.signed(after - before)} {figure.difference_unit}".rstrip()
+    said = f"from {figure.shown(before)} to {figure.shown(after)} {figure.unit}".rstrip()
+    kind = "worse" if worse else "better" if matters else f"within {figure.margin_words}"
+    return f"{said} ({shift}): {kind}"
+
+
+def _verdict(lines: Sequence[Line]) -> tuple[Literal["no worse", "worse", "cannot tell"], int]:
+    if any(line.changes and line.changes[-1].worse for line in lines):
+        return "worse", WORSE
+    if any(line.answer == "cannot tell" for line in lines):
+        return "cannot tell", CANNOT_TELL
+    return "no worse", NO_WORSE
+
+
+def _notes(lines: Sequence[Line], error: float) -> Iterator[str]:
+    for line in {line.cell: line for line in lines}.values():
+        failed = sum(point.failed for point in line.points)
+        void = sum(point.void for point in line.points)
+        if failed:
+            yield f"{line.cell}: {failed} trials failed, and are in no other figure"
+        if void:
+            yield f"{line.cell}: {void} trials are void, and are in no figure"
+    for line in lines:
+        empty = sum(1 for point in line.points if point.median is None)
+        if empty:
+            yield f"{line.cell}, {line.metric}: {empty} runs have no value, and are not counted"
+    yield (
+        f"{len(lines)} lines are looked at at once; if nothing changed, a change is seen in any of "
+        f"them with at most 5 %. That takes at least {values_needed(error)} runs with a value"
+    )
+    yield (
+        "a change is placed at the likeliest run; what changed beside it need not be its cause, "
+        "and a slow drift is seen as a change too"
+    )
