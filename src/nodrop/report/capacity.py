@@ -22,7 +22,7 @@ from nodrop.report.capacity_pictures import (
 )
 from nodrop.report.capacity_words import limit_words
 from nodrop.report.efficiency import Efficiency, efficiency, efficiency_table, efficiency_words
-from nodrop.report.fitted import curves_table
+from nodrop.report.fitted import curves_table, stand_apart
 from nodrop.report.knee_plot import knee_plot
 from nodrop.report.searched import SearchedCell, searches
 from nodrop.report.story import Story
@@ -97,7 +97,7 @@ def _view(searched: SearchedCell, number: int) -> CapacityView:
 
 def steps_table(*searched: SearchedCell) -> Table:
     """Every trial, in the order in which it was measured."""
-    rows = Made(lambda: (_step(one, trial) for one in searched for trial in one.trials))
+    rows = Made(lambda: (row for one in searched for row in _steps(one)))
     return Table(name="search", title="How the search went", columns=STEP_COLUMNS, rows=rows)
 
 
@@ -178,7 +178,12 @@ STEP_COLUMNS = (
 )
 
 
-def _step(searched: SearchedCell, trial: Trial) -> Row:
+def _steps(searched: SearchedCell) -> Iterator[Row]:
+    apart = stand_apart(searched)
+    return (_step(searched, one, apart.get(one.record.run, "")) for one in searched.trials)
+
+
+def _step(searched: SearchedCell, trial: Trial, apart: str) -> Row:
     record, tried = trial.record, trial.record.searched
     loss, busy = record.packets.loss_ratio, record.busiest_thread
     kept = {True: "yes", False: "no", None: "not shown"}[record.packets.sustained]
@@ -196,7 +201,7 @@ def _step(searched: SearchedCell, trial: Trial) -> Row:
             Value(raw=None if loss is None else loss * 100, shown=numbers.percent(loss)),
             Value(raw=cpu, shown=numbers.count(cpu)),
             text(kept if record.valid else record.outcome),
-            text(escape.plain(record.verdict, longest=200)),
+            text("; ".join(filter(None, [escape.plain(record.verdict, longest=200), apart]))),
         ),
         anchor=trial.anchor,
         mark=trial.mark,

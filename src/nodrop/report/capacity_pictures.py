@@ -13,7 +13,7 @@ from nodrop.report.capacity_words import goal_name
 from nodrop.report.efficiency import Efficiency, efficiency, with_spread
 from nodrop.report.fitted import deciding, fitted, fitted_words, stand_apart
 from nodrop.report.knee import dots, voids
-from nodrop.report.knee_plot import CurvePoint, Knee
+from nodrop.report.knee_plot import CurvePoint, Held, Knee
 from nodrop.report.search_plot import Step, search_plot
 from nodrop.report.searched import SearchedCell
 from nodrop.report.stacked_bars import Bar, Part, stacked_bars
@@ -21,19 +21,23 @@ from nodrop.stats.loss_curve import NoCurve
 
 STYLE = "p-decoded"
 CURVE_POINTS = 60
+HELD_FROM = 1.05
+"""Rings that held less beside what was lost cannot be seen in a drawing."""
 
 
 def knee_of(searched: SearchedCell) -> Knee:
     """Every trial of it, where its first goal's answer lies, and the loss curve of its trials."""
     records = [trial.record for trial in searched.trials]
     offered = [pps for one in deciding(searched) if (pps := one.record.offered.per_s)]
+    curve = tuple(_curve(searched))
     return Knee(
         title=f"The knee of {searched.subject}",
         dots=dots(records, stand_apart(searched)),
         voids=voids(records),
         answer_pps=_interval_pps(searched.answers[0]) if searched.answers else None,
         near_pps=(min(offered), max(offered)) if offered else None,
-        curve=tuple(_curve(searched)),
+        curve=curve,
+        held=tuple(_held(searched)) if curve else (),
     )
 
 
@@ -51,6 +55,16 @@ def _curve(searched: SearchedCell) -> Iterator[CurvePoint]:
         yield CurvePoint(
             pps=pps, loss_ratio=found.loss_ratio(pps), low_ratio=least, high_ratio=most
         )
+
+
+def _held(searched: SearchedCell) -> Iterator[Held]:
+    """Trials that were not good, by goal 0."""
+    for one in deciding(searched):
+        offered, lost, served = one.record.offered.per_s, one.loss_ratio, one.served_ratio
+        if offered is None or lost is None or served is None or one.good(0.0) is not False:
+            continue
+        if 1 - served > HELD_FROM * lost:
+            yield Held(pps=offered, lost_ratio=lost, unserved_ratio=1 - served)
 
 
 def way_of(searched: SearchedCell) -> Markup:
@@ -85,9 +99,9 @@ def caption_of(searched: SearchedCell, knee: Knee) -> str:
         )
     said.append(fitted_words(fitted(searched)))
     if knee.curve:
-        said.append(
-            "The curve says what is lost once the rings are full: a short trial may lose less."
-        )
+        said.append("The curve says what is lost once the rings are full.")
+    if knee.held:
+        said.append("Bars above marks: what rings still held when the load ended.")
     if any(dot.apart for dot in knee.dots):
         said.append("What stands apart is marked, and is in every figure like the others.")
     return " ".join(said)
@@ -109,6 +123,7 @@ def _bar(searched: SearchedCell, answer: Answer) -> Bar:
     words = "none found" if pps is None else f"{numbers.count(pps)} packets/s"
     if answer.lower is not None and answer.by != "pps":
         words = f"{value_words(answer.by, answer.lower.value)}: {words}"
+    words += _between_rounds(answer)
     part = Part(kind="carried", value=pps or 0.0, says=f"{cell}, {goal}: {words}", style=STYLE)
     several = len(searched.answers) > 1
     return Bar(
@@ -118,6 +133,21 @@ def _bar(searched: SearchedCell, answer: Answer) -> Bar:
         words=words,
         interval=_interval_pps(answer),
     )
+
+
+def _between_rounds(answer: Answer) -> str:
+    """`; 61.1X to 61.9X in 3 rounds`, or their interval if there are rounds enough."""
+    between = answer.between
+    if between is None or between.n < 2:
+        return ""
+
+    def shown(value: float) -> str:
+        return numbers.count(value) if answer.by == "pps" else value_words(answer.by, value)
+
+    if interval := between.interval:
+        low, high = shown(interval.low), shown(interval.high)
+        return f"; [{low}, {high}] in {between.n} rounds"
+    return f"; {shown(between.lowest)} to {shown(between.highest)} in {between.n} rounds"
 
 
 def core_bars(found: Sequence[SearchedCell]) -> Markup:

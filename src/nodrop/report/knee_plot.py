@@ -38,6 +38,15 @@ class CurvePoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A trial that ended before what the rings held could be lost."""
+
+    pps: float
+    lost_ratio: float
+    unserved_ratio: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Knee:
     title: str
     dots: tuple[Dot, ...]
@@ -47,6 +56,8 @@ class Knee:
     near_pps: tuple[float, float] | None = None
     """Loads of the trials that decide."""
     curve: tuple[CurvePoint, ...] = ()
+    held: tuple[Held, ...] = ()
+    """Of the trials that the curve rests on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +101,7 @@ def knee_plot(knee: Knee) -> Markup:
 def _whole(knee: Knee, top: float) -> _Panel:
     """From 0 to the highest load that was measured; void ones beyond stand at the edge."""
     reached = max(dot.pps for dot in knee.dots or knee.voids)
-    return _panel("", ticks(max(reached, *(knee.answer_pps or (0.0, 0.0)))), top, knee.dots)
+    return _panel("", ticks(max(reached, *(knee.answer_pps or (0.0, 0.0)))), top, knee)
 
 
 def _near(knee: Knee, whole: _Panel) -> _Panel | None:
@@ -102,11 +113,14 @@ def _near(knee: Knee, whole: _Panel) -> _Panel | None:
     if high + aside > FAR * low or whole.x_ticks[-1] < FAR * (high + aside):
         return None
     steps = _ticks_between(max(low - aside, 0.0), high + aside)
-    return _panel("near the answer", steps, whole.floor + BELOW + HEAD, knee.dots)
+    return _panel("near the answer", steps, whole.floor + BELOW + HEAD, knee)
 
 
-def _panel(name: str, x_ticks: Sequence[float], top: float, dots: Sequence[Dot]) -> _Panel:
-    within = [dot.loss_ratio or 0.0 for dot in dots if x_ticks[0] <= dot.pps <= x_ticks[-1]]
+def _panel(name: str, x_ticks: Sequence[float], top: float, knee: Knee) -> _Panel:
+    """As high as its trials and the curve; the band may reach beyond."""
+    seen = [(dot.pps, dot.loss_ratio or 0.0) for dot in knee.dots]
+    seen += [(point.pps, point.loss_ratio) for point in knee.curve]
+    within = [loss for pps, loss in seen if x_ticks[0] <= pps <= x_ticks[-1]]
     high = ticks(max(within, default=0.0) * 100, wanted=4)
     return _Panel(name=name, x_ticks=x_ticks, loss_ticks=high, top=top)
 
@@ -127,6 +141,7 @@ def _drawn(panel: _Panel, knee: Knee) -> Iterator[Markup]:
         yield from _voids(panel, knee.voids)
         if dots:
             yield _reached(panel, max(dot.pps for dot in dots), aside=bool(knee.voids))
+    yield from (_held(panel, one) for one in knee.held)
     yield from (_cpu(panel, dot) for dot in shown if dot.busiest_cpu_ratio is not None)
     yield from (_trial(panel, dot) for dot in shown)
 
@@ -175,6 +190,14 @@ def _curve(panel: _Panel, curve: Sequence[CurvePoint]) -> Iterator[Markup]:
     yield tag("path", d=path([*upper, *lower], close=True), class_="curve-band")
     line = [(panel.x(p.pps), panel.loss(p.loss_ratio)) for p in curve]
     yield tag("g", tag("path", d=path(line), class_="line"), class_="s0")
+
+
+def _held(panel: _Panel, one: Held) -> Markup:
+    """From the mark to where it would stand, had the trial been long enough."""
+    x = panel.x(one.pps)
+    ends = [(x, panel.loss(one.lost_ratio)), (x, panel.loss(one.unserved_ratio))]
+    tip = [(x - 4, ends[1][1]), (x + 4, ends[1][1])]
+    return tag("g", tag("path", d=path(ends) + path(tip), class_="held"), class_="s0")
 
 
 def _reached(panel: _Panel, pps: float, *, aside: bool) -> Markup:
@@ -255,6 +278,9 @@ def _key(knee: Knee) -> tuple[list[Markup], float]:
         band = tag("rect", **swatch, class_="curve-band")
         line = tag("g", tag("path", d="M0,0 12,0", class_="line"), class_="s0")
         entries.append((tag("g", band, line), "fitted, with its 95 % band"))
+    if knee.held:
+        up = tag("path", d=path([(6, 6), (6, -6)]) + path([(2, -6), (10, -6)]), class_="held")
+        entries.append((tag("g", up, class_="s0"), "and what rings still held"))
     return key_of(entries, WIDTH)
 
 

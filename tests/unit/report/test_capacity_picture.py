@@ -116,6 +116,7 @@ def test_what_stands_apart_is_marked_and_changes_no_answer(tmp_path: Path, loss:
     assert run in view.knee and view.knee.count('class="apart"') == 2, "its mark and the key"
     assert "What stands apart is marked" in view.caption
     assert len(list(view.steps.rows)) == 14
+    assert [words in row.values[-1].shown for row in view.steps.rows].count(True) == 1
     known = fitted(search_of(other))
     assert isinstance(known, LossCurve) and known.n == 14, "and it is in the fit"
 
@@ -144,6 +145,34 @@ def test_rounds_are_told_apart_in_the_order(tmp_path: Path) -> None:
     run = outcome_search(tmp_path, [tried(4, [0.0] * 3), tried(5, [0.1] * 3)])
     (view,) = section_of(run).views
     assert [view.way.count(f"round {n}") for n in (1, 2, 3, 4)] == [1, 1, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("rounds", "words"), [(1, ""), (3, "; 6X to 6X in 3 rounds"), (6, "; [6X, 6X] in 6 rounds")]
+)
+def test_bars_say_what_rounds_carried(tmp_path: Path, rounds: int, words: str) -> None:
+    loads = [
+        tried(value, [loss] * rounds, cell={"setup.kind": setup})
+        for setup in ("bare", "vm")
+        for value, loss in ((6, 0.0), (7, 0.2))
+    ]
+    run = outcome_search(tmp_path, loads, search={"rounds": rounds, "goals": [0.0]})
+    assert f"6X: 6,000 packets/s{words}<" in section_of(run).bars.replace(THIN, ",")
+
+
+@pytest.mark.parametrize("capacity", [5.0, 10.0, 25.0])
+def test_the_whole_curve_is_in_sight(tmp_path: Path, capacity: float) -> None:
+    """Rings hid most of the loss: the axis is that of the curve, not of the marks."""
+    loads = [tried(capacity * x, [0.0]) for x in (0.9, 0.95, 0.99)]
+    for x in (1.05, 1.1, 1.2):
+        one = tried(capacity * x, [0.001])
+        pace = {"service_pps_at_least": capacity * 1000, "sustained": None}
+        loads.append(Load(cell={}, trials=[0.001], pps=one.pps, duration_s=5.0,
+                          fields={**one.fields, **pace}, each=one.each))  # fmt: skip
+    (view,) = section_of(outcome_search(tmp_path, loads)).views
+    assert ">20</text>" in view.knee, "1 - 1/1.2 = 17 %"
+    assert view.knee.count('class="held"') == 3 + 1, "what rings held, and the key"
+    assert "Bars above marks" in view.caption
 
 
 def test_bars_name_the_cell_once_and_nothing_found_is_no_bar(tmp_path: Path) -> None:
