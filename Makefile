@@ -21,10 +21,10 @@ help: ## These words
 
 build: .venv/ready $(NODE) ## .venv/bin/nodrop and the node binary
 
-demo: build ## Get a Suricata, run experiments/demo.toml, show where the report is
+demo: build ## Get a Suricata, search how much of the demo trace it carries, show where the report is
 	@tools/system-packages demo
 	.venv/bin/nodrop image ensure suricata
-	.venv/bin/nodrop run experiments/demo.toml || test $$? -eq 1 # 1: done, but a trial failed or is void
+	.venv/bin/nodrop capacity make:demo --rules experiments/demo.rules --budget 150s || test $$? -eq 1 # 1: done, but a trial failed or is void
 
 test: build ## All tests: unit, namespaces, real Suricata; a skip says why
 	@tools/system-packages test

@@ -25,7 +25,7 @@ def test_without_a_trial_there_is_no_picture() -> None:
 
 def test_a_trial_stands_at_its_load_and_its_loss() -> None:
     lines = knee(KNEE, answer=(50_000, 60_000), signs=ASCII)
-    assert lines[0].startswith("20 % lost |") and lines[HEIGHT - 1].startswith("        0 +")
+    assert lines[0].startswith(" 20 % lost |") and lines[HEIGHT - 1].startswith("         0 +")
     at = {pps: AXIS + round(pps / 90_000 * (WIDTH - 1)) for pps in (10_000, 50_000, 60_000, 80_000)}
     assert lines[HEIGHT - 1][at[10_000]] == lines[HEIGHT - 1][at[50_000]] == "o"
     assert lines[HEIGHT - 2][at[60_000]] == "v", "a tenth of the axis"
@@ -47,6 +47,14 @@ def test_where_two_trials_meet_the_worse_one_is_seen() -> None:
     for order in (pair, pair[::-1]):
         floor = knee([*order, dot(90_000, 0.2)], answer=None, signs=ASCII)[HEIGHT - 1]
         assert "v" in floor[AXIS:] and "o" not in floor[AXIS:]
+
+
+@pytest.mark.parametrize("far", [[130_000], [200_000, 400_000]])
+def test_trials_far_beyond_the_answer_are_counted_not_drawn(far: list[int]) -> None:
+    lines = knee([*KNEE, *(dot(pps, 0.5) for pps in far)], answer=(50_000, 60_000), signs=ASCII)
+    assert lines[: HEIGHT + 2] == knee(KNEE, answer=(50_000, 60_000), signs=ASCII)[: HEIGHT + 2]
+    trials = "1 trial" if len(far) == 1 else f"{len(far)} trials"
+    assert lines[-1].strip() == f"not drawn: {trials} at {far[0] // 1000}k packets/s and more"
 
 
 def test_plain_signs_are_plain() -> None:

@@ -20,8 +20,9 @@ def print_capacity(searched: SearchedCell) -> None:
     out, said = console(), set[str]()
     for answer in searched.answers:
         say(headline(searched.subject, answer))
-        touches = f"What touches it: {answer.knob}." if answer.knob else ""
-        for words in filter(None, (broke(answer), touches)):
+        broken = broke(answer)
+        touches = f"What touches it: {answer.knob}." if answer.knob not in broken else ""
+        for words in filter(None, (broken, touches)):
             if words not in said:
                 say(f"  {words}")
             said.add(words)

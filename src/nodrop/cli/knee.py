@@ -12,8 +12,11 @@ from nodrop.report.numbers import short
 WIDTH, HEIGHT = 64, 8
 """Of the plot itself, in signs."""
 NARROWEST = 24
-LEFT = 9
+LEFT = 10
 """Room for the names of the rows."""
+NEAR = 2.0
+"""So many times the answer's upper end is drawn; beyond, a few trials that looked for where to look
+would leave it a corner."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +60,8 @@ def knee(
     """Lines; none if there is no trial to draw. `answer`: its interval, in packets/s."""
     if not dots:
         return []
+    near = [dot for dot in dots if answer is None or dot.pps <= NEAR * answer[1]] or dots
+    beyond, dots = [dot for dot in dots if dot not in near], near
     width = WIDTH if columns is None else max(NARROWEST, min(WIDTH, columns - LEFT - 2))
     right = ticks(max(*(dot.pps for dot in dots), *(answer or (0.0, 0.0))), wanted=10)[-1]
     top = ticks(max(dot.loss_ratio or 0.0 for dot in dots) * 100, wanted=2)[-1]
@@ -73,7 +78,7 @@ def knee(
     if answer:
         low, high = map(column, answer)
         lines.append(" " * (LEFT + 2 + low) + signs.answer * (high + 1 - low))
-    return [*lines, _key(dots, answer, signs)]
+    return [*lines, _key(dots, answer, signs), *_beyond(beyond)]
 
 
 def _framed(rows: Sequence[Sequence[str]], top: float, signs: Signs) -> Iterator[str]:
@@ -88,6 +93,13 @@ def _scale(right: float, width: int) -> str:
     middle, end = short(right / 2), f"{short(right)} packets/s"
     line = f"0{middle:>{width // 2 + len(middle) // 2 - 1}}"
     return " " * (LEFT + 2) + line + f"{end:>{max(width - len(line), len(end) + 1)}}"
+
+
+def _beyond(dots: Sequence[Dot]) -> Iterator[str]:
+    if dots:
+        trials = "1 trial" if len(dots) == 1 else f"{len(dots)} trials"
+        least = short(min(dot.pps for dot in dots))
+        yield f"{'':{LEFT + 2}}not drawn: {trials} at {least} packets/s and more"
 
 
 def _key(dots: Sequence[Dot], answer: tuple[float, float] | None, signs: Signs) -> str:
