@@ -59,7 +59,11 @@ def _answer(
         Round(number=number, lower=_bound(b.lower), upper=_bound(b.upper), fit=picture.knee)
         for (number, picture), b in zip(pictures, brackets, strict=True)
     )
-    closed = [r for r in rounds if _closed(r, search)]
+    closed = [
+        r
+        for r, (_, picture) in zip(rounds, pictures, strict=True)
+        if _closed(r, picture, search, goal)
+    ]
     median_round = _median_round(closed or rounds)
     chosen = brackets[rounds.index(median_round)]
     every = tuple(t for _, trials in found for t in trials)
@@ -90,12 +94,20 @@ def _answer(
     return replace(answer, statements=tuple(statements(answer, every, search)))
 
 
-def _closed(found: Round, search: Search) -> bool:
-    """Not if the budget ended it while its bounds were far apart: its lower bound says where it
-    stood then, not what that start of the SUT carries."""
-    if search.budget_s is None or found.lower is None or found.upper is None:
+def _closed(found: Round, picture: Picture, search: Search, goal: float) -> bool:
+    """Not if the budget ended it while its bounds were far apart, or while it was still going up:
+    it says where the search stood then, not what that start of the SUT carries."""
+    lower, upper = found.lower, found.upper
+    if search.budget_s is None:
         return True
-    return found.upper.value <= found.lower.value * (1 + search.relative_width) ** CLOSED
+    if lower is not None and upper is not None:
+        return upper.value <= lower.value * (1 + search.relative_width) ** CLOSED
+    if lower is None:
+        return upper is not None and not any(
+            load.value < upper.value and load.looks_carried(goal, search) for load in picture.loads
+        )
+    at_most = search.max is not None and lower.value >= search.max
+    return at_most or any(x.mute(goal) for x in picture.loads if x.value > lower.value)
 
 
 def _median_round(rounds: Sequence[Round]) -> Round:

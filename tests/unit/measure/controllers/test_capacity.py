@@ -163,6 +163,9 @@ def test_a_round_that_the_budget_cut_is_no_spread_between_rounds(
     for answer in searched(sut, budget_s=budget_s).values():
         if answer.between is not None:
             assert answer.between.lowest >= 0.75 * 14 / (1 + bursts)
+            assert answer.upper or answer.limited_by == "budget"
+        if not answer.cut_rounds:
+            assert answer.upper, texts(answer)
         assert answer.between or answer.cut_rounds or answer.limited_by == "budget", texts(answer)
 
 
