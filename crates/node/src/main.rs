@@ -35,6 +35,8 @@ enum Command {
     Sample(ByFlags<job::sample::Sample>),
     /// Look once: host, counters, what AF_PACKET counts here
     Probe(ByFlags<job::probe::Probe>),
+    /// Where the time of a program goes: functions, waits, how many threads run at once
+    Profile(ByFlags<job::profile::Profile>),
     /// What a trace holds and what the kernel will do to it; synthetic traces
     Trace(trace_tool::TraceArgs),
     /// Print the JSON Schema of every job's spec and events
@@ -113,6 +115,7 @@ fn main() -> ExitCode {
         Command::Sink(job) => job.run(),
         Command::Sample(job) => job.run(),
         Command::Probe(job) => job.run(),
+        Command::Profile(job) => job.run(),
         Command::Trace(args) => trace_tool::run(args),
         Command::Schema => schema::print(),
         Command::Enter(args) => enter::run(&args),

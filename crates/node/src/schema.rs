@@ -27,6 +27,7 @@ mod tests {
 
     use crate::job::Job;
     use crate::job::probe::Probe;
+    use crate::job::profile::Profile;
     use crate::job::replay::Replay;
     use crate::job::sample::Sample;
     use crate::job::sample::output::Line;
@@ -58,6 +59,7 @@ mod tests {
             Sink::NAME: job::<Sink, SinkSample>(&mut read, &mut said),
             Sample::NAME: job::<Sample, Line<'static>>(&mut read, &mut said),
             Probe::NAME: job::<Probe, ()>(&mut read, &mut said),
+            Profile::NAME: job::<Profile, ()>(&mut read, &mut said),
             Trace::NAME: job::<Trace, ()>(&mut read, &mut said),
         });
         let every_job = json!({

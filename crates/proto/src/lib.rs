@@ -5,6 +5,7 @@
 
 mod message;
 mod probe;
+mod profile;
 mod replay;
 mod sample;
 mod sink;
@@ -12,6 +13,7 @@ mod trace;
 
 pub use message::{ClockAnswer, Hello, JobError, Message, MessageError, PROTOCOL, Tagged};
 pub use probe::{ProbeSpec, ProbeWhat};
+pub use profile::{ProfileReady, ProfileSpec};
 pub use replay::{
     Achieved, Flows, LateBurst, LateBursts, ReplayPort, ReplayReady, ReplayResult, ReplaySample,
     ReplaySpec, ScheduleError, SendBackend, SpreadOver,

@@ -1,9 +1,10 @@
-//! What needs unsafe code and is no packet: mapped memory and files, clocks, threads, idle states, and the speed of /dev/kvm.
+//! What needs unsafe code and is no packet: mapped memory and files, clocks, threads, idle states, events of the kernel, and the speed of /dev/kvm.
 
 pub mod clock;
 pub mod file;
 pub mod idle;
 pub mod kvm;
 pub mod memory;
+pub mod perf;
 pub mod seccomp;
 pub mod thread;

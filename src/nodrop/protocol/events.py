@@ -391,6 +391,85 @@ class ProcessUsage(TypedDict):
     throttled_ns: dict[str, Count]
 
 
+class ProfileMissing(TypedDict):
+    what: str
+    why: str
+
+
+class ProfileOutcome(TypedDict):
+    began_mono_ns: Count
+    concurrency: ProfiledConcurrency | None
+    ended_mono_ns: Count
+    functions: list[ProfiledFunction]
+    missing: list[ProfileMissing]
+    own_cpu_ns: Count
+    stacks: list[list[Count]]
+    threads: list[ProfiledThread]
+
+
+class ProfileReady(TypedDict):
+    processes: Count
+    threads: Count
+
+
+class ProfileSpec(TypedDict):
+    duration_s: NotRequired[float | None]
+    hertz: NotRequired[Count]
+    interval_ms: NotRequired[Count]
+    pids: list[Count]
+
+
+class ProfiledConcurrency(TypedDict):
+    ns: list[Count]
+    unsure_ns: Count
+
+
+class ProfiledFunction(TypedDict):
+    begins: Count | None
+    module: str
+    name: str | None
+
+
+class ProfiledRunning(TypedDict):
+    samples: Count
+    stack: Count
+
+
+class ProfiledThread(TypedDict):
+    blocked_ns: Count
+    cache_misses: Count | None
+    cpu_ns: Count
+    cycles: Count | None
+    instructions: Count | None
+    involuntary_switches: Count | None
+    lost: Count
+    migrations: Count | None
+    name: str
+    pid: Count
+    preempted_ns: Count | None
+    queued_ns: Count
+    running: list[ProfiledRunning]
+    samples: Count
+    seen_ns: Count
+    throttled: Count
+    tid: Count
+    voluntary_switches: Count | None
+    waited_in: list[ProfiledWaitChannel]
+    waiting: list[ProfiledWaiting]
+    waiting_ns: Count | None
+
+
+class ProfiledWaitChannel(TypedDict):
+    function: str
+    readings: Count
+
+
+class ProfiledWaiting(TypedDict):
+    ns: Count
+    stack: Count
+    times: Count
+
+
 class Rate(TypedDict):
     mean: float
     peak: Count
@@ -769,6 +848,7 @@ EVERY_JOB: Mapping[str, type] = {"clock": ClockAnswer, "error": JobError, "hello
 """Event → its fields."""
 EVENTS: Mapping[str, Mapping[str, type]] = {
     "probe": {"result": ProbeResult},
+    "profile": {"ready": ProfileReady, "result": ProfileOutcome},
     "replay": {"ready": ReplayReady, "result": ReplayResult, "sample": ReplaySample},
     "sample": {"ready": SampleReady, "result": SampleResult, "sample": SampleRow},
     "sink": {"ready": SinkReady, "result": SinkResult, "sample": SinkSample},

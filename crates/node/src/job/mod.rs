@@ -1,11 +1,15 @@
 //! What a job is; one file per job.
 
 pub mod probe;
+pub mod profile;
 pub mod replay;
 pub mod sample;
 pub mod sink;
 pub mod trace;
 
+use std::path::Path;
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nodrop_counters::CounterError;
 use nodrop_io::IoError;
 use nodrop_proto::JobError;
@@ -56,6 +60,26 @@ pub fn unreadable(error: CounterError) -> JobError {
                 .hint("run as root, or inside `unshare --user --map-root-user --net --mount`")
         }
         _ => JobError::new("counters", error.to_string()),
+    }
+}
+
+/// Whether every process is there.
+pub fn present(pids: &[u32]) -> Result<(), JobError> {
+    let absent = |pid: &&u32| !Path::new(&format!("/proc/{pid}")).exists();
+    match pids.iter().find(absent) {
+        Some(pid) => {
+            let error = JobError::new("no_such_process", format!("there is no process {pid}"));
+            Err(error.hint("processes are those of the PID namespace the node runs in"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// A tree of hundreds of threads needs more open files than a login shell allows at first.
+pub fn hold_many_files() {
+    if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        // Refused: then the open that fails says so.
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, most, most);
     }
 }
 

@@ -11,15 +11,13 @@ mod spool;
 mod summary;
 mod sysmon;
 
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nodrop_counters::CounterError;
 use nodrop_proto::{JobError, SampleReady, SampleSource, SampleSpec};
 use nodrop_sys::clock::{mono_ns, process_cpu_ns};
 
-use crate::job::{Job, unreadable};
+use crate::job::{Job, hold_many_files, present, unreadable};
 use crate::session::Session;
 use metrics::Metrics;
 use output::Output;
@@ -146,16 +144,8 @@ fn check(spec: &SampleSpec) -> Result<(), JobError> {
         return wrong("field `every`: nothing is left to read");
     }
     let asked = spec.pids.iter().chain(&spec.beside_pids);
-    let absent = asked
-        .chain(&spec.cgroup_of_pid)
-        .find(|pid| !Path::new(&format!("/proc/{pid}")).exists());
-    match absent {
-        Some(pid) => {
-            let error = JobError::new("no_such_process", format!("there is no process {pid}"));
-            Err(error.hint("processes are those of the PID namespace the node runs in"))
-        }
-        None => Ok(()),
-    }
+    let asked: Vec<u32> = asked.chain(&spec.cgroup_of_pid).copied().collect();
+    present(&asked)
 }
 
 fn unopened(spec: &SampleSpec, error: CounterError) -> JobError {
@@ -164,14 +154,6 @@ fn unopened(spec: &SampleSpec, error: CounterError) -> JobError {
             JobError::new("no_such_cgroup", error.to_string())
         }
         _ => unreadable(error),
-    }
-}
-
-/// A tree of hundreds of threads needs more open files than a login shell allows at first.
-fn hold_many_files() {
-    if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
-        // Refused: then the open that fails says so.
-        let _ = setrlimit(Resource::RLIMIT_NOFILE, most, most);
     }
 }
 

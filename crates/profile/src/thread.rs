@@ -1,0 +1,294 @@
+//! One thread under the profiler: its events, and what they have shown so far.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use foldhash::fast::RandomState;
+use nodrop_counters::ThreadReading;
+use nodrop_sys::perf::{Counter, Event, Every, Record, Samples};
+
+use crate::addresses::{Addresses, Known};
+use crate::concurrency::Together;
+use crate::outcome::{Running, ThreadProfile, WaitedIn, Waiting};
+use crate::stacks::{StackId, Stacks};
+
+/// 99 samples a second of at most 127 callers, read ten times a second, take three of these pages.
+const CLOCK_PAGES: usize = 16;
+/// A tenth of a second of a thread that switches 20,000 times a second with 20 callers each.
+const SWITCH_PAGES: usize = 128;
+
+const COUNTED: [Event; 4] = [
+    Event::Migrations,
+    Event::Cycles,
+    Event::Instructions,
+    Event::CacheMisses,
+];
+
+/// What all threads share.
+pub struct Shared<'a> {
+    pub stacks: &'a mut Stacks,
+    pub known: &'a mut Known,
+    pub process: &'a mut Addresses,
+    pub together: &'a mut Together,
+}
+
+/// Its events, which count from when they are opened.
+pub struct Thread {
+    pub pid: u32,
+    pub tid: u32,
+    /// Among all threads, by the order in which they joined.
+    index: usize,
+    clock: Samples,
+    switches: Option<Samples>,
+    /// [`COUNTED`]; `None` is not counted here.
+    counters: [Option<Counter>; 4],
+    wait_channel: PathBuf,
+    began_ns: u64,
+    /// When `last` was read.
+    last_ns: u64,
+    first: ThreadReading,
+    last: ThreadReading,
+    /// What its counters said when it began.
+    before: [Option<u64>; 4],
+    seen: Seen,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    /// What came before counts for nothing, but shows what the thread is in.
+    began_ns: u64,
+    samples: u64,
+    lost: u64,
+    throttled: u64,
+    running: HashMap<StackId, u64, RandomState>,
+    waiting: HashMap<StackId, (u64, u64), RandomState>,
+    waiting_ns: u64,
+    preempted_ns: u64,
+    /// The stack of the switch whose times come next.
+    stack: Option<StackId>,
+    /// Off the CPU since then; true = preempted.
+    left: Option<(u64, bool)>,
+    waited_in: HashMap<String, u64>,
+}
+
+impl Thread {
+    /// # Errors
+    /// If its samples are not permitted, or it has ended.
+    pub fn open(
+        pid: u32,
+        reading: &ThreadReading,
+        proc: &Path,
+        index: usize,
+        hertz: u64,
+        with_kernel: bool,
+        began_ns: u64,
+    ) -> io::Result<Self> {
+        let tid = reading.tid;
+        let count = |event| Counter::open(event, tid, with_kernel).ok();
+        // Where a thread leaves its CPU is an event inside the kernel; when it does is shown to its owner too.
+        let every = if with_kernel {
+            Every::Time
+        } else {
+            Every::SwitchTimes
+        };
+        let samples = |event, every, pages| Samples::open(event, tid, every, with_kernel, pages);
+        Ok(Self {
+            pid,
+            tid,
+            index,
+            clock: samples(Event::CpuClock, Every::Hertz(hertz), CLOCK_PAGES)?,
+            switches: samples(Event::Switches, every, SWITCH_PAGES).ok(),
+            counters: COUNTED.map(count),
+            wait_channel: proc.join(format!("{pid}/task/{tid}/wchan")),
+            began_ns,
+            last_ns: began_ns,
+            first: reading.clone(),
+            last: reading.clone(),
+            before: [Some(0); 4],
+            seen: Seen {
+                began_ns,
+                ..Seen::default()
+            },
+        })
+    }
+
+    /// From this time on: what it did before shows only what it is in.
+    pub fn begin(&mut self, began_ns: u64, reading: &ThreadReading, shared: &mut Shared<'_>) {
+        (self.began_ns, self.last_ns) = (began_ns, began_ns);
+        self.first.clone_from(reading);
+        self.last.clone_from(reading);
+        self.before = self.counted();
+        self.seen.began_ns = began_ns;
+        self.drain(shared);
+        (self.seen.lost, self.seen.throttled) = (0, 0);
+    }
+
+    pub fn has_switches(&self) -> bool {
+        self.switches.is_some()
+    }
+
+    pub fn has_hardware(&self) -> bool {
+        self.counters[1..].iter().all(Option::is_some)
+    }
+
+    fn counted(&self) -> [Option<u64>; 4] {
+        let read = |counter: &Option<Counter>| counter.as_ref()?.read().ok();
+        self.counters.each_ref().map(read)
+    }
+
+    /// What the scheduler says of it now, and where it sleeps.
+    pub fn read(&mut self, reading: &ThreadReading, now_ns: u64) {
+        self.last_ns = now_ns;
+        self.last.clone_from(reading);
+        if matches!(reading.state, 'S' | 'D') {
+            match std::fs::read_to_string(&self.wait_channel) {
+                Ok(function) if function != "0" && !function.is_empty() => {
+                    *self.seen.waited_in.entry(function).or_default() += 1;
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Takes what is in its rings. Whether something was lost.
+    pub fn drain(&mut self, shared: &mut Shared<'_>) -> bool {
+        let lost_before = self.seen.lost;
+        let (seen, index) = (&mut self.seen, self.index);
+        self.clock.drain(|record| match record {
+            Record::Sample { mono_ns, .. } if mono_ns < seen.began_ns => {}
+            Record::Sample { addresses, .. } => {
+                let stack = shared.stacks.id(addresses, shared.process, shared.known);
+                seen.samples += 1;
+                *seen.running.entry(stack).or_default() += 1;
+            }
+            Record::Lost(count) => seen.lost += count,
+            Record::Throttled => seen.throttled += 1,
+            Record::Took { .. } | Record::Left { .. } => {}
+        });
+        if let Some(switches) = &mut self.switches {
+            switches.drain(|record| seen.switch(record, index, shared));
+        }
+        self.seen.lost > lost_before
+    }
+
+    /// A thread that has ended was seen until its last reading.
+    pub fn into_profile(mut self) -> ThreadProfile {
+        let ended_ns = self.last_ns;
+        self.seen.back(ended_ns); // a wait that has not ended counts up to here
+        let (first, last) = (&self.first, &self.last);
+        let seen = &self.seen;
+        let seen_ns = ended_ns.saturating_sub(self.began_ns);
+        let cpu_ns = last.cpu_ns.saturating_sub(first.cpu_ns).min(seen_ns);
+        let queued_ns = last
+            .wait_ns
+            .saturating_sub(first.wait_ns)
+            .min(seen_ns - cpu_ns);
+        let rise = |first: Option<u64>, last: Option<u64>| Some(last?.saturating_sub(first?));
+        let counted = self.counted();
+        let rose = |index: usize| rise(self.before[index], counted[index]);
+        let has_switches = self.switches.is_some();
+        ThreadProfile {
+            pid: self.pid,
+            tid: self.tid,
+            name: last.name.clone(),
+            seen_ns,
+            samples: seen.samples,
+            lost: seen.lost,
+            throttled: seen.throttled,
+            running: seen.running(),
+            waiting: seen.waiting(),
+            waiting_ns: has_switches.then_some(seen.waiting_ns),
+            preempted_ns: has_switches.then_some(seen.preempted_ns),
+            cpu_ns,
+            queued_ns,
+            blocked_ns: seen_ns - cpu_ns - queued_ns,
+            voluntary_switches: rise(first.voluntary_switches, last.voluntary_switches),
+            involuntary_switches: rise(first.involuntary_switches, last.involuntary_switches),
+            migrations: rose(0),
+            cycles: rose(1),
+            instructions: rose(2),
+            cache_misses: rose(3),
+            waited_in: seen.waited_in(),
+        }
+    }
+}
+
+impl Seen {
+    fn switch(&mut self, record: Record<'_>, index: usize, shared: &mut Shared<'_>) {
+        match record {
+            Record::Sample { addresses, .. } => {
+                let stack = shared.stacks.id(addresses, shared.process, shared.known);
+                self.stack = Some(stack);
+            }
+            Record::Left { mono_ns, preempted } => {
+                self.left = Some((mono_ns, preempted));
+                shared.together.note(mono_ns, index, false);
+            }
+            Record::Took { mono_ns } => {
+                self.back(mono_ns);
+                shared.together.note(mono_ns, index, true);
+            }
+            Record::Lost(count) => {
+                self.lost += count;
+                (self.left, self.stack) = (None, None);
+            }
+            Record::Throttled => self.throttled += 1,
+        }
+    }
+
+    fn back(&mut self, mono_ns: u64) {
+        let Some((left_ns, preempted)) = self.left.take() else {
+            return;
+        };
+        let stack = self.stack.take();
+        if mono_ns < self.began_ns {
+            return;
+        }
+        let ns = mono_ns.saturating_sub(left_ns.max(self.began_ns));
+        if preempted {
+            self.preempted_ns += ns;
+            return;
+        }
+        self.waiting_ns += ns;
+        if let Some(stack) = stack {
+            let (total_ns, times) = self.waiting.entry(stack).or_default();
+            *total_ns += ns;
+            *times += 1;
+        }
+    }
+
+    fn running(&self) -> Vec<Running> {
+        let found = self.running.iter();
+        let mut found: Vec<_> = found
+            .map(|(&stack, &samples)| Running { stack, samples })
+            .collect();
+        found.sort_unstable_by_key(|running| running.stack);
+        found
+    }
+
+    fn waiting(&self) -> Vec<Waiting> {
+        let found = self.waiting.iter();
+        let mut found: Vec<_> = found
+            .map(|(&stack, &(ns, times))| Waiting { stack, ns, times })
+            .collect();
+        found.sort_unstable_by_key(|waiting| waiting.stack);
+        found
+    }
+
+    fn waited_in(&self) -> Vec<WaitedIn> {
+        let found = self.waited_in.iter();
+        let mut found: Vec<_> = found
+            .map(|(function, &readings)| WaitedIn {
+                function: function.clone(),
+                readings,
+            })
+            .collect();
+        found.sort_unstable_by(|a, b| {
+            b.readings
+                .cmp(&a.readings)
+                .then(a.function.cmp(&b.function))
+        });
+        found
+    }
+}
