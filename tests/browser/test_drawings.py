@@ -13,7 +13,7 @@ from nodrop.ledger.hops import Account, Class, Hop
 from nodrop.report import write_report
 from nodrop.report.flow import flow
 from nodrop.testing.outcome_runs import outcome_search, tried
-from tests.browser.test_page import CHROMIUM, browser, pages
+from tests.browser.test_page import CHROMIUM, axe, browser, pages
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on this host")
 __all__ = ("browser", "pages")
@@ -176,7 +176,16 @@ def search_that_found_nothing(out: Path) -> Path:
     return outcome_search(out, [tried(1, [0.1]), tried(2, [0.1]), tried(4, ["late"] * 3)])
 
 
-@pytest.mark.parametrize("made", [one_search, search_of_setups, search_that_found_nothing])
+def search_with_a_curve(out: Path) -> Path:
+    """And what is void, failed or stands apart, in three rounds that began far from the answer."""
+    loads = [tried(8 * x, [max(0.0, 1 - 1 / x)] * 3) for x in (0.9, 0.98, 1.01, 1.02, 1.04)]
+    loads += [tried(8.2, [0.4]), tried(64, ["late"] * 3), tried(512, ["late", "died"])]
+    return outcome_search(out, loads)
+
+
+@pytest.mark.parametrize(
+    "made", [one_search, search_of_setups, search_that_found_nothing, search_with_a_curve]
+)
 @pytest.mark.parametrize("width", [400, 1300])
 def test_no_two_words_of_a_capacity_report_touch(
     opened: Any, tmp_path: Path, made: Callable[[Path], Path], width: int
@@ -195,6 +204,20 @@ def test_no_two_words_of_a_capacity_report_touch(
     assert opened.locator("#answer svg").count() == 1, "the knee stands beside the answer"
     assert opened.evaluate(TOUCHING) == []
     assert trouble == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("made", [one_search, search_of_setups, search_with_a_curve])
+def test_axe_finds_nothing_in_a_capacity_section(
+    opened: Any, tmp_path: Path, made: Callable[[Path], Path], scheme: str
+) -> None:
+    opened.emulate_media(color_scheme=scheme)
+    opened.goto(write_report([made(tmp_path)]).as_uri())
+    opened.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    found = axe.Axe().run(opened, context="#capacity").response["violations"]
+    assert [(v["id"], [node["target"] for node in v["nodes"][:3]]) for v in found] == []
+    opened.locator("#capacity svg .mark").last.focus()
+    assert "search" in opened.locator("#capacity figure").last.text_content()
 
 
 LAST = "document.querySelector('#cells-table thead tr').lastElementChild"

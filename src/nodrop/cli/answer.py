@@ -10,9 +10,12 @@ from nodrop.cli.saying import say
 from nodrop.cli.tables import console
 from nodrop.findings.answer import Answer, Bound
 from nodrop.findings.capacity_statements import value_words
-from nodrop.report.capacity import between_words, knee_of
+from nodrop.report.capacity import between_words
+from nodrop.report.capacity_pictures import knee_of
 from nodrop.report.capacity_words import broke, goal_name, headline
+from nodrop.report.fitted import fitted, fitted_words
 from nodrop.report.searched import SearchedCell
+from nodrop.stats.loss_curve import LossCurve
 
 
 def print_capacity(searched: SearchedCell) -> None:
@@ -38,6 +41,9 @@ def print_capacity(searched: SearchedCell) -> None:
         columns=out.width if out.is_terminal else None,
     ):
         out.print(line, markup=False, soft_wrap=True)
+    curve = fitted(searched)
+    if isinstance(curve, LossCurve):
+        say(fitted_words(curve))
 
 
 def answers_table(searched: SearchedCell) -> Table:

@@ -139,8 +139,8 @@ def _drawn(panel: _Panel, knee: Knee) -> Iterator[Markup]:
     yield from _curve(panel, knee.curve)
     if not panel.name:
         yield from _voids(panel, knee.voids)
-        if dots:
-            yield _reached(panel, max(dot.pps for dot in dots), aside=bool(knee.voids))
+        if measured := [dot.pps for dot in dots if dot.mark != "failed"]:
+            yield _reached(panel, max(measured), aside=bool(knee.voids))
     yield from (_held(panel, one) for one in knee.held)
     yield from (_cpu(panel, dot) for dot in shown if dot.busiest_cpu_ratio is not None)
     yield from (_trial(panel, dot) for dot in shown)

@@ -130,6 +130,23 @@ def test_a_manifest_that_makes_no_sense_is_no_search(tmp_path: Path) -> None:
         assert write_report([run]).exists()
 
 
+@pytest.mark.parametrize("capacity", [4.5, 12.0, 0.75])
+def test_the_terminal_says_what_the_curve_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], capacity: float
+) -> None:
+    loads = [capacity * part for part in (0.5, 0.9, 0.98, 1.02, 1.03, 1.04)]
+    run = outcome_search(tmp_path, [tried(x, [max(0.0, 1 - capacity / x)]) for x in loads])
+    print_capacity(search_of(run))
+    said = capsys.readouterr().out.replace(THIN, ",")
+    assert f"The median trial takes {capacity * 1000:,.0f} packets/s [" in said
+    assert "curve" not in told_of_two_loads(tmp_path / "few", capsys)
+
+
+def told_of_two_loads(out: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    print_capacity(search_of(outcome_search(out, [tried(4, [0.0]), tried(5, [0.1])])))
+    return capsys.readouterr().out
+
+
 def test_in_a_pipe_the_answer_is_plain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = outcome_search(tmp_path, [tried(4, [0.0] * 2), tried(5, [0.1] * 2)])
     print_capacity(search_of(run))

@@ -98,6 +98,7 @@ def test_void_and_failed_trials_are_shown_apart(tmp_path: Path, void: int, faile
         assert drawing.count('class="knee-void"') == (void + key if void else 0)
         assert drawing.count('class="cross failed"') == (failed + key if failed else 0)
     assert ("void ones" in view.caption) == bool(void)
+    assert view.knee.count("most measured") == 1
     assert ("1 beyond" in view.knee) == (void == 1)
 
 
