@@ -15,6 +15,14 @@ if TYPE_CHECKING:
 
     from nodrop.results.versus import Versus
 
+Metrics = Annotated[
+    list[str] | None,
+    typer.Option("--metric", metavar="NAME", help="Compare this alone. Repeatable."),
+]
+Markdown = Annotated[bool, typer.Option("--markdown", help="Print it for a pull request.")]
+Junit = Annotated[
+    Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML as well.")
+]
 SIDE = "Run directory, DIR::key=value,… for cells inside it, or a baseline file."
 
 
@@ -30,16 +38,9 @@ def compare(
         list[str] | None,
         typer.Option("--differs", metavar="KEY", help="This may differ: the point. Repeatable."),
     ] = None,
-    metrics: Annotated[
-        list[str] | None,
-        typer.Option("--metric", metavar="NAME", help="Compare this alone. Repeatable."),
-    ] = None,
-    markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print it for a pull request.")
-    ] = False,
-    junit: Annotated[
-        Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML as well.")
-    ] = None,
+    metrics: Metrics = None,
+    markdown: Markdown = False,
+    junit: Junit = None,
     as_json: AsJson = False,
 ) -> int:
     """B against A, per metric: different, the same within a margin, or cannot tell yet.
@@ -47,12 +48,18 @@ def compare(
     Exit code 0: same or better; 5: worse in some metric; 6: cannot tell yet; 2: they may not be
     compared, or bad input.
     """
-    from nodrop.cli.terminal import console
     from nodrop.report.sides import read_side
     from nodrop.report.versus import versus
-    from nodrop.report.versus_files import to_junit, to_markdown, unusual_words
 
     found = versus(read_side(a), read_side(b), differs=differs or (), metrics=metrics or ())
+    return answered(found, markdown=markdown, junit=junit, as_json=as_json)
+
+
+def answered(found: Versus, *, markdown: bool, junit: Path | None, as_json: bool) -> int:
+    """Prints it in the way that is asked for, and returns its exit code."""
+    from nodrop.cli.terminal import console
+    from nodrop.report.versus_files import to_junit, to_markdown, unusual_words
+
     if junit is not None:
         junit.write_bytes(to_junit(found))
     if as_json:

@@ -16,6 +16,7 @@ import typer
 
 from nodrop import __version__
 from nodrop.cli import (
+    ab,
     calibrate,
     capacity,
     compare,
@@ -71,6 +72,7 @@ calibrate.add_to(app)
 inspect.add_to(app)
 compare.add_to(app)
 history.add_to(app)
+ab.add_to(app)
 image.add_to(app)
 lab.add_to(app)
 imports.add_to(app)

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nodrop.config.matrix import NAMED, VARIED_TABLES, Matrix
 from nodrop.config.replay import MADE_TRACE
+from nodrop.config.toml_file import parse_setting
 from nodrop.errors import BadInput
 
 LONGEST_NAME = 48
@@ -50,6 +52,61 @@ class CapacityQuestion:
             "measure": {"mode": "capacity", "sut": "standing"},
             "search": _given(search),
         }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbQuestion:
+    """`nodrop ab`: do two builds of a SUT differ?"""
+
+    a: Sequence[str]
+    b: Sequence[str]
+    """Each a binary, an image, or key=value."""
+    trace: str
+    rules: Sequence[str] = ()
+    setup: str = "bare"
+    sut: str = "suricata"
+    most: int = 80
+
+    def table(self, folder: Path) -> dict[str, Any]:
+        """Without the two cells, which may be the same."""
+        sut = {"kind": self.sut, "rules": [_whole_path(one, folder) for one in self.rules] or None}
+        made = self.trace.startswith(MADE_TRACE)
+        return {
+            "name": f"ab-{_slug(self.trace)}"[:LONGEST_NAME].rstrip("-"),
+            "question": f"Does {self.sut} B differ from A on {Path(self.trace).name}?",
+            "setup": {"kind": self.setup},
+            "sut": _given(sut),
+            "load": {
+                "kind": "replay",
+                "trace": self.trace if made else _whole_path(self.trace, folder),
+            },
+            "measure": {"repetitions": self.most},
+        }
+
+    def cells(self, folder: Path) -> Matrix:
+        named = {name: _build(f"--{name}", said, folder) for name, said in self._sides()}
+        return Matrix(named=named)
+
+    def _sides(self) -> Sequence[tuple[str, Sequence[str]]]:
+        return ("a", self.a), ("b", self.b)
+
+
+def _build(option: str, said: Sequence[str], folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for one in said:
+        if one.partition(".")[0] in VARIED_TABLES and "=" in one:
+            setting = parse_setting(one)
+            found[setting.key] = setting.value
+        elif "/" in one or (folder / one).is_file():
+            path = Path(_whole_path(one, folder))
+            if not path.is_file():
+                raise BadInput(f"{option} {one}: no such file")
+            found["sut.binary"] = str(path)
+        else:
+            found["sut.image"] = one
+    if NAMED in found or not found:
+        raise BadInput(f"{option}: names no build")
+    return found
 
 
 def goal_ratio(text: str) -> float:

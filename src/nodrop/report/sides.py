@@ -15,6 +15,7 @@ from nodrop.report.searched import SearchedCell, searches
 from nodrop.report.story import UNVALUED, Cell, factor_label, read_story
 from nodrop.report.trials import Trial
 from nodrop.results.side import Repeats, Side, SideCell
+from nodrop.results.trial import TrialRecord
 
 INSIDE = "::"
 """`DIR::setup.kind=docker,load.multiplier=4`: the cells of a run that have these factors."""
@@ -82,6 +83,19 @@ def _of_run(path: Path) -> Side:
         facts=_facts(manifest, story.sources[0].run.experiment),
         cells=[*cells, *map(_capacity, searches(story))],
     )
+
+
+def side_of_records(name: str, records: Sequence[TrialRecord]) -> Side:
+    """Of a run that still goes on: its records speak for themselves, and nothing else is asked."""
+    factors = records[0].factors if records else {}
+    trials = tuple(
+        Trial(source=0, record=record, ledger=None, ledger_problem="", details={})
+        for record in records
+    )
+    cell = Cell(
+        source=0, factors=factors, label="", group="", load_label="", rank=(), trials=trials
+    )
+    return Side(name=name, identity=name, facts={}, cells=[_cell(cell)])
 
 
 def _cell(cell: Cell) -> SideCell:

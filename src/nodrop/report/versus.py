@@ -45,8 +45,16 @@ class _Pair:
     b: Repeats | None
 
 
-def versus(a: Side, b: Side, *, differs: Sequence[str] = (), metrics: Sequence[str] = ()) -> Versus:
-    """BadInput if the sides may not be compared: `differs` names facts or factors that may."""
+def versus(
+    a: Side,
+    b: Side,
+    *,
+    differs: Sequence[str] = (),
+    metrics: Sequence[str] = (),
+    look: int | None = None,
+) -> Versus:
+    """BadInput if the sides may not be compared: `differs` names facts or factors that may. `look`,
+    from 0: of a comparison that is made again and again until it can tell."""
     allowed = {name for one in differs for name in (one, *IMPLIED.get(one, ()))}
     same_run = a.identity == b.identity
     if same_run and any(cell in b.cells for cell in a.cells):
@@ -58,7 +66,7 @@ def versus(a: Side, b: Side, *, differs: Sequence[str] = (), metrics: Sequence[s
         raise BadInput(
             f"{a.name} and {b.name}: no metric that both may have", hint="; ".join(notes)
         )
-    family = _family(pairs)
+    family = _family(pairs, look)
     rows = [row for pair in pairs if (row := _row(pair, family)) is not None]
     verdict, code = _verdict(rows)
     return Versus(
@@ -169,10 +177,10 @@ def _asked(figure: Figure, family: Family) -> Question:
     return figure.asked(family)
 
 
-def _family(pairs: Sequence[_Pair]) -> Family:
+def _family(pairs: Sequence[_Pair], look: int | None) -> Family:
     """A median of each side, and a test of shares where zero is special."""
     shares = sum(1 for pair in pairs if pair.figure.name in (LOSS, FAILED))
-    return Family(parts=2 * len(pairs) + shares)
+    return Family(parts=2 * len(pairs) + shares, look=look)
 
 
 def _row(pair: _Pair, family: Family) -> Row | None:

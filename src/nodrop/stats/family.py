@@ -22,10 +22,12 @@ class Family:
     parts: int
     """One for the median of each figure of each cell, and one test for the shares of lossy runs of
     each pair of cells."""
+    look: int | None = None
+    """From 0, if looks are counted and each is taken once; None counts doublings of the runs."""
 
     def error(self, n: int) -> float:
         """What one of them may err if it rests on n runs."""
-        look = (n // SECOND_LOOK).bit_length()
+        look = (n // SECOND_LOOK).bit_length() if self.look is None else self.look
         return (1 - CONFIDENCE) * 0.5 ** (look + 1) / self.parts
 
     def median(self, values: Sequence[float]) -> Interval | None:

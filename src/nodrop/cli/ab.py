@@ -1,0 +1,135 @@
+"""The command that measures two builds in turns until it can tell: ab."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nodrop.cli.arguments import AsJson, LabName, OutFolder, Resume, Settings
+from nodrop.cli.compare import Junit, Markdown, Metrics, answered
+from nodrop.cli.saying import say
+from nodrop.errors import BadInput
+
+if TYPE_CHECKING:
+    from nodrop.config.asked import AbQuestion
+    from nodrop.config.experiment import Experiment
+    from nodrop.results.trial import TrialRecord
+    from nodrop.results.versus import Versus
+
+MADE_OF = Path("nodrop ab")
+"""What errors blame: there is no file."""
+BUILD = "Binary, image, or key=value of the experiment such as sut.threads=2. Repeatable."
+LEAST_PAIRS = 12
+Build = Annotated[list[str], typer.Option(metavar="BUILD", help=BUILD, show_default=False)]
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command("ab")(ab)
+
+
+def ab(
+    trace: Annotated[
+        str, typer.Argument(metavar="TRACE", help="Capture file, or make:demo.", show_default=False)
+    ],
+    a: Build,
+    b: Build,
+    rules: Annotated[
+        list[str] | None, typer.Option("--rules", metavar="FILE", help="Rules. Repeatable.")
+    ] = None,
+    setup: Annotated[
+        str, typer.Option("--setup", metavar="KIND", help="Where the SUT runs.")
+    ] = "bare",
+    sut: Annotated[
+        str, typer.Option("--sut", metavar="KIND", help="What is measured.")
+    ] = "suricata",
+    metrics: Metrics = None,
+    most: Annotated[
+        int, typer.Option("--most", metavar="N", help="Trials of each build, at most.")
+    ] = 80,
+    budget: Annotated[
+        str | None, typer.Option("--budget", metavar="TIME", help="90s, 10m: no trial after it.")
+    ] = None,
+    markdown: Markdown = False,
+    junit: Junit = None,
+    lab: LabName = None,
+    out: OutFolder = Path("results"),
+    settings: Settings = None,
+    resume: Resume = False,
+    as_json: AsJson = False,
+) -> int:
+    """Two builds in turns, until each metric is different or the same, or one is worse.
+
+    Exit code 0: B is the same or better; 5: worse in some metric; 6: cannot tell within --most or
+    --budget; 1: a build has no trial that is not void; 2: bad input; 3: the lab failed.
+    """
+    from nodrop.cli.progress import shown
+    from nodrop.config.asked import AbQuestion, budget_s
+    from nodrop.config.lab_file import load_lab
+    from nodrop.hosts.privileges import ensure_privileges
+    from nodrop.measure.controllers.until_told import UntilTold
+    from nodrop.measure.manager import run_experiment
+    from nodrop.measure.plan import make_plan
+    from nodrop.report.write import write_report
+
+    if most < LEAST_PAIRS:
+        raise BadInput(f"--most {most}: fewer than {LEAST_PAIRS} trials of each tell nothing")
+    question = AbQuestion(a=a, b=b, trace=trace, rules=rules or (), setup=setup, sut=sut, most=most)
+    asked = _experiment(question, settings or [])
+    plan = make_plan(asked)
+    until = UntilTold(
+        plan.controller,
+        most=most,
+        told=lambda done, look: _laid(done, metrics or (), look).verdict != "cannot tell",
+        budget_s=None if budget is None else budget_s(budget),
+    )
+    where = load_lab(lab)
+    ensure_privileges()
+    with shown(quiet=as_json or markdown, as_json=False) as progress:
+        outcome = run_experiment(
+            asked,
+            where,
+            out=out,
+            resume=resume,
+            progress=progress,
+            plan=replace(plan, controller=until),
+        )
+    page = write_report([outcome.directory])
+    if lacking := [name for name in "ab" if not _judged(outcome.records, name)]:
+        say(f"every trial of {' and '.join(lacking)} is void: see {page}")
+        return 1
+    look = until.look_at_the_end(outcome.records)
+    found = _laid(outcome.records, metrics or (), look)
+    found = found.model_copy(update={"notes": [*found.notes, f"report: {page}"]})
+    return answered(found, markdown=markdown, junit=junit, as_json=as_json)
+
+
+def _experiment(question: AbQuestion, settings: Sequence[str]) -> Experiment:
+    from nodrop.config.experiment import asked_experiment
+    from nodrop.config.toml_file import to_toml
+
+    here = Path.cwd()
+    table, cells = question.table(here), question.cells(here)
+    asked = asked_experiment(table, settings, path=MADE_OF)
+    if asked.matrix or asked.measure.mode != "blocks" or asked.measure.repetitions != question.most:
+        raise BadInput("nodrop ab: its two builds, order and repetitions are its own; see --most")
+    # Put in here: a matrix may not name one cell twice, and A against A is a fair question.
+    text = to_toml({**table, "matrix": {"cells": cells.named}})
+    return replace(asked, matrix=cells, text=text)
+
+
+def _judged(records: Sequence[TrialRecord], name: str) -> list[TrialRecord]:
+    return [r for r in records if r.cell["cell"] == name and r.outcome != "void"]
+
+
+def _laid(records: Sequence[TrialRecord], metrics: Sequence[str], look: int) -> Versus:
+    from nodrop.report.sides import side_of_records
+    from nodrop.report.versus import versus
+
+    a, b = (side_of_records(n, [r for r in records if r.cell["cell"] == n]) for n in "ab")
+    return versus(
+        a, b, differs=["cell", "setup", "sut", "load", "limits"], metrics=metrics, look=look
+    )

@@ -1,0 +1,75 @@
+"""Two cells in blocked random order until a comparison of them can tell, or the budget is spent."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from nodrop.measure.controllers.seam import Controller, Outlook, TrialInput
+from nodrop.results.trial import TrialRecord
+from nodrop.stats.eta import Remaining
+
+LOOKS = (12, 20, 32, 50)
+"""Trials of each cell that are not void; after these, one look at the end. Each look costs half of
+the error that is left, so there are few."""
+
+CELLS = 2
+
+Told = Callable[[Sequence[TrialRecord], int], bool]
+"""Do these records tell, at the look of this number?"""
+
+
+class UntilTold:
+    """A `Controller`. A look is taken once, when its number of trials is reached, so a resumed run
+    takes none again."""
+
+    heeds_void = False
+
+    def __init__(
+        self, blocks: Controller, *, most: int, told: Told, budget_s: float | None
+    ) -> None:
+        """`most`: trials of each cell, as the blocks have them."""
+        self._blocks, self._told, self._budget_s = blocks, told, budget_s
+        self._looks = tuple(look for look in LOOKS if look < most)
+
+    def next(self, done: Sequence[TrialRecord]) -> TrialInput | None:
+        look = self._due(done)
+        if look is not None and self._told(done, look):
+            return None
+        if self._budget_s is not None and sum(r.took_s or 0.0 for r in done) >= self._budget_s:
+            return None
+        return self._blocks.next(done)
+
+    def look_at_the_end(self, done: Sequence[TrialRecord]) -> int:
+        """The number of the last look: it was taken, or it is one more."""
+        due = self._due(done)
+        return sum(look <= _least(done) for look in self._looks) if due is None else due
+
+    def outlook(self, done: Sequence[TrialRecord]) -> Outlook:
+        most = self._blocks.outlook(done)
+        rest = most.at_most or most.at_least
+        ahead = next((look for look in self._looks if look > _least(done)), None)
+        if ahead is None or not rest.trials:
+            return most
+        trials = min(max(CELLS * ahead - len(done), 0), rest.trials)
+        seconds = rest.seconds * trials / rest.trials
+        least = Remaining(trials=trials, seconds=seconds, spread_s=None)
+        return Outlook(at_least=least, at_most=rest, next_s=most.next_s)
+
+    def beforehand(self) -> Sequence[TrialInput]:
+        first = self._looks[0] if self._looks else None
+        found = self._blocks.beforehand()
+        return found if first is None else found[: CELLS * first]
+
+    def _due(self, done: Sequence[TrialRecord]) -> int | None:
+        """The look that the last record made due."""
+        least = _least(done)
+        if least in self._looks and _least(done[:-1]) < least:
+            return self._looks.index(least)
+        return None
+
+
+def _least(done: Sequence[TrialRecord]) -> int:
+    """Trials of the cell that has fewest."""
+    counted = Counter(repr(record.cell) for record in done if record.outcome != "void")
+    return min(counted.values()) if len(counted) == CELLS else 0

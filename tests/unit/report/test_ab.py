@@ -1,0 +1,130 @@
+"""`nodrop ab`: what a build may be, and how often A against A is called different."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodrop.cli import main
+from nodrop.config.asked import AbQuestion
+from nodrop.errors import BadInput
+from nodrop.measure.controllers.until_told import LOOKS
+from nodrop.report import comparison
+from nodrop.report.versus import versus
+from nodrop.results.side import Repeats, Side, SideCell
+from nodrop.stats.power import Advice
+
+RUNS = int(os.environ.get("NODROP_SIMULATIONS", "30"))
+"""Per shape; 1,000 is the larger version (docs/methodology.md has its figures)."""
+METRICS = ("loss_pct", "cpu_us_per_packet", "memory_mib", "activation_s")
+MOST = 80
+
+
+def question(a: list[str], b: list[str]) -> AbQuestion:
+    return AbQuestion(a=a, b=b, trace="make:demo", most=20)
+
+
+@pytest.mark.parametrize(
+    ("said", "cell"),
+    [
+        (["suricata"], {"sut.image": "suricata"}),
+        (["f8afed73"], {"sut.image": "f8afed73"}),
+        (["./built"], {"sut.binary": "{folder}/built"}),
+        (["built"], {"sut.binary": "{folder}/built"}),
+        (["sut.threads=2"], {"sut.threads": 2}),
+        (
+            ["built", "sut.runmode=autofp"],
+            {"sut.binary": "{folder}/built", "sut.runmode": "autofp"},
+        ),
+    ],
+)
+def test_a_build_is_a_binary_an_image_or_a_setting(
+    said: list[str], cell: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "built").write_text("#!/bin/sh\n")
+    expected = {k: v.format(folder=tmp_path) if isinstance(v, str) else v for k, v in cell.items()}
+    found = question(said, said).cells(tmp_path)
+    assert found.named == {"a": expected, "b": expected}  # A against A is a fair question
+
+
+@pytest.mark.parametrize("said", [["./gone"], ["/no/such/suricata"], []])
+def test_a_build_that_is_not_there_is_refused(said: list[str], tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="--b"):
+        question(["suricata"], said).cells(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--most", "5"], "--most 5"),
+        (["--budget", "soon"], "--budget soon"),
+        (["--set", "sut.beauty=1"], "sut.beauty"),
+        (["--set", "measure.repetitions=3"], "--most"),
+        (["--set", "measure.mode=capacity"], "its own"),
+    ],
+)
+def test_bad_input_is_one_line(
+    args: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    builds = ["--sut", "sink", "--a", "sut.threads=1", "--b", "sut.threads=2"]
+    assert main.exit_code(["ab", "make:demo", *builds, *args]) == 2
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1, error
+
+
+def side(name: str, values: dict[str, list[float]], n: int) -> Side:
+    figures = {k: Repeats(values=v[:n], starts=[*range(n)]) for k, v in values.items()}
+    cell = SideCell(factors={"cell": name}, label=name, figures=figures, failed=0, void=0)
+    return Side(name=name, identity=name, facts={}, cells=[cell])
+
+
+def answer(a: dict[str, list[float]], b: dict[str, list[float]]) -> tuple[list[str], int]:
+    """As the command looks: until each metric is different or the same, or one is worse."""
+    found, n = [""], 0
+    for look, n in enumerate((*LOOKS, MOST)):
+        told = versus(side("a", a, n), side("b", b, n), differs=["cell"], look=look)
+        found = [row.answer for row in told.rows]
+        if told.verdict != "cannot tell":
+            break
+    return found, n
+
+
+SHAPES = {
+    "narrow": lambda rng: rng.gauss(10, 0.1),
+    "wide": lambda rng: rng.gauss(10, 2),
+    "heavy": lambda rng: rng.paretovariate(1.1),
+    "mostly zero": lambda rng: rng.random() if rng.random() < 0.3 else 0.0,
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_against_a_until_it_can_tell_is_called_different_at_most_once_in_twenty(
+    shape: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All metrics and all looks together: any of them "different" is one false alarm."""
+    monkeypatch.setattr(comparison, "more_runs", lambda *_: Advice(more_runs=None))
+    rng = random.Random(shape)
+    alarms = 0
+    for _ in range(RUNS):
+        a, b = ({m: [SHAPES[shape](rng) for _ in range(MOST)] for m in METRICS} for _ in "ab")
+        found, _ = answer(a, b)
+        alarms += "different" in found
+    assert alarms <= 0.05 * RUNS + 3 * (RUNS * 0.05 * 0.95) ** 0.5, f"{alarms} of {RUNS}"
+
+
+@pytest.mark.parametrize(
+    ("shift", "expected"), [(1.3, "different"), (0.5, "different"), (1.0, "same")]
+)
+def test_what_is_clear_is_told_early(
+    shift: float, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparison, "more_runs", lambda *_: Advice(more_runs=None))
+    rng = random.Random(shift)
+    a = {"activation_s": [rng.gauss(10, 0.05) for _ in range(MOST)]}
+    b = {"activation_s": [shift * rng.gauss(10, 0.05) for _ in range(MOST)]}
+    found, n = answer(a, b)
+    assert found == [expected] and n <= LOOKS[2]
