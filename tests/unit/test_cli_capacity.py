@@ -26,6 +26,11 @@ def nothing_is_touched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(privileges, "ensure_privileges", lambda: None)
 
 
+def lab_with(path: Path, port: str) -> Path:
+    path.write_text(f'name = "x"\nkind = "netns"\n[sender]\nhost = "tx"\nport = "{port}"\n')
+    return path
+
+
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
@@ -61,16 +66,29 @@ def nothing_is_touched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (["make:demo", "--sut", "sinc"], "sinc"),
         (["make:demo", "--setup", "bear"], "bear"),
         (["make:demo", "--rules", "no.rules", "--sut", "suricata"], "no such file"),
+        (["make:demo", "--rules", "no.rules"], "--rules: sink takes no rules"),
+        (["make:demo", "--goal", "150%"], "must be the part that may be lost"),
+        (["make:demo", "--goal", ""], '--goal "": must be the part'),
+        (["make:demo", "--budget", "0"], "must be a time"),
+        (["make:demo", "--budget", "10 parsecs"], "must be a time"),
+        (["make:demo", "--budget", ""], '--budget "": must be a time'),
+        (["make:demo", "--set", "measure.mode=nope"], 'measure.mode = "nope": '),
+        (["make:demo", "--set", "measure.mode=blocks"], 'measure.mode = "blocks": '),
+        (["make:demo", "--budget", "5m", "--set", "measure.mode=nope"], "leave out one of them"),
+        (["make:demo", "--set", "search.max=inf"], "must be a finite number"),
+        (["make:demo", "--lab", "port.toml"], "must be at most 15 letters"),
+        (["make:demo", "--lab", "kernels.toml"], "the kernel has its own use for it"),
     ],
 )
 def test_bad_input_is_one_line(
     argv: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
+    labs = [lab_with(tmp_path / "port.toml", "a b"), lab_with(tmp_path / "kernels.toml", "all")]
     assert main.exit_code(["capacity", *SINK, *argv]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.count("\n") == 1 and said in captured.err, captured.err
-    assert [*tmp_path.iterdir()] == []
+    assert {*tmp_path.iterdir()} == {*labs}
 
 
 @pytest.fixture

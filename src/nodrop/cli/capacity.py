@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,6 +19,10 @@ from nodrop.cli.arguments import (
 )
 from nodrop.cli.saying import say, say_json
 from nodrop.errors import BadInput
+
+if TYPE_CHECKING:
+    from nodrop.config.experiment import Experiment
+    from nodrop.measure.plan import Plan
 
 MADE_OF = Path("nodrop capacity")
 """What errors blame: there is no file."""
@@ -78,7 +82,6 @@ def capacity(
     from nodrop.config.lab_file import load_lab
     from nodrop.hosts.privileges import ensure_privileges
     from nodrop.measure.manager import run_experiment
-    from nodrop.measure.plan import make_plan
     from nodrop.report.capacity_json import capacity_answer
     from nodrop.report.searched import searches
     from nodrop.report.story import read_story
@@ -98,9 +101,10 @@ def capacity(
     asked = asked_experiment(question.table(Path.cwd()), changes, path=MADE_OF)
     if asked.matrix:
         raise BadInput("nodrop capacity: searches one cell; a matrix wants an experiment file")
-    plan = make_plan(
-        asked
-    )  # what is wrong with the question is said before anything is asked of the host
+    if asked.search is None:
+        raise BadInput(f'measure.mode = "{asked.measure.mode}": a search has mode "capacity"')
+    # What is wrong with the question is said before anything is asked of the host.
+    plan = _plan(asked)
     where = load_lab(lab)
     ensure_privileges()
     with shown(quiet=False, as_json=False) as progress:
@@ -120,3 +124,14 @@ def capacity(
     say(f"report: {page}")
     say(outcome.directory)
     return outcome.exit_code
+
+
+def _plan(asked: Experiment) -> Plan:
+    from nodrop.measure.plan import make_plan
+
+    try:
+        return make_plan(asked)
+    except BadInput as error:
+        if "sut.rules: no such key" in error.message:
+            raise BadInput(f"--rules: {asked.sut['kind']} takes no rules; leave it out") from None
+        raise

@@ -14,6 +14,7 @@ from nodrop.config.toml_file import parse_setting
 from nodrop.errors import BadInput
 
 LONGEST_NAME = 48
+NOTHING = '""'
 SECONDS = {"": 1, "s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600}
 
 
@@ -115,8 +116,8 @@ def goal_ratio(text: str) -> float:
     ratio = float(match[1]) / (100 if match[2] else 1) if match else None
     if ratio is None or ratio >= 1:
         raise BadInput(
-            f"--goal {text}: must be the part that may be lost, such as 0, 0.5% or 0.005, and less "
-            "than all"
+            f"--goal {text or NOTHING}: must be the part that may be lost, such as 0, 0.5% or "
+            "0.005, and less than all"
         )
     return ratio
 
@@ -125,7 +126,7 @@ def budget_s(text: str) -> float:
     """`10m` → 600."""
     match = re.fullmatch(r"(\d{1,7}(?:\.\d{1,6})?) ?([a-z]{0,3})", text.strip(), re.ASCII)
     if match is None or match[2] not in SECONDS or not float(match[1]):
-        raise BadInput(f"--budget {text}: must be a time, such as 90s, 10m or 1h")
+        raise BadInput(f"--budget {text or NOTHING}: must be a time, such as 90s, 10m or 1h")
     return float(match[1]) * SECONDS[match[2]]
 
 

@@ -218,7 +218,10 @@ def _search(file: ExperimentFile) -> Search | None:
     if file.measure.mode == CAPACITY:
         return file.search or Search()
     if file.search is not None:
-        raise BadInput(f'search: is a table of measure.mode = "{CAPACITY}"; leave it out')
+        raise BadInput(
+            f'measure.mode = "{file.measure.mode}": the table search is of mode "{CAPACITY}"; '
+            "leave out one of them"
+        )
     return None
 
 

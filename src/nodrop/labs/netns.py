@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, WithJsonSchema
 
 from nodrop.config.options import Name, Options, check
 from nodrop.errors import BadInput, LabProblem
@@ -31,8 +32,28 @@ UP_TIMEOUT_S = 5.0
 COMMAND_TIMEOUT_S = 10.0
 
 
-PortName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,14}$")]
+PORT_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,14}$"
 """15 characters: IFNAMSIZ less the final zero."""
+KERNELS_OWN = ("lo", "all", "default")
+"""Each network namespace has the first; the others are folders beside those of ports in /proc."""
+
+
+def _port_name(name: str) -> str:
+    if not re.fullmatch(PORT_PATTERN, name):
+        raise ValueError(
+            "must be at most 15 letters, digits, dots, dashes and underscores, and begin with a "
+            "letter or digit"
+        )
+    if name in KERNELS_OWN:
+        raise ValueError("must be another name: the kernel has its own use for it")
+    return name
+
+
+PortName = Annotated[
+    str,
+    AfterValidator(_port_name),
+    WithJsonSchema({"type": "string", "pattern": PORT_PATTERN, "not": {"enum": [*KERNELS_OWN]}}),
+]
 
 
 class LabEnd(Options):

@@ -39,7 +39,8 @@ _LATEX = {
     "…": r"\dots{}",
 }
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>|~&$])")
-_BLOCK_START = re.compile(r"^(\s*)([#+=-]|\d+(?=[.)]))")
+_BLOCK_START = re.compile(r"^(\s*)([#=]|[+-](?!\d)|\d+(?=[.)](?:\s|$)))")
+"""A number such as 8.4 or -3 begins no list."""
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
 

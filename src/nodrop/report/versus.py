@@ -16,6 +16,7 @@ from nodrop.errors import BadInput
 from nodrop.report import escape
 from nodrop.report.comparison import Compared
 from nodrop.report.costs import LOSS, Figure
+from nodrop.report.sentences import plural
 from nodrop.report.sides import FAILED, METRICS
 from nodrop.results.side import Repeats, Side, SideCell
 from nodrop.results.versus import Row, Versus
@@ -273,18 +274,20 @@ def _verdict(rows: Sequence[Row]) -> tuple[Verdict, int]:
 def _notes(matched: Sequence[tuple[SideCell, SideCell]]) -> Iterator[str]:
     for name, cell in ((name, c) for pair in matched for name, c in zip("AB", pair, strict=True)):
         if cell.failed:
-            yield f"{cell.label}: {cell.failed} trials of {name} failed, and are in no other figure"
+            said = plural(cell.failed, "failed trial")
+            yield f"{cell.label}: {name} has {said}, in no other figure"
         if cell.void:
-            yield f"{cell.label}: {cell.void} trials of {name} are void, and are in no figure"
+            yield f"{cell.label}: {name} has {plural(cell.void, 'void trial')}, in no figure"
         if not any(key.startswith(CAPACITY) for key in cell.figures) and not cell.figures:
             yield f"{cell.label}: {name} has no figure that can be compared"
 
 
 def _family_words(family: Family, rows: int) -> str:
     least = family.runs_needed()
+    compared = "1 metric is compared" if rows == 1 else f"{rows} metrics are compared at once"
     return (
-        f"{rows} metrics are compared at once; if nothing changed, any of them is called different "
-        f"with at most 5 %. That takes at least {least} runs (starts of the SUT) of each side"
+        f"{compared}; if nothing changed, the chance that anything is called different is at most "
+        f"5 %. That takes at least {least} runs (starts of the SUT) of each side"
     )
 
 

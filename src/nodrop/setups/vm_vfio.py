@@ -6,13 +6,14 @@ counters are the guest's.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, WithJsonSchema
 
 from nodrop.config.options import check
 from nodrop.errors import LabProblem
@@ -31,7 +32,18 @@ from nodrop.setups.guest_books import GUEST_SOFTNET, guest_reading, softnet_book
 from nodrop.setups.seam import Limits, PlaceReading, Setup
 from nodrop.setups.vm import GUEST_NIC, Vm, VmEnv, VmOptions
 
-PciAddress = Annotated[str, Field(pattern=r"^[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")]
+PCI_PATTERN = r"^[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$"
+
+
+def _pci_address(text: str) -> str:
+    if not re.fullmatch(PCI_PATTERN, text):
+        raise ValueError("must be a PCI address such as 0000:01:00.0, in lower case")
+    return text
+
+
+PciAddress = Annotated[
+    str, AfterValidator(_pci_address), WithJsonSchema({"type": "string", "pattern": PCI_PATTERN})
+]
 
 
 class VfioOptions(VmOptions):

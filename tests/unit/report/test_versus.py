@@ -17,8 +17,10 @@ import pytest
 from nodrop.cli import main
 from nodrop.errors import BadInput
 from nodrop.report import comparison
+from nodrop.report.escape import markdown
 from nodrop.report.sides import read_side
 from nodrop.report.versus import unusual, versus
+from nodrop.report.versus_files import to_markdown
 from nodrop.results.side import Repeats, Side, SideCell, baseline_schema
 from nodrop.results.versus import versus_schema
 from nodrop.stats.power import Advice
@@ -56,6 +58,27 @@ def test_three_verdicts(
     found = versus(side("a", {"activation_s": a}), side("b", {"activation_s": b}))
     assert found.rows[0].words.startswith(words)
     assert (found.verdict, found.exit_code) == (verdict, code)
+
+
+@pytest.mark.parametrize(
+    ("figures", "said"), [(1, "1 metric is compared;"), (2, "2 metrics are"), (3, "3 metrics are")]
+)
+def test_how_many_are_compared(figures: int, said: str) -> None:
+    names = ("activation_s", "memory_mib", "loss_pct")[:figures]
+    a, b = (side(n, {name: [1.0, 1.1] * 9 for name in names}) for n in "ab")
+    assert versus(a, b).notes[-1].startswith(said)
+
+
+@pytest.mark.parametrize("value", [8.4, 0.65, 19.05, 540.0])
+def test_a_number_in_markdown_is_that_number(value: float) -> None:
+    a, b = (side(n, {"activation_s": [value, value * 1.01] * 9}) for n in "ab")
+    written = to_markdown(versus(a, b))
+    assert "&#" not in written
+
+
+@pytest.mark.parametrize("marker", ["1.", "12. x", "- x", "+", "# x", "===", "---", "3)"])
+def test_a_marker_of_a_block_is_text_in_markdown(marker: str) -> None:
+    assert "&#8203;" in markdown(marker)
 
 
 @pytest.mark.parametrize(("a", "b", "worse"), [(3.0, 2.0, True), (2.0, 3.0, False)])
