@@ -8,9 +8,10 @@ from random import Random
 from typing import Any
 
 from nodrop.config.search import Search
+from nodrop.ledger.ramp import Busy, Watched, shown
 from nodrop.measure.controllers.capacity import Capacity
 from nodrop.measure.controllers.seam import Asked, AskedCell, Controller, TrialInput
-from nodrop.results.trial import TrialRecord
+from nodrop.results.trial import Ramp, Searched, TrialRecord
 from nodrop.testing import records
 
 PACKETS_PER_S = 10_000.0
@@ -33,6 +34,10 @@ class SimulatedSut:
     bursts: float = 0.0
     """The load swings by this part of its mean, evenly: what is above the capacity is lost."""
     ring_packets: int = 0
+    reads: bool = True
+    """Its counters can be read while it works."""
+    cpu_ratio: float = 0.0
+    """Of its busiest thread at its capacity; 0 = it cannot be seen."""
     sender_most: float = float("inf")
     """Beyond, the sender is late."""
     crashes_above: float = float("inf")
@@ -57,6 +62,8 @@ class SimulatedSut:
             "took_s": seconds + 2.0,
             "searched": trial.searched,
         }
+        if trial.searched.ramp is not None:
+            return self._ramped(common, trial.searched)
         if self.disturbed_ratio and self.random.random() < self.disturbed_ratio:
             late = "void: the sender was late; the hypervisor gave 30 % of its CPU to others"
             return _record(common, "void", ["sender_late"], late, steal_ratio=0.3)
@@ -67,6 +74,62 @@ class SimulatedSut:
         if x > self.crashes_above:
             return _record(common, "failed", ["sut_died"], "failed: it was killed by SIGSEGV")
         return self._measured(common, x, seconds)
+
+    def _ramped(self, common: dict[str, Any], asked: Searched) -> TrialRecord:
+        """As nodrop reads a load that grows by equal factors."""
+        assert asked.ramp is not None
+        if asked.value > self.crashes_above:
+            return _record(common, "failed", ["sut_died"], "failed: it was killed by SIGSEGV")
+        seconds, growth = asked.duration_s, asked.value / asked.ramp.start
+        served = self.capacity * self._start * self.drift(common["index"])
+        served *= 1 - self.noise * abs(self.random.gauss(0, 1))
+        if self.random.random() < self.stall_ratio:
+            served *= 0.9
+        interval_s = 0.1
+        values = [
+            asked.ramp.start * growth ** ((n + 0.5) * interval_s / seconds)
+            for n in range(round(seconds / interval_s))
+        ]
+        sent = [min(value, self.sender_most) * PACKETS_PER_S * interval_s for value in values]
+        here = [n * (1 - self.path_loss) for n in sent]
+        beyond = sum(max(0.0, n - served * PACKETS_PER_S * interval_s) for n in here)
+        lost = max(0.0, beyond - self.ring_packets) + sum(sent) - sum(here)
+        step_ns = round(interval_s * 1e9)
+        first = 0 if self.path_loss else sum(value < served for value in values)
+        found = shown(
+            Watched(
+                first_ns=0,
+                interval_ns=step_ns,
+                sent=[round(n) for n in sent],
+                lost=round(lost) if self.reads else None,
+                end_pps=asked.value * PACKETS_PER_S,
+                lossy_ns=(first * step_ns, (first + 10) * step_ns)
+                if lost >= 1 and self.reads
+                else None,
+                busy=[
+                    Busy(
+                        mono_ns=(n * 5 + 2) * step_ns,
+                        cpu_ratio=min(1.0, values[n * 5 + 2] * self.cpu_ratio / self.capacity),
+                    )
+                    for n in range(len(values) // 5)
+                    if self.cpu_ratio
+                ],
+            )
+        )
+        ramp = Ramp(
+            start=asked.ramp.start,
+            clean_to=None if found.clean_pps is None else found.clean_pps / PACKETS_PER_S,
+            sender_to=None if found.sender_pps is None else found.sender_pps / PACKETS_PER_S,
+            expects=None if found.expects_pps is None else found.expects_pps / PACKETS_PER_S,
+            expects_by=found.by,
+        )
+        common["searched"] = asked.model_copy(update={"ramp": ramp})
+        if asked.value > min(self.sender_most, self.counters_stop_above):
+            return _record(common, "void", ["sender_late"], "void: the sender was late")
+        ratio = lost / sum(sent)
+        return _record(
+            common, "measured", [], f"{ratio:.3%} lost", duration_s=seconds, loss_ratio=ratio
+        )
 
     def _measured(self, common: dict[str, Any], x: float, seconds: float) -> TrialRecord:
         served = self.capacity * self._start * self.drift(common["index"])
@@ -119,9 +182,11 @@ def _record(
 
 def cell(**fields: Any) -> AskedCell:
     load = {"kind": "replay", "trace": "make:demo", **fields.pop("load", {})}
+    times = load.get("multiplier", 1) * load.get("speed", 1.0)
     return AskedCell(
         factors=fields.pop("factors", {}),
         load=load,
+        first_pps=load.get("pps") or 100_000 / 60 * times,
         trace_packets=100_000,
         trace_s=60.0,
     )

@@ -36,6 +36,13 @@ pub struct TraceSpec {
     /// Constant rate in packets per second
     #[arg(long)]
     pub pps: Option<f64>,
+    /// Rate over time: a file of lines `time_s,pps`, the last of which ends it
+    #[arg(long)]
+    pub profile: Option<PathBuf>,
+    /// Change the rate evenly between the points of the profile, not in steps
+    #[arg(long)]
+    #[serde(default)]
+    pub ramp: bool,
     /// As fast as the kernel takes them: no reassembly timer ends
     #[arg(long)]
     #[serde(default)]
@@ -57,7 +64,8 @@ impl TraceSpec {
     /// The replay that is forecast.
     #[must_use]
     pub fn as_replay(&self) -> ReplaySpec {
-        let has_rate = self.speed.is_some() || self.pps.is_some() || self.top_speed;
+        let has_rate =
+            self.speed.is_some() || self.pps.is_some() || self.profile.is_some() || self.top_speed;
         ReplaySpec {
             trace: self.trace.clone(),
             merge: Vec::new(),
@@ -67,8 +75,8 @@ impl TraceSpec {
             pps: self.pps,
             burst: 1,
             bps: None,
-            profile: None,
-            ramp: false,
+            profile: self.profile.clone(),
+            ramp: self.ramp,
             top_speed: self.top_speed,
             loops: self.loops,
             multiplier: self.multiplier,

@@ -47,8 +47,20 @@ def _whole(multiplier: float) -> int | float:
     return int(multiplier) if multiplier == int(multiplier) else multiplier
 
 
+class Ramp(Options):
+    """A rate that grows by equal factors in equal times: how a search begins."""
+
+    from_pps: Annotated[float, Field(gt=0, le=MOST_PPS)]
+    to_pps: Annotated[float, Field(gt=0, le=MOST_PPS)]
+    over_s: Annotated[float, Field(gt=0, le=MOST_DURATION_S)]
+
+    def pps(self, at_s: float) -> float:
+        return float(self.from_pps * (self.to_pps / self.from_pps) ** (at_s / self.over_s))
+
+
 class ReplayOptions(Options):
-    """Exactly one of `speed`, `pps`, `top_speed` paces the replay; none means `speed = 1.0`."""
+    """Exactly one of `speed`, `pps`, `top_speed`, `ramp` paces the replay; none means
+    `speed = 1.0`."""
 
     trace: Annotated[str, AfterValidator(_trace)]
     """Path of a capture file (absolute once checked), or `make:NAME` for a synthetic one."""
@@ -58,6 +70,8 @@ class ReplayOptions(Options):
     """Constant packets per second."""
     top_speed: bool = False
     """As fast as the host can."""
+    ramp: Ramp | None = None
+    """Packets per second that grow; all gaps are even, as with `pps`."""
     multiplier: Annotated[int | float, Field(gt=0, le=MOST_REPLICAS), AfterValidator(_whole)] = 1
     """NX: so many replicas of the trace at once; 3.4 = three, and one with 40 % of the flows."""
     flow_seed: Annotated[int, Field(ge=0, lt=1 << 64)] = 1
@@ -77,7 +91,7 @@ class ReplayOptions(Options):
 
     @model_validator(mode="after")
     def _one_pace(self) -> Self:
-        given = [name for name in ("speed", "pps", "top_speed") if getattr(self, name)]
+        given = [name for name in ("speed", "pps", "top_speed", "ramp") if getattr(self, name)]
         if len(given) > 1:
             raise ValueError(f"{' and '.join(given)} contradict each other: give one of them")
         return self
@@ -95,7 +109,7 @@ class ReplayOptions(Options):
 
     @property
     def pace(self) -> dict[str, float | bool]:
-        """The one pacing key, as the node's replay job wants it."""
+        """The one pacing key, as the node's replay job wants it; of a ramp load/trace.py has it."""
         if self.top_speed:
             return {"top_speed": True}
         return {"pps": self.pps} if self.pps is not None else {"speed": self.speed or 1.0}

@@ -88,7 +88,7 @@ def _answer(
         if lower is None or upper is None
         else (upper.value - lower.value) / upper.value,
         trials=len(own),
-        trial_seconds=sum(t.record.offered.duration_s or t.seconds for t in every),
+        trial_seconds=sum(_offered_s(record) for record in own),
         statements=(),
     )
     return replace(answer, statements=tuple(statements(answer, every, search)))
@@ -108,6 +108,11 @@ def _closed(found: Round, picture: Picture, search: Search, goal: float) -> bool
         )
     at_most = search.max is not None and lower.value >= search.max
     return at_most or any(x.mute(goal) for x in picture.loads if x.value > lower.value)
+
+
+def _offered_s(record: TrialRecord) -> float:
+    assert record.searched is not None
+    return record.offered.duration_s or record.searched.duration_s
 
 
 def _median_round(rounds: Sequence[Round]) -> Round:

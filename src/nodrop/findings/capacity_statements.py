@@ -12,6 +12,7 @@ from nodrop.findings.searched import (
     Tried,
 )
 from nodrop.ledger.verdict import percent
+from nodrop.results.trial import Ramp
 from nodrop.stats.interval import CONFIDENCE
 from nodrop.stats.knee import Knee
 
@@ -24,6 +25,23 @@ def value_words(by: str, value: float) -> str:
     if by == "multiplier":
         return f"{value:g}X"
     return f"{value:g} times the trace's speed" if by == "speed" else f"{value:,.0f} packets/s"
+
+
+def ramp_words(by: str, ramp: Ramp) -> str:
+    """What a load that grew showed."""
+    said = []
+    if ramp.lossy_from is not None:
+        said.append(f"packets were lost at {value_words(by, ramp.lossy_from)} at the latest")
+    if ramp.full_from is not None:
+        said.append(f"its busiest thread was full at {value_words(by, ramp.full_from)}")
+    if not said and ramp.clean_to:
+        said.append(f"nothing was seen to be too much up to {value_words(by, ramp.clean_to)}")
+    if ramp.sender_to is not None:
+        said.append(f"the sender sent {value_words(by, ramp.sender_to)} at most")
+    if ramp.expects is not None:
+        how = {"served": "what was served", "cpu": "CPU per packet"}[ramp.expects_by or "served"]
+        said.append(f"about {value_words(by, ramp.expects)} is expected, by {how}")
+    return "; ".join(said) or "nothing was read while the load grew"
 
 
 def statements(answer: Answer, every: Sequence[Tried], search: Search) -> Iterator[Statement]:

@@ -14,7 +14,7 @@ from typing import Any
 from nodrop.config.search import Search
 from nodrop.ledger.reasons import Reason
 from nodrop.ledger.sustained import LEAST_S, TOLERANCE
-from nodrop.results.trial import TrialRecord
+from nodrop.results.trial import Ramp, TrialRecord
 from nodrop.stats.knee import Limit, knee
 
 SENDER_REASONS = frozenset(
@@ -89,12 +89,21 @@ def tried(record: TrialRecord) -> Tried:
 def of_round(
     records: Iterable[TrialRecord], cell: Mapping[str, Any], number: int
 ) -> tuple[Tried, ...]:
-    """In the order in which they were measured."""
+    """In the order in which they were measured; a ramp decides nothing and is none of them."""
     return tuple(
         tried(record)
         for record in sorted(records, key=lambda r: r.index)
-        if record.searched and record.searched.round == number and record.cell == dict(cell)
+        if record.searched
+        and record.searched.round == number
+        and record.searched.ramp is None
+        and record.cell == dict(cell)
     )
+
+
+def ramp_of(records: Iterable[TrialRecord], cell: Mapping[str, Any]) -> Ramp | None:
+    """What the ramp of a cell showed; None if it had none."""
+    of_cell = (r.searched for r in records if r.searched and r.cell == dict(cell))
+    return next((found.ramp for found in of_cell if found.ramp is not None), None)
 
 
 def _kept(record: TrialRecord) -> bool | None:

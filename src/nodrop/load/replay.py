@@ -23,6 +23,7 @@ from nodrop.load.trace import (
     intended_duration_s,
     intended_pps,
     memory_problem,
+    pace_of,
     pin_problems,
 )
 from nodrop.protocol import events
@@ -105,7 +106,7 @@ class Replay:
         """What of a trace is sent, and when."""
         options = self.options
         return {
-            **options.pace,
+            **pace_of(options),
             "loops": options.loops,
             "multiplier": options.multiplier,
             "flow_seed": options.flow_seed,

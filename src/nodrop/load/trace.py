@@ -13,7 +13,7 @@ from pathlib import Path
 from time import monotonic
 from typing import IO, cast
 
-from nodrop.config.replay import ReplayOptions
+from nodrop.config.replay import Ramp, ReplayOptions
 from nodrop.config.units import format_cpus
 from nodrop.errors import BadInput, LabProblem, NodeRefused
 from nodrop.hosts.binary import file_sha256, find_node_binary
@@ -53,6 +53,32 @@ def find_trace(options: ReplayOptions) -> Path:
             said = " ".join(done.stderr.removeprefix("error: ").split())
             raise BadInput(f'load.trace = "{options.trace}": {said}')
         partial.with_name(f"{partial.name}.json").rename(made.with_name(f"{made.name}.json"))
+        partial.rename(made)
+    return made
+
+
+def pace_of(options: ReplayOptions) -> Json:
+    """What paces a replay, as the node's replay job wants it."""
+    if options.ramp is None:
+        return dict(options.pace)
+    return {"profile": str(_profile(options.ramp)), "ramp": True}
+
+
+RAMP_POINTS = 64
+"""From one to the next the rate grows in a straight line."""
+
+
+def _profile(ramp: Ramp) -> Path:
+    """The node reads a rate over time from a file."""
+    name = f"ramp-{ramp.from_pps:.17g}-{ramp.to_pps:.17g}-{ramp.over_s:.17g}.csv"
+    made = cache_folder() / "profiles" / name
+    if not made.is_file():
+        made.parent.mkdir(parents=True, exist_ok=True)
+        times = (ramp.over_s * n / RAMP_POINTS for n in range(RAMP_POINTS + 1))
+        partial = made.with_suffix(f".{os.getpid()}.partial")
+        partial.write_text(
+            "".join(f"{at_s:.9f},{ramp.pps(at_s):.9f}\n" for at_s in times), encoding="ascii"
+        )
         partial.rename(made)
     return made
 
@@ -148,7 +174,7 @@ def _read(path: Path, stamp: tuple[int, ...], options: ReplayOptions) -> TraceFa
         "multiplier": options.multiplier,
         "flow_seed": options.flow_seed,
         "flows": options.flows,
-        **options.pace,
+        **pace_of(options),
         "duration_s": options.duration_s,
         "seed": options.seed,
         "tolerate_truncated": options.tolerate_truncated,
@@ -242,7 +268,7 @@ def _available_bytes() -> int | None:
 
 
 def _peak_demand(said: TracePlanned, options: ReplayOptions) -> PeakDemand | None:
-    if "speed" not in options.pace:
+    if options.ramp is not None or "speed" not in options.pace:
         return None
     return PeakDemand(
         packets_in_1_ms=said["packets_in_1_ms"],

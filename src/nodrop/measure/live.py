@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 from nodrop.ledger.over_time import DropReading, Losses, losses
+from nodrop.ledger.ramp import Busy
 from nodrop.ledger.running import BusyThread
 from nodrop.load.seam import OfferedLoad, Offerer
 from nodrop.measure.sampling import Sampler, busiest_thread
@@ -32,16 +33,20 @@ class Feed:
         offerer: Offerer,
         *,
         nic: str,
+        cpus: int,
         received_before: int,
         tell: Tell,
     ) -> None:
         self._sut, self._sampler, self._offerer = sut, sampler, offerer
         self._nic, self._received_before, self._tell = nic, received_before, tell
+        self._cpus = cpus
         self._rates = {name: SteppedRate() for name in COUNTED}
         self._began_ns = 0
         self._row: SampleRow | None = None
         self._busiest: BusyThread | None = None
         self._drops: list[DropReading] = []
+        self.busy: list[Busy] = []
+        """Of the SUT, from the first packet on."""
 
     def begin(self) -> None:
         """The first reading: what the counters stand at before the first packet."""
@@ -124,6 +129,12 @@ class Feed:
             return
         if self._row is not None:
             self._busiest = busiest_thread((self._row, row))
+            if self._busiest is not None:
+                before_ns, now_ns = self._row["mono_ns"], row["mono_ns"]
+                used_ns = row["tree"]["cpu_ns"] - self._row["tree"]["cpu_ns"]
+                share = used_ns / (now_ns - before_ns) / self._cpus
+                full = max(share, self._busiest.cpu_ratio)
+                self.busy.append(Busy(mono_ns=(before_ns + now_ns) // 2, cpu_ratio=full))
         self._row = row
 
     def _received(self) -> int | None:

@@ -267,18 +267,19 @@ class _World:
 
     def _offer(self, sampler: Sampler, before: Reading) -> _Offering:
         seen, nic = self.trial.seen, self.places.nic.name
+        roots = together.roots(self.each)
+        cpus = allowed_cpus(roots), allowed_cpus(self._offerer.processes)
         feed = Feed(
             lambda: together.live(self.each),
             sampler,
             self._offerer,
             nic=nic,
+            cpus=max(1, len(cpus[0])),
             received_before=before.nic["links"][nic]["stats"]["rx_packets"],
             tell=self.trial.tell,
         )
         feed.begin()
-        roots = together.roots(self.each)
         servants, throttling = Servants(together.servants(self.each)), Throttling(roots)
-        cpus = allowed_cpus(roots), allowed_cpus(self._offerer.processes)
         offer_ns = sampler.mark("offer")
 
         def tick(sent_packets: int | None) -> None:
@@ -313,6 +314,7 @@ class _World:
         counted.losses = offering.feed.losses(begin_ns=offering.offer_ns, end_ns=until_ns)
         host = read_timeline(folder.samples(link.rx.host.name))
         guests = [read_timeline(folder.samples(n), off) for n, off in used.clock_offsets_ns.items()]
+        used.busy = [b for b in offering.feed.busy if offered_ns[0] <= b.mono_ns <= offered_ns[1]]
         used.sut_cpus = tuple(sorted(offering.cpus[0]))
         used.steal_ratio = steal_ratio(host, offered_ns, *offering.cpus)
         used.foreign_cpu_ratio = foreign_ratio(

@@ -236,6 +236,7 @@ def _asked(cell: Cell, searched: LoadGenerator | None) -> AskedCell:
         load=cell.load,
         trace_packets=None if facts is None else facts.packets,
         trace_s=None if facts is None else facts.duration_s,
+        first_pps=None if facts is None else facts.planned.pps,
     )
 
 

@@ -10,13 +10,16 @@ from nodrop.config.units import format_cpus
 from nodrop.hosts.seam import Json
 from nodrop.ledger.balance import ledger_to_json
 from nodrop.ledger.figures import figures
+from nodrop.ledger.hops import Class
+from nodrop.ledger.ramp import Watched, shown
 from nodrop.ledger.threads import ThreadBooks, unexplained_packets
 from nodrop.load.seam import OfferedLoad, ScheduleError
 from nodrop.measure.controllers.seam import TrialInput
 from nodrop.measure.packets.instances import imbalance_ratio
 from nodrop.measure.seam import Measured
 from nodrop.measure.servants import setup_cpu_s
-from nodrop.results.trial import TrialRecord
+from nodrop.protocol.events import Achieved
+from nodrop.results.trial import Ramp, Searched, TrialRecord
 from nodrop.results.writer import TrialFolder
 from nodrop.suts.seam import SutCounters
 
@@ -41,7 +44,7 @@ def trial_record(
         "started_utc": started_utc,
         "took_s": took_s,
         "world": seen.world.first_trial,
-        "searched": asked.searched,
+        "searched": _searched(asked, seen),
         "error": error,
         "accelerator": seen.facts.get("env", {}).get("accelerator"),
         "activation_s": seen.world.activation_s,
@@ -79,6 +82,50 @@ def trial_record(
         if busiest := usage.busiest:
             found["busiest_thread"] = {"name": busiest.name, "cpu_ratio": busiest.cpu_ratio}
     return TrialRecord.model_validate(found)
+
+
+def _searched(asked: TrialInput, seen: Measured) -> Searched | None:
+    """Of a ramp, with what it showed."""
+    found, load = asked.searched, asked.load.get("ramp")
+    if found is None or found.ramp is None or load is None:
+        return found
+    at = shown(_watched(seen, end_pps=load["to_pps"]))
+    per_value = load["to_pps"] / found.value
+    ramp = Ramp(
+        start=found.ramp.start,
+        clean_to=_value(at.clean_pps, per_value),
+        lossy_from=_value(at.lossy_pps, per_value),
+        full_from=_value(at.full_pps, per_value),
+        sender_to=_value(at.sender_pps, per_value),
+        expects=_value(at.expects_pps, per_value),
+        expects_by=at.by,
+    )
+    return found.model_copy(update={"ramp": ramp})
+
+
+def _value(pps: float | None, per_value: float) -> float | None:
+    return None if pps is None else float(f"{pps / per_value:.4g}")
+
+
+def _watched(seen: Measured, *, end_pps: float) -> Watched:
+    packets, offered = seen.packets, seen.offered
+    sent = None if offered is None else offered.achieved
+    lost = None if packets.ledger is None else packets.ledger.total(Class.LOST)
+    first = next((one for one in packets.losses or () if one.packets), None)
+    return Watched(
+        first_ns=(offered and offered.first_sent_mono_ns) or 0,
+        interval_ns=sent["interval_ns"] if sent else 1,
+        sent=_whole(sent, offered.duration_s) if sent and offered else (),
+        lost=lost,
+        end_pps=end_pps,
+        lossy_ns=None if first is None else (first.begin_mono_ns, first.end_mono_ns),
+        busy=seen.resources.busy,
+    )
+
+
+def _whole(sent: Achieved, offered_s: float) -> Sequence[int]:
+    """Without an interval that was cut short by the end."""
+    return sent["packets"][: max(1, int(offered_s * 1e9) // sent["interval_ns"])]
 
 
 def _unexplained(threads: Sequence[ThreadBooks], counters: SutCounters) -> int | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from nodrop.hosts.seam import Json
+from nodrop.ledger.ramp import Busy
 from nodrop.ledger.reasons import Problem
 from nodrop.ledger.verdict import Verdict
 from nodrop.load.seam import OfferedLoad
@@ -52,6 +53,8 @@ class ResourcesSeen:
     """Of the CPUs that the SUT may use or of the sender's, while the load was offered."""
     foreign_cpu_ratio: float | None = None
     """Of the CPUs that the SUT may use, what neither it nor the sender used."""
+    busy: Sequence[Busy] = ()
+    """Of the SUT, while the load was offered."""
     sut_cpus: tuple[int, ...] = ()
     """That it may use."""
 

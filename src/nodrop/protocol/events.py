@@ -806,6 +806,8 @@ class TraceSpec(TypedDict):
     loops: NotRequired[Count]
     multiplier: NotRequired[float]
     pps: NotRequired[float | None]
+    profile: NotRequired[str | None]
+    ramp: NotRequired[bool]
     seed: NotRequired[Count]
     speed: NotRequired[float | None]
     tolerate_truncated: NotRequired[bool]

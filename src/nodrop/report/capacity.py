@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from markupsafe import Markup
 
 from nodrop.findings.answer import Answer, Bound
-from nodrop.findings.capacity_statements import value_words
+from nodrop.findings.capacity_statements import ramp_words, value_words
 from nodrop.ledger.sustained import duration
 from nodrop.report import escape, numbers
 from nodrop.report.bounded import shortened
@@ -180,7 +180,8 @@ STEP_COLUMNS = (
 
 def _steps(searched: SearchedCell) -> Iterator[Row]:
     apart = stand_apart(searched)
-    return (_step(searched, one, apart.get(one.record.run, "")) for one in searched.trials)
+    every = (*searched.ramps, *searched.trials)
+    return (_step(searched, one, apart.get(one.record.run, "")) for one in every)
 
 
 def _step(searched: SearchedCell, trial: Trial, apart: str) -> Row:
@@ -188,6 +189,10 @@ def _step(searched: SearchedCell, trial: Trial, apart: str) -> Row:
     loss, busy = record.packets.loss_ratio, record.busiest_thread
     kept = {True: "yes", False: "no", None: "not shown"}[record.packets.sustained]
     value = "" if tried is None else value_words(tried.by, tried.value)
+    says = record.verdict
+    if tried is not None and tried.ramp is not None:
+        value = f"a ramp from {value_words(tried.by, tried.ramp.start)} to {value}"
+        kept, says = "a ramp decides nothing", f"{ramp_words(tried.by, tried.ramp)} ({says})"
     seconds = tried.duration_s if tried else None
     cpu = None if busy is None else busy.cpu_ratio * 100
     return Row(
@@ -201,7 +206,7 @@ def _step(searched: SearchedCell, trial: Trial, apart: str) -> Row:
             Value(raw=None if loss is None else loss * 100, shown=numbers.percent(loss)),
             Value(raw=cpu, shown=numbers.count(cpu)),
             text(kept if record.valid else record.outcome),
-            text("; ".join(filter(None, [escape.plain(record.verdict, longest=200), apart]))),
+            text("; ".join(filter(None, [escape.plain(says, longest=200), apart]))),
         ),
         anchor=trial.anchor,
         mark=trial.mark,

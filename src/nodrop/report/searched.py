@@ -28,7 +28,9 @@ class SearchedCell:
     cells: tuple[Cell, ...]
     """One per load."""
     trials: tuple[Trial, ...]
-    """In the order in which they were measured."""
+    """In the order in which they were measured, but for its ramps."""
+    ramps: tuple[Trial, ...]
+    """Trials under a growing load, which decide nothing."""
     answers: tuple[Answer, ...]
     """One per goal."""
 
@@ -68,9 +70,15 @@ def _searched(story: Story, source: int, cells: Sequence[Cell], search: Search) 
         subject=label or subject(story, cells[0]),
         label=label,
         cells=tuple(cells),
-        trials=tuple(trials),
+        trials=tuple(t for t in trials if not _grows(t)),
+        ramps=tuple(filter(_grows, trials)),
         answers=answers([t.record for t in trials], search),
     )
+
+
+def _grows(trial: Trial) -> bool:
+    searched = trial.record.searched
+    return searched is not None and searched.ramp is not None
 
 
 def _label(story: Story, cell: Cell) -> str:

@@ -130,7 +130,7 @@ def _capacity(searched: SearchedCell) -> SideCell:
             name = f"capacity_{answer.by}_at_{answer.goal:g}"
             figures[name] = Repeats(values=values, starts=list(range(len(values))))
     void = sum(1 for trial in searched.trials if trial.record.outcome == "void")
-    return _side_cell(searched.trials[0].record.cell, figures, failed=0, void=void)
+    return _side_cell(searched.cells[0].trials[0].record.cell, figures, failed=0, void=void)
 
 
 def _side_cell(

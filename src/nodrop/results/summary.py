@@ -53,6 +53,12 @@ def cell_key(cell: Mapping[str, Any]) -> str:
 
 def record_words(record: TrialRecord) -> str:
     """A trial in a line: what was lost and where, or why it failed or is void."""
+    if record.searched is not None and record.searched.ramp is not None:
+        return f"a ramp, which decides nothing: {_words(record)}"
+    return _words(record)
+
+
+def _words(record: TrialRecord) -> str:
     books = record.packets
     if not record.valid or books.loss_ratio is None:
         return record.verdict

@@ -70,6 +70,26 @@ class Offered(Model):
     """Null if there is none, or the generator cannot say."""
 
 
+class Ramp(Model):
+    """What a trial showed whose load grew, by equal factors in equal times. On the scale of the
+    search, as nearly as packets/s say it; null = not seen. It decides nothing."""
+
+    start: NotNegative
+    """Where it began; it ended at `value`."""
+    clean_to: NotNegative | None = None
+    """So far nothing was lost, and the SUT's busiest thread had time left."""
+    lossy_from: NotNegative | None = None
+    """Here at the latest packets were lost."""
+    full_from: NotNegative | None = None
+    """Here its busiest thread had no time left."""
+    sender_to: NotNegative | None = None
+    """The most that the sender sent, if it fell short of `value`."""
+    expects: NotNegative | None = None
+    """A guess at what it carries: where the search looks next."""
+    expects_by: Literal["served", "cpu"] | None = None
+    """From what was served of the load that was too much, or from CPU per packet."""
+
+
 class Searched(Model):
     """Which load of a search a trial offered."""
 
@@ -80,6 +100,8 @@ class Searched(Model):
     """As long as it was asked to offer it."""
     round: Annotated[int, Field(ge=1)]
     """1-based: each is a whole search with a new start of the SUT."""
+    ramp: Ramp | None = None
+    """Null if the load was the same all the time."""
 
 
 class Thread(Model):
@@ -199,7 +221,10 @@ class TrialRecord(Model):
         """Its cell, and of a search the load that was tried: what agrees in this was offered the
         same."""
         tried = self.searched
-        return self.cell if tried is None else {**self.cell, f"load.{tried.by}": tried.value}
+        if tried is None:
+            return self.cell
+        ramp = {} if tried.ramp is None else {"load.ramp": tried.ramp.start}
+        return {**self.cell, f"load.{tried.by}": tried.value, **ramp}
 
     def figure(self, name: str) -> Any:
         """By the name that tables give it."""

@@ -40,6 +40,7 @@ def row(mono_s: float, rx_packets: int, cpu_s: float) -> str:
         "mono_ns": int(mono_s * 1e9),
         "links": {"ndrx0": {"rx_packets": rx_packets}},
         "processes": [{"pid": 4, "threads": [thread]}],
+        "tree": {"cpu_ns": thread["cpu_ns"]},
     }
     return json.dumps(whole(SampleRow, found)) + "\n"
 
@@ -59,6 +60,7 @@ def feed(sut: Sut, rows: Path, told: list[Live]) -> Feed:
         sampler,
         cast(Any, Offerer()),
         nic="ndrx0",
+        cpus=1,
         received_before=7,
         tell=told.append,
     )

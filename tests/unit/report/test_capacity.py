@@ -12,8 +12,9 @@ import pytest
 from nodrop.cli.answer import print_capacity
 from nodrop.report import write_report
 from nodrop.report.answer import answer
-from nodrop.report.capacity import capacity_section
+from nodrop.report.capacity import capacity_section, steps_table
 from nodrop.report.capacity_json import capacity_answer
+from nodrop.report.capacity_pictures import knee_of
 from nodrop.report.escape import THIN
 from nodrop.report.searched import SearchedCell, searches
 from nodrop.report.story import read_story
@@ -31,6 +32,34 @@ def search_of(run: Path) -> SearchedCell:
 def told(run: Path) -> dict[str, Any]:
     found = capacity_answer(search_of(run), run_directory=run, report=run / "report")
     return json.loads(json.dumps(found.model_dump()))
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"lossy_from": 34.5, "expects": 31.0, "expects_by": "served"}, "by what was served"),
+        ({"clean_to": 60.0, "expects": 90.5, "expects_by": "cpu"}, "by CPU per packet"),
+        ({"sender_to": 12.5}, "the sender sent 12.5X at most"),
+        ({}, "nothing was read while the load grew"),
+    ],
+)
+def test_a_ramp_is_shown_and_decides_nothing(
+    tmp_path: Path, fields: dict[str, Any], words: str
+) -> None:
+    plain = [tried(4.0, [0.0]), tried(5.0, [0.02])]
+    ramp = tried(64.0, [0.3])
+    ramp.each[1]["searched"]["ramp"] = {"start": 1.0, **fields}
+    with_ramp = search_of(outcome_search(tmp_path / "ramp", [ramp, *plain]))
+    without = search_of(outcome_search(tmp_path / "plain", plain))
+    for found, same in zip(with_ramp.answers, without.answers, strict=True):
+        assert (found.lower and found.lower.value) == (same.lower and same.lower.value) == 4.0
+        assert (found.upper and found.upper.value) == (same.upper and same.upper.value) == 5.0
+        assert found.trials == same.trials + 1
+    assert [t.record.searched.value for t in with_ramp.trials if t.record.searched] == [4.0, 5.0]
+    (shown, *rest) = steps_table(with_ramp).rows
+    assert shown.values[3].shown == "a ramp from 1X to 64X" and len(rest) == 2
+    assert words in shown.values[-1].shown
+    assert len(knee_of(with_ramp).dots) == len(knee_of(without).dots) == 2
 
 
 def test_the_schema_is_that_of_the_models() -> None:

@@ -13,11 +13,11 @@ from typing import Any
 
 from nodrop.config.search import Search
 from nodrop.errors import BadInput
-from nodrop.findings.searched import Tried, of_round
+from nodrop.findings.searched import Tried, of_round, ramp_of
 from nodrop.measure.controllers.methods import Ask, Field, Method, bisection, own
 from nodrop.measure.controllers.mlrsearch import mlrsearch
 from nodrop.measure.controllers.seam import Asked, AskedCell, Outlook, TrialInput
-from nodrop.results.trial import Searched, TrialRecord
+from nodrop.results.trial import Ramp, Searched, TrialRecord
 from nodrop.stats.eta import Remaining
 
 METHODS: dict[str, Method] = {"nodrop": own, "mlrsearch": mlrsearch, "bisection": bisection}
@@ -26,6 +26,16 @@ MOST_STRETCHED = 4.0
 """A trial may last so many times longer for the sake of a whole pass over the trace."""
 RANGE = 16.0
 """How far below its beginning a search without a minimum looks."""
+RAMP_UP = 64.0
+"""So many times its beginning is where a ramp ends."""
+RAMP_TRIALS = 2.0
+"""A ramp lasts so many initial trials."""
+RAMP_LEAST = 4.0
+"""A range of loads that is less than so wide needs no ramp."""
+RAMP_SHARE = 0.2
+"""Of its cell's budget, a ramp may take so much at most."""
+MOST_OF_RAMP = 64
+"""Replicas at once; what they do not fill is sent again."""
 FAR = 2.0**20
 """Where a search without a maximum ends, above its beginning: no sender comes so far."""
 MOST_TRIALS = 120
@@ -69,6 +79,11 @@ class Capacity:
         tried = of_round(done, cell.factors, number)
         if len(tried) >= MOST_TRIALS:
             return None
+        ramped = ramp_of(done, cell.factors)
+        if number == 1 and ramped is None and not tried:
+            ramp = self._ramp(cell)
+            if ramp is not None:
+                return ramp
         earlier: list[Tried] = []
         for before in range(1, number):
             earlier += of_round(done, cell.factors, before)
@@ -76,14 +91,30 @@ class Capacity:
         ask = METHODS[self._search.method](
             Field(
                 search=self._search,
-                start=min(max(_start(cell, self._search), lowest), highest),
+                start=_begin(cell, self._search)[0],
                 lowest=lowest,
                 highest=highest,
                 tried=tried,
                 earlier=earlier,
+                ramp=ramped,
             )
         )
         return None if ask is None or self._beyond_budget(cell, number, ask, done) else ask
+
+    def _ramp(self, cell: AskedCell) -> Ask | None:
+        """Not for methods that have their own way, a sender whose rate cannot grow, a range that is
+        narrow anyway, or a budget that it would eat up."""
+        search, (start, highest) = self._search, _begin(cell, self._search)
+        end, seconds = min(start * RAMP_UP, highest), RAMP_TRIALS * search.initial_trial_s
+        if search.method != "nodrop" or cell.load.get("kind") != "replay":
+            return None
+        if end < start * RAMP_LEAST or not cell.first_pps or not cell.trace_packets:
+            return None
+        if search.budget_s is not None:
+            share_s = search.budget_s / len(self._asked.cells) * RAMP_SHARE
+            if seconds + self._asked.around_s > share_s:
+                return None
+        return Ask(value=end, seconds=seconds, ramp_from=start)
 
     def _beyond_budget(
         self, cell: AskedCell, number: int, ask: Ask, done: Sequence[TrialRecord]
@@ -111,7 +142,9 @@ class Capacity:
         self, cell: AskedCell, number: int, ask: Ask, done: Sequence[TrialRecord]
     ) -> TrialInput:
         of_cell = [record for record in done if record.cell == dict(cell.factors)]
-        begun = any(r.searched and r.searched.round == number for r in of_cell)
+        begun = any(
+            r.searched and r.searched.round == number and r.searched.ramp is None for r in of_cell
+        )
         return TrialInput(
             index=max((record.index for record in done), default=0) + 1,
             cell=cell.factors,
@@ -119,7 +152,11 @@ class Capacity:
             load=load_of(cell, self._search, ask),
             new_world=not begun or self._asked.sut == "fresh",
             searched=Searched(
-                by=self._search.by, value=ask.value, duration_s=ask.seconds, round=number
+                by=self._search.by,
+                value=ask.value,
+                duration_s=ask.seconds,
+                round=number,
+                ramp=None if ask.ramp_from is None else Ramp(start=ask.ramp_from),
             ),
         )
 
@@ -143,6 +180,8 @@ def load_of(cell: AskedCell, search: Search, ask: Ask) -> dict[str, Any]:
     """The cell's [load] table at this value of the scale, so long. Replicas keep to what `loops`
     says. At a rate or a speed the trace is sent in whole passes, so that all trials see the same
     of it; only if one pass lasts far too long is it cut, and the plan says so."""
+    if ask.ramp_from is not None:
+        return _growing(cell, search, ask)
     by, value, found = search.by, ask.value, dict(cell.load)
     whole = by == "multiplier" and value.is_integer()
     found[by] = int(value) if whole else value
@@ -160,8 +199,36 @@ def load_of(cell: AskedCell, search: Search, ask: Ask) -> dict[str, Any]:
     return {**found, "loops": max(1, math.ceil(ask.seconds / once_s))}
 
 
+def _growing(cell: AskedCell, search: Search, ask: Ask) -> dict[str, Any]:
+    """Packets at even gaps that shrink, of as many replicas as fill the time: each flow once. As
+    many a second as a trial of that load has, which may send another part of the trace."""
+    trace_packets, from_pps, to_pps = cell.trace_packets, ask.ramp_from, ask.value
+    assert trace_packets and from_pps is not None
+    if search.by != "pps":
+        assert cell.first_pps
+        first, _ = _begin(cell, search)
+        from_pps, to_pps = from_pps / first * cell.first_pps, to_pps / first * cell.first_pps
+    mean_pps = (to_pps - from_pps) / math.log(to_pps / from_pps)
+    needed = math.ceil(mean_pps * ask.seconds / trace_packets)
+    replicas = min(MOST_OF_RAMP, needed)
+    dropped = (*PACES, "duration_s")
+    return {
+        **{key: value for key, value in cell.load.items() if key not in dropped},
+        "multiplier": replicas,
+        "loops": math.ceil(needed / replicas),
+        "ramp": {"from_pps": from_pps, "to_pps": to_pps, "over_s": ask.seconds},
+    }
+
+
+def _begin(cell: AskedCell, search: Search) -> tuple[float, float]:
+    """Where a search begins, and the most that it tries."""
+    lowest, highest = _limits(cell, search)
+    return min(max(_start(cell, search), lowest), highest), highest
+
+
 def _stretched_s(cell: AskedCell, by: str, ask: Ask) -> float:
-    once_s = None if by == "multiplier" else _once_s(cell, by, ask.value)
+    by_clock = by == "multiplier" or ask.ramp_from is not None
+    once_s = None if by_clock else _once_s(cell, by, ask.value)
     if once_s is None or once_s > MOST_STRETCHED * ask.seconds:
         return ask.seconds
     return once_s * max(1, math.ceil(ask.seconds / once_s))
@@ -177,8 +244,7 @@ def _once_s(cell: AskedCell, by: str, value: float) -> float | None:
 
 def first_load(cell: AskedCell, search: Search) -> dict[str, Any]:
     """Of a trial that decides, where the search begins."""
-    lowest, highest = _limits(cell, search)
-    start = min(max(_start(cell, search), lowest), highest)
+    start, _ = _begin(cell, search)
     return load_of(cell, search, Ask(value=start, seconds=search.final_trial_s))
 
 

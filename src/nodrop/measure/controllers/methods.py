@@ -12,6 +12,7 @@ from statistics import median
 
 from nodrop.config.search import Search
 from nodrop.findings.searched import NEAR, Load, Picture, Tried, loads
+from nodrop.results.trial import Ramp
 
 ABOVE = 0.02
 """By so much at least a load is above the limits of trials that are to say theirs."""
@@ -23,6 +24,10 @@ UNDECIDED = 3
 """So many trials of a load that do not agree are enough: it is at the limit itself."""
 SURPRISING = 0.95
 """A load just above what is served loses less than the rest of this."""
+BELOW_BAD = 0.75
+"""So far below the least load of rounds that carried none the next one looks."""
+RAMP_ABOVE = 1.05
+"""So far above what a ramp expects its first trial is: if that is right, it says its limit."""
 CEILING = 1.15
 """If the sender cannot do more, "at least" need not be closer."""
 
@@ -33,6 +38,8 @@ class Ask:
 
     value: float
     seconds: float
+    ramp_from: float | None = None
+    """The load grows from there to `value`; None: it is the same all the time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +55,8 @@ class Field:
     """Of this round, in order."""
     earlier: Sequence[Tried] = ()
     """Of the rounds before."""
+    ramp: Ramp | None = None
+    """What the cell's ramp showed; None if it had none."""
 
     def ask(self, value: float, seconds: float) -> Ask:
         digits = max(3, math.ceil(-math.log10(self.search.relative_width)) + 2)
@@ -151,7 +160,7 @@ class _Own:
         if expected is not None and (self._good is None or self._good.value < expected * 0.999):
             return self._field.ask(expected, self._final_s)
         if self._good is None:
-            return self._field.ask(self._field.start, self._search.initial_trial_s)
+            return self._first()
         ceilings = [x.value for x in self._earlier.loads if x.mute(self._goal)]
         highest = min([self._field.highest, *(x / CEILING for x in ceilings)])
         if self._good.value >= highest:
@@ -159,11 +168,22 @@ class _Own:
         ended = expected is not None and (ceilings or self._earlier.knee is not None)
         close = ended and self._good.value <= (expected or 0.0) * (1 + self._width)
         step = 1 + self._width if close else _step(self._good)
+        ramp = self._field.ramp
+        if ramp is not None and ramp.sender_to and self._good.value * step > ramp.sender_to:
+            step = min(step, CEILING)
         return self._field.ask(self._good.value * step, self._search.initial_trial_s)
+
+    def _first(self) -> Ask:
+        """Where a ramp expects the limit; where it ended, if it met none; else at the beginning."""
+        start, initial_s, ramp = self._field.start, self._search.initial_trial_s, self._field.ramp
+        if ramp is not None and ramp.expects:
+            return self._field.ask(ramp.expects * RAMP_ABOVE, self._final_s)
+        clean = 0.0 if ramp is None or ramp.clean_to is None else ramp.clean_to
+        return self._field.ask(max(start, clean), initial_s)
 
     def _expected(self) -> float | None:
         """Just above what the rounds before found; what was carried, if it had no end, or looked
-        so, if none of their trials decides; the least, if nothing was."""
+        so, if none of their trials decides; below all of it, if nothing was."""
         before = self._earlier
         if not before.loads:
             return None
@@ -171,7 +191,8 @@ class _Own:
         looks = [x.value for x in before.loads if x.looks_carried(self._goal, self._search)]
         if (carried or looks) and before.knee is not None:
             return before.knee.estimate * (1 + self._width / 3)
-        return max(carried or looks, default=self._field.lowest)
+        below = max(self._field.lowest, before.loads[0].value * BELOW_BAD)
+        return max(carried or looks, default=below)
 
     def _down(self, bad: Load) -> Ask | None:
         if bad.value <= self._field.lowest:

@@ -30,6 +30,8 @@ class AskedCell:
     """Of one pass over the trace; None if it could not be read, as is the next."""
     trace_s: float | None = None
     """Its own duration."""
+    first_pps: float | None = None
+    """Of the trial that decides at the load where a search begins; None as above."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +78,8 @@ class TrialInput:
         if found is None:
             return {}
         value = f"{found.value:.4g}" if found.value < 1000 else f"{found.value:.0f}"
-        return {f"load.{found.by}": value}
+        ramp = {} if found.ramp is None else {"load.ramp": "to"}
+        return {**ramp, f"load.{found.by}": value}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
