@@ -60,12 +60,15 @@ def phase_words(reading: Live) -> str:
 
 
 def outlook_words(outlook: Outlook, *, begun_s: float) -> str:
-    """`1 min 10 s ± 4 s`; of a controller that cannot say, `at least 1 min 10 s ± 4 s`. The trial
-    under way is taken to last as long as was foreseen."""
-    rest = outlook.at_least
+    """`1 min 10 s ± 4 s`; of a controller that cannot say, `at least 1 min 10 s ± 4 s`, and `, at
+    most 5 min` if it knows that. The trial under way is taken to last as long as was foreseen."""
+    rest, most = outlook.at_least, outlook.at_most
     passed_s = min(begun_s, outlook.next_s)
     words = remaining_words(replace(rest, seconds=max(0.0, rest.seconds - passed_s)))
-    return words if outlook.at_most == rest else f"at least {words}"
+    if most == rest:
+        return words
+    at_most = "" if most is None else f", at most {format_seconds(most.seconds - passed_s)}"
+    return f"at least {words}{at_most}"
 
 
 def remaining_words(rest: Remaining) -> str:

@@ -77,6 +77,8 @@ class Plan:
     """Of the cells, in the same order."""
     searched_by: str | None = None
     """The scale of a search; None if nothing is searched."""
+    budget: str = ""
+    """What the budget of a search is likely to buy, in words."""
     parting: Parting | None = None
     """Of the cells that name no CPUs; None if there are no such cells, or only one CPU."""
 
@@ -156,7 +158,16 @@ class Plan:
     def notes(self) -> list[str]:
         """What a user should know before the run, and may have meant so."""
         return [
-            *filter(None, (self.windows(), self.too_short(), self.parted(), self.shared_cpus()))
+            *filter(
+                None,
+                (
+                    self.windows(),
+                    self.too_short(),
+                    self.parted(),
+                    self.shared_cpus(),
+                    self.budget,
+                ),
+            )
         ]
 
 
@@ -210,9 +221,16 @@ def make_plan(experiment: Experiment, *, cpus: AbstractSet[int] | None = None) -
         implausible=implausible(experiment, loads),
         lengths=lengths,
         searched_by=experiment.search.by if experiment.search else None,
+        budget=_budget(experiment.search, cells=len(made), around_s=around_s),
         parting=parted,
         memory_bytes=max((facts.memory_bytes for facts in traces_of(loads)), default=None),
     )
+
+
+def _budget(search: Search | None, *, cells: int, around_s: float) -> str:
+    from nodrop.measure.controllers.capacity import budget_words
+
+    return "" if search is None else budget_words(search, cells=cells, around_s=around_s)
 
 
 def _decides(

@@ -161,19 +161,73 @@ class Capacity:
         )
 
     def outlook(self, done: Sequence[TrialRecord]) -> Outlook:
-        trial = self.next(done)
-        took = self._takes_s(self._search.final_trial_s, done)
-        return Outlook(
-            at_least=Remaining(
-                trials=0 if trial is None else 1, seconds=took if trial else 0.0, spread_s=None
-            ),
-            at_most=None if trial else Remaining(trials=0, seconds=0.0, spread_s=None),
-            next_s=took if trial else 0.0,
+        """At least the next trial, and one of each round that has not begun; at most, if there is a
+        budget, what is left of it: then rounds may be left out too."""
+        trial, search = self.next(done), self._search
+        if trial is None or trial.searched is None:
+            nothing = Remaining(trials=0, seconds=0.0, spread_s=None)
+            return Outlook(at_least=nothing, at_most=nothing)
+        next_s = self._takes_s(trial.searched.duration_s, done)
+        rounds = [(c, n) for c in self._asked.cells for n in range(1, search.rounds + 1)]
+        unbegun = sum(not of_round(done, c.factors, n) for c, n in rounds)
+        decides = trial.searched.ramp is None
+        begins = decides and not of_round(done, trial.cell, trial.searched.round)
+        rest = 0 if search.budget_s is not None else unbegun - begins
+        least = Remaining(
+            trials=1 + rest,
+            seconds=next_s + rest * self._takes_s(search.initial_trial_s, done),
+            spread_s=None,
+        )
+        return Outlook(at_least=least, at_most=self._at_most(least, done), next_s=next_s)
+
+    def _at_most(self, least: Remaining, done: Sequence[TrialRecord]) -> Remaining | None:
+        if self._search.budget_s is None:
+            return None
+        left_s = self._search.budget_s - sum(r.took_s or 0.0 for r in done if r.searched)
+        trials = int(left_s / self._takes_s(self._search.initial_trial_s, done))
+        return Remaining(
+            trials=max(least.trials, trials), seconds=max(least.seconds, left_s), spread_s=None
         )
 
     def beforehand(self) -> Sequence[TrialInput]:
         first = self.next(())
         return () if first is None else (first,)
+
+
+LEAST_TRIALS = 3
+"""So many trials of a first round, beside its ramp, come to bounds in simulation."""
+FITTED = 6
+"""Fewer limits have no fitted interval (stats/knee.py)."""
+DIFFER = 0.01
+"""A guess at how much trials of one load differ, one standard deviation."""
+
+
+def budget_words(search: Search, *, cells: int, around_s: float) -> str:
+    """What width a budget is likely to buy of each cell, said before; empty if there is none. The
+    interval of a median of n normal limits is 2 x 1.96 x 1.2533 / sqrt(n) standard deviations."""
+    if search.budget_s is None:
+        return ""
+    trial_s, share_s = around_s + search.final_trial_s, search.budget_s / cells
+    ramp_s = RAMP_TRIALS * search.initial_trial_s + around_s
+    first_s = share_s * min(1.0, 2 / (search.rounds + 1))
+    if search.method == "nodrop" and ramp_s <= share_s * RAMP_SHARE:
+        first_s -= ramp_s
+    trials = int(first_s / trial_s)
+    said = (
+        f"search.budget_s = {search.budget_s:g}: about {trials} trials in the first round of each "
+        f"cell, {int(share_s / (search.rounds + 1) / trial_s)} in each later one; "
+        if search.rounds > 1
+        else f"search.budget_s = {search.budget_s:g}: about {trials} trials of each cell; "
+    )
+    if trials < LEAST_TRIALS:
+        return said + 'so few are likely to end with "at least" or with far bounds'
+    limits = min(trials - 2, search.duration_sum_s / search.final_trial_s)
+    noisy = 2 * 1.96 * 1.2533 * DIFFER / math.sqrt(limits) if limits >= FITTED else 0.0
+    width = max(search.relative_width, noisy)
+    return (
+        f"{said}bounds about {width:.2g} of the load apart are likely, if trials of a load differ "
+        f"by {DIFFER:.0%} or less (asked for: {search.relative_width:g})"
+    )
 
 
 def load_of(cell: AskedCell, search: Search, ask: Ask) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from nodrop.config.search import Search
 from nodrop.errors import BadInput
 from nodrop.findings.answer import Answer
 from nodrop.findings.capacity import answers
-from nodrop.measure.controllers.capacity import load_of
+from nodrop.measure.controllers.capacity import budget_words, load_of
 from nodrop.measure.controllers.methods import Ask
 from nodrop.measure.controllers.seam import AskedCell, TrialInput
 from nodrop.results.trial import TrialRecord
@@ -112,6 +112,51 @@ def test_trials_of_a_search_see_the_whole_trace_or_the_plan_says_so(by: Any, sta
         else:
             assert "duration_s" not in load and load["loops"] * once_s >= 5.0
             assert load["loops"] == 1 or (load["loops"] - 1) * once_s < 5.0
+
+
+@pytest.mark.parametrize("budget_s", [None, 120.0, 300.0, 900.0])
+@pytest.mark.parametrize(("rounds", "cells"), [(1, 1), (3, 1), (2, 3), (6, 2)])
+def test_the_rest_of_a_search_takes_what_its_outlook_says(
+    budget_s: float | None, rounds: int, cells: int
+) -> None:
+    search = Search(rounds=rounds, budget_s=budget_s, goals=(0.0,))
+    made = [cell(factors={"sut.threads": n + 1}) for n in range(cells)]
+    asked = controller(search, *made, sut="standing")
+    sut = SimulatedSut(capacity=11.0, noise=0.01)
+    done = run(asked, sut.measure)
+    for n in range(len(done) + 1):
+        seen, rest = asked.outlook(done[:n]), done[n:]
+        rest_s = sum(record.took_s or 0.0 for record in rest)
+        assert seen.at_least.trials <= len(rest) and seen.at_least.seconds <= rest_s + 0.01
+        if seen.at_most is None:
+            assert budget_s is None and rest
+        else:
+            assert len(rest) <= seen.at_most.trials and rest_s <= seen.at_most.seconds + 0.01
+    if budget_s is None:
+        assert asked.outlook([]).at_least.trials == rounds * cells + 1
+
+
+@pytest.mark.parametrize(
+    ("budget_s", "rounds", "cells", "width"),
+    [
+        (30.0, 3, 1, None), (60.0, 3, 2, None), (80.0, 1, 1, 0.05), (200.0, 3, 1, 0.05),
+        (300.0, 3, 2, 0.05), (900.0, 6, 3, 0.05),
+    ],
+)  # fmt: skip
+def test_a_budget_says_before_what_it_buys(
+    budget_s: float, rounds: int, cells: int, width: float | None
+) -> None:
+    search = Search(budget_s=budget_s, rounds=rounds, goals=(0.0,))
+    words = budget_words(search, cells=cells, around_s=2.0)
+    assert ("far bounds" in words) == (width is None)
+    made = [cell(factors={"sut.threads": n + 1}) for n in range(cells)]
+    done = run(
+        controller(search, *made, sut="standing"), SimulatedSut(capacity=11, noise=0.01).measure
+    )
+    for found in answers(done, search):
+        if width is not None:
+            assert f"about {width:g} of the load" in words
+            assert found.reached_width is not None and found.reached_width <= width * 1.3
 
 
 def ramps(done: Sequence[TrialRecord]) -> list[TrialRecord]:
