@@ -40,7 +40,10 @@ NOISES = [(0.0, 0.0), (0.005, 0.0), (0.02, 0.0), (0.02, 0.05)]
 METHODS: dict[str, dict[str, Any]] = {
     "nodrop, 12 trials": {"method": "nodrop", "duration_sum_s": 13.2},
     "nodrop, 21 trials": {"method": "nodrop"},
+    "nodrop, 80 trials": {"method": "nodrop", "duration_sum_s": 88.0},
     "MLRsearch, 21 trials": {"method": "mlrsearch"},
+    "MLRsearch, 21 trials, width 1.5 %": {"method": "mlrsearch", "relative_width": 0.015},
+    "MLRsearch, 21 trials, width 2.25 %": {"method": "mlrsearch", "relative_width": 0.0225},
     "bisection": {"method": "bisection"},
 }
 
