@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,9 @@ class InThisOrder(Blocks):
     def __init__(self) -> None:
         cells = [AskedCell(factors=factors, load={}) for factors in FACTORS]
         super().__init__(Asked(cells=cells, repetitions=2, seed=1, sut="fresh", guess_s=15.0))
-        self._order = TRIALS
+        self._order = tuple(
+            replace(self._order[0], trial=t, cell=json.dumps(dict(t.cell))) for t in TRIALS
+        )
 
 
 PLAN = Plan(

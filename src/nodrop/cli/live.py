@@ -60,15 +60,17 @@ def phase_words(reading: Live) -> str:
 
 
 def outlook_words(outlook: Outlook, *, begun_s: float) -> str:
-    """`1 min 10 s ± 4 s`; of a controller that cannot say, `at least 1 min 10 s ± 4 s`, and `, at
-    most 5 min` if it knows that. The trial under way is taken to last as long as was foreseen."""
+    """`1 min 10 s ± 4 s`; if a rule or a budget bounds it, `1 min 10 s to 9 min`; of a controller
+    that cannot say, `at least 1 min 10 s ± 4 s`. The trial under way is taken to last as long as was
+    foreseen."""
     rest, most = outlook.at_least, outlook.at_most
     passed_s = min(begun_s, outlook.next_s)
-    words = remaining_words(replace(rest, seconds=max(0.0, rest.seconds - passed_s)))
-    if most == rest:
-        return words
-    at_most = "" if most is None else f", at most {format_seconds(most.seconds - passed_s)}"
-    return f"at least {words}{at_most}"
+    least_s = max(0.0, rest.seconds - passed_s)
+    if most is not None and most != rest:
+        most_s = max(0.0, most.seconds - passed_s)
+        return f"{format_seconds(least_s)} to {format_seconds(most_s)}"
+    words = remaining_words(replace(rest, seconds=least_s))
+    return words if most == rest else f"at least {words}"
 
 
 def remaining_words(rest: Remaining) -> str:

@@ -88,7 +88,7 @@ class PlainLines:
 
     def _line(self, trial: TrialInput, record: TrialRecord) -> str:
         left = f", {self._left()} left" if self._ahead() else ""
-        of = f"{trial.index}/{self._total()}"
+        of = f"{trial.index}/{self._total()}{self._or_more()}"
         return f"[{of}] {trial.run_name}: {record_words(record)}{left}"
 
     def _ahead(self) -> int:
@@ -97,6 +97,12 @@ class PlainLines:
     def _total(self) -> int:
         """As far as it is known."""
         return len(self.done) + self._ahead()
+
+    def _or_more(self) -> str:
+        """`-80`, if there may be so many; `` if it is known."""
+        most = self.outlook.at_most if self.outlook else None
+        total = len(self.done) + (most.trials if most else 0)
+        return f"-{total}" if total > self._total() else ""
 
     def _left(self) -> str:
         begun_s = time.monotonic() - self.began if self.began is not None else 0.0

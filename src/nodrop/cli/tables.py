@@ -8,6 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from nodrop.cli.terminal import console as console
+from nodrop.config.repetitions import Repetitions
 from nodrop.config.units import format_seconds
 from nodrop.images.image import Image
 from nodrop.ledger.sustained import duration
@@ -168,17 +169,27 @@ def pace_words(pace: Pace) -> str:
 
 
 def plan_words(plan: Plan) -> str:
-    """`3 cells x 3 repetitions = 9 trials, order of seed 1, about 4 min`. Of a controller that does
-    not know its trials yet: `3 cells, at least 3 trials, …`."""
+    """`3 cells x 3 repetitions = 9 trials, order of seed 1, about 4 min`; with a rule, `3 cells x 6
+    to 40 repetitions = 18 to 120 trials, …`. Of a controller that does not know its trials yet: `3
+    cells, at least 3 trials, …`."""
     outlook, cells = plan.controller.outlook([]), _counted(len(plan.cells), "cell")
-    certain = outlook.at_least
-    if outlook.at_most == certain:
+    certain, most = outlook.at_least, outlook.at_most
+    took = (plan.load_s or 0.0) + plan.around_s
+    time, order = f"about {format_seconds(took)}", f"order of seed {plan.seed}"
+    if plan.rule is not None and most is not None:
+        longest = took * most.trials / max(certain.trials, 1)
+        count = f"{cells} x {plan.rule} repetitions = {certain.trials:,} to {most.trials:,} trials"
+        time, order = f"{time} to {format_seconds(longest)}", f"{until_words(plan.rule)}, {order}"
+    elif most == certain:
         count = f"{cells} x {_counted(plan.repetitions, 'repetition')} = "
+        count += _counted(certain.trials, "trial")
     else:
-        count = f"{cells}, at least "
-    time = f"about {format_seconds((plan.load_s or 0.0) + plan.around_s)}"
-    time += " and the load itself" if plan.load_s is None else ""
-    return f"{count}{_counted(certain.trials, 'trial')}, order of seed {plan.seed}, {time}"
+        count = f"{cells}, at least {_counted(certain.trials, 'trial')}"
+    return f"{count}, {order}, {time}{' and the load itself' if plan.load_s is None else ''}"
+
+
+def until_words(rule: Repetitions) -> str:
+    return f"each cell until {' and '.join(rule.until)}"
 
 
 def sent_words(plan: Plan) -> Iterator[str]:

@@ -8,10 +8,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PositiveFloat
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PositiveFloat,
+)
 
 from nodrop.config.matrix import CELLS, Matrix, check_matrix, flatten, pin
 from nodrop.config.options import MemorySize, Name, Options, check
+from nodrop.config.repetitions import NumberOrRule, Repetitions
 from nodrop.config.search import Search
 from nodrop.config.toml_file import (
     Setting,
@@ -27,6 +34,8 @@ from nodrop.errors import BadInput
 MATRIX = "matrix."
 CAPACITY = "capacity"
 """The mode that a [search] table belongs to."""
+BLOCKS = "blocks"
+"""The mode that heeds a rule in `repetitions`."""
 MOST_TRIALS = 1000
 """More than this many trials are hours of measuring: they have to be meant (`--yes`)."""
 MOST_TRIALS_OF_A_RUN = 100_000
@@ -73,13 +82,13 @@ class LimitsTable(Options):
 class Measure(Options):
     """How each cell is looked at, and from when on a trial is not believed."""
 
-    mode: Annotated[str, Field(min_length=1)] = "blocks"
+    mode: Annotated[str, Field(min_length=1)] = BLOCKS
     """The controller, which decides what is measured next; `nodrop plugins` lists them."""
     sut: Literal["fresh", "standing"] = "fresh"
     """A new SUT and new ports for each trial, or the same for trials of one cell that follow each
     other, until the books of one do not close."""
-    repetitions: Annotated[int, Field(ge=1)] = 3
-    """Trials of each cell."""
+    repetitions: NumberOrRule = 3
+    """Trials of each cell: a number, or between which numbers and until when."""
     seed: Annotated[int, Field(ge=0)] = 1
     """Of the order of the trials (docs/methodology.md: blocked random order)."""
     warmup_s: Annotated[float, Field(ge=0, le=MOST_WAIT_S)] = 0.0
@@ -100,6 +109,15 @@ class Measure(Options):
     this can explain the losses."""
     unsent_max_ratio: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """The trial is void if a greater part of the intended packets was not sent."""
+
+    @property
+    def most_repetitions(self) -> int:
+        return self.repetitions if isinstance(self.repetitions, int) else self.repetitions.max
+
+    @property
+    def rule(self) -> Repetitions | None:
+        """When a cell has been repeated often enough; None: `most_repetitions` says it alone."""
+        return None if isinstance(self.repetitions, int) else self.repetitions
 
 
 class ExperimentFile(Options):
@@ -152,7 +170,7 @@ class Experiment:
 
     @property
     def trial_count(self) -> int:
-        return self.matrix.cell_count() * self.measure.repetitions
+        return self.matrix.cell_count() * self.measure.most_repetitions
 
     def blaming(self, read: Callable[[], ResultT]) -> ResultT:
         """`read()`, which blames an error on this file or on the `--set` that caused it."""
@@ -168,8 +186,8 @@ def load_experiment(
     experiment = _blaming(path, parsed, lambda: _build(path, table, text, parsed))
     trials = experiment.trial_count
     words = (
-        f"{path}: {experiment.matrix.cell_count():,} cells x {experiment.measure.repetitions:,} "
-        f"repetitions are {trials:,} trials, more than "
+        f"{path}: {experiment.matrix.cell_count():,} cells x "
+        f"{experiment.measure.most_repetitions:,} repetitions are {trials:,} trials, more than "
     )
     if trials > MOST_TRIALS_OF_A_RUN:
         raise BadInput(
@@ -215,6 +233,8 @@ def _build(
 
 
 def _search(file: ExperimentFile) -> Search | None:
+    if file.measure.rule and file.measure.mode != BLOCKS:
+        raise BadInput(f'measure.repetitions: a table is for mode = "{BLOCKS}"; give a number')
     if file.measure.mode == CAPACITY:
         return file.search or Search()
     if file.search is not None:

@@ -240,20 +240,18 @@ def _allowed(error: ErrorDetails) -> str:
 
 
 def _place(error: ErrorDetails, given: object) -> tuple[str | int, ...]:
-    """pydantic's location without the names of union members it adds at the end."""
+    """pydantic's location without the names of union members that it adds."""
     place: list[str | int] = []
     here: Any = given
-    for part in error["loc"]:
+    for number, part in enumerate(error["loc"], start=1):
         if isinstance(here, list | tuple):
             inside = isinstance(part, int) and part < len(here)
         else:
             inside = isinstance(here, Mapping) and part in here
         if inside:
             here = here[part]
-        elif error["type"] == "missing" and isinstance(here, Mapping):
-            here = None
-        else:
-            break
+        elif error["type"] != "missing" or number < len(error["loc"]):
+            continue
         place.append(part)
     return tuple(place)
 

@@ -16,6 +16,7 @@ from nodrop import plugins
 from nodrop.config.experiment import Experiment, LimitsTable
 from nodrop.config.matrix import NAMED
 from nodrop.config.options import Options, YesNo, check, shown
+from nodrop.config.repetitions import Repetitions
 from nodrop.config.search import Search
 from nodrop.config.toml_file import key_path, put
 from nodrop.config.units import format_cpus
@@ -60,6 +61,7 @@ class Plan:
     cells: tuple[Cell, ...]
     """In the order of the matrix."""
     repetitions: int
+    """Of each cell; at most, if there is a rule."""
     controller: Controller
     """A new one, which has seen no trial."""
     load_s: float | None
@@ -79,6 +81,8 @@ class Plan:
     """The scale of a search; None if nothing is searched."""
     budget: str = ""
     """What the budget of a search is likely to buy, in words."""
+    rule: Repetitions | None = None
+    """When a cell has been repeated often enough."""
     parting: Parting | None = None
     """Of the cells that name no CPUs; None if there are no such cells, or only one CPU."""
 
@@ -89,6 +93,7 @@ class Plan:
         """For `nodrop plan --json`: what is known, each trial with the tables of its cell."""
         found = asdict(self)
         del found["controller"]
+        found["rule"] = None if self.rule is None else self.rule.model_dump()
         found["cells"] = [cell.factors for cell in self.cells]
         found["outlook"] = asdict(self.controller.outlook([]))
         found["trials"] = [
@@ -199,7 +204,8 @@ def make_plan(experiment: Experiment, *, cpus: AbstractSet[int] | None = None) -
             _asked(cell, load if experiment.search else None)
             for cell, load in zip(made, loads, strict=True)
         ],
-        repetitions=measure.repetitions,
+        repetitions=measure.most_repetitions,
+        rule=measure.rule,
         seed=measure.seed,
         sut=measure.sut,
         guess_s=around_s + (load_s or 0.0),
@@ -213,7 +219,8 @@ def make_plan(experiment: Experiment, *, cpus: AbstractSet[int] | None = None) -
     return Plan(
         seed=measure.seed,
         cells=tuple(made),
-        repetitions=measure.repetitions,
+        repetitions=measure.most_repetitions,
+        rule=measure.rule,
         controller=controller,
         load_s=None if load_s is None else load_s * certain,
         around_s=around_s * certain,

@@ -61,7 +61,11 @@ class Figure:
 
     def summary(self, cell: Cell) -> Summary | None:
         known = self._known(cell)
-        return summarize([value for value, _ in known], starts=[start for _, start in known])
+        return summarize(
+            [value for value, _ in known],
+            starts=[start for _, start in known],
+            looks=cell.looks,
+        )
 
     def _known(self, cell: Cell) -> list[tuple[float, Hashable]]:
         found = ((self.of(trial), trial.start) for trial in cell.valid)

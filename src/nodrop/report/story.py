@@ -17,8 +17,10 @@ from nodrop.findings.observations import RATES, rates_of
 from nodrop.report import escape, numbers
 from nodrop.report.trials import Trial, read_trial
 from nodrop.results.rundir import Damage, RunDir, open_run
+from nodrop.results.settled import looks, rule_of
 from nodrop.results.trial import accelerator_words
 from nodrop.stats.interval import Summary, summarize
+from nodrop.stats.stopping import Looks
 
 Json = dict[str, Any]
 
@@ -38,6 +40,8 @@ class Cell:
     rank: tuple[float, ...]
     """What those factors are."""
     trials: tuple[Trial, ...]
+    looks: Looks | None = None
+    """What was seen decided how often it was repeated; None: a number did."""
 
     @cached_property
     def valid(self) -> tuple[Trial, ...]:
@@ -87,7 +91,11 @@ class Cell:
 
     def summary(self, figure: str) -> Summary | None:
         known = self._known(figure)
-        return summarize([value for value, _ in known], starts=[start for _, start in known])
+        return summarize(
+            [value for value, _ in known],
+            starts=[start for _, start in known],
+            looks=self.looks,
+        )
 
     def _known(self, figure: str) -> list[tuple[float, Hashable]]:
         found = ((t.record.figure(figure), t.start) for t in self.valid)
@@ -290,6 +298,9 @@ def _cells(
                 load_label=load,
                 rank=rates_of({f: cell[f] for f in loads if f in cell}),
                 trials=tuple(sorted(found, key=lambda t: t.record.repetition)),
+                looks=None
+                if (rule := rule_of(sources[source].run.manifest)) is None
+                else looks(*rule),
             )
         )
     return tuple(sorted(cells, key=_order([*others, *loads])))

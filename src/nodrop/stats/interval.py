@@ -17,6 +17,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from statistics import median, quantiles
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nodrop.stats.stopping import Looks
 
 CONFIDENCE = 0.95
 
@@ -49,17 +53,22 @@ def summarize(
     *,
     starts: Sequence[Hashable] | None = None,
     confidence: float = CONFIDENCE,
+    looks: Looks | None = None,
 ) -> Summary | None:
     """None if there is nothing to summarize. `starts` names the start of the SUT that each value is
-    of; None: each is of its own."""
+    of; None: each is of its own. `looks`: what was seen decided how many values there are."""
     if not values:
         return None
     ordered = sorted(values)
     independent = values if starts is None else by_start(values, starts)
-    interval = median_interval(independent, confidence=confidence)
-    needed = f"needs n ≥ {runs_needed(confidence)}"
+    if looks is None:
+        interval = median_interval(independent, confidence=confidence)
+        least = runs_needed(confidence)
+    else:
+        interval, least = looks.interval(independent), looks.first
+    needed = f"needs n ≥ {least}"
     if len(independent) < len(values):
-        needed = f"needs {runs_needed(confidence)} starts of the SUT, has {len(independent)}"
+        needed = f"needs {least} starts of the SUT, has {len(independent)}"
     quarters = quantiles(ordered, n=4, method="inclusive") if len(ordered) >= 4 else None
     return Summary(
         n=len(ordered),

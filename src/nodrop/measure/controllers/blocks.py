@@ -4,22 +4,41 @@ A block is one repetition of every cell, shuffled. So a drift of the host (heat,
 up) falls on all cells alike, and an interrupted run has whole blocks. If the SUT stays up between
 trials, a block is a third of each cell's repetitions, each share in a world of its own: so every
 cell is still seen at three times and in three starts of the SUT.
+
+With a rule, a cell whose figures are known closely enough is in no further block; those that are
+not go on, in the order that they would have had anyway. A look is taken at whole shares only.
 """
 
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from random import Random
 
 from nodrop.measure.controllers.seam import Asked, Factors, Outlook, TrialInput
+from nodrop.results.settled import looks, settled
 from nodrop.results.trial import TrialRecord
 from nodrop.stats.eta import Eta
 
 WORLDS = 3
 """Of each cell, if the SUT stays up: the fewest that show a spread between starts of the SUT."""
+
+Measured = Mapping[str, Mapping[int, TrialRecord]]
+"""Cell → repetition → its record."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """In the order of a run in which no cell ends early."""
+
+    trial: TrialInput
+    cell: str
+    share: range
+    block: int
+    """0-based."""
 
 
 class Blocks:
@@ -28,55 +47,108 @@ class Blocks:
     heeds_void = False
 
     def __init__(self, asked: Asked) -> None:
-        self._guess_s = asked.guess_s
+        self._asked = asked
         self._order = _order(asked)
+        self._before = looks(asked.rule, asked.sut).first if asked.rule else 0
+        """Blocks before the first look."""
 
     def next(self, done: Sequence[TrialRecord]) -> TrialInput | None:
-        measured = {record.index for record in done}
-        return next((trial for trial in self._order if trial.index not in measured), None)
+        measured = _measured(done)
+        found = next(self._ahead(measured), None)
+        if found is None:
+            return None
+        taken = {record.index for record in done}
+        index = 1 + sum(
+            place.trial.repetition in measured.get(place.cell, {})
+            for place in self._order[: found.trial.index - 1]
+        )
+        # A void trial that was repeated can unsettle its cell: then it goes on at the end.
+        return replace(found.trial, index=max(taken) + 1 if index in taken else index)
 
     def outlook(self, done: Sequence[TrialRecord]) -> Outlook:
         """Trials of one cell take about the same time, trials of different cells need not."""
-        measured = {record.index for record in done}
-        ahead = [trial for trial in self._order if trial.index not in measured]
-        eta = Eta(guess_s=self._guess_s)
+        ahead = list(self._ahead(_measured(done)))
+        eta = Eta(guess_s=self._asked.guess_s)
         for record in done:
             if record.took_s is not None:
                 eta.ended(_key(record.cell), record.took_s)
-        rest = eta.remaining(Counter(_key(trial.cell) for trial in ahead))
-        first = Counter(_key(trial.cell) for trial in ahead[:1])
-        return Outlook(at_least=rest, at_most=rest, next_s=eta.remaining(first).seconds)
+        most = eta.remaining(Counter(place.cell for place in ahead))
+        least = eta.remaining(Counter(place.cell for place in self._certain(ahead)))
+        first = Counter(place.cell for place in ahead[:1])
+        return Outlook(at_least=least, at_most=most, next_s=eta.remaining(first).seconds)
 
     def beforehand(self) -> Sequence[TrialInput]:
-        return self._order
+        return tuple(place.trial for place in self._certain(self._order))
+
+    def _ahead(self, measured: Measured) -> Iterator[_Place]:
+        """What is lacking, of cells that are not settled."""
+        enough: dict[tuple[str, int | None], bool] = {}
+        for place in self._order:
+            records = measured.get(place.cell, {})
+            if place.trial.repetition in records:
+                continue
+            if place.block < self._before:
+                yield place
+                continue
+            begun = any(repetition in records for repetition in place.share)
+            look = place.cell, place.block if begun else None
+            if look not in enough:
+                enough[look] = self._enough(place, records)
+            if not enough[look]:
+                yield place
+
+    def _enough(self, place: _Place, records: Mapping[int, TrialRecord]) -> bool:
+        if self._asked.rule is None:
+            return False
+        others = [record for n, record in records.items() if n not in place.share]
+        return settled(others, self._asked.rule, self._asked.sut)
+
+    def _certain(self, places: Sequence[_Place]) -> Sequence[_Place]:
+        """Whatever is seen: the blocks before the first look, and what is next."""
+        if self._asked.rule is None:
+            return places
+        first: dict[str, int] = {}
+        for place in places:
+            first.setdefault(place.cell, place.block)
+        return [p for p in places if p.block < self._before or p.block == first[p.cell]]
 
 
-def _order(asked: Asked) -> tuple[TrialInput, ...]:
+def _order(asked: Asked) -> tuple[_Place, ...]:
     random = Random(asked.seed)
-    trials: list[TrialInput] = []
-    for share in _shares(asked):
+    places: list[_Place] = []
+    for number, share in enumerate(_shares(asked)):
         block = list(asked.cells)
         random.shuffle(block)
         for cell in block:
             for repetition in share:
-                trials.append(
-                    TrialInput(
-                        index=len(trials) + 1,
-                        cell=cell.factors,
-                        repetition=repetition,
-                        load=cell.load,
-                        new_world=repetition == share[0],
-                    )
+                trial = TrialInput(
+                    index=len(places) + 1,
+                    cell=cell.factors,
+                    repetition=repetition,
+                    load=cell.load,
+                    new_world=repetition == share[0],
                 )
-    return tuple(trials)
+                key = _key(cell.factors)
+                places.append(_Place(trial=trial, cell=key, share=share, block=number))
+    return tuple(places)
 
 
 def _shares(asked: Asked) -> Sequence[range]:
     """The repetitions of a cell that follow each other."""
     n = asked.repetitions
+    if asked.rule is not None:
+        each = asked.rule.each_start(asked.sut)
+        return [range(begin, min(begin + each, n + 1)) for begin in range(1, n + 1, each)]
     worlds = n if asked.sut == "fresh" else min(n, WORLDS)
     cuts = [1 + n * world // worlds for world in range(worlds + 1)]
     return [range(*pair) for pair in pairwise(cuts)]
+
+
+def _measured(done: Sequence[TrialRecord]) -> Measured:
+    found: dict[str, dict[int, TrialRecord]] = defaultdict(dict)
+    for record in done:
+        found[_key(record.cell)][record.repetition] = record
+    return found
 
 
 def _key(cell: Factors) -> str:

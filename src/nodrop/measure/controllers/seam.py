@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from nodrop.config.repetitions import Repetitions
 from nodrop.config.search import Search
 from nodrop.results.trial import Searched, TrialRecord
 from nodrop.stats.eta import Remaining
@@ -40,12 +41,15 @@ class Asked:
 
     cells: Sequence[AskedCell]
     repetitions: int
+    """At most, if there is a rule."""
     seed: int
     sut: Literal["fresh", "standing"]
     guess_s: float
     """What a trial may take, until one has ended."""
     around_s: float = 0.0
     """Of that, beside the load."""
+    rule: Repetitions | None = None
+    """When a cell has been repeated often enough; None if so many as above are."""
     search: Search | None = None
     """What capacity is looked for; None if the experiment has no such question."""
 
