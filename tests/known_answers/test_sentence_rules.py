@@ -104,9 +104,16 @@ def everything(tmp_path: Path) -> list[list[Path]]:
         ],
         manifest={"loads": [load_of("replay", "distinct", 4), load_of("tcpreplay", "same", 4)]},
     )
+    rule = {"min": 6, "max": 9, "until": ["loss_ratio half-width <= 0.1 points"]}
+    ruled = make_run(
+        tmp_path / "ruled", Fake(manifest={"measure": {"repetitions": rule}}, samples=False)
+    )
     empty = make_run(tmp_path / "empty", Fake(repetitions=0))
     runs = [make_run(tmp_path / "setups", SETUPS), make_run(tmp_path / "mixed", MIXED)]
-    return [[p] for p in (*runs, spoilt, told, quiet, clash, wild, lied, searched, senders, empty)]
+    return [
+        [p]
+        for p in (*runs, spoilt, told, quiet, clash, wild, lied, searched, senders, ruled, empty)
+    ]
 
 
 def load_of(generator: str, flows: str, multiplier: int) -> dict[str, Any]:

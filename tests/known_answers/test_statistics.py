@@ -28,7 +28,14 @@ from nodrop.stats.comparison import (
 )
 from nodrop.stats.family import Family
 from nodrop.stats.interval import median_rank, summarize
-from nodrop.stats.power import POWER, more_runs, resolution, runs_to_see
+from nodrop.stats.power import (
+    POWER,
+    detectable,
+    earlier_needed,
+    more_runs,
+    resolution,
+    runs_to_see,
+)
 
 Runs = NDArray[np.float64]
 World = Callable[[np.random.Generator, tuple[int, int]], Runs]
@@ -441,6 +448,42 @@ class TestWhatCanBeSeen:
         sees_few, sees_many = resolution(few, ALONE), resolution(many, ALONE)
         assert sees_few is not None and sees_many is not None
         assert 0 < sees_many < sees_few < 2 * scale
+
+
+class TestWhatAPlanWouldShow:
+    @pytest.mark.parametrize(
+        "world", ["normal", "skewed", "heavy tails", "two humps", "wide", "few values"]
+    )
+    @pytest.mark.parametrize("parts", [2, 35, 300])
+    @pytest.mark.parametrize("planned", [0, 40, 80])
+    def test_is_shown_in_four_of_five(self, world: str, parts: int, planned: int) -> None:
+        """Two further cells with as many runs as are planned (0: as few as can be), apart by what
+        the fewest earlier runs said."""
+        times, family = repeated(100, most=2000), Family(parts=parts)
+        n, earlier = max(planned, runs_to_see(family)), earlier_needed(family)
+        rng = seeded("planned", world, parts, planned)
+        said = [detectable(runs.tolist(), n, family) for runs in drawn(world, rng, times, earlier)]
+        b, o = drawn(world, rng, times, n), drawn(world, rng, times, n)
+        known = [k for k, x in enumerate(said) if x is not None]
+        apart = np.array([[said[k]] for k in known], dtype=np.float64) * (1 + 1e-9)
+        told = judged(b[known], o[known] + apart, Question(family=family))
+        assert rate("power, planned", told == DIFFERENT) >= POWER - 3 * (0.16 / len(known)) ** 0.5
+
+    @pytest.mark.parametrize("parts", [2, 35, 300])
+    def test_too_few_or_equal_runs_say_nothing(self, parts: int) -> None:
+        family = Family(parts=parts)
+        least, earlier = runs_to_see(family), earlier_needed(family)
+        spread = [float(k) for k in range(earlier)]
+        assert detectable(spread, least, family) is not None
+        assert detectable(spread[1:], least, family) is None
+        assert detectable(spread, least - 1, family) is None
+        assert detectable([7.0] * earlier, least, family) is None
+
+    @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+    def test_more_runs_show_less(self, scale: float) -> None:
+        earlier = [scale * float(k) for k in range(12)]
+        few, many = detectable(earlier, 15, ALONE), detectable(earlier, 150, ALONE)
+        assert few is not None and many is not None and 0 < many < few
 
 
 # --- trials that share a start of the SUT ---------------------------------------------------------

@@ -45,11 +45,21 @@ def plan(
     settings: Settings = None,
     tolerate_truncated: TolerateTruncated = False,
     yes: Yes = False,
+    given: Annotated[
+        Path | None,
+        typer.Option(
+            "--given",
+            metavar="EARLIER_RUN",
+            help="Say which differences this plan would likely show if its cells spread as those "
+            "of an earlier run.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what would be run, in which order, and how long it takes."""
     from nodrop.cli.tables import (
         console,
+        detectable_table,
         memory_words,
         peak_words,
         plan_table,
@@ -57,7 +67,8 @@ def plan(
         sent_words,
     )
     from nodrop.config.experiment import MOST_TRIALS, load_experiment
-    from nodrop.measure.plan import make_plan
+    from nodrop.measure.plan import independent_runs, make_plan
+    from nodrop.report.detectable import detectable_differences
 
     asked = load_experiment(
         experiment,
@@ -65,8 +76,13 @@ def plan(
         most_trials=None if yes else MOST_TRIALS,
     )
     made = make_plan(asked)
+    seen = None
+    if given is not None:
+        cells = [cell.factors for cell in made.cells]
+        seen = detectable_differences(cells, independent_runs(asked), given)
     if as_json:
-        say_json(made.to_json())
+        said = [] if seen is None else [one.to_json() for one in seen]
+        say_json(made.to_json() | ({} if seen is None else {"detectable": said}))
         return
     out = console()
     if asked.question:
@@ -80,6 +96,8 @@ def plan(
         out.print(f"implausible: {words}; `nodrop run` wants --yes for it", markup=False)
     for words in made.notes():
         out.print(words, markup=False)
+    if seen is not None:
+        out.print(detectable_table(seen))
 
 
 def report(

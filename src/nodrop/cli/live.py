@@ -61,8 +61,8 @@ def phase_words(reading: Live) -> str:
 
 def outlook_words(outlook: Outlook, *, begun_s: float) -> str:
     """`1 min 10 s ± 4 s`; if a rule or a budget bounds it, `1 min 10 s to 9 min`; of a controller
-    that cannot say, `at least 1 min 10 s ± 4 s`. The trial under way is taken to last as long as was
-    foreseen."""
+    that cannot say, `at least 1 min 10 s ± 4 s`. The trial under way is taken to last as long as
+    was foreseen."""
     rest, most = outlook.at_least, outlook.at_most
     passed_s = min(begun_s, outlook.next_s)
     least_s = max(0.0, rest.seconds - passed_s)

@@ -50,7 +50,7 @@ def run(
     missing here, and nothing was touched; 3: the lab failed.
     """
     from nodrop.cli.answer import print_capacity
-    from nodrop.cli.progress import print_cells, shown
+    from nodrop.cli.progress import print_cells, print_stopped, shown
     from nodrop.cli.timings import print_timings, print_timings_json
     from nodrop.config.experiment import MOST_TRIALS, load_experiment
     from nodrop.config.lab_file import load_lab
@@ -59,6 +59,7 @@ def run(
     from nodrop.report.searched import searches
     from nodrop.report.story import read_story
     from nodrop.report.write import write_report
+    from nodrop.results.settled import looks
 
     asked = load_experiment(
         experiment,
@@ -76,7 +77,10 @@ def run(
             for one in found:
                 print_capacity(one)
             if not found:
-                print_cells(outcome.records)
+                rule = asked.measure.rule
+                print_cells(outcome.records, looks(rule, asked.measure.sut) if rule else None)
+                if rule:
+                    print_stopped(outcome.directory)
             say(f"report: {page}")
             if timings:
                 print_timings(outcome.directory)

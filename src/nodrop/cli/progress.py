@@ -20,9 +20,12 @@ from nodrop.measure.controllers.seam import Controller, Outlook, TrialInput
 from nodrop.measure.plan import Plan
 from nodrop.measure.progress import Progress, Silent
 from nodrop.report.escape import plain
+from nodrop.report.stopped import stopped
+from nodrop.report.story import read_story
 from nodrop.results.live import Live
 from nodrop.results.summary import outcomes, record_words, summarize_cells
 from nodrop.results.trial import MARKS, TrialRecord, mark_of
+from nodrop.stats.stopping import Looks
 
 
 @contextmanager
@@ -170,8 +173,10 @@ class JsonLines:
 
     def __init__(self, out: TextIO) -> None:
         self.out = out
+        self.looks: Looks | None = None
 
     def plan_started(self, plan: Plan, *, directory: Path, earlier: Sequence[TrialRecord]) -> None:
+        self.looks = plan.looks
         self._event(
             "plan_started",
             directory=str(directory),
@@ -206,7 +211,7 @@ class JsonLines:
             "finished",
             directory=str(directory),
             **outcomes(records),
-            cells=[asdict(row) for row in summarize_cells(records)],
+            cells=[asdict(row) for row in summarize_cells(records, self.looks)],
         )
 
     def _event(self, event: str, **fields: Any) -> None:
@@ -215,6 +220,12 @@ class JsonLines:
         self.out.flush()
 
 
-def print_cells(records: Sequence[TrialRecord]) -> None:
+def print_cells(records: Sequence[TrialRecord], looks: Looks | None) -> None:
     """The table a run ends with, on stdout."""
-    console().print(cells_table(summarize_cells(records)))
+    console().print(cells_table(summarize_cells(records, looks)))
+
+
+def print_stopped(directory: Path) -> None:
+    """What ended the repetitions of each cell."""
+    for said in stopped(read_story([directory])):
+        console().print(said.text, markup=False)

@@ -18,6 +18,7 @@ from nodrop.measure.lengths import OfferLength
 from nodrop.measure.plan import Plan
 from nodrop.measure.timings import PartTime
 from nodrop.plugins import Plugin
+from nodrop.report.detectable import Detectable
 from nodrop.results.certificate import Certificate, Pace
 from nodrop.results.summary import CellSummary
 from nodrop.stats.interval import Summary
@@ -79,6 +80,23 @@ def plan_table(plan: Plan) -> Table:
         table.add_row(str(trial.index), trial.run_name, str(trial.repetition), length, cell)
     if len(trials) > MOST_ROWS:
         table.add_row("…", f"{len(trials) - MOST_ROWS} more (--json lists them)", "", "", "")
+    return table
+
+
+def detectable_table(found: Sequence[Detectable]) -> Table:
+    """What is shown with a probability of 80 %, from about which difference on."""
+    table = _table("metric", "cell", "earlier runs", "planned", "a difference is likely shown")
+    for one in found:
+        from_about = f"from about {one.figure.at_least(one.least)}" if one.least else one.why_not
+        unit = f" {one.figure.difference_unit}" if one.least else ""
+        share = f" ({percent(one.of_median)} of the median)" if one.of_median else ""
+        table.add_row(
+            one.figure.title,
+            cell_words(one.cell),
+            str(one.earlier),
+            str(one.planned),
+            f"{from_about}{unit}{share}",
+        )
     return table
 
 

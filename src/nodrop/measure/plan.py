@@ -24,10 +24,13 @@ from nodrop.errors import BadInput
 from nodrop.labs.split import Splitter
 from nodrop.ledger.sustained import duration
 from nodrop.load.seam import LoadGenerator, PeakDemand
+from nodrop.measure.controllers.blocks import WORLDS
 from nodrop.measure.controllers.seam import Asked, AskedCell, Controller, Factors
 from nodrop.measure.lengths import OfferLength, implausible, offer_length, traces_of
 from nodrop.measure.parting import Parting, may_share, names_cpus, parting
+from nodrop.results.settled import looks
 from nodrop.setups.seam import Limits, Setup
+from nodrop.stats.stopping import Looks
 from nodrop.suts.seam import Sut
 
 AROUND_S = 6.0
@@ -83,6 +86,8 @@ class Plan:
     """What the budget of a search is likely to buy, in words."""
     rule: Repetitions | None = None
     """When a cell has been repeated often enough."""
+    looks: Looks | None = None
+    """With a rule: how often a cell may be looked at."""
     parting: Parting | None = None
     """Of the cells that name no CPUs; None if there are no such cells, or only one CPU."""
 
@@ -92,7 +97,7 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """For `nodrop plan --json`: what is known, each trial with the tables of its cell."""
         found = asdict(self)
-        del found["controller"]
+        del found["controller"], found["looks"]
         found["rule"] = None if self.rule is None else self.rule.model_dump()
         found["cells"] = [cell.factors for cell in self.cells]
         found["outlook"] = asdict(self.controller.outlook([]))
@@ -221,6 +226,7 @@ def make_plan(experiment: Experiment, *, cpus: AbstractSet[int] | None = None) -
         cells=tuple(made),
         repetitions=measure.most_repetitions,
         rule=measure.rule,
+        looks=None if measure.rule is None else looks(measure.rule, measure.sut),
         controller=controller,
         load_s=None if load_s is None else load_s * certain,
         around_s=around_s * certain,
@@ -238,6 +244,17 @@ def _budget(search: Search | None, *, cells: int, around_s: float) -> str:
     from nodrop.measure.controllers.capacity import budget_words
 
     return "" if search is None else budget_words(search, cells=cells, around_s=around_s)
+
+
+def independent_runs(experiment: Experiment) -> int:
+    """Of each cell, at most: trials, or starts of a SUT that stays up."""
+    if experiment.search is not None:
+        raise BadInput("--given: a search has no fixed loads whose repetitions could be compared")
+    measure = experiment.measure
+    if measure.rule is not None:
+        return looks(measure.rule, measure.sut).last
+    n = measure.most_repetitions
+    return n if measure.sut == "fresh" else min(n, WORLDS)
 
 
 def _decides(

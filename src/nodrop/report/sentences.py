@@ -344,6 +344,19 @@ SENDER_SHAPED = _rule(
     "p99 they left more than 1 ms after the trace's own time",
     "`asked_schedule_error_us` and `shaped_pps` of the measured trials",
 )
+RULE_REACHED = _rule(
+    Part.TRUST,
+    "rule-reached",
+    "cells were repeated until their figures were known as closely as a rule asked for",
+    "`measure.repetitions` of the run, and of each cell the half-width of each metric's interval",
+)
+RULE_NOT_REACHED = _rule(
+    Part.TRUST,
+    "rule-not-reached",
+    "cells of a run with a rule are not known as closely as it asks for: `max` ended them, or the "
+    "run was interrupted",
+    "`measure.repetitions` of the run, and of each cell the half-width of each metric's interval",
+)
 SENDER_SILENT = _rule(
     Part.TRUST,
     "sender-silent",

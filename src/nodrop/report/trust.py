@@ -15,6 +15,7 @@ from nodrop.report.outlying import outlying
 from nodrop.report.reasons import reason_words, reasons_of
 from nodrop.report.senders import cpus_of_both
 from nodrop.report.sentences import Sentence, plural
+from nodrop.report.stopped import stopped
 from nodrop.report.story import Source, Story
 from nodrop.report.trials import BOOKS_DIFFER, BOOKS_MISSING, Trial
 
@@ -27,6 +28,7 @@ def findings(story: Story) -> list[Sentence]:
     found = [
         *_not_measured(story),
         *_rules(story),
+        *stopped(story),
         *_calibration(story),
         *_books(story),
         *_sender(story),

@@ -13,6 +13,7 @@ from nodrop.ledger.sustained import duration
 from nodrop.ledger.verdict import percent
 from nodrop.results.trial import TrialRecord, accelerator_words
 from nodrop.stats.interval import Summary, summarize
+from nodrop.stats.stopping import Looks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,12 +39,15 @@ class CellSummary:
     """The same of void trials."""
 
 
-def summarize_cells(records: Iterable[TrialRecord]) -> tuple[CellSummary, ...]:
-    """One row per cell, in the order of the cells' values and not in that of the trials."""
+def summarize_cells(
+    records: Iterable[TrialRecord], looks: Looks | None = None
+) -> tuple[CellSummary, ...]:
+    """One row per cell, in the order of the cells' values and not in that of the trials. `looks`:
+    what was seen decided how often they were repeated."""
     cells: dict[str, list[TrialRecord]] = {}
     for record in records:
         cells.setdefault(cell_key(record.factors), []).append(record)
-    rows = [_summary(found) for found in cells.values()]
+    rows = [_summary(found, looks) for found in cells.values()]
     return tuple(sorted(rows, key=lambda row: _order(row.cell)))
 
 
@@ -77,24 +81,26 @@ def _on(record: TrialRecord) -> str:
     return f", on {name}" if name else ""
 
 
-def _summary(records: Sequence[TrialRecord]) -> CellSummary:
+def _summary(records: Sequence[TrialRecord], looks: Looks | None) -> CellSummary:
     measured = [r for r in records if r.valid]
     return CellSummary(
         cell=records[0].factors,
         accelerator=accelerator_words(records),
         **outcomes(records),
         lossy=sum(1 for r in measured if r.packets.lost_packets),
-        loss=_loss(measured),
+        loss=_loss(measured, looks),
         places=_counted(r.packets.loss_place for r in measured),
         failures=_counted(code for r in records for code in r.failures),
         voids=_counted(c for r in records if r.outcome == "void" for c in r.invalid_reasons),
     )
 
 
-def _loss(measured: Iterable[TrialRecord]) -> Summary | None:
+def _loss(measured: Iterable[TrialRecord], looks: Looks | None) -> Summary | None:
     found = [(r.packets.loss_ratio, r.start) for r in measured]
     ratios = [(ratio, start) for ratio, start in found if ratio is not None]
-    return summarize([ratio for ratio, _ in ratios], starts=[start for _, start in ratios])
+    return summarize(
+        [ratio for ratio, _ in ratios], starts=[start for _, start in ratios], looks=looks
+    )
 
 
 def outcomes(records: Sequence[TrialRecord]) -> dict[str, int]:

@@ -21,6 +21,8 @@ POWER = 0.8
 SEEN, SEEN_RANK = 0.9, 3
 """Draws know less than the world does: what nine tenths of them see is seen in at least four of
 five further cells, if intervals leave out two runs at either end (simulated)."""
+SEEN_AHEAD = 0.95
+"""The same of runs that are only planned: fewer earlier runs say less of their spread."""
 DRAWS = 400
 MOST_DRAWN = 400_000
 SEED = 20261122
@@ -79,18 +81,39 @@ def resolution(values: Sequence[float], family: Family) -> float | None:
     runs = tuple(sorted(values))
     if len(runs) < runs_to_see(family):
         return None
+    return _seen(runs, len(runs), family, SEEN)
+
+
+def detectable(earlier: Sequence[float], planned: int, family: Family) -> float | None:
+    """Before a run: two cells that spread like these runs, with so many runs each, are found to
+    differ with a probability of at least `POWER` if they are apart by this.
+
+    None from fewer than `earlier_needed` earlier runs or `runs_to_see` planned ones, and if the
+    earlier runs show no spread.
+    """
+    if len(earlier) < earlier_needed(family) or planned < runs_to_see(family):
+        return None
+    return _seen(tuple(sorted(earlier)), planned, family, SEEN_AHEAD)
+
+
+def _seen(runs: tuple[float, ...], total: int, family: Family, share: float) -> float | None:
     rng = np.random.default_rng(SEED)
-    base = median_ends(_drawn(rng, runs, len(runs)), family)
-    other = median_ends(_drawn(rng, runs, len(runs)), family)
+    base = median_ends(_drawn(rng, runs, total), family)
+    other = median_ends(_drawn(rng, runs, total), family)
     if base is None or other is None:
         return None
-    seen = float(np.quantile(base[1] - other[0], SEEN, method="higher"))
+    seen = float(np.quantile(base[1] - other[0], share, method="higher"))
     return seen if seen > 0 else None
 
 
 def runs_to_see(family: Family) -> int:
     """Below, intervals reach to the last runs, and of those the runs say too little."""
     return family.runs_needed(SEEN_RANK)
+
+
+def earlier_needed(family: Family) -> int:
+    """From fewer, what further runs show is promised too early (simulated)."""
+    return -(-2 * runs_to_see(family) // 3)
 
 
 def _drawn(rng: np.random.Generator, runs: tuple[float, ...], total: int) -> Runs:
