@@ -62,6 +62,7 @@ def versus(
         raise BadInput(f"{a.name} and {b.name} are one run: nothing can differ")
     said = list(_differences(a, b, allowed))
     matched, notes = _matched(a, b, allowed)
+    _must_be_there(metrics, matched)
     pairs = [pair for cells in matched for pair in _pairs(*cells, metrics)]
     if not pairs:
         raise BadInput(
@@ -152,6 +153,17 @@ def _pairs(a: SideCell, b: SideCell, metrics: Sequence[str]) -> Iterator[_Pair]:
         yield _Pair(
             cell=label, figure=figure_named(name), a=a.figures.get(name), b=b.figures.get(name)
         )
+
+
+def _must_be_there(metrics: Sequence[str], matched: Sequence[tuple[SideCell, SideCell]]) -> None:
+    """A name that nothing has would compare nothing, and find it no worse."""
+    there = dict.fromkeys(name for pair in matched for cell in pair for name in cell.figures)
+    for name in metrics:
+        if name not in there:
+            raise BadInput(
+                f"--metric {escape.plain(name)}: neither side has it",
+                hint=f"metrics there: {escape.plain(', '.join(there)) or 'none'}",
+            )
 
 
 def figure_named(name: str) -> Figure:

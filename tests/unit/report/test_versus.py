@@ -76,6 +76,14 @@ def test_a_number_in_markdown_is_that_number(value: float) -> None:
     assert "&#" not in written
 
 
+@pytest.mark.parametrize("asked", [["nope"], ["los_pct"], ["activation_s", "memory_mib"], [""]])
+def test_a_metric_that_neither_side_has_is_refused(asked: list[str]) -> None:
+    """It compared nothing, and said "no worse" with exit code 0."""
+    a, b = (side(n, {"activation_s": [1.0] * 40, "failed_pct": [0.0] * 40}) for n in "ab")
+    with pytest.raises(BadInput, match=f"--metric {asked[-1]}: neither side has it"):
+        versus(a, b, metrics=asked)
+
+
 @pytest.mark.parametrize("marker", ["1.", "12. x", "- x", "+", "# x", "===", "---", "3)"])
 def test_a_marker_of_a_block_is_text_in_markdown(marker: str) -> None:
     assert "&#8203;" in markdown(marker)
