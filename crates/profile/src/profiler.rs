@@ -21,6 +21,7 @@ const RESCAN_NS: u64 = 1_000_000_000;
 pub struct Profiler {
     tree: ProcessTree,
     hertz: u64,
+    hardware: bool,
     with_kernel: bool,
     refused: Option<String>,
     common: Common,
@@ -79,7 +80,7 @@ impl Profiler {
     ///
     /// # Errors
     /// If a process is not there, or its samples are not permitted.
-    pub fn open(pids: &[u32], hertz: u64) -> Result<Self, Failed> {
+    pub fn open(pids: &[u32], hertz: u64, hardware: bool) -> Result<Self, Failed> {
         let proc = Path::new("/proc");
         let tree = ProcessTree::new(Path::new("/"), pids)?;
         let mut common = Common {
@@ -102,6 +103,7 @@ impl Profiler {
         let mut profiler = Self {
             tree,
             hertz,
+            hardware,
             with_kernel: refused.is_none(),
             refused: refused.map(|error| error.to_string()),
             common,
@@ -213,6 +215,7 @@ impl Profiler {
                     &self.common.proc,
                     self.joined,
                     self.hertz,
+                    self.hardware,
                     self.with_kernel,
                     now_ns,
                 );
@@ -277,7 +280,9 @@ impl Profiler {
         } else if !self.common.known.names_the_kernel() {
             say("kernel_names", "/proc/kallsyms shows no addresses".into());
         }
-        if !self.has_hardware {
+        if !self.hardware {
+            say("hardware", "counters of the CPU were not asked for".into());
+        } else if !self.has_hardware {
             say(
                 "hardware",
                 "this host gives no hardware counters of threads".into(),

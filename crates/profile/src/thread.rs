@@ -75,17 +75,23 @@ struct Seen {
 impl Thread {
     /// # Errors
     /// If its samples are not permitted, or it has ended.
+    #[expect(clippy::too_many_arguments, reason = "one caller")]
     pub fn open(
         pid: u32,
         reading: &ThreadReading,
         proc: &Path,
         index: usize,
         hertz: u64,
+        hardware: bool,
         with_kernel: bool,
         began_ns: u64,
     ) -> io::Result<Self> {
         let tid = reading.tid;
-        let count = |event| Counter::open(event, tid, with_kernel).ok();
+        let count = |event| {
+            let asked = hardware || event == Event::Migrations;
+            let counter = asked.then(|| Counter::open(event, tid, with_kernel));
+            counter?.ok()
+        };
         // Where a thread leaves its CPU is an event inside the kernel; when it does is shown to its owner too.
         let every = if with_kernel {
             Every::Time

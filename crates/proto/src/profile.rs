@@ -17,6 +17,10 @@ pub struct ProfileSpec {
     #[arg(long, default_value_t = interval_ms(), value_name = "MS")]
     #[serde(default = "interval_ms")]
     pub interval_ms: u64,
+    /// Also count cycles, instructions and cache misses; on a virtual CPU each switch of a thread then costs some 30 us
+    #[arg(long)]
+    #[serde(default)]
+    pub hardware: bool,
     /// End after this time; at stop (Ctrl-C) if absent
     #[arg(long, value_name = "SECONDS")]
     pub duration_s: Option<f64>,

@@ -414,6 +414,7 @@ class ProfileReady(TypedDict):
 
 class ProfileSpec(TypedDict):
     duration_s: NotRequired[float | None]
+    hardware: NotRequired[bool]
     hertz: NotRequired[Count]
     interval_ms: NotRequired[Count]
     pids: list[Count]

@@ -22,7 +22,7 @@ impl Job for Profile {
     fn prepare(spec: ProfileSpec, _: &Session) -> Result<(Self, ProfileReady), JobError> {
         check(&spec)?;
         hold_many_files();
-        let profiler = Profiler::open(&spec.pids, spec.hertz).map_err(refused)?;
+        let profiler = Profiler::open(&spec.pids, spec.hertz, spec.hardware).map_err(refused)?;
         let (processes, threads) = profiler.count();
         let profile = Self {
             spec,
