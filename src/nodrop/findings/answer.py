@@ -33,6 +33,9 @@ class Round:
     fit: Knee | None
     """Of all trials near the limit together: the load above which too many are not good, with its
     95 % bounds. None if the method has none, or no trial near it was not good."""
+    closed: bool = True
+    """Its bounds are close, or it met another end; otherwise it says where the search stood when it
+    was cut, not what that start of the SUT carries."""
 
     @property
     def value(self) -> float | None:

@@ -56,14 +56,16 @@ def _answer(
     pictures = [(number, Picture(trials, goal, search)) for number, trials in found]
     brackets = [picture.bracket() for _, picture in pictures]
     rounds = tuple(
-        Round(number=number, lower=_bound(b.lower), upper=_bound(b.upper), fit=picture.knee)
+        Round(
+            number=number,
+            lower=_bound(b.lower),
+            upper=_bound(b.upper),
+            fit=picture.knee,
+            closed=_closed(b, picture, search, goal),
+        )
         for (number, picture), b in zip(pictures, brackets, strict=True)
     )
-    closed = [
-        r
-        for r, (_, picture) in zip(rounds, pictures, strict=True)
-        if _closed(r, picture, search, goal)
-    ]
+    closed = [r for r in rounds if r.closed or search.budget_s is None]
     median_round = _median_round(closed or rounds)
     chosen = brackets[rounds.index(median_round)]
     every = tuple(t for _, trials in found for t in trials)
@@ -94,14 +96,11 @@ def _answer(
     return replace(answer, statements=tuple(statements(answer, every, search)))
 
 
-def _closed(found: Round, picture: Picture, search: Search, goal: float) -> bool:
-    """Not if the budget ended it while its bounds were far apart, or while it was still going up:
-    it says where the search stood then, not what that start of the SUT carries."""
-    lower, upper = found.lower, found.upper
-    if search.budget_s is None:
-        return True
+def _closed(found: Bracket, picture: Picture, search: Search, goal: float) -> bool:
+    lower, upper, close = found.lower, found.upper, (1 + search.relative_width) ** CLOSED
     if lower is not None and upper is not None:
-        return upper.value <= lower.value * (1 + search.relative_width) ** CLOSED
+        fitted = None if picture.knee is None else picture.knee.relative_width
+        return upper.value <= lower.value * close or (fitted is not None and 1 + fitted <= close)
     if lower is None:
         return upper is not None and not any(
             load.value < upper.value and load.looks_carried(goal, search) for load in picture.loads

@@ -125,8 +125,9 @@ def _starts(trials: Sequence[Trial]) -> list[int]:
 def _capacity(searched: SearchedCell) -> SideCell:
     figures = {}
     for answer in searched.answers:
-        values = [one.value for one in answer.rounds if one.value is not None and one.upper]
-        if answer.limited_by in SEARCH_ENDED and values and len(values) == len(answer.rounds):
+        closed = [one for one in answer.rounds if one.closed]
+        values = [one.value for one in closed if one.value is not None and one.upper]
+        if answer.limited_by in SEARCH_ENDED and values and len(values) == len(closed):
             name = f"capacity_{answer.by}_at_{answer.goal:g}"
             figures[name] = Repeats(values=values, starts=list(range(len(values))))
     void = sum(1 for trial in searched.trials if trial.record.outcome == "void")

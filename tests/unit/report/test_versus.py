@@ -24,6 +24,7 @@ from nodrop.report.versus_files import to_markdown
 from nodrop.results.side import Repeats, Side, SideCell, baseline_schema
 from nodrop.results.versus import versus_schema
 from nodrop.stats.power import Advice
+from nodrop.testing.outcome_runs import outcome_search, tried
 from nodrop.testing.rundirs import DEMO, SETUPS, Fake, make_run
 
 SCHEMAS = Path(__file__).parents[3] / "schema"
@@ -94,6 +95,21 @@ def test_less_capacity_is_worse(a: float, b: float, worse: bool) -> None:
     name = "capacity_multiplier_at_0"
     found = versus(side("a", {name: [a, a + 0.01] * 8}), side("b", {name: [b, b + 0.01] * 8}))
     assert found.rows[0].worse is worse
+
+
+@pytest.mark.parametrize(
+    ("below", "rounds"), [(4.9, 2), (1.0, 0), (2.5, 0), (4.0, 0)], ids=lambda x: str(x)
+)
+def test_a_round_whose_bounds_are_far_apart_is_no_capacity(
+    tmp_path: Path, below: float, rounds: int
+) -> None:
+    """A search that was interrupted counted with the load at which it stood."""
+    run = outcome_search(
+        tmp_path / "run", [tried(below, [0.0, 0.0]), tried(5, [0.3, 0.3])], search={"goals": [0]}
+    )
+    (cell,) = read_side(str(run)).cells
+    found = cell.figures.get("capacity_multiplier_at_0")
+    assert (0 if found is None else len(found.values)) == rounds
 
 
 @pytest.mark.parametrize("failures", [12, 16, 24])
