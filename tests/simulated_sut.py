@@ -33,6 +33,8 @@ class SimulatedSut:
     """Lost before the SUT, at any load."""
     bursts: float = 0.0
     """The load swings by this part of its mean, evenly: what is above the capacity is lost."""
+    spikes: tuple[float, float] = (0.0, 1.0)
+    """For this part of the time the load is so many times its mean."""
     ring_packets: int = 0
     reads: bool = True
     """Its counters can be read while it works."""
@@ -142,6 +144,8 @@ class SimulatedSut:
         behind = sum(
             max(0.0, came * (1 + self.bursts * (2 * n / 9 - 1)) - can) / 10 for n in range(10)
         )
+        share, times = self.spikes
+        behind = (1 - share) * behind + share * max(0.0, came * times - can)
         held = min(behind, self.ring_packets)
         lost = sent - came + behind - held
         decoded = max(0, round(sent) - round(lost))

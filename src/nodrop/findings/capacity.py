@@ -61,12 +61,12 @@ def _answer(
             lower=_bound(b.lower),
             upper=_bound(b.upper),
             fit=picture.knee,
-            closed=_closed(b, picture, search, goal),
+            closed=closed(b, picture, search, goal) and _looked(picture, brackets),
         )
         for (number, picture), b in zip(pictures, brackets, strict=True)
     )
-    closed = [r for r in rounds if r.closed or search.budget_s is None]
-    median_round = _median_round(closed or rounds)
+    ended = [r for r in rounds if r.closed or search.budget_s is None]
+    median_round = _median_round(ended or rounds)
     chosen = brackets[rounds.index(median_round)]
     every = tuple(t for _, trials in found for t in trials)
     limit = _limited_by(every, chosen, goal, search)
@@ -79,9 +79,9 @@ def _answer(
         lower=lower,
         upper=upper,
         fit=median_round.fit,
-        between=_between(closed),
+        between=_between(ended),
         rounds=rounds,
-        cut_rounds=len(rounds) - len(closed),
+        cut_rounds=len(rounds) - len(ended),
         limited_by=limit,
         place=None if lossy is None else lossy.record.packets.loss_place,
         knob="" if lossy is None else lossy.record.packets.knob,
@@ -96,7 +96,8 @@ def _answer(
     return replace(answer, statements=tuple(statements(answer, every, search)))
 
 
-def _closed(found: Bracket, picture: Picture, search: Search, goal: float) -> bool:
+def closed(found: Bracket, picture: Picture, search: Search, goal: float) -> bool:
+    """The bounds are close, or the round met another end."""
     lower, upper, close = found.lower, found.upper, (1 + search.relative_width) ** CLOSED
     if lower is not None and upper is not None:
         fitted = None if picture.knee is None else picture.knee.relative_width
@@ -107,6 +108,14 @@ def _closed(found: Bracket, picture: Picture, search: Search, goal: float) -> bo
         )
     at_most = search.max is not None and lower.value >= search.max
     return at_most or any(x.mute(goal) for x in picture.loads if x.value > lower.value)
+
+
+def _looked(own: Picture, brackets: Sequence[Bracket]) -> bool:
+    """A round that found none looked as low as the others found one; else it was cut on its way."""
+    least = own.loads[0].value if own.loads else 0.0
+    if own.bracket().lower is not None:
+        return True
+    return all(b.lower is None or least <= b.lower.value for b in brackets)
 
 
 def _offered_s(record: TrialRecord) -> float:

@@ -206,9 +206,12 @@ class Picture:
 
     def carried(self, load: Load) -> bool | None:
         """By its own trials and, if a fit looks at all loads together, by those of higher loads
-        too: None if the two contradict each other."""
+        too, as far as their limits are near: None if the two contradict each other."""
         own = load.carried(self._goal, self._search)
-        above = [x for x in self.limits if x.offered >= load.value]
+        near = load.value * NEAR
+        above = [
+            x for x in self.limits if x.offered >= load.value and (x.at is None or x.at <= near)
+        ]
         if own is None or len(above) < ENOUGH:
             return own
         below = sum(limit.at is not None and limit.at < load.value for limit in above)

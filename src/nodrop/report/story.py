@@ -269,7 +269,7 @@ def _cells(
     for trial in trials:
         key = (trial.source, repr(sorted(trial.record.factors.items())))
         gathered.setdefault(key, []).append(trial)
-    loads = [f for f in factors if f in RATES]
+    loads = [f for f in factors if f in (*RATES, "load.ramp")]
     others = [f for f in factors if f not in loads]
     by_name = _said_by_name(others, [t.record.factors for t in trials])
     cells = []
@@ -360,6 +360,8 @@ def factor_label(factor: str, value: Any) -> str:
         return f"{said}× speed"
     if name == "pps":
         return f"{said} pps"
+    if name == "ramp":
+        return f"a ramp from {said}"
     if name == "instances":
         return f"{said} instance{'' if value == 1 else 's'}"
     if name in ("setup", "kind", NAMED) or factor in ("setup", "sut", "load"):

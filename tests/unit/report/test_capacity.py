@@ -60,6 +60,7 @@ def test_a_ramp_is_shown_and_decides_nothing(
     assert shown.values[3].shown == "a ramp from 1X to 64X" and len(rest) == 2
     assert words in shown.values[-1].shown
     assert len(knee_of(with_ramp).dots) == len(knee_of(without).dots) == 2
+    assert with_ramp.subject == without.subject and with_ramp.label == without.label
 
 
 def test_the_schema_is_that_of_the_models() -> None:

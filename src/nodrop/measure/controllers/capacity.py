@@ -13,7 +13,8 @@ from typing import Any
 
 from nodrop.config.search import Search
 from nodrop.errors import BadInput
-from nodrop.findings.searched import Tried, of_round, ramp_of
+from nodrop.findings.capacity import closed
+from nodrop.findings.searched import Picture, Tried, of_round, ramp_of
 from nodrop.measure.controllers.methods import Ask, Field, Method, bisection, own
 from nodrop.measure.controllers.mlrsearch import mlrsearch
 from nodrop.measure.controllers.seam import Asked, AskedCell, Outlook, TrialInput
@@ -120,15 +121,23 @@ class Capacity:
         self, cell: AskedCell, number: int, ask: Ask, done: Sequence[TrialRecord]
     ) -> bool:
         """Each cell has an even part of the budget. Its first round, which finds the way, may take
-        two shares of it, each later one a share, and what was not used falls to those after it."""
+        two shares of it, each later one a share, and what was not used falls to those after it. If
+        it is closing in on the limit it goes on: other rounds would not find it sooner."""
         if self._search.budget_s is None:
             return False
         of_cell = self._search.budget_s / len(self._asked.cells)
         rounds = self._search.rounds
-        until = of_cell * (number + 1) / (rounds + 1)
+        closing_in = number == 1 and self._closing_in(cell, done)
+        until = of_cell if closing_in else of_cell * (number + 1) / (rounds + 1)
         spent = sum(r.took_s or 0.0 for r in done if r.cell == dict(cell.factors))
         lasts_s = _stretched_s(cell, self._search.by, ask)
         return spent + self._takes_s(lasts_s, done) > until
+
+    def _closing_in(self, cell: AskedCell, done: Sequence[TrialRecord]) -> bool:
+        goal = self._search.goals[0]
+        picture = Picture(of_round(done, cell.factors, 1), goal, self._search)
+        found = picture.bracket()
+        return found.upper is not None and not closed(found, picture, self._search, goal)
 
     def _takes_s(self, seconds: float, done: Sequence[TrialRecord]) -> float:
         beside = [

@@ -24,6 +24,8 @@ UNDECIDED = 3
 """So many trials of a load that do not agree are enough: it is at the limit itself."""
 SURPRISING = 0.95
 """A load just above what is served loses less than the rest of this."""
+ASTRAY = 0.5
+"""So far down a search goes at once, if what was served of more load has misled it."""
 BELOW_BAD = 0.75
 """So far below the least load of rounds that carried none the next one looks."""
 RAMP_ABOVE = 1.05
@@ -120,6 +122,8 @@ class _Own:
             return None
         if good is not None and bad.value > good.value * NEAR and self._misled:
             return self._close_in(good, bad)
+        if good is None and self._misled:
+            return self._down(bad)
         if self._known and not self._picture.refuted:
             return self._sample()
         reached = self._reached(bad)
@@ -161,6 +165,9 @@ class _Own:
             return self._field.ask(expected, self._final_s)
         if self._good is None:
             return self._first()
+        end = self._end_before
+        if expected is not None and end is not None and end > self._good.value * NEAR:
+            return self._field.ask(math.sqrt(self._good.value * end), self._final_s)
         ceilings = [x.value for x in self._earlier.loads if x.mute(self._goal)]
         highest = min([self._field.highest, *(x / CEILING for x in ceilings)])
         if self._good.value >= highest:
@@ -181,6 +188,12 @@ class _Own:
         clean = 0.0 if ramp is None or ramp.clean_to is None else ramp.clean_to
         return self._field.ask(max(start, clean), initial_s)
 
+    @property
+    def _end_before(self) -> float | None:
+        """What the rounds before did not carry."""
+        upper = self._earlier.bracket().upper
+        return None if upper is None else upper.value
+
     def _expected(self) -> float | None:
         """Just above what the rounds before found; what was carried, if it had no end, or looked
         so, if none of their trials decides; below all of it, if nothing was."""
@@ -190,13 +203,20 @@ class _Own:
         carried = [x.value for x in before.loads if before.carried(x)]
         looks = [x.value for x in before.loads if x.looks_carried(self._goal, self._search)]
         if (carried or looks) and before.knee is not None:
-            return before.knee.estimate * (1 + self._width / 3)
+            end = self._end_before
+            if end is None or before.knee.estimate <= end:
+                return before.knee.estimate * (1 + self._width / 3)
         below = max(self._field.lowest, before.loads[0].value * BELOW_BAD)
         return max(carried or looks, default=below)
 
     def _down(self, bad: Load) -> Ask | None:
         if bad.value <= self._field.lowest:
             return self._settle(bad)
+        if self._misled:
+            lower = self._earlier.bracket().lower
+            if lower is not None and lower.value < bad.value:
+                return self._field.ask(lower.value, self._final_s)
+            return self._field.ask(bad.value * ASTRAY, self._final_s)
         tried = sum(self._leans(x) is False for x in self._loads)
         further = max(0.25, 1 - self._width * 3.0 ** (tried - 2))
         return self._field.ask(bad.value * further, self._final_s)
@@ -218,13 +238,21 @@ class _Own:
         """What was served of more load is no measure of the limit here: a load below that
         lost much too, or two did. So it is under bursts: they alone are lost
         first."""
+        return self._surprised or len(self._lost_within) >= 2
+
+    @property
+    def _surprised(self) -> bool:
+        return any(reached < value * SURPRISING for value, reached in self._lost_within)
+
+    @property
+    def _lost_within(self) -> Sequence[tuple[float, float]]:
+        """Loads that lost though a higher one was served that much, and what they reached."""
         lost = [(x.value, r) for x in self._loads if (r := self._reached(x)) is not None]
-        below = [
-            reached < value * SURPRISING
+        return [
+            (value, reached)
             for value, reached in lost
             if any(value < v and value <= r * (1 + ABOVE) for v, r in lost)
         ]
-        return any(below) or len(below) >= 2
 
     def _close_in(self, good: Load, bad: Load) -> Ask | None:
         """To the middle, if nothing points anywhere, or not to what is there. Below a load that
