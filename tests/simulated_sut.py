@@ -42,6 +42,8 @@ class SimulatedSut:
     """Of its busiest thread at its capacity; 0 = it cannot be seen."""
     sender_most: float = float("inf")
     """Beyond, the sender is late."""
+    late_p99_us: float = 8_000.0
+    """How late it is then."""
     crashes_above: float = float("inf")
     counters_stop_above: float = float("inf")
     between_starts: float = 0.0
@@ -70,7 +72,9 @@ class SimulatedSut:
             late = "void: the sender was late; the hypervisor gave 30 % of its CPU to others"
             return _record(common, "void", ["sender_late"], late, steal_ratio=0.3)
         if x > self.sender_most:
-            return _record(common, "void", ["sender_late"], "void: the sender was late")
+            error = {"p50": 150.0, "p99": self.late_p99_us, "max": self.late_p99_us}
+            said = "void: the sender was late"
+            return _record(common, "void", ["sender_late"], said, schedule_error_us=error)
         if x > self.counters_stop_above:
             return _record(common, "void", ["not_read"], "void: its counters were not read")
         if x > self.crashes_above:

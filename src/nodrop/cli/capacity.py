@@ -52,8 +52,8 @@ def capacity(
         ),
     ] = None,
     budget: Annotated[
-        str | None, typer.Option("--budget", metavar="TIME", help="90s, 10m: it plans within.")
-    ] = None,
+        str, typer.Option("--budget", metavar="TIME", help="90s, 10m: it plans within.")
+    ] = "4m",
     by: Annotated[
         str | None,
         typer.Option("--by", metavar="SCALE", help="What grows: multiplier, speed or pps."),

@@ -24,6 +24,9 @@ MOST_MUTE = 3
 """A load of which so many trials said nothing, and no other did, cannot be tried."""
 MOST_DISTURBED = 8
 """The same, if the hypervisor disturbed some of them: that says less of the load."""
+FAR_LATE_US = 30_000.0
+"""A sender that is so late at its 99th percentile was not merely kept off its CPU for a moment: one
+trial says it, or as many as `MOST_MUTE` if the hypervisor disturbed them."""
 DISTURBING = 0.02
 """Of the CPUs of the SUT or of the sender, the part that the hypervisor took."""
 
@@ -63,6 +66,14 @@ class Tried:
     def disturbed(self) -> bool:
         """Void while the hypervisor took CPU: another trial of this load may well be measured."""
         return self.outcome == "void" and (self.record.steal_ratio or 0.0) > DISTURBING
+
+    @property
+    def far_late(self) -> bool:
+        """Void, as the sender was late by far more than noise makes it."""
+        late_us = self.record.offered.schedule_error_us
+        if self.outcome != "void" or late_us is None or late_us.p99 is None:
+            return False
+        return Reason.SENDER_LATE in self.record.invalid_reasons and late_us.p99 >= FAR_LATE_US
 
     def reaches(self, goal: float) -> float | None:
         """Of a trial that was not good: the load it would have carried within the goal, if the SUT
@@ -175,7 +186,11 @@ class Load:
         long = [t for t in self.trials if t.seconds >= at_least_s]
         if any(t.good(goal) is not None for t in long):
             return False
-        return len(long) >= MOST_DISTURBED or sum(not t.disturbed for t in long) >= MOST_MUTE
+        undisturbed = [t for t in long if not t.disturbed]
+        if len(undisturbed) >= MOST_MUTE or len(long) >= MOST_DISTURBED:
+            return True
+        late = sum(t.far_late for t in long)
+        return late >= MOST_MUTE or any(t.far_late for t in undisturbed)
 
 
 def loads(trials: Iterable[Tried]) -> tuple[Load, ...]:

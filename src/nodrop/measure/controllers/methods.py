@@ -25,7 +25,8 @@ UNDECIDED = 3
 SURPRISING = 0.95
 """A load just above what is served loses less than the rest of this."""
 ASTRAY = 0.5
-"""So far down a search goes at once, if what was served of more load has misled it."""
+"""So far down a search goes at once, if what was served of more load has misled it, or the load
+cannot be tried."""
 BELOW_BAD = 0.75
 """So far below the least load of rounds that carried none the next one looks."""
 RAMP_ABOVE = 1.05
@@ -175,6 +176,8 @@ class _Own:
         ended = expected is not None and (ceilings or self._earlier.knee is not None)
         close = ended and self._good.value <= (expected or 0.0) * (1 + self._width)
         step = 1 + self._width if close else _step(self._good)
+        if ended:
+            step = min(step, NEAR)
         ramp = self._field.ramp
         if ramp is not None and ramp.sender_to and self._good.value * step > ramp.sender_to:
             step = min(step, CEILING)
@@ -212,7 +215,7 @@ class _Own:
     def _down(self, bad: Load) -> Ask | None:
         if bad.value <= self._field.lowest:
             return self._settle(bad)
-        if self._misled:
+        if self._misled or bad.mute(self._goal):
             lower = self._earlier.bracket().lower
             if lower is not None and lower.value < bad.value:
                 return self._field.ask(lower.value, self._final_s)

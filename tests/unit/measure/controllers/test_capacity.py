@@ -319,6 +319,21 @@ def test_a_round_that_the_budget_cut_is_no_spread_between_rounds(
         assert answer.between or answer.cut_rounds or answer.limited_by == "budget", texts(answer)
 
 
+@pytest.mark.parametrize("most", [3.0, 18.0, 50.0])
+@pytest.mark.parametrize("expected", [1.5, 4.0, 9.0])
+def test_a_load_far_beyond_the_sender_costs_one_trial(most: float, expected: float) -> None:
+    """Seen: a ramp expected 162X, the sender came to 20X, and the way down took 36 void trials."""
+    sut = SimulatedSut(
+        capacity=most * expected, sender_most=most, late_p99_us=90_000, cpu_ratio=0.9
+    )
+    search = Search(goals=(0.0,), rounds=1)
+    done = run(controller(search, sut="standing"), sut.measure)
+    (answer,) = answers(done, search)
+    assert answer.limited_by == "generator" and answer.lower
+    assert most / 1.4 <= answer.lower.value <= most
+    assert sum(record.outcome == "void" for record in done) <= 8
+
+
 @pytest.mark.parametrize("budget_s", [100.0, 125.0, 150.0, 250.0])
 @pytest.mark.parametrize(
     ("capacity", "spikes"),
