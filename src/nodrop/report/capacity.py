@@ -153,7 +153,8 @@ def between_words(answer: Answer) -> str:
     """`61.1X to 61.9X in 3 rounds`: between starts of the SUT, never within one search."""
     between = answer.between
     if between is None:
-        return "none carried any"
+        cut = any(one.lower is not None for one in answer.rounds)
+        return "not known: the budget cut each" if cut else "none carried any"
     if between.n == 1:
         return "one round"
     low, high = between.lowest, between.highest
