@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from nodrop.errors import BadInput
+
+
+def writable(file: Path | None) -> Path | None:
+    """Refuses a file that could not be written, before any work is done for it."""
+    if file is not None and file.is_dir():
+        raise BadInput(f"{file}: is a folder")
+    if file is not None and not os.access(file if file.exists() else file.parent, os.W_OK):
+        here = "cannot be written" if file.parent.is_dir() else f"there is no folder {file.parent}"
+        raise BadInput(f"{file}: {here}")
+    return file
+
 
 ExperimentFile = Annotated[
     Path, typer.Argument(metavar="EXPERIMENT", help="Experiment file (TOML).", show_default=False)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nodrop.cli.arguments import AsJson
+from nodrop.cli.arguments import AsJson, writable
 from nodrop.cli.saying import say, say_json
 
 if TYPE_CHECKING:
@@ -21,7 +21,8 @@ Metrics = Annotated[
 ]
 Markdown = Annotated[bool, typer.Option("--markdown", help="Print it for a pull request.")]
 Junit = Annotated[
-    Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML as well.")
+    Path | None,
+    typer.Option("--junit", metavar="FILE", help="Write JUnit XML as well.", callback=writable),
 ]
 SIDE = "Run directory, DIR::key=value,… for cells inside it, or a baseline file."
 
@@ -77,7 +78,7 @@ def answered(found: Versus, *, markdown: bool, junit: Path | None, as_json: bool
 
 def baseline(
     run: Annotated[Path, typer.Argument(metavar="DIR", help="Run directory.")],
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Written anew.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Written anew.", callback=writable)],
 ) -> None:
     """Store what a run measured in one small file, for `nodrop compare FILE B`."""
     from nodrop.report.sides import read_side

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nodrop.cli.arguments import AsJson
+from nodrop.cli.arguments import AsJson, writable
 from nodrop.cli.saying import say, say_json
 
 if TYPE_CHECKING:
@@ -36,7 +36,10 @@ def history(
         typer.Option("--metric", metavar="NAME", help="Look at this alone. Repeatable."),
     ] = None,
     page: Annotated[
-        Path | None, typer.Option("--page", metavar="FILE", help="Write a page with pictures.")
+        Path | None,
+        typer.Option(
+            "--page", metavar="FILE", help="Write a page with pictures.", callback=writable
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from nodrop.results.capacity import LimitedBy
 from nodrop.stats.interval import Interval
 from nodrop.stats.knee import Knee
 
@@ -90,10 +91,7 @@ class Answer:
     cut_rounds: int
     """So many of them the budget ended before their bounds were close: they say nothing of how much
     rounds differ."""
-    limited_by: str
-    """`sut`, `sut_failed`, `generator`, `hypervisor` (it took the CPU of all trials above), `max`,
-    `min`, `loss_at_every_load`, `budget`, `void_above` (trials above were void, and not for the
-    sender), `nothing_measured`, `unfinished`."""
+    limited_by: LimitedBy
     place: str | None
     knob: str
     broke: str

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 from nodrop.config.search import Search
 from nodrop.findings.answer import Answer, Between, Bound, Round
@@ -23,7 +23,9 @@ from nodrop.findings.searched import (
     Tried,
     loads,
     of_round,
+    untriable_above,
 )
+from nodrop.results.capacity import LimitedBy
 from nodrop.results.trial import TrialRecord
 from nodrop.stats.interval import median_interval, runs_needed
 
@@ -107,7 +109,7 @@ def closed(found: Bracket, picture: Picture, search: Search, goal: float) -> boo
             load.value < upper.value and load.looks_carried(goal, search) for load in picture.loads
         )
     at_most = search.max is not None and lower.value >= search.max
-    return at_most or any(x.mute(goal) for x in picture.loads if x.value > lower.value)
+    return at_most or untriable_above(picture.loads, lower, goal, search) is not None
 
 
 def _looked(own: Picture, brackets: Sequence[Bracket]) -> bool:
@@ -133,7 +135,7 @@ def _median_round(rounds: Sequence[Round]) -> Round:
     return next(r for r in rounds if r.number == number)
 
 
-def _limited_by(every: Sequence[Tried], chosen: Bracket, goal: float, search: Search) -> str:
+def _limited_by(every: Sequence[Tried], chosen: Bracket, goal: float, search: Search) -> LimitedBy:
     measured = [t for t in every if t.outcome != "void"]
     if not measured:
         return _void_for(every) if every else "nothing_measured"
@@ -147,10 +149,9 @@ def _limited_by(every: Sequence[Tried], chosen: Bracket, goal: float, search: Se
             return "loss_at_every_load" if _same_share(measured, goal) else "min"
         failed = any(t.outcome == "failed" for t in chosen.upper.trials)
         return "sut_failed" if failed else "sut"
-    tops = loads(every)
-    mute = [load for load in tops if load.mute(goal)]
-    void_for = _void_for([t for load in mute for t in load.trials])
-    if void_for != "nothing_measured" or (mute and chosen.lower is not None):
+    ceiling = untriable_above(loads(every), chosen.lower, goal, search)
+    void_for = _void_for(() if ceiling is None else ceiling.trials)
+    if void_for != "nothing_measured" or (ceiling is not None and chosen.lower is not None):
         return "void_above" if void_for == "nothing_measured" else void_for
     if chosen.lower is not None and search.max is not None and chosen.lower.value >= search.max:
         return "max"
@@ -159,7 +160,9 @@ def _limited_by(every: Sequence[Tried], chosen: Bracket, goal: float, search: Se
     return "nothing_measured" if chosen.lower is None else "unfinished"
 
 
-def _void_for(trials: Sequence[Tried]) -> str:
+def _void_for(
+    trials: Sequence[Tried],
+) -> Literal["hypervisor", "generator", "nothing_measured"]:
     """What kept all of them from being measured, if it is one thing."""
     void = [t for t in trials if t.outcome == "void"]
     if void and all(t.disturbed for t in void):

@@ -32,6 +32,8 @@ DISTURBING = 0.02
 
 NEAR = 1.25
 """Trials so far above what they served, or below it, say how it is at the limit."""
+ROUNDED = 1.01
+"""Loads that are asked for have three digits."""
 ENOUGH = 3
 """Trials of a load and of higher ones that are looked at together."""
 
@@ -207,6 +209,20 @@ class Bracket:
 
     lower: Load | None
     upper: Load | None
+
+
+def untriable_above(
+    found: Sequence[Load], lower: Load | None, goal: float, search: Search
+) -> Load | None:
+    """The load that could not be tried, if it is what a search came to: near what was carried, and
+    below everything else that could not. One far above says nothing of a search that did not get
+    there."""
+    carried = [x.value for x in found if x.looks_carried(goal, search)]
+    most = max([*carried, 0.0 if lower is None else lower.value])
+    ceiling = next((x for x in found if x.value > most and x.mute(goal)), None)
+    if ceiling is None or lower is None:
+        return ceiling
+    return ceiling if ceiling.value <= lower.value * NEAR * ROUNDED else None
 
 
 class Picture:

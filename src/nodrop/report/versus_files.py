@@ -16,7 +16,7 @@ def to_markdown(found: Versus) -> str:
 
 def _markdown(found: Versus) -> Iterator[str]:
     a, b = (escape.markdown(name) for name in (found.a, found.b))
-    yield f"**nodrop compare: {found.verdict}** ({b} against {a})"
+    yield f"**nodrop: {found.verdict}** ({b} against {a})"
     yield ""
     yield "| cell | metric | A | B | verdict | n |"
     yield "|---|---|---:|---:|---|---:|"
@@ -45,7 +45,9 @@ def to_junit(found: Versus) -> bytes:
     worse = sum(1 for row in found.rows if row.worse)
     unsure = sum(1 for row in found.rows if row.answer == "cannot tell")
     counts = {"tests": len(found.rows), "failures": worse, "errors": 0, "skipped": unsure}
-    suite = ElementTree.Element("testsuite", {"name": "nodrop compare", **_texts(counts)})
+    suite = ElementTree.Element(
+        "testsuite", {"name": _xml(f"nodrop: {found.b} against {found.a}"), **_texts(counts)}
+    )
     for row in found.rows:
         case = ElementTree.SubElement(
             suite, "testcase", {"classname": _xml(row.cell), "name": row.metric}

@@ -14,6 +14,19 @@ from pydantic import Field
 from nodrop.results.model import Count, Model, NotNegative, Seconds
 
 Range = tuple[NotNegative, NotNegative]
+LimitedBy = Literal[
+    "sut",
+    "sut_failed",
+    "generator",
+    "hypervisor",
+    "max",
+    "min",
+    "loss_at_every_load",
+    "void_above",
+    "budget",
+    "unfinished",
+    "nothing_measured",
+]
 
 
 class Carried(Model):
@@ -40,9 +53,11 @@ class Goal(Model):
     """Times the trace's own; null if the search varied something else."""
     pps: Carried
     bps: Carried
-    limited_by: str
-    """`sut`, `sut_failed`, `generator`, `max`, `min`, `loss_at_every_load`, `budget`, `not_found`
-    or `nothing_measured`."""
+    limited_by: LimitedBy
+    """`sut` lost packets or fell behind, `sut_failed` failed. Loads just above could not be tried
+    for the `generator`, the `hypervisor` (it took the CPU), or another reason (`void_above`).
+    `max` was carried; at `min`, the least, packets were lost; `loss_at_every_load` is the same part
+    of each. The `budget` ended the search; it is `unfinished`; or `nothing_measured` shows it."""
     place: str | None
     """Where the packets died at the load that was not carried."""
     knob: str
@@ -65,7 +80,7 @@ class CapacityAnswer(Model):
     ndr_pps_interval: Range | None
     ndr_bps: NotNegative | None
     ndr_bps_interval: Range | None
-    limited_by: str
+    limited_by: LimitedBy
     """Of the no-drop rate, or of the first goal."""
     place: str | None
     knob: str

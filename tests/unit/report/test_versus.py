@@ -205,6 +205,25 @@ def test_of_run_directories_and_a_baseline(
     assert "| cell | metric |" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("file", ["none/there.xml", "a/b/c", "."])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["compare", "A", "B", "--junit"],
+        ["ab", "--a", "x", "--b", "y", "z.pcap", "--junit"],
+        ["history", "A", "B", "--page"],
+        ["baseline", "A"],
+    ],
+)
+def test_a_file_that_cannot_be_written_is_refused_before_anything(
+    words: list[str], file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Seen: it was found after the work was done, and called a failure of the lab."""
+    assert main.exit_code([*words, str(tmp_path / file)]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and str(tmp_path / file) in said
+
+
 def test_cells_of_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = again(tmp_path, "setups", replace(SETUPS, samples=False))
     bare, docker = (f"{run}::setup.kind={kind}" for kind in ("bare", "docker"))

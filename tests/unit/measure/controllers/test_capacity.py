@@ -15,7 +15,7 @@ from nodrop.findings.capacity import answers
 from nodrop.measure.controllers.capacity import budget_words, load_of
 from nodrop.measure.controllers.methods import Ask
 from nodrop.measure.controllers.seam import AskedCell, TrialInput
-from nodrop.results.trial import TrialRecord
+from nodrop.results.trial import Searched, TrialRecord
 from nodrop.testing.contracts import check_controller
 from tests.simulated_sut import SimulatedSut, cell, controller, run
 
@@ -332,6 +332,25 @@ def test_a_load_far_beyond_the_sender_costs_one_trial(most: float, expected: flo
     assert answer.limited_by == "generator" and answer.lower
     assert most / 1.4 <= answer.lower.value <= most
     assert sum(record.outcome == "void" for record in done) <= 8
+
+
+def of_round_1(index: int, value: float, seconds: float) -> TrialInput:
+    asked = Searched(by="multiplier", value=value, duration_s=seconds, round=1)
+    return TrialInput(index=index, cell={}, repetition=index, load={}, searched=asked)
+
+
+@pytest.mark.parametrize(("good", "most"), [(8.03, 20.0), (1.0, 3.0), (4.0, 5.2)])
+def test_a_sender_that_is_late_far_above_is_not_the_limit(good: float, most: float) -> None:
+    """Seen: "at least 8.033X: the generator was the limit", though short trials of 16.5X had no
+    loss. The budget had ended before longer ones were done."""
+    sut, search = SimulatedSut(capacity=300, sender_most=most), Search(budget_s=60)
+    long, short = search.final_trial_s, search.initial_trial_s
+    wanted = [(good, long), (most * 0.95, short), *[(most * 1.2, short)] * 3]
+    done = [sut.measure(of_round_1(n, *asked)) for n, asked in enumerate(wanted, start=1)]
+    for answer in answers(done, search):
+        assert (answer.limited_by, answer.upper) == ("budget", None)
+        assert answer.lower and answer.lower.value == good
+        assert "the budget ended there" in texts(answer) and answer.cut_rounds == 1
 
 
 @pytest.mark.parametrize("budget_s", [100.0, 125.0, 150.0, 250.0])
