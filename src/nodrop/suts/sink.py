@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -108,7 +109,11 @@ class Sink:
         launched_mono_ns = time.monotonic_ns()
         spec = {"job": "sink", "interface": env.capture_interfaces[0]}
         job: SinkJob = env.job(spec | self.options.model_dump())
-        return RunningSink(job, launched_mono_ns, self.options, env)
+        with ExitStack() as stack:
+            stack.callback(job.close)
+            running = RunningSink(job, launched_mono_ns, self.options, env)
+            stack.pop_all()
+        return running
 
     def facts(self) -> Json:
         return {"options": self.options.model_dump(mode="json")}
@@ -122,25 +127,31 @@ class SinkProcess(LocalView):
     def __init__(self, near: Host, job: SinkJob, launched_mono_ns: int) -> None:
         self._job = job
         self._closed = False
+        self._closing = threading.Lock()
         self.root = HostProcess(near, job.pid)
         self._handle = os.pidfd_open(job.pid)
         self.launched_mono_ns = launched_mono_ns
 
     def poll(self) -> int | None:
-        return 0 if self._closed or self._job.ended() else None
+        # As a Popen's, a look that sees the end takes it: whoever sees it stops nothing any more,
+        # and the pipes of a sink that was killed would stay open.
+        if not self._closed and self._job.ended():
+            self.stop(timeout_s=0)
+        return 0 if self._closed else None
 
     def signal(self, number: int) -> None:
         # In a container it is no child of ours: when it has ended, its PID may be another's.
-        with suppress(ProcessLookupError):
+        with self._closing, suppress(ProcessLookupError):
             if not self._closed:
                 signal.pidfd_send_signal(self._handle, number)
 
     def stop(self, *, timeout_s: float) -> int:
         del timeout_s  # closing has a grace period of its own
         self._job.close()
-        if not self._closed:
-            self._closed = True
-            os.close(self._handle)
+        with self._closing:  # several threads look whether it ended
+            if not self._closed:
+                self._closed = True
+                os.close(self._handle)
         return 0
 
 
