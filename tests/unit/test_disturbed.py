@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -99,6 +101,49 @@ def test_other_programs_disturb_who_is_to_be_alone(
     assert now.disturbance_since(SPENT, alone=False) is None, "others run beside it on purpose"
     mine = later(elapsed_s=elapsed_s, stolen_s=0.0, others_s=0.0, own_s=others_s + own_s)
     assert mine.disturbance_since(SPENT, alone=True) is None
+
+
+@pytest.mark.parametrize(
+    "elapsed_s, stolen_s, robbed",
+    [(10.0, 0.4, False), (10.0, 0.6, True), (0.2, 0.04, False), (0.2, 0.06, True)],
+)
+@pytest.mark.parametrize("tries", [1, 3, 4])
+def test_the_last_try_is_inconclusive_if_the_kernel_says_so(
+    elapsed_s: float,
+    stolen_s: float,
+    robbed: bool,
+    tries: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> None:
+    told(tmp_path, DISTURBED[0])
+    now = later(elapsed_s=elapsed_s, stolen_s=stolen_s, others_s=0.0, own_s=0.0)
+    looks = iter([SPENT, now])
+    monkeypatch.setattr(Spent, "now", lambda: next(looks))
+    monkeypatch.setattr(request.node, "execution_count", tries)
+    call = Disturbances().pytest_pyfunc_call(request.node)
+    next(call)
+    with pytest.raises(pytest.skip.Exception if robbed and tries == 4 else Disturbed):
+        call.throw(KeyError("outcome"))
+    monkeypatch.undo()
+
+
+@pytest.mark.parametrize("count, fails", [(0, False), (12, False), (13, True), (40, True)])
+def test_many_inconclusive_tests_are_a_failure(
+    count: int, fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.conftest import SkipLedger
+
+    monkeypatch.setenv("CI", "1")
+    writer = SimpleNamespace(line=lambda *_words, **_how: None)
+    config = SimpleNamespace(get_terminal_writer=lambda: writer)
+    session: Any = SimpleNamespace(config=config, exitstatus=pytest.ExitCode.OK)
+    ledger = SkipLedger()
+    said = "inconclusive: the hypervisor took 0.60 s of the CPUs in 2.0 s in the last of its tries"
+    ledger.reasons = [said] * count
+    ledger.pytest_sessionfinish(session)
+    assert (session.exitstatus == pytest.ExitCode.TESTS_FAILED) is fails
 
 
 def test_the_kernel_is_asked() -> None:
