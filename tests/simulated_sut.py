@@ -46,6 +46,8 @@ class SimulatedSut:
     """How late it is then."""
     crashes_above: float = float("inf")
     counters_stop_above: float = float("inf")
+    void_from: tuple[int, str] | None = None
+    """From this trial on each is void for this reason, whatever the load is."""
     between_starts: float = 0.0
     """Standard deviation of the capacity from start to start, as a part of it."""
     drift: Callable[[int], float] = field(default=lambda index: 1.0)
@@ -66,6 +68,8 @@ class SimulatedSut:
             "took_s": seconds + 2.0,
             "searched": trial.searched,
         }
+        if self.void_from is not None and trial.index >= self.void_from[0]:
+            return _record(common, "void", [self.void_from[1]], "void: as at any load")
         if trial.searched.ramp is not None:
             return self._ramped(common, trial.searched)
         if self.disturbed_ratio and self.random.random() < self.disturbed_ratio:

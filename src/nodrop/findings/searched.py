@@ -20,6 +20,8 @@ from nodrop.stats.knee import Limit, knee
 SENDER_REASONS = frozenset(
     {Reason.SENDER_LATE, Reason.SENDER_SHORT, Reason.NOTHING_SENT, Reason.LOAD_FAILED}
 )
+AT_ANY_LOAD = frozenset({Reason.NO_RULES, Reason.OTHER_BITS, Reason.OTHER_FILES})
+"""What makes a trial void whatever its load is: no other trial of the cell would be measured."""
 MOST_MUTE = 3
 """A load of which so many trials said nothing, and no other did, cannot be tried."""
 MOST_DISTURBED = 8

@@ -14,7 +14,7 @@ from typing import Any
 from nodrop.config.search import Search
 from nodrop.errors import BadInput
 from nodrop.findings.capacity import closed
-from nodrop.findings.searched import Picture, Tried, of_round, ramp_of
+from nodrop.findings.searched import AT_ANY_LOAD, Picture, Tried, of_round, ramp_of
 from nodrop.measure.controllers.methods import Ask, Field, Method, bisection, own
 from nodrop.measure.controllers.mlrsearch import mlrsearch
 from nodrop.measure.controllers.seam import Asked, AskedCell, Outlook, TrialInput
@@ -78,7 +78,8 @@ class Capacity:
 
     def _ask(self, cell: AskedCell, number: int, done: Sequence[TrialRecord]) -> Ask | None:
         tried = of_round(done, cell.factors, number)
-        if len(tried) >= MOST_TRIALS:
+        of_cell = [record for record in done if record.cell == dict(cell.factors)]
+        if len(tried) >= MOST_TRIALS or any(AT_ANY_LOAD & {*r.invalid_reasons} for r in of_cell):
             return None
         ramped = ramp_of(done, cell.factors)
         if number == 1 and ramped is None and not tried:

@@ -447,6 +447,24 @@ def test_counters_that_stop_are_no_loss(stops: float) -> None:
         assert "every trial above it was void" in texts(answer)
 
 
+@pytest.mark.parametrize(
+    ("first", "reason"), [(1, "no_rules"), (2, "no_rules"), (1, "other_bits"), (4, "other_files")]
+)
+def test_what_is_void_at_any_load_ends_its_cell_and_no_other(first: int, reason: str) -> None:
+    """Suricata that refuses 2 of 19,194 rules was asked again and again, at lower loads."""
+    refused, fine = cell(factors={"sut.rules": "bad"}), cell(factors={"sut.rules": "none"})
+    suts = {
+        "bad": SimulatedSut(capacity=3.0, void_from=(first, reason)),
+        "none": SimulatedSut(capacity=3.0),
+    }
+    search = Search()
+    done = run(controller(search, refused, fine), lambda t: suts[t.cell["sut.rules"]].measure(t))
+    void = [record for record in done if record.outcome == "void"]
+    assert len(void) == 1
+    found = {a.cell["sut.rules"]: a for a in answers(done, search)}
+    assert found["none"].upper is not None and found["none"].limited_by == "sut"
+
+
 def test_nothing_measured_is_said_so() -> None:
     for answer in searched(SimulatedSut(capacity=3, counters_stop_above=0), rounds=1).values():
         assert (answer.limited_by, answer.lower, answer.upper) == ("nothing_measured", None, None)
