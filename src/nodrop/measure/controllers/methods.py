@@ -28,7 +28,8 @@ ASTRAY = 0.5
 """So far down a search goes at once, if what was served of more load has misled it, or the load
 cannot be tried."""
 BELOW_BAD = 0.75
-"""So far below the least load of rounds that carried none the next one looks."""
+"""So far below the least load of rounds that carried none the next one looks; if nothing was
+measured of that load, as far as `ASTRAY`."""
 RAMP_ABOVE = 1.05
 """So far above what a ramp expects its first trial is: if that is right, it says its limit."""
 CEILING = 1.15
@@ -209,7 +210,9 @@ class _Own:
             end = self._end_before
             if end is None or before.knee.estimate <= end:
                 return before.knee.estimate * (1 + self._width / 3)
-        below = max(self._field.lowest, before.loads[0].value * BELOW_BAD)
+        least = before.loads[0]
+        further = ASTRAY if least.all_void else BELOW_BAD
+        below = max(self._field.lowest, least.value * further)
         return max(carried or looks, default=below)
 
     def _down(self, bad: Load) -> Ask | None:

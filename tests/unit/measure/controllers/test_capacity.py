@@ -406,6 +406,19 @@ def test_a_budget_that_ends_below_the_senders_limit_keeps_what_was_carried(
         assert answer.lower and answer.lower.value >= most / 8, texts(answer)
 
 
+@pytest.mark.parametrize(
+    ("start", "most", "budget_s"),
+    [(64, 9.0, 70.0), (64, 6.0, 90.0), (100, 14.0, 90.0), (100, 20.0, 70.0)],
+)
+def test_a_round_after_void_ones_looks_far_below(start: int, most: float, budget_s: float) -> None:
+    """It began at three quarters of a load of which nothing was measured, and the budget ended
+    before one was."""
+    search = Search(budget_s=budget_s, rounds=3, max=start)
+    asks = controller(search, cell(load={"multiplier": start}), sut="standing")
+    for answer in answers(run(asks, SimulatedSut(capacity=300, sender_most=most).measure), search):
+        assert answer.lower and most / 3 < answer.lower.value <= most, texts(answer)
+
+
 @pytest.mark.parametrize("most", [0.9, 4.0, 37.5])
 def test_what_was_not_to_be_tried_is_not_known(most: float) -> None:
     for answer in searched(SimulatedSut(capacity=300), max=most, rounds=2).values():
