@@ -386,6 +386,19 @@ def test_shells_complete_commands(shell: str) -> None:
     assert "replay" not in done.stdout
 
 
+@pytest.mark.parametrize("words", [["plan", "FIXED"], ["--help"], ["plan", "FIXED", "--json"]])
+def test_a_reader_that_left_is_no_defect(words: list[str]) -> None:
+    """Seen: `nodrop plan … | head -4` ended with "that is a defect of nodrop"."""
+    ours, theirs = os.pipe()
+    os.close(ours)
+    with os.fdopen(theirs, "wb") as closed:
+        fixed = str(ROOT / "experiments/fixed-loads.toml")
+        words = [fixed if word == "FIXED" else word for word in words]
+        command = [sys.executable, "-m", "nodrop.cli.main", *words]
+        done = subprocess.run(command, stdout=closed, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (128 + 13, b"")
+
+
 def nodrop(*argv: str, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "nodrop.cli.main", *argv],

@@ -156,6 +156,19 @@ def test_a_set_key_is_pinned_in_named_cells_and_in_what_is_left_out(tmp_path: Pa
     assert [c.get("sut.threads") for c in changed.matrix.cells()] == [None, None, 2, 2]
 
 
+def test_a_named_cell_is_pinned_by_its_name(tmp_path: Path) -> None:
+    for name, modes in (("single", ["single"] * 2), ("autofp-1x2", ["autofp"] * 2)):
+        found = load(tmp_path, NAMED, f"cell={name}")
+        assert [c["cell"] for c in found.matrix.cells()] == [name] * 2
+        assert [c["sut.runmode"] for c in found.matrix.cells()] == modes
+    both = load(tmp_path, NAMED, "load.multiplier=7", "cell=single")
+    assert [c["cell"] for c in both.matrix.cells()] == ["single"]
+    words = "the named cells are autofp-1x2, single"
+    for wrong in ("autofp", "3", "autofp-1x2.sut.threads"):
+        assert words in said(tmp_path, NAMED, f"cell={wrong}")
+    assert "no cell has a name" in said(tmp_path, PRODUCT, "cell=single")
+
+
 def test_what_is_left_out_is_not_asked_about_a_million_times(tmp_path: Path) -> None:
     many = ", ".join(map(str, range(1, 1025)))
     matrix = f"[matrix]\nsut.threads = [{many}]\nload.loops = [{many}]\n"

@@ -4,6 +4,8 @@ that `nodrop --help` and completion answer at once."""
 from __future__ import annotations
 
 import os
+import select
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -37,6 +39,8 @@ from nodrop.untrusted.words import one_line
 
 UNEXPECTED = 4
 """Exit code of an error that nodrop has no words for."""
+READER_LEFT = 128 + signal.SIGPIPE
+"""As a shell says of a program that wrote to a closed pipe."""
 
 app = typer.Typer(
     name="nodrop",
@@ -91,7 +95,9 @@ def exit_code(argv: Sequence[str]) -> int:
     """Runs a command. What the user did wrong is one line on stderr, not a traceback."""
     debug = "--debug" in takewhile(lambda word: word.startswith("-"), argv)
     try:
-        return app(args=list(argv), prog_name="nodrop", standalone_mode=False) or 0
+        code: int = app(args=list(argv), prog_name="nodrop", standalone_mode=False) or 0
+        sys.stdout.flush()
+        return code
     except (KeyboardInterrupt, typer.Abort):
         return 130
     except Interrupted as error:
@@ -99,6 +105,8 @@ def exit_code(argv: Sequence[str]) -> int:
         complain(f"ended by {error}; what was begun is undone{more}")
         return error.exit_code
     except (Exception, SystemExit) as error:
+        if _reader_left(error):
+            return READER_LEFT
         # Usage errors: typer brings its own click, older ones use the package, so the class has
         # no one name.
         if hasattr(error, "format_message"):
@@ -107,6 +115,20 @@ def exit_code(argv: Sequence[str]) -> int:
         if debug:
             traceback.print_exception(error)
         return _complain_of(error)
+
+
+def _reader_left(error: BaseException) -> bool:
+    """Who reads stdout has closed it, as `head` does. What is still to be written is dropped."""
+    if isinstance(error.__context__, BrokenPipeError):
+        return True  # rich has seen it, and drops what is left
+    if not isinstance(error, BrokenPipeError):
+        return False
+    looking = select.poll()
+    looking.register(1, select.POLLERR)
+    if not any(events & select.POLLERR for _, events in looking.poll(0)):
+        return False
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return True
 
 
 def _complain_of(error: BaseException) -> int:

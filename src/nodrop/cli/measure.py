@@ -24,6 +24,7 @@ from nodrop.errors import LabProblem
 
 def add_to(app: typer.Typer) -> None:
     app.command("run")(run)
+    app.command("profile")(profile)
     app.command("doctor")(doctor)
 
 
@@ -88,6 +89,32 @@ def run(
     elif timings:
         print_timings_json(outcome.directory)
     return outcome.exit_code
+
+
+def profile(
+    experiment: ExperimentFile,
+    cell: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--cell",
+            metavar="KEY=VALUE",
+            help="Only these cells: cell=NAME, or a key of the matrix and its value. Repeatable.",
+        ),
+    ] = None,
+    lab: LabName = None,
+    out: OutFolder = Path("results"),
+    settings: Settings = None,
+    yes: Yes = False,
+    quiet: Annotated[
+        bool, typer.Option("-q", "--quiet", help="Print the directory alone.")
+    ] = False,
+) -> int:
+    """Measure as `run` does, and see where the time goes: functions, waits, threads at once.
+
+    The same as `run --set measure.profile=true`; the report has the section.
+    """
+    asked = [*(settings or ()), *(cell or ()), "measure.profile=true"]
+    return run(experiment, lab=lab, out=out, settings=asked, yes=yes, quiet=quiet)
 
 
 def doctor(

@@ -16,7 +16,7 @@ from pydantic import (
     PositiveFloat,
 )
 
-from nodrop.config.matrix import CELLS, Matrix, check_matrix, flatten, pin
+from nodrop.config.matrix import CELLS, NAMED, Matrix, check_matrix, flatten, pin
 from nodrop.config.options import MemorySize, Name, Options, check
 from nodrop.config.repetitions import NumberOrRule, Repetitions
 from nodrop.config.search import Search
@@ -99,6 +99,9 @@ class Measure(Options):
     """The counters have so long to come to rest after the last packet."""
     sample_interval_ms: Annotated[int, Field(ge=10, le=60_000)] = 100
     """Between two readings of the host."""
+    profile: bool = False
+    """Also see which functions of the SUT run, and where its threads wait, while the load is
+    offered. It costs the SUT something: compare no profiled trials with others."""
     late_p99_us: PositiveFloat = 5000.0
     """The trial is void if 1 % of the packets were sent later (or earlier) than this."""
     late_burst_max_ratio: Annotated[float, Field(gt=0, le=1)] = 0.05
@@ -265,6 +268,8 @@ def _apply(table: dict[str, Any], setting: Setting) -> None:
             put(matrix, (".".join(setting.path[1:]),), setting.value)
             return
         pin(matrix, setting.key, setting.value)
+        if setting.key == NAMED:
+            return
     put(table, setting.path, setting.value)
 
 

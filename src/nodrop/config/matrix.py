@@ -170,9 +170,17 @@ def _check_excluded(matrix: Matrix) -> None:
 
 
 def pin(flat: dict[str, Any], key: str, value: Any) -> None:
-    """A key that has one value from now on is not varied, whatever the matrix says of it."""
+    """A key that has one value from now on is not varied, whatever the matrix says of it. Of
+    `cell`, the value is a named cell, and the others are left out."""
     for varied in [k for k in flat if k == key or _key_of_named(k) == key]:
         del flat[varied]
+    if key == NAMED:
+        names = sorted({_name_of(k) for k in flat if k.startswith(CELLS)})
+        if value not in names:
+            words = f"the named cells are {', '.join(names)}" if names else "no cell has a name"
+            raise BadInput(f"{NAMED} = {shown(value)}: {words}")
+        for other in [k for k in flat if k.startswith(CELLS) and _name_of(k) != value]:
+            del flat[other]
     left = []
     for one in flat.pop(EXCLUDE, None) or []:
         table = flatten(one) if isinstance(one, Mapping) else one
@@ -184,6 +192,10 @@ def pin(flat: dict[str, Any], key: str, value: Any) -> None:
         left.append(table)
     if left:
         flat[EXCLUDE] = left
+
+
+def _name_of(whole: str) -> str:
+    return whole.removeprefix(CELLS).partition(".")[0]
 
 
 def _key_of_named(whole: str) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nodrop.config.experiment import Measure
-from nodrop.errors import NodropError
+from nodrop.errors import NodeRefused, NodropError
 from nodrop.hosts.inside import allowed_cpus
 from nodrop.hosts.seam import Json, UndoJournal
 from nodrop.images.image import must_be_there
@@ -28,6 +28,7 @@ from nodrop.measure.packets.threads import thread_books
 from nodrop.measure.places import Places, provision
 from nodrop.measure.plan import Cell, Table
 from nodrop.measure.preflight import Parts
+from nodrop.measure.profiling import Profiling, unseen
 from nodrop.measure.proof import prove
 from nodrop.measure.running import (
     choose,
@@ -41,6 +42,7 @@ from nodrop.measure.sampling import Sampler, usage_inside
 from nodrop.measure.seam import Measured, Standing, Trial
 from nodrop.measure.servants import Servants
 from nodrop.measure.throttling import Throttling
+from nodrop.results.names import PROFILE
 from nodrop.setups.seam import Env, SamplesInside
 
 OFFER_GRACE_S = 60.0
@@ -169,6 +171,7 @@ class _World:
         with ExitStack() as stack:
             step("sample")
             sampler, inside = self._samplers(stack)
+            profiling = self._profiling(stack, in_guest=bool(inside))
             self._warm_up()
             step("read counters")
             before = self._rest or self.places.read()
@@ -177,7 +180,12 @@ class _World:
                 offer = {"number": self._offers, "held_incomplete_datagrams": held}
                 seen.facts["offer"] = offer
             step("offer")
+            if profiling:
+                profiling.begin()
             offering = self._offer(sampler, before)
+            if profiling:
+                role = self._parts.sut(self._cell).role
+                trial.folder.write(PROFILE, profiling.end(role))
             step("drain")
             arrived = self.places.read()
             seen.facts["sut"] = together.facts(self.each)
@@ -235,6 +243,20 @@ class _World:
         stack.enter_context(sampler)
         inside = {n: stack.enter_context(s) for n, s in places.samples_inside().items()}
         return sampler, inside
+
+    def _profiling(self, stack: ExitStack, *, in_guest: bool) -> Profiling | None:
+        if not self._settings.profile:
+            return None
+        try:
+            if not in_guest:
+                return stack.enter_context(Profiling(together.roots(self.each)))
+            why = "this host sees none of a guest"
+        except NodeRefused as refused:
+            if refused.kind != "permission":
+                raise
+            why = refused.said
+        self.trial.folder.write(PROFILE, unseen(why))
+        return None
 
     def _end_samplers(self, sampler: Sampler, inside: Mapping[str, SamplesInside]) -> None:
         seen, folder = self.trial.seen, self.trial.folder

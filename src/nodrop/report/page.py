@@ -31,6 +31,7 @@ from nodrop.report.loss_plot import loss_plot
 from nodrop.report.order_plot import order_plot
 from nodrop.report.outlying import outliers_table, outlying
 from nodrop.report.panels import RECEIVED, Timeline
+from nodrop.report.profile import ProfileSection, profile_section
 from nodrop.report.published import Published, published
 from nodrop.report.repeats import repeats, repeats_plot, repeats_words
 from nodrop.report.setups import compared_at_once
@@ -145,13 +146,15 @@ def page(story: Story, setups: SetupsSection | None) -> str:
     capacity = capacity_section(story)
     apart = outlying(story)
     models = thread_models(story)
+    profile = profile_section(story)
     return environment.get_template("index.html.j2").render(
         story=story,
         title=_title(story),
         version=nodrop.__version__,
-        sections=_sections(imported, setups, capacity, models),
+        sections=_sections(imported, setups, capacity, models, profile),
         setups=setups,
         thread_models=models,
+        profile=profile,
         published=imported,
         css=resource("figure.css") + resource("style.css"),
         js=script,
@@ -204,11 +207,13 @@ def _sections(
     setups: SetupsSection | None,
     capacity: CapacitySection | None,
     models: ThreadModels | None,
+    profile: ProfileSection | None,
 ) -> list[tuple[str, str]]:
-    """Capacity, thread models, setups and published tables have a place of their own if there are
-    any."""
+    """Capacity, thread models, profile, setups and published tables have a place of their own if
+    there are any."""
     first = [("capacity", "Capacity")] if capacity else []
     extra = [("threads", "Thread models")] if models else []
+    extra += [("profile", "Where the time goes")] if profile else []
     extra += [("setups", "Setups")] if setups else []
     extra += [("published", "Published")] if imported else []
     return [SECTIONS[0], *first, SECTIONS[1], *extra, *SECTIONS[2:]]

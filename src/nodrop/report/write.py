@@ -16,6 +16,7 @@ from nodrop.report.figure_files import figure_files
 from nodrop.report.figures import cells_table, ledger_table, trials_table, trials_told_table
 from nodrop.report.outlying import outliers_table, outlying
 from nodrop.report.page import page
+from nodrop.report.profile import profile_tables
 from nodrop.report.published import published_files
 from nodrop.report.sentences import Sentence
 from nodrop.report.setups import conditions
@@ -114,6 +115,7 @@ def _own_tables(story: Story, setups: SetupsSection | None) -> Sequence[Table]:
         *capacity_tables(story),
         *([outliers_table(apart)] if apart else []),
         *thread_model_tables(story),
+        *profile_tables(story),
         *setups_tables(setups),
         *published_files(story),
     )

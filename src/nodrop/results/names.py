@@ -3,7 +3,7 @@
 <name>-<utc>/
     manifest.json  experiment.toml  lab.toml  trials.jsonl  lock  [findings.json  imported.json]
     runs/<run>/    trial.json ledger.json offered.json counters.json samples-<host>.jsonl live.jsonl
-                   sut/
+                   sut/ [profile.json]
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ RUNS = "runs"
 LOCK = "lock"
 TRIAL = "trial.json"
 LIVE = "live.jsonl"
+PROFILE = "profile"
+"""Of a trial with `measure.profile`."""
 _SAMPLES = "samples-"
 _ROWS = ".jsonl"
 

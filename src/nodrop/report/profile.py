@@ -1,0 +1,262 @@
+"""Where the time goes: functions and what they are for, by role, of trials with a profile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from markupsafe import Markup
+
+from nodrop.findings.functions import Named, RoleProfile, TrialProfile, trial_profile
+from nodrop.report import numbers
+from nodrop.report.flame import flame
+from nodrop.report.story import Cell, Story
+from nodrop.report.tables import Column, Row, Table, Value, text
+from nodrop.results.names import PROFILE
+from nodrop.results.rundir import Damage
+from nodrop.stats.interval import Summary, summarize
+
+MOST_FUNCTIONS = 15
+"""Of each role, the largest; the flame graph has the others."""
+MOST_CELLS = 12
+KeyT = TypeVar("KeyT", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profiled:
+    """A cell and its measured trials that have a profile."""
+
+    label: str
+    trials: tuple[tuple[Hashable, TrialProfile], ...]
+    """With the start of the SUT."""
+
+    def roles(self) -> list[str]:
+        """The one with most samples first."""
+        total: dict[str, int] = {}
+        for _, trial in self.trials:
+            for role, found in trial.roles.items():
+                total[role] = total.get(role, 0) + sum(found.running.values())
+        return sorted((r for r in total if total[r]), key=lambda role: (-total[role], role))
+
+    def over(
+        self, role: str, shares: Callable[[RoleProfile], Mapping[KeyT, float]]
+    ) -> list[tuple[KeyT, Summary]]:
+        """Of each key the share in every trial in which the role ran; the largest first."""
+        found = [(start, shares(t.roles[role])) for start, t in self.trials if role in t.roles]
+        found = [(start, of) for start, of in found if of]
+        keys = {key for _, of in found for key in of}
+        starts = [start for start, _ in found]
+        told = [(k, summarize([of.get(k, 0.0) for _, of in found], starts=starts)) for k in keys]
+        known = [(key, summary) for key, summary in told if summary is not None]
+        return sorted(known, key=lambda one: (-one[1].median, str(one[0])))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileSection:
+    words: tuple[str, ...]
+    roles: Table
+    groups: Table
+    functions: Table
+    flames: tuple[tuple[str, Markup], ...]
+
+
+def profile_section(story: Story) -> ProfileSection | None:
+    """None if no trial has a profile."""
+    cells = profiled(story)
+    if not cells:
+        return None
+    return ProfileSection(
+        words=tuple(_words(cells)),
+        roles=_roles_table(cells),
+        groups=_groups_table(cells),
+        functions=_functions_table(cells),
+        flames=tuple((cell.label, flame(cell.label, _pooled(cell))) for cell in cells),
+    )
+
+
+def profile_tables(story: Story) -> Iterator[Table]:
+    found = profile_section(story)
+    if found is not None:
+        yield from (found.roles, found.groups, found.functions)
+
+
+def profiled(story: Story) -> list[Profiled]:
+    """The first cells that have any."""
+    found = []
+    for cell in story.cells:
+        trials = tuple(_trials(story, cell))
+        if trials:
+            label = f"{cell.label} {cell.load_label}".strip()
+            found.append(Profiled(label=label or "all", trials=trials))
+    return found[:MOST_CELLS]
+
+
+def _trials(story: Story, cell: Cell) -> Iterator[tuple[Hashable, TrialProfile]]:
+    for trial in cell.valid:
+        said = story.sources[trial.source].run.detail(trial.record.run, PROFILE)
+        if said is None or isinstance(said, Damage):
+            continue
+        try:
+            yield trial.start, trial_profile(said)
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError):
+            continue
+
+
+def _words(cells: Sequence[Profiled]) -> Iterator[str]:
+    trials = [trial for cell in cells for _, trial in cell.trials]
+    if own := max(trial.own_cpu_ratio for trial in trials):
+        yield (
+            f"The profiler's own process took at most {numbers.percent(own)} % of one CPU. What "
+            "its samples took of the SUT's threads is not in this figure"
+        )
+    lost = sum(trial.lost for trial in trials)
+    if lost:
+        yield f"{numbers.count(lost)} records were lost, so the shares rest on the others"
+    for why in sorted({f"{w}: {why}" for t in trials for w, why in t.missing.items()}):
+        yield f"Not seen: {why}"
+    for cell in cells:
+        if words := _at_once(cell):
+            yield words
+
+
+def _at_once(cell: Profiled) -> str:
+    """How many threads ran at the same moment."""
+    known = [(start, trial) for start, trial in cell.trials if trial.concurrency]
+    if not known:
+        return ""
+    most = max(len(trial.concurrency) for _, trial in known)
+    parts = []
+    for count in range(most):
+        of = [t.concurrency[count] if count < len(t.concurrency) else 0.0 for _, t in known]
+        summary = summarize(of, starts=[start for start, _ in known])
+        if summary is not None and summary.median >= 0.0005:
+            parts.append(f"{count}: {numbers.percent(summary.median)} %")
+    error = max(trial.concurrency_error for _, trial in known)
+    return (
+        f"{cell.label}: threads of the SUT on a CPU at once, part of the time: {', '.join(parts)}; "
+        f"not certain for at most {numbers.percent(error)} %"
+    )
+
+
+def _shared(title: str) -> tuple[Column, ...]:
+    return (
+        Column(name="share_pct", title=title, numeric=True, help="median over the runs"),
+        Column(name="low_pct", title="from, %", numeric=True, help="of the 95 % interval"),
+        Column(name="high_pct", title="to, %", numeric=True, help="of the 95 % interval"),
+    )
+
+
+def _share(summary: Summary | None) -> tuple[Value, Value, Value]:
+    if summary is None:
+        return (_percent(None), _percent(None), _percent(None))
+    interval = summary.interval
+    ends = (interval.low, interval.high) if interval else (None, None)
+    return _percent(summary.median), _percent(ends[0]), _percent(ends[1])
+
+
+def _percent(ratio: float | None) -> Value:
+    raw = None if ratio is None else ratio * 100
+    return Value(raw=raw, shown="–" if ratio is None else numbers.percent(ratio))
+
+
+CELL_AND_ROLE = (Column(name="cell", title="Cell"), Column(name="role", title="Role"))
+
+
+def _roles_table(cells: Sequence[Profiled]) -> Table:
+    def of(part: str) -> Callable[[RoleProfile], Mapping[str, float]]:
+        return lambda role: {part: getattr(role, part) / role.seen_ns} if role.seen_ns else {}
+
+    def rows() -> Iterator[Row]:
+        for cell in cells:
+            for role in cell.roles():
+                threads = max(t.roles[role].threads for _, t in cell.trials if role in t.roles)
+                parts = [cell.over(role, of(p)) for p in ("cpu_ns", "queued_ns", "blocked_ns")]
+                shown = [_percent(part[0][1].median if part else None) for part in parts]
+                head = (text(cell.label), text(role), Value(raw=threads, shown=str(threads)))
+                yield Row(values=(*head, *shown))
+
+    return Table(
+        name="profile-roles",
+        title="What the threads of each role did",
+        columns=(
+            *CELL_AND_ROLE,
+            Column(name="threads", title="Threads", numeric=True),
+            Column(name="cpu_pct", title="On a CPU, %", numeric=True),
+            Column(
+                name="queued_pct", title="Queued, %", numeric=True, help="wanted a CPU, had none"
+            ),
+            Column(name="blocked_pct", title="Asleep, %", numeric=True),
+        ),
+        rows=tuple(rows()),
+    )
+
+
+def _groups_table(cells: Sequence[Profiled]) -> Table:
+    def rows() -> Iterator[Row]:
+        for cell in cells:
+            for role in cell.roles():
+                waits = dict(cell.over(role, lambda one: one.group_shares(waiting=True)))
+                for group, summary in cell.over(role, lambda one: one.group_shares()):
+                    wait = waits.pop(group, None)
+                    asleep = _percent(wait.median if wait else None)
+                    head = (text(cell.label), text(role), text(group))
+                    yield Row(values=(*head, *_share(summary), asleep))
+                for group, wait in waits.items():
+                    head = (text(cell.label), text(role), text(group))
+                    yield Row(values=(*head, *_share(None), _percent(wait.median)))
+
+    return Table(
+        name="profile-groups",
+        title="What the time went to",
+        columns=(
+            *CELL_AND_ROLE,
+            Column(
+                name="group",
+                title="For",
+                help="src/nodrop/findings/function_groups.toml says which functions",
+            ),
+            *_shared("On a CPU, %"),
+            Column(
+                name="waits_pct",
+                title="Of its waits, %",
+                numeric=True,
+                help="of the time off the CPU of its own will; median over the runs",
+            ),
+        ),
+        rows=tuple(rows()),
+    )
+
+
+def _functions_table(cells: Sequence[Profiled]) -> Table:
+    def rows() -> Iterator[Row]:
+        for cell in cells:
+            for role in cell.roles():
+                found: list[tuple[Named, Summary]] = cell.over(role, lambda one: one.shares())
+                for named, summary in found[:MOST_FUNCTIONS]:
+                    head = (text(cell.label), text(role), text(named.function), text(named.module))
+                    yield Row(values=(*head, *_share(summary)))
+
+    return Table(
+        name="profile-functions",
+        title="Functions that ran",
+        columns=(
+            *CELL_AND_ROLE,
+            Column(name="function", title="Function"),
+            Column(name="module", title="File"),
+            *_shared("Of the role's samples, %"),
+        ),
+        rows=tuple(rows()),
+    )
+
+
+def _pooled(cell: Profiled) -> dict[tuple[str, ...], tuple[int, str]]:
+    """Samples of all trials and the group, by role and frames."""
+    found: dict[tuple[str, ...], tuple[int, str]] = {}
+    for _, trial in cell.trials:
+        for role, profile in trial.roles.items():
+            for stack, samples in profile.running.items():
+                way = (role, *(f"{f.module}: {f.function}" for f in stack.frames))
+                before, _ = found.get(way, (0, ""))
+                found[way] = (before + samples, stack.group)
+    return found
