@@ -15,7 +15,7 @@ from typing import Literal
 from nodrop.errors import BadInput
 from nodrop.report import escape
 from nodrop.report.costs import LOSS, LOSS_MARGIN, RELATIVE_MARGIN, Figure
-from nodrop.report.sides import FAILED, read_side
+from nodrop.report.sides import FAILED, NO_FIGURE, read_side
 from nodrop.report.versus import (
     CANNOT_TELL,
     CAPACITY,
@@ -77,7 +77,8 @@ def history(
     found = [*_cells(runs)]
     asked = [(cells, name) for cells in found for name in _figures(cells, metrics)]
     if not asked:
-        raise BadInput("the runs have no metric that was asked for")
+        named = f" of {', '.join(metrics)}" if metrics else ""
+        raise BadInput(f"no metric{named} has a figure in these runs", hint=NO_FIGURE)
     if len(asked) > MOST_LINES:
         raise BadInput(f"{len(asked)} lines at once: --metric NAME asks for fewer")
     error = (1 - CONFIDENCE) / len(asked)
@@ -128,7 +129,7 @@ def _changed(before: Side, after: Side) -> Iterator[str]:
 def _fact(side: Side, key: str) -> str:
     said = side.facts.get(key)
     if said is None:
-        return "not recorded"
+        return "none recorded"
     return ", ".join(one[:12] if key.endswith(("sha256", "bits")) else one for one in said)
 
 

@@ -19,6 +19,11 @@ from nodrop.results.trial import TrialRecord
 
 INSIDE = "::"
 """`DIR::setup.kind=docker,load.multiplier=4`: the cells of a run that have these factors."""
+NO_FIGURE = (
+    "void trials give none, nor does a search that found no limit of the SUT, as "
+    "`nodrop report DIR` says"
+)
+"""Why runs may have nothing to compare."""
 FAILED = "failed_pct"
 SEARCH_ENDED = ("sut", "sut_failed")
 """Only such a search found a limit of the SUT; another says "at least"."""

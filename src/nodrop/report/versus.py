@@ -17,7 +17,7 @@ from nodrop.report import escape
 from nodrop.report.comparison import Compared
 from nodrop.report.costs import LOSS, Figure
 from nodrop.report.sentences import plural
-from nodrop.report.sides import FAILED, METRICS
+from nodrop.report.sides import FAILED, METRICS, NO_FIGURE
 from nodrop.results.side import Repeats, Side, SideCell
 from nodrop.results.versus import Row, Versus
 from nodrop.stats.comparison import Answer, Question, compare
@@ -66,7 +66,8 @@ def versus(
     pairs = [pair for cells in matched for pair in _pairs(*cells, metrics)]
     if not pairs:
         raise BadInput(
-            f"{a.name} and {b.name}: no metric that both may have", hint="; ".join(notes)
+            f"{a.name} and {b.name}: no metric has a figure on both sides",
+            hint="; ".join([*notes, NO_FIGURE]),
         )
     family = _family(pairs, look)
     rows = [row for pair in pairs if (row := _row(pair, family)) is not None]
@@ -102,7 +103,7 @@ def may_differ(key: str, allowed: set[str]) -> bool:
 
 
 def _fact(side: Side, key: str) -> str:
-    return ", ".join(side.facts[key]) if key in side.facts else "not recorded"
+    return ", ".join(side.facts[key]) if key in side.facts else "none recorded"
 
 
 def _matched(

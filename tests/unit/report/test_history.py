@@ -46,6 +46,27 @@ def levels(*stretches: tuple[int, float]) -> list[list[float]]:
 
 
 @pytest.mark.parametrize(
+    ("metrics", "words"),
+    [([], ""), (["loss_pct"], " of loss_pct"), (["loss_pct", "x"], " of loss_pct, x")],
+)
+def test_runs_without_a_figure_say_which_was_looked_for(metrics: list[str], words: str) -> None:
+    """Two searches that ended with their budget "have no metric that was asked for": none was."""
+    with pytest.raises(BadInput) as said:
+        history(runs([[], []]), metrics=metrics)
+    assert str(said.value).startswith(f"no metric{words} has a figure")
+    assert "found no limit" in str(said.value.hint)
+
+
+@pytest.mark.parametrize("key", ["sut__rules", "sut__rules_errors", "load__speed"])
+def test_what_only_one_run_has_is_not_called_unrecorded(key: str) -> None:
+    """A run without rules has recorded that it has none; an option that was not set likewise."""
+    one, other = runs([[1.0], [1.0]], **{key: ["x", "warn"]})
+    del one.side.facts[key.replace("__", ".")]
+    with pytest.raises(BadInput, match=r"none recorded and warn|warn and none recorded"):
+        history([one, other])
+
+
+@pytest.mark.parametrize(
     ("stretches", "at", "verdict", "code"),
     [
         ([(10, 1.0), (10, 2.0)], [10], "worse", 5),
