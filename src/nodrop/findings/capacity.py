@@ -127,10 +127,12 @@ def _offered_s(record: TrialRecord) -> float:
 
 def _median_round(rounds: Sequence[Round]) -> Round:
     """Of two in the middle the lower, so that it was really measured; without a load that is
-    carried, the first that found one that is not."""
+    carried, the one that found the least load that is not."""
     whole = [(value, r.number) for r in rounds if (value := r.value) is not None]
     if not whole:
-        return next((r for r in rounds if r.upper is not None), rounds[0])
+        ended = [(r.upper.value, r.number) for r in rounds if r.upper is not None]
+        number = min(ended, default=(0.0, rounds[0].number))[1]
+        return next(r for r in rounds if r.number == number)
     _, number = sorted(whole)[(len(whole) - 1) // 2]
     return next(r for r in rounds if r.number == number)
 

@@ -406,6 +406,18 @@ def test_a_budget_that_ends_below_the_senders_limit_keeps_what_was_carried(
         assert answer.lower and answer.lower.value >= most / 8, texts(answer)
 
 
+@pytest.mark.parametrize(("capacity", "start"), [(3.0, 8), (5.0, 20), (6.0, 64), (0.001, 20)])
+def test_the_least_that_was_tried_is_that_of_all_rounds(capacity: float, start: int) -> None:
+    """It was that of the first round, though a later one had lost packets of less."""
+    search = Search(budget_s=20, rounds=3, max=start)
+    asks = controller(search, cell(load={"multiplier": start}), sut="standing")
+    done = run(asks, SimulatedSut(capacity=capacity).measure)
+    least = min(r.searched.value for r in done if r.searched and r.searched.ramp is None)
+    for answer in answers(done, search):
+        assert "the least that was tried" in texts(answer)
+        assert answer.lower is None and answer.upper and answer.upper.value == least
+
+
 @pytest.mark.parametrize(
     ("start", "most", "budget_s"),
     [(64, 9.0, 70.0), (64, 6.0, 90.0), (100, 14.0, 90.0), (100, 20.0, 70.0)],
