@@ -69,8 +69,10 @@ def _answer(
     )
     ended = [r for r in rounds if r.closed or search.budget_s is None]
     median_round = _median_round(ended or rounds)
-    chosen = brackets[rounds.index(median_round)]
     every = tuple(t for _, trials in found for t in trials)
+    # If the budget cut all of them, a round has little to say: its trials join those of the others.
+    together = None if ended else Picture(every, goal, search)
+    chosen = together.bracket() if together else brackets[rounds.index(median_round)]
     limit = _limited_by(every, chosen, goal, search)
     broke, lossy = _broke(every, chosen, goal), _lossy(every, chosen)
     lower, upper = _bound(chosen.lower), _bound(chosen.upper)
@@ -80,7 +82,7 @@ def _answer(
         goal=goal,
         lower=lower,
         upper=upper,
-        fit=median_round.fit,
+        fit=None if together else median_round.fit,
         between=_between(ended),
         rounds=rounds,
         cut_rounds=len(rounds) - len(ended),
@@ -165,10 +167,10 @@ def _limited_by(every: Sequence[Tried], chosen: Bracket, goal: float, search: Se
 def _void_for(
     trials: Sequence[Tried],
 ) -> Literal["hypervisor", "generator", "nothing_measured"]:
-    """What kept all of them from being measured, if it is one thing."""
+    """What kept them from being measured, if it is one thing."""
     void = [t for t in trials if t.outcome == "void"]
-    if void and all(t.disturbed for t in void):
-        return "hypervisor"
+    if 2 * sum(t.disturbed for t in void) > len(void):
+        return "hypervisor"  # whatever the few others say
     rest = [set(t.record.invalid_reasons) for t in void if not t.disturbed]
     return "generator" if rest and all(r & SENDER_REASONS for r in rest) else "nothing_measured"
 
