@@ -19,6 +19,14 @@ sut.threads = 2
 sut.runmode = "autofp"
 sut.threads = 1
 sut.detect_threads = 1
+[matrix.cells.autofp-3x1]
+sut.runmode = "autofp"
+sut.threads = 3
+sut.detect_threads = 1
+[matrix.cells.autofp-4x4]
+sut.runmode = "autofp"
+sut.threads = 4
+sut.detect_threads = 4
 [matrix.cells.autofp-2x3]
 sut.runmode = "autofp"
 sut.threads = 2
@@ -31,6 +39,8 @@ ROLES = {
     "single": ["worker"],
     "workers-2": ["worker"] * 2,
     "autofp-1x1": ["receive", "worker"],
+    "autofp-3x1": ["receive"] * 3 + ["worker"],
+    "autofp-4x4": ["receive"] * 4 + ["worker"] * 4,
     "autofp-2x3": ["receive"] * 2 + ["worker"] * 3,
 }
 ASKED = ("runmode", "threads", "detect_threads")
