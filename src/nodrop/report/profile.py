@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -10,7 +11,7 @@ from markupsafe import Markup
 
 from nodrop.findings.functions import Named, RoleProfile, TrialProfile, trial_profile
 from nodrop.report import numbers
-from nodrop.report.flame import flame
+from nodrop.report.flame import WAITS, flame
 from nodrop.report.story import Cell, Story
 from nodrop.report.tables import Column, Row, Table, Value, text
 from nodrop.results.names import PROFILE
@@ -53,12 +54,21 @@ class Profiled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Flames:
+    """Of one cell; empty if there is nothing to draw."""
+
+    label: str
+    running: Markup
+    waiting: Markup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileSection:
     words: tuple[str, ...]
     roles: Table
     groups: Table
     functions: Table
-    flames: tuple[tuple[str, Markup], ...]
+    flames: tuple[Flames, ...]
 
 
 def profile_section(story: Story) -> ProfileSection | None:
@@ -71,7 +81,7 @@ def profile_section(story: Story) -> ProfileSection | None:
         roles=_roles_table(cells),
         groups=_groups_table(cells),
         functions=_functions_table(cells),
-        flames=tuple((cell.label, flame(cell.label, _pooled(cell))) for cell in cells),
+        flames=tuple(_flames(cells)),
     )
 
 
@@ -250,13 +260,40 @@ def _functions_table(cells: Sequence[Profiled]) -> Table:
     )
 
 
-def _pooled(cell: Profiled) -> dict[tuple[str, ...], tuple[int, str]]:
-    """Samples of all trials and the group, by role and frames."""
+def _flames(cells: Sequence[Profiled]) -> Iterator[Flames]:
+    largest = _largest_groups(cells)
+    for cell in cells:
+        yield Flames(
+            label=cell.label,
+            running=flame(cell.label, _pooled(cell), largest=largest),
+            waiting=flame(
+                f"the waits of {cell.label}",
+                _pooled(cell, waiting=True),
+                largest=largest,
+                weighed=WAITS,
+            ),
+        )
+
+
+def _largest_groups(cells: Sequence[Profiled]) -> list[str]:
+    """By their shares of what ran and of what waited, in all cells."""
+    total: Counter[str] = Counter()
+    for cell in cells:
+        for _, trial in cell.trials:
+            for role in trial.roles.values():
+                for waiting in (False, True):
+                    total.update(role.group_shares(waiting=waiting))
+    return [group for group, _ in sorted(total.items(), key=lambda one: (-one[1], one[0]))]
+
+
+def _pooled(cell: Profiled, *, waiting: bool = False) -> dict[tuple[str, ...], tuple[int, str]]:
+    """Samples, or ns of waits, of all trials and the group, by role and frames."""
     found: dict[tuple[str, ...], tuple[int, str]] = {}
     for _, trial in cell.trials:
         for role, profile in trial.roles.items():
-            for stack, samples in profile.running.items():
+            stacks = profile.waiting if waiting else profile.running
+            for stack, weight in stacks.items():
                 way = (role, *(f"{f.module}: {f.function}" for f in stack.frames))
                 before, _ = found.get(way, (0, ""))
-                found[way] = (before + samples, stack.group)
+                found[way] = (before + weight, stack.group)
     return found

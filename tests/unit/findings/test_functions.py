@@ -53,8 +53,10 @@ def test_threads_of_a_role_are_one() -> None:
     stripped = Named(module="stripped", function="+0x1000")
     assert worker.shares()[decode] == pytest.approx(0.8)
     assert worker.shares()[stripped] == pytest.approx(0.1)
-    assert worker.group_shares() == pytest.approx({"decode": 0.8, "locks": 0.1, OTHER: 0.1})
-    assert worker.group_shares(waiting=True) == {"locks": 1.0}
+    assert worker.group_shares() == pytest.approx(
+        {"decode": 0.8, "locks and conditions": 0.1, OTHER: 0.1}
+    )
+    assert worker.group_shares(waiting=True) == {"locks and conditions": 1.0}
     assert found.roles[OTHER].shares() == {}, "a stack without frames is of no function"
 
 
@@ -78,7 +80,7 @@ def test_what_is_damaged_is_refused(changes: dict[str, Any]) -> None:
     [
         ("suricata:StreamTcp libc.so.6:memcpy", "memory"),
         ("suricata:StreamTcp suricata:own", "stream"),
-        ("suricata:FlowGet libc.so.6:pthread_mutex_lock", "locks"),
+        ("suricata:FlowGet libc.so.6:pthread_mutex_lock", "locks and conditions"),
         ("libc.so.6:poll [kernel]:do_sys_poll [kernel]:schedule", "poll"),
         ("suricata:ReceiveAFPLoop [kernel]:packet_poll", "capture"),
         ("libhs.so.5:+0x1000", "detect"),
