@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
@@ -70,6 +70,15 @@ class TrialProfile:
     """Part of the time by the number of threads on a CPU at once; empty if not known."""
     concurrency_error: float
     """Part of the time that is not certain."""
+
+    def share(self, roles: Collection[str], groups: Collection[str]) -> float | None:
+        """Of the samples of these roles, the part in these groups; None if there are none."""
+        found: Counter[bool] = Counter()
+        for role in roles:
+            if role in self.roles:
+                for stack, samples in self.roles[role].running.items():
+                    found[stack.group in groups] += samples
+        return found[True] / found.total() if found.total() else None
 
 
 def trial_profile(said: Mapping[str, Any]) -> TrialProfile:

@@ -11,6 +11,7 @@ from nodrop.stats.interval import Summary
 AUTOFP_GAIN = 1.13
 """Printed: the most that autofp gained from more capture threads."""
 PORTS_GAIN = 1.28
+MOST = 0.5
 UNEVEN = 0.1
 """The busiest thread has this much more than its share. The study gives no number."""
 
@@ -40,6 +41,9 @@ class Model:
     """CPU-seconds for a million decoded packets."""
     over_mean: Summary | None = None
     """How much more than its share the busiest of the threads with the same work had."""
+    coordination: tuple[float, float] | None = None
+    """Part of the CPU time of its capture and detect threads in locks, conditions and polling,
+    without and with the switches, which most of those cause; of trials with a profile."""
 
     @property
     def threads(self) -> int:
@@ -67,11 +71,7 @@ def judged(models: Sequence[Model]) -> tuple[Judged, ...]:
             stands=Stands.CANNOT_TELL,
             evidence="each trial had one port",
         ),
-        Judged(
-            claim="Most time is spent in locks of the flow table, packet pools and polling",
-            stands=Stands.CANNOT_TELL,
-            evidence="no functions were sampled: CPU and wait of each thread were",
-        ),
+        _locks(models),
     )
 
 
@@ -157,6 +157,24 @@ def _uneven(models: Sequence[Model]) -> Judged:
     if most < UNEVEN:
         return Judged(claim=claim, stands=Stands.DOES_NOT, evidence=words)
     return _unknown(claim, f"{words}: it depends on the model")
+
+
+def _locks(models: Sequence[Model]) -> Judged:
+    claim = "Most time is spent in locks of the flow table, packet pools and polling"
+    found = [m.coordination for m in models if m.coordination is not None]
+    if not found:
+        return _unknown(claim, "no functions were sampled (`nodrop profile`): CPU and wait were")
+    least, most = min(found), max(whole for _, whole in found)
+    words = (
+        f"locks, conditions and polling had {least[0] * 100:.0f} % to "
+        f"{max(found)[0] * 100:.0f} % of the CPU time of capture and detect threads, and up to "
+        f"{most * 100:.0f} % with switching, in {len(found)} models; whose locks is not known"
+    )
+    if least[0] > MOST:
+        return Judged(claim=claim, stands=Stands.HOLDS, evidence=words)
+    if most <= MOST:
+        return Judged(claim=claim, stands=Stands.DOES_NOT, evidence=words)
+    return _unknown(claim, words)
 
 
 def _more_threads(models: Sequence[Model], *, same_detect: bool) -> Iterator[tuple[Model, Model]]:

@@ -14,6 +14,7 @@ from nodrop.report import numbers
 from nodrop.report.flame import WAITS, flame
 from nodrop.report.story import Cell, Story
 from nodrop.report.tables import Column, Row, Table, Value, text
+from nodrop.report.trials import Trial
 from nodrop.results.names import PROFILE
 from nodrop.results.rundir import Damage
 from nodrop.stats.interval import Summary, summarize
@@ -104,13 +105,19 @@ def profiled(story: Story) -> list[Profiled]:
 
 def _trials(story: Story, cell: Cell) -> Iterator[tuple[Hashable, TrialProfile]]:
     for trial in cell.valid:
-        said = story.sources[trial.source].run.detail(trial.record.run, PROFILE)
-        if said is None or isinstance(said, Damage):
-            continue
-        try:
-            yield trial.start, trial_profile(said)
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError):
-            continue
+        if (found := profile_of(story, trial)) is not None:
+            yield trial.start, found
+
+
+def profile_of(story: Story, trial: Trial) -> TrialProfile | None:
+    """None if it has none, or a damaged one."""
+    said = story.sources[trial.source].run.detail(trial.record.run, PROFILE)
+    if said is None or isinstance(said, Damage):
+        return None
+    try:
+        return trial_profile(said)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError):
+        return None
 
 
 def _words(cells: Sequence[Profiled]) -> Iterator[str]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from nodrop.config.units import parse_cpus
 from nodrop.findings.study_2017 import Judged, Model, judged, time_sharing
 from nodrop.ledger.threads import Role, gini, over_mean
 from nodrop.report import numbers
+from nodrop.report.profile import profile_of
 from nodrop.report.searched import searches
 from nodrop.report.story import Story
 from nodrop.report.tables import Column, Row, Table, Value, text
@@ -17,6 +19,9 @@ from nodrop.results.trial import SutThread, TrialRecord
 from nodrop.stats.interval import Summary, summarize
 
 MILLION = 1_000_000
+
+COORDINATION = ("locks and conditions", "poll")
+"""Groups of function_groups.toml."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +61,9 @@ def thread_model_tables(story: Story) -> Iterator[Table]:
 
 def _ran(story: Story) -> Iterator[_Ran]:
     for cell in story.cells:
-        if not cell.searched and (one := _one(cell.label, cell.load_label or "all", cell.valid)):
+        if not cell.searched and (
+            one := _one(story, cell.label, cell.load_label or "all", cell.valid)
+        ):
             yield one
     for searched in searches(story):
         answer = searched.answers[0] if searched.answers else None
@@ -70,11 +77,12 @@ def _ran(story: Story) -> Iterator[_Ran]:
             and t.record.searched.value == answer.lower.value
         ]
         bounds = None if answer.upper is None else (answer.lower.value, answer.upper.value)
-        if one := _one(searched.subject, "", at, capacity=bounds):
+        if one := _one(story, searched.subject, "", at, capacity=bounds):
             yield one
 
 
 def _one(
+    story: Story,
     label: str,
     load: str,
     trials: Sequence[Trial],
@@ -96,8 +104,21 @@ def _one(
         capacity=capacity,
         cpu_s_per_million=_over(known, _cpu_s_per_million),
         over_mean=_over(known, lambda record: over_mean(_work(record))),
+        coordination=_coordination(story, known),
     )
     return _Ran(model=model, trials=known)
+
+
+def _coordination(story: Story, trials: Sequence[Trial]) -> tuple[float, float] | None:
+    profiles = [found for trial in trials if (found := profile_of(story, trial)) is not None]
+
+    def middle(groups: Sequence[str]) -> float | None:
+        shares = [p.share((Role.RECEIVE, Role.WORKER), groups) for p in profiles]
+        known = [share for share in shares if share is not None]
+        return median(known) if known else None
+
+    alone, whole = middle(COORDINATION), middle((*COORDINATION, "switching"))
+    return None if alone is None or whole is None else (alone, whole)
 
 
 def _own_cpus(record: TrialRecord) -> int | None:

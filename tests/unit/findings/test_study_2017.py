@@ -111,6 +111,22 @@ def test_uneven_load(over: list[float], stands: Stands) -> None:
     assert claim([*models, model("single", 1)], "The load over threads").stands is stands
 
 
+@pytest.mark.parametrize(
+    ("shares", "stands", "words"),
+    [
+        ([(0.6, 0.7), (0.8, 0.9)], Stands.HOLDS, "60 % to 80 %"),
+        ([(0.08, 0.1), (0.43, 0.49)], Stands.DOES_NOT, "8 % to 43 %"),
+        ([(0.24, 0.3)], Stands.DOES_NOT, "up to 30 % with switching, in 1 models"),
+        ([(0.24, 0.31), (0.32, 0.62)], Stands.CANNOT_TELL, "up to 62 % with switching"),
+        ([(0.3, 0.4), (0.7, 0.8)], Stands.CANNOT_TELL, "30 % to 70 %"),
+    ],
+)
+def test_locks_and_polling(shares: list[tuple[float, float]], stands: Stands, words: str) -> None:
+    models = [model("workers", n + 1, coordination=s) for n, s in enumerate(shares)]
+    found = claim([*models, model("single", 1)], "Most time is spent in locks")
+    assert found.stands is stands and words in found.evidence
+
+
 def test_what_one_port_and_no_profile_cannot_tell() -> None:
     models = [model("workers", n) for n in (1, 2)]
     for begins in ("Workers gain", "Most time is spent in locks"):
