@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import sqrt
 
 from markupsafe import Markup
 
@@ -19,6 +20,7 @@ DEEPEST = 40
 OWN_STYLES = (0, 1, 2, 3, 4, 5, 7)
 """Of the largest groups; all others are grey."""
 GREY = 6
+MORE, LESS = 1, 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +43,8 @@ class _Frame:
     weight: int = 0
     groups: dict[str, int] = field(default_factory=dict)
     callees: dict[str, _Frame] = field(default_factory=dict)
+    before: int = 0
+    """In the cell that this one is held against."""
 
     @property
     def group(self) -> str:
@@ -59,6 +63,35 @@ def flame(
 
     `largest`: groups by size, the same for all pictures that are compared.
     """
+    root = _tree(stacks)
+    if not root.weight:
+        return Markup("")
+    return _Picture(root, largest, weighed).drawn(title)
+
+
+def flame_difference(
+    title: str,
+    base: str,
+    stacks: Mapping[tuple[str, ...], tuple[int, str]],
+    before: Mapping[tuple[str, ...], tuple[int, str]],
+) -> Markup:
+    """As wide as in this cell; the colour and a sign say what takes more or less than in `base`.
+    What ran in `base` alone has no width. Empty if either has no samples."""
+    root, was = _tree(stacks), _tree(before)
+    if not root.weight or not was.weight:
+        return Markup("")
+    _note(root, was)
+    return _Difference(root, base).drawn(f"{title} against {base}")
+
+
+def _note(frame: _Frame, was: _Frame) -> None:
+    frame.before = was.weight
+    for name, callee in frame.callees.items():
+        if name in was.callees:
+            _note(callee, was.callees[name])
+
+
+def _tree(stacks: Mapping[tuple[str, ...], tuple[int, str]]) -> _Frame:
     root = _Frame()
     for way, (weight, group) in stacks.items():
         frame = root
@@ -66,9 +99,7 @@ def flame(
             frame = frame.callees.setdefault(name, _Frame()) if name else root
             frame.weight += weight
             frame.groups[group] = frame.groups.get(group, 0) + weight
-    if not root.weight:
-        return Markup("")
-    return _Picture(root, largest, weighed).drawn(title)
+    return root
 
 
 class _Picture:
@@ -105,37 +136,81 @@ class _Picture:
 
     def _rectangle(self, name: str, frame: _Frame, x: float, y: float, width: float) -> Markup:
         share = numbers.percent(frame.weight / self._total)
-        says = f"{name}: {share} % {self._weighed.of}, {self._amount(frame)}; {frame.group}"
-        style = f"part s{self._style(frame.group)}"
+        says = f"{name}: {share} % {self._weighed.of}, {self._amount(frame)}; {self._more(frame)}"
+        style = f"part s{self._style(frame)}"
         parts = [
             tag("title", says),
             tag("rect", x=x, y=y, width=width, height=ROW - 1, class_=style),
         ]
         letters = int((width - 6) / LETTER)
         if letters >= 3:
-            label = name.rpartition(": ")[2]
+            label = self._sign(frame) + name.rpartition(": ")[2]
             label = label if len(label) <= letters else f"{label[: letters - 1]}…"
             parts.append(tag("text", label, x=x + 3, y=y + 13, class_="part-name"))
         return tag("g", *parts, class_="mark-part", tabindex="0", role="img", aria_label=says)
 
-    def _style(self, group: str) -> int:
-        return self._styles.get(group, GREY)
+    def _more(self, frame: _Frame) -> str:
+        return frame.group
+
+    def _sign(self, frame: _Frame) -> str:
+        del frame
+        return ""
+
+    def _style(self, frame: _Frame) -> int:
+        return self._styles.get(frame.group, GREY)
 
     def _key(self) -> Markup:
-        parts, x, rest = [], 4.0, 0
-        for group, weight in sorted(self._root.groups.items(), key=lambda one: (-one[1], one[0])):
-            if group not in self._styles or x > WIDTH - 200:
-                rest += weight
-                continue
-            entry, x = self._entry(group, weight, x)
-            parts.append(entry)
-        if rest:
-            parts.append(self._entry(OTHER, rest, x)[0])
-        return tag("g", *parts)
+        own = {g: w for g, w in self._root.groups.items() if g in self._styles}
+        shown = sorted(own.items(), key=lambda one: (-one[1], one[0]))
+        if rest := self._total - sum(own.values()):
+            shown.append((OTHER, rest))
+        return _key_of(
+            (f"{group} {numbers.percent(weight / self._total)} %", self._styles.get(group, GREY))
+            for group, weight in shown
+        )
 
-    def _entry(self, group: str, weight: int, x: float) -> tuple[Markup, float]:
-        words = f"{group} {numbers.percent(weight / self._total)} %"
-        style = f"part s{self._style(group)}"
-        swatch = tag("rect", x=x, y=3, width=14, height=10, class_=style)
-        entry = tag("g", swatch, tag("text", words, x=x + 20, y=12, class_="key"))
-        return entry, x + 34 + len(words) * LETTER
+
+class _Difference(_Picture):
+    """Only shifts are coloured that are more than so many samples vary by chance."""
+
+    def __init__(self, root: _Frame, base: str) -> None:
+        super().__init__(root, (), SAMPLES)
+        self._base = base
+
+    def _shift(self, frame: _Frame) -> float:
+        return frame.weight / self._total - frame.before / self._root.before
+
+    def _beyond_chance(self, frame: _Frame) -> bool:
+        both = (frame.weight + frame.before) / (self._total + self._root.before)
+        error = sqrt(both * (1 - both) * (1 / self._total + 1 / self._root.before))
+        return abs(self._shift(frame)) > 2 * error
+
+    def _more(self, frame: _Frame) -> str:
+        was = numbers.percent(frame.before / self._root.before)
+        chance = "" if self._beyond_chance(frame) else ", which may be chance"
+        return f"{was} % in {self._base}{chance}"
+
+    def _sign(self, frame: _Frame) -> str:
+        if not self._beyond_chance(frame):
+            return ""
+        return "▲ " if self._shift(frame) > 0 else "▼ "
+
+    def _style(self, frame: _Frame) -> int:
+        return {"▲ ": MORE, "▼ ": LESS}.get(self._sign(frame), GREY)
+
+    def _key(self) -> Markup:
+        words = (
+            ("▲ more than in", MORE),
+            ("▼ less than in", LESS),
+            ("no shift beyond chance from", GREY),
+        )
+        return _key_of((f"{word} {self._base}", style) for word, style in words)
+
+
+def _key_of(entries: Iterable[tuple[str, int]]) -> Markup:
+    parts, x = [], 4.0
+    for words, style in entries:
+        swatch = tag("rect", x=x, y=3, width=14, height=10, class_=f"part s{style}")
+        parts.append(tag("g", swatch, tag("text", words, x=x + 20, y=12, class_="key")))
+        x += 34 + len(words) * LETTER
+    return tag("g", *parts)

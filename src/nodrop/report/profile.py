@@ -3,55 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from markupsafe import Markup
 
-from nodrop.findings.functions import Named, RoleProfile, TrialProfile, trial_profile
+from nodrop.findings.functions import Named, RoleProfile
 from nodrop.report import numbers
-from nodrop.report.flame import WAITS, flame
-from nodrop.report.story import Cell, Story
+from nodrop.report.flame import WAITS, flame, flame_difference
+from nodrop.report.profile_shift import shifts_table
+from nodrop.report.profiled import Profiled, profiled
+from nodrop.report.story import Story
 from nodrop.report.tables import Column, Row, Table, Value, text
-from nodrop.report.trials import Trial
-from nodrop.results.names import PROFILE
-from nodrop.results.rundir import Damage
 from nodrop.stats.interval import Summary, summarize
 
 MOST_FUNCTIONS = 15
 """Of each role, the largest; the flame graph has the others."""
-MOST_CELLS = 12
-KeyT = TypeVar("KeyT", bound=Hashable)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Profiled:
-    """A cell and its measured trials that have a profile."""
-
-    label: str
-    trials: tuple[tuple[Hashable, TrialProfile], ...]
-    """With the start of the SUT."""
-
-    def roles(self) -> list[str]:
-        """The one with most samples first."""
-        total: dict[str, int] = {}
-        for _, trial in self.trials:
-            for role, found in trial.roles.items():
-                total[role] = total.get(role, 0) + sum(found.running.values())
-        return sorted((r for r in total if total[r]), key=lambda role: (-total[role], role))
-
-    def over(
-        self, role: str, shares: Callable[[RoleProfile], Mapping[KeyT, float]]
-    ) -> list[tuple[KeyT, Summary]]:
-        """Of each key the share in every trial in which the role ran; the largest first."""
-        found = [(start, shares(t.roles[role])) for start, t in self.trials if role in t.roles]
-        found = [(start, of) for start, of in found if of]
-        keys = {key for _, of in found for key in of}
-        starts = [start for start, _ in found]
-        told = [(k, summarize([of.get(k, 0.0) for _, of in found], starts=starts)) for k in keys]
-        known = [(key, summary) for key, summary in told if summary is not None]
-        return sorted(known, key=lambda one: (-one[1].median, str(one[0])))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +28,8 @@ class Flames:
     label: str
     running: Markup
     waiting: Markup
+    against_first: Markup
+    """Empty for the first cell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +38,7 @@ class ProfileSection:
     roles: Table
     groups: Table
     functions: Table
+    shifts: Table | None
     flames: tuple[Flames, ...]
 
 
@@ -82,6 +52,7 @@ def profile_section(story: Story) -> ProfileSection | None:
         roles=_roles_table(cells),
         groups=_groups_table(cells),
         functions=_functions_table(cells),
+        shifts=shifts_table(cells),
         flames=tuple(_flames(cells)),
     )
 
@@ -90,34 +61,7 @@ def profile_tables(story: Story) -> Iterator[Table]:
     found = profile_section(story)
     if found is not None:
         yield from (found.roles, found.groups, found.functions)
-
-
-def profiled(story: Story) -> list[Profiled]:
-    """The first cells that have any."""
-    found = []
-    for cell in story.cells:
-        trials = tuple(_trials(story, cell))
-        if trials:
-            label = f"{cell.label} {cell.load_label}".strip()
-            found.append(Profiled(label=label or "all", trials=trials))
-    return found[:MOST_CELLS]
-
-
-def _trials(story: Story, cell: Cell) -> Iterator[tuple[Hashable, TrialProfile]]:
-    for trial in cell.valid:
-        if (found := profile_of(story, trial)) is not None:
-            yield trial.start, found
-
-
-def profile_of(story: Story, trial: Trial) -> TrialProfile | None:
-    """None if it has none, or a damaged one."""
-    said = story.sources[trial.source].run.detail(trial.record.run, PROFILE)
-    if said is None or isinstance(said, Damage):
-        return None
-    try:
-        return trial_profile(said)
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError):
-        return None
+        yield from [found.shifts] if found.shifts else []
 
 
 def _words(cells: Sequence[Profiled]) -> Iterator[str]:
@@ -279,6 +223,9 @@ def _flames(cells: Sequence[Profiled]) -> Iterator[Flames]:
                 largest=largest,
                 weighed=WAITS,
             ),
+            against_first=Markup("")
+            if cell is cells[0]
+            else flame_difference(cell.label, cells[0].label, _pooled(cell), _pooled(cells[0])),
         )
 
 

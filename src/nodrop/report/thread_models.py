@@ -10,7 +10,7 @@ from nodrop.config.units import parse_cpus
 from nodrop.findings.study_2017 import Judged, Model, judged, time_sharing
 from nodrop.ledger.threads import Role, gini, over_mean
 from nodrop.report import numbers
-from nodrop.report.profile import profile_of
+from nodrop.report.profiled import profile_of
 from nodrop.report.searched import searches
 from nodrop.report.story import Story
 from nodrop.report.tables import Column, Row, Table, Value, text

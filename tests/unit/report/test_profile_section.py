@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
-from nodrop.report.flame import WAITS, flame
+import pytest
+
+from nodrop.findings.functions import Named, RoleProfile, Stack, TrialProfile
+from nodrop.report.flame import WAITS, flame, flame_difference
+from nodrop.report.profile_shift import shifts_table
+from nodrop.report.profiled import Profiled
 
 
 def test_widths_are_parts_of_the_samples() -> None:
@@ -51,3 +57,55 @@ def test_waits_are_in_ms() -> None:
     stacks = {("w", "poll"): (7_500_000, "poll"), ("w", "futex"): (2_500_000, "locks")}
     drawn = flame("x", stacks, weighed=WAITS)
     assert "poll: 75.00 % of the waits, 7 ms; poll" in drawn and "Flame graph of x: 10 ms" in drawn
+
+
+def test_a_difference_colours_only_what_is_no_chance() -> None:
+    before = {("w", "more"): (100, "x"), ("w", "less"): (300, "x"), ("w", "same"): (600, "x")}
+    after = {("w", "more"): (300, "x"), ("w", "less"): (100, "x"), ("w", "same"): (610, "x")}
+    drawn = flame_difference("b", "a", after, before)
+    signs = dict(re.findall(r'aria-label="(\w+): [^"]*"><title>.*?class="part s(\d)"', drawn))
+    assert signs == {"w": "6", "more": "1", "less": "0", "same": "6"}
+    assert "▲ more" in drawn and "▼ less" in drawn and "60.00 % in a, which may be chance" in drawn
+    assert flame_difference("b", "a", after, {}) == "" == flame_difference("b", "a", {}, before)
+
+
+def trial_of(counts: dict[str, int]) -> TrialProfile:
+    stacks = {
+        Stack(frames=(Named(module="s", function=name),), group=f"of {name}"): count
+        for name, count in counts.items()
+    }
+    role = RoleProfile(
+        role="worker", threads=1, seen_ns=1, cpu_ns=1, queued_ns=0, blocked_ns=0,
+        running=stacks, waiting={},
+    )  # fmt: skip
+    return TrialProfile(
+        roles={"worker": role}, own_cpu_ratio=0.0, lost=0, missing={}, concurrency=(),
+        concurrency_error=0.0,
+    )  # fmt: skip
+
+
+def cell_of(label: str, trials: Sequence[dict[str, int]]) -> Profiled:
+    return Profiled(label=label, trials=tuple((n, trial_of(t)) for n, t in enumerate(trials)))
+
+
+@pytest.mark.parametrize("runs", [3, 12, 20])
+@pytest.mark.parametrize("moved", [30, 10, 0])
+def test_a_shift_has_an_interval_if_there_are_enough_runs(runs: int, moved: int) -> None:
+    base = cell_of("a", [{"detect": 500 + n, "decode": 500 - n} for n in range(runs)])
+    other = cell_of(
+        "b", [{"detect": 500 + 10 * moved + n, "decode": 500 - 10 * moved - n} for n in range(runs)]
+    )
+    table = shifts_table([base, other])
+    assert table is not None
+    found = {row.values[3].shown: row.values for row in table.rows}
+    detect = found["of detect"]
+    assert detect[6].raw == pytest.approx(moved)
+    if runs < 6:
+        assert "cannot tell: needs" in detect[9].shown and detect[7].raw is None
+    elif moved:
+        assert (detect[9].shown, found["decode (s)"][9].shown) == ("more", "less")
+        low, high = detect[7].raw, detect[8].raw
+        assert isinstance(low, float) and isinstance(high, float) and low <= moved <= high
+    else:
+        assert detect[9].shown in ("same within 2 points", "cannot tell")
+    assert shifts_table([base]) is None
