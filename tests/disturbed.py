@@ -5,7 +5,8 @@ no trial shows, the kernel's own sums say whether a lab's test was robbed of its
 then says nothing about what the test asks, as such a trial says nothing about a SUT.
 pytest-rerunfailures repeats it, a few times at most; a test that fails undisturbed fails at once.
 If the kernel says that the hypervisor took CPU in the last of its tries, it is inconclusive and is
-skipped; tests/conftest.py bounds how many may be.
+skipped; tests/conftest.py bounds how many may be. But a test that fails in the same words each time
+is no test that was disturbed.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from tests.turns import is_alone, is_of_a_lab
 BY_THE_MACHINE = {Reason.SENDER_LATE, Reason.SENDER_BURST, Reason.SENDER_SHORT, Reason.CPU_STOLEN}
 OTHERS = ("other programs", "hypervisor")
 INCONCLUSIVE = "inconclusive"
+WORDS = pytest.StashKey[list[str]]()
+"""Of each failure of a test so far."""
 STOLEN_S = 0.05
 """A ring of any test holds what arrives in a shorter time."""
 OTHERS_RATIO = 0.25
@@ -87,7 +90,10 @@ class Disturbances:
         except (Exception, pytest.fail.Exception) as failure:
             hangs = str(failure).startswith("Timeout (>")  # pytest-timeout's words
             if not hangs and (said := disturbance(pyfuncitem, before)):
-                if is_last_try(pyfuncitem) and (robbed := Spent.now().robbery_since(before)):
+                words = pyfuncitem.stash.setdefault(WORDS, [])
+                words.append(str(failure))
+                robbed = Spent.now().robbery_since(before)
+                if is_last_try(pyfuncitem) and len({*words}) > 1 and robbed:
                     pytest.skip(f"{INCONCLUSIVE}: {robbed} in the last of its tries")
                 raise Disturbed(said) from failure
             raise

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.disturbed import Disturbances, Disturbed, Spent, said_by_nodrop
+from tests.disturbed import WORDS, Disturbances, Disturbed, Spent, said_by_nodrop
 
 UNDISTURBED = [
     {"run": "0001", "invalid_reasons": [], "verdict": "no loss"},
@@ -108,11 +108,13 @@ def test_other_programs_disturb_who_is_to_be_alone(
     [(10.0, 0.4, False), (10.0, 0.6, True), (0.2, 0.04, False), (0.2, 0.06, True)],
 )
 @pytest.mark.parametrize("tries", [1, 3, 4])
+@pytest.mark.parametrize("before", [["'outcome'"] * 3, ["7 == 0", "9 == 0", "'outcome'"]])
 def test_the_last_try_is_inconclusive_if_the_kernel_says_so(
     elapsed_s: float,
     stolen_s: float,
     robbed: bool,
     tries: int,
+    before: list[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     request: pytest.FixtureRequest,
@@ -122,9 +124,11 @@ def test_the_last_try_is_inconclusive_if_the_kernel_says_so(
     looks = iter([SPENT, now])
     monkeypatch.setattr(Spent, "now", lambda: next(looks))
     monkeypatch.setattr(request.node, "execution_count", tries)
+    request.node.stash[WORDS] = list(before)
     call = Disturbances().pytest_pyfunc_call(request.node)
     next(call)
-    with pytest.raises(pytest.skip.Exception if robbed and tries == 4 else Disturbed):
+    inconclusive = robbed and tries == 4 and len({*before}) > 1
+    with pytest.raises(pytest.skip.Exception if inconclusive else Disturbed):
         call.throw(KeyError("outcome"))
     monkeypatch.undo()
 

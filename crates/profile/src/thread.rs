@@ -13,8 +13,9 @@ use crate::concurrency::Together;
 use crate::outcome::{Running, ThreadProfile, WaitedIn, Waiting};
 use crate::stacks::{StackId, Stacks};
 
-/// 99 samples a second of at most 127 callers, read ten times a second, take three of these pages.
+/// Half a second of 99 samples a second, each with at most 127 callers.
 const CLOCK_PAGES: usize = 16;
+const MOST_CLOCK_PAGES: usize = 512;
 /// A tenth of a second of a thread that switches 75,000 times a second with 20 callers each. Seen with 128 pages: a worker
 /// that its packets wake one by one lost a tenth of its switches.
 const SWITCH_PAGES: usize = 512;
@@ -104,7 +105,7 @@ impl Thread {
             pid,
             tid,
             index,
-            clock: samples(Event::CpuClock, Every::Hertz(hertz), CLOCK_PAGES)?,
+            clock: samples(Event::CpuClock, Every::Hertz(hertz), clock_pages(hertz))?,
             switches: samples(Event::Switches, every, SWITCH_PAGES).ok(),
             counters: COUNTED.map(count),
             wait_channel: proc.join(format!("{pid}/task/{tid}/wchan")),
@@ -219,6 +220,13 @@ impl Thread {
             waited_in: seen.waited_in(),
         }
     }
+}
+
+/// A power of two, as a ring's.
+fn clock_pages(hertz: u64) -> usize {
+    let times = usize::try_from(hertz.div_ceil(99)).unwrap_or(MOST_CLOCK_PAGES);
+    let pages = CLOCK_PAGES.saturating_mul(times).min(MOST_CLOCK_PAGES);
+    pages.next_power_of_two()
 }
 
 impl Seen {
