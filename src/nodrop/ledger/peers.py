@@ -66,8 +66,9 @@ class Peers:
         """What touches a worker that is full."""
         if self.one_alone:
             return (
-                f"{knobs.less_work}, or less load of the flows that one worker has: a flow stays "
-                "on its worker, so neither more workers nor a larger ring helps"
+                f"{knobs.less_work}, or less load of the flows that one worker has; a larger ring "
+                "does not help, and more workers only if those are several flows: one flow stays "
+                "on its worker"
             )
         return (
             f"{knobs.workers}, {knobs.less_work}, or less load; a larger ring only moves the burst"
