@@ -138,7 +138,13 @@ class SimulatedSut:
             return _record(common, "void", ["sender_late"], "void: the sender was late")
         ratio = lost / sum(sent)
         return _record(
-            common, "measured", [], f"{ratio:.3%} lost", duration_s=seconds, loss_ratio=ratio
+            common,
+            "measured",
+            [],
+            f"{ratio:.3%} lost",
+            duration_s=seconds,
+            loss_ratio=ratio,
+            **_where(lost, in_ring=beyond > self.ring_packets),
         )
 
     def _measured(self, common: dict[str, Any], x: float, seconds: float) -> TrialRecord:
@@ -174,15 +180,16 @@ class SimulatedSut:
             decoded_packets=decoded,
             lost_packets=round(lost),
             loss_ratio=ratio,
-            loss_place=None
-            if not round(lost)
-            else "path"
-            if self.path_loss and behind - held < 1
-            else "socket ring",
-            knob="" if not round(lost) else "more threads",
+            **_where(lost, in_ring=behind - held >= 1 or not self.path_loss),
             sustained=sustained,
             service_pps_at_least=pace,
         )
+
+
+def _where(lost: float, *, in_ring: bool) -> dict[str, str]:
+    if not round(lost):
+        return {}
+    return {"loss_place": "socket ring" if in_ring else "path", "knob": "more threads"}
 
 
 def _record(

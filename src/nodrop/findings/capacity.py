@@ -23,6 +23,7 @@ from nodrop.findings.searched import (
     Tried,
     loads,
     of_round,
+    tried,
     untriable_above,
 )
 from nodrop.results.capacity import LimitedBy
@@ -74,7 +75,9 @@ def _answer(
     together = None if ended else Picture(every, goal, search)
     chosen = together.bracket() if together else brackets[rounds.index(median_round)]
     limit = _limited_by(every, chosen, goal, search)
-    broke, lossy = _broke(every, chosen, goal), _lossy(every, chosen)
+    broke = _broke(every, chosen, goal)
+    ramps = [tried(r) for r in own if r.searched and r.searched.ramp is not None]
+    lossy = _lossy(every, chosen) or _lossy(ramps, chosen)
     lower, upper = _bound(chosen.lower), _bound(chosen.upper)
     answer = Answer(
         cell=cell,
@@ -203,7 +206,7 @@ def _broke(every: Sequence[Tried], chosen: Bracket, goal: float) -> Tried | None
 
 def _lossy(every: Sequence[Tried], chosen: Bracket) -> Tried | None:
     """The trial that says where packets are lost: the ring may have held all of the load that was
-    not carried, and then the next higher one that lost says it."""
+    not carried, and then the next higher one that lost says it. If none did, the ramp may."""
     if chosen.upper is None:
         return None
     above = [t for t in every if t.value >= chosen.upper.value and t.record.packets.loss_place]

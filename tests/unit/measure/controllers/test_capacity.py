@@ -55,6 +55,20 @@ def test_the_place_is_that_of_the_next_load_that_lost(ring_packets: int) -> None
     assert (found[0.0].place, found[0.0].knob) == ("socket ring", "more threads")
 
 
+@pytest.mark.parametrize("capacity", [1.2, 3.4, 9.0])
+@pytest.mark.parametrize("ring_packets", [50_000, 150_000])
+def test_the_place_is_the_ramps_if_nothing_else_lost(capacity: float, ring_packets: int) -> None:
+    search = Search(relative_width=0.02)
+    sut = SimulatedSut(capacity=capacity, ring_packets=ring_packets)
+    done = run(controller(search, sut="standing"), sut.measure)
+    (ramp,) = ramps(done)
+    assert ramp.packets.loss_place == "socket ring"
+    kept = [record for record in done if record is ramp or not record.packets.loss_ratio]
+    with_ramp, without = (answers(of, search)[0] for of in (kept, kept[1:]))
+    assert with_ramp.upper == without.upper and "no loss" in with_ramp.broke
+    assert (with_ramp.place, without.place) == ("socket ring", None)
+
+
 @pytest.mark.parametrize("method", METHODS, ids=lambda m: m["method"])
 @pytest.mark.parametrize("noise", [0.0, 0.02])
 @pytest.mark.parametrize("cells", [1, 3])
