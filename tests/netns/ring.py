@@ -12,9 +12,9 @@ import struct
 from dataclasses import dataclass
 
 SOL_PACKET, PACKET_RX_RING, PACKET_STATISTICS, PACKET_VERSION = 263, 5, 6, 10
-TPACKET_V2 = 1
+TPACKET_V2, ETH_P_8021Q = 1, 0x8100
 BLOCK_BYTES = 1 << 20
-FREE, USED = 0, 1
+FREE, USED, HAS_TAG, HAS_TPID = 0, 1, 1 << 4, 1 << 6
 HEADER = struct.Struct("=3I2H2I2H4x")
 """struct tpacket2_hdr; a struct sockaddr_ll follows it."""
 ADDRESS = struct.Struct("=2xH4x2xB")
@@ -45,9 +45,12 @@ class Ring:
             select.select([self._receiver], [], [], wait_s)
             if not self._status(at) & USED:
                 return None
-        _, _, captured, begin, *_ = HEADER.unpack_from(self._memory, at)
+        status, _, captured, begin, *_, tag, tpid = HEADER.unpack_from(self._memory, at)
         ethertype, kind = ADDRESS.unpack_from(self._memory, at + HEADER.size)
         frame = self._memory[at + begin : at + begin + captured]
+        if status & HAS_TAG:  # the kernel takes the outer VLAN tag out of the frame
+            tpid = tpid if status & HAS_TPID else ETH_P_8021Q
+            frame = frame[:12] + struct.pack("!2H", tpid, tag) + frame[12:]
         struct.pack_into("=I", self._memory, at, FREE)
         self._next += 1
         return Frame(ethertype=socket.ntohs(ethertype), kind=kind, captured=frame)
