@@ -8,9 +8,7 @@ from scipy.stats import kendalltau
 
 from nodrop.config.search import Search
 from nodrop.findings.answer import Answer, Between, Statement
-from nodrop.findings.searched import (
-    Tried,
-)
+from nodrop.findings.searched import Tried
 from nodrop.ledger.verdict import percent
 from nodrop.results.trial import Ramp
 from nodrop.stats.interval import CONFIDENCE
@@ -69,10 +67,18 @@ def statements(answer: Answer, every: Sequence[Tried], search: Search) -> Iterat
                 "cut": answer.cut_rounds,
             },
         )
+    width, bounds = answer.reached_width, ""
+    if width is not None:
+        asked = percent(search.relative_width)
+        bounds = f"; its bounds are {percent(width)} apart, {asked} was asked for"
     yield Statement(
         rule="capacity-cost",
-        text=f"{answer.trials} trials, {answer.trial_seconds:,.0f} s of load",
-        evidence={"trials": answer.trials, "trial_seconds": answer.trial_seconds},
+        text=f"{answer.trials} trials, {answer.trial_seconds:,.0f} s of load{bounds}",
+        evidence={
+            "trials": answer.trials,
+            "trial_seconds": answer.trial_seconds,
+            "reached_width": width,
+        },
         runs=tuple(t.record.run for t in every),
     )
 

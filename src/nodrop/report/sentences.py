@@ -214,7 +214,8 @@ SEARCH_COST = _rule(
     Part.RESTS_ON,
     "search-cost",
     "the load was searched",
-    "trials of the search, void ones too, and the seconds of load they were asked for",
+    "trials of the search, void ones too, the seconds of load they were asked for, and how far "
+    "apart the bounds are",
 )
 COMPARED_AT_ONCE = _rule(
     Part.RESTS_ON,
