@@ -64,8 +64,10 @@ else
 	cargo test --quiet --locked --workspace
 endif
 
-bench: build ## Speed, as ratios of interleaved runs on this machine (root)
+bench: build ## Speed as ratios of interleaved runs; known rates found; A/A (root, 75 min)
 	$(PYTHON) tools/bench.py
+	$(PYTHON) tools/bench_sink.py
+	$(PYTHON) tools/bench_aa.py
 
 fuzz: .venv/ready ## Random input for every decoder, SECONDS=60 each (hypothesis; cargo-fuzz if it is there)
 	$(PYTHON) tools/fuzz.py $(or $(SECONDS),60)

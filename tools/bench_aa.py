@@ -12,6 +12,8 @@ import sys
 import tempfile
 from collections import Counter
 
+from scipy.stats import binomtest
+
 PAIRS = 12
 SINK = ("sut.service_rate_pps=1500", "sut.ring_frames=64")
 """About what is offered, so that some trials lose packets and others none."""
@@ -47,7 +49,9 @@ def main() -> int:
             alarms += "different" in rows.values()
     for (metric, answer), times in sorted(seen.items()):
         print(f"{metric:24} {answer:12} {times:4} of {wanted}")
-    print(f"comparisons with a false alarm: {alarms} of {wanted}")
+    share = binomtest(alarms, wanted).proportion_ci()
+    interval = f"95 % interval {share.low:.1%}..{share.high:.0%}"
+    print(f"comparisons with a false alarm: {alarms} of {wanted}, {interval}")
     # One in twenty is allowed; of so few comparisons, luck is too.
     return int(alarms > 0.05 * wanted + 2.3 * (wanted * 0.05 * 0.95) ** 0.5)
 

@@ -47,8 +47,11 @@ def short_trace(tmp_path: Path) -> Path:
     return trace
 
 
-@pytest.mark.parametrize(("rate", "ring"), [(3_000, 256), (7_300, 1_024), (20_000, 2_048)])
+@pytest.mark.alone  # a ring of 256 frames holds 5 ms of 50,000 packets/s
+@pytest.mark.parametrize("rate", [5_000, 20_000, 50_000])
+@pytest.mark.parametrize("ring", [256, 16_384])
 def test_the_rate_of_a_sink_is_found(run: Run, short_trace: Path, rate: int, ring: int) -> None:
+    """tools/bench_sink.py does more of them, and of other rates."""
     outcome = run(
         f"load.trace={short_trace}",
         f"sut.service_rate_pps={rate}",
@@ -59,5 +62,5 @@ def test_the_rate_of_a_sink_is_found(run: Run, short_trace: Path, rate: int, rin
     assert search is not None
     (found,) = answers(outcome.records, search)
     assert found.limited_by == "sut" and found.place == "socket ring"
-    assert found.fit and found.fit.estimate == pytest.approx(rate, rel=0.02)
-    assert found.lower and found.lower.value <= rate * 1.02
+    assert found.lower and found.lower.value == pytest.approx(rate, rel=0.01)
+    assert found.fit and found.fit.estimate == pytest.approx(rate, rel=0.01)

@@ -12,6 +12,7 @@ from statistics import median
 
 from nodrop.config.search import Search
 from nodrop.findings.searched import NEAR, Load, Picture, Tried, loads
+from nodrop.ledger.sustained import SEEN_BEHIND
 from nodrop.results.trial import Ramp
 
 ABOVE = 0.02
@@ -22,6 +23,8 @@ LEAST_KNOWN = 2
 """So many limits say how much trials differ, before a lower load is tried."""
 UNDECIDED = 3
 """So many trials of a load that do not agree are enough: it is at the limit itself."""
+SHOWN = 1.2 * SEEN_BEHIND
+"""A trial of a load so far above what is served shows that it is too much."""
 SURPRISING = 0.95
 """A load just above what is served loses less than the rest of this."""
 ASTRAY = 0.5
@@ -137,11 +140,15 @@ class _Own:
     def _step(self) -> float:
         """How far above a limit a load shows the difference: a third of the width, or the spread
         of the trials' limits."""
+        return 1 + max(self._width / 3, ABOVE, self._spread)
+
+    @property
+    def _spread(self) -> float:
+        """Of the trials' limits, as a part of the least."""
         if not self._known:
-            return 1 + max(self._width / 3, ABOVE)
+            return 0.0
         passed = [x.offered for x in self._picture.limits if x.at is None]
-        spread = max([self._known[-1], *passed]) / self._known[0] - 1
-        return 1 + max(self._width / 3, ABOVE, spread)
+        return max([self._known[-1], *passed]) / self._known[0] - 1
 
     @property
     def _hopeless(self) -> bool:
@@ -300,10 +307,19 @@ class _Own:
         if missing and self._finals_between(lower / close, lower) < UNDECIDED:
             return self._field.ask(lower, self._final_s)
         high = max(high, found.lower.value if found.lower else high)
+        above = max(self._width / 2, SHOWN if self._absorbs(high) else 0.0)
+        close = 1 + above * 4 / 3
         missing = found.upper is None or found.upper.value > high * close
         if missing and self._finals_between(high, high * close) < UNDECIDED:
-            return self._field.ask(high * (1 + self._width / 2), self._final_s)
+            return self._field.ask(high * (1 + above), self._final_s)
         return None
+
+    def _absorbs(self, high: float) -> bool:
+        """A ring holds what is too much: only a SUT that is seen to be behind shows it."""
+        return any(
+            t.good(self._goal) if t.value > high else t.kept is False and not t.loss_ratio
+            for t in self._field.tried
+        )
 
     def _finals_between(self, low: float, high: float) -> float:
         """Trials."""
@@ -314,7 +330,8 @@ class _Own:
     def _reuse(self, value: float, *, down: bool) -> float:
         """A load that was tried already and is as good: trials of one load say more together."""
         if down:
-            tried = [x.value for x in self._loads if value / self._step <= x.value <= value]
+            near = 1 + max(self._width / 3, self._spread)
+            tried = [x.value for x in self._loads if value / near <= x.value <= value]
             return max(tried, default=value)
         tried = [x.value for x in self._loads if value / self._step < x.value <= value]
         return max(tried, default=value)

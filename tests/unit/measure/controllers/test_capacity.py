@@ -55,6 +55,17 @@ def test_the_place_is_that_of_the_next_load_that_lost(ring_packets: int) -> None
     assert (found[0.0].place, found[0.0].knob) == ("socket ring", "more threads")
 
 
+@pytest.mark.parametrize("capacity", [1.2, 3.4, 9.0, 25.0])
+@pytest.mark.parametrize("ring_packets", [0, 200, 1_000, 4_000, 16_384, 100_000])
+def test_a_ring_of_any_size_widens_the_bounds_little(capacity: float, ring_packets: int) -> None:
+    """What a ring holds shows only by being behind, which is not said of 1 %."""
+    sut = SimulatedSut(capacity=capacity, ring_packets=ring_packets, cpu_ratio=1.0)
+    trials = {"initial_trial_s": 1.2, "final_trial_s": 1.5, "duration_sum_s": 12.0, "rounds": 1}
+    found = searched(sut, relative_width=0.01, goals=(0.0,), **trials)[0.0]
+    assert found.lower and 0.995 * capacity <= found.lower.value <= capacity
+    assert found.upper and capacity < found.upper.value <= 1.0125 * capacity
+
+
 @pytest.mark.parametrize("capacity", [1.2, 3.4, 9.0])
 @pytest.mark.parametrize("ring_packets", [50_000, 150_000])
 def test_the_place_is_the_ramps_if_nothing_else_lost(capacity: float, ring_packets: int) -> None:
