@@ -81,6 +81,33 @@ pub struct Gap {
     pub after_packet: u64,
 }
 
+/// How the packets fall to the flows: what a hash over flows can make even, and what it cannot.
+#[derive(Debug, Clone, Copy, Default, PartialEq, JsonSchema, Serialize)]
+pub struct FlowSizes {
+    /// Packets that belong to a flow.
+    pub packets: u64,
+    /// Of those, packets of the largest flow.
+    pub largest_packets: u64,
+    /// So many flows of equal size would spread over threads as unevenly (square of the sum by the sum of squares).
+    pub effective: f64,
+}
+
+impl FlowSizes {
+    #[allow(clippy::cast_precision_loss)] // a figure for people and for a rule of thumb
+    pub(crate) fn of(sizes: impl Iterator<Item = u64>) -> Self {
+        let (mut found, mut squares) = (Self::default(), 0.0);
+        for size in sizes {
+            found.packets += size;
+            found.largest_packets = found.largest_packets.max(size);
+            squares += (size as f64).powi(2);
+        }
+        if found.packets > 0 {
+            found.effective = (found.packets as f64).powi(2) / squares;
+        }
+        found
+    }
+}
+
 /// A record that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct BadRecord {
@@ -127,6 +154,8 @@ pub struct Info {
     pub vlan_packets: [u64; 2],
     /// Distinct symmetric 5-tuples; later fragments, which have no ports, are left out.
     pub flows: u64,
+    /// How large they are.
+    pub flow_sizes: FlowSizes,
     /// Frames equal, byte by byte, to an earlier one.
     pub duplicate_frames: u64,
     /// Time that runs backwards.
@@ -143,4 +172,37 @@ pub struct Info {
     pub fragments_untouched: UntouchedFragments,
     /// Where the file ended early, if that was tolerated.
     pub bad_record: Option<BadRecord>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flows_of_one_size_are_as_many_as_they_are() {
+        for flows in [1_u8, 7, 200] {
+            let found = FlowSizes::of((0..flows).map(|_| 3));
+            assert_eq!(found.packets, 3 * u64::from(flows));
+            assert_eq!(found.largest_packets, 3);
+            assert!((found.effective - f64::from(flows)).abs() < 1e-9);
+        }
+    }
+
+    #[test]
+    fn an_elephant_counts_for_all() {
+        for (elephant, mice, effective) in [
+            (100, 100_usize, 40_000.0 / 10_100.0),
+            (1_000, 10, 1_010.0_f64.powi(2) / 1_000_010.0),
+            (60, 0, 1.0),
+        ] {
+            let found = FlowSizes::of(std::iter::repeat_n(1, mice).chain([elephant]));
+            assert_eq!(found.largest_packets, elephant);
+            assert!((found.effective - effective).abs() < 1e-9);
+        }
+    }
+
+    #[test]
+    fn no_flow_has_no_size() {
+        assert_eq!(FlowSizes::of(std::iter::empty()), FlowSizes::default());
+    }
 }

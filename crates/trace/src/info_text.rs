@@ -85,7 +85,17 @@ impl Info {
             peak.packets_in_10_ms,
             peak.packets_in_10_ms * ms / 10
         )?;
-        writeln!(f, "flows        {}", self.flows)
+        let sizes = &self.flow_sizes;
+        write!(f, "flows        {}", self.flows)?;
+        if sizes.packets > 0 {
+            let part = 100.0 * sizes.largest_packets as f64 / sizes.packets as f64;
+            write!(
+                f,
+                "; the largest has {} packets, {part:.1} %; they spread like {:.0} equal ones",
+                sizes.largest_packets, sizes.effective
+            )?;
+        }
+        writeln!(f)
     }
 
     fn mix(&self, f: &mut Formatter<'_>) -> Result {

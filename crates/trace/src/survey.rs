@@ -10,7 +10,9 @@ use nodrop_wire::view::{self, ethertype, protocol};
 
 use crate::checksums::Checksums;
 use crate::frag::{Defrag, Untouched, classify};
-use crate::info::{Backwards, BadRecord, Gap, Info, NoHandler, Rate, Share, UntouchedFragments};
+use crate::info::{
+    Backwards, BadRecord, FlowSizes, Gap, Info, NoHandler, Rate, Share, UntouchedFragments,
+};
 use crate::peak::Peaks;
 use crate::reassembly::{Limits, Reassembly};
 use crate::tap::{Protocol, tap_view};
@@ -37,7 +39,8 @@ pub struct Surveyor {
     ip: Box<[[Share; 256]; 2]>,
     others: BTreeMap<Protocol, Share>,
     vlan_packets: [u64; 2],
-    flows: HashSet<FlowKey, FixedState>,
+    /// Packets of each.
+    flows: HashMap<FlowKey, u64, FixedState>,
     hashes: HashSet<u64, FixedState>,
     hasher: FixedState,
     duplicate_frames: u64,
@@ -87,7 +90,7 @@ impl Surveyor {
             ip: Box::new([[Share::default(); 256]; 2]),
             others: BTreeMap::new(),
             vlan_packets: [0; 2],
-            flows: HashSet::default(),
+            flows: HashMap::default(),
             hashes: HashSet::default(),
             hasher: FixedState::default(),
             duplicate_frames: 0,
@@ -178,7 +181,7 @@ impl Surveyor {
         };
         self.ip[usize::from(ip.source.is_ipv6())][usize::from(ip.protocol)].add(frame);
         if ip.has_transport_header() {
-            self.flows.insert(FlowKey::of_ip(frame, &ip));
+            *self.flows.entry(FlowKey::of_ip(frame, &ip)).or_default() += 1;
         }
         self.checksums.add(frame, &ip);
     }
@@ -231,6 +234,7 @@ impl Surveyor {
             protocols: self.protocols(),
             vlan_packets: self.vlan_packets,
             flows: self.flows.len() as u64,
+            flow_sizes: FlowSizes::of(self.flows.values().copied()),
             duplicate_frames: self.duplicate_frames,
             backwards: self.backwards,
             longest_gap: self.longest_gap,

@@ -6,14 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from nodrop.ledger.imbalance import UNEVEN
 from nodrop.stats.interval import Summary
 
 AUTOFP_GAIN = 1.13
 """Printed: the most that autofp gained from more capture threads."""
 PORTS_GAIN = 1.28
 MOST = 0.5
-UNEVEN = 0.1
-"""The busiest thread has this much more than its share. The study gives no number."""
 
 
 class Stands(StrEnum):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from nodrop.hosts.seam import HostProcess, Json, Link, UndoJournal
+from nodrop.ledger.imbalance import FlowSizes
 from nodrop.ledger.over_time import LateBurst
 from nodrop.protocol.events import Achieved, TraceResult
 
@@ -87,6 +88,8 @@ class TraceFacts:
     peak_demand: PeakDemand | None
     """At most, at the speed and of all the replicas asked for: each replica peaks once, and they
     need not do so at one time. None at a rate or at top speed, which have no bursts."""
+    flow_sizes: FlowSizes | None
+    """Of the whole load; None if it sends only a part of the trace's flows."""
     raw: TraceResult
     """Everything the node said, for the manifest."""
 

@@ -20,8 +20,9 @@ from nodrop.hosts.binary import file_sha256, find_node_binary
 from nodrop.hosts.folders import cache_folder
 from nodrop.hosts.local import LocalHost
 from nodrop.hosts.seam import Json, TraceJob
+from nodrop.ledger.imbalance import FlowSizes
 from nodrop.load.seam import Fragments, PeakDemand, Planned, TraceFacts
-from nodrop.protocol.events import TracePlanned
+from nodrop.protocol.events import TracePlanned, TraceResult
 from nodrop.untrusted.packed import trace_bound, unpack
 from nodrop.untrusted.reading import making_sense
 
@@ -220,8 +221,23 @@ def _read(path: Path, stamp: tuple[int, ...], options: ReplayOptions) -> TraceFa
         ),
         never_at_tap_packets=planned["never_at_tap_packets"],
         peak_demand=_peak_demand(planned, options),
+        flow_sizes=_flow_sizes(said, options),
         raw=said,
     )
+
+
+def _flow_sizes(said: TraceResult, options: ReplayOptions) -> FlowSizes | None:
+    sizes, multiplier = said["flow_sizes"], options.multiplier
+    ends_before = said["planned"]["window_packets"] < said["packets"]
+    if not sizes["packets"] or multiplier < 1 or ends_before:
+        return None
+    found = FlowSizes(
+        flows=said["flows"],
+        effective_flows=sizes["effective"],
+        largest_ratio=sizes["largest_packets"] / sizes["packets"],
+        same_copies=multiplier,
+    )
+    return found if options.flows == "same" else found.distinct
 
 
 def _job(host: LocalHost, spec: Json) -> TraceJob:

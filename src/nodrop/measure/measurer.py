@@ -342,6 +342,7 @@ class _World:
         used.foreign_cpu_ratio = foreign_ratio(
             host, offered_ns, offering.cpus[0], seen.offered.cpu_s
         )
+        counted.flow_sizes = self._load.trace_facts().flow_sizes
         counted.threads = thread_books(
             self._parts.sut(self._cell),
             counters,

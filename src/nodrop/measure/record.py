@@ -70,6 +70,8 @@ def trial_record(
             for one in packets.threads
         ]
         found["threads_unexplained_packets"] = _unexplained(packets.threads, packets.counters)
+    if packets.flow_sizes is not None:
+        found["flow_sizes"] = asdict(packets.flow_sizes)
     if packets.counters is not None:
         body["captured_packets"] = packets.counters.captured_packets
     if (usage := used.usage) is not None:

@@ -151,6 +151,12 @@ class Disk(TypedDict):
     writes: Count
 
 
+class FlowSizes(TypedDict):
+    effective: float
+    largest_packets: Count
+    packets: Count
+
+
 class Gap(TypedDict):
     after_packet: Count
     ns: Count
@@ -771,6 +777,7 @@ class TraceResult(TypedDict):
     duplicate_frames: Count
     duration_ns: Count
     first_timestamp_ns: Count | None
+    flow_sizes: FlowSizes
     flows: Count
     fragments_in_pass: ReassemblyForecast
     fragments_in_trial: ReassemblyForecast

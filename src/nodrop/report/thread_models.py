@@ -8,6 +8,7 @@ from statistics import median
 
 from nodrop.config.units import parse_cpus
 from nodrop.findings.study_2017 import Judged, Model, judged, time_sharing
+from nodrop.ledger.imbalance import FlowSizes, what_makes
 from nodrop.ledger.threads import Role, gini, over_mean
 from nodrop.report import numbers
 from nodrop.report.profiled import profile_of
@@ -174,9 +175,25 @@ def _busiest(role: Role, name: str) -> Callable[[TrialRecord], float | None]:
     return figure
 
 
-def _cpu_gini(record: TrialRecord) -> float | None:
+def _worker_cpu(record: TrialRecord) -> list[float]:
     workers = _of(record, Role.WORKER)
-    return gini([t.cpu_ratio for t in workers if t.cpu_ratio is not None])
+    return [t.cpu_ratio for t in workers if t.cpu_ratio is not None]
+
+
+def _what_makes(trials: Sequence[Trial]) -> str:
+    """Of the trial that is the median by how uneven it is."""
+    found = []
+    for record in (trial.record for trial in trials):
+        work, cpu, sizes = _work(record), _worker_cpu(record), record.flow_sizes
+        # Behind receive threads flows are counted by worker, and packets are not.
+        packets = () if _of(record, Role.RECEIVE) else work
+        over = over_mean(packets or cpu)
+        if sizes is None or over is None:
+            continue
+        made = what_makes(packets, cpu, FlowSizes(**sizes.model_dump()))
+        if made is not None:
+            found.append((over, made.words))
+    return sorted(found)[len(found) // 2][1] if found else "–"
 
 
 _FIGURES: Sequence[tuple[str, str, str, Callable[[TrialRecord], float | None]]] = (
@@ -212,10 +229,22 @@ _FIGURES: Sequence[tuple[str, str, str, Callable[[TrialRecord], float | None]]] 
         lambda r: over_mean(_work(r)),
     ),
     (
+        "gini_pct",
+        "Gini, %",
+        "of the same: 0 = all alike; with n threads, (n − 1) / n = one has everything",
+        lambda r: gini(_work(r)),
+    ),
+    (
+        "cpu_over_mean_pct",
+        "Worker CPU over its share, %",
+        "of the worker that ran most",
+        lambda r: over_mean(_worker_cpu(r)),
+    ),
+    (
         "cpu_gini_pct",
         "Gini of worker CPU, %",
         "0 = all workers ran as long; with n workers, (n − 1) / n = one did everything",
-        _cpu_gini,
+        lambda r: gini(_worker_cpu(r)),
     ),
 )
 
@@ -241,6 +270,12 @@ def _models_table(found: Sequence[_Ran]) -> Table:
             help="of the SUT's process tree, for decoded packets; median over the runs",
         ),
         *(Column(name=n, title=t, numeric=True, help=h) for n, t, h, _ in _FIGURES),
+        Column(
+            name="uneven_by",
+            title="What makes it uneven",
+            help="by the sizes of the trace's flows, in the trial that is the median by how uneven "
+            "it is: of packets captured; behind receive threads of the workers' CPU",
+        ),
         Column(
             name="unexplained_packets",
             title="Unexplained by thread",
@@ -273,6 +308,7 @@ def _row(one: _Ran) -> Row:
                 shown="not measured" if cost is None else f"{cost.median:.2f}",
             ),
             *(_percent(_over(one.trials, figure)) for _, _, _, figure in _FIGURES),
+            text(_what_makes(one.trials)),
             _number(max(unexplained, default=None)),
         )
     )

@@ -130,6 +130,21 @@ class SutThread(Model):
     """Of that time it was ready to run, and its CPU had other work."""
 
 
+AtLeastOne = Annotated[float, Field(ge=1)]
+
+
+class FlowSizes(Model):
+    """How the packets of the load fall to its flows."""
+
+    flows: Count
+    effective_flows: AtLeastOne
+    """So many flows of equal size would spread over threads as unevenly."""
+    largest_ratio: Annotated[float, Field(gt=0, le=1)]
+    """Of the packets, those of the largest flow."""
+    same_copies: AtLeastOne = 1.0
+    """Copies of each flow that were sent as the same flow."""
+
+
 Body = PacketBooks
 """What became of the load. With a second kind this becomes a union, discriminated by `kind`."""
 
@@ -208,6 +223,9 @@ class TrialRecord(Model):
     threads_unexplained_packets: Packets | None = None
     """Of each thread's books what does not close, and of the SUT's figures what its threads do not
     add up to; 0 = all agree. Null if it does not count by thread."""
+
+    flow_sizes: FlowSizes | None = None
+    """Of the load; null if it sent only a part of the trace's flows."""
 
     body: Body = Body()
 
@@ -290,7 +308,9 @@ def accelerator_words(records: Iterable[TrialRecord]) -> str:
     return "/".join("tcg (emulated)" if name == "tcg" else name for name in names)
 
 
-ADDED_LATER: frozenset[str] = frozenset({"searched", "threads", "threads_unexplained_packets"})
+ADDED_LATER: frozenset[str] = frozenset(
+    {"searched", "threads", "threads_unexplained_packets", "flow_sizes"}
+)
 """Fields that run directories of this format may lack: they came after its first lines were
 written. A new field goes in here too."""
 

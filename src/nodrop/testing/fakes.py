@@ -297,6 +297,7 @@ class FakeLoad:
             fragments=NO_FRAGMENTS,
             never_at_tap_packets=0,
             peak_demand=None,
+            flow_sizes=None,
             raw=whole(TraceResult, {}),
         )
 

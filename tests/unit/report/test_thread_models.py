@@ -73,6 +73,49 @@ def test_models_stand_side_by_side(tmp_path: Path) -> None:
     assert float(autofp["worker_wait_pct"]) == pytest.approx(45)
 
 
+@pytest.mark.parametrize(
+    ("parts", "gini", "over"),
+    [((600, 400), 10, 20), ((900, 50, 50), 170 / 3, 170), ((10, 10, 10, 70), 45, 180)],
+)
+def test_packets_and_cpu_are_uneven_by_figures_of_their_own(
+    tmp_path: Path, parts: Sequence[int], gini: float, over: float
+) -> None:
+    by_packets = threads(*((WORKER, n, 0.5) for n in parts))
+    by_cpu = threads(*((WORKER, 100, n / 1000) for n in parts))
+    for n, (each, figures) in enumerate(
+        [(by_packets, ("gini_pct", "over_mean_pct")),
+         (by_cpu, ("cpu_gini_pct", "cpu_over_mean_pct"))]
+    ):  # fmt: skip
+        found = rows(tmp_path / str(n), [ran("w", "workers", each), SINGLE])
+        (row,) = [row for row in found if row["runmode"] == "workers"]
+        assert [float(row[f]) for f in figures] == [pytest.approx(gini), pytest.approx(over)]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "words"),
+    [
+        (None, "–"),
+        ({"flows": 900, "effective_flows": 3.0, "largest_ratio": 0.57}, "one flow has 57 %"),
+        ({"flows": 900, "effective_flows": 12.0, "largest_ratio": 0.1}, "chance can do this"),
+        ({"flows": 9000, "effective_flows": 8000.0, "largest_ratio": 0.001}, "not the sizes"),
+        (
+            {"flows": 90, "effective_flows": 15.0, "largest_ratio": 0.1, "same_copies": 800},
+            "800 copies are the same flows",
+        ),
+    ],
+)
+@pytest.mark.parametrize("receive", [False, True])
+def test_what_makes_workers_uneven_is_judged_by_the_flows(
+    tmp_path: Path, sizes: dict[str, float] | None, words: str, receive: bool
+) -> None:
+    workers = [(WORKER, n, n / 1000) for n in (700, 300)]
+    each = threads(*([(RECEIVE, 1000, 0.9)] if receive else []), *workers)
+    runmode = "autofp" if receive else "workers"
+    found = rows(tmp_path, [ran("w", runmode, each, flow_sizes=sizes), SINGLE])
+    (row,) = [row for row in found if row["runmode"] == runmode]
+    assert row["uneven_by"].startswith(words)
+
+
 def test_the_page_has_the_section_only_if_there_are_several_models(tmp_path: Path) -> None:
     page = write_report([outcome_run(tmp_path / "a", [WORKERS, SINGLE])], tmp_path / "ra")
     assert 'id="threads"' in page.read_text()

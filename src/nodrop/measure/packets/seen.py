@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nodrop.ledger.balance import Ledger
+from nodrop.ledger.imbalance import FlowSizes
 from nodrop.ledger.over_time import Losses
 from nodrop.ledger.running import Running
 from nodrop.ledger.sustained import WorkedOff
@@ -33,6 +34,8 @@ class PacketsSeen:
     """When the SUT's threads lost packets, by its own counters; None = not known."""
     threads: Sequence[ThreadBooks] | None = None
     """Of the SUT."""
+    flow_sizes: FlowSizes | None = None
+    """Of the load."""
     running: Running | None = None
     ledger: Ledger | None = None
     instances: Sequence[Instance] = ()
