@@ -8,6 +8,7 @@ is one short round.
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import sys
 import tempfile
@@ -25,6 +26,8 @@ TIMING_BOUND = 0.1
 CONDITIONS = ("alone", "CPUs in use")
 RATE_ERROR = 1e-4
 FLOOD = 2.3
+FRACTION = 0.95
+SPINNING = 1.2
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,6 +61,21 @@ def top_speed(bench: Bench) -> Iterator[tuple[str, float]]:
     yield "top speed, AF_XDP : tcpreplay -t -K, pps", bench.top_speed("af_xdp") / peer
     for backend in ("flood", "flood_in"):
         yield f"top speed, {backend} : tcpreplay -t -K, pps", bench.flood(backend) / peer
+
+
+def fraction(bench: Bench) -> Iterator[tuple[str, float]]:
+    for backend in ("af_packet", "af_xdp"):
+        whole = bench.top_speed(backend, 3)
+        yield f"top speed of 3.4X : 3X, {backend}, pps", bench.top_speed(backend, 3.4) / whole
+
+
+def spinning(bench: Bench) -> Iterator[tuple[str, float]]:
+    """On the last CPU, which the kernel's own work is least on."""
+    own = str(max(os.sched_getaffinity(0)))
+    for pps in (1_000, 10_000, 100_000):
+        ours = bench.errors(pps, "--cpu", own)
+        peer = bench.tcpreplay_errors(pps, ())
+        yield f"p99 |sent - due|, {pps} pps, own CPU : tcpreplay", ours.p99_us / peer.p99_us
 
 
 def pacing(bench: Bench) -> Iterator[tuple[str, float]]:
@@ -96,7 +114,16 @@ def trial(bench: Bench) -> Iterator[tuple[str, float]]:
         yield f"s that a trial adds, {whose}", seconds
 
 
-ROUNDS: tuple[Round, ...] = (top_speed, pacing, replicas, sampler, trace_info, trial)
+ROUNDS: tuple[Round, ...] = (
+    top_speed,
+    fraction,
+    pacing,
+    spinning,
+    replicas,
+    sampler,
+    trace_info,
+    trial,
+)
 
 
 def promises() -> dict[str, Promise]:
@@ -105,6 +132,14 @@ def promises() -> dict[str, Promise]:
         Promise(name="top speed, AF_XDP : tcpreplay -t -K, pps", least=1.65),
         Promise(name="top speed, flood : tcpreplay -t -K, pps", least=FLOOD),
         Promise(name="top speed, flood_in : tcpreplay -t -K, pps", least=FLOOD),
+        *(
+            Promise(name=f"top speed of 3.4X : 3X, {backend}, pps", least=FRACTION)
+            for backend in ("af_packet", "af_xdp")
+        ),
+        *(
+            Promise(name=f"p99 |sent - due|, {pps} pps, own CPU : tcpreplay", most=SPINNING)
+            for pps in (1_000, 10_000, 100_000)
+        ),
         *(
             Promise(name=f"p99 |sent - due|, {pps} pps, {where} : {name}", most=TIMING_BOUND)
             for pps in (10_000, 100_000)

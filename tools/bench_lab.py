@@ -68,8 +68,9 @@ class Bench:
     def tcpreplay(self, *flags: str) -> list[str | Path]:
         return ["tcpreplay", "--intf1=ndt0", "--preload-pcap", *flags, self.trace]
 
-    def top_speed(self, backend: str) -> float:
-        result, _ = self.replay("--top-speed", "--loops", self._loops, "--backend", backend)
+    def top_speed(self, backend: str, multiplier: float = 1) -> float:
+        flags = ["--top-speed", "--loops", self._loops, "--backend", backend]
+        result, _ = self.replay(*flags, "--multiplier", str(multiplier))
         took_ns = result["last_sent_mono_ns"] - result["first_sent_mono_ns"]
         return float(result["sent_packets"] * 1e9 / took_ns)
 
@@ -108,10 +109,11 @@ class Bench:
             raise SystemExit(f"tcpreplay says no rate:\n{ended.out}")
         return int(found[1]) / float(found[2])
 
-    def errors(self, pps: int) -> Errors:
+    def errors(self, pps: int, *flags: str) -> Errors:
         packets = self._packets(pps)
         argv = [self.node, "replay", "--interface", "ndt0", "--trace", self.trace, "--loops", "0"]
-        times = self._arrivals([*argv, "--pps", str(pps), "--duration-s", str(packets / pps)])
+        pace = ["--pps", str(pps), "--duration-s", str(packets / pps)]
+        times = self._arrivals([*argv, *pace, *flags])
         return _errors(times, pps)
 
     def tcpreplay_errors(self, pps: int, flags: Sequence[str]) -> Errors:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import lzma
+import os
 import struct
 import subprocess
 from collections.abc import Callable
@@ -233,3 +234,23 @@ def test_exact_times_keep_the_cpus_awake_at_hand(link: Link, tmp_path: Path) -> 
     assert asked() == (True, 0)
     assert not asked(shallow_idle=False)[0]
     assert not asked(multiplier=2)[0]
+
+
+def test_a_sender_says_when_it_waited_by_spinning(link: Link, tmp_path: Path) -> None:
+    trace = small_trace(tmp_path / "t.pcap", [60] * 20)
+    cpu = max(os.sched_getaffinity(0))
+
+    def spun_share(**spec: Any) -> float | None:
+        sent, got = replayed(link, {}, {"trace": str(trace), **spec})
+        assert_all_sent(sent, 20)
+        assert got["packets"] == 20
+        share: float | None = sent["spun_share"]
+        return share
+
+    # On a CPU of its own it may: another program that wants that CPU ends it.
+    for pace in ({"pps": 500}, {"pps": 20_000}, {"speed": 1.0}):
+        share = spun_share(cpus=[cpu], **pace)
+        assert share is not None and 0 <= share <= 1
+        assert spun_share(cpus=[cpu], spin=False, **pace) == 0
+        assert spun_share(**pace) == 0
+    assert spun_share(cpus=[cpu], top_speed=True) is None

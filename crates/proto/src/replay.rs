@@ -144,6 +144,10 @@ pub struct ReplaySpec {
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     #[serde(default = "yes")]
     pub realtime: bool,
+    /// Paced, and pinned: wait by spinning as an ordinary thread, until another thread wants the CPU
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[serde(default = "yes")]
+    pub spin: bool,
     /// Paced, with one replica: keep all CPUs of this host from deep idle states while it runs, if allowed (/dev/cpu_dma_latency)
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     #[serde(default = "yes")]
@@ -280,6 +284,8 @@ pub struct ReplayResult {
     pub backend: String,
     /// Whether SCHED_FIFO was granted.
     pub realtime: bool,
+    /// The part of the time in which the senders waited for due times by spinning; the rest they slept. `None` at top speed.
+    pub spun_share: Option<f64>,
     /// Whether the CPUs of this host were kept from deep idle states.
     pub shallow_idle: bool,
     /// Packets of replicas sent as they stand in the trace, having no address that could be rewritten.

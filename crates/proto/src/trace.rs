@@ -87,6 +87,7 @@ impl TraceSpec {
             backend: SendBackend::Auto,
             cpus: Vec::new(),
             realtime: false,
+            spin: false,
             shallow_idle: false,
             dst_macs: Vec::new(),
             yes: false,

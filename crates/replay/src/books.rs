@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use nodrop_io::tx::Sent;
 
 use crate::lateness::Lateness;
-use crate::outcome::{Achieved, Outcome};
+use crate::outcome::{Achieved, Outcome, Spent};
 
 /// One more than the largest errno of Linux.
 const ERRNOS: usize = 134;
@@ -123,7 +123,7 @@ impl Books<'_> {
         }
     }
 
-    pub fn closed(mut self, intended_packets: u64, cpu_ns: u64) -> Outcome {
+    pub fn closed(mut self, intended_packets: u64, spent: Spent) -> Outcome {
         self.end_interval();
         let refused = (0..).zip(self.refused).filter(|(_, packets)| *packets > 0);
         Outcome {
@@ -138,7 +138,7 @@ impl Books<'_> {
             asked_errors: self.lateness.asked_errors,
             late_bursts: self.lateness.bursts.closed(),
             shaping: self.lateness.shaping,
-            cpu_ns,
+            spent,
             achieved: self.achieved,
         }
     }
@@ -173,8 +173,13 @@ mod tests {
         assert_eq!(books.gone, Some(100));
         let mut schedule_errors = ScheduleErrors::default();
         schedule_errors.record(1_500);
+        let spent = Spent {
+            cpu_ns: 77,
+            ns: 99,
+            spun_ns: 88,
+        };
         assert_eq!(
-            books.closed(6, 77),
+            books.closed(6, spent),
             Outcome {
                 intended_packets: 6,
                 sent_packets: 2,
@@ -187,7 +192,7 @@ mod tests {
                 schedule_errors,
                 late_bursts: LateBursts::default(),
                 shaping: Shaping::default(),
-                cpu_ns: 77,
+                spent,
                 achieved: Achieved {
                     packets: vec![1, 0, 1],
                     bytes: vec![60, 0, 100],
@@ -199,7 +204,7 @@ mod tests {
 
     #[test]
     fn nothing_sent_has_no_times() {
-        let outcome = Books::new(Lateness::new(false, 0)).closed(3, 0);
+        let outcome = Books::new(Lateness::new(false, 0)).closed(3, Spent::default());
         assert_eq!(
             (outcome.first_sent_mono_ns, outcome.last_sent_mono_ns),
             (None, None)

@@ -9,6 +9,7 @@ pub mod lateness;
 pub mod load;
 mod offsets;
 pub mod outcome;
+mod own_cpu;
 pub mod pacer;
 mod part;
 pub mod planned;

@@ -40,6 +40,32 @@ impl Achieved {
     }
 }
 
+/// The time of the thread from start to end.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// CPU time.
+    pub cpu_ns: u64,
+    /// By the clock.
+    pub ns: u64,
+    /// Of that, while it waited for due times by spinning.
+    pub spun_ns: u64,
+}
+
+impl Spent {
+    /// The part of the time in which it spun; `None` if there was no time.
+    #[must_use]
+    pub fn spun_share(&self) -> Option<f64> {
+        (self.ns > 0).then(|| (self.spun_ns as f64 / self.ns as f64).min(1.0))
+    }
+
+    /// Adds that of another port.
+    fn join(&mut self, other: &Self) {
+        self.cpu_ns += other.cpu_ns;
+        self.ns += other.ns;
+        self.spun_ns += other.spun_ns;
+    }
+}
+
 /// What a replay did.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
@@ -65,8 +91,8 @@ pub struct Outcome {
     pub late_bursts: LateBursts,
     /// How far apart what was asked for at once was let leave.
     pub shaping: Shaping,
-    /// CPU time of the thread from start to end.
-    pub cpu_ns: u64,
+    /// Of the thread.
+    pub spent: Spent,
     /// Per 100 ms.
     pub achieved: Achieved,
 }
@@ -88,7 +114,7 @@ impl Outcome {
         self.asked_errors.join(&other.asked_errors);
         self.late_bursts.join(&other.late_bursts);
         self.shaping.join(&other.shaping);
-        self.cpu_ns += other.cpu_ns;
+        self.spent.join(&other.spent);
         self.achieved.join(&other.achieved);
     }
 }
@@ -121,7 +147,11 @@ mod tests {
                 packets: sent,
                 ns: 2 * sent,
             },
-            cpu_ns: sent,
+            spent: Spent {
+                cpu_ns: sent,
+                ns: 2 * sent,
+                spun_ns: sent,
+            },
             achieved: Achieved {
                 bytes: achieved.iter().map(|packets| packets * 60).collect(),
                 largest_error_ns: achieved.clone(),
@@ -146,7 +176,14 @@ mod tests {
             .for_each(|error| expected.schedule_errors.record(*error));
         expected.asked_errors = expected.schedule_errors.clone();
         expected.late_bursts.bursts = 3;
+        expected.spent = Spent {
+            cpu_ns: 10,
+            ns: 20,
+            spun_ns: 10,
+        };
         assert_eq!(all, expected);
+        assert_eq!(all.spent.spun_share(), Some(0.5));
+        assert_eq!(Spent::default().spun_share(), None);
         let summary = all.schedule_errors.summary();
         assert_eq!(summary.map(|errors| errors.max), Some(2_000));
         assert_eq!(summary.map(|errors| errors.p50), Some(1_000));

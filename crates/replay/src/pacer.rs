@@ -5,12 +5,14 @@
 //! shorter gap is spun through. Spinning alone burns a core and under SCHED_FIFO runs into the throttling of real-time
 //! threads, which stops them for 50 ms of each second. At rates that leave no gap long enough to sleep in, a real-time thread
 //! therefore takes naps, so that it leaves 6 % of its CPU to others by the clock of its CPU time; fewer if the CPU fell idle
-//! in a nap, because then no other thread waits for it.
+//! in a nap, because then no other thread waits for it. A thread that has a CPU to itself only spins, and is no real-time thread.
 //! Alternatives and numbers: docs/adr/0005 and 0007.
 
 use nodrop_sys::clock::{mono_ns, sleep_until, thread_cpu_ns};
 use nodrop_sys::idle::IdleCounter;
 use nodrop_sys::thread::{not_realtime, realtime};
+
+use crate::own_cpu::{OwnCpu, Spun};
 
 /// Aims tried: no sleep is that exact, and past the other a host has no use for aiming.
 const MARGIN_NS: std::ops::RangeInclusive<i64> = 1_000..=80_000;
@@ -39,6 +41,9 @@ const LENT_NS: u64 = 700_000;
 #[derive(Debug)]
 pub struct Pacer {
     realtime: bool,
+    /// What it is while it sleeps.
+    realtime_asleep: bool,
+    own_cpu: Option<OwnCpu>,
     margin: Margin,
     idle: IdleCounter,
     /// Awake time left before a nap is due, at the last awakening, and when that was by the clock and by the CPU time.
@@ -50,11 +55,14 @@ pub struct Pacer {
 }
 
 impl Pacer {
-    /// For the calling thread, whose sleeps are timed here for 2 ms or so; `realtime` if it runs under SCHED_FIFO.
+    /// For the calling thread, whose sleeps are timed here for 2 ms or so; `realtime` if it runs under SCHED_FIFO, `own_cpu` if
+    /// its CPU is meant for it alone.
     #[must_use]
-    pub fn new(realtime: bool, aim: Aim) -> Self {
+    pub fn new(realtime: bool, own_cpu: bool, aim: Aim) -> Self {
         let mut pacer = Self {
             realtime,
+            realtime_asleep: realtime,
+            own_cpu: None,
             margin: Margin { aim, ns: 0 },
             idle: IdleCounter::default(),
             credit_ns: MOST_CREDIT_NS,
@@ -66,11 +74,26 @@ impl Pacer {
             let now = mono_ns();
             pacer.sleep(now + TRIAL_NS);
         }
+        if own_cpu {
+            pacer.own_cpu = OwnCpu::probed();
+            pacer.choose();
+        }
         pacer
     }
 
     /// Forgets what was awake before.
     pub fn begin(&mut self) {
+        self.own_cpu.iter_mut().for_each(OwnCpu::begin);
+        self.account_anew();
+    }
+
+    /// Time since the beginning in which it spun, and did not sleep.
+    #[must_use]
+    pub fn spun_ns(&self) -> u64 {
+        self.own_cpu.as_ref().map_or(0, OwnCpu::spun_ns)
+    }
+
+    fn account_anew(&mut self) {
         self.lent_until_ns = 0;
         self.credit_ns = MOST_CREDIT_NS;
         self.awake_since_ns = mono_ns();
@@ -79,6 +102,13 @@ impl Pacer {
 
     /// Waits until `due_ns` of CLOCK_MONOTONIC and returns the time then; `None` if `stopped` says so.
     pub fn wait(&mut self, due_ns: u64, stopped: impl Fn() -> bool) -> Option<u64> {
+        if let Some(own_cpu) = self.own_cpu.as_mut().and_then(OwnCpu::spinning) {
+            match own_cpu.spin(due_ns, &stopped) {
+                Spun::Due(now) => return Some(now),
+                Spun::Stopped => return None,
+                Spun::Wanted => self.choose(),
+            }
+        }
         let mut now = self.sleep_towards(due_ns, stopped)?;
         while now < due_ns {
             std::hint::spin_loop();
@@ -94,11 +124,21 @@ impl Pacer {
         due_ns: u64,
         stopped: impl Fn() -> bool,
     ) -> Option<u64> {
+        if self.own_cpu.as_mut().and_then(OwnCpu::spinning).is_some() {
+            return self.wait(due_ns, stopped);
+        }
         let now = self.sleep_towards(about_ns, &stopped)?;
         if now < due_ns {
             return self.wait(due_ns, stopped);
         }
         Some(now)
+    }
+
+    /// A thread that sleeps is a real-time thread if it may be one; one that spins never is.
+    fn choose(&mut self) {
+        let spins = self.own_cpu.as_mut().and_then(OwnCpu::spinning).is_some();
+        self.realtime = !spins && self.realtime_asleep && realtime();
+        self.account_anew();
     }
 
     /// Sleeps until the margin before a time, and naps if that is needed; the time then.
@@ -113,7 +153,7 @@ impl Pacer {
         }
         if self.lent_until_ns > 0 && self.lent_until_ns <= now {
             self.realtime = realtime();
-            self.begin();
+            self.account_anew();
         }
         if self.realtime && self.credit_ns < duration_ns(self.awake_since_ns, now) {
             now = self.nap(now);
@@ -205,7 +245,7 @@ mod tests {
     use super::*;
 
     fn pacer(realtime: bool) -> Pacer {
-        Pacer::new(realtime, Aim::Exact)
+        Pacer::new(realtime, false, Aim::Exact)
     }
 
     #[test]
@@ -263,7 +303,7 @@ mod tests {
 
     #[test]
     fn about_a_time_is_not_before_it_is_due() {
-        let mut pacer = Pacer::new(false, Aim::Thrifty);
+        let mut pacer = Pacer::new(false, false, Aim::Thrifty);
         for gap in [0, 30_000, 1_000_000] {
             let due = mono_ns() + gap;
             assert!(pacer.wait_about(due + 200_000, due, || false).unwrap() >= due);
@@ -287,5 +327,45 @@ mod tests {
             }
         }
         assert!(share <= 0.95, "{share}");
+    }
+
+    /// The scheduling class of the calling thread: the 41st number of its `stat`.
+    fn policy() -> u32 {
+        let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+        let after_name = stat.rsplit_once(')').unwrap().1;
+        after_name
+            .split_ascii_whitespace()
+            .nth(38)
+            .unwrap()
+            .parse()
+            .unwrap()
+    }
+
+    /// More busy threads than CPUs, so one of them wants this thread's.
+    #[test]
+    fn a_thread_that_must_not_spin_is_in_the_class_it_had() {
+        let is_done = std::sync::atomic::AtomicBool::new(false);
+        let threads = std::thread::available_parallelism().map_or(1, usize::from) * 2;
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    while !is_done.load(std::sync::atomic::Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                });
+            }
+            for aim in [Aim::Exact, Aim::Thrifty] {
+                let granted = realtime();
+                let before = policy();
+                let mut pacer = Pacer::new(granted, true, aim);
+                pacer.begin();
+                while pacer.own_cpu.as_mut().and_then(OwnCpu::spinning).is_some() {
+                    pacer.wait(mono_ns() + 1_000_000, || false);
+                }
+                assert_eq!((pacer.realtime, policy()), (granted, before));
+                not_realtime();
+            }
+            is_done.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
     }
 }

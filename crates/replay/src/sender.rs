@@ -8,7 +8,7 @@ use crate::backend::Backend;
 use crate::books::Books;
 use crate::flood;
 use crate::lateness::Lateness;
-use crate::outcome::{Achieved, Outcome};
+use crate::outcome::{Achieved, Outcome, Spent};
 use crate::pacer::{Aim, Pacer};
 use crate::schedule::{Plan, Slot};
 use crate::spread::Share;
@@ -48,7 +48,8 @@ pub struct Replay<'a> {
 
 impl<'a> Replay<'a> {
     /// Of a plan, the share of one port. Allocates all that sending needs, and times the sleeps of the calling thread, which is
-    /// the one that sends; `realtime` if it runs under SCHED_FIFO. `limit_ns` ends a replay at top speed.
+    /// the one that sends; `realtime` if it runs under SCHED_FIFO, `own_cpu` if its CPU is meant for it alone. `limit_ns` ends a
+    /// replay at top speed.
     #[must_use]
     pub fn new(
         trace: &'a Trace,
@@ -56,6 +57,7 @@ impl<'a> Replay<'a> {
         share: Share<'a>,
         backend: &'a mut Backend,
         realtime: bool,
+        own_cpu: bool,
         limit_ns: Option<u64>,
     ) -> Self {
         // Several replicas leave together anyway.
@@ -72,7 +74,7 @@ impl<'a> Replay<'a> {
             share,
             intended_packets: share.intended_packets(plan),
             backend,
-            pacer: Pacer::new(realtime, aim),
+            pacer: Pacer::new(realtime, own_cpu && plan.is_paced(), aim),
             limit_ns,
             buffer,
             books,
@@ -95,7 +97,7 @@ impl<'a> Replay<'a> {
         start_mono_ns: u64,
         stopped: impl Fn() -> bool,
     ) -> Result<Outcome, SendError> {
-        let cpu = thread_cpu_ns();
+        let (cpu, began) = (thread_cpu_ns(), mono_ns());
         self.pacer.begin();
         self.books.interval_end = start_mono_ns + Achieved::INTERVAL_NS;
         self.books.paced = self.plan.is_paced();
@@ -106,9 +108,13 @@ impl<'a> Replay<'a> {
         } else {
             self.top_speed(start_mono_ns, &stopped)
         };
-        let cpu_ns = thread_cpu_ns() - cpu;
+        let spent = Spent {
+            cpu_ns: thread_cpu_ns() - cpu,
+            spun_ns: self.pacer.spun_ns(),
+            ns: mono_ns() - began,
+        };
         match self.books.gone {
-            None => Ok(self.books.closed(intended, cpu_ns)),
+            None => Ok(self.books.closed(intended, spent)),
             Some(errno) => Err(SendError {
                 errno,
                 sent_packets: self.books.sent_packets,

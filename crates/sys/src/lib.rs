@@ -6,5 +6,6 @@ pub mod idle;
 pub mod kvm;
 pub mod memory;
 pub mod perf;
+pub mod run_queue;
 pub mod seccomp;
 pub mod thread;

@@ -205,6 +205,8 @@ class Link:
     dst_macs: Sequence[str] = ()
     """Addresses of several receivers behind a bridge: the sender shares the flows among them and
     writes each frame's over its own."""
+    sender_may_spin: bool = False
+    """The CPU that the sender is pinned to is its own (measure/parting.py)."""
 
 
 class Action(StrEnum):

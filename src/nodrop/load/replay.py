@@ -95,6 +95,7 @@ class Replay:
             "trace": str(self.trace),
             "interface": link.tx.name,
             **self.words(),
+            "spin": link.sender_may_spin,
             # The host that is measured idles as it does.
             "shallow_idle": False,
             "cpus": list(self.options.cpus),
@@ -184,6 +185,7 @@ def offered_load(said: ReplayResult, intended_duration_s: float | None) -> Offer
         asked_schedule_error_us=_error(said["asked_schedule_error_us"]),
         shaped_packets=said["shaped_packets"],
         shaped_pps=said["shaped_pps"],
+        spun_share=said["spun_share"],
         late_bursts=None if late is None else tuple(LateBurst(**b) for b in late["largest"]),
         late_burst_packets=None if late is None else late["packets"],
         cpu_s=said["cpu_s"],

@@ -131,6 +131,9 @@ class OfferedLoad:
     """Asked for closer to the one before than the sender sends."""
     shaped_pps: float | None = None
     """The rate at which those could leave; None if there are none."""
+    spun_share: float | None = None
+    """Of its time: when the sender waited by spinning; it slept else. None if that cannot be said,
+    or nothing is waited for (top speed)."""
     late_bursts: tuple[LateBurst, ...] | None = None
     """The largest, in the order of time; None if the generator cannot say."""
     late_burst_packets: int | None = None

@@ -6,16 +6,17 @@ stop → balance → judge → undo in reverse. A failure at any step still undo
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from nodrop.config.experiment import Measure
 from nodrop.errors import NodeRefused, NodropError
 from nodrop.hosts.inside import allowed_cpus
-from nodrop.hosts.seam import Json, UndoJournal
+from nodrop.hosts.seam import Json, Link, UndoJournal
 from nodrop.images.image import must_be_there
 from nodrop.ledger.places import ring_of
 from nodrop.ledger.reasons import Problem, Reason
@@ -25,6 +26,7 @@ from nodrop.measure.live import Feed
 from nodrop.measure.packets import closing as packets
 from nodrop.measure.packets.readings import Reading
 from nodrop.measure.packets.threads import thread_books
+from nodrop.measure.parting import core_of, may_spin
 from nodrop.measure.places import Places, provision
 from nodrop.measure.plan import Cell, Table
 from nodrop.measure.preflight import Parts
@@ -131,8 +133,19 @@ class _World:
     def prepare(self, load: Table, stack: ExitStack) -> None:
         self._load, self._aimed, self._stack = self._parts.load(load), load, stack
         work = self.trial.folder.path
-        made = self._load.prepare(self.places.link, work=work, journal=self._journal)
-        self._offerer = stack.enter_context(made)
+        self._offerer = stack.enter_context(
+            self._load.prepare(self._link(load), work=work, journal=self._journal)
+        )
+
+    def _link(self, load: Table) -> Link:
+        spins = may_spin(
+            load,
+            self._cell.sut_cpus,
+            self._cell.limits.cpus,
+            allowed=os.sched_getaffinity(0),
+            core_of=core_of,
+        )
+        return replace(self.places.link, sender_may_spin=spins)
 
     def _aim(self, load: Table) -> None:
         if self._aimed == load:
@@ -274,7 +287,8 @@ class _World:
         if self.places.cold and self._offers == 1:
             step("warm up the guest")
             work = self.trial.folder.path
-            with self._load.prepare(self.places.link, work=work, journal=self._journal) as first:
+            link = self._link(self._cell.load)
+            with self._load.prepare(link, work=work, journal=self._journal) as first:
                 offered = _offer(first, lambda _sent: None)
             together.drain(
                 self.each, expected_packets=None, timeout_s=self._settings.drain_timeout_s

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from nodrop.config.units import format_cpus, parse_cpus
@@ -46,6 +47,31 @@ def may_share(load: Mapping[str, Any], sut_cpus: str | None, limits_cpus: str | 
     """A guest's CPUs are threads of QEMU, which the limits hold as well."""
     sender, theirs = _pinned(load.get("cpu")), _pinned(sut_cpus or limits_cpus)
     return sender is None or theirs is None or bool(sender & theirs)
+
+
+def may_spin(
+    load: Mapping[str, Any],
+    sut_cpus: str | None,
+    limits_cpus: str | None,
+    *,
+    allowed: AbstractSet[int],
+    core_of: Callable[[int], AbstractSet[int]],
+) -> bool:
+    """A sender that spins has its whole core, so the SUT must run on others. Of two CPUs the other
+    one would be the SUT's, and all else would go there."""
+    sender, theirs = _pinned(load.get("cpu")), _pinned(sut_cpus or limits_cpus)
+    if sender is None or theirs is None or len(allowed) <= len(sender) + 1:
+        return False
+    cores = [core_of(cpu) for cpu in sender]
+    return all(core and not core & theirs for core in cores)
+
+
+def core_of(cpu: int) -> frozenset[int]:
+    """It and its hardware threads; empty if this host does not say."""
+    listed = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+    with suppress(OSError, ValueError):
+        return frozenset(parse_cpus(listed.read_text().strip()))
+    return frozenset()
 
 
 def _pinned(cpus: object) -> frozenset[int] | None:

@@ -190,6 +190,7 @@ def _of_the_sender(offered: OfferedLoad) -> dict[str, Any]:
         "schedule_error_us": _error(offered.schedule_error_us),
         "asked_schedule_error_us": _error(offered.asked_schedule_error_us),
         "shaped_per_s": offered.shaped_pps,
+        "spun_share": offered.spun_share,
         "sent_late": offered.late_burst_packets,
         "largest_late_burst": _largest_burst(offered),
     }

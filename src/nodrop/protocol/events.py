@@ -560,6 +560,7 @@ class ReplayResult(TypedDict):
     shallow_idle: bool
     shaped_packets: Count
     shaped_pps: float | None
+    spun_share: float | None
     unsent_packets: Count
 
 
@@ -588,6 +589,7 @@ class ReplaySpec(TypedDict):
     seed: NotRequired[Count]
     shallow_idle: NotRequired[bool]
     speed: NotRequired[float | None]
+    spin: NotRequired[bool]
     spread: NotRequired[SpreadOver]
     tolerate_truncated: NotRequired[bool]
     top_speed: NotRequired[bool]

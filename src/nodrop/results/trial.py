@@ -63,6 +63,9 @@ class Offered(Model):
     """Behind the schedule that was asked for."""
     shaped_per_s: NotNegative | None = None
     """The sender's top speed, as measured while the trace asked for more; null if it never does."""
+    spun_share: NotNegative | None = None
+    """Of its time, when the generator waited for due times by spinning on a CPU of its own; the
+    rest it slept. Null at top speed, or if the generator cannot say."""
     sent_late: Count | None = None
     """Sent at once because the sender was late, though asked for apart; null if the generator
     cannot say."""

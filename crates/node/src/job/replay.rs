@@ -5,6 +5,7 @@ mod offer;
 mod ports;
 mod result;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use nodrop_proto::{
@@ -68,6 +69,13 @@ impl Job for Replay {
 struct Kept {
     ports: Option<Vec<Port>>,
     trace: Option<Trace>,
+}
+
+/// A CPU for each sender, and one more for all else. What this process may use counts: its limit on CPU time is one for all threads.
+fn may_spin(cpus: &[u32]) -> bool {
+    let different: BTreeSet<&u32> = cpus.iter().collect();
+    let usable = std::thread::available_parallelism().map_or(1, usize::from);
+    !cpus.is_empty() && different.len() == cpus.len() && usable > cpus.len()
 }
 
 /// A flood's ports are judged by the schedule as well, and AF_XDP's memory by whether frames are rewritten.
@@ -139,6 +147,7 @@ impl Replay {
         // Several replicas leave about their times.
         let has_exact_times = plan.is_paced() && plan.replicas() == 1;
         let asks = spec.shallow_idle && has_exact_times;
+        let spin = spec.spin && may_spin(&spec.cpus) && plan.is_paced();
         let replay = Self {
             spec,
             shallow_idle: asks.then(ShallowIdle::ask).flatten(),
@@ -148,6 +157,7 @@ impl Replay {
                 spread,
                 limit_ns: request.duration_ns,
                 realtime,
+                spin,
             },
             ports,
         };

@@ -10,4 +10,6 @@ pub struct Offer {
     /// Ends it at top speed.
     pub limit_ns: Option<u64>,
     pub realtime: bool,
+    /// Whether a sender may keep the CPU that it is pinned to by spinning.
+    pub spin: bool,
 }

@@ -163,6 +163,7 @@ pub fn send(
         spread,
         limit_ns,
         realtime,
+        spin,
     } = offer;
     let gate = Barrier::new(ports.len() + 1);
     let (begin_ns, down) = (AtomicU64::new(0), AtomicBool::new(false));
@@ -178,10 +179,11 @@ pub fn send(
                     let _sending = sending;
                     // It was possible a moment ago; the result says if it no longer is.
                     port.cpu = port.cpu.filter(|cpu| thread::pin(*cpu).is_ok());
+                    let own_cpu = *spin && port.cpu.is_some();
                     let share = spread.share(number);
                     let backend = &mut port.backend;
                     let replay = nodrop_replay::Replay::new(
-                        trace, plan, share, backend, *realtime, *limit_ns,
+                        trace, plan, share, backend, *realtime, own_cpu, *limit_ns,
                     );
                     gate.wait(); // all are ready
                     gate.wait(); // the start is known

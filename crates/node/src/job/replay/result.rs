@@ -37,7 +37,8 @@ pub fn result(
         asked_schedule_error_us: all.asked_errors.summary().map(in_us),
         shaped_packets: all.shaping.packets,
         shaped_pps: all.shaping.pps(),
-        cpu_s: all.cpu_ns as f64 / 1e9,
+        cpu_s: all.spent.cpu_ns as f64 / 1e9,
+        spun_share: (all.spent.spun_share()).filter(|_| offer.plan.is_paced()),
         backend: backends(ports),
         realtime: offer.realtime,
         shallow_idle,
@@ -67,7 +68,7 @@ fn of_port(port: &Port, outcome: &Outcome) -> ReplayPort {
         first_sent_mono_ns: outcome.first_sent_mono_ns,
         last_sent_mono_ns: outcome.last_sent_mono_ns,
         schedule_error_us: outcome.schedule_errors.summary().map(in_us),
-        cpu_s: outcome.cpu_ns as f64 / 1e9,
+        cpu_s: outcome.spent.cpu_ns as f64 / 1e9,
     }
 }
 
