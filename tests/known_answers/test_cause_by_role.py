@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
 from nodrop.ledger.cause import Cause, causes_of
+from nodrop.ledger.imbalance import FlowSizes
 from nodrop.ledger.running import Running
 from nodrop.ledger.threads import Role
 from nodrop.suts.suricata.sut import RING
@@ -93,3 +95,48 @@ def test_a_full_worker_beside_idle_ones(idle: float) -> None:
     found = causes_of(RING, running(World(threads=threads), 900, {"W#01-a": 9000}))
     assert found[0].rule == "saturated"
     assert f"the other workers had at most {idle * 100:.0f} %" in found[0].words
+
+
+def with_flows(world: World, lost: int, sizes: FlowSizes) -> tuple[Cause, ...]:
+    return causes_of(RING, replace(running(world, lost, {}), flow_sizes=sizes))
+
+
+@pytest.mark.parametrize("share", [0.5, 0.7, 0.9])
+@pytest.mark.parametrize("workers", [2, 3, 8])
+def test_one_elephant_flow_is_why_one_worker_has_it_all(share: float, workers: int) -> None:
+    sizes = FlowSizes(flows=900, effective_flows=1 / (share**2 + 0.001), largest_ratio=share)
+    others = [Made(ran=0.1, cpu=n + 2) for n in range(workers - 1)]
+    threads = {f"W#{n:02}": [made] for n, made in enumerate([Made(ran=0.98, cpu=1), *others])}
+    behind = World(threads={RX: [Made(ran=0.3)], **threads}, cpus=16)
+    alone = World(threads=threads, cpus=16)
+    for world, rule in [(behind, "workers_full"), (alone, "saturated")]:
+        first = with_flows(world, 900, sizes)[0]
+        assert first.rule == rule
+        assert f"one flow has {share * 100:.0f} % of the packets" in first.words
+        assert "nor do more workers" in first.knob and "sut.threads" not in first.knob
+
+
+@pytest.mark.parametrize("flows", [3, 5, 9])
+def test_few_flows_are_said_and_more_workers_may_help(flows: int) -> None:
+    sizes = FlowSizes(flows=flows, effective_flows=flows, largest_ratio=1 / flows)
+    world = World(threads={RX: [Made(ran=0.3)], "W#01": [Made(ran=0.97, cpu=1)],
+                           "W#02": [Made(ran=0.2, cpu=2)]}, cpus=4)  # fmt: skip
+    first = with_flows(world, 900, sizes)[0]
+    assert f"{flows} flows spread like {flows} equal ones" in first.words
+    assert "more workers only if those are several flows" in first.knob
+
+
+@pytest.mark.parametrize("busy", [(0.5, 0.5), (0.35, 0.3, 0.3), (0.8, 0.15)])
+@pytest.mark.parametrize("slept", [0.5, 0.98])
+def test_workers_that_sleep_behind_a_receive_thread_that_sleeps(
+    busy: Sequence[float], slept: float
+) -> None:
+    workers = {f"W#{n:02}": [Made(ran=ran, cpu=n)] for n, ran in enumerate(busy, 1)}
+    world = World(threads={RX: [Made(ran=1 - slept)], **workers}, cpus=8)
+    roles = {name: Role.RECEIVE if name == RX else Role.WORKER for name in world.threads}
+    ran = world.running((RX, 0.5, 2.5, 9000), steady=True, served={RX: 20_000}, roles=roles)
+    first = causes_of(RING, ran)[0]
+    assert (first.rule, first.thread) == ("own_pace", RX)
+    assert f"W#01 used {busy[0] * 100:.0f} % of one CPU. A lock that they share" in first.words
+    assert "what they waited for was not seen" in first.words
+    assert "nodrop profile" in first.knob

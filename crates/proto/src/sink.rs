@@ -23,6 +23,22 @@ pub struct SinkSpec {
     /// Serve no more than this many packets per second; as fast as it can if absent
     #[arg(long)]
     pub service_rate_pps: Option<f64>,
+    /// A receiving thread is busy for so long with each packet
+    #[arg(long, default_value_t = 0)]
+    #[serde(default)]
+    pub receive_ns: u64,
+    /// Threads that receiving ones hand packets on to, by flow; 0 = none
+    #[arg(long, default_value_t = 0)]
+    #[serde(default)]
+    pub workers: u32,
+    /// Each of those is busy for so long with each packet
+    #[arg(long, default_value_t = 0)]
+    #[serde(default)]
+    pub worker_ns: u64,
+    /// The same behind a lock that they share
+    #[arg(long, default_value_t = 0)]
+    #[serde(default)]
+    pub lock_ns: u64,
     /// Join the fanout group with PACKET_FANOUT_FLAG_DEFRAG
     #[arg(long)]
     #[serde(default)]
@@ -59,7 +75,7 @@ pub struct SinkReady {
 pub struct SinkSample {
     /// When it was taken.
     pub mono_ns: u64,
-    /// Delivered to the reader.
+    /// Delivered to the reader, or done by the workers behind it.
     pub packets: u64,
     /// What the kernel had for the sockets, drops included.
     pub tp_packets: u64,
@@ -92,7 +108,7 @@ pub struct SinkThread {
     pub counts: SinkCounts,
     /// When the kernel's were read; `packets` and `bytes` are of now.
     pub mono_ns: u64,
-    /// When it was done with its last packet; `None` before the first.
+    /// When it, or a worker behind it, was done with its last packet; `None` before the first.
     pub served_mono_ns: Option<u64>,
 }
 

@@ -248,7 +248,7 @@ class _Case:
             paused = serves_the_mean and self.thread in self.running.over_time
             if arrivals.steady and not paused:
                 words = f"{sleeps}, at a constant rate: it takes packets at its own pace"
-                return self._cause(Rule.OWN_PACE, words, slept, found)
+                return self._own_pace(words, slept, found, beside)
             if pace and pace.at_most_pps is not None:
                 # Kept off for a part of that time, it would have served more.
                 serves = pace.at_most_pps / (1 - min(found.taken, EXPLAINS))
@@ -259,7 +259,7 @@ class _Case:
                         f"waited, of usually {usual:,.0f}/s that came: it takes packets at its "
                         "own pace"
                     )
-                    return self._cause(Rule.OWN_PACE, words, slept, found)
+                    return self._own_pace(words, slept, found, beside)
         return self._not_known(found, pace, more)
 
     def _not_known(self, found: Shares, pace: Pace | None, more: float | None) -> Cause:
@@ -282,7 +282,16 @@ class _Case:
         called = "receive thread" if beside.role is Role.RECEIVE else "thread"
         words = f"{called} {self.thread} used {ran * 100:.0f} % of one CPU while it lost"
         cause = self._cause(Rule.SATURATED, words + beside.beside_saturated(), ran, found)
-        return replace(cause, evidence={**cause.evidence, **beside.evidence()})
+        one_flow = beside.role is Role.WORKER and beside.one_flow
+        knob = beside.relief(self.knobs) if one_flow else cause.knob
+        return replace(cause, evidence={**cause.evidence, **beside.evidence()}, knob=knob)
+
+    def _own_pace(self, words: str, slept: float, found: Shares, beside: Peers) -> Cause:
+        cause = self._cause(Rule.OWN_PACE, words + beside.asleep_as_well, slept, found)
+        if not beside.asleep_as_well:
+            return cause
+        knob = f"{cause.knob}; nodrop profile says where its threads wait (locks and conditions)"
+        return replace(cause, evidence={**cause.evidence, **beside.evidence()}, knob=knob)
 
     def _workers_full(self, beside: Peers, full: Peer, found: Shares) -> Cause:
         slept = found.of[Went.SLEPT]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from nodrop.ledger.imbalance import FlowSizes, Imbalance, Makes, what_makes
 from nodrop.ledger.places import Knobs
 from nodrop.ledger.running import Running
 from nodrop.ledger.shares import Spans, Went, shares
@@ -39,6 +40,9 @@ class Peers:
     role: Role | None
     """Of the thread that lost."""
     workers: Sequence[Peer]
+    own_ran: float = 0.0
+    """What the thread that lost ran itself."""
+    flow_sizes: FlowSizes | None = None
 
     @property
     def full(self) -> Peer | None:
@@ -52,6 +56,22 @@ class Peers:
         """Of several, the busiest has the work and all others had time left."""
         return len(self.workers) > 1 and self.workers[1].busy < IDLE_SHARE
 
+    @property
+    def uneven(self) -> Imbalance | None:
+        """What makes one have the work, if the sizes of flows can."""
+        if self.flow_sizes is None:
+            return None
+        own = [self.own_ran] if self.role is Role.WORKER else []
+        cpu = [*own, *(one.ran for one in self.workers)]
+        found = what_makes((), cpu, self.flow_sizes)
+        by_flows = (Makes.ONE_FLOW, Makes.SAME_FLOWS, Makes.FEW_FLOWS)
+        return found if found is not None and found.makes in by_flows else None
+
+    @property
+    def one_flow(self) -> bool:
+        """Beside a worker that is full, or is the thread itself, which has no worker behind it."""
+        return self.uneven is not None and self.uneven.makes is Makes.ONE_FLOW
+
     def waiting_for(self, full: Peer, thread: str, slept: float) -> str:
         words = (
             f"{full} while receive thread {thread}, which lost, slept {slept * 100:.0f} % of the "
@@ -60,10 +80,29 @@ class Peers:
         others = len(self.workers) - 1
         if self.one_alone:
             words += f"; the other {others} had at most {self.workers[1].busy * 100:.0f} % to do"
+            words += self._by_flows()
         return words
+
+    @property
+    def asleep_as_well(self) -> str:
+        """Workers behind a receive thread that sleeps, and none of them is full."""
+        if self.role is not Role.RECEIVE or len(self.workers) < 2 or self.full is not None:
+            return ""
+        return (
+            f"; its workers had time left as well: the busiest, {self.workers[0]}. A lock that "
+            "they share would look like this, but what they waited for was not seen"
+        )
+
+    def _by_flows(self) -> str:
+        return "" if self.uneven is None else f" ({self.uneven.words})"
 
     def relief(self, knobs: Knobs) -> str:
         """What touches a worker that is full."""
+        if self.one_flow:
+            return (
+                f"{knobs.less_work}, or less load of the largest flow; a larger ring does not "
+                "help, nor do more workers: one flow stays on its worker"
+            )
         if self.one_alone:
             return (
                 f"{knobs.less_work}, or less load of the flows that one worker has; a larger ring "
@@ -79,7 +118,9 @@ class Peers:
         if not self.workers or self.workers[0].busy >= SATURATED_SHARE:
             return ""
         whose = "its workers" if self.role is Role.RECEIVE else "the other workers"
-        return f"; {whose} had at most {self.workers[0].busy * 100:.0f} % of one CPU to do"
+        words = f"; {whose} had at most {self.workers[0].busy * 100:.0f} % of one CPU to do"
+        one_has_it = self.role is Role.WORKER and self.workers[0].busy < IDLE_SHARE
+        return words + self._by_flows() if one_has_it else words
 
     def evidence(self) -> Mapping[str, float]:
         if not self.workers:
@@ -102,4 +143,10 @@ def peers(running: Running, tid: int, spans: Spans) -> Peers:
             taken = went.taken - went.of[Went.STILL]
             found.append(Peer(name=seen.names[other], ran=ran, taken=taken))
     found.sort(key=lambda peer: -peer.busy)
-    return Peers(role=running.roles.get(tid), workers=found)
+    own = shares(seen, tid, spans, running.throttled_ns(spans))
+    return Peers(
+        role=running.roles.get(tid),
+        workers=found,
+        own_ran=0.0 if own is None else own.of[Went.RAN],
+        flow_sizes=running.flow_sizes,
+    )

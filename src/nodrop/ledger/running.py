@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
+from nodrop.ledger.imbalance import FlowSizes
 from nodrop.ledger.over_time import Losses, Served
 from nodrop.ledger.shares import Spans
 from nodrop.ledger.threads import Role
@@ -72,6 +73,8 @@ class Running:
     """What the ring of one thread holds."""
     roles: Mapping[int, Role] = field(default_factory=dict)
     """Thread id → what it is for, as the SUT says."""
+    flow_sizes: FlowSizes | None = None
+    """Of the load."""
     steal_ratio: float | None = None
     """Of the CPUs of the SUT or those of the sender, whichever lost more of their time."""
 

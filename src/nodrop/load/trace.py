@@ -233,7 +233,7 @@ def _flow_sizes(said: TraceResult, options: ReplayOptions) -> FlowSizes | None:
         return None
     found = FlowSizes(
         flows=said["flows"],
-        effective_flows=sizes["effective"],
+        effective_flows=max(1.0, sizes["effective"]),
         largest_ratio=sizes["largest_packets"] / sizes["packets"],
         same_copies=multiplier,
     )

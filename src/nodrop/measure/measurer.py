@@ -375,6 +375,7 @@ class _World:
             clock_offset_ns=link.tx.host.clock_offset_ns,
             steal_ratio=used.steal_ratio,
             role=self._parts.sut(self._cell).role,
+            flow_sizes=counted.flow_sizes,
             peaks=peaks(self._load.trace_facts(), seen.offered),
         )
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from pathlib import Path
 
+from nodrop.ledger.imbalance import FlowSizes
 from nodrop.ledger.over_time import Losses
 from nodrop.ledger.running import Arrivals, Running
 from nodrop.ledger.threads import Role
@@ -40,6 +41,7 @@ def running(
     clock_offset_ns: int,
     steal_ratio: float | None,
     role: Callable[[str], Role | None],
+    flow_sizes: FlowSizes | None,
     peaks: Sequence[tuple[int, int]] = (),
 ) -> Running:
     decoded = "decoded_packets"
@@ -57,6 +59,7 @@ def running(
         ),
         ring_packets=ring_packets,
         roles={tid: found for tid, name in seen.names.items() if (found := role(name))},
+        flow_sizes=flow_sizes,
         steal_ratio=steal_ratio,
     )
 

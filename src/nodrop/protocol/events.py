@@ -715,10 +715,14 @@ class SinkSpec(TypedDict):
     defrag: NotRequired[bool]
     drain_s: NotRequired[float]
     interface: str
+    lock_ns: NotRequired[Count]
+    receive_ns: NotRequired[Count]
     ring_bytes: NotRequired[Count]
     ring_frames: NotRequired[Count | None]
     service_rate_pps: NotRequired[float | None]
     threads: NotRequired[Count]
+    worker_ns: NotRequired[Count]
+    workers: NotRequired[Count]
 
 
 class SinkThread(TypedDict):

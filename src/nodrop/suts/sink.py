@@ -31,6 +31,9 @@ from nodrop.untrusted.reading import making_sense
 
 POLL_S = 0.05
 THREAD = "sink-"
+WORKER = "sink-w"
+QUEUE_PACKETS = 101
+"""Of a worker, the one that it has in hand included."""
 MOST_SLOTS = 1 << 18
 SLOT_BYTES = 4096
 MOST_RING_BYTES = MOST_SLOTS * SLOT_BYTES
@@ -43,6 +46,9 @@ SMALLEST_V3_BYTES = 128
 """Of a ring of version 3, that no packet takes less than: its header and 60 bytes of frame."""
 
 
+Busy = Annotated[int, Field(ge=0, le=1_000_000_000)]
+
+
 class SinkOptions(Options):
     service_rate_pps: Annotated[float, Field(ge=SLOWEST_PPS)] | None = None
     """Serve no more than this: a SUT whose capacity is known. None = as fast as it can."""
@@ -52,11 +58,25 @@ class SinkOptions(Options):
     """A queue of exactly so many packets for each thread, the one in service included."""
     defrag: YesNo = False
     threads: Annotated[int, Field(gt=0, le=MOST_THREADS)] = 1
+    receive_ns: Busy = 0
+    """A thread with a socket uses the CPU for so long on each packet."""
+    workers: Annotated[int, Field(ge=0, le=MOST_THREADS)] = 0
+    """Threads that those hand packets on to, by flow."""
+    worker_ns: Busy = 0
+    """Each of them uses the CPU for so long on each packet."""
+    lock_ns: Busy = 0
+    """The same behind a lock that they share."""
 
     @model_validator(mode="after")
-    def _one_size(self) -> Self:
+    def _fits(self) -> Self:
         if self.ring_frames is not None and "ring_bytes" in self.model_fields_set:
             raise ValueError("ring_frames and ring_bytes contradict each other: give one of them")
+        if not self.workers and (self.worker_ns or self.lock_ns):
+            raise ValueError("worker_ns and lock_ns are of workers: set workers")
+        if self.service_rate_pps is not None and (self.receive_ns or self.workers):
+            raise ValueError(
+                "service_rate_pps sleeps between packets: leave out receive_ns, workers"
+            )
         return self
 
 
@@ -65,7 +85,8 @@ RING = socket_ring(
         ring="sut.ring_frames (or sut.ring_bytes)",
         threads="sut.threads",
         fewer_threads="fewer threads (sut.threads)",
-        less_work="a higher sut.service_rate_pps",
+        workers="sut.workers",
+        less_work="a higher sut.service_rate_pps (less sut.receive_ns, sut.worker_ns)",
         defrag='sut.defrag = "no"',
     ),
     counter="tp_drops (PACKET_STATISTICS), read by nodrop-node sink",
@@ -83,10 +104,10 @@ class Sink:
         self.defrag = self.options.defrag
         self.cpus = None
         asked = self.options
-        slots = asked.ring_frames
-        if slots is None and asked.service_rate_pps is not None:
+        slots, works = asked.ring_frames, asked.receive_ns or asked.workers
+        if slots is None and (works or asked.service_rate_pps is not None):
             slots = max(1, asked.ring_bytes // SLOT_BYTES)
-        self.holds_packets = None if slots is None else slots * asked.threads
+        self.holds_packets = None if slots is None else slots * asked.threads + _queued(asked)
         # One packet's service, or a block that is not full.
         self.rest_seen_s = asked.threads / rate if (rate := asked.service_rate_pps) else 0.02
 
@@ -101,7 +122,10 @@ class Sink:
         return {}
 
     def role(self, thread: str) -> Role | None:
-        return Role.WORKER if thread.startswith(THREAD) else None
+        if not thread.startswith(THREAD):
+            return None
+        hands_on = self.options.workers and not thread.startswith(WORKER)
+        return Role.RECEIVE if hands_on else Role.WORKER
 
     def launch(self, env: Env) -> RunningSink:
         if len(env.capture_interfaces) != 1:
@@ -117,6 +141,11 @@ class Sink:
 
     def facts(self) -> Json:
         return {"options": self.options.model_dump(mode="json")}
+
+
+def _queued(asked: SinkOptions) -> int:
+    """The most that wait before workers."""
+    return asked.workers * QUEUE_PACKETS
 
 
 class SinkProcess(LocalView):
@@ -299,7 +328,8 @@ class RunningSink:
         return {
             **ready,
             "holds_packets": (ready["ring_frames"] or ready["ring_bytes"] // SMALLEST_V3_BYTES)
-            * ready["threads"],
+            * ready["threads"]
+            + _queued(self._options),
             "defrag_asked": defrag,
             "defrag_effective": defrag,
         }

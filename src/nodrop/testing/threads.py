@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from nodrop.ledger.imbalance import FlowSizes
 from nodrop.ledger.over_time import Losses, Served
 from nodrop.ledger.running import Arrivals, Running
 from nodrop.ledger.threads import Role
@@ -104,6 +105,7 @@ class World:
         over_time: Mapping[str, Sequence[Served]] | None = None,
         peaks: Sequence[tuple[int, int]] = (),
         roles: Mapping[str, Role] | None = None,
+        flow_sizes: FlowSizes | None = None,
     ) -> Running:
         """`losses`: (thread, from, to, packets); `pps`: a rate, or packets per 0.1 s; `throttled`:
         (at, seconds so far)."""
@@ -129,6 +131,7 @@ class World:
                 peaks=peaks,
             ),
             ring_packets=ring_packets,
+            flow_sizes=flow_sizes,
         )
 
 

@@ -90,6 +90,7 @@ def launch(jobs: list[Job], samples: Sequence[dict[str, Any]] = (), result: Any 
     assert env.spec == {
         "job": "sink", "interface": "ndrx0", "service_rate_pps": 5000.0,
         "ring_bytes": 64 << 20, "ring_frames": None, "defrag": True, "threads": 1,
+        "receive_ns": 0, "workers": 0, "worker_ns": 0, "lock_ns": 0,
     }  # fmt: skip
     return running
 
@@ -215,6 +216,13 @@ def test_a_sink_ended_for_nonsense_it_said_did_not_fail_at_the_load(
             {"ring_frames": 5, "ring_bytes": "1MiB"},
             "sut: ring_frames and ring_bytes contradict each other: give one of them",
         ),
+        ({"worker_ns": 5}, "sut: worker_ns and lock_ns are of workers: set workers"),
+        ({"lock_ns": 5}, "sut: worker_ns and lock_ns are of workers: set workers"),
+        (
+            {"service_rate_pps": 5, "workers": 2},
+            "sut: service_rate_pps sleeps between packets: leave out receive_ns, workers",
+        ),
+        ({"receive_ns": 2_000_000_000}, "sut.receive_ns = 2000000000: must be <= 1000000000"),
         ({"threads": "two"}, 'sut.threads = "two": must be a whole number'),
     ],
 )
@@ -222,3 +230,24 @@ def test_bad_options_are_one_clear_line(given: dict[str, Any], words: str) -> No
     with pytest.raises(BadInput) as caught:
         Sink(given, base=Path())
     assert str(caught.value) == words
+
+
+@pytest.mark.parametrize(
+    ("given", "roles"),
+    [
+        ({}, {"sink-0": "worker", "sink-3": "worker"}),
+        ({"receive_ns": 5}, {"sink-0": "worker"}),
+        ({"workers": 1}, {"sink-0": "receive", "sink-w0": "worker", "nodrop-node": None}),
+        ({"workers": 12}, {"sink-2": "receive", "sink-w11": "worker", "tokio": None}),
+    ],
+)
+def test_a_thread_with_workers_behind_it_receives(
+    given: dict[str, Any], roles: dict[str, str | None]
+) -> None:
+    sut = Sink(given, base=Path())
+    assert {name: sut.role(name) for name in roles} == roles
+
+
+@pytest.mark.parametrize(("frames", "workers", "holds"), [(256, 2, 458), (1, 1, 102), (9, 0, 9)])
+def test_packets_wait_before_workers_as_well(frames: int, workers: int, holds: int) -> None:
+    assert Sink({"ring_frames": frames, "workers": workers}, base=Path()).holds_packets == holds

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::ffi::CString;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -18,11 +19,15 @@ use nodrop_wire::flow::FlowKey;
 use crate::job::{Job, interface_error};
 use crate::session::Session;
 
+mod end;
 mod reader;
 mod service;
+mod workers;
 
-use reader::{Counters, End, Found, Queue, Tally};
+use end::End;
+use reader::{Counters, Found, Queue, Tally};
 use service::Service;
+use workers::{Cost, Done, HandsOn};
 
 const SAMPLE_NS: u64 = 100_000_000;
 const PAGE_BYTES: u64 = 4096;
@@ -42,6 +47,9 @@ pub struct Sink {
     rings: Rings,
     /// Of each thread.
     service_rate_pps: Option<f64>,
+    receive_ns: u64,
+    workers: usize,
+    cost: Cost,
     count_flows: bool,
     drain: Duration,
 }
@@ -64,6 +72,9 @@ impl Job for Sink {
                 "service_rate_pps = {rate}: must be a positive number"
             )));
         }
+        if spec.workers == 0 && (spec.worker_ns > 0 || spec.lock_ns > 0) {
+            return Err(bad("worker_ns and lock_ns need workers".into()));
+        }
         let drain = Duration::try_from_secs_f64(spec.drain_s)
             .map_err(|e| bad(format!("drain_s = {}: {e}", spec.drain_s)))?;
         let (interface, threads, defrag) = (&spec.interface, spec.threads, spec.defrag);
@@ -81,7 +92,14 @@ impl Job for Sink {
             threads,
             defrag,
         };
+        let cost = Cost {
+            alone_ns: spec.worker_ns,
+            locked_ns: spec.lock_ns,
+        };
         let sink = Self {
+            receive_ns: spec.receive_ns,
+            workers: spec.workers as usize,
+            cost,
             rings: opened.map_err(|e| interface_error(&e))?,
             service_rate_pps: spec.service_rate_pps.map(|pps| pps / f64::from(threads)),
             count_flows: spec.count_flows,
@@ -97,9 +115,18 @@ impl Job for Sink {
             Rings::Slots(rings, _) => (rings.len(), false),
         };
         let counters: Vec<_> = (0..count).map(|_| Counters::new(blocks)).collect();
-        let stop = AtomicBool::new(false);
+        let done: Vec<_> = (0..self.workers).map(|_| Done::default()).collect();
+        let (stop, lock) = (AtomicBool::new(false), Mutex::new(()));
         let drain_ns = u64::try_from(self.drain.as_nanos()).unwrap_or(u64::MAX);
+        let (hands_on, queues) = HandsOn::to(self.workers);
         let read: Vec<_> = std::thread::scope(|scope| {
+            for (index, (queue, done)) in queues.into_iter().zip(&done).enumerate() {
+                let (cost, lock, end) = (self.cost, &lock, End::new(&stop, drain_ns));
+                scope.spawn(move || {
+                    name_this_thread(&format!("sink-w{index}"));
+                    workers::work(&queue, cost, lock, done, end);
+                });
+            }
             let each = counters
                 .iter()
                 .map(|counters| Tally::new(counters, End::new(&stop, drain_ns), self.count_flows));
@@ -107,26 +134,30 @@ impl Job for Sink {
                 Rings::Blocks(rings) => (rings.into_iter().zip(each).enumerate())
                     .map(|(index, (ring, tally))| {
                         scope.spawn(move || {
-                            name_this_thread(index);
+                            name_this_thread(&format!("sink-{index}"));
                             reader::run(ring, tally)
                         })
                     })
                     .collect(),
                 Rings::Slots(rings, slots) => (rings.into_iter().zip(each).enumerate())
                     .map(|(index, (ring, tally))| {
-                        let rate = self.service_rate_pps;
+                        let (rate, busy_ns) = (self.service_rate_pps, self.receive_ns);
+                        let hands_on = hands_on.clone();
                         scope.spawn(move || {
-                            name_this_thread(index);
+                            name_this_thread(&format!("sink-{index}"));
                             exact_timers();
                             let service = rate.map(|pps| Service::new(pps, mono_ns()));
-                            reader::run(Queue::new(ring, slots, service), tally)
+                            let queue = Queue::new(ring, slots, service, busy_ns, hands_on);
+                            reader::run(queue, tally)
                         })
                     })
                     .collect(),
             };
+            // Workers end when no thread can hand packets on.
+            drop(hands_on);
             let mut next = session.wait_start() + SAMPLE_NS;
             while !session.sleep_until(next) {
-                session.sample(&sample(&counters));
+                session.sample(&sample(&counters, &done));
                 next += SAMPLE_NS;
             }
             stop.store(true, Ordering::Relaxed);
@@ -135,18 +166,18 @@ impl Job for Sink {
                 .map(std::thread::ScopedJoinHandle::join)
                 .collect()
         });
-        let mut done = Vec::new();
+        let mut found = Vec::new();
         for reader in read {
             let reader = reader.map_err(|_| JobError::new("internal", "a reader panicked"))?;
-            done.push(reader.map_err(|e: IoError| interface_error(&e))?);
+            found.push(reader.map_err(|e: IoError| interface_error(&e))?);
         }
-        Ok(result(&counters, &done))
+        Ok(result(&counters, &done, &found))
     }
 }
 
 /// By this name its counters are found beside its CPU time. Refused only by sandboxes.
-fn name_this_thread(index: usize) {
-    if let Ok(name) = CString::new(format!("sink-{index}")) {
+fn name_this_thread(name: &str) {
+    if let Ok(name) = CString::new(name) {
         let _refused = nix::sys::prctl::set_name(&name);
     }
 }
@@ -178,12 +209,13 @@ fn ring_options(spec: &SinkSpec) -> Result<RingOptions, String> {
     })
 }
 
-/// A queue is asked for by its slots, or by a service rate; then its ring is as many slots as fit.
+/// A queue is asked for by its slots, by a service rate, or by work on packets; then its ring is as many slots as fit.
 fn slots(spec: &SinkSpec) -> Result<Option<u32>, String> {
     let by_bytes = || (spec.ring_bytes / u64::from(SLOT_BYTES)).clamp(1, MOST_SLOTS);
     let asked = spec
         .ring_frames
-        .or(spec.service_rate_pps.map(|_| by_bytes()));
+        .or(spec.service_rate_pps.map(|_| by_bytes()))
+        .or_else(|| (spec.receive_ns > 0 || spec.workers > 0).then(by_bytes));
     match asked {
         Some(0) => Err("ring_frames = 0: must be at least 1".into()),
         Some(slots) if slots > MOST_SLOTS => Err(format!(
@@ -193,8 +225,13 @@ fn slots(spec: &SinkSpec) -> Result<Option<u32>, String> {
     }
 }
 
-fn total(counters: &[Counters]) -> (SinkCounts, Vec<SinkThread>) {
-    let each: Vec<_> = counters.iter().map(Counters::read).collect();
+fn total(counters: &[Counters], done: &[Done]) -> (SinkCounts, Vec<SinkThread>) {
+    let mut each: Vec<_> = counters.iter().map(Counters::read).collect();
+    let done: Vec<_> = done.iter().map(Done::read).collect();
+    let last = done.iter().map(|(_, at)| *at).max().filter(|at| *at > 0);
+    for thread in &mut each {
+        thread.served_mono_ns = thread.served_mono_ns.max(last);
+    }
     let freezes = |thread: &SinkThread| thread.counts.tp_freeze_q_count;
     let mut total = SinkCounts {
         tp_freeze_q_count: each.iter().map(freezes).sum(),
@@ -206,11 +243,14 @@ fn total(counters: &[Counters]) -> (SinkCounts, Vec<SinkThread>) {
         total.tp_packets += counts.tp_packets;
         total.tp_drops += counts.tp_drops;
     }
+    if !done.is_empty() {
+        total.packets = done.iter().map(|(packets, _)| packets).sum();
+    }
     (total, each)
 }
 
-fn sample(counters: &[Counters]) -> SinkSample {
-    let (total, per_thread) = total(counters);
+fn sample(counters: &[Counters], done: &[Done]) -> SinkSample {
+    let (total, per_thread) = total(counters, done);
     SinkSample {
         mono_ns: mono_ns(),
         packets: total.packets,
@@ -220,8 +260,8 @@ fn sample(counters: &[Counters]) -> SinkSample {
     }
 }
 
-fn result(counters: &[Counters], read: &[Found]) -> SinkResult {
-    let (total, per_thread) = total(counters);
+fn result(counters: &[Counters], done: &[Done], read: &[Found]) -> SinkResult {
+    let (total, per_thread) = total(counters, done);
     let times = || read.iter().filter_map(|read| read.times);
     let flows: Option<HashSet<&FlowKey>> = read
         .iter()

@@ -1,7 +1,7 @@
 //! One thread and its ring: reads and counts until it is stopped and the ring is empty.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use nodrop_io::IoError;
 use nodrop_io::rx::{BLOCK_TIMEOUT_MS, Packet, PacketStatistics, RxRing};
@@ -10,7 +10,9 @@ use nodrop_proto::{SinkCounts, SinkThread};
 use nodrop_sys::clock::{mono_ns, real_ns, sleep_until};
 use nodrop_wire::flow::FlowKey;
 
+use super::end::End;
 use super::service::Service;
+use super::workers::{HandsOn, be_busy};
 
 /// Longest wait for packets before a look at whether to stop.
 const LOOK_MS: u32 = 50;
@@ -74,35 +76,6 @@ impl Counters {
             },
             served_mono_ns: (served > 0).then_some(served),
         }
-    }
-}
-
-/// When a reader comes to its end.
-pub struct End<'a> {
-    stop: &'a AtomicBool,
-    drain_ns: u64,
-    /// Set once stopped.
-    deadline_ns: Option<u64>,
-}
-
-impl<'a> End<'a> {
-    pub fn new(stop: &'a AtomicBool, drain_ns: u64) -> Self {
-        Self {
-            stop,
-            drain_ns,
-            deadline_ns: None,
-        }
-    }
-
-    fn is_near(&mut self, now: u64) -> bool {
-        if self.deadline_ns.is_none() && self.stop.load(Ordering::Relaxed) {
-            self.deadline_ns = Some(now.saturating_add(self.drain_ns));
-        }
-        self.deadline_ns.is_some()
-    }
-
-    fn is_passed(&mut self, now: u64) -> bool {
-        self.is_near(now) && self.deadline_ns.is_some_and(|deadline| now >= deadline)
     }
 }
 
@@ -216,16 +189,26 @@ pub struct Queue {
     ring: SlotRing,
     service: Option<Service>,
     spin_ns: u64,
+    busy_ns: u64,
+    workers: Option<HandsOn>,
 }
 
 impl Queue {
-    pub fn new(ring: SlotRing, slots: u32, service: Option<Service>) -> Self {
+    pub fn new(
+        ring: SlotRing,
+        slots: u32,
+        service: Option<Service>,
+        busy_ns: u64,
+        workers: Option<HandsOn>,
+    ) -> Self {
         let lasts_ns = service.as_ref().map(|s| s.cost_ns() * f64::from(slots));
         let few = lasts_ns.is_some_and(|lasts| lasts < FEW_SLOTS_NS);
         Self {
             ring,
             service,
             spin_ns: if few { SPIN_NS } else { 0 },
+            busy_ns,
+            workers,
         }
     }
 }
@@ -253,6 +236,13 @@ impl Source for Queue {
                 }
                 now = mono_ns();
             }
+        }
+        now = be_busy(now, self.busy_ns);
+        if let Some(workers) = &self.workers {
+            if !workers.take(slot.packet.frame) {
+                return true;
+            }
+            now = mono_ns();
         }
         to.count(&slot.packet);
         drop(slot);

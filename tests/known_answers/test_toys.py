@@ -1,0 +1,146 @@
+"""Toy SUTs that burn a known time per packet in a known thread: that thread is blamed, and what
+makes it full."""
+
+from __future__ import annotations
+
+import random
+import struct
+from pathlib import Path
+
+import pytest
+
+from nodrop.results.trial import TrialRecord
+from tests.e2e.conftest import Run, closes
+from tests.known_answers.frames import ip, write
+
+pytestmark = pytest.mark.alone
+
+TOY = """
+name = "toys"
+[sut]
+kind = "sink"
+ring_frames = 256
+[load]
+kind = "replay"
+trace = "TRACE"
+pps = 24000
+loops = 100
+duration_s = 1.5
+[measure]
+repetitions = 1
+late_p99_us = 60e6 # a machine that tests is late; the cause is the question
+late_burst_max_ratio = 1
+steal_max_ratio = 1
+"""
+RECEIVE = """
+[matrix.cells.receive-125us]
+sut.receive_ns = 125_000
+sut.workers = 1
+[matrix.cells.receive-200us]
+sut.receive_ns = 200_000
+sut.workers = 2
+[matrix.cells.receive-and-little-work]
+sut.receive_ns = 300_000
+sut.workers = 3
+sut.worker_ns = 10_000
+"""
+WORKER = """
+[matrix.cells.worker-150us]
+sut.workers = 1
+sut.worker_ns = 150_000
+[matrix.cells.worker-250us]
+sut.workers = 1
+sut.worker_ns = 250_000
+[matrix.cells.worker-and-little-receiving]
+sut.workers = 1
+sut.worker_ns = 400_000
+sut.receive_ns = 20_000
+"""
+ELEPHANT = """
+[matrix.cells.two]
+sut.workers = 2
+sut.worker_ns = 200_000
+[matrix.cells.three]
+sut.workers = 3
+sut.worker_ns = 300_000
+[matrix.cells.four]
+sut.workers = 4
+sut.worker_ns = 150_000
+"""
+LOCK = """
+[matrix]
+load.cpu = ["any"] # on one CPU that nodrop parts off for the SUT, all threads take turns
+[matrix.cells.lock-150us]
+sut.workers = 2
+sut.lock_ns = 150_000
+[matrix.cells.lock-250us]
+sut.workers = 3
+sut.lock_ns = 250_000
+[matrix.cells.lock-and-little-alone]
+sut.workers = 2
+sut.lock_ns = 400_000
+sut.worker_ns = 4_000
+"""
+ELEPHANT_SHARE = 0.9
+
+
+def frames(flows: int, each: int) -> list[bytes]:
+    """In turns."""
+    udp = struct.pack("!HHHH", 1000, 7, 8, 0)
+    return [ip(udp, source=10 + n) for _ in range(each) for n in range(flows)]
+
+
+def even(tmp_path: Path) -> Path:
+    return write(tmp_path / "even.pcap", frames(64, 40))
+
+
+def elephant(tmp_path: Path) -> Path:
+    mice = frames(32, 8)
+    one = round(len(mice) * ELEPHANT_SHARE / (1 - ELEPHANT_SHARE))
+    found = mice + frames(1, one)
+    random.Random(1).shuffle(found)
+    return write(tmp_path / "elephant.pcap", found)
+
+
+def ran(run: Run, trace: Path, cells: str) -> list[TrialRecord]:
+    records = run(text=TOY.replace("TRACE", str(trace)) + cells).records
+    assert len(records) == 3
+    for record in records:
+        assert record.valid and closes(record), record.verdict
+        assert record.threads_unexplained_packets == 0
+        assert record.packets.lost_packets > 1000
+    return records
+
+
+def test_a_full_receive_thread(run: Run, tmp_path: Path) -> None:
+    for record in ran(run, even(tmp_path), RECEIVE):
+        assert "receive thread sink-0 used" in record.verdict
+        # Their CPUs may be stolen, too: then they are not said to be idle.
+        assert "its workers had at most" in record.verdict or "hypervisor" in record.verdict
+        assert "a larger ring only moves the burst" in record.verdict
+
+
+def test_a_full_worker(run: Run, tmp_path: Path) -> None:
+    for record in ran(run, even(tmp_path), WORKER):
+        assert "worker sink-w0 used" in record.verdict
+        assert "it waits until workers give packets back" in record.verdict
+        assert "sut.workers" in record.verdict
+
+
+def test_one_elephant_flow(run: Run, tmp_path: Path) -> None:
+    for record in ran(run, elephant(tmp_path), ELEPHANT):
+        sizes = record.flow_sizes
+        assert sizes is not None and sizes.largest_ratio == pytest.approx(ELEPHANT_SHARE, abs=0.01)
+        assert "one flow has 90 % of the packets and stays on one thread" in record.verdict
+        assert "nor do more workers" in record.verdict
+
+
+def test_a_lock(run: Run, tmp_path: Path) -> None:
+    for record in ran(run, even(tmp_path), LOCK):
+        assert "thread sink-0 slept" in record.verdict
+        assert "its workers had time left as well" in record.verdict
+        assert "A lock that they share would look like this" in record.verdict
+        assert "what they waited for was not seen" in record.verdict
+        held_s = float(record.cell["sut.lock_ns"]) / 1e9  # type: ignore[arg-type]
+        took_s = (record.offered.duration_s or 0.0) + (record.drain_s or 0.0)
+        assert (record.packets.decoded_packets or 0) * held_s <= took_s + held_s
