@@ -165,8 +165,11 @@ class _Own:
 
     @property
     def _longest_reached(self) -> bool:
-        """Of a search that finds no end, whatever its trials are about."""
-        return sum(x.final_s(self._search) for x in self._loads) >= 3 * self._search.duration_sum_s
+        """Of a search that finds no end, whatever its trials are about. Each goal has as much: the
+        ones before have used theirs."""
+        goals = 1 + self._search.goals.index(self._goal)
+        most_s = 3 * self._search.duration_sum_s * goals
+        return sum(x.final_s(self._search) for x in self._loads) >= most_s
 
     def _up(self) -> Ask | None:
         expected = self._expected()

@@ -516,6 +516,21 @@ def test_a_constant_share_is_no_capacity_but_a_pdr_above_it_answers(share: float
     assert pdr.lower and pdr.upper and pdr.lower.value <= 3.42 <= pdr.upper.value * 1.001
 
 
+@pytest.mark.parametrize("share", [0.001, 0.033])
+@pytest.mark.parametrize("duration_sum_s", [2.0, 3.0, 4.5])
+def test_goals_that_take_long_leave_time_for_those_behind(
+    share: float, duration_sum_s: float
+) -> None:
+    """Seen in the lab: below a constant loss a search goes down to the least load, and the last
+    goal ended where it stood then."""
+    trials = {"initial_trial_s": 1.2, "final_trial_s": 1.5, "rounds": 1, "relative_width": 0.1}
+    goals = (0.0, 0.001, 0.01, 0.05)
+    sut = SimulatedSut(capacity=3.4, path_loss=share)
+    found = searched(sut, goals=goals, duration_sum_s=duration_sum_s, **trials)
+    assert {answer.limited_by for answer in found.values()} <= {"sut", "min", "loss_at_every_load"}
+    assert found[0.05].lower and found[0.05].upper and found[0.05].upper.value < 3.9
+
+
 @pytest.mark.parametrize("capacity", [0.002, 0.01, 0.05])
 def test_loss_at_the_lowest_load(capacity: float) -> None:
     for answer in searched(SimulatedSut(capacity=capacity), rounds=2).values():
