@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 import struct
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -112,23 +113,33 @@ def ran(run: Run, trace: Path, cells: str) -> list[TrialRecord]:
     return records
 
 
+DISTURBED = ("hypervisor", "other programs", "the sender had")
+
+
+def quiet(records: Sequence[TrialRecord], *others: str) -> Iterator[TrialRecord]:
+    """Those whose verdict does not say that something else had the CPUs: of them alone the toy is
+    the whole truth. test_cause_by_role.py has the same cases without a machine."""
+    for record in records:
+        if not any(words in record.verdict for words in (*DISTURBED, *others)):
+            yield record
+
+
 def test_a_full_receive_thread(run: Run, tmp_path: Path) -> None:
-    for record in ran(run, even(tmp_path), RECEIVE):
+    for record in quiet(ran(run, even(tmp_path), RECEIVE)):
         assert "receive thread sink-0 used" in record.verdict
-        # Their CPUs may be stolen, too: then they are not said to be idle.
-        assert "its workers had at most" in record.verdict or "hypervisor" in record.verdict
+        assert "its workers had at most" in record.verdict
         assert "a larger ring only moves the burst" in record.verdict
 
 
 def test_a_full_worker(run: Run, tmp_path: Path) -> None:
-    for record in ran(run, even(tmp_path), WORKER):
+    for record in quiet(ran(run, even(tmp_path), WORKER)):
         assert "worker sink-w0 used" in record.verdict
         assert "it waits until workers give packets back" in record.verdict
         assert "sut.workers" in record.verdict
 
 
 def test_one_elephant_flow(run: Run, tmp_path: Path) -> None:
-    for record in ran(run, elephant(tmp_path), ELEPHANT):
+    for record in quiet(ran(run, elephant(tmp_path), ELEPHANT)):
         sizes = record.flow_sizes
         assert sizes is not None and sizes.largest_ratio == pytest.approx(ELEPHANT_SHARE, abs=0.01)
         assert "one flow has 90 % of the packets and stays on one thread" in record.verdict
@@ -136,7 +147,8 @@ def test_one_elephant_flow(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_lock(run: Run, tmp_path: Path) -> None:
-    for record in ran(run, even(tmp_path), LOCK):
+    # With one CPU for two workers, the one without the lock is seen to wait for a CPU as well.
+    for record in quiet(ran(run, even(tmp_path), LOCK), "it waits until workers"):
         assert "thread sink-0 slept" in record.verdict
         assert "its workers had time left as well" in record.verdict
         assert "A lock that they share would look like this" in record.verdict
