@@ -48,6 +48,16 @@ def test_the_split_loses_nothing(run: Run, instances: int, defrag: str) -> None:
     assert record.packets.merged_packets == (0 if defrag == "no" else 1423)
 
 
+@pytest.mark.parametrize("instances", [2, 3, 4])
+def test_each_thread_of_each_instance_has_flows(run: Run, instances: int) -> None:
+    """Seen: of two instances with two threads each, one thread had 17 of 6,816 packets, as the
+    split and the fanout went by the same bits of the same hash."""
+    record = only(run(f"setup.instances={instances}", "sut.threads=2", "load.speed=20"))
+    captured = [t.captured_packets or 0 for t in record.threads if t.role == "worker"]
+    assert len(captured) == 2 * instances
+    assert min(captured) > 0.3 * sum(captured) / len(captured), captured
+
+
 def broadcast_fragments() -> Iterator[Packet]:
     """Of 0.0.0.0 to all: the one thing that a receiver without an address takes for its own. Every
     fifth datagram never becomes whole, and whole packets come between."""

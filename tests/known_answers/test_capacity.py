@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ import pytest
 from nodrop.config.experiment import load_experiment
 from nodrop.findings.capacity import answers
 from nodrop.hosts.binary import find_node_binary
+from nodrop.results.trial import TrialRecord
+from tests.disturbed import INCONCLUSIVE
 from tests.e2e.conftest import Run
 
 SINK = """
@@ -61,6 +64,20 @@ def test_the_rate_of_a_sink_is_found(run: Run, short_trace: Path, rate: int, rin
     search = load_experiment(outcome.directory / "experiment.toml").search
     assert search is not None
     (found,) = answers(outcome.records, search)
-    assert found.limited_by == "sut" and found.place == "socket ring"
-    assert found.lower and found.lower.value == pytest.approx(rate, rel=0.01)
+    assert found.lower and found.lower.value <= 1.01 * rate
+    if found.lower.value < 0.99 * rate:
+        assert lost_below(outcome.records, 0.99 * rate), "nothing below the rate was too much"
+        stalled = [r for r in outcome.records if r.steal_ratio or "other programs" in r.verdict]
+        assert stalled, "it lost below its rate though its CPU was its own"
+        pytest.skip(f"{INCONCLUSIVE}: the sink's CPU was taken in {len(stalled)} trials")
+    assert found.limited_by == "sut" and found.place in {"socket ring", None}
     assert found.fit and found.fit.estimate == pytest.approx(rate, rel=0.01)
+
+
+def lost_below(records: Sequence[TrialRecord], pps: float) -> bool:
+    tried = [r for r in records if r.searched and r.searched.ramp is None]
+    return any(
+        r.outcome == "void" or r.packets.loss_ratio or r.packets.sustained is not True
+        for r in tried
+        if r.searched and r.searched.value < pps
+    )

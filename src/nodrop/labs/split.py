@@ -18,6 +18,11 @@ from nodrop.hosts.seam import Link, UndoJournal
 from nodrop.labs.branches import TABLE, Split, branches
 from nodrop.labs.bridge import BridgeSplit, addresses
 
+FINER = 256
+"""Shares of each instance. The kernel scales the same hash for a fanout's sockets as for the split
+(reciprocal_scale, both by its high bits): with one share each, all flows of an instance would fall
+to the same of its threads."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Splitter:
@@ -55,12 +60,14 @@ class NftSplit(Split):
     words = "nft netdev ingress, fwd to symhash"
 
     def connect(self) -> None:
-        ways = ", ".join(f'{i} : "{hand}"' for i, hand in enumerate(self.hands))
+        count = len(self.hands)
+        shares = count * FINER
+        ways = ", ".join(f'{i} : "{self.hands[i % count]}"' for i in range(shares))
         self.nft(f"""
 table netdev {TABLE} {{
   chain split {{
     type filter hook ingress device "{self.source.name}" priority 0; policy accept;
-    fwd to symhash mod {len(self.hands)} map {{ {ways} }}
+    fwd to symhash mod {shares} map {{ {ways} }}
   }}
 }}
 """)
