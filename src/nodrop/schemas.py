@@ -5,20 +5,29 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, TypeAdapter
 
 from nodrop.config.experiment import ExperimentFile
 from nodrop.labs.netns import NetnsFile
+from nodrop.labs.ssh import SshFile
 
 
 def schemas() -> dict[str, dict[str, Any]]:
     """File name in schema/ → schema (draft 2020-12)."""
     return {
         "experiment.schema.json": _kinds_by_matrix(_schema(ExperimentFile, "experiment")),
-        "lab.schema.json": _schema(NetnsFile, "lab"),
+        "lab.schema.json": _lab(),
     }
+
+
+def _lab() -> dict[str, Any]:
+    """By its kind."""
+    kinds: TypeAdapter[Any] = TypeAdapter(
+        Annotated[NetnsFile | SshFile, Field(discriminator="kind")]
+    )
+    return _titled(kinds.json_schema(), "lab")
 
 
 def _kinds_by_matrix(schema: dict[str, Any]) -> dict[str, Any]:
@@ -43,10 +52,14 @@ def _having(name: str, what: dict[str, Any]) -> dict[str, Any]:
 
 
 def _schema(model: type[BaseModel], name: str) -> dict[str, Any]:
+    return _titled(model.model_json_schema(), name)
+
+
+def _titled(schema: dict[str, Any], name: str) -> dict[str, Any]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": f"urn:nodrop:{name}:1",
-        **model.model_json_schema(),
+        **schema,
         "title": f"nodrop {name} file",
     }
 

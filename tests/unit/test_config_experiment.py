@@ -233,7 +233,7 @@ def test_the_default_lab() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('name = "x"\nkind = "vlan"', 'F: kind = "vlan": allowed are netns'),
+        ('name = "x"\nkind = "vlan"', 'F: kind = "vlan": allowed are netns, ssh'),
         ('name = "x"\nkind = "netns"\nmtu = 10', "F: mtu = 10: must be >= 68"),
         (
             'name = "x"\nkind = "netns"\n[sender]\nhst = "a"\nport = "p"',

@@ -16,6 +16,7 @@ from nodrop.config.options import check
 from nodrop.config.replay import ReplayOptions
 from nodrop.errors import BadInput
 from nodrop.labs.netns import NetnsFile
+from nodrop.labs.ssh import SshFile
 from nodrop.schemas import schemas
 from nodrop.suts.sink import SinkOptions
 from nodrop.suts.suricata.options import SuricataOptions
@@ -42,8 +43,9 @@ def test_the_committed_schema_is_fresh(name: str) -> None:
 def test_what_nodrop_brings_along_fits_model_and_schema(path: Path, name: str) -> None:
     table = tomllib.loads(path.read_text(encoding="utf-8"))
     jsonschema.validate(table, schemas()[f"{name}.schema.json"])
-    models: dict[str, type[BaseModel]] = {"experiment": ExperimentFile, "lab": NetnsFile}
-    check(models[name], table, table="", base=path.parent)
+    models: dict[str, type[BaseModel]] = {"netns": NetnsFile, "ssh": SshFile}
+    model = models[table["kind"]] if name == "lab" else ExperimentFile
+    check(model, table, table="", base=path.parent)
 
 
 SUT = '[sut]\nkind = "sink"\n'

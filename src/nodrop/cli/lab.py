@@ -1,4 +1,4 @@
-"""Commands that work on this host: undo, and the jobs of the node by hand."""
+"""Commands that work on hosts: a lab's check, undo, and the jobs of the node by hand."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ NODE_JOBS = {
 }
 """Command → the node's job, and help."""
 
+lab = typer.Typer(no_args_is_help=True, help="Labs: the hosts and links of a lab file.")
+
 
 def add_to(app: typer.Typer) -> None:
+    app.add_typer(lab, name="lab")
     app.command("undo")(undo)
     for command, (job, words) in NODE_JOBS.items():
         app.command(
@@ -32,6 +35,37 @@ def add_to(app: typer.Typer) -> None:
             add_help_option=False,
             context_settings={"ignore_unknown_options": True},
         )(_passed_on(job))
+
+
+@lab.command()
+def check(
+    where: Annotated[str, typer.Argument(metavar="LAB", help="Lab file, or netns.")],
+    as_json: AsJson = False,
+) -> int:
+    """Look at every host of a lab at once: everything that stands in the way, and how far their
+    clocks are from ours. Exit code 3 if there is a problem. Hosts over ssh get the node copied to
+    /var/lib/nodrop; nothing else is changed there."""
+    from nodrop import plugins
+    from nodrop.config.lab_file import load_lab
+    from nodrop.labs.seam import Checkable, Checked
+
+    made = plugins.build_lab(load_lab(where))
+    if isinstance(made, Checkable):
+        found = made.check()
+    else:
+        found = [Checked(what=f"lab {made.name}", problems=made.problems())]
+    problems = [words for one in found for words in one.problems]
+    if as_json:
+        hosts = [{"what": one.what, "seen": [*one.seen], **one.facts} for one in found]
+        say_json({"lab": made.name, "hosts": hosts, "problems": problems})
+    else:
+        for one in found:
+            for words in one.seen:
+                say(f"{one.what}: {words}")
+        for words in problems:
+            say(f"- {words}")
+        say(f"{len(problems)} to mend" if problems else "nothing stands in the way")
+    return LabProblem.exit_code if problems else 0
 
 
 def undo(

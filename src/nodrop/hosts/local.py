@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import subprocess
-import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
-from nodrop.errors import LabProblem, NodeDied
+from nodrop.errors import LabProblem
+from nodrop.hosts.looking import Looking
 from nodrop.hosts.node import NodeProcess, start_job
 from nodrop.hosts.own_pids import in_own_pids
 from nodrop.hosts.rights import of_job
-from nodrop.hosts.seam import Completed, ProbeJob
+from nodrop.hosts.seam import Completed
 from nodrop.protocol.events import ProbeResult
 
 LABEL_VARIABLE = "NODROP_LAB"
@@ -23,8 +23,6 @@ LABEL_VARIABLE = "NODROP_LAB"
 STDERR_SHOWN_CHARACTERS = 2000
 KEPT = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "PYTHONPATH")
 """Of our environment, what a private program gets: the rest may hold keys."""
-LOOKS = frozenset({"counters", "process", "proof", "processes", "usage", "account"})
-"""Words of a probe that only read. Others try something out, each in a process of its own."""
 
 
 class LocalHost:
@@ -44,8 +42,7 @@ class LocalHost:
         self.node = node
         self.label = label
         self.netns = netns
-        self._looking = threading.Lock()
-        self._probe: ProbeJob | None = None
+        self._looking = Looking(self)
 
     def run(
         self, argv: Sequence[str], *, timeout_s: float = 30, check: bool = True, stdin: str = ""
@@ -139,18 +136,7 @@ class LocalHost:
         files: Sequence[str] = (),
         timeout_s: float = 30,
     ) -> ProbeResult:
-        spec = {
-            "job": "probe",
-            "what": list(what),
-            "ports": list(ports),
-            "pids": list(pids),
-            "files": list(files),
-        }
-        if LOOKS.issuperset(what):
-            return self._look({**spec, "again": True}, timeout_s)
-        job: ProbeJob = self.job(spec, timeout_s=timeout_s)
-        with closing(job):
-            return job.result(timeout_s=timeout_s)
+        return self._looking.probe(*what, ports=ports, pids=pids, files=files, timeout_s=timeout_s)
 
     def __enter__(self) -> Self:
         """With the job that looks: what is timed does not wait for its start."""
@@ -162,34 +148,7 @@ class LocalHost:
 
     def close(self) -> None:
         """Ends the job that looks. The next look starts another."""
-        with self._looking:
-            self._close()
-
-    def _close(self) -> None:
-        if self._probe is not None:
-            self._probe.close()
-            self._probe = None
-
-    def _look(self, spec: Mapping[str, Any], timeout_s: float) -> ProbeResult:
-        with self._looking:
-            try:
-                return self._asked(spec, timeout_s)
-            except NodeDied:  # its thread of ours has ended, or it was killed
-                self._close()
-                return self._asked(spec, timeout_s)
-
-    def _asked(self, spec: Mapping[str, Any], timeout_s: float) -> ProbeResult:
-        try:
-            if self._probe is None:
-                self._probe = self.job(spec, timeout_s=timeout_s)
-            else:
-                self._probe.again(spec, timeout_s=timeout_s)
-            return self._probe.result(timeout_s=timeout_s)
-        except NodeDied:
-            raise
-        except BaseException:
-            self._close()  # refused, late or interrupted: its next answer would be to this question
-            raise
+        self._looking.close()
 
     def _enter(
         self,

@@ -129,6 +129,8 @@ class NodeProcess:
         except OSError as error:
             raise LabProblem(f"{self._who}: cannot start {argv[0]}: {error.strerror}") from error
         self.pid = self._process.pid
+        self.far_pid = 0
+        """As the node itself says it in its hello: of a node that is no child of ours."""
         self._threads = [
             threading.Thread(target=self._read_events, daemon=True),
             threading.Thread(target=self._read_stderr, daemon=True),
@@ -147,7 +149,7 @@ class NodeProcess:
                     hint="build the node from the same checkout: `make build`",
                 )
             with making_sense(f"the hello of {self._who}"):
-                fit(Hello, hello)
+                self.far_pid = fit(Hello, hello)["pid"]
             self._begin(deadline)
         except BaseException:
             self.close()

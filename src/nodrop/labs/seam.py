@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 
 from nodrop.hosts.seam import Json, Link, UndoJournal
 
@@ -33,4 +34,27 @@ class Lab(Protocol):
 
     def facts(self) -> Json:
         """For the manifest."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """What a look at one host of a lab, or at its cable, has shown."""
+
+    what: str
+    """E.g. `sender gen1`."""
+    seen: Sequence[str] = ()
+    """In words."""
+    problems: Sequence[str] = ()
+    """All that stands in the way, each with what to do; they name the host themselves."""
+    facts: Json = field(default_factory=dict)
+    """For machines."""
+
+
+@runtime_checkable
+class Checkable(Protocol):
+    """A Lab of hosts that are elsewhere: looking at them takes more than `problems` may."""
+
+    def check(self) -> Sequence[Checked]:
+        """Everything that stands in the way, on all hosts, at once."""
         ...

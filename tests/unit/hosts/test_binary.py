@@ -47,6 +47,18 @@ def test_every_place_tried_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert all(str(path) in caught.value.message for path in tried)
 
 
+def test_a_far_host_of_another_machine_gets_another_binary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NODROP_NODE", str(executable(tmp_path / "ours")))
+    monkeypatch.setenv("CARGO_TARGET_DIR", str(tmp_path))
+    executable(tmp_path / "release" / "nodrop-node")
+    with pytest.raises(LabProblem, match="no nodrop-node binary found for riscv64"):
+        binary.find_node_binary("riscv64")
+    theirs = executable(tmp_path / "riscv64-unknown-linux-gnu/release/nodrop-node")
+    assert binary.find_node_binary("riscv64") == theirs
+
+
 def test_the_hash_is_the_contents(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"abc")
     assert binary.file_sha256(tmp_path / "x").startswith("ba7816bf8f01cfea")

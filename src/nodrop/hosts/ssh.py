@@ -1,0 +1,224 @@
+"""A machine that is reached over ssh: commands and node jobs there, as its root."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import IO, Any, Literal, Self
+
+from nodrop.errors import LabProblem
+from nodrop.hosts.binary import PROGRAM, file_sha256, find_node_binary
+from nodrop.hosts.local import LABEL_VARIABLE
+from nodrop.hosts.looking import Looking
+from nodrop.hosts.node import ClockFix, NodeProcess, start_job
+from nodrop.hosts.rights import of_job
+from nodrop.hosts.seam import Completed
+from nodrop.hosts.ssh_connection import SshConnection
+from nodrop.protocol.events import ProbeResult
+
+NODE_FOLDER = "/var/lib/nodrop/node"
+"""On the host: root's, one folder below it for each content hash, so versions do not collide."""
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""A user's has no sbin on Debian, and sudo may keep it: ethtool is there."""
+COPY_TIMEOUT_S = 120.0
+COMMAND_TIMEOUT_S = 30.0
+Become = Literal["sudo"]
+BECOMING: Mapping[Become | None, tuple[str, ...]] = {
+    None: (),
+    "sudo": ("sudo", "--non-interactive", "--"),
+}
+FOUND = "there"
+LOOK = f"""\
+f=$1/$2/{PROGRAM}
+[ -f "$f" ] && [ "$(sha256sum <"$f")" = "$2  -" ] || exit 0
+echo {FOUND}
+"""
+COPY = f"""\
+set -eu
+umask 022
+mkdir -p "$1/$2"
+for folder in "${{1%/*}}" "$1" "$1/$2"; do
+  case "$(stat -c %u:%a "$folder")" in
+  0:7[0145][0145]) ;;
+  *) echo "$folder is not root's alone" >&2; exit 1 ;;
+  esac
+done
+new=$(mktemp "$1/$2/.begun.XXXXXX")
+trap 'rm -f "$new"' EXIT
+cat >"$new"
+[ "$(sha256sum <"$new")" = "$2  -" ] || {{ echo "it did not arrive whole" >&2; exit 1; }}
+chmod 755 "$new"
+mv -f "$new" "$1/$2/{PROGRAM}"
+"""
+"""$1: the folder, $2: the hash of what comes by stdin. A file has its name once it is whole."""
+
+
+class SshHost:
+    """A Host (hosts/seam.py) but for `spawn`: nothing but node jobs runs there yet.
+
+    Entered, it is connected, its node is in place and its clock is known. LabProblem otherwise,
+    with one sentence. After it nothing of ours runs there; the node's file stays for the next time.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        *,
+        name: str | None = None,
+        label: str,
+        become: Become | None = None,
+        config: Path | None = None,
+    ) -> None:
+        self.name = name or host
+        self.label = label
+        self.machine = ""
+        self.node_copied = False
+        """It was not there before."""
+        self.clock = ClockFix(offset_ns=0, bound_ns=0, real_offset_ns=0)
+        self.clock_offset_ns = 0
+        self._become = become
+        self._connection = SshConnection(host, name=self.name, config=config)
+        self._node = ""
+        self._looking = Looking(self)
+
+    @property
+    def address(self) -> str:
+        """As ssh reached it; empty if that is not known."""
+        return self._connection.address
+
+    def __enter__(self) -> Self:
+        self._connection.__enter__()
+        try:
+            self.machine = self._root_of()
+            self._node = self._installed(find_node_binary(self.machine))
+            self._must_run()
+            self.learn_clock()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._looking.close()
+        self._connection.close()
+
+    def learn_clock(self) -> None:
+        """The offset of the host's clocks, from a job that is told nothing else."""
+        with closing(self.job({"job": "sample"})) as job:
+            self.clock = job.clock()
+        self.clock_offset_ns = self.clock.offset_ns
+
+    def run(
+        self, argv: Sequence[str], *, timeout_s: float = 30, check: bool = True, stdin: str = ""
+    ) -> Completed:
+        return self._as_root(argv, timeout_s=timeout_s, check=check, stdin=stdin)
+
+    def job(
+        self,
+        spec: Mapping[str, Any],
+        *,
+        timeout_s: float = 30,
+        cpus: str | None = None,
+        cgroup: Path | None = None,
+    ) -> NodeProcess:
+        # The death signal comes if sudo, or sshd's process of this conversation, is killed there.
+        entering = [self._node, "enter"]
+        if cpus:
+            entering += ["--cpus", cpus]
+        if (caps := of_job(spec)) is not None:
+            entering += ["--caps", ",".join(caps)]
+        if cgroup:
+            entering += ["--cgroup", str(cgroup)]
+        argv = [*entering, "--", self._node, str(spec["job"]), "--controlled"]
+        job = start_job(
+            self._connection.shared(self._rooted(argv)),
+            spec,
+            env=self._connection.environment(),
+            where=self.name,
+            timeout_s=timeout_s,
+        )
+        job.pid = job.far_pid
+        return job
+
+    def probe(
+        self,
+        *what: str,
+        ports: Sequence[str] = (),
+        pids: Sequence[int] = (),
+        files: Sequence[str] = (),
+        timeout_s: float = 30,
+    ) -> ProbeResult:
+        return self._looking.probe(*what, ports=ports, pids=pids, files=files, timeout_s=timeout_s)
+
+    def _root_of(self) -> str:
+        """Its machine (`uname -m`), asked as root. LabProblem if we cannot be root there."""
+        argv = ["sh", "-c", "id -u && uname -m"]
+        done = self._as_root(argv, timeout_s=COMMAND_TIMEOUT_S, check=False)
+        words = done.stdout.split()
+        if done.returncode == 0 and len(words) == 2 and words[0] == "0":
+            return words[1]
+        raise LabProblem(f"{self.name}: {self._not_root(done)}")
+
+    def _not_root(self, done: Completed) -> str:
+        said = " ".join((done.stderr or done.stdout).split())
+        if self._become is None and done.returncode == 0:
+            return (
+                f"user {said.split()[0]} is not root there; log in as root (`User root` in "
+                '~/.ssh/config), or set become = "sudo"'
+            )
+        if self._become and "password is required" in said:
+            return (
+                "sudo asks for a password there; allow this user NOPASSWD (visudo), or log in as "
+                "root"
+            )
+        if self._become and "not found" in said:
+            return "there is no sudo there; install it, or log in as root"
+        return f"cannot become root there: {said}"
+
+    def _installed(self, binary: Path) -> str:
+        """The path of the node on the host: what has this hash, copied if it is not there."""
+        digest = file_sha256(binary)
+        words = ["nodrop", NODE_FOLDER, digest]
+        look = self._as_root(["sh", "-c", LOOK, *words], timeout_s=COMMAND_TIMEOUT_S)
+        self.node_copied = FOUND not in look.stdout
+        if self.node_copied:
+            with binary.open("rb") as file:
+                argv = ["sh", "-c", COPY, *words]
+                done = self._as_root(argv, timeout_s=COPY_TIMEOUT_S, check=False, stdin=file)
+            if done.returncode != 0:
+                said = " ".join((done.stderr or done.stdout).split())
+                raise LabProblem(f"{self.name}: the node cannot be copied to {NODE_FOLDER}: {said}")
+        return f"{NODE_FOLDER}/{digest}/{PROGRAM}"
+
+    def _must_run(self) -> None:
+        """`noexec`, a missing C library and another machine show at once, and with their words."""
+        argv = [self._node, "--version"]
+        done = self._as_root(argv, timeout_s=COMMAND_TIMEOUT_S, check=False)
+        if done.returncode != 0 or not done.stdout.startswith(PROGRAM):
+            said = " ".join((done.stderr or done.stdout).split())
+            raise LabProblem(
+                f"{self.name}: the node cannot run there ({self.machine}): {said}",
+                hint="its file system may be mounted noexec",
+            )
+
+    def _as_root(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float,
+        check: bool = True,
+        stdin: str | IO[bytes] = "",
+    ) -> Completed:
+        shown = " ".join(argv[:1] if argv[0] == "sh" else argv)
+        return self._connection.run(
+            self._rooted(argv), timeout_s=timeout_s, check=check, stdin=stdin, shown=shown
+        )
+
+    def _rooted(self, argv: Sequence[str]) -> list[str]:
+        """sudo drops our environment, so what carries our label is set behind it."""
+        variables = [f"PATH={PATH}", f"{LABEL_VARIABLE}={self.label}"]
+        return [*BECOMING[self._become], "env", *variables, *argv]

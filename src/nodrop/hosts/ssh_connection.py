@@ -1,0 +1,256 @@
+"""One connection of the user's own OpenSSH to a host, which all that is started there shares.
+
+What `~/.ssh/config` says of the host applies: user, key, agent, port, ProxyJump, known hosts. Only
+what could ask, forward or outlive us is forbidden here. The connection is an ssh process whose
+remote side reads its stdin: if this process dies, however, that stdin ends, and with it all.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import select
+import shlex
+import stat
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any, Self
+
+from nodrop.errors import LabProblem, NotReady
+from nodrop.hosts.local import STDERR_SHOWN_CHARACTERS
+from nodrop.hosts.seam import Completed
+
+CONNECT_TIMEOUT_S = 10
+"""For the TCP connection; the host is given as long again to let us in."""
+ALIVE_INTERVAL_S, ALIVE_TIMES = 5, 3
+"""A host that has not answered for so long is gone."""
+END_TIMEOUT_S = 2.0
+GREETING_LIMIT_BYTES = 64 * 1024
+"""Of what a login shell says before its first command."""
+STANDS = "nodrop-stands"
+GREET = f"printf '\\n{STANDS} %s\\n' \"$SSH_CONNECTION\"; exec cat >/dev/null"
+LONGEST_SOCKET_FOLDER = 60
+"""A socket's path has at most 107 bytes, and ssh adds 17 of its own while it makes one."""
+OPTIONS = {
+    "BatchMode": "yes",
+    "StrictHostKeyChecking": "yes",
+    "ForwardAgent": "no",
+    "ForwardX11": "no",
+    "ClearAllForwardings": "yes",
+    "PermitLocalCommand": "no",
+    "RemoteCommand": "none",
+    "RequestTTY": "no",
+    "EscapeChar": "none",
+    "LogLevel": "ERROR",
+    "ControlPersist": "no",
+    "ConnectTimeout": str(CONNECT_TIMEOUT_S),
+    "ServerAliveInterval": str(ALIVE_INTERVAL_S),
+    "ServerAliveCountMax": str(ALIVE_TIMES),
+}
+"""Before the user's own: no question, no forwarded agent or port, nothing that stays."""
+FAILURES = {
+    r"REMOTE HOST IDENTIFICATION HAS CHANGED": (
+        "not reached: its host key is another than the one that is known",
+        "find out why before you trust it; then `ssh-keygen -R` removes the old one",
+    ),
+    r"No \S+ host key is known|Host key verification failed": (
+        "not reached: its host key is not known",
+        "log in once by hand (`ssh {host}`) and compare the key",
+    ),
+    r"Permission denied \(([^)]*)\)": (
+        "not reached: it does not accept our key ({found})",
+        "`ssh {host} true` must work without a question (key, agent, user)",
+    ),
+    r"Could not resolve hostname": (
+        "not reached: no such host is known by name",
+        "give it a HostName in ~/.ssh/config",
+    ),
+    r"Connection refused": ("not reached: no ssh server listens there", "start sshd there"),
+    r"(No route to host|Network is unreachable|[Tt]imed out)": (
+        "not reached: {found}",
+        "see whether it is up and the network goes there",
+    ),
+}
+"""What ssh says → what that means here, and what to do. The first that fits."""
+
+
+class SshConnection:
+    """To be opened, and closed. `host` is what the user would write after `ssh`."""
+
+    def __init__(self, host: str, *, name: str | None = None, config: Path | None = None) -> None:
+        self.host = host
+        self.name = name or host
+        self.address = ""
+        """Of the host, as ssh reached it; empty before, and if it went by no network."""
+        self._config = config
+        self._master: subprocess.Popen[bytes] | None = None
+        self._socket = Path()
+
+    def __enter__(self) -> Self:
+        """LabProblem, in one sentence, if the host is not reached."""
+        self._socket = socket_folder() / secrets.token_hex(6)
+        argv = self._ssh(["-M", "-S", str(self._socket)], GREET)
+        try:
+            self._master = subprocess.Popen(
+                argv,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=_environment(),
+                process_group=0,
+            )
+        except FileNotFoundError:
+            raise NotReady("program ssh is missing", hint="install openssh-client") from None
+        try:
+            self.address = self._greeted(self._master)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the connection, and whatever still goes by it."""
+        master, self._master = self._master, None
+        if master is None:
+            return
+        for pipe in (master.stdin, master.stdout, master.stderr):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
+        master.terminate()  # it would wait for a program that does not end
+        try:
+            master.wait(END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            master.kill()
+            master.wait()
+        self._socket.unlink(missing_ok=True)
+
+    def shared(self, argv: Sequence[str]) -> list[str]:
+        """The command that runs `argv` on the host through this connection, and no other way: with
+        the connection gone it ends at once, for its ProxyCommand leads nowhere."""
+        ours = ["-S", str(self._socket), "-o", "ControlMaster=no", "-o", "ProxyCommand=false"]
+        return self._ssh(ours, shlex.join(argv))
+
+    def environment(self) -> Mapping[str, str]:
+        """For what `shared` says."""
+        return _environment()
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float,
+        check: bool = True,
+        stdin: str | IO[bytes] = "",
+        shown: str = "",
+    ) -> Completed:
+        """A program on the host to its end; `stdin` may be a file. `shown` names it in a message.
+
+        LabProblem on failure if `check`, and in any case if the connection is gone."""
+        words = shown or shlex.join(argv)
+        given: dict[str, Any] = (
+            {"input": stdin.encode()} if isinstance(stdin, str) else {"stdin": stdin}
+        )
+        began_s = time.monotonic()
+        try:
+            done = subprocess.run(
+                self.shared(argv),
+                **given,
+                capture_output=True,
+                env=_environment(),
+                timeout=timeout_s,
+                check=False,
+                process_group=0,
+            )
+        except subprocess.TimeoutExpired:
+            raise LabProblem(f"{self.name}: `{words}` took longer than {timeout_s:g} s") from None
+        out, err = (said.decode(errors="replace") for said in (done.stdout, done.stderr))
+        if done.returncode == 255 and self.gone():
+            raise LabProblem(f"{self.name}: the ssh connection is gone (during `{words}`)")
+        if check and done.returncode != 0:
+            said = (err or out).strip()[-STDERR_SHOWN_CHARACTERS:]
+            raise LabProblem(f"{self.name}: `{words}` failed ({done.returncode}): {said}")
+        return Completed(
+            argv=tuple(argv),
+            returncode=done.returncode,
+            stdout=out,
+            stderr=err,
+            seconds=time.monotonic() - began_s,
+        )
+
+    def gone(self) -> bool:
+        """Nothing can be started on the host any more."""
+        return self._master is None or self._master.poll() is not None
+
+    def _ssh(self, ours: Sequence[str], command: str) -> list[str]:
+        config = ["-F", str(self._config)] if self._config else []
+        options = [word for key, value in OPTIONS.items() for word in ("-o", f"{key}={value}")]
+        return ["ssh", *config, *ours, *options, "--", self.host, command]
+
+    def _greeted(self, master: subprocess.Popen[bytes]) -> str:
+        """Waits until the host's shell speaks; the address that it was reached by."""
+        assert master.stdout is not None
+        said = b""
+        deadline = time.monotonic() + 2 * CONNECT_TIMEOUT_S
+        while (left_s := deadline - time.monotonic()) > 0 and len(said) < GREETING_LIMIT_BYTES:
+            if not select.select([master.stdout], [], [], left_s)[0]:
+                break
+            chunk = os.read(master.stdout.fileno(), 4096)
+            if not chunk:
+                raise self._failure(master)
+            said += chunk
+            if found := re.search(rb"^%s ?(.*)\n" % STANDS.encode(), said, re.MULTILINE):
+                words = found[1].decode(errors="replace").split()
+                return words[2] if len(words) == 4 else ""
+        raise LabProblem(
+            f"{self.name}: not reached: its login shell says no word of ours",
+            hint=f"`ssh {self.host} true` must end at once, without output",
+        )
+
+    def _failure(self, master: subprocess.Popen[bytes]) -> LabProblem:
+        """Why there is no connection, in one sentence."""
+        assert master.stderr is not None
+        try:
+            master.wait(END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            master.kill()
+        said = master.stderr.read(GREETING_LIMIT_BYTES).decode(errors="replace")
+        return LabProblem(f"{self.name}: {self._sentence(said)}")
+
+    def _sentence(self, said: str) -> str:
+        for pattern, (words, hint) in FAILURES.items():
+            if found := re.search(pattern, said):
+                detail = found[found.re.groups].lower() if found.re.groups else ""
+                return f"{words}; {hint}".format(found=detail, host=self.host)
+        lines = [line.strip() for line in said.splitlines() if line.strip()]
+        return f"not reached: {lines[-1] if lines else 'ssh ended without a word'}"
+
+
+def socket_folder() -> Path:
+    """Where the sockets of shared connections lie: of this user alone, with a short path."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    fits = runtime.startswith("/") and len(runtime) <= LONGEST_SOCKET_FOLDER
+    folder = Path(runtime if fits and Path(runtime).is_dir() else "/tmp") / (
+        f"nodrop-ssh-{os.geteuid()}"
+    )
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise NotReady(
+            f"{folder}: must be a folder of this user alone, for the sockets of ssh",
+            hint="remove it, or set XDG_RUNTIME_DIR to a folder of your own",
+        )
+    return folder
+
+
+def _environment() -> dict[str, str]:
+    # ssh's words are read here, so they are to be in English.
+    return {**os.environ, "LC_ALL": "C"}

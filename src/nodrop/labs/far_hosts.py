@@ -1,0 +1,196 @@
+"""Looks at hosts that are elsewhere: can nodrop work there, and is the port fit for measuring?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+from nodrop.errors import LabProblem
+from nodrop.hosts.privileges import CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN
+from nodrop.hosts.seam import Json
+from nodrop.hosts.ssh import SshHost
+from nodrop.labs.netns import PACKAGES
+from nodrop.labs.seam import Checked
+from nodrop.untrusted.json_text import decode
+from nodrop.untrusted.reading import making_sense
+
+CAPABILITIES = {"NET_ADMIN": CAP_NET_ADMIN, "NET_RAW": CAP_NET_RAW, "SYS_ADMIN": CAP_SYS_ADMIN}
+OFFLOADS = {
+    "rx-checksumming": "rx",
+    "tx-checksumming": "tx",
+    "scatter-gather": "sg",
+    "tcp-segmentation-offload": "tso",
+    "generic-segmentation-offload": "gso",
+    "generic-receive-offload": "gro",
+    "large-receive-offload": "lro",
+}
+"""As `ethtool -k` says them → as `ethtool -K` takes them: those that labs/netns.py turns off, and
+LRO, which a veth has not."""
+NS_PER_MS = 1e6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FarEnd:
+    role: str
+    """sender or receiver."""
+    host: SshHost
+    port: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Look:
+    """What is found out about one end, as far as it came."""
+
+    end: FarEnd
+    seen: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    facts: Json = field(default_factory=dict)
+
+    def problem(self, words: str) -> None:
+        self.problems.append(f"{self.end.host.name}: {words}")
+
+    def checked(self) -> Checked:
+        return Checked(
+            what=self.end.host.name, seen=self.seen, problems=self.problems, facts=self.facts
+        )
+
+
+def check_ends(ends: Sequence[FarEnd]) -> list[Checked]:
+    """All ends at once, then what they say of each other. They are left as they were found."""
+    with ExitStack() as standing, ThreadPoolExecutor(len(ends)) as each:
+        looks = list(each.map(lambda end: look_at(end, standing), ends))
+        _together(looks)
+    return [look.checked() for look in looks]
+
+
+def look_at(end: FarEnd, standing: ExitStack) -> Look:
+    """One end. Its host stays connected as long as `standing`."""
+    look = Look(end=end, facts={"role": end.role, "reached": False})
+    try:
+        standing.enter_context(end.host)
+        look.facts["reached"] = True
+        _host(look)
+        _port(look)
+    except LabProblem as problem:
+        look.problems.append(str(problem))
+    return look
+
+
+def _host(look: Look) -> None:
+    host = look.end.host
+    found = host.probe("host")["host"]
+    clock = host.clock
+    look.facts |= {
+        "kernel": found["kernel"],
+        "machine": found["machine"],
+        "cpus": found["cpu"]["cpus"],
+        "boot_id": found["boot_id"],
+        "network_namespace": found["network_namespace"],
+        "node_copied": host.node_copied,
+        "mono_offset_ns": clock.offset_ns,
+        "real_offset_ns": clock.real_offset_ns,
+        "clock_bound_ns": clock.bound_ns,
+    }
+    copied = "copied" if host.node_copied else "there"
+    look.seen.append(
+        f"Linux {found['kernel']} {found['machine']}, {found['cpu']['cpus']} CPUs; node {copied}; "
+        + clock_words(clock.real_offset_ns, clock.bound_ns)
+    )
+    with making_sense(f"the capabilities of {host.name}"):
+        effective = int(found["capabilities"] or "0", 16)
+    if lacking := [name for name, bit in CAPABILITIES.items() if not effective >> bit & 1]:
+        look.problem(f"its root lacks CAP_{', CAP_'.join(lacking)} (a container?)")
+
+
+def clock_words(real_offset_ns: int, bound_ns: int) -> str:
+    """The wall clock's offset, which people can mend; the monotonic one is the time of a boot."""
+    way = "ahead of" if real_offset_ns >= 0 else "behind"
+    off_ms, bound_ms = abs(real_offset_ns) / NS_PER_MS, bound_ns / NS_PER_MS
+    return f"its clock is {off_ms:.3f} ms {way} ours (± {bound_ms:.3f} ms)"
+
+
+def _port(look: Look) -> None:
+    host, port = look.end.host, look.end.port
+    shown = host.run(["ip", "-j", "address", "show"], check=False)
+    if shown.returncode == 127:
+        look.problem(f"program ip is missing; install the package {PACKAGES['ip']}")
+        return
+    with making_sense(f"what `ip address` says on {host.name}"):
+        found = {one["ifname"]: one for one in decode(shown.stdout)}
+        if port not in found:
+            there = ", ".join(sorted(name for name in found if name != "lo")) or "none but lo"
+            look.problem(f"there is no port {port} (there are: {there})")
+            return
+        _state(look, found[port])
+    _offloads(look)
+
+
+def _state(look: Look, shown: Mapping[str, Any]) -> None:
+    host, port = look.end.host, look.end.port
+    up, carrier = "UP" in shown["flags"], "LOWER_UP" in shown["flags"]
+    addresses = [f"{one['local']}/{one['prefixlen']}" for one in shown["addr_info"]]
+    look.facts |= {"port": port, "mtu": int(shown["mtu"]), "up": up, "carrier": carrier}
+    look.facts["addresses"] = addresses
+    speed = _speed_words(host, port)
+    words = "down" if not up else "up" if carrier else "up, no carrier"
+    look.seen.append(f"{port}: {words}, MTU {shown['mtu']}{speed}")
+    if not up:
+        look.problem(f"{port} is down; `ip link set {port} up`")
+    elif not carrier:
+        look.problem(f"{port} has no carrier; is the cable in, and the other end up?")
+    if "master" in shown:
+        look.problem(f"{port} belongs to {shown['master']}; `ip link set {port} nomaster`")
+    if any(one["local"] == host.address for one in shown["addr_info"]):
+        look.problem(f"ssh itself goes by {port} ({host.address}): measure on another port")
+    elif addresses:
+        look.problem(
+            f"{port} has an address ({', '.join(addresses)}), so others send there and its own "
+            f"stack answers; `ip address flush dev {port}`"
+        )
+
+
+def _speed_words(host: SshHost, port: str) -> str:
+    """A veth says 10000, a port that is down nothing or -1."""
+    said = host.run(["cat", f"/sys/class/net/{port}/speed"], check=False).stdout.strip()
+    return f", {said} Mbit/s" if said.isascii() and said.isdigit() else ""
+
+
+def _offloads(look: Look) -> None:
+    host, port = look.end.host, look.end.port
+    shown = host.run(["ethtool", "--show-features", port], check=False)
+    if shown.returncode == 127:
+        look.problem(f"program ethtool is missing; install the package {PACKAGES['ethtool']}")
+        return
+    on = offloads_on(shown.stdout)
+    look.facts["offloads_on"] = on
+    if on:
+        off = " ".join(f"{name} off" for name in on)
+        look.problem(
+            f"offloads of {port} hand over other frames than those on the cable; "
+            f"`ethtool -K {port} {off}`"
+        )
+
+
+def offloads_on(features: str) -> list[str]:
+    """Of what `ethtool -k` prints; what is fixed cannot be turned off and is left out."""
+    lines = (line.partition(":") for line in features.splitlines())
+    return [OFFLOADS[name] for name, _, state in lines if name in OFFLOADS and state == " on"]
+
+
+def _together(looks: Sequence[Look]) -> None:
+    """What only both ends together show. Whose fault it is is not known: the last names it."""
+    first, last = looks[0], looks[-1]
+    if not (first.facts["reached"] and last.facts["reached"]):
+        return
+    places = [(look.facts.get("boot_id"), look.facts.get("network_namespace")) for look in looks]
+    if places[0] == places[1] and None not in places[0]:
+        last.problem(f"is the same machine as {first.end.host.name}")
+    mtus = [look.facts.get("mtu") for look in looks]
+    if None not in mtus and mtus[0] != mtus[1]:
+        last.problem(
+            f"{last.end.port} has MTU {mtus[1]}, and {first.end.port} of {first.end.host.name} has "
+            f"{mtus[0]}; give both the same (`ip link set {last.end.port} mtu {mtus[0]}`)"
+        )

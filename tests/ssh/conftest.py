@@ -1,0 +1,42 @@
+"""Real sshd, as real root: a user namespace has no users to log in."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nodrop.errors import LabProblem
+from nodrop.hosts.binary import find_node_binary
+from tests.ssh.machines import SSHD, Machines, two_machines
+
+
+@pytest.fixture(scope="session")
+def programs(real_root: None) -> None:
+    for program in (SSHD, "ssh", "sudo", "ip", "ethtool", "setpriv", "nsenter"):
+        if shutil.which(program) is None:
+            pytest.skip(f"needs {program} (tools/system-packages test)")
+    try:
+        find_node_binary()
+    except LabProblem:
+        pytest.skip("needs nodrop-node: `make build`")
+
+
+@pytest.fixture(scope="module")
+def machines(programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
+    with two_machines(tmp_path_factory.mktemp("ssh")) as machines:
+        yield machines
+
+
+@pytest.fixture(autouse=True)
+def sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where ssh keeps the sockets of its connections; none is left."""
+    runtime = Path(f"/tmp/{tmp_path.parent.parent.name}-{tmp_path.name}"[:50])
+    runtime.mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    yield runtime
+    left = [path for path in runtime.rglob("*") if not path.is_dir()]
+    shutil.rmtree(runtime)
+    assert not left, "sockets of ssh are left"

@@ -1,0 +1,215 @@
+"""Two machines with sshd, in namespaces of this one: a cable between them, another way for control.
+
+Nothing of it is seen from outside: no port of this host listens, and with the processes all goes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from nodrop.hosts.local import run_command
+
+CLONE_NEWNET = 0x40000000
+SSHD = "/usr/sbin/sshd"
+TIMEOUT_S = 20.0
+MTU = 3000
+BOOT = """\
+hostname "$1"
+mount -t tmpfs -o mode=755 tmpfs /run
+mount -t tmpfs -o mode=755 tmpfs /var/lib
+mount -t sysfs sysfs /sys
+mkdir -m 755 /run/sshd
+cp "$2/authorized" /run/authorized
+for file in passwd shadow hosts sudoers; do
+  [ ! -e "/etc/$file" ] || mount --bind "$2/$file" "/etc/$file"
+done
+echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6
+ip link set lo up
+exec /usr/sbin/sshd -D -e -f "$2/sshd_config"
+"""
+SSHD_CONFIG = """\
+ListenAddress 0.0.0.0
+HostKey {folder}/host_key
+AuthorizedKeysFile /run/authorized
+PermitRootLogin prohibit-password
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+UsePAM no
+UseDNS no
+PidFile none
+"""
+ETC = {
+    "passwd": "root:x:0:0:root:/root:/bin/sh\n"
+    "sshd:x:100:65534::/run/sshd:/usr/sbin/nologin\n"
+    "lab:x:4711:4711::/:/bin/sh\n"
+    "asks:x:4712:4712::/:/bin/sh\n"
+    "nobody:x:65534:65534::/nonexistent:/usr/sbin/nologin\n",
+    "shadow": "root:*:19000:0:99999:7:::\nlab:*:19000:0:99999:7:::\nasks:*:19000:0:99999:7:::\n",
+    "hosts": "127.0.0.1 localhost gen1 sensor1\n",
+    "sudoers": "root ALL=(ALL:ALL) ALL\nlab ALL=(ALL) NOPASSWD: ALL\nasks ALL=(ALL) ALL\n",
+}
+CLIENT_CONFIG = """\
+Host asks
+  HostName 10.77.1.2
+  User asks
+Host user
+  HostName 10.77.1.2
+  User lab
+Host stranger
+  HostName 10.77.0.2
+  IdentityFile {folder}/other_key
+Host changed
+  HostName 10.77.0.2
+  UserKnownHostsFile {folder}/changed
+Host unknown
+  HostName 10.77.0.2
+  UserKnownHostsFile /dev/null
+Host nosuch
+  HostName nosuch.invalid
+Host refused
+  HostName 10.77.0.2
+  Port 9
+Host away
+  HostName 10.88.0.1
+Host gen1
+  HostName 10.77.0.2
+Host sensor1
+  HostName 10.77.1.2
+  User lab
+Host !stranger *
+  IdentityFile {folder}/key
+Host *
+  User root
+  IdentitiesOnly yes
+  IdentityAgent none
+  UserKnownHostsFile {folder}/known
+  GlobalKnownHostsFile /dev/null
+"""
+
+
+@dataclass(slots=True)
+class Machine:
+    name: str
+    pid: int
+    """Of the process whose namespaces are the machine's."""
+
+    def run(self, *argv: str) -> str:
+        """As its root, by no way of ssh."""
+        inside = ["nsenter", "--target", str(self.pid), "--net", "--mount", "--uts", "--", *argv]
+        return run_command(inside, where=self.name, timeout_s=TIMEOUT_S).stdout
+
+
+@dataclass(slots=True)
+class Machines:
+    sender: Machine
+    receiver: Machine
+    folder: Path
+    """With ssh_config, and the keys."""
+
+    @property
+    def config(self) -> Path:
+        return self.folder / "ssh_config"
+
+
+@contextmanager
+def two_machines(folder: Path) -> Iterator[Machines]:
+    """The calling thread, and what it starts, is in the network namespace of a controller."""
+    _keys_and_files(folder)
+    with _own_network(), _booted("gen1", folder) as gen1, _booted("sensor1", folder) as sensor1:
+        for number, machine in enumerate((gen1, sensor1)):
+            near = f"ctl{number}"
+            _ip("link", "add", near, "type", "veth", "peer", "name", "mgmt", "netns", machine.pid)
+            _ip("address", "add", f"10.77.{number}.1/24", "dev", near)
+            _ip("link", "set", near, "up")
+            machine.run("ip", "address", "add", f"10.77.{number}.2/24", "dev", "mgmt")
+            machine.run("ip", "link", "set", "mgmt", "up")
+        machines = Machines(gen1, sensor1, folder)
+        lay_cable(machines)
+        yield machines
+
+
+def lay_cable(machines: Machines) -> None:
+    """Port `cab0` of each, as a measurement wants it."""
+    tx, rx = machines.sender, machines.receiver
+    ends = ("mtu", MTU, "netns")
+    _ip("link", "add", "cab0", *ends, tx.pid, "type", "veth", "peer", "cab0", *ends, rx.pid)
+    offloads = [word for name in ("rx", "tx", "sg", "tso", "gso", "gro") for word in (name, "off")]
+    for machine in (tx, rx):
+        machine.run("ethtool", "-K", "cab0", *offloads)
+        machine.run("ip", "link", "set", "cab0", "up")
+
+
+def _keys_and_files(folder: Path) -> None:
+    for name in ("key", "other_key", "host_key"):
+        argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(folder / name)]
+        run_command(argv, where="keys", timeout_s=TIMEOUT_S)
+    host_key, other = ((folder / f"{name}.pub").read_text() for name in ("host_key", "other_key"))
+    addresses = ("10.77.0.2", "10.77.1.2")
+    (folder / "known").write_text("".join(f"{address} {host_key}" for address in addresses))
+    (folder / "changed").write_text(f"{addresses[0]} {other}")
+    (folder / "authorized").write_text((folder / "key.pub").read_text())
+    (folder / "sshd_config").write_text(SSHD_CONFIG.format(folder=folder))
+    (folder / "ssh_config").write_text(CLIENT_CONFIG.format(folder=folder))
+    for name, text in ETC.items():
+        (folder / name).write_text(text)
+        (folder / name).chmod({"shadow": 0o600, "sudoers": 0o440}.get(name, 0o644))
+
+
+@contextmanager
+def _booted(name: str, folder: Path) -> Iterator[Machine]:
+    namespaces = ["--net", "--mount", "--uts", "--pid", "--mount-proc"]
+    sshd = subprocess.Popen(
+        [
+            *("setpriv", "--pdeathsig", "KILL"),
+            *("unshare", *namespaces, "--fork", "--kill-child", "--"),
+            *("sh", "-euc", BOOT, "sh", name, str(folder)),
+        ],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,
+    )
+    assert sshd.stderr is not None
+    said: list[str] = []
+    try:
+        for line in sshd.stderr:
+            said.append(line)
+            if "Server listening" in line:
+                break
+        else:
+            raise AssertionError(f"{name} does not boot: {''.join(said)}")
+        threading.Thread(target=sshd.stderr.read, daemon=True).start()
+        yield Machine(name, sshd.pid)
+    finally:
+        sshd.kill()
+        sshd.wait()
+        with suppress(OSError):
+            sshd.stderr.close()
+
+
+@contextmanager
+def _own_network() -> Iterator[None]:
+    """For the calling thread and what it starts."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    before = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        assert libc.unshare(CLONE_NEWNET) == 0, os.strerror(ctypes.get_errno())
+        try:
+            yield
+        finally:
+            assert libc.setns(before, CLONE_NEWNET) == 0, os.strerror(ctypes.get_errno())
+    finally:
+        os.close(before)
+
+
+def _ip(*words: object) -> None:
+    argv: Sequence[str] = ["ip", *map(str, words)]
+    run_command(argv, where="cables", timeout_s=TIMEOUT_S)

@@ -1,0 +1,117 @@
+"""`nodrop lab check` of two machines over real ssh: all that stands in the way, at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from nodrop.cli.main import exit_code
+from tests.ssh.machines import MTU, Machine, Machines
+
+LAB = """\
+name = "pair"
+kind = "ssh"
+ssh_config = "{config}"
+[sender]
+host = "{sender}"
+port = "cab0"
+[receiver]
+host = "sensor1"
+port = "{port}"
+become = "sudo"
+"""
+
+
+@pytest.fixture
+def lab(machines: Machines, tmp_path: Path) -> Path:
+    return written(machines, tmp_path)
+
+
+def written(machines: Machines, folder: Path, *, sender: str = "gen1", port: str = "cab0") -> Path:
+    path = folder / "pair.toml"
+    path.write_text(LAB.format(config=machines.config, sender=sender, port=port))
+    return path
+
+
+def said(capsys: pytest.CaptureFixture[str], lab: Path) -> tuple[int, list[str]]:
+    code = exit_code(["lab", "check", str(lab)])
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    return code, shown.out.splitlines()
+
+
+@contextmanager
+def changed(machine: Machine, do: str, undo: str) -> Iterator[None]:
+    machine.run(*do.split())
+    try:
+        yield
+    finally:
+        machine.run(*undo.split())
+
+
+def test_two_good_hosts(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, lines = said(capsys, lab)
+    assert (code, lines[-1]) == (0, "nothing stands in the way"), lines
+    for host in ("sender gen1", "receiver sensor1"):
+        system, port = (line for line in lines if line.startswith(f"{host}: "))
+        assert "Linux " in system
+        assert "its clock is " in system
+        assert port == f"{host}: cab0: up, MTU {MTU}, 10000 Mbit/s"
+
+
+def test_all_that_stands_in_the_way_of_both_is_said_at_once(
+    machines: Machines, lab: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tx, rx = machines.sender, machines.receiver
+    with (
+        changed(tx, "ip link set cab0 mtu 1500", f"ip link set cab0 mtu {MTU}"),
+        changed(tx, "ip address add 192.0.2.1/24 dev cab0", "ip address flush dev cab0"),
+        changed(rx, "ethtool -K cab0 gro on", "ethtool -K cab0 gro off"),
+        changed(rx, "ip link set cab0 down", "ip link set cab0 up"),
+    ):
+        code, lines = said(capsys, lab)
+    assert code == 3
+    found = [line for line in lines if line.startswith("- ")]
+    for start in (
+        "- sender gen1: cab0 has no carrier",
+        "- sender gen1: cab0 has an address (192.0.2.1/24)",
+        "- receiver sensor1: cab0 is down; `ip link set cab0 up`",
+        "- receiver sensor1: offloads of cab0 hand over other frames than those on the cable; "
+        "`ethtool -K cab0 gro off`",
+        f"- receiver sensor1: cab0 has MTU {MTU}, and cab0 of sender gen1 has 1500",
+    ):
+        assert [line for line in found if line.startswith(start)], (start, lines)
+    assert len(found) == 5
+    assert lines[-1] == "5 to mend"
+
+
+def test_one_host_is_told_of_though_the_other_is_not_reached(
+    machines: Machines, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, lines = said(capsys, written(machines, tmp_path, sender="refused", port="cab7"))
+    assert code == 3
+    assert lines[-3].startswith("- sender refused: not reached: no ssh server listens there")
+    assert lines[-2] == "- receiver sensor1: there is no port cab7 (there are: cab0, mgmt)"
+
+
+def test_the_port_that_ssh_goes_by_is_no_port_to_measure_on(
+    machines: Machines, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, lines = said(capsys, written(machines, tmp_path, port="mgmt"))
+    assert code == 3
+    assert any("ssh itself goes by mgmt (10.77.1.2)" in line for line in lines), lines
+
+
+def test_for_machines(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code(["lab", "check", str(lab), "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["problems"] == []
+    assert [host["role"] for host in answer["hosts"]] == ["sender", "receiver"]
+    for host in answer["hosts"]:
+        assert host["reached"]
+        assert abs(host["mono_offset_ns"]) <= host["clock_bound_ns"], "one kernel, one clock"
+        assert (host["mtu"], host["addresses"]) == (MTU, [])

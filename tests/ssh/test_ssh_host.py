@@ -1,0 +1,201 @@
+"""A host over real ssh: node jobs there, one sentence for each failure, nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from nodrop.errors import LabProblem, NodeDied
+from nodrop.hosts.binary import file_sha256, find_node_binary
+from nodrop.hosts.processes import ended, environment, labelled_processes
+from nodrop.hosts.ssh import NODE_FOLDER, SshHost
+from nodrop.hosts.ssh_connection import SshConnection
+from tests.ssh.machines import Machines
+
+END_S = 15.0
+"""Of what is to end by itself; an event, which is waited for."""
+
+
+@pytest.fixture
+def label(tmp_path: Path) -> str:
+    return f"ssh-{os.getpid()}-{tmp_path.name}"
+
+
+@pytest.fixture
+def host(machines: Machines, label: str) -> Iterator[SshHost]:
+    with SshHost("gen1", label=label, config=machines.config) as host:
+        yield host
+
+
+def all_end(label: str) -> None:
+    """What is labelled is none of ours, so each can be waited for by its handle."""
+    for process in labelled_processes(label):
+        assert ended(process.pid, END_S), f"still there: {process}"
+
+
+def test_a_node_works_there_and_is_copied_once(
+    machines: Machines, host: SshHost, label: str
+) -> None:
+    digest = file_sha256(find_node_binary())
+    where = machines.sender.run("stat", "-c", "%u:%a %n", f"{NODE_FOLDER}/{digest}/nodrop-node")
+    assert where.split() == ["0:755", f"{NODE_FOLDER}/{digest}/nodrop-node"]
+    found = host.probe("host")["host"]
+    assert found["hostname"] == "gen1"
+    assert found["uid"] == 0
+    assert abs(host.clock.offset_ns) <= host.clock.bound_ns, "one kernel, one clock"
+    assert [*host.probe("counters", ports=["cab0"])["counters"]["links"]] == ["cab0"]
+    assert host.run(["hostname"]).stdout == "gen1\n"
+    assert host.address == "10.77.0.2"
+    with SshHost("gen1", label=label, config=machines.config) as again:
+        assert not again.node_copied
+    assert machines.sender.run("ls", "-A", f"{NODE_FOLDER}/{digest}") == "nodrop-node\n"
+
+
+def test_sudo_makes_a_user_root_and_the_job_keeps_its_own_rights(
+    machines: Machines, label: str
+) -> None:
+    spec = {"job": "sink", "interface": "cab0", "ring_bytes": 1 << 20}
+    with (
+        SshHost("user", label=label, become="sudo", config=machines.config) as host,
+        closing(host.job(spec)) as job,
+    ):
+        proof = host.probe("proof", pids=[job.pid])["proof"][str(job.pid)]
+        assert proof is not None
+        assert proof["user_id"] == 0
+        assert int(proof["effective_capabilities"], 16) == 1 << 13, "NET_RAW alone"
+        assert labelled_processes(label), "the label is on what runs there, through sudo"
+    all_end(label)
+
+
+@pytest.mark.parametrize(
+    ("alias", "words"),
+    [
+        ("stranger", "it does not accept our key (publickey); `ssh stranger true` must work"),
+        ("changed", "its host key is another than the one that is known; find out why"),
+        ("unknown", "its host key is not known; log in once by hand (`ssh unknown`)"),
+        ("nosuch", "no such host is known by name; give it a HostName"),
+        ("refused", "no ssh server listens there; start sshd"),
+        ("away", "network is unreachable; see whether it is up"),
+    ],
+)
+def test_a_host_that_is_not_reached_says_why_in_one_sentence(
+    machines: Machines, alias: str, words: str
+) -> None:
+    with pytest.raises(LabProblem) as caught, SshConnection(alias, config=machines.config):
+        pass
+    assert str(caught.value).startswith(f"{alias}: not reached: {words}")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("alias", "become", "words"),
+    [
+        ("asks", "sudo", "asks: sudo asks for a password there; allow this user NOPASSWD"),
+        ("user", None, "user: user 4711 is not root there; log in as root"),
+    ],
+)
+def test_who_cannot_be_root_there_is_told_so(
+    machines: Machines, alias: str, become: str | None, words: str
+) -> None:
+    host = SshHost(alias, label="x", become=become, config=machines.config)  # type: ignore[arg-type]
+    with pytest.raises(LabProblem) as caught, host:
+        pass
+    assert str(caught.value).startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("mode=755,size=64k", "the node cannot be copied to /var/lib/nodrop/node: "),
+        ("mode=755,noexec", "the node cannot run there (x86_64): "),
+        ("mode=777", "/var/lib/nodrop is not root's alone"),
+    ],
+)
+def test_a_host_that_cannot_take_the_node(machines: Machines, options: str, words: str) -> None:
+    machine = machines.receiver
+    machine.run("mkdir", "-p", "/var/lib/nodrop")
+    machine.run("mount", "-t", "tmpfs", "-o", options, "tmpfs", "/var/lib/nodrop")
+    try:
+        host = SshHost("user", label="x", become="sudo", config=machines.config)
+        with pytest.raises(LabProblem) as caught, host:
+            pass
+        assert words in str(caught.value)
+        if "size" in options:
+            assert "No space left on device" in str(caught.value)
+        assert ".begun" not in machine.run("find", "/var/lib/nodrop"), "half a file is left"
+    finally:
+        machine.run("umount", "/var/lib/nodrop")
+
+
+def test_a_node_ends_when_the_ssh_of_its_job_is_killed(host: SshHost, label: str) -> None:
+    with closing(host.job({"job": "sink", "interface": "cab0", "ring_bytes": 1 << 20})) as job:
+        assert labelled_processes(label)
+        job._process.kill()
+        all_end(label)  # nothing else stands on that host yet
+        with pytest.raises(NodeDied):
+            job.result(timeout_s=END_S)
+    assert host.run(["hostname"]).stdout == "gen1\n", "the connection is not the job's"
+
+
+def test_a_connection_that_is_lost_ends_all_and_says_so(host: SshHost, label: str) -> None:
+    with closing(host.job({"job": "sink", "interface": "cab0", "ring_bytes": 1 << 20})) as job:
+        master = host._connection._master
+        assert master is not None
+        master.kill()
+        master.wait()
+        with pytest.raises(NodeDied):
+            job.result(timeout_s=END_S)
+        all_end(label)
+        with pytest.raises(LabProblem, match="gen1: the ssh connection is gone"):
+            host.run(["hostname"])
+
+
+CONTROLLER = """\
+import json, sys
+from pathlib import Path
+from nodrop.hosts.ssh import SshHost
+with SshHost("gen1", label=sys.argv[1], config=Path(sys.argv[2])) as host:
+    host.probe("account")
+    job = host.job({"job": "sink", "interface": "cab0", "ring_bytes": 1 << 20})
+    print(json.dumps(host._connection._master.pid), flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def controller(label: str, config: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """And the PID of its ssh."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", CONTROLLER, label, str(config)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    with process:
+        assert process.stdout is not None
+        try:
+            yield process, json.loads(process.stdout.readline())
+        finally:
+            process.kill()
+
+
+def test_nothing_is_left_when_the_controller_is_killed(machines: Machines, label: str) -> None:
+    with controller(label, machines.config) as (process, master):
+        assert b"NODROP_LAB=" + label.encode() in environment(labelled_processes(label)[0].pid)
+        handle = os.pidfd_open(master)
+        process.send_signal(signal.SIGKILL)
+        process.wait(END_S)
+    all_end(label)
+    try:
+        assert ended(master, END_S)
+    except ProcessLookupError:
+        pass
+    finally:
+        os.close(handle)

@@ -1,0 +1,135 @@
+"""The lab file of two machines: what is refused is one line. What ssh and ethtool say."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from nodrop import plugins
+from nodrop.cli.main import exit_code
+from nodrop.config.lab_file import load_lab
+from nodrop.errors import BadInput, LabProblem
+from nodrop.hosts import ssh_connection
+from nodrop.hosts.binary import find_node_binary
+from nodrop.hosts.ssh_connection import SshConnection, socket_folder
+from nodrop.labs.far_hosts import clock_words, offloads_on
+
+LAB = """\
+name = "pair"
+kind = "ssh"
+[sender]
+host = "gen1"
+port = "eth1"
+[receiver]
+host = "sensor1"
+port = "eth2"
+"""
+
+
+def refused(folder: Path, text: str) -> str:
+    path = folder / "pair.toml"
+    path.write_text(text)
+    with pytest.raises(BadInput) as caught:
+        plugins.build_lab(load_lab(str(path)))
+    return str(caught.value).removeprefix(f"{path}: ")
+
+
+@pytest.mark.parametrize(
+    ("instead_of", "written", "words"),
+    [
+        ('"gen1"', '"-oProxyCommand=id"', "sender.host = \"-oProxyCommand=id\": must be a host as"),
+        ('"gen1"', '"gen1 id"', 'sender.host = "gen1 id": must be a host as `ssh` knows it'),
+        ('"sensor1"', '"gen1"', 'receiver.host = "gen1": must not be the sender\'s host'),
+        ('"eth1"', '"lo"', 'sender.port = "lo": must be another name'),
+        ('port = "eth1"', 'ports = ["eth1"]', "sender.ports: no such key; did you mean"),
+        ('"eth1"', '"eth1"\nbecome = "doas"', 'sender.become = "doas": allowed are sudo'),
+        ('"eth2"', '"eth2"\n[storage]\nhost = "nas"', 'storage = {"host": "nas"}: is not'),
+        ('kind = "ssh"', 'kind = "ssh"\nssh_config = "no"', 'ssh_config = "no": no such file: '),
+        ('[receiver]\nhost = "sensor1"\nport = "eth2"', "", "receiver: missing; it must be given"),
+    ],
+)  # fmt: skip
+def test_a_wrong_lab_file_is_one_line(
+    tmp_path: Path, instead_of: str, written: str, words: str
+) -> None:
+    said = refused(tmp_path, LAB.replace(instead_of, written))
+    assert said.startswith(words)
+    assert "\n" not in said
+
+
+def test_a_run_says_that_it_cannot_measure_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace, out = tmp_path / "small.pcap", tmp_path / "out"
+    argv = [find_node_binary(), "trace", "make", "demo", trace, "--packets", "100"]
+    subprocess.run(argv, check=True, capture_output=True)
+    (tmp_path / "pair.toml").write_text(LAB)
+    (tmp_path / "x.toml").write_text(
+        f'name = "x"\n[sut]\nkind = "sink"\n[load]\nkind = "replay"\ntrace = "{trace}"\n'
+        "[measure]\nrepetitions = 1\n"
+    )
+    lab = ["--lab", str(tmp_path / "pair.toml")]
+    assert exit_code(["run", str(tmp_path / "x.toml"), *lab, "--out", str(out)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("nodrop: nodrop does not measure on hosts over ssh yet")
+    assert not out.exists()
+
+
+def test_a_lab_of_this_machine_can_be_checked_too(capsys: pytest.CaptureFixture[str]) -> None:
+    code = exit_code(["lab", "check", "netns"])
+    lines = capsys.readouterr().out.splitlines()
+    problems = [line for line in lines if line.startswith("- ")]
+    assert code == (3 if problems else 0)
+    assert lines[-1] == (f"{len(problems)} to mend" if problems else "nothing stands in the way")
+
+
+def test_offloads_that_are_on_and_can_be_turned_off() -> None:
+    features = (
+        "Features for eth1:\nrx-checksumming: on [fixed]\ntx-checksumming: off\n"
+        "\ttx-checksum-ipv4: on\ngeneric-receive-offload: on\nlarge-receive-offload: off [fixed]\n"
+        "tcp-segmentation-offload: on\nrx-vlan-offload: on\n"
+    )
+    assert offloads_on(features) == ["gro", "tso"]
+    assert offloads_on("") == []
+
+
+def test_a_clock_is_ahead_or_behind() -> None:
+    assert clock_words(-1_500_000, 40_000) == "its clock is 1.500 ms behind ours (± 0.040 ms)"
+    assert clock_words(2_000_000, 1_000_000) == "its clock is 2.000 ms ahead of ours (± 1.000 ms)"
+
+
+@pytest.mark.parametrize("text", ["", "kex_exchange_identification: reset by peer\r\n"])
+def test_words_of_ssh_that_are_not_known_are_passed_on(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = tmp_path / "said"
+    said.write_text(text)
+    ssh = tmp_path / "ssh"
+    ssh.write_text(f"#!/bin/sh\ncat {said} >&2\nexit 255\n")
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(socket_place(tmp_path)))
+    with pytest.raises(LabProblem) as caught, SshConnection("gen1"):
+        pass
+    last = text.strip() or "ssh ended without a word"
+    assert str(caught.value) == f"gen1: not reached: {last}"
+
+
+def test_sockets_lie_in_a_folder_of_ours_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ssh_connection, "LONGEST_SOCKET_FOLDER", 1000)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    folder = socket_folder()
+    assert folder.parent == tmp_path
+    assert folder.stat().st_mode & 0o777 == 0o700
+    folder.chmod(0o755)
+    with pytest.raises(LabProblem, match="must be a folder of this user alone"):
+        socket_folder()
+
+
+def socket_place(folder: Path) -> Path:
+    place = folder / "run"
+    place.mkdir()
+    return place
