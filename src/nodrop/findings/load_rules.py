@@ -66,6 +66,30 @@ def not_as_asked(cells: Cells) -> Iterator[Finding]:
         )
 
 
+def idle_ports(cells: Cells) -> Iterator[Finding]:
+    """The load is shared by flow: a trace of few flows leaves a port, and its threads, without
+    work, and the cell measures fewer ports than its name says."""
+    evidence: dict[str, str] = {}
+    for cell, runs in cells.items():
+        ports = {port: None for run in runs for port in run.port_packets}
+        idle = [port for port in ports if not any(run.port_packets.get(port) for run in runs)]
+        if idle and len(idle) < len(ports):
+            runs_words = "its run" if len(runs) == 1 else f"all {len(runs)} runs"
+            evidence[cell] = (
+                f"{cell}: {len(idle)} of {len(ports)} ports ({', '.join(idle)}) received nothing "
+                f"in {runs_words}"
+            )
+    if evidence:
+        yield Finding(
+            code="idle-port",
+            severity=Severity.WARNING,
+            title="A port of the SUT stood idle",
+            evidence=in_words(evidence.values()),
+            effect="Its threads and rings had no work: the figures are those of fewer ports.",
+            cells=tuple(evidence),
+        )
+
+
 def _ladders(cells: Cells) -> Mapping[str, Sequence[LoadResult]]:
     curves: dict[str, list[tuple[tuple[float, ...], LoadResult]]] = {}
     for cell, runs in cells.items():

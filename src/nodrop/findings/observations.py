@@ -50,6 +50,8 @@ class Observation:
     """Of the receiving host."""
     not_as_asked: tuple[str, ...] = ()
     """In words: the settings with which the SUT ran though others were asked for."""
+    port_packets: Mapping[str, int] = field(default_factory=dict)
+    """Of a SUT that captures on several ports: what came in at each."""
     start: int | str = ""
     """Names the start of its SUT; empty if that is not known, as of imported runs."""
     ready_proved: bool = False
@@ -129,6 +131,7 @@ def observations_of(records: Iterable[TrialRecord]) -> list[Observation]:
                 decoded_packets=record.packets.decoded_packets,
                 offered_pps=record.offered.per_s,
                 not_as_asked=tuple(record.not_as_asked),
+                port_packets={p.port: p.received_packets for p in record.packets.ports},
                 start="" if record.searched else record.start,  # a search counts its rounds
                 ready_proved=record.activation_s is not None or record.world is not None,
             )

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from nodrop.findings.finding import Finding, Severity
-from nodrop.findings.load_rules import loads_contradict, not_as_asked, sut_failed
+from nodrop.findings.load_rules import idle_ports, loads_contradict, not_as_asked, sut_failed
 from nodrop.findings.method_rules import (
     fixed_run_order,
     missing_samples,
@@ -34,6 +34,7 @@ Rule = Callable[[Cells], Iterator[Finding]]
 OF_ALL: tuple[Rule, ...] = (sut_failed, loads_contradict, time_of_day)
 OF_MEASURED: tuple[Rule, ...] = (
     not_as_asked,
+    idle_ports,
     shared_starts,
     start_up_race,
     loss_per_replica,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -30,6 +30,7 @@ class Model:
     capture_threads: int
     detect_threads: int
     """0 = the capture threads detect."""
+    ports: int
     cpus: int | None
     """That the SUT might use, without those of the generator; None = not known."""
     load: str
@@ -65,11 +66,7 @@ def judged(models: Sequence[Model]) -> tuple[Judged, ...]:
         _autofp(models),
         _cpu_grows(models),
         _uneven(models),
-        Judged(
-            claim=f"Workers gain at most {PORTS_GAIN} from two NICs, and half the traffic is lost",
-            stands=Stands.CANNOT_TELL,
-            evidence="each trial had one port",
-        ),
+        _two_ports(models),
         _locks(models),
     )
 
@@ -93,6 +90,38 @@ def _autofp(models: Sequence[Model]) -> Judged:
     pairs = list(_more_threads(autofp, same_detect=True))
     if not pairs:
         return _unknown(claim, "no autofp models that differ in their capture threads alone")
+    return _gains(
+        claim,
+        pairs,
+        at_most=AUTOFP_GAIN,
+        words=lambda more: f"{more.capture_threads} capture threads carry",
+    )
+
+
+def _two_ports(models: Sequence[Model]) -> Judged:
+    """With as many threads on each."""
+    claim = f"Workers gain no more than {PORTS_GAIN} from two NICs"
+    workers = [m for m in models if m.runmode == "workers"]
+    pairs = [
+        (one, two)
+        for one in workers
+        for two in workers
+        if (one.ports, two.ports, one.load) == (1, 2, two.load)
+        and two.capture_threads == 2 * one.capture_threads
+    ]
+    if not pairs:
+        return _unknown(claim, "no models of workers that differ in their ports alone (sut.ports)")
+    return _gains(claim, pairs, at_most=PORTS_GAIN, words=lambda _: "two ports carry")
+
+
+def _gains(
+    claim: str,
+    pairs: Sequence[tuple[Model, Model]],
+    *,
+    at_most: float,
+    words: Callable[[Model], str],
+) -> Judged:
+    """Of (fewer, more), by what each carries."""
     real = [(a, b) for a, b in pairs if not (a.shares_cpus or b.shares_cpus)]
     if not real:
         return _unknown(
@@ -101,14 +130,14 @@ def _autofp(models: Sequence[Model]) -> Judged:
     known = [(a, b, a.capacity, b.capacity) for a, b in real if a.capacity and b.capacity]
     if not known:
         return _unknown(claim, 'capacities were not searched (measure.mode = "capacity")')
-    gains = [(b[0] / a[1], b[1] / a[0], y.capture_threads) for _, y, a, b in known if a and b]
-    low, high, threads = max(gains)
-    said = f"{threads} capture threads carry {low:.2f} to {high:.2f} times what fewer carry"
-    if low > AUTOFP_GAIN:
+    gains = [(b[0] / a[1], b[1] / a[0], words(more)) for _, more, a, b in known if a and b]
+    low, high, who = max(gains)
+    said = f"{who} {low:.2f} to {high:.2f} times what fewer carry"
+    if low > at_most:
         return Judged(claim=claim, stands=Stands.DOES_NOT, evidence=said)
-    if all(most <= AUTOFP_GAIN for _, most, _ in gains):
+    if all(most <= at_most for _, most, _ in gains):
         return Judged(claim=claim, stands=Stands.HOLDS, evidence=said)
-    return _unknown(claim, f"{said}: the bounds enclose {AUTOFP_GAIN}")
+    return _unknown(claim, f"{said}: the bounds enclose {at_most}")
 
 
 def _cpu_grows(models: Sequence[Model]) -> Judged:
@@ -180,7 +209,7 @@ def _more_threads(models: Sequence[Model], *, same_detect: bool) -> Iterator[tup
     """(fewer, more) of one run mode under one load."""
     for fewer in models:
         for more in models:
-            alike = (fewer.runmode, fewer.load) == (more.runmode, more.load)
+            alike = _but_threads(fewer) == _but_threads(more)
             if same_detect:
                 alike = alike and fewer.detect_threads == more.detect_threads
                 grows = more.capture_threads > fewer.capture_threads
@@ -188,6 +217,10 @@ def _more_threads(models: Sequence[Model], *, same_detect: bool) -> Iterator[tup
                 grows = more.threads > fewer.threads
             if alike and grows:
                 yield fewer, more
+
+
+def _but_threads(model: Model) -> tuple[str, str, int]:
+    return model.runmode, model.load, model.ports
 
 
 def _unknown(claim: str, why: str) -> Judged:

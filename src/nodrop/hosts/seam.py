@@ -187,7 +187,12 @@ class Port:
 
     def counters(self) -> Counters:
         """Of the port and of the network namespace it is in, now."""
-        return self.host.probe("counters", ports=[self.name])["counters"]
+        return counters_of([self])
+
+
+def counters_of(ports: Sequence[Port]) -> Counters:
+    """Of several ports of one network namespace, now."""
+    return ports[0].host.probe("counters", ports=[port.name for port in ports])["counters"]
 
 
 def rise(before: Counters, after: Counters, port: str, counter: str) -> int:
@@ -202,6 +207,9 @@ class Link:
 
     tx: Port
     rx: Port
+    capture_ports: Sequence[str] = ()
+    """Of the receiver's host, if several ports share what comes in at `rx`: a SUT captures on them
+    instead."""
     dst_macs: Sequence[str] = ()
     """Addresses of several receivers behind a bridge: the sender shares the flows among them and
     writes each frame's over its own."""

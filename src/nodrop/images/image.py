@@ -59,6 +59,8 @@ class Release(Options):
     suites: Annotated[tuple[str, ...], Field(min_length=1)]
     security: str
     packages: Annotated[tuple[str, ...], Field(min_length=1)]
+    codename: str = ""
+    """As mmdebstrap knows it, if the release is called otherwise here."""
 
 
 class Recipe(Options):
@@ -239,7 +241,7 @@ def build_image(name: str, *, release: str | None = None) -> Image:
         try:
             building.chmod(0o755)  # a normal user may run what root built
             tar = building / "rootfs.tar"
-            _bootstrap(plan, chosen, lines, mode, tar)
+            _bootstrap(plan, plan.codename or chosen, lines, mode, tar)
             _unpack(tar, building / "rootfs")
             image = _describe(recipe, chosen, plan, tar, building / "rootfs")
             text = json.dumps(asdict(image), indent=1) + "\n"

@@ -1,5 +1,7 @@
 """The ways a stream of packets is split into: a port that hands on, and a receiver's NIC, for each.
 
+The NICs are of instances, each in a network namespace of its own, or are several ports of one SUT.
+
 Every frame that is handed on is counted again by the port that does it, and by the NIC.
 """
 
@@ -125,13 +127,33 @@ def branches(
         ip_batch([f"netns del {name}" for name in standing])
 
 
+@contextmanager
+def ports(link: Link, count: int) -> Iterator[tuple[Sequence[str], Sequence[Port]]]:
+    """As `branches`, but all ends lie in the receiver's own namespace, and go with it."""
+    receiver = local(link.rx.host)
+    assert receiver.netns is not None
+    hands = [f"ndsp{i}" for i in range(count)]
+    names = [f"ndrxp{i}" for i in range(count)]
+    within, mtu = receiver.netns.name, mtu_of(link.rx)
+    for hand, name in zip(hands, names, strict=True):
+        ip_batch(_veth(within, hand, within, name, mtu))
+        wait_up(within, name)
+    yield hands, [Port(host=receiver, name=name) for name in names]
+
+
 def _pair(receiver: str, hand: str, netns: str, nic: str, mtu: int) -> list[str]:
+    return [
+        f"netns add {netns}",
+        f"netns exec {netns} {quiet_stack()}",
+        *_veth(receiver, hand, netns, nic, mtu),
+    ]
+
+
+def _veth(receiver: str, hand: str, netns: str, nic: str, mtu: int) -> list[str]:
     """`nic` with its address, if it is given one."""
     off = " ".join(f"{feature} off" for feature in OFFLOADS)
     name = nic.split()[0]
     return [
-        f"netns add {netns}",
-        f"netns exec {netns} {quiet_stack()}",
         f"link add {hand} netns {receiver} mtu {mtu} arp off type veth "
         f"peer name {nic} netns {netns} mtu {mtu} arp off",
         f"netns exec {receiver} ethtool -K {hand} {off}",

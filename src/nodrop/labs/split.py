@@ -1,5 +1,7 @@
 """One stream of packets split between several receivers: by flow, both directions to the same one.
 
+The receivers are instances of a SUT, or the ports of one.
+
 `nft`: a hook at the very front of the receiving port (netdev ingress) hands each frame on by the
 symmetric hash of its flow, fragments by their addresses. Nothing is copied and nothing is queued.
 `bridge` (labs/bridge.py): a Linux bridge hands it on by its destination address, as the studies
@@ -15,7 +17,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from nodrop.hosts.seam import Link, UndoJournal
-from nodrop.labs.branches import TABLE, Split, branches
+from nodrop.labs.branches import TABLE, Split, branches, ports
 from nodrop.labs.bridge import BridgeSplit, addresses
 
 FINER = 256
@@ -52,6 +54,14 @@ def split(link: Link, instances: int, splitter: Splitter, journal: UndoJournal) 
             made = BridgeSplit(link.rx, hands, nics, netfilter=splitter.bridge_netfilter)
         else:
             made = NftSplit(link.rx, hands, nics)
+        made.connect()
+        yield made
+
+
+@contextmanager
+def split_to_ports(link: Link, count: int) -> Iterator[Split]:
+    with ports(link, count) as (hands, nics):
+        made = NftSplit(link.rx, hands, nics)
         made.connect()
         yield made
 

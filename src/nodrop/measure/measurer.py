@@ -71,6 +71,7 @@ class LabMeasurer:
                 parts.setup(cell),
                 cell.instances,
                 link,
+                ports=cell.ports,
                 splitter=cell.splitter,
                 bits=bits,
                 limits=cell.limits,
@@ -398,6 +399,8 @@ class _World:
         counted.instances = packets.instance_books(
             self.places, before, after, counted.each, ring=ring_of(self._parts.sut(self._cell))
         )
+        if counted.counters is not None:
+            counted.ports = packets.each_port(self.places, before, after, counted.counters)
         counted.worked_off = packets.worked_off(self.places, seen)
         packets.close_books(observed, load, measure, seen)
 

@@ -1,7 +1,8 @@
 """Where the SUT runs: a sequence of places. One is the ordinary case; several share the packets.
 
-Behind a split each instance has a place and a NIC of its own. `Places` is what the measurer sees
-of all of them: what is before the split, what each place counts, and how to undo it.
+Behind a split each instance has a place and a NIC of its own, or one SUT has several ports.
+`Places` is what the measurer sees of all of them: what is before the split, what each place counts,
+and how to undo it.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from nodrop.hosts.seam import Json, Link, Port, UndoJournal
+from nodrop.hosts.seam import Json, Link, Port, UndoJournal, counters_of
 from nodrop.images.bits import Bits
 from nodrop.labs.branches import Split
-from nodrop.labs.split import Splitter, split
+from nodrop.labs.split import Splitter, split, split_to_ports
 from nodrop.measure.packets.readings import Branched, Reading, Received
 from nodrop.setups.seam import Env, Limits, SamplesInside, Setup
 
@@ -22,12 +23,21 @@ from nodrop.setups.seam import Env, Limits, SamplesInside, Setup
 class Places:
     """Provisioned places, in the order of the instances."""
 
-    def __init__(self, link: Link, envs: Sequence[Env], parts: Split | None) -> None:
+    def __init__(
+        self, link: Link, envs: Sequence[Env], parts: Split | None, *, ports: bool = False
+    ) -> None:
         self.envs = tuple(envs)
         self.split = parts
-        """What shares the packets; None in front of a place that gets them all."""
+        """What shares the packets; None in front of a port that gets them all."""
+        self.ports: Sequence[Port] = parts.nics if parts is not None and ports else ()
+        """Of the one SUT, if several share the packets."""
         self.link = link if parts is None else replace(link, dst_macs=parts.dst_macs)
         """With the addresses that a sender has to write into its frames."""
+
+    @property
+    def instances(self) -> Sequence[Env]:
+        """Of several; () if there is but one."""
+        return () if self.split is None or self.ports else self.envs
 
     @property
     def nic(self) -> Port:
@@ -35,9 +45,11 @@ class Places:
         return self.envs[0].nic if self.split is None else self.link.rx
 
     @property
-    def capture(self) -> Port:
-        """The last port on the way of all packets."""
-        return capture_port(self.envs[0]) if self.split is None else self.nic
+    def capture(self) -> Sequence[Port]:
+        """The last ports on the way of all packets: of several instances, the one before them."""
+        if self.ports:
+            return self.ports
+        return (capture_port(self.envs[0]) if self.split is None else self.nic,)
 
     @property
     def cold(self) -> bool:
@@ -52,18 +64,18 @@ class Places:
         return Reading(
             tx=tx,
             nic=nic,
-            capture=nic if self.capture == self.nic else self.capture.counters(),
+            capture=nic if self.capture == (self.nic,) else counters_of(self.capture),
             place={} if split is not None else self.envs[0].read(),
             branched=None if split is None else self._branched(split),
         )
 
     def _branched(self, split: Split) -> Branched:
-        return Branched(split=split.read(), instances=[_received(env) for env in self.envs])
+        return Branched(split=split.read(), instances=[_received(env) for env in self.instances])
 
     def samples_inside(self) -> Mapping[str, SamplesInside]:
         """Of machines inside the places; of several places with the number of the instance."""
         return {
-            name if self.split is None else f"{name}-{i}": samples
+            f"{name}-{i}" if self.instances else name: samples
             for i, env in enumerate(self.envs)
             for name, samples in env.samples_inside().items()
         }
@@ -72,7 +84,8 @@ class Places:
         first = self.envs[0].facts()
         if self.split is None:
             return first
-        return {**first, "instances": len(self.envs), "split": self.split.words}
+        shared = {"ports": len(self.ports)} if self.ports else {"instances": len(self.envs)}
+        return {**first, **shared, "split": self.split.words}
 
 
 @contextmanager
@@ -81,6 +94,7 @@ def provision(
     instances: int,
     link: Link,
     *,
+    ports: int = 1,
     splitter: Splitter,
     bits: Bits | None,
     limits: Limits,
@@ -90,8 +104,11 @@ def provision(
     """As many places as instances."""
     with ExitStack() as stack:
         if instances == 1:
+            shared = stack.enter_context(split_to_ports(link, ports)) if ports > 1 else None
+            if shared is not None:
+                link = replace(link, capture_ports=[port.name for port in shared.nics])
             place = setup.provision(link, bits=bits, limits=limits, work=work, journal=journal)
-            yield Places(link, [stack.enter_context(place)], None)
+            yield Places(link, [stack.enter_context(place)], shared, ports=shared is not None)
             return
         parts = stack.enter_context(split(link, instances, splitter, journal))
         envs = []

@@ -31,7 +31,7 @@ from nodrop.measure.parting import Parting, may_share, names_cpus, parting
 from nodrop.results.settled import looks
 from nodrop.setups.seam import Limits, Setup
 from nodrop.stats.stopping import Looks
-from nodrop.suts.seam import Sut
+from nodrop.suts.seam import Sut, ports_of
 
 AROUND_S = 6.0
 """A first guess at what a trial takes beside its load (bring up, launch, drain, undo); the progress
@@ -54,6 +54,8 @@ class Cell:
     """setup.instances: so many of the SUT share the packets."""
     splitter: Splitter = field(default_factory=Splitter)
     """What shares them, if there are several."""
+    ports: int = 1
+    """sut.ports: so many of the receiver's share the packets."""
     sut_cpus: str | None = None
     """That the experiment pins the SUT to; None leaves it to the limits."""
 
@@ -188,7 +190,10 @@ def make_plan(experiment: Experiment, *, cpus: AbstractSet[int] | None = None) -
     """
     made = [_cell(experiment, factors) for factors in experiment.matrix.cells()]
     parts = _check_plugins(experiment, made)
-    made = [replace(cell, sut_cpus=sut.cpus) for cell, (_, sut, _) in zip(made, parts, strict=True)]
+    made = [
+        replace(cell, sut_cpus=sut.cpus, ports=ports_of(sut))
+        for cell, (_, sut, _) in zip(made, parts, strict=True)
+    ]
     loads = [load for _, _, load in parts]
     if experiment.search is not None:
         loads = [

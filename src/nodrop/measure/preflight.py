@@ -136,7 +136,7 @@ class Parts:
         return list(found)
 
     def _split_problems(self, cell: Cell) -> list[str]:
-        if cell.instances == 1:
+        if cell.instances == 1 and cell.ports == 1:
             return []
         found = [*split_problems(cell.splitter)]
         load = self.load(cell.load)
@@ -160,6 +160,16 @@ class Parts:
 
 
 def _must_share(setup: Setup, cell: Cell) -> None:
+    if cell.ports > 1 and not setup.several_ports:
+        raise BadInput(
+            f'sut.ports = {cell.ports}: not with setup.kind = "{setup.name}", which shows one port '
+            'inside; set setup.kind = "bare", or leave sut.ports out'
+        )
+    if cell.ports > 1 and cell.instances > 1:
+        raise BadInput(
+            f"sut.ports = {cell.ports}: not with setup.instances = {cell.instances}, each of which "
+            "has a port of its own; leave one of them out"
+        )
     if cell.instances > 1 and setup.alone:
         raise BadInput(
             f'setup.instances = {cell.instances}: not with setup.kind = "{setup.name}", because '

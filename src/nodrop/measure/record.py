@@ -72,6 +72,7 @@ def trial_record(
         found["threads_unexplained_packets"] = _unexplained(packets.threads, packets.counters)
     if packets.flow_sizes is not None:
         found["flow_sizes"] = asdict(packets.flow_sizes)
+    body["ports"] = [asdict(port) for port in packets.ports]
     if packets.counters is not None:
         body["captured_packets"] = packets.counters.captured_packets
     if (usage := used.usage) is not None:

@@ -7,15 +7,18 @@ from dataclasses import dataclass
 from statistics import median
 
 from nodrop.config.units import parse_cpus
+from nodrop.findings.scaling import scalings
 from nodrop.findings.study_2017 import Judged, Model, judged, time_sharing
 from nodrop.ledger.imbalance import FlowSizes, what_makes
 from nodrop.ledger.threads import Role, gini, over_mean
 from nodrop.report import numbers
 from nodrop.report.profiled import profile_of
+from nodrop.report.scaling import ScalingSection, scaling_section
 from nodrop.report.searched import searches
 from nodrop.report.story import Story
 from nodrop.report.tables import Column, Row, Table, Value, text
 from nodrop.report.trials import Trial
+from nodrop.results.packets import Port
 from nodrop.results.trial import SutThread, TrialRecord
 from nodrop.stats.interval import Summary, summarize
 
@@ -28,6 +31,9 @@ COORDINATION = ("locks and conditions", "poll")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadModels:
     table: Table
+    ports: Table
+    """Without rows if each model captured on one."""
+    scaling: ScalingSection | None
     claims: Table
     time_sharing: str
 
@@ -44,10 +50,12 @@ def thread_models(story: Story) -> ThreadModels | None:
     """None if not at least two models ran."""
     found = list(_ran(story))
     models = [one.model for one in found]
-    if len({(m.runmode, m.capture_threads, m.detect_threads) for m in models}) < 2:
+    if len({(m.runmode, m.capture_threads, m.detect_threads, m.ports) for m in models}) < 2:
         return None
     return ThreadModels(
         table=_models_table(found),
+        ports=_ports_table(found),
+        scaling=scaling_section(scalings(models)),
         claims=_claims_table(judged(models)),
         time_sharing=time_sharing(models),
     )
@@ -57,6 +65,10 @@ def thread_model_tables(story: Story) -> Iterator[Table]:
     found = thread_models(story)
     if found is not None:
         yield found.table
+        if found.ports.rows:
+            yield found.ports
+        if found.scaling is not None:
+            yield found.scaling.table
         yield found.claims
 
 
@@ -94,12 +106,13 @@ def _one(
     known = tuple(t for t in trials if t.record.threads and "runmode" in t.record.effective)
     if not known or len({_shape(t.record) for t in known}) > 1:
         return None
-    runmode, capture, detect = _shape(known[0].record)
+    runmode, capture, detect, ports = _shape(known[0].record)
     model = Model(
         label=label,
         runmode=runmode,
         capture_threads=capture,
         detect_threads=detect,
+        ports=ports,
         cpus=min((n for t in known if (n := _own_cpus(t.record)) is not None), default=None),
         load=load,
         capacity=capacity,
@@ -132,12 +145,12 @@ def _own_cpus(record: TrialRecord) -> int | None:
     return len(theirs - set(parse_cpus(record.generator_cpus)))
 
 
-def _shape(record: TrialRecord) -> tuple[str, int, int]:
-    """By what ran: run mode, threads that capture, threads that only work."""
+def _shape(record: TrialRecord) -> tuple[str, int, int, int]:
+    """By what ran: run mode, threads that capture, threads that only work, ports."""
     receive = len(_of(record, Role.RECEIVE))
     workers = len(_of(record, Role.WORKER))
     capture, detect = (receive, workers) if receive else (workers, 0)
-    return str(record.effective["runmode"]), capture, detect
+    return str(record.effective["runmode"]), capture, detect, len(record.packets.ports) or 1
 
 
 def _of(record: TrialRecord, role: Role) -> list[SutThread]:
@@ -255,6 +268,7 @@ def _models_table(found: Sequence[_Ran]) -> Table:
         Column(name="runmode", title="Run mode"),
         Column(name="capture_threads", title="Capture threads", numeric=True),
         Column(name="detect_threads", title="Detect threads", numeric=True),
+        Column(name="ports", title="Ports", numeric=True),
         Column(
             name="own_cpus",
             title="CPUs of its own",
@@ -301,6 +315,7 @@ def _row(one: _Ran) -> Row:
             text(model.runmode),
             _number(model.capture_threads),
             _number(model.detect_threads),
+            _number(model.ports),
             _number(model.cpus),
             _number(len(one.trials)),
             Value(
@@ -312,6 +327,42 @@ def _row(one: _Ran) -> Row:
             _number(max(unexplained, default=None)),
         )
     )
+
+
+def _ports_table(found: Sequence[_Ran]) -> Table:
+    figures = {"received": "Received", "captured": "Captured", "dropped": "Dropped"}
+    return Table(
+        name="ports",
+        title="What came in at each port",
+        columns=(
+            Column(name="cell", title="Cell"),
+            Column(name="run", title="Run"),
+            Column(name="port", title="Port"),
+            Column(name="share_pct", title="Share, %", numeric=True),
+            *(Column(name=f"{n}_packets", title=t, numeric=True) for n, t in figures.items()),
+        ),
+        rows=tuple(
+            Row(
+                anchor=trial.anchor,
+                values=(
+                    text(one.model.label),
+                    text(trial.record.run),
+                    text(port.port),
+                    _share(port.received_packets, trial.record.packets.ports),
+                    *(_number(getattr(port, f"{name}_packets")) for name in figures),
+                ),
+            )
+            for one in found
+            for trial in one.trials[:1]
+            for port in trial.record.packets.ports
+        ),
+    )
+
+
+def _share(packets: int, ports: Sequence[Port]) -> Value:
+    every = sum(port.received_packets for port in ports)
+    ratio = packets / every if every else 0.0
+    return Value(raw=ratio * 100, shown=numbers.percent(ratio))
 
 
 def _number(value: int | None) -> Value:

@@ -30,6 +30,16 @@ class LossCause(Model):
     """What the time went to, as ratios of `loss_time_s`, or the numbers of a burst."""
 
 
+class Port(Model):
+    """Of the SUT; null = it does not say it of each port."""
+
+    port: str
+    received_packets: Packets
+    captured_packets: Packets | None = None
+    dropped_packets: Packets | None = None
+    """Of those captured: no room in a ring of this port."""
+
+
 class PacketBooks(Model):
     """With nothing foreign: sent = decoded + lost + merged + residual."""
 
@@ -76,3 +86,5 @@ class PacketBooks(Model):
     """It served at least so many packets a second: what backlog or drain, the better one, shows."""
     imbalance_ratio: NotNegative | None = None
     """Of several instances: how much more than its share the busiest received, 0 = all the same."""
+    ports: list[Port] = Field(default_factory=list)
+    """Of the SUT, if several share the packets (sut.ports)."""

@@ -52,6 +52,7 @@ class Bare:
     places: Sequence[Place] = ()
     alone = ""
     heeds_cpus = True
+    several_ports = True
 
     def __init__(self, options: Mapping[str, Any] | None = None, *, base: Path = Path()) -> None:
         check(Options, options or {}, table="setup", base=base)
@@ -114,7 +115,7 @@ class BareEnv:
     ) -> None:
         self.near = self.host = link.rx.host
         self.nic = link.rx
-        self.capture_interfaces: Sequence[str] = (link.rx.name,)
+        self.capture_interfaces: Sequence[str] = link.capture_ports or (link.rx.name,)
         self.bits = bits
         self._limits = limits
         self._group = group

@@ -62,6 +62,7 @@ class Docker:
     places: Sequence[Place] = ()
     alone = ""
     heeds_cpus = True
+    several_ports = False
 
     def __init__(self, options: Mapping[str, Any] | None = None, *, base: Path = Path()) -> None:
         check(Options, options or {}, table="setup", base=base)

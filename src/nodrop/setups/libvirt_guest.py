@@ -62,6 +62,7 @@ class Libvirt:
     places: Sequence[Place] = books.AHEAD_OF_A_GUEST
     alone = "one domain is one place for the SUT"
     heeds_cpus = False
+    several_ports = False
 
     def __init__(self, options: Mapping[str, Any] | None = None, *, base: Path = Path()) -> None:
         self.options = check(LibvirtOptions, options or {}, table="setup", base=base)

@@ -223,6 +223,8 @@ class Setup(Protocol):
     """Why there cannot be several of its places at once, behind a split; "" if there can."""
     heeds_cpus: bool
     """`Limits.cpus` holds its places; False if something else says which CPUs they have."""
+    several_ports: bool
+    """Its place shows a SUT all of `Link.capture_ports`; False if it takes one NIC inside."""
 
     def problems(self, bits: Bits | None, limits: Limits) -> Sequence[str]:
         """Why it cannot run here, each in words a user can act on. Touches nothing."""

@@ -67,6 +67,7 @@ class Vm:
     places: Sequence[Place] = books.AHEAD_OF_A_GUEST
     alone = ""
     heeds_cpus = True
+    several_ports = False
 
     def __init__(self, options: Mapping[str, Any] | None = None, *, base: Path = Path()) -> None:
         self.options = check(VmOptions, options or {}, table="setup", base=base)

@@ -58,6 +58,7 @@ class VmVfio(Vm):
     places: Sequence[Place] = (GUEST_SOFTNET,)
     alone = "the receiving NIC leaves this host, and nothing here can share its packets"
     heeds_cpus = True
+    several_ports = False
 
     def __init__(self, options: Mapping[str, Any] | None = None, *, base: Path = Path()) -> None:
         self.options: VfioOptions = check(VfioOptions, options or {}, table="setup", base=base)

@@ -43,6 +43,8 @@ class SutCounters:
     per_thread: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """The same by the kernel's names of the threads (their first 15 bytes); `flows`: begun by
     a thread."""
+    per_port: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """`captured_packets` and `dropped_ring_full_packets` by the port they came in at."""
     lag_s: float = 0.0
     """How old the figures for all threads together may be; 0 at rest."""
     per_thread_lag_s: float = 0.0
@@ -69,6 +71,10 @@ def less(after: SutCounters, before: SutCounters) -> SutCounters:
         per_thread={
             name: _less(counted, before.per_thread.get(name, {}))
             for name, counted in after.per_thread.items()
+        },
+        per_port={
+            port: _less(counted, before.per_port.get(port, {}))
+            for port, counted in after.per_port.items()
         },
     )
 
@@ -162,6 +168,11 @@ class Sut(Protocol):
     def facts(self) -> Json:
         """For the manifest: hashes of rules and configuration."""
         ...
+
+
+def ports_of(sut: Sut) -> int:
+    """NIC ports that it captures on; a SUT that has no `ports` captures on one."""
+    return int(getattr(sut, "ports", 1))
 
 
 def pins_of(sut: Sut) -> Mapping[str, str]:

@@ -126,6 +126,7 @@ class FakeSetup:
     places: Sequence[Place] = ()
     alone = ""
     heeds_cpus = True
+    several_ports = False
 
     def __init__(self, world: World) -> None:
         self._world = world

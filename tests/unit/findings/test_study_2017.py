@@ -16,7 +16,12 @@ def around(value: float, n: int = 6) -> Summary | None:
 
 
 def model(runmode: str, capture: int, detect: int = 0, **more: Any) -> Model:
-    given: dict[str, Any] = {"label": f"{runmode}-{capture}x{detect}", "cpus": 16, "load": "4X"}
+    given: dict[str, Any] = {
+        "label": f"{runmode}-{capture}x{detect}",
+        "cpus": 16,
+        "ports": 1,
+        "load": "4X",
+    }
     return Model(runmode=runmode, capture_threads=capture, detect_threads=detect, **(given | more))
 
 
@@ -46,6 +51,26 @@ def test_more_capture_threads_of_autofp(
         model("workers", threads, capacity=(900.0, 910.0), load=""),
     ]
     assert claim(models, "Autofp gains").stands is stands
+
+
+@pytest.mark.parametrize(
+    ("two", "threads", "cpus", "stands"),
+    [
+        ((100.0, 104.0), 2, 16, Stands.HOLDS),
+        ((126.0, 127.0), 2, 16, Stands.HOLDS),
+        ((180.0, 190.0), 2, 16, Stands.DOES_NOT),
+        ((127.0, 135.0), 2, 16, Stands.CANNOT_TELL),
+        ((180.0, 190.0), 2, 1, Stands.CANNOT_TELL),
+        ((180.0, 190.0), 4, 16, Stands.CANNOT_TELL),
+    ],
+    ids=["no-gain", "as-printed", "gains", "bounds-enclose", "time-sharing", "other-threads"],
+)
+def test_a_second_port(two: tuple[float, float], threads: int, cpus: int, stands: Stands) -> None:
+    models = [
+        model("workers", 1, cpus=cpus, capacity=(100.0, 102.0), load=""),
+        model("workers", threads, ports=2, cpus=cpus, capacity=two, load=""),
+    ]
+    assert claim(models, "Workers gain").stands is stands
 
 
 @pytest.mark.parametrize("cpus", [1, 2, 3])

@@ -27,7 +27,9 @@ def test_the_engine_log(major: str) -> None:
     assert log.rules_loaded(lines) == log.Rules(loaded=2, failed=3, skipped=0)
     started, rules_end = log.started(lines), log.rules_end(lines)
     assert started is not None and rules_end is not None
-    assert log.exit_counts(lines) == log.ExitCounts(packets=99_748, drops=0)
+    assert log.exit_counts(lines) == {
+        "ndsurr0": {"captured_packets": 99_748, "dropped_ring_full_packets": 0}
+    }
     assert log.errors(lines) == [], "all are reasons of rules"
 
 

@@ -21,7 +21,8 @@ class Observed:
 
     tx_port: str
     nic_port: str
-    capture_port: str
+    capture_ports: Sequence[str]
+    """Of the SUT's sockets; several share what came in at `nic_port`."""
     offered: OfferedLoad
     tx: Readings
     nic: Readings
@@ -40,8 +41,10 @@ class Observed:
     """Of the trace; None = not known."""
     ring: Place = SOCKET_RING
     """Of the SUT, with what it calls its settings."""
+    split: bool = False
+    """Several instances or ports share the packets."""
     several: bool = False
-    """Behind a split: what is taken out before each instance's sockets is in `between`."""
+    """Several instances do: what is taken out before each one's sockets is in `between`."""
 
     @property
     def cut_packets(self) -> int:
@@ -115,10 +118,10 @@ def received_hops(seen: Observed) -> list[Hop]:
     """From the receiving NIC on: of one instance among several, its own part of the way."""
     nic, sut = seen.nic_port, seen.sut
     between = list(seen.between[0])
-    tap = [uncounted_xdp(seen.capture, seen.capture_port)]
+    tap = [uncounted_xdp(seen.capture, port) for port in seen.capture_ports]
     if between:
         between[0] = replace(between[0], look_at=uncounted_xdp(seen.nic, nic))
-        tap = tap if seen.capture_port != nic else []
+        tap = tap if nic not in seen.capture_ports else []
     if seen.defrag and not seen.several:
         tap.append(reassembly.look_at(reassembly.reassembled(seen.capture, seen.fragments)))
     return [
@@ -162,7 +165,8 @@ def accounts(seen: Observed) -> list[Account]:
         *into_tx_nic(seen),
         *into_rx_nic(seen),
         *seen.between[1],
-        *(ahead_of_split(seen) if seen.several else into_socket(seen)),
+        *(ahead_of_split(seen) if seen.split else ()),
+        *(() if seen.several else into_socket(seen)),
         *into_decoded(seen),
     ]
 
@@ -286,24 +290,25 @@ def ahead_of_split(seen: Observed) -> list[Account]:
 
 def into_socket(seen: Observed) -> list[Account]:
     """Between the receiving NIC and the capture socket: XDP, and fanout defragmentation."""
-    port = seen.capture_port
-    found = xdp(seen.capture, port, into="socket")
+    found = [a for port in seen.capture_ports for a in xdp(seen.capture, port, into="socket")]
+    # A split takes frames out that end within their VLAN tag.
+    cut_packets = 0 if seen.split else seen.cut_packets
     own = _sent_by_the_receiver(seen)
     if seen.defrag:
         missing = _missing(seen, [*found, *own])
         found += reassembly.accounts(
             reassembly.reassembled(seen.capture, seen.fragments),
-            None if missing is None else missing - seen.cut_packets,
+            None if missing is None else missing - cut_packets,
             seen.ring.knobs,
         )
     found += cut_vlan_tags(
-        seen.cut_packets,
+        cut_packets,
         _missing(seen, [*found, *own]),
         lost_before=seen.lost_before_packets,
         into="socket",
     )
     found += own
-    not_for_us = seen.capture.link(port, "rx_dropped")
+    not_for_us = _of_ports(seen, "rx_dropped")
     if not_for_us > 0:
         found.append(
             Account(
@@ -311,7 +316,7 @@ def into_socket(seen: Observed) -> list[Account]:
                 kind=Class.NOT_FOR_US,
                 name="rx_dropped_unhandled",
                 packets=not_for_us,
-                counter=f"rx_dropped of {port} (rtnl_link_stats64)",
+                counter=f"rx_dropped of {_names(seen)} (rtnl_link_stats64)",
                 evidence="frames that no protocol of the kernel takes, counted after the capture "
                 "socket has seen them",
             )
@@ -334,8 +339,8 @@ def _taken(accounts: Iterable[Account]) -> int:
 def _sent_by_the_receiver(seen: Observed) -> list[Account]:
     """A capture socket is handed what its own host sends out of the port as well. Whether it was
     (PACKET_QDISC_BYPASS passes by the taps) no counter says: a trial with such packets is void."""
-    port = seen.capture_port
-    own = seen.capture.link(port, "tx_packets")
+    names = _names(seen)
+    own = _of_ports(seen, "tx_packets")
     if own <= 0:
         return []
     return [
@@ -344,11 +349,19 @@ def _sent_by_the_receiver(seen: Observed) -> list[Account]:
             kind=Class.FOREIGN,
             name="rx_foreign_outgoing",
             packets=own,
-            counter=f"tx_packets of {port} (rtnl_link_stats64)",
-            evidence=f"the receiving host itself sent packets out of {port}, on which it captures",
+            counter=f"tx_packets of {names} (rtnl_link_stats64)",
+            evidence=f"the receiving host itself sent packets out of {names}, on which it captures",
             knob="find who sends there: nothing should (no address, no IPv6, no ARP)",
         )
     ]
+
+
+def _of_ports(seen: Observed, counter: str) -> int:
+    return sum(seen.capture.link(port, counter) for port in seen.capture_ports)
+
+
+def _names(seen: Observed) -> str:
+    return ", ".join(seen.capture_ports)
 
 
 def into_decoded(seen: Observed) -> list[Account]:

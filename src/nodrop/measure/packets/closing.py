@@ -17,6 +17,7 @@ from nodrop.measure import together
 from nodrop.measure.packets import books
 from nodrop.measure.packets.books import Observed
 from nodrop.measure.packets.instances import NOTHING_SAID, between, instance_books
+from nodrop.measure.packets.ports import each_port
 from nodrop.measure.packets.readings import Reading, Readings
 from nodrop.measure.packets.suspect import sending
 from nodrop.measure.places import Places
@@ -26,6 +27,7 @@ from nodrop.suts.seam import Sut, SutCounters
 __all__ = [
     "Observed",
     "close_books",
+    "each_port",
     "instance_books",
     "moved",
     "observe",
@@ -48,7 +50,7 @@ def observe(
     return Observed(
         tx_port=places.link.tx.name,
         nic_port=places.nic.name,
-        capture_port=places.capture.name,
+        capture_ports=[port.name for port in places.capture],
         offered=seen.offered,
         tx=Readings(before=before.tx, after=after.tx),
         nic=Readings(before=before.nic, after=after.nic),
@@ -59,7 +61,8 @@ def observe(
         fragments=trace.fragments,
         never_at_tap_packets=trace.never_at_tap_packets,
         longest_frame_bytes=trace.longest_frame_bytes,
-        several=places.split is not None,
+        split=places.split is not None,
+        several=bool(places.instances),
         ring=ring_of(sut),
     )
 

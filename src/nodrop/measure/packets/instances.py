@@ -15,6 +15,7 @@ from nodrop.ledger.hops import Account, Class, Hop
 from nodrop.ledger.places import Place
 from nodrop.load.seam import OfferedLoad
 from nodrop.measure.packets import books
+from nodrop.measure.packets.ports import ports_hop
 from nodrop.measure.packets.readings import Branched, Reading, Readings
 from nodrop.measure.places import Places
 from nodrop.protocol.events import Counters
@@ -55,10 +56,13 @@ def between(
 ) -> tuple[Sequence[Hop], Sequence[Account]]:
     """What the places put between the NIC and the sockets. Of several: the split, the instances'
     NICs, what their places put in between, and what is taken out before each one's sockets, as
-    sums. `each`: the instances' own counters, once there are any."""
+    sums; or the split and the SUT's ports. `each`: the instances' own counters, once known."""
     then, now = before.branched, after.branched
     if places.split is None or then is None or now is None:
         return places.envs[0].hops(before.place, after.place)
+    if places.ports:
+        hops = [places.split.hop(then.split, now.split), ports_hop(places, before, after)]
+        return hops, places.split.accounts(then.split, now.split)
     found = parts(places, then, now, each, ring=ring)
     hops = [
         places.split.hop(then.split, now.split),
@@ -87,7 +91,7 @@ def parts(
             books.Observed(
                 tx_port="",
                 nic_port=env.nic.name,
-                capture_port=env.capture_interfaces[0],
+                capture_ports=env.capture_interfaces[:1],
                 offered=_NOTHING_OFFERED,
                 tx=_NOT_READ,
                 nic=Readings(before=then.nic, after=now.nic),
@@ -106,7 +110,7 @@ def instance_books(
     places: Places, before: Reading, after: Reading, each: Sequence[SutCounters], *, ring: Place
 ) -> list[Instance]:
     """Each instance's own part of the way, balanced; [] if there is but one."""
-    if before.branched is None or after.branched is None:
+    if before.branched is None or after.branched is None or places.ports:
         return []
     found = []
     for part in parts(places, before.branched, after.branched, each, ring=ring):

@@ -12,6 +12,7 @@ from nodrop.ledger.running import Running
 from nodrop.ledger.sustained import WorkedOff
 from nodrop.ledger.threads import ThreadBooks
 from nodrop.measure.packets.instances import Instance
+from nodrop.measure.packets.ports import PortPackets
 from nodrop.measure.packets.readings import Reading
 from nodrop.suts.seam import Drained, SutCounters
 
@@ -40,3 +41,5 @@ class PacketsSeen:
     ledger: Ledger | None = None
     instances: Sequence[Instance] = ()
     """Each one's own part of the books, if several share the packets."""
+    ports: Sequence[PortPackets] = ()
+    """Of the SUT, if several share the packets."""

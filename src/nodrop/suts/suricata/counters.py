@@ -113,7 +113,27 @@ def _of_thread(table: Mapping[str, Any], fields: Mapping[str, str]) -> dict[str,
     return {field: flat[key] for field, key in fields.items() if key in flat}
 
 
-def at_rest(found: SutCounters, captured: int, dropped: int, *, agree: bool) -> SutCounters:
+PerPort = Mapping[str, Mapping[str, int]]
+"""As `SutCounters.per_port`."""
+
+
+def of_port(captured: int, dropped: int) -> Mapping[str, int]:
+    return {"captured_packets": captured, "dropped_ring_full_packets": dropped}
+
+
+def of_sockets(found: SutCounters, per_port: PerPort) -> SutCounters:
+    """`found` with what the sockets say of captured and dropped."""
+    return dataclasses.replace(
+        found,
+        captured_packets=sum(one["captured_packets"] for one in per_port.values()),
+        dropped_ring_full_packets=sum(
+            one["dropped_ring_full_packets"] for one in per_port.values()
+        ),
+        per_port=per_port,
+    )
+
+
+def at_rest(found: SutCounters, per_port: PerPort, *, agree: bool) -> SutCounters:
     """Captured and dropped as the sockets say: in dump-counters, captured is a sync older. No
     thread can decode more than its socket gave it: if the sums agree, each thread's figures do."""
     said = "iface-stat at rest"
@@ -125,9 +145,7 @@ def at_rest(found: SutCounters, captured: int, dropped: int, *, agree: bool) -> 
             own["captured_packets"] = decoded + (lost or 0)
         threads[name] = own
     return dataclasses.replace(
-        found,
-        captured_packets=captured,
-        dropped_ring_full_packets=dropped,
+        of_sockets(found, per_port),
         per_thread=threads,
         sources={
             **found.sources,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nodrop.errors import TrialFailed
+from nodrop.suts.suricata import counters
 from nodrop.untrusted.bounds import SMALL_FILE_BYTES
 from nodrop.untrusted.folder import Refused, read_from
 from nodrop.untrusted.json_text import NotJson, decode_object, member, optional
@@ -58,14 +59,6 @@ class BadRule:
     def __str__(self) -> str:
         sid = "without sid" if self.sid is None else f"sid {self.sid}"
         return f"{Path(self.file).name} line {self.line} ({sid}: {self.reason})"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExitCounts:
-    """`device: IF: packets: n, drops: n`, written after the capture sockets are closed."""
-
-    packets: int
-    drops: int
 
 
 class EngineLog:
@@ -173,9 +166,8 @@ def rules_end(lines: Sequence[Line]) -> Line | None:
     return next((line for line in lines if line.module in _CAPTURE_MODULES), None)
 
 
-def exit_counts(lines: Sequence[Line]) -> ExitCounts | None:
-    """Summed over interfaces; None if Suricata did not end by itself."""
+def exit_counts(lines: Sequence[Line]) -> counters.PerPort:
+    """`device: IF: packets: n, drops: n`, written after the capture sockets are closed; empty if
+    Suricata did not end by itself."""
     found = [m for line in lines if line.module == "device" and (m := _EXIT.match(line.message))]
-    if not found:
-        return None
-    return ExitCounts(packets=sum(int(m[2]) for m in found), drops=sum(int(m[3]) for m in found))
+    return {m[1]: counters.of_port(int(m[2]), int(m[3])) for m in found}

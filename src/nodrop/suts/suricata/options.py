@@ -18,6 +18,7 @@ def _cpus(text: str) -> str:
 
 
 Cpus = Annotated[str, AfterValidator(_cpus)]
+MOST_PORTS = 4
 MOST_FRAMES = 1 << 24
 """More than a kernel gives room for; Suricata itself takes a number that overflows, and falls back
 to another ring without a word that a user would see."""
@@ -47,9 +48,11 @@ class SuricataOptions(Options):
     """The user's own suricata.yaml as the base, instead of our template."""
     runmode: Runmode = "workers"
     threads: Annotated[int, Field(gt=0, le=1024)] | Literal["auto"] = "auto"
-    """Capture threads per interface."""
+    """Capture threads per port."""
+    ports: Annotated[int, Field(ge=1, le=MOST_PORTS)] = 1
+    """NIC ports that it captures on; the flows of the load are shared among them."""
     detect_threads: Annotated[int, Field(gt=0, le=1024)] | None = None
-    """Of autofp: behind the capture threads, for all interfaces together. Without it, one for each
+    """Of autofp: behind the capture threads, for all ports together. Without it, one for each
     CPU (`detect-thread-ratio` 1)."""
     autofp_scheduler: Literal["hash", "ippair"] | None = None
     """Of autofp: which detect thread has a flow."""
@@ -78,6 +81,15 @@ class SuricataOptions(Options):
             raise ValueError(
                 f'runmode = "single" runs one thread, not threads = {self.threads}: leave threads '
                 'out, or set runmode = "workers"'
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _single_has_one_port(self) -> Self:
+        if self.runmode == "single" and self.ports > 1:
+            raise ValueError(
+                f'ports = {self.ports}: Suricata captures on one port with runmode = "single"; set '
+                'runmode = "workers" or "autofp"'
             )
         return self
 

@@ -44,7 +44,9 @@ class RunningSuricata:
         self._log = log.EngineLog(process.work / ENGINE_LOG)
         self._threads: tuple[str, ...] = ()
         self._rings: tuple[Ring, ...] = ()
-        self._at_rest: tuple[int, int, int | None] = (0, 0, 0)
+        self._at_rest = SutCounters(
+            captured_packets=0, dropped_ring_full_packets=0, decoded_packets=0
+        )
         self._wanted: int | None = None
         self._base: SutCounters | None = None
         self._rested: SutCounters | None = None
@@ -164,15 +166,17 @@ class RunningSuricata:
             while True:
                 # Before it is asked anything: the thread that answers is awake.
                 rests = (all_captured or delivered) and asleep()
-                reading = captured, dropped, decoded = self._reading(control)
+                # The sockets' figures are at most 1 s old, the decoder's 4 s.
+                found = counters.of_sockets(*self._counted(control))
+                reading = captured, dropped, decoded = _packets(found)
                 now = time.monotonic()
                 if reading != last:
                     unchanged_since, last = now, reading
-                balanced = decoded is not None and captured - dropped == decoded
+                balanced = captured - dropped == decoded
                 all_captured = captured == wanted
                 complete = (all_captured and balanced) or (rests and (all_captured or delivered))
                 if complete or (balanced and now - unchanged_since >= sync_s):
-                    self._at_rest = reading
+                    self._at_rest = found
                     # Counters come late, never early: what they say now was so before.
                     slept_s, worked_s = asleep.since_s if rests else None, asleep.worked_s
                     rested_s = unchanged_since if slept_s is None else slept_s
@@ -199,9 +203,9 @@ class RunningSuricata:
         agreed_since: float | None = None
         with self._control() as control:
             while True:
-                captured, dropped, totals = self._counted(control)
-                found = counters.from_stats(totals, source="dump-counters")
-                reading = captured, dropped, found.decoded_packets
+                found, per_port = self._counted(control)
+                sockets = counters.of_sockets(found, per_port)
+                reading = captured, dropped, _ = _packets(sockets)
                 now = time.monotonic()
                 if reading != last:
                     unchanged_since, last = now, reading
@@ -221,8 +225,8 @@ class RunningSuricata:
                         reason=Reason.NOT_DRAINED,
                     )
                 time.sleep(DRAIN_POLL_S)
-        self._at_rest = reading
-        self._rested = counters.at_rest(found, captured, dropped, agree=agree)
+        self._at_rest = sockets
+        self._rested = counters.at_rest(found, per_port, agree=agree)
         return self._since_mark(self._rested)
 
     def _settle_s(self) -> float:
@@ -239,12 +243,9 @@ class RunningSuricata:
         if self._rested is not None:
             self._base = self._rested
             return
-        captured, dropped, decoded = self._at_rest
         self._base = dataclasses.replace(
-            self._now(CONTROL_TIMEOUT_S) or _nothing(),
-            captured_packets=captured,
-            dropped_ring_full_packets=dropped,
-            decoded_packets=decoded,
+            counters.of_sockets(self._now(CONTROL_TIMEOUT_S) or _nothing(), self._at_rest.per_port),
+            decoded_packets=self._at_rest.decoded_packets,
         )
 
     def _base_packets(self) -> int:
@@ -253,19 +254,19 @@ class RunningSuricata:
     def _control(self, timeout_s: float = CONTROL_TIMEOUT_S) -> ControlSocket:
         return ControlSocket(lambda: self.process.connect(SOCKET, timeout_s=timeout_s))
 
-    def _reading(self, control: ControlSocket) -> tuple[int, int, int | None]:
-        """(captured, dropped, decoded). The kernel's are at most 1 s old, the decoder's 4 s."""
-        captured, dropped, totals = self._counted(control)
-        return captured, dropped, totals.get("decoder", {}).get("pkts")
-
-    def _counted(self, control: ControlSocket) -> tuple[int, int, Json]:
+    def _counted(self, control: ControlSocket) -> tuple[SutCounters, counters.PerPort]:
+        """What the threads have handed over, and what the sockets say."""
         self._must_live()
         try:
-            stats = [control.command("iface-stat", iface=i) for i in self._asked.interfaces]
+            per_port = self._per_port(control)
             totals = _or_nothing_yet(control)
         except TrialFailed as error:
             raise self._why_silent(error) from error
-        return sum(s["pkts"] for s in stats), sum(s["drop"] for s in stats), totals
+        return counters.from_stats(totals, source="dump-counters"), per_port
+
+    def _per_port(self, control: ControlSocket) -> counters.PerPort:
+        said = {i: control.command("iface-stat", iface=i) for i in self._asked.interfaces}
+        return {port: counters.of_port(one["pkts"], one["drop"]) for port, one in said.items()}
 
     def live(self) -> SutCounters | None:
         return None if self.process.quiet else self._now(LIVE_TIMEOUT_S)
@@ -274,13 +275,11 @@ class RunningSuricata:
         try:
             with self._control(timeout_s) as control:
                 totals = _or_nothing_yet(control)
-                stats = [control.command("iface-stat", iface=i) for i in self._asked.interfaces]
+                per_port = self._per_port(control)
         except TrialFailed:
             return None
         found = dataclasses.replace(
-            counters.from_stats(totals, source="dump-counters"),
-            captured_packets=sum(s["pkts"] for s in stats),
-            dropped_ring_full_packets=sum(s["drop"] for s in stats),
+            counters.of_sockets(counters.from_stats(totals, source="dump-counters"), per_port),
             lag_s=KERNEL_LAG_S,
             per_thread_lag_s=self._asked.full_sync_s,
         )
@@ -310,19 +309,17 @@ class RunningSuricata:
         """
         stats = counters.last_stats(self.process.fetch(STATS_LOG))
         at_exit = log.exit_counts(self._said())
-        if stats is None and at_exit is None:
+        if stats is None and not at_exit:
             raise TrialFailed(
                 f"Suricata left no final counters, neither in {STATS_LOG} nor in {ENGINE_LOG}",
                 hint="overrides may have switched them off",
             )
         final = counters.from_stats(stats or {}, source=f"{STATS_LOG} stats")
-        if at_exit is None:
+        if not at_exit:
             return final
         said = f'{ENGINE_LOG} "device: packets: n, drops: n"'
         return dataclasses.replace(
-            final,
-            captured_packets=at_exit.packets,
-            dropped_ring_full_packets=at_exit.drops,
+            counters.of_sockets(final, at_exit),
             sources={
                 **final.sources,
                 "captured_packets": f"{said}, packets",
@@ -379,6 +376,12 @@ class RunningSuricata:
             "effective": runs.settings(),
             "notes": runs.notes(),
         }
+
+
+def _packets(found: SutCounters) -> tuple[int, int, int | None]:
+    """(captured, dropped, decoded), as sockets and decoders have them."""
+    assert found.captured_packets is not None and found.dropped_ring_full_packets is not None
+    return found.captured_packets, found.dropped_ring_full_packets, found.decoded_packets
 
 
 def _nothing() -> SutCounters:

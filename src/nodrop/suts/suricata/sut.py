@@ -68,6 +68,7 @@ class Suricata:
         # Rendered once for its errors, and for what overrides make of defrag.
         self.defrag = defrag_expected(self._configuration(["eth0"], "/work"))
         self.cpus = self.options.pinned_to
+        self.ports = self.options.ports
         self.cpu_sets = {f"sut.{key}": cpus for key, cpus in self.options.role_cpus.items()}
         self.holds_packets = self._holds_packets()
         self.rest_seen_s = REST_SEEN_S
@@ -80,7 +81,7 @@ class Suricata:
         slots = str(entry.get("tpacket-v3", "no")).lower() not in ("yes", "true", "on", "1")
         if not slots or frames is None or threads is None or self._runmode() == "autofp":
             return None
-        return frames * threads
+        return frames * threads * self.options.ports
 
     def needs_bits(self) -> str | None:
         return "suricata"

@@ -79,7 +79,7 @@ def observed(
     return books.Observed(
         tx_port="tx0",
         nic_port="rx0",
-        capture_port="rx0",
+        capture_ports=["rx0"],
         offered=OfferedLoad(
             intended_packets=intended,
             sent_packets=SENT - sum(refused.values()),

@@ -1,0 +1,59 @@
+"""The ports of one SUT that share the packets: what came in at each, and what its sockets say.
+
+The kernel counts what it puts together for a whole network namespace, so the books are balanced
+over the ports' sum, and a port's own figures stand beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nodrop.hosts.seam import rise
+from nodrop.ledger.hops import Hop
+from nodrop.measure.packets.readings import Reading
+from nodrop.measure.places import Places
+from nodrop.suts.seam import SutCounters
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortPackets:
+    """None = the SUT does not say it of each port."""
+
+    port: str
+    received_packets: int
+    captured_packets: int | None
+    dropped_packets: int | None
+    """Of those captured: no room in a ring of this port."""
+
+
+def ports_hop(places: Places, before: Reading, after: Reading) -> Hop:
+    names = [port.name for port in places.ports]
+    return Hop(
+        name="ports",
+        packets=sum(_received(name, before, after) for name in names),
+        counter=f"rx_packets of {', '.join(names)} (rtnl_link_stats64)",
+        wire=True,
+    )
+
+
+def each_port(
+    places: Places, before: Reading, after: Reading, counters: SutCounters
+) -> Sequence[PortPackets]:
+    """Empty if one port gets all packets."""
+    found = []
+    for name in (port.name for port in places.ports):
+        said = counters.per_port.get(name, {})
+        found.append(
+            PortPackets(
+                port=name,
+                received_packets=_received(name, before, after),
+                captured_packets=said.get("captured_packets"),
+                dropped_packets=said.get("dropped_ring_full_packets"),
+            )
+        )
+    return found
+
+
+def _received(port: str, before: Reading, after: Reading) -> int:
+    return rise(before.capture, after.capture, port, "rx_packets")

@@ -1,0 +1,90 @@
+"""One Suricata captures on several ports: none lost, none twice, and what came in at each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from scapy.layers.inet import IP, UDP
+from scapy.layers.l2 import Ether
+from scapy.utils import wrpcap
+
+from nodrop.errors import BadInput
+from nodrop.findings.observations import observations_of
+from nodrop.findings.rules import find
+from nodrop.results.packets import Port
+from nodrop.results.trial import TrialRecord
+from tests.e2e.conftest import Run, closes, only
+
+pytestmark = pytest.mark.usefixtures("suricata")
+
+
+def measured(record: TrialRecord, ports: int) -> list[Port]:
+    assert record.valid, record.verdict
+    assert closes(record)
+    assert record.threads_unexplained_packets == 0
+    found = record.packets.ports
+    assert len(found) == ports
+    assert sum(port.received_packets for port in found) == record.offered.sent
+    captured = [port.captured_packets or 0 for port in found]
+    assert sum(captured) == record.packets.captured_packets
+    return found
+
+
+@pytest.mark.parametrize(
+    ("ports", "threads", "settings"),
+    [
+        (2, 1, []),
+        (3, 2, ["measure.sut=standing", "measure.repetitions=2"]),
+        (2, 2, ["sut.runmode=autofp", "sut.detect_threads=3"]),
+    ],
+    ids=["workers", "three-standing", "autofp"],
+)
+def test_the_ports_share_all_packets(
+    run: Run, ports: int, threads: int, settings: list[str]
+) -> None:
+    shape = (f"sut.ports={ports}", f"sut.threads={threads}")
+    for record in run(*shape, "load.speed=20", *settings).records:
+        found = measured(record, ports)
+        assert min(port.received_packets for port in found) > 0
+        capture = [t for t in record.threads if t.captured_packets is not None]
+        assert len(capture) == ports * threads
+
+
+def test_a_port_without_flows_is_said_to_be_idle(run: Run, tmp_path: Path) -> None:
+    trace = tmp_path / "one-flow.pcap"
+    packet = Ether(dst="02:00:00:00:00:01") / IP(src="10.0.0.1", dst="10.0.0.2") / UDP() / bytes(60)
+    wrpcap(str(trace), [packet] * 400)
+    record = only(run(f"load.trace={trace}", "load.speed=", "load.pps=2000", "sut.ports=2",
+                      "sut.threads=1"))  # fmt: skip
+    received = sorted(port.received_packets for port in measured(record, 2))
+    assert received == [0, 400]
+    (found,) = [one for one in find(observations_of([record])) if one.code == "idle-port"]
+    assert "1 of 2 ports" in found.evidence
+
+
+def test_a_loss_is_the_loss_of_its_port(run: Run) -> None:
+    """Rings too small for a burst: what each port dropped adds up to what was lost."""
+    record = only(run("sut.ports=2", "sut.threads=1", "sut.ring_size=64", "load.speed=",
+                      "load.pps=200000"))  # fmt: skip
+    assert closes(record)
+    dropped = [port.dropped_packets or 0 for port in record.packets.ports]
+    lost_before = record.packets.lost_before_sut_packets or 0
+    assert sum(dropped) > 0
+    assert sum(dropped) == (record.packets.lost_packets or 0) - lost_before
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (["sut.ports=5"], "sut.ports = 5: must be <= 4"),
+        (["sut.ports=0"], "sut.ports = 0: must be >= 1"),
+        (["sut.ports=2", "sut.runmode=single"], "Suricata captures on one port"),
+        (["sut.ports=2", "setup.kind=oci"], 'not with setup.kind = "oci"'),
+        (["sut.ports=2", "setup.instances=2"], "not with setup.instances = 2"),
+    ],
+)
+def test_ports_that_cannot_be_are_refused(run: Run, settings: list[str], words: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        run(*settings)
+    assert words in str(refused.value)
