@@ -15,7 +15,7 @@ from tests.ssh.machines import SSHD, Machines, two_machines
 
 @pytest.fixture(scope="session")
 def programs(real_root: None) -> None:
-    for program in (SSHD, "ssh", "sudo", "ip", "ethtool", "setpriv", "nsenter"):
+    for program in (SSHD, "ssh", "sudo", "ip", "ethtool", "nft", "setpriv", "nsenter"):
         if shutil.which(program) is None:
             pytest.skip(f"needs {program} (tools/system-packages test)")
     try:

@@ -6,9 +6,11 @@ Nothing of it is seen from outside: no port of this host listens, and with the p
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import subprocess
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -136,14 +138,31 @@ def two_machines(folder: Path) -> Iterator[Machines]:
 
 
 def lay_cable(machines: Machines) -> None:
-    """Port `cab0` of each, as a measurement wants it."""
+    """Port `cab0` of each, as a measurement wants it, and a switch between them, which is ours."""
     tx, rx = machines.sender, machines.receiver
-    ends = ("mtu", MTU, "netns")
-    _ip("link", "add", "cab0", *ends, tx.pid, "type", "veth", "peer", "cab0", *ends, rx.pid)
+    Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1")  # it says nothing itself
+    _ip("link", "add", "switch", "mtu", MTU, "type", "bridge", "mcast_snooping", 0)
+    _ip("link", "set", "switch", "up")
+    for number, machine in enumerate((tx, rx)):
+        near, far = f"sw{number}", ("cab0", "mtu", MTU, "netns", machine.pid)
+        _ip("link", "add", near, "mtu", MTU, "type", "veth", "peer", "name", *far)
+        _ip("link", "set", near, "master", "switch", "up")
     offloads = [word for name in ("rx", "tx", "sg", "tso", "gso", "gro") for word in (name, "off")]
     for machine in (tx, rx):
         machine.run("ethtool", "-K", "cab0", *offloads)
         machine.run("ip", "link", "set", "cab0", "up")
+    await_switch()
+
+
+def await_switch() -> None:
+    """Until both its ports pass frames on: the kernel's link watch sees a carrier late."""
+    deadline = time.monotonic() + TIMEOUT_S
+    shown = ["ip", "-j", "-d", "link", "show", "master", "switch"]
+    states: list[str] = []
+    while states != ["forwarding", "forwarding"]:
+        assert time.monotonic() < deadline, states
+        said = run_command(shown, where="switch", timeout_s=TIMEOUT_S).stdout
+        states = [one["linkinfo"]["info_slave_data"]["state"] for one in json.loads(said)]
 
 
 def _keys_and_files(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from nodrop.cli.main import exit_code
-from tests.ssh.machines import MTU, Machine, Machines
+from nodrop.labs.cable import FRAMES
+from tests.ssh.machines import MTU, Machine, Machines, await_switch
 
 LAB = """\
 name = "pair"
@@ -24,6 +26,11 @@ host = "sensor1"
 port = "{port}"
 become = "sudo"
 """
+
+
+def the_switch() -> Machine:
+    """It is in the namespace of this thread."""
+    return Machine("switch", threading.get_native_id())
 
 
 @pytest.fixture
@@ -56,6 +63,11 @@ def changed(machine: Machine, do: str, undo: str) -> Iterator[None]:
 def test_two_good_hosts(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, lines = said(capsys, lab)
     assert (code, lines[-1]) == (0, "nothing stands in the way"), lines
+    assert lines[-3:-1] == [
+        f"cable: {FRAMES} marked frames of 60 to {MTU + 14} bytes went from cab0 of {tx} to "
+        f"cab0 of {rx}"
+        for tx, rx in (("sender gen1", "receiver sensor1"), ("receiver sensor1", "sender gen1"))
+    ]
     for host in ("sender gen1", "receiver sensor1"):
         system, port = (line for line in lines if line.startswith(f"{host}: "))
         assert "Linux " in system
@@ -67,13 +79,16 @@ def test_all_that_stands_in_the_way_of_both_is_said_at_once(
     machines: Machines, lab: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tx, rx = machines.sender, machines.receiver
+    switch = the_switch()
     with (
+        changed(switch, "ip link set sw0 down", "ip link set sw0 up"),
         changed(tx, "ip link set cab0 mtu 1500", f"ip link set cab0 mtu {MTU}"),
         changed(tx, "ip address add 192.0.2.1/24 dev cab0", "ip address flush dev cab0"),
         changed(rx, "ethtool -K cab0 gro on", "ethtool -K cab0 gro off"),
         changed(rx, "ip link set cab0 down", "ip link set cab0 up"),
     ):
         code, lines = said(capsys, lab)
+    await_switch()
     assert code == 3
     found = [line for line in lines if line.startswith("- ")]
     for start in (
@@ -106,12 +121,66 @@ def test_the_port_that_ssh_goes_by_is_no_port_to_measure_on(
     assert any("ssh itself goes by mgmt (10.77.1.2)" in line for line in lines), lines
 
 
+SENDERS_WAY_OUT = 'chain netdev bent way { type filter hook egress device "cab0" priority 0; }'
+SWITCH = "chain bridge bent way { type filter hook forward priority 0; }"
+
+
+@contextmanager
+def ruled(machine: Machine, chain: str, rule: str) -> Iterator[None]:
+    family = chain.split()[1]
+    with changed(machine, f"nft add table {family} bent", f"nft delete table {family} bent"):
+        machine.run("nft", f"add {chain}")
+        machine.run("nft", f"add rule {family} bent way {rule}")
+        yield
+
+
+def of_the_cable(code: int, lines: list[str]) -> str:
+    """The one thing to mend, of the way there; the way back is as it should be."""
+    assert code == 3, lines
+    (back,) = (line for line in lines if line.startswith("cable: "))
+    assert "from cab0 of receiver sensor1 to cab0 of sender gen1" in back
+    (line,) = (line for line in lines if line.startswith("- "))
+    return line.removeprefix("- cable: ")
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        ("drop", f"none of {FRAMES} marked frames came from cab0 of sender gen1 to cab0 of "),
+        ("meta length > 1500 drop", "from cab0 of sender gen1 to cab0 of receiver sensor1 short "),
+    ],
+)
+def test_a_switch_that_does_not_pass_frames_on(
+    machines: Machines, lab: Path, capsys: pytest.CaptureFixture[str], rule: str, words: str
+) -> None:
+    with ruled(the_switch(), SWITCH, f'iifname "sw0" {rule}'):
+        found = of_the_cable(*said(capsys, lab))
+    assert found.startswith(words)
+    assert ("something between has a smaller MTU" in found) == ("1500" in rule)
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        ("drop", f"cab0 of sender gen1 sent 0 of {FRAMES} marked frames"),
+        ("dup to cab0", f"and {FRAMES} were sent: others send on this cable, too"),
+    ],
+)
+def test_a_sender_that_sends_less_or_more(
+    machines: Machines, lab: Path, capsys: pytest.CaptureFixture[str], rule: str, words: str
+) -> None:
+    with ruled(machines.sender, SENDERS_WAY_OUT, rule):
+        assert of_the_cable(*said(capsys, lab)).endswith(words)
+
+
 def test_for_machines(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code(["lab", "check", str(lab), "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["problems"] == []
-    assert [host["role"] for host in answer["hosts"]] == ["sender", "receiver"]
-    for host in answer["hosts"]:
+    *hosts, cable = answer["hosts"]
+    assert [host["role"] for host in hosts] == ["sender", "receiver"]
+    assert cable["there"] == cable["back"] == {"sent_packets": FRAMES, "whole": True}
+    for host in hosts:
         assert host["reached"]
         assert abs(host["mono_offset_ns"]) <= host["clock_bound_ns"], "one kernel, one clock"
         assert (host["mtu"], host["addresses"]) == (MTU, [])

@@ -75,6 +75,14 @@ def test_sudo_makes_a_user_root_and_the_job_keeps_its_own_rights(
     all_end(label)
 
 
+def test_a_lent_file_is_there_as_long_as_its_lender(machines: Machines, host: SshHost) -> None:
+    content = bytes(range(256)) * 1000
+    with host.lent(content) as path:
+        assert int(machines.sender.run("stat", "-c", "%s", path)) == len(content)
+        assert machines.sender.run("stat", "-c", "%u:%a", path) == "0:600\n"
+    assert "lent." not in machines.sender.run("ls", "/var/lib/nodrop")
+
+
 @pytest.mark.parametrize(
     ("alias", "words"),
     [

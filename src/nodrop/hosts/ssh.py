@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+import posixpath
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Literal, Self
 
@@ -11,7 +13,7 @@ from nodrop.errors import LabProblem
 from nodrop.hosts.binary import PROGRAM, file_sha256, find_node_binary
 from nodrop.hosts.local import LABEL_VARIABLE
 from nodrop.hosts.looking import Looking
-from nodrop.hosts.node import ClockFix, NodeProcess, start_job
+from nodrop.hosts.node import ClockFix, NodeProcess, start_child, start_job
 from nodrop.hosts.rights import of_job
 from nodrop.hosts.seam import Completed
 from nodrop.hosts.ssh_connection import SshConnection
@@ -23,6 +25,7 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """A user's has no sbin on Debian, and sudo may keep it: ethtool is there."""
 COPY_TIMEOUT_S = 120.0
 COMMAND_TIMEOUT_S = 30.0
+LENT_TIMEOUT_S = 5.0
 Become = Literal["sudo"]
 BECOMING: Mapping[Become | None, tuple[str, ...]] = {
     None: (),
@@ -52,6 +55,18 @@ chmod 755 "$new"
 mv -f "$new" "$1/$2/{PROGRAM}"
 """
 """$1: the folder, $2: the hash of what comes by stdin. A file has its name once it is whole."""
+
+LEND = """\
+set -eu
+umask 077
+lent=$(mktemp "$1/lent.XXXXXX")
+trap 'rm -f "$lent"' EXIT
+trap 'exit 1' HUP TERM
+head -c "$2" >"$lent"
+echo "$lent"
+cat >/dev/null
+"""
+"""$1: the folder, $2: so many bytes come by stdin, and then its end: when the file goes."""
 
 
 class SshHost:
@@ -153,6 +168,37 @@ class SshHost:
         timeout_s: float = 30,
     ) -> ProbeResult:
         return self._looking.probe(*what, ports=ports, pids=pids, files=files, timeout_s=timeout_s)
+
+    @contextmanager
+    def lent(self, content: bytes) -> Iterator[str]:
+        """The path of a file of root's with this content, there for as long as we live."""
+        argv = self._connection.shared(
+            self._rooted(
+                ["sh", "-c", LEND, "nodrop", posixpath.dirname(NODE_FOLDER), str(len(content))]
+            )
+        )
+        process = start_child(argv, self._connection.environment())
+        stdin, stdout, stderr = process.stdin, process.stdout, process.stderr
+        assert stdin is not None and stdout is not None and stderr is not None
+        try:
+            with suppress(BrokenPipeError):
+                stdin.write(content)
+                stdin.flush()
+            path = stdout.readline().decode(errors="replace").strip()
+            if not path.startswith("/"):
+                said = " ".join(stderr.read().decode(errors="replace").split())
+                raise LabProblem(f"{self.name}: a file cannot be put there: {said}")
+            yield path
+        finally:
+            with suppress(BrokenPipeError):
+                stdin.close()
+            try:
+                process.wait(LENT_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            stdout.close()
+            stderr.close()
 
     def _root_of(self) -> str:
         """Its machine (`uname -m`), asked as root. LabProblem if we cannot be root there."""

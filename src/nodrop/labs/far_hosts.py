@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -12,6 +13,7 @@ from nodrop.errors import LabProblem
 from nodrop.hosts.privileges import CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN
 from nodrop.hosts.seam import Json
 from nodrop.hosts.ssh import SshHost
+from nodrop.labs.cable import CableEnd, prove
 from nodrop.labs.netns import PACKAGES
 from nodrop.labs.seam import Checked
 from nodrop.untrusted.json_text import decode
@@ -63,7 +65,8 @@ def check_ends(ends: Sequence[FarEnd]) -> list[Checked]:
     with ExitStack() as standing, ThreadPoolExecutor(len(ends)) as each:
         looks = list(each.map(lambda end: look_at(end, standing), ends))
         _together(looks)
-    return [look.checked() for look in looks]
+        cable = _cable(looks[0], looks[-1])
+    return [*(look.checked() for look in looks), *cable]
 
 
 def look_at(end: FarEnd, standing: ExitStack) -> Look:
@@ -134,6 +137,7 @@ def _state(look: Look, shown: Mapping[str, Any]) -> None:
     addresses = [f"{one['local']}/{one['prefixlen']}" for one in shown["addr_info"]]
     look.facts |= {"port": port, "mtu": int(shown["mtu"]), "up": up, "carrier": carrier}
     look.facts["addresses"] = addresses
+    look.facts["mac"] = str(shown["address"])
     speed = _speed_words(host, port)
     words = "down" if not up else "up" if carrier else "up, no carrier"
     look.seen.append(f"{port}: {words}, MTU {shown['mtu']}{speed}")
@@ -144,6 +148,7 @@ def _state(look: Look, shown: Mapping[str, Any]) -> None:
     if "master" in shown:
         look.problem(f"{port} belongs to {shown['master']}; `ip link set {port} nomaster`")
     if any(one["local"] == host.address for one in shown["addr_info"]):
+        look.facts["port_of_ssh"] = True
         look.problem(f"ssh itself goes by {port} ({host.address}): measure on another port")
     elif addresses:
         look.problem(
@@ -178,6 +183,22 @@ def offloads_on(features: str) -> list[str]:
     """Of what `ethtool -k` prints; what is fixed cannot be turned off and is left out."""
     lines = (line.partition(":") for line in features.splitlines())
     return [OFFLOADS[name] for name, _, state in lines if name in OFFLOADS and state == " on"]
+
+
+def _cable(first: Look, last: Look) -> list[Checked]:
+    """Nothing if one of the ports cannot carry frames yet: that was said already."""
+    ends = []
+    for look in (first, last):
+        facts = look.facts
+        if not (facts.get("up") and facts.get("carrier")) or facts.get("port_of_ssh"):
+            return []
+        ends.append(
+            CableEnd(host=look.end.host, port=look.end.port, mac=facts["mac"], mtu=facts["mtu"])
+        )
+    try:
+        return [prove(ends[0], ends[1], random.Random())]
+    except LabProblem as problem:
+        return [Checked(what="cable", problems=[f"cable: {problem}"])]
 
 
 def _together(looks: Sequence[Look]) -> None:
