@@ -29,6 +29,9 @@ class SimulatedSut:
     """Of trials, that stand still for a tenth of their time."""
     disturbed_ratio: float = 0.0
     """Of trials, that are void because the hypervisor takes the sender's CPU."""
+    ticks: float = 0.0
+    """Of trials, in which the hypervisor takes the SUT's CPU for 10 ms: what comes meanwhile is
+    lost, beyond the ring."""
     path_loss: float = 0.0
     """Lost before the SUT, at any load."""
     bursts: float = 0.0
@@ -160,6 +163,8 @@ class SimulatedSut:
         )
         share, times = self.spikes
         behind = (1 - share) * behind + share * max(0.0, came * times - can)
+        stolen_s = 0.01 if self.ticks and self.random.random() < self.ticks else 0.0
+        behind += came * stolen_s / seconds
         held = min(behind, self.ring_packets)
         lost = sent - came + behind - held
         decoded = max(0, round(sent) - round(lost))
@@ -183,6 +188,7 @@ class SimulatedSut:
             **_where(lost, in_ring=behind - held >= 1 or not self.path_loss),
             sustained=sustained,
             service_pps_at_least=pace,
+            steal_ratio=stolen_s / seconds or None,
         )
 
 

@@ -171,7 +171,7 @@ def _void_for(
     trials: Sequence[Tried],
 ) -> Literal["hypervisor", "generator", "nothing_measured"]:
     """What kept them from being measured, if it is one thing."""
-    void = [t for t in trials if t.outcome == "void"]
+    void = [t for t in trials if t.outcome == "void" or t.doubtful]
     if 2 * sum(t.disturbed for t in void) > len(void):
         return "hypervisor"  # whatever the few others say
     rest = [set(t.record.invalid_reasons) for t in void if not t.disturbed]

@@ -8,7 +8,7 @@ under a load does not carry it. A void trial says nothing, except of the sender.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from nodrop.config.search import Search
@@ -55,6 +55,8 @@ class Tried:
     served_ratio: float | None
     """Of the load, the SUT served at least this part while it was offered."""
     record: TrialRecord
+    doubtful: bool = False
+    """The hypervisor alone can explain what it lost, and not enough trials of this load lost."""
 
     def good(self, goal: float) -> bool | None:
         """Whether it carried the load within the goal; None = it does not show it."""
@@ -64,12 +66,25 @@ class Tried:
             return False
         if self.loss_ratio is None:
             return None
-        return False if self.loss_ratio > goal else self.kept
+        if self.loss_ratio > goal:
+            return None if self.doubtful else False
+        return self.kept
 
     @property
     def disturbed(self) -> bool:
-        """Void while the hypervisor took CPU: another trial of this load may well be measured."""
-        return self.outcome == "void" and (self.record.steal_ratio or 0.0) > DISTURBING
+        """It says nothing as the hypervisor took CPU: another trial of this load may."""
+        void = self.outcome == "void" and (self.record.steal_ratio or 0.0) > DISTURBING
+        return void or self.doubtful
+
+    @property
+    def may_be_stolen(self) -> bool:
+        """What it lost is no more than what came while the hypervisor had a CPU of the SUT or of
+        the sender, and as much again for its rings to empty (as ledger/cause.py has it). One tick
+        of 10 ms overflows a ring of 256 frames at 38,000 packets/s."""
+        body, sent = self.record.packets, self.record.offered.sent or 0
+        if self.outcome != "measured" or body.lost_before_sut_packets:
+            return False
+        return 0 < (body.lost_packets or 0) <= 2 * (self.record.steal_ratio or 0.0) * sent
 
     @property
     def far_late(self) -> bool:
@@ -105,14 +120,23 @@ def of_round(
     records: Iterable[TrialRecord], cell: Mapping[str, Any], number: int
 ) -> tuple[Tried, ...]:
     """In the order in which they were measured; a ramp decides nothing and is none of them."""
-    return tuple(
+    found = [
         tried(record)
         for record in sorted(records, key=lambda r: r.index)
         if record.searched
         and record.searched.round == number
         and record.searched.ramp is None
         and record.cell == dict(cell)
-    )
+    ]
+    return tuple(replace(one, doubtful=_doubtful(one, found)) for one in found)
+
+
+def _doubtful(one: Tried, of_round: Sequence[Tried]) -> bool:
+    """The hypervisor comes by chance: if all of several trials of a load lost, the load did it."""
+    if not one.may_be_stolen:
+        return False
+    same = [t for t in of_round if t.value == one.value and t.outcome == "measured"]
+    return len(same) < MOST_MUTE or any(not t.loss_ratio for t in same)
 
 
 def ramp_of(records: Iterable[TrialRecord], cell: Mapping[str, Any]) -> Ramp | None:
