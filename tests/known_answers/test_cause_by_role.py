@@ -140,3 +140,59 @@ def test_workers_that_sleep_behind_a_receive_thread_that_sleeps(
     assert f"W#01 used {busy[0] * 100:.0f} % of one CPU. A lock that they share" in first.words
     assert "what they waited for was not seen" in first.words
     assert "nodrop profile" in first.knob
+
+
+FUTEX, POLL = "futex_wait_queue", "do_poll.constprop.0"
+
+
+@pytest.mark.parametrize("busy", [(0.5, 0.5), (0.35, 0.3, 0.3), (0.85, 0.15)])
+@pytest.mark.parametrize("slept", [0.5, 0.98])
+def test_a_lock_that_workers_share(busy: Sequence[float], slept: float) -> None:
+    found = autofp(
+        Made(ran=1 - slept, sleeps_in=FUTEX),
+        *[Made(ran=ran, cpu=n, sleeps_in=FUTEX) for n, ran in enumerate(busy, 1)],
+    )
+    assert (found[0].rule, found[0].thread) == ("lock", RX)
+    assert f"W#01 used {busy[0] * 100:.0f} % of one CPU" in found[0].words
+    assert found[0].evidence["in_futex_ratio"] == 1.0
+    assert "neither a larger ring nor more workers" in found[0].knob
+
+
+@pytest.mark.parametrize(
+    ("receive", "workers"),
+    [
+        (POLL, (FUTEX, FUTEX)),
+        (FUTEX, (FUTEX, POLL)),
+        (FUTEX, (FUTEX,)),
+        (None, (FUTEX, FUTEX)),
+        (FUTEX, (None, None)),
+    ],
+    ids=["for packets", "one for time", "one worker", "not seen", "workers not seen"],
+)
+def test_what_is_no_lock_is_not_called_one(
+    receive: str | None, workers: Sequence[str | None]
+) -> None:
+    found = autofp(
+        Made(ran=0.4, sleeps_in=receive),
+        *[Made(ran=0.4, cpu=n, sleeps_in=channel) for n, channel in enumerate(workers, 1)],
+    )
+    assert "lock" not in [cause.rule for cause in found]
+
+
+@pytest.mark.parametrize("ran", [0.1, 0.5, 0.7])
+@pytest.mark.parametrize(("channel", "lock"), [(FUTEX, True), (POLL, False)])
+def test_a_worker_with_a_socket_waits_in_a_futex_for_a_lock_alone(
+    ran: float, channel: str, lock: bool
+) -> None:
+    threads = {f"W#{n:02}-a": [Made(ran=ran, cpu=n, sleeps_in=channel)] for n in (1, 2)}
+    found = causes_of(RING, running(World(threads=threads, cpus=8), 9000, {"W#01-a": 9000}))
+    assert ("lock" in [cause.rule for cause in found]) == lock
+
+
+def test_a_full_worker_comes_before_any_lock() -> None:
+    found = autofp(
+        Made(ran=0.2, sleeps_in=FUTEX),
+        Made(ran=0.97, cpu=1, sleeps_in=FUTEX),
+        Made(ran=0.2, cpu=2, sleeps_in=FUTEX),
+    )
+    assert found[0].rule == "workers_full"

@@ -15,7 +15,7 @@ use crate::clock::{page_bytes, process_cpu_ns};
 use crate::held::HeldFile;
 use files::{
     State, peak, read_children, read_io, read_schedstat, read_stat, read_status, read_thread_stat,
-    thread_ids,
+    read_wait_channel, thread_ids,
 };
 
 /// One thread, from its schedstat and its stat.
@@ -35,6 +35,8 @@ pub struct ThreadReading {
     /// What it was doing at this moment, as ps(1) has it: R runs or wants to, S sleeps, D sleeps and cannot be woken, T and t are
     /// stopped.
     pub state: char,
+    /// The function of the kernel in which it sleeps. `None` if it does not sleep, or we may not look (root may).
+    pub wait_channel: Option<String>,
     /// The CPU it ran on last.
     pub last_cpu: u32,
     /// Times it gave the CPU away, to wait for something; as of the last rescan.
@@ -139,6 +141,7 @@ struct Thread {
     stat: HeldFile,
     status: HeldFile,
     children: HeldFile,
+    wait_channel: Option<HeldFile>,
 }
 
 impl ProcessTree {
@@ -332,6 +335,7 @@ impl Process {
                 stat: HeldFile::open(task.join("stat"))?.in_one_piece(),
                 status: HeldFile::open(task.join("status"))?.in_one_piece(),
                 children: HeldFile::open(task.join("children"))?,
+                wait_channel: HeldFile::open(task.join("wchan")).ok(),
             });
             reading.threads.push(ThreadReading {
                 tid,
@@ -340,6 +344,7 @@ impl Process {
                 wait_ns: 0,
                 slices: 0,
                 state: 'S',
+                wait_channel: None,
                 last_cpu: 0,
                 voluntary_switches: None,
                 involuntary_switches: None,
@@ -357,6 +362,10 @@ impl Process {
 impl Thread {
     fn read(&self, reading: &mut ThreadReading, buffer: &mut Vec<u8>) -> Result<()> {
         read_schedstat(&self.schedstat, reading, buffer)?;
-        read_thread_stat(&self.stat, reading, buffer)
+        read_thread_stat(&self.stat, reading, buffer)?;
+        let sleeps = matches!(reading.state, 'S' | 'D');
+        let file = self.wait_channel.as_ref().filter(|_| sleeps);
+        reading.wait_channel = file.and_then(|file| read_wait_channel(file, buffer));
+        Ok(())
     }
 }

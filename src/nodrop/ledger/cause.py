@@ -42,6 +42,7 @@ class Rule(StrEnum):
     BLOCKED = Went.BLOCKED.value
     SATURATED = "saturated"
     WORKERS_FULL = "workers_full"
+    LOCK = "lock"
     BURST = "burst"
     OWN_PACE = "own_pace"
     NOT_KNOWN = "not_known"
@@ -98,6 +99,9 @@ def knob_of(rule: Rule, knobs: Knobs = NEUTRAL) -> str:
         Rule.SATURATED: f"{knobs.threads}, {knobs.less_work}, or less load; a larger ring only "
         "moves the burst",
         Rule.WORKERS_FULL: f"{knobs.workers}, {knobs.less_work}, or less load",
+        Rule.LOCK: "fewer threads behind that lock, or less work under it: nodrop profile says "
+        "where its threads wait (locks and conditions); neither a larger ring nor more workers "
+        "help",
         Rule.BURST: f"{knobs.ring}: the thread had time left, and a burst is what overflowed",
         Rule.OWN_PACE: "the SUT's own limits: it slept while packets waited, and no ring is large "
         "enough for that",
@@ -234,6 +238,8 @@ class _Case:
         beside = peers(self.running, self.queue.tid, spans)
         if beside.full is not None and found.of[Went.SLEPT] >= SLEEPS_SHARE:
             return self._workers_full(beside, beside.full, found)
+        if beside.locked and found.of[Went.SLEPT] >= SLEEPS_SHARE:
+            return self._lock(beside, found)
         pace, arrivals, slept = self.queue.pace(), self.running.arrivals, found.of[Went.SLEPT]
         more = self.queue.more_at_once(pace, spans) if pace else None
         serves_the_mean = pace and self.queue.mean_pps < pace.at_least_pps
@@ -299,6 +305,15 @@ class _Case:
         cause = self._cause(Rule.WORKERS_FULL, words, slept, found)
         evidence = {**cause.evidence, **beside.evidence()}
         return replace(cause, evidence=evidence, knob=beside.relief(self.knobs))
+
+    def _lock(self, beside: Peers, found: Shares) -> Cause:
+        slept = found.of[Went.SLEPT]
+        words = (
+            f"thread {self.thread} slept {slept * 100:.0f} % of the time in which it lost; "
+            f"{beside.locked}"
+        )
+        cause = self._cause(Rule.LOCK, words, slept, found)
+        return replace(cause, evidence={**cause.evidence, **beside.evidence()})
 
     def _burst(self, more: float, pace: Pace, found: Shares) -> Cause:
         ring = self.running.ring_packets

@@ -11,7 +11,9 @@ from nodrop.ledger.running import Running
 from nodrop.ledger.shares import Spans, Went, shares
 from nodrop.ledger.thread_queue import SATURATED_SHARE
 from nodrop.ledger.threads import Role
+from nodrop.ledger.timeline import Asleep
 
+NOT_SEEN = Asleep()
 IDLE_SHARE = 0.5
 """A worker that had so little to do could have done twice its work."""
 
@@ -23,6 +25,7 @@ class Peer:
     """Of the time of loss."""
     taken: float
     """Kept off its CPU."""
+    asleep: Asleep = NOT_SEEN
 
     @property
     def busy(self) -> float:
@@ -42,6 +45,8 @@ class Peers:
     workers: Sequence[Peer]
     own_ran: float = 0.0
     """What the thread that lost ran itself."""
+    own_asleep: Asleep = NOT_SEEN
+    """That thread."""
     flow_sizes: FlowSizes | None = None
 
     @property
@@ -82,6 +87,25 @@ class Peers:
             words += f"; the other {others} had at most {self.workers[1].busy * 100:.0f} % to do"
             words += self._by_flows()
         return words
+
+    @property
+    def locked(self) -> str:
+        """In words, if the thread slept for others and not for packets, and no worker was full."""
+        own = self.own_asleep
+        if not (own.enough and own.for_others) or self.full is not None:
+            return ""
+        slept = f"{own.in_futex} of {own.looks} looks found it asleep in a futex"
+        if self.role is not Role.RECEIVE:
+            return f"{slept}: it waits for another thread, as for a lock, and not for packets"
+        together = sum((one.asleep for one in self.workers), NOT_SEEN)
+        waiting = together.enough and all(one.asleep.for_others for one in self.workers)
+        if len(self.workers) < 2 or not waiting:
+            return ""
+        return (
+            f"{slept}: it waits until workers give packets back; and they, the busiest "
+            f"{self.workers[0]}, slept in a futex as well, though they had packets: a lock that "
+            "they share"
+        )
 
     @property
     def asleep_as_well(self) -> str:
@@ -126,7 +150,10 @@ class Peers:
         if not self.workers:
             return {}
         busiest = self.workers[0]
-        return {"workers": len(self.workers), "busiest_worker_ran_ratio": round(busiest.ran, 3)}
+        found = {"workers": len(self.workers), "busiest_worker_ran_ratio": round(busiest.ran, 3)}
+        if self.own_asleep.looks:
+            found["in_futex_ratio"] = round(self.own_asleep.in_futex / self.own_asleep.looks, 3)
+        return found
 
 
 def peers(running: Running, tid: int, spans: Spans) -> Peers:
@@ -141,12 +168,20 @@ def peers(running: Running, tid: int, spans: Spans) -> Peers:
             ran = went.of[Went.RAN]
             # A worker without work does not run at all either: nothing holds that one.
             taken = went.taken - went.of[Went.STILL]
-            found.append(Peer(name=seen.names[other], ran=ran, taken=taken))
+            found.append(
+                Peer(
+                    name=seen.names[other],
+                    ran=ran,
+                    taken=taken,
+                    asleep=seen.asleep(other, spans),
+                )
+            )
     found.sort(key=lambda peer: -peer.busy)
     own = shares(seen, tid, spans, running.throttled_ns(spans))
     return Peers(
         role=running.roles.get(tid),
         workers=found,
         own_ran=0.0 if own is None else own.of[Went.RAN],
+        own_asleep=seen.asleep(tid, spans),
         flow_sizes=running.flow_sizes,
     )

@@ -11,6 +11,30 @@ from nodrop.protocol.events import CpuTimes, ProcessReading, SampleRow, ThreadRe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Asleep:
+    """Ten looks a second at what threads do; of those that found one asleep, where."""
+
+    looks: int = 0
+    in_futex: int = 0
+    """A thread waits there for another one, and not for packets or time."""
+
+    def __add__(self, other: Asleep) -> Asleep:
+        return Asleep(looks=self.looks + other.looks, in_futex=self.in_futex + other.in_futex)
+
+    @property
+    def for_others(self) -> bool:
+        """As far as it was seen asleep, mostly."""
+        return 2 * self.in_futex >= self.looks
+
+    @property
+    def enough(self) -> bool:
+        return self.looks >= LEAST_LOOKS
+
+
+LEAST_LOOKS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadTime:
     """Of one thread in one interval; what neither ran nor waited slept, was stopped, or blocked."""
 
@@ -23,6 +47,8 @@ class ThreadTime:
     """As ps(1) has them, at the beginning and at the end; "" = not read."""
     cpu: int | None
     """That it ran on last."""
+    sleeps_in: str = ""
+    """The kernel's function, at the end; "" = it did not sleep there, or that was not seen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +97,17 @@ class Timeline:
         if len(found) > 1 and instance.isdigit():
             found = found[int(instance) : int(instance) + 1]
         return found[0] if len(found) == 1 else None
+
+    def asleep(self, tid: int, spans: Sequence[tuple[int, int]]) -> Asleep:
+        """What the looks at a thread within those spans saw."""
+        seen = [
+            found.sleeps_in
+            for interval in self.intervals
+            if any(begin <= interval.end_ns <= end for begin, end in spans)
+            and (found := interval.threads.get(tid)) is not None
+            and found.sleeps_in
+        ]
+        return Asleep(looks=len(seen), in_futex=sum("futex" in name for name in seen))
 
     def ran_most(self, spans: Sequence[tuple[int, int]]) -> int | None:
         def ran(tid: int) -> float:
@@ -134,6 +171,7 @@ def _times(
                 came_on=rise("cpu_ns") > 0 or rise("slices") > 0,
                 states=(then["state"] if then else "", now["state"]),
                 cpu=now["last_cpu"],
+                sleeps_in=now.get("wait_channel") or "",
             ),
         )
 

@@ -26,6 +26,7 @@ class Made:
     ran: float = 0.0
     waited: float = 0.0
     state: str = "S"
+    sleeps_in: str | None = None
     cpu: int = 0
 
 
@@ -74,6 +75,7 @@ class World:
             ),
             "slices": round(sum(s * 1000 for made, s in spent if made.ran)),
             "state": now[-1].state if now else "S",
+            "wait_channel": now[-1].sleeps_in if now else None,
             "last_cpu": now[-1].cpu if now else 0,
         }
 

@@ -78,6 +78,13 @@ pub(super) fn read_thread_stat(
     Ok(())
 }
 
+/// `0` if it sleeps no longer, or to whom may not look.
+pub(super) fn read_wait_channel(file: &HeldFile, buffer: &mut Vec<u8>) -> Option<String> {
+    let text = file.read(buffer).ok()?;
+    let name = text.text.trim();
+    (!matches!(name, "" | "0")).then(|| name.into())
+}
+
 pub(super) fn peak(status: &HeldFile, buffer: &mut Vec<u8>) -> Result<Option<u64>> {
     for mut line in status.read(buffer)?.lines() {
         if line.next() == Some("VmHWM:") {

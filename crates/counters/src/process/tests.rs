@@ -29,6 +29,11 @@ fn made_up(root: &TempDir, pid: u32, name: &str, utime: u64, children: &str) {
     );
     add(root, &path(&format!("task/{pid}/schedstat")), "500 600 7\n");
     add(root, &path(&format!("task/{pid}/children")), children);
+    add(
+        root,
+        &path(&format!("task/{pid}/wchan")),
+        "futex_wait_queue",
+    );
     // From field 4 on, as many as there are before that of the last CPU.
     let skipped = "0 ".repeat(35);
     add(
@@ -52,6 +57,7 @@ fn children_are_followed_and_names_may_hold_anything() {
         wait_ns: 600,
         slices: 7,
         state: 'D',
+        wait_channel: Some("futex_wait_queue".into()),
         last_cpu: 3,
         voluntary_switches: Some(8),
         involuntary_switches: Some(9),
