@@ -18,6 +18,9 @@ use files::{
     read_wait_channel, thread_ids,
 };
 
+/// A kernel's names of functions are rarely longer: a reading allocates nothing.
+const LONGEST_WAIT_CHANNEL: usize = 128;
+
 /// One thread, from its schedstat and its stat.
 #[derive(Debug, Educe, PartialEq, Eq, JsonSchema, Serialize)]
 #[educe(Clone)]
@@ -35,8 +38,8 @@ pub struct ThreadReading {
     /// What it was doing at this moment, as ps(1) has it: R runs or wants to, S sleeps, D sleeps and cannot be woken, T and t are
     /// stopped.
     pub state: char,
-    /// The function of the kernel in which it sleeps. `None` if it does not sleep, or we may not look (root may).
-    pub wait_channel: Option<String>,
+    /// The function of the kernel in which it sleeps. Empty if it does not sleep, or we may not look (root may).
+    pub wait_channel: String,
     /// The CPU it ran on last.
     pub last_cpu: u32,
     /// Times it gave the CPU away, to wait for something; as of the last rescan.
@@ -344,7 +347,7 @@ impl Process {
                 wait_ns: 0,
                 slices: 0,
                 state: 'S',
-                wait_channel: None,
+                wait_channel: String::with_capacity(LONGEST_WAIT_CHANNEL),
                 last_cpu: 0,
                 voluntary_switches: None,
                 involuntary_switches: None,
@@ -365,7 +368,10 @@ impl Thread {
         read_thread_stat(&self.stat, reading, buffer)?;
         let sleeps = matches!(reading.state, 'S' | 'D');
         let file = self.wait_channel.as_ref().filter(|_| sleeps);
-        reading.wait_channel = file.and_then(|file| read_wait_channel(file, buffer));
+        reading.wait_channel.clear();
+        if let Some(file) = file {
+            read_wait_channel(file, reading, buffer);
+        }
         Ok(())
     }
 }

@@ -171,7 +171,7 @@ def _times(
                 came_on=rise("cpu_ns") > 0 or rise("slices") > 0,
                 states=(then["state"] if then else "", now["state"]),
                 cpu=now["last_cpu"],
-                sleeps_in=now.get("wait_channel") or "",
+                sleeps_in=now.get("wait_channel", ""),
             ),
         )
 

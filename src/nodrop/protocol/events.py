@@ -759,7 +759,7 @@ class ThreadReading(TypedDict):
     state: str
     tid: Count
     voluntary_switches: Count | None
-    wait_channel: str | None
+    wait_channel: str
     wait_ns: Count
 
 

@@ -75,7 +75,7 @@ class World:
             ),
             "slices": round(sum(s * 1000 for made, s in spent if made.ran)),
             "state": now[-1].state if now else "S",
-            "wait_channel": now[-1].sleeps_in if now else None,
+            "wait_channel": now[-1].sleeps_in or "" if now else "",
             "last_cpu": now[-1].cpu if now else 0,
         }
 

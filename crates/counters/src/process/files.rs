@@ -79,10 +79,13 @@ pub(super) fn read_thread_stat(
 }
 
 /// `0` if it sleeps no longer, or to whom may not look.
-pub(super) fn read_wait_channel(file: &HeldFile, buffer: &mut Vec<u8>) -> Option<String> {
-    let text = file.read(buffer).ok()?;
-    let name = text.text.trim();
-    (!matches!(name, "" | "0")).then(|| name.into())
+pub(super) fn read_wait_channel(file: &HeldFile, thread: &mut ThreadReading, buffer: &mut Vec<u8>) {
+    if let Ok(text) = file.read(buffer) {
+        let name = text.text.trim();
+        thread
+            .wait_channel
+            .push_str(if name == "0" { "" } else { name });
+    }
 }
 
 pub(super) fn peak(status: &HeldFile, buffer: &mut Vec<u8>) -> Result<Option<u64>> {

@@ -57,7 +57,7 @@ fn children_are_followed_and_names_may_hold_anything() {
         wait_ns: 600,
         slices: 7,
         state: 'D',
-        wait_channel: Some("futex_wait_queue".into()),
+        wait_channel: "futex_wait_queue".into(),
         last_cpu: 3,
         voluntary_switches: Some(8),
         involuntary_switches: Some(9),
