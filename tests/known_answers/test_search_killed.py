@@ -61,7 +61,8 @@ def test_a_killed_search_goes_on_where_it_was(
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     file, out = tmp_path / "search.toml", tmp_path / "results"
-    file.write_text(SINK.replace("make:demo", str(short_trace)))
+    # A budget too: what it bought so far decides how the search goes on.
+    file.write_text(SINK.replace("make:demo", str(short_trace)) + "budget_s = 90\n")
     killed = subprocess.run(
         [sys.executable, "-c", DIES, str(dies_at), str(file), str(out)],
         capture_output=True, text=True, timeout=180, env=dict(os.environ), check=False,
@@ -73,7 +74,9 @@ def test_a_killed_search_goes_on_where_it_was(
     lines = (found.path / "trials.jsonl").read_text().splitlines()
     done = [TrialRecord.from_line(line) for line in lines]
     assert len(done) == dies_at - 1
-    expected = make_plan(experiment).controller.next(done)
+    plan = make_plan(experiment)
+    expected = plan.controller.next(done)
+    assert plan.forecast is not None and found.manifest["forecast"] == plan.forecast.model_dump()
     first = _FirstTrial()
     with pytest.raises(_Enough):
         run_experiment(experiment, load_lab(), out=out, resume=True, progress=first)

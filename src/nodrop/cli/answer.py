@@ -12,7 +12,7 @@ from nodrop.findings.answer import Answer, Bound
 from nodrop.findings.capacity_statements import value_words
 from nodrop.report.capacity import between_words
 from nodrop.report.capacity_pictures import knee_of
-from nodrop.report.capacity_words import broke, goal_name, headline
+from nodrop.report.capacity_words import broke, forecast_words, goal_name, headline
 from nodrop.report.fitted import fitted, fitted_words
 from nodrop.report.searched import SearchedCell
 from nodrop.stats.loss_curve import LossCurve
@@ -44,6 +44,8 @@ def print_capacity(searched: SearchedCell) -> None:
     curve = fitted(searched)
     if isinstance(curve, LossCurve):
         say(fitted_words(curve))
+    if words := forecast_words(searched):
+        say(words)
 
 
 def answers_table(searched: SearchedCell) -> Table:

@@ -47,6 +47,7 @@ def manifest(
         "order": [trial.run_name for trial in plan.controller.beforehand()],
         "measure": experiment.measure.model_dump(),
         "search": None if experiment.search is None else experiment.search.model_dump(),
+        "forecast": None if plan.forecast is None else plan.forecast.model_dump(),
         "host": host,
         "self_test": self_test,
         "calibration": stands_on(lab, (cell.setup["kind"] for cell in plan.cells), host),

@@ -25,9 +25,11 @@ from nodrop.labs.split import Splitter
 from nodrop.ledger.sustained import duration
 from nodrop.load.seam import LoadGenerator, PeakDemand
 from nodrop.measure.controllers.blocks import WORLDS
+from nodrop.measure.controllers.forecast import forecast, forecast_words
 from nodrop.measure.controllers.seam import Asked, AskedCell, Controller, Factors
 from nodrop.measure.lengths import OfferLength, implausible, offer_length, traces_of
 from nodrop.measure.parting import Parting, may_share, names_cpus, parting
+from nodrop.results.capacity import Forecast
 from nodrop.results.settled import looks
 from nodrop.setups.seam import Limits, Setup
 from nodrop.stats.stopping import Looks
@@ -84,8 +86,10 @@ class Plan:
     """Of the cells, in the same order."""
     searched_by: str | None = None
     """The scale of a search; None if nothing is searched."""
+    forecast: Forecast | None = None
+    """What the budget of a search is likely to buy; None if there is no budget."""
     budget: str = ""
-    """What the budget of a search is likely to buy, in words."""
+    """The same in words."""
     rule: Repetitions | None = None
     """When a cell has been repeated often enough."""
     looks: Looks | None = None
@@ -102,6 +106,7 @@ class Plan:
         del found["controller"], found["looks"]
         found["rule"] = None if self.rule is None else self.rule.model_dump()
         found["cells"] = [cell.factors for cell in self.cells]
+        found["forecast"] = None if self.forecast is None else self.forecast.model_dump()
         found["outlook"] = asdict(self.controller.outlook([]))
         found["trials"] = [
             {**asdict(self.cell(trial.cell)), **asdict(trial), "run": trial.run_name}
@@ -226,6 +231,10 @@ def make_plan(experiment: Experiment, *, cpus: AbstractSet[int] | None = None) -
         partial(plugins.build_controller, measure.mode, asked)
     )
     certain = controller.outlook([]).at_least.trials
+    foreseen, budget = None, ""
+    if (search := experiment.search) is not None:
+        foreseen = forecast(search, cells=len(made), around_s=around_s)
+        budget = forecast_words(foreseen, search)
     return Plan(
         seed=measure.seed,
         cells=tuple(made),
@@ -239,16 +248,11 @@ def make_plan(experiment: Experiment, *, cpus: AbstractSet[int] | None = None) -
         implausible=implausible(experiment, loads),
         lengths=lengths,
         searched_by=experiment.search.by if experiment.search else None,
-        budget=_budget(experiment.search, cells=len(made), around_s=around_s),
+        forecast=foreseen,
+        budget=budget,
         parting=parted,
         memory_bytes=max((facts.memory_bytes for facts in traces_of(loads)), default=None),
     )
-
-
-def _budget(search: Search | None, *, cells: int, around_s: float) -> str:
-    from nodrop.measure.controllers.capacity import budget_words
-
-    return "" if search is None else budget_words(search, cells=cells, around_s=around_s)
 
 
 def independent_runs(experiment: Experiment) -> int:

@@ -20,7 +20,7 @@ from nodrop.report.capacity_pictures import (
     knee_of,
     way_of,
 )
-from nodrop.report.capacity_words import limit_words
+from nodrop.report.capacity_words import forecast_words, limit_words
 from nodrop.report.efficiency import Efficiency, efficiency, efficiency_table, efficiency_words
 from nodrop.report.fitted import curves_table, stand_apart
 from nodrop.report.knee_plot import knee_plot
@@ -40,6 +40,8 @@ class CapacityView:
     caption: str
     """Of the knee; what the curve says is in it, or why there is none."""
     efficiency: str
+    budget: str
+    """What it was likely to buy, and what it bought; empty if that was not foreseen."""
     way: Markup
     steps: Table
 
@@ -90,6 +92,7 @@ def _view(searched: SearchedCell, number: int) -> CapacityView:
         knee=knee_plot(knee),
         caption=caption_of(searched, knee),
         efficiency=efficiency_words(efficiency(t.record for t in searched.trials)),
+        budget=forecast_words(searched),
         way=way_of(searched),
         steps=shortened(replace(steps, columns=STEP_COLUMNS[1:], rows=own), "search"),
     )

@@ -37,6 +37,8 @@ def capacity_answer(searched: SearchedCell, *, run_directory: Path, report: Path
         pdr=[goal for goal in goals if goal.loss_ratio],
         trials=told.trials,
         trial_seconds=told.trial_seconds,
+        forecast=searched.forecast,
+        round_trials=[*searched.round_trials],
         sentences=[sentence.text for sentence in answer_sentences(searched)],
     )
 
@@ -53,6 +55,7 @@ def _goal(answer: Answer) -> Goal:
         place=answer.place,
         knob=answer.knob,
         broke=answer.broke,
+        reached_width=answer.reached_width,
     )
 
 

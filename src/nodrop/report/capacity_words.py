@@ -90,6 +90,39 @@ def _sentence(
     )
 
 
+def forecast_words(searched: SearchedCell) -> str:
+    """What the budget was likely to buy, and what it bought; empty if that was not foreseen."""
+    foreseen = searched.forecast
+    if foreseen is None:
+        return ""
+    likely = _trials(foreseen.first_round_trials)
+    if foreseen.later_round_trials is not None:
+        likely += f" in the first round and {foreseen.later_round_trials} in each later one"
+    if foreseen.relative_width is None:
+        likely += ", too few for close bounds"
+    else:
+        likely += f", and bounds {numbers.percent(foreseen.relative_width)} % apart"
+    rounds = " + ".join(map(str, searched.round_trials)) or "no"
+    bought = f"{rounds} trial{'' if rounds == '1' else 's'}"
+    if len(searched.round_trials) > 1:
+        bought += f" in {len(searched.round_trials)} rounds"
+    bounds = ", ".join(_bounds(answer) for answer in searched.answers)
+    return (
+        f"Of the budget of {numbers.count(foreseen.budget_s)} s this search was likely to get "
+        f"{likely}. It got {bought}; {bounds}."
+    )
+
+
+def _trials(n: int) -> str:
+    return f"{n} trial{'' if n == 1 else 's'}"
+
+
+def _bounds(answer: Answer) -> str:
+    if answer.reached_width is None:
+        return f"{goal_name(answer.goal)}: no bounds on both sides"
+    return f"{goal_name(answer.goal)}: bounds {numbers.percent(answer.reached_width)} % apart"
+
+
 def goal_name(goal: float) -> str:
     return "no loss" if goal == 0 else f"at most {numbers.percent(goal)} % lost"
 

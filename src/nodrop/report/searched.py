@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,6 +16,7 @@ from nodrop.findings.observations import RATES
 from nodrop.report import escape
 from nodrop.report.story import Cell, Source, Story, factor_label
 from nodrop.report.trials import Trial
+from nodrop.results.capacity import Forecast
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +36,14 @@ class SearchedCell:
     """Trials under a growing load, which decide nothing."""
     answers: tuple[Answer, ...]
     """One per goal."""
+    forecast: Forecast | None
+    """What the budget was likely to buy; None without one, or in a run of an older nodrop."""
+
+    @property
+    def round_trials(self) -> tuple[int, ...]:
+        """Trials of each round that was begun, without ramps."""
+        rounds = Counter(t.record.searched.round for t in self.trials if t.record.searched)
+        return tuple(rounds[number] for number in sorted(rounds))
 
 
 def searches(story: Story) -> tuple[SearchedCell, ...]:
@@ -62,6 +73,13 @@ def _search(source: Source) -> Search | None:
         return None
 
 
+def _forecast(source: Source) -> Forecast | None:
+    try:
+        return Forecast.model_validate_json(json.dumps(source.run.manifest.get("forecast")))
+    except (ValidationError, TypeError, ValueError):
+        return None
+
+
 def _searched(story: Story, source: int, cells: Sequence[Cell], search: Search) -> SearchedCell:
     trials = sorted((t for cell in cells for t in cell.trials), key=lambda t: t.record.index)
     label = _label(story, cells[0])
@@ -73,6 +91,7 @@ def _searched(story: Story, source: int, cells: Sequence[Cell], search: Search) 
         trials=tuple(t for t in trials if not _grows(t)),
         ramps=tuple(filter(_grows, trials)),
         answers=answers([t.record for t in trials], search),
+        forecast=_forecast(story.sources[source]),
     )
 
 

@@ -29,6 +29,20 @@ LimitedBy = Literal[
 ]
 
 
+class Forecast(Model):
+    """What a budget was likely to buy of each cell: a guess before the first trial, as the
+    manifest keeps it (`forecast`)."""
+
+    budget_s: Seconds
+    first_round_trials: Count
+    """Beside its ramp."""
+    later_round_trials: Count | None
+    """In each later round; null if there is one round alone."""
+    relative_width: NotNegative | None
+    """(upper − lower) / upper that was likely; null: so few trials that bounds were likely to be
+    far apart, or not to be found."""
+
+
 class Carried(Model):
     """The highest load that was carried in the median round, in one unit."""
 
@@ -64,6 +78,8 @@ class Goal(Model):
     """What touches it; empty if nothing is known to."""
     broke: str
     """The verdict of a trial at that load; empty if there is none."""
+    reached_width: NotNegative | None
+    """(upper − lower) / upper of the bounds within the search; null if one was not found."""
 
 
 class CapacityAnswer(Model):
@@ -90,6 +106,10 @@ class CapacityAnswer(Model):
     trials: Count
     trial_seconds: Seconds
     """Of load, all trials together."""
+    forecast: Forecast | None
+    """What the budget was likely to buy; null without one, or if the run keeps none."""
+    round_trials: list[Count]
+    """What it bought: trials of each round, ramps left out. The width is in each goal."""
     sentences: Annotated[list[str], Field(min_length=1)]
     """The answer as the report has it."""
 

@@ -75,11 +75,16 @@ def tried(
 
 
 def outcome_search(
-    out: Path, loads: Sequence[Load], *, search: Mapping[str, Any] = {}, **more: Any
+    out: Path,
+    loads: Sequence[Load],
+    *,
+    search: Mapping[str, Any] = {},
+    manifest: Mapping[str, Any] = {},
+    **more: Any,
 ) -> Path:
     """A run whose manifest says what was searched for."""
-    manifest = {"search": {"by": "multiplier", **SEARCH, **search}}
-    return outcome_run(out, loads, manifest=manifest, **more)
+    kept = {**manifest, "search": {"by": "multiplier", **SEARCH, **search}}
+    return outcome_run(out, loads, manifest=kept, **more)
 
 
 def outcome_run(

@@ -153,6 +153,64 @@ def test_cells_of_a_search_have_bars(tmp_path: Path) -> None:
     assert [len(list(view.steps.rows)) for view in section.views] == [2, 2, 2]
 
 
+@pytest.mark.parametrize(
+    ("foreseen", "rounds", "words"),
+    [
+        # It suffices for bounds; for one round alone; it is too small for bounds.
+        (
+            (240.0, 9, 4, 0.05), 2,
+            "Of the budget of 240 s this search was likely to get 9 trials in the first round and "
+            "4 in each later one, and bounds 5.00 % apart. It got 2 + 2 trials in 2 rounds; no "
+            "loss: bounds 20.00 % apart, at most 0.50 % lost: bounds 20.00 % apart.",
+        ),
+        (
+            (80.0, 5, None, 0.031), 1,
+            "Of the budget of 80 s this search was likely to get 5 trials, and bounds 3.10 % "
+            "apart. It got 2 trials; no loss: bounds 20.00 % apart, at most 0.50 % lost: bounds "
+            "20.00 % apart.",
+        ),
+        (
+            (9.0, 1, None, None), 0,
+            "Of the budget of 9 s this search was likely to get 1 trial, too few for close bounds. "
+            "It got 1 trial; no loss: no bounds on both sides, at most 0.50 % lost: no bounds on "
+            "both sides.",
+        ),
+    ],
+)  # fmt: skip
+def test_what_a_budget_was_likely_to_buy_is_kept_beside_what_it_bought(
+    foreseen: tuple[float, int, int | None, float | None],
+    rounds: int,
+    words: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    keys = ("budget_s", "first_round_trials", "later_round_trials", "relative_width")
+    kept = dict(zip(keys, foreseen, strict=True))
+    loads = [tried(4, [0.0] * max(1, rounds)), *([tried(5, [0.1] * rounds)] if rounds else [])]
+    search = {"budget_s": foreseen[0]}
+    run = outcome_search(tmp_path, loads, search=search, manifest={"forecast": kept})
+    assert words in write_report([run]).read_text()
+    print_capacity(search_of(run))
+    assert words in capsys.readouterr().out
+    found = told(run)
+    jsonschema.validate(found, capacity_schema())
+    assert found["forecast"] == kept
+    assert found["round_trials"] == [2] * rounds if rounds else [1]
+    assert found["ndr"]["reached_width"] == (0.2 if rounds else None)
+
+
+@pytest.mark.parametrize("kept", [None, "nonsense", {"budget_s": "much"}, {"budget_s": -1.0}])
+def test_a_run_that_keeps_no_forecast_says_nothing_of_it(tmp_path: Path, kept: Any) -> None:
+    run = outcome_search(
+        tmp_path,
+        [tried(4, [0.0]), tried(5, [0.1])],
+        search={"budget_s": 60.0},
+        manifest={"forecast": kept},
+    )
+    assert told(run)["forecast"] is None
+    assert "was likely to get" not in write_report([run]).read_text()
+
+
 def test_a_manifest_that_makes_no_sense_is_no_search(tmp_path: Path) -> None:
     for number, wrong in enumerate(({"by": 7}, {"goals": []}, {"min": 5.0, "max": 1.0})):
         run = outcome_search(tmp_path / str(number), [tried(4, [0.0])], search=wrong)

@@ -15,6 +15,7 @@ from nodrop.config.search import Search
 from nodrop.errors import BadInput
 from nodrop.findings.capacity import closed
 from nodrop.findings.searched import AT_ANY_LOAD, Picture, Tried, of_round, ramp_of
+from nodrop.measure.controllers.forecast import RAMP_SHARE, RAMP_TRIALS
 from nodrop.measure.controllers.methods import Ask, Field, Method, bisection, own
 from nodrop.measure.controllers.mlrsearch import mlrsearch
 from nodrop.measure.controllers.seam import Asked, AskedCell, Outlook, TrialInput
@@ -29,12 +30,8 @@ RANGE = 16.0
 """How far below its beginning a search without a minimum looks."""
 RAMP_UP = 64.0
 """So many times its beginning is where a ramp ends."""
-RAMP_TRIALS = 2.0
-"""A ramp lasts so many initial trials."""
 RAMP_LEAST = 4.0
 """A range of loads that is less than so wide needs no ramp."""
-RAMP_SHARE = 0.2
-"""Of its cell's budget, a ramp may take so much at most."""
 MOST_OF_RAMP = 64
 """Replicas at once; what they do not fill is sent again."""
 FAR = 2.0**20
@@ -202,42 +199,6 @@ class Capacity:
     def beforehand(self) -> Sequence[TrialInput]:
         first = self.next(())
         return () if first is None else (first,)
-
-
-LEAST_TRIALS = 3
-"""So many trials of a first round, beside its ramp, come to bounds in simulation."""
-FITTED = 6
-"""Fewer limits have no fitted interval (stats/knee.py)."""
-DIFFER = 0.01
-"""A guess at how much trials of one load differ, one standard deviation."""
-
-
-def budget_words(search: Search, *, cells: int, around_s: float) -> str:
-    """What width a budget is likely to buy of each cell, said before; empty if there is none. The
-    interval of a median of n normal limits is 2 x 1.96 x 1.2533 / sqrt(n) standard deviations."""
-    if search.budget_s is None:
-        return ""
-    trial_s, share_s = around_s + search.final_trial_s, search.budget_s / cells
-    ramp_s = RAMP_TRIALS * search.initial_trial_s + around_s
-    first_s = share_s * min(1.0, 2 / (search.rounds + 1))
-    if search.method == "nodrop" and ramp_s <= share_s * RAMP_SHARE:
-        first_s -= ramp_s
-    trials = int(first_s / trial_s)
-    said = (
-        f"search.budget_s = {search.budget_s:g}: about {trials} trials in the first round of each "
-        f"cell, {int(share_s / (search.rounds + 1) / trial_s)} in each later one; "
-        if search.rounds > 1
-        else f"search.budget_s = {search.budget_s:g}: about {trials} trials of each cell; "
-    )
-    if trials < LEAST_TRIALS:
-        return said + 'so few are likely to end with "at least" or with far bounds'
-    limits = min(trials - 2, search.duration_sum_s / search.final_trial_s)
-    noisy = 2 * 1.96 * 1.2533 * DIFFER / math.sqrt(limits) if limits >= FITTED else 0.0
-    width = max(search.relative_width, noisy)
-    return (
-        f"{said}bounds about {width:.2g} of the load apart are likely, if trials of a load differ "
-        f"by {DIFFER:.0%} or less (asked for: {search.relative_width:g})"
-    )
 
 
 def load_of(cell: AskedCell, search: Search, ask: Ask) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from nodrop.config.search import Search
 from nodrop.errors import BadInput
 from nodrop.findings.answer import Answer
 from nodrop.findings.capacity import answers
-from nodrop.measure.controllers.capacity import budget_words, load_of
+from nodrop.measure.controllers.capacity import load_of
+from nodrop.measure.controllers.forecast import forecast, forecast_words
 from nodrop.measure.controllers.methods import Ask
 from nodrop.measure.controllers.seam import AskedCell, TrialInput
 from nodrop.results.trial import Searched, TrialRecord
@@ -173,7 +174,10 @@ def test_a_budget_says_before_what_it_buys(
     budget_s: float, rounds: int, cells: int, width: float | None
 ) -> None:
     search = Search(budget_s=budget_s, rounds=rounds, goals=(0.0,))
-    words = budget_words(search, cells=cells, around_s=2.0)
+    foreseen = forecast(search, cells=cells, around_s=2.0)
+    words = forecast_words(foreseen, search)
+    assert foreseen is not None and foreseen.relative_width == width
+    assert (foreseen.later_round_trials is None) == (rounds == 1)
     assert ("far bounds" in words) == (width is None)
     made = [cell(factors={"sut.threads": n + 1}) for n in range(cells)]
     done = run(
@@ -183,6 +187,11 @@ def test_a_budget_says_before_what_it_buys(
         if width is not None:
             assert f"about {width:g} of the load" in words
             assert found.reached_width is not None and found.reached_width <= width * 1.3
+
+
+def test_without_a_budget_nothing_is_foreseen() -> None:
+    assert forecast(Search(), cells=1, around_s=2.0) is None
+    assert forecast_words(None, Search()) == ""
 
 
 def ramps(done: Sequence[TrialRecord]) -> list[TrialRecord]:

@@ -1,0 +1,64 @@
+"""What the budget of a search is likely to buy, said and kept before its first trial.
+
+A guess from the table alone: nothing of the SUT is known yet. What was reached stands beside it in
+the report, so that the guess can be judged.
+"""
+
+from __future__ import annotations
+
+import math
+
+from nodrop.config.search import Search
+from nodrop.results.capacity import Forecast
+
+RAMP_TRIALS = 2.0
+"""A ramp lasts so many initial trials."""
+RAMP_SHARE = 0.2
+"""Of its cell's budget, a ramp may take so much at most."""
+LEAST_TRIALS = 3
+"""So many trials of a first round, beside its ramp, come to bounds in simulation."""
+FITTED = 6
+"""Fewer limits have no fitted interval (stats/knee.py)."""
+DIFFER = 0.01
+"""A guess at how much trials of one load differ, one standard deviation."""
+
+
+def forecast(search: Search, *, cells: int, around_s: float) -> Forecast | None:
+    """Of each cell; None without a budget. `around_s`: what a trial takes beside its load. The
+    interval of a median of n normal limits is 2 x 1.96 x 1.2533 / sqrt(n) standard deviations."""
+    if search.budget_s is None:
+        return None
+    trial_s, share_s = around_s + search.final_trial_s, search.budget_s / cells
+    ramp_s = RAMP_TRIALS * search.initial_trial_s + around_s
+    first_s = share_s * min(1.0, 2 / (search.rounds + 1))
+    if search.method == "nodrop" and ramp_s <= share_s * RAMP_SHARE:
+        first_s -= ramp_s
+    trials, width = int(first_s / trial_s), None
+    if trials >= LEAST_TRIALS:
+        limits = min(trials - 2, search.duration_sum_s / search.final_trial_s)
+        noisy = 2 * 1.96 * 1.2533 * DIFFER / math.sqrt(limits) if limits >= FITTED else 0.0
+        width = max(search.relative_width, noisy)
+    later = int(share_s / (search.rounds + 1) / trial_s)
+    return Forecast(
+        budget_s=search.budget_s,
+        first_round_trials=trials,
+        later_round_trials=later if search.rounds > 1 else None,
+        relative_width=width,
+    )
+
+
+def forecast_words(found: Forecast | None, search: Search) -> str:
+    """Before the search; empty if there is no budget."""
+    if found is None:
+        return ""
+    said = f"search.budget_s = {found.budget_s:g}: about {found.first_round_trials} trials "
+    if found.later_round_trials is None:
+        said += "of each cell; "
+    else:
+        said += f"in the first round of each cell, {found.later_round_trials} in each later one; "
+    if found.relative_width is None:
+        return said + 'so few are likely to end with "at least" or with far bounds'
+    return (
+        f"{said}bounds about {found.relative_width:.2g} of the load apart are likely, if trials of "
+        f"a load differ by {DIFFER:.0%} or less (asked for: {search.relative_width:g})"
+    )
