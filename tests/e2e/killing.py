@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from nodrop.config.lab_file import DEFAULT_LAB
 from nodrop.hosts.processes import environment
 from nodrop.labs.wiring import FIRST_INDEX
 
@@ -21,12 +22,12 @@ from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
 from nodrop.measure.progress import Silent
 from nodrop.measure.manager import run_experiment
-step, file, out, *settings = sys.argv[1:]
+step, file, out, lab, *settings = sys.argv[1:]
 class Die(Silent):
     def phase(self, name):
         if name == step:
             os.kill(os.getpid(), signal.SIGKILL)
-run_experiment(load_experiment(Path(file), settings), load_lab(), out=Path(out),
+run_experiment(load_experiment(Path(file), settings), load_lab(lab), out=Path(out),
                resume=False, progress=Die())
 """
 
@@ -39,9 +40,11 @@ class Killed:
     pid: int
 
 
-def die_at(step: str, experiment: Path, settings: Sequence[str] = ()) -> Killed:
+def die_at(
+    step: str, experiment: Path, settings: Sequence[str] = (), *, lab: str = DEFAULT_LAB
+) -> Killed:
     """The run whose journal is in $XDG_STATE_HOME."""
-    argv = [step, str(experiment), str(experiment.parent / "killed"), *settings]
+    argv = [step, str(experiment), str(experiment.parent / "killed"), lab, *settings]
     with subprocess.Popen(
         [sys.executable, "-c", SCRIPT, *argv],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,

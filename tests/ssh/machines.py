@@ -22,6 +22,8 @@ CLONE_NEWNET = 0x40000000
 SSHD = "/usr/sbin/sshd"
 TIMEOUT_S = 20.0
 MTU = 3000
+WIDE_MTU = 9000
+OFFLOADS_OFF = [word for name in ("rx", "tx", "sg", "tso", "gso", "gro") for word in (name, "off")]
 BOOT = """\
 hostname "$1"
 mount -t tmpfs -o mode=755 tmpfs /run
@@ -107,6 +109,15 @@ class Machine:
         inside = ["nsenter", "--target", str(self.pid), "--net", "--mount", "--uts", "--", *argv]
         return run_command(inside, where=self.name, timeout_s=TIMEOUT_S).stdout
 
+    def processes(self) -> dict[int, str]:
+        """PID, as this machine sees it → argv, of what runs there."""
+        found = {}
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if (folder / "ns/uts").readlink() == Path(f"/proc/{self.pid}/ns/uts").readlink():
+                    found[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ")
+        return found
+
 
 @dataclass(slots=True)
 class Machines:
@@ -126,15 +137,36 @@ def two_machines(folder: Path) -> Iterator[Machines]:
     _keys_and_files(folder)
     with _own_network(), _booted("gen1", folder) as gen1, _booted("sensor1", folder) as sensor1:
         for number, machine in enumerate((gen1, sensor1)):
-            near = f"ctl{number}"
-            _ip("link", "add", near, "type", "veth", "peer", "name", "mgmt", "netns", machine.pid)
-            _ip("address", "add", f"10.77.{number}.1/24", "dev", near)
-            _ip("link", "set", near, "up")
-            machine.run("ip", "address", "add", f"10.77.{number}.2/24", "dev", "mgmt")
-            machine.run("ip", "link", "set", "mgmt", "up")
+            _lay_control(machine, number)
         machines = Machines(gen1, sensor1, folder)
         lay_cable(machines)
         yield machines
+
+
+@contextmanager
+def sender_and_here(folder: Path) -> Iterator[Machines]:
+    """The calling thread, and what it starts, is on the receiver: port `cab1` there has a cable to
+    `cab0` of the other machine."""
+    _keys_and_files(folder)
+    with _own_network(), _booted("gen1", folder) as gen1:
+        _lay_control(gen1, 0)
+        here = Machine("here", threading.get_native_id())
+        Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1")
+        far = ("cab0", "mtu", WIDE_MTU, "netns", gen1.pid)
+        _ip("link", "add", "cab1", "mtu", WIDE_MTU, "type", "veth", "peer", "name", *far)
+        for machine, port in ((gen1, "cab0"), (here, "cab1")):
+            machine.run("ethtool", "-K", port, *OFFLOADS_OFF)
+            machine.run("ip", "link", "set", port, "up")
+        yield Machines(gen1, here, folder)
+
+
+def _lay_control(machine: Machine, number: int) -> None:
+    near = f"ctl{number}"
+    _ip("link", "add", near, "type", "veth", "peer", "name", "mgmt", "netns", machine.pid)
+    _ip("address", "add", f"10.77.{number}.1/24", "dev", near)
+    _ip("link", "set", near, "up")
+    machine.run("ip", "address", "add", f"10.77.{number}.2/24", "dev", "mgmt")
+    machine.run("ip", "link", "set", "mgmt", "up")
 
 
 def lay_cable(machines: Machines) -> None:
@@ -147,9 +179,8 @@ def lay_cable(machines: Machines) -> None:
         near, far = f"sw{number}", ("cab0", "mtu", MTU, "netns", machine.pid)
         _ip("link", "add", near, "mtu", MTU, "type", "veth", "peer", "name", *far)
         _ip("link", "set", near, "master", "switch", "up")
-    offloads = [word for name in ("rx", "tx", "sg", "tso", "gso", "gro") for word in (name, "off")]
     for machine in (tx, rx):
-        machine.run("ethtool", "-K", "cab0", *offloads)
+        machine.run("ethtool", "-K", "cab0", *OFFLOADS_OFF)
         machine.run("ip", "link", "set", "cab0", "up")
     await_switch()
 

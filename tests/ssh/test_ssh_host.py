@@ -75,12 +75,19 @@ def test_sudo_makes_a_user_root_and_the_job_keeps_its_own_rights(
     all_end(label)
 
 
-def test_a_lent_file_is_there_as_long_as_its_lender(machines: Machines, host: SshHost) -> None:
-    content = bytes(range(256)) * 1000
-    with host.lent(content) as path:
-        assert int(machines.sender.run("stat", "-c", "%s", path)) == len(content)
-        assert machines.sender.run("stat", "-c", "%u:%a", path) == "0:600\n"
-    assert "lent." not in machines.sender.run("ls", "/var/lib/nodrop")
+def test_a_file_is_read_there_as_long_as_its_host_is_connected(
+    machines: Machines, label: str, tmp_path: Path
+) -> None:
+    ours = tmp_path / "trace.pcap"
+    ours.write_bytes(bytes(range(256)) * 1000)
+    with SshHost("gen1", label=label, config=machines.config) as host:
+        path = host.reads(ours)
+        assert host.reads(ours) == path, "copied once"
+        assert machines.sender.run("stat", "-c", "%s %u:%a", path) == "256000 0:600\n"
+        ours.write_bytes(b"another")
+        other = host.reads(ours)
+        assert machines.sender.run("cat", path, other).endswith("another")
+    assert "kept." not in machines.sender.run("ls", "/var/lib/nodrop")
 
 
 @pytest.mark.parametrize(
@@ -151,6 +158,41 @@ def test_a_node_ends_when_the_ssh_of_its_job_is_killed(host: SshHost, label: str
         with pytest.raises(NodeDied):
             job.result(timeout_s=END_S)
     assert host.run(["hostname"]).stdout == "gen1\n", "the connection is not the job's"
+
+
+def test_a_program_there_is_what_it_is_here(host: SshHost, label: str, tmp_path: Path) -> None:
+    out, err = tmp_path / "out", tmp_path / "err"
+    words = "grep Cpus_allowed_list /proc/self/status; grep CapEff /proc/self/status; exit 7"
+    argv = ["sh", "-c", f"cat /proc/self/timerslack_ns; hostname; {words}"]
+    program = host.spawn(argv, stdout=out, stderr=err, cpus="1", caps=["NET_RAW"])
+    assert program.wait(END_S) == 7, err.read_text()
+    assert out.read_text().split() == [
+        *("1", "gen1", "Cpus_allowed_list:", "1", "CapEff:", f"{1 << 13:016x}")
+    ]
+
+
+@pytest.mark.parametrize("end", ["kill", "close"])
+def test_a_program_ends_with_our_ssh_to_it(
+    host: SshHost, label: str, tmp_path: Path, end: str
+) -> None:
+    program = host.spawn(["sleep", "600"], stdout=tmp_path / "out", stderr=tmp_path / "err")
+    while not any("sleep" in argv_of(one.pid) for one in labelled_processes(label)):
+        assert program.poll() is None
+    if end == "kill":
+        program.kill()
+        program.wait(END_S)
+    else:
+        assert program.stdin is not None
+        program.stdin.close()
+        assert program.wait(END_S) == 128 + signal.SIGKILL
+    all_end(label)
+
+
+def argv_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
 
 
 def test_a_connection_that_is_lost_ends_all_and_says_so(host: SshHost, label: str) -> None:

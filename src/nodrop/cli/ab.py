@@ -66,6 +66,7 @@ def ab(
     Exit code 0: B is the same or better; 5: worse in some metric; 6: cannot tell within --most or
     --budget; 1: a build has no trial that is not void; 2: bad input; 3: the lab failed.
     """
+    from nodrop import plugins
     from nodrop.cli.progress import shown
     from nodrop.config.asked import AbQuestion, budget_s
     from nodrop.config.lab_file import load_lab
@@ -79,14 +80,14 @@ def ab(
         raise BadInput(f"--most {most}: fewer than {LEAST_PAIRS} trials of each tell nothing")
     question = AbQuestion(a=a, b=b, trace=trace, rules=rules or (), setup=setup, sut=sut, most=most)
     asked = _experiment(question, settings or [])
-    plan = make_plan(asked)
+    where = load_lab(lab)
+    plan = make_plan(asked, sender_elsewhere=plugins.sender_elsewhere(where))
     until = UntilTold(
         plan.controller,
         most=most,
         told=lambda done, look: _laid(done, metrics or (), look).verdict != "cannot tell",
         budget_s=None if budget is None else budget_s(budget),
     )
-    where = load_lab(lab)
     ensure_privileges()
     with shown(quiet=as_json or markdown, as_json=False) as progress:
         outcome = run_experiment(

@@ -22,6 +22,7 @@ from nodrop.errors import BadInput
 
 if TYPE_CHECKING:
     from nodrop.config.experiment import Experiment
+    from nodrop.config.lab_file import LabSource
     from nodrop.measure.plan import Plan
 
 MADE_OF = Path("nodrop capacity")
@@ -104,8 +105,8 @@ def capacity(
     if asked.search is None:
         raise BadInput(f'measure.mode = "{asked.measure.mode}": a search has mode "capacity"')
     # What is wrong with the question is said before anything is asked of the host.
-    plan = _plan(asked)
     where = load_lab(lab)
+    plan = _plan(asked, where)
     ensure_privileges()
     with shown(quiet=False, as_json=False) as progress:
         outcome = run_experiment(
@@ -126,11 +127,13 @@ def capacity(
     return outcome.exit_code
 
 
-def _plan(asked: Experiment) -> Plan:
+def _plan(asked: Experiment, where: LabSource) -> Plan:
+    from nodrop import plugins
     from nodrop.measure.plan import make_plan
 
+    elsewhere = plugins.sender_elsewhere(where)
     try:
-        return make_plan(asked)
+        return make_plan(asked, sender_elsewhere=elsewhere)
     except BadInput as error:
         if "sut.rules: no such key" in error.message:
             raise BadInput(f"--rules: {asked.sut['kind']} takes no rules; leave it out") from None

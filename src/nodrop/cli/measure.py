@@ -143,7 +143,8 @@ def doctor(
     where = load_lab(lab)
     changes = all_settings(settings, tolerate_truncated=tolerate_truncated)
     asked = load_experiment(experiment, changes) if experiment else None
-    plan = make_plan(asked) if asked else None
+    elsewhere = plugins.sender_elsewhere(where)
+    plan = make_plan(asked, sender_elsewhere=elsewhere) if asked else None
     problems: list[str] = []
     try:
         ensure_privileges()

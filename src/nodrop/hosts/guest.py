@@ -34,6 +34,8 @@ CLOCK_ROUNDS = 16
 class GuestHost:
     """A Host (hosts/seam.py). Its programs' PIDs are, for us, the emulator's."""
 
+    here = False
+
     def __init__(self, line: GuestLine, hello: Json, *, name: str = "guest") -> None:
         self.name = name
         self.hello = hello
@@ -58,6 +60,9 @@ class GuestHost:
                     best = half_ns, before_ns + half_ns - counted(said, "mono_ns")
         assert best is not None
         self.clock_bound_ns, self.clock_offset_ns = best
+
+    def reads(self, file: Path) -> str:
+        raise LabProblem(f"{self.name}: {file} is not in the guest")
 
     def run(
         self, argv: Sequence[str], *, timeout_s: float = 30, check: bool = True, stdin: str = ""

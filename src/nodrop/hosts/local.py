@@ -36,6 +36,7 @@ class LocalHost:
     """
 
     clock_offset_ns = 0  # one kernel, one CLOCK_MONOTONIC
+    here = True
 
     def __init__(self, *, name: str, node: Path, label: str, netns: Path | None = None) -> None:
         self.name = name
@@ -43,6 +44,9 @@ class LocalHost:
         self.label = label
         self.netns = netns
         self._looking = Looking(self)
+
+    def reads(self, file: Path) -> str:
+        return str(file)
 
     def run(
         self, argv: Sequence[str], *, timeout_s: float = 30, check: bool = True, stdin: str = ""

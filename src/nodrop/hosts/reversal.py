@@ -44,7 +44,7 @@ def reverse(action: str, arguments: Sequence[str], *, label: str) -> bool:
 
 
 def _delete_netns(label: str, name: str) -> Command:
-    _must_be_named(name, rf"nodrop-{re.escape(label)}-[A-Za-z0-9._-]+", "a namespace of this run")
+    _must_be_of_run(label, name)
     return ["ip", "netns", "del", name] if (NETNS_FOLDER / name).exists() else None
 
 
@@ -95,6 +95,28 @@ def _restore_driver(label: str, device: str, driver: str) -> Command:
     return [sys.executable, "-m", "nodrop.machines.vfio", "restore", device, driver]
 
 
+def _move_port_back(label: str, source: str, port: str, target: str) -> Command:
+    for name in (source, target):
+        _must_be_of_run(label, name)
+    _must_be_a_port(port)
+    if not (NETNS_FOLDER / source).exists() or not (NETNS_FOLDER / target).exists():
+        return None
+    shown = ["ip", "-n", source, "link", "show", port]
+    if run_command(shown, where="undo", timeout_s=TIMEOUT_S, check=False).returncode != 0:
+        return None
+    return ["ip", "-n", source, "link", "set", port, "netns", target]
+
+
+def _return_port(label: str, netns: str, port: str, home: str, ipv6_off: str) -> Command:
+    _must_be_of_run(label, netns)
+    _must_be_a_port(port)
+    _must_be_named(home, r"\d+", "a network namespace")
+    _must_be_named(ipv6_off, r"[01]?", "a value of disable_ipv6")
+    if not (NETNS_FOLDER / netns).exists():
+        return None
+    return [sys.executable, "-m", "nodrop.labs.nic", netns, port, home, ipv6_off]
+
+
 _COMMANDS: Mapping[str, Callable[..., Command]] = {
     Action.DELETE_NETNS: _delete_netns,
     Action.DELETE_MACVTAP: _delete_macvtap,
@@ -103,7 +125,17 @@ _COMMANDS: Mapping[str, Callable[..., Command]] = {
     Action.DELETE_CONTAINER: _delete_container,
     Action.DETACH_NIC: _detach_nic,
     Action.RESTORE_DRIVER: _restore_driver,
+    Action.MOVE_PORT_BACK: _move_port_back,
+    Action.RETURN_PORT: _return_port,
 }
+
+
+def _must_be_of_run(label: str, netns: str) -> None:
+    _must_be_named(netns, rf"nodrop-{re.escape(label)}-[A-Za-z0-9._-]+", "a namespace of this run")
+
+
+def _must_be_a_port(name: str) -> None:
+    _must_be_named(name, r"[A-Za-z0-9][A-Za-z0-9._-]{0,14}", "a port")
 
 
 def _must_be_named(text: str, pattern: str, what: str) -> None:

@@ -110,6 +110,13 @@ class Host(Protocol):
     name: str
     clock_offset_ns: int
     """Add to this host's CLOCK_MONOTONIC to get the controller's."""
+    here: bool
+    """Its kernel is the controller's: they share PIDs, CPUs and files."""
+
+    def reads(self, file: Path) -> str:
+        """Where a node job there reads this file of ours; if need be it is copied, for as long as
+        the host is connected."""
+        ...
 
     def run(
         self, argv: Sequence[str], *, timeout_s: float = 30, check: bool = True, stdin: str = ""
@@ -227,6 +234,8 @@ class Action(StrEnum):
     DELETE_CONTAINER = "delete_container"
     DETACH_NIC = "detach_nic"
     RESTORE_DRIVER = "restore_driver"
+    MOVE_PORT_BACK = "move_port_back"
+    RETURN_PORT = "return_port"
 
 
 class UndoJournal(Protocol):

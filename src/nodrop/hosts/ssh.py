@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import posixpath
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import IO, Any, Literal, Self
 
@@ -25,7 +25,9 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """A user's has no sbin on Debian, and sudo may keep it: ethtool is there."""
 COPY_TIMEOUT_S = 120.0
 COMMAND_TIMEOUT_S = 30.0
-LENT_TIMEOUT_S = 5.0
+FILE_TIMEOUT_S = 600.0
+"""For a trace over a slow line."""
+END_TIMEOUT_S = 5.0
 Become = Literal["sudo"]
 BECOMING: Mapping[Become | None, tuple[str, ...]] = {
     None: (),
@@ -56,25 +58,55 @@ mv -f "$new" "$1/$2/{PROGRAM}"
 """
 """$1: the folder, $2: the hash of what comes by stdin. A file has its name once it is whole."""
 
-LEND = """\
+KEEP = """\
 set -eu
 umask 077
-lent=$(mktemp "$1/lent.XXXXXX")
-trap 'rm -f "$lent"' EXIT
+kept=$(mktemp -d "$1/kept.XXXXXX")
+trap 'rm -rf "$kept"' EXIT
 trap 'exit 1' HUP TERM
-head -c "$2" >"$lent"
-echo "$lent"
+echo "$kept"
 cat >/dev/null
 """
-"""$1: the folder, $2: so many bytes come by stdin, and then its end: when the file goes."""
+"""$1: the folder. Its stdin ends with us, and the files with it."""
+TAKE = """\
+set -eu
+umask 077
+cat >"$1"
+[ "$(wc -c <"$1")" -eq "$2" ] || { echo "it did not arrive whole" >&2; exit 1; }
+"""
+"""$1: the file, $2: so many bytes come by stdin."""
+
+
+HOLD = """\
+exec 3<&0
+echo 1 >/proc/self/timerslack_ns
+"$@" </dev/null 3<&- &
+program=$!
+{ cat <&3; kill -KILL "$program"; } >/dev/null 2>&1 &
+wait "$program"
+"""
+"""Runs a program until our end of its stdin ends, at most. Its timers are exact (load/tcpreplay.py
+says why), and the shell's status is the program's."""
+
+
+class FarProgram(subprocess.Popen[bytes]):
+    """It lives no longer than our ssh to it."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        status = super().wait(timeout)
+        if self.stdin is not None:
+            self.stdin.close()
+        return status
 
 
 class SshHost:
-    """A Host (hosts/seam.py) but for `spawn`: nothing but node jobs runs there yet.
+    """A Host (hosts/seam.py) for a sender: node jobs, and programs that the host has.
 
     Entered, it is connected, its node is in place and its clock is known. LabProblem otherwise,
     with one sentence. After it nothing of ours runs there; the node's file stays for the next time.
     """
+
+    here = False
 
     def __init__(
         self,
@@ -96,6 +128,9 @@ class SshHost:
         self._connection = SshConnection(host, name=self.name, config=config)
         self._node = ""
         self._looking = Looking(self)
+        self._keeper: subprocess.Popen[bytes] | None = None
+        self._kept = ""
+        self._copies: dict[tuple[int, ...], str] = {}
 
     @property
     def address(self) -> str:
@@ -119,13 +154,45 @@ class SshHost:
 
     def close(self) -> None:
         self._looking.close()
+        self._forget_copies()
         self._connection.close()
 
-    def learn_clock(self) -> None:
+    def learn_clock(self) -> ClockFix:
         """The offset of the host's clocks, from a job that is told nothing else."""
         with closing(self.job({"job": "sample"})) as job:
             self.clock = job.clock()
         self.clock_offset_ns = self.clock.offset_ns
+        return self.clock
+
+    def gone(self) -> bool:
+        """The connection is; to be closed and entered again."""
+        return self._connection.gone()
+
+    def spawn(
+        self,
+        argv: Sequence[str],
+        *,
+        stdout: Path,
+        stderr: Path,
+        cpus: str | None = None,
+        caps: Sequence[str] | None = None,
+        **more: Any,
+    ) -> FarProgram:
+        """`Host.spawn` of a program of that host, as it is there. Its PID is that of our ssh."""
+        if more:
+            raise LabProblem(f"{self.name}: {argv[0]} cannot be given {', '.join(more)} there")
+        entering = [*(("--cpus", cpus) if cpus else ())]
+        entering += [] if caps is None else ["--caps", ",".join(caps)]
+        words = ["sh", "-c", HOLD, "nodrop", self._node, "enter", *entering, "--", *argv]
+        with stdout.open("ab") as out, stderr.open("ab") as err:
+            return FarProgram(
+                self._connection.shared(self._rooted(words)),
+                stdin=subprocess.PIPE,
+                stdout=out,
+                stderr=err,
+                env=self._connection.environment(),
+                process_group=0,
+            )
 
     def run(
         self, argv: Sequence[str], *, timeout_s: float = 30, check: bool = True, stdin: str = ""
@@ -169,36 +236,50 @@ class SshHost:
     ) -> ProbeResult:
         return self._looking.probe(*what, ports=ports, pids=pids, files=files, timeout_s=timeout_s)
 
-    @contextmanager
-    def lent(self, content: bytes) -> Iterator[str]:
-        """The path of a file of root's with this content, there for as long as we live."""
-        argv = self._connection.shared(
-            self._rooted(
-                ["sh", "-c", LEND, "nodrop", posixpath.dirname(NODE_FOLDER), str(len(content))]
-            )
-        )
-        process = start_child(argv, self._connection.environment())
-        stdin, stdout, stderr = process.stdin, process.stdout, process.stderr
-        assert stdin is not None and stdout is not None and stderr is not None
+    def reads(self, file: Path) -> str:
+        """Root's, and gone with the connection. Files that follow each other in one place are told
+        apart by what `stat` says."""
+        found = file.stat()
+        stamp = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+        if stamp not in self._copies:
+            path = f"{self._folder_of_copies()}/{len(self._copies)}"
+            with file.open("rb") as content:
+                argv = ["sh", "-c", TAKE, "nodrop", path, str(found.st_size)]
+                done = self._as_root(argv, timeout_s=FILE_TIMEOUT_S, check=False, stdin=content)
+            if done.returncode != 0:
+                said = " ".join((done.stderr or done.stdout).split())
+                raise LabProblem(f"{self.name}: {file.name} cannot be copied there: {said}")
+            self._copies[stamp] = path
+        return self._copies[stamp]
+
+    def _folder_of_copies(self) -> str:
+        if self._keeper is None:
+            words = ["sh", "-c", KEEP, "nodrop", posixpath.dirname(NODE_FOLDER)]
+            argv = self._connection.shared(self._rooted(words))
+            self._keeper = start_child(argv, self._connection.environment())
+            assert self._keeper.stdout is not None and self._keeper.stderr is not None
+            self._kept = self._keeper.stdout.readline().decode(errors="replace").strip()
+            if not self._kept.startswith("/"):
+                said = " ".join(self._keeper.stderr.read().decode(errors="replace").split())
+                raise LabProblem(f"{self.name}: a file cannot be copied there: {said}")
+        return self._kept
+
+    def _forget_copies(self) -> None:
+        """They go with what keeps them: its end is awaited, so that nothing is left."""
+        keeper, self._keeper, self._copies = self._keeper, None, {}
+        if keeper is None:
+            return
+        assert keeper.stdin is not None
+        with suppress(BrokenPipeError):
+            keeper.stdin.close()
         try:
-            with suppress(BrokenPipeError):
-                stdin.write(content)
-                stdin.flush()
-            path = stdout.readline().decode(errors="replace").strip()
-            if not path.startswith("/"):
-                said = " ".join(stderr.read().decode(errors="replace").split())
-                raise LabProblem(f"{self.name}: a file cannot be put there: {said}")
-            yield path
-        finally:
-            with suppress(BrokenPipeError):
-                stdin.close()
-            try:
-                process.wait(LENT_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            stdout.close()
-            stderr.close()
+            keeper.wait(END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            keeper.kill()
+            keeper.wait()
+        for pipe in (keeper.stdout, keeper.stderr):
+            assert pipe is not None
+            pipe.close()
 
     def _root_of(self) -> str:
         """Its machine (`uname -m`), asked as root. LabProblem if we cannot be root there."""

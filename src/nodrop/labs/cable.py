@@ -13,10 +13,10 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import NamedTemporaryFile
 
-from nodrop.hosts.node import NodeProcess
-from nodrop.hosts.seam import Json
-from nodrop.hosts.ssh import SshHost
+from nodrop.hosts.seam import Host, Json, SinkJob
 from nodrop.labs.netns import ETHERNET_HEADER_BYTES
 from nodrop.labs.seam import Checked
 from nodrop.protocol.events import ReplayResult, SinkResult
@@ -38,7 +38,7 @@ LINKTYPE_ETHERNET = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CableEnd:
-    host: SshHost
+    host: Host
     port: str
     mac: str
     mtu: int
@@ -112,7 +112,10 @@ def marked_lengths(longest: int, rng: random.Random) -> list[int]:
 def cross(tx: CableEnd, rx: CableEnd, lengths: Sequence[int]) -> Crossed:
     """Sends frames of these lengths one way."""
     listen = {"job": "sink", "interface": rx.port, "ring_bytes": 4 << 20}
-    with tx.host.lent(capture(lengths, src=tx.mac, dst=rx.mac)) as trace:
+    with NamedTemporaryFile(suffix=".pcap") as file:
+        file.write(capture(lengths, src=tx.mac, dst=rx.mac))
+        file.flush()
+        trace = tx.host.reads(Path(file.name))
         send = {"job": "replay", "trace": trace, "interface": tx.port, "pps": PPS}
         with closing(rx.host.job(listen)) as sink, closing(tx.host.job(send)) as replay:
             sink.start()
@@ -129,7 +132,7 @@ def cross(tx: CableEnd, rx: CableEnd, lengths: Sequence[int]) -> Crossed:
     )
 
 
-def _await(sink: NodeProcess, packets: int) -> None:
+def _await(sink: SinkJob, packets: int) -> None:
     """Until so many have arrived, or none can be on their way any more."""
     deadline = time.monotonic() + ARRIVAL_S
     while time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""Looks at hosts that are elsewhere: can nodrop work there, and is the port fit for measuring?"""
+"""Looks at the hosts of a cable: can nodrop work there, and is the port fit for measuring?"""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nodrop.errors import LabProblem
+from nodrop.hosts.local import LocalHost
+from nodrop.hosts.node import ClockFix
 from nodrop.hosts.privileges import CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN
 from nodrop.hosts.seam import Json
 from nodrop.hosts.ssh import SshHost
@@ -34,11 +36,20 @@ LRO, which a veth has not."""
 NS_PER_MS = 1e6
 
 
+class ThisMachine(LocalHost):
+    """With what is known of each host over ssh."""
+
+    clock = ClockFix(offset_ns=0, bound_ns=0, real_offset_ns=0)
+    node_copied = False
+    address = ""
+    """No conversation with it goes by a network."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FarEnd:
+class End:
     role: str
     """sender or receiver."""
-    host: SshHost
+    host: SshHost | ThisMachine
     port: str
 
 
@@ -46,7 +57,7 @@ class FarEnd:
 class Look:
     """What is found out about one end, as far as it came."""
 
-    end: FarEnd
+    end: End
     seen: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     facts: Json = field(default_factory=dict)
@@ -60,16 +71,17 @@ class Look:
         )
 
 
-def check_ends(ends: Sequence[FarEnd]) -> list[Checked]:
-    """All ends at once, then what they say of each other. They are left as they were found."""
+def check_ends(ends: Sequence[End], *, cable: bool) -> list[Checked]:
+    """All ends at once, then what they say of each other, and if asked their cable. They are left
+    as they were found."""
     with ExitStack() as standing, ThreadPoolExecutor(len(ends)) as each:
         looks = list(each.map(lambda end: look_at(end, standing), ends))
         _together(looks)
-        cable = _cable(looks[0], looks[-1])
-    return [*(look.checked() for look in looks), *cable]
+        crossed = _cable(looks[0], looks[-1]) if cable else []
+    return [*(look.checked() for look in looks), *crossed]
 
 
-def look_at(end: FarEnd, standing: ExitStack) -> Look:
+def look_at(end: End, standing: ExitStack) -> Look:
     """One end. Its host stays connected as long as `standing`."""
     look = Look(end=end, facts={"role": end.role, "reached": False})
     try:
@@ -99,8 +111,12 @@ def _host(look: Look) -> None:
     }
     copied = "copied" if host.node_copied else "there"
     look.seen.append(
-        f"Linux {found['kernel']} {found['machine']}, {found['cpu']['cpus']} CPUs; node {copied}; "
-        + clock_words(clock.real_offset_ns, clock.bound_ns)
+        f"Linux {found['kernel']} {found['machine']}, {found['cpu']['cpus']} CPUs; "
+        + (
+            "this machine"
+            if host.here
+            else f"node {copied}; {clock_words(clock.real_offset_ns, clock.bound_ns)}"
+        )
     )
     with making_sense(f"the capabilities of {host.name}"):
         effective = int(found["capabilities"] or "0", 16)
@@ -157,7 +173,7 @@ def _state(look: Look, shown: Mapping[str, Any]) -> None:
         )
 
 
-def _speed_words(host: SshHost, port: str) -> str:
+def _speed_words(host: SshHost | ThisMachine, port: str) -> str:
     """A veth says 10000, a port that is down nothing or -1."""
     said = host.run(["cat", f"/sys/class/net/{port}/speed"], check=False).stdout.strip()
     return f", {said} Mbit/s" if said.isascii() and said.isdigit() else ""

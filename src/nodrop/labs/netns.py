@@ -29,6 +29,8 @@ ETHERNET_HEADER_BYTES = 14
 OFFLOADS = ("rx", "tx", "sg", "tso", "gso", "gro")
 """Each lets the kernel hand over something else than the frames of the trace."""
 UP_TIMEOUT_S = 5.0
+CARRIER_TIMEOUT_S = 30.0
+"""Moving a NIC takes its link down; to agree on a speed again takes some of them many seconds."""
 COMMAND_TIMEOUT_S = 10.0
 
 
@@ -84,6 +86,8 @@ def from_file(table: Mapping[str, Any], *, base: Path) -> NetnsLab:
 
 class NetnsLab:
     """A Lab (labs/seam.py). Two commands make it and one removes it: it is made anew per trial."""
+
+    sender_elsewhere = False
 
     def __init__(
         self,
@@ -221,13 +225,13 @@ def ip_batch(lines: Sequence[str]) -> None:
         raise LabProblem(f"lab: {done.stderr.strip()} (of: {'; '.join(lines)})")
 
 
-def wait_up(netns: str, port: str) -> None:
+def wait_up(netns: str, port: str, *, timeout_s: float = UP_TIMEOUT_S) -> None:
     """Until the kernel's link watch has seen the carrier: an earlier frame would be dropped."""
-    deadline = time.monotonic() + UP_TIMEOUT_S
+    deadline = time.monotonic() + timeout_s
     state = ""
     while state != "UP":
         if time.monotonic() > deadline:
-            raise LabProblem(f"lab: {port} is {state}, not UP, after {UP_TIMEOUT_S} s")
+            raise LabProblem(f"lab: {port} is {state}, not UP, after {timeout_s} s")
         shown = run_command(
             ["ip", "-n", netns, "-j", "link", "show", port],
             where="lab",

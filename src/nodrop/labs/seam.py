@@ -19,6 +19,8 @@ class Lab(Protocol):
     name: str
     ports: tuple[str, str]
     """The sender's and the receiver's, by name."""
+    sender_elsewhere: bool
+    """On another machine: it takes no CPU of the SUT's."""
 
     def carrying(self, frame_bytes: int) -> Lab:
         """This lab, with ports that take frames of that length if it can be had."""
@@ -34,6 +36,15 @@ class Lab(Protocol):
 
     def facts(self) -> Json:
         """For the manifest."""
+        ...
+
+
+@runtime_checkable
+class Connected(Protocol):
+    """A Lab that keeps what takes time to make from one trial to the next."""
+
+    def connected(self, journal: UndoJournal) -> AbstractContextManager[None]:
+        """For a run."""
         ...
 
 

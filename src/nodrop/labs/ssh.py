@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,16 +14,21 @@ from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
 from nodrop.config.options import InputFile, Name, Options, check
 from nodrop.errors import BadInput, LabProblem
+from nodrop.hosts.binary import find_node_binary
+from nodrop.hosts.folders import is_root_of_host
 from nodrop.hosts.journal import new_label
-from nodrop.hosts.seam import Json, Link, UndoJournal
-from nodrop.hosts.ssh import SshHost
-from nodrop.labs.far_hosts import FarEnd, check_ends
-from nodrop.labs.netns import PortName
+from nodrop.hosts.seam import Json, Link, Port, UndoJournal
+from nodrop.hosts.ssh import Become, SshHost
+from nodrop.labs.far_hosts import End, ThisMachine, check_ends
+from nodrop.labs.netns import CARRIER_TIMEOUT_S, ETHERNET_HEADER_BYTES, PortName
+from nodrop.labs.nic import taken
 from nodrop.labs.seam import Checked
+from nodrop.untrusted.json_text import decode
+from nodrop.untrusted.reading import making_sense
 
-NO_MEASURING = (
-    "nodrop does not measure on hosts over ssh yet: `nodrop lab check` looks at them, and labs of "
-    'kind "netns" measure'
+NOT_FROM_ELSEWHERE = (
+    "nodrop measures where the receiver is, and not over ssh: run it there, with a lab file whose "
+    "[receiver] names no host (`nodrop lab check` looks at both from anywhere)"
 )
 FAR_NAME = r"^[A-Za-z0-9_][A-Za-z0-9._@-]{0,252}$"
 
@@ -49,8 +55,15 @@ class SshEnd(Options):
     host: FarName
     """As ~/.ssh/config knows it."""
     port: PortName
-    become: Literal["sudo"] | None = None
+    become: Become | None = None
     """How the user who logs in becomes root; left out: root logs in."""
+
+
+class ReceiverEnd(Options):
+    host: FarName | None = None
+    """Left out: the machine that nodrop runs on."""
+    port: PortName
+    become: Become | None = None
 
 
 class SshFile(Options):
@@ -58,7 +71,7 @@ class SshFile(Options):
     kind: Literal["ssh"]
     """ssh: two machines and a cable between them."""
     sender: SshEnd
-    receiver: SshEnd
+    receiver: ReceiverEnd
     ssh_config: InputFile | None = None
     """Instead of ~/.ssh/config."""
     storage: Annotated[None, BeforeValidator(_not_yet), WithJsonSchema({"type": "null"})] = None
@@ -68,27 +81,74 @@ def from_file(table: Mapping[str, Any], *, base: Path) -> SshLab:
     file = check(SshFile, table, table="", base=base)
     if file.sender.host == file.receiver.host:
         raise BadInput(f'receiver.host = "{file.receiver.host}": must not be the sender\'s host')
+    if file.receiver.become and file.receiver.host is None:
+        raise BadInput("receiver.become: goes with receiver.host; start nodrop itself with sudo")
     return SshLab(file)
 
 
 class SshLab:
-    """A Lab (labs/seam.py) that can be checked, and cannot yet come up."""
+    """A Lab (labs/seam.py). The sender stays connected for a run; the receiver's port is in a
+    network namespace of its own for each trial."""
 
-    def __init__(self, file: SshFile) -> None:
+    sender_elsewhere = True
+
+    def __init__(self, file: SshFile, *, frame_bytes: int = 0) -> None:
         self.name = file.name
         self.ports = (file.sender.port, file.receiver.port)
         self._file = file
+        self._frame_bytes = frame_bytes
+        self._sender: SshHost | None = None
+        self._seen: Sequence[Checked] = ()
 
     def carrying(self, frame_bytes: int) -> SshLab:
-        del frame_bytes  # the MTU is the cable's, and not ours to change
-        return self
+        return SshLab(self._file, frame_bytes=frame_bytes)
 
     def problems(self) -> Sequence[str]:
-        return [NO_MEASURING]
+        if self._file.receiver.host is not None:
+            return [NOT_FROM_ELSEWHERE]
+        if not is_root_of_host():
+            port = self._file.receiver.port
+            return [f"no permission to take port {port} of this machine; run as root (sudo)"]
+        self._seen = self._looked(cable=False)
+        return [*(words for one in self._seen for words in one.problems), *self._too_long()]
 
-    def up(self, journal: UndoJournal) -> AbstractContextManager[Link]:
-        del journal
-        raise LabProblem(NO_MEASURING)
+    def _too_long(self) -> Sequence[str]:
+        needed = self._frame_bytes - ETHERNET_HEADER_BYTES
+        return [
+            f"{one.what}: MTU {mtu} of {one.facts['port']} is too small for frames of "
+            f"{self._frame_bytes} bytes; `ip link set {one.facts['port']} mtu {needed}`"
+            for one in self._seen
+            if (mtu := one.facts.get("mtu")) is not None and mtu < needed
+        ]
+
+    @contextmanager
+    def connected(self, journal: UndoJournal) -> Iterator[None]:
+        end = self._file.sender
+        with self._ssh("sender", end.host, end.become, journal.label) as sender:
+            self._sender = sender
+            try:
+                yield
+            finally:
+                self._sender = None
+
+    @contextmanager
+    def up(self, journal: UndoJournal) -> Iterator[Link]:
+        if self._file.receiver.host is not None:
+            raise LabProblem(NOT_FROM_ELSEWHERE)
+        with ExitStack() as standing:
+            if self._sender is None:
+                standing.enter_context(self.connected(journal))
+            sender, (tx, rx) = self._sender, self.ports
+            assert sender is not None
+            if sender.gone():
+                sender.close()
+                sender.__enter__()
+            receiver = standing.enter_context(
+                taken(rx, journal, name="receiver", node=find_node_binary())
+            )
+            _wait_for_carrier(sender, tx)
+            sender.learn_clock()
+            yield Link(tx=Port(host=sender, name=tx), rx=Port(host=receiver, name=rx))
 
     def facts(self) -> Json:
         ends = {"sender": self._file.sender, "receiver": self._file.receiver}
@@ -96,26 +156,50 @@ class SshLab:
             "kind": "ssh",
             "name": self.name,
             "hosts": {role: end.model_dump(exclude_none=True) for role, end in ends.items()},
+            "seen": {one.what: one.facts for one in self._seen},
         }
 
     def check(self) -> Sequence[Checked]:
         """Both hosts at once. Changes nothing there, but the node is copied."""
+        return self._looked(cable=True)
+
+    def _looked(self, *, cable: bool) -> Sequence[Checked]:
         if shutil.which("ssh") is None:
             words = "program ssh is missing here; install the package openssh-client"
             return [Checked(what="this machine", problems=(words,))]
         label = f"check-{new_label()}"
+        ends = (("sender", self._file.sender), ("receiver", self._file.receiver))
         return check_ends(
             [
-                FarEnd(role=role, host=self._host(role, end, label), port=end.port)
-                for role, end in (("sender", self._file.sender), ("receiver", self._file.receiver))
-            ]
+                End(role=role, host=self._host_of(role, end, label), port=end.port)
+                for role, end in ends
+            ],
+            cable=cable,
         )
 
-    def _host(self, role: str, end: SshEnd, label: str) -> SshHost:
+    def _host_of(self, role: str, end: SshEnd | ReceiverEnd, label: str) -> SshHost | ThisMachine:
+        if end.host is None:
+            return ThisMachine(name=role, node=find_node_binary(), label=label)
+        return self._ssh(role, end.host, end.become, label)
+
+    def _ssh(self, role: str, host: str, become: Become | None, label: str) -> SshHost:
         return SshHost(
-            end.host,
-            name=f"{role} {end.host}",
+            host,
+            name=f"{role} {host}",
             label=label,
-            become=end.become,
+            become=become,
             config=self._file.ssh_config,
         )
+
+
+def _wait_for_carrier(host: SshHost, port: str) -> None:
+    """The receiver's port was down while it moved, and so was the cable."""
+    deadline = time.monotonic() + CARRIER_TIMEOUT_S
+    state = ""
+    while state != "UP":
+        if time.monotonic() > deadline:
+            raise LabProblem(
+                f"{host.name}: {port} is {state}, not UP, after {CARRIER_TIMEOUT_S:g} s"
+            )
+        with making_sense(f"what `ip link` says on {host.name}"):
+            state = decode(host.run(["ip", "-j", "link", "show", port]).stdout)[0]["operstate"]

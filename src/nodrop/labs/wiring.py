@@ -10,7 +10,7 @@ from nodrop.errors import LabProblem
 from nodrop.hosts.local import LocalHost
 from nodrop.hosts.reversal import NETNS_FOLDER
 from nodrop.hosts.seam import Action, Host, Port, UndoJournal
-from nodrop.labs.netns import ip_batch, quiet_stack, wait_up
+from nodrop.labs.netns import CARRIER_TIMEOUT_S, ip_batch, quiet_stack, wait_up
 
 MACVTAP = "ndmv0"
 FIRST_INDEX = 1 << 24
@@ -34,17 +34,27 @@ def named_namespace(pid: int, near: LocalHost, journal: UndoJournal) -> Iterator
             ip_batch([f"netns del {name}"])
 
 
-def move_port(port: Port, to: LocalHost) -> Port:
-    """A veth moved into a container dies with it; a physical NIC returns to the host."""
+@contextmanager
+def moved_port(port: Port, to: LocalHost, journal: UndoJournal) -> Iterator[Port]:
+    """Back in the end: a veth in a container would die with it, and a NIC would go to the host's
+    first namespace."""
     source, target = _netns(port.host), _netns(to)
+    journal.push(
+        what=f"port {port.name} in the container",
+        action=Action.MOVE_PORT_BACK,
+        arguments=[target, port.name, source],
+    )
     ip_batch(
         [
             f"netns exec {source} ip link set {port.name} netns {target}",
             f"netns exec {target} ip link set {port.name} arp off promisc on up",
         ]
     )
-    wait_up(target, port.name)
-    return Port(host=to, name=port.name)
+    wait_up(target, port.name, timeout_s=CARRIER_TIMEOUT_S)
+    try:
+        yield Port(host=to, name=port.name)
+    finally:
+        ip_batch([f"netns exec {target} ip link set {port.name} arp on netns {source}"])
 
 
 def add_macvtap(port: Port, to: LocalHost, *, queue: int | None = None) -> Port:

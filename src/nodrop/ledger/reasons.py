@@ -49,6 +49,8 @@ class Reason(StrEnum):
     """Rules were named, and the SUT does not say that it loaded any, or some do not load."""
     LAB_PROBLEM = "lab_problem"
     """The lab, or the place of the SUT, broke down."""
+    CLOCK_MOVED = "clock_moved"
+    """A host's clock moved against ours by more than two running clocks can."""
     NO_BOOKS = "no_books"
     """The trial ended before there was anything to balance."""
 

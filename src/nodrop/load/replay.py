@@ -88,13 +88,16 @@ class Replay:
             job.close()
 
     def spec(self, link: Link) -> Json:
+        reads, words = link.tx.host.reads, self.words()
+        if rate := words.get("profile"):
+            words["profile"] = reads(Path(rate))
         return {
             "job": "replay",
             # A new process reads and indexes the trace anew: 20 ms for 30 MB, 52 ms for 4 replicas.
             "again": True,
-            "trace": str(self.trace),
+            "trace": reads(self.trace),
             "interface": link.tx.name,
-            **self.words(),
+            **words,
             "spin": link.sender_may_spin,
             # The host that is measured idles as it does.
             "shallow_idle": False,

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +20,7 @@ from nodrop.errors import BadInput, LoadFailed
 from nodrop.hosts.inside import cpu_s as cpu_s_of
 from nodrop.hosts.processes import ended
 from nodrop.hosts.rights import GENERATOR
-from nodrop.hosts.seam import HostProcess, Json, Link, UndoJournal
+from nodrop.hosts.seam import Child, HostProcess, Json, Link, UndoJournal
 from nodrop.load.pcapng_interfaces import interface_kinds
 from nodrop.load.seam import LoadGenerator, OfferedLoad, Offerer, Tick, TraceFacts
 from nodrop.load.trace import (
@@ -120,7 +120,7 @@ class Tcpreplay:
             "trace_duration_s": facts.duration_s,
         }
 
-    def argv(self, interface: str) -> list[str]:
+    def argv(self, interface: str, trace: str) -> list[str]:
         match self.options.pace:
             case {"pps": pps}:
                 pace = [f"--pps={pps / self.options.multiplier:g}"]
@@ -130,12 +130,15 @@ class Tcpreplay:
                 pace = ["--topspeed"]
         return [
             "tcpreplay", "--timer=nano", "--preload-pcap", f"--intf1={interface}",
-            f"--loop={self.options.loops}", *pace, str(self.plain_trace),
+            f"--loop={self.options.loops}", *pace, trace,
         ]  # fmt: skip
 
     @contextmanager
     def prepare(self, link: Link, *, work: Path, journal: UndoJournal) -> Iterator[Offerer]:
         del journal  # the processes die with us (nodrop-node enter)
+        host = link.tx.host
+        if not host.here and host.run(["tcpreplay", "-V"], check=False).returncode == 127:
+            raise LoadFailed(f"{host.name}: tcpreplay is not installed there")
         yield _Prepared(self, link, work)
 
 
@@ -159,7 +162,8 @@ class _Prepared:
         self.intended_duration_s = load.duration_s()
 
     def offer(self, *, timeout_s: float, tick: Tick) -> OfferedLoad:
-        argv = self._generator.argv(self._link.tx.name)
+        host = self._link.tx.host
+        argv = self._generator.argv(self._link.tx.name, host.reads(self._generator.plain_trace))
         cpus = self._generator.options.cpus
         logs = [self._work / f"tcpreplay-{n}.log" for n in range(self._generator.senders)]
         cpu_s: list[float | None] = []
@@ -167,7 +171,7 @@ class _Prepared:
         before = time.monotonic_ns()
         with _exact_timers():
             processes = [
-                self._link.tx.host.spawn(
+                host.spawn(
                     argv,
                     stdout=log,
                     stderr=log.with_suffix(".err"),
@@ -178,11 +182,11 @@ class _Prepared:
             ]
         try:
             for process, log in zip(processes, logs, strict=True):
-                while not ended(process.pid, TICK_S):
+                while not self._is_over(process, TICK_S):
                     if time.monotonic() > deadline:
                         raise LoadFailed(f"tcpreplay was not done after {timeout_s:.0f} s")
                     tick(None)
-                cpu_s.append(cpu_s_of(HostProcess(self._link.tx.host, process.pid)))
+                cpu_s.append(cpu_s_of(HostProcess(host, process.pid)) if host.here else None)
                 if (status := process.wait()) != 0:
                     words = " ".join(_said(log.with_suffix(".err")).split())
                     raise LoadFailed(f"tcpreplay ended with status {status}: {words[-300:]}")
@@ -203,10 +207,18 @@ class _Prepared:
             intended_duration_s=self.intended_duration_s,
             schedule_error_us=None,
             cpu_s=None if None in cpu_s else sum(s for s in cpu_s if s is not None),
-            first_sent_mono_ns=before,
-            last_sent_mono_ns=after,
+            first_sent_mono_ns=before - host.clock_offset_ns,
+            last_sent_mono_ns=after - host.clock_offset_ns,
             facts={"argv": argv, "processes": len(said), "cpu": format_cpus(cpus) or None},
         )
+
+    def _is_over(self, process: Child, timeout_s: float) -> bool:
+        """A child of ours is not reaped: its account can still be read."""
+        if self._link.tx.host.here:
+            return ended(process.pid, timeout_s)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout_s)
+        return process.poll() is not None
 
 
 @contextmanager

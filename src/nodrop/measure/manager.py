@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
+from nodrop import plugins
 from nodrop.config.experiment import Experiment
 from nodrop.config.lab_file import LabSource
 from nodrop.errors import BadInput, LabProblem, LoadFailed, NodropError, SystemRefused, TrialFailed
 from nodrop.hosts.interrupts import Interrupted, interrupts
 from nodrop.hosts.journal import DiskJournal
 from nodrop.hosts.seam import Json, UndoJournal
+from nodrop.labs.seam import Connected, Lab
 from nodrop.ledger.reasons import Problem, Reason
 from nodrop.ledger.verdict import judge
 from nodrop.measure.controllers.seam import TrialInput
@@ -64,7 +66,7 @@ def run_experiment(
     `yes`: the user means it, however implausible the plan. `plan`: of this experiment, if it was
     made already.
     """
-    plan = plan or make_plan(experiment)
+    plan = plan or make_plan(experiment, sender_elsewhere=plugins.sender_elsewhere(lab))
     if plan.implausible and not yes:
         raise BadInput("; ".join(plan.implausible), hint="add --yes if you mean it")
     parts = preflight(experiment, lab, plan)
@@ -77,7 +79,7 @@ def run_experiment(
         for note in plan.notes():
             progress.note(note)
         try:
-            with _journal(writer) as journal:
+            with _journal(writer) as journal, _connected(parts.lab, journal):
                 if "self_test" not in writer.manifest:
                     progress.note("self-test: what does this kernel count?")
                     host, test = _look(parts, journal)
@@ -103,6 +105,10 @@ def run_experiment(
             progress.finished(writer.path, writer.records())
         writer.update_manifest({"finished_utc": datetime.now(UTC).isoformat(timespec="seconds")})
         return RunOutcome(directory=writer.path, records=writer.records())
+
+
+def _connected(lab: Lab, journal: UndoJournal) -> AbstractContextManager[None]:
+    return lab.connected(journal) if isinstance(lab, Connected) else nullcontext()
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from nodrop.images.image import must_be_there
 from nodrop.ledger.places import ring_of
 from nodrop.ledger.reasons import Problem, Reason
 from nodrop.load.seam import LoadGenerator, OfferedLoad, Offerer
-from nodrop.measure import together
+from nodrop.measure import clocks, together
 from nodrop.measure.live import Feed
 from nodrop.measure.packets import closing as packets
 from nodrop.measure.packets.readings import Reading
@@ -100,7 +100,7 @@ class _Offering:
     servants: Servants
     throttling: Throttling
     cpus: tuple[frozenset[int], frozenset[int]]
-    """Those that the SUT may use, and the sender."""
+    """Those that the SUT may use, and the sender, if it is on the same machine."""
     offer_ns: int
     offered_ns: int
 
@@ -193,6 +193,8 @@ class _World:
                 held = before.capture["reassembly"]["queues"]
                 offer = {"number": self._offers, "held_incomplete_datagrams": held}
                 seen.facts["offer"] = offer
+            sender = self.places.link.tx.host
+            clock = clocks.fix(sender)
             step("offer")
             if profiling:
                 profiling.begin()
@@ -210,6 +212,9 @@ class _World:
                 timeout_s=self._settings.drain_timeout_s,
             )
             sampler.mark("drained")
+            if clock and (later := clocks.fix(sender)):
+                seen.facts["clocks"] = [clocks.facts(sender, clock, later)]
+                seen.problems += clocks.moved(sender, clock, later)
             used = seen.resources
             used.servants, used.throttled_s = offering.servants.used(), offering.throttling.look()
             step("read counters after")
@@ -305,7 +310,8 @@ class _World:
     def _offer(self, sampler: Sampler, before: Reading) -> _Offering:
         seen, nic = self.trial.seen, self.places.nic.name
         roots = together.roots(self.each)
-        cpus = allowed_cpus(roots), allowed_cpus(self._offerer.processes)
+        senders = [one for one in self._offerer.processes if one.host.here]
+        cpus = allowed_cpus(roots), allowed_cpus(senders)
         feed = Feed(
             lambda: together.live(self.each),
             sampler,
@@ -355,7 +361,7 @@ class _World:
         used.sut_cpus = tuple(sorted(offering.cpus[0]))
         used.steal_ratio = steal_ratio(host, offered_ns, *offering.cpus)
         used.foreign_cpu_ratio = foreign_ratio(
-            host, offered_ns, offering.cpus[0], seen.offered.cpu_s
+            host, offered_ns, offering.cpus[0], seen.offered.cpu_s if link.tx.host.here else None
         )
         counted.flow_sizes = self._load.trace_facts().flow_sizes
         counted.threads = thread_books(

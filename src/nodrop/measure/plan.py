@@ -96,6 +96,8 @@ class Plan:
     """With a rule: how often a cell may be looked at."""
     parting: Parting | None = None
     """Of the cells that name no CPUs; None if there are no such cells, or only one CPU."""
+    sender_elsewhere: bool = False
+    """It shares no CPU with any SUT."""
 
     def cell(self, factors: Factors) -> Cell:
         return next(cell for cell in self.cells if cell.factors == factors)
@@ -153,7 +155,7 @@ class Plan:
         sharing = [
             cell for cell in self.cells if may_share(cell.load, cell.sut_cpus, cell.limits.cpus)
         ]
-        if not sharing:
+        if not sharing or self.sender_elsewhere:
             return ""
         return (
             f"{len(sharing)} of {len(self.cells)} cells let the generator and the SUT share a CPU, "
@@ -188,10 +190,16 @@ class Plan:
         ]
 
 
-def make_plan(experiment: Experiment, *, cpus: AbstractSet[int] | None = None) -> Plan:
+def make_plan(
+    experiment: Experiment,
+    *,
+    cpus: AbstractSet[int] | None = None,
+    sender_elsewhere: bool = False,
+) -> Plan:
     """Checks each cell's tables with their plugins, then asks the controller for an outlook.
 
-    `cpus` are those that a run may use; None = those that this process may.
+    `cpus` are those that a run may use; None = those that this process may. `sender_elsewhere`: as
+    the lab says it, for then there is nothing to part.
     """
     made = [_cell(experiment, factors) for factors in experiment.matrix.cells()]
     parts = _check_plugins(experiment, made)
@@ -209,7 +217,10 @@ def make_plan(experiment: Experiment, *, cpus: AbstractSet[int] | None = None) -
         offer_length(experiment, cell.factors, sut, load, instances=cell.instances)
         for cell, (_, sut, _), load in zip(made, parts, loads, strict=True)
     )
-    parted, made = _parted(made, parts, os.sched_getaffinity(0) if cpus is None else cpus)
+    if sender_elsewhere:
+        parted = None
+    else:
+        parted, made = _parted(made, parts, os.sched_getaffinity(0) if cpus is None else cpus)
     known = [length.offered_s for length in lengths if length.offered_s is not None]
     load_s = sum(known) / len(known) if len(known) == len(lengths) else None
     measure = experiment.measure
@@ -251,6 +262,7 @@ def make_plan(experiment: Experiment, *, cpus: AbstractSet[int] | None = None) -
         forecast=foreseen,
         budget=budget,
         parting=parted,
+        sender_elsewhere=sender_elsewhere,
         memory_bytes=max((facts.memory_bytes for facts in traces_of(loads)), default=None),
     )
 

@@ -83,7 +83,7 @@ class Sampler:
                 "job": "sample",
                 "interval_ms": interval_ms,
                 "pids": [process.pid for process in roots],
-                "beside_pids": [process.pid for process in beside],
+                "beside_pids": [process.pid for process in beside if process.host.here],
                 "cgroup_of_pid": roots[0].pid if own_cgroup else None,
                 "ports": [port.name],
                 "path": str(path),

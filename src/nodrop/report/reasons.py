@@ -29,6 +29,7 @@ REASON_WORDS = {
     "lab_problem": "the lab, or the place of the SUT, broke down",
     "books_differ": "the record says otherwise than its books",
     "books_missing": "its books are not there, and a record alone proves nothing",
+    "clock_moved": "a host's clock moved against ours",
     "no_books": "there was nothing to balance",
     "traffic_before_ready": "traffic began before the SUT was ready",
 }

@@ -25,7 +25,7 @@ from nodrop.hosts.rights import SUT
 from nodrop.hosts.seam import Action, AnyJob, HostProcess, Json, Link, UndoJournal
 from nodrop.images.bits import Bits
 from nodrop.images.image_tree import image_tar
-from nodrop.labs.wiring import move_port, named_namespace
+from nodrop.labs.wiring import moved_port, named_namespace
 from nodrop.ledger.places import Place
 from nodrop.machines.docker_attached import Attached
 from nodrop.machines.docker_engine import (
@@ -209,7 +209,7 @@ class DockerEnv(ContainedEnv):
 
     def _wire(self, inside: LocalHost) -> None:
         """From here on the NIC is the container's."""
-        self.nic = move_port(self.nic, inside)
+        self.nic = self._undo.enter_context(moved_port(self.nic, inside, self._journal))
         self.host = inside
 
     def _gate(self) -> int:

@@ -123,10 +123,14 @@ class FakeHost:
     """A Host whose counters are the world's."""
 
     clock_offset_ns = 0
+    here = True
 
     def __init__(self, world: World, name: str) -> None:
         self.name = name
         self._world = world
+
+    def reads(self, file: Path) -> str:
+        return str(file)
 
     def run(
         self, argv: Sequence[str], *, timeout_s: float = 30, check: bool = True, stdin: str = ""
@@ -198,6 +202,7 @@ class FakeLab:
 
     name = "fake"
     ports = (TX_PORT, RX_PORT)
+    sender_elsewhere = False
 
     def __init__(self, world: World) -> None:
         self._world = world

@@ -47,6 +47,7 @@ def refused(folder: Path, text: str) -> str:
         ('"eth1"', '"eth1"\nbecome = "doas"', 'sender.become = "doas": allowed are sudo'),
         ('"eth2"', '"eth2"\n[storage]\nhost = "nas"', 'storage = {"host": "nas"}: is not'),
         ('kind = "ssh"', 'kind = "ssh"\nssh_config = "no"', 'ssh_config = "no": no such file: '),
+        ('host = "sensor1"', 'become = "sudo"', "receiver.become: goes with receiver.host; start"),
         ('[receiver]\nhost = "sensor1"\nport = "eth2"', "", "receiver: missing; it must be given"),
     ],
 )  # fmt: skip
@@ -72,7 +73,7 @@ def test_a_run_says_that_it_cannot_measure_there(
     lab = ["--lab", str(tmp_path / "pair.toml")]
     assert exit_code(["run", str(tmp_path / "x.toml"), *lab, "--out", str(out)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("nodrop: nodrop does not measure on hosts over ssh yet")
+    assert line.startswith("nodrop: nodrop measures where the receiver is, and not over ssh")
     assert not out.exists()
 
 

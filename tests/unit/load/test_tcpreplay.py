@@ -28,7 +28,7 @@ def test_a_packed_trace_is_unpacked_once(tmp_path: Path, monkeypatch: pytest.Mon
         packed = tmp_path / name
         packed.write_bytes(pack(CONTENT))
         load = Tcpreplay({"trace": str(packed)}, base=tmp_path)
-        assert load.argv("ndtx0")[-1] == str(load.plain_trace)
+        assert load.argv("ndtx0", str(load.plain_trace))[-1] == str(load.plain_trace)
         assert load.plain_trace.read_bytes() == CONTENT
         load.plain_trace.write_bytes(b"as it was")
         assert plain_trace(packed).read_bytes() == b"as it was"

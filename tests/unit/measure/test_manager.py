@@ -41,6 +41,7 @@ class FakeParts:
         self._worlds = iter(worlds)
         self.loads: list[Any] = []
         """Offered, in order."""
+        self.lab = FakeLab(World())
 
     def other_trace(self, load: object) -> None:
         """Asked once, before a trial."""

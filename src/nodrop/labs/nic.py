@@ -1,0 +1,98 @@
+"""A NIC of this machine: for a trial it is in a network namespace of its own, then it goes home.
+
+In that namespace nothing else sends, receives or counts. The NIC keeps its MTU and offloads.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from nodrop.errors import LabProblem
+from nodrop.hosts.local import LocalHost, run_command
+from nodrop.hosts.reversal import NETNS_FOLDER
+from nodrop.hosts.seam import Action, UndoJournal
+from nodrop.labs.netns import CARRIER_TIMEOUT_S, ip_batch, quiet_stack, wait_up
+
+COMMAND_TIMEOUT_S = 10.0
+
+
+@contextmanager
+def taken(port: str, journal: UndoJournal, *, name: str, node: Path) -> Iterator[LocalHost]:
+    """The namespace with the port in it, as a host called `name`."""
+    netns = f"nodrop-{journal.label}-rcv"
+    home = [netns, port, str(_namespace()), _ipv6_off(port)]
+    journal.push(what=f"network namespace {netns}", action=Action.DELETE_NETNS, arguments=[netns])
+    journal.push(what=f"port {port} at home", action=Action.RETURN_PORT, arguments=home)
+    try:
+        ip_batch(
+            [
+                f"netns add {netns}",
+                f"netns exec {netns} {quiet_stack()}",
+                f"link set {port} netns {netns}",
+                f"netns exec {netns} ip link set {port} promisc on up",
+            ]
+        )
+        wait_up(netns, port, timeout_s=CARRIER_TIMEOUT_S)
+        with LocalHost(
+            name=name, node=node, label=journal.label, netns=NETNS_FOLDER / netns
+        ) as host:
+            yield host
+    finally:
+        if (NETNS_FOLDER / netns).exists():
+            bring_home(*home)
+            ip_batch([f"netns del {netns}"])
+
+
+def bring_home(netns: str, port: str, home: str, ipv6_off: str) -> None:
+    """From the namespace `netns`, if it is there, to the one with the inode `home`, which must be
+    ours. As often as need be: whatever is done already is left as it is."""
+    if str(_namespace()) != home:
+        raise LabProblem(
+            f"port {port} is to return to another network namespace than this one",
+            hint="run `nodrop undo` in the network namespace that the run was started in",
+        )
+    inside = ["ip", "-n", netns, "link"]
+    if _runs([*inside, "show", port]):
+        _must([*inside, "set", port, "promisc", "off", "netns", _our_namespace()])
+    if ipv6_off:
+        _must(["sysctl", "-qw", f"net.ipv6.conf.{port.replace('.', '/')}.disable_ipv6={ipv6_off}"])
+    _must(["ip", "link", "set", port, "up"])
+
+
+def _ipv6_off(port: str) -> str:
+    """Of the port; it is forgotten when the port moves. Empty if this kernel has no IPv6."""
+    name = f"net.ipv6.conf.{port.replace('.', '/')}.disable_ipv6"
+    done = run_command(
+        ["sysctl", "-n", name], where="lab", timeout_s=COMMAND_TIMEOUT_S, check=False
+    )
+    return done.stdout.strip()
+
+
+def _our_namespace() -> str:
+    # Of this thread: that of the process is its first thread's.
+    return f"/proc/{os.getpid()}/task/{threading.get_native_id()}/ns/net"
+
+
+def _namespace() -> int:
+    return Path(_our_namespace()).stat().st_ino
+
+
+def _runs(argv: list[str]) -> bool:
+    done = run_command(argv, where="lab", timeout_s=COMMAND_TIMEOUT_S, check=False)
+    return done.returncode == 0
+
+
+def _must(argv: list[str]) -> None:
+    run_command(argv, where="lab", timeout_s=COMMAND_TIMEOUT_S)
+
+
+if __name__ == "__main__":  # of `nodrop undo` (hosts/reversal.py)
+    try:
+        bring_home(*sys.argv[1:])
+    except LabProblem as problem:
+        sys.exit(f"{problem}")
