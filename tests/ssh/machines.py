@@ -145,7 +145,7 @@ def two_machines(folder: Path) -> Iterator[Machines]:
 
 @contextmanager
 def sender_and_here(folder: Path) -> Iterator[Machines]:
-    """The calling thread, and what it starts, is on the receiver: port `cab1` there has a cable to
+    """The calling thread, and what it starts, is on the receiver: port `cab0` there has a cable to
     `cab0` of the other machine."""
     _keys_and_files(folder)
     with _own_network(), _booted("gen1", folder) as gen1:
@@ -153,10 +153,10 @@ def sender_and_here(folder: Path) -> Iterator[Machines]:
         here = Machine("here", threading.get_native_id())
         Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1")
         far = ("cab0", "mtu", WIDE_MTU, "netns", gen1.pid)
-        _ip("link", "add", "cab1", "mtu", WIDE_MTU, "type", "veth", "peer", "name", *far)
-        for machine, port in ((gen1, "cab0"), (here, "cab1")):
-            machine.run("ethtool", "-K", port, *OFFLOADS_OFF)
-            machine.run("ip", "link", "set", port, "up")
+        _ip("link", "add", "cab0", "mtu", WIDE_MTU, "type", "veth", "peer", "name", *far)
+        for machine in (gen1, here):
+            machine.run("ethtool", "-K", "cab0", *OFFLOADS_OFF)
+            machine.run("ip", "link", "set", "cab0", "up")
         yield Machines(gen1, here, folder)
 
 

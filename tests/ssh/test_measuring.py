@@ -47,7 +47,7 @@ ssh_config = "{config}"
 host = "{sender}"
 port = "cab0"
 [receiver]
-port = "cab1"
+port = "cab0"
 """
 
 Run = Callable[..., RunOutcome]
@@ -91,9 +91,9 @@ def written(pair: Machines, folder: Path, sender: str = "gen1") -> Path:
 
 def shown(machine: Machine) -> Any:
     """Of the receiver's port: what a run could leave otherwise than it was."""
-    (port,) = json.loads(machine.run("ip", "-j", "-d", "address", "show", "cab1"))
+    (port,) = json.loads(machine.run("ip", "-j", "-d", "address", "show", "cab0"))
     kept = ("flags", "mtu", "promiscuity", "addr_info", "ifname")
-    return {name: port[name] for name in kept}, machine.run("ethtool", "-k", "cab1")
+    return {name: port[name] for name in kept}, machine.run("ethtool", "-k", "cab0")
 
 
 def nothing_is_left(pair: Machines) -> bool:
@@ -180,14 +180,14 @@ def test_a_line_that_is_cut_is_one_sentence_and_the_next_trial_goes_on(
 
 
 def test_what_cannot_be_is_said_before_anything_is_touched(run: Run, pair: Machines) -> None:
-    ports = ((pair.sender, "cab0"), (pair.receiver, "cab1"))
-    for machine, port in ports:
-        machine.run("ip", "link", "set", port, "mtu", "1000")
+    machines = (pair.sender, pair.receiver)
+    for machine in machines:
+        machine.run("ip", "link", "set", "cab0", "mtu", "1000")
     try:
         with pytest.raises(NotReady, match="MTU 1000 of cab0 is too small for frames of 1514"):
             run()
     finally:
-        for machine, port in ports:
-            machine.run("ip", "link", "set", port, "mtu", str(WIDE_MTU))
+        for machine in machines:
+            machine.run("ip", "link", "set", "cab0", "mtu", str(WIDE_MTU))
     with pytest.raises(NotReady, match="its host key is not known"):
         run(sender="unknown")

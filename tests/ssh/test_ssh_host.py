@@ -84,6 +84,8 @@ def test_a_file_is_read_there_as_long_as_its_host_is_connected(
         path = host.reads(ours)
         assert host.reads(ours) == path, "copied once"
         assert machines.sender.run("stat", "-c", "%s %u:%a", path) == "256000 0:600\n"
+        folder = str(Path(path).parent)
+        assert machines.sender.run("stat", "-c", "%u:%a", folder) == "0:700\n"
         ours.write_bytes(b"another")
         other = host.reads(ours)
         assert machines.sender.run("cat", path, other).endswith("another")

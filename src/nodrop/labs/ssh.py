@@ -147,7 +147,6 @@ class SshLab:
                 taken(rx, journal, name="receiver", node=find_node_binary())
             )
             _wait_for_carrier(sender, tx)
-            sender.learn_clock()
             yield Link(tx=Port(host=sender, name=tx), rx=Port(host=receiver, name=rx))
 
     def facts(self) -> Json:

@@ -1,0 +1,55 @@
+"""docs/reference/security.md says of each job what it may do: what is said is what is given."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from nodrop.hosts.rights import SUT, of_job
+from nodrop.hosts.ssh import COPY, KEEP, NODE_FOLDER, TAKE
+from nodrop.hosts.sut_user import SUT_USER
+
+PAGE = (Path(__file__).parents[3] / "docs/reference/security.md").read_text()
+
+
+def rows() -> Mapping[str, tuple[str, tuple[str, ...]]]:
+    """What runs → user, capabilities."""
+    found = {}
+    for line in PAGE.partition("| what runs |")[2].partition("\n\n")[0].splitlines()[2:]:
+        what, user, caps = (cell.strip() for cell in line.strip("|").split("|"))
+        found[what] = user, tuple(re.findall(r"`([A-Z_]+)`", caps))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("what", "spec"),
+    [
+        ("job `replay`, and tcpreplay", {"job": "replay"}),
+        ('job `replay` with `backend = "flood"`', {"job": "replay", "backend": "flood"}),
+        ("job `sample`", {"job": "sample"}),
+        ("the SUT: Suricata, or the sink", {"job": "sink"}),
+    ],
+)
+def test_the_page_says_what_a_job_may(what: str, spec: Mapping[str, str]) -> None:
+    assert rows()[what][1] == of_job(spec)
+
+
+def test_every_job_is_on_the_page() -> None:
+    (kept,) = (what for what in rows() if what.startswith("jobs "))
+    assert re.findall(r"`(\w+)`", kept) == ["probe", "profile", "trace"]
+    assert all(of_job({"job": job}) is None for job in ("probe", "profile", "trace"))
+    assert rows()["the SUT: Suricata, or the sink"] == (
+        f"{SUT_USER}, which no distribution gives to anybody; in a normal user's namespace that "
+        "user",
+        SUT,
+    )
+
+
+def test_the_page_says_where_files_lie_on_another_host() -> None:
+    assert f"`{NODE_FOLDER}/SHA256/nodrop-node` | the node | root's, 755 |" in PAGE
+    assert "chmod 755" in COPY
+    assert "kept.XXXXXX" in KEEP
+    assert KEEP.splitlines()[1] == TAKE.splitlines()[1] == "umask 077"
