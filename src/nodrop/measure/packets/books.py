@@ -88,7 +88,14 @@ class Observed:
 def hops(seen: Observed) -> list[Hop]:
     tx, veth = seen.tx_port, seen.ends.kind == VETH
     received = received_hops(seen)
-    said = filter(None, (too_small_mtu(seen.ends), carrier_changes(seen.ends)))
+    said = filter(
+        None,
+        (
+            too_small_mtu(seen.ends),
+            carrier_changes(seen.ends),
+            *seen.nic.said_by_driver(seen.nic_port),
+        ),
+    )
     return [
         Hop(
             name="intended",
@@ -271,6 +278,7 @@ def into_rx_nic(seen: Observed) -> list[Account]:
             place=NIC,
             packets=missed,
             counter=f"rx_missed_errors of {port} (rtnl_link_stats64)",
+            evidence="; ".join(seen.nic.said_by_driver(port)),
         )
     ]
 

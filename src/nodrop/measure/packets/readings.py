@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from nodrop.hosts.seam import Json, rise
 from nodrop.labs.branches import SplitCounters
+from nodrop.ledger.nic_counters import witnesses
 from nodrop.protocol.events import Counters, SoftnetRow, Xdp
 from nodrop.setups.seam import PlaceReading
 
@@ -83,6 +84,13 @@ class Readings:
 
         after = total(self.after["links"][port].get("ethtool") or {})
         return after - total(self.before["links"][port].get("ethtool") or {})
+
+    def said_by_driver(self, port: str) -> list[str]:
+        """In words, what its driver counts of packets that it or the NIC threw away."""
+        before, after = (
+            side["links"][port].get("ethtool") or {} for side in (self.before, self.after)
+        )
+        return witnesses(before, after)
 
     def xdp(self, port: str) -> Xdp | None:
         return self.after["links"][port].get("xdp")

@@ -41,6 +41,7 @@ def side(port: str, *, softnet_dropped: int = 0, **counters: Any) -> Readings:
     flaps = counters.pop("carrier_changes", 0)
     memory = counters.pop("reassembly", None)
     ethtool = {name: counters.pop(name) for name in list(counters) if "queue" in name}
+    ethtool |= counters.pop("ethtool", {})
     stats |= counters
     stats = {f"{end}_bytes": FRAME_BYTES * stats[f"{end}_packets"] for end in ("rx", "tx")} | stats
 

@@ -204,6 +204,20 @@ def test_a_nic_without_buffers_says_so_itself() -> None:
     assert moved(closed(seen)) == {"rx_dropped_nic": 12}
 
 
+@pytest.mark.parametrize(("missed", "account"), [(12, "rx_dropped_nic"), (0, "path_lost")])
+def test_what_a_driver_says_is_beside_it_and_not_counted_twice(missed: int, account: str) -> None:
+    driver = {"rx_no_dma_resources": 12, "rx_packets": 5, "rx_no_buffer_count": 0}
+    seen = observed(
+        rx={"rx_packets": SENT - 12, "rx_missed_errors": missed, "ethtool": driver},
+        captured=SENT - 12,
+    )
+    ledger = closed(seen)
+    assert moved(ledger) == {account: 12}
+    (said,) = (a.evidence for a in ledger.accounts if a.packets)
+    assert "rx_no_dma_resources rose by 12 (ixgbe: " in said
+    assert "rx_no_buffer_count" not in said
+
+
 @pytest.mark.parametrize("gone", [1, 79])
 def test_fewer_than_the_trace_has_are_no_cut_tags(gone: int) -> None:
     """A kernel frees all of them or none: what a thief took is not among them."""

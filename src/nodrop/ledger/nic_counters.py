@@ -1,0 +1,103 @@
+"""What drivers call the packets that a NIC or its driver threw away (`ethtool -S`).
+
+They are witnesses beside rx_missed_errors, which the kernel has of every driver and which most of
+them fill from the same registers: added up, a packet would count twice. A name that is not here
+says nothing: what a driver does not tell is not visible.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NicCounter:
+    name: str
+    """A regular expression of the whole name, without spaces around it."""
+    drivers: str
+    meaning: str
+    source: str
+    """File below drivers/net of Linux, and the register or field."""
+
+
+INTEL, NO_BUFFER = "ethernet/intel", "the ring of the queue had no free descriptor"
+NIC_COUNTERS = (
+    NicCounter(
+        name="rx_no_buffer_count",
+        drivers="e1000e, igb, ixgbe",
+        meaning="no host buffer was free when it came; it may still have waited in the NIC",
+        source=f"{INTEL}/*/*ethtool.c: register RNBC",
+    ),
+    NicCounter(
+        name="rx_no_dma_resources",
+        drivers="ixgbe",
+        meaning=NO_BUFFER,
+        source=f"{INTEL}/ixgbe/ixgbe_ethtool.c: hw_rx_no_dma_resources, register QPRDC",
+    ),
+    NicCounter(
+        name=r"rx_queue_\d+_drops|rx\d+_drops",
+        drivers="igb, virtio_net",
+        meaning="igb: the ring of the queue was full; virtio_net: its driver threw it away",
+        source=f"{INTEL}/igb/igb_ethtool.c: register RQDPC; virtio_net.c: rq stats drops",
+    ),
+    NicCounter(
+        name=r"port\.rx_dropped",
+        drivers="i40e",
+        meaning="the port's buffer was full, as the rings were",
+        source=f"{INTEL}/i40e/i40e_ethtool.c: rx_discards",
+    ),
+    NicCounter(
+        name=r"rx_dropped\.nic",
+        drivers="ice",
+        meaning="the port's buffer was full: rings, or PCIe had no room",
+        source=f"{INTEL}/ice/ice_ethtool.c: rx_discards",
+    ),
+    NicCounter(
+        name="rx_out_of_buffer",
+        drivers="mlx5_core",
+        meaning="the receive queue had no buffer posted",
+        source="ethernet/mellanox/mlx5/core/en_stats.c: queue counter out_of_buffer",
+    ),
+    NicCounter(
+        name="rx_discards_phy",
+        drivers="mlx5_core",
+        meaning="the port's buffer was full",
+        source="ethernet/mellanox/mlx5/core/en_stats.c: if_in_discards of RFC 2863",
+    ),
+    NicCounter(
+        name=r"rx_total_discard_pkts|\[\d+\]: rx_discards|rx_stat_discard",
+        drivers="bnxt_en",
+        meaning="no buffer: of all rings, of one, of the port",
+        source="ethernet/broadcom/bnxt/bnxt_ethtool.c",
+    ),
+    NicCounter(
+        name="pkts rx OOB|pkts rx out of buf",
+        drivers="vmxnet3",
+        meaning="the host had no buffer of the guest's",
+        source="vmxnet3/vmxnet3_ethtool.c: pktsRxOutOfBuf",
+    ),
+    NicCounter(
+        name="drv dropped rx total",
+        drivers="vmxnet3",
+        meaning="the driver threw it away: bad, or no memory",
+        source="vmxnet3/vmxnet3_ethtool.c: drop_total",
+    ),
+)
+
+
+def counter_of(name: str) -> NicCounter | None:
+    """None: not one that is known to count losses."""
+    found = (one for one in NIC_COUNTERS if re.fullmatch(one.name, name.strip()))
+    return next(found, None)
+
+
+def witnesses(before: Mapping[str, int], after: Mapping[str, int]) -> list[str]:
+    """In words, each known counter that rose."""
+    return [
+        f"{name.strip()} rose by {after[name] - before.get(name, 0)} ({known.drivers}: "
+        f"{known.meaning})"
+        for name in after
+        if (known := counter_of(name)) and after[name] > before.get(name, 0)
+    ]
