@@ -173,7 +173,8 @@ def test_a_line_that_is_cut_is_one_sentence_and_the_next_trial_goes_on(
     first, second = outcome.records
     assert first.outcome == "void"
     assert "lab_problem" in first.invalid_reasons
-    assert "sender gen1" in (first.error or "")
+    assert "sender gen1 ended without a result" in (first.error or "")
+    assert "the ssh connection is gone" in (first.error or "")
     assert "\n" not in (first.error or "")
     assert second.outcome == "measured"
     assert closes(second)

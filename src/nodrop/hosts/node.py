@@ -25,6 +25,8 @@ from nodrop.untrusted.words import one_line
 
 HELLO_TIMEOUT_S = 10.0
 CLOSE_GRACE_S = 2.0
+CLOCK_TRIPS = 4
+"""So many of the shortest one-way times a round may take, about."""
 TICK_S = 0.5
 NOISE_LIMIT_BYTES = 64 * 1024
 """Before the hello: a login banner, not a flood."""
@@ -108,7 +110,10 @@ class NodeProcess:
         env: Mapping[str, str],
         where: str,
         start: Start = start_child,
+        lost: Callable[[], str] = str,
     ) -> None:
+        """`lost` says, once the job has died, what its host knows of that; "" if nothing."""
+        self._lost = lost
         self.ready: Any = {}
         """As its type in protocol/events.py says; `_expect` has checked it."""
         self._who = f"node job '{spec['job']}' on {where}"
@@ -167,10 +172,13 @@ class NodeProcess:
             self.ready = self._expect("ready", deadline - time.monotonic())
 
     def clock(self, *, rounds: int = 16, timeout_s: float = 5) -> ClockFix:
-        """The offset of the node's clock, from the exchange with the shortest round trip."""
+        """The offset of the node's clock, from the exchange with the shortest round trip: of fewer
+        than `rounds` if they take long."""
         deadline = time.monotonic() + timeout_s
         best: ClockFix | None = None
         for _ in range(rounds):
+            if best is not None and time.monotonic() + CLOCK_TRIPS * best.bound_ns / 1e9 > deadline:
+                break
             self._clock_id += 1
             before_ns, real_ns = time.monotonic_ns(), time.time_ns()
             self._send({"type": "clock", "id": self._clock_id})
@@ -281,7 +289,8 @@ class NodeProcess:
         except subprocess.TimeoutExpired:
             status = "stdout closed, still running"
         self._threads[1].join(CLOSE_GRACE_S)
-        return NodeDied(f"{self._who} ended without a result ({status}){self._heard()}")
+        said = f"{self._lost()}{self._heard()}"
+        return NodeDied(f"{self._who} ended without a result ({status}){said}")
 
     def _heard(self) -> str:
         """What it said outside the protocol, for the error message."""
@@ -360,9 +369,10 @@ def start_job(
     where: str,
     timeout_s: float,
     start: Start = start_child,
+    lost: Callable[[], str] = str,
 ) -> NodeProcess:
     """Spawns `argv` (a node with `--controlled`) and returns when it is ready."""
-    job = NodeProcess(argv, spec, env=env, where=where, start=start)
+    job = NodeProcess(argv, spec, env=env, where=where, start=start, lost=lost)
     job.prepare(timeout_s=timeout_s)
     return job
 

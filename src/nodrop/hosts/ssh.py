@@ -28,6 +28,8 @@ COMMAND_TIMEOUT_S = 30.0
 FILE_TIMEOUT_S = 600.0
 """For a trace over a slow line."""
 END_TIMEOUT_S = 5.0
+LOST_S = 1.0
+"""What goes by a connection ends a moment before it does."""
 Become = Literal["sudo"]
 BECOMING: Mapping[Become | None, tuple[str, ...]] = {
     None: (),
@@ -222,9 +224,13 @@ class SshHost:
             env=self._connection.environment(),
             where=self.name,
             timeout_s=timeout_s,
+            lost=self._lost,
         )
         job.pid = job.far_pid
         return job
+
+    def _lost(self) -> str:
+        return ": the ssh connection is gone" if self._connection.gone(within_s=LOST_S) else ""
 
     def probe(
         self,

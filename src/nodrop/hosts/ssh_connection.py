@@ -185,9 +185,13 @@ class SshConnection:
             seconds=time.monotonic() - began_s,
         )
 
-    def gone(self) -> bool:
+    def gone(self, *, within_s: float = 0) -> bool:
         """Nothing can be started on the host any more."""
-        return self._master is None or self._master.poll() is not None
+        if self._master is None:
+            return True
+        with suppress(subprocess.TimeoutExpired):
+            self._master.wait(within_s)
+        return self._master.poll() is not None
 
     def _ssh(self, ours: Sequence[str], command: str) -> list[str]:
         config = ["-F", str(self._config)] if self._config else []

@@ -28,9 +28,11 @@ BEHAVIOURS = (
     "no-result",  # exits 0 after stop without a result
     "babble",  # a line that is no event, after hello
     "unknown-event",
+    "far",  # a quarter of a second away
     "deaf",  # ignores stop, end of file and SIGTERM
 )
 ERRAND = "errand"
+FAR_S = 0.25
 CLOCK_AHEAD_NS = 5_000_000_000
 """The fake's clock is this far ahead of the host's, to check a clock exchange by."""
 
@@ -131,6 +133,8 @@ def main(argv: Sequence[str]) -> None:
                 spec = message
                 on_spec(behaviour, spec)
             case "clock":
+                if behaviour == "far":
+                    time.sleep(FAR_S)
                 now = time.monotonic_ns() + CLOCK_AHEAD_NS
                 say("clock", id=message["id"], mono_ns=now, real_ns=time.time_ns())
             case "start":

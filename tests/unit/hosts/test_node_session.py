@@ -78,6 +78,13 @@ def test_a_probe_answers_without_start() -> None:
         assert session.result(timeout_s=20) == {"type": "result", "tsc": {"batches": 0, "ns": {}}}
 
 
+def test_a_clock_that_is_far_is_asked_less_often() -> None:
+    with job("far") as session:
+        fix = session.clock(rounds=1000, timeout_s=3)
+        assert abs(fix.offset_ns + fake_node.CLOCK_AHEAD_NS) <= fix.bound_ns
+        assert fix.bound_ns >= fake_node.FAR_S / 2 * 1e9
+
+
 def test_the_clock_exchange_finds_the_offset_within_its_own_bound() -> None:
     with job("good") as session:
         fix = session.clock()
