@@ -49,7 +49,8 @@ def test_one_worker_alone_may_have_one_flow_or_several(idle: float, workers: int
     others = [Made(ran=idle, cpu=n + 2) for n in range(workers - 1)]
     first, *_ = autofp(Made(ran=0.4), *others, Made(ran=0.98, cpu=1))
     assert first.rule == "workers_full"
-    assert f"the other {workers - 1} had at most {idle * 100:.0f} % to do" in first.words
+    rest = "the other one was" if workers == 2 else f"the other {workers - 1} were"
+    assert f"; {rest} at most {idle * 100:.0f} % busy" in first.words
     assert "a larger ring does not help" in first.knob
     assert "more workers only if those are several flows" in first.knob
     assert "sut.detect_threads" not in first.knob

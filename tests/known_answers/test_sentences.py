@@ -117,6 +117,24 @@ def test_a_cell_says_how_many_of_its_trials_are_void(tmp_path: Path, void: int) 
     assert "0 of 6 trials" in text_of(found, "no-loss")
 
 
+@pytest.mark.parametrize(
+    ("outcomes", "words"),
+    [
+        (["died", 0.0], "the other one lost nothing"),
+        (["died", 0.1], "the other one lost packets"),
+        (["died", 0.0, 0.0], "the other 2 lost nothing"),
+        (["died", 0.2, 0.1, 0.1], "the other 3 lost packets"),
+        (["died", 0.0, 0.1, 0.0], "of the other 3, 1 lost packets"),
+        (["died", "died"], ""),
+    ],
+)
+def test_what_became_of_the_trials_that_did_not_fail(
+    outcomes: list[Any], words: str, tmp_path: Path
+) -> None:
+    (failed,) = (s.text for s in said(tmp_path, pps(5_000, outcomes)) if "failed in" in s.text)
+    assert failed.endswith(f"; {words})." if words else "the SUT died)."), failed
+
+
 def test_trials_that_lost_do_not_hide_that_others_are_void(tmp_path: Path) -> None:
     found = said(tmp_path, pps(10_000, ["late", 0.2, 0.3, "residual"]))
     assert rules(found) == ["loses", "some-void"]

@@ -43,7 +43,7 @@ def ramp_words(by: str, ramp: Ramp) -> str:
 
 
 def statements(answer: Answer, every: Sequence[Tried], search: Search) -> Iterator[Statement]:
-    yield _headline(answer)
+    yield _headline(answer, every)
     if answer.lower is not None and answer.fit is not None:
         yield from _fitted(answer, answer.fit, search)
     if answer.between is not None and answer.between.n > 1:
@@ -57,7 +57,7 @@ def statements(answer: Answer, every: Sequence[Tried], search: Search) -> Iterat
     missing = search.budget_s is not None and len(answer.rounds) < search.rounds
     if missing or answer.cut_rounds:
         begun = f"{len(answer.rounds)} of {search.rounds} rounds were begun within the budget"
-        cut = f"; it ended {answer.cut_rounds} of them before their bounds were close"
+        cut = f"; it cut {answer.cut_rounds} of them short, before their bounds were close"
         yield Statement(
             rule="capacity-rounds-missing",
             text=begun + (cut if answer.cut_rounds else ""),
@@ -70,7 +70,7 @@ def statements(answer: Answer, every: Sequence[Tried], search: Search) -> Iterat
     width, bounds = answer.reached_width, ""
     if width is not None:
         asked = percent(search.relative_width)
-        bounds = f"; its bounds are {percent(width)} apart, {asked} was asked for"
+        bounds = f"; bounds {percent(width)} apart ({asked} asked for)"
     yield Statement(
         rule="capacity-cost",
         text=f"{answer.trials} trials, {answer.trial_seconds:,.0f} s of load{bounds}",
@@ -83,7 +83,7 @@ def statements(answer: Answer, every: Sequence[Tried], search: Search) -> Iterat
     )
 
 
-def _headline(answer: Answer) -> Statement:
+def _headline(answer: Answer, every: Sequence[Tried]) -> Statement:
     by, goal = answer.by, goal_words(answer.goal)
     lower, upper = answer.lower, answer.upper
     evidence = {
@@ -104,10 +104,11 @@ def _headline(answer: Answer) -> Statement:
         return said("capacity-found", f"{text}, not {value_words(by, upper.value)}")
     if lower is not None:
         at_least = f"carries at least {value_words(by, lower.value)} {goal}"
-        return said("capacity-at-least", f"{at_least}: {_WHY_AT_LEAST[answer.limited_by]}")
+        why = _WHY_AT_LEAST[answer.limited_by] + _undecided(answer, every)
+        return said("capacity-at-least", f"{at_least}: {why}")
     if answer.limited_by == "loss_at_every_load":
         where = f", at place {answer.place}" if answer.place else ""
-        return said("capacity-none", f"none {goal}: loss at every load{where}")
+        return said("capacity-none", f"carries no load {goal}: loss at every load{where}")
     if answer.limited_by == "min" and upper is not None:
         words = f"carries less than {value_words(by, upper.value)} {goal}, the least that was tried"
         return said("capacity-below-min", words)
@@ -116,15 +117,27 @@ def _headline(answer: Answer) -> Statement:
     )
 
 
+def _undecided(answer: Answer, every: Sequence[Tried]) -> str:
+    """The lowest load above that a trial showed to be too much, if the search ended before trials
+    of the final length decided it: who sees that trial in the picture would miss it here."""
+    if answer.lower is None or answer.limited_by not in ("budget", "unfinished"):
+        return ""
+    above = [t for t in every if t.value > answer.lower.value and t.good(answer.goal) is False]
+    if not above:
+        return ""
+    least = value_words(answer.by, min(t.value for t in above))
+    return f"; {least} was too much in a trial that does not decide"
+
+
 def _fitted(answer: Answer, fit: Knee, search: Search) -> Iterator[Statement]:
     if fit.low is None or fit.high is None:
         return
     at = value_words(answer.by, fit.estimate)
-    more = f"more than {percent(search.exceed_ratio)} of the trials are not carried"
+    more = f"more than {percent(search.exceed_ratio)} of the trials miss the goal"
     low, high = value_words(answer.by, fit.low), value_words(answer.by, fit.high)
     yield Statement(
         rule="capacity-fit",
-        text=f"above {at} {more} (95 %: {low} to {high}, {fit.n} trials of one round)",
+        text=f"above {at} {more} (95 % interval {low} to {high}, {fit.n} trials of one round)",
         evidence={"estimate": fit.estimate, "low": fit.low, "high": fit.high, "trials": fit.n},
     )
 
@@ -139,9 +152,9 @@ def _rounds_differ(answer: Answer) -> Statement | None:
     (low, better), (high, worse) = max(lows), min(highs)
     return Statement(
         rule="capacity-rounds-differ",
-        text=f"rounds differ by more than each is unsure of: round {better} found at least "
-        f"{value_words(answer.by, low)}, round {worse} at most {value_words(answer.by, high)}; "
-        "its starts differ, or it changes with time",
+        text=f"rounds differ by more than chance within one explains: round {better} found at "
+        f"least {value_words(answer.by, low)}, round {worse} at most "
+        f"{value_words(answer.by, high)}; starts of the SUT differ, or it changes with time",
         evidence={"low": low, "of_round": better, "high": high, "of_other_round": worse},
     )
 
@@ -156,7 +169,7 @@ def _contradicted(answer: Answer, every: Sequence[Tried]) -> Statement | None:
             least = value_words(answer.by, min(t.value for t in bad))
             words.append(
                 f"{len(bad)} of {len(same)} trials at {value_words(answer.by, lower.value)} "
-                f"or less were not carried (the lowest at {least})"
+                f"or less missed the goal (the lowest of them at {least})"
             )
             runs += bad
     if (upper := answer.upper) is not None:
@@ -165,7 +178,7 @@ def _contradicted(answer: Answer, every: Sequence[Tried]) -> Statement | None:
             most = value_words(answer.by, max(t.value for t in carried))
             words.append(
                 f"{len(carried)} of {len(same)} trials at {value_words(answer.by, upper.value)} "
-                f"or more were carried (the highest at {most})"
+                f"or more met it (the highest of them at {most})"
             )
             runs += carried
     if not words:
@@ -186,26 +199,27 @@ def _drift(answer: Answer) -> Statement | None:
     found = kendalltau(range(len(values)), values)
     if not found.pvalue <= 1 - CONFIDENCE:
         return None
-    way = "more and more" if found.statistic > 0 else "less and less"
+    way = "more" if found.statistic > 0 else "less"
     words = ", ".join(value_words(answer.by, value) for value in values)
     return Statement(
         rule="capacity-drift",
-        text=f"rounds came to {way} ({words}): the SUT or the host changes with time",
+        text=f"later rounds found that it carries {way} ({words}): the SUT or the host changes "
+        "with time",
         evidence={"values": values, "p": float(found.pvalue)},
     )
 
 
 _WHY_AT_LEAST = {
     "generator": "the generator was the limit",
-    "max": "more was not to be tried",
+    "max": "search.max allowed no more",
     "budget": "the budget ended there",
-    "hypervisor": "the hypervisor took too much of this host's CPU for a measurement above it",
+    "hypervisor": "the hypervisor took too much of this host's CPU to measure more",
     "void_above": "every trial above it was void",
-    "unfinished": "the search has not ended; no load above it was seen not to be carried",
+    "unfinished": "the search has not ended, and has not found a load that is too much",
 }
 _WHY_NOT = {
     "generator": "the generator was the limit",
-    "hypervisor": "the hypervisor took too much of this host's CPU for any measurement",
+    "hypervisor": "the hypervisor took too much of this host's CPU to measure anything",
     "budget": "the budget ended first",
     "unfinished": "the search has not ended",
     "nothing_measured": "no trial was measured that shows it",

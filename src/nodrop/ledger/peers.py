@@ -84,7 +84,8 @@ class Peers:
         )
         others = len(self.workers) - 1
         if self.one_alone:
-            words += f"; the other {others} had at most {self.workers[1].busy * 100:.0f} % to do"
+            rest = "the other one was" if others == 1 else f"the other {others} were"
+            words += f"; {rest} at most {self.workers[1].busy * 100:.0f} % busy"
             words += self._by_flows()
         return words
 

@@ -157,7 +157,7 @@ def between_words(answer: Answer) -> str:
     between = answer.between
     if between is None:
         cut = any(one.lower is not None for one in answer.rounds)
-        return "not known: the budget cut each" if cut else "none carried any"
+        return "not known: the budget cut each short" if cut else "no round carried a load"
     if between.n == 1:
         return "one round"
     low, high = between.lowest, between.highest

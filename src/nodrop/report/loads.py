@@ -222,8 +222,12 @@ def _others(cell: Cell) -> str:
     if not cell.known:
         return ""
     others = len(cell.known)
-    lost = "lost nothing" if not cell.lossy else f"{len(cell.lossy)} lost packets"
-    return f"; of the other {others}, {lost}" if cell.lossy else f"; the other {others} {lost}"
+    rest = "the other one" if others == 1 else f"the other {others}"
+    if not cell.lossy:
+        return f"; {rest} lost nothing"
+    if len(cell.lossy) == others:
+        return f"; {rest} lost packets"
+    return f"; of {rest}, {len(cell.lossy)} lost packets"
 
 
 def _clash(subject: str, clash: Contradiction, cells: dict[str, Cell]) -> Sentence:

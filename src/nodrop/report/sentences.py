@@ -176,8 +176,8 @@ BETWEEN_ROUNDS = _rule(
 FITTED = _rule(
     Part.ANSWER,
     "capacity-fitted",
-    "nodrop's own method searched, and trials near the limit were not carried",
-    "the load above which more trials than allowed are not carried, with 95 % bounds within one "
+    "nodrop's own method searched, and trials near the limit missed the goal",
+    "the load above which more trials than allowed miss the goal, with 95 % bounds within one "
     "start of the SUT (docs/methodology.md)",
 )
 ROUNDS_DIFFER = _rule(

@@ -86,7 +86,7 @@ RING = socket_ring(
         threads="sut.threads",
         fewer_threads="fewer threads (sut.threads)",
         workers="sut.workers",
-        less_work="a higher sut.service_rate_pps (less sut.receive_ns, sut.worker_ns)",
+        less_work="faster service (sut.service_rate_pps, sut.receive_ns, sut.worker_ns)",
         defrag='sut.defrag = "no"',
     ),
     counter="tp_drops (PACKET_STATISTICS), read by nodrop-node sink",

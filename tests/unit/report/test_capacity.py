@@ -199,6 +199,28 @@ def test_what_a_budget_was_likely_to_buy_is_kept_beside_what_it_bought(
     assert found["ndr"]["reached_width"] == (0.2 if rounds else None)
 
 
+@pytest.mark.parametrize(
+    ("above", "search", "words"),
+    [
+        ([(9, 0.3, 3.0), (8, 0.2, 3.0)], {"budget_s": 60.0}, ": the budget ended there; 8X was too "
+         "much in a trial that does not decide ("),
+        ([(8, 0.2, 3.0)], {}, "a load that is too much; 8X was too much in a trial that does not"),
+        ([(8, 0.0, 3.0)], {"budget_s": 60.0}, ": the budget ended there ("),
+        ([(8, 0.2, 5.0)], {"budget_s": 60.0}, "carries 4X without loss, not 8X ("),
+    ],
+)  # fmt: skip
+def test_a_short_trial_that_lost_is_not_passed_over(
+    above: list[tuple[float, float, float]], search: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    """In the picture it stands far above the answer."""
+    loads = [tried(4, [0.0])]
+    for value, loss, seconds in above:
+        loads.append(tried(value, [loss]))
+        loads[-1].each[1]["searched"]["duration_s"] = seconds
+    run = outcome_search(tmp_path, loads, search=search)
+    assert words in answer(read_story([run])).sentences[0].text
+
+
 @pytest.mark.parametrize("kept", [None, "nonsense", {"budget_s": "much"}, {"budget_s": -1.0}])
 def test_a_run_that_keeps_no_forecast_says_nothing_of_it(tmp_path: Path, kept: Any) -> None:
     run = outcome_search(

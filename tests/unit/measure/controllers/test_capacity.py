@@ -555,7 +555,7 @@ def test_a_constant_share_is_no_capacity_but_a_pdr_above_it_answers(share: float
     found = searched(SimulatedSut(capacity=3.4, path_loss=share), rounds=2)
     none, pdr = found[0.0], found[0.005]
     assert (none.limited_by, none.lower, none.place) == ("loss_at_every_load", None, "path")
-    assert "none without loss: loss at every load, at place path" in texts(none)
+    assert "carries no load without loss: loss at every load, at place path" in texts(none)
     assert pdr.limited_by == "sut" and pdr.place == "socket ring"
     assert pdr.lower and pdr.upper and pdr.lower.value <= 3.42 <= pdr.upper.value * 1.001
 
@@ -636,7 +636,7 @@ def test_a_sut_that_changes_with_time_is_said_to(step: float) -> None:
     found = searched(sut, rounds=6)[0.0]
     assert found.between and found.between.interval
     assert found.between.lowest < found.between.highest
-    assert ("less and less" if step < 0 else "more and more") in texts(found)
+    assert f"carries {'less' if step < 0 else 'more'} (" in texts(found)
     assert "changes with time" in texts(found)
 
 
@@ -680,7 +680,7 @@ def test_rounds_that_contradict_each_other_are_said(
 
     found = answers(run(controller(search, sut="standing"), measure), search)[0]
     assert "capacity-contradicted" in [statement.rule for statement in found.statements]
-    assert "or less were not carried (the lowest at" in texts(found)
+    assert "or less missed the goal (the lowest of them at" in texts(found)
 
 
 def test_rounds_that_agree_contradict_nothing() -> None:
