@@ -76,6 +76,24 @@ def lab_with(path: Path, port: str) -> Path:
         (["make:demo", "--set", "measure.mode=blocks"], 'measure.mode = "blocks": '),
         (["make:demo", "--budget", "5m", "--set", "measure.mode=nope"], "leave out one of them"),
         (["make:demo", "--set", "search.max=inf"], "must be a finite number"),
+        (
+            [
+                "make:demo",
+                "--by",
+                "pps",
+                *("--set", "search.min=1e12"),
+                *("--set", "search.max=2e12"),
+            ],
+            "the search begins at load.pps = 1000000000000.0: must be <= 1e+09",
+        ),
+        (
+            ["make:demo", "--by", "speed", "--set", "search.min=1e20"],
+            "the search begins at load.speed = 1e+20: must be <= ",
+        ),
+        (
+            ["make:demo", "--set", "sut.ring_frames=99999999999999999999"],
+            "=99999999999999999999: the number is beyond 64 bits",
+        ),
         (["make:demo", "--lab", "port.toml"], "must be at most 15 letters"),
         (["make:demo", "--lab", "kernels.toml"], "the kernel has its own use for it"),
     ],

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MADE_OF = Path("nodrop ab")
 """What errors blame: there is no file."""
 BUILD = "Binary, image, or key=value of the experiment such as sut.threads=2. Repeatable."
-LEAST_PAIRS = 12
+LEAST_PAIRS, MOST_PAIRS = 12, 10_000
 Build = Annotated[list[str], typer.Option(metavar="BUILD", help=BUILD, show_default=False)]
 
 
@@ -78,6 +78,8 @@ def ab(
 
     if most < LEAST_PAIRS:
         raise BadInput(f"--most {most}: fewer than {LEAST_PAIRS} trials of each tell nothing")
+    if most > MOST_PAIRS:
+        raise BadInput(f"--most {most}: more than {MOST_PAIRS:,} trials of each are never needed")
     question = AbQuestion(a=a, b=b, trace=trace, rules=rules or (), setup=setup, sut=sut, most=most)
     asked = _experiment(question, settings or [])
     where = load_lab(lab)

@@ -95,6 +95,8 @@ class AbQuestion:
 def _build(option: str, said: Sequence[str], folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for one in said:
+        if not one.strip() or one.startswith("="):
+            raise BadInput(f"{option} {one or NOTHING}: names no build")
         if one.partition(".")[0] in VARIED_TABLES and "=" in one:
             setting = parse_setting(one)
             found[setting.key] = setting.value

@@ -111,7 +111,7 @@ def parse_setting(text: str) -> Setting:
     try:
         return Setting(text=text, path=key_path(key, where), value=_value(value))
     except Unbounded as error:
-        raise BadInput(f"{where}: {error}") from None
+        raise BadInput(f"{where}: {str(error).removeprefix('v: ')}") from None
 
 
 def key_path(key: str, where: str) -> tuple[str, ...]:

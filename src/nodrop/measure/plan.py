@@ -6,7 +6,6 @@ import copy
 import os
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -208,9 +207,10 @@ def make_plan(
         for cell, (_, sut, _) in zip(made, parts, strict=True)
     ]
     loads = [load for _, _, load in parts]
+    refused: list[BadInput] = []
     if experiment.search is not None:
         loads = [
-            _decides(experiment, experiment.search, cell, load)
+            _decides(experiment, experiment.search, cell, load, refused)
             for cell, load in zip(made, loads, strict=True)
         ]
     lengths = tuple(
@@ -241,6 +241,8 @@ def make_plan(
     controller: Controller = experiment.blaming(
         partial(plugins.build_controller, measure.mode, asked)
     )
+    if refused:
+        raise refused[0]
     certain = controller.outlook([]).at_least.trials
     foreseen, budget = None, ""
     if (search := experiment.search) is not None:
@@ -279,15 +281,21 @@ def independent_runs(experiment: Experiment) -> int:
 
 
 def _decides(
-    experiment: Experiment, search: Search, cell: Cell, load: LoadGenerator
+    experiment: Experiment,
+    search: Search,
+    cell: Cell,
+    load: LoadGenerator,
+    refused: list[BadInput],
 ) -> LoadGenerator:
     """The load of the first trial of a search that decides; the cell's own if the search cannot
-    be, which its controller says better."""
+    be. Its controller says that better, if it sees it."""
     from nodrop.measure.controllers.capacity import first_load
 
-    own = partial(experiment.blaming, partial(_asked, cell, load))
-    with suppress(BadInput):
-        return plugins.build_load(first_load(own(), search), base=experiment.base)
+    asked = experiment.blaming(partial(_asked, cell, load))
+    try:
+        return plugins.build_load(first_load(asked, search), base=experiment.base)
+    except BadInput as error:
+        refused.append(BadInput(f"the search begins at {error.message}", hint=error.hint))
     return load
 
 

@@ -22,6 +22,7 @@ from nodrop.report.versus import (
     NO_WORSE,
     WORSE,
     figure_named,
+    in_short,
     may_differ,
 )
 from nodrop.results.history import Change, History, HistoryRun, Line, Point
@@ -110,9 +111,9 @@ def _refuse(runs: Sequence[Run], allowed: set[str]) -> None:
             if first.facts.get(key) != run.side.facts.get(key) and not may_differ(key, allowed)
         ]
         if other:
-            words = "; ".join(f"{key}: {_fact(first, key)} and {_fact(run.side, key)}"
-                              for key in other)  # fmt: skip
-            names = " ".join(f"--differs {key}" for key in other)
+            words, names = in_short(
+                {key: f"{key}: {_fact(first, key)} and {_fact(run.side, key)}" for key in other}
+            )
             raise BadInput(
                 f"{first.name} and {run.side.name} cannot stand in one line: they differ in "
                 f"{words}",

@@ -14,6 +14,8 @@ from nodrop.report.costs import DIFFERENCES, Figure
 from nodrop.report.searched import SearchedCell, searches
 from nodrop.report.story import UNVALUED, Cell, factor_label, read_story
 from nodrop.report.trials import Trial
+from nodrop.results.names import MANIFEST
+from nodrop.results.rundir import RunDir
 from nodrop.results.side import Repeats, Side, SideCell
 from nodrop.results.trial import TrialRecord
 
@@ -79,6 +81,7 @@ def _factors(cell: SideCell) -> str:
 
 def _of_run(path: Path) -> Side:
     story = read_story([path])
+    _must_be_readable(path, story.sources[0].run)
     manifest = story.sources[0].run.manifest
     marks = [manifest.get(name) for name in ("name", "started_utc", "plan_sha256")]
     cells = [_cell(cell) for cell in story.cells if not cell.searched]
@@ -88,6 +91,22 @@ def _of_run(path: Path) -> Side:
         facts=_facts(manifest, story.sources[0].run.experiment),
         cells=[*cells, *map(_capacity, searches(story))],
     )
+
+
+def _must_be_readable(path: Path, run: RunDir) -> None:
+    """A run of which nobody knows what it measured is like no other, and a baseline of no trials
+    would be compared for years."""
+    for damage in run.damage:
+        if damage.where == MANIFEST:
+            raise BadInput(
+                f"{escape.plain(path, longest=200)}: {MANIFEST} cannot be read "
+                f"({escape.plain(damage.words)}): what was measured there is not known"
+            )
+    if not run.trials.records:
+        why = next((f"{d.where}: {d.words}" for d in run.trials.damage), "none was measured")
+        raise BadInput(
+            f"{escape.plain(path, longest=200)}: no trial to compare: {escape.plain(why)}"
+        )
 
 
 def side_of_records(name: str, records: Sequence[TrialRecord]) -> Side:

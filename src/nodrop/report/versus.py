@@ -27,6 +27,8 @@ from nodrop.stats.interval import by_start, summarize
 CAPACITY = "capacity_"
 NO_WORSE, WORSE, CANNOT_TELL = 0, 5, 6
 """Exit codes; 1 to 4 are taken by what can go wrong (README)."""
+MOST_NAMED = 8
+"""So many facts that differ are named, before it is said how many more there are."""
 OUTER_FENCE = 3.0
 FEWEST_FENCED = 6
 """Quartiles of fewer runs are runs themselves."""
@@ -90,11 +92,20 @@ def _differences(a: Side, b: Side, allowed: set[str]) -> Iterator[str]:
         else:
             refused.append((key, words))
     if refused:
-        names = " ".join(f"--differs {key}" for key, _ in refused)
+        words, names = in_short(dict(refused))
         raise BadInput(
-            f"{a.name} and {b.name} differ in {'; '.join(words for _, words in refused)}",
-            hint=f"if that is the point: {names}",
+            f"{a.name} and {b.name} differ in {words}", hint=f"if that is the point: {names}"
         )
+
+
+def in_short(refused: Mapping[str, str]) -> tuple[str, str]:
+    """What differs, and the options that allow it. Of many facts some, and their tables: a line of
+    forty is read by nobody."""
+    words, keys = [*refused.values()], [*refused]
+    if len(words) > MOST_NAMED:
+        words = [*words[:MOST_NAMED], f"and {len(words) - MOST_NAMED} more"]
+        keys = [*dict.fromkeys(key.partition(".")[0] for key in keys)]
+    return "; ".join(words), " ".join(f"--differs {key}" for key in keys)
 
 
 def may_differ(key: str, allowed: set[str]) -> bool:

@@ -56,6 +56,8 @@ class Side(Model):
             found = cls.model_validate_json(text)
         except FileNotFoundError as error:
             raise BadInput(f"{path}: no such run directory or baseline file") from error
+        except OSError as error:
+            raise BadInput(f"{path}: {error.strerror or error}") from error
         except NotJson as error:
             raise BadInput(f"{path}: no baseline file: {error}") from error
         except ValidationError as error:

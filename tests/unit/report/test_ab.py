@@ -61,6 +61,9 @@ def test_a_build_that_is_not_there_is_refused(said: list[str], tmp_path: Path) -
     ("args", "said"),
     [
         (["--most", "5"], "--most 5"),
+        (["--most", "99999999999999999999"], "more than 10,000 trials of each"),
+        (["--a", ""], '--a "": names no build'),
+        (["--b", "=2"], "--b =2: names no build"),
         (["--budget", "soon"], "--budget soon"),
         (["--set", "sut.beauty=1"], "sut.beauty"),
         (["--set", "measure.repetitions=3"], "--most"),

@@ -254,6 +254,65 @@ def test_bad_input_is_one_line(
     assert said in error and error.count("\n") == 1, error
 
 
+DAMAGED = "what was measured there is not known"
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "said"),
+    [
+        ("manifest.json", b'{"host": {"cpu', "manifest.json cannot be read ("),
+        ("manifest.json", b"", DAMAGED),
+        ("manifest.json", b"[1, 2]", DAMAGED),
+        ("manifest.json", b"\x00\xff" * 99, DAMAGED),
+        ("manifest.json", None, "manifest.json cannot be read (No such file or directory)"),
+        ("trials.jsonl", b"", "no trial to compare: none was measured"),
+        ("trials.jsonl", b"nonsense\n", "no trial to compare: trials.jsonl:1: "),
+        ("trials.jsonl", b'{"cell": {}', "no trial to compare: trials.jsonl:1: half-written"),
+        ("trials.jsonl", None, "no trial to compare: trials.jsonl: No such file"),
+    ],
+)
+def test_a_run_that_cannot_be_read_is_compared_with_nothing(
+    file: str, content: bytes | None, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Seen: a baseline of no trials with exit code 0, and forty facts that "differ"."""
+    good, bad = again(tmp_path, "good"), again(tmp_path, "bad")
+    (bad / file).unlink()
+    if content is not None:
+        (bad / file).write_bytes(content)
+    stored = tmp_path / "stored.json"
+    for words in (
+        ["compare", str(good), str(bad)], ["compare", f"{bad}::load.multiplier=1", str(good)],
+        ["history", str(good), str(bad)], ["baseline", str(bad), str(stored)],
+    ):  # fmt: skip
+        assert main.exit_code(words) == 2
+        error = capsys.readouterr().err
+        assert said in error and error.count("\n") == 1 and len(error) < 500, error
+    assert not stored.exists()
+
+
+@pytest.mark.parametrize("n", [1, 8, 9, 40])
+def test_of_many_facts_that_differ_some_are_named(n: int) -> None:
+    keys = [f"{'host' if i % 2 else 'lab'}.fact{i:02}" for i in range(n)]
+    a, b = (side(name, {"memory_mib": [1.0]}, **dict.fromkeys(keys, name)) for name in "ab")
+    with pytest.raises(BadInput) as refused:
+        versus(a, b)
+    named = sum(key in refused.value.message for key in keys)
+    assert named == min(n, 8)
+    assert (f"and {n - 8} more" in refused.value.message) == (n > 8)
+    allowed = str(refused.value.hint).split(": ")[1].split()[1::2]
+    assert versus(a, b, differs=allowed).rows, "the hint allows all of them"
+
+
+def test_a_baseline_that_cannot_be_opened_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    for words in (["compare", str(loop), str(loop)], ["baseline", str(loop), str(tmp_path / "x")]):
+        assert main.exit_code(words) == 2
+        assert "symbolic links" in capsys.readouterr().err
+
+
 def test_the_schemas_are_committed() -> None:
     """After a change: python -m nodrop.results compare > schema/compare.schema.json"""
     for name, made in (("compare", versus_schema), ("baseline", baseline_schema)):
