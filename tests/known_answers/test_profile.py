@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import pwd
+import shutil
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,10 +48,12 @@ def stripped(program: Path) -> Path:
 
 
 @contextmanager
-def waiting(program: Path, words: Sequence[object]) -> Iterator[subprocess.Popen[bytes]]:
+def waiting(
+    program: Path, words: Sequence[object], prefix: Sequence[str] = ()
+) -> Iterator[subprocess.Popen[bytes]]:
     """All its threads are there, and begin when its stdin gets a line."""
     child = subprocess.Popen(
-        [program, *map(str, words)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [*prefix, program, *map(str, words)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     try:
         assert child.stdout is not None
@@ -66,17 +72,24 @@ def begin(child: subprocess.Popen[bytes]) -> bytes:
     return child.stdout.readline()
 
 
-def profile(program: Path, *words: object) -> tuple[ProfileOutcome, list[float]]:
+def profile(program: Path, *words: object, **spec: Any) -> tuple[ProfileOutcome, list[float]]:
     """Of all it does; and the shares of time by its own clock."""
-    argv = [str(find_node_binary()), "profile", "--controlled"]
-    with waiting(program, words) as child:
-        spec = {"job": "profile", "pids": [child.pid], "hertz": HERTZ}
-        try:
-            job = start_job(argv, spec, env=os.environ, where="here", timeout_s=30)
-        except NodeRefused as refused:
-            if refused.kind == "permission":
-                pytest.skip(NOT_HERE)
-            raise
+    try:
+        return profile_as((), find_node_binary(), program, *words, **spec)
+    except NodeRefused as refused:
+        if refused.kind == "permission":
+            pytest.skip(NOT_HERE)
+        raise
+
+
+def profile_as(
+    prefix: Sequence[str], node: Path, program: Path, *words: object, **changes: Any
+) -> tuple[ProfileOutcome, list[float]]:
+    """Both run with `prefix` in front."""
+    argv = [*prefix, str(node), "profile", "--controlled"]
+    with waiting(program, words, prefix) as child:
+        spec = {"job": "profile", "pids": [child.pid], "hertz": HERTZ, **changes}
+        job = start_job(argv, spec, env=os.environ, where="here", timeout_s=30)
         try:
             job.start(at_mono_ns=time.monotonic_ns())
             said = begin(child)
@@ -186,3 +199,67 @@ def test_threads_that_run_at_once(program: Path) -> None:
     # What the hypervisor took is no CPU time of a thread, but by its switches it was on a CPU.
     unsure_ns = together["unsure_ns"] + stolen_ns + 2e7
     assert on_cpu_ns == pytest.approx(cpu_ns, abs=0.05 * cpu_ns + unsure_ns)
+
+
+@pytest.fixture
+def of_nobody(program: Path) -> Iterator[tuple[list[str], Path, Path]]:
+    """What makes a program a normal user's; the node and the program where that user finds them."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root: it becomes another user")
+    user = pwd.getpwnam("nobody")
+    with tempfile.TemporaryDirectory(prefix="nodrop-test-", dir="/tmp") as made:
+        folder = Path(made)
+        folder.chmod(0o755)
+        node = Path(shutil.copy(find_node_binary(), folder))
+        ids = [f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
+        yield ["setpriv", *ids], node, Path(shutil.copy(program, folder))
+
+
+def test_a_normal_user_has_what_the_kernel_gives_and_the_rest_is_named(
+    of_nobody: tuple[list[str], Path, Path],
+) -> None:
+    level = int(Path("/proc/sys/kernel/perf_event_paranoid").read_text())
+    if level > 2:  # Debian's and Ubuntu's own levels: nothing for normal users
+        with pytest.raises(NodeRefused, match=f"kernel.perf_event_paranoid is {level}") as refused:
+            profile_as(*of_nobody, "run", 1, 10, 6, 3, 1)
+        assert refused.value.kind == "permission"
+        return
+    parts = (6, 3, 1)
+    found, _ = profile_as(*of_nobody, "run", 2, PIECES // 20, *parts)
+    missing = {one["what"]: one["why"] for one in found["missing"]}
+    assert ("kernel" in missing) == ("waits" in missing) == (level == 2)
+    if level == 2:
+        assert "Permission denied" in missing["kernel"]
+        assert "kernel.perf_event_paranoid is 2" in missing["kernel"]
+    seen = running(found)
+    for name, part in zip(PARTS, parts, strict=True):
+        assert seen[name] == pytest.approx(part / sum(parts), abs=WITHIN)
+    # The times of its waits are shown to the owner of a thread at every level.
+    assert found["concurrency"] is not None
+    assert all(thread["waiting_ns"] is not None for thread in workers(found))
+
+
+def pieces_of(rounds: int, parts: tuple[int, int, int]) -> int:
+    """As known_shares.c draws them."""
+    chance, total = 1, 0
+    for _ in range(rounds):
+        chance = (chance * 1103515245 + 12345) % 2**32
+        total += (1 + (chance >> 16) % 16) * sum(parts)
+    return total
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_instructions_of_a_known_loop(program: Path, threads: int) -> None:
+    """A piece is 3,000 turns of two instructions; the kernel's ticks and the rounds add some."""
+    rounds, parts = 2000, (6, 3, 1)
+    found, _ = profile(program, "run", threads, rounds, *parts, hertz=99, hardware=True)
+    missing = {one["what"]: one["why"] for one in found["missing"]}
+    if any(t["instructions"] is None for t in workers(found)):
+        assert "instructions" in missing["hardware"]
+        pytest.skip("instructions are not counted on this host")
+    expected = pieces_of(rounds, parts) * 3000 * 2
+    for thread in workers(found):
+        assert thread["instructions"] == pytest.approx(expected, rel=0.02)
+        if "hardware" not in missing:
+            assert thread["cycles"] and thread["cache_misses"] is not None
+        assert thread["uncounted_ns"] <= thread["cpu_ns"]

@@ -7,11 +7,13 @@ mod addresses;
 mod concurrency;
 mod functions;
 mod kernel;
+mod lacks;
 mod outcome;
 mod profiler;
 mod stacks;
 mod thread;
 
+pub use lacks::reason;
 pub use outcome::{
     Concurrency, Function, Missing, Outcome, Running, ThreadProfile, WaitedIn, Waiting,
 };

@@ -105,14 +105,23 @@ pub struct ThreadProfile {
     pub involuntary_switches: Option<u64>,
     /// Times it went on on another CPU.
     pub migrations: Option<u64>,
-    /// CPU cycles. `None`: `missing` has `hardware`.
+    /// CPU cycles. `None` of these three: `missing` has `hardware`.
     pub cycles: Option<u64>,
     /// Instructions.
     pub instructions: Option<u64>,
     /// Misses of the last cache.
     pub cache_misses: Option<u64>,
+    /// Time on a CPU in which one of the three did not count, because counters took turns. Above 0 they are reckoned for the whole time.
+    pub uncounted_ns: u64,
     /// Where it slept when it was looked at; empty if not permitted.
     pub waited_in: Vec<WaitedIn>,
+}
+
+impl ThreadProfile {
+    /// Cycles, instructions, cache misses; 0 of a thread that did not run.
+    pub(crate) fn hardware(&self) -> [Option<u64>; 3] {
+        [self.cycles, self.instructions, self.cache_misses]
+    }
 }
 
 /// For how long how many threads were on a CPU at once, from the scheduler's own records.
@@ -143,6 +152,6 @@ pub struct Outcome {
     pub stacks: Vec<Vec<u32>>,
     /// Every thread that was met.
     pub threads: Vec<ThreadProfile>,
-    /// `None` if `missing` has `waits`.
+    /// `None` if it was not seen when threads leave their CPU: `missing` has `waits`.
     pub concurrency: Option<Concurrency>,
 }

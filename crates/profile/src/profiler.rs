@@ -10,7 +10,8 @@ use nodrop_sys::perf::{Event, Every, Samples};
 
 use crate::addresses::{Addresses, Known};
 use crate::concurrency::Together;
-use crate::outcome::{Missing, Outcome, ThreadProfile};
+use crate::lacks::{Lacks, reason};
+use crate::outcome::{Outcome, ThreadProfile};
 use crate::stacks::Stacks;
 use crate::thread::{Shared, Thread};
 
@@ -23,16 +24,11 @@ pub struct Profiler {
     hertz: u64,
     hardware: bool,
     with_kernel: bool,
-    refused: Option<String>,
     common: Common,
     threads: Vec<Thread>,
     ended: Vec<ThreadProfile>,
     joined: usize,
-    /// Of every thread that joined.
-    has_times: bool,
-    has_hardware: bool,
-    /// Threads that could not be looked at, and why the first could not.
-    unseen: Option<(u64, String)>,
+    lacks: Lacks,
     began_ns: u64,
     began_cpu_ns: u64,
     rescanned_ns: u64,
@@ -105,14 +101,14 @@ impl Profiler {
             hertz,
             hardware,
             with_kernel: refused.is_none(),
-            refused: refused.map(|error| error.to_string()),
             common,
             threads: Vec::new(),
             ended: Vec::new(),
             joined: 0,
-            has_times: true,
-            has_hardware: true,
-            unseen: None,
+            lacks: Lacks {
+                kernel: refused.map(|error| reason(&error, proc)),
+                ..Lacks::default()
+            },
             began_ns: 0,
             began_cpu_ns: 0,
             rescanned_ns: 0,
@@ -184,20 +180,24 @@ impl Profiler {
     pub fn finish(mut self, now_ns: u64) -> Result<Outcome, CounterError> {
         self.rescanned_ns = 0; // for the last counts of switches
         self.tick(now_ns)?;
-        let missing = self.missing();
         let living = self.threads.into_iter().map(Thread::into_profile);
         let mut threads = self.ended;
         threads.extend(living);
         threads.sort_by_key(|thread| (thread.pid, thread.tid));
+        if self.hardware {
+            self.lacks.look_at(&threads);
+        }
+        let has_times = self.lacks.waits.is_none();
+        let names_the_kernel = self.common.known.names_the_kernel();
         Ok(Outcome {
             began_mono_ns: self.began_ns,
             ended_mono_ns: now_ns,
             own_cpu_ns: process_cpu_ns().saturating_sub(self.began_cpu_ns),
-            missing,
+            missing: self.lacks.missing(self.hardware, names_the_kernel),
             functions: self.common.known.into_functions(),
             stacks: self.common.stacks.into_all(),
             threads,
-            concurrency: self.has_times.then(|| self.common.together.into_found()),
+            concurrency: has_times.then(|| self.common.together.into_found()),
         })
     }
 
@@ -221,8 +221,8 @@ impl Profiler {
                 );
                 match opened {
                     Ok(thread) => {
-                        self.has_times &= thread.has_switches();
-                        self.has_hardware &= thread.has_hardware();
+                        self.lacks
+                            .join(thread.lacks_switches(), thread.lacks_hardware());
                         self.common.together.join(reading.state == 'R');
                         self.joined += 1;
                         self.threads.push(thread);
@@ -230,8 +230,7 @@ impl Profiler {
                     // It has ended meanwhile.
                     Err(error) if error.raw_os_error() == Some(NO_SUCH_PROCESS) => {}
                     Err(error) => {
-                        let first = (0, error.to_string());
-                        self.unseen.get_or_insert(first).0 += 1;
+                        self.lacks.unseen(reason(&error, &self.common.proc));
                     }
                 }
             }
@@ -253,48 +252,6 @@ impl Profiler {
                 self.ended.push(thread.into_profile());
             }
         }
-    }
-
-    fn missing(&self) -> Vec<Missing> {
-        let mut found = Vec::new();
-        let mut say = |what: &str, why: String| {
-            found.push(Missing {
-                what: what.into(),
-                why,
-            });
-        };
-        let paranoid = || {
-            let path = self.common.proc.join("sys/kernel/perf_event_paranoid");
-            let level = std::fs::read_to_string(path).unwrap_or_default();
-            format!("kernel.perf_event_paranoid is {}", level.trim())
-        };
-        if let Some(error) = &self.refused {
-            say(
-                "kernel",
-                format!("what runs inside the kernel: {error}; {}", paranoid()),
-            );
-            say(
-                "waits",
-                "where threads wait is an event inside the kernel".into(),
-            );
-        } else if !self.common.known.names_the_kernel() {
-            say("kernel_names", "/proc/kallsyms shows no addresses".into());
-        }
-        if !self.hardware {
-            say("hardware", "counters of the CPU were not asked for".into());
-        } else if !self.has_hardware {
-            say(
-                "hardware",
-                "this host gives no hardware counters of threads".into(),
-            );
-        }
-        if let Some((count, why)) = &self.unseen {
-            say(
-                "threads",
-                format!("{count} threads could not be looked at: {why}"),
-            );
-        }
-        found
     }
 }
 

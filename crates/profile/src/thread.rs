@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 
 use foldhash::fast::RandomState;
 use nodrop_counters::ThreadReading;
-use nodrop_sys::perf::{Counter, Event, Every, Record, Samples};
+use nodrop_sys::perf::{Counted, Counter, Event, Every, Record, Samples};
 
 use crate::addresses::{Addresses, Known};
 use crate::concurrency::Together;
+use crate::lacks::reason;
 use crate::outcome::{Running, ThreadProfile, WaitedIn, Waiting};
 use crate::stacks::{StackId, Stacks};
 
@@ -42,9 +43,10 @@ pub struct Thread {
     /// Among all threads, by the order in which they joined.
     index: usize,
     clock: Samples,
-    switches: Option<Samples>,
-    /// [`COUNTED`]; `None` is not counted here.
-    counters: [Option<Counter>; 4],
+    /// Or why not.
+    switches: Result<Samples, String>,
+    /// [`COUNTED`]; `None` was not asked for, else why not.
+    counters: [Option<Result<Counter, String>>; 4],
     wait_channel: PathBuf,
     began_ns: u64,
     /// When `last` was read.
@@ -52,7 +54,7 @@ pub struct Thread {
     first: ThreadReading,
     last: ThreadReading,
     /// What its counters said when it began.
-    before: [Option<u64>; 4],
+    before: [Option<Counted>; 4],
     seen: Seen,
 }
 
@@ -91,8 +93,7 @@ impl Thread {
         let tid = reading.tid;
         let count = |event| {
             let asked = hardware || event == Event::Migrations;
-            let counter = asked.then(|| Counter::open(event, tid, with_kernel));
-            counter?.ok()
+            asked.then(|| Counter::open(event, tid, with_kernel).map_err(|e| reason(&e, proc)))
         };
         // Where a thread leaves its CPU is an event inside the kernel; when it does is shown to its owner too.
         let every = if with_kernel {
@@ -106,14 +107,15 @@ impl Thread {
             tid,
             index,
             clock: samples(Event::CpuClock, Every::Hertz(hertz), clock_pages(hertz))?,
-            switches: samples(Event::Switches, every, SWITCH_PAGES).ok(),
+            switches: samples(Event::Switches, every, SWITCH_PAGES)
+                .map_err(|error| reason(&error, proc)),
             counters: COUNTED.map(count),
             wait_channel: proc.join(format!("{pid}/task/{tid}/wchan")),
             began_ns,
             last_ns: began_ns,
             first: reading.clone(),
             last: reading.clone(),
-            before: [Some(0); 4],
+            before: [Some(Counted::default()); 4],
             seen: Seen {
                 began_ns,
                 ..Seen::default()
@@ -132,16 +134,22 @@ impl Thread {
         (self.seen.lost, self.seen.throttled) = (0, 0);
     }
 
-    pub fn has_switches(&self) -> bool {
-        self.switches.is_some()
+    /// Why it is not seen when it leaves its CPU.
+    pub fn lacks_switches(&self) -> Option<String> {
+        self.switches.as_ref().err().cloned()
     }
 
-    pub fn has_hardware(&self) -> bool {
-        self.counters[1..].iter().all(Option::is_some)
+    /// Why each counter of the CPU that was asked for does not count.
+    pub fn lacks_hardware(&self) -> [Option<String>; 3] {
+        let why = |index: usize| self.counters[index].as_ref()?.as_ref().err().cloned();
+        [why(1), why(2), why(3)]
     }
 
-    fn counted(&self) -> [Option<u64>; 4] {
-        let read = |counter: &Option<Counter>| counter.as_ref()?.read().ok();
+    fn counted(&self) -> [Option<Counted>; 4] {
+        let read = |counter: &Option<Result<Counter, _>>| {
+            let counter = counter.as_ref()?.as_ref().ok()?;
+            counter.read().ok()
+        };
         self.counters.each_ref().map(read)
     }
 
@@ -174,7 +182,7 @@ impl Thread {
             Record::Throttled => seen.throttled += 1,
             Record::Took { .. } | Record::Left { .. } => {}
         });
-        if let Some(switches) = &mut self.switches {
+        if let Ok(switches) = &mut self.switches {
             switches.drain(|record| seen.switch(record, index, shared));
         }
         self.seen.lost > lost_before
@@ -194,8 +202,9 @@ impl Thread {
             .min(seen_ns - cpu_ns);
         let rise = |first: Option<u64>, last: Option<u64>| Some(last?.saturating_sub(first?));
         let counted = self.counted();
-        let rose = |index: usize| rise(self.before[index], counted[index]);
-        let has_switches = self.switches.is_some();
+        let rose = |index: usize| counted[index]?.since(self.before[index]?);
+        let uncounted_ns = |index: usize| Some(counted[index]?.uncounted_ns(self.before[index]?));
+        let has_switches = self.switches.is_ok();
         ThreadProfile {
             pid: self.pid,
             tid: self.tid,
@@ -217,6 +226,7 @@ impl Thread {
             cycles: rose(1),
             instructions: rose(2),
             cache_misses: rose(3),
+            uncounted_ns: (1..4).filter_map(uncounted_ns).max().unwrap_or(0),
             waited_in: seen.waited_in(),
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Times are CLOCK_MONOTONIC, as everywhere in nodrop.
 
-use std::io::{Error, Result};
+use std::io::{Error, ErrorKind, Result};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -35,6 +35,32 @@ impl Event {
             Self::Cycles => (0, 0),
             Self::Instructions => (0, 1),
             Self::CacheMisses => (0, 3),
+        }
+    }
+}
+
+/// Why an event cannot be opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// To this user, or by the level of kernel.perf_event_paranoid.
+    NotPermitted,
+    /// The kernel was built without, or a filter of system calls says so.
+    NoPerfEvents,
+    /// The CPU, or its hypervisor, has no such counter.
+    NoSuchEvent,
+    /// Anything else: the thread has ended, there are too many open files.
+    Other,
+}
+
+impl Refusal {
+    /// By the number of the error.
+    #[must_use]
+    pub fn of(error: &Error) -> Self {
+        match error.raw_os_error() {
+            Some(libc::EACCES | libc::EPERM) => Self::NotPermitted,
+            Some(libc::ENOSYS) => Self::NoPerfEvents,
+            Some(libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP) => Self::NoSuchEvent,
+            _ => Self::Other,
         }
     }
 }
@@ -81,6 +107,9 @@ const FREQUENCY: u64 = 1 << 10;
 const SAMPLE_ID_ALL: u64 = 1 << 18;
 const USE_CLOCK: u64 = 1 << 25;
 const CONTEXT_SWITCH: u64 = 1 << 26;
+
+const TIME_ENABLED: u64 = 1;
+const TIME_RUNNING: u64 = 1 << 1;
 
 const WITH_TIME: u64 = 1 << 2;
 const WITH_CALLERS: u64 = 1 << 5;
@@ -146,6 +175,10 @@ impl Counter {
     /// What perf_event_open(2) says: ENOENT if there is no such counter here, EACCES if it is not permitted.
     pub fn open(event: Event, tid: u32, with_kernel: bool) -> Result<Self> {
         let attributes = Attributes::new(event, with_kernel);
+        let attributes = Attributes {
+            read_format: TIME_ENABLED | TIME_RUNNING,
+            ..attributes
+        };
         attributes.open(tid).map(Self)
     }
 
@@ -153,16 +186,53 @@ impl Counter {
     ///
     /// # Errors
     /// What read(2) says.
-    pub fn read(&self) -> Result<u64> {
-        let mut value = 0u64;
-        let bytes = size_of::<u64>();
-        // SAFETY: the kernel writes the eight bytes of `value`.
-        let read = unsafe { libc::read(self.0.as_raw_fd(), (&raw mut value).cast(), bytes) };
-        if usize::try_from(read) == Ok(bytes) {
-            Ok(value)
-        } else {
-            Err(Error::last_os_error())
+    pub fn read(&self) -> Result<Counted> {
+        let mut words = [0u64; 3];
+        let bytes = size_of_val(&words);
+        // SAFETY: the kernel writes the three words.
+        let read = unsafe { libc::read(self.0.as_raw_fd(), words.as_mut_ptr().cast(), bytes) };
+        if usize::try_from(read) != Ok(bytes) {
+            return Err(Error::last_os_error());
         }
+        let [value, enabled_ns, running_ns] = words;
+        Ok(Counted {
+            value,
+            enabled_ns,
+            running_ns,
+        })
+    }
+}
+
+/// What a counter shows. Counters of the CPU take turns if more are asked for than it has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counted {
+    /// What it saw in its turns.
+    pub value: u64,
+    /// Time of the thread on a CPU.
+    pub enabled_ns: u64,
+    /// The part of it in which this counter had its turn.
+    pub running_ns: u64,
+}
+
+impl Counted {
+    /// What came since, reckoned for the whole time if it had only part of it. `None`: it never had its turn, though the thread ran.
+    #[must_use]
+    pub fn since(self, before: Self) -> Option<u64> {
+        let value = u128::from(self.value.saturating_sub(before.value));
+        let enabled = u128::from(self.enabled_ns.saturating_sub(before.enabled_ns));
+        let running = u128::from(self.running_ns.saturating_sub(before.running_ns));
+        match running {
+            0 if enabled > 0 => None,
+            _ if running >= enabled => u64::try_from(value).ok(),
+            _ => u64::try_from(value * enabled / running).ok(),
+        }
+    }
+
+    /// Time of the thread on a CPU in which it did not count.
+    #[must_use]
+    pub fn uncounted_ns(self, before: Self) -> u64 {
+        let enabled = self.enabled_ns.saturating_sub(before.enabled_ns);
+        enabled.saturating_sub(self.running_ns.saturating_sub(before.running_ns))
     }
 }
 
@@ -239,6 +309,11 @@ impl Samples {
         let ring = loop {
             match Mapping::shared(&event, (1 + pages) * PAGE, 0) {
                 Err(error) if error.raw_os_error() == Some(libc::EPERM) && pages > 1 => pages /= 2,
+                Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+                    let limits = "kernel.perf_event_mlock_kb and ulimit -l";
+                    let why = format!("no more memory may be locked for rings ({limits})");
+                    return Err(Error::new(ErrorKind::PermissionDenied, why));
+                }
                 other => break other?,
             }
         };
@@ -348,6 +423,34 @@ mod tests {
         assert_eq!(parse(9, 2, &[7, 4, 1, 2]), None);
         assert_eq!(parse(1, 0, &[1, 2, 3]), None);
         assert_eq!(header(0x0018_2000_0000_000e), [14, 0x2000, 0x18]);
+    }
+
+    #[test]
+    fn a_counter_that_took_turns_is_reckoned_for_the_whole_time() {
+        let counted = |value, enabled_ns, running_ns| Counted {
+            value,
+            enabled_ns,
+            running_ns,
+        };
+        let nothing = Counted::default();
+        for (now, before, expected, uncounted_ns) in [
+            (counted(500, 100, 100), nothing, Some(500), 0),
+            (counted(500, 100, 50), nothing, Some(1000), 50),
+            (counted(500, 100, 25), counted(300, 60, 15), Some(800), 30),
+            // A thread that did not run, and a counter that never had its turn.
+            (counted(500, 100, 50), counted(500, 100, 50), Some(0), 0),
+            (counted(0, 100, 0), nothing, None, 100),
+            // No overflow on the way: 2^63 in a half of 2^63 ns.
+            (
+                counted(1 << 62, 1 << 63, 1 << 62),
+                nothing,
+                Some(1 << 63),
+                1 << 62,
+            ),
+        ] {
+            assert_eq!(now.since(before), expected);
+            assert_eq!(now.uncounted_ns(before), uncounted_ns);
+        }
     }
 
     #[test]

@@ -271,7 +271,7 @@ class _World:
                 return stack.enter_context(Profiling(together.roots(self.each)))
             why = "this host sees none of a guest"
         except NodeRefused as refused:
-            if refused.kind != "permission":
+            if refused.kind not in ("permission", "unsupported"):
                 raise
             why = refused.said
         self.trial.folder.write(PROFILE, unseen(why))

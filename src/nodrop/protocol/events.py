@@ -460,6 +460,7 @@ class ProfiledThread(TypedDict):
     seen_ns: Count
     throttled: Count
     tid: Count
+    uncounted_ns: Count
     voluntary_switches: Count | None
     waited_in: list[ProfiledWaitChannel]
     waiting: list[ProfiledWaiting]

@@ -1,6 +1,9 @@
 //! Job `profile`: which functions run, where threads wait, how many run at once.
 
-use nodrop_profile::{Failed, Outcome, Profiler};
+use std::io::ErrorKind;
+use std::path::Path;
+
+use nodrop_profile::{Failed, Outcome, Profiler, reason};
 use nodrop_proto::{JobError, ProfileReady, ProfileSpec};
 use nodrop_sys::clock::mono_ns;
 
@@ -84,9 +87,36 @@ fn refused(failed: Failed) -> JobError {
     match failed {
         Failed::Counters(error) => unreadable(error),
         Failed::Samples(error) => {
-            JobError::new("permission", format!("perf_event_open: {error}")).hint(
-                "root, CAP_PERFMON, or kernel.perf_event_paranoid of at most 2 for processes of one's own",
-            )
+            let said = format!("perf_event_open: {}", reason(&error, Path::new("/proc")));
+            if error.kind() == ErrorKind::PermissionDenied {
+                return JobError::new("permission", said).hint(
+                    "root, CAP_PERFMON, or kernel.perf_event_paranoid of at most 2 for processes of one's own",
+                );
+            }
+            JobError::new("unsupported", said)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Error;
+
+    use super::*;
+
+    #[test]
+    fn only_what_is_forbidden_is_a_question_of_rights() {
+        for (number, kind, words) in [
+            (1, "permission", "perf_event_paranoid"),
+            (13, "permission", "perf_event_paranoid"),
+            (38, "unsupported", "the kernel has no perf events"),
+            (2, "unsupported", "not on this host"),
+            (24, "unsupported", "os error 24"),
+        ] {
+            let error = refused(Failed::Samples(Error::from_raw_os_error(number)));
+            assert_eq!(error.kind, kind);
+            assert!(error.message.contains(words), "{}", error.message);
+            assert_eq!(error.hint.is_some(), kind == "permission");
         }
     }
 }
