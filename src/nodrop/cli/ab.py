@@ -80,6 +80,7 @@ def ab(
         raise BadInput(f"--most {most}: fewer than {LEAST_PAIRS} trials of each tell nothing")
     if most > MOST_PAIRS:
         raise BadInput(f"--most {most}: more than {MOST_PAIRS:,} trials of each are never needed")
+    _must_be_metrics(metrics or [])
     question = AbQuestion(a=a, b=b, trace=trace, rules=rules or (), setup=setup, sut=sut, most=most)
     asked = _experiment(question, settings or [])
     where = load_lab(lab)
@@ -108,6 +109,16 @@ def ab(
     found = _laid(outcome.records, metrics or (), look)
     found = found.model_copy(update={"notes": [*found.notes, f"report: {page}"]})
     return answered(found, markdown=markdown, junit=junit, as_json=as_json)
+
+
+def _must_be_metrics(names: Sequence[str]) -> None:
+    """A comparison says it as well, but only after the first trials."""
+    from nodrop.report.sides import FAILED, METRICS
+
+    known = [*(figure.name for figure in METRICS), FAILED]
+    for name in names:
+        if name not in known:
+            raise BadInput(f"--metric {name}: allowed are {', '.join(known)}")
 
 
 def _experiment(question: AbQuestion, settings: Sequence[str]) -> Experiment:

@@ -27,15 +27,24 @@ def history_page(found: History, *, title: str) -> str:
     parts = [Markup("<h1>"), title, Markup("</h1><p><strong>"), found.verdict, Markup("</strong>")]
     parts += [f", {len(found.runs)} runs", Markup("</p>")]
     for line in found.lines:
-        parts += [tag("h2", f"{line.cell} · {figure_named(line.metric).title}"), _said(found, line)]
-        parts += [history_plot(line, found.runs)]
-    parts += [Markup("<h2>Runs</h2>"), _list(_run_words(run) for run in found.runs)]
-    parts += [Markup("<h2>Notes</h2>"), _list(found.notes)]
+        name = f"{line.cell} · {figure_named(line.metric).title}"
+        drawn = _scrolls(history_plot(line, found.runs), name)
+        parts += [tag("section", tag("h2", name), _said(found, line), drawn)]
+    runs = _list(_run_words(run) for run in found.runs)
+    parts += [tag("section", tag("h2", "Runs"), runs)]
+    parts += [tag("section", tag("h2", "Notes"), _list(found.notes))]
     body = Markup("").join(parts)
     return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{html(title)}'
-        f"</title><style>{style}</style></head><body><main>{body}</main></body></html>\n"
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{html(title)}</title><style>{style}</style></head><body><main>{body}</main></body></html>\n"
     )
+
+
+def _scrolls(drawn: Markup, name: str) -> Markup:
+    """A picture that is wider than a small screen scrolls by itself, as those of a report do."""
+    return tag("figure", tag("div", drawn, class_="scroll", tabindex="0", role="region",
+                             aria_label=name))  # fmt: skip
 
 
 def _said(found: History, line: Line) -> Markup:
