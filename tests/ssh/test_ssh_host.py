@@ -92,6 +92,23 @@ def test_a_file_is_read_there_as_long_as_its_host_is_connected(
     assert "kept." not in machines.sender.run("ls", "/var/lib/nodrop")
 
 
+def test_what_a_killed_connection_left_goes_with_the_next(
+    machines: Machines, host: SshHost, label: str, tmp_path: Path
+) -> None:
+    ours = tmp_path / "trace.pcap"
+    ours.write_bytes(b"a trace")
+    machines.sender.run("mkdir", "-p", "/var/lib/nodrop/kept.killed")
+    machines.sender.run("touch", "/var/lib/nodrop/kept.killed/0")
+    held = host.reads(ours)
+    with SshHost("gen1", label=label, config=machines.config) as other:
+        assert other.reads(ours) != held
+        found = machines.sender.run("ls", "/var/lib/nodrop").split()
+        assert sorted(found) == sorted(
+            [held.split("/")[4], other.reads(ours).split("/")[4], "node"]
+        )
+    assert machines.sender.run("cat", held) == "a trace"
+
+
 @pytest.mark.parametrize(
     ("alias", "words"),
     [

@@ -63,13 +63,22 @@ mv -f "$new" "$1/$2/{PROGRAM}"
 KEEP = """\
 set -eu
 umask 077
+exec 8<"$1"
+flock 8
+for left in "$1"/kept.*; do
+  [ ! -d "$left" ] || flock --nonblock "$left" rm -rf "$left" || :
+done
 kept=$(mktemp -d "$1/kept.XXXXXX")
+exec 9<"$kept"
+flock 9
+exec 8<&-
 trap 'rm -rf "$kept"' EXIT
 trap 'exit 1' HUP TERM
 echo "$kept"
 cat >/dev/null
 """
-"""$1: the folder. Its stdin ends with us, and the files with it."""
+"""$1: the folder. Its stdin ends with us, and the files with it. What one that was killed left has
+no lock any more, and goes first."""
 TAKE = """\
 set -eu
 umask 077
