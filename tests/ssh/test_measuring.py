@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from nodrop import plugins
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
 from nodrop.errors import NotReady
+from nodrop.labs.ssh import SshLab
 from nodrop.load.tcpreplay import Tcpreplay
 from nodrop.measure.manager import RunOutcome, run_experiment
 from nodrop.measure.progress import Silent
@@ -148,6 +150,28 @@ def test_tcpreplay_sends_from_there_too(run: Run, monkeypatch: pytest.MonkeyPatc
     assert (record.outcome, record.packets.residual_packets) == ("measured", 0), record
     assert record.offered.sent == record.offered.intended > 20_000
     assert closes(record)
+
+
+class LooksBeside(Silent):
+    """What a second run would be told while the first one has the port."""
+
+    def __init__(self, lab: SshLab) -> None:
+        self._lab = lab
+        self.said: list[str] = []
+
+    def phase(self, name: str) -> None:
+        if name == "launch":
+            self.said = [*self._lab.problems()]
+
+
+def test_a_second_run_is_told_who_has_the_port(run: Run, pair: Machines, tmp_path: Path) -> None:
+    lab = plugins.build_lab(load_lab(str(written(pair, tmp_path))))
+    assert isinstance(lab, SshLab)
+    beside = LooksBeside(lab)
+    run("measure.repetitions=1", progress=beside)
+    assert len(beside.said) == 1
+    assert beside.said[0].startswith("receiver: another run has cab0 (nodrop-")
+    assert lab.problems() == []
 
 
 class CutsTheLine(Silent):

@@ -17,6 +17,7 @@ from nodrop.hosts.seam import Json
 from nodrop.hosts.ssh import SshHost
 from nodrop.labs.cable import CableEnd, prove
 from nodrop.labs.netns import PACKAGES
+from nodrop.labs.nic import taken_by
 from nodrop.labs.seam import Checked
 from nodrop.untrusted.json_text import decode
 from nodrop.untrusted.reading import making_sense
@@ -121,7 +122,12 @@ def _host(look: Look) -> None:
     with making_sense(f"the capabilities of {host.name}"):
         effective = int(found["capabilities"] or "0", 16)
     if lacking := [name for name, bit in CAPABILITIES.items() if not effective >> bit & 1]:
-        look.problem(f"its root lacks CAP_{', CAP_'.join(lacking)} (a container?)")
+        names = ", ".join(f"CAP_{name}" for name in lacking)
+        look.problem(
+            f"nodrop lacks {names}; start it with sudo"
+            if host.here
+            else f"its root lacks {names} (a container?)"
+        )
 
 
 def clock_words(real_offset_ns: int, bound_ns: int) -> str:
@@ -140,6 +146,11 @@ def _port(look: Look) -> None:
     with making_sense(f"what `ip address` says on {host.name}"):
         found = {one["ifname"]: one for one in decode(shown.stdout)}
         if port not in found:
+            if host.here and (run := taken_by(port)):
+                look.problem(
+                    f"another run has {port} ({run}); wait for its end, or `nodrop undo` if it died"
+                )
+                return
             there = ", ".join(sorted(name for name in found if name != "lo")) or "none but lo"
             look.problem(f"there is no port {port} (there are: {there})")
             return

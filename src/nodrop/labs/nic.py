@@ -50,7 +50,8 @@ def taken(port: str, journal: UndoJournal, *, name: str, node: Path) -> Iterator
 
 def bring_home(netns: str, port: str, home: str, ipv6_off: str) -> None:
     """From the namespace `netns`, if it is there, to the one with the inode `home`, which must be
-    ours. As often as need be: whatever is done already is left as it is."""
+    ours. As often as need be: whatever is done already is left as it is. A port that is gone needs
+    nothing."""
     if str(_namespace()) != home:
         raise LabProblem(
             f"port {port} is to return to another network namespace than this one",
@@ -59,9 +60,19 @@ def bring_home(netns: str, port: str, home: str, ipv6_off: str) -> None:
     inside = ["ip", "-n", netns, "link"]
     if _runs([*inside, "show", port]):
         _must([*inside, "set", port, "promisc", "off", "netns", _our_namespace()])
+    if not _runs(["ip", "link", "show", port]):
+        return
     if ipv6_off:
         _must(["sysctl", "-qw", f"net.ipv6.conf.{port.replace('.', '/')}.disable_ipv6={ipv6_off}"])
     _must(["ip", "link", "set", port, "up"])
+
+
+def taken_by(port: str) -> str:
+    """The namespace of a run that has the port; "" if none has."""
+    if not NETNS_FOLDER.is_dir():
+        return ""
+    names = sorted(path.name for path in NETNS_FOLDER.glob("nodrop-*-rcv"))
+    return next((name for name in names if _runs(["ip", "-n", name, "link", "show", port])), "")
 
 
 def _ipv6_off(port: str) -> str:
