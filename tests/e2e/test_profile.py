@@ -23,7 +23,7 @@ ENOUGH_NS = 300_000_000
 )
 def test_functions_by_role(run: Run, settings: list[str], roles: set[str]) -> None:
     asked = ["load.trace=make:demo", "load.speed=2", "load.multiplier=4", *settings]
-    found = run(WHOLE_TRACE, "measure.profile=true", *asked)
+    found = run(WHOLE_TRACE, "measure.profile=true", "measure.hardware=true", *asked)
     (record,) = found.records
     assert record.outcome == "measured" and closes(record), record.verdict
     profile = json.loads((found.directory / "runs" / record.run / "profile.json").read_text())
@@ -38,6 +38,12 @@ def test_functions_by_role(run: Run, settings: list[str], roles: set[str]) -> No
     for thread in profile["threads"]:
         in_sum = thread["cpu_ns"] + thread["queued_ns"] + thread["blocked_ns"]
         assert in_sum == thread["seen_ns"]
+    counted = all(thread["instructions"] is not None for thread in profile["threads"])
+    # Counted, or the record says what was not, and why.
+    assert (
+        counted or "instructions" in {m["what"]: m["why"] for m in profile["missing"]}["hardware"]
+    )
     page = write_report([found.directory]).read_text()
+    assert ("profile-hardware" in page) == counted
     assert "Where the time goes" in page and "Flame graph of" in page
     assert "profile-functions.csv" in {file.name for file in (found.directory / "report").iterdir()}

@@ -217,6 +217,13 @@ def test_of_two_settings_of_a_key_the_last_is_blamed(tmp_path: Path) -> None:
     assert said.startswith("--set measure.seed=-1: measure.seed = -1")
 
 
+def test_counters_of_the_cpu_are_the_profilers(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"measure.hardware = true: .* set measure.profile = true"):
+        load(tmp_path, "measure.hardware=true")
+    asked = load(tmp_path, "measure.hardware=true", "measure.profile=true")
+    assert asked.measure.hardware and asked.measure.profile
+
+
 def test_put_meets_a_key_with_dots_as_a_whole() -> None:
     table = {"overrides": {"stream.memcap": "1gb"}}
     put(table, ("overrides", "stream", "memcap"), "2gb")

@@ -102,6 +102,9 @@ class Measure(Options):
     profile: bool = False
     """Also see which functions of the SUT run, and where its threads wait, while the load is
     offered. It costs the SUT something: compare no profiled trials with others."""
+    hardware: bool = False
+    """With `profile`: also cycles, instructions and cache misses of each thread. On a virtual CPU
+    each switch of a thread then costs some 30 us."""
     late_p99_us: PositiveFloat = 5000.0
     """The trial is void if 1 % of the packets were sent later (or earlier) than this."""
     late_burst_max_ratio: Annotated[float, Field(gt=0, le=1)] = 0.05
@@ -219,6 +222,10 @@ def _build(
         table["matrix"] = flatten(table["matrix"])
         _kinds_of_the_matrix(table)
     file = check(ExperimentFile, table, table="", base=path.absolute().parent)
+    if file.measure.hardware and not file.measure.profile:
+        raise BadInput(
+            "measure.hardware = true: the profiler counts it; set measure.profile = true"
+        )
     return Experiment(
         name=file.name,
         question=file.question,

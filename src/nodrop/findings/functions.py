@@ -13,6 +13,7 @@ from typing import Any
 
 OTHER = "other"
 """Of stacks that no pattern names."""
+HARDWARE = ("cycles", "instructions", "cache_misses")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +44,21 @@ class RoleProfile:
     """Samples by stack."""
     waiting: Mapping[Stack, int]
     """ns off the CPU of its own will, by the stack it left with."""
+    hardware: Mapping[str, int]
+    """`cycles`, `instructions`, `cache_misses`: those that were counted in all its threads."""
+    uncounted_ns: int
+    """On a CPU while one of those had no counter, and was reckoned."""
+
+    def hardware_rates(self) -> dict[str, float]:
+        """`ipc` (instructions per cycle) and `misses` (of the last cache, per 1,000 instructions):
+        what is known of them."""
+        counted = self.hardware
+        found = {}
+        if counted.get("cycles") and "instructions" in counted:
+            found["ipc"] = counted["instructions"] / counted["cycles"]
+        if counted.get("instructions") and "cache_misses" in counted:
+            found["misses"] = 1000 * counted["cache_misses"] / counted["instructions"]
+        return found
 
     def shares(self) -> dict[Named, float]:
         """Of the samples, by the function that ran."""
@@ -122,7 +138,18 @@ def _role(
         blocked_ns=sum(int(thread["blocked_ns"]) for thread in threads),
         running=running,
         waiting=waiting,
+        hardware=_hardware(threads),
+        uncounted_ns=sum(int(thread.get("uncounted_ns", 0)) for thread in threads),
     )
+
+
+def _hardware(threads: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    found = {}
+    for name in HARDWARE:
+        counts = [thread.get(name) for thread in threads]
+        if None not in counts:
+            found[name] = sum(map(int, filter(None, counts)))
+    return found
 
 
 def _named(function: Mapping[str, Any]) -> Named:

@@ -268,7 +268,8 @@ class _World:
             return None
         try:
             if not in_guest:
-                return stack.enter_context(Profiling(together.roots(self.each)))
+                roots, hardware = together.roots(self.each), self._settings.hardware
+                return stack.enter_context(Profiling(roots, hardware=hardware))
             why = "this host sees none of a guest"
         except NodeRefused as refused:
             if refused.kind not in ("permission", "unsupported"):

@@ -29,9 +29,10 @@ def unseen(why: str) -> Json:
 class Profiling:
     """As a context manager it is ended on every way out. It has read all names when it is made."""
 
-    def __init__(self, roots: Sequence[HostProcess]) -> None:
+    def __init__(self, roots: Sequence[HostProcess], *, hardware: bool) -> None:
         pids = [process.pid for process in roots]
-        self._job: AnyJob = roots[0].host.job({"job": "profile", "pids": pids})
+        spec: Json = {"job": "profile", "pids": pids, "hardware": hardware}
+        self._job: AnyJob = roots[0].host.job(spec)
 
     def begin(self) -> None:
         self._job.start()

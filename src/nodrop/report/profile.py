@@ -11,6 +11,7 @@ from markupsafe import Markup
 from nodrop.findings.functions import Named, RoleProfile
 from nodrop.report import numbers
 from nodrop.report.flame import WAITS, flame, flame_difference
+from nodrop.report.profile_hardware import hardware_table
 from nodrop.report.profile_shift import shifts_table
 from nodrop.report.profiled import Profiled, profiled
 from nodrop.report.story import Story
@@ -36,6 +37,7 @@ class Flames:
 class ProfileSection:
     words: tuple[str, ...]
     roles: Table
+    hardware: Table | None
     groups: Table
     functions: Table
     shifts: Table | None
@@ -50,6 +52,7 @@ def profile_section(story: Story) -> ProfileSection | None:
     return ProfileSection(
         words=tuple(_words(cells)),
         roles=_roles_table(cells),
+        hardware=hardware_table(cells),
         groups=_groups_table(cells),
         functions=_functions_table(cells),
         shifts=shifts_table(cells),
@@ -61,7 +64,7 @@ def profile_tables(story: Story) -> Iterator[Table]:
     found = profile_section(story)
     if found is not None:
         yield from (found.roles, found.groups, found.functions)
-        yield from [found.shifts] if found.shifts else []
+        yield from (table for table in (found.hardware, found.shifts) if table)
 
 
 def _words(cells: Sequence[Profiled]) -> Iterator[str]:

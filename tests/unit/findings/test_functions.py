@@ -99,3 +99,20 @@ def test_a_stack_belongs_to_its_innermost_known_function(stack: str, group: str)
 def test_each_group_of_the_file_has_patterns() -> None:
     names = [name for name, patterns in groups() if patterns]
     assert len(names) == len(set(names)) == 11 and OTHER not in names
+
+
+def counted(*threads: dict[str, int | None]) -> dict[str, float]:
+    """The rates of one role whose threads counted this."""
+    found = said()
+    of = [{**found["threads"][0], **thread} for thread in threads]
+    return trial_profile({**found, "threads": of}).roles["worker"].hardware_rates()
+
+
+def test_rates_of_the_cpus_counters_are_of_all_threads() -> None:
+    one: dict[str, int | None] = {"cycles": 1000, "instructions": 3000, "cache_misses": 6}
+    two: dict[str, int | None] = {"cycles": 2000, "instructions": 3000, "cache_misses": 0}
+    assert counted(one, two) == pytest.approx({"ipc": 2.0, "misses": 1.0})
+    assert counted(one, {**two, "cycles": None}) == pytest.approx({"misses": 1.0})
+    assert counted(one, {**two, "cache_misses": None}) == pytest.approx({"ipc": 2.0})
+    assert counted({**one, "cycles": 0, "instructions": 0}) == {}
+    assert counted({}) == {}, "an older record, or not asked for"

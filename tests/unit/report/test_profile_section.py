@@ -76,7 +76,7 @@ def trial_of(counts: dict[str, int]) -> TrialProfile:
     }
     role = RoleProfile(
         role="worker", threads=1, seen_ns=1, cpu_ns=1, queued_ns=0, blocked_ns=0,
-        running=stacks, waiting={},
+        running=stacks, waiting={}, hardware={}, uncounted_ns=0,
     )  # fmt: skip
     return TrialProfile(
         roles={"worker": role}, own_cpu_ratio=0.0, lost=0, missing={}, concurrency=(),

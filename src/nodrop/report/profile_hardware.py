@@ -1,0 +1,71 @@
+"""What the CPU's own counters say of the threads of each role."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from nodrop.report import numbers
+from nodrop.report.profiled import Profiled
+from nodrop.report.tables import Column, Row, Table, Value, text
+from nodrop.stats.interval import Summary
+
+
+def hardware_table(cells: Sequence[Profiled]) -> Table | None:
+    """None if no trial has such counters: they were not asked for, or not on this host."""
+    rows = tuple(_rows(cells))
+    if not rows:
+        return None
+    of = "of the 95 % interval"
+    return Table(
+        name="profile-hardware",
+        title="What the CPU's counters say",
+        columns=(
+            Column(name="cell", title="Cell"),
+            Column(name="role", title="Role"),
+            Column(name="ipc", title="Instructions per cycle", numeric=True, help="median"),
+            Column(name="ipc_low", title="from", numeric=True, help=of),
+            Column(name="ipc_high", title="to", numeric=True, help=of),
+            Column(
+                name="cache_misses",
+                title="Cache misses",
+                numeric=True,
+                help="of the last cache, per 1,000 instructions; median",
+            ),
+            Column(name="cache_misses_low", title="from", numeric=True, help=of),
+            Column(name="cache_misses_high", title="to", numeric=True, help=of),
+            Column(
+                name="reckoned_pct",
+                title="Reckoned, %",
+                numeric=True,
+                help="of the time on a CPU: a counter had no turn there; the most of any run",
+            ),
+        ),
+        rows=rows,
+    )
+
+
+def _rows(cells: Sequence[Profiled]) -> Iterator[Row]:
+    for cell in cells:
+        for role in cell.roles():
+            rates = dict(cell.over(role, lambda one: one.hardware_rates()))
+            if not rates:
+                continue
+            of = [trial.roles[role] for _, trial in cell.trials if role in trial.roles]
+            reckoned = max(one.uncounted_ns / max(1, one.cpu_ns) for one in of)
+            yield Row(
+                values=(
+                    *(text(cell.label), text(role)),
+                    *(*_rate(rates.get("ipc")), *_rate(rates.get("misses"))),
+                    Value(raw=reckoned * 100, shown=numbers.percent(reckoned)),
+                )
+            )
+
+
+def _rate(summary: Summary | None) -> tuple[Value, Value, Value]:
+    interval = summary.interval if summary else None
+    low, high = (interval.low, interval.high) if interval else (None, None)
+    return _value(summary.median if summary else None), _value(low), _value(high)
+
+
+def _value(rate: float | None) -> Value:
+    return Value(raw=rate, shown="–" if rate is None else f"{rate:.2f}")
