@@ -196,7 +196,7 @@ def test_threads_that_run_at_once(program: Path) -> None:
     cpu_ns = sum(thread["cpu_ns"] for thread in workers(found))
     wall_ns = found["ended_mono_ns"] - found["began_mono_ns"]
     assert sum(together["ns"]) == pytest.approx(wall_ns, rel=0.001)
-    # A worker's CPU time was last read up to a tenth of a second before it ended, its switches to the end.
+    # A worker's CPU time was last read up to 0.1 s before its end, its switches to the end.
     unread_ns = sum(wall_ns - thread["seen_ns"] for thread in workers(found))
     # What the hypervisor took is no CPU time of a thread, but by its switches it was on a CPU.
     unsure_ns = together["unsure_ns"] + unread_ns + stolen_ns + 2e7
