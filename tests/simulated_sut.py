@@ -32,6 +32,8 @@ class SimulatedSut:
     ticks: float = 0.0
     """Of trials, in which the hypervisor takes the SUT's CPU for 10 ms: what comes meanwhile is
     lost, beyond the ring."""
+    thefts_per_s: float = 0.0
+    """The hypervisor takes the SUT's CPU so often, 10 ms each, and it is seen when packets went."""
     path_loss: float = 0.0
     """Lost before the SUT, at any load."""
     bursts: float = 0.0
@@ -164,6 +166,14 @@ class SimulatedSut:
         share, times = self.spikes
         behind = (1 - share) * behind + share * max(0.0, came * times - can)
         stolen_s = 0.01 if self.ticks and self.random.random() < self.ticks else 0.0
+        own = max(0.0, behind - self.ring_packets)
+        beyond: int | None = None
+        if self.thefts_per_s:
+            chances = [self.random.random() for _ in range(int(seconds * 100))]
+            thefts = sum(chance < self.thefts_per_s / 100 for chance in chances)
+            stolen_s += thefts * 0.01
+            # What was lost while a theft and its aftermath lasted says nothing.
+            beyond = round(own * max(0.0, 1 - thefts * 0.4 / seconds))
         behind += came * stolen_s / seconds
         held = min(behind, self.ring_packets)
         lost = sent - came + behind - held
@@ -189,6 +199,7 @@ class SimulatedSut:
             sustained=sustained,
             service_pps_at_least=pace,
             steal_ratio=stolen_s / seconds or None,
+            lost_beyond_steal_packets=beyond,
         )
 
 

@@ -152,6 +152,8 @@ def _limited_by(every: Sequence[Tried], chosen: Bracket, goal: float, search: Se
             for load in loads(every)
         ):
             return "unfinished" if search.budget_s is None else "budget"
+        if _hidden(every, chosen, goal, search):
+            return "hypervisor"
         if chosen.lower is None:
             return "loss_at_every_load" if _same_share(measured, goal) else "min"
         failed = any(t.outcome == "failed" for t in chosen.upper.trials)
@@ -165,6 +167,16 @@ def _limited_by(every: Sequence[Tried], chosen: Bracket, goal: float, search: Se
     if search.budget_s is not None:
         return "budget"
     return "nothing_measured" if chosen.lower is None else "unfinished"
+
+
+def _hidden(every: Sequence[Tried], chosen: Bracket, goal: float, search: Search) -> bool:
+    """The bounds are far apart, as the hypervisor disturbed the trials between them."""
+    assert chosen.upper is not None
+    least = 0.0 if chosen.lower is None else chosen.lower.value
+    if chosen.upper.value <= least * (1 + search.relative_width) ** CLOSED:
+        return False
+    between = [t for t in every if least < t.value < chosen.upper.value and t.good(goal) is None]
+    return _void_for(between) == "hypervisor"
 
 
 def _void_for(

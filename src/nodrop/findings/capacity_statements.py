@@ -101,7 +101,9 @@ def _headline(answer: Answer, every: Sequence[Tried]) -> Statement:
         text = f"carries {value_words(by, lower.value)} {goal}"
         if answer.limited_by == "sut_failed":
             return said("capacity-failed", f"{text}; at {value_words(by, upper.value)} it failed")
-        return said("capacity-found", f"{text}, not {value_words(by, upper.value)}")
+        text = f"{text}, not {value_words(by, upper.value)}"
+        hidden = f": {_WHY_AT_LEAST['hypervisor']}" if answer.limited_by == "hypervisor" else ""
+        return said("capacity-found", text + hidden)
     if lower is not None:
         at_least = f"carries at least {value_words(by, lower.value)} {goal}"
         why = _WHY_AT_LEAST[answer.limited_by] + _undecided(answer, every)

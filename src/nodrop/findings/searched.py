@@ -56,7 +56,7 @@ class Tried:
     """Of the load, the SUT served at least this part while it was offered."""
     record: TrialRecord
     doubtful: bool = False
-    """The hypervisor alone can explain what it lost, and not enough trials of this load lost."""
+    """The hypervisor alone can explain what it lost, and nothing speaks against that."""
 
     def good(self, goal: float) -> bool | None:
         """Whether it carried the load within the goal; None = it does not show it."""
@@ -67,7 +67,7 @@ class Tried:
         if self.loss_ratio is None:
             return None
         if self.loss_ratio > goal:
-            return None if self.doubtful else False
+            return None if self.doubtful or self._lost_enough_to_steal(goal) else False
         return self.kept
 
     @property
@@ -85,6 +85,13 @@ class Tried:
         if self.outcome != "measured" or body.lost_before_sut_packets:
             return False
         return 0 < (body.lost_packets or 0) <= 2 * (self.record.steal_ratio or 0.0) * sent
+
+    def _lost_enough_to_steal(self, goal: float) -> bool:
+        """Without what the hypervisor explains it is within the goal."""
+        beyond, sent = self.record.lost_beyond_steal_packets, self.record.offered.sent
+        if beyond is None or not sent or not self.may_be_stolen:
+            return False
+        return beyond <= goal * sent
 
     @property
     def far_late(self) -> bool:
@@ -132,9 +139,12 @@ def of_round(
 
 
 def _doubtful(one: Tried, of_round: Sequence[Tried]) -> bool:
-    """The hypervisor comes by chance: if all of several trials of a load lost, the load did it."""
+    """If it lost when nothing was taken, the load did it. If nobody saw when, several trials say
+    it: the hypervisor comes by chance, so if all of them lost, the load did it."""
     if not one.may_be_stolen:
         return False
+    if one.record.lost_beyond_steal_packets is not None:
+        return one.record.lost_beyond_steal_packets == 0
     same = [t for t in of_round if t.value == one.value and t.outcome == "measured"]
     return len(same) < MOST_MUTE or any(not t.loss_ratio for t in same)
 

@@ -20,6 +20,7 @@ from nodrop.hosts.seam import Json, Link, UndoJournal
 from nodrop.images.image import must_be_there
 from nodrop.ledger.places import ring_of
 from nodrop.ledger.reasons import Problem, Reason
+from nodrop.ledger.stolen import lost_beyond_steal
 from nodrop.load.seam import LoadGenerator, OfferedLoad, Offerer
 from nodrop.measure import clocks, together
 from nodrop.measure.live import Feed
@@ -385,6 +386,9 @@ class _World:
             role=self._parts.sut(self._cell).role,
             flow_sizes=counted.flow_sizes,
             peaks=peaks(self._load.trace_facts(), seen.offered),
+        )
+        used.lost_beyond_steal = lost_beyond_steal(
+            counted.running, host, frozenset().union(*offering.cpus), until_ns
         )
 
     def _observed(self, before: Reading, after: Reading) -> packets.Observed:

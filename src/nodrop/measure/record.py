@@ -54,6 +54,7 @@ def trial_record(
         "sut_cpus": format_cpus(used.sut_cpus) or None,
     }
     found["steal_ratio"] = used.steal_ratio
+    found["lost_beyond_steal_packets"] = used.lost_beyond_steal
     found |= figures(packets.ledger, seen.verdict)
     body: dict[str, Any] = found["body"]
     body["imbalance_ratio"] = imbalance_ratio(packets.instances)

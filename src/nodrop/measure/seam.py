@@ -51,6 +51,8 @@ class ResourcesSeen:
     """Not let run for want of a CPU quota, from the first packet until the drain; all CPUs."""
     steal_ratio: float | None = None
     """Of the CPUs that the SUT may use or of the sender's, while the load was offered."""
+    lost_beyond_steal: int | None = None
+    """Packets lost within the SUT that this does not explain."""
     foreign_cpu_ratio: float | None = None
     """Of the CPUs that the SUT may use, what neither it nor the sender used."""
     busy: Sequence[Busy] = ()

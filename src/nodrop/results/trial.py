@@ -217,6 +217,9 @@ class TrialRecord(Model):
     steal_ratio: NotNegative | None = None
     """Of the CPUs that the SUT may use, or of those of the sender, what the hypervisor gave to
     others while the load was offered: the larger of the two."""
+    lost_beyond_steal_packets: Packets | None = None
+    """Of the losses within the SUT, those that what the hypervisor took does not explain: lost when
+    it had taken nothing, or more than came in twice that time."""
     host_cpu_ratio: NotNegative | None = None
     """Of all CPUs of the receiving host, while the load was offered."""
     sut_rss_peak_bytes: Packets | None = None

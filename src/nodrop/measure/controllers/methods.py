@@ -23,6 +23,8 @@ LEAST_KNOWN = 2
 """So many limits say how much trials differ, before a lower load is tried."""
 UNDECIDED = 3
 """So many trials of a load that do not agree are enough: it is at the limit itself."""
+MOST_DOUBTFUL = 24
+"""Trials of a round whose losses the hypervisor explains: it hides what the load does."""
 SHOWN = 1.2 * SEEN_BEHIND
 """A trial of a load so far above what is served shows that it is too much."""
 SURPRISING = 0.95
@@ -289,6 +291,8 @@ class _Own:
     def _sample(self) -> Ask | None:
         """Near the limit: mostly so high that nearly every trial says its limit, and some just
         below, where the load is to be carried."""
+        if sum(t.doubtful for t in self._field.tried) >= MOST_DOUBTFUL:
+            return None
         fit, limits = self._picture.knee, self._picture.limits
         assert fit is not None
         lower = self._reuse((fit.low or self._known[0]) / (1 + self._width / 3), down=True)
