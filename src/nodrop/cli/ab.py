@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nodrop.cli.arguments import AsJson, LabName, OutFolder, Resume, Settings
-from nodrop.cli.compare import Junit, Markdown, Metrics, answered
+from nodrop.cli.compare import Junit, Markdown, Metrics, answered, one_way
 from nodrop.cli.saying import say
 from nodrop.errors import BadInput
 
 if TYPE_CHECKING:
     from nodrop.config.asked import AbQuestion
     from nodrop.config.experiment import Experiment
+    from nodrop.measure.plan import Plan
     from nodrop.results.trial import TrialRecord
     from nodrop.results.versus import Versus
 
@@ -74,22 +75,26 @@ def ab(
     from nodrop.measure.controllers.until_told import UntilTold
     from nodrop.measure.manager import run_experiment
     from nodrop.measure.plan import make_plan
+    from nodrop.report.versus import CANNOT_TELL
     from nodrop.report.write import write_report
 
     if most < LEAST_PAIRS:
         raise BadInput(f"--most {most}: fewer than {LEAST_PAIRS} trials of each tell nothing")
     if most > MOST_PAIRS:
         raise BadInput(f"--most {most}: more than {MOST_PAIRS:,} trials of each are never needed")
+    one_way(as_json=as_json, markdown=markdown)
     _must_be_metrics(metrics or [])
     question = AbQuestion(a=a, b=b, trace=trace, rules=rules or (), setup=setup, sut=sut, most=most)
     asked = _experiment(question, settings or [])
     where = load_lab(lab)
     plan = make_plan(asked, sender_elsewhere=plugins.sender_elsewhere(where))
+    seconds = None if budget is None else budget_s(budget)
+    _must_hold_a_pair(seconds, plan)
     until = UntilTold(
         plan.controller,
         most=most,
         told=lambda done, look: _laid(done, metrics or (), look).verdict != "cannot tell",
-        budget_s=None if budget is None else budget_s(budget),
+        budget_s=seconds,
     )
     ensure_privileges()
     with shown(quiet=as_json or markdown, as_json=False) as progress:
@@ -103,12 +108,26 @@ def ab(
         )
     page = write_report([outcome.directory])
     if lacking := [name for name in "ab" if not _judged(outcome.records, name)]:
+        tried = {record.cell["cell"] for record in outcome.records}
+        if not tried.issuperset(lacking):
+            say(f"cannot tell: --budget {budget} ended before both builds were tried: see {page}")
+            return CANNOT_TELL
         say(f"every trial of {' and '.join(lacking)} is void: see {page}")
         return 1
     look = until.look_at_the_end(outcome.records)
     found = _laid(outcome.records, metrics or (), look)
     found = found.model_copy(update={"notes": [*found.notes, f"report: {page}"]})
     return answered(found, markdown=markdown, junit=junit, as_json=as_json)
+
+
+def _must_hold_a_pair(budget_s: float | None, plan: Plan) -> None:
+    if budget_s is None or plan.load_s is None:
+        return
+    pair_s = (plan.load_s + plan.around_s) / plan.repetitions
+    if budget_s < pair_s:
+        raise BadInput(
+            f"--budget: {budget_s:g} s are less than one trial of each build, about {pair_s:.0f} s"
+        )
 
 
 def _must_be_metrics(names: Sequence[str]) -> None:

@@ -9,6 +9,7 @@ import typer
 
 from nodrop.cli.arguments import AsJson, writable
 from nodrop.cli.saying import say, say_json
+from nodrop.errors import BadInput
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -50,10 +51,18 @@ def compare(
     compared, or bad input.
     """
     from nodrop.report.sides import read_side
-    from nodrop.report.versus import versus
+    from nodrop.report.versus import must_be_facts, versus
 
-    found = versus(read_side(a), read_side(b), differs=differs or (), metrics=metrics or ())
+    one_way(as_json=as_json, markdown=markdown)
+    sides = read_side(a), read_side(b)
+    must_be_facts(differs or (), sides)
+    found = versus(*sides, differs=differs or (), metrics=metrics or ())
     return answered(found, markdown=markdown, junit=junit, as_json=as_json)
+
+
+def one_way(*, as_json: bool, markdown: bool) -> None:
+    if as_json and markdown:
+        raise BadInput("--json and --markdown: only one of them can be printed")
 
 
 def answered(found: Versus, *, markdown: bool, junit: Path | None, as_json: bool) -> int:
@@ -83,6 +92,8 @@ def baseline(
     """Store what a run measured in one small file, for `nodrop compare FILE B`."""
     from nodrop.report.sides import read_side
 
+    if run.is_file():
+        raise BadInput(f"{run}: is a file, and no run directory")
     file.write_text(read_side(str(run)).to_text(), encoding="utf-8")
     say(file)
 

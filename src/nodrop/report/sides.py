@@ -90,7 +90,13 @@ def _of_run(path: Path) -> Side:
         identity=" ".join(map(str, marks)) if all(marks) else str(path.resolve()),
         facts=_facts(manifest, story.sources[0].run.experiment),
         cells=[*cells, *map(_capacity, searches(story))],
+        unread=_unread(story.sources[0].run),
     )
+
+
+def _unread(run: RunDir) -> list[str]:
+    found = (*run.damage, *run.trials.damage)
+    return [escape.plain(f"{one.where}: {one.words}", longest=200) for one in found]
 
 
 def _must_be_readable(path: Path, run: RunDir) -> None:

@@ -76,7 +76,7 @@ def versus(
     verdict, code = _verdict(rows)
     return Versus(
         a=a.name, b=b.name, verdict=verdict, exit_code=code, differs=said, rows=rows,
-        notes=[*notes, *_notes(matched), _family_words(family, len(rows))],
+        notes=[*_unread(a, b), *notes, *_notes(matched), _family_words(family, len(rows))],
     )  # fmt: skip
 
 
@@ -106,6 +106,19 @@ def in_short(refused: Mapping[str, str]) -> tuple[str, str]:
         words = [*words[:MOST_NAMED], f"and {len(words) - MOST_NAMED} more"]
         keys = [*dict.fromkeys(key.partition(".")[0] for key in keys)]
     return "; ".join(words), " ".join(f"--differs {key}" for key in keys)
+
+
+def must_be_facts(differs: Sequence[str], sides: Sequence[Side]) -> None:
+    """What may differ was recorded of a side at least: a slip of the pen allows nothing."""
+    factors = {key for side in sides for cell in side.cells for key in cell.factors}
+    known = {key for side in sides for key in side.facts} | factors
+    for one in differs:
+        if not any(may_differ(key, {one}) for key in known):
+            tables = ", ".join(sorted({key.partition(".")[0] for key in known}))
+            raise BadInput(
+                f"--differs {escape.plain(one) or repr(one)}: neither side has such a fact",
+                hint=f"there are {tables}, or one of them such as {min(known, default='host')}",
+            )
 
 
 def may_differ(key: str, allowed: set[str]) -> bool:
@@ -293,6 +306,15 @@ def _verdict(rows: Sequence[Row]) -> tuple[Verdict, int]:
     if any(row.answer == Answer.CANNOT_TELL.value for row in rows):
         return "cannot tell", CANNOT_TELL
     return "no worse", NO_WORSE
+
+
+def _unread(*sides: Side) -> Iterator[str]:
+    """A few lines of many: the report of the run has them all."""
+    for name, side in zip("AB", sides, strict=True):
+        for words in side.unread[:MOST_NAMED]:
+            yield f"{name} could not be read whole: {words}"
+        if len(side.unread) > MOST_NAMED:
+            yield f"{name}: and {len(side.unread) - MOST_NAMED} such lines more"
 
 
 def _notes(matched: Sequence[tuple[SideCell, SideCell]]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import JsonValue, ValidationError
+from pydantic import Field, JsonValue, ValidationError
 
 from nodrop.errors import BadInput
 from nodrop.results.model import Count, Model
@@ -43,6 +43,8 @@ class Side(Model):
     facts: dict[str, list[str]]
     """What it was measured on: name → all values of the run, sorted."""
     cells: list[SideCell]
+    unread: list[str] = Field(default_factory=list)
+    """Of its run: what could not be read, and is in no figure."""
 
     def to_text(self) -> str:
         return self.model_dump_json(indent=1) + "\n"

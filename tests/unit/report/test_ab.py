@@ -67,6 +67,8 @@ def test_a_build_that_is_not_there_is_refused(said: list[str], tmp_path: Path) -
         (["--metric", "beauty"], "--metric beauty: allowed are loss_pct, "),
         (["--metric", "loss_pct", "--metric", ""], "--metric : allowed are loss_pct, "),
         (["--budget", "soon"], "--budget soon"),
+        (["--budget", "1s"], "--budget: 1 s are less than one trial of each build, about "),
+        (["--json", "--markdown"], "--json and --markdown"),
         (["--set", "sut.beauty=1"], "sut.beauty"),
         (["--set", "measure.repetitions=3"], "--most"),
         (["--set", "measure.mode=capacity"], "its own"),

@@ -254,6 +254,50 @@ def test_bad_input_is_one_line(
     assert said in error and error.count("\n") == 1, error
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--differs", "nosuch"], "--differs nosuch: neither side has such a fact"),
+        (["--differs", ""], "--differs ''"),
+        (["--differs", "sut.", "--differs", "sut"], "--differs sut."),
+        (["--differs", "set"], "--differs set"),
+        (["--json", "--markdown"], "--json and --markdown"),
+    ],
+)
+def test_slips_are_refused(
+    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, other = str(again(tmp_path, "one")), str(again(tmp_path, "other"))
+    assert main.exit_code(["compare", one, other, *words]) == 2
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1, error
+
+
+def test_a_baseline_is_made_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stored, again_stored = tmp_path / "stored.json", tmp_path / "again.json"
+    assert main.exit_code(["baseline", str(again(tmp_path, "one")), str(stored)]) == 0
+    assert main.exit_code(["baseline", str(stored), str(again_stored)]) == 2
+    assert "no run directory" in capsys.readouterr().err
+    assert not again_stored.exists()
+
+
+@pytest.mark.parametrize("lines", [1, 3, 12])
+def test_what_could_not_be_read_is_said(
+    lines: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Seen: a run with damaged lines was compared as if it were whole."""
+    good, bad = again(tmp_path, "good"), again(tmp_path, "bad")
+    with (bad / "trials.jsonl").open("a") as file:
+        file.write("nonsense\n" * lines)
+    stored = tmp_path / "stored.json"
+    assert main.exit_code(["baseline", str(bad), str(stored)]) == 0
+    for b in (bad, stored):
+        assert main.exit_code(["compare", str(good), str(b)]) in (0, 5, 6)
+        said = capsys.readouterr().out
+        assert said.count("B could not be read whole: trials.jsonl:") == min(lines, 8)
+        assert ("such lines more" in said) == (lines > 8)
+
+
 DAMAGED = "what was measured there is not known"
 
 
