@@ -19,6 +19,7 @@ from nodrop.images import guest_assets
 from nodrop.images.bits import Bits
 from nodrop.images.guest_assets import GuestAssets, cpio, make_assets
 from nodrop.images.image import list_images
+from nodrop.report.write import write_report
 from nodrop.setups import vm
 from tests.e2e.conftest import Run, closes, only
 from tests.e2e.faults import Inject, labelled, nic_gone_once
@@ -62,7 +63,9 @@ def test_books_close_on_real_traffic_at_every_load(
     """What an emulated guest cannot carry is lost in the macvtap's queue or in the guest's ring.
     One guest carries every load, and each trial has books of its own."""
     loads_of_one_world(monkeypatch, *({"multiplier": times} for times in MULTIPLIERS))
-    outcome = run(STANDING, f"sut.defrag={defrag}", text=REAL)
+    profiled = defrag == "yes"
+    asked = f"measure.profile={str(profiled).lower()}"
+    outcome = run(STANDING, f"sut.defrag={defrag}", asked, text=REAL)
     assert [record.world for record in outcome.records] == [1] * len(MULTIPLIERS)
     for record, times in zip(outcome.records, MULTIPLIERS, strict=True):
         assert record.valid, record.verdict
@@ -71,6 +74,12 @@ def test_books_close_on_real_traffic_at_every_load(
         assert set(record.packets.lost_by_place) <= {"macvtap queue", "macvtap", "socket ring"}
         assert record.accelerator == "tcg"
         seen_from_inside(outcome.directory / "runs" / record.run)
+        if profiled:
+            profiled_from_inside(outcome.directory / "runs" / record.run)
+    if profiled:
+        assert "Flame graph of" in write_report([outcome.directory]).read_text()
+        rows = (outcome.directory / "report" / "profile-functions.csv").read_text()
+        assert ",worker," in rows and ",suricata," in rows
 
 
 def seen_from_inside(folder: Path) -> None:
@@ -90,6 +99,17 @@ def seen_from_inside(folder: Path) -> None:
     times = [row["mono_ns"] + details["clock_offsets_ns"]["guest"] for row in rows]
     assert times[0] < marks["offer"] < marks["drained"] < times[-1]
     assert rows[0]["memory"]["total_bytes"] < 1 << 30
+
+
+def profiled_from_inside(folder: Path) -> None:
+    """By the guest's own kernel and from its own files, with times by our clock."""
+    found = json.loads((folder / "profile.json").read_text())
+    marks = json.loads((folder / "trial.json").read_text())["details"]["usage"]["marks_mono_ns"]
+    assert [one["what"] for one in found["missing"]] == ["hardware"]
+    assert found["began_mono_ns"] < marks["offered"] and marks["offer"] < found["ended_mono_ns"]
+    workers = [thread for thread in found["threads"] if thread["role"] == "worker"]
+    assert workers and all(thread["samples"] for thread in workers)
+    assert {"suricata", "[kernel]"} <= {one["module"] for one in found["functions"] if one["name"]}
 
 
 def test_a_guest_whose_disk_has_another_byte_is_other_bits(

@@ -60,6 +60,8 @@ class NodeJob(Protocol[ReadyT, SampleT, ResultT]):
 
     pid: int
     """As its host's node sees it: a job that is the SUT must be sampled."""
+    far_pid: int
+    """As the node itself says it in its hello: in a guest, as the guest's kernel counts."""
 
     @property
     def ready(self) -> ReadyT:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from nodrop.config.experiment import Measure
-from nodrop.errors import NodeRefused, NodropError
+from nodrop.errors import NodropError
 from nodrop.hosts.inside import allowed_cpus
 from nodrop.hosts.seam import Json, Link, UndoJournal
 from nodrop.images.image import must_be_there
@@ -31,7 +31,7 @@ from nodrop.measure.parting import core_of, may_spin
 from nodrop.measure.places import Places, provision
 from nodrop.measure.plan import Cell, Table
 from nodrop.measure.preflight import Parts
-from nodrop.measure.profiling import Profiling, unseen
+from nodrop.measure.profiling import Profiling, Unseen, unseen
 from nodrop.measure.proof import prove
 from nodrop.measure.running import (
     choose,
@@ -186,8 +186,9 @@ class _World:
         with ExitStack() as stack:
             step("sample")
             sampler, inside = self._samplers(stack)
-            profiling = self._profiling(stack, in_guest=bool(inside))
             self._warm_up()
+            # Not before: its rings would overflow with what a cold place does.
+            profiling = self._profiling(stack)
             step("read counters")
             before = self._rest or self.places.read()
             if self._stays:
@@ -201,8 +202,7 @@ class _World:
                 profiling.begin()
             offering = self._offer(sampler, before)
             if profiling:
-                role = self._parts.sut(self._cell).role
-                trial.folder.write(PROFILE, profiling.end(role))
+                profiling.stop()
             step("drain")
             arrived = self.places.read()
             seen.facts["sut"] = together.facts(self.each)
@@ -213,6 +213,9 @@ class _World:
                 timeout_s=self._settings.drain_timeout_s,
             )
             sampler.mark("drained")
+            if profiling:
+                role = self._parts.sut(self._cell).role
+                trial.folder.write(PROFILE, profiling.found(role))
             if clock and (later := clocks.fix(sender)):
                 seen.facts["clocks"] = [clocks.facts(sender, clock, later)]
                 seen.problems += clocks.moved(sender, clock, later)
@@ -264,20 +267,15 @@ class _World:
         inside = {n: stack.enter_context(s) for n, s in places.samples_inside().items()}
         return sampler, inside
 
-    def _profiling(self, stack: ExitStack, *, in_guest: bool) -> Profiling | None:
+    def _profiling(self, stack: ExitStack) -> Profiling | None:
         if not self._settings.profile:
             return None
+        programs, hardware = together.programs(self.each), self._settings.hardware
         try:
-            if not in_guest:
-                roots, hardware = together.roots(self.each), self._settings.hardware
-                return stack.enter_context(Profiling(roots, hardware=hardware))
-            why = "this host sees none of a guest"
-        except NodeRefused as refused:
-            if refused.kind not in ("permission", "unsupported"):
-                raise
-            why = refused.said
-        self.trial.folder.write(PROFILE, unseen(why))
-        return None
+            return stack.enter_context(Profiling(programs, hardware=hardware))
+        except Unseen as why:
+            self.trial.folder.write(PROFILE, unseen(str(why)))
+            return None
 
     def _end_samplers(self, sampler: Sampler, inside: Mapping[str, SamplesInside]) -> None:
         seen, folder = self.trial.seen, self.trial.folder

@@ -54,6 +54,11 @@ def roots(each: Each) -> Sequence[HostProcess]:
     return tuple(one.process.root for one in each)
 
 
+def programs(each: Each) -> Sequence[HostProcess]:
+    """Those that run, on the hosts whose kernels run them."""
+    return tuple(found for one in each if (found := one.process.inside()) is not None)
+
+
 def servants(each: Each) -> Sequence[HostProcess]:
     """Of all, each once: one daemon serves every container."""
     return tuple(dict.fromkeys(found for one in each for found in one.process.servants()))

@@ -77,6 +77,13 @@ class GuestProcess:
         """As the guest's kernel counts."""
         return self._program.inside_pid
 
+    def inside(self) -> HostProcess | None:
+        """The program, as the guest's node sees it; None if it has ended."""
+        pid = self._program.inside_pid
+        if pid is None or self._program.poll() is not None:
+            return None
+        return HostProcess(self._machine.host, pid)
+
     def look(self) -> Inside | None:
         seen = self._seen()
         # Asleep in there says nothing of what still waits outside for the emulator.
@@ -84,7 +91,7 @@ class GuestProcess:
 
     def proof(self) -> Proof | None:
         """By the guest's node, of the guest's own files."""
-        program = self._inside()
+        program = self.inside()
         shown = {name: f"{WORK_INSIDE}/{name}" for name in self._shown}
         return None if program is None else proof_of(program, shown)
 
@@ -137,16 +144,9 @@ class GuestProcess:
         self._collect()
         return status
 
-    def _inside(self) -> HostProcess | None:
-        """The program, as the guest's node sees it; None if it has ended."""
-        pid = self._program.inside_pid
-        if pid is None or self._program.poll() is not None:
-            return None
-        return HostProcess(self._machine.host, pid)
-
     def _seen(self) -> ProcessInside | None:
         """What the guest's node sees of it; None if one of the two is gone."""
-        program = self._inside()
+        program = self.inside()
         try:
             return None if program is None else seen_inside(program)
         except LabProblem:

@@ -23,6 +23,9 @@ class LocalView:
     shown: Mapping[str, str] = {}
     """Name in the work folder → path as the program sees it, of the host's files it was shown."""
 
+    def inside(self) -> HostProcess | None:
+        return self.root
+
     def look(self) -> Inside | None:
         return look(self.root)
 

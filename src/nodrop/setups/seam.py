@@ -105,6 +105,11 @@ class Process(Protocol):
     quiet: bool
     """To look while it is measured would take time from it: a guest has one line and few CPUs."""
 
+    def inside(self) -> HostProcess | None:
+        """The program itself, on the host whose kernel runs it: `root`, or a process of a guest.
+        None if it is gone."""
+        ...
+
     def look(self) -> Inside | None:
         """Into the running program, wherever it runs. None if it is gone."""
         ...

@@ -153,13 +153,18 @@ class SinkProcess(LocalView):
 
     work = stdout = stderr = Path(os.devnull)
 
-    def __init__(self, near: Host, job: SinkJob, launched_mono_ns: int) -> None:
+    def __init__(self, near: Host, host: Host, job: SinkJob, launched_mono_ns: int) -> None:
+        """`host`: whose kernel runs it, `near` or a guest there."""
+        self._host = host
         self._job = job
         self._closed = False
         self._closing = threading.Lock()
         self.root = HostProcess(near, job.pid)
         self._handle = os.pidfd_open(job.pid)
         self.launched_mono_ns = launched_mono_ns
+
+    def inside(self) -> HostProcess | None:
+        return self.root if self._host.here else HostProcess(self._host, self._job.far_pid)
 
     def poll(self) -> int | None:
         # As a Popen's, a look that sees the end takes it: whoever sees it stops nothing any more,
@@ -186,7 +191,7 @@ class SinkProcess(LocalView):
 
 class RunningSink:
     def __init__(self, job: SinkJob, launched_mono_ns: int, options: SinkOptions, env: Env) -> None:
-        self.process: Process = SinkProcess(env.near, job, launched_mono_ns)
+        self.process: Process = SinkProcess(env.near, env.host, job, launched_mono_ns)
         self._clock_offset_ns = env.host.clock_offset_ns
         self._job = job
         self._options = options

@@ -76,7 +76,7 @@ class FakeJournal:
 class FakeJob:
     """A NodeJob; a sampler writes the two rows that a short trial would have."""
 
-    pid = 0
+    pid = far_pid = 0
 
     def __init__(self, world: World, spec: Mapping[str, Any]) -> None:
         self.ready: Json = {}

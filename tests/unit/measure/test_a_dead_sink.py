@@ -30,7 +30,7 @@ def test_no_pipe_of_a_dead_sink_stays_open(number: signal.Signals, looks: int) -
     host = LocalHost(name="here", node=find_node_binary(), label="test")
     # A job that needs no root and stays: to its owner it is as the sink.
     job: Any = host.job({"job": "probe", "what": ["account"], "pids": [], "again": True})
-    process = SinkProcess(host, job, time.monotonic_ns())
+    process = SinkProcess(host, host, job, time.monotonic_ns())
     sut: Any = SimpleNamespace(launch=lambda _env: SimpleNamespace(process=process))
     env: Any = None
     with ExitStack() as stack:
@@ -51,7 +51,9 @@ def test_a_sink_that_is_gone_before_it_is_taken_leaves_nothing() -> None:
     job: Any = host.job({"job": "probe", "what": ["account"], "pids": [], "again": True})
     os.kill(job.pid, signal.SIGKILL)
     os.waitid(os.P_PID, job.pid, os.WEXITED)  # reaped: its PID is nobody's
-    env: Any = SimpleNamespace(job=lambda _spec: job, capture_interfaces=["lo"], near=host)
+    env: Any = SimpleNamespace(
+        job=lambda _spec: job, capture_interfaces=["lo"], near=host, host=host
+    )
     with pytest.raises(ProcessLookupError):
         Sink({"kind": "sink"}, base=Path()).launch(env)
     assert open_files() <= before
