@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-LABS = ("vm", "docker", "e2e", "known_answers", "netns")
+LABS = ("vm", "docker", "e2e", "known_answers", "ssh", "netns")
 """By the time that they take, so that the longest do not begin when all others have ended."""
 LEFT_OUT = (
     "tests marked `alone` are left out, because -n runs others beside them: `pytest -m alone`"

@@ -14,9 +14,9 @@ from typing import Any
 
 from playwright.sync_api import sync_playwright
 
-from nodrop.report import write_report
 from nodrop.report.setups import conditions
 from nodrop.report.story import read_story
+from nodrop.report.write import write_report
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 SHOTS: dict[str, dict[str, Any]] = {

@@ -10,8 +10,8 @@ import pytest
 
 from nodrop.ledger.balance import balance
 from nodrop.ledger.hops import Account, Class, Hop
-from nodrop.report import write_report
 from nodrop.report.flow import flow
+from nodrop.report.write import write_report
 from nodrop.testing.outcome_runs import outcome_search, tried
 from tests.browser.test_page import CHROMIUM, axe, browser, pages
 

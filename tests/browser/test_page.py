@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.report import write_report
+from nodrop.report.write import write_report
 from nodrop.testing.rundirs import (
     DEMO,
     INSTANCES,

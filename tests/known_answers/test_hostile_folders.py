@@ -23,7 +23,7 @@ from nodrop.imports.cells import CellResult
 from nodrop.imports.dataset import Cell, Dataset, discover
 from nodrop.imports.names import parse_folder_name
 from nodrop.load.trace import plain_trace
-from nodrop.report import write_report
+from nodrop.report.write import write_report
 from nodrop.results.rundir import find_run, open_run
 from nodrop.results.writer import RunWriter
 from nodrop.suts.suricata.sut import plain_rules

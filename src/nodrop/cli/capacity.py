@@ -76,17 +76,12 @@ def capacity(
     Exit codes as of `nodrop run`: 0: all trials are measured; 1: some failed or are void; 2: bad
     input, or something is missing here, and nothing was touched; 3: the lab failed.
     """
-    from nodrop.cli.answer import print_capacity
     from nodrop.cli.progress import shown
     from nodrop.config.asked import CapacityQuestion
     from nodrop.config.experiment import asked_experiment
     from nodrop.config.lab_file import load_lab
     from nodrop.hosts.privileges import ensure_privileges
     from nodrop.measure.manager import run_experiment
-    from nodrop.report.capacity_json import capacity_answer
-    from nodrop.report.searched import searches
-    from nodrop.report.story import read_story
-    from nodrop.report.write import write_report
 
     question = CapacityQuestion(
         trace=trace,
@@ -112,6 +107,13 @@ def capacity(
         outcome = run_experiment(
             asked, where, out=out, resume=resume, progress=progress, yes=yes, plan=plan
         )
+
+    from nodrop.cli.answer import print_capacity
+    from nodrop.report.capacity_json import capacity_answer
+    from nodrop.report.searched import searches
+    from nodrop.report.story import read_story
+    from nodrop.report.write import write_report
+
     page = write_report([outcome.directory])
     found = searches(read_story([outcome.directory]))
     if as_json:

@@ -68,7 +68,6 @@ def plan(
     )
     from nodrop.config.experiment import MOST_TRIALS, load_experiment
     from nodrop.measure.plan import independent_runs, make_plan
-    from nodrop.report.detectable import detectable_differences
 
     asked = load_experiment(
         experiment,
@@ -78,6 +77,8 @@ def plan(
     made = make_plan(asked)
     seen = None
     if given is not None:
+        from nodrop.report.detectable import detectable_differences
+
         cells = [cell.factors for cell in made.cells]
         seen = detectable_differences(cells, independent_runs(asked), given)
     if as_json:

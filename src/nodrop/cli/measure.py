@@ -50,16 +50,12 @@ def run(
     Exit code 0: all trials are measured; 1: some failed or are void; 2: bad input, or something is
     missing here, and nothing was touched; 3: the lab failed.
     """
-    from nodrop.cli.answer import print_capacity
     from nodrop.cli.progress import print_cells, print_stopped, shown
     from nodrop.cli.timings import print_timings, print_timings_json
     from nodrop.config.experiment import MOST_TRIALS, load_experiment
     from nodrop.config.lab_file import load_lab
     from nodrop.hosts.privileges import ensure_privileges
     from nodrop.measure.manager import run_experiment
-    from nodrop.report.searched import searches
-    from nodrop.report.story import read_story
-    from nodrop.report.write import write_report
     from nodrop.results.settled import looks
 
     asked = load_experiment(
@@ -71,6 +67,13 @@ def run(
     ensure_privileges()
     with shown(quiet=quiet, as_json=as_json) as progress:
         outcome = run_experiment(asked, where, out=out, resume=resume, progress=progress, yes=yes)
+
+    # Seconds of statistics, which bad input and what is killed before need not wait for.
+    from nodrop.cli.answer import print_capacity
+    from nodrop.report.searched import searches
+    from nodrop.report.story import read_story
+    from nodrop.report.write import write_report
+
     page = write_report([outcome.directory])
     if not as_json:
         if not quiet:

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
 from nodrop.cli.terminal import console as console
-from nodrop.config.repetitions import Repetitions
 from nodrop.config.units import format_seconds
-from nodrop.images.image import Image
 from nodrop.ledger.sustained import duration
 from nodrop.ledger.verdict import percent
-from nodrop.load.seam import Planned
-from nodrop.measure.lengths import OfferLength
-from nodrop.measure.plan import Plan
-from nodrop.measure.timings import PartTime
-from nodrop.plugins import Plugin
-from nodrop.report.detectable import Detectable
-from nodrop.results.certificate import Certificate, Pace
-from nodrop.results.summary import CellSummary
-from nodrop.stats.interval import Summary
+
+if TYPE_CHECKING:  # a list of images needs no statistics
+    from nodrop.config.repetitions import Repetitions
+    from nodrop.images.image import Image
+    from nodrop.load.seam import Planned
+    from nodrop.measure.lengths import OfferLength
+    from nodrop.measure.plan import Plan
+    from nodrop.measure.timings import PartTime
+    from nodrop.plugins import Plugin
+    from nodrop.report.detectable import Detectable
+    from nodrop.results.certificate import Certificate, Pace
+    from nodrop.results.summary import CellSummary
+    from nodrop.stats.interval import Summary
 
 MOST_ROWS = 40
 

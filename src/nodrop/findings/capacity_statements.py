@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from scipy.stats import kendalltau
-
 from nodrop.config.search import Search
 from nodrop.findings.answer import Answer, Between, Statement
 from nodrop.findings.searched import Tried
@@ -198,6 +196,8 @@ def _drift(answer: Answer) -> Statement | None:
     values = [value for r in answer.rounds if (value := r.value) is not None]
     if len(values) < 2 or len(set(values)) < 2:
         return None
+    from scipy.stats import kendalltau  # a second, and few searches come here
+
     found = kendalltau(range(len(values)), values)
     if not found.pvalue <= 1 - CONFIDENCE:
         return None

@@ -10,7 +10,6 @@ import jsonschema
 import pytest
 
 from nodrop.cli.answer import print_capacity
-from nodrop.report import write_report
 from nodrop.report.answer import answer
 from nodrop.report.capacity import capacity_section, steps_table
 from nodrop.report.capacity_json import capacity_answer
@@ -18,6 +17,7 @@ from nodrop.report.capacity_pictures import knee_of
 from nodrop.report.escape import THIN
 from nodrop.report.searched import SearchedCell, searches
 from nodrop.report.story import read_story
+from nodrop.report.write import write_report
 from nodrop.results.capacity import capacity_schema
 from nodrop.testing.outcome_runs import outcome_search, tried
 

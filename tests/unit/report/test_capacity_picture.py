@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.report import write_report
 from nodrop.report.capacity import CapacitySection, capacity_section, capacity_tables
 from nodrop.report.capacity_pictures import knee_of
 from nodrop.report.escape import THIN
 from nodrop.report.fitted import fitted, stand_apart
 from nodrop.report.searched import SearchedCell, searches
 from nodrop.report.story import read_story
+from nodrop.report.write import write_report
 from nodrop.stats.loss_curve import LossCurve, NoCurve
 from nodrop.testing.outcome_runs import Load, outcome_search, tried
 

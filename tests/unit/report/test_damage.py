@@ -11,8 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nodrop.report import write_report
-from nodrop.report.write import Part
+from nodrop.report.write import Part, write_report
 from nodrop.testing.rundirs import Fake, make_run
 
 JSON = st.recursive(

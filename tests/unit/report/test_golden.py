@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.report import write_report
-from nodrop.report.write import Part
+from nodrop.report.write import Part, write_report
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 RUNS = sorted((FIXTURES / "runs").iterdir())

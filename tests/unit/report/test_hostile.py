@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodrop.report import escape, write_report
+from nodrop.report import escape
+from nodrop.report.write import write_report
 from nodrop.testing.rundirs import Fake, make_run
 
 HOSTILE = [

@@ -11,9 +11,9 @@ from types import FrameType
 
 import pytest
 
-from nodrop.report import bounded, page, write_report
+from nodrop.report import bounded, page
 from nodrop.report.story import read_story
-from nodrop.report.write import Part
+from nodrop.report.write import Part, write_report
 from nodrop.testing.rundirs import Fake, Trouble, make_run
 
 CELLS = tuple({"load.multiplier": n} for n in (1, 4, 8))

@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from nodrop.errors import BadInput
-from nodrop.report import write_report
 from nodrop.report.answer import answer
 from nodrop.report.story import read_story
-from nodrop.report.write import Part, report_json
+from nodrop.report.write import Part, report_json, write_report
 from nodrop.testing.rundirs import Fake, Trouble, damage, make_run
 
 

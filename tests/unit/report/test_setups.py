@@ -13,7 +13,6 @@ from xml.etree import ElementTree
 
 import pytest
 
-from nodrop.report import write_report
 from nodrop.report.activation import activations, phases_of
 from nodrop.report.answer import answer
 from nodrop.report.clock_costs import clock_costs, costs_words
@@ -26,7 +25,7 @@ from nodrop.report.story import Cell, Story, read_story
 from nodrop.report.studies import studies_words, study_figures
 from nodrop.report.studies_plot import studies_plot
 from nodrop.report.trials import Trial
-from nodrop.report.write import Part, report_json
+from nodrop.report.write import Part, report_json, write_report
 from nodrop.results.rundir import RunDir
 from nodrop.stats.comparison import Answer
 from nodrop.stats.family import Family
