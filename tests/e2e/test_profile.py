@@ -45,5 +45,7 @@ def test_functions_by_role(run: Run, settings: list[str], roles: set[str]) -> No
     )
     page = write_report([found.directory]).read_text()
     assert ("profile-hardware" in page) == counted
+    # Per packet there is a row at any rate: it says if there are no counters.
+    assert "profile-packets" in page and "profile-cost" in page
     assert "Where the time goes" in page and "Flame graph of" in page
     assert "profile-functions.csv" in {file.name for file in (found.directory / "report").iterdir()}

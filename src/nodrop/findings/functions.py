@@ -75,8 +75,21 @@ class RoleProfile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CountedThread:
+    """One thread, by the CPU's own counters."""
+
+    name: str
+    role: str
+    hardware: Mapping[str, int]
+    """As a role's: those of `HARDWARE` that were counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrialProfile:
     roles: Mapping[str, RoleProfile]
+    threads: tuple[CountedThread, ...] = ()
+    sampled_threads: int = 0
+    """Those with a sample."""
     own_cpu_ratio: float
     """Of one CPU: the profiler's own process. What samples take of the threads is not in it."""
     lost: int
@@ -109,6 +122,8 @@ def trial_profile(said: Mapping[str, Any]) -> TrialProfile:
     total_ns = max(1, sum(together["ns"]))
     return TrialProfile(
         roles={role: _role(role, threads, stacks) for role, threads in by_role.items()},
+        threads=tuple(map(_counted, said["threads"])),
+        sampled_threads=sum(bool(thread["running"]) for thread in said["threads"]),
         own_cpu_ratio=said["own_cpu_ns"] / took_ns,
         lost=sum(thread["lost"] for thread in said["threads"]),
         missing={str(one["what"]): str(one["why"]) for one in said["missing"]},
@@ -150,6 +165,12 @@ def _hardware(threads: Sequence[Mapping[str, Any]]) -> dict[str, int]:
         if None not in counts:
             found[name] = sum(map(int, filter(None, counts)))
     return found
+
+
+def _counted(thread: Mapping[str, Any]) -> CountedThread:
+    role = str(thread["role"] or OTHER)
+    name = str(thread.get("name", ""))
+    return CountedThread(name=name, role=role, hardware=_hardware([thread]))
 
 
 def _named(function: Mapping[str, Any]) -> Named:

@@ -11,7 +11,9 @@ from markupsafe import Markup
 from nodrop.findings.functions import Named, RoleProfile
 from nodrop.report import numbers
 from nodrop.report.flame import WAITS, flame, flame_difference
+from nodrop.report.profile_cost import cost_table
 from nodrop.report.profile_hardware import hardware_table
+from nodrop.report.profile_packets import packets_table
 from nodrop.report.profile_shift import shifts_table
 from nodrop.report.profiled import Profiled, profiled
 from nodrop.report.story import Story
@@ -37,7 +39,9 @@ class Flames:
 class ProfileSection:
     words: tuple[str, ...]
     roles: Table
+    cost: Table | None
     hardware: Table | None
+    packets: Table | None
     groups: Table
     functions: Table
     shifts: Table | None
@@ -52,7 +56,9 @@ def profile_section(story: Story) -> ProfileSection | None:
     return ProfileSection(
         words=tuple(_words(cells)),
         roles=_roles_table(cells),
+        cost=cost_table(cells),
         hardware=hardware_table(cells),
+        packets=packets_table(cells),
         groups=_groups_table(cells),
         functions=_functions_table(cells),
         shifts=shifts_table(cells),
@@ -64,7 +70,8 @@ def profile_tables(story: Story) -> Iterator[Table]:
     found = profile_section(story)
     if found is not None:
         yield from (found.roles, found.groups, found.functions)
-        yield from (table for table in (found.hardware, found.shifts) if table)
+        others = (found.hardware, found.packets, found.shifts, found.cost)
+        yield from (table for table in others if table)
 
 
 def _words(cells: Sequence[Profiled]) -> Iterator[str]:

@@ -11,6 +11,7 @@ from nodrop.report.story import Cell, Story
 from nodrop.report.trials import Trial
 from nodrop.results.names import PROFILE
 from nodrop.results.rundir import Damage
+from nodrop.results.trial import TrialRecord
 from nodrop.stats.interval import Summary, by_start, summarize
 
 MOST_CELLS = 12
@@ -24,6 +25,8 @@ class Profiled:
     label: str
     trials: tuple[tuple[Hashable, TrialProfile], ...]
     """With the start of the SUT."""
+    records: tuple[TrialRecord, ...] = ()
+    """Of the trials, in their order."""
 
     def roles(self) -> list[str]:
         """The one with most samples first."""
@@ -66,14 +69,16 @@ def profiled(story: Story) -> list[Profiled]:
         trials = tuple(_trials(story, cell))
         if trials:
             label = f"{cell.label} {cell.load_label}".strip()
-            found.append(Profiled(label=label or "all", trials=trials))
+            seen = tuple((trial.start, profile) for trial, profile in trials)
+            records = tuple(trial.record for trial, _ in trials)
+            found.append(Profiled(label=label or "all", trials=seen, records=records))
     return found[:MOST_CELLS]
 
 
-def _trials(story: Story, cell: Cell) -> Iterator[tuple[Hashable, TrialProfile]]:
+def _trials(story: Story, cell: Cell) -> Iterator[tuple[Trial, TrialProfile]]:
     for trial in cell.valid:
         if (found := profile_of(story, trial)) is not None:
-            yield trial.start, found
+            yield trial, found
 
 
 def profile_of(story: Story, trial: Trial) -> TrialProfile | None:
