@@ -13,7 +13,7 @@ from nodrop.ledger.hops import Account, Class, Hop
 from nodrop.report.flow import flow
 from nodrop.report.write import write_report
 from nodrop.testing.outcome_runs import outcome_search, tried
-from tests.browser.test_page import CHROMIUM, axe, browser, pages
+from tests.browser.test_page import CHROMIUM, Pages, axe, browser, pages
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on this host")
 __all__ = ("browser", "pages")
@@ -143,9 +143,7 @@ def test_no_two_words_of_a_ledger_touch(opened: Any, kind: str, width: int) -> N
 
 
 @pytest.mark.parametrize("kind", ["losses", "setups", "instances"])
-def test_no_two_words_of_the_page_s_ledgers_touch(
-    opened: Any, pages: dict[str, str], kind: str
-) -> None:
+def test_no_two_words_of_the_page_s_ledgers_touch(opened: Any, pages: Pages, kind: str) -> None:
     opened.goto(pages[kind])
     opened.evaluate(
         "document.querySelectorAll('svg').forEach(s => s.closest('#ledger') || s.remove())"
@@ -229,9 +227,7 @@ SEEN = """e => {
 
 
 @pytest.mark.parametrize("kind", ["losses", "setups", "no_losses"])
-def test_the_table_of_cells_fits_a_screen_of_1300(
-    opened: Any, pages: dict[str, str], kind: str
-) -> None:
+def test_the_table_of_cells_fits_a_screen_of_1300(opened: Any, pages: Pages, kind: str) -> None:
     opened.goto(pages[kind])
     assert opened.evaluate(f"({SEEN})({LAST}) && ({SEEN})({FIRST})")
     assert not opened.locator('.tools[data-for="cells-table"] .beyond').is_visible()
@@ -239,7 +235,7 @@ def test_the_table_of_cells_fits_a_screen_of_1300(
 
 @pytest.mark.parametrize("kind", ["losses", "setups", "instances", "sixty_cells"])
 def test_columns_beyond_the_edge_of_a_phone_are_said_and_reached(
-    opened: Any, pages: dict[str, str], kind: str
+    opened: Any, pages: Pages, kind: str
 ) -> None:
     opened.set_viewport_size({"width": 400, "height": 800})
     opened.goto(pages[kind])

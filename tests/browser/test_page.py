@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,17 +64,36 @@ COMPARED = {"setups", "instances", "sixty_cells", "hostile"}
 SECTIONS = ("answer", "cells", "ledger", "time", "trials", "trust", "manifest")
 
 
+class Pages(dict[str, str]):
+    """Kind → address of its page, which is made when it is asked for."""
+
+    def __init__(self, made_in: Path) -> None:
+        super().__init__()
+        self._made_in = made_in
+
+    def __missing__(self, kind: str) -> str:
+        out = self._made_in / kind
+        with (self._made_in / f"{kind}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # another worker of these tests may make it
+            if not (out / "made").exists():
+                out.mkdir()
+                run = make_run(out, KINDS[kind])
+                if kind == "invalid_and_damaged":
+                    damage(run)
+                write_report([run], out / "report")
+                (out / "made").touch()
+        self[kind] = (out / "report" / "index.html").as_uri()
+        return self[kind]
+
+
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Kind → address of its page."""
-    found = {}
-    for kind, fake in KINDS.items():
-        out = tmp_path_factory.mktemp(kind)
-        run = make_run(out, fake)
-        if kind == "invalid_and_damaged":
-            damage(run)
-        found[kind] = write_report([run], out / "report").as_uri()
-    return found
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Pages:
+    made_by_all = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        made_by_all = made_by_all.parent
+    folder = made_by_all / "pages"
+    folder.mkdir(exist_ok=True)
+    return Pages(folder)
 
 
 @pytest.fixture(scope="module")
@@ -102,9 +123,7 @@ def page(browser: Any) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_section_stands_and_nothing_fails(
-    page: Any, pages: dict[str, str], kind: str
-) -> None:
+def test_every_section_stands_and_nothing_fails(page: Any, pages: Pages, kind: str) -> None:
     page.goto(pages[kind])
     for section in (*SECTIONS, *(["setups"] if kind in COMPARED else [])):
         assert page.locator(f"section#{section} h1, section#{section} h2").first.is_visible()
@@ -114,9 +133,7 @@ def test_every_section_stands_and_nothing_fails(
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("kind", ["losses", "invalid_and_damaged", "hostile", "setups"])
-def test_axe_finds_nothing_serious(
-    page: Any, pages: dict[str, str], kind: str, scheme: str
-) -> None:
+def test_axe_finds_nothing_serious(page: Any, pages: Pages, kind: str, scheme: str) -> None:
     page.emulate_media(color_scheme=scheme)
     page.goto(pages[kind])
     page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
@@ -131,7 +148,7 @@ def test_axe_finds_nothing_serious(
 
 @pytest.mark.parametrize("kind", ["losses", "sixty_cells", "hostile", "setups"])
 def test_a_phone_needs_no_sideways_scrolling_of_the_page(
-    browser: Any, pages: dict[str, str], kind: str
+    browser: Any, pages: Pages, kind: str
 ) -> None:
     phone = browser.new_page(viewport={"width": 360, "height": 740})
     phone.goto(pages[kind])
@@ -140,7 +157,7 @@ def test_a_phone_needs_no_sideways_scrolling_of_the_page(
 
 
 @pytest.mark.parametrize("kind", ["losses", "setups"])
-def test_the_keyboard_reaches_everything(page: Any, pages: dict[str, str], kind: str) -> None:
+def test_the_keyboard_reaches_everything(page: Any, pages: Pages, kind: str) -> None:
     page.goto(pages[kind])
     wanted = page.evaluate(
         """() => [...document.querySelectorAll('a, button, input, select, summary, [tabindex="0"]')]
@@ -155,7 +172,7 @@ def test_the_keyboard_reaches_everything(page: Any, pages: dict[str, str], kind:
     assert reached == wanted
 
 
-def test_focus_tells_the_counter_of_a_branch(page: Any, pages: dict[str, str]) -> None:
+def test_focus_tells_the_counter_of_a_branch(page: Any, pages: Pages) -> None:
     page.goto(pages["losses"])
     page.locator("svg .branch.k-lost").first.focus()
     said = page.locator("#ledger .cell > details.trial > .says").last.text_content()
@@ -163,7 +180,7 @@ def test_focus_tells_the_counter_of_a_branch(page: Any, pages: dict[str, str]) -
     assert "stats.capture.kernel_drops" in said
 
 
-def test_focus_tells_what_a_setup_costs(page: Any, pages: dict[str, str]) -> None:
+def test_focus_tells_what_a_setup_costs(page: Any, pages: Pages) -> None:
     page.goto(pages["setups"])
     page.locator("#setups svg .s3 .mark").last.focus()
     said = page.locator("#setups .says").first.text_content()
@@ -173,7 +190,7 @@ def test_focus_tells_what_a_setup_costs(page: Any, pages: dict[str, str]) -> Non
     assert "packets decoded" in page.locator("#setups .says").nth(1).text_content()
 
 
-def test_a_link_opens_its_trial(page: Any, pages: dict[str, str]) -> None:
+def test_a_link_opens_its_trial(page: Any, pages: Pages) -> None:
     page.goto(pages["losses"])
     run = page.locator(".others details.trial").first.get_attribute("id")
     page.goto(f"{pages['losses']}#{run}")
@@ -181,7 +198,7 @@ def test_a_link_opens_its_trial(page: Any, pages: dict[str, str]) -> None:
     assert page.locator(f'[id="{run}"] .sender').is_visible()
 
 
-def test_tables_sort_filter_and_know_numbers_from_words(page: Any, pages: dict[str, str]) -> None:
+def test_tables_sort_filter_and_know_numbers_from_words(page: Any, pages: Pages) -> None:
     page.goto(pages["losses"])
     head = page.locator("#trials-table th button", has_text="Lost").first
     column = (
@@ -197,7 +214,7 @@ def test_tables_sort_filter_and_know_numbers_from_words(page: Any, pages: dict[s
     assert page.locator("#trials-table tbody tr:visible").count() == 1
 
 
-def test_another_base_changes_the_differences(page: Any, pages: dict[str, str]) -> None:
+def test_another_base_changes_the_differences(page: Any, pages: Pages) -> None:
     page.goto(pages["losses"])
     rows = page.locator("#differences tbody tr")
     assert rows.nth(0).locator("td").first.text_content() == "base"
@@ -206,7 +223,7 @@ def test_another_base_changes_the_differences(page: Any, pages: dict[str, str]) 
     assert rows.nth(0).locator("td").first.text_content().startswith("−")
 
 
-def test_the_theme_button_turns_the_lights(page: Any, pages: dict[str, str]) -> None:
+def test_the_theme_button_turns_the_lights(page: Any, pages: Pages) -> None:
     page.emulate_media(color_scheme="light")
     page.goto(pages["losses"])
     before = page.evaluate("getComputedStyle(document.body).backgroundColor")
@@ -215,7 +232,7 @@ def test_the_theme_button_turns_the_lights(page: Any, pages: dict[str, str]) -> 
 
 
 @pytest.mark.parametrize("kind", ["losses", "setups"])
-def test_it_prints(page: Any, pages: dict[str, str], tmp_path: Path, kind: str) -> None:
+def test_it_prints(page: Any, pages: Pages, tmp_path: Path, kind: str) -> None:
     page.goto(pages[kind])
     page.pdf(path=tmp_path / "report.pdf", format="A4")
     assert (tmp_path / "report.pdf").stat().st_size > 20_000
