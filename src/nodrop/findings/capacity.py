@@ -100,7 +100,7 @@ def _answer(
         trial_seconds=sum(_offered_s(record) for record in own),
         statements=(),
     )
-    return replace(answer, statements=tuple(statements(answer, every, search)))
+    return replace(answer, statements=tuple(statements(answer, every, search, own)))
 
 
 def closed(found: Bracket, picture: Picture, search: Search, goal: float) -> bool:

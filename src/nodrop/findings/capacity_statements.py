@@ -8,7 +8,7 @@ from nodrop.config.search import Search
 from nodrop.findings.answer import Answer, Between, Statement
 from nodrop.findings.searched import Tried
 from nodrop.ledger.verdict import percent
-from nodrop.results.trial import Ramp
+from nodrop.results.trial import Ramp, TrialRecord
 from nodrop.stats.interval import CONFIDENCE
 from nodrop.stats.knee import Knee
 
@@ -40,8 +40,11 @@ def ramp_words(by: str, ramp: Ramp) -> str:
     return "; ".join(said) or "nothing was read while the load grew"
 
 
-def statements(answer: Answer, every: Sequence[Tried], search: Search) -> Iterator[Statement]:
-    yield _headline(answer, every)
+def statements(
+    answer: Answer, every: Sequence[Tried], search: Search, own: Sequence[TrialRecord]
+) -> Iterator[Statement]:
+    """`every` trial that decides something; `own` are all of the cell, its ramps as well."""
+    yield _headline(answer, every, own)
     if answer.lower is not None and answer.fit is not None:
         yield from _fitted(answer, answer.fit, search)
     if answer.between is not None and answer.between.n > 1:
@@ -81,7 +84,7 @@ def statements(answer: Answer, every: Sequence[Tried], search: Search) -> Iterat
     )
 
 
-def _headline(answer: Answer, every: Sequence[Tried]) -> Statement:
+def _headline(answer: Answer, every: Sequence[Tried], own: Sequence[TrialRecord]) -> Statement:
     by, goal = answer.by, goal_words(answer.goal)
     lower, upper = answer.lower, answer.upper
     evidence = {
@@ -112,9 +115,11 @@ def _headline(answer: Answer, every: Sequence[Tried]) -> Statement:
     if answer.limited_by == "min" and upper is not None:
         words = f"carries less than {value_words(by, upper.value)} {goal}, the least that was tried"
         return said("capacity-below-min", words)
-    return said(
-        "capacity-not-known", f"what it carries {goal} is not known: {_WHY_NOT[answer.limited_by]}"
-    )
+    why = _WHY_NOT[answer.limited_by]
+    if answer.limited_by == "nothing_measured":
+        # E.g. rules that do not load: whoever reads the answer alone must learn it.
+        why += "".join(f" ({record.verdict})" for record in own[-1:] if not record.valid)
+    return said("capacity-not-known", f"what it carries {goal} is not known: {why}")
 
 
 def _undecided(answer: Answer, every: Sequence[Tried]) -> str:
