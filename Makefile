@@ -68,6 +68,7 @@ bench: build ## Speed as ratios of interleaved runs; known rates found; A/A (roo
 	$(PYTHON) tools/bench.py
 	$(PYTHON) tools/bench_sink.py
 	$(PYTHON) tools/bench_aa.py
+	$(PYTHON) tools/bench_fleet.py
 
 fuzz: .venv/ready ## Random input for every decoder, SECONDS=60 each (hypothesis; cargo-fuzz if it is there)
 	$(PYTHON) tools/fuzz.py $(or $(SECONDS),60)

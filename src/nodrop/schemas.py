@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, TypeAdapter
 
 from nodrop.config.experiment import ExperimentFile
+from nodrop.config.fleet_file import FleetFile
 from nodrop.labs.netns import NetnsFile
 from nodrop.labs.ssh import SshFile
 
@@ -18,6 +19,7 @@ def schemas() -> dict[str, dict[str, Any]]:
     """File name in schema/ → schema (draft 2020-12)."""
     return {
         "experiment.schema.json": _kinds_by_matrix(_schema(ExperimentFile, "experiment")),
+        "fleet.schema.json": _schema(FleetFile, "fleet"),
         "lab.schema.json": _lab(),
     }
 

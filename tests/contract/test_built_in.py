@@ -121,7 +121,7 @@ def test_what_is_broken_is_named() -> None:
 
         asked_for = 0
 
-        def next(self, done: Any) -> TrialInput | None:
+        def next(self, done: Any, may: Any = None) -> TrialInput | None:
             Forgetful.asked_for += 1
             return super().next(done[: Forgetful.asked_for // 3])
 

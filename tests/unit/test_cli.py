@@ -372,6 +372,23 @@ def test_help_needs_no_heavy_import() -> None:
     assert "plan" in done.stdout
 
 
+def test_dask_is_imported_only_when_a_fleet_is_connected() -> None:
+    program = (
+        "import sys, nodrop.cli.measure, nodrop.measure.manager, nodrop.measure.fleet.run;"
+        "sys.exit(str({'dask', 'distributed'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=_env(), timeout=60
+    )
+    assert done.stderr == "set()\n"
+
+
+def test_a_fleet_has_labs_of_its_own() -> None:
+    done = nodrop("run", "experiments/fixed-loads.toml", "--fleet", "f.toml", "--lab", "netns")
+    assert done.returncode == 2
+    assert "--lab: not with --fleet, whose file names its labs" in done.stderr
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_shells_complete_commands(shell: str) -> None:
     words = {"bash": "complete_bash", "zsh": "complete_zsh", "fish": "complete_fish"}[shell]

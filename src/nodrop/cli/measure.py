@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,7 +21,11 @@ from nodrop.cli.arguments import (
     all_settings,
 )
 from nodrop.cli.saying import say, say_json
-from nodrop.errors import LabProblem
+from nodrop.errors import BadInput, LabProblem
+
+if TYPE_CHECKING:
+    from nodrop.config.experiment import Experiment
+    from nodrop.measure.manager import RunOutcome
 
 
 def add_to(app: typer.Typer) -> None:
@@ -31,6 +37,12 @@ def add_to(app: typer.Typer) -> None:
 def run(
     experiment: ExperimentFile,
     lab: LabName = None,
+    fleet: Annotated[
+        Path | None,
+        typer.Option(
+            "--fleet", metavar="FLEET", help="Fleet file: many labs share the plan, by dask."
+        ),
+    ] = None,
     out: OutFolder = Path("results"),
     settings: Settings = None,
     tolerate_truncated: TolerateTruncated = False,
@@ -53,9 +65,7 @@ def run(
     from nodrop.cli.progress import print_cells, print_stopped, shown
     from nodrop.cli.timings import print_timings, print_timings_json
     from nodrop.config.experiment import MOST_TRIALS, load_experiment
-    from nodrop.config.lab_file import load_lab
     from nodrop.hosts.privileges import ensure_privileges
-    from nodrop.measure.manager import run_experiment
     from nodrop.results.settled import looks
 
     asked = load_experiment(
@@ -63,10 +73,10 @@ def run(
         all_settings(settings, tolerate_truncated=tolerate_truncated),
         most_trials=None if yes else MOST_TRIALS,
     )
-    where = load_lab(lab)
+    measure = _measuring(asked, lab, fleet)
     ensure_privileges()
     with shown(quiet=quiet, as_json=as_json) as progress:
-        outcome = run_experiment(asked, where, out=out, resume=resume, progress=progress, yes=yes)
+        outcome = measure(out=out, resume=resume, progress=progress, yes=yes)
 
     # Seconds of statistics, which bad input and what is killed before need not wait for.
     from nodrop.cli.answer import print_capacity
@@ -92,6 +102,21 @@ def run(
     elif timings:
         print_timings_json(outcome.directory)
     return outcome.exit_code
+
+
+def _measuring(asked: Experiment, lab: str | None, fleet: Path | None) -> Callable[..., RunOutcome]:
+    """What runs the experiment, once it is told where and how."""
+    if fleet is None:
+        from nodrop.config.lab_file import load_lab
+        from nodrop.measure.manager import run_experiment
+
+        return partial(run_experiment, asked, load_lab(lab))
+    if lab is not None:
+        raise BadInput("--lab: not with --fleet, whose file names its labs; leave one of them out")
+    from nodrop.config.fleet_file import load_fleet
+    from nodrop.measure.fleet.run import run_fleet
+
+    return partial(run_fleet, asked, load_fleet(fleet))
 
 
 def profile(

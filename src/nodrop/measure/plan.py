@@ -25,11 +25,12 @@ from nodrop.ledger.sustained import duration
 from nodrop.load.seam import LoadGenerator, PeakDemand
 from nodrop.measure.controllers.blocks import WORLDS
 from nodrop.measure.controllers.forecast import forecast, forecast_words
-from nodrop.measure.controllers.seam import Asked, AskedCell, Controller, Factors
+from nodrop.measure.controllers.seam import Asked, AskedCell, Controller, Factors, TrialInput
 from nodrop.measure.lengths import OfferLength, implausible, offer_length, traces_of
 from nodrop.measure.parting import Parting, may_share, names_cpus, parting
 from nodrop.results.capacity import Forecast
 from nodrop.results.settled import looks
+from nodrop.results.trial import TrialRecord
 from nodrop.setups.seam import Limits, Setup
 from nodrop.stats.stopping import Looks
 from nodrop.suts.seam import Sut, ports_of
@@ -100,6 +101,10 @@ class Plan:
 
     def cell(self, factors: Factors) -> Cell:
         return next(cell for cell in self.cells if cell.factors == factors)
+
+    def asks_tsc(self, asked: TrialInput, done: Sequence[TrialRecord]) -> bool:
+        """The first trial of each setup says what a clock costs there."""
+        return self.cell(asked.cell).setup not in (self.cell(record.cell).setup for record in done)
 
     def to_json(self) -> dict[str, Any]:
         """For `nodrop plan --json`: what is known, each trial with the tables of its cell."""

@@ -27,6 +27,7 @@ from nodrop.report.figures import (
     trials_page_table,
 )
 from nodrop.report.flow import flow
+from nodrop.report.hosts import hosts_tables
 from nodrop.report.loss_plot import loss_plot
 from nodrop.report.order_plot import order_plot
 from nodrop.report.outlying import outliers_table, outlying
@@ -37,7 +38,7 @@ from nodrop.report.repeats import repeats, repeats_plot, repeats_words
 from nodrop.report.setups import compared_at_once
 from nodrop.report.setups_section import SetupsSection
 from nodrop.report.story import Cell, Source, Story
-from nodrop.report.tables import Value
+from nodrop.report.tables import Table, Value
 from nodrop.report.thread_models import ThreadModels, thread_models
 from nodrop.report.time_chart import overlay, time_chart
 from nodrop.report.timeline import CPU_TITLE, busy, timeline
@@ -145,14 +146,16 @@ def page(story: Story, setups: SetupsSection | None) -> str:
     repeated = repeats(story)
     capacity = capacity_section(story)
     apart = outlying(story)
+    hosts = next(map(bounded.shortened, hosts_tables(story)), None)
     models = thread_models(story)
     profile = profile_section(story)
     return environment.get_template("index.html.j2").render(
         story=story,
         title=_title(story),
         version=nodrop.__version__,
-        sections=_sections(imported, setups, capacity, models, profile),
+        sections=_sections(imported, setups, capacity, models, profile, hosts),
         setups=setups,
+        hosts_table=hosts,
         thread_models=models,
         profile=profile,
         published=imported,
@@ -208,11 +211,13 @@ def _sections(
     capacity: CapacitySection | None,
     models: ThreadModels | None,
     profile: ProfileSection | None,
+    hosts: Table | None,
 ) -> list[tuple[str, str]]:
-    """Capacity, thread models, profile, setups and published tables have a place of their own if
-    there are any."""
+    """Capacity, hosts, thread models, profile, setups and published tables have a place of their
+    own if there are any."""
     first = [("capacity", "Capacity")] if capacity else []
-    extra = [("threads", "Thread models")] if models else []
+    extra = [("hosts", "Hosts")] if hosts else []
+    extra += [("threads", "Thread models")] if models else []
     extra += [("profile", "Where the time goes")] if profile else []
     extra += [("setups", "Setups")] if setups else []
     extra += [("published", "Published")] if imported else []

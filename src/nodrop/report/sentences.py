@@ -400,6 +400,19 @@ STANDS_APART = _rule(
     "a trial lies far from the others of its cell in a figure (Hampel's rule, six trials or more)",
     "the value and the median of its cell, per trial and figure",
 )
+HOSTS_DIFFER = _rule(
+    Part.TRUST,
+    "hosts-differ",
+    "trials of one cell ran on several pairs of a fleet, which differ in a figure by more than "
+    "trials of one pair do (F test; all figures together err in 5 % of reports)",
+    "the spread between hosts and within one, per cell and figure",
+)
+SEVERAL_HOSTS = _rule(
+    Part.TRUST,
+    "several-hosts",
+    "trials of one cell ran on several pairs of a fleet, and no such difference is seen",
+    "the cells and their pairs",
+)
 COLD_START = _rule(
     Part.TRUST,
     "cold-start",

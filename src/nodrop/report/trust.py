@@ -10,6 +10,7 @@ from nodrop.findings.rules import find
 from nodrop.report import escape, numbers
 from nodrop.report import sentences as rules
 from nodrop.report.calibrated import calibration_words
+from nodrop.report.hosts import hosts_sentences
 from nodrop.report.other_programs import other_programs
 from nodrop.report.outlying import outlying
 from nodrop.report.reasons import reason_words, reasons_of
@@ -36,6 +37,7 @@ def findings(story: Story) -> list[Sentence]:
         *_foreign(story),
         *_other_programs(story),
         *_outlying(story),
+        *hosts_sentences(story),
         *_cold(story),
         *_warmed(story),
     ]

@@ -14,6 +14,7 @@ from nodrop.report.comparison import comparison_table
 from nodrop.report.escape import markdown
 from nodrop.report.figure_files import figure_files
 from nodrop.report.figures import cells_table, ledger_table, trials_table, trials_told_table
+from nodrop.report.hosts import hosts_tables
 from nodrop.report.outlying import outliers_table, outlying
 from nodrop.report.page import page
 from nodrop.report.profile import profile_tables
@@ -114,6 +115,7 @@ def _own_tables(story: Story, setups: SetupsSection | None) -> Sequence[Table]:
     return (
         *capacity_tables(story),
         *([outliers_table(apart)] if apart else []),
+        *hosts_tables(story),
         *thread_model_tables(story),
         *profile_tables(story),
         *setups_tables(setups),

@@ -173,6 +173,9 @@ class TrialRecord(Model):
     """The index of the first trial that its SUT was offered: trials with the same number share one
     start of the SUT. Null if the SUT did not get ready, and in older runs, where each was new."""
 
+    pair: str | None = None
+    """The pair of the fleet that measured it, by the name of its lab; null if it was no fleet."""
+
     searched: Searched | None = None
     """Null if the trial is of no search: its cell then says which load it offered."""
 
@@ -315,7 +318,7 @@ def accelerator_words(records: Iterable[TrialRecord]) -> str:
 
 
 ADDED_LATER: frozenset[str] = frozenset(
-    {"searched", "threads", "threads_unexplained_packets", "flow_sizes"}
+    {"pair", "searched", "threads", "threads_unexplained_packets", "flow_sizes"}
 )
 """Fields that run directories of this format may lack: they came after its first lines were
 written. A new field goes in here too."""

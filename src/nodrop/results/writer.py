@@ -6,7 +6,7 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -30,6 +30,7 @@ from nodrop.results.names import (
 )
 from nodrop.results.rundir import Json, read_manifest, read_trials
 from nodrop.results.trial import TrialRecord
+from nodrop.untrusted.bounds import GUEST_FILE_BYTES
 from nodrop.untrusted.folder import Folder, append_whole
 
 RUN_FORMAT = 1
@@ -48,9 +49,29 @@ class TrialFolder:
     run: str
     path: Path
 
+    @classmethod
+    def within(cls, above: Path, run: str) -> TrialFolder:
+        """A new one, of a trial that is measured where the run directory is not."""
+        folder = Folder(above, (safe_name(run),))
+        folder.make()
+        folder.folder("sut").make()
+        return cls(run=run, path=folder.path)
+
     @property
     def sut(self) -> Path:
         return self.path / "sut"
+
+    def packed(self) -> dict[str, bytes]:
+        """Its files, by their paths in it: to be sent to who writes the run directory."""
+        return dict(_files(Folder(self.path)))
+
+    def unpack(self, files: Mapping[str, bytes]) -> None:
+        """What another one packed."""
+        for name, content in files.items():
+            *folders, file = name.split("/")
+            folder = Folder(self.path, tuple(folders))
+            folder.make_all()
+            folder.write(file, content, durable=False)
 
     def samples(self, host: str) -> Path:
         """Rows of that host's sampler."""
@@ -246,6 +267,15 @@ class RunWriter:
         for name in self._runs.folders():
             if name not in good:
                 self._runs.remove(name)
+
+
+def _files(folder: Folder) -> Iterator[tuple[str, bytes]]:
+    for name in folder.names():
+        path = "/".join((*folder.below, name))
+        if folder.is_file(name):
+            yield path, folder.read(name, most_bytes=GUEST_FILE_BYTES)
+        elif name in folder.folders():
+            yield from _files(folder.folder(name))
 
 
 def _cut_half_line(folder: Folder) -> None:

@@ -1,7 +1,7 @@
 """A measurer without a lab: a SUT of a known capacity, for tests of controllers and of the manager.
 
 measurer = FakeMeasurer(capacity_pps=350)
-monkeypatch.setattr(manager, "LabMeasurer", lambda *_: measurer)
+monkeypatch.setattr(pair, "LabMeasurer", lambda *_: measurer)
 ... run_experiment(...) ...
 assert measurer.said == ["stand 1", "offer 100", "offer 200", "leave"]
 """

@@ -13,7 +13,7 @@ from nodrop.config.replay import ReplayOptions
 from nodrop.errors import BadInput, LoadFailed, TrialFailed
 from nodrop.load.tcpreplay import Tcpreplay, parse_summary
 from nodrop.load.trace import facts_of, plain_trace
-from nodrop.measure.manager import _failure
+from nodrop.measure.pair import _failure
 from nodrop.measure.seam import Measured
 
 CONTENT = b"\xd4\xc3\xb2\xa1" + bytes(20)

@@ -22,6 +22,7 @@ from nodrop.hosts.seam import Link, UndoJournal
 from nodrop.measure import manager
 from nodrop.measure.controllers.seam import Asked, Outlook, TrialInput
 from nodrop.measure.manager import run_experiment
+from nodrop.measure.pair import Pair
 from nodrop.measure.progress import Silent
 from nodrop.results.trial import TrialRecord
 from nodrop.stats.eta import Remaining
@@ -126,7 +127,7 @@ def lab(tmp_path: Path) -> Path:
 def test_a_run_of_nothing_else(tmp_path: Path, lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Not the real journal: the fakes' process is the test's own, and an undo would end it.
     monkeypatch.setattr(manager, "_journal", lambda _: nullcontext(FakeJournal(World())))
-    monkeypatch.setattr(manager, "_look", lambda *_: ({}, {}))
+    monkeypatch.setattr(Pair, "look", lambda _: ({}, {}))
     monkeypatch.setattr(manager, "manifest", lambda *_, **found: found)
     file = tmp_path / "toys.toml"
     file.write_text(EXPERIMENT)

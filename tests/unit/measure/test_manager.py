@@ -16,6 +16,7 @@ from nodrop.config.lab_file import load_lab
 from nodrop.errors import BadInput, SystemRefused, TrialFailed
 from nodrop.measure import manager
 from nodrop.measure.manager import RunOutcome, run_experiment
+from nodrop.measure.pair import Pair
 from nodrop.measure.plan import Cell
 from nodrop.measure.progress import Silent
 from nodrop.results.rundir import read_trials
@@ -72,7 +73,7 @@ class FakeParts:
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     # Not the real one: the fakes' process is the test's own, and its undo would end it.
     monkeypatch.setattr(manager, "_journal", lambda _: nullcontext(FakeJournal(World())))
-    monkeypatch.setattr(manager, "_look", lambda *_: ({}, {}))
+    monkeypatch.setattr(Pair, "look", lambda _: ({}, {}))
     monkeypatch.setattr(manager, "manifest", lambda *_, **found: found)
     file = tmp_path / "three.toml"
     file.write_text(THREE)

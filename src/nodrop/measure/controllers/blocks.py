@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from random import Random
 
-from nodrop.measure.controllers.seam import Asked, Factors, Outlook, TrialInput
+from nodrop.measure.controllers.seam import Asked, Factors, May, Outlook, TrialInput, any_trial
 from nodrop.results.settled import looks, settled
 from nodrop.results.trial import TrialRecord
 from nodrop.stats.eta import Eta
@@ -52,9 +52,9 @@ class Blocks:
         self._before = looks(asked.rule, asked.sut).first if asked.rule else 0
         """Blocks before the first look."""
 
-    def next(self, done: Sequence[TrialRecord]) -> TrialInput | None:
+    def next(self, done: Sequence[TrialRecord], may: May = any_trial) -> TrialInput | None:
         measured = _measured(done)
-        found = next(self._ahead(measured), None)
+        found = next((place for place in self._ahead(measured) if may(place.trial)), None)
         if found is None:
             return None
         taken = {record.index for record in done}

@@ -18,7 +18,15 @@ from nodrop.findings.searched import AT_ANY_LOAD, Picture, Tried, of_round, ramp
 from nodrop.measure.controllers.forecast import RAMP_SHARE, RAMP_TRIALS
 from nodrop.measure.controllers.methods import Ask, Field, Method, bisection, own
 from nodrop.measure.controllers.mlrsearch import mlrsearch
-from nodrop.measure.controllers.seam import Asked, AskedCell, Outlook, TrialInput
+from nodrop.measure.controllers.seam import (
+    Asked,
+    AskedCell,
+    Factors,
+    May,
+    Outlook,
+    TrialInput,
+    any_trial,
+)
 from nodrop.results.trial import Ramp, Searched, TrialRecord
 from nodrop.stats.eta import Remaining
 
@@ -60,12 +68,16 @@ class Capacity:
     def _trial_s(self) -> float:
         return self._asked.around_s + self._search.final_trial_s
 
-    def next(self, done: Sequence[TrialRecord]) -> TrialInput | None:
+    def next(self, done: Sequence[TrialRecord], may: May = any_trial) -> TrialInput | None:
+        waits: list[Factors] = []
         for number in range(1, self._search.rounds + 1):
             for cell in self._order(number):
-                ask = self._ask(cell, number, done)
+                ask = None if cell.factors in waits else self._ask(cell, number, done)
                 if ask is not None:
-                    return self._trial(cell, number, ask, done)
+                    trial = self._trial(cell, number, ask, done)
+                    if may(trial):
+                        return trial
+                    waits.append(cell.factors)  # its next round is for later, too
         return None
 
     def _order(self, number: int) -> Sequence[AskedCell]:

@@ -7,7 +7,7 @@ tested without one, and a run is resumed by feeding the finished records back.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -86,6 +86,15 @@ class TrialInput:
         return {**ramp, f"load.{found.by}": value}
 
 
+May = Callable[[TrialInput], bool]
+"""Whether this trial may begin now, here: it may be under way already, or be another pair's."""
+
+
+def any_trial(_trial: TrialInput) -> bool:
+    """Where trials are measured one by one, in one place."""
+    return True
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
     """What is still to come, as far as the controller can say."""
@@ -104,8 +113,9 @@ class Controller(Protocol):
     """Void trials are records like others to it. Otherwise they are left out of a resumed run, and
     measured again."""
 
-    def next(self, done: Sequence[TrialRecord]) -> TrialInput | None:
-        """The next trial after these have been measured; None when there is nothing to add."""
+    def next(self, done: Sequence[TrialRecord], may: May = any_trial) -> TrialInput | None:
+        """The next trial, of those that may begin, after these have been measured; None when there
+        is nothing to add."""
         ...
 
     def outlook(self, done: Sequence[TrialRecord]) -> Outlook: ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from nodrop.measure.controllers.seam import Controller, Outlook, TrialInput
+from nodrop.measure.controllers.seam import Controller, May, Outlook, TrialInput, any_trial
 from nodrop.results.trial import TrialRecord
 from nodrop.stats.eta import Remaining
 
@@ -32,13 +32,13 @@ class UntilTold:
         self._blocks, self._told, self._budget_s = blocks, told, budget_s
         self._looks = tuple(look for look in LOOKS if look < most)
 
-    def next(self, done: Sequence[TrialRecord]) -> TrialInput | None:
+    def next(self, done: Sequence[TrialRecord], may: May = any_trial) -> TrialInput | None:
         look = self._due(done)
         if look is not None and self._told(done, look):
             return None
         if self._budget_s is not None and sum(r.took_s or 0.0 for r in done) >= self._budget_s:
             return None
-        return self._blocks.next(done)
+        return self._blocks.next(done, may)
 
     def look_at_the_end(self, done: Sequence[TrialRecord]) -> int:
         """The number of the last look: it was taken, or it is one more."""

@@ -16,8 +16,9 @@ from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
 from nodrop.errors import BadInput
 from nodrop.measure import manager
-from nodrop.measure.controllers.seam import Asked, Outlook, TrialInput
+from nodrop.measure.controllers.seam import Asked, May, Outlook, TrialInput, any_trial
 from nodrop.measure.manager import run_experiment
+from nodrop.measure.pair import Pair
 from nodrop.measure.plan import make_plan
 from nodrop.measure.progress import Silent
 from nodrop.results.trial import TrialRecord
@@ -48,7 +49,7 @@ class Doubling:
         (self._cell,) = asked.cells
         self._most = asked.repetitions
 
-    def next(self, done: Sequence[TrialRecord]) -> TrialInput | None:
+    def next(self, done: Sequence[TrialRecord], may: May = any_trial) -> TrialInput | None:
         if len(done) == self._most or any(record.packets.lost_packets for record in done):
             return None
         pps = self._cell.load["pps"] * 2 ** len(done)
@@ -92,7 +93,7 @@ def test_it_decides_what_is_measured_from_what_was_seen(
     worlds = [World(), World(), World(ring_full_packets=5), World()]
     parts = FakeParts(worlds)
     monkeypatch.setattr(manager, "_journal", lambda _: nullcontext(FakeJournal(World())))
-    monkeypatch.setattr(manager, "_look", lambda *_: ({}, {}))
+    monkeypatch.setattr(Pair, "look", lambda _: ({}, {}))
     monkeypatch.setattr(manager, "manifest", lambda *_, **found: found)
     monkeypatch.setattr(manager, "preflight", lambda *_: parts)
     file = tmp_path / "toy.toml"

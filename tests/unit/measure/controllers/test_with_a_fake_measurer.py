@@ -12,8 +12,9 @@ from nodrop import plugins
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
 from nodrop.errors import TrialFailed
-from nodrop.measure import manager
+from nodrop.measure import manager, pair
 from nodrop.measure.manager import RunOutcome, run_experiment
+from nodrop.measure.pair import Pair
 from nodrop.measure.progress import Silent
 from nodrop.testing.fake_hosts import FakeJournal, World
 from nodrop.testing.measuring import FakeMeasurer
@@ -34,14 +35,14 @@ trace = "make:demo"
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(manager, "_journal", lambda _: nullcontext(FakeJournal(World())))
-    monkeypatch.setattr(manager, "_look", lambda *_: ({}, {}))
+    monkeypatch.setattr(Pair, "look", lambda _: ({}, {}))
     monkeypatch.setattr(manager, "manifest", lambda *_, **found: found)
     monkeypatch.setattr(manager, "preflight", lambda *_: FakeParts([World()] * 100))
     file = tmp_path / "paces.toml"
     file.write_text(PACES)
 
     def go(measurer: FakeMeasurer, *settings: str, resume: bool = False) -> RunOutcome:
-        monkeypatch.setattr(manager, "LabMeasurer", lambda *_: measurer)
+        monkeypatch.setattr(pair, "LabMeasurer", lambda *_: measurer)
         experiment = load_experiment(file, settings)
         return run_experiment(
             experiment, load_lab(None), out=tmp_path, resume=resume, progress=Silent()

@@ -1,0 +1,222 @@
+"""The pairs of a fleet: which worker serves each, how they fail, what the manifest says of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from nodrop.config.fleet_file import FleetFile
+from nodrop.errors import LabProblem, NodropError, NotReady
+from nodrop.hosts.seam import Json
+from nodrop.measure.controllers.seam import TrialInput
+from nodrop.measure.fleet import worker
+from nodrop.measure.fleet.cluster import PAIR
+from nodrop.measure.fleet.worker import Begun, Job, Left
+
+FIRST_S = 60.0
+"""So long the beginning waits for workers of all pairs; then it goes on with those that are there,
+if there is one."""
+LOOK_S = 0.1
+MOST_FAILURES = 3
+"""In a row: then a pair is drained."""
+LEAVE_S = 60.0
+CLOCK_TRIPS = 8
+OF_A_PAIR = ("nodrop", "node", "lab", "host", "self_test", "calibration", "bits", "parting")
+"""Of a manifest, what each pair has of its own."""
+
+
+@dataclass(slots=True)
+class Member:
+    job: Job
+    worker: str = ""
+    """The address of its worker; empty if there is none."""
+    asked: TrialInput | None = None
+    """The trial under way."""
+    task: Any = None
+    failures: int = 0
+    """In a row."""
+    drained: str = ""
+    """Why."""
+    facts: Json = field(default_factory=dict)
+    """For the manifest."""
+
+
+class Members:
+    def __init__(self, client: Any, file: FleetFile, jobs: Mapping[str, Job]) -> None:
+        self._client, self._file = client, file
+        self.each = {name: Member(job) for name, job in jobs.items()}
+        self.inputs: Sequence[Json] = ()
+        """Of each cell, as all pairs have them."""
+        self.manifest: Json = {}
+        """Of the first pair that began."""
+        self._have_left = False
+        self.changed: Callable[[str, str], None] = lambda _name, _words: None
+        """Hears what has become of a pair."""
+
+    def __getitem__(self, name: str) -> Member:
+        return self.each[name]
+
+    @property
+    def standing(self) -> Sequence[str]:
+        return [name for name, one in self.each.items() if one.worker and not one.drained]
+
+    @property
+    def under_way(self) -> Mapping[str, TrialInput]:
+        return {name: one.asked for name, one in self.each.items() if one.asked}
+
+    def begin(self) -> None:
+        """All that have a worker, at once. NotReady if not one of them can measure."""
+        self._wait_for_workers()
+        tasks = {
+            name: self.submit(name, worker.begin, one.job)
+            for name, one in self.each.items()
+            if one.worker
+        }
+        for name, task in tasks.items():
+            try:
+                begun = task.result()
+            except Exception as error:  # the other pairs may do without whatever is wrong there
+                self.drain(name, words_of(error))
+            else:
+                self.has_begun(name, begun)
+        if not self.manifest:
+            raise NotReady(f"not one pair of the fleet can measure this: {self.why_not()}")
+
+    def _wait_for_workers(self) -> None:
+        until = time.monotonic() + FIRST_S
+        self.look()
+        while not all(one.worker for one in self.each.values()):
+            if time.monotonic() > until:
+                break
+            time.sleep(LOOK_S)
+            self.look()
+        if not self.standing:
+            raise NotReady(
+                f"no worker of dask has the resource {PAIR} after {FIRST_S:g} s",
+                hint=f"start one for each pair: dask worker ADDRESS --name PAIR --nthreads 1 "
+                f"--resources {PAIR}=1",
+            )
+
+    def has_begun(self, name: str, begun: Begun) -> None:
+        if not self.manifest:
+            self.inputs, self.manifest = begun.inputs, begun.manifest
+            for one in self.each.values():
+                one.job = replace(one.job, inputs=begun.inputs)
+        elif list(begun.inputs) != list(self.inputs):
+            self.drain(name, worker.OTHER_FILES)
+        one = self.each[name]
+        one.facts |= {key: begun.manifest.get(key) for key in OF_A_PAIR}
+        one.facts |= {"worker": one.worker, "clock": self._clock(one.worker)}
+        self.changed(name, "")
+
+    def _clock(self, address: str) -> Json:
+        """Of the worker against ours, by the shortest of several round trips."""
+        trips: list[tuple[int, int]] = []
+        for _ in range(CLOCK_TRIPS):
+            sent = time.time_ns()
+            there = self._client.run(time.time_ns, workers=[address])[address]
+            came = time.time_ns()
+            trips.append((came - sent, there - (sent + came) // 2))
+        took_ns, offset_ns = min(trips)
+        return {"offset_ns": offset_ns, "bound_ns": took_ns // 2}
+
+    def submit(self, name: str, what: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
+        return self._client.submit(
+            what,
+            *arguments,
+            **more,
+            workers=[self.each[name].worker],
+            allow_other_workers=False,
+            resources={PAIR: 1},
+            pure=False,
+            retries=0,
+        )
+
+    def look(self) -> None:
+        """Which workers came and went. One that is called as a pair serves it; another one serves
+        the next pair that has none."""
+        self.must_be_connected()
+        found = self._client.scheduler_info(n_workers=-1).get("workers", {})
+        names = {
+            address: str(one.get("name"))
+            for address, one in found.items()
+            if one.get("resources", {}).get(PAIR)
+        }
+        for name, one in self.each.items():
+            if one.worker and one.worker not in names:
+                self._lose(name)
+        serve = {one.worker for one in self.each.values()}
+        free = [address for address in names if address not in serve]
+        for name, one in self.each.items():
+            own = [address for address in free if names[address] == name]
+            anyone = [address for address in free if names[address] not in self.each]
+            if not one.worker and not one.drained and (own or anyone):
+                one.worker = (own or anyone)[0]
+                free.remove(one.worker)
+
+    def _lose(self, name: str) -> None:
+        one = self.each[name]
+        asked, task, one.worker = one.asked, one.task, ""
+        one.asked = one.task = None
+        if asked is not None:
+            task.cancel()
+            self.failed(name, f"its worker ended in {asked.run_name}")
+
+    def leave(self) -> Sequence[Left]:
+        """Ends what is under way; every pair undoes what it changed. Once."""
+        if self._have_left or self._client.status != "running":
+            return ()  # without a scheduler nothing can be said to them: each leaves by itself
+        self._have_left = True
+        there = {name: one for name, one in self.each.items() if one.worker}
+        busy = [one.worker for one in there.values() if one.asked]
+        if busy:
+            self._client.run(worker.stop, workers=busy, on_error="ignore")
+        tasks = [self.submit(name, worker.leave, one.job) for name, one in there.items()]
+        until = time.monotonic() + LEAVE_S
+        return [_left(task, until) for task in tasks]
+
+    def must_be_connected(self) -> None:
+        if self._client.status != "running":
+            raise LabProblem("the scheduler of the fleet is gone")
+
+    def failed(self, name: str, why: str) -> None:
+        """A trial, for a reason that is the pair's."""
+        one = self.each[name]
+        one.failures += 1
+        one.facts["failures"] = [*one.facts.get("failures", ()), why]
+        self.changed(name, why)
+        if one.failures >= MOST_FAILURES:
+            self.drain(name, f"{one.failures} trials in a row failed there, the last: {why}")
+
+    def drain(self, name: str, why: str) -> None:
+        self.each[name].drained = self.each[name].facts["drained"] = why
+        self.changed(name, f"drained: {why}")
+
+    def why_not(self) -> str:
+        return "; ".join(
+            f"{name}: {one.drained or 'it has no worker'}"
+            for name, one in self.each.items()
+            if one.drained or not one.worker
+        )
+
+    def facts(self) -> Json:
+        return {
+            "name": self._file.name,
+            "cluster": self._file.cluster,
+            "host_invariant": self._file.host_invariant,
+            "pairs": {name: one.facts for name, one in self.each.items()},
+        }
+
+
+def _left(task: Any, until: float) -> Left:
+    try:
+        left: Left = task.result(timeout=max(0.1, until - time.monotonic()))
+    except Exception as error:  # it leaves by itself, later
+        return Left(left=[words_of(error)])
+    return left
+
+
+def words_of(error: BaseException) -> str:
+    return str(error) if isinstance(error, NodropError) else f"{type(error).__name__}: {error}"

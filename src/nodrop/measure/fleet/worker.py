@@ -1,0 +1,239 @@
+"""What a worker of dask runs: the trials of one pair. It undoes by itself if no more come.
+
+A worker is asked in its one thread of tasks (`begin`, `measure`, `leave`), and to stop from beside.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from nodrop import plugins
+from nodrop.config.experiment import Experiment
+from nodrop.config.lab_file import LabSource
+from nodrop.errors import NotReady
+from nodrop.hosts.journal import DiskJournal, undo_abandoned
+from nodrop.hosts.seam import Json
+from nodrop.measure.controllers.seam import TrialInput
+from nodrop.measure.manifest import manifest
+from nodrop.measure.pair import Pair, at_work
+from nodrop.measure.plan import make_plan
+from nodrop.measure.preflight import preflight
+from nodrop.results.trial import TrialRecord
+from nodrop.results.writer import TrialFolder
+
+OTHER_FILES = "its trace, files or image are others than those of the other pairs"
+IDLE_S = 60.0
+"""So long after its last trial a pair leaves what stands and undoes: whoever asked may be gone."""
+
+
+class Stopped(BaseException):
+    """The run ends before its trial did; not an Exception: no broad `except` may eat it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A pair of a run."""
+
+    run: str
+    pair: str
+    experiment: Experiment
+    lab: LabSource
+    own_process_group: bool = False
+    """Of a worker that the run itself started: Ctrl-C is then for the run alone."""
+    inputs: Sequence[Json] | None = None
+    """Of each cell, by content, as the pairs before it had them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """A pair that is ready."""
+
+    inputs: Sequence[Json]
+    manifest: Json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """A trial that was measured, with all its files."""
+
+    record: TrialRecord
+    details: Json
+    files: Mapping[str, bytes]
+    begun: Begun | None
+    """If the pair began with it."""
+    notes: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """What became of what was changed on the pair's hosts."""
+
+    changed: Sequence[str] = ()
+    left: Sequence[str] = ()
+
+
+@dataclass(slots=True, kw_only=True)
+class _AtWork:
+    pair: Pair
+    begun: Begun
+    journal: DiskJournal
+    stack: ExitStack
+    notes: list[str]
+    idle: threading.Timer | None = None
+
+
+@dataclass(slots=True)
+class _Worker:
+    """Of this process."""
+
+    at_work: dict[tuple[str, str], _AtWork] = field(default_factory=dict)
+    left: dict[tuple[str, str], Left] = field(default_factory=dict)
+    held: threading.RLock = field(default_factory=threading.RLock)
+    """While a pair begins, measures or leaves."""
+    looked_at: threading.Lock = field(default_factory=threading.Lock)
+    measures: int | None = None
+    """The thread that a trial runs in."""
+
+
+_WORKER = _Worker()
+
+
+def begin(job: Job) -> Begun:
+    """LabProblem or BadInput if this pair cannot measure what is asked."""
+    with _WORKER.held:
+        found = _begun(job)[0].begun
+        _leave_if_idle(job)
+        return found
+
+
+def measure(job: Job, asked: TrialInput, *, asks_tsc: bool) -> Sent | None:
+    """None if it was stopped; then nothing is left of it."""
+    with _WORKER.held:
+        try:
+            return _measured(job, asked, asks_tsc=asks_tsc)
+        except Stopped:
+            _leave((job.run, job.pair))
+            return None
+
+
+def leave(job: Job) -> Left:
+    """What became of all that was changed for this run, also if the pair left earlier."""
+    with _WORKER.held:
+        _leave((job.run, job.pair))
+        return _WORKER.left.pop((job.run, job.pair), Left())
+
+
+def stop() -> None:
+    """Ends the trial under way, from another thread; it undoes as it unwinds."""
+    with _WORKER.looked_at:
+        if _WORKER.measures is not None:
+            thread = ctypes.c_ulong(_WORKER.measures)
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(Stopped))
+
+
+def _measured(job: Job, asked: TrialInput, *, asks_tsc: bool) -> Sent:
+    with _WORKER.looked_at:
+        _WORKER.measures = threading.get_ident()
+    try:
+        at, new = _begun(job)
+        with tempfile.TemporaryDirectory(prefix="nodrop-") as made:
+            Path(made).chmod(0o755)  # the SUT has another user
+            folder = TrialFolder.within(Path(made), asked.run_name)
+            record, details = at.pair.measure(
+                _as_here(asked, at.pair), folder, asks_tsc=asks_tsc or new
+            )
+            files = folder.packed()
+        notes = [*at.notes]
+        at.notes.clear()
+        return Sent(
+            record=record.model_copy(update={"pair": job.pair}),
+            details=details,
+            files=files,
+            begun=at.begun if new else None,
+            notes=notes,
+        )
+    finally:
+        with _WORKER.looked_at:
+            _WORKER.measures = None
+        _leave_if_idle(job)
+
+
+def _as_here(asked: TrialInput, pair: Pair) -> TrialInput:
+    """If nodrop parts generator and SUT, it does so on the host where they run."""
+    cell = pair.plan.cell(asked.cell)
+    if not cell.limits.cpus_left:
+        return asked
+    return replace(asked, load={**asked.load, "cpu": cell.load["cpu"]})
+
+
+def _begun(job: Job) -> tuple[_AtWork, bool]:
+    """And whether it is new."""
+    key = job.run, job.pair
+    at = _WORKER.at_work.get(key)
+    if at is not None:
+        return at, False
+    if job.own_process_group:
+        with suppress(OSError):
+            os.setpgid(0, 0)
+    # A worker that was killed here cannot put back what it changed, and its user is elsewhere.
+    notes = [f"undone after a dead run: {w}" for one in undo_abandoned() for w in one.failed]
+    plan = make_plan(job.experiment, sender_elsewhere=plugins.sender_elsewhere(job.lab))
+    parts = preflight(job.experiment, job.lab, plan)
+    inputs = [parts.inputs(cell) for cell in plan.cells]
+    if job.inputs is not None and inputs != list(job.inputs):
+        raise NotReady(OTHER_FILES, hint="give all pairs the same files")
+    with ExitStack() as stack:
+        journal = stack.enter_context(DiskJournal.create())
+        pair = stack.enter_context(
+            at_work(parts, plan, job.experiment.measure, journal, notes.append)
+        )
+        host, test = pair.look()
+        found = manifest(job.experiment, job.lab, plan, parts, host=host, self_test=test)
+        at = _AtWork(
+            pair=pair,
+            begun=Begun(inputs=inputs, manifest=found),
+            journal=journal,
+            stack=stack.pop_all(),
+            notes=notes,
+        )
+    _WORKER.at_work[key] = at
+    return at, True
+
+
+def _leave(key: tuple[str, str]) -> None:
+    at = _WORKER.at_work.pop(key, None)
+    if at is None:
+        return
+    if at.idle is not None:
+        at.idle.cancel()
+    try:
+        at.stack.close()
+    finally:
+        before, journal = _WORKER.left.get(key, Left()), at.journal
+        _WORKER.left[key] = Left(
+            changed=[*before.changed, *journal.changed], left=[*before.left, *journal.left]
+        )
+
+
+def _leave_if_idle(job: Job) -> None:
+    at = _WORKER.at_work.get((job.run, job.pair))
+    if at is None:
+        return
+    if at.idle is not None:
+        at.idle.cancel()
+    at.idle = threading.Timer(IDLE_S, _leave_idle, (job, at))
+    at.idle.daemon = True
+    at.idle.start()
+
+
+def _leave_idle(job: Job, at: _AtWork) -> None:
+    with _WORKER.held:
+        if _WORKER.at_work.get((job.run, job.pair)) is at:
+            _leave((job.run, job.pair))

@@ -1,0 +1,169 @@
+"""Cells that several pairs of a fleet measured: the spread between hosts, and within one, apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from nodrop.report import numbers
+from nodrop.report import sentences as rules
+from nodrop.report.costs import DIFFERENCES, Figure
+from nodrop.report.escape import plain
+from nodrop.report.sentences import Sentence, plural
+from nodrop.report.story import Cell, Story
+from nodrop.report.tables import Column, Made, Row, Table, Value, text
+from nodrop.stats.hosts import HostSpread, host_spread
+from nodrop.stats.interval import CONFIDENCE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnHosts:
+    """One figure of one cell."""
+
+    cell: Cell
+    figure: Figure
+    values: Mapping[str, Sequence[float]]
+    """Pair → of its measured trials."""
+    spread: HostSpread | None
+    """None if each pair measured it once."""
+
+
+def on_hosts(story: Story) -> tuple[OnHosts, ...]:
+    """Of a search each load is a cell of its own, so it says nothing here."""
+    return tuple(
+        one
+        for cell in story.cells
+        if not cell.searched
+        for figure in DIFFERENCES
+        if (one := _of(cell, figure)) is not None
+    )
+
+
+def _of(cell: Cell, figure: Figure) -> OnHosts | None:
+    values: dict[str, list[float]] = {}
+    for trial in cell.valid:
+        value = figure.of(trial)
+        if value is not None and trial.record.pair is not None:
+            values.setdefault(trial.record.pair, []).append(value * figure.scale)
+    if len(values) < 2:
+        return None
+    ordered = dict(sorted(values.items()))
+    return OnHosts(
+        cell=cell, figure=figure, values=ordered, spread=host_spread([*ordered.values()])
+    )
+
+
+def apart(found: Sequence[OnHosts]) -> tuple[OnHosts, ...]:
+    """All of a report together err as often as one may (Bonferroni)."""
+    tested = sum(one.spread is not None for one in found)
+    error = (1 - CONFIDENCE) / max(tested, 1)
+    return tuple(one for one in found if one.spread is not None and one.spread.apart(error))
+
+
+def hosts_sentences(story: Story) -> Iterator[Sentence]:
+    found = on_hosts(story)
+    cells = {id(one.cell): one for one in found}
+    if not cells:
+        return
+    differ = apart(found)
+    trials = tuple(trial for one in cells.values() for trial in one.cell.valid)
+    if not differ:
+        yield Sentence(
+            rule=rules.SEVERAL_HOSTS,
+            text=f"{plural(len(cells), 'cell')} ran on several hosts, which are not seen to differ "
+            "by more than trials of one host do",
+            evidence={"cells": [[one.cell.label, *one.values] for one in cells.values()]},
+            trials=trials,
+            good=True,
+        )
+        return
+    titles = ", ".join(dict.fromkeys(one.figure.title for one in differ))
+    of = len({id(one.cell) for one in differ})
+    yield Sentence(
+        rule=rules.HOSTS_DIFFER,
+        text=f"hosts differ by more than trials of one host do in {plural(of, 'cell')} ({titles}): "
+        "what this report says of them takes hosts together and holds for these hosts alone; see "
+        "Hosts",
+        evidence={
+            "figures": [
+                {
+                    "cell": one.cell.label,
+                    "figure": one.figure.name,
+                    "between": one.spread.between,
+                    "within": one.spread.within,
+                    "p": one.spread.p,
+                }
+                for one in differ
+                if one.spread is not None
+            ]
+        },
+        trials=trials,
+    )
+
+
+def hosts_tables(story: Story) -> tuple[Table, ...]:
+    """One, or none."""
+    found = on_hosts(story)
+    if not found:
+        return ()
+    differ = {id(one) for one in apart(found)}
+    return (
+        Table(
+            name="hosts",
+            title="Cells that ran on several hosts",
+            columns=(
+                Column(name="cell", title="Cell"),
+                Column(name="figure", title="Figure"),
+                Column(name="hosts", title="Mean of each host (trials)"),
+                Column(name="mean", title="Mean of hosts", numeric=True),
+                Column(
+                    name="interval",
+                    title="95 % interval",
+                    help="for hosts of this kind; by the hosts' means alone",
+                ),
+                Column(
+                    name="between",
+                    title="Between hosts",
+                    numeric=True,
+                    help="standard deviation of hosts, without what trials add to it",
+                ),
+                Column(
+                    name="within",
+                    title="Within a host",
+                    numeric=True,
+                    help="standard deviation of trials of one host",
+                ),
+                Column(name="differ", title="Differ", help="by more than trials of one host do"),
+            ),
+            rows=Made(lambda: (_row(one, differs=id(one) in differ) for one in found)),
+        ),
+    )
+
+
+def _row(one: OnHosts, *, differs: bool) -> Row:
+    figure, spread = one.figure, one.spread
+    means = ", ".join(
+        f"{plain(host)} {figure.shown(sum(values) / len(values))} ({len(values)})"
+        for host, values in one.values.items()
+    )
+    reach = None if spread is None else spread.interval
+    return Row(
+        values=(
+            text(one.cell.label),
+            text(f"{figure.title}, {figure.unit}"),
+            text(means),
+            _number(figure, None if spread is None else spread.mean),
+            text(
+                numbers.NOT_MEASURED
+                if reach is None
+                else f"{figure.shown(reach.low)} to {figure.shown(reach.high)}"
+            ),
+            _number(figure, None if spread is None else spread.between),
+            _number(figure, None if spread is None else spread.within),
+            text("yes" if differs else "not seen" if spread else numbers.NOT_MEASURED),
+        )
+    )
+
+
+def _number(figure: Figure, value: float | None) -> Value:
+    return Value(raw=value, shown=numbers.NOT_MEASURED if value is None else figure.shown(value))
