@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from nodrop.config.lab_file import DEFAULT_LAB
+
 POINTS = 25
 """Of each mode; together fifty."""
 EXPERIMENT = """
@@ -37,7 +39,8 @@ NODROP = [sys.executable, "-m", "nodrop.cli.main"]
 class Place:
     """A run directory, a journal folder and a label space of this test's own."""
 
-    def __init__(self, tmp_path: Path, sut: str = "fresh") -> None:
+    def __init__(self, tmp_path: Path, sut: str = "fresh", *, lab: str = DEFAULT_LAB) -> None:
+        self.lab = lab
         self.experiment = tmp_path / "killed.toml"
         self.experiment.write_text(EXPERIMENT + f'sut = "{sut}"\n')
         self.out = tmp_path / "results"
@@ -46,14 +49,18 @@ class Place:
 
     def start(self, *, resume: bool) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [*NODROP, "run", str(self.experiment), "--out", str(self.out),
+            [*NODROP, "run", str(self.experiment), "--out", str(self.out), "--lab", self.lab,
              *(["--resume"] if resume else [])],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=self.environment,
         )  # fmt: skip
 
     def undo(self) -> None:
         done = subprocess.run(
-            [*NODROP, "undo"], capture_output=True, text=True, timeout=60, env=self.environment
+            [*NODROP, "undo", self.lab],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            env=self.environment,
         )
         assert done.returncode == 0, done.stdout + done.stderr
 

@@ -169,6 +169,11 @@ def _lay_control(machine: Machine, number: int) -> None:
     machine.run("ip", "link", "set", "mgmt", "up")
 
 
+def set_control(number: int, *, up: bool) -> None:
+    """The control line of that machine: laid again, or cut, of which neither end is told."""
+    _ip("link", "set", f"ctl{number}", "up" if up else "down")
+
+
 def lay_cable(machines: Machines) -> None:
     """Port `cab0` of each, as a measurement wants it, and a switch between them, which is ours."""
     tx, rx = machines.sender, machines.receiver

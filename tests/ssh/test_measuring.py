@@ -21,7 +21,6 @@ from nodrop.measure.manager import RunOutcome, run_experiment
 from nodrop.measure.progress import Silent
 from nodrop.results.live import Live
 from tests.e2e.conftest import SURICATA, closes, only, real_trace, suricata
-from tests.e2e.killing import die_at, undo
 from tests.ssh.machines import WIDE_MTU, Machine, Machines, sender_and_here
 
 __all__: Sequence[str] = ("real_trace", "suricata")
@@ -68,15 +67,21 @@ def run(pair: Machines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     before = shown(pair.receiver)
 
     def go(
-        *settings: str, text: str = SINK, sender: str = "gen1", progress: Any = None, **given: str
+        *settings: str,
+        text: str = SINK,
+        sender: str = "gen1",
+        config: Path | None = None,
+        resume: bool = False,
+        progress: Any = None,
+        **given: str,
     ) -> RunOutcome:
-        file, lab = tmp_path / "experiment.toml", written(pair, tmp_path, sender)
+        file, lab = tmp_path / "experiment.toml", written(pair, tmp_path, sender, config)
         file.write_text(text.format(**given))
         return run_experiment(
             load_experiment(file, settings),
             load_lab(str(lab)),
             out=tmp_path / "results",
-            resume=False,
+            resume=resume,
             progress=progress or Silent(),
         )
 
@@ -85,9 +90,9 @@ def run(pair: Machines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     assert nothing_is_left(pair)
 
 
-def written(pair: Machines, folder: Path, sender: str = "gen1") -> Path:
+def written(pair: Machines, folder: Path, sender: str = "gen1", config: Path | None = None) -> Path:
     lab = folder / "pair.toml"
-    lab.write_text(LAB.format(config=pair.config, sender=sender))
+    lab.write_text(LAB.format(config=config or pair.config, sender=sender))
     return lab
 
 
@@ -129,20 +134,6 @@ def test_real_suricata_on_the_real_trace(run: Run, suricata: None, real_trace: P
     assert closes(record)
 
 
-@pytest.mark.parametrize("step", ["launch", "offer", "read counters after"])
-def test_a_killed_run_is_undone_on_both_machines(
-    pair: Machines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    before = shown(pair.receiver)
-    file = tmp_path / "experiment.toml"
-    file.write_text(SINK)
-    die_at(step, file, lab=str(written(pair, tmp_path)))
-    undo()
-    assert shown(pair.receiver) == before
-    assert nothing_is_left(pair)
-
-
 def test_tcpreplay_sends_from_there_too(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Tcpreplay, "late_ratio", 100.0)  # it drifts, and the machine is busy
     settings = ("load.kind=tcpreplay", "load.multiplier=2", "measure.repetitions=1")
@@ -169,9 +160,15 @@ def test_a_second_run_is_told_who_has_the_port(run: Run, pair: Machines, tmp_pat
     assert isinstance(lab, SshLab)
     beside = LooksBeside(lab)
     run("measure.repetitions=1", progress=beside)
-    assert len(beside.said) == 1
-    assert beside.said[0].startswith("receiver: another run has cab0 (nodrop-")
+    sender, receiver = beside.said
+    assert sender.startswith(f"sender gen1: run {label_of(receiver)} of ")
+    assert receiver.startswith("receiver: another run has cab0 (nodrop-")
     assert lab.problems() == []
+
+
+def label_of(words: str) -> str:
+    """Of the run that has the port."""
+    return words.partition("(nodrop-")[2].partition("-rcv")[0]
 
 
 class CutsTheLine(Silent):

@@ -36,9 +36,11 @@ def host(machines: Machines, label: str) -> Iterator[SshHost]:
 
 
 def all_end(label: str) -> None:
-    """What is labelled is none of ours, so each can be waited for by its handle."""
+    """Nodes, and programs that they became; not what holds the connection. None is a child of ours,
+    so each can be waited for by its handle."""
     for process in labelled_processes(label):
-        assert ended(process.pid, END_S), f"still there: {process}"
+        if argv_of(process.pid).partition("\0")[0] not in ("ssh", "cat"):
+            assert ended(process.pid, END_S), f"still there: {process}"
 
 
 def test_a_node_works_there_and_is_copied_once(
@@ -90,23 +92,6 @@ def test_a_file_is_read_there_as_long_as_its_host_is_connected(
         other = host.reads(ours)
         assert machines.sender.run("cat", path, other).endswith("another")
     assert "kept." not in machines.sender.run("ls", "/var/lib/nodrop")
-
-
-def test_what_a_killed_connection_left_goes_with_the_next(
-    machines: Machines, host: SshHost, label: str, tmp_path: Path
-) -> None:
-    ours = tmp_path / "trace.pcap"
-    ours.write_bytes(b"a trace")
-    machines.sender.run("mkdir", "-p", "/var/lib/nodrop/kept.killed")
-    machines.sender.run("touch", "/var/lib/nodrop/kept.killed/0")
-    held = host.reads(ours)
-    with SshHost("gen1", label=label, config=machines.config) as other:
-        assert other.reads(ours) != held
-        found = machines.sender.run("ls", "/var/lib/nodrop").split()
-        assert sorted(found) == sorted(
-            [held.split("/")[4], other.reads(ours).split("/")[4], "node"]
-        )
-    assert machines.sender.run("cat", held) == "a trace"
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ mod emit;
 mod enter;
 mod guest;
 mod job;
+mod keep;
 mod schema;
 mod session;
 mod trace_files;
@@ -43,6 +44,10 @@ enum Command {
     Schema,
     /// Enter namespaces and a root folder, then become the program
     Enter(enter::EnterArgs),
+    /// Hold this host for a run, and end what is left of it once its controller is gone
+    Keep(keep::KeepArgs),
+    /// End what runs have left on this host
+    Sweep(keep::SweepArgs),
     /// Be process 1 of a virtual machine, driven through a virtio-serial port
     Guest(guest::GuestArgs),
 }
@@ -119,6 +124,8 @@ fn main() -> ExitCode {
         Command::Trace(args) => trace_tool::run(args),
         Command::Schema => schema::print(),
         Command::Enter(args) => enter::run(&args),
+        Command::Keep(args) => keep::run(&args),
+        Command::Sweep(args) => keep::sweep(&args),
         Command::Guest(args) => guest::run(&args),
     }
 }

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nodrop.cli.arguments import AsJson
 from nodrop.cli.saying import complain, say, say_json
 from nodrop.errors import LabProblem
+
+if TYPE_CHECKING:
+    from nodrop.hosts.journal import UndoReport
 
 MOST_LINES = 20
 """Of what could not be undone: a damaged journal may have one for each of its lines."""
@@ -69,29 +72,90 @@ def check(
     return LabProblem.exit_code if problems else 0
 
 
+@lab.command()
+def prepare(
+    where: Annotated[str, typer.Argument(metavar="LAB", help="Lab file, or netns.")],
+    do_it: Annotated[
+        bool, typer.Option("--yes", help="Install the packages that are missing (apt-get).")
+    ] = False,
+    as_json: AsJson = False,
+) -> int:
+    """What each host of a lab needs before nodrop can work there: packages, and a way to be root.
+    Exit code 3 if something is missing. With --yes packages are installed where the host is
+    Debian's; nothing else is changed, and no source of packages."""
+    from nodrop import plugins
+    from nodrop.config.lab_file import load_lab
+    from nodrop.labs.seam import Preparable, Prepared
+
+    made = plugins.build_lab(load_lab(where))
+    if isinstance(made, Preparable):
+        found = made.prepare(do_it=do_it)
+    else:
+        found = [Prepared(host=f"lab {made.name}", has=(), needs=made.problems(), did=())]
+    if as_json:
+        say_json({"lab": made.name, "hosts": [asdict(one) for one in found]})
+    else:
+        for one in found:
+            for words in one.did:
+                say(f"{one.host}: did {words}")
+            for words in one.needs:
+                say(f"{one.host}: needs {words}")
+            if not one.needs:
+                say(f"{one.host}: needs nothing more ({', '.join(one.has)})")
+    return LabProblem.exit_code if any(one.needs for one in found) else 0
+
+
 def undo(
+    where: Annotated[
+        str | None,
+        typer.Argument(metavar="LAB", help="Lab file: on every host of the lab, too."),
+    ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="End runs that still go on, and undo them too.")
     ] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Put back what runs that were killed left behind on this host."""
+    """Put back what runs that were killed left behind on this host, and on those of a lab."""
     from nodrop.hosts.journal import undo_abandoned
+    from nodrop.hosts.ssh_connection import end_orphans
 
-    reports = undo_abandoned(running=everything)
+    # First elsewhere: a journal of this host names the run until that is done.
+    reports = [*(_undone_elsewhere(where, everything) if where else ())]
+    reports += undo_abandoned(running=everything)
+    end_orphans()
     failed = [words for report in reports for words in report.failed]
     if as_json:
         say_json([asdict(report) for report in reports])
     else:
-        for words in [words for report in reports for words in report.done]:
-            say(f"undone: {words}")
-        if not reports:
-            say("nothing to undo")
+        _say_undone(reports)
     for words in failed[:MOST_LINES]:
         complain(f"could not undo {words}")
     if more := len(failed) - MOST_LINES if len(failed) > MOST_LINES else 0:
         complain(f"and {more} more that could not be undone (--json lists them)")
     return LabProblem.exit_code if failed else 0
+
+
+def _say_undone(reports: Sequence[UndoReport]) -> None:
+    done = [words for report in reports for words in report.done]
+    for words in done:
+        say(f"undone: {words}")
+    going = [words for report in reports for words in report.goes_on]
+    for words in going:
+        say(f"{words} (--all ends it)")
+    if not done and not going and not any(report.failed for report in reports):
+        say("nothing to undo")
+
+
+def _undone_elsewhere(where: str, everything: bool) -> Sequence[UndoReport]:
+    from nodrop import plugins
+    from nodrop.config.lab_file import load_lab
+    from nodrop.hosts.journal import abandoned_labels
+    from nodrop.labs.seam import Undoable
+
+    made = plugins.build_lab(load_lab(where))
+    if not isinstance(made, Undoable):
+        return []
+    return made.undo(abandoned_labels(), everything=everything, waiting=complain)
 
 
 def _passed_on(job: str) -> Callable[..., None]:

@@ -14,7 +14,7 @@ import os
 import re
 import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
@@ -52,9 +52,14 @@ class UndoReport:
     """What one undo did, in words."""
 
     label: str
+    """Of the run; of another host the report is of all."""
+    host: str = ""
+    """Empty: this one."""
     done: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     """Also what may be undone and may be not."""
+    goes_on: list[str] = field(default_factory=list)
+    """Runs that were left alone."""
 
 
 class DiskJournal:
@@ -249,6 +254,16 @@ def journals() -> list[DiskJournal]:
     folder = Folder(path)
     folder.must_be_ours("the undo journals")
     return [DiskJournal(path / name) for name in folder.names() if name.endswith(SUFFIX)]
+
+
+def abandoned_labels() -> list[str]:
+    """Of runs that are over, and not undone. A journal that cannot be read is passed over here."""
+    found = []
+    for journal in journals():
+        with suppress(OSError, NodropError, NotJson), journal.held() as over:
+            if over:
+                found.append(journal.label)
+    return found
 
 
 def undo_abandoned(*, running: bool = False) -> list[UndoReport]:

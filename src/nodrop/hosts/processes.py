@@ -84,6 +84,24 @@ def labelled_processes(label: str) -> list[ProcessId]:
     return found
 
 
+def this_process() -> str:
+    """Tells this process from any other of any machine."""
+    ours = ProcessId.of(os.getpid())
+    return f"{boot_id()} {pid_namespace()} {ours.pid} {ours.start_ticks}"
+
+
+def is_dead(process: str) -> bool:
+    """Whether it was one of this machine's, and is gone. It may be anybody's words."""
+    boot, namespace, *numbers = [*process.split(), "", ""]
+    if (boot, namespace) != (boot_id(), str(pid_namespace())):
+        return False
+    try:
+        pid, start_ticks = (int(number) for number in numbers[:2])
+    except ValueError:
+        return False
+    return not ProcessId(pid, start_ticks).lives()
+
+
 def boot_id() -> str:
     """Sets a journal of this boot apart from one whose namespaces and processes a reboot took."""
     return (PROC / "sys/kernel/random/boot_id").read_text().strip()

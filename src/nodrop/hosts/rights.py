@@ -17,6 +17,9 @@ SAMPLER = ("SYS_PTRACE", "DAC_READ_SEARCH")
 FLOOD = (*GENERATOR, "BPF")
 """A flood is a program of the kernel."""
 
+KEEPER = ("KILL", "SYS_PTRACE", "DAC_READ_SEARCH")
+"""To read the label of any process, and to end it (hosts/lease.py)."""
+
 
 def of_job(spec: Mapping[str, Any]) -> tuple[str, ...] | None:
     """None keeps what nodrop has: a `probe` looks at the host once, a `trace` job at a file."""

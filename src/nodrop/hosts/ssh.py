@@ -5,15 +5,16 @@ from __future__ import annotations
 import posixpath
 import subprocess
 from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import IO, Any, Literal, Self
 
 from nodrop.errors import LabProblem
 from nodrop.hosts.binary import PROGRAM, file_sha256, find_node_binary
+from nodrop.hosts.lease import TERM_S, Lease, keep_words
 from nodrop.hosts.local import LABEL_VARIABLE
 from nodrop.hosts.looking import Looking
-from nodrop.hosts.node import ClockFix, NodeProcess, start_child, start_job
+from nodrop.hosts.node import ClockFix, NodeProcess, start_job
 from nodrop.hosts.rights import of_job
 from nodrop.hosts.seam import Completed
 from nodrop.hosts.ssh_connection import SshConnection
@@ -21,6 +22,8 @@ from nodrop.protocol.events import ProbeResult
 
 NODE_FOLDER = "/var/lib/nodrop/node"
 """On the host: root's, one folder below it for each content hash, so versions do not collide."""
+KEPT_FOLDER = posixpath.dirname(NODE_FOLDER)
+"""What is kept for a connection lies here, each time in a folder of its own."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """A user's has no sbin on Debian, and sudo may keep it: ethtool is there."""
 COPY_TIMEOUT_S = 120.0
@@ -51,34 +54,16 @@ for folder in "${{1%/*}}" "$1" "$1/$2"; do
   *) echo "$folder is not root's alone" >&2; exit 1 ;;
   esac
 done
+find "$1" -name '.begun.*' -mmin +10 -delete
 new=$(mktemp "$1/$2/.begun.XXXXXX")
 trap 'rm -f "$new"' EXIT
+trap 'exit 1' HUP TERM
 cat >"$new"
 [ "$(sha256sum <"$new")" = "$2  -" ] || {{ echo "it did not arrive whole" >&2; exit 1; }}
 chmod 755 "$new"
 mv -f "$new" "$1/$2/{PROGRAM}"
 """
 """$1: the folder, $2: the hash of what comes by stdin. A file has its name once it is whole."""
-
-KEEP = """\
-set -eu
-umask 077
-exec 8<"$1"
-flock 8
-for left in "$1"/kept.*; do
-  [ ! -d "$left" ] || flock --nonblock "$left" rm -rf "$left" || :
-done
-kept=$(mktemp -d "$1/kept.XXXXXX")
-exec 9<"$kept"
-flock 9
-exec 8<&-
-trap 'rm -rf "$kept"' EXIT
-trap 'exit 1' HUP TERM
-echo "$kept"
-cat >/dev/null
-"""
-"""$1: the folder. Its stdin ends with us, and the files with it. What one that was killed left has
-no lock any more, and goes first."""
 TAKE = """\
 set -eu
 umask 077
@@ -113,8 +98,9 @@ class FarProgram(subprocess.Popen[bytes]):
 class SshHost:
     """A Host (hosts/seam.py) for a sender: node jobs, and programs that the host has.
 
-    Entered, it is connected, its node is in place and its clock is known. LabProblem otherwise,
-    with one sentence. After it nothing of ours runs there; the node's file stays for the next time.
+    Entered, it is connected, its node is in place, it is held for this run, and its clock is known.
+    LabProblem otherwise, with one sentence. After it nothing of ours runs there; the node's file
+    stays for the next time.
     """
 
     here = False
@@ -127,7 +113,10 @@ class SshHost:
         label: str,
         become: Become | None = None,
         config: Path | None = None,
+        holds: bool = True,
     ) -> None:
+        """`holds`: for one run alone, which is ended there if we are gone (hosts/lease.py). If not,
+        it is good for commands only."""
         self.name = name or host
         self.label = label
         self.machine = ""
@@ -136,11 +125,13 @@ class SshHost:
         self.clock = ClockFix(offset_ns=0, bound_ns=0, real_offset_ns=0)
         self.clock_offset_ns = 0
         self._become = become
-        self._connection = SshConnection(host, name=self.name, config=config)
+        self._connection = SshConnection(host, name=self.name, config=config, label=label)
         self._node = ""
         self._looking = Looking(self)
-        self._keeper: subprocess.Popen[bytes] | None = None
+        self._holds = holds
+        self._lease: Lease | None = None
         self._kept = ""
+        """The folder of our lease; after it, that of the last one."""
         self._copies: dict[tuple[int, ...], str] = {}
 
     @property
@@ -154,7 +145,9 @@ class SshHost:
             self.machine = self._root_of()
             self._node = self._installed(find_node_binary(self.machine))
             self._must_run()
-            self.learn_clock()
+            if self._holds:
+                self._take_lease()
+                self.learn_clock()
         except BaseException:
             self.close()
             raise
@@ -165,8 +158,15 @@ class SshHost:
 
     def close(self) -> None:
         self._looking.close()
-        self._forget_copies()
+        lease, self._lease, self._copies = self._lease, None, {}
+        if lease is not None:
+            lease.close(meanwhile=self._connection.hang_up)
         self._connection.close()
+
+    @property
+    def node(self) -> str:
+        """Its path there."""
+        return self._node
 
     def learn_clock(self) -> ClockFix:
         """The offset of the host's clocks, from a job that is told nothing else."""
@@ -176,8 +176,8 @@ class SshHost:
         return self.clock
 
     def gone(self) -> bool:
-        """The connection is; to be closed and entered again."""
-        return self._connection.gone()
+        """To be closed and entered again."""
+        return self._connection.gone() or (self._lease is not None and self._lease.gone())
 
     def spawn(
         self,
@@ -239,7 +239,11 @@ class SshHost:
         return job
 
     def _lost(self) -> str:
-        return ": the ssh connection is gone" if self._connection.gone(within_s=LOST_S) else ""
+        if self._connection.gone(within_s=LOST_S):
+            return ": the ssh connection is gone"
+        if self._lease is not None and self._lease.gone():
+            return f": its keeper there has ended it: {TERM_S} s without a word of us, or killed"
+        return ""
 
     def probe(
         self,
@@ -257,7 +261,7 @@ class SshHost:
         found = file.stat()
         stamp = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
         if stamp not in self._copies:
-            path = f"{self._folder_of_copies()}/{len(self._copies)}"
+            path = f"{self._kept}/{len(self._copies)}"
             with file.open("rb") as content:
                 argv = ["sh", "-c", TAKE, "nodrop", path, str(found.st_size)]
                 done = self._as_root(argv, timeout_s=FILE_TIMEOUT_S, check=False, stdin=content)
@@ -267,34 +271,13 @@ class SshHost:
             self._copies[stamp] = path
         return self._copies[stamp]
 
-    def _folder_of_copies(self) -> str:
-        if self._keeper is None:
-            words = ["sh", "-c", KEEP, "nodrop", posixpath.dirname(NODE_FOLDER)]
-            argv = self._connection.shared(self._rooted(words))
-            self._keeper = start_child(argv, self._connection.environment())
-            assert self._keeper.stdout is not None and self._keeper.stderr is not None
-            self._kept = self._keeper.stdout.readline().decode(errors="replace").strip()
-            if not self._kept.startswith("/"):
-                said = " ".join(self._keeper.stderr.read().decode(errors="replace").split())
-                raise LabProblem(f"{self.name}: a file cannot be copied there: {said}")
-        return self._kept
-
-    def _forget_copies(self) -> None:
-        """They go with what keeps them: its end is awaited, so that nothing is left."""
-        keeper, self._keeper, self._copies = self._keeper, None, {}
-        if keeper is None:
-            return
-        assert keeper.stdin is not None
-        with suppress(BrokenPipeError):
-            keeper.stdin.close()
-        try:
-            keeper.wait(END_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            keeper.kill()
-            keeper.wait()
-        for pipe in (keeper.stdout, keeper.stderr):
-            assert pipe is not None
-            pipe.close()
+    def _take_lease(self) -> None:
+        """The one that we had before may still wait for a word of us: it is ended first."""
+        before = posixpath.basename(self._kept)
+        words = keep_words(self._node, KEPT_FOLDER, self.label, instead_of=before)
+        argv = self._connection.shared([*BECOMING[self._become], "env", f"PATH={PATH}", *words])
+        self._lease = Lease(argv, env=self._connection.environment(), where=self.name)
+        self._kept = self._lease.folder
 
     def _root_of(self) -> str:
         """Its machine (`uname -m`), asked as root. LabProblem if we cannot be root there."""
@@ -329,7 +312,7 @@ class SshHost:
         self.node_copied = FOUND not in look.stdout
         if self.node_copied:
             with binary.open("rb") as file:
-                argv = ["sh", "-c", COPY, *words]
+                argv = ["timeout", f"{COPY_TIMEOUT_S:g}", "sh", "-c", COPY, *words]
                 done = self._as_root(argv, timeout_s=COPY_TIMEOUT_S, check=False, stdin=file)
             if done.returncode != 0:
                 said = " ".join((done.stderr or done.stdout).split())

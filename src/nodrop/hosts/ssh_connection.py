@@ -12,7 +12,9 @@ import re
 import secrets
 import select
 import shlex
+import socket
 import stat
+import struct
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -21,7 +23,14 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 from nodrop.errors import LabProblem, NotReady
-from nodrop.hosts.local import STDERR_SHOWN_CHARACTERS
+from nodrop.hosts.local import LABEL_VARIABLE, STDERR_SHOWN_CHARACTERS
+from nodrop.hosts.processes import (
+    ProcessId,
+    end_process,
+    environment,
+    is_dead,
+    this_process,
+)
 from nodrop.hosts.seam import Completed
 
 CONNECT_TIMEOUT_S = 10
@@ -32,7 +41,9 @@ END_TIMEOUT_S = 2.0
 GREETING_LIMIT_BYTES = 64 * 1024
 """Of what a login shell says before its first command."""
 STANDS = "nodrop-stands"
-GREET = f"printf '\\n{STANDS} %s\\n' \"$SSH_CONNECTION\"; exec cat >/dev/null"
+GREET = f"printf '\\n{STANDS} %s\\n' \"$SSH_CONNECTION\"; exec env {{carrying}} cat >/dev/null"
+CONTROLLER_VARIABLE = "NODROP_CONTROLLER"
+"""In the environment of an ssh that holds a connection: whose it is."""
 LONGEST_SOCKET_FOLDER = 60
 """A socket's path has at most 107 bytes, and ssh adds 17 of its own while it makes one."""
 OPTIONS = {
@@ -69,20 +80,41 @@ FAILURES = {
         "not reached: no such host is known by name",
         "give it a HostName in ~/.ssh/config",
     ),
+}
+"""What ssh says → what that means here, and what to do. The first that fits."""
+PASSING = {
     r"Connection refused": ("not reached: no ssh server listens there", "start sshd there"),
     r"(No route to host|Network is unreachable|[Tt]imed out)": (
         "not reached: {found}",
         "see whether it is up and the network goes there",
     ),
 }
-"""What ssh says → what that means here, and what to do. The first that fits."""
+"""The same of what may pass."""
+
+
+class NotReached(LabProblem):
+    """The host may be reached in a while: it boots, or the network is down."""
 
 
 class SshConnection:
     """To be opened, and closed. `host` is what the user would write after `ssh`."""
 
-    def __init__(self, host: str, *, name: str | None = None, config: Path | None = None) -> None:
+    def __init__(
+        self,
+        host: str,
+        *,
+        name: str | None = None,
+        config: Path | None = None,
+        label: str = "",
+    ) -> None:
+        """`label`: is carried by the ssh that holds the connection, here and there."""
         self.host = host
+        carrying = {LABEL_VARIABLE: label} if label else {}
+        # ssh's words are read here, so they are to be in English.
+        self._environment = {**os.environ, "LC_ALL": "C"}
+        ours = {**carrying, CONTROLLER_VARIABLE: this_process()}
+        self._holding = {**self._environment, **ours}
+        self._greet = GREET.format(carrying=shlex.join(f"{k}={v}" for k, v in carrying.items()))
         self.name = name or host
         self.address = ""
         """Of the host, as ssh reached it; empty before, and if it went by no network."""
@@ -93,14 +125,14 @@ class SshConnection:
     def __enter__(self) -> Self:
         """LabProblem, in one sentence, if the host is not reached."""
         self._socket = socket_folder() / secrets.token_hex(6)
-        argv = self._ssh(["-M", "-S", str(self._socket)], GREET)
+        argv = self._ssh(["-M", "-S", str(self._socket)], self._greet)
         try:
             self._master = subprocess.Popen(
                 argv,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                env=_environment(),
+                env=self._holding,
                 process_group=0,
             )
         except FileNotFoundError:
@@ -132,6 +164,12 @@ class SshConnection:
             master.wait()
         self._socket.unlink(missing_ok=True)
 
+    def hang_up(self) -> None:
+        """The program that holds the connection ends there; we may hear of it yet."""
+        if self._master is not None and self._master.stdin is not None:
+            with suppress(OSError):
+                self._master.stdin.close()
+
     def shared(self, argv: Sequence[str]) -> list[str]:
         """The command that runs `argv` on the host through this connection, and no other way: with
         the connection gone it ends at once, for its ProxyCommand leads nowhere."""
@@ -140,7 +178,7 @@ class SshConnection:
 
     def environment(self) -> Mapping[str, str]:
         """For what `shared` says."""
-        return _environment()
+        return self._environment
 
     def run(
         self,
@@ -164,7 +202,7 @@ class SshConnection:
                 self.shared(argv),
                 **given,
                 capture_output=True,
-                env=_environment(),
+                env=self._environment,
                 timeout=timeout_s,
                 check=False,
                 process_group=0,
@@ -173,7 +211,7 @@ class SshConnection:
             raise LabProblem(f"{self.name}: `{words}` took longer than {timeout_s:g} s") from None
         out, err = (said.decode(errors="replace") for said in (done.stdout, done.stderr))
         if done.returncode == 255 and self.gone():
-            raise LabProblem(f"{self.name}: the ssh connection is gone (during `{words}`)")
+            raise NotReached(f"{self.name}: the ssh connection is gone (during `{words}`)")
         if check and done.returncode != 0:
             said = (err or out).strip()[-STDERR_SHOWN_CHARACTERS:]
             raise LabProblem(f"{self.name}: `{words}` failed ({done.returncode}): {said}")
@@ -213,7 +251,7 @@ class SshConnection:
             if found := re.search(rb"^%s ?(.*)\n" % STANDS.encode(), said, re.MULTILINE):
                 words = found[1].decode(errors="replace").split()
                 return words[2] if len(words) == 4 else ""
-        raise LabProblem(
+        raise NotReached(
             f"{self.name}: not reached: its login shell says no word of ours",
             hint=f"`ssh {self.host} true` must end at once, without output",
         )
@@ -226,24 +264,51 @@ class SshConnection:
         except subprocess.TimeoutExpired:
             master.kill()
         said = master.stderr.read(GREETING_LIMIT_BYTES).decode(errors="replace")
-        return LabProblem(f"{self.name}: {self._sentence(said)}")
-
-    def _sentence(self, said: str) -> str:
-        for pattern, (words, hint) in FAILURES.items():
-            if found := re.search(pattern, said):
-                detail = found[found.re.groups].lower() if found.re.groups else ""
-                return f"{words}; {hint}".format(found=detail, host=self.host)
+        for failures, kind in ((FAILURES, LabProblem), (PASSING, NotReached)):
+            for pattern, (words, hint) in failures.items():
+                if found := re.search(pattern, said):
+                    detail = found[found.re.groups].lower() if found.re.groups else ""
+                    sentence = f"{words}; {hint}".format(found=detail, host=self.host)
+                    return kind(f"{self.name}: {sentence}")
         lines = [line.strip() for line in said.splitlines() if line.strip()]
-        return f"not reached: {lines[-1] if lines else 'ssh ended without a word'}"
+        last = lines[-1] if lines else "ssh ended without a word"
+        return NotReached(f"{self.name}: not reached: {last}")
+
+
+def end_orphans() -> None:
+    """Connections whose controller is gone: their ssh would wait for a line that is down. Their
+    sockets, too, and those of an ssh that was killed."""
+    folder = _socket_place()
+    for path in folder.iterdir() if folder.is_dir() else ():
+        with socket.socket(socket.AF_UNIX) as asking:
+            try:
+                asking.connect(str(path))
+                (pid,) = struct.unpack(
+                    "i8x", asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+                )
+            except ConnectionRefusedError:
+                pid = 0
+            except OSError:
+                continue  # it has just gone, or is none of ours
+        if pid and not any(is_dead(words) for words in _controllers(pid)):
+            continue
+        if found := ProcessId.find(pid):
+            end_process(found)
+        path.unlink(missing_ok=True)
+
+
+def _controllers(pid: int) -> list[str]:
+    marked = f"{CONTROLLER_VARIABLE}=".encode()
+    return [
+        one.removeprefix(marked).decode(errors="replace")
+        for one in environment(pid)
+        if one.startswith(marked)
+    ]
 
 
 def socket_folder() -> Path:
     """Where the sockets of shared connections lie: of this user alone, with a short path."""
-    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
-    fits = runtime.startswith("/") and len(runtime) <= LONGEST_SOCKET_FOLDER
-    folder = Path(runtime if fits and Path(runtime).is_dir() else "/tmp") / (
-        f"nodrop-ssh-{os.geteuid()}"
-    )
+    folder = _socket_place()
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     found = folder.lstat()
@@ -255,6 +320,8 @@ def socket_folder() -> Path:
     return folder
 
 
-def _environment() -> dict[str, str]:
-    # ssh's words are read here, so they are to be in English.
-    return {**os.environ, "LC_ALL": "C"}
+def _socket_place() -> Path:
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    fits = runtime.startswith("/") and len(runtime) <= LONGEST_SOCKET_FOLDER
+    folder = Path(runtime if fits and Path(runtime).is_dir() else "/tmp")
+    return folder / f"nodrop-ssh-{os.geteuid()}"

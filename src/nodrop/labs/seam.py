@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+from nodrop.hosts.journal import UndoReport
 from nodrop.hosts.seam import Json, Link, UndoJournal
 
 
@@ -68,4 +69,38 @@ class Checkable(Protocol):
 
     def check(self) -> Sequence[Checked]:
         """Everything that stands in the way, on all hosts, at once."""
+        ...
+
+
+@runtime_checkable
+class Undoable(Protocol):
+    """A Lab of hosts that are elsewhere: what killed runs left there is undone from here."""
+
+    def undo(
+        self, labels: Collection[str], *, everything: bool, waiting: Callable[[str], None]
+    ) -> Sequence[UndoReport]:
+        """On all those hosts at once: ends what is left of runs whose controller is gone, and of
+        those of `labels`; with `everything` also runs that go on. `waiting` says what takes time.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """What one host of a lab needs before nodrop can work there."""
+
+    host: str
+    has: Sequence[str]
+    needs: Sequence[str]
+    """What is missing, each with how to get it there."""
+    did: Sequence[str]
+    """What was done for it."""
+
+
+@runtime_checkable
+class Preparable(Protocol):
+    """A Lab whose hosts are the user's own."""
+
+    def prepare(self, *, do_it: bool) -> Sequence[Prepared]:
+        """On all hosts at once. With `do_it` packages are installed, and nothing else is done."""
         ...

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -16,13 +17,17 @@ from nodrop.config.options import InputFile, Name, Options, check
 from nodrop.errors import BadInput, LabProblem
 from nodrop.hosts.binary import find_node_binary
 from nodrop.hosts.folders import is_root_of_host
-from nodrop.hosts.journal import new_label
-from nodrop.hosts.seam import Json, Link, Port, UndoJournal
+from nodrop.hosts.journal import UndoReport, new_label
+from nodrop.hosts.local import run_command
+from nodrop.hosts.seam import Completed, Json, Link, Port, UndoJournal
 from nodrop.hosts.ssh import Become, SshHost
+from nodrop.hosts.ssh_connection import SshConnection
 from nodrop.labs.far_hosts import End, ThisMachine, check_ends
-from nodrop.labs.netns import CARRIER_TIMEOUT_S, ETHERNET_HEADER_BYTES, PortName
+from nodrop.labs.far_undo import undo_there
+from nodrop.labs.netns import CARRIER_TIMEOUT_S, ETHERNET_HEADER_BYTES, PACKAGES, PortName
 from nodrop.labs.nic import taken
-from nodrop.labs.seam import Checked
+from nodrop.labs.preparing import prepare
+from nodrop.labs.seam import Checked, Prepared
 from nodrop.untrusted.json_text import decode
 from nodrop.untrusted.reading import making_sense
 
@@ -30,6 +35,9 @@ NOT_FROM_ELSEWHERE = (
     "nodrop measures where the receiver is, and not over ssh: run it there, with a lab file whose "
     "[receiver] names no host (`nodrop lab check` looks at both from anywhere)"
 )
+PROGRAMS = {program: PACKAGES[program] for program in ("ip", "ethtool")}
+PROGRAMS_OF_RECEIVER = {"sysctl": PACKAGES["sysctl"], "python3": "python3"}
+"""Programs that nodrop runs on a host → the Debian package of each."""
 FAR_NAME = r"^[A-Za-z0-9_][A-Za-z0-9._@-]{0,252}$"
 
 
@@ -162,6 +170,51 @@ class SshLab:
         """Both hosts at once. Changes nothing there, but the node is copied."""
         return self._looked(cable=True)
 
+    def undo(
+        self, labels: Collection[str], *, everything: bool, waiting: Callable[[str], None]
+    ) -> Sequence[UndoReport]:
+        label = f"undo-{new_label()}"
+        ends = (("sender", self._file.sender), ("receiver", self._file.receiver))
+        hosts = [
+            self._ssh(role, end.host, end.become, label, holds=False)
+            for role, end in ends
+            if end.host is not None
+        ]
+
+        def undone(host: SshHost) -> UndoReport:
+            return undo_there(host, labels, everything=everything, waiting=waiting)
+
+        with ThreadPoolExecutor(len(hosts)) as each:
+            return [*each.map(undone, hosts)]
+
+    def prepare(self, *, do_it: bool) -> Sequence[Prepared]:
+        ends = (("sender", self._file.sender), ("receiver", self._file.receiver))
+        with ThreadPoolExecutor(len(ends)) as each:
+            return [*each.map(lambda end: self._prepared(*end, do_it=do_it), ends)]
+
+    def _prepared(self, role: str, end: SshEnd | ReceiverEnd, *, do_it: bool) -> Prepared:
+        name = role if end.host is None else f"{role} {end.host}"
+        packages = {**PROGRAMS, **(PROGRAMS_OF_RECEIVER if role == "receiver" else {})}
+        given: Mapping[str, Any] = {"become": end.become, "packages": packages, "do_it": do_it}
+        if end.host is None:
+
+            def here(argv: Sequence[str], timeout_s: float) -> Completed:
+                return run_command(argv, where=name, timeout_s=timeout_s, check=False)
+
+            return prepare(name, here, **given)
+        try:
+            with SshConnection(end.host, name=name, config=self._file.ssh_config) as there:
+                return prepare(
+                    name,
+                    lambda argv, timeout_s: there.run(argv, timeout_s=timeout_s, check=False),
+                    **given,
+                )
+        except LabProblem as problem:
+            words = (
+                str(problem).removeprefix(f"{name}: ").replace("not reached", "to be reached", 1)
+            )
+            return Prepared(host=name, has=(), needs=[words], did=())
+
     def _looked(self, *, cable: bool) -> Sequence[Checked]:
         if shutil.which("ssh") is None:
             words = "program ssh is missing here; install the package openssh-client"
@@ -181,13 +234,16 @@ class SshLab:
             return ThisMachine(name=role, node=find_node_binary(), label=label)
         return self._ssh(role, end.host, end.become, label)
 
-    def _ssh(self, role: str, host: str, become: Become | None, label: str) -> SshHost:
+    def _ssh(
+        self, role: str, host: str, become: Become | None, label: str, *, holds: bool = True
+    ) -> SshHost:
         return SshHost(
             host,
             name=f"{role} {host}",
             label=label,
             become=become,
             config=self._file.ssh_config,
+            holds=holds,
         )
 
 

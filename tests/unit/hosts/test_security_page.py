@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.hosts.rights import SUT, of_job
-from nodrop.hosts.ssh import COPY, KEEP, NODE_FOLDER, TAKE
+from nodrop.hosts.lease import keep_words
+from nodrop.hosts.rights import KEEPER, SUT, of_job
+from nodrop.hosts.ssh import COPY, KEPT_FOLDER, NODE_FOLDER, TAKE
 from nodrop.hosts.sut_user import SUT_USER
 
 PAGE = (Path(__file__).parents[3] / "docs/reference/security.md").read_text()
@@ -51,5 +52,10 @@ def test_every_job_is_on_the_page() -> None:
 def test_the_page_says_where_files_lie_on_another_host() -> None:
     assert f"`{NODE_FOLDER}/SHA256/nodrop-node` | the node | root's, 755 |" in PAGE
     assert "chmod 755" in COPY
-    assert "kept.XXXXXX" in KEEP
-    assert KEEP.splitlines()[1] == TAKE.splitlines()[1] == "umask 077"
+    assert f"`{KEPT_FOLDER}/kept.XXXXXX`" in PAGE
+    assert TAKE.splitlines()[1] == "umask 077"
+
+
+def test_the_page_says_what_a_keeper_may() -> None:
+    assert rows()["`keep`, on another host"] == ("root", KEEPER)
+    assert ",".join(KEEPER) in keep_words("node", KEPT_FOLDER, "label")
