@@ -31,12 +31,7 @@ def manifest(
 ) -> Json:
     node = find_node_binary()
     return {
-        "nodrop": {
-            "version": nodrop.__version__,
-            "revision": _revision(),
-            "python": platform.python_version(),
-            "argv": sys.argv,
-        },
+        "nodrop": this_nodrop(),
         "node": {"path": str(node), "sha256": file_sha256(node)},
         "question": experiment.question,
         "settings": [setting.text for setting in experiment.settings],
@@ -52,6 +47,15 @@ def manifest(
         "self_test": self_test,
         "calibration": stands_on(lab, (cell.setup["kind"] for cell in plan.cells), host),
         **parts.facts(),
+    }
+
+
+def this_nodrop() -> Json:
+    return {
+        "version": nodrop.__version__,
+        "revision": _revision(),
+        "python": platform.python_version(),
+        "argv": sys.argv,
     }
 
 

@@ -14,6 +14,7 @@ from nodrop.measure.controllers.seam import TrialInput
 from nodrop.measure.fleet import worker
 from nodrop.measure.fleet.cluster import PAIR
 from nodrop.measure.fleet.worker import Begun, Job, Left
+from nodrop.measure.manifest import this_nodrop
 
 FIRST_S = 60.0
 """So long the beginning waits for workers of all pairs; then it goes on with those that are there,
@@ -100,8 +101,15 @@ class Members:
             )
 
     def has_begun(self, name: str, begun: Begun) -> None:
+        ours, theirs = this_nodrop(), begun.manifest["nodrop"]
+        if theirs["version"] != ours["version"]:
+            self.drain(name, f"its nodrop is {theirs['version']}, and here is {ours['version']}")
+            return
         if not self.manifest:
-            self.inputs, self.manifest = begun.inputs, begun.manifest
+            self.inputs = begun.inputs
+            # The command is ours, and trials have the order in which pairs begin them.
+            self.manifest = {**begun.manifest, "nodrop": ours}
+            self.manifest.pop("order", None)
             for one in self.each.values():
                 one.job = replace(one.job, inputs=begun.inputs)
         elif list(begun.inputs) != list(self.inputs):
