@@ -21,14 +21,19 @@ from nodrop.hosts.local import run_command
 CLONE_NEWNET = 0x40000000
 SSHD = "/usr/sbin/sshd"
 TIMEOUT_S = 20.0
-MTU = 3000
-WIDE_MTU = 9000
+MTU = 9000
 OFFLOADS_OFF = [word for name in ("rx", "tx", "sg", "tso", "gso", "gro") for word in (name, "off")]
 BOOT = """\
 hostname "$1"
 mount -t tmpfs -o mode=755 tmpfs /run
 mount -t tmpfs -o mode=755 tmpfs /var/lib
+mkdir /run/cgroup
+mount --rbind /sys/fs/cgroup /run/cgroup
 mount -t sysfs sysfs /sys
+mount --rbind /run/cgroup /sys/fs/cgroup
+umount -l /run/cgroup
+mkdir -p /root/.local/state
+mount -t tmpfs -o mode=700 tmpfs /root/.local/state
 mkdir -m 755 /run/sshd
 cp "$2/authorized" /run/authorized
 for file in passwd shadow hosts sudoers; do
@@ -132,14 +137,18 @@ class Machines:
 
 
 @contextmanager
-def two_machines(folder: Path) -> Iterator[Machines]:
-    """The calling thread, and what it starts, is in the network namespace of a controller."""
+def two_machines(folder: Path, *, switch: bool = True) -> Iterator[Machines]:
+    """The calling thread, and what it starts, is in the network namespace of a controller.
+    `switch`: their cable goes by one, which drops some of what a trace holds."""
     _keys_and_files(folder)
     with _own_network(), _booted("gen1", folder) as gen1, _booted("sensor1", folder) as sensor1:
         for number, machine in enumerate((gen1, sensor1)):
             _lay_control(machine, number)
         machines = Machines(gen1, sensor1, folder)
-        lay_cable(machines)
+        if switch:
+            lay_cable(machines)
+        else:
+            _lay_direct_cable(gen1, sensor1)
         yield machines
 
 
@@ -151,12 +160,7 @@ def sender_and_here(folder: Path) -> Iterator[Machines]:
     with _own_network(), _booted("gen1", folder) as gen1:
         _lay_control(gen1, 0)
         here = Machine("here", threading.get_native_id())
-        Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1")
-        far = ("cab0", "mtu", WIDE_MTU, "netns", gen1.pid)
-        _ip("link", "add", "cab0", "mtu", WIDE_MTU, "type", "veth", "peer", "name", *far)
-        for machine in (gen1, here):
-            machine.run("ethtool", "-K", "cab0", *OFFLOADS_OFF)
-            machine.run("ip", "link", "set", "cab0", "up")
+        _lay_direct_cable(gen1, here)
         yield Machines(gen1, here, folder)
 
 
@@ -188,6 +192,17 @@ def lay_cable(machines: Machines) -> None:
         machine.run("ethtool", "-K", "cab0", *OFFLOADS_OFF)
         machine.run("ip", "link", "set", "cab0", "up")
     await_switch()
+
+
+def _lay_direct_cable(one: Machine, other: Machine) -> None:
+    Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1")
+    far = ("cab0", "mtu", MTU, "netns", one.pid)
+    _ip("link", "add", "near", "mtu", MTU, "type", "veth", "peer", "name", *far)
+    # By its new name at once: the other machine may be this one.
+    _ip("link", "set", "near", "netns", other.pid, "name", "cab0")
+    for machine in (one, other):
+        machine.run("ethtool", "-K", "cab0", *OFFLOADS_OFF)
+        machine.run("ip", "link", "set", "cab0", "up")
 
 
 def await_switch() -> None:

@@ -21,7 +21,7 @@ from nodrop.measure.manager import RunOutcome, run_experiment
 from nodrop.measure.progress import Silent
 from nodrop.results.live import Live
 from tests.e2e.conftest import SURICATA, closes, only, real_trace, suricata
-from tests.ssh.machines import WIDE_MTU, Machine, Machines, sender_and_here
+from tests.ssh.machines import MTU, Machine, Machines, sender_and_here
 
 __all__: Sequence[str] = ("real_trace", "suricata")
 
@@ -210,6 +210,6 @@ def test_what_cannot_be_is_said_before_anything_is_touched(run: Run, pair: Machi
             run()
     finally:
         for machine in machines:
-            machine.run("ip", "link", "set", "cab0", "mtu", str(WIDE_MTU))
+            machine.run("ip", "link", "set", "cab0", "mtu", str(MTU))
     with pytest.raises(NotReady, match="its host key is not known"):
         run(sender="unknown")

@@ -71,9 +71,8 @@ def ab(
     from nodrop.cli.progress import shown
     from nodrop.config.asked import AbQuestion, budget_s
     from nodrop.config.lab_file import load_lab
-    from nodrop.hosts.privileges import ensure_privileges
+    from nodrop.elsewhere.where import measuring
     from nodrop.measure.controllers.until_told import UntilTold
-    from nodrop.measure.manager import run_experiment
     from nodrop.measure.plan import make_plan
     from nodrop.report.versus import CANNOT_TELL
     from nodrop.report.write import write_report
@@ -96,9 +95,9 @@ def ab(
         told=lambda done, look: _laid(done, metrics or (), look).verdict != "cannot tell",
         budget_s=seconds,
     )
-    ensure_privileges()
+    measured = measuring(where)
     with shown(quiet=as_json or markdown, as_json=False) as progress:
-        outcome = run_experiment(
+        outcome = measured(
             asked,
             where,
             out=out,

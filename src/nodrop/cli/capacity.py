@@ -80,8 +80,7 @@ def capacity(
     from nodrop.config.asked import CapacityQuestion
     from nodrop.config.experiment import asked_experiment
     from nodrop.config.lab_file import load_lab
-    from nodrop.hosts.privileges import ensure_privileges
-    from nodrop.measure.manager import run_experiment
+    from nodrop.elsewhere.where import measuring
 
     question = CapacityQuestion(
         trace=trace,
@@ -102,9 +101,9 @@ def capacity(
     # What is wrong with the question is said before anything is asked of the host.
     where = load_lab(lab)
     plan = _plan(asked, where)
-    ensure_privileges()
+    measured = measuring(where)
     with shown(quiet=False, as_json=False) as progress:
-        outcome = run_experiment(
+        outcome = measured(
             asked, where, out=out, resume=resume, progress=progress, yes=yes, plan=plan
         )
 

@@ -15,6 +15,7 @@ from nodrop.errors import LabProblem
 
 if TYPE_CHECKING:
     from nodrop.hosts.journal import UndoReport
+    from nodrop.labs.seam import Distant
 
 MOST_LINES = 20
 """Of what could not be undone: a damaged journal may have one for each of its lines."""
@@ -150,12 +151,26 @@ def _undone_elsewhere(where: str, everything: bool) -> Sequence[UndoReport]:
     from nodrop import plugins
     from nodrop.config.lab_file import load_lab
     from nodrop.hosts.journal import abandoned_labels
-    from nodrop.labs.seam import Undoable
+    from nodrop.labs.seam import Distant, Undoable
 
     made = plugins.build_lab(load_lab(where))
     if not isinstance(made, Undoable):
         return []
-    return made.undo(abandoned_labels(), everything=everything, waiting=complain)
+    reports = [*made.undo(abandoned_labels(), everything=everything, waiting=complain)]
+    if isinstance(made, Distant) and made.receiver_elsewhere:
+        reports += _undone_by_nodrop_there(made, everything)
+    return reports
+
+
+def _undone_by_nodrop_there(lab: Distant, everything: bool) -> Sequence[UndoReport]:
+    from nodrop.elsewhere.undo import undone_on
+    from nodrop.hosts.journal import UndoReport, new_label
+
+    try:
+        with lab.receiver(f"undo-{new_label()}") as host:
+            return undone_on(host, everything=everything)
+    except LabProblem as problem:
+        return [UndoReport(label=lab.name, failed=[str(problem)])]
 
 
 def _passed_on(job: str) -> Callable[..., None]:

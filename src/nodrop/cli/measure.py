@@ -65,7 +65,6 @@ def run(
     from nodrop.cli.progress import print_cells, print_stopped, shown
     from nodrop.cli.timings import print_timings, print_timings_json
     from nodrop.config.experiment import MOST_TRIALS, load_experiment
-    from nodrop.hosts.privileges import ensure_privileges
     from nodrop.results.settled import looks
 
     asked = load_experiment(
@@ -74,7 +73,6 @@ def run(
         most_trials=None if yes else MOST_TRIALS,
     )
     measure = _measuring(asked, lab, fleet)
-    ensure_privileges()
     with shown(quiet=quiet, as_json=as_json) as progress:
         outcome = measure(out=out, resume=resume, progress=progress, yes=yes)
 
@@ -108,15 +106,19 @@ def _measuring(asked: Experiment, lab: str | None, fleet: Path | None) -> Callab
     """What runs the experiment, once it is told where and how."""
     if fleet is None:
         from nodrop.config.lab_file import load_lab
-        from nodrop.measure.manager import run_experiment
+        from nodrop.elsewhere.where import measuring
 
-        return partial(run_experiment, asked, load_lab(lab))
+        where = load_lab(lab)
+        return partial(measuring(where), asked, where)
     if lab is not None:
         raise BadInput("--lab: not with --fleet, whose file names its labs; leave one of them out")
     from nodrop.config.fleet_file import load_fleet
+    from nodrop.hosts.privileges import ensure_privileges
     from nodrop.measure.fleet.run import run_fleet
 
-    return partial(run_fleet, asked, load_fleet(fleet))
+    labs = load_fleet(fleet)
+    ensure_privileges()
+    return partial(run_fleet, asked, labs)
 
 
 def profile(
@@ -164,8 +166,8 @@ def doctor(
     from nodrop import plugins
     from nodrop.config.experiment import load_experiment
     from nodrop.config.lab_file import load_lab
-    from nodrop.hosts.privileges import ensure_privileges
-    from nodrop.measure import calibrated, preflight
+    from nodrop.elsewhere.where import looked_at
+    from nodrop.measure import calibrated
     from nodrop.measure.plan import make_plan
 
     where = load_lab(lab)
@@ -173,17 +175,7 @@ def doctor(
     asked = load_experiment(experiment, changes) if experiment else None
     elsewhere = plugins.sender_elsewhere(where)
     plan = make_plan(asked, sender_elsewhere=elsewhere) if asked else None
-    problems: list[str] = []
-    try:
-        ensure_privileges()
-    except LabProblem as problem:
-        problems.append(str(problem))
-    if asked and plan:
-        problems += preflight.doctor(asked, where, plan)
-    else:
-        problems += plugins.build_lab(where).problems()
-    setups = {cell.setup["kind"] for cell in plan.cells} if plan else {"bare"}
-    standing = [] if problems else calibrated.standing_here(where, setups)
+    problems, standing = looked_at(where, asked, plan)
     if as_json:
         notes = plan.notes() if plan else []
         said = {"problems": problems, "notes": notes, "calibration": standing}

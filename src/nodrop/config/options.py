@@ -22,6 +22,7 @@ import re
 import types
 import typing
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -128,11 +129,26 @@ def _yes_no(value: object) -> object:
     raise ValueError("allowed are yes, no")
 
 
+class Inputs:
+    """Where the files are that an experiment names."""
+
+    def find(self, written: Path, base: Path) -> Path:
+        # Made absolute but symbolic links are kept: a user recognises the path in a message.
+        return Path(base / written.expanduser()).absolute()
+
+
+INPUTS: ContextVar[Inputs] = ContextVar("inputs", default=Inputs())  # noqa: B039  has no state
+"""Others if the experiment was asked on another machine (elsewhere/inputs.py)."""
+
+
+def input_path(written: Path, base: Path) -> Path:
+    return INPUTS.get().find(written, base)
+
+
 def _from_base(path: Path, info: ValidationInfo) -> Path:
     base: Path = info.context["base"] if info.context else Path()
-    # Made absolute but symbolic links are kept: a user recognises the path in a message.
     try:
-        return Path(base / path.expanduser()).absolute()
+        return input_path(path, base)
     except RuntimeError:
         raise ValueError("no such user: ~ has no home to stand for") from None
 

@@ -14,7 +14,8 @@ from nodrop.hosts.binary import PROGRAM, file_sha256, find_node_binary
 from nodrop.hosts.lease import TERM_S, Lease, keep_words
 from nodrop.hosts.local import LABEL_VARIABLE
 from nodrop.hosts.looking import Looking
-from nodrop.hosts.node import ClockFix, NodeProcess, start_job
+from nodrop.hosts.node import ClockFix, NodeProcess, start_child, start_job
+from nodrop.hosts.relay import RelayedConnection
 from nodrop.hosts.rights import of_job
 from nodrop.hosts.seam import Completed
 from nodrop.hosts.ssh_connection import SshConnection
@@ -114,9 +115,11 @@ class SshHost:
         become: Become | None = None,
         config: Path | None = None,
         holds: bool = True,
+        relay: Path | None = None,
     ) -> None:
         """`holds`: for one run alone, which is ended there if we are gone (hosts/lease.py). If not,
-        it is good for commands only."""
+        it is good for commands only. `relay`: another machine holds the connection, and this
+        socket leads to it."""
         self.name = name or host
         self.label = label
         self.machine = ""
@@ -125,7 +128,11 @@ class SshHost:
         self.clock = ClockFix(offset_ns=0, bound_ns=0, real_offset_ns=0)
         self.clock_offset_ns = 0
         self._become = become
-        self._connection = SshConnection(host, name=self.name, config=config, label=label)
+        self._connection = (
+            RelayedConnection(relay, name=self.name)
+            if relay
+            else SshConnection(host, name=self.name, config=config, label=label)
+        )
         self._node = ""
         self._looking = Looking(self)
         self._holds = holds
@@ -205,8 +212,19 @@ class SshHost:
                 process_group=0,
             )
 
+    def begin(self, argv: Sequence[str]) -> subprocess.Popen[bytes]:
+        """A program as root, with pipes: to speak with it. The end of its stdin must end it."""
+        return start_child(
+            self._connection.shared(self._rooted(argv)), self._connection.environment()
+        )
+
     def run(
-        self, argv: Sequence[str], *, timeout_s: float = 30, check: bool = True, stdin: str = ""
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float = 30,
+        check: bool = True,
+        stdin: str | IO[bytes] = "",
     ) -> Completed:
         return self._as_root(argv, timeout_s=timeout_s, check=check, stdin=stdin)
 

@@ -173,8 +173,12 @@ class SshConnection:
     def shared(self, argv: Sequence[str]) -> list[str]:
         """The command that runs `argv` on the host through this connection, and no other way: with
         the connection gone it ends at once, for its ProxyCommand leads nowhere."""
+        return self.command(shlex.join(argv))
+
+    def command(self, words: str) -> list[str]:
+        """The same of words for a shell."""
         ours = ["-S", str(self._socket), "-o", "ControlMaster=no", "-o", "ProxyCommand=false"]
-        return self._ssh(ours, shlex.join(argv))
+        return self._ssh(ours, words)
 
     def environment(self) -> Mapping[str, str]:
         """For what `shared` says."""

@@ -21,7 +21,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from nodrop.config.options import Options, check
+from nodrop.config.options import Options, check, input_path
 from nodrop.config.toml_file import read_toml
 from nodrop.errors import BadInput, LabProblem
 from nodrop.hosts.binary import file_sha256
@@ -107,7 +107,7 @@ class Image:
 def resolve_bits(options: Mapping[str, Any], recipe: str, *, base: Path) -> Bits:
     """`binary` of the SUT's table, then the image cache, then PATH."""
     if binary := options.get("binary"):
-        path = base / Path(str(binary)).expanduser()
+        path = input_path(Path(str(binary)), base)
         if not (path.is_file() and os.access(path, os.X_OK)):
             raise BadInput(f'sut.binary = "{binary}": {path} is not an executable file')
         return binary_bits(path.resolve())
@@ -252,6 +252,23 @@ def build_image(name: str, *, release: str | None = None) -> Image:
         finally:
             shutil.rmtree(building, ignore_errors=True)
     return image
+
+
+def take_image(manifest: Mapping[str, Any], tar: Path) -> None:
+    """Puts an image that another machine made into the cache: its tar is moved there."""
+    image = Image(**manifest)
+    with _locked(image.name) as folder:
+        if image.folder.exists():
+            return
+        building = Path(tempfile.mkdtemp(prefix=".building-", dir=folder))
+        try:
+            building.chmod(0o755)
+            shutil.move(tar, building / "rootfs.tar")
+            _unpack(building / "rootfs.tar", building / "rootfs")
+            Folder(building).write(MANIFEST, (json.dumps(asdict(image), indent=1) + "\n").encode())
+            building.rename(image.folder)
+        finally:
+            shutil.rmtree(building, ignore_errors=True)
 
 
 def deb_lines(plan: Release, host: Mapping[str, str]) -> list[str]:

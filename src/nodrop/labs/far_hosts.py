@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -42,8 +43,12 @@ class ThisMachine(LocalHost):
 
     clock = ClockFix(offset_ns=0, bound_ns=0, real_offset_ns=0)
     node_copied = False
-    address = ""
-    """No conversation with it goes by a network."""
+
+    @property
+    def address(self) -> str:
+        """By which a user, or the other half of this run, has come; empty if that is not known."""
+        words = os.environ.get("SSH_CONNECTION", "").split()
+        return words[2] if len(words) == 4 else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

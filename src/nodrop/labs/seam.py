@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from nodrop.hosts.journal import UndoReport
+from nodrop.hosts.relay import Held
 from nodrop.hosts.seam import Json, Link, UndoJournal
+from nodrop.hosts.ssh import SshHost
 
 
 class Lab(Protocol):
@@ -103,4 +105,22 @@ class Preparable(Protocol):
 
     def prepare(self, *, do_it: bool) -> Sequence[Prepared]:
         """On all hosts at once. With `do_it` packages are installed, and nothing else is done."""
+        ...
+
+
+@runtime_checkable
+class Distant(Protocol):
+    """A Lab whose receiver may be another machine: nodrop itself must then go there to measure
+    (elsewhere/front.py)."""
+
+    name: str
+
+    @property
+    def receiver_elsewhere(self) -> bool: ...
+    def receiver(self, label: str) -> SshHost:
+        """Connected once it is entered."""
+        ...
+
+    def held_sender(self) -> Held:
+        """What begins programs on the sender, from this machine; to be entered."""
         ...

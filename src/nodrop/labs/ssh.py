@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import time
@@ -19,6 +20,7 @@ from nodrop.hosts.binary import find_node_binary
 from nodrop.hosts.folders import is_root_of_host
 from nodrop.hosts.journal import UndoReport, new_label
 from nodrop.hosts.local import run_command
+from nodrop.hosts.relay import RELAY_VARIABLE, Held, HeldHere
 from nodrop.hosts.seam import Completed, Json, Link, Port, UndoJournal
 from nodrop.hosts.ssh import Become, SshHost
 from nodrop.hosts.ssh_connection import SshConnection
@@ -31,10 +33,7 @@ from nodrop.labs.seam import Checked, Prepared
 from nodrop.untrusted.json_text import decode
 from nodrop.untrusted.reading import making_sense
 
-NOT_FROM_ELSEWHERE = (
-    "nodrop measures where the receiver is, and not over ssh: run it there, with a lab file whose "
-    "[receiver] names no host (`nodrop lab check` looks at both from anywhere)"
-)
+FROM_THERE = "its receiver is another machine, and only `run`, `capacity` and `doctor` go there"
 PROGRAMS = {program: PACKAGES[program] for program in ("ip", "ethtool")}
 PROGRAMS_OF_RECEIVER = {"sysctl": PACKAGES["sysctl"], "python3": "python3"}
 """Programs that nodrop runs on a host → the Debian package of each."""
@@ -60,18 +59,11 @@ FarName = Annotated[
 
 
 class SshEnd(Options):
-    host: FarName
-    """As ~/.ssh/config knows it."""
+    host: FarName | None = None
+    """As ~/.ssh/config knows it. Left out: the machine that nodrop is started on."""
     port: PortName
     become: Become | None = None
     """How the user who logs in becomes root; left out: root logs in."""
-
-
-class ReceiverEnd(Options):
-    host: FarName | None = None
-    """Left out: the machine that nodrop runs on."""
-    port: PortName
-    become: Become | None = None
 
 
 class SshFile(Options):
@@ -79,7 +71,7 @@ class SshFile(Options):
     kind: Literal["ssh"]
     """ssh: two machines and a cable between them."""
     sender: SshEnd
-    receiver: ReceiverEnd
+    receiver: SshEnd
     ssh_config: InputFile | None = None
     """Instead of ~/.ssh/config."""
     storage: Annotated[None, BeforeValidator(_not_yet), WithJsonSchema({"type": "null"})] = None
@@ -87,21 +79,27 @@ class SshFile(Options):
 
 def from_file(table: Mapping[str, Any], *, base: Path) -> SshLab:
     file = check(SshFile, table, table="", base=base)
+    if file.sender.host is None and file.receiver.host is None:
+        raise BadInput("sender.host: missing; one of sender and receiver must be another machine")
     if file.sender.host == file.receiver.host:
         raise BadInput(f'receiver.host = "{file.receiver.host}": must not be the sender\'s host')
     if file.receiver.become and file.receiver.host is None:
         raise BadInput("receiver.become: goes with receiver.host; start nodrop itself with sudo")
-    return SshLab(file)
+    relay = os.environ.get(RELAY_VARIABLE)
+    return SshLab(file, relay=Path(relay) if relay else None)
 
 
 class SshLab:
     """A Lab (labs/seam.py). The sender stays connected for a run; the receiver's port is in a
-    network namespace of its own for each trial."""
+    network namespace of its own for each trial.
+
+    `relay`: we are on the receiver, for another machine that holds the connection to the sender."""
 
     sender_elsewhere = True
 
-    def __init__(self, file: SshFile, *, frame_bytes: int = 0) -> None:
+    def __init__(self, file: SshFile, *, frame_bytes: int = 0, relay: Path | None = None) -> None:
         self.name = file.name
+        self._relay = relay
         self.ports = (file.sender.port, file.receiver.port)
         self._file = file
         self._frame_bytes = frame_bytes
@@ -109,11 +107,28 @@ class SshLab:
         self._seen: Sequence[Checked] = ()
 
     def carrying(self, frame_bytes: int) -> SshLab:
-        return SshLab(self._file, frame_bytes=frame_bytes)
+        return SshLab(self._file, frame_bytes=frame_bytes, relay=self._relay)
+
+    @property
+    def receiver_elsewhere(self) -> bool:
+        return self._file.receiver.host is not None and self._relay is None
+
+    def receiver(self, label: str) -> SshHost:
+        """Where nodrop itself must go."""
+        end = self._file.receiver
+        assert end.host is not None
+        return self._ssh("receiver", end.host, end.become, label, holds=False)
+
+    def held_sender(self) -> Held:
+        """What begins programs on the sender, from this machine."""
+        host = self._file.sender.host
+        if host is None:
+            return HeldHere("sender")
+        return SshConnection(host, name=f"sender {host}", config=self._file.ssh_config)
 
     def problems(self) -> Sequence[str]:
-        if self._file.receiver.host is not None:
-            return [NOT_FROM_ELSEWHERE]
+        if self.receiver_elsewhere:
+            return [FROM_THERE]
         if not is_root_of_host():
             port = self._file.receiver.port
             return [f"no permission to take port {port} of this machine; run as root (sudo)"]
@@ -131,8 +146,9 @@ class SshLab:
 
     @contextmanager
     def connected(self, journal: UndoJournal) -> Iterator[None]:
-        end = self._file.sender
-        with self._ssh("sender", end.host, end.become, journal.label) as sender:
+        sender = self._host_of("sender", self._file.sender, journal.label)
+        assert isinstance(sender, SshHost)  # the receiver is here
+        with sender:
             self._sender = sender
             try:
                 yield
@@ -141,8 +157,8 @@ class SshLab:
 
     @contextmanager
     def up(self, journal: UndoJournal) -> Iterator[Link]:
-        if self._file.receiver.host is not None:
-            raise LabProblem(NOT_FROM_ELSEWHERE)
+        if self.receiver_elsewhere:
+            raise LabProblem(FROM_THERE)
         with ExitStack() as standing:
             if self._sender is None:
                 standing.enter_context(self.connected(journal))
@@ -192,7 +208,7 @@ class SshLab:
         with ThreadPoolExecutor(len(ends)) as each:
             return [*each.map(lambda end: self._prepared(*end, do_it=do_it), ends)]
 
-    def _prepared(self, role: str, end: SshEnd | ReceiverEnd, *, do_it: bool) -> Prepared:
+    def _prepared(self, role: str, end: SshEnd, *, do_it: bool) -> Prepared:
         name = role if end.host is None else f"{role} {end.host}"
         packages = {**PROGRAMS, **(PROGRAMS_OF_RECEIVER if role == "receiver" else {})}
         given: Mapping[str, Any] = {"become": end.become, "packages": packages, "do_it": do_it}
@@ -229,21 +245,28 @@ class SshLab:
             cable=cable,
         )
 
-    def _host_of(self, role: str, end: SshEnd | ReceiverEnd, label: str) -> SshHost | ThisMachine:
-        if end.host is None:
+    def _host_of(self, role: str, end: SshEnd, label: str) -> SshHost | ThisMachine:
+        if end.host is None if self._relay is None else role == "receiver":
             return ThisMachine(name=role, node=find_node_binary(), label=label)
         return self._ssh(role, end.host, end.become, label)
 
     def _ssh(
-        self, role: str, host: str, become: Become | None, label: str, *, holds: bool = True
+        self,
+        role: str,
+        host: str | None,
+        become: Become | None,
+        label: str,
+        *,
+        holds: bool = True,
     ) -> SshHost:
         return SshHost(
-            host,
-            name=f"{role} {host}",
+            host or role,
+            name=f"{role} {host}" if host else role,
             label=label,
             become=become,
             config=self._file.ssh_config,
             holds=holds,
+            relay=self._relay,
         )
 
 

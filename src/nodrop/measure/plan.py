@@ -9,10 +9,10 @@ from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from nodrop import plugins
-from nodrop.config.experiment import Experiment, LimitsTable
+from nodrop.config.experiment import Experiment, LimitsTable, Measure
 from nodrop.config.matrix import NAMED
 from nodrop.config.options import Options, YesNo, check, shown
 from nodrop.config.repetitions import Repetitions
@@ -23,17 +23,17 @@ from nodrop.errors import BadInput
 from nodrop.labs.split import Splitter
 from nodrop.ledger.sustained import duration
 from nodrop.load.seam import LoadGenerator, PeakDemand
-from nodrop.measure.controllers.blocks import WORLDS
 from nodrop.measure.controllers.forecast import forecast, forecast_words
 from nodrop.measure.controllers.seam import Asked, AskedCell, Controller, Factors, TrialInput
 from nodrop.measure.lengths import OfferLength, implausible, offer_length, traces_of
 from nodrop.measure.parting import Parting, may_share, names_cpus, parting
 from nodrop.results.capacity import Forecast
-from nodrop.results.settled import looks
 from nodrop.results.trial import TrialRecord
 from nodrop.setups.seam import Limits, Setup
-from nodrop.stats.stopping import Looks
 from nodrop.suts.seam import Sut, ports_of
+
+if TYPE_CHECKING:
+    from nodrop.stats.stopping import Looks
 
 AROUND_S = 6.0
 """A first guess at what a trial takes beside its load (bring up, launch, drain, undo); the progress
@@ -258,7 +258,7 @@ def make_plan(
         cells=tuple(made),
         repetitions=measure.most_repetitions,
         rule=measure.rule,
-        looks=None if measure.rule is None else looks(measure.rule, measure.sut),
+        looks=_looks(measure),
         controller=controller,
         load_s=None if load_s is None else load_s * certain,
         around_s=around_s * certain,
@@ -278,11 +278,21 @@ def independent_runs(experiment: Experiment) -> int:
     """Of each cell, at most: trials, or starts of a SUT that stays up."""
     if experiment.search is not None:
         raise BadInput("--given: a search has no fixed loads whose repetitions could be compared")
+    from nodrop.measure.controllers.blocks import WORLDS
+
     measure = experiment.measure
-    if measure.rule is not None:
-        return looks(measure.rule, measure.sut).last
+    if (looks := _looks(measure)) is not None:
+        return looks.last
     n = measure.most_repetitions
     return n if measure.sut == "fresh" else min(n, WORLDS)
+
+
+def _looks(measure: Measure) -> Looks | None:
+    if measure.rule is None:
+        return None
+    from nodrop.results.settled import looks  # statistics, which a far control plane has not
+
+    return looks(measure.rule, measure.sut)
 
 
 def _decides(

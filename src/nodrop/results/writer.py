@@ -6,14 +6,14 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 from nodrop.errors import BadInput
 from nodrop.results.names import (
@@ -232,6 +232,29 @@ class RunWriter:
             folder.write(TRIAL, text, durable=False)
         self._append(lines)
 
+    def finish_elsewhere(self, record: TrialRecord) -> None:
+        """Makes a trial count that was measured on another machine: its files are here."""
+        self._append([record.to_line()])
+
+    def take(self, path: Sequence[str], chunks: Iterable[bytes], *, sha256: str) -> None:
+        """A file of a trial that was measured on another machine; it has its name once it is
+        whole. BadInput if it is not what it should be."""
+        *above, name = path
+        if len(above) < 2 or above[0] != RUNS:
+            raise BadInput(f"{'/'.join(path)}: is no file of a trial")
+        folder = self._folder.folder(*above)
+        folder.make_all()
+        digest, partial = hashlib.sha256(), f"{name}.part"
+        with folder.open_to_change(partial) as file:
+            file.truncate()
+            for chunk in chunks:
+                digest.update(chunk)
+                file.write(chunk)
+            if digest.hexdigest() != sha256:
+                raise BadInput(f"{'/'.join(path)}: did not arrive as it was sent")
+            os.fsync(file.fileno())
+        folder.rename(partial, name)
+
     def _append(self, lines: Iterable[str]) -> None:
         """Whole or not at all: after a full disk the next line must not follow half a line."""
         with self._folder.open_to_change(TRIALS, append=True) as file:
@@ -276,6 +299,33 @@ def _files(folder: Folder) -> Iterator[tuple[str, bytes]]:
             yield path, folder.read(name, most_bytes=GUEST_FILE_BYTES)
         elif name in folder.folders():
             yield from _files(folder.folder(name))
+
+
+def _sha256_of(file: BinaryIO) -> str:
+    digest = hashlib.sha256()
+    while part := file.read(1 << 20):
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def files_of_trial(run_directory: Path, run: str) -> Iterator[tuple[Folder, str, int, str]]:
+    """Folder, name, bytes and hash of each, that last by which the trial counts."""
+    top = Folder(run_directory)
+    last: list[tuple[Folder, str, int, str]] = []
+    waiting = [top.folder(RUNS, safe_name(run))]
+    while waiting:
+        folder = waiting.pop()
+        for name in folder.names():
+            if folder.is_file(name):
+                with folder.open(name) as file:
+                    size = os.fstat(file.fileno()).st_size
+                    found = (folder, name, size, _sha256_of(file))
+                if name == TRIAL:
+                    last.append(found)
+                else:
+                    yield found
+        waiting += [folder.folder(name) for name in folder.folders()]
+    yield from last
 
 
 def _cut_half_line(folder: Folder) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from nodrop.elsewhere import control_plane, far, inputs
 from nodrop.hosts.lease import keep_words
 from nodrop.hosts.rights import KEEPER, SUT, of_job
 from nodrop.hosts.ssh import COPY, KEPT_FOLDER, NODE_FOLDER, TAKE
@@ -59,3 +60,12 @@ def test_the_page_says_where_files_lie_on_another_host() -> None:
 def test_the_page_says_what_a_keeper_may() -> None:
     assert rows()["`keep`, on another host"] == ("root", KEEPER)
     assert ",".join(KEEPER) in keep_words("node", KEPT_FOLDER, "label")
+
+
+def test_the_page_says_where_a_receiver_elsewhere_has_what() -> None:
+    assert f"`{control_plane.CONTROL_FOLDER}/SHA256` | nodrop itself" in PAGE
+    assert "chmod 755" in control_plane.COPY
+    assert f"`{inputs.FILES_FOLDER}/SHA256` | the trace, rules" in PAGE
+    assert 'chmod 700 "$1"' in inputs.TAKE
+    assert "chmod 644" in inputs.TAKE
+    assert f"`{far.RUNS_FOLDER}/{far.RUN}XXXXXX` | the run" in PAGE

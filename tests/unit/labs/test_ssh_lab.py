@@ -59,13 +59,19 @@ def test_a_wrong_lab_file_is_one_line(
     assert "\n" not in said
 
 
-def test_a_run_says_that_it_cannot_measure_there(
+def test_one_of_the_two_is_another_machine(tmp_path: Path) -> None:
+    text = LAB.replace('host = "gen1"\n', "").replace('host = "sensor1"\n', "")
+    assert refused(tmp_path, text).startswith("sender.host: missing; one of sender and receiver")
+
+
+def test_a_run_says_that_a_host_is_not_reached_and_touches_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trace, out = tmp_path / "small.pcap", tmp_path / "out"
     argv = [find_node_binary(), "trace", "make", "demo", trace, "--packets", "100"]
     subprocess.run(argv, check=True, capture_output=True)
-    (tmp_path / "pair.toml").write_text(LAB)
+    (tmp_path / "config").write_text("Host *\n  ProxyCommand false\n")
+    (tmp_path / "pair.toml").write_text(f'ssh_config = "config"\n{LAB}')
     (tmp_path / "x.toml").write_text(
         f'name = "x"\n[sut]\nkind = "sink"\n[load]\nkind = "replay"\ntrace = "{trace}"\n'
         "[measure]\nrepetitions = 1\n"
@@ -73,7 +79,7 @@ def test_a_run_says_that_it_cannot_measure_there(
     lab = ["--lab", str(tmp_path / "pair.toml")]
     assert exit_code(["run", str(tmp_path / "x.toml"), *lab, "--out", str(out)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("nodrop: nodrop measures where the receiver is, and not over ssh")
+    assert line.startswith("nodrop: sender gen1: not reached: ")
     assert not out.exists()
 
 

@@ -1,0 +1,301 @@
+"""The half of a run that measures, on the receiver: `python3 -m nodrop.elsewhere.far`, over ssh.
+
+It is told by stdin and answers by stdout, in frames. The end of stdin ends it, and it undoes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import queue
+import shutil
+import signal
+import site
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import cast
+
+import nodrop
+from nodrop.config.options import INPUTS
+from nodrop.elsewhere.inputs import Copies
+from nodrop.elsewhere.words import (
+    ALIVE,
+    LEASE_S,
+    OURS,
+    End,
+    Heard,
+    Next,
+    Order,
+    Task,
+    order_of,
+    say,
+    say_file,
+)
+from nodrop.errors import LabProblem, NodropError
+from nodrop.hosts.frames import Frames
+from nodrop.hosts.interrupts import ENDING, Interrupted, interrupts
+from nodrop.hosts.relay import RELAY_VARIABLE, RelayDoor
+from nodrop.hosts.seam import Json
+from nodrop.images.image import take_image
+from nodrop.measure.calibrated import standing_here
+from nodrop.measure.controllers.seam import May, Outlook, TrialInput, any_trial
+from nodrop.measure.manager import run_experiment
+from nodrop.measure.plan import Plan
+from nodrop.measure.preflight import doctor
+from nodrop.results.live import Live
+from nodrop.results.rundir import read_manifest
+from nodrop.results.trial import TrialRecord
+from nodrop.results.writer import RunWriter, files_of_trial
+
+RUNS_FOLDER = Path("/var/lib/nodrop")
+RUN = "run."
+"""Begins the name of the folder that a run fills here, until the other half has its files."""
+
+
+class Told:
+    """What the other half says: orders for us, the rest for the relay. Its end is our end."""
+
+    def __init__(self, frames: Frames, door: RelayDoor) -> None:
+        self._frames, self._door = frames, door
+        self._orders: queue.Queue[Order | None] = queue.Queue()
+        self._heard_s = time.monotonic()
+        for run in (self._read, self._watch):
+            threading.Thread(target=run, daemon=True).start()
+
+    def next(self) -> Order:
+        order = self._orders.get()
+        if order is None:
+            raise LabProblem("the controller has ended")
+        return order
+
+    def _read(self) -> None:
+        heard = Heard()
+        with suppress(OSError, ValueError):
+            while (frame := self._frames.receive()) is not None:
+                self._heard_s = time.monotonic()
+                if frame.channel != OURS:
+                    self._door.hear(frame)
+                elif frame.kind == ALIVE:
+                    continue
+                elif (content := heard.word(frame)) is not None:
+                    order = cast(Order, order_of(content))
+                    if isinstance(order, End):
+                        os.kill(os.getpid(), order.signal)
+                    else:
+                        self._orders.put(order)
+        self._lost()
+
+    def _watch(self) -> None:
+        while (left_s := self._heard_s + LEASE_S - time.monotonic()) > 0:
+            time.sleep(left_s)
+        self._lost()
+
+    def _lost(self) -> None:
+        self._door.broken()
+        self._orders.put(None)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+class Reported:
+    """A Progress (measure/progress.py) and a Controller (measure/controllers/seam.py): both are
+    the other half's."""
+
+    def __init__(self, frames: Frames, told: Told, task: Task) -> None:
+        self._frames, self._told, self._task = frames, told, task
+        self.heeds_void = task.heeds_void
+        self.directory: Path | None = None
+        self._manifest: Json = {}
+
+    def next(self, done: Sequence[TrialRecord], may: May = any_trial) -> TrialInput | None:
+        del done, may  # it has them, and their files: nothing is on its way while the next one runs
+        self._say("next")
+        order = self._told.next()
+        assert isinstance(order, Next), order
+        return order.trial
+
+    def outlook(self, done: Sequence[TrialRecord]) -> Outlook:
+        raise NotImplementedError("the other half knows it")
+
+    def beforehand(self) -> Sequence[TrialInput]:
+        return self._task.beforehand
+
+    def plan_started(self, plan: Plan, *, directory: Path, earlier: Sequence[TrialRecord]) -> None:
+        del plan, earlier
+        self.directory = directory
+        self.runs_in(directory)
+        self.manifest()
+
+    def runs_in(self, directory: Path) -> None:
+        self._say("directory", path=str(directory))
+
+    def note(self, words: str) -> None:
+        self._say("note", words=words)
+
+    def trial_started(self, trial: TrialInput) -> None:
+        del trial
+        self._say("trial_started")
+
+    def phase(self, name: str) -> None:
+        self._say("phase", phase=name)
+
+    def live(self, reading: Live) -> None:
+        self._say("live", reading=asdict(reading))
+
+    def trial_ended(self, trial: TrialInput, record: TrialRecord) -> None:
+        del trial
+        assert self.directory is not None
+        for folder, name, size, sha256 in files_of_trial(self.directory, record.run):
+            word = {"event": "file", "path": [*folder.below, name], "size": size, "sha256": sha256}
+            with suppress(OSError), folder.open(name) as file:
+                say_file(self._frames, word, file)
+        self.manifest()
+        self._say("trial_ended", line=record.to_line())
+
+    def finished(self, directory: Path, records: Sequence[TrialRecord]) -> None:
+        pass
+
+    def manifest(self) -> None:
+        """As it is now."""
+        if self.directory is not None and (now := read_manifest(self.directory)) != self._manifest:
+            self._manifest = now
+            self._say("manifest", manifest=now)
+
+    def _say(self, event: str, **more: object) -> None:
+        # Who does not listen has ended, and what reads from it sees that and ends us.
+        with suppress(OSError):
+            say(self._frames, {"event": event, **more})
+
+
+def measured(frames: Frames, told: Told, folder: Path) -> Json:
+    """Does what is asked; how it ended."""
+    try:
+        with interrupts():
+            task = told.next()
+            assert isinstance(task, Task), task
+            for image in task.images:
+                take_image(image["manifest"], Path(image["tar"]))
+            sys.argv = [*task.argv]
+            if task.only_look:
+                with _inputs(task.copies):
+                    return _seen(task)
+            reported = Reported(frames, told, task)
+            try:
+                return {"status": _measure(task, reported, folder)}
+            finally:
+                reported.manifest()
+    except Interrupted as ended:
+        return {"interrupted": ended.exit_code - 128, "hint": ended.hint}
+    except NodropError as error:
+        return {"error": type(error).__name__, "message": error.message, "hint": error.hint}
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return {"error": "LabProblem", "message": f"{where}{error.strerror or error}", "hint": None}
+    except Exception as error:
+        traceback.print_exc()
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        words = f"{type(error).__name__}: {error} (at {Path(place.filename).name}:{place.lineno})"
+        return {"error": "Unexpected", "message": words, "hint": None}
+
+
+def _seen(task: Task) -> Json:
+    """For `nodrop doctor`."""
+    problems = doctor(task.experiment, task.lab, task.plan)
+    setups = {cell.setup["kind"] for cell in task.plan.cells}
+    standing = [] if problems else standing_here(task.lab, setups)
+    return {"problems": problems, "calibration": standing}
+
+
+def _measure(task: Task, reported: Reported, folder: Path) -> int:
+    with _inputs(task.copies):
+        out = folder
+        if task.earlier is not None:
+            out = folder / "run"
+            _begun(out, task)
+            reported.runs_in(out)
+        outcome = run_experiment(
+            task.experiment,
+            task.lab,
+            out=out,
+            resume=task.earlier is not None,
+            progress=reported,
+            yes=task.yes,
+            plan=replace(task.plan, controller=reported),
+        )
+        reported.manifest()
+        return outcome.exit_code
+
+
+@contextmanager
+def _inputs(copies: Mapping[str, str]) -> Iterator[None]:
+    before = INPUTS.set(Copies(copies))
+    try:
+        yield
+    finally:
+        INPUTS.reset(before)
+
+
+def _begun(out: Path, task: Task) -> None:
+    """A run directory that knows its earlier trials; their files stay with the other half."""
+    assert task.earlier is not None
+    text, manifest = task.experiment.text, task.earlier["manifest"]
+    records = map(TrialRecord.from_line, task.earlier["lines"])
+    with RunWriter.create_at(
+        out, task.experiment.name, experiment=text, manifest=manifest
+    ) as writer:
+        writer.finish_all((record, {}) for record in records)
+
+
+@contextmanager
+def _run_folder() -> Iterator[Path]:
+    """Of this run alone. What one that was killed left has no lock any more, and goes first."""
+    for left in RUNS_FOLDER.glob(f"{RUN}*"):
+        with suppress(OSError):
+            held = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(left)
+            finally:
+                os.close(held)
+    folder = Path(tempfile.mkdtemp(prefix=RUN, dir=RUNS_FOLDER))
+    folder.chmod(0o711)  # a SUT that is no root finds its own files, and no others
+    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(held)
+
+
+def _own_pipes() -> Frames:
+    """Ours alone: what we start has neither, and what prints goes to stderr."""
+    source, sink = (os.fdopen(os.dup(n), mode) for n, mode in ((0, "rb"), (1, "wb")))
+    with Path(os.devnull).open("rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(2, 1)
+    return Frames(source, sink)
+
+
+def main() -> None:
+    sys.path += site.getsitepackages()  # the last: a module that is of the host, as libvirt's
+    os.umask(0o022)
+    for number in ENDING:  # while nothing is measured: then it ends the run, which undoes
+        signal.signal(number, signal.SIG_IGN)
+    frames = _own_pipes()
+    with _run_folder() as folder, RelayDoor(frames, folder=folder) as door:
+        os.environ[RELAY_VARIABLE] = str(door.path)
+        say(frames, {"event": "hello", "version": nodrop.__version__})
+        end = measured(frames, Told(frames, door), folder)
+        with suppress(OSError):
+            say(frames, {"event": "end", **end})
+
+
+if __name__ == "__main__":
+    main()

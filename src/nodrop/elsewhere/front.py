@@ -1,0 +1,308 @@
+"""The half of a run that is kept, on the user's machine: it asks what next, shows and writes.
+
+The other half measures, on the receiver (elsewhere/far.py). Whatever ends this one ends that one,
+which undoes; what was measured until then is here.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from nodrop import plugins
+from nodrop.config.experiment import Experiment
+from nodrop.config.lab_file import LabSource
+from nodrop.elsewhere.control_plane import placed
+from nodrop.elsewhere.conversation import Far
+from nodrop.elsewhere.images import copied_images
+from nodrop.elsewhere.inputs import copied, named_files
+from nodrop.elsewhere.words import End, Next, Task
+from nodrop.errors import BadInput, LabProblem, NodropError, NotReady, TrialFailed
+from nodrop.hosts.interrupts import Interrupted, interrupts
+from nodrop.hosts.journal import new_label
+from nodrop.hosts.relay import Held
+from nodrop.hosts.seam import Json
+from nodrop.hosts.ssh import COMMAND_TIMEOUT_S
+from nodrop.labs.seam import Distant
+from nodrop.measure.controllers.seam import TrialInput
+from nodrop.measure.manager import RunOutcome
+from nodrop.measure.plan import Plan, make_plan
+from nodrop.measure.progress import Progress
+from nodrop.results.live import Live
+from nodrop.results.rundir import find_run, open_run
+from nodrop.results.trial import TrialRecord
+from nodrop.results.writer import RunWriter, TrialFolder
+from nodrop.untrusted.json_text import NotJson, member
+from nodrop.untrusted.words import one_line
+
+ERRORS: dict[str, type[NodropError]] = {
+    one.__name__: one for one in (BadInput, LabProblem, NotReady, TrialFailed)
+}
+"""Others there are problems of the lab."""
+
+
+def run_elsewhere(
+    experiment: Experiment,
+    lab: LabSource,
+    *,
+    out: Path,
+    resume: bool,
+    progress: Progress,
+    yes: bool = False,
+    plan: Plan | None = None,
+) -> RunOutcome:
+    """As `run_experiment` (measure/manager.py), with nodrop on the receiver."""
+    plan = plan or make_plan(experiment, sender_elsewhere=True)
+    if plan.implausible and not yes:
+        raise BadInput("; ".join(plan.implausible), hint="add --yes if you mean it")
+    found = find_run(out, experiment.name) if resume else None
+    asking = _Asking(experiment, lab, plan, found=found, yes=yes)
+    with interrupts(), asking.far(progress.note) as far:
+        with _Kept(experiment, lab, plan, far, progress, out=out, found=found) as kept:
+            kept.until_it_ends()
+        return RunOutcome(directory=kept.writer.path, records=kept.writer.records())
+
+
+def doctor_elsewhere(
+    experiment: Experiment, lab: LabSource, plan: Plan
+) -> tuple[list[str], list[Json]]:
+    """Every problem there, and its certificates."""
+    asking = _Asking(experiment, lab, plan, only_look=True)
+    try:
+        with interrupts(), asking.far(_unsaid) as far:
+            end = far.word()
+            _must_be_good(end)
+    except NodropError as problem:
+        return [str(problem)], []
+    problems = [one_line(words, longest=2000) for words in member(end, "problems", list)]
+    return problems, member(end, "calibration", list)
+
+
+def _unsaid(_words: str) -> None:
+    """A doctor says what is wrong, and no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asking:
+    """What the other half is to do."""
+
+    experiment: Experiment
+    lab: LabSource
+    plan: Plan
+    found: Path | None = None
+    """The run that is gone on with."""
+    yes: bool = False
+    only_look: bool = False
+
+    @contextmanager
+    def far(self, note: Callable[[str], None]) -> Iterator[Far]:
+        """The other half, which has its task."""
+        experiment, plan = self.experiment, self.plan
+        files = experiment.blaming(lambda: named_files(experiment, plan))
+        lab = plugins.build_lab(self.lab)
+        assert isinstance(lab, Distant)
+        with ExitStack() as standing:
+            try:
+                sender = lab.held_sender()
+                sender.__enter__()
+                standing.callback(sender.close)
+                receiver = standing.enter_context(lab.receiver(f"front-{new_label()}"))
+                control = placed(receiver, machines=[_machine(sender)])
+                far = standing.enter_context(Far(receiver, control, sender))
+                copies = dict(copied(receiver, files))
+                images = tuple(copied_images(receiver, experiment, plan, note))
+                far.greeted()
+            except LabProblem as problem:
+                raise NotReady(problem.message, hint=problem.hint) from problem
+            far.order(self._task(copies, images))
+            yield far
+
+    def _task(self, copies: dict[str, str], images: tuple[Json, ...]) -> Task:
+        plan, lab = self.plan, self.lab
+        ours = {key: value for key, value in lab.table.items() if key != "ssh_config"}
+        return Task(
+            experiment=self.experiment,
+            lab=replace(lab, table=ours),
+            plan=replace(plan, controller=None, looks=None),  # type: ignore[arg-type]
+            heeds_void=plan.controller.heeds_void,
+            beforehand=tuple(plan.controller.beforehand()),
+            copies=copies,
+            images=images,
+            earlier=None if self.found is None else _earlier(self.found),
+            argv=sys.argv,
+            yes=self.yes,
+            only_look=self.only_look,
+        )
+
+
+def _machine(sender: Held) -> str:
+    """As its `uname -m` says; "" if it does not, which is said where it is used."""
+    said = subprocess.run(
+        sender.command("uname -m"),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env=sender.environment(),
+        timeout=COMMAND_TIMEOUT_S,
+        check=False,
+    )
+    return said.stdout.strip()
+
+
+def _earlier(found: Path) -> Json:
+    opened = open_run(found)
+    if "controller" not in opened.manifest:
+        raise BadInput(f"{found}: begun by an older nodrop; start a new run")
+    lines = [record.to_line() for record in opened.trials.records]
+    return {"manifest": opened.manifest, "lines": lines}
+
+
+def _must_be_good(end: Json) -> None:
+    if "error" in end:
+        kind, hint = ERRORS.get(str(end["error"]), LabProblem), end.get("hint")
+        raise kind(
+            one_line(end.get("message", ""), longest=2000),
+            hint=None if hint is None else one_line(hint, longest=2000),
+        )
+
+
+class _Kept:
+    """The run directory here, which the words of the other half fill."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        lab: LabSource,
+        plan: Plan,
+        far: Far,
+        progress: Progress,
+        *,
+        out: Path,
+        found: Path | None,
+    ) -> None:
+        self._experiment, self._lab, self._plan = experiment, lab, plan
+        self._far, self._progress, self._out, self._found = far, progress, out, found
+        self._writer: RunWriter | None = None
+        self._done: list[TrialRecord] = []
+        self._trial: TrialInput | None = None
+        self._folder: TrialFolder | None = None
+        self._there = ""
+
+    @property
+    def writer(self) -> RunWriter:
+        assert self._writer is not None
+        return self._writer
+
+    def until_it_ends(self) -> None:
+        try:
+            end = self._followed()
+        except Interrupted as ended:
+            self._far.order(End(signal=ended.exit_code - 128))
+            with suppress(LabProblem, NotJson):
+                self._followed()
+            ended.hint = self._go_on()
+            raise
+        except NotJson as error:
+            raise LabProblem(f"{self._far.name}: what it says makes no sense: {error}") from None
+        if "interrupted" in end:
+            raise LabProblem(f"{self._far.name}: nodrop was ended there", hint=self._go_on())
+        _must_be_good({key: self._local(value) for key, value in end.items()})
+
+    def _go_on(self) -> str | None:
+        return f"go on with --resume --out {self.writer.path}" if self._writer else None
+
+    def _local(self, said: Any) -> Any:
+        """The run is here, not there."""
+        here = self._writer.path if self._writer else self._found
+        if not isinstance(said, str) or not self._there or here is None:
+            return said
+        return said.replace(self._there, str(here))
+
+    def _followed(self) -> Json:
+        """Does what each word asks for, until the last one."""
+        word: Json = {}
+        try:
+            while (word := self._far.word()).get("event") != "end":
+                self._hear(word)
+        except LabProblem as lost:
+            lost.hint = lost.hint or self._go_on()
+            raise
+        return word
+
+    def _hear(self, word: Json) -> None:
+        progress = self._progress
+        match word.get("event"):
+            case "directory":
+                self._there = member(word, "path", str)
+            case "manifest":
+                self._manifest(member(word, "manifest", dict))
+            case "note":
+                progress.note(one_line(member(word, "words", str), longest=2000))
+            case "next":
+                self._trial = self._plan.controller.next(self._done)
+                self._far.order(Next(trial=self._trial))
+            case "trial_started":
+                self._folder = self.writer.trial(self._asked().run_name)
+                progress.trial_started(self._asked())
+            case "phase":
+                progress.phase(one_line(member(word, "phase", str)))
+            case "live":
+                reading = member(word, "reading", dict)
+                if self._folder is not None:
+                    self._folder.append_live(reading)
+                progress.live(Live.from_row(reading))
+            case "file":
+                self._take(word)
+            case "trial_ended":
+                record = TrialRecord.from_line(member(word, "line", str))
+                self.writer.finish_elsewhere(record)
+                self._done.append(record)
+                progress.trial_ended(self._asked(), record)
+
+    def _asked(self) -> TrialInput:
+        if self._trial is None:
+            raise NotJson("of a trial that was not asked for")
+        return self._trial
+
+    def _take(self, word: Json) -> None:
+        path = [str(part) for part in member(word, "path", list)]
+        if path[1:2] != [self._asked().run_name]:
+            raise NotJson("a file of another trial")
+        chunks = self._far.file(member(word, "size", int))
+        self.writer.take(path, chunks, sha256=member(word, "sha256", str))
+
+    def _manifest(self, manifest: Json) -> None:
+        if self._writer is not None:
+            self._writer.update_manifest(manifest)
+            return
+        fingerprint = member(manifest, "plan_sha256", str)
+        if self._found is not None:
+            self._writer = RunWriter.resume(self._found, plan_sha256=fingerprint)
+        else:
+            self._writer = RunWriter.create(
+                self._out,
+                self._experiment.name,
+                experiment=self._experiment.text,
+                lab=self._lab.text,
+                plan_sha256=fingerprint,
+                manifest=manifest,
+            )
+        heeds_void = self._plan.controller.heeds_void
+        records = self._writer.records()
+        self._done = [r for r in records if heeds_void or r.outcome != "void"]
+        self._progress.plan_started(
+            self._plan, directory=self._writer.path, earlier=tuple(self._done)
+        )
+
+    def __enter__(self) -> _Kept:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._writer is not None:
+            self._progress.finished(self._writer.path, self._writer.records())
+            self._writer.close()

@@ -1,0 +1,100 @@
+"""The files that an experiment names, where it is measured: copied there by their content."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from nodrop import plugins
+from nodrop.config.experiment import Experiment
+from nodrop.config.options import INPUTS, Inputs
+from nodrop.errors import LabProblem
+from nodrop.hosts.binary import file_sha256
+from nodrop.hosts.ssh import FILE_TIMEOUT_S, FOUND, SshHost
+from nodrop.measure.plan import Plan
+
+FILES_FOLDER = "/var/lib/nodrop/files"
+"""On the host: root's, and no one else reads them; a folder below it for each content hash."""
+LOOK_TIMEOUT_S = 300.0
+LOOK = f"""\
+[ "$(sha256sum 2>/dev/null <"$1/$2/$3")" = "$2  -" ] && echo {FOUND} || :
+"""
+TAKE = """\
+set -eu
+umask 022
+mkdir -p "$1"
+chmod 700 "$1"
+case "$(stat -c %u:%a "${1%/*}")" in
+0:7[0145][0145]) ;;
+*) echo "${1%/*} is not root's alone" >&2; exit 1 ;;
+esac
+mkdir -p "$1/$2"
+new=$(mktemp "$1/$2/.begun.XXXXXX")
+trap 'rm -f "$new"' EXIT
+trap 'exit 1' HUP TERM
+cat >"$new"
+[ "$(sha256sum <"$new")" = "$2  -" ] || { echo "it did not arrive whole" >&2; exit 1; }
+chmod 644 "$new"
+mv -f "$new" "$1/$2/$3"
+"""
+"""$1: the folder, $2: the hash, $3: the name of what comes by stdin."""
+
+
+@dataclass(slots=True)
+class Named(Inputs):
+    """Here: what the tables of an experiment name, while they are checked."""
+
+    found: dict[str, Path] = field(default_factory=dict)
+    """As written → the file of this machine."""
+
+    def find(self, written: Path, base: Path) -> Path:
+        path = self.found[str(written)] = Inputs.find(self, written, base)
+        return path
+
+
+@dataclass(frozen=True, slots=True)
+class Copies(Inputs):
+    """There: as written → the copy."""
+
+    of: Mapping[str, str]
+
+    def find(self, written: Path, base: Path) -> Path:
+        copy = self.of.get(str(written))
+        return Inputs.find(self, written, base) if copy is None else Path(copy)
+
+
+def named_files(experiment: Experiment, plan: Plan) -> Mapping[str, Path]:
+    """Those of its cells that are files."""
+    named = Named()
+    before = INPUTS.set(named)
+    try:
+        for cell in plan.cells:
+            sut = plugins.build_sut(cell.sut, base=experiment.base)
+            sut.files()
+            if binary := cell.sut.get("binary"):
+                named.find(Path(str(binary)), experiment.base)
+            plugins.build_setup(cell.setup, base=experiment.base)
+            plugins.build_load(cell.load, base=experiment.base)
+    finally:
+        INPUTS.reset(before)
+    return {written: path for written, path in named.found.items() if path.is_file()}
+
+
+def copied(host: SshHost, files: Mapping[str, Path]) -> Mapping[str, str]:
+    """As written → the path there. What is there already stays."""
+    return {written: copy_of(host, path) for written, path in files.items()}
+
+
+def copy_of(host: SshHost, path: Path) -> str:
+    words = ["nodrop", FILES_FOLDER, file_sha256(path), path.name]
+    look = host.run(["sh", "-c", LOOK, *words], timeout_s=LOOK_TIMEOUT_S)
+    if FOUND not in look.stdout:
+        with path.open("rb") as content:
+            done = host.run(
+                ["sh", "-c", TAKE, *words], timeout_s=FILE_TIMEOUT_S, check=False, stdin=content
+            )
+        if done.returncode != 0:
+            said = " ".join((done.stderr or done.stdout).split())
+            raise LabProblem(f"{host.name}: {path.name} cannot be copied there: {said}")
+    return "/".join(words[1:])

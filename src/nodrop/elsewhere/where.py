@@ -1,0 +1,82 @@
+"""Where a run is measured: here, or on the receiver of its lab."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from nodrop import plugins
+from nodrop.config.experiment import Experiment
+from nodrop.config.lab_file import LabSource
+from nodrop.errors import LabProblem
+from nodrop.hosts.seam import Json
+from nodrop.labs.seam import Checkable, Distant
+from nodrop.measure.manager import RunOutcome
+from nodrop.measure.plan import Plan
+from nodrop.measure.progress import Progress
+
+
+class Measuring(Protocol):
+    def __call__(
+        self,
+        experiment: Experiment,
+        lab: LabSource,
+        *,
+        out: Path,
+        resume: bool,
+        progress: Progress,
+        yes: bool = False,
+        plan: Plan | None = None,
+    ) -> RunOutcome: ...
+
+
+def receiver_elsewhere(lab: LabSource) -> bool:
+    made = plugins.build_lab(lab)
+    return isinstance(made, Distant) and made.receiver_elsewhere
+
+
+def measuring(lab: LabSource) -> Measuring:
+    """What measures with this lab. Here it needs rights, which this process then has."""
+    if receiver_elsewhere(lab):
+        from nodrop.elsewhere.front import run_elsewhere
+
+        return run_elsewhere
+    from nodrop.hosts.privileges import ensure_privileges
+    from nodrop.measure import manager
+
+    ensure_privileges()
+    return manager.run_experiment
+
+
+def looked_at(
+    lab: LabSource, experiment: Experiment | None, plan: Plan | None
+) -> tuple[list[str], list[Json]]:
+    """For `nodrop doctor`: every problem, and what certificates a run would stand on."""
+    if receiver_elsewhere(lab):
+        return _looked_at_elsewhere(lab, experiment, plan)
+    from nodrop.hosts.privileges import ensure_privileges
+    from nodrop.measure import calibrated, preflight
+
+    problems: list[str] = []
+    try:
+        ensure_privileges()
+    except LabProblem as problem:
+        problems.append(str(problem))
+    if experiment and plan:
+        problems += preflight.doctor(experiment, lab, plan)
+    else:
+        problems += plugins.build_lab(lab).problems()
+    setups = {cell.setup["kind"] for cell in plan.cells} if plan else {"bare"}
+    return problems, [] if problems else calibrated.standing_here(lab, setups)
+
+
+def _looked_at_elsewhere(
+    lab: LabSource, experiment: Experiment | None, plan: Plan | None
+) -> tuple[list[str], list[Json]]:
+    from nodrop.elsewhere.front import doctor_elsewhere
+
+    if experiment and plan:
+        return doctor_elsewhere(experiment, lab, plan)
+    made = plugins.build_lab(lab)
+    assert isinstance(made, Checkable)
+    return [words for one in made.check() for words in one.problems], []
