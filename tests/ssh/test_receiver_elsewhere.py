@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -12,10 +13,11 @@ from typing import Any
 
 import pytest
 
+from nodrop.cli.main import exit_code
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
 from nodrop.elsewhere.front import doctor_elsewhere, run_elsewhere
-from nodrop.errors import BadInput, NotReady
+from nodrop.errors import BadInput, LabProblem, NotReady
 from nodrop.hosts.processes import ended
 from nodrop.measure.manager import RunOutcome
 from nodrop.measure.plan import make_plan
@@ -70,8 +72,9 @@ def machines(programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 @pytest.fixture
-def run(machines: Machines, tmp_path: Path) -> Iterator[Run]:
+def run(machines: Machines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
     """A run; after it nothing is left on either machine."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     before = shown(machines.receiver)
 
     def go(
@@ -192,12 +195,29 @@ def test_a_front_that_ends_leaves_nothing_and_is_gone_on_with(
         run("sut.ring_frames=4096", resume=True)
 
 
-class Notes(Silent):
-    def __init__(self) -> None:
-        self.words: list[str] = []
+class KillsThere(Silent):
+    """Ends nodrop on the receiver, while it measures, as no one could undo."""
 
-    def note(self, words: str) -> None:
-        self.words.append(words)
+    def __init__(self, receiver: Machine) -> None:
+        self._receiver = receiver
+
+    def phase(self, name: str) -> None:
+        if name == "offer":
+            for pid, argv in self._receiver.processes().items():
+                if "nodrop.elsewhere.far" in argv:
+                    os.kill(pid, signal.SIGKILL)
+
+
+def test_what_a_killed_nodrop_left_there_is_undone_from_here(
+    run: Run, machines: Machines, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(LabProblem, match="receiver sensor1: nodrop there has ended"):
+        run(progress=KillsThere(machines.receiver))
+    assert "nodrop-" in machines.receiver.run("ip", "netns"), "the port is not at home"
+    _, lab = written(machines, tmp_path)
+    assert exit_code(["undo", str(lab)]) == 0
+    assert "undone: receiver sensor1: port cab0 at home" in capsys.readouterr().out
+    assert run("measure.repetitions=1").exit_code == 0, "its folder goes with the next run"
 
 
 @contextmanager
