@@ -8,7 +8,7 @@ from typing import Protocol
 from nodrop import plugins
 from nodrop.config.experiment import Experiment
 from nodrop.config.lab_file import LabSource
-from nodrop.errors import LabProblem
+from nodrop.errors import BadInput, LabProblem
 from nodrop.hosts.seam import Json
 from nodrop.labs.seam import Checkable, Distant
 from nodrop.measure.manager import RunOutcome
@@ -31,7 +31,11 @@ class Measuring(Protocol):
 
 
 def receiver_elsewhere(lab: LabSource) -> bool:
-    made = plugins.build_lab(lab)
+    """What is wrong with a lab file is said where the lab is built."""
+    try:
+        made = plugins.build_lab(lab)
+    except BadInput:
+        return False
     return isinstance(made, Distant) and made.receiver_elsewhere
 
 
