@@ -49,14 +49,25 @@ class Round:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Between:
-    """Of the loads that were carried, over the rounds."""
+    """Of the loads that were carried, over the rounds that no budget cut."""
 
-    n: int
-    lowest: float
-    highest: float
+    carried: tuple[Bound, ...]
+    """Not empty."""
     interval: Interval | None
     """Of the median round, 95 %."""
     why_no_interval: str
+
+    @property
+    def n(self) -> int:
+        return len(self.carried)
+
+    @property
+    def lowest(self) -> float:
+        return min(bound.value for bound in self.carried)
+
+    @property
+    def highest(self) -> float:
+        return max(bound.value for bound in self.carried)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

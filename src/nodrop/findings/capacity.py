@@ -151,6 +151,9 @@ def _limited_by(every: Sequence[Tried], chosen: Bracket, goal: float, search: Se
             load.value < chosen.upper.value and load.looks_carried(goal, search)
             for load in loads(every)
         ):
+            below = [t for t in every if t.value < chosen.upper.value]
+            if 2 * sum(t.disturbed for t in below) > len(below):
+                return "hypervisor"
             return "unfinished" if search.budget_s is None else "budget"
         if _hidden(every, chosen, goal, search):
             return "hypervisor"
@@ -244,19 +247,13 @@ def _bound(load: Load | None) -> Bound | None:
 def _between(rounds: Sequence[Round]) -> Between | None:
     """Rounds that found no load that is carried are no part of the range, so that there is no
     interval either: it would be that of the better ones."""
-    values = [r.lower.value for r in rounds if r.lower is not None]
-    if not values:
+    carried = tuple(r.lower for r in rounds if r.lower is not None)
+    if not carried:
         return None
-    none = len(rounds) - len(values)
-    interval = None if none else median_interval(values)
+    none = len(rounds) - len(carried)
+    interval = None if none else median_interval([bound.value for bound in carried])
     why = f"in {none} of {len(rounds)} no load was carried" if none else _TOO_FEW
-    return Between(
-        n=len(values),
-        lowest=min(values),
-        highest=max(values),
-        interval=interval,
-        why_no_interval="" if interval else why,
-    )
+    return Between(carried=carried, interval=interval, why_no_interval="" if interval else why)
 
 
 _TOO_FEW = f"needs {runs_needed()} rounds"

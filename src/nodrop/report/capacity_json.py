@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from nodrop.findings.answer import Answer, Bound
@@ -62,16 +62,13 @@ def _goal(answer: Answer) -> Goal:
 def _carried(answer: Answer, unit: Unit) -> Carried:
     low = unit(answer.lower) if answer.lower else None
     high = unit(answer.upper) if answer.upper else None
-    rounds = _of_rounds(answer, unit)
-    interval = median_interval(rounds) if len(rounds) == len(answer.rounds) else None
+    between = answer.between
+    rounds = [v for bound in between.carried if (v := unit(bound)) is not None] if between else []
+    whole = between is not None and between.interval is not None and len(rounds) == between.n
+    interval = median_interval(rounds) if whole else None
     return Carried(
         value=low,
         within_search=None if low is None or high is None or high < low else (low, high),
         between_rounds=(interval.low, interval.high) if interval else None,
         rounds=(min(rounds), max(rounds)) if rounds else None,
     )
-
-
-def _of_rounds(answer: Answer, unit: Unit) -> Sequence[float]:
-    found = (unit(one.lower) for one in answer.rounds if one.lower is not None)
-    return [value for value in found if value is not None]

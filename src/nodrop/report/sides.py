@@ -202,6 +202,7 @@ def _named(manifest: Mapping[str, Any], experiment: str) -> Iterator[tuple[str, 
     node = manifest.get("node")
     yield "node.sha256", node.get("sha256") if isinstance(node, dict) else None
     yield from _flat("measure", _measured_how(manifest.get("measure")))
+    yield from _flat("search", _searched_how(manifest.get("search")))
     yield from _asked(manifest, experiment)
 
 
@@ -218,6 +219,13 @@ def _measured_how(said: Any) -> Any:
     if not isinstance(said, dict):
         return None
     return {key: said[key] for key in ("sut", "warmup_s") if key in said}
+
+
+def _searched_how(said: Any) -> Any:
+    """The same of a search: its goals are the names of its figures."""
+    if not isinstance(said, dict):
+        return None
+    return {key: said[key] for key in said if key not in ("by", "goals", "rounds", "budget_s")}
 
 
 def _asked(manifest: Mapping[str, Any], experiment: str) -> Iterator[tuple[str, Any]]:

@@ -54,7 +54,7 @@ class Carried(Model):
     """95 % interval of the median over rounds, each with a new start of the SUT; null with fewer
     than six."""
     rounds: Range | None
-    """The smallest and the largest that any round carried."""
+    """The smallest and the largest that any round carried that no budget cut short."""
 
 
 class Goal(Model):

@@ -108,6 +108,17 @@ def test_six_rounds_have_an_interval_and_it_is_not_that_within_the_search(tmp_pa
     assert ndr["between_rounds"] == [4, 4]
 
 
+@pytest.mark.parametrize("whole", [1, 3, 6])
+def test_rounds_that_the_budget_cut_are_no_spread(tmp_path: Path, whole: int) -> None:
+    """Six rounds, some of them cut far below, gave an interval between rounds."""
+    loads = [tried(1, [0.0] * 7), tried(4, [0.0] * whole), tried(4.2, [0.1] * whole)]
+    found = told(outcome_search(tmp_path, loads, search={"rounds": 7, "budget_s": 600.0}))
+    ndr = found["ndr"]["multiplier"]
+    assert ndr["rounds"] == [4, 4]
+    assert ndr["between_rounds"] == ([4, 4] if whole == 6 else None)
+    assert found["ndr"]["pps"]["rounds"] == [4000, 4000]
+
+
 def test_what_was_not_found_is_null(tmp_path: Path) -> None:
     run = outcome_search(tmp_path, [tried(4, ["late"] * 3)])
     found = told(run)

@@ -112,6 +112,29 @@ def test_a_round_whose_bounds_are_far_apart_is_no_capacity(
     assert (0 if found is None else len(found.values)) == rounds
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("final_trial_s", 4.5), ("exceed_ratio", 0.1), ("method", "bisection"), ("rounds", 4)],
+)
+def test_searches_that_searched_otherwise_are_not_compared(
+    tmp_path: Path, key: str, value: Any
+) -> None:
+    """A short trial fits into a ring that a long one fills: half the length is another capacity."""
+    same = {"goals": [0.0], "min": 1.0, "max": 9.0, "rounds": 3}
+    loads = [tried(4.9, [0.0] * 3), tried(5, [0.3] * 3)]
+    runs = (
+        outcome_search(tmp_path / name, loads, search=search, manifest={"name": name})
+        for name, search in (("a", same), ("b", {**same, key: value}))
+    )
+    a, b = (read_side(str(run)) for run in runs)
+    if key == "rounds":
+        assert versus(a, b).rows[0].metric == "capacity_multiplier_at_0"
+        return
+    with pytest.raises(BadInput, match=f"search.{key}: .* and {value}.*--differs search.{key}"):
+        versus(a, b)
+    assert versus(a, b, differs=["search"]).rows
+
+
 @pytest.mark.parametrize("failures", [12, 16, 24])
 def test_a_sut_that_dies_is_worse_though_its_other_trials_lose_nothing(failures: int) -> None:
     bad = [100.0] * failures + [0.0] * (24 - failures)
