@@ -47,6 +47,7 @@ def lab_with(path: Path, port: str) -> Path:
         (["make:demo", "--set", "search.min=9", "--set", "search.max=2"], "must be below max"),
         (["make:demo", "--set", "load.speed=50"], "less than a trial of"),
         (["make:demo", "--set", "search.final_trial_s=300"], "must be"),
+        (["make:demo", "--set", "load.top_speed=true"], "load.top_speed = true: more replicas"),
         (["make:demo", "--set", "search.initial_trial_s=1"], "a shorter trial shows no pace"),
         (["make:demo", "--set", "search.initial_trial_s=0.2"], "must be at least 1.1"),
         (["make:demo", "--set", "search.min=4", "--set", "search.max=4"], "must be below max"),

@@ -34,9 +34,10 @@ class Search(Options):
     """Loss ratios that are tolerated: 0 is the no-drop rate (NDR), others partial-drop rates."""
     exceed_ratio: LossRatio = 0.5
     """A load is carried if no more than this part of its trials lose more than the goal."""
-    duration_sum_s: Seconds = 40.0
+    duration_sum_s: Seconds = 45.0
     """So long, all trials that decide together, a round goes on at most: with "mlrsearch" at each
-    load before it is said to be carried or not, with "nodrop" near the limit."""
+    load before it is said to be carried or not, with "nodrop" near the limit. Nine trials are the
+    fewest of which the least and the greatest limit are left out of a 95 % interval."""
     relative_width: Annotated[float, Field(gt=0, lt=1)] = 0.05
     """The search ends when the loads that are and are not carried are no further apart. A short
     trial shows the pace of a SUT no closer than this (docs/methodology.md)."""

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
+from nodrop.config.options import shown
 from nodrop.config.search import Search
 from nodrop.errors import BadInput
 from nodrop.findings.capacity import closed
@@ -44,6 +45,8 @@ MOST_OF_RAMP = 64
 """Replicas at once; what they do not fill is sent again."""
 FAR = 2.0**20
 """Where a search without a maximum ends, above its beginning: no sender comes so far."""
+LAST = 3
+"""So many trials say what the next one like them takes."""
 MOST_TRIALS = 120
 """Of one round of one cell. A search that needs more has met something that it does not know."""
 
@@ -59,14 +62,23 @@ class Capacity:
         self._asked, self._search = asked, asked.search
         for cell in asked.cells:
             _check(cell, asked.search)
-        if (budget_s := asked.search.budget_s) is not None and budget_s < self._trial_s:
-            raise BadInput(
-                f"search.budget_s = {budget_s:g}: one trial alone takes about {self._trial_s:.0f} s"
-            )
+        if asked.search.budget_s is not None:
+            self._must_hold_a_trial(asked.search.budget_s)
 
-    @property
-    def _trial_s(self) -> float:
-        return self._asked.around_s + self._search.final_trial_s
+    def _must_hold_a_trial(self, budget_s: float) -> None:
+        """Of each cell: one that its part is too small for would be left out without a word."""
+        cells = self._asked.cells
+        trial_s = self._asked.around_s + max(self._first_s(cell) for cell in cells)
+        if budget_s < trial_s * len(cells):
+            said = f"search.budget_s = {budget_s:g}: "
+            said += f"{len(cells)} cells share it, and " if len(cells) > 1 else ""
+            raise BadInput(f"{said}one trial alone takes about {trial_s:.0f} s")
+
+    def _first_s(self, cell: AskedCell) -> float:
+        """Of a trial that decides, where the search begins."""
+        start, _ = _begin(cell, self._search)
+        ask = Ask(value=start, seconds=self._search.final_trial_s)
+        return _stretched_s(cell, self._search.by, ask)
 
     def next(self, done: Sequence[TrialRecord], may: May = any_trial) -> TrialInput | None:
         waits: list[Factors] = []
@@ -141,7 +153,7 @@ class Capacity:
         until = of_cell if closing_in else of_cell * (number + 1) / (rounds + 1)
         spent = sum(r.took_s or 0.0 for r in done if r.cell == dict(cell.factors))
         lasts_s = _stretched_s(cell, self._search.by, ask)
-        return spent + self._takes_s(lasts_s, done) > until
+        return spent + lasts_s + self._beside_s(cell.factors, number, done) > until
 
     def _closing_in(self, cell: AskedCell, done: Sequence[TrialRecord]) -> bool:
         goal = self._search.goals[0]
@@ -149,13 +161,18 @@ class Capacity:
         found = picture.bracket()
         return found.upper is not None and not closed(found, picture, self._search, goal)
 
-    def _takes_s(self, seconds: float, done: Sequence[TrialRecord]) -> float:
-        beside = [
-            r.took_s - (r.offered.duration_s or r.searched.duration_s)
-            for r in done
-            if r.took_s is not None and r.searched is not None
+    def _beside_s(self, factors: Factors, number: int, done: Sequence[TrialRecord]) -> float:
+        """What a trial of this round takes beside its load: the most that the last ones like it
+        did, of its cell if there are any. The first of a round may wait long for its SUT."""
+        begins, starts = not of_round(done, factors, number), _starts(done)
+        fresh = self._asked.sut == "fresh"
+        alike = [
+            (r.cell == dict(factors), beside_s)
+            for r in sorted(done, key=lambda r: r.index)
+            if (beside_s := _beside_s(r)) is not None and (fresh or (r.index in starts) == begins)
         ]
-        return seconds + (sum(beside) / len(beside) if beside else self._asked.around_s)
+        known = [s for own, s in alike if own] or [s for _, s in alike]
+        return max(known[-LAST:], default=self._asked.around_s)
 
     def _trial(
         self, cell: AskedCell, number: int, ask: Ask, done: Sequence[TrialRecord]
@@ -186,24 +203,23 @@ class Capacity:
         if trial is None or trial.searched is None:
             nothing = Remaining(trials=0, seconds=0.0, spread_s=None)
             return Outlook(at_least=nothing, at_most=nothing)
-        next_s = self._takes_s(trial.searched.duration_s, done)
+        next_s = trial.searched.duration_s
+        next_s += self._beside_s(trial.cell, trial.searched.round, done)
         rounds = [(c, n) for c in self._asked.cells for n in range(1, search.rounds + 1)]
-        unbegun = sum(not of_round(done, c.factors, n) for c, n in rounds)
-        decides = trial.searched.ramp is None
-        begins = decides and not of_round(done, trial.cell, trial.searched.round)
-        rest = 0 if search.budget_s is not None else unbegun - begins
-        least = Remaining(
-            trials=1 + rest,
-            seconds=next_s + rest * self._takes_s(search.initial_trial_s, done),
-            spread_s=None,
-        )
+        unbegun = [(c.factors, n) for c, n in rounds if not of_round(done, c.factors, n)]
+        if trial.searched.ramp is None and (trial.cell, trial.searched.round) in unbegun:
+            unbegun.remove((trial.cell, trial.searched.round))
+        rest = [] if search.budget_s is not None else unbegun
+        rest_s = sum(search.initial_trial_s + self._beside_s(*one, done) for one in rest)
+        least = Remaining(trials=1 + len(rest), seconds=next_s + rest_s, spread_s=None)
         return Outlook(at_least=least, at_most=self._at_most(least, done), next_s=next_s)
 
     def _at_most(self, least: Remaining, done: Sequence[TrialRecord]) -> Remaining | None:
         if self._search.budget_s is None:
             return None
         left_s = self._search.budget_s - sum(r.took_s or 0.0 for r in done if r.searched)
-        trials = int(left_s / self._takes_s(self._search.initial_trial_s, done))
+        beside_s = min((s for r in done if (s := _beside_s(r)) is not None), default=0.0)
+        trials = int(left_s / (self._search.initial_trial_s + beside_s))
         return Remaining(
             trials=max(least.trials, trials), seconds=max(least.seconds, left_s), spread_s=None
         )
@@ -211,6 +227,23 @@ class Capacity:
     def beforehand(self) -> Sequence[TrialInput]:
         first = self.next(())
         return () if first is None else (first,)
+
+
+def _beside_s(record: TrialRecord) -> float | None:
+    """What it took beside its load; None if that is not known."""
+    if record.searched is None or record.took_s is None:
+        return None
+    return max(0.0, record.took_s - (record.offered.duration_s or record.searched.duration_s))
+
+
+def _starts(done: Sequence[TrialRecord]) -> set[int]:
+    """Trials that a start of the SUT was made for: ramps, and the first ones of their rounds."""
+    first: dict[tuple[str, int, bool], int] = {}
+    for one in done:
+        if one.searched is not None:
+            of = repr(one.cell), one.searched.round, one.searched.ramp is None
+            first[of] = min(first.get(of, one.index), one.index)
+    return {*first.values()}
 
 
 def load_of(cell: AskedCell, search: Search, ask: Ask) -> dict[str, Any]:
@@ -293,13 +326,17 @@ def _check(cell: AskedCell, search: Search) -> None:
     if search.by == "multiplier" and (cell.load.get("pps") or cell.load.get("top_speed")):
         pace = "pps" if cell.load.get("pps") else "top_speed"
         raise BadInput(
-            f"load.{pace} = {cell.load[pace]}: more replicas make it no higher load; "
+            f"load.{pace} = {shown(cell.load[pace])}: more replicas make it no higher load; "
             f'search.by = "pps", or leave it out'
         )
     if search.by == "multiplier" and cell.load.get("kind") == "tcpreplay":
         raise BadInput(
             'search.by = "multiplier": load.kind = "tcpreplay" sends whole copies only: '
             'search.by = "speed" or "pps"'
+        )
+    if search.by == "speed" and cell.trace_s == 0:
+        raise BadInput(
+            'load.trace: all its packets have one time, so it has no speed: search.by = "pps"'
         )
     lasts_s = _lasts_s(cell)
     if search.by == "multiplier" and lasts_s is not None and lasts_s < search.final_trial_s:

@@ -17,9 +17,7 @@ from nodrop.results.trial import Ramp
 
 ABOVE = 0.02
 """By so much at least a load is above the limits of trials that are to say theirs."""
-BELOW = 5
-"""One of so many trials that decide is at the load that is to be carried."""
-LEAST_KNOWN = 2
+LEAST_KNOWN = 3
 """So many limits say how much trials differ, before a lower load is tried."""
 UNDECIDED = 3
 """So many trials of a load that do not agree are enough: it is at the limit itself."""
@@ -69,8 +67,10 @@ class Field:
 
     def ask(self, value: float, seconds: float) -> Ask:
         digits = max(3, math.ceil(-math.log10(self.search.relative_width)) + 2)
-        inside = min(max(value, self.lowest), self.highest)
-        return Ask(value=float(f"{inside:.{digits}g}"), seconds=seconds)
+        # The limits as they were given: rounded ones would lie outside, or never be reached.
+        if self.lowest < value < self.highest:
+            value = float(f"{value:.{digits}g}")
+        return Ask(value=min(max(value, self.lowest), self.highest), seconds=seconds)
 
 
 Method = Callable[[Field], Ask | None]
@@ -256,20 +256,20 @@ class _Own:
         """What was served of more load is no measure of the limit here: a load below that
         lost much too, or two did. So it is under bursts: they alone are lost
         first."""
-        return self._surprised or len(self._lost_within) >= 2
+        return self._surprised or len(self._lost_within(0.0)) >= 2
 
     @property
     def _surprised(self) -> bool:
-        return any(reached < value * SURPRISING for value, reached in self._lost_within)
+        return any(reached < value * SURPRISING for value, reached in self._lost_within(ABOVE))
 
-    @property
-    def _lost_within(self) -> Sequence[tuple[float, float]]:
-        """Loads that lost though a higher one was served that much, and what they reached."""
+    def _lost_within(self, above: float) -> Sequence[tuple[float, float]]:
+        """Loads that lost though a higher one was served that much, or so little less, and what
+        they reached."""
         lost = [(x.value, r) for x in self._loads if (r := self._reached(x)) is not None]
         return [
             (value, reached)
             for value, reached in lost
-            if any(value < v and value <= r * (1 + ABOVE) for v, r in lost)
+            if any(value < v and value <= r * (1 + above) for v, r in lost)
         ]
 
     def _close_in(self, good: Load, bad: Load) -> Ask | None:
@@ -289,21 +289,23 @@ class _Own:
         return sum(t.value == at and t.seconds >= self._final_s for t in self._field.tried)
 
     def _sample(self) -> Ask | None:
-        """Near the limit: mostly so high that nearly every trial says its limit, and some just
-        below, where the load is to be carried."""
+        """Near the limit: so high that nearly every trial says its limit. One as far below them as
+        they are apart shows early whether they mislead; nearer, it would often be lost by
+        chance."""
         if sum(t.doubtful for t in self._field.tried) >= MOST_DOUBTFUL:
             return None
         fit, limits = self._picture.knee, self._picture.limits
         assert fit is not None
         lower = self._reuse((fit.low or self._known[0]) / (1 + self._width / 3), down=True)
         lower = self._field.ask(lower, self._final_s).value
-        below = sum(x.offered <= lower for x in limits)
         width = fit.relative_width
         narrow = width is not None and width <= self._width
         if narrow or len(limits) * self._final_s >= self._search.duration_sum_s:
             return self._confirm(lower, fit.high or self._known[-1])
-        if len(self._known) >= LEAST_KNOWN and below * BELOW < len(limits):
-            return self._field.ask(lower, self._final_s)
+        carried = any(x.at is None and x.offered <= fit.estimate for x in limits)
+        if len(self._known) >= LEAST_KNOWN and not carried:
+            below = self._known[0] / (1 + max(self._width / 3, self._spread))
+            return self._field.ask(below, self._final_s)
         least = max([*self._known, *(x.offered for x in limits if x.at is None)])
         return self._field.ask(self._reuse(least * self._step, down=False), self._final_s)
 

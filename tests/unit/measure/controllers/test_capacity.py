@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -110,6 +111,35 @@ def test_what_cannot_be_searched_is_said_in_a_line(settings: dict[str, Any], wor
         return
     with pytest.raises(BadInput, match=words):
         controller(Search(**settings))
+
+
+@pytest.mark.parametrize("packets", [1, 50])
+def test_a_trace_without_a_time_has_no_speed(packets: int) -> None:
+    still = replace(cell(), trace_s=0.0, trace_packets=packets)
+    with pytest.raises(BadInput, match="all its packets have one time"):
+        controller(Search(by="speed"), still)
+    controller(Search(by="pps"), still)
+
+
+@pytest.mark.parametrize(
+    ("cells", "load", "settings", "least_s"),
+    [
+        (3, {}, {}, 21.0),
+        (1, {"speed": 4.0}, {"by": "speed"}, 17.0),  # a pass takes 15 s
+        (2, {"pps": 5200.0}, {"by": "pps", "goals": (0.0,)}, 2 * (100_000 / 5200 + 2)),
+        (2, {"pps": 1000.0}, {"by": "pps", "final_trial_s": 8.0}, 20.0),  # a pass is cut
+    ],
+)
+def test_a_budget_that_has_no_trial_for_a_cell_is_refused(
+    cells: int, load: dict[str, Any], settings: dict[str, Any], least_s: float
+) -> None:
+    """It was accepted, and nothing was measured."""
+    made = [cell(factors={"sut.threads": n + 1}, load=load) for n in range(cells)]
+    with pytest.raises(BadInput, match="one trial alone takes about"):
+        controller(Search(budget_s=least_s - 0.1, **settings), *made)
+    asks = controller(Search(budget_s=least_s + 0.1, **settings), *made)
+    done = run(asks, SimulatedSut(capacity=3.0).measure)
+    assert {repr(record.cell) for record in done} == {repr(dict(one.factors)) for one in made}
 
 
 @pytest.mark.parametrize("first", [0.1, 0.6, 0.9, 1.5])
@@ -297,6 +327,25 @@ def test_a_ramp_sends_each_flow_once_if_replicas_fill_it(
     needed = sum(ramp.pps(n / 100 + 0.005) / 100 for n in range(600))
     assert load["multiplier"] * load["loops"] * 100_000 >= needed * 0.999
     assert load["loops"] == 1 or load["multiplier"] == 64
+
+
+@pytest.mark.parametrize("method", METHODS[:2], ids=lambda m: m["method"])
+@pytest.mark.parametrize(
+    ("by", "least", "most"),
+    [("pps", 149.033, 8765.4321), ("speed", 1 / 3, 17.77777), ("multiplier", 0.0123456, 9.87654)],
+)
+def test_limits_of_many_digits_are_reached_and_kept(
+    method: dict[str, Any], by: Any, least: float, most: float
+) -> None:
+    """Rounded to four digits they lay outside or were never reached: 120 trials of each round."""
+    search = Search(by=by, goals=(0.0,), rounds=2, **{**method, "min": least, "max": most})
+    for capacity, limit in ((least / 3, "min"), (most * 3, "max")):
+        asks = controller(search, cell(load={by: least * 4}), sut="standing")
+        done = run(asks, SimulatedSut(capacity=capacity).measure)
+        tried = [r.searched.value for r in done if r.searched]
+        (found,) = answers(done, search)
+        assert found.limited_by == limit and len(done) <= 14, texts(found)
+        assert least <= min(tried) and max(tried) <= most
 
 
 @pytest.mark.parametrize("none", [1, 3, 6])
@@ -690,6 +739,33 @@ def test_a_budget_is_kept_and_what_it_bought_is_said(budget_s: float) -> None:
     for answer in answers(done, search):
         assert "of 5 rounds were begun" in texts(answer) or len(answer.rounds) == 5
         assert answer.lower is not None
+
+
+@pytest.mark.parametrize(
+    ("budget_s", "rounds", "cells", "start_s", "least"),
+    [
+        (150.0, 3, 1, 25.0, 6),
+        (150.0, 6, 1, 25.0, 6),
+        (330.0, 3, 2, 25.0, 10),
+        (100.0, 6, 1, 8.0, 7),
+    ],
+)
+def test_a_start_of_the_sut_is_not_expected_of_trials_that_need_none(
+    budget_s: float, rounds: int, cells: int, start_s: float, least: int
+) -> None:
+    """The mean of both was: too long for most trials, and half of the budget was left."""
+    search = Search(budget_s=budget_s, rounds=rounds, goals=(0.0,))
+    made = [cell(factors={"sut.threads": n + 1}) for n in range(cells)]
+    sut = SimulatedSut(capacity=11.0, noise=0.01)
+
+    def measure(trial: TrialInput) -> TrialRecord:
+        record = sut.measure(trial)
+        waits_s = start_s * trial.cell.get("sut.threads", 1) if trial.new_world else 0.0
+        return record.model_copy(update={"took_s": (record.took_s or 0.0) + waits_s})
+
+    done = run(controller(search, *made, sut="standing"), measure)
+    assert len(done) >= least
+    assert sum(record.took_s or 0.0 for record in done) <= budget_s
 
 
 @pytest.mark.parametrize(("weak", "left"), [(2, 0.5), (3, 0.3), (2, 0.7)])
