@@ -38,6 +38,7 @@ CSIT: dict[str, Any] = {
 }
 NOISES = [(0.0, 0.0), (0.005, 0.0), (0.02, 0.0), (0.02, 0.05)]
 METHODS: dict[str, dict[str, Any]] = {
+    "nodrop, 9 trials": {"method": "nodrop", "duration_sum_s": 9.9},
     "nodrop, 12 trials": {"method": "nodrop", "duration_sum_s": 13.2},
     "nodrop, 21 trials": {"method": "nodrop"},
     "nodrop, 80 trials": {"method": "nodrop", "duration_sum_s": 88.0},
