@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from nodrop.config.options import shown
 from nodrop.config.search import Search
 from nodrop.errors import BadInput
 from nodrop.findings.capacity import closed
@@ -326,7 +325,7 @@ def _check(cell: AskedCell, search: Search) -> None:
     if search.by == "multiplier" and (cell.load.get("pps") or cell.load.get("top_speed")):
         pace = "pps" if cell.load.get("pps") else "top_speed"
         raise BadInput(
-            f"load.{pace} = {shown(cell.load[pace])}: more replicas make it no higher load; "
+            f"load.{pace} = {str(cell.load[pace]).lower()}: more replicas make it no higher load; "
             f'search.by = "pps", or leave it out'
         )
     if search.by == "multiplier" and cell.load.get("kind") == "tcpreplay":
