@@ -104,7 +104,8 @@ def closes(record: Any) -> bool:
     explained = (
         record.packets.decoded_packets + record.packets.lost_packets + record.packets.merged_packets
     )
-    return bool(record.packets.residual_packets == 0 and record.offered.sent == explained)
+    arrived = record.offered.sent + record.packets.copied_packets
+    return bool(record.packets.residual_packets == 0 and arrived == explained)
 
 
 __all__: Sequence[str] = ("SURICATA", "WHOLE_TRACE", "Run", "closes", "only")

@@ -19,13 +19,15 @@ from tests.e2e.conftest import Run, closes, only
 pytestmark = pytest.mark.usefixtures("suricata")
 
 
-def measured(record: TrialRecord, ports: int) -> list[Port]:
+def measured(record: TrialRecord, ports: int, *, copies: int = 1) -> list[Port]:
     assert record.valid, record.verdict
     assert closes(record)
     assert record.threads_unexplained_packets == 0
     found = record.packets.ports
     assert len(found) == ports
-    assert sum(port.received_packets for port in found) == record.offered.sent
+    sent = record.offered.sent or 0
+    assert sum(port.received_packets for port in found) == sent * copies
+    assert record.packets.copied_packets == sent * (copies - 1)
     captured = [port.captured_packets or 0 for port in found]
     assert sum(captured) == record.packets.captured_packets
     return found
@@ -35,10 +37,9 @@ def measured(record: TrialRecord, ports: int) -> list[Port]:
     ("ports", "threads", "settings"),
     [
         (2, 1, []),
-        (3, 2, ["measure.sut=standing", "measure.repetitions=2"]),
         (2, 2, ["sut.runmode=autofp", "sut.detect_threads=3"]),
     ],
-    ids=["workers", "three-standing", "autofp"],
+    ids=["workers", "autofp"],
 )
 def test_the_ports_share_all_packets(
     run: Run, ports: int, threads: int, settings: list[str]
@@ -49,6 +50,21 @@ def test_the_ports_share_all_packets(
         assert min(port.received_packets for port in found) > 0
         capture = [t for t in record.threads if t.captured_packets is not None]
         assert len(capture) == ports * threads
+
+
+def test_each_port_gets_a_copy_of_everything(run: Run) -> None:
+    """Also of fragments, which the kernel puts together of both copies, for it knows no ports."""
+    shape = ("sut.ports=3", "sut.threads=2", "setup.splitter=copy", "load.speed=20")
+    for record in run(*shape, "measure.sut=standing", "measure.repetitions=2").records:
+        each = {port.received_packets for port in measured(record, 3, copies=3)}
+        assert each == {record.offered.sent}
+
+
+def test_each_port_gets_replicas_of_its_own(run: Run) -> None:
+    shape = ("sut.ports=2", "sut.threads=1", "setup.splitter=trace", "load.speed=20")
+    record = only(run(*shape, "load.multiplier=3"))
+    first, second = (port.received_packets for port in measured(record, 2))
+    assert first == 2 * second, "two replicas, and one"
 
 
 def test_a_port_without_flows_is_said_to_be_idle(run: Run, tmp_path: Path) -> None:
@@ -82,6 +98,8 @@ def test_a_loss_is_the_loss_of_its_port(run: Run) -> None:
         (["sut.ports=2", "sut.runmode=single"], "Suricata captures on one port"),
         (["sut.ports=2", "setup.kind=oci"], 'not with setup.kind = "oci"'),
         (["sut.ports=2", "setup.instances=2"], "not with setup.instances = 2"),
+        (["sut.ports=2", "setup.splitter=bridge"], "not with sut.ports = 2"),
+        (["sut.ports=2", "setup.splitter=trace"], "set load.multiplier = 2 or more"),
     ],
 )
 def test_ports_that_cannot_be_are_refused(run: Run, settings: list[str], words: str) -> None:

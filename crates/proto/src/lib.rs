@@ -15,8 +15,8 @@ pub use message::{ClockAnswer, Hello, JobError, Message, MessageError, PROTOCOL,
 pub use probe::{ProbeSpec, ProbeWhat};
 pub use profile::{ProfileReady, ProfileSpec};
 pub use replay::{
-    Achieved, Flows, LateBurst, LateBursts, ReplayPort, ReplayReady, ReplayResult, ReplaySample,
-    ReplaySpec, ScheduleError, SendBackend, SpreadOver,
+    Achieved, Flows, LateBurst, LateBursts, LedBy, ReplayPort, ReplayReady, ReplayResult,
+    ReplaySample, ReplaySpec, ScheduleError, SendBackend, SpreadOver,
 };
 pub use sample::{Every, SampleFormat, SampleReady, SampleSource, SampleSpec};
 pub use sink::{SinkCounts, SinkReady, SinkResult, SinkSample, SinkSpec, SinkThread};

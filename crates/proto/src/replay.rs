@@ -32,6 +32,19 @@ pub enum SpreadOver {
     Copy,
 }
 
+/// What has a destination address of its own.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, JsonSchema, Serialize, Deserialize, clap::ValueEnum,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum LedBy {
+    /// Each flow, both directions and all fragments.
+    #[default]
+    Flows,
+    /// Each replica, whole: one after the other in turn.
+    Replicas,
+}
+
 /// How frames are given to the kernel.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Default, JsonSchema, Serialize, Deserialize, clap::ValueEnum,
@@ -156,10 +169,14 @@ pub struct ReplaySpec {
     #[arg(long)]
     #[serde(default)]
     pub tolerate_truncated: bool,
-    /// Destination MAC addresses to share the flows among, both directions of a flow to the same; written over each frame's own
+    /// Destination MAC addresses to share the flows or the replicas among, both directions of a flow to the same; written over each frame's own
     #[arg(long, value_delimiter = ',')]
     #[serde(default)]
     pub dst_macs: Vec<String>,
+    /// What is shared among them
+    #[arg(long, value_enum, default_value_t)]
+    #[serde(default)]
+    pub dst_macs_by: LedBy,
     /// By hand: send even on a port that has an IP address or the default route
     #[arg(long)]
     #[serde(skip)]

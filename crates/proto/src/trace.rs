@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::replay::{once, seed_of_flows};
-use crate::{Flows, ReplaySpec, SendBackend, SpreadOver};
+use crate::{Flows, LedBy, ReplaySpec, SendBackend, SpreadOver};
 
 /// Parameters of `trace`; the same words as a replay's, because the forecast is for that replay.
 #[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize, clap::Args)]
@@ -90,6 +90,7 @@ impl TraceSpec {
             spin: false,
             shallow_idle: false,
             dst_macs: Vec::new(),
+            dst_macs_by: LedBy::default(),
             yes: false,
             tolerate_truncated: self.tolerate_truncated,
         }

@@ -140,7 +140,12 @@ impl Trace {
     /// Shares the flows among destination addresses, which are written over each frame's own: for a bridge that splits by them.
     pub fn share_among(&mut self, macs: Vec<Mac>) {
         let frames = self.packets.iter().map(|packet| frame(&self.bytes, packet));
-        self.ways = Ways::new(macs, frames);
+        self.ways = Ways::of_flows(macs, frames);
+    }
+
+    /// The same with replicas: each goes whole to one of the addresses.
+    pub fn share_replicas_among(&mut self, macs: Vec<Mac>) {
+        self.ways = Ways::of_replicas(macs);
     }
 
     fn flows_that_stay(&self) -> u64 {
@@ -226,7 +231,7 @@ impl Trace {
             rewriter.apply(packet.work, replica as usize, copy);
         }
         if let Some(ways) = &self.ways {
-            ways.lead(number, rewriter.map_or(0, |_| replica), copy);
+            ways.lead(number, replica, rewriter.is_some(), copy);
         }
         (copy, as_is)
     }

@@ -1,4 +1,4 @@
-//! Where a frame is to go when a bridge splits the stream: a destination address by its flow.
+//! Where a frame is to go when the stream is split: a destination address by its flow, or by its replica.
 
 use std::hash::{Hash, Hasher};
 
@@ -11,27 +11,43 @@ pub type Mac = [u8; 6];
 /// 2^64 divided by the golden ratio: spreads what differs in low bits over the high ones.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Addresses to share a trace's flows among, and each packet's flow.
+/// Addresses to share a trace's flows or its replicas among.
 #[derive(Debug)]
 pub(crate) struct Ways {
     macs: Vec<Mac>,
-    flows: Vec<u64>,
+    /// Each packet's; None if replicas are shared, whole.
+    flows: Option<Vec<u64>>,
 }
 
 impl Ways {
-    /// None if there is nothing to choose from.
-    pub(crate) fn new<'a>(macs: Vec<Mac>, frames: impl Iterator<Item = &'a [u8]>) -> Option<Self> {
+    /// For flows. None if there is nothing to choose from.
+    pub(crate) fn of_flows<'a>(
+        macs: Vec<Mac>,
+        frames: impl Iterator<Item = &'a [u8]>,
+    ) -> Option<Self> {
         (!macs.is_empty()).then(|| Self {
-            flows: frames.map(flow_hash).collect(),
+            flows: Some(frames.map(flow_hash).collect()),
             macs,
         })
     }
 
-    /// Writes the way of a packet over its destination address. `replica` is 0 if the replica has the addresses of the trace.
-    pub(crate) fn lead(&self, packet: usize, replica: u32, frame: &mut [u8]) {
-        let flow = (self.flows[packet] ^ u64::from(replica)).wrapping_mul(SPREAD);
-        // The high half times their number, shifted back: an even share without a division.
-        let way = ((flow >> 32) * self.macs.len() as u64) >> 32;
+    /// For replicas. None if there is nothing to choose from.
+    pub(crate) fn of_replicas(macs: Vec<Mac>) -> Option<Self> {
+        (!macs.is_empty()).then_some(Self { macs, flows: None })
+    }
+
+    /// Writes the way of a packet over its destination address. `rewritten`: its replica has flows of its own.
+    pub(crate) fn lead(&self, packet: usize, replica: u32, rewritten: bool, frame: &mut [u8]) {
+        let ways = self.macs.len() as u64;
+        let way = match &self.flows {
+            None => u64::from(replica) % ways,
+            Some(flows) => {
+                let own = if rewritten { replica } else { 0 };
+                let flow = (flows[packet] ^ u64::from(own)).wrapping_mul(SPREAD);
+                // The high half times their number, shifted back: an even share without a division.
+                ((flow >> 32) * ways) >> 32
+            }
+        };
         if let Some(destination) = frame.first_chunk_mut::<6>() {
             destination.copy_from_slice(&self.macs[way as usize]);
         }
@@ -77,6 +93,7 @@ impl Hasher for Fnv {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn udp(source: u8, destination: u8, ports: [u8; 4], flags: u16) -> Vec<u8> {
@@ -90,9 +107,9 @@ mod tests {
     fn way(frame: &[u8], replica: u32, ways: u8) -> u8 {
         let macs = (0..ways).map(|way| [way; 6]).collect();
         let mut sent = frame.to_vec();
-        let ways = Ways::new(macs, std::iter::once(frame));
+        let ways = Ways::of_flows(macs, std::iter::once(frame));
         ways.into_iter()
-            .for_each(|ways| ways.lead(0, replica, &mut sent));
+            .for_each(|ways| ways.lead(0, replica, true, &mut sent));
         assert_eq!(sent.get(6..), frame.get(6..), "nothing else is touched");
         sent.first().copied().unwrap_or(u8::MAX)
     }
@@ -130,6 +147,20 @@ mod tests {
         for shares in [by_host, by_replica] {
             assert!(shares.iter().all(|n| (32..=96).contains(n)), "{shares:?}");
         }
+    }
+
+    #[test]
+    fn replicas_go_whole_and_in_turn() {
+        let macs = (0..3).map(|way| [way; 6]).collect();
+        let ways = Ways::of_replicas(macs).unwrap();
+        for (replica, rewritten) in (0..9).flat_map(|n| [(n, false), (n, true)]) {
+            for packet in 0..4 {
+                let mut sent = udp(1, 2, [packet; 4], 0);
+                ways.lead(usize::from(packet), replica, rewritten, &mut sent);
+                assert_eq!(u32::from(sent[0]), replica % 3, "replica {replica}");
+            }
+        }
+        assert!(Ways::of_replicas(Vec::new()).is_none());
     }
 
     #[test]

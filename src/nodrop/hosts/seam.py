@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar, cast
 
 from nodrop.protocol.events import (
     Counters,
@@ -220,8 +220,10 @@ class Link:
     """Of the receiver's host, if several ports share what comes in at `rx`: a SUT captures on them
     instead."""
     dst_macs: Sequence[str] = ()
-    """Addresses of several receivers behind a bridge: the sender shares the flows among them and
+    """Addresses of several receivers behind a split: the sender shares the load among them and
     writes each frame's over its own."""
+    dst_macs_by: Literal["flows", "replicas"] = "flows"
+    """What it shares among them."""
     sender_may_spin: bool = False
     """The CPU that the sender is pinned to is its own (measure/parting.py)."""
 

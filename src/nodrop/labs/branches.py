@@ -11,7 +11,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import NotRequired, cast
+from typing import Literal, NotRequired, cast
 
 from nodrop.hosts.local import LocalHost
 from nodrop.hosts.reversal import NETNS_FOLDER
@@ -31,7 +31,7 @@ class SplitCounters(Counters):
     """Of the ports that hand on."""
 
     nft: NotRequired[dict[str, int]]
-    """Of a bridge: packets by the name of a counter of its own."""
+    """Packets by the name of a counter of nft, if the split has any."""
 
 
 class Split(ABC):
@@ -41,6 +41,7 @@ class Split(ABC):
     """How, for the facts of a trial."""
     dst_macs: Sequence[str] = ()
     """The address that leads to each, if the sender has to write it into the frames."""
+    dst_macs_by: Literal["flows", "replicas"] = "flows"
 
     def __init__(self, source: Port, hands: Sequence[str], nics: Sequence[Port]) -> None:
         self.source = source
@@ -81,8 +82,18 @@ class Split(ABC):
 
         return sum(rise(before, after, port, counter) for port in self.hands)
 
+    def nft_counters(self) -> dict[str, int]:
+        said = self.source.host.run(["nft", "-j", "list", "counters"]).stdout
+        found = (entry["counter"] for entry in json.loads(said)["nftables"] if "counter" in entry)
+        return {one["name"]: one["packets"] for one in found}
+
     def nft(self, rules: str) -> None:
         self.source.host.run(["nft", "-f", "-"], stdin=rules, timeout_s=NFT_TIMEOUT_S)
+
+
+def addresses(receivers: int) -> Sequence[str]:
+    """Locally administered: no frame of a trace should come from one of them."""
+    return [f"02:6e:64:72:70:{i:02x}" for i in range(receivers)]
 
 
 def _backlog(before: SplitCounters, after: SplitCounters) -> int:

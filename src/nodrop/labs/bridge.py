@@ -7,11 +7,10 @@ No interface counts either. Counters of nft stand before and after each of those
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 from nodrop.hosts.seam import Port
-from nodrop.labs.branches import HOP, TABLE, Split, SplitCounters, mtu_of
+from nodrop.labs.branches import HOP, TABLE, Split, SplitCounters, addresses, mtu_of
 from nodrop.labs.netns import ip_batch
 from nodrop.labs.wiring import local
 from nodrop.ledger.hops import Account, Class
@@ -30,11 +29,6 @@ BAD_SOURCE, ENTERED, CHECKED, KNOWN, FORWARDED = (
     *("bad_source", "entered", "checked", "known", "forwarded"),
 )
 """In the order in which a frame passes them."""
-
-
-def addresses(instances: int) -> Sequence[str]:
-    """Locally administered: no frame of a trace should come from one of them."""
-    return [f"02:6e:64:72:70:{i:02x}" for i in range(instances)]
 
 
 class BridgeSplit(Split):
@@ -69,9 +63,7 @@ class BridgeSplit(Split):
         self.nft(_counting(self.source.name))
 
     def read(self) -> SplitCounters:
-        said = self.source.host.run(["nft", "-j", "list", "counters"]).stdout
-        found = (entry["counter"] for entry in json.loads(said)["nftables"] if "counter" in entry)
-        return {**super().read(), "nft": {one["name"]: one["packets"] for one in found}}
+        return {**super().read(), "nft": self.nft_counters()}
 
     def accounts(self, before: SplitCounters, after: SplitCounters) -> Sequence[Account]:
         rise = {name: packets - before["nft"][name] for name, packets in after["nft"].items()}

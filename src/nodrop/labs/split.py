@@ -1,39 +1,46 @@
-"""One stream of packets split between several receivers: by flow, both directions to the same one.
+"""One stream of packets split between several receivers: instances of a SUT, or the ports of one.
 
-The receivers are instances of a SUT, or the ports of one.
-
-`nft`: a hook at the very front of the receiving port (netdev ingress) hands each frame on by the
-symmetric hash of its flow, fragments by their addresses. Nothing is copied and nothing is queued.
-`bridge` (labs/bridge.py): a Linux bridge hands it on by its destination address, as the studies
-did.
+By a hook at the very front of the receiving port (netdev ingress), which queues nothing:
+`nft`: by the symmetric hash of a frame's flow, both directions to the same, fragments by their
+addresses. `copy`: each receiver gets every frame. `trace`: each gets whole replicas of the trace,
+which the sender marks by their destination address.
+`bridge` (labs/bridge.py): a Linux bridge hands frames on by their destination address, as the
+studies did.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
-from nodrop.hosts.seam import Link, UndoJournal
-from nodrop.labs.branches import TABLE, Split, branches, ports
-from nodrop.labs.bridge import BridgeSplit, addresses
+from nodrop.hosts.seam import Link, Port, UndoJournal
+from nodrop.labs.branches import HOP, TABLE, Split, SplitCounters, addresses, branches, ports
+from nodrop.labs.bridge import BridgeSplit
+from nodrop.ledger.hops import Account, Class
 
 FINER = 256
 """Shares of each instance. The kernel scales the same hash for a fanout's sockets as for the split
 (reciprocal_scale, both by its high bits): with one share each, all flows of an instance would fall
 to the same of its threads."""
+ENTERED = "entered"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Splitter:
-    """What shares the packets among instances."""
+    """What shares the packets among instances or ports."""
 
-    kind: Literal["nft", "bridge"] = "nft"
+    kind: Literal["nft", "copy", "trace", "bridge"] = "nft"
     bridge_netfilter: bool = True
     """Of a bridge: it hands frames to iptables (net.bridge.bridge-nf-call-*), which is what kernels
     with br_netfilter do, and drops what does not look like good IP on the way."""
+
+    @property
+    def by_address(self) -> bool:
+        """The sender writes it into the frames."""
+        return self.kind in ("trace", "bridge")
 
 
 def split_problems(splitter: Splitter) -> Sequence[str]:
@@ -53,31 +60,83 @@ def split(link: Link, instances: int, splitter: Splitter, journal: UndoJournal) 
         if splitter.kind == "bridge":
             made = BridgeSplit(link.rx, hands, nics, netfilter=splitter.bridge_netfilter)
         else:
-            made = NftSplit(link.rx, hands, nics)
+            made = _HOOKS[splitter.kind](link.rx, hands, nics)
         made.connect()
         yield made
 
 
 @contextmanager
-def split_to_ports(link: Link, count: int) -> Iterator[Split]:
+def split_to_ports(link: Link, count: int, splitter: Splitter) -> Iterator[Split]:
     with ports(link, count) as (hands, nics):
-        made = NftSplit(link.rx, hands, nics)
+        made = _HOOKS[splitter.kind](link.rx, hands, nics)
         made.connect()
         yield made
 
 
-class NftSplit(Split):
+class HookSplit(Split):
+    """By flow."""
+
     words = "nft netdev ingress, fwd to symhash"
 
     def connect(self) -> None:
-        count = len(self.hands)
-        shares = count * FINER
-        ways = ", ".join(f'{i} : "{self.hands[i % count]}"' for i in range(shares))
         self.nft(f"""
 table netdev {TABLE} {{
+  counter {ENTERED} {{ }}
   chain split {{
     type filter hook ingress device "{self.source.name}" priority 0; policy accept;
-    fwd to symhash mod {shares} map {{ {ways} }}
+    {self.rules()}
   }}
 }}
 """)
+
+    def rules(self) -> str:
+        count = len(self.hands)
+        shares = count * FINER
+        ways = ", ".join(f'{i} : "{self.hands[i % count]}"' for i in range(shares))
+        return f"fwd to symhash mod {shares} map {{ {ways} }}"
+
+
+class TraceSplit(HookSplit):
+    """By replica."""
+
+    words = "nft netdev ingress, fwd to the destination address of each replica"
+    dst_macs_by = "replicas"
+
+    def __init__(self, source: Port, hands: Sequence[str], nics: Sequence[Port]) -> None:
+        super().__init__(source, hands, nics)
+        self.dst_macs = addresses(len(nics))
+
+    def rules(self) -> str:
+        each = zip(self.dst_macs, self.hands, strict=True)
+        ways = ", ".join(f'{mac} : "{hand}"' for mac, hand in each)
+        return f"fwd to ether daddr map {{ {ways} }}"
+
+
+class CopySplit(HookSplit):
+    """Everything to each."""
+
+    words = "nft netdev ingress, dup and fwd"
+
+    def rules(self) -> str:
+        *copies, last = self.hands
+        ways = [f'counter name "{ENTERED}"', *(f'dup to "{hand}"' for hand in copies)]
+        return "\n    ".join([*ways, f'fwd to "{last}"'])
+
+    def read(self) -> SplitCounters:
+        return {**super().read(), "nft": self.nft_counters()}
+
+    def accounts(self, before: SplitCounters, after: SplitCounters) -> Sequence[Account]:
+        entered = after["nft"][ENTERED] - before["nft"][ENTERED]
+        return [
+            Account(
+                into=HOP,
+                kind=Class.COPIED,
+                name="split_copied",
+                packets=entered * (len(self.hands) - 1),
+                counter=f"nft netdev ingress of {self.source.name}, once for each further receiver",
+            ),
+            *super().accounts(before, after),
+        ]
+
+
+_HOOKS: Mapping[str, type[HookSplit]] = {"nft": HookSplit, "copy": CopySplit, "trace": TraceSplit}

@@ -2,7 +2,7 @@
 
 For each pair of neighbouring hops that can be read:
 
-    in = out + Σ taken out (unsent, lost, merged, held) − Σ put in (foreign) + residual
+    in = out + Σ taken out (unsent, lost, merged, held) − Σ put in (foreign, copied) + residual
 """
 
 from __future__ import annotations
@@ -74,6 +74,13 @@ class Ledger:
     def total(self, *kinds: Class) -> int:
         """Packets of these classes over the whole way."""
         return sum(account.packets for account in self.accounts if account.kind in kinds)
+
+    @property
+    def loss_ratio(self) -> float | None:
+        """Lost of the packets that were to arrive: sent, and copied on the way. None if nothing
+        was sent, or it is not known."""
+        sent = self.packets_at("sent")
+        return self.total(Class.LOST) / (sent + self.total(Class.COPIED)) if sent else None
 
     @property
     def totals(self) -> dict[Class, int]:

@@ -69,6 +69,7 @@ def _of_the_books(ledger: Ledger) -> dict[str, Any]:
         "merged_packets": absorbed + held,
         "merged_detail": {"absorbed_packets": absorbed, "held_packets": held},
         "foreign_packets": ledger.total(Class.FOREIGN),
+        "copied_packets": ledger.total(Class.COPIED),
         "residual_packets": ledger.residual_packets,
         "residual_bytes": ledger.residual_bytes,
         "books_closed": ledger.closed,

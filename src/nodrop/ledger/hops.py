@@ -20,11 +20,13 @@ class Class(StrEnum):
     """Fragments of datagrams that never became whole: kept, then thrown away, by the kernel."""
     FOREIGN = "foreign"
     """Packets that the generator did not send."""
+    COPIED = "copied"
+    """Packets that a split handed on once more, to another receiver: it was asked to."""
     NOT_FOR_US = "not-for-us"
     """Counted as dropped after the tap has already seen them: no loss, never in the balance."""
 
 
-ADDING = frozenset({Class.FOREIGN})
+ADDING = frozenset({Class.FOREIGN, Class.COPIED})
 """Classes that put packets into the stream; every other balanced class takes them out."""
 
 PATH_LOST = "path_lost"
@@ -62,7 +64,7 @@ class Account:
     name: str
     """<direction>_<event>_<reason>, as in docs/reference/counters.md."""
     packets: int
-    """Always >= 0; FOREIGN adds packets to the next hop, the others take them out."""
+    """Always >= 0; `ADDING` classes put packets into the next hop, the others take them out."""
     counter: str
     evidence: str = ""
     knob: str = ""

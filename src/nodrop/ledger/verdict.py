@@ -142,7 +142,7 @@ def _of_the_books(ledger: Ledger | None, *, explained: bool) -> list[Problem]:
 def _loss_ratio(ledger: Ledger | None, sending: Sending | None) -> float | None:
     if ledger is None or sending is None or not ledger.closed or not sending.sent_packets:
         return None
-    return ledger.total(Class.LOST) / sending.sent_packets
+    return ledger.loss_ratio
 
 
 def _lost_at(ledger: Ledger | None) -> dict[Place, int]:

@@ -104,6 +104,7 @@ class Replay:
             "cpus": list(self.options.cpus),
             "tolerate_truncated": self.options.tolerate_truncated,
             "dst_macs": list(link.dst_macs),
+            "dst_macs_by": link.dst_macs_by,
         }
 
     def words(self) -> Json:

@@ -15,7 +15,7 @@ from pathlib import Path
 from nodrop.hosts.seam import Json, Link, Port, UndoJournal, counters_of
 from nodrop.images.bits import Bits
 from nodrop.labs.branches import Split
-from nodrop.labs.split import Splitter, split, split_to_ports
+from nodrop.labs.split import CopySplit, Splitter, split, split_to_ports
 from nodrop.measure.packets.readings import Branched, Reading, Received
 from nodrop.setups.seam import Env, Limits, SamplesInside, Setup
 
@@ -31,7 +31,7 @@ class Places:
         """What shares the packets; None in front of a port that gets them all."""
         self.ports: Sequence[Port] = parts.nics if parts is not None and ports else ()
         """Of the one SUT, if several share the packets."""
-        self.link = link if parts is None else replace(link, dst_macs=parts.dst_macs)
+        self.link = link if parts is None else _led(link, parts)
         """With the addresses that a sender has to write into its frames."""
 
     @property
@@ -50,6 +50,12 @@ class Places:
         if self.ports:
             return self.ports
         return (capture_port(self.envs[0]) if self.split is None else self.nic,)
+
+    @property
+    def copies(self) -> bool:
+        """Each of several gets all packets: what the kernel puts together of copies, no trace
+        says."""
+        return isinstance(self.split, CopySplit)
 
     @property
     def cold(self) -> bool:
@@ -104,8 +110,9 @@ def provision(
     """As many places as instances."""
     with ExitStack() as stack:
         if instances == 1:
-            shared = stack.enter_context(split_to_ports(link, ports)) if ports > 1 else None
-            if shared is not None:
+            shared = None
+            if ports > 1:
+                shared = stack.enter_context(split_to_ports(link, ports, splitter))
                 link = replace(link, capture_ports=[port.name for port in shared.nics])
             place = setup.provision(link, bits=bits, limits=limits, work=work, journal=journal)
             yield Places(link, [stack.enter_context(place)], shared, ports=shared is not None)
@@ -120,6 +127,10 @@ def provision(
             )
             envs.append(stack.enter_context(place))
         yield Places(link, envs, parts)
+
+
+def _led(link: Link, parts: Split) -> Link:
+    return replace(link, dst_macs=parts.dst_macs, dst_macs_by=parts.dst_macs_by)
 
 
 def capture_port(env: Env) -> Port:

@@ -55,7 +55,7 @@ class Cell:
     instances: int = 1
     """setup.instances: so many of the SUT share the packets."""
     splitter: Splitter = field(default_factory=Splitter)
-    """What shares them, if there are several."""
+    """What shares them, among several of these or of `ports`."""
     ports: int = 1
     """sut.ports: so many of the receiver's share the packets."""
     sut_cpus: str | None = None
@@ -358,7 +358,7 @@ def _instances(setup: dict[str, Any]) -> int:
 
 
 class _Splitting(Options):
-    splitter: Literal["nft", "bridge"] = "nft"
+    splitter: Literal["nft", "copy", "trace", "bridge"] = "nft"
     bridge_netfilter: YesNo = True
 
 

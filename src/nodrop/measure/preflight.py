@@ -140,10 +140,11 @@ class Parts:
             return []
         found = [*split_problems(cell.splitter)]
         load = self.load(cell.load)
-        if cell.splitter.kind == "bridge" and not load.writes_dst_macs:
+        if cell.splitter.by_address and not load.writes_dst_macs:
             found.append(
-                f'load.kind = "{load.name}" does not write the address of an instance into frames, '
-                'which setup.splitter = "bridge" needs to split them: set load.kind = "replay"'
+                f'load.kind = "{load.name}" does not write the address of a receiver into frames, '
+                f'which setup.splitter = "{cell.splitter.kind}" needs to split them: set load.kind '
+                '= "replay"'
             )
         return found
 
@@ -169,6 +170,18 @@ def _must_share(setup: Setup, cell: Cell) -> None:
         raise BadInput(
             f"sut.ports = {cell.ports}: not with setup.instances = {cell.instances}, each of which "
             "has a port of its own; leave one of them out"
+        )
+    if cell.ports > 1 and cell.splitter.kind == "bridge":
+        raise BadInput(
+            f'setup.splitter = "bridge": not with sut.ports = {cell.ports}, for it leads to '
+            'instances; set it to "nft", "copy" or "trace", or leave it out'
+        )
+    receivers, replicas = cell.instances * cell.ports, cell.load.get("multiplier", 1)
+    if cell.splitter.kind == "trace" and replicas < receivers:
+        raise BadInput(
+            f'setup.splitter = "trace": {receivers} receivers get whole replicas of the trace, and '
+            f"load.multiplier = {replicas:g} makes {'one' if replicas <= 1 else 'fewer'}; set "
+            f"load.multiplier = {receivers} or more"
         )
     if cell.instances > 1 and setup.alone:
         raise BadInput(

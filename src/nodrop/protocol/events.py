@@ -16,6 +16,7 @@ PROTOCOL = 2
 Count: TypeAlias = Annotated[int, Field(ge=0)]
 
 Flows: TypeAlias = Literal["distinct", "same"]
+LedBy: TypeAlias = Literal["flows", "replicas"]
 ProbeWhat: TypeAlias = Literal[
     "host",
     "counters",
@@ -576,6 +577,7 @@ class ReplaySpec(TypedDict):
     burst: NotRequired[Count]
     cpus: NotRequired[Count | list[Count]]
     dst_macs: NotRequired[list[str]]
+    dst_macs_by: NotRequired[LedBy]
     duration_s: NotRequired[float | None]
     flow_seed: NotRequired[Count]
     flows: NotRequired[Flows]

@@ -92,6 +92,7 @@ DEFINITIONS: Mapping[str, str] = MappingProxyType(
             "the destination is the bridge's own address, or lies where the frame came from"
         ),
         "split_dropped_backlog": ("as tx_dropped_backlog, at the split"),
+        "split_copied": 'once more for each further receiver (setup.splitter = "copy")',
         "rx_foreign_outgoing": (
             "the receiving port itself sent; an ETH_P_ALL socket also gets what its own host sends"
         ),

@@ -6,19 +6,27 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from markupsafe import Markup
+
 from nodrop.config.units import parse_cpus
 from nodrop.findings.scaling import scalings
 from nodrop.findings.study_2017 import Judged, Model, judged, time_sharing
 from nodrop.ledger.imbalance import FlowSizes, what_makes
 from nodrop.ledger.threads import Role, gini, over_mean
 from nodrop.report import numbers
+from nodrop.report.ports import ports_table
 from nodrop.report.profiled import profile_of
 from nodrop.report.scaling import ScalingSection, scaling_section
 from nodrop.report.searched import searches
 from nodrop.report.story import Story
 from nodrop.report.tables import Column, Row, Table, Value, text
+from nodrop.report.thread_loads import (
+    beyond_picture,
+    thread_loads,
+    thread_loads_picture,
+    thread_loads_table,
+)
 from nodrop.report.trials import Trial
-from nodrop.results.packets import Port
 from nodrop.results.trial import SutThread, TrialRecord
 from nodrop.stats.interval import Summary, summarize
 
@@ -31,6 +39,11 @@ COORDINATION = ("locks and conditions", "poll")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadModels:
     table: Table
+    picture: Markup
+    """How the load falls on the threads."""
+    beyond: str
+    """In words, if the picture has not all of them."""
+    loads: Table
     ports: Table
     """Without rows if each model captured on one."""
     scaling: ScalingSection | None
@@ -52,9 +65,13 @@ def thread_models(story: Story) -> ThreadModels | None:
     models = [one.model for one in found]
     if len({(m.runmode, m.capture_threads, m.detect_threads, m.ports) for m in models}) < 2:
         return None
+    loads = thread_loads({one.model.label: [t.record for t in one.trials] for one in found})
     return ThreadModels(
         table=_models_table(found),
-        ports=_ports_table(found),
+        picture=thread_loads_picture(loads),
+        beyond=beyond_picture(loads),
+        loads=thread_loads_table(loads),
+        ports=ports_table({one.model.label: one.trials[0] for one in found}),
         scaling=scaling_section(scalings(models)),
         claims=_claims_table(judged(models)),
         time_sharing=time_sharing(models),
@@ -65,6 +82,7 @@ def thread_model_tables(story: Story) -> Iterator[Table]:
     found = thread_models(story)
     if found is not None:
         yield found.table
+        yield found.loads
         if found.ports.rows:
             yield found.ports
         if found.scaling is not None:
@@ -327,42 +345,6 @@ def _row(one: _Ran) -> Row:
             _number(max(unexplained, default=None)),
         )
     )
-
-
-def _ports_table(found: Sequence[_Ran]) -> Table:
-    figures = {"received": "Received", "captured": "Captured", "dropped": "Dropped"}
-    return Table(
-        name="ports",
-        title="What came in at each port",
-        columns=(
-            Column(name="cell", title="Cell"),
-            Column(name="run", title="Run"),
-            Column(name="port", title="Port"),
-            Column(name="share_pct", title="Share, %", numeric=True),
-            *(Column(name=f"{n}_packets", title=t, numeric=True) for n, t in figures.items()),
-        ),
-        rows=tuple(
-            Row(
-                anchor=trial.anchor,
-                values=(
-                    text(one.model.label),
-                    text(trial.record.run),
-                    text(port.port),
-                    _share(port.received_packets, trial.record.packets.ports),
-                    *(_number(getattr(port, f"{name}_packets")) for name in figures),
-                ),
-            )
-            for one in found
-            for trial in one.trials[:1]
-            for port in trial.record.packets.ports
-        ),
-    )
-
-
-def _share(packets: int, ports: Sequence[Port]) -> Value:
-    every = sum(port.received_packets for port in ports)
-    ratio = packets / every if every else 0.0
-    return Value(raw=ratio * 100, shown=numbers.percent(ratio))
 
 
 def _number(value: int | None) -> Value:

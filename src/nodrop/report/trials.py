@@ -34,6 +34,7 @@ COUNTED: Mapping[str, Callable[[Ledger], int | bool | None]] = {
     "lost_packets": lambda books: books.total(Class.LOST),
     "merged_packets": lambda books: books.total(Class.MERGED) + books.total(Class.HELD),
     "foreign_packets": lambda books: books.total(Class.FOREIGN),
+    "copied_packets": lambda books: books.total(Class.COPIED),
     "residual_packets": lambda books: books.residual_packets,
     "books_closed": lambda books: books.closed,
 }
@@ -94,9 +95,8 @@ def _by_its_books(record: TrialRecord, books: Ledger) -> TrialRecord:
     """A record that says otherwise than its own books vouches for nothing."""
     recorded = {name: record.figure(name) for name in COUNTED}
     differ = [n for n, v in recorded.items() if v is not None and v != COUNTED[n](books)]
-    sent, lost = books.packets_at("sent"), books.total(Class.LOST)
-    ratio = record.packets.loss_ratio
-    if ratio is not None and sent and abs(ratio - lost / sent) > 1e-9:
+    ratio, by_books = record.packets.loss_ratio, books.loss_ratio
+    if ratio is not None and by_books is not None and abs(ratio - by_books) > 1e-9:
         differ.append("loss_ratio")
     if not differ:
         return record

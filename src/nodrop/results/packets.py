@@ -41,7 +41,7 @@ class Port(Model):
 
 
 class PacketBooks(Model):
-    """With nothing foreign: sent = decoded + lost + merged + residual."""
+    """With nothing foreign: sent + copied = decoded + lost + merged + residual."""
 
     kind: Literal["packets"] = "packets"
     captured_packets: Packets | None = None
@@ -52,6 +52,8 @@ class PacketBooks(Model):
     """All that fanout defragmentation took out: absorbed and held."""
     merged_detail: MergedDetail | None = None
     foreign_packets: Packets | None = None
+    copied_packets: Packets | None = None
+    """Handed on once more on the way, to another receiver (setup.splitter = "copy")."""
     residual_packets: int | None = None
     """Packets in no class, signed, summed over the hops."""
     residual_bytes: int | None = None
@@ -61,7 +63,7 @@ class PacketBooks(Model):
     """No hop has a residual, in packets or in bytes, and both ends could be read."""
 
     loss_ratio: NotNegative | None = None
-    """Lost of sent packets; null if the books do not close."""
+    """Lost of sent and copied packets; null if the books do not close."""
     loss_place: str | None = None
     lost_by_place: dict[str, Packets] = Field(default_factory=dict)
     lost_before_sut_packets: Packets | None = None

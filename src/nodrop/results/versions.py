@@ -37,6 +37,7 @@ FLAT: Mapping[str, tuple[str, str]] = {
             "merged_packets",
             "merged_detail",
             "foreign_packets",
+            "copied_packets",
             "residual_packets",
             "residual_bytes",
             "books_closed",

@@ -73,6 +73,19 @@ def test_models_stand_side_by_side(tmp_path: Path) -> None:
     assert float(autofp["worker_wait_pct"]) == pytest.approx(45)
 
 
+def test_each_thread_has_a_bar_and_a_row(tmp_path: Path) -> None:
+    found = rows(tmp_path, [WORKERS, AUTOFP, SINGLE], "thread-loads")
+    by_thread = {(row["cell"], row["thread"]): row for row in found}
+    assert len(by_thread) == 2 + 4 + 1
+    assert float(by_thread["w", "worker-0"]["share_pct"]) == 60
+    busiest = by_thread["a", "worker-3"]
+    assert (float(busiest["cpu_pct"]), float(busiest["wait_pct"])) == (90, 45)
+    assert (float(busiest["share_pct"]), busiest["of"]) == (pytest.approx(200 / 3), "flows begun")
+    assert float(by_thread["a", "receive-0"]["share_pct"]) == 100, "of those of its role"
+    page = (tmp_path / "report" / "index.html").read_text()
+    assert "a: worker worker-3 waited for a CPU 45.00 % of the time" in page
+
+
 @pytest.mark.parametrize(
     ("parts", "gini", "over"),
     [((600, 400), 10, 20), ((900, 50, 50), 170 / 3, 170), ((10, 10, 10, 70), 45, 180)],

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use nodrop_proto::{
-    Flows, JobError, ReplayReady, ReplayResult, ReplaySpec, SendBackend, SpreadOver,
+    Flows, JobError, LedBy, ReplayReady, ReplayResult, ReplaySpec, SendBackend, SpreadOver,
 };
 use nodrop_replay::{
     Load, Mac, Plan, PlanError, Profile, Replicas, Request, Spread, Trace, TraceError,
@@ -301,7 +301,10 @@ fn load(read: Option<Trace>, spec: &ReplaySpec) -> Result<Trace, JobError> {
     };
     (trace.make_replicas_distinct(distinct)).map_err(|e| failed(0, &e))?;
     let macs: Result<Vec<Mac>, JobError> = spec.dst_macs.iter().map(|text| mac(text)).collect();
-    trace.share_among(macs?);
+    match spec.dst_macs_by {
+        LedBy::Flows => trace.share_among(macs?),
+        LedBy::Replicas => trace.share_replicas_among(macs?),
+    }
     Ok(trace)
 }
 

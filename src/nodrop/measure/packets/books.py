@@ -288,7 +288,7 @@ def ahead_of_split(seen: Observed) -> list[Account]:
     split, port = seen.between[0][0], seen.nic_port
     assert split.packets is not None
     missing = seen.nic.link(port, "rx_packets") - split.packets
-    missing -= sum(a.packets for a in seen.between[1] if a.into == split.name)
+    missing -= _taken(a for a in seen.between[1] if a.into == split.name)
     found = xdp(seen.nic, port, into=split.name)
     missing -= sum(account.packets for account in found)
     lost_before = max(0, seen.handed_packets - seen.nic.link(port, "rx_packets"))

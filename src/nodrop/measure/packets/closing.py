@@ -58,7 +58,7 @@ def observe(
         between=between(places, before, after, seen.packets.each, ring=ring_of(sut)),
         sut=together.total(seen.packets.each) if seen.packets.each else NOTHING_SAID,
         defrag=sut.defrag if effective is None else bool(effective),
-        fragments=trace.fragments,
+        fragments=None if places.copies else trace.fragments,
         never_at_tap_packets=trace.never_at_tap_packets,
         longest_frame_bytes=trace.longest_frame_bytes,
         split=places.split is not None,
