@@ -1,4 +1,4 @@
-"""One Suricata captures on several ports: none lost, none twice, and what came in at each."""
+"""One Suricata captures on several ports or queues: none lost, none twice, what came in at each."""
 
 from __future__ import annotations
 
@@ -106,3 +106,12 @@ def test_ports_that_cannot_be_are_refused(run: Run, settings: list[str], words: 
     with pytest.raises(BadInput) as refused:
         run(*settings)
     assert words in str(refused.value)
+
+
+@pytest.mark.parametrize("queues", [1, 2])
+def test_cluster_qm_gives_each_queue_to_a_thread(run: Run, queues: int) -> None:
+    shape = (f"setup.queues={queues}", "sut.threads=2", "sut.cluster_type=cluster_qm")
+    record = only(run(*shape, "load.speed=20"))
+    assert record.valid and closes(record) and record.threads_unexplained_packets == 0
+    captured = [t.captured_packets for t in record.threads if t.captured_packets is not None]
+    assert sum(n > 0 for n in captured) == queues, captured

@@ -13,6 +13,8 @@ AUTOFP_GAIN = 1.13
 """Printed: the most that autofp gained from more capture threads."""
 PORTS_GAIN = 1.28
 MOST = 0.5
+HALF_LOST = 0.4
+"""From here on it is called about half."""
 
 
 class Stands(StrEnum):
@@ -39,6 +41,8 @@ class Model:
     """Of a search: the highest load that was carried, and the lowest above it that was not."""
     cpu_s_per_million: Summary | None = None
     """CPU-seconds for a million decoded packets."""
+    loss: Summary | None = None
+    """Ratio, under that load."""
     over_mean: Summary | None = None
     """How much more than its share the busiest of the threads with the same work had."""
     coordination: tuple[float, float] | None = None
@@ -67,6 +71,7 @@ def judged(models: Sequence[Model]) -> tuple[Judged, ...]:
         _cpu_grows(models),
         _uneven(models),
         _two_ports(models),
+        _half_lost(models),
         _locks(models),
     )
 
@@ -101,17 +106,45 @@ def _autofp(models: Sequence[Model]) -> Judged:
 def _two_ports(models: Sequence[Model]) -> Judged:
     """With as many threads on each."""
     claim = f"Workers gain no more than {PORTS_GAIN} from two NICs"
-    workers = [m for m in models if m.runmode == "workers"]
-    pairs = [
-        (one, two)
-        for one in workers
-        for two in workers
-        if (one.ports, two.ports, one.load) == (1, 2, two.load)
-        and two.capture_threads == 2 * one.capture_threads
-    ]
+    pairs = list(_second_port([m for m in models if m.runmode == "workers"]))
     if not pairs:
         return _unknown(claim, "no models of workers that differ in their ports alone (sut.ports)")
     return _gains(claim, pairs, at_most=PORTS_GAIN, words=lambda _: "two ports carry")
+
+
+def _half_lost(models: Sequence[Model]) -> Judged:
+    """Only a load that is too much for one port says what the second is worth."""
+    claim = "About half of the traffic is lost with two NICs"
+    pairs = list(_second_port(models))
+    if not pairs:
+        return _unknown(claim, "no models that differ in their ports alone (sut.ports)")
+    real = [(a, b) for a, b in pairs if not (a.shares_cpus or b.shares_cpus)]
+    if not real:
+        return _unknown(
+            claim, "more threads ran than the SUT had CPUs of its own: time-sharing, not scaling"
+        )
+    lost = [(a.loss.median, b.loss.median) for a, b in real if a.load and a.loss and b.loss]
+    if not lost:
+        return _unknown(claim, "no load was offered to models of one port and of two")
+    most = max(two for _, two in lost)
+    words = f"two ports lost {most * 100:.1f} % at most, in {len(lost)} pairs of models and loads"
+    if any(two >= HALF_LOST and one < two / 2 for one, two in lost):
+        return Judged(
+            claim=claim, stands=Stands.HOLDS, evidence=f"{words}; one port less than half"
+        )
+    if most < HALF_LOST and any(one > 0 for one, _ in lost):
+        return Judged(claim=claim, stands=Stands.DOES_NOT, evidence=words)
+    return _unknown(claim, f"{words}, and no load was too much for one port alone")
+
+
+def _second_port(models: Sequence[Model]) -> Iterator[tuple[Model, Model]]:
+    """(one port, two), with as many threads on each, under one load."""
+    for one in models:
+        for two in models:
+            alike = (one.runmode, one.load) == (two.runmode, two.load)
+            each = two.capture_threads == 2 * one.capture_threads
+            if alike and each and (one.ports, two.ports) == (1, 2):
+                yield one, two
 
 
 def _gains(

@@ -224,6 +224,8 @@ class Link:
     writes each frame's over its own."""
     dst_macs_by: Literal["flows", "replicas"] = "flows"
     """What it shares among them."""
+    queues: int = 1
+    """Of each port that the lab has made: receive and send queues."""
     sender_may_spin: bool = False
     """The CPU that the sender is pinned to is its own (measure/parting.py)."""
 

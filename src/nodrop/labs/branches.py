@@ -16,7 +16,7 @@ from typing import Literal, NotRequired, cast
 from nodrop.hosts.local import LocalHost
 from nodrop.hosts.reversal import NETNS_FOLDER
 from nodrop.hosts.seam import Action, Link, Port, UndoJournal, rise
-from nodrop.labs.netns import OFFLOADS, ip_batch, quiet_stack, wait_up
+from nodrop.labs.netns import OFFLOADS, ip_batch, queue_words, quiet_stack, wait_up
 from nodrop.labs.wiring import local
 from nodrop.ledger.hops import Account, Class, Hop
 from nodrop.ledger.places import BETWEEN, SOFTNET
@@ -117,7 +117,8 @@ def branches(
         mtu = mtu_of(link.rx)
         for i, (hand, name) in enumerate(zip(hands, names, strict=True)):
             address = f"address {macs[i]} " if macs else ""
-            ip_batch(_pair(receiver.netns.name, hand, name, f"{link.rx.name} {address}", mtu))
+            nic = f"{link.rx.name} {address}"
+            ip_batch(_pair(receiver.netns.name, hand, name, nic, mtu, link.queues))
         for name in names:
             wait_up(name, link.rx.name)
         hosts = [
@@ -147,26 +148,26 @@ def ports(link: Link, count: int) -> Iterator[tuple[Sequence[str], Sequence[Port
     names = [f"ndrxp{i}" for i in range(count)]
     within, mtu = receiver.netns.name, mtu_of(link.rx)
     for hand, name in zip(hands, names, strict=True):
-        ip_batch(_veth(within, hand, within, name, mtu))
+        ip_batch(_veth(within, hand, within, name, mtu, link.queues))
         wait_up(within, name)
     yield hands, [Port(host=receiver, name=name) for name in names]
 
 
-def _pair(receiver: str, hand: str, netns: str, nic: str, mtu: int) -> list[str]:
+def _pair(receiver: str, hand: str, netns: str, nic: str, mtu: int, queues: int) -> list[str]:
     return [
         f"netns add {netns}",
         f"netns exec {netns} {quiet_stack()}",
-        *_veth(receiver, hand, netns, nic, mtu),
+        *_veth(receiver, hand, netns, nic, mtu, queues),
     ]
 
 
-def _veth(receiver: str, hand: str, netns: str, nic: str, mtu: int) -> list[str]:
+def _veth(receiver: str, hand: str, netns: str, nic: str, mtu: int, queues: int) -> list[str]:
     """`nic` with its address, if it is given one."""
     off = " ".join(f"{feature} off" for feature in OFFLOADS)
     name = nic.split()[0]
     return [
-        f"link add {hand} netns {receiver} mtu {mtu} arp off type veth "
-        f"peer name {nic} netns {netns} mtu {mtu} arp off",
+        f"link add {hand} netns {receiver} mtu {mtu} arp off {queue_words(queues)}type veth "
+        f"peer name {nic} netns {netns} mtu {mtu} arp off {queue_words(queues)}",
         f"netns exec {receiver} ethtool -K {hand} {off}",
         f"netns exec {netns} ethtool -K {name} {off}",
         f"netns exec {netns} ip link set {name} promisc on up",

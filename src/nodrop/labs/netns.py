@@ -97,9 +97,11 @@ class NetnsLab:
         sender: LabEnd = DEFAULT_SENDER,
         receiver: LabEnd = DEFAULT_RECEIVER,
         node: Path | None = None,
+        queues: int = 1,
     ) -> None:
         self.name = name
         self.mtu = mtu
+        self._queues = queues
         self._sender = sender
         self._receiver = receiver
         self._node = node
@@ -108,12 +110,19 @@ class NetnsLab:
     def carrying(self, frame_bytes: int) -> NetnsLab:
         """A frame that offloads glued together when it was captured must still fit the port."""
         mtu = min(LARGEST_MTU, max(self.mtu, frame_bytes - ETHERNET_HEADER_BYTES))
+        return self._with(mtu=mtu, queues=self._queues)
+
+    def queued(self, queues: int) -> NetnsLab:
+        return self._with(mtu=self.mtu, queues=queues)
+
+    def _with(self, *, mtu: int, queues: int) -> NetnsLab:
         return NetnsLab(
             name=self.name,
             mtu=mtu,
             sender=self._sender,
             receiver=self._receiver,
             node=self._node,
+            queues=queues,
         )
 
     def problems(self) -> Sequence[str]:
@@ -153,7 +162,7 @@ class NetnsLab:
                     Port(host=host, name=end.port)
                     for host, (_, end) in zip(hosts, ends, strict=True)
                 )
-                yield Link(tx=tx, rx=rx)
+                yield Link(tx=tx, rx=rx, queues=self._queues)
         finally:
             standing = [name for name in names if (NETNS_FOLDER / name).exists()]
             ip_batch([f"netns del {name}" for name in standing])
@@ -185,8 +194,9 @@ class NetnsLab:
         lines = [f"netns add {netns}" for netns, _ in ends]
         lines += [f"netns exec {netns} {quiet_stack()}" for netns, _ in ends]
         lines.append(
-            f"link add {tx.port} netns {sender} mtu {self.mtu} arp off type veth "
-            f"peer name {rx.port} netns {receiver} mtu {self.mtu} arp off"
+            f"link add {tx.port} netns {sender} mtu {self.mtu} arp off {queue_words(self._queues)}"
+            f"type veth peer name {rx.port} netns {receiver} mtu {self.mtu} arp off "
+            f"{queue_words(self._queues)}"
         )
         offloads = " ".join(f"{feature} off" for feature in OFFLOADS)
         for netns, end in ends:
@@ -194,6 +204,11 @@ class NetnsLab:
         lines.append(f"netns exec {receiver} ip link set {rx.port} promisc on up")
         lines.append(f"netns exec {sender} ip link set {tx.port} up")
         return lines
+
+
+def queue_words(queues: int) -> str:
+    """For `ip link add`; left alone, a veth uses one queue."""
+    return f"numtxqueues {queues} numrxqueues {queues} " if queues > 1 else ""
 
 
 def quiet_stack() -> str:

@@ -43,6 +43,15 @@ class Lab(Protocol):
 
 
 @runtime_checkable
+class Queued(Protocol):
+    """A Lab that makes its ports, with as many queues as are asked for."""
+
+    def queued(self, queues: int) -> Lab:
+        """This lab, with so many receive and send queues of each port."""
+        ...
+
+
+@runtime_checkable
 class Connected(Protocol):
     """A Lab that keeps what takes time to make from one trial to the next."""
 

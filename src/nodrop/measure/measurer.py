@@ -67,7 +67,7 @@ class LabMeasurer:
         with ExitStack() as stack:
             step("provision")
             must_be_there(bits)
-            link = stack.enter_context(parts.lab.up(journal))
+            link = stack.enter_context(parts.lab_of(cell).up(journal))
             place = provision(
                 parts.setup(cell),
                 cell.instances,

@@ -40,6 +40,7 @@ AROUND_S = 6.0
 display replaces it by what trials really took."""
 
 MOST_INSTANCES = 64
+MOST_QUEUES = 64
 Table = Mapping[str, Any]
 
 
@@ -56,6 +57,8 @@ class Cell:
     """setup.instances: so many of the SUT share the packets."""
     splitter: Splitter = field(default_factory=Splitter)
     """What shares them, among several of these or of `ports`."""
+    queues: int = 1
+    """setup.queues: of each port that the lab makes."""
     ports: int = 1
     """sut.ports: so many of the receiver's share the packets."""
     sut_cpus: str | None = None
@@ -340,20 +343,19 @@ def _cell(experiment: Experiment, factors: Factors) -> Cell:
                 continue
             put(tables, key_path(key, f"matrix.{key}"), value)
         limits = check(LimitsTable, tables["limits"], table="limits", base=experiment.base)
-        shared["instances"] = _instances(tables["setup"])
+        shared["instances"] = _whole(tables["setup"], "instances", most=MOST_INSTANCES)
+        shared["queues"] = _whole(tables["setup"], "queues", most=MOST_QUEUES)
         shared["splitter"] = _splitter(tables["setup"])
         return Limits(cpus=limits.cpus, memory_bytes=limits.memory, swappiness=limits.swappiness)
 
     return Cell(factors=factors, **{**tables, "limits": experiment.blaming(fill)}, **shared)
 
 
-def _instances(setup: dict[str, Any]) -> int:
+def _whole(setup: dict[str, Any], key: str, *, most: int) -> int:
     """Of every setup alike, so no setup has to know of it."""
-    given = setup.pop("instances", 1)
-    if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= MOST_INSTANCES:
-        raise BadInput(
-            f"setup.instances = {shown(given)}: must be a whole number from 1 to {MOST_INSTANCES}"
-        )
+    given = setup.pop(key, 1)
+    if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= most:
+        raise BadInput(f"setup.{key} = {shown(given)}: must be a whole number from 1 to {most}")
     return given
 
 

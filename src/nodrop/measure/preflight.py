@@ -16,7 +16,7 @@ from nodrop.hosts.seam import Json
 from nodrop.images.bits import Bits
 from nodrop.images.image import must_be_there, resolve_bits
 from nodrop.images.image_tree import first_difference
-from nodrop.labs.seam import Lab
+from nodrop.labs.seam import Lab, Queued
 from nodrop.labs.split import split_problems
 from nodrop.ledger.reasons import Problem, Reason
 from nodrop.load.seam import LoadGenerator
@@ -41,6 +41,17 @@ class Parts:
         self._hashes: dict[Path, str] = {}
         self._traces: dict[str, str] = {}
         self.lab: Lab = plugins.build_lab(lab).carrying(self._longest_frame_bytes())
+
+    def lab_of(self, cell: Cell) -> Lab:
+        """The lab with the ports that a cell asks for."""
+        if cell.queues == 1:
+            return self.lab
+        if not isinstance(self.lab, Queued):
+            raise BadInput(
+                f"setup.queues = {cell.queues}: the ports of lab {self.lab.name} are not nodrop's: "
+                "leave it out, and set their queues yourself (ethtool -L)"
+            )
+        return self.lab.queued(cell.queues)
 
     def setup(self, cell: Cell) -> Setup:
         return self._part(plugins.build_setup, cell.setup)
@@ -118,6 +129,7 @@ class Parts:
             try:
                 setup, sut = self.setup(cell), self.sut(cell)
                 _must_share(setup, cell)
+                self.lab_of(cell)
                 bits = self.bits(cell)
                 must_be_there(bits)
                 words = [

@@ -135,6 +135,7 @@ def _one(
         load=load,
         capacity=capacity,
         cpu_s_per_million=_over(known, _cpu_s_per_million),
+        loss=_over(known, lambda record: record.packets.loss_ratio),
         over_mean=_over(known, lambda record: over_mean(_work(record))),
         coordination=_coordination(story, known),
     )

@@ -73,6 +73,25 @@ def test_a_second_port(two: tuple[float, float], threads: int, cpus: int, stands
     assert claim(models, "Workers gain").stands is stands
 
 
+@pytest.mark.parametrize(
+    ("one", "two", "cpus", "stands"),
+    [
+        (0.02, 0.5, 16, Stands.HOLDS),
+        (0.3, 0.1, 16, Stands.DOES_NOT),
+        (0.45, 0.5, 16, Stands.CANNOT_TELL),
+        (0.0, 0.0, 16, Stands.CANNOT_TELL),
+        (0.02, 0.5, 1, Stands.CANNOT_TELL),
+    ],
+    ids=["two-lose", "one-loses", "both-lose", "too-small-a-load", "time-sharing"],
+)
+def test_what_two_ports_lose(one: float, two: float, cpus: int, stands: Stands) -> None:
+    models = [
+        model("workers", 1, cpus=cpus, loss=around(one)),
+        model("workers", 2, ports=2, cpus=cpus, loss=around(two)),
+    ]
+    assert claim(models, "About half").stands is stands
+
+
 @pytest.mark.parametrize("cpus", [1, 2, 3])
 def test_no_claim_of_scaling_is_judged_where_threads_take_turns(cpus: int) -> None:
     cost = [around(4.0), around(8.0)]
