@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from nodrop.images.image import list_images
 from nodrop.results.trial import TrialRecord
 from tests.e2e.conftest import SURICATA, Run, closes
 
@@ -49,6 +50,17 @@ ASKED = ("runmode", "threads", "detect_threads")
 @pytest.mark.usefixtures("suricata")
 def test_every_thread_model_closes_by_thread_and_in_sum(run: Run) -> None:
     records = run(text=SURICATA + CELLS).records
+    assert sorted(str(record.cell["cell"]) for record in records) == sorted(ROLES)
+    for record in records:
+        _closes_by_thread(record)
+
+
+def test_suricata_8_has_the_same_books_and_roles(run: Run) -> None:
+    """Its rings are TPACKET_V3, and its table of CPU sets is another."""
+    made = [image for image in list_images("suricata") if image.version.startswith("8.")]
+    if not made:
+        pytest.skip("no image of Suricata 8: nodrop image build suricata --release NAME")
+    records = run(f"sut.image={made[0].sha256}", text=SURICATA + CELLS).records
     assert sorted(str(record.cell["cell"]) for record in records) == sorted(ROLES)
     for record in records:
         _closes_by_thread(record)

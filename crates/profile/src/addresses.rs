@@ -13,6 +13,9 @@ use crate::outcome::Function;
 /// What stands for a function in stacks.
 pub type FunctionId = u32;
 
+/// What stands for a stack in tallies.
+pub type StackId = u32;
+
 /// Every function that was met, once; and the files that name them.
 #[derive(Debug)]
 pub struct Known {
@@ -69,9 +72,14 @@ pub struct Addresses {
     /// Of addresses that ran, and of those that were returned to.
     ran: HashMap<u64, FunctionId, RandomState>,
     called: HashMap<u64, Option<FunctionId>, RandomState>,
+    /// Of whole stacks, as the kernel gave them: a thread that is woken for every packet leaves with the same few.
+    stacks: HashMap<Box<[u64]>, StackId, RandomState>,
     /// An unknown address is looked for anew once between two refreshes.
     may_look: bool,
 }
+
+/// Kept for each process; a program in a loop has some hundred.
+const MOST_STACKS: usize = 1 << 16;
 
 #[derive(Debug)]
 struct Mapped {
@@ -89,6 +97,7 @@ impl Addresses {
             mapped: Vec::new(),
             ran: HashMap::default(),
             called: HashMap::default(),
+            stacks: HashMap::default(),
             may_look: false,
         };
         addresses.look(known);
@@ -98,6 +107,19 @@ impl Addresses {
     /// From now on an unknown address may be looked for again.
     pub fn refresh(&mut self) {
         self.may_look = true;
+    }
+
+    /// What such a stack was, if it was met before.
+    pub fn stack(&self, addresses: &[u64]) -> Option<StackId> {
+        self.stacks.get(addresses).copied()
+    }
+
+    /// Remembers what a stack is.
+    pub fn remember(&mut self, addresses: &[u64], stack: StackId) {
+        if self.stacks.len() >= MOST_STACKS {
+            self.stacks.clear();
+        }
+        self.stacks.insert(addresses.into(), stack);
     }
 
     /// The function that was running.

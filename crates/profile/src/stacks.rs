@@ -5,10 +5,7 @@ use std::collections::HashMap;
 use foldhash::fast::RandomState;
 use nodrop_sys::perf::{IN_KERNEL, IN_PROGRAM};
 
-use crate::addresses::{Addresses, FunctionId, Known};
-
-/// What stands for a stack in tallies.
-pub type StackId = u32;
+use crate::addresses::{Addresses, FunctionId, Known, StackId};
 
 /// Each as functions, the outermost caller first.
 #[derive(Debug, Default)]
@@ -21,6 +18,15 @@ pub struct Stacks {
 impl Stacks {
     /// Of addresses as the kernel gives them: the innermost first, first those of the kernel.
     pub fn id(&mut self, addresses: &[u64], process: &mut Addresses, known: &mut Known) -> StackId {
+        if let Some(id) = process.stack(addresses) {
+            return id;
+        }
+        let id = self.named(addresses, process, known);
+        process.remember(addresses, id);
+        id
+    }
+
+    fn named(&mut self, addresses: &[u64], process: &mut Addresses, known: &mut Known) -> StackId {
         self.frames.clear();
         let mut context = IN_PROGRAM;
         let mut innermost = true;
@@ -53,5 +59,31 @@ impl Stacks {
 
     pub fn into_all(self) -> Vec<Vec<FunctionId>> {
         self.all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_stack_that_was_met_before_is_the_same() {
+        let proc = tempfile::tempdir().unwrap();
+        std::fs::create_dir(proc.path().join("5")).unwrap();
+        let maps = "7f00-7f10 r-xp 0 00:00 0 \n7f20-7f30 r-xp 0 00:00 0 [vdso]\n";
+        std::fs::write(proc.path().join("5/maps"), maps).unwrap();
+        let mut known = Known::new(proc.path());
+        let mut process = Addresses::of(5, proc.path(), &mut known);
+        let mut stacks = Stacks::default();
+        let met: [&[u64]; 4] = [
+            &[IN_PROGRAM, 0x7f01, 0x7f21],
+            &[IN_PROGRAM, 0x7f21, 0x7f01],
+            &[IN_PROGRAM, 0x7f01, 0x7f21],
+            &[IN_PROGRAM, 0x7f02, 0x7f22],
+        ];
+        let ids = met.map(|addresses| stacks.id(addresses, &mut process, &mut known));
+        assert_eq!(ids, [0, 1, 0, 0], "by functions, not by addresses");
+        assert_eq!(stacks.into_all().len(), 2);
     }
 }

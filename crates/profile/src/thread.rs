@@ -8,11 +8,11 @@ use foldhash::fast::RandomState;
 use nodrop_counters::ThreadReading;
 use nodrop_sys::perf::{Counted, Counter, Event, Every, Record, Samples};
 
-use crate::addresses::{Addresses, Known};
+use crate::addresses::{Addresses, Known, StackId};
 use crate::concurrency::Together;
 use crate::lacks::reason;
 use crate::outcome::{Running, ThreadProfile, WaitedIn, Waiting};
-use crate::stacks::{StackId, Stacks};
+use crate::stacks::Stacks;
 
 /// Half a second of 99 samples a second, each with at most 127 callers.
 const CLOCK_PAGES: usize = 16;

@@ -53,6 +53,9 @@ class FakeParts:
     def load(self, table: object) -> FakeLoad:
         return FakeLoad(self._world)
 
+    def lab_of(self, cell: Cell) -> FakeLab:
+        return self.lab
+
     def setup(self, cell: Cell) -> FakeSetup:
         return FakeSetup(self._world)
 
