@@ -128,7 +128,7 @@ class Parts:
         for cell in self._plan.cells:
             try:
                 setup, sut = self.setup(cell), self.sut(cell)
-                _must_share(setup, cell)
+                _must_share(setup, cell, searched_by=self._plan.searched_by)
                 self.lab_of(cell)
                 bits = self.bits(cell)
                 must_be_there(bits)
@@ -172,7 +172,7 @@ class Parts:
         return part
 
 
-def _must_share(setup: Setup, cell: Cell) -> None:
+def _must_share(setup: Setup, cell: Cell, *, searched_by: str | None) -> None:
     if cell.ports > 1 and not setup.several_ports:
         raise BadInput(
             f'sut.ports = {cell.ports}: not with setup.kind = "{setup.name}", which shows one port '
@@ -189,7 +189,9 @@ def _must_share(setup: Setup, cell: Cell) -> None:
             'instances; set it to "nft", "copy" or "trace", or leave it out'
         )
     receivers, replicas = cell.instances * cell.ports, cell.load.get("multiplier", 1)
-    if cell.splitter.kind == "trace" and replicas < receivers:
+    # A search that varies them begins below; what stands idle then, a finding says.
+    by_replica = cell.splitter.kind == "trace" and searched_by != "multiplier"
+    if by_replica and replicas < receivers:
         raise BadInput(
             f'setup.splitter = "trace": {receivers} receivers get whole replicas of the trace, and '
             f"load.multiplier = {replicas:g} makes {'one' if replicas <= 1 else 'fewer'}; set "
