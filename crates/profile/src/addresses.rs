@@ -1,6 +1,7 @@
 //! From the addresses of a process to functions: what it has mapped where, and what those files say.
 
 use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -206,12 +207,16 @@ impl Addresses {
         }
     }
 
-    /// The file itself, whatever has its name by now; by its name in the process's root if that is not permitted.
+    /// The file itself, whatever has its name by now. If that is not permitted, by its name: in the process's root, or, as the
+    /// kernel names a file of a process that has another root, from our own.
     fn open(&self, line: &Line<'_>) -> Option<Functions> {
         let itself = format!("map_files/{:x}-{:x}", line.begin, line.end);
-        let named = line.path.trim_start_matches('/');
+        let inside = line.path.trim_start_matches('/');
+        let ours = Path::new(line.path);
+        let is_it = || ours.metadata().is_ok_and(|found| found.ino() == line.inode);
         Functions::open(&self.folder.join(itself))
-            .or_else(|| Functions::open(&self.folder.join("root").join(named)))
+            .or_else(|| Functions::open(&self.folder.join("root").join(inside)))
+            .or_else(|| is_it().then(|| Functions::open(ours)).flatten())
     }
 }
 

@@ -1,5 +1,6 @@
 //! What cannot be had here, and why, in words.
 
+use std::collections::HashSet;
 use std::io;
 use std::path::Path;
 
@@ -20,7 +21,7 @@ pub struct Lacks {
     /// As [`HARDWARE`].
     pub hardware: [Option<String>; 3],
     /// Threads that could not be looked at, and why the first could not.
-    pub threads: Option<(u64, String)>,
+    pub threads: Option<(HashSet<u32>, String)>,
 }
 
 impl Lacks {
@@ -33,8 +34,9 @@ impl Lacks {
     }
 
     /// Of a thread that was not.
-    pub fn unseen(&mut self, why: String) {
-        self.threads.get_or_insert((0, why)).0 += 1;
+    pub fn unseen(&mut self, tid: u32, why: String) {
+        let (tids, _) = self.threads.get_or_insert_with(|| (HashSet::new(), why));
+        tids.insert(tid);
     }
 
     /// A counter that was opened, but never had its turn on the CPU.
@@ -74,10 +76,10 @@ impl Lacks {
         } else if let Some(why) = in_words(&self.hardware) {
             say("hardware", why);
         }
-        if let Some((count, why)) = self.threads {
+        if let Some((tids, why)) = self.threads {
             say(
                 "threads",
-                format!("{count} threads could not be looked at: {why}"),
+                format!("{} threads could not be looked at: {why}", tids.len()),
             );
         }
         found
@@ -142,8 +144,10 @@ mod tests {
         let why = "when threads leave their CPU: too many open files";
         assert_eq!(said(lacks, true), [("waits".into(), why.into())]);
         let mut lacks = Lacks::default();
-        lacks.unseen("first".into());
-        lacks.unseen("second".into());
+        // Each is tried again and again.
+        for (tid, why) in [(7, "first"), (8, "second"), (7, "third")] {
+            lacks.unseen(tid, why.into());
+        }
         let why = "2 threads could not be looked at: first";
         assert_eq!(said(lacks, true), [("threads".into(), why.into())]);
     }

@@ -230,7 +230,8 @@ impl Profiler {
                     // It has ended meanwhile.
                     Err(error) if error.raw_os_error() == Some(NO_SUCH_PROCESS) => {}
                     Err(error) => {
-                        self.lacks.unseen(reason(&error, &self.common.proc));
+                        let why = reason(&error, &self.common.proc);
+                        self.lacks.unseen(reading.tid, why);
                     }
                 }
             }

@@ -20,6 +20,8 @@ const MOST_CLOCK_PAGES: usize = 512;
 /// A tenth of a second of a thread that switches 75,000 times a second with 20 callers each. Seen with 128 pages: a worker
 /// that its packets wake one by one lost a tenth of its switches.
 const SWITCH_PAGES: usize = 512;
+/// Of such a thread, if only its times are told: a normal user's rings share some megabytes.
+const TIMES_PAGES: usize = 32;
 
 const COUNTED: [Event; 4] = [
     Event::Migrations,
@@ -96,10 +98,10 @@ impl Thread {
             asked.then(|| Counter::open(event, tid, with_kernel).map_err(|e| reason(&e, proc)))
         };
         // Where a thread leaves its CPU is an event inside the kernel; when it does is shown to its owner too.
-        let every = if with_kernel {
-            Every::Time
+        let (every, switch_pages) = if with_kernel {
+            (Every::Time, SWITCH_PAGES)
         } else {
-            Every::SwitchTimes
+            (Every::SwitchTimes, TIMES_PAGES)
         };
         let samples = |event, every, pages| Samples::open(event, tid, every, with_kernel, pages);
         Ok(Self {
@@ -107,7 +109,7 @@ impl Thread {
             tid,
             index,
             clock: samples(Event::CpuClock, Every::Hertz(hertz), clock_pages(hertz))?,
-            switches: samples(Event::Switches, every, SWITCH_PAGES)
+            switches: samples(Event::Switches, every, switch_pages)
                 .map_err(|error| reason(&error, proc)),
             counters: COUNTED.map(count),
             wait_channel: proc.join(format!("{pid}/task/{tid}/wchan")),

@@ -38,18 +38,17 @@ impl Ways {
 
     /// Writes the way of a packet over its destination address. `rewritten`: its replica has flows of its own.
     pub(crate) fn lead(&self, packet: usize, replica: u32, rewritten: bool, frame: &mut [u8]) {
-        let ways = self.macs.len() as u64;
         let way = match &self.flows {
-            None => u64::from(replica) % ways,
+            None => replica as usize % self.macs.len(),
             Some(flows) => {
                 let own = if rewritten { replica } else { 0 };
                 let flow = (flows[packet] ^ u64::from(own)).wrapping_mul(SPREAD);
                 // The high half times their number, shifted back: an even share without a division.
-                ((flow >> 32) * ways) >> 32
+                (((flow >> 32) * self.macs.len() as u64) >> 32) as usize
             }
         };
         if let Some(destination) = frame.first_chunk_mut::<6>() {
-            destination.copy_from_slice(&self.macs[way as usize]);
+            destination.copy_from_slice(&self.macs[way]);
         }
     }
 }

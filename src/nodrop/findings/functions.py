@@ -13,6 +13,9 @@ from typing import Any
 
 OTHER = "other"
 """Of stacks that no pattern names."""
+UNNAMED = "without a name"
+"""Of such stacks with a function that has none: a static one of a stripped file."""
+NO_SYMBOL = "(no symbol)"
 HARDWARE = ("cycles", "instructions", "cache_misses")
 
 
@@ -177,7 +180,7 @@ def _named(function: Mapping[str, Any]) -> Named:
     module, name, begins = str(function["module"]), function["name"], function["begins"]
     if name is None:
         name = "" if begins is None else f"+{int(begins):#x}"
-    return Named(module=module, function=str(name) or "(no symbol)")
+    return Named(module=module, function=str(name) or NO_SYMBOL)
 
 
 def _stack(frames: tuple[Named, ...]) -> Stack | None:
@@ -189,7 +192,8 @@ def group_of(frames: Sequence[Named]) -> str:
     for frame in reversed(frames):
         if (group := _group(frame.module, frame.function)) is not None:
             return group
-    return OTHER
+    unnamed = any(frame.function.startswith(("+0x", NO_SYMBOL)) for frame in frames)
+    return UNNAMED if unnamed else OTHER
 
 
 @cache

@@ -110,10 +110,11 @@ class _Picture:
         self._parts: list[Markup] = []
 
     def drawn(self, title: str) -> Markup:
-        height = KEY + self._depth(self._root) * ROW
+        key, key_height = _key_of(self._key())
+        height = key_height + self._depth(self._root) * ROW
         self._draw(self._root, 0.0, height)
         words = f"Flame graph of {title}: {self._amount(self._root)}"
-        return picture(WIDTH, height + 4, words, self._key(), *self._parts)
+        return picture(WIDTH, height + 4, words, key, *self._parts)
 
     def _amount(self, frame: _Frame) -> str:
         return self._weighed.shown.format(numbers.count(frame.weight // self._weighed.divisor))
@@ -159,15 +160,16 @@ class _Picture:
     def _style(self, frame: _Frame) -> int:
         return self._styles.get(frame.group, GREY)
 
-    def _key(self) -> Markup:
+    def _key(self) -> Iterable[tuple[str, int]]:
         own = {g: w for g, w in self._root.groups.items() if g in self._styles}
         shown = sorted(own.items(), key=lambda one: (-one[1], one[0]))
         if rest := self._total - sum(own.values()):
-            shown.append((OTHER, rest))
-        return _key_of(
+            alone = rest == self._root.groups.get(OTHER)
+            shown.append((OTHER if alone else "all others", rest))
+        return [
             (f"{group} {numbers.percent(weight / self._total)} %", self._styles.get(group, GREY))
             for group, weight in shown
-        )
+        ]
 
 
 class _Difference(_Picture):
@@ -198,19 +200,23 @@ class _Difference(_Picture):
     def _style(self, frame: _Frame) -> int:
         return {"▲ ": MORE, "▼ ": LESS}.get(self._sign(frame), GREY)
 
-    def _key(self) -> Markup:
+    def _key(self) -> Iterable[tuple[str, int]]:
         words = (
             ("▲ more than in", MORE),
             ("▼ less than in", LESS),
             ("no shift beyond chance from", GREY),
         )
-        return _key_of((f"{word} {self._base}", style) for word, style in words)
+        return [(f"{word} {self._base}", style) for word, style in words]
 
 
-def _key_of(entries: Iterable[tuple[str, int]]) -> Markup:
-    parts, x = [], 4.0
+def _key_of(entries: Iterable[tuple[str, int]]) -> tuple[Markup, float]:
+    """With its height: of as many lines as it needs."""
+    parts, x, y = [], 4.0, 0.0
     for words, style in entries:
-        swatch = tag("rect", x=x, y=3, width=14, height=10, class_=f"part s{style}")
-        parts.append(tag("g", swatch, tag("text", words, x=x + 20, y=12, class_="key")))
-        x += 34 + len(words) * LETTER
-    return tag("g", *parts)
+        width = 34 + len(words) * LETTER
+        if x + width > WIDTH and x > 4:
+            x, y = 4.0, y + KEY
+        swatch = tag("rect", x=x, y=y + 3, width=14, height=10, class_=f"part s{style}")
+        parts.append(tag("g", swatch, tag("text", words, x=x + 20, y=y + 12, class_="key")))
+        x += width
+    return tag("g", *parts), y + KEY

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.findings.functions import OTHER, Named, group_of, groups, trial_profile
+from nodrop.findings.functions import OTHER, UNNAMED, Named, group_of, groups, trial_profile
 
 
 def said(**changes: Any) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def test_threads_of_a_role_are_one() -> None:
     assert worker.shares()[decode] == pytest.approx(0.8)
     assert worker.shares()[stripped] == pytest.approx(0.1)
     assert worker.group_shares() == pytest.approx(
-        {"decode": 0.8, "locks and conditions": 0.1, OTHER: 0.1}
+        {"decode": 0.8, "locks and conditions": 0.1, UNNAMED: 0.1}
     )
     assert worker.group_shares(waiting=True) == {"locks and conditions": 1.0}
     assert found.roles[OTHER].shares() == {}, "a stack without frames is of no function"
@@ -88,6 +88,11 @@ def test_what_is_damaged_is_refused(changes: dict[str, Any]) -> None:
         ("suricata:FlowGetFlowFromHash", "flow table"),
         ("suricata:DecodeIPV4 [kernel]:asm_sysvec_apic_timer_interrupt", "interrupts"),
         ("libc.so.6:poll [kernel]:schedule [kernel]:finish_task_switch.isra.0", "switching"),
+        ("suricata:StatsIncr", "threads and counters"),
+        ("suricata:PacketPoolGetPacket", "memory"),
+        ("any:+0x10 [kernel]:__seccomp_filter", "system calls"),
+        ("suricata:+0x292930 [kernel]:schedule", UNNAMED),
+        ("suricata:DetectRun suricata:+0x292930", "detect"),
         ("any:thing", OTHER),
     ],
 )
@@ -98,7 +103,8 @@ def test_a_stack_belongs_to_its_innermost_known_function(stack: str, group: str)
 
 def test_each_group_of_the_file_has_patterns() -> None:
     names = [name for name, patterns in groups() if patterns]
-    assert len(names) == len(set(names)) == 11 and OTHER not in names
+    assert len(names) == len(set(names)) == 13
+    assert not {OTHER, UNNAMED} & {*names}
 
 
 def counted(*threads: dict[str, int | None]) -> dict[str, float]:
