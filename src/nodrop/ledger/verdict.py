@@ -73,7 +73,7 @@ def judge(
     causes = causes_of(place, running)
     cause = "; ".join(one.words for one in causes)
     knob = next((one.knob for one in causes if one.knob), "") or _knob(worst, place)
-    evidence = _evidence(worst, sending)
+    evidence = _evidence(worst, sending, ledger)
     outcome = outcome_of(problem.code for problem in found)
     shown = None if worked_off is None or found else pace(worked_off)
     if shown is not None and shown.sustained and ratio != 0:
@@ -170,11 +170,13 @@ def _knob(worst: Account | None, place: Place | None) -> str:
     return "" if worst is None or place is None else worst.knob or place.knob
 
 
-def _evidence(worst: Account | None, sending: Sending | None) -> str:
-    if worst is None or sending is None:
+def _evidence(worst: Account | None, sending: Sending | None, ledger: Ledger | None) -> str:
+    if worst is None or sending is None or ledger is None:
         return ""
     said = worst.evidence or f"{worst.counter} {worst.packets}"
-    return f"{said} of {sending.sent_packets} sent"
+    copied = ledger.total(Class.COPIED)
+    more = f" and {copied} copied" if copied else ""
+    return f"{said} of {sending.sent_packets} sent{more}"
 
 
 def _words(ratio: float | None, place: Place | None, evidence: str, knob: str, places: int) -> str:
