@@ -64,11 +64,12 @@ else
 	cargo test --quiet --locked --workspace
 endif
 
-bench: build ## Speed as ratios of interleaved runs; known rates found; A/A (root, 75 min)
+bench: build ## Speed as ratios of interleaved runs; known rates found; A/A; long runs (root, 85 min)
 	$(PYTHON) tools/bench.py
 	$(PYTHON) tools/bench_sink.py
 	$(PYTHON) tools/bench_aa.py
 	$(PYTHON) tools/bench_fleet.py
+	$(PYTHON) tools/bench_report.py
 
 fuzz: .venv/ready ## Random input for every decoder, SECONDS=60 each (hypothesis; cargo-fuzz if it is there)
 	$(PYTHON) tools/fuzz.py $(or $(SECONDS),60)

@@ -55,10 +55,8 @@ def _phases(trials: Sequence[Trial]) -> dict[str, Summary]:
 
 def phases_of(trial: Trial) -> dict[str, float]:
     """Seconds by phase, and as `not split` what no phase explains; empty if nothing was split."""
-    readiness = trial.details.get("readiness")
-    told = readiness.get("phases_s") if isinstance(readiness, dict) else None
-    whole = trial.record.activation_s
-    if not isinstance(told, dict) or whole is None:
+    told, whole = trial.aside.phases_s, trial.record.activation_s
+    if whole is None:
         return {}
     together = {part: name for name, parts in PHASES for part in parts}
     found: dict[str, float] = {}

@@ -18,7 +18,7 @@ from nodrop.report.senders import flows_differ
 from nodrop.report.sentences import Sentence, plural
 from nodrop.report.setups import conditions
 from nodrop.report.stored import serious_findings
-from nodrop.report.story import Cell, Story
+from nodrop.report.story import Cell, Story, once
 from nodrop.stats.interval import runs_needed
 
 
@@ -31,6 +31,7 @@ class Answer:
     cannot_say: tuple[Sentence, ...]
 
 
+@once
 def answer(story: Story) -> Answer:
     if not story.trials:
         text = "No trial of this run can be read, so there is no answer."
@@ -111,7 +112,7 @@ def _rests_on(story: Story, found: Sequence[SearchedCell]) -> Iterator[Sentence]
 def _books(story: Story) -> Sentence:
     """For an imported run, what it brings along: by design it has no books of ours."""
     imported = [bool(source.run.manifest.get("imported_from")) for source in story.sources]
-    there = [t for t in story.trials if t.ledger is not None or imported[t.source]]
+    there = [t for t in story.trials if t.has_books or imported[t.source]]
     closed = tuple(t for t in there if t.record.packets.books_closed)
     n = len(story.trials)
     words = f"packet books that close to zero in {len(closed)} of {n} trials"

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import TypeVar
 
 from nodrop.report import numbers
-from nodrop.report.story import Cell, Story
+from nodrop.report.story import Cell, Story, once
 from nodrop.report.tables import Table
 from nodrop.report.trials import Trial
 
@@ -39,6 +39,7 @@ def more_words(left_out: int, file: str) -> str:
     return f"{numbers.count(left_out)} more in {file}, which `nodrop report` writes beside the page"
 
 
+@once
 def leading(story: Story) -> list[tuple[Cell, Trial]]:
     """The typical trial of each cell, then failed and void ones, then the others."""
     typical = [(cell, cell.typical) for cell in story.cells]
@@ -47,6 +48,7 @@ def leading(story: Story) -> list[tuple[Cell, Trial]]:
     return [*typical, *sorted(rest, key=lambda pair: pair[1].record.valid)]
 
 
+@once
 def told(story: Story) -> frozenset[str]:
     """Anchors of the trials that have a row and a block on the page."""
     return frozenset(trial.anchor for _, trial in islice(leading(story), MOST_ROWS))

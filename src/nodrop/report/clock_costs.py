@@ -30,9 +30,7 @@ def clock_costs(found: Sequence[Condition]) -> list[Costs]:
     for condition in found:
         for place in condition.places:
             for trial in place.cell.trials:
-                facts = trial.details.get("facts")
-                told = facts.get("tsc") if isinstance(facts, dict) else None
-                if isinstance(told, dict):
+                if (told := trial.aside.clock) is not None:
                     costs = _costs(_setup(place), told)
                     earlier = listed.get(costs.setup)
                     if earlier is None or not earlier.ns:

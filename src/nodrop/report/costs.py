@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from nodrop.report.escape import THIN
@@ -20,6 +20,13 @@ RELATIVE_MARGIN = 0.05
 LOSS = "loss_pct"
 
 Told = Callable[[Trial], float | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OfCell:
+    values: tuple[float, ...]
+    by_start: tuple[float, ...]
+    summary: Summary | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,25 +58,29 @@ class Figure:
             return Question(absolute=LOSS_MARGIN, losses=True, family=family)
         return Question(relative=RELATIVE_MARGIN, family=family)
 
-    def values(self, cell: Cell) -> list[float]:
-        return [value for value, _ in self._known(cell)]
+    def values(self, cell: Cell) -> tuple[float, ...]:
+        return self._of_cell(cell).values
 
-    def by_start(self, cell: Cell) -> list[float]:
+    def by_start(self, cell: Cell) -> tuple[float, ...]:
         """Of each start of the SUT one value: what can be compared as independent."""
-        known = self._known(cell)
-        return by_start([value for value, _ in known], [start for _, start in known])
+        return self._of_cell(cell).by_start
 
     def summary(self, cell: Cell) -> Summary | None:
-        known = self._known(cell)
-        return summarize(
-            [value for value, _ in known],
-            starts=[start for _, start in known],
-            looks=cell.looks,
-        )
+        return self._of_cell(cell).summary
 
-    def _known(self, cell: Cell) -> list[tuple[float, Hashable]]:
-        found = ((self.of(trial), trial.start) for trial in cell.valid)
-        return [(value * self.scale, start) for value, start in found if value is not None]
+    def _of_cell(self, cell: Cell) -> _OfCell:
+        """Every cell is laid beside every other: its figures are gathered once."""
+        if self not in cell.kept:
+            told = ((self.of(trial), trial.start) for trial in cell.valid)
+            known = [(value * self.scale, start) for value, start in told if value is not None]
+            values, starts = [value for value, _ in known], [start for _, start in known]
+            cell.kept[self] = _OfCell(
+                values=tuple(values),
+                by_start=tuple(by_start(values, starts)),
+                summary=summarize(values, starts=starts, looks=cell.looks),
+            )
+        found: _OfCell = cell.kept[self]
+        return found
 
     def shown(self, value: float) -> str:
         return grouped(f"{value:,.{self.digits}f}") if value else "0"
@@ -103,13 +114,6 @@ def _mebibytes(name: str, title: str, of: Told, help: str) -> Figure:
     return Figure(name=name, title=title, unit="MiB", scale=2**-20, digits=1, of=of, help=help)
 
 
-def _anonymous_bytes(trial: Trial) -> float | None:
-    usage = trial.details.get("usage")
-    group = usage.get("cgroup") if isinstance(usage, dict) else None
-    found = group.get("anon_peak_bytes") if isinstance(group, dict) else None
-    return float(found) if isinstance(found, int) else None
-
-
 FIGURES = (
     _share(LOSS, "Loss", 2, lambda t: t.record.packets.loss_ratio, "lost of sent packets"),
     _share(
@@ -132,7 +136,7 @@ FIGURES = (
         "resident pages of the SUT; of a guest those of its machine on the host",
     ),
     _mebibytes(
-        "anonymous_mib", "Anonymous memory", _anonymous_bytes,
+        "anonymous_mib", "Anonymous memory", lambda t: t.aside.anonymous_bytes,
         "peak in the setup's own control group, without the page cache",
     ),
     _seconds(

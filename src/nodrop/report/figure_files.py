@@ -71,14 +71,14 @@ def _of_typical(story: Story, cell: Cell) -> Iterator[FigureFile]:
     trial = cell.typical
     # Run names are safe as file names: the trial record allows no other.
     name = f"{trial.source}-{trial.record.run}" if story.several else trial.record.run
-    if trial.ledger:
+    if ledger := trial.ledger:
         table = Table(
             name="flow",
             title="Packet flow",
             columns=LEDGER_COLUMNS[2:],
-            rows=tuple(Row(values=line) for line in ledger_lines(trial)),
+            rows=tuple(Row(values=line) for line in ledger_lines(ledger)),
         )
-        drawn = flow(trial.ledger, f"Packet flow of {trial.record.run}")
+        drawn = flow(ledger, f"Packet flow of {trial.record.run}")
         yield from _figure(f"flow-{name}", drawn, table)
     found = timeline(story.sources[trial.source], trial)
     if found:

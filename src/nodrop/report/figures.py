@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from nodrop.ledger.balance import Ledger
 from nodrop.ledger.hops import ADDING
 from nodrop.report import bounded, numbers
 from nodrop.report.outlying import outlying, words_of_trials
 from nodrop.report.reasons import counted
-from nodrop.report.story import Cell, Story
+from nodrop.report.story import Cell, Story, once
 from nodrop.report.tables import Column, Made, Row, Table, Value, text
 from nodrop.report.trials import Trial
 from nodrop.stats.interval import Summary
@@ -65,6 +66,7 @@ CELL_PAGE_COLUMNS = (
 """What decides stands first."""
 
 
+@once
 def cells_table(story: Story) -> Table:
     return Table(
         name="cells",
@@ -175,6 +177,7 @@ def trials_table(story: Story) -> Table:
     return Table(name="trials", title="Trials", columns=TRIAL_COLUMNS, rows=rows)
 
 
+@once
 def trials_told_table(story: Story) -> Table:
     """In a long run, those that are on the page."""
     told = bounded.told(story)
@@ -302,13 +305,12 @@ def ledger_table(story: Story) -> Table:
 def _ledger_rows(story: Story) -> Iterator[Row]:
     for trial in story.trials:
         head = (text(story.sources[trial.source].name), text(trial.record.run))
-        for line in ledger_lines(trial):
+        for line in ledger_lines(trial.ledger):
             yield Row(values=(*head, *line))
 
 
-def ledger_lines(trial: Trial) -> list[tuple[Value, ...]]:
+def ledger_lines(ledger: Ledger | None) -> list[tuple[Value, ...]]:
     """Hop, then what happened on the way to the next one, then the step's residual."""
-    ledger = trial.ledger
     if ledger is None:
         return []
     lines: list[tuple[Value, ...]] = []

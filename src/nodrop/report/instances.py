@@ -57,9 +57,8 @@ def imbalance_words(cell: Cell) -> str:
 def _told_apart(cell: Cell) -> Iterator[float]:
     """From an older version, which wrote it to trial.json only."""
     for trial in cell.valid:
-        ratio = trial.details.get("imbalance_ratio")
-        if isinstance(ratio, int | float):
-            yield float(ratio)
+        if trial.aside.imbalance_ratio is not None:
+            yield trial.aside.imbalance_ratio
 
 
 def instance_bars(found: Sequence[Shared]) -> list[Bar]:

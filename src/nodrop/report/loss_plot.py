@@ -146,7 +146,7 @@ def _series(
     medians = [_median(axes, cell) for cell in ordered]
     parts = [tag("path", d=path([(x + aside, y) for x, y in medians]), class_="line")]
     for cell, (x, y) in zip(ordered, medians, strict=True):
-        parts += [*_dots(axes, cell, aside, strips), *_apart(axes, cell, aside)]
+        parts += [*_dots(axes, cell, aside, strips), *_apart(axes, cell, aside, strips)]
         parts += _cell(axes, cell, x + aside, y, number)
     return [tag("g", *parts, class_=f"series s{number}")]
 
@@ -181,9 +181,9 @@ def _dots(axes: _Axes, cell: Cell, aside: float, strips: int) -> Iterator[Markup
         yield tag("circle", cx=cx, cy=cy, r=2.5, class_="dot")
 
 
-def _apart(axes: _Axes, cell: Cell, aside: float) -> Iterator[Markup]:
+def _apart(axes: _Axes, cell: Cell, aside: float, strips: int) -> Iterator[Markup]:
     """Drawn whether or not the trial itself is one of the dots."""
-    for one in outlying_in(cell, LOSS_FIGURE):
+    for one in bounded.marks(tuple(outlying_in(cell, LOSS_FIGURE)), strips=strips):
         offered = one.trial.record.offered.per_s
         if offered is None:
             continue

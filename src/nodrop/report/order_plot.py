@@ -9,13 +9,14 @@ from markupsafe import Markup
 from nodrop.report import bounded, numbers
 from nodrop.report.loss_plot import ticks
 from nodrop.report.setups import conditions
-from nodrop.report.story import Story
+from nodrop.report.story import Story, once
 from nodrop.report.svg import path, picture, tag
 
 WIDTH, HEIGHT = 1000.0, 150.0
 LEFT, RIGHT, TOP, BOTTOM = 64.0, 14.0, 12.0, 36.0
 
 
+@once
 def order_plot(story: Story) -> Markup:
     """Activation time by place in the order: it depends on the setup and the host, not on the
     load."""
@@ -58,7 +59,8 @@ def _usual(story: Story) -> dict[str, float]:
             of[trial.anchor] = (trial.source, place.name)
             if trial.record.activation_s:
                 times.setdefault(of[trial.anchor], []).append(trial.record.activation_s)
-    return {t.anchor: median(times.get(of.get(t.anchor, (0, "")), [1.0])) for t in story.trials}
+    usual = {place: median(seen) for place, seen in times.items()}
+    return {t.anchor: usual.get(of.get(t.anchor, (0, "")), 1.0) for t in story.trials}
 
 
 def _dot(x: float, y: float, says: str, *, valid: bool) -> Markup:

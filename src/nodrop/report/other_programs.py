@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nodrop.report.story import Story
+from nodrop.report.story import Story, once
 from nodrop.report.trials import Trial
 
 FOREIGN_CPU_RATIO = 0.25
@@ -23,24 +23,10 @@ class OtherPrograms:
         return f"in {len(self.crowded)} of {len(self.ratios)} trials more than {limit}"
 
 
+@once
 def other_programs(story: Story) -> OtherPrograms:
-    known = [(ratio, t) for t in story.trials if (ratio := _ratio(story, t)) is not None]
+    known = [(r, t) for t in story.trials if (r := t.aside.foreign_cpu_ratio) is not None]
     return OtherPrograms(
         ratios=tuple(ratio for ratio, _ in known),
         crowded=tuple(t for ratio, t in known if ratio >= FOREIGN_CPU_RATIO),
     )
-
-
-def _ratio(story: Story, trial: Trial) -> float | None:
-    if "foreign_cpu_ratio" in trial.details:
-        known = trial.details["foreign_cpu_ratio"]
-        return float(known) if isinstance(known, int | float) else None
-    offered = story.sources[trial.source].run.detail(trial.record.run, "offered")
-    usage = trial.details.get("usage")
-    if not isinstance(offered, dict) or not isinstance(usage, dict):
-        return None
-    try:
-        ours = float(usage["sut_offering_cpu_s"]) + float(offered["cpu_s"])
-        return max(0.0, float(usage["host_busy_s"]) - ours) / float(usage["host_cpu_s"])
-    except (LookupError, TypeError, ValueError, ZeroDivisionError):
-        return None  # a generator, or a version, that did not say

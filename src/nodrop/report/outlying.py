@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from nodrop.report.costs import DIFFERENCES, Figure
-from nodrop.report.story import Cell, Story
+from nodrop.report.story import Cell, Story, once
 from nodrop.report.tables import Column, Made, Row, Table, Value, text
 from nodrop.report.trials import Trial
 from nodrop.stats.outliers import Outlier, outliers
@@ -28,6 +28,7 @@ class Outlying:
         return f"{self.figure.title} {value} {self.figure.unit} (median {middle})"
 
 
+@once
 def outlying(story: Story) -> tuple[Outlying, ...]:
     """Of a search each load is a cell of its own: report/fitted.py says what stands apart there."""
     return tuple(

@@ -14,6 +14,7 @@ import jinja2
 from markupsafe import Markup
 
 import nodrop
+from nodrop.ledger.balance import Ledger
 from nodrop.ledger.hops import Class
 from nodrop.report import bounded, escape, numbers
 from nodrop.report.answer import answer
@@ -340,26 +341,26 @@ def _cell_view(
 
 def _view(trial: Trial, label: str, *, opened: bool, drawn: bool) -> TrialView:
     title = f"Packet flow of {trial.record.run}"
+    ledger = trial.ledger
     return TrialView(
         trial=trial,
         label=label,
         mark=trial.mark,
         badge=BADGES[trial.mark],
         open=opened,
-        merged=_merged_words(trial),
-        flow=flow(trial.ledger, title) if trial.ledger and drawn else Markup(""),
-        lines=ledger_lines(trial),
-        not_for_us=_not_for_us(trial),
+        merged=_merged_words(trial, ledger),
+        flow=flow(ledger, title) if ledger and drawn else Markup(""),
+        lines=ledger_lines(ledger),
+        not_for_us=_not_for_us(ledger),
     )
 
 
-def _merged_words(trial: Trial) -> str:
+def _merged_words(trial: Trial, ledger: Ledger | None) -> str:
     """Every packet that defragmentation took out: 4,269 = 4,116 absorbed into 384 + 153 held."""
     books = trial.record.packets
     detail = books.merged_detail
     if detail is None or not books.merged_packets:
         return ""
-    ledger = trial.ledger
     accounts = ledger.accounts if ledger else ()
     numbered = {name: n for a in accounts if a.kind is Class.MERGED for name, n in a.details}
     into = ""
@@ -376,11 +377,11 @@ def _merged_words(trial: Trial) -> str:
     )
 
 
-def _not_for_us(trial: Trial) -> str:
-    if trial.ledger is None:
+def _not_for_us(ledger: Ledger | None) -> str:
+    if ledger is None:
         return ""
     return "; ".join(
         escape.plain(f"{numbers.count(a.packets)} {a.name} ({a.counter})")
-        for a in trial.ledger.accounts
+        for a in ledger.accounts
         if a.kind is Class.NOT_FOR_US and a.packets
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from nodrop.findings.functions import RoleProfile, TrialProfile, trial_profile
-from nodrop.report.story import Cell, Story
+from nodrop.report.story import Cell, Story, once
 from nodrop.report.trials import Trial
 from nodrop.results.names import PROFILE
 from nodrop.results.rundir import Damage
@@ -62,6 +62,7 @@ class Profiled:
         return [start for start, _ in found], values
 
 
+@once
 def profiled(story: Story) -> list[Profiled]:
     """The first cells that have any."""
     found = []

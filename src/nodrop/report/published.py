@@ -17,7 +17,7 @@ from nodrop.report import escape
 from nodrop.report.curve_plot import Curve, curve_plot
 from nodrop.report.published_tables import figure, numeric, published_tables
 from nodrop.report.stored import stored_findings
-from nodrop.report.story import Source, Story
+from nodrop.report.story import Source, Story, once
 from nodrop.report.tables import Column, Row, Table, Value, text
 from nodrop.results.rundir import Damage
 
@@ -65,6 +65,7 @@ class Published:
     damage: str = ""
 
 
+@once
 def published(story: Story) -> list[Published]:
     """Empty if nothing was imported."""
     return [found for source in story.sources if (found := _of_source(source)) is not None]

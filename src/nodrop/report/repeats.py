@@ -12,7 +12,7 @@ from nodrop.report import bounded
 from nodrop.report.costs import FIGURES, Figure
 from nodrop.report.loss_plot import ticks
 from nodrop.report.setups import compared_at_once
-from nodrop.report.story import Cell, Story
+from nodrop.report.story import Cell, Story, once
 from nodrop.report.svg import picture, ring, tag
 from nodrop.report.tables import Column, Made, Row, Table, Value, text
 from nodrop.stats.family import Family
@@ -21,6 +21,8 @@ from nodrop.stats.power import POWER, resolution, runs_to_see
 
 SHOWN = ("loss_pct", "sut_cpu_s", "activation_s")
 MOST_CELLS = 30
+MOST_NAMED = 20
+"""Runs that stand apart; the table has the others."""
 WIDTH, LEFT, GAP, ROW = 1000.0, 210.0, 34.0, 20.0
 TOP, BOTTOM = 30.0, 40.0
 LETTER = 6.6
@@ -65,6 +67,7 @@ class Repeated:
         return tuple(value - self.median for value in self.values)
 
 
+@once
 def repeats(story: Story) -> list[Repeated]:
     """Of cells with at least two valid trials."""
     family = compared_at_once(story)
@@ -171,22 +174,25 @@ def _strip(repeated: Repeated, x: Callable[[float], float], y: float, strips: in
         low, high = x(-repeated.sees), x(repeated.sees)
         wide = max(high - low, 1.0)
         parts.append(tag("rect", x=low, y=y - 7, width=wide, height=14, class_="band"))
-    dots = bounded.marks(repeated.deviations, strips=strips, key=float)
+    deviations = repeated.deviations
+    dots = bounded.marks(deviations, strips=strips, key=float)
     parts += [tag("circle", cx=x(d), cy=y, r=3, class_="dot") for d in dots]
-    parts += [ring(x(repeated.deviations[n]), y, 6.5) for n in repeated.apart]
+    parts += [ring(x(deviations[n]), y, 6.5) for n in bounded.marks(repeated.apart, strips=strips)]
     says = tag("title", _says(repeated))
     return tag("g", says, *parts, class_="mark s0", tabindex="0", role="img")
 
 
 def _says(repeated: Repeated) -> str:
     figure, n = repeated.figure, len(repeated.values)
-    low, high = (figure.signed(end(repeated.deviations)) for end in (min, max))
+    deviations, apart = repeated.deviations, repeated.apart
+    low, high = (figure.signed(end(deviations)) for end in (min, max))
     said = (
         f"{figure.title} of {repeated.cell.label}: {n} runs between {low} and {high} "
         f"{figure.difference_unit} of their median"
     )
-    if runs := ", ".join(repeated.runs[i] for i in repeated.apart):
-        said += f"; {runs} stands apart" if len(repeated.apart) == 1 else f"; {runs} stand apart"
+    if runs := ", ".join(repeated.runs[i] for i in apart[:MOST_NAMED]):
+        runs += f" and {len(apart) - MOST_NAMED} more" if len(apart) > MOST_NAMED else ""
+        said += f"; {runs} stands apart" if len(apart) == 1 else f"; {runs} stand apart"
     return f"{said}; {repeated.sees_words}"
 
 

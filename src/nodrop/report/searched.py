@@ -14,7 +14,7 @@ from nodrop.findings.answer import Answer
 from nodrop.findings.capacity import answers
 from nodrop.findings.observations import RATES
 from nodrop.report import escape
-from nodrop.report.story import Cell, Source, Story, factor_label
+from nodrop.report.story import Cell, Source, Story, factor_label, once
 from nodrop.report.trials import Trial
 from nodrop.results.capacity import Forecast
 
@@ -46,6 +46,7 @@ class SearchedCell:
         return tuple(rounds[number] for number in sorted(rounds))
 
 
+@once
 def searches(story: Story) -> tuple[SearchedCell, ...]:
     """In the order of the cells. A run whose manifest does not say what was searched for has
     none: its loads are reported like those of any other run."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nodrop.report.costs import DIFFERENCES, FIGURES, family_of
-from nodrop.report.story import Cell, Story, factor_label
+from nodrop.report.story import Cell, Story, factor_label, once
 from nodrop.results.trial import accelerator_words
 from nodrop.stats.family import Family
 
@@ -41,6 +41,7 @@ class Condition:
         return self.places[0]
 
 
+@once
 def conditions(story: Story) -> tuple[Condition, ...]:
     """Empty if nothing varies between setups. Instances are compared within their kind: what
     is asked of them is what a second one adds."""
@@ -58,6 +59,7 @@ def conditions(story: Story) -> tuple[Condition, ...]:
     return tuple(c for c in found if len(c.places) > 1)
 
 
+@once
 def compared_at_once(story: Story) -> Family:
     return family_of(story.cells, FIGURES if _compared(story.factors) else DIFFERENCES)
 

@@ -118,10 +118,7 @@ def _must_be_readable(path: Path, run: RunDir) -> None:
 def side_of_records(name: str, records: Sequence[TrialRecord]) -> Side:
     """Of a run that still goes on: its records speak for themselves, and nothing else is asked."""
     factors = records[0].factors if records else {}
-    trials = tuple(
-        Trial(source=0, record=record, ledger=None, ledger_problem="", details={})
-        for record in records
-    )
+    trials = tuple(Trial(source=0, record=record) for record in records)
     cell = Cell(
         source=0, factors=factors, label="", group="", load_label="", rank=(), trials=trials
     )

@@ -6,10 +6,10 @@ import tomllib
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cached_property, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from nodrop.config.matrix import NAMED
 from nodrop.errors import BadInput
@@ -23,6 +23,8 @@ from nodrop.stats.interval import Summary, summarize
 from nodrop.stats.stopping import Looks
 
 Json = dict[str, Any]
+
+MadeT = TypeVar("MadeT")
 
 UNVALUED = "all trials"
 
@@ -42,6 +44,8 @@ class Cell:
     trials: tuple[Trial, ...]
     looks: Looks | None = None
     """What was seen decided how often it was repeated; None: a number did."""
+    kept: dict[object, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
+    """What its trials say in each figure (report/costs.py)."""
 
     @cached_property
     def valid(self) -> tuple[Trial, ...]:
@@ -145,7 +149,7 @@ class Cell:
         middle = loss.median
 
         def distance(trial: Trial) -> tuple[bool, float]:
-            return trial.ledger is None, abs((trial.record.packets.loss_ratio or 0.0) - middle)
+            return not trial.has_books, abs((trial.record.packets.loss_ratio or 0.0) - middle)
 
         return min(measured, key=distance)
 
@@ -202,7 +206,7 @@ class Source:
         return (*self.run.damage, *self.run.trials.damage, *self.run.unlisted(), *rows)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Story:
     sources: tuple[Source, ...]
     cells: tuple[Cell, ...]
@@ -211,10 +215,25 @@ class Story:
     """In the order in which they were measured."""
     factors: tuple[str, ...]
     """Those that vary."""
+    kept: dict[object, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
+    """By `once`."""
 
     @property
     def several(self) -> bool:
         return len(self.sources) > 1
+
+
+def once(of: Callable[[Story], MadeT]) -> Callable[[Story], MadeT]:
+    """Page, tables and figures all ask for it: it is made for the first and kept with the story."""
+
+    @wraps(of)
+    def kept(story: Story) -> MadeT:
+        if of not in story.kept:
+            story.kept[of] = of(story)
+        found: MadeT = story.kept[of]
+        return found
+
+    return kept
 
 
 def read_story(paths: Sequence[Path]) -> Story:

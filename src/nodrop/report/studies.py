@@ -85,11 +85,7 @@ def _table(number: str) -> dict[str, float]:
 
 def busy_cores_pct(trial: Trial) -> float | None:
     """CPU of the whole host while the load was offered, as the study counted it: % of one core."""
-    usage, ratio = trial.details.get("usage"), trial.record.host_cpu_ratio
-    try:
-        cores = len(usage["sampler"]["first"]["cpus"]) if isinstance(usage, dict) else 0
-    except (LookupError, TypeError):
-        return None
+    cores, ratio = trial.aside.cpus, trial.record.host_cpu_ratio
     return ratio * cores * 100 if cores and ratio is not None else None
 
 

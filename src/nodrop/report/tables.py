@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import BinaryIO
 
 from nodrop.report import escape
 
@@ -58,17 +59,15 @@ def text(value: object) -> Value:
     return Value(raw=str(value), shown=escape.plain(value))
 
 
-def to_csv(table: Table) -> bytes:
-    """RFC 4180, with a header; numbers are raw. Encoded as it grows: the text of a long run's books
-    would take four times the memory."""
-    content = io.BytesIO()
-    out = io.TextIOWrapper(content, encoding="utf-8", newline="")
+def write_csv(table: Table, file: BinaryIO) -> None:
+    """RFC 4180, with a header; numbers are raw. Row by row: the books of a long run have no room in
+    memory."""
+    out = io.TextIOWrapper(file, encoding="utf-8", newline="")
     writer = csv.writer(out, lineterminator="\r\n")
     writer.writerow([escape.csv_text(column.name) for column in table.columns])
     for row in table.rows:
         writer.writerow([_raw(value) for value in row.values])
-    out.flush()
-    return content.getvalue()
+    out.detach()
 
 
 def _raw(value: Value) -> str:
@@ -95,6 +94,7 @@ def _line(cells: Sequence[str]) -> str:
 def to_latex(table: Table) -> str:
     """A booktabs tabular, to be put into a table environment by its user."""
     shape = "".join("r" if column.numeric else "l" for column in table.columns)
+    more = [f"% {escape.latex(table.more)}"] if table.more else []
     head = " & ".join(escape.latex(column.title) for column in table.columns)
     body = [
         " & ".join(escape.latex(value.shown) for value in row.values) + r" \\" for row in table.rows
@@ -107,6 +107,7 @@ def to_latex(table: Table) -> str:
             head + r" \\",
             r"\midrule",
             *body,
+            *more,
             r"\bottomrule",
             r"\end{tabular}",
             "",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from nodrop.ledger.balance import Ledger, ledger_from_json
@@ -17,17 +18,6 @@ Json = dict[str, Any]
 BOOKS_DIFFER = "books_differ"
 BOOKS_MISSING = "books_missing"
 """Reasons that only a report finds."""
-DETAILS = (
-    "clock_offsets_ns",
-    "facts",
-    "foreign_cpu_ratio",
-    "imbalance_ratio",
-    "inside",
-    "instances",
-    "readiness",
-    "usage",
-)
-"""What a report reads of a trial's details; the rest is most of it, and stays on disk."""
 COUNTED: Mapping[str, Callable[[Ledger], int | bool | None]] = {
     "offered_packets": lambda books: books.packets_at("sent"),
     "decoded_packets": lambda books: books.packets_at("decoded"),
@@ -43,16 +33,32 @@ COUNTED: Mapping[str, Callable[[Ledger], int | bool | None]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """A trial record beside the files of its run folder."""
+    """A trial record beside what its run folder says of it. A long run has no room for all books
+    and details at once: those of one trial are read again when they are shown."""
 
     source: int
     """Which of the run directories."""
     record: TrialRecord
-    ledger: Ledger | None
-    ledger_problem: str
+    run: RunDir | None = None
+    """None: only the record is known."""
+    ledger_problem: str = ""
     """Why there are no books to show; empty if there are."""
-    details: Json
-    """`DETAILS` of trial.json; empty if it cannot be read."""
+    closed: bool = False
+    """Its books were balanced again, and closed."""
+    aside: Aside = field(default_factory=lambda: Aside())
+
+    @property
+    def has_books(self) -> bool:
+        return self.run is not None and not self.ledger_problem
+
+    @property
+    def ledger(self) -> Ledger | None:
+        return _ledger(self.run, self.record)[0] if self.run and self.has_books else None
+
+    @property
+    def details(self) -> Json:
+        """Of trial.json; empty if it cannot be read."""
+        return _details(self.run, self.record) if self.run else {}
 
     @property
     def anchor(self) -> str:
@@ -69,6 +75,26 @@ class Trial:
         return mark_of(self.record)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aside:
+    """What is asked of every trial's details; None = not measured."""
+
+    anonymous_bytes: int | None = None
+    """Peak in the control group."""
+    cpus: int | None = None
+    """Of the host."""
+    foreign_cpu_ratio: float | None = None
+    """Of the CPUs that the SUT may use (in older runs: of all), what others used under load."""
+    imbalance_ratio: float | None = None
+    """From an older version, which wrote it to trial.json only."""
+    phases_s: Mapping[str, Any] = field(default_factory=dict)
+    """Of the activation."""
+    clock: Mapping[str, Any] | None = None
+    """What reading a clock costs, if it was asked."""
+    warm_up: Mapping[str, Any] | None = None
+    """What was sent to warm it up and discarded."""
+
+
 def read_trial(source: int, run: RunDir, record: TrialRecord) -> Trial:
     ledger, problem = _ledger(run, record)
     if ledger is not None:
@@ -78,17 +104,62 @@ def read_trial(source: int, run: RunDir, record: TrialRecord) -> Trial:
     if run.manifest.get("imported_from") and record.outcome == "failed":
         # Older imports: traffic that came before the SUT was ready is the harness's failure.
         record = record.model_copy(update={"outcome": "void"})
-    found = run.detail(record.run, "trial")
-    details = found.get("details", {}) if isinstance(found, dict) else {}
     return Trial(
         source=source,
         record=record,
-        ledger=ledger,
+        run=run,
         ledger_problem=problem,
-        details={n: details[n] for n in DETAILS if n in details}
-        if isinstance(details, dict)
-        else {},
+        closed=ledger is not None and ledger.closed,
+        aside=_aside(run, record),
     )
+
+
+def _aside(run: RunDir, record: TrialRecord) -> Aside:
+    details = _details(run, record)
+    usage, facts = _table(details, "usage"), _table(details, "facts")
+    anonymous = _table(usage, "cgroup").get("anon_peak_bytes")
+    cpus = _table(_table(usage, "sampler"), "first").get("cpus")
+    phases = _table(_table(details, "readiness"), "phases_s")
+    warm_up = _table(facts, "warm_up")
+    return Aside(
+        anonymous_bytes=anonymous if isinstance(anonymous, int) else None,
+        cpus=len(cpus) if isinstance(cpus, list) else None,
+        foreign_cpu_ratio=_foreign_cpu_ratio(run, record, details),
+        imbalance_ratio=_number(details.get("imbalance_ratio")),
+        phases_s={sys.intern(name): took for name, took in phases.items()},
+        clock=clock if isinstance(clock := facts.get("tsc"), dict) else None,
+        warm_up=warm_up if warm_up.get("discarded") else None,
+    )
+
+
+def _foreign_cpu_ratio(run: RunDir, record: TrialRecord, details: Json) -> float | None:
+    if "foreign_cpu_ratio" in details:
+        return _number(details["foreign_cpu_ratio"])
+    usage = details.get("usage")
+    if not isinstance(usage, dict) or "host_cpu_s" not in usage:
+        return None
+    offered = run.detail(record.run, "offered")
+    if not isinstance(offered, dict):
+        return None
+    try:
+        ours = float(usage["sut_offering_cpu_s"]) + float(offered["cpu_s"])
+        return max(0.0, float(usage["host_busy_s"]) - ours) / float(usage["host_cpu_s"])
+    except (LookupError, TypeError, ValueError, ZeroDivisionError):
+        return None  # a generator, or a version, that did not say
+
+
+def _details(run: RunDir, record: TrialRecord) -> Json:
+    found = run.detail(record.run, "trial")
+    return _table(found, "details") if isinstance(found, dict) else {}
+
+
+def _table(of: Json, name: str) -> Json:
+    found = of.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
 
 
 def _by_its_books(record: TrialRecord, books: Ledger) -> TrialRecord:

@@ -17,13 +17,14 @@ from nodrop.report.reasons import reason_words, reasons_of
 from nodrop.report.senders import cpus_of_both
 from nodrop.report.sentences import Sentence, plural
 from nodrop.report.stopped import stopped
-from nodrop.report.story import Source, Story
+from nodrop.report.story import Source, Story, once
 from nodrop.report.trials import BOOKS_DIFFER, BOOKS_MISSING, Trial
 
 COLD_START = 2.0
 """A first trial that took so many times the median activation found the caches cold."""
 
 
+@once
 def findings(story: Story) -> list[Sentence]:
     """The bad ones first."""
     found = [
@@ -92,11 +93,7 @@ def _books(story: Story) -> Iterator[Sentence]:
         words = f"the books of {plural(len(missing), 'trial')} that were measured are not there: "
         words += "what their records say is not proved, and enters no figure"
         yield Sentence(rule=rules.BOOKS_MISSING, text=words, trials=missing)
-    closed = tuple(
-        t
-        for t, does in zip(story.trials, differ, strict=True)
-        if t.ledger and t.ledger.closed and not does
-    )
+    closed = tuple(t for t, does in zip(story.trials, differ, strict=True) if t.closed and not does)
     if closed:
         yield Sentence(
             rule=rules.BOOKS_AGAIN,
@@ -274,9 +271,7 @@ def _warmed(story: Story) -> Iterator[Sentence]:
 
 def warmed_up(trial: Trial) -> Mapping[str, Any] | None:
     """What was sent to warm it up and discarded; None if nothing was."""
-    facts = trial.details.get("facts")
-    found = facts.get("warm_up") if isinstance(facts, dict) else None
-    return found if isinstance(found, dict) and found.get("discarded") else None
+    return trial.aside.warm_up
 
 
 def self_test_words(source: Source) -> str:

@@ -23,7 +23,7 @@ from nodrop.report.sentences import Sentence
 from nodrop.report.setups import conditions
 from nodrop.report.setups_section import SetupsSection, setups_section, setups_tables
 from nodrop.report.story import Story, read_story
-from nodrop.report.tables import Table, to_csv, to_latex, to_markdown
+from nodrop.report.tables import Table, to_latex, to_markdown, write_csv
 from nodrop.report.thread_models import thread_model_tables
 from nodrop.report.trust import findings
 from nodrop.untrusted.folder import Folder
@@ -50,14 +50,13 @@ def write_report(
     """
     story = read_story(run_dirs)
     folder = _made(run_dirs[0], out)
-    cells, trials = cells_table(story), trials_table(story)
-    setups = setups_section(story)
+    cells, setups = cells_table(story), setups_section(story)
     if Part.CSV in only:
         others = _own_tables(story, setups)
-        for table in (cells, trials, ledger_table(story), *others):
+        for table in (cells, trials_table(story), ledger_table(story), *others):
             _write_csv(folder, table.name, table)
     if Part.LATEX in only:
-        for table in (cells, trials):
+        for table in (cells, trials_told_table(story)):
             _write(folder, f"{table.name}.tex", to_latex(table))
     if Part.MARKDOWN in only:
         _write(folder, "report.md", markdown_report(story, setups))
@@ -84,7 +83,8 @@ def _write(folder: Folder, name: str, text: str) -> None:
 
 
 def _write_csv(folder: Folder, name: str, table: Table) -> None:
-    folder.write(f"{name}.csv", to_csv(table), durable=False)
+    with folder.writing(f"{name}.csv", durable=False) as file:
+        write_csv(table, file)
 
 
 def _write_figures(folder: Folder, story: Story, setups: SetupsSection | None) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from functools import cache
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -22,3 +23,13 @@ class Model(BaseModel):
         use_attribute_docstrings=True,
         json_schema_serialization_defaults_required=True,
     )
+
+    def model_post_init(self, _: Any) -> None:
+        # Which fields a line gave is never asked, and its set is half the memory of a record.
+        object.__setattr__(self, "__pydantic_fields_set__", _all_fields(type(self)))
+
+
+@cache
+def _all_fields(model: type[BaseModel]) -> set[str]:
+    """Shared by all its objects, which are frozen; a changed copy gets a set of its own."""
+    return set(model.model_fields)

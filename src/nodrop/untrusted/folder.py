@@ -106,6 +106,11 @@ class Folder:
             yield from bounded_lines(file, self.path / name)
 
     def write(self, name: str, content: bytes, *, durable: bool = True) -> None:
+        with self.writing(name, durable=durable) as file:
+            file.write(content)
+
+    @contextmanager
+    def writing(self, name: str, *, durable: bool = True) -> Iterator[BinaryIO]:
         """As a whole or not at all: what a link of this name leads to stays as it is."""
         partial = f"{_component(name)}.part"
         with self._held() as handle:
@@ -118,7 +123,7 @@ class Folder:
                 dir_fd=handle,
             )
             with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
+                yield file
                 file.flush()
                 if durable:
                     os.fsync(descriptor)

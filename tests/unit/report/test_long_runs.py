@@ -5,16 +5,22 @@ from __future__ import annotations
 import csv
 import re
 import sys
+import tracemalloc
+from collections import Counter
+from contextlib import AbstractContextManager
 from itertools import pairwise
 from pathlib import Path
 from types import FrameType
+from typing import BinaryIO
 
 import pytest
 
 from nodrop.report import bounded, page
 from nodrop.report.story import read_story
 from nodrop.report.write import Part, write_report
+from nodrop.testing.long_runs import make_long_run
 from nodrop.testing.rundirs import Fake, Trouble, make_run
+from nodrop.untrusted.folder import Folder
 
 CELLS = tuple({"load.multiplier": n} for n in (1, 4, 8))
 TROUBLE = {2: Trouble(late=True), 7: Trouble(not_ready=True)}
@@ -111,3 +117,37 @@ def called(run: Path) -> int:
     finally:
         sys.setprofile(None)
     return count
+
+
+@pytest.mark.usefixtures("small_bounds")
+def test_each_further_trial_costs_so_many_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short, long = (make_long_run(tmp_path / str(n), n, repetitions=1) for n in (200, 400))
+    opened: Counter[str] = Counter()
+    really = Folder.open
+
+    def counting(self: Folder, name: str) -> AbstractContextManager[BinaryIO]:
+        opened[name] += 1
+        return really(self, name)
+
+    monkeypatch.setattr(Folder, "open", counting)
+    write_report([short])
+    few = Counter(opened)
+    opened.clear()
+    write_report([long])
+    more = {name: (n - few[name]) / 200 for name, n in opened.items() if n != few[name]}
+    assert more.pop("ledger.json") <= 2.1, "once to balance it, once for ledger.csv"
+    assert {name for name, n in more.items() if n > 1.1} == set()
+    assert opened["trials.jsonl"] == 1
+
+
+def test_a_trial_holds_so_much_memory(tmp_path: Path) -> None:
+    """Of 100,000 such trials 0.8 GB."""
+    run = make_long_run(tmp_path, 200, repetitions=1)
+    read_story([run])
+    tracemalloc.start()
+    story = read_story([run])
+    held = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert held / len(story.trials) <= 9_000
