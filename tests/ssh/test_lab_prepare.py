@@ -103,6 +103,14 @@ def test_a_package_that_is_missing_is_named_and_with_yes_installed(
     assert sources(machines.sender) == before
 
 
+def test_a_lab_of_this_machine_alone_has_another_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert exit_code(["lab", "prepare", "netns"]) == 2
+    said = capsys.readouterr().err
+    assert said == "nodrop: lab netns is this machine alone; `nodrop doctor` says what it needs\n"
+
+
 def sources(machine: Machine) -> str:
     return machine.run("sh", "-c", "find /etc/apt -type f | sort | xargs sha256sum")
 

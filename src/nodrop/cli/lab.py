@@ -11,7 +11,7 @@ import typer
 
 from nodrop.cli.arguments import AsJson
 from nodrop.cli.saying import complain, say, say_json
-from nodrop.errors import LabProblem
+from nodrop.errors import BadInput, LabProblem
 
 if TYPE_CHECKING:
     from nodrop.hosts.journal import UndoReport
@@ -75,7 +75,7 @@ def check(
 
 @lab.command()
 def prepare(
-    where: Annotated[str, typer.Argument(metavar="LAB", help="Lab file, or netns.")],
+    where: Annotated[str, typer.Argument(metavar="LAB", help="Lab file of kind ssh.")],
     do_it: Annotated[
         bool, typer.Option("--yes", help="Install the packages that are missing (apt-get).")
     ] = False,
@@ -86,13 +86,12 @@ def prepare(
     Debian's; nothing else is changed, and no source of packages."""
     from nodrop import plugins
     from nodrop.config.lab_file import load_lab
-    from nodrop.labs.seam import Preparable, Prepared
+    from nodrop.labs.seam import Preparable
 
     made = plugins.build_lab(load_lab(where))
-    if isinstance(made, Preparable):
-        found = made.prepare(do_it=do_it)
-    else:
-        found = [Prepared(host=f"lab {made.name}", has=(), needs=made.problems(), did=())]
+    if not isinstance(made, Preparable):
+        raise BadInput(f"lab {made.name} is this machine alone; `nodrop doctor` says what it needs")
+    found = made.prepare(do_it=do_it)
     if as_json:
         say_json({"lab": made.name, "hosts": [asdict(one) for one in found]})
     else:
@@ -157,7 +156,8 @@ def _undone_elsewhere(where: str, everything: bool) -> Sequence[UndoReport]:
     if not isinstance(made, Undoable):
         return []
     reports = [*made.undo(abandoned_labels(), everything=everything, waiting=complain)]
-    if isinstance(made, Distant) and made.receiver_elsewhere:
+    # The receiver's is the last: a run that goes on there will undo by itself.
+    if isinstance(made, Distant) and made.receiver_elsewhere and not reports[-1].goes_on:
         reports += _undone_by_nodrop_there(made, everything)
     return reports
 
