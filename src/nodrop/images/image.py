@@ -260,6 +260,8 @@ def take_image(manifest: Mapping[str, Any], tar: Path) -> None:
     with _locked(image.name) as folder:
         if image.folder.exists():
             return
+        if file_sha256(tar) != image.sha256:
+            raise LabProblem(f"image {image.name}: {tar} is not the one that was asked for")
         building = Path(tempfile.mkdtemp(prefix=".building-", dir=folder))
         try:
             building.chmod(0o755)

@@ -33,7 +33,10 @@ from nodrop.labs.seam import Checked, Prepared
 from nodrop.untrusted.json_text import decode
 from nodrop.untrusted.reading import making_sense
 
-FROM_THERE = "its receiver is another machine, and only `run`, `capacity` and `doctor` go there"
+FROM_THERE = (
+    "its receiver is another machine, and only `nodrop run`, `capacity`, `profile`, `ab` and "
+    "`doctor` go there by themselves; start this on the receiver, without receiver.host"
+)
 PROGRAMS = {program: PACKAGES[program] for program in ("ip", "ethtool")}
 PROGRAMS_OF_RECEIVER = {"sysctl": PACKAGES["sysctl"], "python3": "python3"}
 """Programs that nodrop runs on a host → the Debian package of each."""

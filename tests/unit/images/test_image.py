@@ -19,6 +19,7 @@ from nodrop.images.image import (
     load_recipe,
     must_be_there,
     resolve_bits,
+    take_image,
     upstream_version,
 )
 
@@ -116,6 +117,26 @@ def test_the_same_bits_are_kept_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BITS", "others")
     third = build_image("suricata")
     assert third.sha256 != first.sha256 and len(list_images()) == 2
+
+
+def test_an_image_of_another_machine_is_taken_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = build_image("suricata")
+    copy = tmp_path / "copy.tar"
+    copy.write_bytes((built.folder / "rootfs.tar").read_bytes())
+    manifest = json.loads((built.folder / "manifest.json").read_text())
+    take_image(manifest, copy)
+    assert copy.exists(), "it is there already"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "another"))
+    assert list_images() == []
+    take_image(manifest, copy)
+    assert list_images() == [built]
+    assert not copy.exists()
+    assert (built.rootfs / built.program).is_file()
+    copy.write_bytes(b"another")
+    with pytest.raises(LabProblem, match="is not the one that was asked for"):
+        take_image({**manifest, "sha256": "0" * 64}, copy)
 
 
 def test_a_failed_build_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
