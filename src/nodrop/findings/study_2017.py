@@ -209,9 +209,12 @@ def _uneven(models: Sequence[Model]) -> Judged:
     if not found:
         return _unknown(claim, "no model had several threads with the same work")
     least, most = min(over for _, over in found), max(over for _, over in found)
+    low, high = f"{least * 100:.0f} %", f"{most * 100:.0f} %"
+    over = low if low == high else f"{low} to {high}"
+    among = "one model" if len(found) == 1 else f"{len(found)} models"
     words = (
-        f"the busiest thread had {least * 100:.0f} % to {most * 100:.0f} % more than its share, in "
-        f"{len(found)} models; from {UNEVEN * 100:.0f} % on it is called uneven"
+        f"the busiest thread had {over} more than its share, in {among}; from "
+        f"{UNEVEN * 100:.0f} % on it is called uneven"
     )
     if least >= UNEVEN:
         return Judged(claim=claim, stands=Stands.HOLDS, evidence=words)
