@@ -26,17 +26,15 @@ class Costs:
 
 def clock_costs(found: Sequence[Condition]) -> list[Costs]:
     """One answer per setup, of the first trial that was asked."""
-    listed: dict[str, Costs] = {}
-    for condition in found:
-        for place in condition.places:
-            for trial in place.cell.trials:
-                if (told := trial.aside.clock) is not None:
-                    costs = _costs(_setup(place), told)
-                    earlier = listed.get(costs.setup)
-                    if earlier is None or not earlier.ns:
-                        listed[costs.setup] = costs
-    order = dict.fromkeys(_setup(place) for c in found for place in c.places)
-    return [listed[setup] for setup in order if setup in listed]
+    listed: dict[str, Costs | None] = {}
+    for place in (place for condition in found for place in condition.places):
+        setup = _setup(place)
+        costs = listed.setdefault(setup, None)
+        for trial in place.cell.trials:
+            told = trial.aside.clock
+            if told is not None and (costs is None or not costs.ns):
+                costs = listed[setup] = _costs(setup, told)
+    return [costs for costs in listed.values() if costs is not None]
 
 
 def _setup(place: Place) -> str:
