@@ -12,6 +12,9 @@ from nodrop.stats.interval import Interval
 from nodrop.stats.scalability import Law
 
 
+SCALE = "on the scale that was searched: replicas (X), packets/s, or times the trace's speed"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingSection:
     table: Table
@@ -36,8 +39,8 @@ def _table(found: Sequence[Scaling]) -> Table:
                 numeric=True,
                 help="that capture; behind receive threads, those that detect",
             ),
-            Column(name="capacity_low", title="Carried", numeric=True),
-            Column(name="capacity_high", title="Not carried", numeric=True),
+            Column(name="capacity_low", title="Carried", numeric=True, help=SCALE),
+            Column(name="capacity_high", title="Not carried", numeric=True, help=SCALE),
             Column(
                 name="speedup_low",
                 title="Speed-up, at least",
