@@ -108,12 +108,20 @@ def everything(tmp_path: Path) -> list[list[Path]]:
     ruled = make_run(
         tmp_path / "ruled", Fake(manifest={"measure": {"repetitions": rule}}, samples=False)
     )
+    far = {"a": (2.0, 2.1, 1.9), "b": (4.0, 4.1, 3.9), "c": (3.0, 3.1, 2.9)}
+    alike = {"a": (2.0, 2.1, 1.9), "b": (2.1, 2.0, 1.9)}
+    fleets = [on_pairs(tmp_path / f"pairs-{len(used)}", used) for used in (far, alike)]
     empty = make_run(tmp_path / "empty", Fake(repetitions=0))
     runs = [make_run(tmp_path / "setups", SETUPS), make_run(tmp_path / "mixed", MIXED)]
-    return [
-        [p]
-        for p in (*runs, spoilt, told, quiet, clash, wild, lied, searched, senders, ruled, empty)
-    ]
+    others = [spoilt, told, quiet, clash, wild, lied, searched, senders, ruled, empty]
+    return [[path] for path in (*runs, *others, *fleets)]
+
+
+def on_pairs(out: Path, used: dict[str, tuple[float, ...]]) -> Path:
+    """Trials of one cell, by the pair of a fleet that measured them: CPU seconds of the SUT."""
+    trials = [{"pair": pair, "sut_cpu_s": s} for pair, each in used.items() for s in each]
+    each = dict(enumerate(trials, start=1))
+    return outcome_run(out, [Load(cell={"load.pps": 1}, trials=[0.0] * len(each), each=each)])
 
 
 def load_of(generator: str, flows: str, multiplier: int) -> dict[str, Any]:
