@@ -11,7 +11,6 @@ from nodrop.report.tables import Column, Row, Table, Value, text
 from nodrop.stats.interval import Interval
 from nodrop.stats.scalability import Law
 
-
 SCALE = "on the scale that was searched: replicas (X), packets/s, or times the trace's speed"
 
 
