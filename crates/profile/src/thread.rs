@@ -20,7 +20,7 @@ const MOST_CLOCK_PAGES: usize = 512;
 /// A tenth of a second of a thread that switches 75,000 times a second with 20 callers each. Seen with 128 pages: a worker
 /// that its packets wake one by one lost a tenth of its switches.
 const SWITCH_PAGES: usize = 512;
-/// Of such a thread, if only its times are told: a normal user's rings share some megabytes.
+/// Of such a thread, if only its times are read: a normal user's rings share some megabytes.
 const TIMES_PAGES: usize = 32;
 
 const COUNTED: [Event; 4] = [

@@ -103,7 +103,7 @@ def run(
 
 
 def _measuring(asked: Experiment, lab: str | None, fleet: Path | None) -> Callable[..., RunOutcome]:
-    """What runs the experiment, once it is told where and how."""
+    """What runs the experiment, once it knows where and how."""
     if fleet is None:
         from nodrop.config.lab_file import load_lab
         from nodrop.elsewhere.where import measuring

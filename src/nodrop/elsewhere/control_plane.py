@@ -103,7 +103,7 @@ def placed(host: SshHost, *, machines: Sequence[str] = ()) -> list[str]:
         "PYTHONNOUSERSITE": "1",
         "PYTHONSAFEPATH": "1",
     }
-    # -S: what a host has set up for its own programs (sitecustomize, .pth) is none of ours.
+    # -S: what a host has set up for its own programs (sitecustomize, .pth) is not ours.
     return ["env", *(f"{name}={value}" for name, value in variables.items()), python, "-S", "-m"]
 
 
