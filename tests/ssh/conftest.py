@@ -11,6 +11,7 @@ import pytest
 from nodrop.errors import LabProblem
 from nodrop.hosts.binary import find_node_binary
 from tests.ssh.machines import SSHD, Machines, two_machines
+from tests.ssh.pairs import Pair, receiver_here, receiver_there
 
 
 @pytest.fixture(scope="session")
@@ -26,6 +27,7 @@ def programs(real_root: None) -> None:
 
 @pytest.fixture(scope="module")
 def machines(programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
+    """With a switch in their cable; for looks at hosts, not for runs."""
     with two_machines(tmp_path_factory.mktemp("ssh")) as machines:
         yield machines
 
@@ -40,3 +42,17 @@ def sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     left = [path for path in runtime.rglob("*") if not path.is_dir()]
     shutil.rmtree(runtime)
     assert not left, "sockets of ssh are left"
+
+
+@pytest.fixture(scope="module")
+def here(programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """The receiver is this machine."""
+    with receiver_here(tmp_path_factory.mktemp("here")) as pair:
+        yield pair
+
+
+@pytest.fixture(scope="module")
+def there(programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """The receiver is elsewhere, as the sender is."""
+    with receiver_there(tmp_path_factory.mktemp("there")) as pair:
+        yield pair

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import signal
 import subprocess
 import threading
 import time
@@ -15,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from nodrop.hosts.local import run_command
 
@@ -26,15 +28,21 @@ OFFLOADS_OFF = [word for name in ("rx", "tx", "sg", "tso", "gso", "gro") for wor
 BOOT = """\
 hostname "$1"
 mount -t tmpfs -o mode=755 tmpfs /run
-mount -t tmpfs -o mode=755 tmpfs /var/lib
+mkdir -p "$2/$1/lib" "$2/$1/state" /root/.local/state
+mount --bind "$2/$1/lib" /var/lib
+mount --bind "$2/$1/state" /root/.local/state
 mkdir /run/cgroup
 mount --rbind /sys/fs/cgroup /run/cgroup
 mount -t sysfs sysfs /sys
 mount --rbind /run/cgroup /sys/fs/cgroup
 umount -l /run/cgroup
-mkdir -p /root/.local/state
-mount -t tmpfs -o mode=700 tmpfs /root/.local/state
-mkdir -m 755 /run/sshd
+mkdir -m 755 /run/sshd /run/programs
+cat /proc/sys/kernel/random/uuid >/run/boot_id
+mount --bind /run/boot_id /proc/sys/kernel/random/boot_id
+readlink /proc/self/ns/pid >/run/pid_namespace
+cp "$2/systemctl" /run/programs/systemctl
+mount --bind /run/programs /usr/local/sbin
+[ ! -e "$2/$1/at_boot" ] || . "$2/$1/at_boot"
 cp "$2/authorized" /run/authorized
 for file in passwd shadow hosts sudoers; do
   [ ! -e "/etc/$file" ] || mount --bind "$2/$file" "/etc/$file"
@@ -43,6 +51,13 @@ echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6
 ip link set lo up
 exec /usr/sbin/sshd -D -e -f "$2/sshd_config"
 """
+SYSTEMCTL = """\
+#!/bin/sh
+[ "$*" = reboot ] && [ "$(readlink /proc/self/ns/pid)" = "$(cat /run/pid_namespace)" ] || exit 1
+exec python3 -IS -c 'import ctypes; ctypes.CDLL(None).reboot(0x1234567)'
+"""
+"""In a PID namespace of its own, and only there, that ends its first process by SIGHUP and nothing
+else (reboot(2))."""
 SSHD_CONFIG = """\
 ListenAddress 0.0.0.0
 HostKey {folder}/host_key
@@ -114,6 +129,17 @@ class Machine:
         inside = ["nsenter", "--target", str(self.pid), "--net", "--mount", "--uts", "--", *argv]
         return run_command(inside, where=self.name, timeout_s=TIMEOUT_S).stdout
 
+    @contextmanager
+    def running(self, *argv: str) -> Iterator[None]:
+        """The same of a program that is done once it has its end of file; it has said a line."""
+        inside = ["nsenter", "--target", str(self.pid), "--net", "--mount", "--uts", "--", *argv]
+        pipe = subprocess.PIPE
+        with subprocess.Popen(inside, stdin=pipe, stdout=pipe) as program:
+            assert program.stdout is not None
+            program.stdout.readline()
+            yield
+            program.kill()
+
     def processes(self) -> dict[int, str]:
         """PID, as this machine sees it → argv, of what runs there."""
         found = {}
@@ -148,7 +174,7 @@ def two_machines(folder: Path, *, switch: bool = True) -> Iterator[Machines]:
         if switch:
             lay_cable(machines)
         else:
-            _lay_direct_cable(gen1, sensor1)
+            lay_direct_cable(gen1, sensor1)
         yield machines
 
 
@@ -160,8 +186,17 @@ def sender_and_here(folder: Path) -> Iterator[Machines]:
     with _own_network(), _booted("gen1", folder) as gen1:
         _lay_control(gen1, 0)
         here = Machine("here", threading.get_native_id())
-        _lay_direct_cable(gen1, here)
+        lay_direct_cable(gen1, here)
         yield Machines(gen1, here, folder)
+
+
+@contextmanager
+def machine_and_control(folder: Path) -> Iterator[Machine]:
+    """The sender alone, and its way of control; its cable is whoever asks's to lay."""
+    _keys_and_files(folder)
+    with _own_network(), _booted("gen1", folder) as gen1:
+        _lay_control(gen1, 0)
+        yield gen1
 
 
 def _lay_control(machine: Machine, number: int) -> None:
@@ -194,7 +229,7 @@ def lay_cable(machines: Machines) -> None:
     await_switch()
 
 
-def _lay_direct_cable(one: Machine, other: Machine) -> None:
+def lay_direct_cable(one: Machine, other: Machine) -> None:
     Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1")
     far = ("cab0", "mtu", MTU, "netns", one.pid)
     _ip("link", "add", "near", "mtu", MTU, "type", "veth", "peer", "name", *far)
@@ -225,6 +260,8 @@ def _keys_and_files(folder: Path) -> None:
     (folder / "known").write_text("".join(f"{address} {host_key}" for address in addresses))
     (folder / "changed").write_text(f"{addresses[0]} {other}")
     (folder / "authorized").write_text((folder / "key.pub").read_text())
+    (folder / "systemctl").write_text(SYSTEMCTL)
+    (folder / "systemctl").chmod(0o755)
     (folder / "sshd_config").write_text(SSHD_CONFIG.format(folder=folder))
     (folder / "ssh_config").write_text(CLIENT_CONFIG.format(folder=folder))
     for name, text in ETC.items():
@@ -234,35 +271,64 @@ def _keys_and_files(folder: Path) -> None:
 
 @contextmanager
 def _booted(name: str, folder: Path) -> Iterator[Machine]:
-    namespaces = ["--net", "--mount", "--uts", "--pid", "--mount-proc"]
+    """It boots again when it ends by a reboot; its ports and its disk stay."""
+    over = threading.Event()
+    machine = Machine(name, 0)
+    first = _boot(machine, folder, ["--net"])
+    network = os.open(f"/proc/{first.pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+
+    def reboots() -> None:
+        sshd = first
+        while sshd.wait() == -signal.SIGHUP and not over.is_set():
+            booted[0] = sshd = _boot(machine, folder, [], network=network)
+
+    booted = [first]
+    watching = threading.Thread(target=reboots, daemon=True)
+    watching.start()
+    try:
+        yield machine
+    finally:
+        over.set()
+        booted[0].kill()
+        watching.join()
+        os.close(network)
+
+
+def _boot(
+    machine: Machine, folder: Path, own: Sequence[str], *, network: int | None = None
+) -> subprocess.Popen[str]:
+    """Until its sshd listens. `own`: what else is a namespace of its own; `network`: its ports."""
+    entering = [] if network is None else ["nsenter", f"--net=/proc/self/fd/{network}", "--"]
+    namespaces = [*own, "--mount", "--uts", "--pid", "--mount-proc"]
     sshd = subprocess.Popen(
         [
             *("setpriv", "--pdeathsig", "KILL"),
+            *entering,
             *("unshare", *namespaces, "--fork", "--kill-child", "--"),
-            *("sh", "-euc", BOOT, "sh", name, str(folder)),
+            *("sh", "-euc", BOOT, "sh", machine.name, str(folder)),
         ],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
         process_group=0,
+        pass_fds=[] if network is None else [network],
     )
+    machine.pid = sshd.pid  # before it lets anybody in
     assert sshd.stderr is not None
     said: list[str] = []
-    try:
-        for line in sshd.stderr:
-            said.append(line)
-            if "Server listening" in line:
-                break
-        else:
-            raise AssertionError(f"{name} does not boot: {''.join(said)}")
-        threading.Thread(target=sshd.stderr.read, daemon=True).start()
-        yield Machine(name, sshd.pid)
-    finally:
-        sshd.kill()
-        sshd.wait()
-        with suppress(OSError):
-            sshd.stderr.close()
+    for line in sshd.stderr:
+        said.append(line)
+        if "Server listening" in line:
+            threading.Thread(target=_read_to_its_end, args=(sshd.stderr,), daemon=True).start()
+            return sshd
+    sshd.wait()
+    raise AssertionError(f"{machine.name} does not boot: {''.join(said)}")
+
+
+def _read_to_its_end(pipe: IO[str]) -> None:
+    with pipe:
+        pipe.read()
 
 
 @contextmanager

@@ -19,11 +19,12 @@ from nodrop.hosts.ssh import NODE_FOLDER, SshHost
 from nodrop.measure.progress import Silent
 from nodrop.results.live import Live
 from tests.e2e.conftest import closes, only
-from tests.ssh.machines import Machines, set_control
+from tests.ssh.machines import set_control
+from tests.ssh.pairs import Pair, Run
 from tests.ssh.test_lease import all_end_on
-from tests.ssh.test_measuring import Run, pair, run
+from tests.ssh.test_measuring import run
 
-__all__: Sequence[str] = ("pair", "run")
+__all__: Sequence[str] = ("run",)
 
 ONE = "measure.repetitions=1"
 SLOW = """\
@@ -80,7 +81,7 @@ def test_a_line_that_is_cut_for_two_seconds_costs_no_trial(run: Run) -> None:
 
 
 def test_a_line_that_is_cut_for_good_ends_the_run_in_sentences_and_resume_goes_on(
-    run: Run, pair: Machines, monkeypatch: pytest.MonkeyPatch
+    run: Run, here: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lease, "BEAT_S", 0.3)
     monkeypatch.setattr(lease, "TERM_S", 3)
@@ -89,7 +90,7 @@ def test_a_line_that_is_cut_for_good_ends_the_run_in_sentences_and_resume_goes_o
     cutting = Cuts(for_s=None)
     try:
         outcome = run("load.speed=4", progress=cutting)
-        all_end_on(pair.sender)
+        all_end_on(here.sender)
     finally:
         set_control(0, up=True)
     assert cutting.cut
@@ -105,37 +106,35 @@ def test_a_line_that_is_cut_for_good_ends_the_run_in_sentences_and_resume_goes_o
     assert all(closes(record) for record in resumed.records)
 
 
-def test_a_slow_and_lossy_line_measures_the_same(run: Run, pair: Machines, tmp_path: Path) -> None:
+def test_a_slow_and_lossy_line_measures_the_same(run: Run, here: Pair, tmp_path: Path) -> None:
     proxy, config = tmp_path / "slow.py", tmp_path / "ssh_config"
     proxy.write_text(SLOW)
     command = f"{sys.executable} {proxy} %h %p {DELAY_S}"
     words = f"Host slow\n  HostName 10.77.0.2\n  ProxyCommand {command}\n"
-    config.write_text(words + pair.config.read_text())
+    config.write_text(words + here.machines.config.read_text())
     (tmp_path / "lossy.nft").write_text(LOSSY)
-    pair.receiver.run("nft", "-f", str(tmp_path / "lossy.nft"))
+    here.receiver.run("nft", "-f", str(tmp_path / "lossy.nft"))
     try:
-        record = only(run(ONE, sender="slow", config=config))
+        record = only(run(ONE, lab={"sender": "slow", "config": config}))
     finally:
-        pair.receiver.run("nft", "delete", "table", "inet", "lossy")
+        here.receiver.run("nft", "delete", "table", "inet", "lossy")
     assert (record.outcome, record.error) == ("measured", None)
     assert closes(record)
     assert record.packets.decoded_packets == record.offered.sent > 10_000
 
 
-def test_a_far_disk_that_is_full_is_one_void_trial_in_one_sentence(
-    run: Run, pair: Machines
-) -> None:
+def test_a_far_disk_that_is_full_is_one_void_trial_in_one_sentence(run: Run, here: Pair) -> None:
     size = f"size={find_node_binary().stat().st_size // 1024 + 400}k"
-    pair.sender.run("mkdir", "-p", "/var/lib/nodrop")
-    pair.sender.run("mount", "-t", "tmpfs", "-o", f"mode=755,{size}", "tmpfs", "/var/lib/nodrop")
+    here.sender.run("mkdir", "-p", "/var/lib/nodrop")
+    here.sender.run("mount", "-t", "tmpfs", "-o", f"mode=755,{size}", "tmpfs", "/var/lib/nodrop")
     try:
         record = only(run(ONE))
         assert record.outcome == "void"
         assert "cannot be copied there" in (record.error or "")
         assert "No space left on device" in (record.error or "")
-        assert pair.sender.run("ls", "/var/lib/nodrop").split() == ["node"]
+        assert here.sender.run("ls", "/var/lib/nodrop").split() == ["node"]
     finally:
-        pair.sender.run("umount", "/var/lib/nodrop")
+        here.sender.run("umount", "/var/lib/nodrop")
 
 
 def test_a_far_clock_that_is_set_in_a_trial_makes_it_void(
@@ -157,12 +156,12 @@ def test_a_far_clock_that_is_set_in_a_trial_makes_it_void(
     assert "clock_moved" in record.invalid_reasons
 
 
-def test_an_older_node_stays_and_a_damaged_one_is_replaced(run: Run, pair: Machines) -> None:
+def test_an_older_node_stays_and_a_damaged_one_is_replaced(run: Run, here: Pair) -> None:
     older = f"{NODE_FOLDER}/{'0' * 64}"
     ours = f"{NODE_FOLDER}/{file_sha256(find_node_binary())}/nodrop-node"
-    pair.sender.run("sh", "-ec", f"mkdir -p {older}; echo old >{older}/nodrop-node")
-    pair.sender.run("sh", "-ec", f"mkdir -p $(dirname {ours}); echo damaged >{ours}")
+    here.sender.run("sh", "-ec", f"mkdir -p {older}; echo old >{older}/nodrop-node")
+    here.sender.run("sh", "-ec", f"mkdir -p $(dirname {ours}); echo damaged >{ours}")
     record = only(run(ONE))
     assert record.outcome == "measured"
-    assert pair.sender.run("cat", f"{older}/nodrop-node") == "old\n"
-    pair.sender.run("rm", "-r", older)
+    assert here.sender.run("cat", f"{older}/nodrop-node") == "old\n"
+    here.sender.run("rm", "-r", older)

@@ -7,16 +7,13 @@ import random
 import signal
 import subprocess
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.test_killed import Place
-from tests.ssh.machines import Machines, set_control
-from tests.ssh.test_measuring import nothing_is_left, pair, shown, written
-
-__all__: Sequence[str] = ("pair",)
+from tests.ssh.machines import set_control
+from tests.ssh.pairs import Pair
 
 KILLS = int(os.environ.get("NODROP_KILLS", "4"))
 DOWN_S = float(os.environ.get("NODROP_LINE_DOWN_S", "1"))
@@ -27,11 +24,11 @@ EACH = 3
 
 @pytest.mark.timeout(60 + KILLS * 20)
 def test_killed_at_random_points_nothing_is_left_on_either_host(
-    pair: Machines, tmp_path: Path, sockets: Path
+    here: Pair, tmp_path: Path, sockets: Path
 ) -> None:
-    place, seed = Place(tmp_path, lab=str(written(pair, tmp_path))), random.randrange(2**32)
+    place, seed = Place(tmp_path, lab=here.lab(tmp_path)), random.randrange(2**32)
     print(f"seed {seed}")  # noqa: T201  shown if the test fails
-    before = shown(pair.receiver)
+    before = here.shown()
     dice, latest_s = random.Random(seed), place.seconds_to_its_journal() + 2.0
     for number in range(KILLS):
         process = place.start(resume=place.begun)
@@ -46,8 +43,8 @@ def test_killed_at_random_points_nothing_is_left_on_either_host(
         place.remember_labels()
         place.undo()
         assert not place.leftovers()
-        assert nothing_is_left(pair)
-        assert shown(pair.receiver) == before
+        here.nothing_is_left()
+        assert here.shown() == before
         assert not [path for path in sockets.rglob("*") if not path.is_dir()]
         assert not list((tmp_path / "state").rglob("*.jsonl"))
         good = place.good()

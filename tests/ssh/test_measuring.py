@@ -5,142 +5,34 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from nodrop import plugins
-from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
 from nodrop.errors import NotReady
 from nodrop.labs.ssh import SshLab
-from nodrop.load.tcpreplay import Tcpreplay
-from nodrop.measure.manager import RunOutcome, run_experiment
 from nodrop.measure.progress import Silent
 from nodrop.results.live import Live
-from tests.e2e.conftest import SURICATA, closes, only, real_trace, suricata
-from tests.ssh.machines import MTU, Machine, Machines, sender_and_here
-
-__all__: Sequence[str] = ("real_trace", "suricata")
-
-SINK = """
-name = "far"
-[sut]
-kind = "sink"
-ring_frames = 65536
-[load]
-kind = "replay"
-trace = "make:demo"
-speed = 20
-[measure]
-repetitions = 2
-late_p99_us = 60e6 # these tests are about packets; a machine that tests is busy
-late_burst_max_ratio = 1
-steal_max_ratio = 1
-"""
-LAB = """\
-name = "pair"
-kind = "ssh"
-ssh_config = "{config}"
-[sender]
-host = "{sender}"
-port = "cab0"
-[receiver]
-port = "cab0"
-"""
-
-Run = Callable[..., RunOutcome]
-
-
-@pytest.fixture(scope="module")
-def pair(programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
-    with sender_and_here(tmp_path_factory.mktemp("pair")) as machines:
-        yield machines
+from tests.e2e.conftest import closes
+from tests.ssh.machines import MTU, Machine
+from tests.ssh.pairs import Pair, Run, runs_on
 
 
 @pytest.fixture
-def run(pair: Machines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
-    """A run; after it, the port is as it was and nothing is left on either machine."""
+def run(here: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    before = shown(pair.receiver)
-
-    def go(
-        *settings: str,
-        text: str = SINK,
-        sender: str = "gen1",
-        config: Path | None = None,
-        resume: bool = False,
-        progress: Any = None,
-        **given: str,
-    ) -> RunOutcome:
-        file, lab = tmp_path / "experiment.toml", written(pair, tmp_path, sender, config)
-        file.write_text(text.format(**given))
-        return run_experiment(
-            load_experiment(file, settings),
-            load_lab(str(lab)),
-            out=tmp_path / "results",
-            resume=resume,
-            progress=progress or Silent(),
-        )
-
-    yield go
-    assert shown(pair.receiver) == before
-    assert nothing_is_left(pair)
+    with runs_on(here, tmp_path) as go:
+        yield go
 
 
-def written(pair: Machines, folder: Path, sender: str = "gen1", config: Path | None = None) -> Path:
-    lab = folder / "pair.toml"
-    lab.write_text(LAB.format(config=config or pair.config, sender=sender))
-    return lab
-
-
-def shown(machine: Machine) -> Any:
-    """Of the receiver's port: what a run could leave otherwise than it was."""
-    (port,) = json.loads(machine.run("ip", "-j", "-d", "address", "show", "cab0"))
-    kept = ("flags", "mtu", "promiscuity", "addr_info", "ifname")
-    return {name: port[name] for name in kept}, machine.run("ethtool", "-k", "cab0")
-
-
-def nothing_is_left(pair: Machines) -> bool:
-    jobs = [argv for argv in pair.sender.processes().values() if "nodrop" in argv]
-    copies = pair.sender.run("ls", "/var/lib/nodrop").split()
-    return not jobs and copies == ["node"]
-
-
-def test_the_books_close_over_a_cable(run: Run) -> None:
-    outcome = run()
-    assert outcome.exit_code == 0
-    for record in outcome.records:
-        assert closes(record)
-        assert record.packets.decoded_packets == record.offered.sent > 10_000
+def test_the_lab_is_in_the_manifest_and_nothing_is_parted(run: Run) -> None:
+    outcome = run("measure.repetitions=1")
     manifest = json.loads((outcome.directory / "manifest.json").read_text())
     assert manifest["lab"]["seen"]["sender gen1"]["mtu"] == 9000
     assert manifest["parting"] is None, "the sender takes no CPU of this machine"
-    assert manifest["undo"]["left"] == []
-    said = json.loads(
-        (outcome.directory / "runs" / outcome.records[0].run / "trial.json").read_text()
-    )
-    (sender,) = said["details"]["facts"]["clocks"]
-    bounds_ns = sender["before"]["bound_ns"] + sender["after"]["bound_ns"]
-    assert abs(sender["drift_ns"]) <= bounds_ns, "one kernel, one clock"
-
-
-def test_real_suricata_on_the_real_trace(run: Run, suricata: None, real_trace: Path) -> None:
-    record = only(run("sut.ring_size=110000", text=SURICATA, trace=str(real_trace)))
-    assert (record.outcome, record.packets.residual_packets) == ("measured", 0)
-    assert record.offered.sent == 101_171
-    assert closes(record)
-
-
-def test_tcpreplay_sends_from_there_too(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Tcpreplay, "late_ratio", 100.0)  # it drifts, and the machine is busy
-    settings = ("load.kind=tcpreplay", "load.multiplier=2", "measure.repetitions=1")
-    record = only(run(*settings, "load.speed=20", "sut.ring_frames=200000"))
-    assert (record.outcome, record.packets.residual_packets) == ("measured", 0), record
-    assert record.offered.sent == record.offered.intended > 20_000
-    assert closes(record)
 
 
 class LooksBeside(Silent):
@@ -155,8 +47,8 @@ class LooksBeside(Silent):
             self.said = [*self._lab.problems()]
 
 
-def test_a_second_run_is_told_who_has_the_port(run: Run, pair: Machines, tmp_path: Path) -> None:
-    lab = plugins.build_lab(load_lab(str(written(pair, tmp_path))))
+def test_a_second_run_is_told_who_has_the_port(run: Run, here: Pair, tmp_path: Path) -> None:
+    lab = plugins.build_lab(load_lab(here.lab(tmp_path)))
     assert isinstance(lab, SshLab)
     beside = LooksBeside(lab)
     run("measure.repetitions=1", progress=beside)
@@ -186,9 +78,9 @@ class CutsTheLine(Silent):
 
 
 def test_a_line_that_is_cut_is_one_sentence_and_the_next_trial_goes_on(
-    run: Run, pair: Machines
+    run: Run, here: Pair
 ) -> None:
-    cutting = CutsTheLine(pair.sender)
+    cutting = CutsTheLine(here.sender)
     outcome = run("load.speed=4", progress=cutting)
     assert cutting.cut
     first, second = outcome.records
@@ -201,8 +93,8 @@ def test_a_line_that_is_cut_is_one_sentence_and_the_next_trial_goes_on(
     assert closes(second)
 
 
-def test_what_cannot_be_is_said_before_anything_is_touched(run: Run, pair: Machines) -> None:
-    machines = (pair.sender, pair.receiver)
+def test_what_cannot_be_is_said_before_anything_is_touched(run: Run, here: Pair) -> None:
+    machines = (here.sender, here.receiver)
     for machine in machines:
         machine.run("ip", "link", "set", "cab0", "mtu", "1000")
     try:
@@ -212,4 +104,4 @@ def test_what_cannot_be_is_said_before_anything_is_touched(run: Run, pair: Machi
         for machine in machines:
             machine.run("ip", "link", "set", "cab0", "mtu", str(MTU))
     with pytest.raises(NotReady, match="its host key is not known"):
-        run(sender="unknown")
+        run(lab={"sender": "unknown"})

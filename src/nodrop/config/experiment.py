@@ -87,6 +87,9 @@ class Measure(Options):
     sut: Literal["fresh", "standing"] = "fresh"
     """A new SUT and new ports for each trial, or the same for trials of one cell that follow each
     other, until the books of one do not close."""
+    reset: Literal["none", "module", "reboot"] = "none"
+    """Before each new start of the SUT, in a lab over ssh: the driver of the receiver's port is
+    loaded anew, or the receiver boots."""
     repetitions: NumberOrRule = 3
     """Trials of each cell: a number, or between which numbers and until when."""
     seed: Annotated[int, Field(ge=0)] = 1

@@ -21,6 +21,7 @@ from nodrop.elsewhere.control_plane import placed
 from nodrop.elsewhere.conversation import Far
 from nodrop.elsewhere.images import copied_images
 from nodrop.elsewhere.inputs import copied, named_files
+from nodrop.elsewhere.rebooting import Rebooting
 from nodrop.elsewhere.words import End, Next, Task
 from nodrop.errors import BadInput, LabProblem, NodropError, NotReady, TrialFailed
 from nodrop.hosts.interrupts import Interrupted, interrupts
@@ -32,6 +33,7 @@ from nodrop.labs.seam import Distant
 from nodrop.measure.controllers.seam import TrialInput
 from nodrop.measure.manager import RunOutcome
 from nodrop.measure.plan import Plan, make_plan
+from nodrop.measure.preflight import resettable
 from nodrop.measure.progress import Progress
 from nodrop.results.live import Live
 from nodrop.results.rundir import find_run, open_run
@@ -60,11 +62,20 @@ def run_elsewhere(
     plan = plan or make_plan(experiment, sender_elsewhere=True)
     if plan.implausible and not yes:
         raise BadInput("; ".join(plan.implausible), hint="add --yes if you mean it")
+    made, how = plugins.build_lab(lab), experiment.measure.reset
+    if how != "none":
+        experiment.blaming(lambda: resettable(made, how))
+    assert isinstance(made, Distant)
     found = find_run(out, experiment.name) if resume else None
-    asking = _Asking(experiment, lab, plan, found=found, yes=yes)
-    with interrupts(), asking.far(progress.note) as far:
-        with _Kept(experiment, lab, plan, far, progress, out=out, found=found) as kept:
-            kept.until_it_ends()
+    resets = Rebooting(made, progress.note) if how == "reboot" else None
+    with interrupts(), _Kept(experiment, lab, plan, progress, resets, out=out, found=found) as kept:
+        while True:
+            asking = _Asking(experiment, lab, plan, found=kept.found, yes=yes)
+            with asking.far(progress.note) as far:
+                kept.until_it_ends(far)
+            if not kept.reset_due:
+                break
+            kept.reset()
         return RunOutcome(directory=kept.writer.path, records=kept.writer.records())
 
 
@@ -179,14 +190,20 @@ class _Kept:
         experiment: Experiment,
         lab: LabSource,
         plan: Plan,
-        far: Far,
         progress: Progress,
+        resets: Rebooting | None,
         *,
         out: Path,
         found: Path | None,
     ) -> None:
         self._experiment, self._lab, self._plan = experiment, lab, plan
-        self._far, self._progress, self._out, self._found = far, progress, out, found
+        self._progress, self._out, self._found = progress, out, found
+        self._resets = resets
+        self.reset_due = False
+        """The other half has ended so that its host can boot, and the run goes on after that."""
+        self._reset_s: float | None = None
+        """It has booted, and no SUT has started since."""
+        self._far: Far
         self._writer: RunWriter | None = None
         self._done: list[TrialRecord] = []
         self._trial: TrialInput | None = None
@@ -198,7 +215,21 @@ class _Kept:
         assert self._writer is not None
         return self._writer
 
-    def until_it_ends(self) -> None:
+    @property
+    def found(self) -> Path | None:
+        """The run that is gone on with."""
+        return self._writer.path if self._writer else self._found
+
+    def reset(self) -> None:
+        assert self._resets is not None
+        try:
+            self._reset_s, self.reset_due = self._resets.reboot(), False
+        except (LabProblem, Interrupted) as ended:
+            ended.hint = f"{ended.hint}; {self._go_on()}" if ended.hint else self._go_on()
+            raise
+
+    def until_it_ends(self, far: Far) -> None:
+        self._far = far
         try:
             end = self._followed()
         except Interrupted as ended:
@@ -244,8 +275,7 @@ class _Kept:
             case "note":
                 progress.note(one_line(member(word, "words", str), longest=2000))
             case "next":
-                self._trial = self._plan.controller.next(self._done)
-                self._far.order(Next(trial=self._trial))
+                self._far.order(Next(trial=self._next()))
             case "trial_started":
                 self._folder = self.writer.trial(self._asked().run_name)
                 progress.trial_started(self._asked())
@@ -260,9 +290,20 @@ class _Kept:
                 self._take(word)
             case "trial_ended":
                 record = TrialRecord.from_line(member(word, "line", str))
+                self._reset_s = None
                 self.writer.finish_elsewhere(record)
                 self._done.append(record)
                 progress.trial_ended(self._asked(), record)
+
+    def _next(self) -> TrialInput | None:
+        """None: the other half is to end."""
+        trial = self._plan.controller.next(self._done)
+        new_world = trial is not None and trial.new_world
+        self.reset_due = self._resets is not None and new_world and self._reset_s is None
+        if trial is not None and new_world:
+            trial = replace(trial, reset_s=self._reset_s)
+        self._trial = None if self.reset_due else trial
+        return self._trial
 
     def _asked(self) -> TrialInput:
         if self._trial is None:
@@ -277,6 +318,8 @@ class _Kept:
         self.writer.take(path, chunks, sha256=member(word, "sha256", str))
 
     def _manifest(self, manifest: Json) -> None:
+        if self.reset_due:  # the other half has ended, and the run has not
+            manifest.pop("finished_utc", None)
         if self._writer is not None:
             self._writer.update_manifest(manifest)
             return

@@ -117,6 +117,18 @@ def _return_port(label: str, netns: str, port: str, home: str, ipv6_off: str) ->
     return [sys.executable, "-m", "nodrop.labs.nic", netns, port, home, ipv6_off]
 
 
+def _load_driver(
+    label: str, port: str, module: str, mtu: str, features: str, ipv6_off: str
+) -> Command:
+    del label
+    _must_be_a_port(port)
+    _must_be_named(module, r"[A-Za-z0-9][A-Za-z0-9_-]*", "a driver")
+    _must_be_named(mtu, r"\d{2,5}", "an MTU")
+    _must_be_named(features, r"([a-z]+=(on|off) ?)*", "a list of offloads")
+    _must_be_named(ipv6_off, r"[01]?", "a value of disable_ipv6")
+    return [sys.executable, "-m", "nodrop.labs.driver", port, module, mtu, features, ipv6_off]
+
+
 _COMMANDS: Mapping[str, Callable[..., Command]] = {
     Action.DELETE_NETNS: _delete_netns,
     Action.DELETE_MACVTAP: _delete_macvtap,
@@ -127,6 +139,7 @@ _COMMANDS: Mapping[str, Callable[..., Command]] = {
     Action.RESTORE_DRIVER: _restore_driver,
     Action.MOVE_PORT_BACK: _move_port_back,
     Action.RETURN_PORT: _return_port,
+    Action.LOAD_DRIVER: _load_driver,
 }
 
 

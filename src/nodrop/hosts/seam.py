@@ -242,6 +242,7 @@ class Action(StrEnum):
     RESTORE_DRIVER = "restore_driver"
     MOVE_PORT_BACK = "move_port_back"
     RETURN_PORT = "return_port"
+    LOAD_DRIVER = "load_driver"
 
 
 class UndoJournal(Protocol):

@@ -108,6 +108,9 @@ def _host(look: Look) -> None:
         "kernel": found["kernel"],
         "machine": found["machine"],
         "cpus": found["cpu"]["cpus"],
+        "governor": found["cpu"]["governor"],
+        "boost": found["cpu"]["boost"],
+        "smt": found["cpu"]["smt"],
         "boot_id": found["boot_id"],
         "network_namespace": found["network_namespace"],
         "node_copied": host.node_copied,
@@ -160,6 +163,7 @@ def _port(look: Look) -> None:
             look.problem(f"there is no port {port} (there are: {there})")
             return
         _state(look, found[port])
+        _listeners(look, int(found[port]["ifindex"]))
     _offloads(look)
 
 
@@ -186,6 +190,19 @@ def _state(look: Look, shown: Mapping[str, Any]) -> None:
         look.problem(
             f"{port} has an address ({', '.join(addresses)}), so others send there and its own "
             f"stack answers; `ip address flush dev {port}`"
+        )
+
+
+def _listeners(look: Look, index: int) -> None:
+    """Whoever else takes the port's frames has CPU time of the host for it. Of /proc/net/packet:
+    sockets that receive, of this port or of all."""
+    host, port = look.end.host, look.end.port
+    rows = [line.split() for line in host.run(["cat", "/proc/net/packet"]).stdout.splitlines()[1:]]
+    users = sorted({row[7] for row in rows if row[3] != "0000" and row[4] in ("0", str(index))})
+    if users:
+        look.problem(
+            f"a program of user {', '.join(users)} listens on {port} (a packet socket); end it "
+            "(`ss -0pl` shows it)"
         )
 
 

@@ -25,7 +25,7 @@ COMMAND_TIMEOUT_S = 10.0
 def taken(port: str, journal: UndoJournal, *, name: str, node: Path) -> Iterator[LocalHost]:
     """The namespace with the port in it, as a host called `name`."""
     netns = f"nodrop-{journal.label}-rcv"
-    home = [netns, port, str(_namespace()), _ipv6_off(port)]
+    home = [netns, port, str(_namespace()), ipv6_off(port)]
     journal.push(what=f"network namespace {netns}", action=Action.DELETE_NETNS, arguments=[netns])
     journal.push(what=f"port {port} at home", action=Action.RETURN_PORT, arguments=home)
     try:
@@ -48,7 +48,7 @@ def taken(port: str, journal: UndoJournal, *, name: str, node: Path) -> Iterator
             ip_batch([f"netns del {netns}"])
 
 
-def bring_home(netns: str, port: str, home: str, ipv6_off: str) -> None:
+def bring_home(netns: str, port: str, home: str, ipv6: str) -> None:
     """From the namespace `netns`, if it is there, to the one with the inode `home`, which must be
     ours. As often as need be: whatever is done already is left as it is. A port that is gone needs
     nothing."""
@@ -59,12 +59,11 @@ def bring_home(netns: str, port: str, home: str, ipv6_off: str) -> None:
         )
     inside = ["ip", "-n", netns, "link"]
     if _runs([*inside, "show", port]):
-        _must([*inside, "set", port, "promisc", "off", "netns", _our_namespace()])
+        must([*inside, "set", port, "promisc", "off", "netns", _our_namespace()])
     if not _runs(["ip", "link", "show", port]):
         return
-    if ipv6_off:
-        _must(["sysctl", "-qw", f"net.ipv6.conf.{port.replace('.', '/')}.disable_ipv6={ipv6_off}"])
-    _must(["ip", "link", "set", port, "up"])
+    set_ipv6_off(port, ipv6)
+    must(["ip", "link", "set", port, "up"])
 
 
 def taken_by(port: str) -> str:
@@ -75,13 +74,19 @@ def taken_by(port: str) -> str:
     return next((name for name in names if _runs(["ip", "-n", name, "link", "show", port])), "")
 
 
-def _ipv6_off(port: str) -> str:
+def ipv6_off(port: str) -> str:
     """Of the port; it is forgotten when the port moves. Empty if this kernel has no IPv6."""
     name = f"net.ipv6.conf.{port.replace('.', '/')}.disable_ipv6"
     done = run_command(
         ["sysctl", "-n", name], where="lab", timeout_s=COMMAND_TIMEOUT_S, check=False
     )
     return done.stdout.strip()
+
+
+def set_ipv6_off(port: str, said: str) -> None:
+    """To what `ipv6_off` said."""
+    if said:
+        must(["sysctl", "-qw", f"net.ipv6.conf.{port.replace('.', '/')}.disable_ipv6={said}"])
 
 
 def _our_namespace() -> str:
@@ -98,8 +103,8 @@ def _runs(argv: list[str]) -> bool:
     return done.returncode == 0
 
 
-def _must(argv: list[str]) -> None:
-    run_command(argv, where="lab", timeout_s=COMMAND_TIMEOUT_S)
+def must(argv: list[str], *, timeout_s: float = COMMAND_TIMEOUT_S) -> None:
+    run_command(argv, where="lab", timeout_s=timeout_s)
 
 
 if __name__ == "__main__":  # of `nodrop undo` (hosts/reversal.py)

@@ -96,6 +96,23 @@ class Undoable(Protocol):
         ...
 
 
+@runtime_checkable
+class Resettable(Protocol):
+    """A Lab whose receiver, or the port there, can begin anew between trials."""
+
+    def cannot_reboot(self) -> str:
+        """Why not, in words; "" if it can."""
+        ...
+
+    def driver_problems(self) -> Sequence[str]:
+        """Why the driver of the receiver's port must not be loaded anew; we are on that host."""
+        ...
+
+    def load_driver(self, journal: UndoJournal) -> None:
+        """Of the receiver's port, which is at home."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
     """What one host of a lab needs before nodrop can work there."""
@@ -128,6 +145,10 @@ class Distant(Protocol):
     def receiver_elsewhere(self) -> bool: ...
     def receiver(self, label: str) -> SshHost:
         """Connected once it is entered."""
+        ...
+
+    def look_at_receiver(self, label: str) -> Checked:
+        """What stands in the way there, without its cable."""
         ...
 
     def held_sender(self) -> Held:

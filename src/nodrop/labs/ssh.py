@@ -24,7 +24,8 @@ from nodrop.hosts.relay import RELAY_VARIABLE, Held, HeldHere
 from nodrop.hosts.seam import Completed, Json, Link, Port, UndoJournal
 from nodrop.hosts.ssh import Become, SshHost
 from nodrop.hosts.ssh_connection import SshConnection
-from nodrop.labs.far_hosts import End, ThisMachine, check_ends
+from nodrop.labs import driver
+from nodrop.labs.far_hosts import End, ThisMachine, check_ends, look_at
 from nodrop.labs.far_undo import undo_there
 from nodrop.labs.netns import CARRIER_TIMEOUT_S, ETHERNET_HEADER_BYTES, PACKAGES, PortName
 from nodrop.labs.nic import taken
@@ -121,6 +122,26 @@ class SshLab:
         end = self._file.receiver
         assert end.host is not None
         return self._ssh("receiver", end.host, end.become, label, holds=False)
+
+    def cannot_reboot(self) -> str:
+        if self._file.receiver.host is None:
+            return (
+                "its receiver is the machine that nodrop runs on, and both would end; go to "
+                "another machine and name this one there (receiver.host)"
+            )
+        return ""
+
+    def driver_problems(self) -> Sequence[str]:
+        return driver.problems(self.ports[1])
+
+    def load_driver(self, journal: UndoJournal) -> None:
+        driver.load_anew(self.ports[1], journal)
+
+    def look_at_receiver(self, label: str) -> Checked:
+        end = self._file.receiver
+        with ExitStack() as standing:
+            host = self._host_of("receiver", end, label)
+            return look_at(End(role="receiver", host=host, port=end.port), standing).checked()
 
     def held_sender(self) -> Held:
         """What begins programs on the sender, from this machine."""

@@ -30,7 +30,7 @@ from nodrop.measure.packets.threads import thread_books
 from nodrop.measure.parting import core_of, may_spin
 from nodrop.measure.places import Places, provision
 from nodrop.measure.plan import Cell, Table
-from nodrop.measure.preflight import Parts
+from nodrop.measure.preflight import Parts, resettable
 from nodrop.measure.profiling import Profiling, Unseen, unseen
 from nodrop.measure.proof import prove
 from nodrop.measure.running import (
@@ -65,6 +65,11 @@ class LabMeasurer:
         parts, journal, step = self._parts, self._journal, trial.step
         bits = parts.bits(cell)
         with ExitStack() as stack:
+            if self._settings.reset == "module":
+                step("reset")
+                began = time.monotonic()
+                resettable(parts.lab, "module").load_driver(journal)
+                trial.seen.world.reset_s = round(time.monotonic() - began, 3)
             step("provision")
             must_be_there(bits)
             link = stack.enter_context(parts.lab_of(cell).up(journal))

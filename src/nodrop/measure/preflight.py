@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,7 +16,7 @@ from nodrop.hosts.seam import Json
 from nodrop.images.bits import Bits
 from nodrop.images.image import must_be_there, resolve_bits
 from nodrop.images.image_tree import first_difference
-from nodrop.labs.seam import Lab, Queued
+from nodrop.labs.seam import Lab, Queued, Resettable
 from nodrop.labs.split import split_problems
 from nodrop.ledger.reasons import Problem, Reason
 from nodrop.load.seam import LoadGenerator
@@ -36,6 +36,7 @@ class Parts:
     def __init__(self, experiment: Experiment, lab: LabSource, plan: Plan) -> None:
         self._base = experiment.base
         self._plan = plan
+        self._reset = experiment.measure.reset
         self._built: dict[tuple[str, str], Any] = {}
         self._bits: dict[str, Bits | None] = {}
         self._hashes: dict[Path, str] = {}
@@ -124,7 +125,8 @@ class Parts:
 
     def problems(self) -> list[str]:
         """All that stands in the way, each in words a user can act on; each said once."""
-        found: dict[str, None] = dict.fromkeys(self.lab.problems())
+        reset = self._reset_problems()
+        found: dict[str, None] = dict.fromkeys([*self.lab.problems(), *reset])
         for cell in self._plan.cells:
             try:
                 setup, sut = self.setup(cell), self.sut(cell)
@@ -146,6 +148,12 @@ class Parts:
             if bits is not None and bits.path.exists() and (other := first_difference(bits)):
                 found[f"the image is not what its sha256 stands for: {other}; {_AGAIN}"] = None
         return list(found)
+
+    def _reset_problems(self) -> Sequence[str]:
+        if self._reset == "none":
+            return ()
+        lab = resettable(self.lab, self._reset)
+        return lab.driver_problems() if self._reset == "module" else ()
 
     def _split_problems(self, cell: Cell) -> list[str]:
         if cell.instances == 1 and cell.ports == 1:
@@ -170,6 +178,17 @@ class Parts:
             self._built[key] = build(table, base=self._base)
         part: PartT = self._built[key]
         return part
+
+
+def resettable(lab: object, how: str) -> Resettable:
+    """BadInput if it makes no sense: the machine that would boot is the one that measures."""
+    if not isinstance(lab, Resettable):
+        why = "its hosts are namespaces of this machine, and it makes its ports anew anyway"
+    else:
+        why = lab.cannot_reboot() if how == "reboot" else ""
+    if why or not isinstance(lab, Resettable):
+        raise BadInput(f'measure.reset = "{how}": not in this lab: {why}')
+    return lab
 
 
 def _must_share(setup: Setup, cell: Cell, *, searched_by: str | None) -> None:

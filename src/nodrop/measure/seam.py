@@ -31,6 +31,8 @@ class WorldSeen:
 
     first_trial: int | None = None
     """Its index; None if the SUT did not get ready."""
+    reset_s: float | None = None
+    """What the reset before it took; None if there was none here."""
     readiness: Readiness | None = None
     """None also if the SUT stood already, as is the activation time."""
     activation_s: float | None = None

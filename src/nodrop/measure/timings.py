@@ -16,8 +16,8 @@ from nodrop.hosts.seam import Json
 from nodrop.results.rundir import Damage, RunDir
 from nodrop.untrusted.reading import making_sense
 
-NOT_OURS = frozenset({"warm up", "warm up the guest"})
-"""Quiet time that the experiment asks for, and the trial's load offered once before."""
+NOT_OURS = frozenset({"reset", "warm up", "warm up the guest"})
+"""What the experiment asks for: a driver loaded anew, quiet time, the load offered once before."""
 WAITED = frozenset({"ready", "drain", "stop"})
 """For the SUT: until it listens, until its counters rest, until it has ended."""
 OWN, WAITING, ALL = "nodrop itself", "waiting for the SUT", "in all"

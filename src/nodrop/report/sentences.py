@@ -425,6 +425,12 @@ GUEST_WARMED_UP = _rule(
     "a guest that had just booted carried a load that was discarded",
     "`warm_up` of each trial",
 )
+RESET = _rule(
+    Part.TRUST,
+    "reset",
+    "the receiver booted, or its driver was loaded anew, before SUTs started",
+    "`reset_s` of each trial",
+)
 
 
 def finding_rule(code: str) -> Rule:

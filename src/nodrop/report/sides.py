@@ -215,7 +215,9 @@ def _measured_how(said: Any) -> Any:
     """What changes a figure; how often and in which order does not."""
     if not isinstance(said, dict):
         return None
-    return {key: said[key] for key in ("sut", "warmup_s") if key in said}
+    found = {key: said[key] for key in ("sut", "warmup_s") if key in said}
+    # Older runs have no such key, and no host booted.
+    return found | ({"reset": said["reset"]} if said.get("reset", "none") != "none" else {})
 
 
 def _searched_how(said: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
 from typing import Any
 
 from nodrop.findings.observations import observations_of
@@ -41,6 +42,7 @@ def findings(story: Story) -> list[Sentence]:
         *hosts_sentences(story),
         *_cold(story),
         *_warmed(story),
+        *_reset(story),
     ]
     return sorted(found, key=lambda f: f.good)
 
@@ -267,6 +269,19 @@ def _warmed(story: Story) -> Iterator[Sentence]:
         "are in no figure)",
         evidence={"trials": len(warmed), "packets": sent},
     )
+
+
+def _reset(story: Story) -> Iterator[Sentence]:
+    times = [t.record.reset_s for t in story.trials if t.record.reset_s is not None]
+    if times:
+        yield Sentence(
+            rule=rules.RESET,
+            good=True,
+            text=f"receiver or driver began anew for {len(times)} of "
+            f"{plural(len(story.trials), 'trial')}, and all was found as before; until then "
+            f"{numbers.seconds(median(times))} s went by (median), which are in no figure",
+            evidence={"trials": len(times), "median_s": median(times)},
+        )
 
 
 def warmed_up(trial: Trial) -> Mapping[str, Any] | None:

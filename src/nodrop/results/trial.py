@@ -169,6 +169,9 @@ class TrialRecord(Model):
     took_s: Seconds | None = None
     """All of it, from the first step until everything was undone; of a SUT that stays up, until
     its books were closed."""
+    reset_s: Seconds | None = None
+    """Before it, and no part of `took_s`: until the receiver had booted, or the driver of its port
+    was loaded anew, and all was as before. Null if nothing was reset for this trial."""
     world: Packets | None = None
     """The index of the first trial that its SUT was offered: trials with the same number share one
     start of the SUT. Null if the SUT did not get ready, and in older runs, where each was new."""
@@ -318,7 +321,7 @@ def accelerator_words(records: Iterable[TrialRecord]) -> str:
 
 
 ADDED_LATER: frozenset[str] = frozenset(
-    {"pair", "searched", "threads", "threads_unexplained_packets", "flow_sizes"}
+    {"pair", "reset_s", "searched", "threads", "threads_unexplained_packets", "flow_sizes"}
 )
 """Fields that run directories of this format may lack: they came after its first lines were
 written. A new field goes in here too."""

@@ -447,6 +447,10 @@ def test_a_journal_that_another_could_have_written_is_not_obeyed(
         (Action.DETACH_NIC, ["qemu:///system", "a/../b", "ndlv1"]),
         (Action.DETACH_NIC, ["qemu:///system", "i\nds", "ndlv1"]),
         (Action.RESTORE_DRIVER, ["../../../etc", "ixgbe"]),
+        (Action.LOAD_DRIVER, ["eth1 up", "igb", "1500", "rx=off", "1"]),
+        (Action.LOAD_DRIVER, ["eth1", "../igb", "1500", "rx=off", "1"]),
+        (Action.LOAD_DRIVER, ["eth1", "igb", "all", "rx=off", "1"]),
+        (Action.LOAD_DRIVER, ["eth1", "igb", "1500", "--reset", "1"]),
         (Action.RESTORE_DRIVER, ["0000:01:00.0", "../x"]),
     ],
 )

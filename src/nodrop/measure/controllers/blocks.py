@@ -71,7 +71,7 @@ class Blocks:
         eta = Eta(guess_s=self._asked.guess_s)
         for record in done:
             if record.took_s is not None:
-                eta.ended(_key(record.cell), record.took_s)
+                eta.ended(_key(record.cell), record.took_s + (record.reset_s or 0.0))
         most = eta.remaining(Counter(place.cell for place in ahead))
         least = eta.remaining(Counter(place.cell for place in self._certain(ahead)))
         first = Counter(place.cell for place in ahead[:1])

@@ -69,6 +69,8 @@ class TrialInput:
     """Its SUT and its ports are new, even if those of its cell stand."""
     searched: Searched | None = None
     """Of a search: by this its record is known again."""
+    reset_s: float | None = None
+    """The receiver has booted for it, which took so long (elsewhere/rebooting.py)."""
 
     @property
     def run_name(self) -> str:

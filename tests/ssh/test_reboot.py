@@ -1,0 +1,181 @@
+"""The receiver boots before each trial, over real ssh: awaited, found as it was, counted apart."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nodrop import plugins
+from nodrop.cli.main import exit_code
+from nodrop.config.experiment import load_experiment
+from nodrop.config.lab_file import load_lab
+from nodrop.elsewhere import rebooting
+from nodrop.elsewhere.rebooting import Rebooting
+from nodrop.elsewhere.where import measuring
+from nodrop.errors import BadInput, LabProblem
+from nodrop.labs.seam import Distant
+from nodrop.measure.progress import Silent
+from nodrop.results.rundir import open_run
+from tests.e2e.conftest import closes
+from tests.ssh.machines import Machine, lay_direct_cable
+from tests.ssh.pairs import END_S, SINK, Pair, Run, runs_on
+
+REBOOT = 'measure.reset="reboot"'
+LISTENS = """\
+import socket
+port = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+port.bind(("cab0", 3))
+print(flush=True)
+input()
+"""
+HOLDS = """\
+import fcntl, sys
+journal = open(sys.argv[1], "w")
+fcntl.flock(journal, fcntl.LOCK_EX)
+print(flush=True)
+input()
+"""
+
+
+@pytest.fixture
+def run(there: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with runs_on(there, tmp_path) as go:
+        yield go
+
+
+def boot_id(machine: Machine) -> str:
+    """Of the namespaces of its sshd: those of the machine, as `run` enters them."""
+    return machine.run("cat", "/run/boot_id")
+
+
+class Boots(Silent):
+    """How often the receiver boots, as its boot id shows in each trial."""
+
+    def __init__(self, receiver: Machine) -> None:
+        self._receiver = receiver
+        self.seen: list[str] = []
+
+    def phase(self, name: str) -> None:
+        if name == "offer":
+            self.seen.append(boot_id(self._receiver))
+
+
+def test_each_trial_has_a_boot_of_its_own_that_its_time_does_not_count(
+    run: Run, there: Pair
+) -> None:
+    before, boots = boot_id(there.receiver), Boots(there.receiver)
+    outcome = run(REBOOT, progress=boots)
+    assert len({before, *boots.seen}) == 3
+    assert outcome.exit_code == 0
+    kept = open_run(outcome.directory)
+    assert not kept.damage
+    assert "finished_utc" in kept.manifest
+    assert kept.manifest["undo"]["left"] == []
+    for record in outcome.records:
+        assert closes(record)
+        assert record.packets.decoded_packets == record.offered.sent > 10_000
+        assert record.reset_s is not None
+        assert record.reset_s > 0
+        said = kept.detail(record.run, "trial")
+        assert isinstance(said, dict)
+        assert said["reset_s"] == record.reset_s
+
+
+class EndsIt(Silent):
+    """The receiver goes down in the middle of a trial, by no word of ours."""
+
+    def __init__(self, there: Pair) -> None:
+        self._receiver, self._config = there.receiver, there.machines.config
+        self.before = self._receiver.pid
+
+    def phase(self, name: str) -> None:
+        if name == "offer" and self._receiver.pid == self.before:
+            ssh = ["ssh", "-F", str(self._config), "sensor1"]
+            subprocess.run([*ssh, "sudo /usr/local/sbin/systemctl reboot"], check=False)
+
+
+def test_a_host_that_boots_in_the_middle_is_one_sentence_and_resume_goes_on(
+    run: Run, there: Pair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(LabProblem, match="receiver sensor1: nodrop there has ended") as caught:
+        run(progress=EndsIt(there))
+    assert "\n" not in str(caught.value)
+    # A NIC would be at home again; a veth went with the namespace that nodrop had put it into.
+    deadline = time.monotonic() + END_S
+    while "cab0" in there.sender.run("ip", "-br", "link"):
+        assert time.monotonic() < deadline
+    lay_direct_cable(there.sender, there.receiver)
+    assert exit_code(["undo", there.lab(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "undone: receiver sensor1: everything went with the last boot" in said
+    outcome = run(resume=True)
+    assert [record.outcome for record in outcome.records] == ["measured", "measured"]
+
+
+@pytest.fixture
+def rebooting_it(there: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rebooting:
+    monkeypatch.setattr(rebooting, "SETTLED_TIMEOUT_S", 0.0)
+    lab = plugins.build_lab(load_lab(there.lab(tmp_path)))
+    assert isinstance(lab, Distant)
+    return Rebooting(lab, lambda _words: None)
+
+
+def test_a_host_that_is_not_as_before_is_named(there: Pair, rebooting_it: Rebooting) -> None:
+    at_boot = there.machines.folder / "sensor1" / "at_boot"
+    at_boot.write_text("ip link set cab0 mtu 1600\n")
+    try:
+        with pytest.raises(LabProblem) as caught:
+            rebooting_it.reboot()
+    finally:
+        at_boot.unlink()
+        there.receiver.run("ip", "link", "set", "cab0", "mtu", "9000")
+    words = "after it booted: receiver sensor1: mtu is 1600, and was 9000; let the host set it"
+    assert str(caught.value).startswith(words), caught.value
+
+
+def test_who_listens_on_the_port_is_found_before_it_boots(
+    there: Pair, rebooting_it: Rebooting
+) -> None:
+    before = boot_id(there.receiver)
+    with there.receiver.running("python3", "-c", LISTENS):
+        words = "receiver sensor1: a program of user 0 listens on cab0"
+        with pytest.raises(LabProblem, match=words):
+            rebooting_it.reboot()
+    assert boot_id(there.receiver) == before
+
+
+def test_another_run_there_is_not_ended_by_a_boot(there: Pair, rebooting_it: Rebooting) -> None:
+    before = boot_id(there.receiver)
+    journal = "/root/.local/state/nodrop/undo/other.jsonl"
+    there.receiver.run("mkdir", "-p", "/root/.local/state/nodrop/undo")
+    words = "another run is there, so it does not boot"
+    with there.receiver.running("python3", "-c", HOLDS, journal), pytest.raises(LabProblem) as no:
+        rebooting_it.reboot()
+    assert words in str(no.value)
+    there.receiver.run("rm", journal)
+    assert boot_id(there.receiver) == before
+
+
+def test_this_machine_is_never_booted(there: Pair, tmp_path: Path) -> None:
+    file = tmp_path / "experiment.toml"
+    file.write_text(SINK)
+    here = Pair(there.machines, receiver_elsewhere=False)
+    for lab, words in (
+        (here.lab(tmp_path), "is the machine that nodrop runs on"),
+        ("netns", "are"),
+    ):
+        where = load_lab(lab)
+        with pytest.raises(BadInput, match=rf'measure.reset = "reboot": not in lab .* {words}'):
+            measuring(where)(
+                load_experiment(file, [REBOOT]),
+                where,
+                out=tmp_path / "results",
+                resume=False,
+                progress=Silent(),
+            )
+    assert not (tmp_path / "results").exists()

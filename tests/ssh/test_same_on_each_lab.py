@@ -1,0 +1,83 @@
+"""The same runs in the lab of one machine and over ssh: each closes its books to the packet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from nodrop.load.tcpreplay import Tcpreplay
+from nodrop.results.rundir import open_run
+from tests.e2e.conftest import SURICATA, closes, only, real_trace, suricata
+from tests.ssh.pairs import OneMachine, Pair, Run, Runnable, receiver_here, receiver_there, runs_on
+
+__all__: Sequence[str] = ("real_trace", "suricata")
+
+DEMO_PACKETS = 10_000
+"""It has some more."""
+
+
+@pytest.fixture(scope="module", params=["one machine", "receiver here", "receiver elsewhere"])
+def on(
+    request: pytest.FixtureRequest, programs: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Runnable]:
+    folder = tmp_path_factory.mktemp("lab")
+    with ExitStack() as standing:
+        match request.param:
+            case "receiver here":
+                yield standing.enter_context(receiver_here(folder))
+            case "receiver elsewhere":
+                yield standing.enter_context(receiver_there(folder))
+            case _:
+                yield OneMachine()
+
+
+@pytest.fixture
+def run(on: Runnable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(Tcpreplay, "late_ratio", 100.0)  # it drifts, and the machine is busy
+    with runs_on(on, tmp_path) as go:
+        yield go
+
+
+def test_books_close_in_each_place_and_from_each_generator(run: Run, on: Runnable) -> None:
+    outcome = run(
+        'matrix."setup.kind"=["bare", "oci"]',
+        'matrix."load.kind"=["replay", "tcpreplay"]',
+        "load.multiplier=2",
+        "sut.ring_frames=200000",
+        "measure.repetitions=1",
+    )
+    assert len(outcome.records) == 4
+    for record in outcome.records:
+        assert closes(record), record
+        assert record.packets.decoded_packets == record.offered.sent > 2 * DEMO_PACKETS
+        assert record.offered.sent == record.offered.intended
+    kept = open_run(outcome.directory)
+    assert kept.manifest["undo"]["left"] == []
+    assert "finished_utc" in kept.manifest
+    assert not kept.damage
+    for record in outcome.records:
+        assert len(list(kept.live(record.run))) > 3
+        assert kept.sampled_hosts(record.run)
+        said = kept.detail(record.run, "trial")
+        assert isinstance(said, dict)
+        clocks = said["details"]["facts"].get("clocks", [])
+        assert len(clocks) == isinstance(on, Pair)
+        for clock in clocks:
+            bounds_ns = clock["before"]["bound_ns"] + clock["after"]["bound_ns"]
+            assert abs(clock["drift_ns"]) <= bounds_ns, "one kernel, one clock"
+
+
+def test_real_suricata_on_the_real_trace(
+    run: Run, on: Runnable, suricata: None, real_trace: Path
+) -> None:
+    record = only(run("sut.ring_size=110000", text=SURICATA, trace=str(real_trace)))
+    assert (record.outcome, record.packets.residual_packets) == ("measured", 0), record
+    assert record.offered.sent == 101_171
+    assert closes(record)
+    if isinstance(on, Pair) and on.receiver_elsewhere:
+        copies = on.receiver.run("sh", "-c", "stat -c %u:%a /var/lib/nodrop/files")
+        assert copies == "0:700\n", "a trace is for root alone"
