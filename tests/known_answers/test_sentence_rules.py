@@ -31,7 +31,7 @@ def everything(tmp_path: Path) -> list[list[Path]]:
             {"findings": [{"code": "x", "severity": "serious", "title": "t", "effect": "e"}]}
         )
     )
-    slow = {"activation_s": 0.3, "sustained": True, "foreign_packets": 2}
+    slow = {"activation_s": 0.3, "sustained": True, "foreign_packets": 2, "reset_s": 9.5}
     late = {
         "largest_late_burst": {"at_s": 1.0, "late_us": 9e3, "packets": 90},
         "asked_schedule_error_us": {"p50": 9.0, "p99": 9e3, "max": 9e3},

@@ -15,6 +15,7 @@ import shutil
 import socket
 import struct
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -134,6 +135,7 @@ def sender_and_guest(folder: Path, *, driver: str = "virtio_net") -> Iterator[Gu
     for program in (PROGRAM, "mkfs.ext4", "switch_root", "perl", "python3.11"):
         if shutil.which(program) is None:
             pytest.skip(f"needs {program}")
+    kernel = _kernel(driver)  # from this host's network, which we are about to leave
     with machine_and_control(folder) as gen1, ExitStack() as standing:
         control = standing.enter_context(_tap("ctl1", queues=1))
         for words in ("address add 10.77.1.1/24 dev ctl1", "link set ctl1 up"):
@@ -143,15 +145,19 @@ def sender_and_guest(folder: Path, *, driver: str = "virtio_net") -> Iterator[Gu
         for name in off:
             gen1.run("ethtool", "-K", "cab0", name, "off")
         gen1.run("ip", "link", "set", "cab0", "up")
-        standing.enter_context(_booted(folder, driver, control, cable))
+        standing.enter_context(_booted(folder, driver, kernel, control, cable))
         yield Guest(gen1, folder)
 
 
 @contextmanager
 def _booted(
-    folder: Path, driver: str, control: Sequence[int], cable: Sequence[int]
+    folder: Path,
+    driver: str,
+    kernel: tuple[Path, list[Path]],
+    control: Sequence[int],
+    cable: Sequence[int],
 ) -> Iterator[None]:
-    kernel, modules = _kernel(driver)
+    image, modules = kernel
     initramfs, disk = folder / "initramfs.gz", folder / "disk.ext4"
     initramfs.write_bytes(gzip.compress(cpio(_first_files(modules)), compresslevel=1))
     _make_disk(folder, disk, modules)
@@ -163,7 +169,7 @@ def _booted(
         *("-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2"),
         *("-m", "768M", "-nodefaults", "-no-user-config", "-display", "none"),
         *("-chardev", f"file,id=console,path={console}", "-serial", "chardev:console"),
-        *("-kernel", str(kernel), "-initrd", str(initramfs)),
+        *("-kernel", str(image), "-initrd", str(initramfs)),
         *("-append", "console=ttyS0 quiet panic=-1 ipv6.disable=1 net.ifnames=0 rdinit=/init"),
         *("-drive", f"file={disk},format=raw,if=none,id=disk0,cache=unsafe"),
         *("-device", "virtio-blk-pci,drive=disk0"),
@@ -248,8 +254,7 @@ def _whole_kernel(driver: str) -> tuple[Path, list[Path]]:
         pytest.skip("apt knows no kernel")
     tree = cache_folder() / "guests" / f"whole-{found[1]}"
     if not tree.is_dir():
-        making = tree.with_name(f".{tree.name}.{os.getpid()}")
-        making.mkdir(parents=True)
+        making = Path(tempfile.mkdtemp(prefix=f".{tree.name}.", dir=tree.parent))
         run_command(
             ["env", "-C", str(making), "apt-get", "-q", "download", found[1]],
             where="apt", timeout_s=300,
