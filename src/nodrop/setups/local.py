@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -46,16 +47,29 @@ class LocalView:
 
 
 def connect(path: Path, *, timeout_s: float) -> socket.socket:
-    """To a Unix socket, however long its path: sun_path has 108 bytes, a descriptor has no path."""
+    """To a Unix socket, however long its path: sun_path has 108 bytes, a descriptor has no path.
+
+    A listener that is busy accepts later: the kernel waits for that only if the connecting socket
+    blocks, and otherwise says EAGAIN at once (unix_stream_connect, net/unix/af_unix.c).
+    """
     stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        stream.settimeout(timeout_s)
+        stream.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(timeout_s))
         folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
         try:
             stream.connect(f"/proc/self/fd/{folder}/{path.name}")
+        except BlockingIOError:
+            raise TimeoutError(f"no connection within {timeout_s:g} s") from None
         finally:
             os.close(folder)
+        stream.settimeout(timeout_s)
     except BaseException:
         stream.close()
         raise
     return stream
+
+
+def _timeval(seconds: float) -> bytes:
+    """struct timeval of 64-bit hosts; 0 would mean for ever."""
+    whole, part = divmod(max(1, round(seconds * 1e6)), 1_000_000)
+    return struct.pack("ll", whole, part)
