@@ -11,6 +11,8 @@ import pytest
 from nodrop.load.tcpreplay import Tcpreplay
 from nodrop.results.rundir import open_run
 from tests.e2e.conftest import SURICATA, closes, only, real_trace, suricata
+from tests.e2e.test_books_close import MERGED
+from tests.real_inputs import REALMIX_PACKETS
 from tests.ssh.pairs import OneMachine, Pair, Run, Runnable, receiver_here, receiver_there, runs_on
 
 __all__: Sequence[str] = ("real_trace", "suricata")
@@ -76,7 +78,9 @@ def test_real_suricata_on_the_real_trace(
 ) -> None:
     record = only(run("sut.ring_size=110000", text=SURICATA, trace=str(real_trace)))
     assert (record.outcome, record.packets.residual_packets) == ("measured", 0), record
-    assert record.offered.sent == 101_171
+    assert record.offered.sent == REALMIX_PACKETS
+    assert (record.packets.merged_packets, record.packets.lost_packets) == (MERGED, 0)
+    assert record.packets.decoded_packets == REALMIX_PACKETS - MERGED
     assert closes(record)
     if isinstance(on, Pair) and on.receiver_elsewhere:
         copies = on.receiver.run("sh", "-c", "stat -c %u:%a /var/lib/nodrop/files")
