@@ -27,7 +27,7 @@ import pytest
 
 from nodrop.hosts.folders import cache_folder
 from nodrop.hosts.local import run_command
-from nodrop.images.guest_assets import cpio, make_assets, module_depends
+from nodrop.images.guest_assets import DRIVERS, cpio, make_assets, module_depends
 from nodrop.machines.qemu import PROGRAM, last_words
 from tests.ssh.machines import ETC, TIMEOUT_S, Machine, machine_and_control
 
@@ -100,7 +100,6 @@ mount /dev/vda /root
 exec switch_root /root /start
 """
 """perl is on every Debian, insmod is not."""
-FIRST = ("virtio_pci", "virtio_blk", "virtio_net")
 TUNSETIFF = 0x400454CA
 IFF_TAP, IFF_NO_PI, IFF_MULTI_QUEUE = 0x2, 0x1000, 0x100
 
@@ -202,7 +201,8 @@ def _await_sshd(qemu: subprocess.Popen[bytes], console: Path, log: Path) -> None
         except OSError:
             time.sleep(0.1)
         assert qemu.poll() is None, log.read_text()
-        assert time.monotonic() < deadline, last_words(console)
+        dead = time.monotonic() > deadline or "Kernel panic" in console.read_text(errors="replace")
+        assert not dead, last_words(console)
 
 
 @contextmanager
@@ -272,7 +272,7 @@ def _whole_kernel(driver: str) -> tuple[Path, list[Path]]:
                 visit(needed)
             order.append(name)
 
-    for name in (*FIRST, "virtio_net", driver):
+    for name in (*DRIVERS, "crc32c_generic", "ext4", driver):
         visit(name)
     return next((tree / "boot").glob("vmlinuz-*")), [there[name] for name in order]
 
