@@ -23,6 +23,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pydantic_core._pydantic_core
 import pytest
 
 from nodrop.hosts.folders import cache_folder
@@ -314,7 +315,8 @@ def _make_disk(folder: Path, disk: Path, modules: Sequence[Path]) -> None:
         for path in _with_libraries(program)[:1]:
             shutil.copy(path, tree / "bin" / program)
         libraries |= set(_with_libraries(program)[1:])
-    for extra in Path("/usr/lib/python3.11/lib-dynload").glob("*.so"):
+    compiled = pydantic_core._pydantic_core.__file__  # nodrop brings it, and not what it needs
+    for extra in (compiled, *Path("/usr/lib/python3.11/lib-dynload").glob("*.so")):
         said = subprocess.run(["ldd", extra], capture_output=True, text=True, check=False).stdout
         libraries |= {Path(name) for name in re.findall(r"(/\S+) \(0x", said)}
     for library in libraries:
