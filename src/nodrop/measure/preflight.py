@@ -183,7 +183,7 @@ class Parts:
 def resettable(lab: object, how: str) -> Resettable:
     """BadInput if it makes no sense: the machine that would boot is the one that measures."""
     if not isinstance(lab, Resettable):
-        why = "its hosts are namespaces of this machine, and it makes its ports anew anyway"
+        why = "nothing there can be reset (netns makes its ports anew for each start of the SUT)"
     else:
         why = lab.cannot_reboot() if how == "reboot" else ""
     if why or not isinstance(lab, Resettable):
