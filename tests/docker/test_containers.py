@@ -15,7 +15,7 @@ import pytest
 from nodrop.errors import LabProblem, NotReady
 from nodrop.hosts.binary import file_sha256
 from nodrop.hosts.sut_user import SUT_USER
-from nodrop.images.image import list_images
+from nodrop.images.choice import find_image
 from nodrop.machines import docker_engine
 from nodrop.machines.docker_engine import DockerEngine
 from nodrop.measure.manager import RunOutcome
@@ -204,7 +204,7 @@ def test_a_container_that_docker_does_not_remove_is_named(
 ) -> None:
     monkeypatch.setattr(docker_engine, "GONE_TIMEOUT_S", 0.1)
     with closing(DockerEngine(docker)) as engine:
-        image = list_images("suricata")[0]
+        image = find_image("suricata")
         bits = engine.image(image.sha256, image.folder / "rootfs.tar")
         made = [engine.create(bits, ["/bin/true"], network_mode="none") for _ in range(2)]
         with monkeypatch.context() as deaf:
@@ -295,7 +295,7 @@ def test_a_layer_with_another_byte_in_a_library_is_other_bits(
     run: Run, docker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What Docker keeps of an image lies in its own folder: what runs there is hashed there."""
-    image, path = list_images("suricata")[0], "usr/lib/x86_64-linux-gnu/libhtp.so.2.0.0"
+    image, path = find_image("suricata"), "usr/lib/x86_64-linux-gnu/libhtp.so.2.0.0"
     forged = tmp_path / "forged.tar"
     shutil.copyfile(image.folder / "rootfs.tar", forged)
     with tarfile.open(forged) as packed:
@@ -316,7 +316,7 @@ def test_a_layer_with_another_byte_in_a_library_is_other_bits(
 
 @pytest.mark.usefixtures("docker")
 def test_an_image_that_docker_has_lost_is_imported_again(run: Run, docker: str) -> None:
-    image = list_images("suricata")[0]
+    image = find_image("suricata")
     with closing(DockerEngine(docker)) as engine:
         before = engine.image(image.sha256, image.folder / "rootfs.tar")
         engine._client.images.remove(f"nodrop:{image.sha256}", force=True)

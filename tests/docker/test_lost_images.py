@@ -12,7 +12,8 @@ import pytest
 
 from nodrop.errors import NotReady
 from nodrop.hosts.folders import cache_folder
-from nodrop.images.image import Image, list_images
+from nodrop.images.choice import find_image
+from nodrop.images.image import Image
 from nodrop.machines.docker_engine import DockerEngine
 from nodrop.measure.progress import Silent
 from tests.docker.test_containers import ONE
@@ -24,13 +25,13 @@ TWICE = ONE.replace("repetitions = 1", "repetitions = 2")
 @pytest.fixture
 def image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Image:
     """The newest, in a cache of its own: hard links, so nothing is copied."""
-    shared = list_images("suricata")[0].folder
+    shared = find_image("suricata").folder
     folder = tmp_path / "cache/nodrop/images/suricata"
     folder.mkdir(parents=True)
     subprocess.run(["cp", "-al", str(shared), str(folder)], check=True, timeout=60)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert cache_folder() == tmp_path / "cache/nodrop"
-    return list_images("suricata")[0]
+    return find_image("suricata")
 
 
 @pytest.mark.parametrize("kind", ["docker", "oci", "bare"])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nodrop.hosts.binary import find_node_binary
-from nodrop.images.image import resolve_bits
+from nodrop.images.choice import resolve_bits
 from tests.real_inputs import REALMIX_PACKETS
 
 SAME_IN_ALL = {"tcp": 0, "icmpv4": 0, "udp": 8, "icmpv6": 9}

@@ -15,7 +15,8 @@ from nodrop.errors import NodropError, TrialFailed
 from nodrop.hosts.journal import DiskJournal
 from nodrop.hosts.seam import Link
 from nodrop.images.bits import Bits
-from nodrop.images.image import list_images, resolve_bits
+from nodrop.images.choice import resolve_bits
+from nodrop.images.image import list_images
 from nodrop.labs.netns import NetnsLab
 from nodrop.setups.bare import Bare
 from nodrop.setups.seam import Limits

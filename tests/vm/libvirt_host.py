@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from nodrop.images.guest_assets import make_assets
-from nodrop.images.image import list_images
+from nodrop.images.choice import find_image
 
 PACKAGES = "apt-get install libvirt-daemon libvirt-daemon-driver-qemu python3-libvirt"
 DEBIANS = Path("/usr/lib/python3/dist-packages")
@@ -95,7 +95,7 @@ def bindings(folder: Path) -> Any:
 
 def definition(name: str, folder: Path) -> str:
     """A machine as setup vm boots it, which goes on: when nodrop hangs up it boots again."""
-    assets = make_assets(list_images("suricata")[0].bits())
+    assets = make_assets(find_image("suricata").bits())
     disk, channel = folder / "disk.ext4", folder / "nodrop.ctl"
     subprocess.run(["cp", "--sparse=always", str(assets.disk), str(disk)], check=True, timeout=60)
     slots = "<controller type='pci' model='pcie-root-port'/>" * FREE_SLOTS

@@ -19,7 +19,7 @@ import pytest
 from nodrop.images import guest_assets
 from nodrop.images.bits import Bits
 from nodrop.images.guest_assets import GuestAssets, cpio, make_assets
-from nodrop.images.image import list_images
+from nodrop.images.choice import find_image
 from nodrop.report.write import write_report
 from nodrop.setups import vm
 from tests.e2e.conftest import Run, closes, only
@@ -116,7 +116,7 @@ def test_a_guest_whose_disk_has_another_byte_is_other_bits(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A disk that was exchanged after it was hashed: the guest's own node sees what runs there."""
-    made = make_assets(list_images("suricata")[0].bits())
+    made = make_assets(find_image("suricata").bits())
     assert made.disk is not None
     disk = tmp_path / "disk.ext4"
     subprocess.run(["cp", "--sparse=always", made.disk, disk], check=True)

@@ -39,7 +39,7 @@ def build(
 @image.command()
 def ensure(recipe: Recipe, as_json: AsJson = False) -> None:
     """Build an image only if there is neither one nor the program itself."""
-    from nodrop.images.image import ensure_bits
+    from nodrop.images.choice import ensure_bits
 
     bits = ensure_bits(recipe)
     if as_json:
@@ -52,7 +52,7 @@ def ensure(recipe: Recipe, as_json: AsJson = False) -> None:
 def guest(recipe: Recipe, as_json: AsJson = False) -> None:
     """Make what setup vm boots: kernel, initramfs, disk. Else the first trial in it does."""
     from nodrop.images.guest_assets import make_assets
-    from nodrop.images.image import find_image
+    from nodrop.images.choice import find_image
 
     found = make_assets(find_image(recipe).bits())
     if as_json:
@@ -65,8 +65,10 @@ def guest(recipe: Recipe, as_json: AsJson = False) -> None:
 
 @image.command("list")
 def list_them(as_json: AsJson = False) -> None:
-    """List the images there are, the newest first: it is the one that is used."""
+    """List the images there are, the newest first. One is taken if an experiment names none; others
+    are named by sut.image, such as "suricata:8" or the start of a sha256."""
     from nodrop.cli.tables import console, images_table
+    from nodrop.images.choice import default_image
     from nodrop.images.image import list_images, unusable_images
 
     found = list_images()
@@ -75,18 +77,20 @@ def list_them(as_json: AsJson = False) -> None:
     if as_json:
         say_json([_fields(one) for one in found])
     elif found:
-        console().print(images_table(found))
+        console().print(images_table(found, [default_image(one.name) for one in found]))
     else:
         say("no image yet; `nodrop image build suricata` makes one")
 
 
 @image.command()
 def show(
-    name: Annotated[str, typer.Argument(metavar="IMAGE", help="Recipe, or start of a sha256.")],
+    name: Annotated[
+        str, typer.Argument(metavar="IMAGE", help="Recipe, recipe:version, or start of a sha256.")
+    ],
     as_json: AsJson = False,
 ) -> None:
     """Show what an image holds."""
-    from nodrop.images.image import find_image
+    from nodrop.images.choice import find_image
 
     _print(find_image(name), as_json)
 

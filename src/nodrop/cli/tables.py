@@ -117,10 +117,12 @@ def plugins_table(plugins: Sequence[Plugin]) -> Table:
     return table
 
 
-def images_table(images: Sequence[Image]) -> Table:
-    table = _table("image", "version", "release", "built", "sha256")
+def images_table(images: Sequence[Image], defaults: Sequence[Image | None]) -> Table:
+    """A `*` marks what is taken if none is named."""
+    table = _table("", "image", "version", "release", "built", "sha256")
     for image in images:
-        table.add_row(image.name, image.version, image.release, image.built_utc, image.sha256)
+        mark = "*" if image in defaults else ""
+        table.add_row(mark, image.name, image.version, image.release, image.built_utc, image.sha256)
     return table
 
 

@@ -11,7 +11,8 @@ from nodrop.elsewhere.inputs import copy_of
 from nodrop.errors import BadInput, LabProblem
 from nodrop.hosts.seam import Json
 from nodrop.hosts.ssh import SshHost
-from nodrop.images.image import Image, find_image, resolve_bits
+from nodrop.images.choice import find_image, resolve_bits
+from nodrop.images.image import Image
 from nodrop.measure.plan import Plan
 
 LOOK = 'test -f "/root/.cache/nodrop/images/$1/$2/manifest.json"'

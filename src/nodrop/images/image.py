@@ -21,7 +21,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from nodrop.config.options import Options, check, input_path
+from nodrop.config.options import Options, check
 from nodrop.config.toml_file import read_toml
 from nodrop.errors import BadInput, LabProblem
 from nodrop.hosts.binary import file_sha256
@@ -40,7 +40,6 @@ SOURCE_DATE_EPOCH = "1700000000"
 """Fixed: the tar depends on the packages only, and the same packages give the same sha256."""
 BUILD_TIMEOUT_S = 900.0
 UNPACK_TIMEOUT_S = 300.0
-VERSION_TIMEOUT_S = 30.0
 LEAN = (
     "path-exclude=/usr/share/man/*",
     "path-exclude=/usr/share/doc/*",
@@ -94,6 +93,14 @@ class Image:
     def rootfs(self) -> Path:
         return self.folder / "rootfs"
 
+    @property
+    def tag(self) -> str:
+        return f"{self.name}:{self.version}"
+
+    def is_called(self, tag: str) -> bool:
+        """By its release, or by its version or the first numbers of it."""
+        return tag == self.release or f"{self.version}.".startswith(f"{tag}.")
+
     def bits(self) -> Bits:
         return Bits(
             kind="image",
@@ -102,58 +109,6 @@ class Image:
             version=self.version,
             packages=self.packages,
         )
-
-
-def resolve_bits(options: Mapping[str, Any], recipe: str, *, base: Path) -> Bits:
-    """`binary` of the SUT's table, then the image cache, then PATH."""
-    if binary := options.get("binary"):
-        path = input_path(Path(str(binary)), base)
-        if not (path.is_file() and os.access(path, os.X_OK)):
-            raise BadInput(f'sut.binary = "{binary}": {path} is not an executable file')
-        return binary_bits(path.resolve())
-    if wanted := options.get("image"):
-        try:
-            return find_image(str(wanted)).bits()
-        except BadInput as error:
-            raise BadInput(f'sut.image = "{wanted}": {error.message}', hint=error.hint) from None
-    if found := find_bits(recipe):
-        return found
-    raise LabProblem(
-        f"no {recipe} found: sut.binary is not set, the image cache has none, PATH has none",
-        hint=f"run `nodrop image build {recipe}`, or install {recipe}",
-    )
-
-
-def must_be_there(bits: Bits | None) -> None:
-    """LabProblem if what an experiment was given is no longer on the disk."""
-    if bits is not None and not bits.path.exists():
-        mend = "run `nodrop image build`" if bits.kind == "image" else "install it again"
-        raise LabProblem(f"the {bits.kind} {bits.path} is gone", hint=mend)
-
-
-def find_bits(recipe: str) -> Bits | None:
-    """What an experiment gets that asks for nothing: the newest image, else the host's program."""
-    if images := list_images(recipe):
-        return images[0].bits()
-    found = shutil.which(recipe)
-    return binary_bits(Path(found).resolve()) if found else None
-
-
-def ensure_bits(recipe: str) -> Bits:
-    """What such an experiment gets; an image is built if there is nothing."""
-    return find_bits(recipe) or build_image(recipe).bits()
-
-
-def binary_bits(path: Path) -> Bits:
-    """A program of the host, with the version it says it has."""
-    said = run_command([str(path), "-V"], where="host", timeout_s=VERSION_TIMEOUT_S, check=False)
-    version = re.search(r"\d+\.\d+\.\d+", said.stdout + said.stderr)
-    return Bits(
-        kind="binary",
-        path=path,
-        sha256=file_sha256(path),
-        version=version[0] if version else None,
-    )
 
 
 def list_images(name: str | None = None) -> list[Image]:
@@ -205,14 +160,6 @@ def _image_of(entry: Folder, name: str, sha256: str) -> Image:
     )
 
 
-def find_image(name: str) -> Image:
-    """By recipe name (its newest) or the beginning of a sha256."""
-    for image in list_images():
-        if image.name == name or image.sha256.startswith(name):
-            return image
-    raise BadInput(f"no image {name}", hint="run `nodrop image list`")
-
-
 def load_recipe(name: str) -> Recipe:
     package = Path(__file__).resolve().parents[1]
     folders = (package / "images", package.parents[1] / "images")
@@ -229,7 +176,7 @@ def build_image(name: str, *, release: str | None = None) -> Image:
     """Makes the image with mmdebstrap and puts it into the cache; the same bits are kept once."""
     recipe = load_recipe(name)
     host = os_release()
-    chosen = release or DEFAULT_RELEASES.get(host.get("ID", ""), host.get("VERSION_CODENAME", ""))
+    chosen = release or default_release(host)
     if chosen not in recipe.releases:
         allowed = ", ".join(recipe.releases)
         raise BadInput(f"image {name}: no release {chosen!r} in its recipe; allowed are {allowed}")
@@ -287,6 +234,12 @@ def deb_lines(plan: Release, host: Mapping[str, str]) -> list[str]:
     if mirrors.security:
         lines.append(f"deb {mirrors.security} {plan.security} {components}")
     return lines
+
+
+def default_release(host: Mapping[str, str] | None = None) -> str:
+    """That is built if none is named; empty if this host has none."""
+    host = os_release() if host is None else host
+    return DEFAULT_RELEASES.get(host.get("ID", ""), host.get("VERSION_CODENAME", ""))
 
 
 def images_folder() -> Path:

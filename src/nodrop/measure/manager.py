@@ -67,7 +67,7 @@ def run_experiment(
         run_writer(experiment, lab.text, out, plan_sha256(plain), resume=resume) as writer,
     ):
         crew = _here(experiment, lab, plan, parts, writer, progress)
-        return keep_run(plan, crew, writer, gate, progress)
+        return keep_run(plan, crew, writer, gate, progress, parts.notes())
 
 
 def must_be_meant(plan: Plan, *, yes: bool) -> None:
@@ -81,13 +81,14 @@ def keep_run(
     writer: RunWriter,
     gate: Gate,
     progress: Progress,
+    notes: Sequence[str] = (),
 ) -> RunOutcome:
     """Until the controller has nothing to add. Whoever measures, this process alone writes."""
     # A failure of the SUT is a result: to repeat it until it passes would hide it.
     heeds_void = plan.controller.heeds_void
     done = [r for r in writer.records() if heeds_void or r.outcome != "void"]
     progress.plan_started(plan, directory=writer.path, earlier=tuple(done))
-    for note in plan.notes():
+    for note in (*notes, *plan.notes()):
         progress.note(note)
     try:
         with crew as at_work:

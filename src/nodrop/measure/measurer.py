@@ -17,7 +17,7 @@ from nodrop.config.experiment import Measure
 from nodrop.errors import NodropError
 from nodrop.hosts.inside import allowed_cpus
 from nodrop.hosts.seam import Json, Link, UndoJournal
-from nodrop.images.image import must_be_there
+from nodrop.images.choice import must_be_there
 from nodrop.ledger.places import ring_of
 from nodrop.ledger.reasons import Problem, Reason
 from nodrop.ledger.stolen import lost_beyond_steal

@@ -14,7 +14,7 @@ from nodrop.errors import BadInput, LabProblem, NotReady
 from nodrop.hosts.binary import file_sha256
 from nodrop.hosts.seam import Json
 from nodrop.images.bits import Bits
-from nodrop.images.image import must_be_there, resolve_bits
+from nodrop.images.choice import must_be_there, resolve_bits
 from nodrop.images.image_tree import first_difference
 from nodrop.labs.seam import Lab, Queued, Resettable
 from nodrop.labs.split import split_problems
@@ -122,6 +122,15 @@ class Parts:
             "suts": list(suts.values()),
             "loads": list(loads.values()),
         }
+
+    def notes(self) -> list[str]:
+        """Which bits run: another version would be another measurement."""
+        said = {}
+        for cell in self._plan.cells:
+            if (bits := self.bits(cell)) is not None:
+                where = f"image {bits.sha256[:12]}" if bits.kind == "image" else bits.path
+                said[bits.sha256] = f"{self.sut(cell).name} {bits.version or '?'}: {where}"
+        return list(said.values())
 
     def problems(self) -> list[str]:
         """All that stands in the way, each in words a user can act on; each said once."""

@@ -9,16 +9,14 @@ import pytest
 from nodrop.errors import BadInput, LabProblem
 from nodrop.images import image
 from nodrop.images.bits import Bits
+from nodrop.images.choice import ensure_bits, find_image, must_be_there, resolve_bits
 from nodrop.images.image import (
+    Image,
     build_image,
     deb_lines,
     dpkg_packages,
-    ensure_bits,
-    find_image,
     list_images,
     load_recipe,
-    must_be_there,
-    resolve_bits,
     take_image,
     upstream_version,
 )
@@ -49,7 +47,8 @@ with tarfile.open(target, "w") as tar:
         info.size, info.mode, info.mtime = len(content), mode, int(os.environ["SOURCE_DATE_EPOCH"])
         tar.addfile(info, io.BytesIO(content))
     add("./usr/bin/suricata", os.environ.get("BITS", "bits").encode())
-    add("./var/lib/dpkg/status", {STATUS!r}.encode())
+    status = {STATUS!r}.replace("7.0.10", os.environ.get("VERSION", "7.0.10"))
+    add("./var/lib/dpkg/status", status.encode())
     add("./dev/null", b"")
 """
 DEBIAN = {"ID": "debian", "VERSION_CODENAME": "trixie"}
@@ -174,6 +173,62 @@ def test_bits_come_from_the_experiment_then_the_cache_then_path(programs: Path) 
     own = program(programs / "own", version.replace("7.0.3", "8.0.1"))
     chosen = resolve_bits({"binary": "own"}, "suricata", base=programs)
     assert (chosen.kind, chosen.path, chosen.version) == ("binary", own, "8.0.1")
+
+
+@pytest.fixture
+def built(monkeypatch: pytest.MonkeyPatch) -> dict[str, Image]:
+    """The default release, and one built after it with a newer Suricata."""
+    old = build_image("suricata")
+    monkeypatch.setenv("VERSION", "8.0.8")
+    new = build_image("suricata", release="trixie-backports")
+    assert new.built_utc >= old.built_utc
+    return {"7.0.10": old, "8.0.8": new}
+
+
+@pytest.mark.parametrize(
+    ("options", "version"),
+    [
+        ({}, "7.0.10"),
+        ({"image": "suricata:8.0"}, "8.0.8"),
+        ({"image": "suricata"}, "7.0.10"),
+        ({"image": "suricata:7"}, "7.0.10"),
+        ({"image": "suricata:bookworm"}, "7.0.10"),
+        ({"image": "suricata:8"}, "8.0.8"),
+        ({"image": "suricata:8.0.8"}, "8.0.8"),
+        ({"image": "suricata:trixie-backports"}, "8.0.8"),
+    ],
+)
+def test_a_newer_suricata_is_taken_only_if_it_is_named(
+    built: dict[str, Image], options: dict[str, str], version: str
+) -> None:
+    assert resolve_bits(options, "suricata", base=Path()) == built[version].bits()
+    assert ensure_bits("suricata") == built["7.0.10"].bits()
+
+
+@pytest.mark.parametrize(
+    "name", ["suricata:9", "suricata:80", "suricata:8.0.80", "snort:8", "suricata:"]
+)
+def test_a_version_that_is_not_there(built: dict[str, Image], name: str) -> None:
+    assert len(built) == 2
+    with pytest.raises(BadInput, match=f'sut.image = "{name}": no image {name}; run'):
+        resolve_bits({"image": name}, "suricata", base=Path())
+
+
+def test_only_a_newer_suricata_is_cached(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as building:
+        building.setenv("VERSION", "8.0.8")
+        new = build_image("suricata", release="trixie-backports")
+    with pytest.raises(
+        LabProblem, match=r'has only "suricata:8\.0\.8", which sut\.image must name'
+    ):
+        resolve_bits({}, "suricata", base=Path())
+    with pytest.raises(BadInput, match="no image suricata; run"):
+        find_image("suricata")
+    assert find_image("suricata:8") == new
+    program(programs / "suricata", "#!/bin/sh\necho This is Suricata version 7.0.3 RELEASE\n")
+    assert resolve_bits({}, "suricata", base=Path()).kind == "binary"
+    (programs / "suricata").unlink()
+    assert ensure_bits("suricata").version == "7.0.10"
 
 
 def test_a_chosen_image_or_binary_must_exist(tmp_path: Path) -> None:

@@ -1,0 +1,98 @@
+"""Which bits of a SUT an experiment gets: its own binary, an image that it names, or the default."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from nodrop.config.options import input_path
+from nodrop.errors import BadInput, LabProblem
+from nodrop.hosts.binary import file_sha256
+from nodrop.hosts.local import run_command
+from nodrop.images.bits import Bits
+from nodrop.images.image import Image, build_image, default_release, list_images
+
+VERSION_TIMEOUT_S = 30.0
+
+
+def resolve_bits(options: Mapping[str, Any], recipe: str, *, base: Path) -> Bits:
+    """`binary` of the SUT's table, then the image cache, then PATH."""
+    if binary := options.get("binary"):
+        path = input_path(Path(str(binary)), base)
+        if not (path.is_file() and os.access(path, os.X_OK)):
+            raise BadInput(f'sut.binary = "{binary}": {path} is not an executable file')
+        return binary_bits(path.resolve())
+    if wanted := options.get("image"):
+        try:
+            return find_image(str(wanted)).bits()
+        except BadInput as error:
+            raise BadInput(f'sut.image = "{wanted}": {error.message}', hint=error.hint) from None
+    if found := find_bits(recipe):
+        return found
+    others = ", ".join(f'"{image.tag}"' for image in list_images(recipe))
+    cached = f"has only {others}, which sut.image must name" if others else "has none"
+    raise LabProblem(
+        f"no {recipe} found: sut.binary is not set, the image cache {cached}, PATH has none",
+        hint=f"run `nodrop image build {recipe}`, or install {recipe}",
+    )
+
+
+def must_be_there(bits: Bits | None) -> None:
+    """LabProblem if what an experiment was given is no longer on the disk."""
+    if bits is not None and not bits.path.exists():
+        mend = "run `nodrop image build`" if bits.kind == "image" else "install it again"
+        raise LabProblem(f"the {bits.kind} {bits.path} is gone", hint=mend)
+
+
+def find_bits(recipe: str) -> Bits | None:
+    """What an experiment gets that asks for nothing: the image of the release that is built if
+    none is named, else the host's program. Another release, such as a newer Suricata's, would
+    change figures without a word: it is taken only if it is named."""
+    if image := default_image(recipe):
+        return image.bits()
+    found = shutil.which(recipe)
+    return binary_bits(Path(found).resolve()) if found else None
+
+
+def default_image(recipe: str) -> Image | None:
+    """The newest of the default release."""
+    release = default_release()
+    return next((image for image in list_images(recipe) if image.release == release), None)
+
+
+def ensure_bits(recipe: str) -> Bits:
+    """What such an experiment gets; an image is built if there is nothing."""
+    return find_bits(recipe) or build_image(recipe).bits()
+
+
+def binary_bits(path: Path) -> Bits:
+    """A program of the host, with the version it says it has."""
+    said = run_command([str(path), "-V"], where="host", timeout_s=VERSION_TIMEOUT_S, check=False)
+    version = re.search(r"\d+\.\d+\.\d+", said.stdout + said.stderr)
+    return Bits(
+        kind="binary",
+        path=path,
+        sha256=file_sha256(path),
+        version=version[0] if version else None,
+    )
+
+
+def find_image(name: str) -> Image:
+    """By recipe name (its default), as NAME:VERSION or NAME:RELEASE (the newest of these), or by
+    the beginning of a sha256. A version may be cut after a number: suricata:8."""
+    if found := _found(name):
+        return found
+    raise BadInput(f"no image {name}", hint="run `nodrop image list`")
+
+
+def _found(name: str) -> Image | None:
+    images = list_images()
+    recipe, _, tag = name.partition(":")
+    if tag:
+        return next((i for i in images if i.name == recipe and i.is_called(tag)), None)
+    by_hash = (image for image in images if image.sha256.startswith(name))
+    return default_image(name) or next(by_hash, None)
