@@ -41,6 +41,17 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def locks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Without frame pointers, as programs of distributions are."""
+    path = tmp_path_factory.mktemp("known") / "known-shares-locks"
+    source = Path(__file__).with_name("known_locks.c")
+    subprocess.run(
+        ["cc", "-O2", "-fomit-frame-pointer", "-pthread", "-o", path, source], check=True
+    )
+    return path
+
+
+@pytest.fixture(scope="module")
 def stripped(program: Path) -> Path:
     path = program.with_name("known-shares-stripped")
     subprocess.run(["strip", "--strip-all", "-o", path, program], check=True)
@@ -183,6 +194,34 @@ def test_shares_off_the_cpu(program: Path, parts: tuple[int, int, int]) -> None:
     for thread in workers(found):
         assert thread["waiting_ns"] > 0.9 * 1e9
         assert thread["blocked_ns"] > 0.9 * thread["waiting_ns"]
+
+
+PLACES = ("first_place", "second_place")
+
+
+@pytest.mark.parametrize(
+    ("words", "within"),
+    [((50, 6, 3), WITHIN), ((50, 2, 8), WITHIN), (("turns", 10_000), 0.1)],
+    ids=["6-3", "2-8", "20,000 in turns"],
+)
+def test_two_places_that_wait_for_one_lock(
+    locks: Path, words: tuple[object, ...], within: float
+) -> None:
+    """By the caller of the library's own functions, which keep no frame pointer. Waits of the
+    first are all looked at; of the last, one in some hundred."""
+    found, truth = profile(locks, *words, hertz=99)
+    if any(missing["what"] == "waits" for missing in found["missing"]):
+        pytest.skip(NOT_HERE)
+    waited = [(met(found, w["stack"]), w["ns"]) for t in workers(found) for w in t["waiting"]]
+    at_lock = [(names, ns) for names, ns in waited if "wait_for_lock" in names]
+    seen = shares(at_lock)
+    assert seen.keys() == {"waiter", "wait_for_lock", *PLACES}
+    for name, share in zip(PLACES, truth, strict=True):
+        assert seen[name] == pytest.approx(share, abs=within)
+    for thread in workers(found):
+        assert thread["waiting_ns"] == pytest.approx(
+            sum(w["ns"] for w in thread["waiting"]), rel=0.01
+        )
 
 
 def test_threads_that_run_at_once(program: Path) -> None:

@@ -169,6 +169,29 @@ def test_a_named_cell_is_pinned_by_its_name(tmp_path: Path) -> None:
     assert "no cell has a name" in said(tmp_path, PRODUCT, "cell=single")
 
 
+@pytest.mark.parametrize("given", ["cell=single,autofp-1x2", 'cell=["autofp-1x2", "single"]'])
+def test_several_named_cells_are_kept(tmp_path: Path, given: str) -> None:
+    text = NAMED + '\n[matrix.cells.third]\n"sut.runmode" = "workers"\n'
+    found = load(tmp_path, text, given)
+    assert {c["cell"] for c in found.matrix.cells()} == {"single", "autofp-1x2"}
+    for wrong in ("cell=single,", "cell=single,fourth", "cell=[]"):
+        assert "the named cells are autofp-1x2, single, third" in said(tmp_path, text, wrong)
+
+
+def test_a_profile_is_the_one_part_of_measure_that_may_vary(tmp_path: Path) -> None:
+    text = PRODUCT.replace("[matrix]", '[matrix]\n"measure.profile" = [false, true]', 1)
+    plan = make_plan(load(tmp_path, text))
+    assert {(c.factors["measure.profile"], c.profile) for c in plan.cells} == {
+        (False, False),
+        (True, True),
+    }
+    pinned = make_plan(load(tmp_path, text, "measure.profile=true"))
+    assert len(pinned.cells) * 2 == len(plan.cells) and all(c.profile for c in pinned.cells)
+    wrong = load(tmp_path, text.replace("[false, true]", "[1]"))
+    with pytest.raises(BadInput, match=r"measure\.profile = 1: must be true or false"):
+        make_plan(wrong)
+
+
 def test_what_is_left_out_is_not_asked_about_a_million_times(tmp_path: Path) -> None:
     many = ", ".join(map(str, range(1, 1025)))
     matrix = f"[matrix]\nsut.threads = [{many}]\nload.loops = [{many}]\n"

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from nodrop.images.guest_assets import make_assets
 from nodrop.images.choice import find_image
+from nodrop.images.guest_assets import make_assets
 
 PACKAGES = "apt-get install libvirt-daemon libvirt-daemon-driver-qemu python3-libvirt"
 DEBIANS = Path("/usr/lib/python3/dist-packages")

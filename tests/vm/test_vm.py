@@ -18,8 +18,8 @@ import pytest
 
 from nodrop.images import guest_assets
 from nodrop.images.bits import Bits
-from nodrop.images.guest_assets import GuestAssets, cpio, make_assets
 from nodrop.images.choice import find_image
+from nodrop.images.guest_assets import GuestAssets, cpio, make_assets
 from nodrop.report.write import write_report
 from nodrop.setups import vm
 from tests.e2e.conftest import Run, closes, only

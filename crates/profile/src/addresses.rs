@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use foldhash::fast::RandomState;
+use nodrop_sys::perf::{IN_PROGRAM, Program};
 
 use crate::functions::{Functions, Place};
 use crate::kernel::KernelFunctions;
 use crate::outcome::Function;
+use crate::unwinding::Unwinding;
 
 /// What stands for a function in stacks.
 pub type FunctionId = u32;
@@ -77,6 +79,7 @@ pub struct Addresses {
     stacks: HashMap<Box<[u64]>, StackId, RandomState>,
     /// An unknown address is looked for anew once between two refreshes.
     may_look: bool,
+    unwinding: Unwinding,
 }
 
 /// Kept for each process; a program in a loop has some hundred.
@@ -100,6 +103,7 @@ impl Addresses {
             called: HashMap::default(),
             stacks: HashMap::default(),
             may_look: false,
+            unwinding: Unwinding::new(),
         };
         addresses.look(known);
         addresses
@@ -128,10 +132,7 @@ impl Addresses {
         if let Some(id) = self.ran.get(&address) {
             return *id;
         }
-        if self.find(address).is_none() && self.may_look {
-            self.may_look = false;
-            self.look(known);
-        }
+        self.look_for(address, known);
         let function = self.function(address);
         let id = known.id(function);
         self.ran.insert(address, id);
@@ -153,6 +154,28 @@ impl Addresses {
         let id = called.then(|| self.running(returns_to - 1, known));
         self.called.insert(returns_to, id);
         id
+    }
+
+    /// A whole stack in the form of the kernel's: of `addresses` those inside it, then the program's by its tables.
+    pub fn whole(
+        &mut self,
+        addresses: &[u64],
+        program: &Program<'_>,
+        known: &mut Known,
+    ) -> Vec<u64> {
+        self.look_for(program.instruction, known);
+        let in_kernel = addresses.iter().take_while(|one| **one != IN_PROGRAM);
+        let mut whole: Vec<_> = in_kernel.copied().collect();
+        whole.push(IN_PROGRAM);
+        self.unwinding.addresses(program, &mut whole);
+        whole
+    }
+
+    fn look_for(&mut self, address: u64, known: &mut Known) {
+        if self.find(address).is_none() && self.may_look {
+            self.may_look = false;
+            self.look(known);
+        }
     }
 
     fn find(&self, address: u64) -> Option<&Mapped> {
@@ -188,6 +211,19 @@ impl Addresses {
         };
         let lines = text.lines().filter_map(Line::parse);
         self.mapped = lines.map(|line| self.mapped(&line, known)).collect();
+        self.unwinding = Unwinding::new();
+        for mapped in &self.mapped {
+            let Some(functions) = &mapped.functions else {
+                continue;
+            };
+            let base = functions
+                .address(mapped.offset)
+                .and_then(|address| mapped.begin.checked_sub(address));
+            if let Some(base) = base {
+                self.unwinding
+                    .add(mapped.begin..mapped.end, base, &functions.unwinding);
+            }
+        }
     }
 
     fn mapped(&self, line: &Line<'_>, known: &mut Known) -> Mapped {

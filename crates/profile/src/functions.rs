@@ -5,6 +5,8 @@ use nodrop_sys::file::MappedFile;
 use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SymbolKind};
 use std::path::Path;
 
+use crate::unwinding::Sections;
+
 /// One file that is mapped as code.
 #[derive(Debug)]
 pub struct Functions {
@@ -15,6 +17,8 @@ pub struct Functions {
     named: Vec<Named>,
     /// Where functions begin, ascending.
     begins: Vec<u64>,
+    /// How callers are found.
+    pub unwinding: Sections,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -52,17 +56,23 @@ impl Functions {
             segments,
             named,
             begins,
+            unwinding: Sections::of(&elf),
             file,
         })
     }
 
+    /// The address that the file itself gives an offset, if that is loaded.
+    pub fn address(&self, offset: u64) -> Option<u64> {
+        let within = |(from, bytes, _): &&(u64, u64, u64)| (*from..from + bytes).contains(&offset);
+        let (from, _, address) = self.segments.iter().find(within)?;
+        Some(offset - from + address)
+    }
+
     /// By an offset in the file.
     pub fn place(&self, offset: u64) -> Place {
-        let within = |(from, bytes, _): &&(u64, u64, u64)| (*from..from + bytes).contains(&offset);
-        let Some((from, _, address)) = self.segments.iter().find(within) else {
+        let Some(address) = self.address(offset) else {
             return Place::Unknown;
         };
-        let address = offset - from + address;
         let after = self.named.partition_point(|named| named.begin <= address);
         // Symbols may lie within others; the innermost that holds the address begins last.
         let held = self.named[..after].iter().rev().take(8);

@@ -1,9 +1,10 @@
 //! Where the time of a program goes, thread by thread: which functions run, where threads wait, how many run at once.
 //!
-//! Samples come from the kernel's own timer of CPU time (perf_event_open(2)), callers from frame pointers, names from the ELF files
-//! that the program itself has mapped, in its own root filesystem.
+//! Samples come from the kernel's own timer of CPU time (perf_event_open(2)), callers from a copy of the stack, names from the ELF
+//! files that the program itself has mapped, in its own root filesystem.
 
 mod addresses;
+mod call_sites;
 mod concurrency;
 mod functions;
 mod kernel;
@@ -12,6 +13,7 @@ mod outcome;
 mod profiler;
 mod stacks;
 mod thread;
+mod unwinding;
 
 pub use lacks::reason;
 pub use outcome::{

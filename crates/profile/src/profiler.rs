@@ -90,8 +90,9 @@ impl Profiler {
             common.shared(process.pid);
         }
         let tid = *pids.first().unwrap_or(&0);
-        let clock =
-            |with_kernel| Samples::open(Event::CpuClock, tid, Every::Hertz(hertz), with_kernel, 1);
+        let clock = |with_kernel| {
+            Samples::open(Event::CpuClock, tid, Every::Hertz(hertz), with_kernel, 1, 0)
+        };
         let refused = clock(true).err();
         if refused.is_some() {
             clock(false).map_err(Failed::Samples)?;

@@ -1,22 +1,27 @@
 //! One thread under the profiler: its events, and what they have shown so far.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 
 use foldhash::fast::RandomState;
 use nodrop_counters::ThreadReading;
-use nodrop_sys::perf::{Counted, Counter, Event, Every, Record, Samples};
+use nodrop_sys::perf::{Counted, Counter, Event, Every, Program, Record, Samples};
 
 use crate::addresses::{Addresses, Known, StackId};
+use crate::call_sites::CallSites;
 use crate::concurrency::Together;
 use crate::lacks::reason;
 use crate::outcome::{Running, ThreadProfile, WaitedIn, Waiting};
 use crate::stacks::Stacks;
 
-/// Half a second of 99 samples a second, each with at most 127 callers.
-const CLOCK_PAGES: usize = 16;
-const MOST_CLOCK_PAGES: usize = 512;
+/// Of a stack, as it is copied 99 times a second.
+pub const STACK_BYTES: u32 = 8192;
+/// Less shows too few callers.
+const LEAST_STACK_BYTES: u32 = 1024;
+/// Of a sample beside that: at most 127 addresses.
+const ADDRESSES_BYTES: u64 = 1024;
+const MOST_RING_PAGES: usize = 512;
 /// A tenth of a second of a thread that switches 75,000 times a second with 20 callers each. Seen with 128 pages: a worker
 /// that its packets wake one by one lost a tenth of its switches.
 const SWITCH_PAGES: usize = 512;
@@ -38,6 +43,19 @@ pub struct Shared<'a> {
     pub together: &'a mut Together,
 }
 
+impl Shared<'_> {
+    /// Of addresses, or of those that the kernel knows and a copy of the program's stack.
+    pub fn stack(&mut self, addresses: &[u64], program: Option<Program<'_>>) -> StackId {
+        match program {
+            None => self.stacks.id(addresses, self.process, self.known),
+            Some(program) => {
+                let whole = self.process.whole(addresses, &program, self.known);
+                self.stacks.id(&whole, self.process, self.known)
+            }
+        }
+    }
+}
+
 /// Its events, which count from when they are opened.
 pub struct Thread {
     pub pid: u32,
@@ -47,6 +65,8 @@ pub struct Thread {
     clock: Samples,
     /// Or why not.
     switches: Result<Samples, String>,
+    /// `None` if it is not shown where the thread leaves its CPU.
+    sites: Option<CallSites>,
     /// [`COUNTED`]; `None` was not asked for, else why not.
     counters: [Option<Result<Counter, String>>; 4],
     wait_channel: PathBuf,
@@ -71,6 +91,9 @@ struct Seen {
     waiting: HashMap<StackId, (u64, u64), RandomState>,
     waiting_ns: u64,
     preempted_ns: u64,
+    switches: u64,
+    /// When it last took a CPU.
+    took_ns: u64,
     /// The stack of the switch whose times come next.
     stack: Option<StackId>,
     /// Off the CPU since then; true = preempted.
@@ -103,14 +126,24 @@ impl Thread {
         } else {
             (Every::SwitchTimes, TIMES_PAGES)
         };
-        let samples = |event, every, pages| Samples::open(event, tid, every, with_kernel, pages);
+        let samples = |event, every, pages, stack_bytes| {
+            Samples::open(event, tid, every, with_kernel, pages, stack_bytes)
+        };
+        let stack_bytes = stack_bytes(hertz, with_kernel);
+        let clock_pages = ring_pages(hertz, stack_bytes);
         Ok(Self {
             pid,
             tid,
             index,
-            clock: samples(Event::CpuClock, Every::Hertz(hertz), clock_pages(hertz))?,
-            switches: samples(Event::Switches, every, switch_pages)
+            clock: samples(
+                Event::CpuClock,
+                Every::Hertz(hertz),
+                clock_pages,
+                stack_bytes,
+            )?,
+            switches: samples(Event::Switches, every, switch_pages, 0)
                 .map_err(|error| reason(&error, proc)),
+            sites: with_kernel.then(|| CallSites::open(tid).ok()).flatten(),
             counters: COUNTED.map(count),
             wait_channel: proc.join(format!("{pid}/task/{tid}/wchan")),
             began_ns,
@@ -175,8 +208,10 @@ impl Thread {
         let (seen, index) = (&mut self.seen, self.index);
         self.clock.drain(|record| match record {
             Record::Sample { mono_ns, .. } if mono_ns < seen.began_ns => {}
-            Record::Sample { addresses, .. } => {
-                let stack = shared.stacks.id(addresses, shared.process, shared.known);
+            Record::Sample {
+                addresses, program, ..
+            } => {
+                let stack = shared.stack(addresses, program);
                 seen.samples += 1;
                 *seen.running.entry(stack).or_default() += 1;
             }
@@ -185,7 +220,14 @@ impl Thread {
             Record::Took { .. } | Record::Left { .. } => {}
         });
         if let Ok(switches) = &mut self.switches {
-            switches.drain(|record| seen.switch(record, index, shared));
+            let (sites, before) = (&mut self.sites, seen.switches);
+            if let Some(sites) = sites {
+                sites.drain(shared);
+            }
+            switches.drain(|record| seen.switch(record, index, sites.as_mut(), shared));
+            if let Some(sites) = sites {
+                sites.aim(seen.switches - before);
+            }
         }
         self.seen.lost > lost_before
     }
@@ -193,7 +235,7 @@ impl Thread {
     /// A thread that has ended was seen until its last reading.
     pub fn into_profile(mut self) -> ThreadProfile {
         let ended_ns = self.last_ns;
-        self.seen.back(ended_ns); // a wait that has not ended counts up to here
+        self.seen.back(ended_ns, self.sites.as_mut()); // a wait that has not ended counts up to here
         let (first, last) = (&self.first, &self.last);
         let seen = &self.seen;
         let seen_ns = ended_ns.saturating_sub(self.began_ns);
@@ -216,7 +258,7 @@ impl Thread {
             lost: seen.lost,
             throttled: seen.throttled,
             running: seen.running(),
-            waiting: seen.waiting(),
+            waiting: seen.waiting(self.sites.as_ref()),
             waiting_ns: has_switches.then_some(seen.waiting_ns),
             preempted_ns: has_switches.then_some(seen.preempted_ns),
             cpu_ns,
@@ -234,26 +276,46 @@ impl Thread {
     }
 }
 
-/// A power of two, as a ring's.
-fn clock_pages(hertz: u64) -> usize {
-    let times = usize::try_from(hertz.div_ceil(99)).unwrap_or(MOST_CLOCK_PAGES);
-    let pages = CLOCK_PAGES.saturating_mul(times).min(MOST_CLOCK_PAGES);
-    pages.next_power_of_two()
+/// For so many samples a second. What is not the kernel's own sampling is shown to anyone, but a normal user's rings are small.
+fn stack_bytes(hertz: u64, with_kernel: bool) -> u32 {
+    let bytes = u64::from(STACK_BYTES) * 99 / hertz.max(99);
+    let bytes = u32::try_from(bytes).unwrap_or(0) & !7;
+    if with_kernel && bytes >= LEAST_STACK_BYTES {
+        bytes
+    } else {
+        0
+    }
+}
+
+/// A power of two, as a ring's: half a second of such samples.
+pub fn ring_pages(hertz: u64, stack_bytes: u32) -> usize {
+    let bytes = hertz.div_ceil(2) * (ADDRESSES_BYTES + u64::from(stack_bytes));
+    let pages = usize::try_from(bytes.div_ceil(4096)).unwrap_or(MOST_RING_PAGES);
+    pages.next_power_of_two().min(MOST_RING_PAGES)
 }
 
 impl Seen {
-    fn switch(&mut self, record: Record<'_>, index: usize, shared: &mut Shared<'_>) {
+    fn switch(
+        &mut self,
+        record: Record<'_>,
+        index: usize,
+        sites: Option<&mut CallSites>,
+        shared: &mut Shared<'_>,
+    ) {
         match record {
-            Record::Sample { addresses, .. } => {
-                let stack = shared.stacks.id(addresses, shared.process, shared.known);
-                self.stack = Some(stack);
+            Record::Sample {
+                addresses, program, ..
+            } => {
+                self.stack = Some(shared.stack(addresses, program));
+                self.switches += 1;
             }
             Record::Left { mono_ns, preempted } => {
                 self.left = Some((mono_ns, preempted));
                 shared.together.note(mono_ns, index, false);
             }
             Record::Took { mono_ns } => {
-                self.back(mono_ns);
+                self.back(mono_ns, sites);
+                self.took_ns = mono_ns;
                 shared.together.note(mono_ns, index, true);
             }
             Record::Lost(count) => {
@@ -264,7 +326,7 @@ impl Seen {
         }
     }
 
-    fn back(&mut self, mono_ns: u64) {
+    fn back(&mut self, mono_ns: u64, sites: Option<&mut CallSites>) {
         let Some((left_ns, preempted)) = self.left.take() else {
             return;
         };
@@ -282,6 +344,9 @@ impl Seen {
             let (total_ns, times) = self.waiting.entry(stack).or_default();
             *total_ns += ns;
             *times += 1;
+            if let Some(sites) = sites {
+                sites.waited(self.took_ns, mono_ns, stack, ns);
+            }
         }
     }
 
@@ -294,13 +359,22 @@ impl Seen {
         found
     }
 
-    fn waiting(&self) -> Vec<Waiting> {
-        let found = self.waiting.iter();
-        let mut found: Vec<_> = found
-            .map(|(&stack, &(ns, times))| Waiting { stack, ns, times })
-            .collect();
-        found.sort_unstable_by_key(|waiting| waiting.stack);
+    fn waiting(&self, sites: Option<&CallSites>) -> Vec<Waiting> {
+        let mut found: BTreeMap<StackId, (u64, u64)> = BTreeMap::new();
+        for (&stack, &(ns, times)) in &self.waiting {
+            let whole = sites.map_or_else(
+                || vec![(stack, ns, times)],
+                |sites| sites.share_out(stack, ns, times),
+            );
+            for (stack, ns, times) in whole {
+                let (total_ns, all) = found.entry(stack).or_default();
+                (*total_ns, *all) = (*total_ns + ns, *all + times);
+            }
+        }
+        let found = found.into_iter();
         found
+            .map(|(stack, (ns, times))| Waiting { stack, ns, times })
+            .collect()
     }
 
     fn waited_in(&self) -> Vec<WaitedIn> {

@@ -2,11 +2,12 @@
 //!
 //! Times are CLOCK_MONOTONIC, as everywhere in nodrop.
 
-use std::io::{Error, ErrorKind, Result};
+use std::io::{Error, Result};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::memory::Mapping;
+mod samples;
+
+pub use samples::{Every, IN_KERNEL, IN_PROGRAM, Program, Record, Samples};
 
 /// What an event counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,17 +66,6 @@ impl Refusal {
     }
 }
 
-/// When a sample is taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Every {
-    /// So many times a second of CPU time.
-    Hertz(u64),
-    /// Each time the event happens, with the times at which the thread leaves and takes a CPU.
-    Time,
-    /// Never, only those times.
-    SwitchTimes,
-}
-
 /// perf_event_attr up to PERF_ATTR_SIZE_VER5 (Linux 4.1).
 #[repr(C)]
 #[derive(Default)]
@@ -103,28 +93,11 @@ struct Attributes {
 
 const EXCLUDE_KERNEL: u64 = 1 << 5;
 const EXCLUDE_HYPERVISOR: u64 = 1 << 6;
-const FREQUENCY: u64 = 1 << 10;
 const SAMPLE_ID_ALL: u64 = 1 << 18;
 const USE_CLOCK: u64 = 1 << 25;
-const CONTEXT_SWITCH: u64 = 1 << 26;
 
 const TIME_ENABLED: u64 = 1;
 const TIME_RUNNING: u64 = 1 << 1;
-
-const WITH_TIME: u64 = 1 << 2;
-const WITH_CALLERS: u64 = 1 << 5;
-
-const RECORD_LOST: u32 = 2;
-const RECORD_THROTTLE: u32 = 5;
-const RECORD_SAMPLE: u32 = 9;
-const RECORD_SWITCH: u32 = 14;
-const SWITCH_OUT: u16 = 1 << 13;
-const SWITCH_OUT_PREEMPTED: u16 = 1 << 14;
-
-/// Where `data_head`, `data_tail` and `data_offset` lie in perf_event_mmap_page.
-const HEAD: usize = 1024;
-const TAIL: usize = 1032;
-const PAGE: usize = 4096;
 
 impl Attributes {
     fn new(event: Event, with_kernel: bool) -> Self {
@@ -138,7 +111,6 @@ impl Attributes {
             config,
             flags,
             size: 112,
-            sample_type: WITH_TIME,
             clock: libc::CLOCK_MONOTONIC,
             ..Self::default()
         }
@@ -236,194 +208,10 @@ impl Counted {
     }
 }
 
-/// What stands in a ring.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Record<'a> {
-    /// Addresses, the innermost first; those of the kernel come after [`IN_KERNEL`], those of the program after [`IN_PROGRAM`].
-    Sample {
-        /// When.
-        mono_ns: u64,
-        /// The stack.
-        addresses: &'a [u64],
-    },
-    /// The thread took a CPU.
-    Took {
-        /// When.
-        mono_ns: u64,
-    },
-    /// The thread left its CPU.
-    Left {
-        /// When.
-        mono_ns: u64,
-        /// It wanted to go on, but another got the CPU.
-        preempted: bool,
-    },
-    /// So many records did not fit into the ring.
-    Lost(u64),
-    /// The kernel took no samples for a while, because they came too fast.
-    Throttled,
-}
-
-/// Before the addresses of the kernel.
-pub const IN_KERNEL: u64 = 0u64.wrapping_sub(128);
-/// Before the addresses of the program.
-pub const IN_PROGRAM: u64 = 0u64.wrapping_sub(512);
-
-/// The records of one event of one thread.
-#[derive(Debug)]
-pub struct Samples {
-    _event: OwnedFd,
-    ring: Mapping,
-    /// What a record is copied to, so that it is in one piece and aligned.
-    record: Vec<u64>,
-}
-
-impl Samples {
-    /// `ring_pages` is a power of two; a smaller ring is taken if the limit on locked memory forbids that.
-    ///
-    /// # Errors
-    /// What perf_event_open(2) and mmap(2) say: EACCES and EPERM if it is not permitted.
-    pub fn open(
-        event: Event,
-        tid: u32,
-        every: Every,
-        with_kernel: bool,
-        ring_pages: usize,
-    ) -> Result<Self> {
-        let mut attributes = Attributes::new(event, with_kernel);
-        match every {
-            Every::Hertz(hertz) => {
-                attributes.flags |= FREQUENCY;
-                attributes.period = hertz;
-                attributes.sample_type |= WITH_CALLERS;
-            }
-            Every::Time => {
-                attributes.flags |= CONTEXT_SWITCH;
-                attributes.period = 1;
-                attributes.sample_type |= WITH_CALLERS;
-            }
-            Every::SwitchTimes => attributes.flags |= CONTEXT_SWITCH,
-        }
-        let event = attributes.open(tid)?;
-        let mut pages = ring_pages;
-        let ring = loop {
-            match Mapping::shared(&event, (1 + pages) * PAGE, 0) {
-                Err(error) if error.raw_os_error() == Some(libc::EPERM) && pages > 1 => pages /= 2,
-                Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
-                    let limits = "kernel.perf_event_mlock_kb and ulimit -l";
-                    let why = format!("no more memory may be locked for rings ({limits})");
-                    return Err(Error::new(ErrorKind::PermissionDenied, why));
-                }
-                other => break other?,
-            }
-        };
-        Ok(Self {
-            _event: event,
-            ring,
-            record: Vec::new(),
-        })
-    }
-
-    /// Hands over what is in the ring and frees its room.
-    pub fn drain(&mut self, mut take: impl FnMut(Record<'_>)) {
-        let head = self.place(HEAD).load(Ordering::Acquire);
-        let mut tail = self.place(TAIL).load(Ordering::Relaxed);
-        while tail < head {
-            let words = self.copy(tail, 1).first().copied().unwrap_or(0);
-            let [kind, misc, bytes] = header(words);
-            if bytes < 8 || u64::from(bytes) > head - tail {
-                break; // nothing that a kernel writes
-            }
-            let record = self.copy(tail, bytes as usize / 8);
-            if let Some(record) = parse(kind, misc, &record[1..]) {
-                take(record);
-            }
-            tail += u64::from(bytes);
-        }
-        self.place(TAIL).store(head, Ordering::Release);
-    }
-
-    fn place(&self, offset: usize) -> &AtomicU64 {
-        // SAFETY: an aligned word in the first page of the mapping, which the kernel reads and writes as one.
-        unsafe { AtomicU64::from_ptr(self.ring.start().add(offset).as_ptr().cast()) }
-    }
-
-    /// Records are whole words and go round the end of the ring.
-    fn copy(&mut self, from: u64, words: usize) -> &[u64] {
-        let room = self.ring.bytes() - PAGE;
-        self.record.clear();
-        for index in 0..words {
-            #[allow(
-                clippy::cast_possible_truncation,
-                reason = "below the size of the ring"
-            )]
-            let offset = ((from + 8 * index as u64) % room as u64) as usize & !7;
-            // SAFETY: within the data pages of the mapping and aligned; the kernel writes there no more until the tail moves.
-            let word = unsafe { self.ring.start().add(PAGE + offset).cast::<u64>().read() };
-            self.record.push(word);
-        }
-        &self.record
-    }
-}
-
-/// `type`, `misc` and `size` of perf_event_header.
-fn header(word: u64) -> [u32; 3] {
-    let bytes = word.to_ne_bytes();
-    let half = |at: usize| u32::from(u16::from_ne_bytes([bytes[at], bytes[at + 1]]));
-    let kind = u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-    [kind, half(4), half(6)]
-}
-
-fn parse(kind: u32, misc: u32, body: &[u64]) -> Option<Record<'_>> {
-    let has = |flag: u16| misc & u32::from(flag) != 0;
-    match kind {
-        RECORD_SAMPLE => {
-            let count = usize::try_from(*body.get(1)?).ok()?;
-            Some(Record::Sample {
-                mono_ns: body[0],
-                addresses: body.get(2..)?.get(..count)?,
-            })
-        }
-        // Of the fields of sample_id only the time was asked for.
-        RECORD_SWITCH if has(SWITCH_OUT) => Some(Record::Left {
-            mono_ns: *body.first()?,
-            preempted: has(SWITCH_OUT_PREEMPTED),
-        }),
-        RECORD_SWITCH => Some(Record::Took {
-            mono_ns: *body.first()?,
-        }),
-        RECORD_LOST => Some(Record::Lost(*body.get(1)?)),
-        RECORD_THROTTLE => Some(Record::Throttled),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-
-    #[test]
-    fn records_are_read_as_the_kernel_writes_them() {
-        let sample = [7, 3, IN_PROGRAM, 0x1000, 0x2000];
-        let expected = Record::Sample {
-            mono_ns: 7,
-            addresses: &sample[2..],
-        };
-        assert_eq!(parse(RECORD_SAMPLE, 2, &sample), Some(expected));
-        let left = |preempted| Record::Left {
-            mono_ns: 9,
-            preempted,
-        };
-        assert_eq!(parse(14, 1 << 13, &[9]), Some(left(false)));
-        assert_eq!(parse(14, 3 << 13, &[9]), Some(left(true)));
-        assert_eq!(parse(14, 0, &[9]), Some(Record::Took { mono_ns: 9 }));
-        assert_eq!(parse(2, 0, &[1, 44, 9]), Some(Record::Lost(44)));
-        // A count that reaches beyond the record, and a record of a kind that was not asked for.
-        assert_eq!(parse(9, 2, &[7, 4, 1, 2]), None);
-        assert_eq!(parse(1, 0, &[1, 2, 3]), None);
-        assert_eq!(header(0x0018_2000_0000_000e), [14, 0x2000, 0x18]);
-    }
 
     #[test]
     fn a_counter_that_took_turns_is_reckoned_for_the_whole_time() {

@@ -163,5 +163,9 @@ def _laid(records: Sequence[TrialRecord], metrics: Sequence[str], look: int) -> 
 
     a, b = (side_of_records(n, [r for r in records if r.cell["cell"] == n]) for n in "ab")
     return versus(
-        a, b, differs=["cell", "setup", "sut", "load", "limits"], metrics=metrics, look=look
+        a,
+        b,
+        differs=["cell", "setup", "sut", "load", "limits", "measure"],
+        metrics=metrics,
+        look=look,
     )

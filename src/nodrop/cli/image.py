@@ -51,8 +51,8 @@ def ensure(recipe: Recipe, as_json: AsJson = False) -> None:
 @image.command()
 def guest(recipe: Recipe, as_json: AsJson = False) -> None:
     """Make what setup vm boots: kernel, initramfs, disk. Else the first trial in it does."""
-    from nodrop.images.guest_assets import make_assets
     from nodrop.images.choice import find_image
+    from nodrop.images.guest_assets import make_assets
 
     found = make_assets(find_image(recipe).bits())
     if as_json:

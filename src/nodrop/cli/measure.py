@@ -128,7 +128,8 @@ def profile(
         typer.Option(
             "--cell",
             metavar="KEY=VALUE",
-            help="Only these cells: cell=NAME, or a key of the matrix and its value. Repeatable.",
+            help="Only these cells: cell=NAME,NAME, or a key of the matrix with its value. "
+            "Repeatable.",
         ),
     ] = None,
     lab: LabName = None,

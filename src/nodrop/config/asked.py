@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nodrop.config.matrix import NAMED, VARIED_TABLES, Matrix
+from nodrop.config.matrix import NAMED, PROFILE, VARIED_TABLES, Matrix
 from nodrop.config.replay import MADE_TRACE
 from nodrop.config.toml_file import parse_setting
 from nodrop.errors import BadInput
@@ -97,7 +97,8 @@ def _build(option: str, said: Sequence[str], folder: Path) -> dict[str, Any]:
     for one in said:
         if not one.strip() or one.startswith("="):
             raise BadInput(f"{option} {one or NOTHING}: names no build")
-        if one.partition(".")[0] in VARIED_TABLES and "=" in one:
+        key = one.partition("=")[0]
+        if "=" in one and (key.partition(".")[0] in VARIED_TABLES or key == PROFILE):
             setting = parse_setting(one)
             found[setting.key] = setting.value
         elif "/" in one or (folder / one).is_file():

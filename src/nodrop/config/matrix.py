@@ -27,7 +27,9 @@ MOST_COMBINATIONS = 100_000
 """That `exclude` looks at, one by one."""
 
 VARIED_TABLES = ("setup", "sut", "load", "limits")
-"""What a cell may differ in. [measure] is how it is looked at, and the same for all."""
+"""What a cell may differ in. [measure] is how it is looked at, and the same for all, but for:"""
+PROFILE = "measure.profile"
+"""What a profile does to the SUT can only be told by cells with one and without."""
 
 
 def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -171,15 +173,16 @@ def _check_excluded(matrix: Matrix) -> None:
 
 def pin(flat: dict[str, Any], key: str, value: Any) -> None:
     """A key that has one value from now on is not varied, whatever the matrix says of it. Of
-    `cell`, the value is a named cell, and the others are left out."""
+    `cell`, the value is a named cell or several ("a,b"), and the others are left out."""
     for varied in [k for k in flat if k == key or _key_of_named(k) == key]:
         del flat[varied]
     if key == NAMED:
         names = sorted({_name_of(k) for k in flat if k.startswith(CELLS)})
-        if value not in names:
+        kept = value if isinstance(value, list) else str(value).split(",")
+        if not kept or any(name not in names for name in kept):
             words = f"the named cells are {', '.join(names)}" if names else "no cell has a name"
             raise BadInput(f"{NAMED} = {shown(value)}: {words}")
-        for other in [k for k in flat if k.startswith(CELLS) and _name_of(k) != value]:
+        for other in [k for k in flat if k.startswith(CELLS) and _name_of(k) not in kept]:
             del flat[other]
     left = []
     for one in flat.pop(EXCLUDE, None) or []:
@@ -215,6 +218,8 @@ def _same_cell(one: Cell, other: Cell) -> bool:
 
 def _check_key(key: str, where: str) -> None:
     path = key_path(key, where)
+    if key == PROFILE:
+        return
     if path[0] not in VARIED_TABLES:
         words = unknown_key(path[0], VARIED_TABLES)
         if len(path) > 1:

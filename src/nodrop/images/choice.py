@@ -1,4 +1,4 @@
-"""Which bits of a SUT an experiment gets: its own binary, an image that it names, or the default."""
+"""Which bits of a SUT an experiment gets: its own binary, an image it names, or the default."""
 
 from __future__ import annotations
 

@@ -273,7 +273,7 @@ class _World:
         return sampler, inside
 
     def _profiling(self, stack: ExitStack) -> Profiling | None:
-        if not self._settings.profile:
+        if not self._cell.profile:
             return None
         programs, hardware = together.programs(self.each), self._settings.hardware
         try:

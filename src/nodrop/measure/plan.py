@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from nodrop import plugins
 from nodrop.config.experiment import Experiment, LimitsTable, Measure
-from nodrop.config.matrix import NAMED
+from nodrop.config.matrix import NAMED, PROFILE
 from nodrop.config.options import Options, YesNo, check, shown
 from nodrop.config.repetitions import Repetitions
 from nodrop.config.search import Search
@@ -61,6 +61,8 @@ class Cell:
     """setup.queues: of each port that the lab makes."""
     ports: int = 1
     """sut.ports: so many of the receiver's share the packets."""
+    profile: bool = False
+    """measure.profile."""
     sut_cpus: str | None = None
     """That the experiment pins the SUT to; None leaves it to the limits."""
 
@@ -335,6 +337,7 @@ def _cell(experiment: Experiment, factors: Factors) -> Cell:
         name: copy.deepcopy(dict(getattr(experiment, name)))
         for name in ("setup", "sut", "load", "limits")
     }
+    tables["measure"] = {"profile": experiment.measure.profile}
     shared: dict[str, Any] = {}
 
     def fill() -> Limits:
@@ -346,9 +349,13 @@ def _cell(experiment: Experiment, factors: Factors) -> Cell:
         shared["instances"] = _whole(tables["setup"], "instances", most=MOST_INSTANCES)
         shared["queues"] = _whole(tables["setup"], "queues", most=MOST_QUEUES)
         shared["splitter"] = _splitter(tables["setup"])
+        shared["profile"] = profile = tables.pop("measure")["profile"]
+        if not isinstance(profile, bool):
+            raise BadInput(f"{PROFILE} = {shown(profile)}: must be true or false")
         return Limits(cpus=limits.cpus, memory_bytes=limits.memory, swappiness=limits.swappiness)
 
-    return Cell(factors=factors, **{**tables, "limits": experiment.blaming(fill)}, **shared)
+    limits = experiment.blaming(fill)
+    return Cell(factors=factors, **{**tables, "limits": limits}, **shared)
 
 
 def _whole(setup: dict[str, Any], key: str, *, most: int) -> int:

@@ -13,6 +13,7 @@ from nodrop.report import numbers
 from nodrop.report.flame import WAITS, flame, flame_difference
 from nodrop.report.profile_cost import cost_table
 from nodrop.report.profile_hardware import hardware_table
+from nodrop.report.profile_locks import locks_table
 from nodrop.report.profile_packets import packets_table
 from nodrop.report.profile_shift import shifts_table
 from nodrop.report.profiled import Profiled, profiled
@@ -43,6 +44,7 @@ class ProfileSection:
     hardware: Table | None
     packets: Table | None
     groups: Table
+    locks: Table | None
     functions: Table
     shifts: Table | None
     flames: tuple[Flames, ...]
@@ -60,6 +62,7 @@ def profile_section(story: Story) -> ProfileSection | None:
         hardware=hardware_table(cells),
         packets=packets_table(cells),
         groups=_groups_table(cells),
+        locks=locks_table(cells),
         functions=_functions_table(cells),
         shifts=shifts_table(cells),
         flames=tuple(_flames(cells)),
@@ -70,7 +73,7 @@ def profile_tables(story: Story) -> Iterator[Table]:
     found = profile_section(story)
     if found is not None:
         yield from (found.roles, found.groups, found.functions)
-        others = (found.hardware, found.packets, found.shifts, found.cost)
+        others = (found.hardware, found.packets, found.locks, found.shifts, found.cost)
         yield from (table for table in others if table)
 
 

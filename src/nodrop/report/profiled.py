@@ -36,6 +36,11 @@ class Profiled:
                 total[role] = total.get(role, 0) + sum(found.running.values())
         return sorted((r for r in total if total[r]), key=lambda role: (-total[role], role))
 
+    def all_roles(self) -> list[str]:
+        """Those as well that never ran while they were looked at."""
+        ran = self.roles()
+        return [*ran, *sorted({r for _, trial in self.trials for r in trial.roles} - {*ran})]
+
     def over(
         self, role: str, shares: Callable[[RoleProfile], Mapping[KeyT, float]]
     ) -> list[tuple[KeyT, Summary]]:
