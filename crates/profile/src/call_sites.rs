@@ -10,7 +10,8 @@ use foldhash::fast::RandomState;
 use nodrop_sys::perf::{Event, Every, Record, Samples};
 
 use crate::addresses::StackId;
-use crate::thread::{STACK_BYTES, Shared, ring_pages};
+use crate::rings::{STACK_BYTES, ring_pages};
+use crate::stacks::Shared;
 
 /// 99 a second, if the rings are looked into ten times a second.
 const IN_EACH_LOOK: u64 = 10;
@@ -24,6 +25,8 @@ pub struct CallSites {
     /// One switch in so many has a copy of the stack.
     one_in: u64,
     chance: u64,
+    /// Switches in a look, forgotten by and by.
+    recent: u64,
     /// When, and the whole stack; those whose wait has not ended.
     ahead: VecDeque<(u64, StackId)>,
     /// By the stack that is known of every wait: whole stacks, with their weight in time and in number.
@@ -52,6 +55,7 @@ impl CallSites {
         Ok(Self {
             samples,
             one_in: 1,
+            recent: 0,
             chance: u64::from(tid) | 1,
             ahead: VecDeque::new(),
             found: HashMap::default(),
@@ -99,7 +103,9 @@ impl CallSites {
         self.chance ^= self.chance << 13;
         self.chance ^= self.chance >> 7;
         self.chance ^= self.chance << 17;
-        let one_in = one_in(switches, self.chance);
+        // A thread that stood still for a look may run on in bursts.
+        self.recent = switches.max(self.recent - self.recent / 8);
+        let one_in = one_in(self.recent, self.chance);
         if one_in != self.one_in && self.samples.set_count(one_in).is_ok() {
             self.one_in = one_in;
         }

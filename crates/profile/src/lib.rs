@@ -11,6 +11,7 @@ mod kernel;
 mod lacks;
 mod outcome;
 mod profiler;
+mod rings;
 mod stacks;
 mod thread;
 mod unwinding;

@@ -12,8 +12,8 @@ use crate::addresses::{Addresses, Known};
 use crate::concurrency::Together;
 use crate::lacks::{Lacks, reason};
 use crate::outcome::{Outcome, ThreadProfile};
-use crate::stacks::Stacks;
-use crate::thread::{Shared, Thread};
+use crate::stacks::{Shared, Stacks};
+use crate::thread::Thread;
 
 /// New threads are looked for so often.
 const RESCAN_NS: u64 = 1_000_000_000;

@@ -3,9 +3,31 @@
 use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
-use nodrop_sys::perf::{IN_KERNEL, IN_PROGRAM};
+use nodrop_sys::perf::{IN_KERNEL, IN_PROGRAM, Program};
 
 use crate::addresses::{Addresses, FunctionId, Known, StackId};
+use crate::concurrency::Together;
+
+/// What all threads share.
+pub struct Shared<'a> {
+    pub stacks: &'a mut Stacks,
+    pub known: &'a mut Known,
+    pub process: &'a mut Addresses,
+    pub together: &'a mut Together,
+}
+
+impl Shared<'_> {
+    /// Of addresses, or of those that the kernel knows and a copy of the program's stack.
+    pub fn stack(&mut self, addresses: &[u64], program: Option<Program<'_>>) -> StackId {
+        match program {
+            None => self.stacks.id(addresses, self.process, self.known),
+            Some(program) => {
+                let whole = self.process.whole(addresses, &program, self.known);
+                self.stacks.id(&whole, self.process, self.known)
+            }
+        }
+    }
+}
 
 /// Each as functions, the outermost caller first.
 #[derive(Debug, Default)]

@@ -6,22 +6,15 @@ use std::path::{Path, PathBuf};
 
 use foldhash::fast::RandomState;
 use nodrop_counters::ThreadReading;
-use nodrop_sys::perf::{Counted, Counter, Event, Every, Program, Record, Samples};
+use nodrop_sys::perf::{Counted, Counter, Event, Every, Record, Samples};
 
-use crate::addresses::{Addresses, Known, StackId};
+use crate::addresses::StackId;
 use crate::call_sites::CallSites;
-use crate::concurrency::Together;
 use crate::lacks::reason;
 use crate::outcome::{Running, ThreadProfile, WaitedIn, Waiting};
-use crate::stacks::Stacks;
+use crate::rings::{ring_pages, stack_bytes};
+use crate::stacks::Shared;
 
-/// Of a stack, as it is copied 99 times a second.
-pub const STACK_BYTES: u32 = 8192;
-/// Less shows too few callers.
-const LEAST_STACK_BYTES: u32 = 1024;
-/// Of a sample beside that: at most 127 addresses.
-const ADDRESSES_BYTES: u64 = 1024;
-const MOST_RING_PAGES: usize = 512;
 /// A tenth of a second of a thread that switches 75,000 times a second with 20 callers each. Seen with 128 pages: a worker
 /// that its packets wake one by one lost a tenth of its switches.
 const SWITCH_PAGES: usize = 512;
@@ -34,27 +27,6 @@ const COUNTED: [Event; 4] = [
     Event::Instructions,
     Event::CacheMisses,
 ];
-
-/// What all threads share.
-pub struct Shared<'a> {
-    pub stacks: &'a mut Stacks,
-    pub known: &'a mut Known,
-    pub process: &'a mut Addresses,
-    pub together: &'a mut Together,
-}
-
-impl Shared<'_> {
-    /// Of addresses, or of those that the kernel knows and a copy of the program's stack.
-    pub fn stack(&mut self, addresses: &[u64], program: Option<Program<'_>>) -> StackId {
-        match program {
-            None => self.stacks.id(addresses, self.process, self.known),
-            Some(program) => {
-                let whole = self.process.whole(addresses, &program, self.known);
-                self.stacks.id(&whole, self.process, self.known)
-            }
-        }
-    }
-}
 
 /// Its events, which count from when they are opened.
 pub struct Thread {
@@ -226,7 +198,8 @@ impl Thread {
             }
             switches.drain(|record| seen.switch(record, index, sites.as_mut(), shared));
             if let Some(sites) = sites {
-                sites.aim(seen.switches - before);
+                // A sample beside which a stack is copied takes as much more room (perf_prepare_sample): some may not have fitted.
+                sites.aim(seen.switches - before + seen.lost - lost_before);
             }
         }
         self.seen.lost > lost_before
@@ -274,24 +247,6 @@ impl Thread {
             waited_in: seen.waited_in(),
         }
     }
-}
-
-/// For so many samples a second. What is not the kernel's own sampling is shown to anyone, but a normal user's rings are small.
-fn stack_bytes(hertz: u64, with_kernel: bool) -> u32 {
-    let bytes = u64::from(STACK_BYTES) * 99 / hertz.max(99);
-    let bytes = u32::try_from(bytes).unwrap_or(0) & !7;
-    if with_kernel && bytes >= LEAST_STACK_BYTES {
-        bytes
-    } else {
-        0
-    }
-}
-
-/// A power of two, as a ring's: half a second of such samples.
-pub fn ring_pages(hertz: u64, stack_bytes: u32) -> usize {
-    let bytes = hertz.div_ceil(2) * (ADDRESSES_BYTES + u64::from(stack_bytes));
-    let pages = usize::try_from(bytes.div_ceil(4096)).unwrap_or(MOST_RING_PAGES);
-    pages.next_power_of_two().min(MOST_RING_PAGES)
 }
 
 impl Seen {

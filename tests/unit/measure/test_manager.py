@@ -44,6 +44,9 @@ class FakeParts:
         """Offered, in order."""
         self.lab = FakeLab(World())
 
+    def notes(self) -> Sequence[str]:
+        return ()
+
     def other_trace(self, load: object) -> None:
         """Asked once, before a trial."""
         self.loads.append(load)
