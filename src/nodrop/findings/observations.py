@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from statistics import median
+from sys import intern
 from typing import Any
 
 from nodrop.results.trial import TrialRecord
@@ -112,10 +113,10 @@ def observations_of(records: Iterable[TrialRecord]) -> list[Observation]:
         found.append(
             Observation(
                 run=record.run,
-                cell=_words(factors),
-                group=_words(rest),
+                cell=intern(_words(factors)),
+                group=intern(_words(rest)),
                 load=float(load) if isinstance(load, int | float) else None,
-                curve=_words(curve),
+                curve=intern(_words(curve)),
                 rates=rates_of(factors),
                 searched=record.searched is not None,
                 outcome=record.outcome,

@@ -38,7 +38,7 @@ def activations(found: Sequence[Condition]) -> list[Activation]:
     listed = []
     for name in setup_names(found):
         trials = [t for c in found for p in c.places if p.name == name for t in p.cell.valid]
-        times = [t.record.activation_s for t in trials if t.record.activation_s is not None]
+        times = [t.activation_s for t in trials if t.activation_s is not None]
         whole = summarize(times)
         if whole is not None:
             listed.append(Activation(setup=name, whole=whole, phases=_phases(trials)))
@@ -55,7 +55,7 @@ def _phases(trials: Sequence[Trial]) -> dict[str, Summary]:
 
 def phases_of(trial: Trial) -> dict[str, float]:
     """Seconds by phase, and as `not split` what no phase explains; empty if nothing was split."""
-    told, whole = trial.aside.phases_s, trial.record.activation_s
+    told, whole = trial.aside.phases_s, trial.activation_s
     if whole is None:
         return {}
     together = {part: name for name, parts in PHASES for part in parts}

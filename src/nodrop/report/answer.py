@@ -87,7 +87,7 @@ def _rests_on(story: Story, found: Sequence[SearchedCell]) -> Iterator[Sentence]
     sizes = sorted({len(cell.valid) for cell in story.cells})
     per_cell = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
     others = {
-        outcome: sum(1 for t in story.trials if t.record.outcome == outcome)
+        outcome: sum(1 for t in story.trials if t.outcome == outcome)
         for outcome in ("failed", "void")
     }
     rest = "".join(f", {n} {outcome}" for outcome, n in others.items() if n)
@@ -175,7 +175,7 @@ def _cannot_say(story: Story, planned: Story) -> Iterator[Sentence]:
         rule=rules.NOT_EXTRAPOLATED,
         text="other hosts, other CPU counts and other traces: nothing is extrapolated",
     )
-    emulated = tuple(t for t in story.trials if t.record.accelerator == "tcg")
+    emulated = tuple(t for t in story.trials if t.accelerator == "tcg")
     if emulated:
         ran = "trial ran in a guest" if len(emulated) == 1 else "trials ran in guests"
         yield Sentence(
@@ -187,7 +187,7 @@ def _cannot_say(story: Story, planned: Story) -> Iterator[Sentence]:
 
 
 def _not_measured(story: Story) -> Iterator[Sentence]:
-    void = tuple(t for t in story.trials if t.record.outcome == "void")
+    void = tuple(t for t in story.trials if t.outcome == "void")
     if void:
         says, enter = ("says", "enters") if len(void) == 1 else ("say", "enter")
         yield Sentence(
@@ -197,7 +197,7 @@ def _not_measured(story: Story) -> Iterator[Sentence]:
             evidence={"void": len(void)},
             trials=void,
         )
-    failed = tuple(t for t in story.trials if t.record.outcome == "failed")
+    failed = tuple(t for t in story.trials if t.outcome == "failed")
     if failed:
         count, enter = ("counts", "enters") if len(failed) == 1 else ("count", "enter")
         yield Sentence(

@@ -45,7 +45,7 @@ def leading(story: Story) -> list[tuple[Cell, Trial]]:
     typical = [(cell, cell.typical) for cell in story.cells]
     first = {t.anchor for _, t in typical}
     rest = ((c, t) for c in story.cells for t in c.trials if t.anchor not in first)
-    return [*typical, *sorted(rest, key=lambda pair: pair[1].record.valid)]
+    return [*typical, *sorted(rest, key=lambda pair: pair[1].valid)]
 
 
 @once

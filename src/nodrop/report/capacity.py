@@ -185,7 +185,7 @@ STEP_COLUMNS = (
 def _steps(searched: SearchedCell) -> Iterator[Row]:
     apart = stand_apart(searched)
     every = (*searched.ramps, *searched.trials)
-    return (_step(searched, one, apart.get(one.record.run, "")) for one in every)
+    return (_step(searched, one, apart.get(one.name, "")) for one in every)
 
 
 def _step(searched: SearchedCell, trial: Trial, apart: str) -> Row:

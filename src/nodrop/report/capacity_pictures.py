@@ -17,6 +17,7 @@ from nodrop.report.knee_plot import CurvePoint, Held, Knee
 from nodrop.report.search_plot import Step, search_plot
 from nodrop.report.searched import SearchedCell
 from nodrop.report.stacked_bars import Bar, Part, stacked_bars
+from nodrop.results.packed import Records
 from nodrop.stats.loss_curve import NoCurve
 
 STYLE = "p-decoded"
@@ -27,7 +28,7 @@ HELD_FROM = 1.05
 
 def knee_of(searched: SearchedCell) -> Knee:
     """Every trial of it, where its first goal's answer lies, and the loss curve of its trials."""
-    records = [trial.record for trial in searched.trials]
+    records = Records(trial.packed for trial in searched.trials)
     offered = [pps for one in deciding(searched) if (pps := one.record.offered.per_s)]
     curve = tuple(_curve(searched))
     return Knee(
@@ -69,7 +70,7 @@ def _held(searched: SearchedCell) -> Iterator[Held]:
 
 def way_of(searched: SearchedCell) -> Markup:
     """Its trials in their order: load and outcome."""
-    records = [trial.record for trial in searched.trials]
+    records = Records(trial.packed for trial in searched.trials)
     drawn = {dot.run: dot for dot in (*dots(records, stand_apart(searched)), *voids(records))}
     steps = [
         Step(dot=drawn[record.run], round=record.searched.round if record.searched else 1)

@@ -85,7 +85,7 @@ def _sentence(
         text=text,
         subject=searched.subject,
         evidence={"statement": statement.rule, **statement.evidence},
-        trials=tuple(t for t in searched.trials if t.record.run in runs),
+        trials=tuple(t for t in searched.trials if t.name in runs),
         knob=knob,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from nodrop.report import escape
 from nodrop.report.setups import KIND, Condition, Place
@@ -31,8 +32,8 @@ def clock_costs(found: Sequence[Condition]) -> list[Costs]:
         setup = _setup(place)
         costs = listed.setdefault(setup, None)
         for trial in place.cell.trials:
-            told = trial.aside.clock
-            if told is not None and (costs is None or not costs.ns):
+            if trial.aside.asks_clock and (costs is None or not costs.ns):
+                told: Mapping[str, Any] = trial.details["facts"]["tsc"]
                 costs = listed[setup] = _costs(setup, told)
     return [costs for costs in listed.values() if costs is not None]
 
@@ -42,7 +43,7 @@ def _setup(place: Place) -> str:
     cell = place.cell
     if KIND not in cell.factors:
         return place.name
-    accelerator = accelerator_words(t.record for t in cell.trials)
+    accelerator = accelerator_words(cell.trials)
     return " ".join(filter(None, (factor_label(KIND, cell.factors[KIND]), accelerator)))
 
 

@@ -115,24 +115,24 @@ def _mebibytes(name: str, title: str, of: Told, help: str) -> Figure:
 
 
 FIGURES = (
-    _share(LOSS, "Loss", 2, lambda t: t.record.packets.loss_ratio, "lost of sent packets"),
+    _share(LOSS, "Loss", 2, lambda t: t.loss_ratio, "lost of sent packets"),
     _share(
-        "host_cpu_pct", "Host CPU", 1, lambda t: t.record.host_cpu_ratio,
+        "host_cpu_pct", "Host CPU", 1, lambda t: t.host_cpu_ratio,
         "busy share of all CPUs of the receiving host while the load was offered, whoever used it: "
         "the sender and other programs as well",
     ),
     _seconds(
-        "sut_cpu_s", "SUT CPU", lambda t: t.record.sut_cpu_s,
+        "sut_cpu_s", "SUT CPU", lambda t: t.sut_cpu_s,
         "of the SUT from the first packet to the end of the drain; of a guest all that its machine "
         "uses",
     ),
     _seconds(
-        "setup_cpu_s", "Setup CPU", lambda t: t.record.setup_cpu_s,
+        "setup_cpu_s", "Setup CPU", lambda t: t.setup_cpu_s,
         "of the SUT and of all that works for it on the host in that time: shim, daemons, "
         "emulator, vhost threads",
     ),
     _mebibytes(
-        "memory_mib", "Peak memory", lambda t: t.record.sut_rss_peak_bytes,
+        "memory_mib", "Peak memory", lambda t: t.sut_rss_peak_bytes,
         "resident pages of the SUT; of a guest those of its machine on the host",
     ),
     _mebibytes(
@@ -140,7 +140,7 @@ FIGURES = (
         "peak in the setup's own control group, without the page cache",
     ),
     _seconds(
-        "activation_s", "Activation", lambda t: t.record.activation_s, "launch call to SUT ready"
+        "activation_s", "Activation", lambda t: t.activation_s, "launch call to SUT ready"
     ),
 )  # fmt: skip
 LOSS_FIGURE = FIGURES[0]

@@ -70,7 +70,7 @@ def _of_searches(story: Story) -> Iterator[FigureFile]:
 def _of_typical(story: Story, cell: Cell) -> Iterator[FigureFile]:
     trial = cell.typical
     # Run names are safe as file names: the trial record allows no other.
-    name = f"{trial.source}-{trial.record.run}" if story.several else trial.record.run
+    name = f"{trial.source}-{trial.name}" if story.several else trial.name
     if ledger := trial.ledger:
         table = Table(
             name="flow",
@@ -78,11 +78,11 @@ def _of_typical(story: Story, cell: Cell) -> Iterator[FigureFile]:
             columns=LEDGER_COLUMNS[2:],
             rows=tuple(Row(values=line) for line in ledger_lines(ledger)),
         )
-        drawn = flow(ledger, f"Packet flow of {trial.record.run}")
+        drawn = flow(ledger, f"Packet flow of {trial.name}")
         yield from _figure(f"flow-{name}", drawn, table)
     found = timeline(story.sources[trial.source], trial)
     if found:
-        drawn = time_chart(found, f"{trial.record.run} over time")
+        drawn = time_chart(found, f"{trial.name} over time")
         yield from _figure(f"time-{name}", drawn, found.table())
 
 
@@ -111,9 +111,9 @@ def _loss_table(story: Story) -> Table:
             Row(
                 values=(
                     text(cell.label),
-                    text(trial.record.run),
-                    _number(trial.record.offered.per_s),
-                    _number(trial.record.packets.loss_ratio),
+                    text(trial.name),
+                    _number(trial.offered_pps),
+                    _number(trial.loss_ratio),
                 )
             )
             for cell in story.cells
@@ -133,9 +133,9 @@ def _order_table(story: Story) -> Table:
         lambda: (
             Row(
                 values=(
-                    text(t.record.run),
-                    _number(t.record.activation_s),
-                    text(t.record.outcome),
+                    text(t.name),
+                    _number(t.activation_s),
+                    text(t.outcome),
                 )
             )
             for t in story.trials

@@ -242,9 +242,9 @@ def trials_page_table(story: Story) -> Table:
     rows = []
     for row in wide.rows:
         values, trial = list(row.values), trials[row.anchor]
-        if trial.record.invalid_reasons:
-            why = ", ".join(trial.record.invalid_reasons)
-            values[outcome] = text(f"{trial.record.outcome}: {why}")
+        if trial.invalid_reasons:
+            why = ", ".join(trial.invalid_reasons)
+            values[outcome] = text(f"{trial.outcome}: {why}")
         rows.append(Row(values=tuple(values[i] for i in keep), anchor=row.anchor, mark=row.mark))
     columns = tuple(wide.columns[i] for i in keep)
     if apart := words_of_trials(outlying(story)):
@@ -304,7 +304,7 @@ def ledger_table(story: Story) -> Table:
 
 def _ledger_rows(story: Story) -> Iterator[Row]:
     for trial in story.trials:
-        head = (text(story.sources[trial.source].name), text(trial.record.run))
+        head = (text(story.sources[trial.source].name), text(trial.name))
         for line in ledger_lines(trial.ledger):
             yield Row(values=(*head, *line))
 

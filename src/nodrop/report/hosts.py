@@ -43,8 +43,8 @@ def _of(cell: Cell, figure: Figure) -> OnHosts | None:
     values: dict[str, list[float]] = {}
     for trial in cell.valid:
         value = figure.of(trial)
-        if value is not None and trial.record.pair is not None:
-            values.setdefault(trial.record.pair, []).append(value * figure.scale)
+        if value is not None and trial.pair is not None:
+            values.setdefault(trial.pair, []).append(value * figure.scale)
     if len(values) < 2:
         return None
     ordered = dict(sorted(values.items()))

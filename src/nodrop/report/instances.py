@@ -104,7 +104,7 @@ def instances_table(found: Sequence[Shared]) -> Table:
             anchor=one.cell.typical.anchor,
             values=(
                 text(one.cell.label),
-                text(one.cell.typical.record.run),
+                text(one.cell.typical.name),
                 Value(raw=number, shown=str(number)),
                 _share(part.get("received", 0) / one.received),
                 *(Value(raw=part.get(n), shown=numbers.count(part.get(n))) for n in COUNTED),

@@ -44,10 +44,9 @@ def ladder_of(cells: Sequence[Cell]) -> list[LoadResult]:
 
 def _loss_ratio(trial: Trial) -> float:
     """If the books do not close: what was counted, at the least."""
-    record = trial.record
-    if record.packets.loss_ratio is not None:
-        return record.packets.loss_ratio
-    return (record.packets.lost_packets or 0) / max(record.offered.sent or 1, 1)
+    if trial.loss_ratio is not None:
+        return trial.loss_ratio
+    return (trial.lost_packets or 0) / max(trial.record.offered.sent or 1, 1)
 
 
 def sentences_of(subject: str, cells: Sequence[Cell], *, looks: int) -> Iterator[Sentence]:
@@ -317,5 +316,5 @@ def _facts(cell: Cell) -> dict[str, Any]:
         "lossy": len(cell.lossy),
         "failed": len(cell.failed),
         "void": len(cell.void),
-        "loss_ratios": [t.record.packets.loss_ratio for t in cell.known],
+        "loss_ratios": [t.loss_ratio for t in cell.known],
     }

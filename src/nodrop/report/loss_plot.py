@@ -172,9 +172,9 @@ def _names(axes: _Axes, groups: Sequence[Sequence[Cell]]) -> list[Markup]:
 
 def _dots(axes: _Axes, cell: Cell, aside: float, strips: int) -> Iterator[Markup]:
     told = [
-        (r.packets.loss_ratio, r.offered.per_s)
-        for r in (trial.record for trial in cell.valid)
-        if r.offered.per_s is not None and r.packets.loss_ratio is not None
+        (trial.loss_ratio, trial.offered_pps)
+        for trial in cell.valid
+        if trial.offered_pps is not None and trial.loss_ratio is not None
     ]
     for loss, pps in bounded.marks(told, strips=strips, key=itemgetter(0)):
         cx, cy = axes.x(pps) + aside, axes.y(loss * 100)
@@ -184,11 +184,11 @@ def _dots(axes: _Axes, cell: Cell, aside: float, strips: int) -> Iterator[Markup
 def _apart(axes: _Axes, cell: Cell, aside: float, strips: int) -> Iterator[Markup]:
     """Drawn whether or not the trial itself is one of the dots."""
     for one in bounded.marks(tuple(outlying_in(cell, LOSS_FIGURE)), strips=strips):
-        offered = one.trial.record.offered.per_s
+        offered = one.trial.offered_pps
         if offered is None:
             continue
         cx, cy = axes.x(offered) + aside, axes.y(one.found.value)
-        says = f"{one.trial.record.run} stands apart: {one.words}"
+        says = f"{one.trial.name} stands apart: {one.words}"
         drawn = tag("circle", cx=cx, cy=cy, r=2.5, class_="dot"), ring(cx, cy, 6.5)
         yield tag("g", tag("title", says), *drawn, class_="mark", tabindex="0", role="img")
 

@@ -31,7 +31,7 @@ class Pointer:
         return {
             "rule": self.rule,
             "words": self.words,
-            "runs": [t.record.run for t in self.trials],
+            "runs": [t.name for t in self.trials],
         }
 
 

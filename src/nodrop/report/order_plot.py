@@ -20,11 +20,11 @@ LEFT, RIGHT, TOP, BOTTOM = 64.0, 14.0, 12.0, 36.0
 def order_plot(story: Story) -> Markup:
     """Activation time by place in the order: it depends on the setup and the host, not on the
     load."""
-    seen = [(i, t) for i, t in enumerate(story.trials) if t.record.activation_s is not None]
+    seen = [(i, t) for i, t in enumerate(story.trials) if t.activation_s is not None]
     if len(seen) < 3:
         return Markup("")
     usual = _usual(story)
-    shown = {t.anchor: (t.record.activation_s or 0.0) / usual[t.anchor] for _, t in seen}
+    shown = {t.anchor: (t.activation_s or 0.0) / usual[t.anchor] for _, t in seen}
     high = ticks(max(shown.values()), wanted=3)
     unit = "s" if set(usual.values()) == {1.0} else "×"
     wide, tall = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
@@ -38,8 +38,8 @@ def order_plot(story: Story) -> Markup:
     for i, trial in bounded.marks(seen):
         x = LEFT + i / last * wide
         y = HEIGHT - BOTTOM - shown[trial.anchor] / high[-1] * tall
-        says = f"{i + 1}: {trial.record.run}, {numbers.seconds(trial.record.activation_s)} s"
-        parts.append(_dot(x, y, says, valid=trial.record.valid))
+        says = f"{i + 1}: {trial.name}, {numbers.seconds(trial.activation_s)} s"
+        parts.append(_dot(x, y, says, valid=trial.valid))
     name = "trials in the order in which they were measured"
     parts.append(
         tag("text", name, x=WIDTH / 2, y=HEIGHT - 8, class_="axis-name", text_anchor="middle")
@@ -57,8 +57,8 @@ def _usual(story: Story) -> dict[str, float]:
     for place in places:
         for trial in place.cell.trials:
             of[trial.anchor] = (trial.source, place.name)
-            if trial.record.activation_s:
-                times.setdefault(of[trial.anchor], []).append(trial.record.activation_s)
+            if trial.activation_s:
+                times.setdefault(of[trial.anchor], []).append(trial.activation_s)
     usual = {place: median(seen) for place, seen in times.items()}
     return {t.anchor: usual.get(of.get(t.anchor, (0, "")), 1.0) for t in story.trials}
 

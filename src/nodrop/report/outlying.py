@@ -83,7 +83,7 @@ def _row(one: Outlying) -> Row:
         anchor=one.trial.anchor,
         mark=one.trial.mark,
         values=(
-            text(one.trial.record.run),
+            text(one.trial.name),
             text(one.cell.label),
             text(f"{figure.title}, {figure.unit}"),
             Value(raw=found.value, shown=figure.shown(found.value)),

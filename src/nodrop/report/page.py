@@ -261,10 +261,10 @@ def _over_time(story: Story, *, overlaid: bool) -> OverTime:
     views: list[list[TimeView]] = [[], []]
     for cell, trial in chosen:
         found = lines[trial.anchor]
-        if found and (chart := time_chart(found, f"{trial.record.run} over time")):
+        if found and (chart := time_chart(found, f"{trial.name} over time")):
             other = trial is not cell.typical
             opened = not other and len(story.cells) <= MOST_OPEN_CHARTS
-            label = f"{cell.label}, repetition {trial.record.repetition}"
+            label = f"{cell.label}, repetition {trial.repetition}"
             views[other].append(
                 TimeView(
                     label=label,
@@ -320,7 +320,7 @@ def _cell_view(
     cell: Cell, told: AbstractSet[str], drawn: AbstractSet[str], *, opened: bool
 ) -> CellView:
     def view(trial: Trial) -> TrialView:
-        label = f"{cell.label}, repetition {trial.record.repetition}"
+        label = f"{cell.label}, repetition {trial.repetition}"
         is_typical = trial is cell.typical
         return _view(trial, label, opened=opened and is_typical, drawn=trial.anchor in drawn)
 
@@ -334,13 +334,13 @@ def _cell_view(
         not_measured=", ".join(
             f"{n} {outcome}"
             for outcome in ("failed", "void")
-            if (n := sum(1 for t in others if t.record.outcome == outcome))
+            if (n := sum(1 for t in others if t.outcome == outcome))
         ),
     )
 
 
 def _view(trial: Trial, label: str, *, opened: bool, drawn: bool) -> TrialView:
-    title = f"Packet flow of {trial.record.run}"
+    title = f"Packet flow of {trial.name}"
     ledger = trial.ledger
     return TrialView(
         trial=trial,

@@ -28,7 +28,7 @@ def ports_table(models: Mapping[str, Trial]) -> Table:
                 anchor=trial.anchor,
                 values=(
                     text(model),
-                    text(trial.record.run),
+                    text(trial.name),
                     text(port.port),
                     _share(port.received_packets, trial.record.packets.ports),
                     *(_count(getattr(port, f"{name}_packets")) for name in figures),

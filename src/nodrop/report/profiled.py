@@ -89,7 +89,7 @@ def _trials(story: Story, cell: Cell) -> Iterator[tuple[Trial, TrialProfile]]:
 
 def profile_of(story: Story, trial: Trial) -> TrialProfile | None:
     """None if it has none, or a damaged one."""
-    said = story.sources[trial.source].run.detail(trial.record.run, PROFILE)
+    said = story.sources[trial.source].run.detail(trial.name, PROFILE)
     if said is None or isinstance(said, Damage):
         return None
     try:

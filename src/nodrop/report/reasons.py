@@ -42,7 +42,7 @@ def reason_words(code: str) -> str:
 
 def reasons_of(trial: Trial) -> list[str]:
     """For a failed trial, what the SUT did. What follows from that is no reason of its own."""
-    return trial.record.failures or trial.record.invalid_reasons
+    return trial.record.failures or [*trial.invalid_reasons]
 
 
 def counted(trials: Iterable[Trial]) -> Counter[str]:

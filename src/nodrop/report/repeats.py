@@ -81,7 +81,7 @@ def repeats(story: Story) -> list[Repeated]:
 
 
 def _repeated(cell: Cell, figure: Figure, family: Family) -> Repeated | None:
-    runs = tuple(t.record.run for t in cell.valid if figure.of(t) is not None)
+    runs = tuple(t.name for t in cell.valid if figure.of(t) is not None)
     values, starts = tuple(figure.values(cell)), figure.by_start(cell)
     if len(values) < 2:
         return None

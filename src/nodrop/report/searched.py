@@ -17,6 +17,7 @@ from nodrop.report import escape
 from nodrop.report.story import Cell, Source, Story, factor_label, once
 from nodrop.report.trials import Trial
 from nodrop.results.capacity import Forecast
+from nodrop.results.packed import Records
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +92,7 @@ def _searched(story: Story, source: int, cells: Sequence[Cell], search: Search) 
         cells=tuple(cells),
         trials=tuple(t for t in trials if not _grows(t)),
         ramps=tuple(filter(_grows, trials)),
-        answers=answers([t.record for t in trials], search),
+        answers=answers(Records(t.packed for t in trials), search),
         forecast=_forecast(story.sources[source]),
     )
 

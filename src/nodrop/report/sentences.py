@@ -55,8 +55,7 @@ class Sentence:
             "text": self.text,
             "evidence": dict(self.evidence),
             "trials": [
-                {"run_directory": story.sources[t.source].name, "run": t.record.run}
-                for t in self.trials
+                {"run_directory": story.sources[t.source].name, "run": t.name} for t in self.trials
             ],
             "subject": self.subject,
             "knob": self.knob,

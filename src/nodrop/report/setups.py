@@ -24,7 +24,7 @@ class Place:
 
     @property
     def emulated(self) -> bool:
-        return any(t.record.accelerator == "tcg" for t in self.cell.trials)
+        return any(t.accelerator == "tcg" for t in self.cell.trials)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,4 +101,4 @@ def _place(cell: Cell, compared: Sequence[str]) -> Place:
 
 
 def _accelerator(cell: Cell) -> str:
-    return accelerator_words(trial.record for trial in cell.trials)
+    return accelerator_words(cell.trials)

@@ -15,6 +15,7 @@ from nodrop.report.searched import SearchedCell, searches
 from nodrop.report.story import UNVALUED, Cell, factor_label, read_story
 from nodrop.report.trials import Trial
 from nodrop.results.names import MANIFEST
+from nodrop.results.packed import pack
 from nodrop.results.rundir import RunDir
 from nodrop.results.side import Repeats, Side, SideCell
 from nodrop.results.trial import TrialRecord
@@ -118,7 +119,7 @@ def _must_be_readable(path: Path, run: RunDir) -> None:
 def side_of_records(name: str, records: Sequence[TrialRecord]) -> Side:
     """Of a run that still goes on: its records speak for themselves, and nothing else is asked."""
     factors = records[0].factors if records else {}
-    trials = tuple(Trial(source=0, record=record) for record in records)
+    trials = tuple(Trial.of(record, pack(record), source=0) for record in records)
     cell = Cell(
         source=0, factors=factors, label="", group="", load_label="", rank=(), trials=trials
     )
@@ -131,7 +132,7 @@ def _cell(cell: Cell) -> SideCell:
     }
     judged = (*cell.valid, *cell.failed)
     if judged:
-        failed = [100.0 * (trial.record.outcome == "failed") for trial in judged]
+        failed = [100.0 * (trial.outcome == "failed") for trial in judged]
         figures[FAILED] = Repeats(values=failed, starts=_starts(judged))
     return _side_cell(cell.factors, figures, failed=len(cell.failed), void=len(cell.void))
 
@@ -157,7 +158,7 @@ def _capacity(searched: SearchedCell) -> SideCell:
         if answer.limited_by in SEARCH_ENDED and values and len(values) == len(closed):
             name = f"capacity_{answer.by}_at_{answer.goal:g}"
             figures[name] = Repeats(values=values, starts=list(range(len(values))))
-    void = sum(1 for trial in searched.trials if trial.record.outcome == "void")
+    void = sum(1 for trial in searched.trials if trial.outcome == "void")
     return _side_cell(searched.cells[0].trials[0].record.cell, figures, failed=0, void=void)
 
 

@@ -8,6 +8,7 @@ from nodrop.config.repetitions import Repetitions
 from nodrop.report import sentences as rules
 from nodrop.report.sentences import Sentence, plural
 from nodrop.report.story import Cell, Story
+from nodrop.results.packed import Records
 from nodrop.results.settled import Known, Sut, known, rule_of
 
 
@@ -20,7 +21,7 @@ def stopped(story: Story) -> Iterator[Sentence]:
 
 
 def _said(cells: Sequence[Cell], rule: Repetitions, sut: Sut) -> Iterator[Sentence]:
-    told = [(cell, known([t.record for t in cell.trials], rule, sut)) for cell in cells]
+    told = [(cell, known(Records(t.packed for t in cell.trials), rule, sut)) for cell in cells]
     for reached in (True, False):
         these = [(cell, of) for cell, of in told if all(one.reached for one in of) == reached]
         if not these:

@@ -67,7 +67,7 @@ class Cell:
         return self.trials[0].record.searched is not None
 
     def _of(self, outcome: str) -> tuple[Trial, ...]:
-        return tuple(t for t in self.trials if t.record.outcome == outcome)
+        return tuple(t for t in self.trials if t.outcome == outcome)
 
     @cached_property
     def known(self) -> tuple[Trial, ...]:
@@ -94,15 +94,19 @@ class Cell:
         return [value for value, _ in self._known(figure)]
 
     def summary(self, figure: str) -> Summary | None:
-        known = self._known(figure)
-        return summarize(
-            [value for value, _ in known],
-            starts=[start for _, start in known],
-            looks=self.looks,
-        )
+        """Made once: tables, drawings and sentences ask for the same ones."""
+        if figure not in self.kept:
+            known = self._known(figure)
+            self.kept[figure] = summarize(
+                [value for value, _ in known],
+                starts=[start for _, start in known],
+                looks=self.looks,
+            )
+        found: Summary | None = self.kept[figure]
+        return found
 
     def _known(self, figure: str) -> list[tuple[float, Hashable]]:
-        found = ((t.record.figure(figure), t.start) for t in self.valid)
+        found = ((t.figure(figure), t.start) for t in self.valid)
         return [(float(value), start) for value, start in found if value is not None]
 
     @cached_property
@@ -143,24 +147,22 @@ class Cell:
         """The measured trial whose loss is nearest to the median, with books if there is one;
         the first of several, to make the choice depend on nothing else."""
         loss = self.loss
-        measured = [t for t in self.valid if t.record.packets.loss_ratio is not None]
+        measured = [t for t in self.valid if t.loss_ratio is not None]
         if loss is None or not measured:
             return self.trials[0]
         middle = loss.median
 
         def distance(trial: Trial) -> tuple[bool, float]:
-            return not trial.has_books, abs((trial.record.packets.loss_ratio or 0.0) - middle)
+            return not trial.has_books, abs((trial.loss_ratio or 0.0) - middle)
 
         return min(measured, key=distance)
 
     @cached_property
     def loss_example(self) -> Trial:
         """The typical trial, or the one that lost most if the typical one lost nothing."""
-        if self.typical.record.packets.lost_packets:
+        if self.typical.lost_packets:
             return self.typical
-        return max(
-            self.trials, key=lambda t: t.record.valid and (t.record.packets.lost_packets or 0)
-        )
+        return max(self.trials, key=lambda t: t.valid and (t.lost_packets or 0))
 
 
 def starts_of(trials: Iterable[Trial]) -> int:
@@ -168,11 +170,11 @@ def starts_of(trials: Iterable[Trial]) -> int:
 
 
 def _is_known(trial: Trial) -> bool:
-    return trial.record.packets.loss_ratio is not None or _is_lossy(trial)
+    return trial.loss_ratio is not None or _is_lossy(trial)
 
 
 def _is_lossy(trial: Trial) -> bool:
-    return bool(trial.record.packets.lost_packets or trial.record.packets.loss_ratio)
+    return bool(trial.lost_packets or trial.loss_ratio)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,14 +244,18 @@ def read_story(paths: Sequence[Path]) -> Story:
     _each_once(runs)
     sources = tuple(Source(run=run, name=escape.plain(run.path.resolve().name)) for run in runs)
     trials = tuple(
-        read_trial(index, run, record)
+        read_trial(index, run, packed)
         for index, run in enumerate(runs)
-        for record in run.trials.records
+        for packed in run.trials.records.packed
     )
-    factors = _varying([t.record.factors for t in trials])
+    gathered: dict[tuple[int, str], list[Trial]] = {}
+    for trial in trials:
+        key = (trial.source, repr(sorted(trial.record.factors.items())))
+        gathered.setdefault(key, []).append(trial)
+    factors = _varying([found[0].record.factors for found in gathered.values()])
     return Story(
         sources=sources,
-        cells=_cells(trials, factors, sources),
+        cells=_cells([*gathered.values()], factors, sources),
         trials=trials,
         factors=factors,
     )
@@ -282,20 +288,16 @@ def _sometimes(key: str, cells: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _cells(
-    trials: Sequence[Trial], factors: Sequence[str], sources: Sequence[Source]
+    gathered: Sequence[Sequence[Trial]], factors: Sequence[str], sources: Sequence[Source]
 ) -> tuple[Cell, ...]:
-    gathered: dict[tuple[int, str], list[Trial]] = {}
-    for trial in trials:
-        key = (trial.source, repr(sorted(trial.record.factors.items())))
-        gathered.setdefault(key, []).append(trial)
     loads = [f for f in factors if f in (*RATES, "load.ramp")]
     others = [f for f in factors if f not in loads]
-    by_name = _said_by_name(others, [t.record.factors for t in trials])
+    by_name = _said_by_name(others, [found[0].record.factors for found in gathered])
     cells = []
-    for (source, _), found in gathered.items():
-        cell = found[0].record.factors
+    for found in gathered:
+        source, cell = found[0].source, found[0].record.factors
         prefix = [sources[source].name] if len(sources) > 1 else []
-        accelerator = accelerator_words(trial.record for trial in found)
+        accelerator = accelerator_words(found)
         names = prefix + [
             factor_label(f, cell[f]) + _really(f, cell[f], found)
             for f in others
@@ -316,7 +318,7 @@ def _cells(
                 group=group,
                 load_label=load,
                 rank=rates_of({f: cell[f] for f in loads if f in cell}),
-                trials=tuple(sorted(found, key=lambda t: t.record.repetition)),
+                trials=tuple(sorted(found, key=lambda t: t.repetition)),
                 looks=None
                 if (rule := rule_of(sources[source].run.manifest)) is None
                 else looks(*rule),
@@ -342,9 +344,9 @@ def _said_by_name(factors: Sequence[str], cells: Sequence[Mapping[str, Any]]) ->
 def _really(factor: str, asked: Any, found: Sequence[Trial]) -> str:
     """A cell is called by what ran: `threads 4 (really 2)`."""
     table, _, name = factor.partition(".")
-    ran = {e for t in found if (e := t.record.effective.get(name)) is not None}
     if table != "sut" or asked == "auto":
         return ""
+    ran = {e for t in found if (e := t.record.effective.get(name)) is not None}
     if name == "ring_size" and isinstance(asked, int):
         # Frames come in whole blocks.
         ran = {n for n in ran if not isinstance(n, int) or n > 2 * asked}

@@ -85,12 +85,12 @@ def _table(number: str) -> dict[str, float]:
 
 def busy_cores_pct(trial: Trial) -> float | None:
     """CPU of the whole host while the load was offered, as the study counted it: % of one core."""
-    cores, ratio = trial.aside.cpus, trial.record.host_cpu_ratio
+    cores, ratio = trial.aside.cpus, trial.host_cpu_ratio
     return ratio * cores * 100 if cores and ratio is not None else None
 
 
 def memory_mib(trial: Trial) -> float | None:
-    found = trial.record.sut_rss_peak_bytes
+    found = trial.sut_rss_peak_bytes
     return None if found is None else found / 2**20
 
 
@@ -119,7 +119,7 @@ FIGURES = (
         here="s, of Suricata",
         load=None,
         by_setup=MME_ACTIVATION_S,
-        of=lambda t: t.record.activation_s,
+        of=lambda t: t.activation_s,
         another_program="an LTE MME",
     ),
 )

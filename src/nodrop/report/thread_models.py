@@ -27,6 +27,7 @@ from nodrop.report.thread_loads import (
     thread_loads_table,
 )
 from nodrop.report.trials import Trial
+from nodrop.results.packed import Records
 from nodrop.results.trial import SutThread, TrialRecord
 from nodrop.stats.interval import Summary, summarize
 
@@ -65,7 +66,7 @@ def thread_models(story: Story) -> ThreadModels | None:
     models = [one.model for one in found]
     if len({(m.runmode, m.capture_threads, m.detect_threads, m.ports) for m in models}) < 2:
         return None
-    loads = thread_loads({one.model.label: [t.record for t in one.trials] for one in found})
+    loads = thread_loads({one.model.label: Records(t.packed for t in one.trials) for one in found})
     return ThreadModels(
         table=_models_table(found),
         picture=thread_loads_picture(loads),
@@ -103,9 +104,7 @@ def _ran(story: Story) -> Iterator[_Ran]:
         at = [
             t
             for t in searched.trials
-            if t.record.valid
-            and t.record.searched
-            and t.record.searched.value == answer.lower.value
+            if t.valid and t.record.searched and t.record.searched.value == answer.lower.value
         ]
         bounds = None if answer.upper is None else (answer.lower.value, answer.upper.value)
         if one := _one(story, searched.subject, "", at, capacity=bounds):

@@ -44,10 +44,10 @@ RESIDENT, USED = "SUT resident", "used"
 def timeline(source: Source, trial: Trial) -> Timeline | None:
     """Of the first host that left rows; None if there are none, or they cannot be read."""
     inside = _machines_inside(trial)
-    for host in source.run.sampled_hosts(trial.record.run):
+    for host in source.run.sampled_hosts(trial.name):
         if host in inside:
             continue
-        rows = thinned(source.run.samples(trial.record.run, host))
+        rows = thinned(source.run.samples(trial.name, host))
         offset = _offset_ns(trial, host)
         marks = _marks(trial)
         start = marks.get("offer", rows[0]["mono_ns"] + offset if rows else 0)
@@ -58,8 +58,8 @@ def timeline(source: Source, trial: Trial) -> Timeline | None:
             (words, (marks[name] - start) / 1e9) for name, words in MARKS.items() if name in marks
         )
         sampled = list(_panels(rows, shifted))
-        offered, *late = sent_over_time(source.run.detail(trial.record.run, "offered"), start)
-        counted = counted_over_time(source.run.live(trial.record.run), start)
+        offered, *late = sent_over_time(source.run.detail(trial.name, "offered"), start)
+        counted = counted_over_time(source.run.live(trial.name), start)
         received = [p for p in sampled if p.title == RECEIVED]
         if offered.series:
             arrived = received[0].series if received else ()
@@ -81,9 +81,9 @@ def _machines_inside(trial: Trial) -> tuple[str, ...]:
 def _inside_panels(source: Source, trial: Trial, name: str, start_ns: int) -> Iterable[Panel]:
     """On the same axis, by the offset of its clock. Its CPU time is the emulator's on the host, as
     seen from within: never to be added to the host's."""
-    if name not in source.run.sampled_hosts(trial.record.run):
+    if name not in source.run.sampled_hosts(trial.name):
         return
-    rows = thinned(source.run.samples(trial.record.run, name))
+    rows = thinned(source.run.samples(trial.name, name))
     if len(rows) < 2:
         return
     offset = _offset_ns(trial, name)

@@ -10,8 +10,9 @@ from typing import Any
 from nodrop.ledger.balance import Ledger, ledger_from_json
 from nodrop.ledger.hops import Class
 from nodrop.report import escape
+from nodrop.results.packed import pack, unpack
 from nodrop.results.rundir import Damage, RunDir
-from nodrop.results.trial import TrialRecord, mark_of
+from nodrop.results.trial import TrialRecord
 
 Json = dict[str, Any]
 
@@ -33,12 +34,30 @@ COUNTED: Mapping[str, Callable[[Ledger], int | bool | None]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """A trial record beside what its run folder says of it. A long run has no room for all books
-    and details at once: those of one trial are read again when they are shown."""
+    """A trial record beside what its run folder says of it. A long run has no room for all records,
+    books and details at once: here are the figures that are asked of every trial, and the others
+    are made or read again when they are shown."""
 
     source: int
     """Which of the run directories."""
-    record: TrialRecord
+    packed: bytes
+    """Its record (results/packed.py)."""
+    name: str
+    """Folder below runs/."""
+    repetition: int
+    world: int | None
+    outcome: str
+    invalid_reasons: tuple[str, ...]
+    pair: str | None
+    accelerator: str | None
+    loss_ratio: float | None
+    lost_packets: int | None
+    offered_pps: float | None
+    activation_s: float | None
+    sut_cpu_s: float | None
+    setup_cpu_s: float | None
+    host_cpu_ratio: float | None
+    sut_rss_peak_bytes: int | None
     run: RunDir | None = None
     """None: only the record is known."""
     ledger_problem: str = ""
@@ -46,6 +65,42 @@ class Trial:
     closed: bool = False
     """Its books were balanced again, and closed."""
     aside: Aside = field(default_factory=lambda: Aside())
+
+    @classmethod
+    def of(cls, record: TrialRecord, packed: bytes, *, source: int, **more: Any) -> Trial:
+        """`packed`: the record."""
+        return cls(
+            source=source,
+            packed=packed,
+            name=record.run,
+            repetition=record.repetition,
+            world=record.world,
+            outcome=record.outcome,
+            invalid_reasons=tuple(record.invalid_reasons),
+            pair=record.pair,
+            accelerator=record.accelerator,
+            loss_ratio=record.packets.loss_ratio,
+            lost_packets=record.packets.lost_packets,
+            offered_pps=record.offered.per_s,
+            activation_s=record.activation_s,
+            sut_cpu_s=record.sut_cpu_s,
+            setup_cpu_s=record.setup_cpu_s,
+            host_cpu_ratio=record.host_cpu_ratio,
+            sut_rss_peak_bytes=record.sut_rss_peak_bytes,
+            **more,
+        )
+
+    @property
+    def record(self) -> TrialRecord:
+        return unpack(self.packed)
+
+    def figure(self, name: str) -> Any:
+        """By the name that tables give it."""
+        return getattr(self, name) if name in Trial.__slots__ else self.record.figure(name)
+
+    @property
+    def valid(self) -> bool:
+        return self.outcome == "measured"
 
     @property
     def has_books(self) -> bool:
@@ -62,17 +117,19 @@ class Trial:
 
     @property
     def anchor(self) -> str:
-        return f"t{self.source}-{self.record.run}"
+        return f"t{self.source}-{self.name}"
 
     @property
     def start(self) -> tuple[int, int | str]:
         """Of the SUT, among all run directories."""
-        return self.source, self.record.start
+        return self.source, self.name if self.world is None else self.world
 
     @property
     def mark(self) -> str:
         """`good`, `loss`, `failed` or `void`; it colours, and stands in words beside."""
-        return mark_of(self.record)
+        if not self.valid:
+            return self.outcome
+        return "loss" if self.lost_packets else "good"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,13 +146,14 @@ class Aside:
     """From an older version, which wrote it to trial.json only."""
     phases_s: Mapping[str, Any] = field(default_factory=dict)
     """Of the activation."""
-    clock: Mapping[str, Any] | None = None
-    """What reading a clock costs, if it was asked."""
+    asks_clock: bool = False
+    """What reading one costs: the answer is among the facts of its details."""
     warm_up: Mapping[str, Any] | None = None
     """What was sent to warm it up and discarded."""
 
 
-def read_trial(source: int, run: RunDir, record: TrialRecord) -> Trial:
+def read_trial(source: int, run: RunDir, packed: bytes) -> Trial:
+    record = found = unpack(packed)
     ledger, problem = _ledger(run, record)
     if ledger is not None:
         record = _by_its_books(record, ledger)
@@ -104,9 +162,10 @@ def read_trial(source: int, run: RunDir, record: TrialRecord) -> Trial:
     if run.manifest.get("imported_from") and record.outcome == "failed":
         # Older imports: traffic that came before the SUT was ready is the harness's failure.
         record = record.model_copy(update={"outcome": "void"})
-    return Trial(
+    return Trial.of(
+        record,
+        packed if record is found else pack(record),
         source=source,
-        record=record,
         run=run,
         ledger_problem=problem,
         closed=ledger is not None and ledger.closed,
@@ -127,7 +186,7 @@ def _aside(run: RunDir, record: TrialRecord) -> Aside:
         foreign_cpu_ratio=_foreign_cpu_ratio(run, record, details),
         imbalance_ratio=_number(details.get("imbalance_ratio")),
         phases_s={sys.intern(name): took for name, took in phases.items()},
-        clock=clock if isinstance(clock := facts.get("tsc"), dict) else None,
+        asks_clock=isinstance(facts.get("tsc"), dict),
         warm_up=warm_up if warm_up.get("discarded") else None,
     )
 

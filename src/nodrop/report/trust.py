@@ -20,6 +20,7 @@ from nodrop.report.sentences import Sentence, plural
 from nodrop.report.stopped import stopped
 from nodrop.report.story import Source, Story, once
 from nodrop.report.trials import BOOKS_DIFFER, BOOKS_MISSING, Trial
+from nodrop.results.packed import Records
 
 COLD_START = 2.0
 """A first trial that took so many times the median activation found the caches cold."""
@@ -51,7 +52,7 @@ def _not_measured(story: Story) -> Iterator[Sentence]:
     for rule, outcome in ((rules.TRIALS_FAILED, "failed"), (rules.TRIALS_VOID, "void")):
         codes: dict[str, list[Trial]] = {}
         for trial in story.trials:
-            if trial.record.outcome == outcome:
+            if trial.outcome == outcome:
                 for code in dict.fromkeys(reasons_of(trial)):
                     codes.setdefault(code, []).append(trial)
         for code, trials in sorted(codes.items()):
@@ -68,7 +69,7 @@ def _rules(story: Story) -> Iterator[Sentence]:
     for number, source in enumerate(story.sources):
         if source.run.beside("findings") is not None:
             continue
-        records = [t.record for t in story.trials if t.source == number]
+        records = Records(t.packed for t in story.trials if t.source == number)
         for finding in find(observations_of(records)):
             words = f"{finding.title} ({finding.code}): {finding.evidence}. {finding.effect}"
             yield Sentence(
@@ -86,12 +87,12 @@ def _calibration(story: Story) -> Iterator[Sentence]:
 
 
 def _books(story: Story) -> Iterator[Sentence]:
-    differ = [BOOKS_DIFFER in t.record.invalid_reasons for t in story.trials]
+    differ = [BOOKS_DIFFER in t.invalid_reasons for t in story.trials]
     contradicting = tuple(t for t, does in zip(story.trials, differ, strict=True) if does)
     if contradicting:
         words = "the record says otherwise than its books, which were balanced again here"
         yield Sentence(rule=rules.BOOKS_DIFFER, text=words, trials=contradicting)
-    if missing := tuple(t for t in story.trials if BOOKS_MISSING in t.record.invalid_reasons):
+    if missing := tuple(t for t in story.trials if BOOKS_MISSING in t.invalid_reasons):
         words = f"the books of {plural(len(missing), 'trial')} that were measured are not there: "
         words += "what their records say is not proved, and enters no figure"
         yield Sentence(rule=rules.BOOKS_MISSING, text=words, trials=missing)
@@ -107,10 +108,11 @@ def _books(story: Story) -> Iterator[Sentence]:
 
 
 def _sender(story: Story) -> Iterator[Sentence]:
-    measured = [t for t in story.trials if t.record.valid]
-    late = [e for t in measured if (e := t.record.offered.schedule_error_us)]
+    measured = [t for t in story.trials if t.valid]
+    found = (t.record.offered.schedule_error_us for t in measured)
+    late = [(e.p99, e.max) for e in found if e]
     if late:
-        p99, most = max(e.p99 for e in late), max(e.max for e in late)
+        p99, most = (max(ends) for ends in zip(*late, strict=True))
         yield Sentence(
             rule=rules.SENDER_LATENESS,
             good=True,
@@ -139,7 +141,7 @@ def _late_burst(measured: Sequence[Trial]) -> Iterator[Sentence]:
     if not found:
         return
     burst, trial = max(found, key=lambda pair: pair[0].sent)
-    lost = trial.record.packets.lost_packets
+    lost = trial.lost_packets
     yield Sentence(
         rule=rules.SENDER_BURST,
         good=True,
@@ -182,7 +184,7 @@ def _foreign(story: Story) -> Iterator[Sentence]:
         yield Sentence(
             rule=rules.FOREIGN,
             text="packets that the generator did not send were seen",
-            evidence={t.record.run: t.record.packets.foreign_packets for t in trials},
+            evidence={t.name: t.record.packets.foreign_packets for t in trials},
             trials=trials,
         )
 
@@ -226,7 +228,7 @@ def _outlying(story: Story) -> Iterator[Sentence]:
         evidence={
             "figures": [
                 {
-                    "run": one.trial.record.run,
+                    "run": one.trial.name,
                     "figure": one.figure.name,
                     "value": one.found.value,
                     "median": one.found.median,
@@ -239,12 +241,12 @@ def _outlying(story: Story) -> Iterator[Sentence]:
 
 
 def _cold(story: Story) -> Iterator[Sentence]:
-    first = next((t for t in story.trials if t.record.activation_s is not None), None)
-    times = sorted(t.record.activation_s for t in story.trials if t.record.activation_s is not None)
+    first = next((t for t in story.trials if t.activation_s is not None), None)
+    times = sorted(t.activation_s for t in story.trials if t.activation_s is not None)
     if first is None or len(times) < 3:
         return
     middle = times[len(times) // 2]
-    took = first.record.activation_s or 0.0
+    took = first.activation_s or 0.0
     if took > COLD_START * middle:
         yield Sentence(
             rule=rules.COLD_START,

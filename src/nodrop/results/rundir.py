@@ -22,6 +22,7 @@ from nodrop.results.names import (
     sampled_host,
     samples_of,
 )
+from nodrop.results.packed import Records, pack
 from nodrop.results.trial import RecordError, TrialRecord
 from nodrop.untrusted.bounds import SMALL_FILE_BYTES
 from nodrop.untrusted.folder import Folder
@@ -40,7 +41,7 @@ class Damage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trials:
-    records: tuple[TrialRecord, ...]
+    records: Records
     """In the order in which they were measured; of a repeated run the last."""
     damage: tuple[Damage, ...]
 
@@ -169,7 +170,7 @@ def open_run(path: Path) -> RunDir:
 def read_trials(path: Path) -> Trials:
     """Every line that can be read, and why the others cannot."""
     damage: list[Damage] = []
-    records: dict[str, TrialRecord] = {}
+    records: dict[str, bytes] = {}
     with _noting(TRIALS, damage):
         for number, line in enumerate(Folder(path).lines(TRIALS), 1):
             where = f"{TRIALS}:{number}"
@@ -183,8 +184,8 @@ def read_trials(path: Path) -> Trials:
                 damage.append(Damage(where=where, words=_why(failed)))
                 continue
             records.pop(record.run, None)
-            records[record.run] = record
-    return Trials(records=tuple(records.values()), damage=tuple(damage))
+            records[record.run] = pack(record)
+    return Trials(records=Records(records.values()), damage=tuple(damage))
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Protocol, Self
 
 from pydantic import Field, JsonValue, ValidationError, model_validator
 
@@ -314,9 +314,14 @@ def mark_of(record: TrialRecord) -> str:
     return "loss" if record.packets.lost_packets else "good"
 
 
-def accelerator_words(records: Iterable[TrialRecord]) -> str:
+class Accelerated(Protocol):
+    @property
+    def accelerator(self) -> str | None: ...
+
+
+def accelerator_words(trials: Iterable[Accelerated]) -> str:
     """For every row and heading of a virtual machine: emulation never passes for KVM."""
-    names = sorted({record.accelerator for record in records if record.accelerator})
+    names = sorted({trial.accelerator for trial in trials if trial.accelerator})
     return "/".join("tcg (emulated)" if name == "tcg" else name for name in names)
 
 

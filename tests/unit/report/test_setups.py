@@ -26,6 +26,7 @@ from nodrop.report.studies import studies_words, study_figures
 from nodrop.report.studies_plot import studies_plot
 from nodrop.report.trials import Trial
 from nodrop.report.write import Part, report_json, write_report
+from nodrop.results.packed import pack
 from nodrop.results.rundir import RunDir
 from nodrop.stats.comparison import Answer
 from nodrop.stats.family import Family
@@ -132,7 +133,8 @@ def test_no_sentence_hides_that_some_runs_lose_half(n: int, lossy: int, story: S
 def _losing(cell: Cell, ratios: list[float]) -> tuple[Trial, ...]:
     like = cell.valid[0]
     bodies = [like.record.body.model_copy(update={"loss_ratio": r}) for r in ratios]
-    return tuple(replace(like, record=like.record.model_copy(update={"body": b})) for b in bodies)
+    records = [like.record.model_copy(update={"body": body}) for body in bodies]
+    return tuple(Trial.of(record, pack(record), source=0, run=like.run) for record in records)
 
 
 def test_differences_are_absolute_and_relative_for_machines(enough: Path, tmp_path: Path) -> None:

@@ -1,0 +1,53 @@
+"""What is packed comes back as it was, to the last digit."""
+
+from __future__ import annotations
+
+import random
+import struct
+from pathlib import Path
+
+import pytest
+
+from nodrop.results.packed import ROOM, Records, pack, unpack
+from nodrop.results.rundir import read_trials
+from nodrop.results.trial import TrialRecord
+from nodrop.testing.records import trial
+from nodrop.testing.rundirs import Fake, make_run
+
+KEPT = sorted((Path(__file__).parents[2] / "fixtures/runs").iterdir())
+SEED = 20261124
+
+
+@pytest.mark.parametrize("run", KEPT, ids=lambda run: run.name)
+def test_records_of_each_format_come_back(run: Path) -> None:
+    lines = (run / "trials.jsonl").read_bytes().splitlines()
+    for line, found in zip(lines, read_trials(run).records, strict=True):
+        record = TrialRecord.from_line(line)
+        assert repr(unpack(pack(record))) == repr(record) == repr(found)
+
+
+def test_every_number_comes_back() -> None:
+    rng = random.Random(SEED)
+    for _ in range(2000):
+        (number,) = struct.unpack("<d", rng.getrandbits(62).to_bytes(8, "little"))
+        record = trial(
+            run="a", cell={"x": number, "n": rng.getrandbits(63)}, repetition=1, index=0,
+            valid=True, verdict="§ ▼", sut_cpu_s=number, activation_s=rng.lognormvariate(0, 9),
+        )  # fmt: skip
+        assert repr(unpack(pack(record))) == repr(record)
+
+
+def test_a_record_is_a_small_part_of_its_objects(tmp_path: Path) -> None:
+    records = read_trials(make_run(tmp_path, Fake(name="x"))).records
+    assert max(map(len, records.packed)) < 800
+    assert [*records[1:3]] == [records[1], records[2]]
+    assert len(Records()) == 0
+
+
+def test_those_beyond_the_room_are_made_again() -> None:
+    given = {"cell": {}, "repetition": 1, "index": 0, "valid": True, "verdict": "no loss"}
+    records = Records(pack(trial(run=f"r{n}", **given)) for n in range(ROOM + 1))
+    first = records[0]
+    assert records[0] is first
+    assert [record.run for record in records][-1] == f"r{ROOM}"
+    assert records[0] == first and records[0] is not first
