@@ -179,3 +179,16 @@ def test_this_machine_is_never_booted(there: Pair, tmp_path: Path) -> None:
                 progress=Silent(),
             )
     assert not (tmp_path / "results").exists()
+
+
+def test_nor_under_the_name_of_another(there: Pair, rebooting_it: Rebooting) -> None:
+    """As with `host = "localhost"`: by any name and address, the boot id is ours."""
+    ours, theirs = rebooting.BOOT_ID, boot_id(there.receiver).strip()
+    show = ["sh", "-c", f"echo {Path(ours).read_text().strip()} > /run/boot_id"]
+    there.receiver.run(*show)
+    try:
+        with pytest.raises(LabProblem, match="receiver sensor1 is the machine that nodrop runs on"):
+            rebooting_it.reboot()
+    finally:
+        there.receiver.run("sh", "-c", f"echo {theirs} > /run/boot_id")
+    assert boot_id(there.receiver).strip() == theirs

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from nodrop.errors import LabProblem
@@ -67,6 +68,12 @@ class Rebooting:
         """The id of the boot that ends."""
         with self._host() as host:
             old = _boot_id(host)
+            if old == Path(BOOT_ID).read_text().strip():
+                raise LabProblem(
+                    f"{host.name} is the machine that nodrop runs on (its boot id is ours): a "
+                    "reboot would end both",
+                    hint='go to another machine, or leave out measure.reset = "reboot"',
+                )
             try:
                 done = host.run(["sh", "-c", REBOOT], timeout_s=COMMAND_TIMEOUT_S, check=False)
             except LabProblem:
