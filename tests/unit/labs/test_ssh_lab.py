@@ -15,6 +15,7 @@ from nodrop.hosts import ssh_connection
 from nodrop.hosts.binary import find_node_binary
 from nodrop.hosts.ssh_connection import SshConnection, socket_folder
 from nodrop.labs.far_hosts import clock_words, offloads_on
+from nodrop.labs.ssh import carries
 
 LAB = """\
 name = "pair"
@@ -140,3 +141,20 @@ def socket_place(folder: Path) -> Path:
     place = folder / "run"
     place.mkdir()
     return place
+
+
+@pytest.mark.parametrize(
+    ("state", "flags", "qdisc", "sends"),
+    [
+        ("UP", ["UP", "LOWER_UP"], "mq", True),
+        ("DOWN", ["UP", "NO-CARRIER"], "mq", False),
+        ("LOWERLAYERDOWN", ["UP", "LOWER_UP"], "noqueue", False),
+        ("UNKNOWN", ["UP", "LOWER_UP"], "fq_codel", True),
+        ("UNKNOWN", ["UP", "LOWER_UP"], "noop", False),
+        ("UNKNOWN", ["UP"], "fq_codel", False),
+    ],
+)
+def test_a_port_sends_once_its_link_and_queue_are_there(
+    state: str, flags: list[str], qdisc: str, sends: bool
+) -> None:
+    assert carries({"operstate": state, "flags": flags, "qdisc": qdisc}) is sends
