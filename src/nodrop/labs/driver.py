@@ -45,6 +45,11 @@ def problems(port: str) -> Sequence[str]:
             f"measure.reset: {module} also drives {', '.join(others)}, which would go down with "
             f"{port}; measure on a NIC of another kind"
         ]
+    if devices := _other_devices(port, module):
+        return [
+            f"measure.reset: {module} also drives {', '.join(devices)}, whose ports may be in "
+            "other network namespaces and would go; measure on a NIC of another kind"
+        ]
     holders = MODULES / module / "holders"
     if users := sorted(path.name for path in holders.glob("*")):
         return [f"measure.reset: {module} is in use by {', '.join(users)}"]
@@ -56,6 +61,17 @@ def problems(port: str) -> Sequence[str]:
 def ports_of(module: str) -> Sequence[str]:
     """In this network namespace."""
     return sorted(path.name for path in NICS.iterdir() if module_of(path.name) == module)
+
+
+def _other_devices(port: str, module: str) -> Sequence[str]:
+    """Whatever network namespace their ports are in."""
+    bound = {
+        link.resolve()
+        for driver in (MODULES / module / "drivers").glob("*")
+        for link in driver.iterdir()
+        if link.is_symlink() and link.name != "module"
+    }
+    return sorted(device.name for device in bound - {(NICS / port / "device").resolve()})
 
 
 def load_anew(port: str, journal: UndoJournal) -> None:

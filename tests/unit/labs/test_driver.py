@@ -56,6 +56,15 @@ class Nic:
         (self.nics / port / "device/driver").mkdir(parents=True)
         (self.nics / port / "device/driver/module").symlink_to(self.modules / module)
         (self.nics / port / "mtu").write_text("9000\n")
+        self.bind((self.nics / port / "device").resolve(), module, f"0000:{port}")
+
+    def bind(self, device: Path, module: str, name: str) -> None:
+        """As /sys shows it in every network namespace."""
+        driver = self.modules / module / "drivers" / f"pci:{module}"
+        driver.mkdir(parents=True, exist_ok=True)
+        (driver / name).symlink_to(device)
+        if not (driver / "module").is_symlink():
+            (driver / "module").symlink_to(self.modules / module)
 
     def must(self, argv: list[str], **_: Any) -> None:
         self.did.append(" ".join(argv))
@@ -129,3 +138,11 @@ def test_a_driver_that_another_module_uses_is_refused(nic: Nic) -> None:
 def test_without_modprobe_its_package_is_named(nic: Nic, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver.shutil, "which", lambda _program: None)
     assert driver.problems("cab0") == ["program modprobe is missing; install the package kmod"]
+
+
+@pytest.mark.parametrize("devices", [["0000:05:00.0"], ["0000:05:00.0", "0000:05:00.1"]])
+def test_a_port_in_another_namespace_is_not_taken_from_it(nic: Nic, devices: list[str]) -> None:
+    for device in devices:
+        nic.bind(nic.nics.parent / "pci" / device, "e1000e", device)
+    (problem,) = driver.problems("cab0")
+    assert f"e1000e also drives {', '.join(devices)}, whose ports may be" in problem
