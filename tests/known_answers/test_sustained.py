@@ -101,10 +101,13 @@ def test_a_small_ring_shows_the_pace_without_a_look_at_the_end(
     assert pace(seen).sustained is sustained
 
 
-@pytest.mark.parametrize(("packets", "offered_s"), [(0, 1.0), (1, 0.0), (0, 0.0)])
-def test_nothing_is_said_of_nothing(packets: int, offered_s: float) -> None:
+@pytest.mark.parametrize(
+    ("packets", "offered_s", "evidence"),
+    [(0, 1.0, ""), (1, 0.0, "the load lasted no time"), (0, 0.0, "")],
+)
+def test_nothing_is_said_of_nothing(packets: int, offered_s: float, evidence: str) -> None:
     found = pace(WorkedOff(packets=packets, offered_s=offered_s, drain_at_most_s=0.1))
-    assert found == Pace(sustained=None, service_pps_at_least=None, evidence="")
+    assert found == Pace(sustained=None, service_pps_at_least=None, evidence=evidence)
 
 
 def lossless(packets: int) -> Ledger:

@@ -480,6 +480,38 @@ def test_a_report_in_parts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "--only" in capsys.readouterr().err
 
 
+def test_a_place_that_is_taken_is_bad_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = make_run(tmp_path / "run", Fake(repetitions=1, samples=False))
+    file, elsewhere = tmp_path / "mine", tmp_path / "elsewhere"
+    file.write_text("mine")
+    assert main.exit_code(["report", str(run), "--out", str(file)]) == 2
+    assert capsys.readouterr().err == f"nodrop: {file}: File exists; give another --out\n"
+    elsewhere.mkdir()
+    (run / "report").symlink_to(elsewhere)
+    assert main.exit_code(["report", str(run)]) == 2
+    words = f"nodrop: {run / 'report'}: is a link, which is not followed; give --out\n"
+    assert capsys.readouterr().err == words
+    assert (file.read_text(), [*elsewhere.iterdir()]) == ("mine", [])
+
+
+def test_a_baseline_takes_the_place_of_a_baseline_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = make_run(tmp_path / "run", Fake(repetitions=1, samples=False))
+    file = tmp_path / "file"
+    for mine in ("mine", "{}", "[measure]\nseed = 1\n"):
+        file.write_text(mine)
+        assert main.exit_code(["baseline", str(run), str(file)]) == 2
+        assert f"{file}: is there, and no baseline" in capsys.readouterr().err
+        assert file.read_text() == mine
+    file.write_text("")
+    for _ in ("anew", "again"):
+        assert main.exit_code(["baseline", str(run), str(file)]) == 0
+        assert json.loads(file.read_text())["name"]
+
+
 def test_the_parts_are_those_of_the_report() -> None:
     assert [part.value for part in ReportPart] == [part.value for part in Part]
 

@@ -94,8 +94,23 @@ def baseline(
 
     if run.is_file():
         raise BadInput(f"{run}: is a file, and no run directory")
+    _must_be_a_baseline(file)
     file.write_text(read_side(str(run)).to_text(), encoding="utf-8")
     say(file)
+
+
+def _must_be_a_baseline(file: Path) -> None:
+    """If it is there: a trace or an experiment in this place is a slip, and would be lost."""
+    from nodrop.results.side import Side
+
+    if not file.exists() or not file.stat().st_size:
+        return
+    try:
+        Side.from_file(file)
+    except BadInput:
+        raise BadInput(
+            f"{file}: is there, and no baseline that could be written anew", hint="give a new path"
+        ) from None
 
 
 def _table(found: Versus) -> Table:

@@ -127,4 +127,8 @@ def closing_words(view: View) -> str:
     done = f"{view.done} of {view.total or '?'} trials"
     if view.finished:
         return f"finished: {done}"
-    return f"no process is writing to this run directory; {done} have ended, --resume goes on"
+    over = f"no process is writing to this run directory; {done} have ended"
+    if view.unread_lines:
+        lines = f"{view.unread_lines} lines of trials.jsonl cannot be read"
+        return f"{over}, and {lines}: `nodrop report` says why"
+    return f"{over}, --resume goes on"

@@ -48,7 +48,8 @@ class Pace:
 def pace(seen: WorkedOff) -> Pace:
     """Pure: the rule above. The evidence says which bound decided, in figures."""
     if not seen.packets or seen.offered_s <= 0:
-        return Pace(sustained=None, service_pps_at_least=None, evidence="")
+        lasted_nothing = "the load lasted no time" if seen.packets else ""
+        return Pace(sustained=None, service_pps_at_least=None, evidence=lasted_nothing)
     least, most = _kept_at_least(seen), _kept_at_most(seen)
     sustained: bool | None = None
     if most < 1 - TOLERANCE:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.errors import BadInput, NotReady
-from nodrop.results.rundir import open_run
+from nodrop.results.rundir import must_be_each_once, open_run
 from nodrop.results.trial import TrialRecord, trial_schema
 from nodrop.results.versions import FLAT
 
@@ -72,8 +72,9 @@ def _type(field: Mapping[str, Any]) -> str:
 
 
 def _rows(run_dirs: Sequence[Path], columns: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    for path in run_dirs:
-        run = open_run(path)
+    runs = [open_run(path) for path in run_dirs]
+    must_be_each_once(runs)
+    for run in runs:
         for record in run.trials.records:
             found = {"run_directory": run.path.resolve().name, **_figures(record)}
             yield {name: _plain(found.get(name)) for name in columns}

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from nodrop.config.matrix import NAMED
-from nodrop.errors import BadInput
 from nodrop.findings.observations import RATES, rates_of
 from nodrop.report import escape, numbers
 from nodrop.report.trials import Trial, read_trial
-from nodrop.results.rundir import Damage, RunDir, open_run
+from nodrop.results.rundir import Damage, RunDir, must_be_each_once, open_run
 from nodrop.results.settled import looks, rule_of
 from nodrop.results.trial import accelerator_words
 from nodrop.stats.interval import Summary, summarize
@@ -241,7 +240,7 @@ def once(of: Callable[[Story], MadeT]) -> Callable[[Story], MadeT]:
 def read_story(paths: Sequence[Path]) -> Story:
     """Opens run directories; BadInput only if one is no run directory at all."""
     runs = [open_run(path) for path in paths]
-    _each_once(runs)
+    must_be_each_once(runs)
     sources = tuple(Source(run=run, name=escape.plain(run.path.resolve().name)) for run in runs)
     trials = tuple(
         read_trial(index, run, packed)
@@ -259,19 +258,6 @@ def read_story(paths: Sequence[Path]) -> Story:
         trials=trials,
         factors=factors,
     )
-
-
-def _each_once(runs: Sequence[RunDir]) -> None:
-    """A run that counts twice makes two of each of its trials; a copy of it is the same run."""
-    seen: dict[str, Path] = {}
-    for run in runs:
-        marks = [run.manifest.get(name) for name in ("name", "started_utc", "plan_sha256")]
-        # Older manifests may lack what distinguishes runs.
-        copied = [f"run {marks}"] if all(isinstance(mark, str) for mark in marks) else []
-        for key in (f"folder {run.path.resolve()}", *copied):
-            if key in seen:
-                raise BadInput(f"{seen[key]} and {run.path} are one run: give it once")
-        seen |= dict.fromkeys((f"folder {run.path.resolve()}", *copied), run.path)
 
 
 def _varying(cells: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:

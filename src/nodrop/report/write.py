@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from nodrop.errors import BadInput
 from nodrop.report.answer import answer
 from nodrop.report.bounded import shortened
 from nodrop.report.capacity import capacity_tables
@@ -70,11 +72,19 @@ def write_report(
 
 def _made(run_dir: Path, out: Path | None) -> Folder:
     """A run directory may be anybody's: no link in it leads a report out of it."""
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        return Folder(out)
-    folder = Folder(run_dir).folder("report")
-    folder.make(exist_ok=True)
+    if out is None:
+        folder = Folder(run_dir).folder("report")
+        make = partial(folder.make, exist_ok=True)
+    else:
+        folder = Folder(out)
+        make = partial(out.mkdir, parents=True, exist_ok=True)
+    try:
+        make()
+    except OSError as error:
+        is_link = folder.path.is_symlink() and out is None
+        why = "is a link, which is not followed" if is_link else error.strerror or str(error)
+        hint = "give --out" if out is None else "give another --out"
+        raise BadInput(f"{folder.path}: {why}", hint=hint) from None
     return folder
 
 

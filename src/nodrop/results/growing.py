@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Container, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,6 +29,8 @@ class GrowingRun:
     path: Path
     is_behind: bool = False
     """More whole lines may be there than `new_records` has read."""
+    unread_lines: int = 0
+    """Of those it has read, that are no records."""
     _read_bytes: int = 0
     """Of trials.jsonl."""
     _manifest: Json = field(default_factory=dict)
@@ -86,7 +87,7 @@ class GrowingRun:
         if size_bytes == self._read_bytes:
             return
         if size_bytes < self._read_bytes:
-            self._read_bytes = 0
+            self._read_bytes = self.unread_lines = 0
         for read_lines, line in enumerate(folder.lines(TRIALS, begin=self._read_bytes)):
             if not line.endswith(b"\n"):
                 return
@@ -94,8 +95,12 @@ class GrowingRun:
                 self.is_behind = True
                 return
             self._read_bytes += len(line)
-            with suppress(RecordError):  # the report names damage; here nothing can be shown of it
-                yield TrialRecord.from_line(line)
+            try:
+                record = TrialRecord.from_line(line)
+            except RecordError:  # the report says why
+                self.unread_lines += 1
+                continue
+            yield record
 
     def under_way(self, planned: str | None, ended: Container[str]) -> str | None:
         """The trial that has a folder and has not ended: the one `planned` next, or else any."""

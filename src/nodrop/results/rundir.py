@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +29,7 @@ from nodrop.untrusted.folder import Folder
 from nodrop.untrusted.json_text import NotJson, decode_object
 
 Json = dict[str, Any]
+HALF_LINE = "half-written last line: the run was interrupted while it wrote; it is ignored"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +69,11 @@ class RunDir:
         return _read_object(self._of(run), file, f"{RUNS}/{run}/{file}")
 
     def sampled_hosts(self, run: str) -> tuple[str, ...]:
-        """Hosts that left samples of this run."""
-        hosts = map(sampled_host, self._of(run).names())
+        """Hosts that left samples of this run; `damaged_rows` says if its folder cannot be read."""
+        try:
+            hosts = [*map(sampled_host, self._of(run).names())]
+        except OSError:
+            return ()
         return tuple(host for host in hosts if host is not None)
 
     def samples(self, run: str, host: str) -> Iterator[Json]:
@@ -82,17 +86,21 @@ class RunDir:
 
     def damaged_rows(self, run: str) -> Iterator[Damage]:
         """Files of rows that nothing can be read from: what they would show is left out."""
-        folder = self._of(run)
-        with suppress(OSError):
-            for name in folder.names():
-                if not (sampled_host(name) or name == LIVE):
-                    continue
-                try:
-                    with folder.open(name) as file:
-                        file.read(1)
-                except OSError as failed:
-                    words = f"{_why(failed)}; its series are left out"
-                    yield Damage(where=f"{RUNS}/{run}/{name}", words=words)
+        folder, lost = self._of(run), "its series are left out"
+        try:
+            names = folder.names()
+        except OSError as failed:
+            if not isinstance(failed, FileNotFoundError):
+                yield Damage(where=f"{RUNS}/{run}", words=f"{_why(failed)}; {lost}")
+            return
+        for name in names:
+            if not (sampled_host(name) or name == LIVE):
+                continue
+            try:
+                with folder.open(name) as file:
+                    file.read(1)
+            except OSError as failed:
+                yield Damage(where=f"{RUNS}/{run}/{name}", words=f"{_why(failed)}; {lost}")
 
     def unlisted(self) -> Iterator[Damage]:
         """Trials whose folder says that they ended, but which have no line."""
@@ -106,6 +114,20 @@ class RunDir:
 
     def _of(self, run: str) -> Folder:
         return Folder(self.path).folder(RUNS, safe_name(run))
+
+
+def must_be_each_once(runs: Iterable[RunDir]) -> None:
+    """A run that counts twice makes two of each of its trials; a copy of it is the same run.
+    BadInput if one is there twice."""
+    seen: dict[str, Path] = {}
+    for run in runs:
+        marks = [run.manifest.get(name) for name in ("name", "started_utc", "plan_sha256")]
+        # Older manifests may lack what distinguishes runs.
+        copied = [f"run {marks}"] if all(isinstance(mark, str) for mark in marks) else []
+        for key in (f"folder {run.path.resolve()}", *copied):
+            if key in seen:
+                raise BadInput(f"{seen[key]} and {run.path} are one run: give it once")
+        seen |= dict.fromkeys((f"folder {run.path.resolve()}", *copied), run.path)
 
 
 def _rows(folder: Folder, name: str) -> Iterator[Json]:
@@ -175,8 +197,7 @@ def read_trials(path: Path) -> Trials:
         for number, line in enumerate(Folder(path).lines(TRIALS), 1):
             where = f"{TRIALS}:{number}"
             if not line.endswith(b"\n"):
-                words = "half-written last line: the run was interrupted while it wrote; "
-                damage.append(Damage(where=where, words=f"{words}it is ignored"))
+                damage.append(Damage(where=where, words=HALF_LINE))
                 break
             try:
                 record = TrialRecord.from_line(line)

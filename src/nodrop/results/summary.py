@@ -73,7 +73,8 @@ def _words(record: TrialRecord) -> str:
             return f"absorbed a burst of {load} in {took} without loss{_on(record)}"
         return f"no loss in {load}{_on(record)}"
     lost = f"{books.lost_packets or 0:,} of {record.offered.sent or 0:,}"
-    return f"{percent(books.loss_ratio)} lost ({lost}), {books.loss_place}{_on(record)}"
+    where = books.loss_place or "place not known"
+    return f"{percent(books.loss_ratio)} lost ({lost}), {where}{_on(record)}"
 
 
 def _on(record: TrialRecord) -> str:

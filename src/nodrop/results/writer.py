@@ -28,7 +28,7 @@ from nodrop.results.names import (
     safe_name,
     samples_of,
 )
-from nodrop.results.rundir import Json, read_manifest, read_trials
+from nodrop.results.rundir import HALF_LINE, Json, read_manifest, read_trials
 from nodrop.results.trial import TrialRecord
 from nodrop.untrusted.bounds import GUEST_FILE_BYTES
 from nodrop.untrusted.folder import Folder, append_whole
@@ -186,6 +186,7 @@ class RunWriter:
             )
         writer = cls(path, _locked(path), manifest)
         try:
+            writer._must_lose_nothing()
             _cut_half_line(Folder(path))
             writer._remove_half_written_runs()
         except BaseException:
@@ -284,6 +285,27 @@ class RunWriter:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _must_lose_nothing(self) -> None:
+        """What cannot be read is not for that half-written. A killed run leaves at most half a
+        line, and one trial that is whole but for its line: that one alone is measured again."""
+        trials = read_trials(self.path)
+        known = {record.run for record in trials.records}
+        unlisted = [
+            run
+            for run in self._runs.folders()
+            if run not in known and self._runs.folder(run).is_file(TRIAL)
+        ]
+        unread = [f"{one.where}: {one.words}" for one in trials.damage if one.words != HALF_LINE]
+        if not unlisted or not (unread or len(unlisted) > 1):
+            return
+        why = unread[0] if unread else f"{TRIALS} has no line for {len(unlisted)} whole trials"
+        raise BadInput(
+            f"{self.path}: {why}; to go on would remove {', '.join(unlisted[:3])}"
+            f"{', …' if len(unlisted) > 3 else ''}, which the run has finished",
+            hint="go on with the nodrop that wrote it or put the line back; a trial is measured "
+            f"again once its folder is out of {RUNS}/",
+        )
 
     def _remove_half_written_runs(self) -> None:
         good = self.completed()

@@ -60,6 +60,8 @@ class View:
     reading: Live | None
     """The newest of the trial under way."""
     remaining: Remaining | None
+    unread_lines: int = 0
+    """Of trials that have ended, and of which nothing can be shown."""
     is_behind: bool = False
     """More trials have ended than were read so far: the next look goes on."""
 
@@ -122,6 +124,7 @@ class Follower:
             phase=None if row is None else plain(row.get("phase")),
             reading=reading,
             remaining=self._remaining(under_way) if self._total else None,
+            unread_lines=self.run.unread_lines,
             is_behind=self.run.is_behind,
         )
 

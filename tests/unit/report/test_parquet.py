@@ -50,6 +50,13 @@ def test_a_file_that_is_there_stays(demo: Path, tmp_path: Path) -> None:
     assert file.read_text() == "mine"
 
 
+def test_a_run_is_in_it_once(demo: Path, mixed: Path, tmp_path: Path) -> None:
+    file = tmp_path / "a.parquet"
+    with pytest.raises(BadInput, match="are one run: give it once"):
+        write_parquet([demo, mixed, demo], file)
+    assert not file.exists()
+
+
 def test_without_duckdb_one_line_says_what_to_install(
     demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

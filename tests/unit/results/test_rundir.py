@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -123,9 +124,74 @@ def test_cut_anywhere_it_still_reads_and_resumes(
     found = read_trials(writer.path)
     assert len(found.records) == expected
     assert len(found.damage) == (0 if whole[:cut].endswith(b"\n") or not cut else 1)
+    if not expected:  # no kill loses the lines of two whole trials
+        with pytest.raises(BadInput, match="has no line for 2 whole trials"):
+            RunWriter.resume(writer.path, plan_sha256="p")
+        assert path.read_bytes() == whole[:cut]
+        return
     with RunWriter.resume(writer.path, plan_sha256="p") as resumed:
         assert len(resumed.completed()) == expected
     assert read_trials(writer.path).damage == ()
+
+
+def newer(lines: bytes) -> bytes:
+    return lines.replace(b'"format":2', b'"format":99', 1)
+
+
+def of_another_word(lines: bytes) -> bytes:
+    first, rest = lines.split(b"\n", 1)
+    return first.replace(b'"measured"', b'"adjourned"') + b"\n" + rest
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (newer, "trials.jsonl:1: format: 99"),
+        (of_another_word, "trials.jsonl:1: .*outcome"),
+        (lambda lines: b"\xff" * 40 + lines[40:], "trials.jsonl:1: "),
+        (lambda lines: b"", "has no line for 3 whole trials"),
+        (lambda lines: lines[-20:], "trials.jsonl:1: "),
+        (None, "trials.jsonl: No such file"),
+    ],
+)
+def test_a_finished_trial_that_cannot_be_read_is_not_removed(
+    tmp_path: Path, spoil: Callable[[bytes], bytes] | None, words: str
+) -> None:
+    with create(tmp_path) as writer:
+        for run in ("0001", "0002", "0003"):
+            measure(writer, run)
+    path = writer.path / "trials.jsonl"
+    if spoil is None:
+        path.unlink()
+    else:
+        path.write_bytes(spoil(path.read_bytes()))
+    before = {p: p.read_bytes() for p in writer.path.rglob("*") if p.is_file()}
+    with pytest.raises(BadInput, match=f"{words}.*to go on would remove 0001"):
+        RunWriter.resume(writer.path, plan_sha256="p")
+    assert {p: p.read_bytes() for p in writer.path.rglob("*") if p.is_file()} == before
+
+
+def test_a_trial_that_is_moved_away_is_measured_again(tmp_path: Path) -> None:
+    with create(tmp_path) as writer:
+        for run in ("0001", "0002"):
+            measure(writer, run)
+    path = writer.path / "trials.jsonl"
+    path.write_bytes(newer(path.read_bytes()))
+    (writer.path / "runs" / "0001").rename(tmp_path / "kept")
+    with RunWriter.resume(writer.path, plan_sha256="p") as resumed:
+        assert resumed.completed() == {"0002"}
+
+
+def test_a_trial_whose_folder_is_a_link_is_named(tmp_path: Path) -> None:
+    with create(tmp_path) as writer:
+        measure(writer, "0001")
+    folder = writer.path / "runs" / "0001"
+    folder.rename(tmp_path / "elsewhere")
+    folder.symlink_to(tmp_path / "elsewhere")
+    found = open_run(writer.path)
+    assert found.sampled_hosts("0001") == ()
+    (damage,) = found.damaged_rows("0001")
+    assert damage.where == "runs/0001" and "is a link" in damage.words
 
 
 def test_damage_is_named_and_the_rest_is_read(tmp_path: Path) -> None:

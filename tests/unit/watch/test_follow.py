@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from nodrop.cli.watch import closing_words
 from nodrop.errors import BadInput
 from nodrop.results.writer import RunWriter
 from nodrop.testing.records import trial
@@ -65,6 +66,19 @@ def test_a_run_that_was_killed_goes_on_no_more(tmp_path: Path) -> None:
         assert Follower.of(to.path).look().trial == ORDER[0]
     view = Follower.of(to.path).look()
     assert (view.goes_on, view.finished, view.over, view.trial) == (False, False, True, None)
+
+
+@pytest.mark.parametrize("spoilt", [1, 2])
+def test_trials_that_cannot_be_read_are_not_called_open(tmp_path: Path, spoilt: int) -> None:
+    with writer(tmp_path) as to:
+        for run in ORDER:
+            finish(to, run, 1.0)
+    trials = to.path / "trials.jsonl"
+    trials.write_bytes(trials.read_bytes().replace(b'"format":2', b'"format":99', spoilt))
+    view = Follower.of(to.path).look()
+    assert (view.done, view.unread_lines) == (3 - spoilt, spoilt)
+    said = closing_words(view)
+    assert f"{spoilt} lines of trials.jsonl cannot be read" in said and "--resume" not in said
 
 
 def test_watching_takes_no_lock(tmp_path: Path) -> None:
