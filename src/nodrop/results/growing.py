@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from nodrop.errors import BadInput
-from nodrop.results.names import LIVE, LOCK, MANIFEST, RUNS, TRIAL, TRIALS
+from nodrop.results.lock import is_written
+from nodrop.results.names import LIVE, MANIFEST, RUNS, TRIAL, TRIALS
 from nodrop.results.rundir import Json
 from nodrop.results.trial import RecordError, TrialRecord
 from nodrop.untrusted.bounds import SMALL_FILE_BYTES
 from nodrop.untrusted.folder import Folder
 from nodrop.untrusted.json_text import NotJson, decode_object, member
 
-LOCKS = Path("/proc/locks")
 TAIL_BYTES = 64 * 1024
 """A reading is half a kilobyte."""
 RECENT_NS = 10**9
@@ -63,19 +63,8 @@ class GrowingRun:
         return self._manifest
 
     def is_written(self) -> bool:
-        """Whether a process holds the flock: asked of the kernel's list, for whoever takes the lock
-        even for a moment could turn away a run that wants to resume."""
-        try:
-            with Folder(self.path).open(LOCK) as file:
-                inode = os.fstat(file.fileno()).st_ino
-            lines = LOCKS.read_text().splitlines()
-        except OSError:
-            return False
-        return any(
-            words[1] == "FLOCK" and words[5].rpartition(":")[2] == str(inode)
-            for words in map(str.split, lines)
-            if len(words) > 5
-        )
+        """Whether a process holds the lock."""
+        return is_written(self.path)
 
     def new_records(self, *, most_lines: int) -> Iterator[TrialRecord]:
         """Whole lines since the last call, at most so many. From the beginning if the file has

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -16,11 +15,11 @@ from types import TracebackType
 from typing import Any, BinaryIO, Self
 
 from nodrop.errors import BadInput
+from nodrop.results.lock import locked
 from nodrop.results.names import (
     EXPERIMENT,
     LAB,
     LIVE,
-    LOCK,
     MANIFEST,
     RUNS,
     TRIAL,
@@ -156,7 +155,7 @@ class RunWriter:
         manifest: Mapping[str, Any],
         started: datetime,
     ) -> RunWriter:
-        lock = _locked(path)
+        lock = locked(path)
         folder = Folder(path)
         folder.folder(RUNS).make()
         folder.write(EXPERIMENT, experiment.encode())
@@ -184,7 +183,7 @@ class RunWriter:
                 f"{path}: the experiment, the lab or the plan changed since this run was started",
                 hint="resume with the same files and --set values, or start a new run",
             )
-        writer = cls(path, _locked(path), manifest)
+        writer = cls(path, locked(path), manifest)
         try:
             writer._must_lose_nothing()
             _cut_half_line(Folder(path))
@@ -359,24 +358,6 @@ def _cut_half_line(folder: Folder) -> None:
     with folder.open_to_change(TRIALS) as file:
         file.truncate(whole_bytes)
         os.fsync(file.fileno())
-
-
-def _locked(path: Path) -> FileIO:
-    """flock(2): the kernel lets go of it when the holder dies, however it dies."""
-    file = Folder(path).changing(LOCK)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as failed:
-        holder = file.read(20).decode(errors="replace").strip()
-        file.close()
-        raise BadInput(
-            f"{path}: another nodrop (pid {holder if holder.isdecimal() else 'unknown'}) "
-            "is writing to this run directory",
-            hint="wait for it, or watch it with `nodrop watch`",
-        ) from failed
-    file.truncate()
-    file.write(f"{os.getpid()}\n".encode())
-    return file
 
 
 def _new_folder(out: Path, name: str) -> Path:

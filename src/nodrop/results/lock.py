@@ -1,0 +1,48 @@
+"""The lock of a run directory: one process writes, and others see whether one does."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from io import FileIO
+from pathlib import Path
+
+from nodrop.errors import BadInput
+from nodrop.results.names import LOCK
+from nodrop.untrusted.folder import Folder
+
+LOCKS = Path("/proc/locks")
+
+
+def locked(path: Path) -> FileIO:
+    """flock(2): the kernel lets go of it when the holder dies, however it dies."""
+    file = Folder(path).changing(LOCK)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as failed:
+        holder = file.read(20).decode(errors="replace").strip()
+        file.close()
+        raise BadInput(
+            f"{path}: another nodrop (pid {holder if holder.isdecimal() else 'unknown'}) "
+            "is writing to this run directory",
+            hint="wait for it, or watch it with `nodrop watch`",
+        ) from failed
+    file.truncate()
+    file.write(f"{os.getpid()}\n".encode())
+    return file
+
+
+def is_written(path: Path) -> bool:
+    """Whether a process holds the flock: asked of the kernel's list, for whoever takes the lock
+    even for a moment could turn away a run that wants to resume."""
+    try:
+        with Folder(path).open(LOCK) as file:
+            inode = os.fstat(file.fileno()).st_ino
+        lines = LOCKS.read_text().splitlines()
+    except OSError:
+        return False
+    return any(
+        words[1] == "FLOCK" and words[5].rpartition(":")[2] == str(inode)
+        for words in map(str.split, lines)
+        if len(words) > 5
+    )
