@@ -8,7 +8,10 @@ from typing import Annotated
 
 import typer
 
+from nodrop.cli.stores import out_folder, run_directory
 from nodrop.errors import BadInput
+
+IN_STORE = ", also s3://bucket/folder/NAME"
 
 
 def writable(file: Path | None) -> Path | None:
@@ -45,7 +48,28 @@ TolerateTruncated = Annotated[
     ),
 ]
 OutFolder = Annotated[
-    Path, typer.Option("--out", metavar="DIR", help="The run directory is made in here.")
+    Path,
+    typer.Option(
+        "--out",
+        metavar="DIR",
+        parser=out_folder,
+        help="The run directory is made in here; in s3://bucket/folder as well.",
+    ),
+]
+RunDirectory = Annotated[
+    Path,
+    typer.Argument(
+        metavar="DIR", parser=run_directory, help=f"Run directory{IN_STORE}.", show_default=False
+    ),
+]
+RunDirectories = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="DIR...",
+        parser=run_directory,
+        help=f"Run directories{IN_STORE}.",
+        show_default=False,
+    ),
 ]
 Resume = Annotated[
     bool, typer.Option("--resume", help="Go on with the run that was interrupted in --out.")

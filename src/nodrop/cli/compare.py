@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nodrop.cli.arguments import AsJson, writable
+from nodrop.cli.arguments import AsJson, RunDirectory, writable
 from nodrop.cli.saying import say, say_json
+from nodrop.cli.stores import MARK, run_directory
 from nodrop.errors import BadInput
 
 if TYPE_CHECKING:
@@ -28,14 +29,24 @@ Junit = Annotated[
 SIDE = "Run directory, DIR::key=value,… for cells inside it, or a baseline file."
 
 
+def _side(text: str) -> str:
+    """Of a run directory in a store, that of its copy."""
+    if MARK not in text:
+        return text
+    from nodrop.report.sides import INSIDE
+
+    place, inside, cells = text.partition(INSIDE)
+    return f"{run_directory(place)}{inside}{cells}"
+
+
 def add_to(app: typer.Typer) -> None:
     app.command("compare")(compare)
     app.command("baseline")(baseline)
 
 
 def compare(
-    a: Annotated[str, typer.Argument(metavar="A", help=SIDE, show_default=False)],
-    b: Annotated[str, typer.Argument(metavar="B", help=SIDE, show_default=False)],
+    a: Annotated[str, typer.Argument(metavar="A", parser=_side, help=SIDE, show_default=False)],
+    b: Annotated[str, typer.Argument(metavar="B", parser=_side, help=SIDE, show_default=False)],
     differs: Annotated[
         list[str] | None,
         typer.Option("--differs", metavar="KEY", help="This may differ: the point. Repeatable."),
@@ -86,7 +97,7 @@ def answered(found: Versus, *, markdown: bool, junit: Path | None, as_json: bool
 
 
 def baseline(
-    run: Annotated[Path, typer.Argument(metavar="DIR", help="Run directory.")],
+    run: RunDirectory,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Written anew.", callback=writable)],
 ) -> None:
     """Store what a run measured in one small file, for `nodrop compare FILE B`."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nodrop.cli.arguments import AsJson, writable
+from nodrop.cli.arguments import AsJson, RunDirectories, writable
 from nodrop.cli.saying import say, say_json
 
 if TYPE_CHECKING:
@@ -24,9 +24,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def history(
-    runs: Annotated[
-        list[Path], typer.Argument(metavar="DIR…", help="Run directories.", show_default=False)
-    ],
+    runs: RunDirectories,
     differs: Annotated[
         list[str] | None,
         typer.Option("--differs", metavar="KEY", help="This may differ as well. Repeatable."),

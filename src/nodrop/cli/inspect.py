@@ -12,12 +12,14 @@ import typer
 from nodrop.cli.arguments import (
     AsJson,
     ExperimentFile,
+    RunDirectories,
     Settings,
     TolerateTruncated,
     Yes,
     all_settings,
 )
 from nodrop.cli.saying import say, say_json
+from nodrop.cli.stores import run_directory
 
 
 class ReportPart(StrEnum):
@@ -50,6 +52,7 @@ def plan(
         typer.Option(
             "--given",
             metavar="EARLIER_RUN",
+            parser=run_directory,
             help="Say which differences this plan would likely show if its cells spread as those "
             "of an earlier run.",
         ),
@@ -102,10 +105,7 @@ def plan(
 
 
 def report(
-    directories: Annotated[
-        list[Path],
-        typer.Argument(metavar="DIR...", help="Run directories, shown in one report."),
-    ],
+    directories: RunDirectories,
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="DIR", help="Default: report/ in the first run directory."),
@@ -131,9 +131,7 @@ def report(
 
 
 def export(
-    directories: Annotated[
-        list[Path], typer.Argument(metavar="DIR...", help="Run directories, into one file.")
-    ],
+    directories: RunDirectories,
     parquet: Annotated[
         Path,
         typer.Option("--parquet", metavar="FILE", help="A new file: one row per trial."),

@@ -29,6 +29,7 @@ from nodrop.cli import (
     lab,
     measure,
     probe,
+    stores,
     watch,
 )
 from nodrop.cli.saying import complain, say
@@ -82,6 +83,7 @@ lab.add_to(app)
 imports.add_to(app)
 watch.add_to(app)
 probe.add_to(app)
+stores.add_to(app)
 
 
 def main() -> None:

@@ -294,6 +294,7 @@ class _Kept:
                 self.writer.finish_elsewhere(record)
                 self._done.append(record)
                 progress.trial_ended(self._asked(), record)
+                self._say_notes()
 
     def _next(self) -> TrialInput | None:
         """None: the other half is to end."""
@@ -341,11 +342,16 @@ class _Kept:
         self._progress.plan_started(
             self._plan, directory=self._writer.path, earlier=tuple(self._done)
         )
+        self._say_notes()
+
+    def _say_notes(self) -> None:
+        for note in self.writer.notes():
+            self._progress.note(note)
 
     def __enter__(self) -> _Kept:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._writer is not None:
             self._progress.finished(self._writer.path, self._writer.records())
-            self._writer.close()
+            self._writer.close(failed=kind is not None)

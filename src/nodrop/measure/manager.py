@@ -88,7 +88,7 @@ def keep_run(
     heeds_void = plan.controller.heeds_void
     done = [r for r in writer.records() if heeds_void or r.outcome != "void"]
     progress.plan_started(plan, directory=writer.path, earlier=tuple(done))
-    for note in (*notes, *plan.notes()):
+    for note in (*notes, *plan.notes(), *writer.notes()):
         progress.note(note)
     try:
         with crew as at_work:
@@ -98,6 +98,8 @@ def keep_run(
                     writer.finish(one.record, one.details)
                     done.append(one.record)
                     progress.trial_ended(one.asked, one.record)
+                    for note in writer.notes():
+                        progress.note(note)
     except Interrupted as ended:
         ended.hint = f"go on with --resume --out {writer.path}"
         raise

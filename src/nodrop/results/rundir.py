@@ -23,6 +23,8 @@ from nodrop.results.names import (
     samples_of,
 )
 from nodrop.results.packed import Records, pack
+from nodrop.results.store import before_anything
+from nodrop.results.stored import Copy, brought
 from nodrop.results.trial import RecordError, TrialRecord
 from nodrop.untrusted.bounds import SMALL_FILE_BYTES
 from nodrop.untrusted.folder import Folder
@@ -138,9 +140,11 @@ def _rows(folder: Folder, name: str) -> Iterator[Json]:
 
 
 def find_run(path: Path, name: str) -> Path:
-    """The run directory to go on with: `path` itself, or the newest one of this name below it."""
+    """The run directory to go on with: `path` itself, or the newest one of this name below it, or
+    in the store that it is the copy of."""
     if Folder(path).is_file(MANIFEST):
         return path
+    copy = Copy.of(path)
     # What follows the name is a time: `snk` must not find a run of `snk-large`.
     wanted = re.compile(re.escape(safe_name(name)) + r"-\d{8}T\d{6}Z(-\d+)?")
     below = Folder(path).folders() if path.is_dir() else []
@@ -149,12 +153,19 @@ def find_run(path: Path, name: str) -> Path:
         for run in below
         if wanted.fullmatch(run) and Folder(path, (run,)).is_file(MANIFEST)
     ]
+    if copy:
+        with before_anything():
+            found += [path / run for run in copy.store.folders() if wanted.fullmatch(run)]
     if not found:
         raise BadInput(
-            f"{path}: no run of {name} to resume",
+            f"{copy.store.url if copy else path}: no run of {name} to resume",
             hint="give the run directory with --out, or start without --resume",
         )
-    return max(found, key=_when_and_which)
+    newest = max(found, key=_when_and_which)
+    if copy:
+        with before_anything():
+            brought(f"{copy.store.url}/{newest.name}", newest)
+    return newest
 
 
 def _when_and_which(run: Path) -> tuple[str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ from nodrop.results.names import (
     samples_of,
 )
 from nodrop.results.rundir import HALF_LINE, Json, read_manifest, read_trials
+from nodrop.results.store import StoreLost, before_anything
+from nodrop.results.stored import Copy
 from nodrop.results.trial import TrialRecord
 from nodrop.untrusted.bounds import GUEST_FILE_BYTES
 from nodrop.untrusted.folder import Folder, append_whole
@@ -96,6 +99,8 @@ class RunWriter:
     def __init__(self, path: Path, lock: FileIO, manifest: Json) -> None:
         self.path = path
         self.manifest = manifest
+        self._copy: Copy | None = None
+        """If it lies in a store."""
         self._folder = Folder(path)
         self._runs = self._folder.folder(RUNS)
         self._lock = lock
@@ -114,8 +119,11 @@ class RunWriter:
     ) -> RunWriter:
         """Makes out/name-utc. `experiment` and `lab` are the files' texts, kept verbatim."""
         started = started or datetime.now(UTC)
-        path = _new_folder(out, f"{safe_name(name)}-{started:%Y%m%dT%H%M%SZ}")
-        return cls._begin(
+        above = Copy.of(out)
+        with before_anything():
+            taken = above.store.folders() if above else []
+        path = _new_folder(out, f"{safe_name(name)}-{started:%Y%m%dT%H%M%SZ}", taken)
+        writer = cls._begin(
             path,
             name,
             experiment=experiment,
@@ -124,6 +132,9 @@ class RunWriter:
             manifest=manifest,
             started=started,
         )
+        if above:
+            writer._begin_in(f"{above.store.url}/{path.name}")
+        return writer
 
     @classmethod
     def create_at(
@@ -185,11 +196,16 @@ class RunWriter:
             )
         writer = cls(path, locked(path), manifest)
         try:
+            if copy := Copy.of(path):
+                with before_anything():
+                    copy.claim()
+                    copy.bring()
+                writer._copy = copy
             writer._must_lose_nothing()
             _cut_half_line(Folder(path))
             writer._remove_half_written_runs()
         except BaseException:
-            writer.close()
+            writer._lock.close()
             raise
         return writer
 
@@ -220,6 +236,7 @@ class RunWriter:
         folder.make(exist_ok=True)
         _write_json(folder, TRIAL, {**record.model_dump(), "details": dict(details or {})})
         self._append([line])
+        self._follow(record.run)
 
     def finish_all(self, finished: Iterable[tuple[TrialRecord, Mapping[str, Any]]]) -> None:
         """Many trials at once, waiting for the disk once: for runs that can be imported again."""
@@ -235,6 +252,31 @@ class RunWriter:
     def finish_elsewhere(self, record: TrialRecord) -> None:
         """Makes a trial count that was measured on another machine: its files are here."""
         self._append([record.to_line()])
+        self._follow(record.run)
+
+    def _follow(self, run: str) -> None:
+        if self._copy:
+            self._copy.ended(run)
+
+    def notes(self) -> list[str]:
+        """What is to be said of the store, once."""
+        if self._copy is None:
+            return []
+        found, self._copy.notes = self._copy.notes, []
+        return found
+
+    def _begin_in(self, url: str) -> None:
+        """The run directory is the copy of this place. If it cannot be, there is none."""
+        copy = Copy.begin(self.path, url)
+        try:
+            with before_anything():
+                copy.begin_there([EXPERIMENT, LAB, MANIFEST])
+        except BaseException:
+            self._lock.close()
+            shutil.rmtree(self.path)
+            raise
+        copy.notes.append(f"the run is kept in {url}")
+        self._copy = copy
 
     def take(self, path: Sequence[str], chunks: Iterable[bytes], *, sha256: str) -> None:
         """A file of a trial that was measured on another machine; it has its name once it is
@@ -270,9 +312,19 @@ class RunWriter:
         """Adds what is known only later (end of the run, what was put back)."""
         self.manifest = {**self.manifest, **changes}
         _write_json(self._folder, MANIFEST, self.manifest)
+        if self._copy:
+            self._copy.changed(MANIFEST)
 
-    def close(self) -> None:
-        self._lock.close()
+    def close(self, *, failed: bool = False) -> None:
+        """`failed`: what ended the run is said, and not that a store is lost as well."""
+        try:
+            if self._copy:
+                self._copy.rest()
+        except StoreLost:
+            if not failed:
+                raise
+        finally:
+            self._lock.close()
 
     def __enter__(self) -> Self:
         return self
@@ -283,7 +335,7 @@ class RunWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        self.close(failed=kind is not None)
 
     def _must_lose_nothing(self) -> None:
         """What cannot be read is not for that half-written. A killed run leaves at most half a
@@ -360,11 +412,14 @@ def _cut_half_line(folder: Folder) -> None:
         os.fsync(file.fileno())
 
 
-def _new_folder(out: Path, name: str) -> Path:
+def _new_folder(out: Path, name: str, taken: Sequence[str]) -> Path:
+    """`taken`: names that it must not have."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         for attempt in range(1, 1000):
             path = out / (name if attempt == 1 else f"{name}-{attempt}")
+            if path.name in taken:
+                continue
             with suppress(FileExistsError):
                 path.mkdir()
                 return path

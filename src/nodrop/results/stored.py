@@ -1,0 +1,384 @@
+"""The copy here of a run directory that lies in a store.
+
+A run is measured into its copy, as safely as into any directory. When a trial has ended, its files
+follow into the store, trial.json last: there it counts from then on. Whatever becomes of the store,
+the run goes on: what could not follow stays here, and follows when the store is reached again. A
+reader brings here what is newer there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from nodrop.errors import BadInput
+from nodrop.results.lock import is_written, locked
+from nodrop.results.names import LOCK, MANIFEST, RUNS, STORED, TRIAL, TRIALS, WRITING
+from nodrop.results.store import Store, StoreLost, before_anything
+from nodrop.results.trial import RecordError, TrialRecord
+from nodrop.untrusted.folder import Folder
+from nodrop.untrusted.json_text import NotJson, decode_object, member
+from nodrop.untrusted.words import one_line
+
+AGAIN_S = 60.0
+"""A store that was lost is tried again after the first trial that ends so much later."""
+BATCH_BYTES = 64 << 20
+BATCH_FILES = 200
+"""On their way at once."""
+OURS = (LOCK, STORED, WRITING, "report")
+"""Of this machine alone."""
+SUT = "sut"
+"""What a SUT wrote, by which no report goes: it is not brought here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Same:
+    """A file here that has the content of the object with this stamp."""
+
+    stamp: str
+    size: int
+    mtime_ns: int
+
+
+class Copy:
+    """Of one run directory, or of the folder that they lie in."""
+
+    def __init__(self, path: Path, store: Store, same: dict[str, Same]) -> None:
+        self.path = path
+        self.store = store
+        self.notes: list[str] = []
+        """For whoever shows the run: the store is lost, or found again."""
+        self._lost_at: float | None = None
+        self._folder = Folder(path)
+        self._same = same
+
+    @classmethod
+    def begin(cls, path: Path, url: str) -> Copy:
+        """`path` is there; from now on it is the copy of this place."""
+        store = Store.of(url)
+        with Folder(path).open_to_change(STORED) as file:
+            file.truncate()
+            file.write(json.dumps({"url": store.url}).encode() + b"\n")
+        return cls(path, store, {})
+
+    @classmethod
+    def of(cls, path: Path) -> Copy | None:
+        """None if it is the copy of nothing."""
+        folder = Folder(path)
+        if not path.is_dir() or not folder.is_file(STORED):
+            return None
+        folder.must_be_ours("the copy of a run directory in a store")
+        same: dict[str, Same] = {}
+        lines = folder.lines(STORED)
+        url = ""
+        with suppress(NotJson, StopIteration):
+            url = member(decode_object(next(lines)), "url", str)
+        if not url:
+            raise BadInput(f"{path / STORED}: does not say of which store this is the copy")
+        for line in lines:
+            with suppress(NotJson):  # the last may be cut: its file is brought, or put, once more
+                row = decode_object(line)
+                same[member(row, "name", str)] = Same(
+                    member(row, "stamp", str),
+                    member(row, "size", int),
+                    member(row, "mtime_ns", int),
+                )
+        return cls(path, Store.of(url), same)
+
+    # --- here → store ----------------------------------------------------------------------------
+
+    def claim(self) -> None:
+        """From now on this machine alone writes there. BadInput if another one does."""
+        # What a run that was killed here left is ours still.
+        if self._folder.is_file(WRITING):
+            ours = self._folder.read(WRITING)
+        else:
+            since = datetime.now(UTC).isoformat(timespec="seconds")
+            who = {"host": socket.gethostname(), "pid": os.getpid(), "since_utc": since}
+            ours = json.dumps({**who, "token": secrets.token_hex(8)}).encode()
+            self._folder.write(WRITING, ours)
+        found = self.store.claim(WRITING, ours)
+        if found != ours:
+            self._folder.remove(WRITING)
+            raise BadInput(
+                f"{self.store.url}: {_writer(found)}",
+                hint="wait for it; if it was killed, go on there, or, if that host is lost, "
+                f"remove {self.store.url}/{WRITING}",
+            )
+
+    def begin_there(self, names: Sequence[str]) -> None:
+        """Before anything is measured. StoreLost if it cannot."""
+        self.claim()
+        try:
+            self._put(names)
+        except StoreLost:
+            with suppress(StoreLost):
+                self.store.remove([WRITING])
+            raise
+
+    def changed(self, name: str) -> None:
+        """A file beside the manifest, or the manifest."""
+        self._try(lambda: self._put([name]))
+
+    def ended(self, run: str) -> None:
+        """A trial: its files follow, if the store is not lost."""
+        if self._lost_at is None:
+            self._try(lambda: self._follow(run))
+        elif time.monotonic() - self._lost_at >= AGAIN_S:
+            self._lost_at = None
+            self._try(self._follow_all, again=True)
+
+    def rest(self) -> None:
+        """All that did not follow yet; then others may write there. StoreLost, with what to do
+        about it, if it cannot."""
+        try:
+            self._follow_all()
+            self.store.remove([WRITING])
+        except StoreLost as lost:
+            left = len(self._waiting())
+            words = f"; files of {left} of its trials lie in {self.path} alone" if left else ""
+            above = self.store.url.rpartition("/")[0]
+            raise StoreLost(
+                f"{lost.message}{words}",
+                hint=f"nothing is lost: put it there with `nodrop put {self.path} {above}`",
+            ) from lost
+        self._folder.remove(WRITING)
+
+    def rest_of_all(self) -> None:
+        """And what the store had, and lost."""
+        there = self.store.files()
+        self._same = {name: of for name, of in self._same.items() if name in there}
+        self.rest()
+
+    def _try(self, put: Callable[[], None], *, again: bool = False) -> None:
+        if self._lost_at is not None:
+            return
+        try:
+            put()
+        except StoreLost as lost:
+            self._lost_at = time.monotonic()
+            if not again:
+                self.notes.append(f"{lost.message}; files stay in {self.path} until it answers")
+        else:
+            if again:
+                self.notes.append(f"{self.store.url}: is there again, and has what it lacked")
+
+    def _waiting(self) -> list[str]:
+        """Trials that have ended, and whose files did not follow yet."""
+        runs = self._folder.folder(RUNS)
+        ended = (run for run in runs.folders() if runs.folder(run).is_file(TRIAL))
+        return [run for run in ended if self._is_changed(f"{RUNS}/{run}/{TRIAL}")]
+
+    def _follow_all(self) -> None:
+        for run in self._waiting():
+            self._follow(run)
+        beside = [n for n in self._folder.names() if self._folder.is_file(n) and n not in OURS]
+        # A run that lies there has its manifest.
+        self._put(sorted(filter(self._is_changed, beside), key=lambda name: name == MANIFEST))
+
+    def _follow(self, run: str) -> None:
+        below = f"{RUNS}/{run}"
+        last = f"{below}/{TRIAL}"
+        names = [name for name in _names(self._folder.folder(RUNS, run)) if name != last]
+        self.store.remove([last])  # if it was measured before, it does not count there any more
+        self._put(names, below)
+        self._put([last], below)
+        if stale := self.store.files(below).keys() - {*names, last}:
+            self.store.remove(sorted(stale))
+
+    def _put(self, names: Sequence[str], below: str = "") -> None:
+        states = {name: self._state(name) for name in names}
+        for batch in _batches({name: size for name, (size, _) in states.items()}):
+            if states[batch[0]][0] > BATCH_BYTES:
+                folder, file = self._at(batch[0])
+                with folder.open(file) as content:
+                    self.store.put_file(batch[0], content)
+            else:
+                self.store.put({name: self._read(name) for name in batch})
+            of = self.store.files(below) if below else {n: self.store.file(n) for n in batch}
+            self._note({n: Same(of[n].stamp, *states[n]) for n in batch if n in of})
+
+    # --- store → here ----------------------------------------------------------------------------
+
+    def bring(self) -> str:
+        """What is newer there. What changed here stays: it is what was measured here. Says who
+        writes there, if another machine does."""
+        there = self.store.files()
+        wanted = [n for n, of in there.items() if _is_read(n) and self._is_older(n, of.stamp)]
+        # As a trial counts once its trial.json is there, and a run once its manifest is.
+        wanted.sort(key=lambda name: (name == MANIFEST, name.endswith(f"/{TRIAL}")))
+        for batch in _batches({name: there[name].size for name in wanted}):
+            self._get(batch, large=there[batch[0]].size > BATCH_BYTES)
+            self._note({name: Same(there[name].stamp, *self._state(name)) for name in batch})
+        brought = {name.split("/")[1] for name in wanted if name.endswith(f"/{TRIAL}")}
+        # What a trial that was measured again there has no more.
+        for name in [n for n in self._same if n.startswith(f"{RUNS}/") and n not in there]:
+            whole = f"{RUNS}/{name.split('/')[1]}/{TRIAL}" in there
+            if whole and not self._is_changed(name):
+                folder, file = self._at(name)
+                folder.remove(file)
+        self._complete_lines(brought)
+        if WRITING not in there:
+            return ""
+        mark = self.store.get([WRITING])[WRITING]
+        # Of a run that was killed here, and ours.
+        if self._folder.is_file(WRITING) and self._folder.read(WRITING) == mark:
+            return ""
+        return _writer(mark)
+
+    def _get(self, names: Sequence[str], *, large: bool) -> None:
+        if large:
+            folder, file = self._at(names[0])
+            folder.make_all()
+            with folder.writing(file, durable=False) as content:
+                self.store.get_file(names[0], content)
+            return
+        for name, found in self.store.get(names).items():
+            folder, file = self._at(name)
+            folder.make_all()
+            folder.write(file, found, durable=False)
+
+    def _complete_lines(self, brought: set[str]) -> None:
+        """trials.jsonl follows when a run ends: until then each trial's own file has its line."""
+        lines: dict[str, bytes] = {}
+        with suppress(FileNotFoundError):
+            for line in self._folder.lines(TRIALS):
+                with suppress(NotJson):
+                    lines[str(decode_object(line).get("run"))] = line
+        runs = self._folder.folder(RUNS)
+        new = []
+        for run in runs.folders():
+            if (run in lines and run not in brought) or not runs.folder(run).is_file(TRIAL):
+                continue
+            with suppress(RecordError):  # as whoever reads the run will say
+                record = TrialRecord.from_line(runs.folder(run).read(TRIAL))
+                if run not in lines or TrialRecord.from_line(lines[run]) != record:
+                    new.append(record)
+        if new:
+            new.sort(key=lambda record: record.index)
+            with self._folder.open_to_change(TRIALS, append=True) as file:
+                file.write("".join(f"{record.to_line()}\n" for record in new).encode())
+
+    def _is_older(self, name: str, stamp: str) -> bool:
+        folder, file = self._at(name)
+        if not folder.is_file(file):
+            return True
+        return not self._is_changed(name) and self._same[name].stamp != stamp
+
+    # --- both ------------------------------------------------------------------------------------
+
+    def _is_changed(self, name: str) -> bool:
+        """Or not from there at all."""
+        same = self._same.get(name)
+        return same is None or (same.size, same.mtime_ns) != self._state(name)
+
+    def _state(self, name: str) -> tuple[int, int]:
+        folder, file = self._at(name)
+        try:
+            with folder.open(file) as opened:
+                found = os.fstat(opened.fileno())
+        except FileNotFoundError:
+            return -1, -1
+        return found.st_size, found.st_mtime_ns
+
+    def _read(self, name: str) -> bytes:
+        folder, file = self._at(name)
+        return folder.read(file, most_bytes=2 * BATCH_BYTES)
+
+    def _at(self, name: str) -> tuple[Folder, str]:
+        *above, file = name.split("/")
+        return self._folder.folder(*above), file
+
+    def _note(self, same: dict[str, Same]) -> None:
+        rows = [
+            {"name": name, "stamp": of.stamp, "size": of.size, "mtime_ns": of.mtime_ns}
+            for name, of in same.items()
+        ]
+        with self._folder.open_to_change(STORED, append=True) as file:
+            file.write("".join(f"{json.dumps(row)}\n" for row in rows).encode())
+        self._same.update(same)
+
+
+def copy_of(url: str, path: Path) -> Copy:
+    """The copy at `path` of what lies in this place; begun if there is none."""
+    path.mkdir(parents=True, exist_ok=True)
+    found = Copy.of(path) or Copy.begin(path, url)
+    if found.store.url != url.rstrip("/"):
+        raise BadInput(f"{path}: is the copy of {found.store.url}, not of {url}")
+    return found
+
+
+def brought(url: str, path: Path) -> str:
+    """What lies in this place, into its copy. BadInput if it is no run directory. Says who writes
+    there, if someone does."""
+    if not path.is_dir() and not Store.of(url).has(MANIFEST):
+        raise BadInput(f"{url}: not a run directory (no {MANIFEST})")
+    if is_written(path):
+        return "a run on this host writes there"  # nothing there is newer
+    return copy_of(url, path).bring()
+
+
+def put_run(path: Path, into: Store) -> str:
+    """All of a run directory into this folder, and its place there."""
+    if not Folder(path).is_file(MANIFEST):
+        raise BadInput(f"{path}: not a run directory (no {MANIFEST})")
+    store = into.below(path.resolve().name)
+    with locked(path):
+        copy = Copy.of(path)
+        if copy is None or copy.store.url != store.url:
+            if store.has(MANIFEST):
+                raise BadInput(f"{store.url}: another run of this name is there")
+            copy = Copy.begin(path, store.url)
+        with before_anything():
+            copy.claim()
+        copy.rest_of_all()
+    return store.url
+
+
+def _writer(mark: bytes) -> str:
+    """Who writes there, by its mark."""
+    try:
+        who = decode_object(mark)
+        said = f"host {member(who, 'host', str)} (pid {member(who, 'pid', int)})"
+        return one_line(f"{said} writes there since {member(who, 'since_utc', str)}")
+    except NotJson:
+        return "another host writes there"
+
+
+def _batches(sizes: Mapping[str, int]) -> Iterator[list[str]]:
+    """As many at once as have room in memory; a file that has none comes alone."""
+    batch: list[str] = []
+    filled = 0
+    for name, size in sizes.items():
+        if batch and (filled + size > BATCH_BYTES or len(batch) == BATCH_FILES):
+            yield batch
+            batch, filled = [], 0
+        batch.append(name)
+        filled += size
+    if batch:
+        yield batch
+
+
+def _is_read(name: str) -> bool:
+    """By readers of the copy. A name that leads elsewhere is no file of a run."""
+    top, *below = name.split("/")
+    if {"", ".", ".."} & {top, *below}:
+        return False
+    return (len(below) > 1 and top == RUNS and below[1] != SUT) or (not below and top not in OURS)
+
+
+def _names(folder: Folder) -> Iterator[str]:
+    """Of all files in it, from the run directory on."""
+    for name in folder.names():
+        if folder.is_file(name):
+            yield "/".join((*folder.below, name))
+    for name in folder.folders():
+        yield from _names(folder.folder(name))
