@@ -1,4 +1,5 @@
-"""The lock of a run directory: one process writes, and others see whether one does."""
+"""The lock of a run directory: one process writes, others see whether one does, and what a
+killed one left is cut off."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from io import FileIO
 from pathlib import Path
 
 from nodrop.errors import BadInput
-from nodrop.results.names import LOCK
+from nodrop.results.names import LOCK, TRIALS
 from nodrop.untrusted.folder import Folder
 
 LOCKS = Path("/proc/locks")
@@ -46,3 +47,14 @@ def is_written(path: Path) -> bool:
         for words in map(str.split, lines)
         if len(words) > 5
     )
+
+
+def cut_half_line(folder: Folder) -> None:
+    """The next line must not be glued to what an interrupted writer left."""
+    whole_bytes = 0
+    if folder.is_there(TRIALS):
+        lines = filter(lambda line: line.endswith(b"\n"), folder.lines(TRIALS))
+        whole_bytes = sum(map(len, lines))
+    with folder.open_to_change(TRIALS) as file:
+        file.truncate(whole_bytes)
+        os.fsync(file.fileno())

@@ -20,11 +20,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from nodrop.errors import BadInput
-from nodrop.results.lock import is_written, locked
+from nodrop.results.lock import cut_half_line, is_written, locked
 from nodrop.results.names import LOCK, MANIFEST, RUNS, STORED, TRIAL, TRIALS, WRITING
 from nodrop.results.store import Store, StoreLost, before_anything
 from nodrop.results.trial import RecordError, TrialRecord
-from nodrop.untrusted.folder import Folder
+from nodrop.untrusted.folder import Folder, append_whole
 from nodrop.untrusted.json_text import NotJson, decode_object, member
 from nodrop.untrusted.words import one_line
 
@@ -264,8 +264,9 @@ class Copy:
                     new.append(record)
         if new:
             new.sort(key=lambda record: record.index)
+            cut_half_line(self._folder)
             with self._folder.open_to_change(TRIALS, append=True) as file:
-                file.write("".join(f"{record.to_line()}\n" for record in new).encode())
+                append_whole(file, "".join(f"{r.to_line()}\n" for r in new).encode())
 
     def _is_older(self, name: str, stamp: str) -> bool:
         folder, file = self._at(name)

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, BinaryIO, Self
 
 from nodrop.errors import BadInput
-from nodrop.results.lock import locked
+from nodrop.results.lock import cut_half_line, locked
 from nodrop.results.names import (
     EXPERIMENT,
     LAB,
@@ -202,7 +202,7 @@ class RunWriter:
                     copy.bring()
                 writer._copy = copy
             writer._must_lose_nothing()
-            _cut_half_line(Folder(path))
+            cut_half_line(Folder(path))
             writer._remove_half_written_runs()
         except BaseException:
             writer._lock.close()
@@ -399,17 +399,6 @@ def files_of_trial(run_directory: Path, run: str) -> Iterator[tuple[Folder, str,
                     yield found
         waiting += [folder.folder(name) for name in folder.folders()]
     yield from last
-
-
-def _cut_half_line(folder: Folder) -> None:
-    """The next line must not be glued to what an interrupted writer left."""
-    whole_bytes = 0
-    if folder.is_there(TRIALS):
-        lines = filter(lambda line: line.endswith(b"\n"), folder.lines(TRIALS))
-        whole_bytes = sum(map(len, lines))
-    with folder.open_to_change(TRIALS) as file:
-        file.truncate(whole_bytes)
-        os.fsync(file.fileno())
 
 
 def _new_folder(out: Path, name: str, taken: Sequence[str]) -> Path:

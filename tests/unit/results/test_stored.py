@@ -207,11 +207,15 @@ def test_a_run_that_was_killed_goes_on_where_it_was(s3: Server, machine: Any) ->
     above = f"{s3.url}/killed"
     writer = create(out_folder(above))
     measure(writer, "0000", 0)
+    measure(writer, "0002", 2)
     writer._lock.close()  # as the kernel does
+    lines = writer.path / "trials.jsonl"
+    lines.write_bytes(lines.read_bytes()[:-9])  # in the middle of its last line
     with RunWriter.resume(find_run(out_folder(above), "demo"), plan_sha256="p") as again:
         measure(again, "0001", 1)
     machine()
-    assert len(read_trials(run_directory(f"{above}/{writer.path.name}")).records) == 2
+    trials = read_trials(run_directory(f"{above}/{writer.path.name}"))
+    assert len(trials.records) == 3 and not trials.damage
 
 
 def test_a_store_that_was_emptied_takes_nothing_from_here(machine: Any, tmp_path: Path) -> None:
