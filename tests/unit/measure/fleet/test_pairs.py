@@ -252,7 +252,7 @@ def test_a_scheduler_that_goes_ends_the_run_and_resuming_goes_on_as_before(tmp_p
     with pytest.raises(LabProblem, match=r"the scheduler of the fleet is gone; what was measured"):
         Fleet(tmp_path).run(client)
     (kept,) = (tmp_path / "out").iterdir()
-    before = open_run(kept).trials.records
+    before = tuple(open_run(kept).trials.records)
     assert 5 <= len(before) < 12
     outcome = Fleet(tmp_path).run(Client(["a", "b"]), resume=True)
     assert outcome.records[: len(before)] == before
