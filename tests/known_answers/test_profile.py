@@ -146,6 +146,7 @@ def running(found: ProfileOutcome) -> dict[str, float]:
 SHARES = [(6, 3, 1), (5, 4, 1), (1, 1, 2)]
 
 
+@pytest.mark.alone  # shares of time, within 2 points
 @pytest.mark.parametrize("parts", SHARES)
 def test_shares_on_the_cpu(program: Path, parts: tuple[int, int, int]) -> None:
     found, _ = profile(program, "run", 2, PIECES // sum(parts) // 2, *parts)
@@ -158,6 +159,7 @@ def test_shares_on_the_cpu(program: Path, parts: tuple[int, int, int]) -> None:
     assert seen["work"] > 1 - WITHIN
 
 
+@pytest.mark.alone  # shares of time, within 2 points
 @pytest.mark.parametrize("parts", SHARES)
 def test_shares_of_a_stripped_program(
     program: Path, stripped: Path, parts: tuple[int, int, int]
@@ -182,6 +184,7 @@ def symbols(program: Path) -> list[str]:
     return listed.stdout.splitlines()
 
 
+@pytest.mark.alone  # shares of time, within 2 points
 @pytest.mark.parametrize("parts", [(60, 30, 10), (20, 20, 60), (30, 10, 10)])
 def test_shares_off_the_cpu(program: Path, parts: tuple[int, int, int]) -> None:
     found, truth = profile(program, "wait", 2, 1000 // sum(parts), *parts)
@@ -199,6 +202,7 @@ def test_shares_off_the_cpu(program: Path, parts: tuple[int, int, int]) -> None:
 PLACES = ("first_place", "second_place")
 
 
+@pytest.mark.alone  # shares of time, within 2 points
 @pytest.mark.parametrize(
     ("words", "within"),
     [((50, 6, 3), WITHIN), ((50, 2, 8), WITHIN), (("turns", 10_000), 0.1)],

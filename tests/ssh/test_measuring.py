@@ -47,6 +47,7 @@ class LooksBeside(Silent):
             self.said = [*self._lab.problems()]
 
 
+@pytest.mark.alone  # beside it another test's run may have a port of that name
 def test_a_second_run_is_told_who_has_the_port(run: Run, here: Pair, tmp_path: Path) -> None:
     lab = plugins.build_lab(load_lab(here.lab(tmp_path)))
     assert isinstance(lab, SshLab)
