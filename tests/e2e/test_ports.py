@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,11 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 from scapy.utils import wrpcap
 
-from nodrop.errors import BadInput
+from nodrop.errors import BadInput, NodropError
 from nodrop.findings.observations import observations_of
 from nodrop.findings.rules import find
 from nodrop.results.packets import Port
+from nodrop.results.rundir import open_run
 from nodrop.results.trial import TrialRecord
 from tests.e2e.conftest import Run, closes, only
 
@@ -115,3 +117,34 @@ def test_cluster_qm_gives_each_queue_to_a_thread(run: Run, queues: int) -> None:
     assert record.valid and closes(record) and record.threads_unexplained_packets == 0
     captured = [t.captured_packets for t in record.threads if t.captured_packets is not None]
     assert sum(n > 0 for n in captured) == queues, captured
+
+
+def test_the_ports_receive_half_runs_on_the_cpus_it_is_given(run: Run) -> None:
+    """And on no other: only there is any CPU woken for frames of another."""
+    allowed = sorted(os.sched_getaffinity(0))
+    sender, receiver = allowed[0], allowed[-1]
+    outcome = run(f'setup.rps_cpus="{receiver}"', f"load.cpu={sender}", "load.speed=20")
+    record = only(outcome)
+    assert record.valid and closes(record)
+    rows = [
+        row["softnet"]
+        for row in open_run(outcome.directory).samples(record.run, "rx")
+        if "softnet" in row
+    ]
+    woken = {then["cpu"]: now["received_rps"] - then["received_rps"]
+             for then, now in zip(rows[0], rows[-1], strict=True)}  # fmt: skip
+    assert {cpu for cpu, times in woken.items() if times} == {receiver}
+
+
+@pytest.mark.parametrize(
+    ("cpus", "words"),
+    [
+        ("4095", 'setup.rps_cpus = "4095": this host has no CPU 4095'),
+        ("1-0", 'must be a list of CPUs, such as "0-2,5"'),
+        ("", 'must be a list of CPUs, such as "0-2,5"'),
+    ],
+)
+def test_cpus_that_are_not_there_receive_nothing(run: Run, cpus: str, words: str) -> None:
+    with pytest.raises(NodropError) as refused:
+        run(f'setup.rps_cpus="{cpus}"')
+    assert words in str(refused.value)

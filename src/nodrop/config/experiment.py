@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -17,7 +16,7 @@ from pydantic import (
 )
 
 from nodrop.config.matrix import CELLS, NAMED, Matrix, check_matrix, flatten, pin
-from nodrop.config.options import MemorySize, Name, Options, check
+from nodrop.config.options import CpuList, MemorySize, Name, Options, check
 from nodrop.config.repetitions import NumberOrRule, Repetitions
 from nodrop.config.search import Search
 from nodrop.config.toml_file import (
@@ -28,7 +27,6 @@ from nodrop.config.toml_file import (
     read_toml,
     to_toml,
 )
-from nodrop.config.units import parse_cpus
 from nodrop.errors import BadInput
 
 MATRIX = "matrix."
@@ -63,15 +61,10 @@ class BareTable(PluginTable):
     kind: str = Field(default="bare", min_length=1)
 
 
-def _cpus(text: str) -> str:
-    parse_cpus(text)
-    return text
-
-
 class LimitsTable(Options):
     """What the SUT may use."""
 
-    cpus: Annotated[str, AfterValidator(_cpus)] | None = None
+    cpus: CpuList | None = None
     """CPU list such as "0-2,5"; without it, all."""
     memory: Annotated[MemorySize, Field(ge=LEAST_MEMORY_BYTES)] | None = None
     """Bytes, or a text such as "512MiB"; without it, no limit."""

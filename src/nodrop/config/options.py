@@ -39,7 +39,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from nodrop.config.toml_file import printable
-from nodrop.config.units import parse_bytes
+from nodrop.config.units import parse_bytes, parse_cpus
 from nodrop.errors import BadInput
 
 Scalar = str | int | float | bool
@@ -202,6 +202,15 @@ InputFile = Annotated[Path, AfterValidator(existing_file)]
 """A file that must be there; relative to the file that names it."""
 AnyPath = Annotated[Path, AfterValidator(_from_base)]
 """A path that need not exist yet; relative to the file that names it."""
+
+
+def _cpu_list(text: str) -> str:
+    parse_cpus(text)
+    return text
+
+
+CpuList = Annotated[str, AfterValidator(_cpu_list)]
+"""Such as "0-2,5"."""
 MemorySize = Annotated[
     int,
     BeforeValidator(_memory),

@@ -14,6 +14,8 @@ Scale = Literal["multiplier", "speed", "pps"]
 LossRatio = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0)]
 LONGEST_S = 86_400.0
+RANGE = 16.0
+"""How far below its beginning a search without a minimum looks."""
 Seconds = Annotated[float, Field(gt=0, le=LONGEST_S)]
 MOST_ROUNDS = 100
 SHORTEST_S = 1.1

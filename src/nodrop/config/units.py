@@ -68,6 +68,13 @@ def parse_cpus(text: str) -> tuple[int, ...]:
     return tuple(sorted(cpus))
 
 
+def cpu_mask(cpus: Iterable[int]) -> str:
+    """As files of sysfs take it: hexadecimal, a comma between 32 bits each."""
+    digits = f"{sum(1 << cpu for cpu in set(cpus)):x}"
+    groups = [digits[max(0, end - 8) : end] for end in range(len(digits), 0, -8)]
+    return ",".join(reversed(groups))
+
+
 def format_cpus(cpus: Iterable[int]) -> str:
     """(0, 1, 2, 5) → `0-2,5`: what `parse_cpus` reads."""
     runs: list[tuple[int, int]] = []

@@ -12,7 +12,7 @@ from dataclasses import replace
 from statistics import median
 from typing import Any, Literal
 
-from nodrop.config.search import Search
+from nodrop.config.search import RANGE, Search
 from nodrop.findings.answer import Answer, Between, Bound, Round
 from nodrop.findings.capacity_statements import statements
 from nodrop.findings.searched import (
@@ -74,7 +74,7 @@ def _answer(
     # If the budget cut all of them, a round has little to say: its trials join those of the others.
     together = None if ended else Picture(every, goal, search)
     chosen = together.bracket() if together else brackets[rounds.index(median_round)]
-    limit = _limited_by(every, chosen, goal, search)
+    limit = _limited_by(every, chosen, goal, search, least=_least(own, search))
     broke = _broke(every, chosen, goal)
     ramps = [tried(r) for r in own if r.searched and r.searched.ramp is not None]
     lossy = _lossy(every, chosen) or _lossy(ramps, chosen)
@@ -142,7 +142,20 @@ def _median_round(rounds: Sequence[Round]) -> Round:
     return next(r for r in rounds if r.number == number)
 
 
-def _limited_by(every: Sequence[Tried], chosen: Bracket, goal: float, search: Search) -> LimitedBy:
+def _least(own: Sequence[TrialRecord], search: Search) -> float:
+    """That the search may try. Only nodrop's own method needs no minimum, and it begins where the
+    cell's load does."""
+    if search.min is not None:
+        return search.min
+    first = min(own, key=lambda r: r.index).searched
+    assert first is not None
+    return (first.value if first.ramp is None else first.ramp.start) / RANGE
+
+
+def _limited_by(
+    every: Sequence[Tried], chosen: Bracket, goal: float, search: Search, *, least: float
+) -> LimitedBy:
+    cut: LimitedBy = "unfinished" if search.budget_s is None else "budget"
     measured = [t for t in every if t.outcome != "void"]
     if not measured:
         return _void_for(every) if every else "nothing_measured"
@@ -154,11 +167,14 @@ def _limited_by(every: Sequence[Tried], chosen: Bracket, goal: float, search: Se
             below = [t for t in every if t.value < chosen.upper.value]
             if 2 * sum(t.disturbed for t in below) > len(below):
                 return "hypervisor"
-            return "unfinished" if search.budget_s is None else "budget"
+            return cut
         if _hidden(every, chosen, goal, search):
             return "hypervisor"
         if chosen.lower is None:
-            return "loss_at_every_load" if _same_share(measured, goal) else "min"
+            if _same_share(measured, goal):
+                return "loss_at_every_load"
+            on_its_way = chosen.upper.value > least * (1 + search.relative_width)
+            return cut if on_its_way else "min"
         failed = any(t.outcome == "failed" for t in chosen.upper.trials)
         return "sut_failed" if failed else "sut"
     ceiling = untriable_above(loads(every), chosen.lower, goal, search)
@@ -167,9 +183,8 @@ def _limited_by(every: Sequence[Tried], chosen: Bracket, goal: float, search: Se
         return "void_above" if void_for == "nothing_measured" else void_for
     if chosen.lower is not None and search.max is not None and chosen.lower.value >= search.max:
         return "max"
-    if search.budget_s is not None:
-        return "budget"
-    return "nothing_measured" if chosen.lower is None else "unfinished"
+    nothing = chosen.lower is None and search.budget_s is None
+    return "nothing_measured" if nothing else cut
 
 
 def _hidden(every: Sequence[Tried], chosen: Bracket, goal: float, search: Search) -> bool:

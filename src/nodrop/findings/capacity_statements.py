@@ -112,10 +112,10 @@ def _headline(answer: Answer, every: Sequence[Tried], own: Sequence[TrialRecord]
     if answer.limited_by == "loss_at_every_load":
         where = f", at place {answer.place}" if answer.place else ""
         return said("capacity-none", f"carries no load {goal}: loss at every load{where}")
-    if answer.limited_by == "min" and upper is not None:
+    why = _WHY_NOT.get(answer.limited_by, "")
+    if upper is not None and (not why or not any(t.value < upper.value for t in every)):
         words = f"carries less than {value_words(by, upper.value)} {goal}, the least that was tried"
-        return said("capacity-below-min", words)
-    why = _WHY_NOT[answer.limited_by]
+        return said("capacity-below-min", f"{words}: {why}" if why else words)
     if answer.limited_by == "nothing_measured":
         # E.g. rules that do not load: whoever reads the answer alone must learn it.
         why += "".join(f" ({record.verdict})" for record in own[-1:] if not record.valid)

@@ -15,12 +15,14 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, WithJsonSchema
 
 from nodrop.config.options import Name, Options, check
+from nodrop.config.units import cpu_mask
 from nodrop.errors import BadInput, LabProblem
 from nodrop.hosts.binary import find_node_binary
 from nodrop.hosts.local import LocalHost, run_command
 from nodrop.hosts.privileges import USERNS_VARIABLE, may_make_namespaces
 from nodrop.hosts.reversal import NETNS_FOLDER
 from nodrop.hosts.seam import Action, Json, Link, Port, UndoJournal
+from nodrop.labs.seam import Receiving
 
 PACKAGES = {"ip": "iproute2", "ethtool": "ethtool", "sysctl": "procps"}
 """Programs that the lab runs → the Debian package of each; tools/system-packages has them all."""
@@ -65,6 +67,7 @@ class LabEnd(Options):
 
 DEFAULT_SENDER = LabEnd(host="tx", port="ndtx0")
 DEFAULT_RECEIVER = LabEnd(host="rx", port="ndrx0")
+AS_IT_COMES = Receiving()
 
 
 class NetnsFile(Options):
@@ -97,11 +100,11 @@ class NetnsLab:
         sender: LabEnd = DEFAULT_SENDER,
         receiver: LabEnd = DEFAULT_RECEIVER,
         node: Path | None = None,
-        queues: int = 1,
+        receiving: Receiving = AS_IT_COMES,
     ) -> None:
         self.name = name
         self.mtu = mtu
-        self._queues = queues
+        self._receiving = receiving
         self._sender = sender
         self._receiver = receiver
         self._node = node
@@ -110,19 +113,19 @@ class NetnsLab:
     def carrying(self, frame_bytes: int) -> NetnsLab:
         """A frame that offloads glued together when it was captured must still fit the port."""
         mtu = min(LARGEST_MTU, max(self.mtu, frame_bytes - ETHERNET_HEADER_BYTES))
-        return self._with(mtu=mtu, queues=self._queues)
+        return self._with(mtu=mtu, receiving=self._receiving)
 
-    def queued(self, queues: int) -> NetnsLab:
-        return self._with(mtu=self.mtu, queues=queues)
+    def receiving(self, how: Receiving) -> NetnsLab:
+        return self._with(mtu=self.mtu, receiving=how)
 
-    def _with(self, *, mtu: int, queues: int) -> NetnsLab:
+    def _with(self, *, mtu: int, receiving: Receiving) -> NetnsLab:
         return NetnsLab(
             name=self.name,
             mtu=mtu,
             sender=self._sender,
             receiver=self._receiver,
             node=self._node,
-            queues=queues,
+            receiving=receiving,
         )
 
     def problems(self) -> Sequence[str]:
@@ -162,7 +165,7 @@ class NetnsLab:
                     Port(host=host, name=end.port)
                     for host, (_, end) in zip(hosts, ends, strict=True)
                 )
-                yield Link(tx=tx, rx=rx, queues=self._queues)
+                yield Link(tx=tx, rx=rx, queues=self._receiving.queues)
         finally:
             standing = [name for name in names if (NETNS_FOLDER / name).exists()]
             ip_batch([f"netns del {name}" for name in standing])
@@ -193,14 +196,19 @@ class NetnsLab:
         (sender, tx), (receiver, rx) = ends
         lines = [f"netns add {netns}" for netns, _ in ends]
         lines += [f"netns exec {netns} {quiet_stack()}" for netns, _ in ends]
+        queues = self._receiving.queues
         lines.append(
-            f"link add {tx.port} netns {sender} mtu {self.mtu} arp off {queue_words(self._queues)}"
+            f"link add {tx.port} netns {sender} mtu {self.mtu} arp off {queue_words(queues)}"
             f"type veth peer name {rx.port} netns {receiver} mtu {self.mtu} arp off "
-            f"{queue_words(self._queues)}"
+            f"{queue_words(queues)}"
         )
         offloads = " ".join(f"{feature} off" for feature in OFFLOADS)
         for netns, end in ends:
             lines.append(f"netns exec {netns} ethtool -K {end.port} {offloads}")
+        if cpus := self._receiving.rps_cpus:
+            file = f"/sys/class/net/{rx.port}/queues/rx-*/rps_cpus"
+            script = f"for each in {file}; do echo {cpu_mask(cpus)} > $each; done"
+            lines.append(f"netns exec {receiver} sh -ec '{script}'")
         lines.append(f"netns exec {receiver} ip link set {rx.port} promisc on up")
         lines.append(f"netns exec {sender} ip link set {tx.port} up")
         return lines

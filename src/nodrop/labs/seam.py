@@ -42,12 +42,23 @@ class Lab(Protocol):
         ...
 
 
-@runtime_checkable
-class Queued(Protocol):
-    """A Lab that makes its ports, with as many queues as are asked for."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receiving:
+    """How ports take what comes in."""
 
-    def queued(self, queues: int) -> Lab:
-        """This lab, with so many receive and send queues of each port."""
+    queues: int = 1
+    """Receive and send queues of each port."""
+    rps_cpus: Sequence[int] = ()
+    """The receiver's port hands frames to these CPUs (rps_cpus); empty: they go on where they are,
+    on a veth on the sender's CPU."""
+
+
+@runtime_checkable
+class MakesPorts(Protocol):
+    """A Lab whose ports are nodrop's own."""
+
+    def receiving(self, how: Receiving) -> Lab:
+        """This lab, with ports that do."""
         ...
 
 

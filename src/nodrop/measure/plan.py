@@ -8,18 +8,19 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from nodrop import plugins
 from nodrop.config.experiment import Experiment, LimitsTable, Measure
 from nodrop.config.matrix import NAMED, PROFILE
-from nodrop.config.options import Options, YesNo, check, shown
+from nodrop.config.options import check, shown
 from nodrop.config.repetitions import Repetitions
 from nodrop.config.search import Search
+from nodrop.config.setup_table import shared_setup
 from nodrop.config.toml_file import key_path, put
-from nodrop.config.units import format_cpus
+from nodrop.config.units import format_cpus, parse_cpus
 from nodrop.errors import BadInput
+from nodrop.labs.seam import Receiving
 from nodrop.labs.split import Splitter
 from nodrop.ledger.sustained import duration
 from nodrop.load.seam import LoadGenerator, PeakDemand
@@ -39,8 +40,6 @@ AROUND_S = 6.0
 """A first guess at what a trial takes beside its load (bring up, launch, drain, undo); the progress
 display replaces it by what trials really took."""
 
-MOST_INSTANCES = 64
-MOST_QUEUES = 64
 Table = Mapping[str, Any]
 
 
@@ -57,8 +56,8 @@ class Cell:
     """setup.instances: so many of the SUT share the packets."""
     splitter: Splitter = field(default_factory=Splitter)
     """What shares them, among several of these or of `ports`."""
-    queues: int = 1
-    """setup.queues: of each port that the lab makes."""
+    receiving: Receiving = field(default_factory=Receiving)
+    """Of the ports that the lab makes."""
     ports: int = 1
     """sut.ports: so many of the receiver's share the packets."""
     profile: bool = False
@@ -346,9 +345,12 @@ def _cell(experiment: Experiment, factors: Factors) -> Cell:
                 continue
             put(tables, key_path(key, f"matrix.{key}"), value)
         limits = check(LimitsTable, tables["limits"], table="limits", base=experiment.base)
-        shared["instances"] = _whole(tables["setup"], "instances", most=MOST_INSTANCES)
-        shared["queues"] = _whole(tables["setup"], "queues", most=MOST_QUEUES)
-        shared["splitter"] = _splitter(tables["setup"])
+        setup = shared_setup(tables["setup"])
+        shared["instances"] = setup.instances
+        shared["splitter"] = Splitter(kind=setup.splitter, bridge_netfilter=setup.bridge_netfilter)
+        shared["receiving"] = Receiving(
+            queues=setup.queues, rps_cpus=parse_cpus(setup.rps_cpus) if setup.rps_cpus else ()
+        )
         shared["profile"] = profile = tables.pop("measure")["profile"]
         if not isinstance(profile, bool):
             raise BadInput(f"{PROFILE} = {shown(profile)}: must be true or false")
@@ -356,25 +358,6 @@ def _cell(experiment: Experiment, factors: Factors) -> Cell:
 
     limits = experiment.blaming(fill)
     return Cell(factors=factors, **{**tables, "limits": limits}, **shared)
-
-
-def _whole(setup: dict[str, Any], key: str, *, most: int) -> int:
-    """Of every setup alike, so no setup has to know of it."""
-    given = setup.pop(key, 1)
-    if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= most:
-        raise BadInput(f"setup.{key} = {shown(given)}: must be a whole number from 1 to {most}")
-    return given
-
-
-class _Splitting(Options):
-    splitter: Literal["nft", "copy", "trace", "bridge"] = "nft"
-    bridge_netfilter: YesNo = True
-
-
-def _splitter(setup: dict[str, Any]) -> Splitter:
-    given = {name: setup.pop(name) for name in _Splitting.model_fields if name in setup}
-    found = check(_Splitting, given, table="setup", base=Path())
-    return Splitter(kind=found.splitter, bridge_netfilter=found.bridge_netfilter)
 
 
 Parts = tuple[Setup, Sut, LoadGenerator]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,18 +11,19 @@ from typing import Any, TypeVar
 from nodrop import plugins
 from nodrop.config.experiment import Experiment
 from nodrop.config.lab_file import LabSource
+from nodrop.config.units import format_cpus
 from nodrop.errors import BadInput, LabProblem, NotReady
 from nodrop.hosts.binary import file_sha256
 from nodrop.hosts.seam import Json
 from nodrop.images.bits import Bits
 from nodrop.images.choice import must_be_there, resolve_bits
 from nodrop.images.image_tree import first_difference
-from nodrop.labs.seam import Lab, Queued, Resettable
+from nodrop.labs.seam import Lab, MakesPorts, Receiving, Resettable
 from nodrop.labs.split import split_problems
 from nodrop.ledger.reasons import Problem, Reason
 from nodrop.load.seam import LoadGenerator
 from nodrop.measure.plan import Cell, Plan, Table
-from nodrop.setups.limits import pin_problems
+from nodrop.setups.limits import missing_cpus, pin_problems
 from nodrop.setups.seam import Setup
 from nodrop.suts.seam import Sut, pins_of
 
@@ -45,14 +47,16 @@ class Parts:
 
     def lab_of(self, cell: Cell) -> Lab:
         """The lab with the ports that a cell asks for."""
-        if cell.queues == 1:
+        asked = cell.receiving
+        if asked == Receiving():
             return self.lab
-        if not isinstance(self.lab, Queued):
+        if not isinstance(self.lab, MakesPorts):
+            key, how = ("queues", "ethtool -L") if asked.queues > 1 else ("rps_cpus", "in /sys")
             raise BadInput(
-                f"setup.queues = {cell.queues}: the ports of lab {self.lab.name} are not nodrop's: "
-                "leave it out, and set their queues yourself (ethtool -L)"
+                f"setup.{key}: the ports of lab {self.lab.name} are not nodrop's: leave it out, "
+                f"and set theirs yourself ({how})"
             )
-        return self.lab.queued(cell.queues)
+        return self.lab.receiving(asked)
 
     def setup(self, cell: Cell) -> Setup:
         return self._part(plugins.build_setup, cell.setup)
@@ -146,6 +150,7 @@ class Parts:
                 words = [
                     *setup.problems(bits, cell.limits),
                     *self._split_problems(cell),
+                    *_receiving_problems(cell.receiving),
                     *sut.problems(bits),
                     *pin_problems(pins_of(sut), setup.cpus(cell.limits)),
                     *self.load(cell.load).problems(),
@@ -187,6 +192,11 @@ class Parts:
             self._built[key] = build(table, base=self._base)
         part: PartT = self._built[key]
         return part
+
+
+def _receiving_problems(asked: Receiving) -> Sequence[str]:
+    cpus, here = format_cpus(asked.rps_cpus), os.sched_getaffinity(0)
+    return missing_cpus("setup.rps_cpus", cpus, here, "this host has no") if cpus else ()
 
 
 def resettable(lab: object, how: str) -> Resettable:

@@ -15,7 +15,7 @@ from nodrop.setups.seam import Limits
 def cpu_problems(limits: Limits) -> Sequence[str]:
     if limits.cpus is None:
         return []
-    return _missing("limits.cpus", limits.cpus, os.sched_getaffinity(0), "this host has no")
+    return missing_cpus("limits.cpus", limits.cpus, os.sched_getaffinity(0), "this host has no")
 
 
 def memory_problems(limits: Limits) -> Sequence[str]:
@@ -36,11 +36,12 @@ def host_cpus(limits: Limits) -> AbstractSet[int]:
 
 def pin_problems(pins: Mapping[str, str], there: AbstractSet[int]) -> Sequence[str]:
     """`pins`: key of the experiment → CPU list."""
-    found = [_missing(key, cpus, there, "the SUT's place has no") for key, cpus in pins.items()]
+    found = [missing_cpus(key, cpus, there, "the SUT's place has no") for key, cpus in pins.items()]
     return [problem for problems in found for problem in problems]
 
 
-def _missing(key: str, asked: str, there: AbstractSet[int], words: str) -> Sequence[str]:
+def missing_cpus(key: str, asked: str, there: AbstractSet[int], words: str) -> Sequence[str]:
+    """`words` say whose they are."""
     missing = ", ".join(str(cpu) for cpu in parse_cpus(asked) if cpu not in there)
     return [f'{key} = "{asked}": {words} CPU {missing}'] if missing else []
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from nodrop.config.search import Search
+from nodrop.config.search import RANGE, Search
 from nodrop.errors import BadInput
 from nodrop.findings.capacity import closed
 from nodrop.findings.searched import AT_ANY_LOAD, Picture, Tried, of_round, ramp_of
@@ -34,8 +34,6 @@ METHODS: dict[str, Method] = {"nodrop": own, "mlrsearch": mlrsearch, "bisection"
 PACES = ("speed", "pps", "top_speed")
 MOST_STRETCHED = 4.0
 """A trial may last so many times longer for the sake of a whole pass over the trace."""
-RANGE = 16.0
-"""How far below its beginning a search without a minimum looks."""
 RAMP_UP = 64.0
 """So many times its beginning is where a ramp ends."""
 RAMP_LEAST = 4.0

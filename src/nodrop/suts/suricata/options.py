@@ -6,18 +6,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from nodrop.config.options import InputFile, MemorySize, Options, Overrides, YesNo
+from nodrop.config.options import CpuList, InputFile, MemorySize, Options, Overrides, YesNo
 from nodrop.config.units import format_cpus, parse_cpus
 
 Runmode = Literal["workers", "autofp", "single"]
-
-
-def _cpus(text: str) -> str:
-    parse_cpus(text)
-    return text
-
-
-Cpus = Annotated[str, AfterValidator(_cpus)]
 MOST_PORTS = 4
 MOST_FRAMES = 1 << 24
 """More than a kernel gives room for; Suricata itself takes a number that overflows, and falls back
@@ -66,13 +58,13 @@ class SuricataOptions(Options):
     tpacket_v3: YesNo | None = None
     overrides: Overrides = Field(default_factory=dict)
     """Dotted path → value in the yaml, list entries by index: `outputs.1.eve-log.enabled`."""
-    cpus: Cpus | None = None
+    cpus: CpuList | None = None
     """CPUs to pin the process to, as in cpuset(7)."""
-    capture_cpus: Cpus | None = None
+    capture_cpus: CpuList | None = None
     """Of autofp: for its receive threads, one after the other."""
-    worker_cpus: Cpus | None = None
+    worker_cpus: CpuList | None = None
     """For the threads that decode and detect, one after the other."""
-    management_cpus: Cpus | None = None
+    management_cpus: CpuList | None = None
     """For all other threads. A role that is not named gets the CPUs of all others together."""
 
     @model_validator(mode="after")

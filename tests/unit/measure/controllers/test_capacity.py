@@ -90,8 +90,8 @@ def test_it_is_a_function_of_its_records(method: dict[str, Any], noise: float, c
     if method["method"] == "mlrsearch":
         pytest.importorskip("MLRsearch")
     # MLRsearch is replayed from the first trial on for each next one: half as many are a quarter.
-    seconds = {"duration_sum_s": 6.0} if method["method"] == "mlrsearch" else {}
-    search = Search(rounds=2, **method, **seconds)
+    short = {"duration_sum_s": 6.0, "rounds": 3 - min(cells, 2)}
+    search = Search(**{"rounds": 2, **method, **(short if method["method"] == "mlrsearch" else {})})
     made = [cell(factors={"sut.threads": n + 1}) for n in range(cells)]
     asked = controller(search, *made)._asked
     sut = SimulatedSut(capacity=3.4, noise=noise, sender_most=20)
@@ -655,6 +655,15 @@ def test_loss_at_the_lowest_load(capacity: float) -> None:
         assert (answer.limited_by, answer.lower, answer.place) == ("min", None, "socket ring")
         assert answer.upper and answer.upper.value == pytest.approx(1 / 16)
         assert "carries less than 0.0625X" in texts(answer)
+
+
+@pytest.mark.parametrize("budget_s", [15.0, 22.0, 31.0])
+def test_a_budget_that_ends_on_the_way_down_is_not_the_least_load(budget_s: float) -> None:
+    for answer in searched(SimulatedSut(capacity=0.1), rounds=1, budget_s=budget_s).values():
+        assert answer.limited_by == "budget" and answer.lower is None
+        assert answer.upper and answer.upper.value > 1 / 16
+        words = f"carries less than {answer.upper.value:g}X without loss, the least that was tried"
+        assert answer.goal or f"{words}: the budget ended first" in texts(answer)
 
 
 @pytest.mark.parametrize("crash", [0.7, 5.0, 20.0])
