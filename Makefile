@@ -19,7 +19,9 @@ WORKERS := 3 # on two cores, for a test of a lab waits most of its time
 help: ## These words
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
 
-build: .venv/ready $(NODE) ## .venv/bin/nodrop and the node binary
+build: ## .venv/bin/nodrop and the node binary
+	@tools/system-packages build
+	+@$(MAKE) --no-print-directory --jobs=2 .venv/ready $(NODE)
 
 demo: build ## Get a Suricata, search how much of the demo trace it carries, show where the report is
 	@tools/system-packages demo
