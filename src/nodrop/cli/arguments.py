@@ -35,8 +35,10 @@ Settings = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
+        "--cell",
         metavar="KEY=VALUE",
-        help="Change a key of the experiment; a key the matrix varies is pinned. Repeatable.",
+        help="Change a key of the experiment. A key the matrix varies is pinned; cell=NAME,NAME "
+        "keeps these named cells. Repeatable.",
     ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="Allow more than 1,000 trials.")]

@@ -123,15 +123,6 @@ def _measuring(asked: Experiment, lab: str | None, fleet: Path | None) -> Callab
 
 def profile(
     experiment: ExperimentFile,
-    cell: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--cell",
-            metavar="KEY=VALUE",
-            help="Only these cells: cell=NAME,NAME, or a key of the matrix with its value. "
-            "Repeatable.",
-        ),
-    ] = None,
     lab: LabName = None,
     out: OutFolder = Path("results"),
     settings: Settings = None,
@@ -144,7 +135,7 @@ def profile(
 
     The same as `run --set measure.profile=true`; the report has the section.
     """
-    asked = [*(settings or ()), *(cell or ()), "measure.profile=true"]
+    asked = [*(settings or ()), "measure.profile=true"]
     return run(experiment, lab=lab, out=out, settings=asked, yes=yes, quiet=quiet)
 
 
