@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from random import Random
 
@@ -185,3 +188,18 @@ def test_the_interval_covers_as_often_as_it_says(noise: float, n: int) -> None:
 def test_the_interval_holds_what_starts_differ_by(between: float, starts: int) -> None:
     sut = LossySut(noise=0.02, between_starts=between)
     assert coverage(sut, 5 * starts, seeds=50, starts=starts) >= 0.87
+
+
+def test_a_fit_starts_no_thread() -> None:
+    """A BLAS with a thread per CPU takes ten times as long for it, and CPUs of others."""
+    code = """if True:
+        import os, math
+        from nodrop.stats.loss_curve import Offer, loss_curve
+        loads = [(x, max(0.0, 1 - 1e4 / x)) for x in (9e3, 9.9e3, 1.01e4, 1.02e4, 1.03e4, 1.1e4)]
+        print(loss_curve([Offer(pps=x, loss_ratio=y, packets=10**5) for x, y in loads]).n)
+        print(len(os.listdir("/proc/self/task")))"""
+    clean = {name: value for name, value in os.environ.items() if "_NUM_THREADS" not in name}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=clean, stdout=subprocess.PIPE, text=True
+    )
+    assert done.stdout.split() == ["6", "1"]
