@@ -13,10 +13,14 @@ from scapy.utils import wrpcap
 from nodrop.errors import BadInput, NodropError
 from nodrop.findings.observations import observations_of
 from nodrop.findings.rules import find
+from nodrop.load.replay import Replay
 from nodrop.results.packets import Port
 from nodrop.results.rundir import open_run
 from nodrop.results.trial import TrialRecord
 from tests.e2e.conftest import Run, closes, only
+
+DEMO = "make:demo"
+EACH = f'load.trace=["{DEMO}", "{DEMO}"]'
 
 pytestmark = pytest.mark.usefixtures("suricata")
 
@@ -69,6 +73,24 @@ def test_each_port_gets_replicas_of_its_own(run: Run) -> None:
     assert first == 2 * second, "two replicas, and one"
 
 
+@pytest.mark.parametrize("generator", ["replay", "tcpreplay"])
+def test_each_port_gets_a_trace_of_its_own(run: Run, real_trace: Path, generator: str) -> None:
+    record = only(
+        run(
+            "sut.ports=2",
+            "sut.threads=1",
+            "setup.splitter=trace",
+            "load.speed=20",
+            f"load.kind={generator}",
+            f'load.trace=["{real_trace}", "{DEMO}"]',
+        )
+    )
+    facts = [Replay({"trace": one}, base=Path()).trace_facts() for one in (str(real_trace), DEMO)]
+    found = measured(record, 2)
+    assert [port.received_packets for port in found] == [one.packets for one in facts]
+    assert [port.trace for port in found] == [str(one.path) for one in facts]
+
+
 def test_a_port_without_flows_is_said_to_be_idle(run: Run, tmp_path: Path) -> None:
     trace = tmp_path / "one-flow.pcap"
     packet = Ether(dst="02:00:00:00:00:01") / IP(src="10.0.0.1", dst="10.0.0.2") / UDP() / bytes(60)
@@ -102,6 +124,7 @@ def test_a_loss_is_the_loss_of_its_port(run: Run) -> None:
         (["sut.ports=2", "setup.instances=2"], "not with setup.instances = 2"),
         (["sut.ports=2", "setup.splitter=bridge"], "not with sut.ports = 2"),
         (["sut.ports=2", "setup.splitter=trace"], "set load.multiplier = 2 or more"),
+        ([EACH, "setup.splitter=trace", "sut.ports=3"], "these are 2 for sut.ports = 3"),
     ],
 )
 def test_ports_that_cannot_be_are_refused(run: Run, settings: list[str], words: str) -> None:

@@ -99,6 +99,10 @@ def test_a_key_like_nothing_lists_what_is_allowed(tmp_path: Path) -> None:
     [
         ({}, "load.trace: missing; it must be given"),
         ({"trace": "no.pcap"}, 'load.trace = "no.pcap": no such file: {base}/no.pcap'),
+        ({"trace": 5}, "load.trace = 5: must be a text in quotes"),
+        ({"trace": ["make:x"]}, 'load.trace = ["make:x"]: must have at least 2 entries'),
+        ({"trace": ["make:x", 5]}, "load.trace.1 = 5: must be a text in quotes"),
+        ({"trace": ["make:x", "no.pcap"]}, 'load.trace.1 = "no.pcap": no such file: {base}/no.p'),
         ({"trace": "make:a b"}, 'load.trace = "make:a b": must name what to make'),
         ({"trace": "make:x", "speed": 0}, "load.speed = 0: must be > 0"),
         ({"trace": "make:x", "multiplier": -1}, "load.multiplier = -1: must be > 0"),

@@ -1,5 +1,7 @@
-//! `nodrop-node trace cut` and `replicate`: a part of a capture, and what a replay of its replicas would send, as files.
+//! `nodrop-node trace cut`, `replicate` and `merge`: a part of a capture, what a replay of its replicas would send, and several captures
+//! as one, as files.
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{BufWriter, ErrorKind, Write};
 use std::os::unix::fs::MetadataExt as _;
@@ -11,9 +13,10 @@ use nodrop_proto::{Flows, JobError, ReplaySpec};
 use nodrop_sys::file::create;
 use nodrop_wire::capture::Reader;
 use nodrop_wire::pcap::{file_header, record_header};
+use nodrop_wire::record::Record;
 
 use crate::capture::contents;
-use crate::job::replay::scheduled;
+use crate::job::replay::{macs, scheduled};
 
 #[derive(Args)]
 pub struct CutArgs {
@@ -61,12 +64,26 @@ pub struct ReplicateArgs {
     tolerate_truncated: bool,
 }
 
+#[derive(Args)]
+pub struct MergeArgs {
+    /// Capture files: pcap or pcapng, also packed with gzip, zstd or xz
+    #[arg(required = true, num_args = 2..)]
+    traces: Vec<PathBuf>,
+    /// Capture file to write: pcap with times in ns
+    #[arg(long)]
+    out: PathBuf,
+    /// One address for each trace, written over the destination address of its frames
+    #[arg(long, value_delimiter = ',')]
+    dst_macs: Vec<String>,
+    /// Use what is whole of a file that ends in the middle of a packet
+    #[arg(long)]
+    tolerate_truncated: bool,
+}
+
 /// Writes a part of a capture; its frames, their times and lengths on the wire stay what they are.
 pub fn cut(args: &CutArgs) -> anyhow::Result<()> {
     let bytes = contents(&args.trace)?;
-    let bad = |words: &dyn std::fmt::Display| {
-        JobError::new("trace", format!("{}: {words}", args.trace.display()))
-    };
+    let bad = |words: &dyn Display| unusable(&args.trace, words);
     let (from_ns, to_ns) = (after(args.from_s), args.to_s.map_or(u64::MAX, after));
     let mut begin = None;
     let mut kept = 0;
@@ -144,6 +161,97 @@ pub fn replicate(args: &ReplicateArgs) -> anyhow::Result<()> {
         "same_flows": trace.same_flows(),
     });
     report(&args.out, &result)
+}
+
+/// Writes captures as one, each from its own beginning: what senders of their own that start together would send.
+pub fn merge(args: &MergeArgs) -> anyhow::Result<()> {
+    let macs = macs(&args.dst_macs)?;
+    if !macs.is_empty() && macs.len() != args.traces.len() {
+        let (macs, traces) = (macs.len(), args.traces.len());
+        let words = format!("dst_macs: {macs} for {traces} traces");
+        return Err(JobError::new("spec", words)
+            .hint("name one for each trace, or none")
+            .into());
+    }
+    let files = (args.traces.iter().map(|path| contents(path))).collect::<Result<Vec<_>, _>>()?;
+    let mut sides = (args.traces.iter().zip(&files))
+        .map(|(path, bytes)| Side::new(path, bytes, args.tolerate_truncated))
+        .collect::<Result<Vec<_>, _>>()?;
+    let begins_ns = sides.first().map_or(0, |first| first.begins_ns);
+    let mut packets = vec![0_u64; sides.len()];
+    write(&args.out, |out| {
+        out.write_all(&file_header())?;
+        while let Some(number) = earliest(&sides) {
+            let Some((at_ns, record)) = sides[number].take()? else {
+                continue;
+            };
+            packets[number] += 1;
+            let length = u32::try_from(record.frame.len())?;
+            out.write_all(&record_header(
+                begins_ns + at_ns,
+                length,
+                record.original_bytes,
+            ))?;
+            match (macs.get(number), record.frame.split_at_checked(6)) {
+                (Some(mac), Some((_, rest))) => {
+                    out.write_all(mac)?;
+                    out.write_all(rest)?;
+                }
+                _ => out.write_all(record.frame)?,
+            }
+        }
+        Ok(())
+    })?;
+    report(&args.out, &serde_json::json!({"packets": packets}))
+}
+
+/// Of those that have a packet left, the one whose next is due first; of two the one that was named first.
+fn earliest(sides: &[Side]) -> Option<usize> {
+    let due = sides.iter().enumerate().filter(|(_, s)| s.next.is_some());
+    due.min_by_key(|(_, side)| side.at_ns).map(|(n, _)| n)
+}
+
+/// One of several captures that are read at once, by time after its first packet.
+struct Side<'a> {
+    path: &'a Path,
+    reader: Reader<'a>,
+    begins_ns: u64,
+    /// When the next packet is due; one whose time lies before that of an earlier packet is due with it.
+    at_ns: u64,
+    next: Option<Record<'a>>,
+}
+
+impl<'a> Side<'a> {
+    fn new(path: &'a Path, bytes: &'a [u8], tolerate_truncated: bool) -> Result<Self, JobError> {
+        let mut reader = Reader::new(bytes, tolerate_truncated).map_err(|e| unusable(path, &e))?;
+        let first = following(path, &mut reader)?;
+        let first = first.ok_or_else(|| unusable(path, &"the trace holds no packets"))?;
+        Ok(Self {
+            path,
+            reader,
+            begins_ns: first.timestamp_ns,
+            at_ns: 0,
+            next: Some(first),
+        })
+    }
+
+    fn take(&mut self) -> Result<Option<(u64, Record<'a>)>, JobError> {
+        let taken = self.next.take().map(|record| (self.at_ns, record));
+        self.next = following(self.path, &mut self.reader)?;
+        if let Some(next) = &self.next {
+            let after_ns = next.timestamp_ns.saturating_sub(self.begins_ns);
+            self.at_ns = self.at_ns.max(after_ns);
+        }
+        Ok(taken)
+    }
+}
+
+fn following<'a>(path: &Path, reader: &mut Reader<'a>) -> Result<Option<Record<'a>>, JobError> {
+    reader.next().transpose().map_err(|e| unusable(path, &e))
+}
+
+fn unusable(path: &Path, words: &dyn Display) -> JobError {
+    JobError::new("trace", format!("{}: {words}", path.display()))
 }
 
 #[expect(

@@ -13,7 +13,7 @@ use nodrop_trace::make::{self, Profile, rules::MOST_RULES};
 use crate::capture::available_bytes;
 use crate::drive;
 use crate::job;
-use crate::trace_files::{self, CutArgs, ReplicateArgs, folder_of, write};
+use crate::trace_files::{self, CutArgs, MergeArgs, ReplicateArgs, folder_of, write};
 
 /// A controller's job, or one of the tools.
 #[derive(Args)]
@@ -36,6 +36,8 @@ enum Tool {
     Cut(CutArgs),
     /// Write what a replay of several replicas sends
     Replicate(ReplicateArgs),
+    /// Write several traces as one, each from its own beginning
+    Merge(MergeArgs),
 }
 
 #[derive(Args)]
@@ -72,6 +74,7 @@ pub fn run(args: TraceArgs) -> ExitCode {
         Some(Tool::Make(args)) => make(&args),
         Some(Tool::Cut(args)) => trace_files::cut(&args),
         Some(Tool::Replicate(args)) => trace_files::replicate(&args),
+        Some(Tool::Merge(args)) => trace_files::merge(&args),
         None => return drive::controlled::<job::trace::Trace>(),
     };
     match done {

@@ -60,6 +60,86 @@ fn a_part_of_a_trace_is_cut_out() {
     assert!(!nothing.status.success() && !folder.path().join("part.pcap").exists());
 }
 
+/// Each from its own beginning, whenever it was captured; the frames of each have an address.
+#[test]
+fn traces_are_merged_side_by_side() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (first, second, out) = (path("first.pcap"), path("second.pcap"), path("out.pcap"));
+    let write = |path: &str, packets: &[(u64, u32)]| {
+        let mut bytes = nodrop_wire::pcap::file_header().to_vec();
+        for (at_ns, length) in packets {
+            let header = nodrop_wire::pcap::record_header(*at_ns, *length, length + 5);
+            bytes.extend(header);
+            bytes.resize(bytes.len() + *length as usize, 9);
+        }
+        fs::write(path, bytes).unwrap();
+    };
+    write(
+        &first,
+        &[(1_000, 60), (1_030, 61), (1_010, 62), (1_040, 63)],
+    );
+    write(&second, &[(7_000_000, 70), (7_000_030, 71), (7_000_090, 4)]);
+    let macs = "--dst-macs=02:00:00:00:00:01,02:00:00:00:00:02";
+    let merged = trace_tool(&["merge", &first, &second, "--out", &out, macs]);
+    let said = String::from_utf8(merged.stdout).unwrap();
+    assert_eq!(said, "{\"packets\":[4,3]}\n");
+    let bytes = fs::read(&out).unwrap();
+    let found: Vec<(u64, u32, usize, u8)> = nodrop_wire::capture::Reader::new(&bytes, false)
+        .unwrap()
+        .map(Result::unwrap)
+        .inspect(|record| assert!(record.frame.iter().skip(6).all(|byte| *byte == 9)))
+        .map(|r| {
+            (
+                r.timestamp_ns,
+                r.original_bytes,
+                r.frame.len(),
+                *r.frame.get(5).unwrap_or(&0),
+            )
+        })
+        .collect();
+    let expected = [
+        (1_000, 65, 60, 1),
+        (1_000, 75, 70, 2),
+        (1_030, 66, 61, 1),
+        (1_030, 67, 62, 1), // its time lies before that of the one ahead of it
+        (1_030, 76, 71, 2),
+        (1_040, 68, 63, 1),
+        (1_090, 9, 4, 0), // too short to have an address
+    ];
+    assert_eq!(found, expected);
+
+    let empty = path("empty.pcap");
+    write(&empty, &[]);
+    for (bad, words) in [
+        (vec!["merge", &first, "--out", &out], "2"),
+        (
+            vec![
+                "merge",
+                &first,
+                &second,
+                "--out",
+                &out,
+                "--dst-macs=02:00:00:00:00:01",
+            ],
+            "1 for 2",
+        ),
+        (
+            vec!["merge", &first, &second, "--out", &out, "--dst-macs=x,y"],
+            "`x`",
+        ),
+        (
+            vec!["merge", &first, &empty, "--out", &out],
+            "empty.pcap: the trace holds no packets",
+        ),
+    ] {
+        let refused = trace_tool(&bad);
+        let said = String::from_utf8(refused.stderr).unwrap();
+        assert_eq!(refused.status.code(), Some(2), "{said}");
+        assert!(said.contains(words), "{said}");
+    }
+}
+
 #[test]
 fn a_reader_that_is_gone_is_no_error() {
     let folder = tempfile::tempdir().unwrap();

@@ -15,8 +15,9 @@ use crate::stacks::Shared;
 
 /// 99 a second, if the rings are looked into ten times a second.
 const IN_EACH_LOOK: u64 = 10;
-/// So many are all copied, and nothing is shared out: the ring holds them.
-const FEW: u64 = 50;
+/// So many are all copied, and nothing is shared out: the ring holds them. In one look there are no more copies, for a thread that begins a
+/// burst between two looks would fill the ring of its switches with the room that their copies take.
+const FEW: u32 = 50;
 
 /// Of one thread.
 #[derive(Debug)]
@@ -52,6 +53,7 @@ impl CallSites {
             pages,
             STACK_BYTES,
         )?;
+        samples.allow(FEW)?;
         Ok(Self {
             samples,
             one_in: 1,
@@ -64,17 +66,23 @@ impl CallSites {
 
     /// Takes what is in its ring; before the ring of all switches is looked into.
     pub fn drain(&mut self, shared: &mut Shared<'_>) {
-        let ahead = &mut self.ahead;
-        self.samples.drain(|record| {
-            if let Record::Sample {
+        let (ahead, mut copied) = (&mut self.ahead, 0);
+        self.samples.drain(|record| match record {
+            Record::Sample {
                 mono_ns,
                 addresses,
                 program,
-            } = record
-            {
+            } => {
                 ahead.push_back((mono_ns, shared.stack(addresses, program)));
+                copied += 1;
             }
+            Record::Lost(count) => copied += count,
+            _ => {}
         });
+        if copied > 0 {
+            // If it is refused, the waits still have their times.
+            let _ = (self.samples).allow(u32::try_from(copied).map_or(FEW, |n: u32| n.min(FEW)));
+        }
     }
 
     /// A wait of this stack, between the times at which the thread took a CPU. The kernel may write the copy before or after the record
@@ -132,7 +140,7 @@ impl CallSites {
 
 /// Odd, from a half to one and a half of what gives so many samples: a thread often waits in two places in turns.
 fn one_in(switches: u64, chance: u64) -> u64 {
-    if switches <= FEW {
+    if switches <= u64::from(FEW) {
         return 1;
     }
     let even = switches / IN_EACH_LOOK;

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
+    Discriminator,
     Field,
+    Tag,
     ValidationInfo,
     model_validator,
 )
@@ -36,6 +38,14 @@ def _trace(text: str, info: ValidationInfo) -> str:
     return str(existing_file(Path(text), info))
 
 
+def _one_or_several(trace: Any) -> str:
+    """So that what is wrong is said of the form that was meant."""
+    return "several" if isinstance(trace, list | tuple) else "one"
+
+
+Trace = Annotated[str, AfterValidator(_trace)]
+
+
 def _cpu(cpu: int | str) -> int | str:
     if cpu != ANY_CPU:
         parse_cpus(str(cpu))
@@ -62,8 +72,13 @@ class ReplayOptions(Options):
     """Exactly one of `speed`, `pps`, `top_speed`, `ramp` paces the replay; none means
     `speed = 1.0`."""
 
-    trace: Annotated[str, AfterValidator(_trace)]
-    """Path of a capture file (absolute once checked), or `make:NAME` for a synthetic one."""
+    trace: Annotated[
+        Annotated[Trace, Tag("one")]
+        | Annotated[tuple[Trace, ...], Field(min_length=2), Tag("several")],
+        Discriminator(_one_or_several),
+    ]
+    """Path of a capture file (absolute once checked), or `make:NAME` for a synthetic one. A list
+    has one for each port of the SUT."""
     speed: Annotated[float, Field(gt=0, le=MOST_SPEED)] | None = None
     """Factor on the trace's own timing."""
     pps: Annotated[float, Field(gt=0, le=MOST_PPS)] | None = None
@@ -97,10 +112,9 @@ class ReplayOptions(Options):
         return self
 
     @property
-    def made_trace(self) -> str | None:
-        """NAME of `make:NAME`."""
-        name = self.trace.removeprefix(MADE_TRACE)
-        return name if name != self.trace else None
+    def traces(self) -> tuple[str, ...]:
+        """As many as there are ports; one, whatever shares it."""
+        return (self.trace,) if isinstance(self.trace, str) else self.trace
 
     @property
     def cpus(self) -> tuple[int, ...]:

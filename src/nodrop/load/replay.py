@@ -25,6 +25,7 @@ from nodrop.load.trace import (
     memory_problem,
     pace_of,
     pin_problems,
+    words_of,
 )
 from nodrop.protocol import events
 from nodrop.protocol.events import ReplayResult
@@ -72,10 +73,7 @@ class Replay:
         return {
             "generator": self.name,
             "options": self.options.model_dump(exclude_none=True),
-            "trace": str(self.trace),
-            "trace_sha256": facts.sha256,
-            "trace_packets": facts.packets,
-            "trace_duration_s": facts.duration_s,
+            **words_of(facts),
         }
 
     @contextmanager
@@ -103,7 +101,8 @@ class Replay:
             "shallow_idle": False,
             "cpus": list(self.options.cpus),
             "tolerate_truncated": self.options.tolerate_truncated,
-            "dst_macs": list(link.dst_macs),
+            # The frames of a trace for each port have theirs.
+            "dst_macs": list(link.dst_macs) if len(self.options.traces) == 1 else [],
             "dst_macs_by": link.dst_macs_by,
         }
 

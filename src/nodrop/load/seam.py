@@ -92,6 +92,9 @@ class TraceFacts:
     """Of the whole load; None if it sends only a part of the trace's flows."""
     raw: TraceResult
     """Everything the node said, for the manifest."""
+    parts: Sequence[TraceFacts] = ()
+    """What it was made of, one for each port, each alone at its own timing; () = it is no such
+    trace."""
 
     @property
     def memory_bytes(self) -> int:

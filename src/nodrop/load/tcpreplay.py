@@ -30,6 +30,7 @@ from nodrop.load.trace import (
     intended_pps,
     pin_problems,
     plain_trace,
+    words_of,
 )
 from nodrop.untrusted.folder import read_end
 
@@ -114,10 +115,7 @@ class Tcpreplay:
             "generator": self.name,
             "version": version[0] if version else None,
             "options": self.options.model_dump(exclude_none=True),
-            "trace": str(self.trace),
-            "trace_sha256": facts.sha256,
-            "trace_packets": facts.packets,
-            "trace_duration_s": facts.duration_s,
+            **words_of(facts),
         }
 
     def argv(self, interface: str, trace: str) -> list[str]:

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import functools
 import gzip
+import hashlib
 import lzma
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from time import monotonic
 from typing import IO, cast
 
-from nodrop.config.replay import Ramp, ReplayOptions
+from nodrop.config.options import check
+from nodrop.config.replay import MADE_TRACE, Ramp, ReplayOptions
 from nodrop.config.units import format_cpus
 from nodrop.errors import BadInput, LabProblem, NodeRefused
 from nodrop.hosts.binary import file_sha256, find_node_binary
 from nodrop.hosts.folders import cache_folder
 from nodrop.hosts.local import LocalHost
 from nodrop.hosts.seam import Json, TraceJob
+from nodrop.labs.branches import addresses
 from nodrop.ledger.imbalance import FlowSizes
 from nodrop.load.seam import Fragments, PeakDemand, Planned, TraceFacts
 from nodrop.protocol.events import TracePlanned, TraceResult
@@ -33,27 +38,75 @@ SHORTEST_FRAME_BYTES = 14
 
 
 def find_trace(options: ReplayOptions) -> Path:
-    """The capture file that `load.trace` names; `make:PROFILE` is made by the node and cached."""
-    profile = options.made_trace
-    if profile is None:
-        return Path(options.trace)
-    folder = cache_folder() / "traces"
-    node = find_node_binary()
-    now = node.stat()
-    made = folder / f"{profile}-{_sha256(node, now.st_ino, now.st_mtime_ns)[:12]}.pcap"
+    """The capture file that is sent: what `load.trace` names, or what is made of several."""
+    parts = _parts(options)
+    return _side_by_side(parts, options) if parts else _named(*options.traces)
+
+
+def _named(trace: str) -> Path:
+    """`make:PROFILE` is made by the node."""
+    profile = trace.removeprefix(MADE_TRACE)
+    if profile == trace:
+        return Path(trace)
+    return _made(
+        f"{profile}-{_node_sha256()[:12]}.pcap",
+        lambda out: ["make", profile, str(out)],
+        where=f'load.trace = "{trace}"',
+    )
+
+
+def _parts(options: ReplayOptions) -> tuple[TraceFacts, ...]:
+    """Of several traces each alone, at its own timing; () of one."""
+    if len(options.traces) == 1:
+        return ()
+    shared = {"tolerate_truncated": options.tolerate_truncated}
+    return tuple(
+        facts_of(check(ReplayOptions, {"trace": one, **shared}, table="load", base=Path()))
+        for one in options.traces
+    )
+
+
+def _side_by_side(parts: Sequence[TraceFacts], options: ReplayOptions) -> Path:
+    """One trace of several, each from its own beginning, as a sender for each port would send them.
+    The frames of each have the address that leads to its port (labs/split.py)."""
+    contents = " ".join([_node_sha256(), *(part.sha256 for part in parts)])
+    names = re.sub(r"[^A-Za-z0-9+.-]+", "-", "+".join(part.path.stem for part in parts))
+    name = f"{names[:LONGEST_NAMES]}-{hashlib.sha256(contents.encode()).hexdigest()[:12]}.pcap"
+    if problem := memory_problem(Path(name), sum(part.memory_bytes for part in parts)):
+        raise BadInput(problem)
+    cut = ["--tolerate-truncated"] if options.tolerate_truncated else []
+    macs = ",".join(addresses(len(parts)))
+    return _made(
+        name,
+        lambda out: [
+            *("merge", *(str(part.path) for part in parts)),
+            *("--out", str(out), "--dst-macs", macs, *cut),
+        ],
+        where="load.trace",
+    )
+
+
+LONGEST_NAMES = 80
+
+
+def _made(name: str, argv: Callable[[Path], Sequence[str]], *, where: str) -> Path:
+    """By the node, once: it is kept in the cache folder."""
+    made = cache_folder() / "traces" / name
     if not made.is_file():
-        folder.mkdir(parents=True, exist_ok=True)
+        made.parent.mkdir(parents=True, exist_ok=True)
         partial = made.with_suffix(f".{os.getpid()}.partial")
         done = _this_host().run(
-            [str(node), "trace", "make", profile, str(partial)],
+            [str(find_node_binary()), "trace", *argv(partial)],
             timeout_s=TRACE_READ_TIMEOUT_S,
             check=False,
         )
         if done.returncode != 0:
             partial.unlink(missing_ok=True)
             said = " ".join(done.stderr.removeprefix("error: ").split())
-            raise BadInput(f'load.trace = "{options.trace}": {said}')
-        partial.with_name(f"{partial.name}.json").rename(made.with_name(f"{made.name}.json"))
+            raise BadInput(f"{where}: {said}")
+        beside = partial.with_name(f"{partial.name}.json")
+        if beside.is_file():
+            beside.rename(made.with_name(f"{made.name}.json"))
         partial.rename(made)
     return made
 
@@ -82,6 +135,12 @@ def _profile(ramp: Ramp) -> Path:
         )
         partial.rename(made)
     return made
+
+
+def _node_sha256() -> str:
+    node = find_node_binary()
+    now = node.stat()
+    return _sha256(node, now.st_ino, now.st_mtime_ns)
 
 
 @functools.lru_cache(maxsize=8)
@@ -138,7 +197,20 @@ _PACKED: Mapping[bytes, Callable[[Path], IO[bytes]]] = {
 
 def facts_of(options: ReplayOptions) -> TraceFacts:
     """What the trace holds, and what becomes of its fragments as these options will send it."""
-    return read_trace(find_trace(options), options)
+    facts, parts = read_trace(find_trace(options), options), _parts(options)
+    return replace(facts, parts=parts) if parts else facts
+
+
+def words_of(facts: TraceFacts) -> Json:
+    """For the manifest."""
+    each = [{"trace": str(one.path), "trace_sha256": one.sha256} for one in facts.parts]
+    return {
+        "trace": str(facts.path),
+        "trace_sha256": facts.sha256,
+        "trace_packets": facts.packets,
+        "trace_duration_s": facts.duration_s,
+        **({"ports": each} if each else {}),
+    }
 
 
 def intended_duration_s(options: ReplayOptions) -> float | None:

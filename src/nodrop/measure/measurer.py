@@ -414,7 +414,8 @@ class _World:
             self.places, before, after, counted.each, ring=ring_of(self._parts.sut(self._cell))
         )
         if counted.counters is not None:
-            counted.ports = packets.each_port(self.places, before, after, counted.counters)
+            parts = load.trace_facts().parts
+            counted.ports = packets.each_port(self.places, before, after, counted.counters, parts)
         counted.worked_off = packets.worked_off(self.places, seen)
         packets.close_books(observed, load, measure, seen)
 

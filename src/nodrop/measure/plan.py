@@ -28,6 +28,7 @@ from nodrop.measure.controllers.forecast import forecast, forecast_words
 from nodrop.measure.controllers.seam import Asked, AskedCell, Controller, Factors, TrialInput
 from nodrop.measure.lengths import OfferLength, implausible, offer_length, traces_of
 from nodrop.measure.parting import Parting, may_share, names_cpus, parting
+from nodrop.measure.sharing import must_share, port_traces_words
 from nodrop.results.capacity import Forecast
 from nodrop.results.trial import TrialRecord
 from nodrop.setups.seam import Limits, Setup
@@ -188,6 +189,7 @@ class Plan:
             *filter(
                 None,
                 (
+                    port_traces_words([cell.load for cell in self.cells]),
                     self.windows(),
                     self.too_short(),
                     self.parted(),
@@ -215,6 +217,8 @@ def make_plan(
         replace(cell, sut_cpus=sut.cpus, ports=ports_of(sut))
         for cell, (_, sut, _) in zip(made, parts, strict=True)
     ]
+    for cell, (setup, _, _) in zip(made, parts, strict=True):
+        experiment.blaming(partial(must_share, cell, setup, searched=experiment.search))
     loads = [load for _, _, load in parts]
     refused: list[BadInput] = []
     if experiment.search is not None:

@@ -23,6 +23,7 @@ from nodrop.labs.split import split_problems
 from nodrop.ledger.reasons import Problem, Reason
 from nodrop.load.seam import LoadGenerator
 from nodrop.measure.plan import Cell, Plan, Table
+from nodrop.measure.sharing import port_traces
 from nodrop.setups.limits import missing_cpus, pin_problems
 from nodrop.setups.seam import Setup
 from nodrop.suts.seam import Sut, pins_of
@@ -143,7 +144,6 @@ class Parts:
         for cell in self._plan.cells:
             try:
                 setup, sut = self.setup(cell), self.sut(cell)
-                _must_share(setup, cell, searched_by=self._plan.searched_by)
                 self.lab_of(cell)
                 bits = self.bits(cell)
                 must_be_there(bits)
@@ -174,7 +174,8 @@ class Parts:
             return []
         found = [*split_problems(cell.splitter)]
         load = self.load(cell.load)
-        if cell.splitter.by_address and not load.writes_dst_macs:
+        led = load.writes_dst_macs or port_traces(cell.load)
+        if cell.splitter.by_address and not led:
             found.append(
                 f'load.kind = "{load.name}" does not write the address of a receiver into frames, '
                 f'which setup.splitter = "{cell.splitter.kind}" needs to split them: set load.kind '
@@ -208,38 +209,6 @@ def resettable(lab: object, how: str) -> Resettable:
     if why or not isinstance(lab, Resettable):
         raise BadInput(f'measure.reset = "{how}": not in this lab: {why}')
     return lab
-
-
-def _must_share(setup: Setup, cell: Cell, *, searched_by: str | None) -> None:
-    if cell.ports > 1 and not setup.several_ports:
-        raise BadInput(
-            f'sut.ports = {cell.ports}: not with setup.kind = "{setup.name}", which shows one port '
-            'inside; set setup.kind = "bare", or leave sut.ports out'
-        )
-    if cell.ports > 1 and cell.instances > 1:
-        raise BadInput(
-            f"sut.ports = {cell.ports}: not with setup.instances = {cell.instances}, each of which "
-            "has a port of its own; leave one of them out"
-        )
-    if cell.ports > 1 and cell.splitter.kind == "bridge":
-        raise BadInput(
-            f'setup.splitter = "bridge": not with sut.ports = {cell.ports}, for it leads to '
-            'instances; set it to "nft", "copy" or "trace", or leave it out'
-        )
-    receivers, replicas = cell.instances * cell.ports, cell.load.get("multiplier", 1)
-    # A search that varies them begins below; what stands idle then, a finding says.
-    by_replica = cell.splitter.kind == "trace" and searched_by != "multiplier"
-    if by_replica and replicas < receivers:
-        raise BadInput(
-            f'setup.splitter = "trace": {receivers} receivers get whole replicas of the trace, and '
-            f"load.multiplier = {replicas:g} makes {'one' if replicas <= 1 else 'fewer'}; set "
-            f"load.multiplier = {receivers} or more"
-        )
-    if cell.instances > 1 and setup.alone:
-        raise BadInput(
-            f'setup.instances = {cell.instances}: not with setup.kind = "{setup.name}", because '
-            f"{setup.alone}; leave it out"
-        )
 
 
 def preflight(experiment: Experiment, lab: LabSource, plan: Plan) -> Parts:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from nodrop.report import numbers
+from nodrop.report import escape, numbers
 from nodrop.report.tables import Column, Row, Table, Value, text
 from nodrop.report.trials import Trial
 from nodrop.results.packets import Port
@@ -12,6 +13,7 @@ from nodrop.results.packets import Port
 
 def ports_table(models: Mapping[str, Trial]) -> Table:
     """By the names of the models, each with a trial of its own."""
+    named = any(p.trace for trial in models.values() for p in trial.record.packets.ports)
     figures = {"received": "Received", "captured": "Captured", "dropped": "Dropped"}
     return Table(
         name="ports",
@@ -20,6 +22,7 @@ def ports_table(models: Mapping[str, Trial]) -> Table:
             Column(name="cell", title="Cell"),
             Column(name="run", title="Run"),
             Column(name="port", title="Port"),
+            *([Column(name="trace", title="Trace")] if named else []),
             Column(name="share_pct", title="Share, %", numeric=True),
             *(Column(name=f"{n}_packets", title=t, numeric=True) for n, t in figures.items()),
         ),
@@ -30,6 +33,7 @@ def ports_table(models: Mapping[str, Trial]) -> Table:
                     text(model),
                     text(trial.name),
                     text(port.port),
+                    *([_name(port.trace)] if named else []),
                     _share(port.received_packets, trial.record.packets.ports),
                     *(_count(getattr(port, f"{name}_packets")) for name in figures),
                 ),
@@ -38,6 +42,10 @@ def ports_table(models: Mapping[str, Trial]) -> Table:
             for port in trial.record.packets.ports
         ),
     )
+
+
+def _name(trace: str | None) -> Value:
+    return Value(raw=trace, shown=escape.plain(Path(trace or "").name, longest=60))
 
 
 def _count(packets: int | None) -> Value:

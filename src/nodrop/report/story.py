@@ -383,4 +383,6 @@ def _shown(value: Any) -> str:
         return numbers.count(value)
     if isinstance(value, float):
         return f"{value:g}"
+    if isinstance(value, list):
+        return ", ".join(map(_shown, value))
     return str(value)

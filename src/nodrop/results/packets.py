@@ -34,6 +34,8 @@ class Port(Model):
     """Of the SUT; null = it does not say it of each port."""
 
     port: str
+    trace: str | None = None
+    """The file that was sent to it alone; null if the ports share a trace."""
     received_packets: Packets
     captured_packets: Packets | None = None
     dropped_packets: Packets | None = None

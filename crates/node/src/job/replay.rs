@@ -300,12 +300,17 @@ fn load(read: Option<Trace>, spec: &ReplaySpec) -> Result<Trace, JobError> {
         Flows::Same => 1,
     };
     (trace.make_replicas_distinct(distinct)).map_err(|e| failed(0, &e))?;
-    let macs: Result<Vec<Mac>, JobError> = spec.dst_macs.iter().map(|text| mac(text)).collect();
+    let macs = macs(&spec.dst_macs)?;
     match spec.dst_macs_by {
-        LedBy::Flows => trace.share_among(macs?),
-        LedBy::Replicas => trace.share_replicas_among(macs?),
+        LedBy::Flows => trace.share_among(macs),
+        LedBy::Replicas => trace.share_replicas_among(macs),
     }
     Ok(trace)
+}
+
+/// Ethernet addresses of their texts.
+pub fn macs(texts: &[String]) -> Result<Vec<Mac>, JobError> {
+    texts.iter().map(|text| mac(text)).collect()
 }
 
 fn mac(text: &str) -> Result<Mac, JobError> {

@@ -199,6 +199,21 @@ impl Samples {
         }
     }
 
+    /// So many samples more than are still allowed, then none until this is called again. Without it there is no end.
+    ///
+    /// # Errors
+    /// What ioctl(2) says.
+    pub fn allow(&self, samples: u32) -> Result<()> {
+        const REFRESH: libc::Ioctl = 0x2402;
+        // SAFETY: the kernel takes the number.
+        let done = unsafe { libc::ioctl(self.event.as_raw_fd(), REFRESH, samples) };
+        if done == 0 {
+            Ok(())
+        } else {
+            Err(Error::last_os_error())
+        }
+    }
+
     /// Hands over what is in the ring and frees its room.
     pub fn drain(&mut self, mut take: impl FnMut(Record<'_>)) {
         let head = self.place(HEAD).load(Ordering::Acquire);

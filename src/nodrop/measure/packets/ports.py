@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from nodrop.hosts.seam import rise
 from nodrop.ledger.hops import Hop
+from nodrop.load.seam import TraceFacts
 from nodrop.measure.packets.readings import Reading
 from nodrop.measure.places import Places
 from nodrop.suts.seam import SutCounters
@@ -21,6 +22,8 @@ class PortPackets:
     """None = the SUT does not say it of each port."""
 
     port: str
+    trace: str | None
+    """That came in here; None if they share one."""
     received_packets: int
     captured_packets: int | None
     dropped_packets: int | None
@@ -38,15 +41,20 @@ def ports_hop(places: Places, before: Reading, after: Reading) -> Hop:
 
 
 def each_port(
-    places: Places, before: Reading, after: Reading, counters: SutCounters
+    places: Places,
+    before: Reading,
+    after: Reading,
+    counters: SutCounters,
+    traces: Sequence[TraceFacts] = (),
 ) -> Sequence[PortPackets]:
-    """Empty if one port gets all packets."""
+    """Empty if one port gets all packets. `traces`: of each port, if they share none."""
     found = []
-    for name in (port.name for port in places.ports):
+    for number, name in enumerate(port.name for port in places.ports):
         said = counters.per_port.get(name, {})
         found.append(
             PortPackets(
                 port=name,
+                trace=str(traces[number].path) if traces else None,
                 received_packets=_received(name, before, after),
                 captured_packets=said.get("captured_packets"),
                 dropped_packets=said.get("dropped_ring_full_packets"),
