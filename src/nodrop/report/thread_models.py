@@ -48,7 +48,8 @@ class ThreadModels:
     ports: Table
     """Without rows if each model captured on one."""
     scaling: ScalingSection | None
-    claims: Table
+    claims: Table | None
+    """Of what models differ in; None of one."""
     time_sharing: str
 
 
@@ -61,10 +62,11 @@ class _Ran:
 
 
 def thread_models(story: Story) -> ThreadModels | None:
-    """None if not at least two models ran."""
+    """None if one model alone ran, and that on one port."""
     found = list(_ran(story))
     models = [one.model for one in found]
-    if len({(m.runmode, m.capture_threads, m.detect_threads, m.ports) for m in models}) < 2:
+    shapes = {(m.runmode, m.capture_threads, m.detect_threads, m.ports) for m in models}
+    if len(shapes) < 2 and not any(model.ports > 1 for model in models):
         return None
     loads = thread_loads({one.model.label: Records(t.packed for t in one.trials) for one in found})
     return ThreadModels(
@@ -74,7 +76,7 @@ def thread_models(story: Story) -> ThreadModels | None:
         loads=thread_loads_table(loads),
         ports=ports_table({one.model.label: one.trials[0] for one in found}),
         scaling=scaling_section(scalings(models)),
-        claims=_claims_table(judged(models)),
+        claims=_claims_table(judged(models)) if len(shapes) > 1 else None,
         time_sharing=time_sharing(models),
     )
 
@@ -88,7 +90,8 @@ def thread_model_tables(story: Story) -> Iterator[Table]:
             yield found.ports
         if found.scaling is not None:
             yield found.scaling.table
-        yield found.claims
+        if found.claims is not None:
+            yield found.claims
 
 
 def _ran(story: Story) -> Iterator[_Ran]:

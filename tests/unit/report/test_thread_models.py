@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,32 @@ def test_the_page_has_the_section_only_if_there_are_several_models(tmp_path: Pat
     assert thread_models(read_story([one])) is None
     old = outcome_run(tmp_path / "c", [Load(cell={"sut.threads": n}, trials=[0.0]) for n in (1, 2)])
     assert thread_models(read_story([old])) is None
+
+
+def on_two_ports(tmp_path: Path, loads: Sequence[Load], traces: Sequence[str | None]) -> list[Any]:
+    path = outcome_run(tmp_path, loads)
+    lines = [json.loads(line) for line in (path / "trials.jsonl").read_text().splitlines()]
+    for line in lines:
+        line["body"]["ports"] = [
+            {"port": f"ndrxp{n}", "trace": trace, "received_packets": 900 - 800 * n}
+            for n, trace in enumerate(traces)
+        ]
+    (path / "trials.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    write_report([path], tmp_path / "report")
+    with (tmp_path / "report/ports.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_one_model_on_two_ports_says_what_came_in_at_each(tmp_path: Path) -> None:
+    named = ("/tmp/north.pcap", "/tmp/south.pcap")
+    found = on_two_ports(tmp_path / "a", [WORKERS], named)
+    assert [(r["port"], r["trace"], float(r["share_pct"])) for r in found] == [
+        ("ndrxp0", named[0], 90), ("ndrxp1", named[1], 10),
+    ]  # fmt: skip
+    page = (tmp_path / "a/report/index.html").read_text()
+    assert "north.pcap" in page and 'id="thread-claims-table"' not in page
+    assert "trace" not in on_two_ports(tmp_path / "b", [WORKERS, SINGLE], (None, None))[0]
+    assert 'id="thread-claims-table"' in (tmp_path / "b/report/index.html").read_text()
 
 
 @pytest.mark.parametrize(
