@@ -3,7 +3,8 @@
 By a hook at the very front of the receiving port (netdev ingress), which queues nothing:
 `nft`: by the symmetric hash of a frame's flow, both directions to the same, fragments by their
 addresses. `copy`: each receiver gets every frame. `trace`: each gets whole replicas of the trace,
-which the sender marks by their destination address.
+which the sender marks by their destination address, or a trace of its own, marked when several are
+made one (load/trace.py).
 `bridge` (labs/bridge.py): a Linux bridge hands frames on by their destination address, as the
 studies did.
 """
@@ -97,9 +98,9 @@ table netdev {TABLE} {{
 
 
 class TraceSplit(HookSplit):
-    """By replica."""
+    """By replica, or by trace."""
 
-    words = "nft netdev ingress, fwd to the destination address of each replica"
+    words = "nft netdev ingress, fwd to the destination address of each frame"
     dst_macs_by = "replicas"
 
     def __init__(self, source: Port, hands: Sequence[str], nics: Sequence[Port]) -> None:
