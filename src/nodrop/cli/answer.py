@@ -12,7 +12,7 @@ from nodrop.findings.answer import Answer, Bound
 from nodrop.findings.capacity_statements import value_words
 from nodrop.report.capacity import between_words
 from nodrop.report.capacity_pictures import knee_of
-from nodrop.report.capacity_words import broke, forecast_words, goal_name, headline
+from nodrop.report.capacity_words import broke, doubts, forecast_words, goal_name, headline
 from nodrop.report.fitted import fitted, fitted_words
 from nodrop.report.searched import SearchedCell
 from nodrop.stats.loss_curve import LossCurve
@@ -25,7 +25,7 @@ def print_capacity(searched: SearchedCell) -> None:
         say(headline(searched.subject, answer))
         broken = broke(answer)
         touches = f"What touches it: {answer.knob}." if answer.knob not in broken else ""
-        for words in filter(None, (broken, touches)):
+        for words in filter(None, (broken, touches, *doubts(answer))):
             if words not in said:
                 say(f"  {words}")
             said.add(words)

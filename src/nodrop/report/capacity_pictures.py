@@ -124,6 +124,8 @@ def _bar(searched: SearchedCell, answer: Answer) -> Bar:
     words = "none found" if pps is None else f"{numbers.count(pps)} packets/s"
     if answer.lower is not None and answer.by != "pps":
         words = f"{value_words(answer.by, answer.lower.value)}: {words}"
+    if answer.lower is not None and answer.upper is None:
+        words = f"at least {words}"
     words += _between_rounds(answer)
     part = Part(kind="carried", value=pps or 0.0, says=f"{cell}, {goal}: {words}", style=STYLE)
     several = len(searched.answers) > 1

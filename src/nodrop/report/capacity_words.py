@@ -21,6 +21,7 @@ RULES = {
     "capacity-cost": rules.SEARCH_COST,
 }
 """Statements that are no headline, each with the rule of its sentence."""
+DOUBTS = ("capacity-rounds-differ", "capacity-contradicted", "capacity-drift")
 
 
 def answer_sentences(searched: SearchedCell) -> Iterator[Sentence]:
@@ -74,6 +75,13 @@ def broke(answer: Answer) -> str:
         return ""
     at = value_words(answer.by, answer.upper.value)
     return f"What broke at {at}: {escape.plain(answer.broke, longest=600)}."
+
+
+def doubts(answer: Answer) -> Iterator[str]:
+    """What speaks against the answer."""
+    for statement in answer.statements:
+        if statement.rule in DOUBTS:
+            yield f"{statement.text[0].upper()}{statement.text[1:]}."
 
 
 def _sentence(

@@ -268,6 +268,16 @@ def told_of_two_loads(out: Path, capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
+@pytest.mark.parametrize("lost", [0.0, 0.04])
+def test_the_terminal_says_which_trials_contradict_the_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], lost: float
+) -> None:
+    loads = [tried(3, [0.0, 0.0, lost]), tried(4, [0.0] * 3), tried(5, [0.1] * 3)]
+    print_capacity(search_of(outcome_search(tmp_path, loads, search={"goals": [0.0]})))
+    words = "Not all trials agree: 1 of 6 trials at 4X or less missed the goal (the lowest of them"
+    assert (words in capsys.readouterr().out) == bool(lost)
+
+
 def test_in_a_pipe_the_answer_is_plain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = outcome_search(tmp_path, [tried(4, [0.0] * 2), tried(5, [0.1] * 2)])
     print_capacity(search_of(run))

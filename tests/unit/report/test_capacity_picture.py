@@ -161,6 +161,16 @@ def test_bars_say_what_rounds_carried(tmp_path: Path, rounds: int, words: str) -
     assert f"6X: 6,000 packets/s{words}<" in section_of(run).bars.replace(THIN, ",")
 
 
+@pytest.mark.parametrize("known", ["bare", "vm"])
+def test_bars_without_an_end_say_at_least(tmp_path: Path, known: str) -> None:
+    """Two cells whose searches ended elsewhere are not compared by the length of their bars."""
+    loads = [tried(6, [0.0], cell={"setup.kind": setup}) for setup in ("bare", "vm")]
+    loads.append(tried(7, [0.2], cell={"setup.kind": known}))
+    bars = section_of(outcome_search(tmp_path, loads, search={"goals": [0.0]})).bars
+    assert bars.replace(THIN, ",").count("</title>at least 6X: 6,000 packets/s<") == 1
+    assert bars.replace(THIN, ",").count("</title>6X: 6,000 packets/s<") == 1
+
+
 @pytest.mark.parametrize("capacity", [5.0, 10.0, 25.0])
 def test_the_whole_curve_is_in_sight(tmp_path: Path, capacity: float) -> None:
     """Rings hid most of the loss: the axis is that of the curve, not of the marks."""
