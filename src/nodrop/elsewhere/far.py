@@ -52,7 +52,8 @@ from nodrop.measure.preflight import doctor
 from nodrop.results.live import Live
 from nodrop.results.rundir import read_manifest
 from nodrop.results.trial import TrialRecord
-from nodrop.results.writer import RunWriter, files_of_trial
+from nodrop.results.trial_folder import files_of_trial
+from nodrop.results.writer import RunWriter
 
 RUNS_FOLDER = Path("/var/lib/nodrop")
 RUN = "run."

@@ -38,7 +38,8 @@ from nodrop.measure.progress import Progress
 from nodrop.results.live import Live
 from nodrop.results.rundir import find_run, open_run
 from nodrop.results.trial import TrialRecord
-from nodrop.results.writer import RunWriter, TrialFolder
+from nodrop.results.trial_folder import TrialFolder
+from nodrop.results.writer import RunWriter
 from nodrop.untrusted.json_text import NotJson, member
 from nodrop.untrusted.words import one_line
 

@@ -26,7 +26,7 @@ from nodrop.protocol.events import AfPacketProof
 from nodrop.protocol.events import Host as HostFacts
 from nodrop.results.live import Live
 from nodrop.results.trial import TrialRecord
-from nodrop.results.writer import TrialFolder
+from nodrop.results.trial_folder import TrialFolder
 
 
 def unwatched_phase(_phase: str) -> None:

@@ -20,7 +20,7 @@ from nodrop.measure.seam import Measured
 from nodrop.measure.servants import setup_cpu_s
 from nodrop.protocol.events import Achieved
 from nodrop.results.trial import Ramp, Searched, TrialRecord
-from nodrop.results.writer import TrialFolder
+from nodrop.results.trial_folder import TrialFolder
 from nodrop.suts.seam import SutCounters
 
 

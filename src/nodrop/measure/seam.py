@@ -21,7 +21,7 @@ from nodrop.measure.packets.seen import PacketsSeen
 from nodrop.measure.plan import Cell, Table
 from nodrop.measure.sampling import Usage
 from nodrop.measure.servants import Servant
-from nodrop.results.writer import TrialFolder
+from nodrop.results.trial_folder import TrialFolder
 from nodrop.suts.seam import Readiness
 
 

@@ -12,14 +12,14 @@ import json
 import os
 import secrets
 import socket
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from nodrop.errors import BadInput
+from nodrop.results.following import Way
 from nodrop.results.lock import cut_half_line, is_written, locked
 from nodrop.results.names import LOCK, MANIFEST, RUNS, STORED, TRIAL, TRIALS, WRITING
 from nodrop.results.store import Store, StoreLost, before_anything
@@ -28,8 +28,6 @@ from nodrop.untrusted.folder import Folder, append_whole
 from nodrop.untrusted.json_text import NotJson, decode_object, member
 from nodrop.untrusted.words import one_line
 
-AGAIN_S = 60.0
-"""A store that was lost is tried again after the first trial that ends so much later."""
 BATCH_BYTES = 64 << 20
 BATCH_FILES = 200
 """On their way at once."""
@@ -54,9 +52,7 @@ class Copy:
     def __init__(self, path: Path, store: Store, same: dict[str, Same]) -> None:
         self.path = path
         self.store = store
-        self.notes: list[str] = []
-        """For whoever shows the run: the store is lost, or found again."""
-        self._lost_at: float | None = None
+        self.way = Way(store.url, path)
         self._folder = Folder(path)
         self._same = same
 
@@ -114,6 +110,28 @@ class Copy:
                 f"remove {self.store.url}/{WRITING}",
             )
 
+    @contextmanager
+    def taken_up(self) -> Iterator[None]:
+        """Claimed, and what is newer there is here. Whoever finds within that he cannot go on
+        leaves it free, if it was so."""
+        was_ours = self._folder.is_file(WRITING)
+        with before_anything():
+            self.claim()
+        try:
+            with before_anything():
+                self.bring()
+            yield
+        except BaseException:
+            if not was_ours:
+                with suppress(StoreLost):
+                    self._let_go()
+            raise
+
+    def _let_go(self) -> None:
+        """Others may write there."""
+        self.store.remove([WRITING])
+        self._folder.remove(WRITING)
+
     def begin_there(self, names: Sequence[str]) -> None:
         """Before anything is measured. StoreLost if it cannot."""
         self.claim()
@@ -121,27 +139,23 @@ class Copy:
             self._put(names)
         except StoreLost:
             with suppress(StoreLost):
-                self.store.remove([WRITING])
+                self._let_go()
             raise
 
     def changed(self, name: str) -> None:
         """A file beside the manifest, or the manifest."""
-        self._try(lambda: self._put([name]))
+        self.way.put(lambda: self._put([name]))
 
     def ended(self, run: str) -> None:
         """A trial: its files follow, if the store is not lost."""
-        if self._lost_at is None:
-            self._try(lambda: self._follow(run))
-        elif time.monotonic() - self._lost_at >= AGAIN_S:
-            self._lost_at = None
-            self._try(self._follow_all, again=True)
+        self.way.put(lambda: self._follow(run), rest=self._follow_all)
 
     def rest(self) -> None:
         """All that did not follow yet; then others may write there. StoreLost, with what to do
         about it, if it cannot."""
         try:
             self._follow_all()
-            self.store.remove([WRITING])
+            self._let_go()
         except StoreLost as lost:
             left = len(self._waiting())
             words = f"; files of {left} of its trials lie in {self.path} alone" if left else ""
@@ -150,26 +164,12 @@ class Copy:
                 f"{lost.message}{words}",
                 hint=f"nothing is lost: put it there with `nodrop put {self.path} {above}`",
             ) from lost
-        self._folder.remove(WRITING)
 
     def rest_of_all(self) -> None:
         """And what the store had, and lost."""
         there = self.store.files()
         self._same = {name: of for name, of in self._same.items() if name in there}
         self.rest()
-
-    def _try(self, put: Callable[[], None], *, again: bool = False) -> None:
-        if self._lost_at is not None:
-            return
-        try:
-            put()
-        except StoreLost as lost:
-            self._lost_at = time.monotonic()
-            if not again:
-                self.notes.append(f"{lost.message}; files stay in {self.path} until it answers")
-        else:
-            if again:
-                self.notes.append(f"{self.store.url}: is there again, and has what it lacked")
 
     def _waiting(self) -> list[str]:
         """Trials that have ended, and whose files did not follow yet."""

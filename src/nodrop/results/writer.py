@@ -6,33 +6,31 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Any, Self
 
-from nodrop.errors import BadInput
+from nodrop.errors import BadInput, LabProblem
+from nodrop.results.following import Follower
 from nodrop.results.lock import cut_half_line, locked
 from nodrop.results.names import (
     EXPERIMENT,
     LAB,
-    LIVE,
     MANIFEST,
     RUNS,
     TRIAL,
     TRIALS,
     safe_name,
-    samples_of,
 )
 from nodrop.results.rundir import HALF_LINE, Json, read_manifest, read_trials
-from nodrop.results.store import StoreLost, before_anything
+from nodrop.results.store import before_anything
 from nodrop.results.stored import Copy
 from nodrop.results.trial import TrialRecord
-from nodrop.untrusted.bounds import GUEST_FILE_BYTES
+from nodrop.results.trial_folder import TrialFolder, json_text, write_json
 from nodrop.untrusted.folder import Folder, append_whole
 
 RUN_FORMAT = 1
@@ -44,55 +42,6 @@ def plan_sha256(plan: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrialFolder:
-    """The folder into which one trial puts its files while it is measured."""
-
-    run: str
-    path: Path
-
-    @classmethod
-    def within(cls, above: Path, run: str) -> TrialFolder:
-        """A new one, of a trial that is measured where the run directory is not."""
-        folder = Folder(above, (safe_name(run),))
-        folder.make()
-        folder.folder("sut").make()
-        return cls(run=run, path=folder.path)
-
-    @property
-    def sut(self) -> Path:
-        return self.path / "sut"
-
-    def packed(self) -> dict[str, bytes]:
-        """Its files, by their paths in it: to be sent to who writes the run directory."""
-        return dict(_files(Folder(self.path)))
-
-    def unpack(self, files: Mapping[str, bytes]) -> None:
-        """What another one packed."""
-        for name, content in files.items():
-            *folders, file = name.split("/")
-            folder = Folder(self.path, tuple(folders))
-            folder.make_all()
-            folder.write(file, content, durable=False)
-
-    def samples(self, host: str) -> Path:
-        """Rows of that host's sampler."""
-        return self.path / samples_of(host)
-
-    def append_live(self, row: Mapping[str, Any]) -> None:
-        """A reading of the trial under way; for watching, so nothing waits for the disk."""
-        with Folder(self.path).open_to_change(LIVE, append=True) as file:
-            file.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
-
-    def write(self, name: str, content: Mapping[str, Any]) -> None:
-        """A JSON file of this trial: `ledger`, `offered`, `counters` …; not `trial`."""
-        if f"{name}.json" == TRIAL:
-            raise ValueError(
-                "trial.json is what marks a trial as whole: RunWriter.finish writes it"
-            )
-        _write_json(Folder(self.path), f"{safe_name(name)}.json", content)
-
-
 class RunWriter:
     """The one writer of a run directory. Use as a context manager: it holds the lock."""
 
@@ -101,6 +50,8 @@ class RunWriter:
         self.manifest = manifest
         self._copy: Copy | None = None
         """If it lies in a store."""
+        self._storage: Follower | None = None
+        """If its lab has one."""
         self._folder = Folder(path)
         self._runs = self._folder.folder(RUNS)
         self._lock = lock
@@ -180,7 +131,7 @@ class RunWriter:
             **manifest,
         }
         # Last: a directory with a manifest is a run directory.
-        _write_json(folder, MANIFEST, found)
+        write_json(folder, MANIFEST, found)
         return cls(path, lock, found)
 
     @classmethod
@@ -196,14 +147,12 @@ class RunWriter:
             )
         writer = cls(path, locked(path), manifest)
         try:
-            if copy := Copy.of(path):
-                with before_anything():
-                    copy.claim()
-                    copy.bring()
-                writer._copy = copy
-            writer._must_lose_nothing()
-            cut_half_line(Folder(path))
-            writer._remove_half_written_runs()
+            copy = Copy.of(path)
+            with copy.taken_up() if copy else nullcontext():
+                writer._must_lose_nothing()
+                cut_half_line(Folder(path))
+                writer._remove_half_written_runs()
+            writer._copy = copy
         except BaseException:
             writer._lock.close()
             raise
@@ -234,7 +183,7 @@ class RunWriter:
         TrialRecord.from_line(line)
         folder = self._runs.folder(record.run)
         folder.make(exist_ok=True)
-        _write_json(folder, TRIAL, {**record.model_dump(), "details": dict(details or {})})
+        write_json(folder, TRIAL, {**record.model_dump(), "details": dict(details or {})})
         self._append([line])
         self._follow(record.run)
 
@@ -245,7 +194,7 @@ class RunWriter:
             lines.append(record.to_line())
             folder = self._runs.folder(record.run)
             folder.make(exist_ok=True)
-            text = _json_text({**record.model_dump(), "details": dict(details)})
+            text = json_text({**record.model_dump(), "details": dict(details)})
             folder.write(TRIAL, text, durable=False)
         self._append(lines)
 
@@ -254,16 +203,21 @@ class RunWriter:
         self._append([record.to_line()])
         self._follow(record.run)
 
+    def followed_by(self, storage: Follower) -> None:
+        """From now on some files of each trial follow there, and lie here no more."""
+        self._storage = storage
+
+    def _followers(self) -> list[Follower]:
+        """What goes to the storage of the lab does not go into a store."""
+        return [one for one in (self._storage, self._copy) if one is not None]
+
     def _follow(self, run: str) -> None:
-        if self._copy:
-            self._copy.ended(run)
+        for one in self._followers():
+            one.ended(run)
 
     def notes(self) -> list[str]:
-        """What is to be said of the store, once."""
-        if self._copy is None:
-            return []
-        found, self._copy.notes = self._copy.notes, []
-        return found
+        """What is to be said of places that files follow to, once."""
+        return [words for one in self._followers() for words in one.way.said()]
 
     def _begin_in(self, url: str) -> None:
         """The run directory is the copy of this place. If it cannot be, there is none."""
@@ -275,7 +229,7 @@ class RunWriter:
             self._lock.close()
             shutil.rmtree(self.path)
             raise
-        copy.notes.append(f"the run is kept in {url}")
+        copy.way.notes.append(f"the run is kept in {url}")
         self._copy = copy
 
     def take(self, path: Sequence[str], chunks: Iterable[bytes], *, sha256: str) -> None:
@@ -306,25 +260,28 @@ class RunWriter:
         """A JSON file beside the manifest, about the run as a whole: `findings`, `imported`."""
         if f"{name}.json" == MANIFEST:
             raise ValueError("the manifest is written by update_manifest")
-        _write_json(self._folder, f"{safe_name(name)}.json", content)
+        write_json(self._folder, f"{safe_name(name)}.json", content)
 
     def update_manifest(self, changes: Mapping[str, Any]) -> None:
         """Adds what is known only later (end of the run, what was put back)."""
         self.manifest = {**self.manifest, **changes}
-        _write_json(self._folder, MANIFEST, self.manifest)
+        write_json(self._folder, MANIFEST, self.manifest)
         if self._copy:
             self._copy.changed(MANIFEST)
 
     def close(self, *, failed: bool = False) -> None:
         """`failed`: what ended the run is said, and not that a store is lost as well."""
+        lost: list[LabProblem] = []
         try:
-            if self._copy:
-                self._copy.rest()
-        except StoreLost:
-            if not failed:
-                raise
+            for one in self._followers():
+                try:
+                    one.rest()
+                except LabProblem as problem:
+                    lost.append(problem)
         finally:
             self._lock.close()
+        if lost and not failed:
+            raise lost[0]
 
     def __enter__(self) -> Self:
         return self
@@ -365,42 +322,6 @@ class RunWriter:
                 self._runs.remove(name)
 
 
-def _files(folder: Folder) -> Iterator[tuple[str, bytes]]:
-    for name in folder.names():
-        path = "/".join((*folder.below, name))
-        if folder.is_file(name):
-            yield path, folder.read(name, most_bytes=GUEST_FILE_BYTES)
-        elif name in folder.folders():
-            yield from _files(folder.folder(name))
-
-
-def _sha256_of(file: BinaryIO) -> str:
-    digest = hashlib.sha256()
-    while part := file.read(1 << 20):
-        digest.update(part)
-    return digest.hexdigest()
-
-
-def files_of_trial(run_directory: Path, run: str) -> Iterator[tuple[Folder, str, int, str]]:
-    """Folder, name, bytes and hash of each, that last by which the trial counts."""
-    top = Folder(run_directory)
-    last: list[tuple[Folder, str, int, str]] = []
-    waiting = [top.folder(RUNS, safe_name(run))]
-    while waiting:
-        folder = waiting.pop()
-        for name in folder.names():
-            if folder.is_file(name):
-                with folder.open(name) as file:
-                    size = os.fstat(file.fileno()).st_size
-                    found = (folder, name, size, _sha256_of(file))
-                if name == TRIAL:
-                    last.append(found)
-                else:
-                    yield found
-        waiting += [folder.folder(name) for name in folder.folders()]
-    yield from last
-
-
 def _new_folder(out: Path, name: str, taken: Sequence[str]) -> Path:
     """`taken`: names that it must not have."""
     try:
@@ -418,12 +339,3 @@ def _new_folder(out: Path, name: str, taken: Sequence[str]) -> Path:
             hint="choose another folder with --out",
         ) from None
     raise BadInput(f"{out / name}: a thousand runs with this name and second exist already")
-
-
-def _write_json(folder: Folder, name: str, content: Mapping[str, Any]) -> None:
-    folder.write(name, _json_text(content))
-
-
-def _json_text(content: Mapping[str, Any]) -> bytes:
-    text = json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False)
-    return text.encode() + b"\n"

@@ -24,7 +24,8 @@ from nodrop.ledger.sender import Sending
 from nodrop.ledger.timeline import Interval, ThreadTime, Timeline
 from nodrop.ledger.verdict import Verdict, judge
 from nodrop.results.trial import Thread, TrialRecord
-from nodrop.results.writer import RunWriter, TrialFolder, plan_sha256
+from nodrop.results.trial_folder import TrialFolder
+from nodrop.results.writer import RunWriter, plan_sha256
 from nodrop.testing.made_books import PACKETS, books
 from nodrop.testing.over_time import (
     DRAIN_NS,

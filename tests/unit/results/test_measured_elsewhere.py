@@ -10,7 +10,8 @@ import pytest
 
 from nodrop.errors import BadInput
 from nodrop.results.rundir import open_run
-from nodrop.results.writer import RunWriter, files_of_trial
+from nodrop.results.trial_folder import files_of_trial
+from nodrop.results.writer import RunWriter
 from nodrop.untrusted.folder import Refused
 from tests.unit.results.test_rundir import record
 

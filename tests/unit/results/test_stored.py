@@ -20,7 +20,7 @@ from nodrop.cli.main import exit_code
 from nodrop.cli.stores import out_folder, run_directory
 from nodrop.errors import BadInput, NotReady
 from nodrop.report.write import write_report
-from nodrop.results import stored
+from nodrop.results import following, stored
 from nodrop.results.rundir import find_run, open_run, read_trials
 from nodrop.results.store import Store, StoreLost
 from nodrop.results.stored import Copy, put_run
@@ -189,6 +189,30 @@ def test_one_machine_writes_and_readers_are_told(
         assert len(second.records()) == 1
 
 
+def test_a_run_that_is_not_gone_on_with_is_left_to_others(machine: Any, tmp_path: Path) -> None:
+    """As by a nodrop that is too old to read its lines."""
+    above = f"file://{tmp_path}/store"
+    with create(out_folder(above)) as writer:
+        measure(writer, "0000", 0)
+        measure(writer, "0001", 1)
+    there = tmp_path / "store" / writer.path.name
+    readable = {path: path.read_bytes() for path in there.rglob("trial*.json*")}
+    assert len(readable) == 3
+    for path in readable:
+        path.write_text('{"format": 99}\n')
+    machine()
+    found = find_run(out_folder(above), "demo")
+    with pytest.raises(BadInput, match=r"format: 99; to go on would remove 0000, 0001"):
+        RunWriter.resume(found, plan_sha256="p")
+    assert not [*tmp_path.rglob("writing.json")]
+    for path, content in readable.items():
+        path.write_bytes(content)
+    machine()
+    with RunWriter.resume(find_run(out_folder(above), "demo"), plan_sha256="p") as again:
+        measure(again, "0002", 2)
+        assert len(again.records()) == 3
+
+
 def test_a_store_that_takes_nothing_begins_no_run(
     machine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,7 +280,7 @@ def test_no_store_needs_no_library_and_a_store_says_which() -> None:
 def test_a_store_that_goes_away_loses_nothing(
     s3: Server, machine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stored, "AGAIN_S", 0.0)
+    monkeypatch.setattr(following, "AGAIN_S", 0.0)
     writer = create(out_folder(f"{s3.url}/away"))
     measure(writer, "0000", 0)
     s3.end()
@@ -279,7 +303,7 @@ def test_a_store_that_goes_away_loses_nothing(
 def test_it_says_when_a_store_is_there_again(
     s3: Server, machine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stored, "AGAIN_S", 0.0)
+    monkeypatch.setattr(following, "AGAIN_S", 0.0)
     with create(out_folder(f"{s3.url}/again")) as writer:
         s3.end()
         measure(writer, "0000", 0)

@@ -26,7 +26,7 @@ from nodrop.measure.pair import Pair, at_work
 from nodrop.measure.plan import make_plan
 from nodrop.measure.preflight import preflight
 from nodrop.results.trial import TrialRecord
-from nodrop.results.writer import TrialFolder
+from nodrop.results.trial_folder import TrialFolder
 
 OTHER_FILES = "its trace, files or image are others than those of the other pairs"
 IDLE_S = 60.0
