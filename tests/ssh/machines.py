@@ -68,6 +68,7 @@ KbdInteractiveAuthentication no
 UsePAM no
 UseDNS no
 PidFile none
+Subsystem sftp internal-sftp
 """
 ETC = {
     "passwd": "root:x:0:0:root:/root:/bin/sh\n"
@@ -339,6 +340,7 @@ def _own_network() -> Iterator[None]:
     try:
         assert libc.unshare(CLONE_NEWNET) == 0, os.strerror(ctypes.get_errno())
         try:
+            _ip("link", "set", "lo", "up")
             yield
         finally:
             assert libc.setns(before, CLONE_NEWNET) == 0, os.strerror(ctypes.get_errno())

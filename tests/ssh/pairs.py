@@ -79,8 +79,10 @@ class Pair:
     def receiver(self) -> Machine:
         return self.machines.receiver
 
-    def lab(self, folder: Path, *, sender: str = "gen1", config: Path | None = None) -> str:
-        text = LAB + (ELSEWHERE if self.receiver_elsewhere else "")
+    def lab(
+        self, folder: Path, *, sender: str = "gen1", config: Path | None = None, more: str = ""
+    ) -> str:
+        text = LAB + (ELSEWHERE if self.receiver_elsewhere else "") + more
         path = folder / "pair.toml"
         path.write_text(text.format(config=config or self.machines.config, sender=sender))
         return str(path)
@@ -143,6 +145,7 @@ def runs_on(pair: Runnable, folder: Path) -> Iterator[Run]:
         resume: bool = False,
         progress: Any = None,
         lab: dict[str, Any] | None = None,
+        out: Path | None = None,
         **given: str,
     ) -> RunOutcome:
         file, where = folder / "experiment.toml", load_lab(pair.lab(folder, **(lab or {})))
@@ -150,7 +153,7 @@ def runs_on(pair: Runnable, folder: Path) -> Iterator[Run]:
         return measuring(where)(
             load_experiment(file, settings),
             where,
-            out=folder / "results",
+            out=out or folder / "results",
             resume=resume,
             progress=progress or Silent(),
         )
@@ -158,4 +161,4 @@ def runs_on(pair: Runnable, folder: Path) -> Iterator[Run]:
     yield go
     pair.nothing_is_left()
     assert pair.shown() == before
-    assert not list((folder / "state").rglob("*.jsonl"))
+    assert not list((folder / "state").glob("nodrop/undo/*.jsonl"))

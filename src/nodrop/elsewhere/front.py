@@ -30,8 +30,9 @@ from nodrop.hosts.relay import Held
 from nodrop.hosts.seam import Json
 from nodrop.hosts.ssh import COMMAND_TIMEOUT_S
 from nodrop.labs.seam import Distant
+from nodrop.labs.storage import Storage
 from nodrop.measure.controllers.seam import TrialInput
-from nodrop.measure.manager import RunOutcome
+from nodrop.measure.manager import RunOutcome, keep_raw_files, storage_of
 from nodrop.measure.plan import Plan, make_plan
 from nodrop.measure.preflight import resettable
 from nodrop.measure.progress import Progress
@@ -69,7 +70,11 @@ def run_elsewhere(
     assert isinstance(made, Distant)
     found = find_run(out, experiment.name) if resume else None
     resets = Rebooting(made, progress.note) if how == "reboot" else None
-    with interrupts(), _Kept(experiment, lab, plan, progress, resets, out=out, found=found) as kept:
+    with (
+        interrupts(),
+        storage_of(lab) as storage,
+        _Kept(experiment, lab, plan, progress, resets, storage, out=out, found=found) as kept,
+    ):
         while True:
             asking = _Asking(experiment, lab, plan, found=kept.found, yes=yes)
             with asking.far(progress.note) as far:
@@ -86,7 +91,7 @@ def doctor_elsewhere(
     """Every problem there, and its certificates."""
     asking = _Asking(experiment, lab, plan, only_look=True)
     try:
-        with interrupts(), asking.far(_unsaid) as far:
+        with interrupts(), storage_of(lab), asking.far(_unsaid) as far:
             end = far.word()
             _must_be_good(end)
     except NodropError as problem:
@@ -136,7 +141,7 @@ class _Asking:
 
     def _task(self, copies: dict[str, str], images: tuple[Json, ...]) -> Task:
         plan, lab = self.plan, self.lab
-        ours = {key: value for key, value in lab.table.items() if key != "ssh_config"}
+        ours = {k: value for k, value in lab.table.items() if k not in ("ssh_config", "storage")}
         return Task(
             experiment=self.experiment,
             lab=replace(lab, table=ours),
@@ -193,13 +198,14 @@ class _Kept:
         plan: Plan,
         progress: Progress,
         resets: Rebooting | None,
+        storage: Storage | None,
         *,
         out: Path,
         found: Path | None,
     ) -> None:
         self._experiment, self._lab, self._plan = experiment, lab, plan
         self._progress, self._out, self._found = progress, out, found
-        self._resets = resets
+        self._resets, self._storage = resets, storage
         self.reset_due = False
         """The other half has ended so that its host can boot, and the run goes on after that."""
         self._reset_s: float | None = None
@@ -337,6 +343,7 @@ class _Kept:
                 plan_sha256=fingerprint,
                 manifest=manifest,
             )
+        keep_raw_files(self._writer, self._storage)
         heeds_void = self._plan.controller.heeds_void
         records = self._writer.records()
         self._done = [r for r in records if heeds_void or r.outcome != "void"]

@@ -11,6 +11,7 @@ from nodrop.hosts.journal import UndoReport
 from nodrop.hosts.relay import Held
 from nodrop.hosts.seam import Json, Link, UndoJournal
 from nodrop.hosts.ssh import SshHost
+from nodrop.labs.storage import Storage
 
 
 class Lab(Protocol):
@@ -68,6 +69,15 @@ class Connected(Protocol):
 
     def connected(self, journal: UndoJournal) -> AbstractContextManager[None]:
         """For a run."""
+        ...
+
+
+@runtime_checkable
+class Storing(Protocol):
+    """A Lab that may have a host for raw files of its trials."""
+
+    def storage(self) -> Storage | None:
+        """To be entered, for a run."""
         ...
 
 
@@ -142,6 +152,16 @@ class Preparable(Protocol):
 
     def prepare(self, *, do_it: bool) -> Sequence[Prepared]:
         """On all hosts at once. With `do_it` packages are installed, and nothing else is done."""
+        ...
+
+
+@runtime_checkable
+class OnHosts(Protocol):
+    """A Lab of hosts that have one run at a time."""
+
+    def ends(self) -> Sequence[tuple[str, str]]:
+        """Host and port of the sender, then of the receiver; a host without a name is the machine
+        that the lab is used on."""
         ...
 
 

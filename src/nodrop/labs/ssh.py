@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
+from pydantic import AfterValidator, WithJsonSchema
 
 from nodrop.config.options import InputFile, Name, Options, check
 from nodrop.errors import BadInput, LabProblem
@@ -31,6 +31,7 @@ from nodrop.labs.netns import CARRIER_TIMEOUT_S, ETHERNET_HEADER_BYTES, PACKAGES
 from nodrop.labs.nic import taken
 from nodrop.labs.preparing import prepare
 from nodrop.labs.seam import Checked, Prepared
+from nodrop.labs.storage import Storage
 from nodrop.untrusted.json_text import decode
 from nodrop.untrusted.reading import making_sense
 
@@ -41,6 +42,7 @@ FROM_THERE = (
 PROGRAMS = {program: PACKAGES[program] for program in ("ip", "ethtool")}
 PROGRAMS_OF_RECEIVER = {"sysctl": PACKAGES["sysctl"], "python3": "python3"}
 """Programs that nodrop runs on a host → the Debian package of each."""
+STORAGE_PATH = r"^/[A-Za-z0-9._/+@-]+$"
 FAR_NAME = r"^[A-Za-z0-9_][A-Za-z0-9._@-]{0,252}$"
 
 
@@ -53,8 +55,12 @@ def _far_name(name: str) -> str:
     return name
 
 
-def _not_yet(_given: object) -> None:
-    raise ValueError("is not supported yet; leave it out, and samples come to this machine")
+def _storage_path(path: str) -> str:
+    if not re.fullmatch(STORAGE_PATH, path):
+        raise ValueError(
+            "must be an absolute path there, of letters, digits, dots, dashes and underscores"
+        )
+    return path
 
 
 FarName = Annotated[
@@ -70,6 +76,17 @@ class SshEnd(Options):
     """How the user who logs in becomes root; left out: root logs in."""
 
 
+class SshStorage(Options):
+    host: FarName
+    """As ~/.ssh/config knows it; whoever logs in there may write to `path`."""
+    path: Annotated[
+        str,
+        AfterValidator(_storage_path),
+        WithJsonSchema({"type": "string", "pattern": STORAGE_PATH}),
+    ]
+    """Each run has a folder in it."""
+
+
 class SshFile(Options):
     name: Name
     kind: Literal["ssh"]
@@ -78,7 +95,9 @@ class SshFile(Options):
     receiver: SshEnd
     ssh_config: InputFile | None = None
     """Instead of ~/.ssh/config."""
-    storage: Annotated[None, BeforeValidator(_not_yet), WithJsonSchema({"type": "null"})] = None
+    storage: SshStorage | None = None
+    """Keeps what samplers wrote, and large files of the SUT. Left out: they stay in the run
+    directory."""
 
 
 def from_file(table: Mapping[str, Any], *, base: Path) -> SshLab:
@@ -150,6 +169,16 @@ class SshLab:
             return HeldHere("sender")
         return SshConnection(host, name=f"sender {host}", config=self._file.ssh_config)
 
+    def ends(self) -> Sequence[tuple[str, str]]:
+        return [(end.host or "", end.port) for end in (self._file.sender, self._file.receiver)]
+
+    def storage(self) -> Storage | None:
+        """None also on the receiver, if another machine keeps the run."""
+        found = self._file.storage
+        if found is None or self._relay is not None:
+            return None
+        return Storage(found.host, found.path, config=self._file.ssh_config)
+
     def problems(self) -> Sequence[str]:
         if self.receiver_elsewhere:
             return [FROM_THERE]
@@ -203,11 +232,11 @@ class SshLab:
             "kind": "ssh",
             "name": self.name,
             "hosts": {role: end.model_dump(exclude_none=True) for role, end in ends.items()},
-            "seen": {one.what: one.facts for one in self._seen},
+            "seen": {one.what: one.facts for one in self._seen if one.facts},
         }
 
     def check(self) -> Sequence[Checked]:
-        """Both hosts at once. Changes nothing there, but the node is copied."""
+        """Both hosts at once, then the storage. Changes nothing there, but the node is copied."""
         return self._looked(cable=True)
 
     def undo(
@@ -261,13 +290,22 @@ class SshLab:
             return [Checked(what="this machine", problems=(words,))]
         label = f"check-{new_label()}"
         ends = (("sender", self._file.sender), ("receiver", self._file.receiver))
-        return check_ends(
-            [
-                End(role=role, host=self._host_of(role, end, label), port=end.port)
-                for role, end in ends
-            ],
-            cable=cable,
-        )
+        found = [
+            End(role=role, host=self._host_of(role, end, label), port=end.port)
+            for role, end in ends
+        ]
+        return [*check_ends(found, cable=cable), *self._storage_looked()]
+
+    def _storage_looked(self) -> Iterator[Checked]:
+        if (storage := self.storage()) is None:
+            return
+        try:
+            with storage:
+                free = f"{storage.free_bytes / 1e9:.1f} GB are free"
+                seen = [f"{storage.path} can be written to, {free}"]
+                yield Checked(what=storage.name, seen=seen)
+        except LabProblem as problem:
+            yield Checked(what=storage.name, problems=[str(problem)])
 
     def _host_of(self, role: str, end: SshEnd, label: str) -> SshHost | ThisMachine:
         if end.host is None if self._relay is None else role == "receiver":

@@ -7,7 +7,7 @@ this process, or the pairs of a fleet.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,12 +19,15 @@ from nodrop.errors import BadInput, SystemRefused
 from nodrop.hosts.interrupts import Gate, Interrupted, interrupts
 from nodrop.hosts.journal import DiskJournal
 from nodrop.hosts.seam import Json
+from nodrop.labs.seam import Storing
+from nodrop.labs.storage import Storage
 from nodrop.measure.crew import Crew, Here
 from nodrop.measure.manifest import manifest
 from nodrop.measure.pair import at_work
 from nodrop.measure.plan import Plan, make_plan
 from nodrop.measure.preflight import Parts, preflight
 from nodrop.measure.progress import Progress
+from nodrop.results.raw_files import RawFiles
 from nodrop.results.rundir import find_run, open_run
 from nodrop.results.trial import TrialRecord
 from nodrop.results.writer import RunWriter, plan_sha256
@@ -61,13 +64,33 @@ def run_experiment(
     must_be_meant(plan, yes=yes)
     parts = preflight(experiment, lab, plan)
     inputs = [parts.inputs(cell) for cell in plan.cells]
-    plain = run_plain(experiment, plan, lab=dict(lab.table), inputs=inputs)
+    # Where raw files lie is no part of what is measured.
+    table = {key: value for key, value in lab.table.items() if key != "storage"}
+    plain = run_plain(experiment, plan, lab=table, inputs=inputs)
     with (
         interrupts() as gate,
+        storage_of(lab) as storage,
         run_writer(experiment, lab.text, out, plan_sha256(plain), resume=resume) as writer,
     ):
+        keep_raw_files(writer, storage)
         crew = _here(experiment, lab, plan, parts, writer, progress)
         return keep_run(plan, crew, writer, gate, progress, parts.notes())
+
+
+@contextmanager
+def storage_of(lab: LabSource) -> Iterator[Storage | None]:
+    """For a run, if its lab has one. NotReady, before anything is touched, if it is not reached."""
+    made = plugins.build_lab(lab)
+    found = made.storage() if isinstance(made, Storing) else None
+    with found or nullcontext():
+        yield found
+
+
+def keep_raw_files(writer: RunWriter, storage: Storage | None) -> None:
+    if storage is not None:
+        raw = RawFiles(writer.path, storage)
+        writer.followed_by(raw)
+        writer.update_manifest({"storage": raw.facts()})
 
 
 def must_be_meant(plan: Plan, *, yes: bool) -> None:

@@ -113,6 +113,8 @@ class OverTime:
     others: tuple[TimeView, ...]
     left_out: int
     """Trials that have samples but no room on the page."""
+    elsewhere: str
+    """How to get samples that lie on the storage of a lab."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,7 +283,20 @@ def _over_time(story: Story, *, overlaid: bool) -> OverTime:
         typical=tuple(views[0]),
         others=tuple(views[1]),
         left_out=left_out,
+        elsewhere=_elsewhere(story, [trial for _, trial in chosen]),
     )
+
+
+def _elsewhere(story: Story, trials: Sequence[Trial]) -> str:
+    """In one line, of the first run whose samples lie there."""
+    for trial in trials:
+        if command := story.sources[trial.source].run.elsewhere(trial.name):
+            return escape.plain(
+                f"Samples lie on the storage of the lab: `{command}` brings them here, and the "
+                "next report draws them.",
+                longest=1000,
+            )
+    return ""
 
 
 def _overlays(named: Sequence[tuple[Cell, Timeline]]) -> tuple[Markup, ...]:

@@ -3,7 +3,7 @@
 <name>-<utc>/
     manifest.json  experiment.toml  lab.toml  trials.jsonl  lock  [findings.json  imported.json]
     runs/<run>/    trial.json ledger.json offered.json counters.json samples-<host>.jsonl live.jsonl
-                   sut/ [profile.json]
+                   sut/ [profile.json] [elsewhere.json]
 """
 
 from __future__ import annotations
@@ -20,6 +20,10 @@ WRITING = "writing.json"
 """In a store, while a run is written there: by whom."""
 TRIAL = "trial.json"
 LIVE = "live.jsonl"
+SUT = "sut"
+"""What a SUT wrote, by which no report goes."""
+ELSEWHERE = "elsewhere.json"
+"""Of a trial whose raw files lie on the storage of its lab: which, and where."""
 PROFILE = "profile"
 """Of a trial with `measure.profile`."""
 _SAMPLES = "samples-"

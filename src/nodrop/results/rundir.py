@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Any
 
 from nodrop.errors import BadInput
 from nodrop.results.names import (
+    ELSEWHERE,
     EXPERIMENT,
     LAB,
     LIVE,
@@ -31,6 +33,8 @@ from nodrop.untrusted.folder import Folder
 from nodrop.untrusted.json_text import NotJson, decode_object
 
 Json = dict[str, Any]
+PLACE = r"[A-Za-z0-9_][\w.@-]*:/[\w./+@-]*"
+"""host:folder, as ssh knows the host."""
 HALF_LINE = "half-written last line: the run was interrupted while it wrote; it is ignored"
 
 
@@ -81,6 +85,18 @@ class RunDir:
     def samples(self, run: str, host: str) -> Iterator[Json]:
         """Rows of one host's sampler, one at a time; what cannot be read is left out."""
         yield from _rows(self._of(run), samples_of(host))
+
+    def elsewhere(self, run: str) -> str | None:
+        """The command that brings the raw files of the run here, if they lie on the storage of a
+        lab."""
+        found = _read_object(self._of(run), ELSEWHERE, ELSEWHERE)
+        if self.sampled_hosts(run) or not isinstance(found, dict) or not found.get("files"):
+            return None
+        place = f"{found.get('host')}:{found.get('folder')}".rpartition("/")[0]
+        # Whoever wrote it may be a stranger.
+        if not re.fullmatch(PLACE, place, re.ASCII):
+            return None
+        return f"scp -rp '{place}/*' {shlex.quote(f'{self.path}/{RUNS}/')}"
 
     def live(self, run: str) -> Iterator[Json]:
         """What was read of a trial while it ran, phases included; nothing if nothing was read."""

@@ -21,7 +21,7 @@ from pathlib import Path
 from nodrop.errors import BadInput
 from nodrop.results.following import Way
 from nodrop.results.lock import cut_half_line, is_written, locked
-from nodrop.results.names import LOCK, MANIFEST, RUNS, STORED, TRIAL, TRIALS, WRITING
+from nodrop.results.names import LOCK, MANIFEST, RUNS, STORED, SUT, TRIAL, TRIALS, WRITING
 from nodrop.results.store import Store, StoreLost, before_anything
 from nodrop.results.trial import RecordError, TrialRecord
 from nodrop.untrusted.folder import Folder, append_whole
@@ -33,8 +33,6 @@ BATCH_FILES = 200
 """On their way at once."""
 OURS = (LOCK, STORED, WRITING, "report")
 """Of this machine alone."""
-SUT = "sut"
-"""What a SUT wrote, by which no report goes: it is not brought here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,7 +367,8 @@ def _batches(sizes: Mapping[str, int]) -> Iterator[list[str]]:
 
 
 def _is_read(name: str) -> bool:
-    """By readers of the copy. A name that leads elsewhere is no file of a run."""
+    """By readers of the copy, for which no SUT writes. A name that leads elsewhere is no file of a
+    run."""
     top, *below = name.split("/")
     if {"", ".", ".."} & {top, *below}:
         return False

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from nodrop.results.names import LIVE, RUNS, TRIAL, safe_name, samples_of
+from nodrop.results.names import LIVE, RUNS, SUT, TRIAL, safe_name, samples_of
 from nodrop.untrusted.bounds import GUEST_FILE_BYTES
 from nodrop.untrusted.folder import Folder
 
@@ -27,12 +27,12 @@ class TrialFolder:
         """A new one, of a trial that is measured where the run directory is not."""
         folder = Folder(above, (safe_name(run),))
         folder.make()
-        folder.folder("sut").make()
+        folder.folder(SUT).make()
         return cls(run=run, path=folder.path)
 
     @property
     def sut(self) -> Path:
-        return self.path / "sut"
+        return self.path / SUT
 
     def packed(self) -> dict[str, bytes]:
         """Its files, by their paths in it: to be sent to who writes the run directory."""
@@ -58,9 +58,7 @@ class TrialFolder:
     def write(self, name: str, content: Mapping[str, Any]) -> None:
         """A JSON file of this trial: `ledger`, `offered`, `counters` …; not `trial`."""
         if f"{name}.json" == TRIAL:
-            raise ValueError(
-                "trial.json is what marks a trial as whole: RunWriter.finish writes it"
-            )
+            raise ValueError("trial.json marks a trial as whole: RunWriter.finish writes it")
         write_json(Folder(self.path), f"{safe_name(name)}.json", content)
 
 

@@ -22,6 +22,7 @@ from nodrop.results.names import (
     LAB,
     MANIFEST,
     RUNS,
+    SUT,
     TRIAL,
     TRIALS,
     safe_name,
@@ -174,7 +175,7 @@ class RunWriter:
         if self._runs.is_there(safe_name(run)):
             self._runs.remove(safe_name(run))
         folder.make()
-        folder.folder("sut").make()
+        folder.folder(SUT).make()
         return TrialFolder(run=run, path=folder.path)
 
     def finish(self, record: TrialRecord, details: Mapping[str, Any] | None = None) -> None:
@@ -281,7 +282,7 @@ class RunWriter:
         finally:
             self._lock.close()
         if lost and not failed:
-            raise lost[0]
+            raise LabProblem("; ".join(map(str, lost))) if lost[1:] else lost[0]
 
     def __enter__(self) -> Self:
         return self
