@@ -19,9 +19,11 @@ from typing import Any
 import psutil
 import pytest
 
+from nodrop.cli.stores import run_directory
 from nodrop.hosts.reversal import NETNS_FOLDER
 from nodrop.results.rundir import RunDir, open_run
 from nodrop.results.trial import TrialRecord
+from tests.s3 import serving
 
 EXPERIMENT = """
 name = "shared"
@@ -63,7 +65,7 @@ class Ground:
 
     def argv(self, *arguments: str | Path) -> list[str]:
         run = [sys.executable, "-m", "nodrop.cli.main", "run", *map(str, arguments)]
-        return [*run, "--out", str(self.folder / "out")]
+        return run if "--out" in arguments else [*run, "--out", str(self.folder / "out")]
 
     def run(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -129,6 +131,27 @@ def test_the_manifest_has_each_pairs_host_and_clock(shared: Ground) -> None:
 
 def test_nothing_of_a_fleet_is_left(shared: Ground) -> None:
     assert shared.nothing_is_left()
+
+
+def test_a_fleets_run_is_kept_in_a_store(
+    real_root: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ground = Ground(tmp_path)
+    experiment = ground.write("shared.toml", EXPERIMENT)
+    with serving() as server:
+        server.known_to(monkeypatch)
+        fleet = ground.fleet(sorted(BOTH))
+        once = ("--set", "measure.repetitions=1")
+        done = ground.run(experiment, *once, "--fleet", fleet, "--out", server.url)
+        assert done.returncode in (0, 1), done.stderr
+        (url,) = {word for word in done.stderr.split() if word.startswith(f"{server.url}/")}
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another-machine"))
+        run = open_run(run_directory(url))
+        assert {record.pair for record in run.trials.records} == BOTH
+        assert set(run.manifest["fleet"]["pairs"]) == BOTH and "finished_utc" in run.manifest
+        for record in run.trials.records:
+            assert run.detail(record.run, "ledger") and any(run.samples(record.run, "rx"))
+    assert not [*(tmp_path / "state").glob("nodrop/undo/*")]
 
 
 def senders(pid: int) -> int:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from nodrop.cli.main import exit_code
+from nodrop.cli.stores import out_folder, run_directory
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
 from nodrop.elsewhere.front import doctor_elsewhere
@@ -20,6 +21,7 @@ from nodrop.errors import BadInput, LabProblem, NotReady
 from nodrop.measure.plan import make_plan
 from nodrop.measure.progress import Silent
 from nodrop.results.rundir import open_run
+from tests.s3 import serving
 from tests.ssh.machines import Machine
 from tests.ssh.pairs import SINK, Pair, Run, runs_on
 
@@ -95,6 +97,22 @@ def test_a_front_that_ends_leaves_nothing_and_is_gone_on_with(
     assert outcome.records[0] == first
     with pytest.raises(BadInput, match=rf"{begun}: the experiment, the lab or the plan changed"):
         run("sut.ring_frames=4096", resume=True)
+
+
+def test_a_run_elsewhere_is_kept_in_a_store(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving() as server:
+        server.known_to(monkeypatch)
+        first = run("measure.repetitions=1", out=out_folder(server.url))
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another-machine"))
+        second = run("measure.repetitions=1", out=out_folder(server.url), resume=True)
+        assert second.directory.name == first.directory.name
+        assert second.directory != first.directory
+        assert second.records == first.records
+        read = open_run(run_directory(f"{server.url}/{first.directory.name}"))
+    assert "finished_utc" in read.manifest and not read.damage
+    assert read.sampled_hosts(first.records[0].run) == ("receiver",)
 
 
 class KillsThere(Silent):

@@ -113,12 +113,14 @@ def _measuring(asked: Experiment, lab: str | None, fleet: Path | None) -> Callab
     if lab is not None:
         raise BadInput("--lab: not with --fleet, whose file names its labs; leave one of them out")
     from nodrop.config.fleet_file import load_fleet
+    from nodrop.elsewhere.where import receiver_elsewhere, sits
     from nodrop.hosts.privileges import ensure_privileges
     from nodrop.measure.fleet.run import run_fleet
 
     labs = load_fleet(fleet)
-    ensure_privileges()
-    return partial(run_fleet, asked, labs)
+    if not all(map(receiver_elsewhere, labs.pairs.values())):
+        ensure_privileges()
+    return partial(run_fleet, asked, labs, sits)
 
 
 def profile(

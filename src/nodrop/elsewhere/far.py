@@ -116,6 +116,7 @@ class Reported:
 
     def next(self, done: Sequence[TrialRecord], may: May = any_trial) -> TrialInput | None:
         del done, may  # it has them, and their files: nothing is on its way while the next one runs
+        self.manifest()
         self._say("next")
         order = self._told.next()
         assert isinstance(order, Next), order

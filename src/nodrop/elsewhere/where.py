@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from nodrop import plugins
 from nodrop.config.experiment import Experiment
@@ -14,6 +14,9 @@ from nodrop.labs.seam import Checkable, Distant
 from nodrop.measure.manager import RunOutcome
 from nodrop.measure.plan import Plan
 from nodrop.measure.progress import Progress
+
+if TYPE_CHECKING:
+    from nodrop.measure.fleet.worker import Sits
 
 
 class Measuring(Protocol):
@@ -50,6 +53,17 @@ def measuring(lab: LabSource) -> Measuring:
 
     ensure_privileges()
     return manager.run_experiment
+
+
+def sits(lab: LabSource) -> Sits:
+    """How a worker of a fleet measures with this lab."""
+    if receiver_elsewhere(lab):
+        from nodrop.elsewhere.pair import there
+
+        return there
+    from nodrop.measure.fleet.worker import here
+
+    return here
 
 
 def looked_at(

@@ -38,6 +38,7 @@ def manifest(
         "seed": plan.seed,
         "repetitions": plan.repetitions,
         "cells": [dict(cell.factors) for cell in plan.cells],
+        "inputs": [parts.inputs(cell) for cell in plan.cells],
         "parting": None if plan.parting is None else asdict(plan.parting),
         "order": [trial.run_name for trial in plan.controller.beforehand()],
         "measure": experiment.measure.model_dump(),

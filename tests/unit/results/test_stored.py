@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,53 +26,18 @@ from nodrop.results.stored import Copy, put_run
 from nodrop.results.writer import RunWriter
 from nodrop.testing.records import trial
 from nodrop.testing.rundirs import Fake, make_run
-
-BUCKET = "measured"
-
-
-@dataclass
-class Server:
-    """S3, until it is ended; what it holds outlives it."""
-
-    server: Any
-    url: str = f"s3://{BUCKET}/lab"
-
-    def end(self) -> None:
-        self.server.stop()
-
-    def begin_again(self) -> None:
-        from moto.server import ThreadedMotoServer
-
-        self.server = ThreadedMotoServer(ip_address="127.0.0.1", port=self.server._port)
-        self.server.start()
+from tests.s3 import Server, serving
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    from moto.server import ThreadedMotoServer
-
-    found = Server(ThreadedMotoServer(ip_address="127.0.0.1", port=0))
-    found.server.start()
-    _, found.server._port = found.server.get_host_and_port()
-    yield found
-    found.end()
+    with serving() as found:
+        yield found
 
 
 @pytest.fixture
 def s3(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
-    """With a bucket, and the credentials that anybody has."""
-    import boto3
-
-    S3FileSystem.clear_instance_cache()
-    address = f"http://127.0.0.1:{server.server._port}"
-    for name, value in {
-        "AWS_ENDPOINT_URL": address,
-        "AWS_ACCESS_KEY_ID": "any",
-        "AWS_SECRET_ACCESS_KEY": "any",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }.items():
-        monkeypatch.setenv(name, value)
-    boto3.client("s3").create_bucket(Bucket=BUCKET)
+    server.known_to(monkeypatch)
     return server
 
 
@@ -202,7 +166,7 @@ def test_a_run_that_is_not_gone_on_with_is_left_to_others(machine: Any, tmp_path
         path.write_text('{"format": 99}\n')
     machine()
     found = find_run(out_folder(above), "demo")
-    with pytest.raises(BadInput, match=r"format: 99; to go on would remove 0000, 0001"):
+    with pytest.raises(BadInput, match=r"format: 99 .*; to go on would remove 0000, 0001"):
         RunWriter.resume(found, plan_sha256="p")
     assert not [*tmp_path.rglob("writing.json")]
     for path, content in readable.items():

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from nodrop.errors import BadInput, LabProblem, NodropError
+from nodrop.errors import BadInput, LabProblem, NodropError, NotReady
 from nodrop.hosts.seam import Json
 from nodrop.ledger.reasons import Reason
 from nodrop.measure.controllers.deal import Deal, cell_key
@@ -95,6 +95,8 @@ class Pairs:
             self._look()
             if _is_of_dask(error):
                 self._members.failed(name, f"its worker ended in {asked.run_name}")
+            elif isinstance(error, LabProblem) and not isinstance(error, NotReady):
+                self._members.failed(name, str(error))
             else:
                 self._members.drain(name, words_of(error))
             return ()

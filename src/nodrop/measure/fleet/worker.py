@@ -9,15 +9,16 @@ import ctypes
 import os
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Protocol
 
 from nodrop import plugins
 from nodrop.config.experiment import Experiment
 from nodrop.config.lab_file import LabSource
-from nodrop.errors import NotReady
+from nodrop.errors import LabProblem, NotReady
 from nodrop.hosts.journal import DiskJournal, undo_abandoned
 from nodrop.hosts.seam import Json
 from nodrop.measure.controllers.seam import TrialInput
@@ -49,6 +50,8 @@ class Job:
     """Of a worker that the run itself started: Ctrl-C is then for the run alone."""
     inputs: Sequence[Json] | None = None
     """Of each cell, by content, as the pairs before it had them."""
+    sits: Sits | None = None
+    """Where its receiver is; None: on the worker's host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,13 +82,30 @@ class Left:
     left: Sequence[str] = ()
 
 
+class Sitting(Protocol):
+    """A pair at work, trial after trial."""
+
+    begun: Begun
+    notes: list[str]
+
+    def measure(
+        self, asked: TrialInput, *, asks_tsc: bool
+    ) -> tuple[TrialRecord, Json, Mapping[str, bytes]]:
+        """Its record, the details for trial.json, and its files by their paths."""
+        ...
+
+    def left(self) -> Left:
+        """Once it is over."""
+        ...
+
+
+Sits = Callable[[Job], AbstractContextManager[Sitting]]
+
+
 @dataclass(slots=True, kw_only=True)
 class _AtWork:
-    pair: Pair
-    begun: Begun
-    journal: DiskJournal
+    sitting: Sitting
     stack: ExitStack
-    notes: list[str]
     idle: threading.Timer | None = None
 
 
@@ -108,7 +128,7 @@ _WORKER = _Worker()
 def begin(job: Job) -> Begun:
     """LabProblem or BadInput if this pair cannot measure what is asked."""
     with _WORKER.held:
-        found = _begun(job)[0].begun
+        found = _begun(job)[0].sitting.begun
         _leave_if_idle(job)
         return found
 
@@ -143,34 +163,74 @@ def _measured(job: Job, asked: TrialInput, *, asks_tsc: bool) -> Sent:
         _WORKER.measures = threading.get_ident()
     try:
         at, new = _begun(job)
-        with tempfile.TemporaryDirectory(prefix="nodrop-") as made:
-            Path(made).chmod(0o755)  # the SUT has another user
-            folder = TrialFolder.within(Path(made), asked.run_name)
-            record, details = at.pair.measure(
-                _as_here(asked, at.pair), folder, asks_tsc=asks_tsc or new
-            )
-            files = folder.packed()
-        notes = [*at.notes]
-        at.notes.clear()
+        sitting = at.sitting
+        record, details, files = sitting.measure(asked, asks_tsc=asks_tsc or new)
+        notes = [*sitting.notes]
+        sitting.notes.clear()
         return Sent(
             record=record.model_copy(update={"pair": job.pair}),
             details=details,
             files=files,
-            begun=at.begun if new else None,
+            begun=sitting.begun if new else None,
             notes=notes,
         )
+    except LabProblem:
+        _leave((job.run, job.pair))  # what stands there does so no more
+        raise
     finally:
         with _WORKER.looked_at:
             _WORKER.measures = None
         _leave_if_idle(job)
 
 
-def _as_here(asked: TrialInput, pair: Pair) -> TrialInput:
-    """If nodrop parts generator and SUT, it does so on the host where they run."""
-    cell = pair.plan.cell(asked.cell)
-    if not cell.limits.cpus_left:
-        return asked
-    return replace(asked, load={**asked.load, "cpu": cell.load["cpu"]})
+@dataclass(slots=True)
+class Here:
+    """A `Sitting` on the worker's host."""
+
+    begun: Begun
+    notes: list[str]
+    pair: Pair
+    journal: DiskJournal
+
+    def measure(
+        self, asked: TrialInput, *, asks_tsc: bool
+    ) -> tuple[TrialRecord, Json, Mapping[str, bytes]]:
+        with tempfile.TemporaryDirectory(prefix="nodrop-") as made:
+            Path(made).chmod(0o755)  # the SUT has another user
+            folder = TrialFolder.within(Path(made), asked.run_name)
+            record, details = self.pair.measure(self._as_here(asked), folder, asks_tsc=asks_tsc)
+            return record, details, folder.packed()
+
+    def _as_here(self, asked: TrialInput) -> TrialInput:
+        """If nodrop parts generator and SUT, it does so on the host where they run."""
+        cell = self.pair.plan.cell(asked.cell)
+        if not cell.limits.cpus_left:
+            return asked
+        return replace(asked, load={**asked.load, "cpu": cell.load["cpu"]})
+
+    def left(self) -> Left:
+        return Left(changed=[*self.journal.changed], left=[*self.journal.left])
+
+
+@contextmanager
+def here(job: Job) -> Iterator[Here]:
+    plan = make_plan(job.experiment, sender_elsewhere=plugins.sender_elsewhere(job.lab))
+    parts = preflight(job.experiment, job.lab, plan)
+    inputs = [parts.inputs(cell) for cell in plan.cells]
+    must_be_as_others(job, inputs)
+    notes: list[str] = []
+    with (
+        DiskJournal.create() as journal,
+        at_work(parts, plan, job.experiment.measure, journal, notes.append) as pair,
+    ):
+        host, test = pair.look()
+        found = manifest(job.experiment, job.lab, plan, parts, host=host, self_test=test)
+        yield Here(Begun(inputs=inputs, manifest=found), notes, pair, journal)
+
+
+def must_be_as_others(job: Job, inputs: Sequence[Json]) -> None:
+    if job.inputs is not None and list(inputs) != list(job.inputs):
+        raise NotReady(OTHER_FILES, hint="give all pairs the same files")
 
 
 def _begun(job: Job) -> tuple[_AtWork, bool]:
@@ -183,26 +243,12 @@ def _begun(job: Job) -> tuple[_AtWork, bool]:
         with suppress(OSError):
             os.setpgid(0, 0)
     # A worker that was killed here cannot put back what it changed, and its user is elsewhere.
-    notes = [f"undone after a dead run: {w}" for one in undo_abandoned() for w in one.failed]
-    plan = make_plan(job.experiment, sender_elsewhere=plugins.sender_elsewhere(job.lab))
-    parts = preflight(job.experiment, job.lab, plan)
-    inputs = [parts.inputs(cell) for cell in plan.cells]
-    if job.inputs is not None and inputs != list(job.inputs):
-        raise NotReady(OTHER_FILES, hint="give all pairs the same files")
+    undone = [f"undone after a dead run: {w}" for one in undo_abandoned() for w in one.failed]
+    sits: Sits = job.sits or here
     with ExitStack() as stack:
-        journal = stack.enter_context(DiskJournal.create())
-        pair = stack.enter_context(
-            at_work(parts, plan, job.experiment.measure, journal, notes.append)
-        )
-        host, test = pair.look()
-        found = manifest(job.experiment, job.lab, plan, parts, host=host, self_test=test)
-        at = _AtWork(
-            pair=pair,
-            begun=Begun(inputs=inputs, manifest=found),
-            journal=journal,
-            stack=stack.pop_all(),
-            notes=notes,
-        )
+        sitting = stack.enter_context(sits(job))
+        sitting.notes[:0] = undone
+        at = _AtWork(sitting=sitting, stack=stack.pop_all())
     _WORKER.at_work[key] = at
     return at, True
 
@@ -216,9 +262,9 @@ def _leave(key: tuple[str, str]) -> None:
     try:
         at.stack.close()
     finally:
-        before, journal = _WORKER.left.get(key, Left()), at.journal
+        before, now = _WORKER.left.get(key, Left()), at.sitting.left()
         _WORKER.left[key] = Left(
-            changed=[*before.changed, *journal.changed], left=[*before.left, *journal.left]
+            changed=[*before.changed, *now.changed], left=[*before.left, *now.left]
         )
 
 

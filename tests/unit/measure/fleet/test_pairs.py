@@ -270,6 +270,21 @@ def test_a_pair_whose_lab_changed_is_not_resumed(tmp_path: Path) -> None:
         Fleet(tmp_path).run(Client(["a", "b"]), resume=True)
 
 
+def test_a_pair_whose_line_is_cut_now_and_then_goes_on(tmp_path: Path) -> None:
+    cuts = iter([True, True])
+
+    def measure(pair: str, asked: TrialInput) -> TrialRecord:
+        if pair == "b" and next(cuts, False):
+            raise LabProblem("receiver b: the ssh connection is gone")
+        return record(asked)
+
+    outcome = Fleet(tmp_path).run(Client(["a", "b"], measure))
+    facts = open_run(outcome.directory).manifest["fleet"]["pairs"]["b"]
+    assert facts["failures"] == ["receiver b: the ssh connection is gone"] * 2
+    assert facts["drained"] is None and len(outcome.records) == 12
+    assert {one.pair for one in outcome.records} == {"a", "b"}
+
+
 def test_what_breaks_at_a_pair_is_said_and_the_others_go_on(tmp_path: Path) -> None:
     def measure(pair: str, asked: TrialInput) -> TrialRecord:
         if pair == "b":
