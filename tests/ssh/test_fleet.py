@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,10 @@ def test_ctrl_c_ends_the_pair_elsewhere_in_its_trial(there: Pair, tmp_path: Path
         assert run.stdout is not None
         begun = (e for e in map(json.loads, run.stdout) if e["event"] == "trial_started")
         assert {next(begun)["index"], next(begun)["index"]} == {1, 2}
+        until = time.monotonic() + 60
+        while not any("nodrop-node replay" in one for one in there.sender.processes().values()):
+            assert time.monotonic() < until, "the pair elsewhere sends nothing"
+            time.sleep(0.05)
         run.send_signal(signal.SIGINT)
         _, said = run.communicate(timeout=90)
     assert run.returncode == 130, said

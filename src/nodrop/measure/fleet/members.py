@@ -178,9 +178,10 @@ class Members:
             return ()  # without a scheduler nothing can be said to them: each leaves by itself
         self._have_left = True
         there = {name: one for name, one in self.each.items() if one.worker}
-        busy = [one.worker for one in there.values() if one.asked]
+        busy = [one for one in there.values() if one.asked]
         if busy:
-            self._client.run(worker.stop, workers=busy, on_error="ignore")
+            addresses = [one.worker for one in busy]
+            self._client.run(worker.stop, busy[0].job.run, workers=addresses, on_error="ignore")
         tasks = [self.submit(name, worker.leave, one.job) for name, one in there.items()]
         until = time.monotonic() + LEAVE_S
         return [_left(task, until) for task in tasks]

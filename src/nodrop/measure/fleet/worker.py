@@ -120,6 +120,8 @@ class _Worker:
     looked_at: threading.Lock = field(default_factory=threading.Lock)
     measures: int | None = None
     """The thread that a trial runs in."""
+    stopped: str = ""
+    """The run that has ended."""
 
 
 _WORKER = _Worker()
@@ -150,9 +152,11 @@ def leave(job: Job) -> Left:
         return _WORKER.left.pop((job.run, job.pair), Left())
 
 
-def stop() -> None:
-    """Ends the trial under way, from another thread; it undoes as it unwinds."""
+def stop(run: str) -> None:
+    """Ends the trial under way, from another thread; it undoes as it unwinds. One that is still on
+    its way to this worker does not begin."""
     with _WORKER.looked_at:
+        _WORKER.stopped = run
         if _WORKER.measures is not None:
             thread = ctypes.c_ulong(_WORKER.measures)
             ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(Stopped))
@@ -160,6 +164,8 @@ def stop() -> None:
 
 def _measured(job: Job, asked: TrialInput, *, asks_tsc: bool) -> Sent:
     with _WORKER.looked_at:
+        if _WORKER.stopped == job.run:
+            raise Stopped
         _WORKER.measures = threading.get_ident()
     try:
         at, new = _begun(job)

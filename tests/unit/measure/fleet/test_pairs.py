@@ -89,7 +89,7 @@ class Client:
     def scheduler_info(self, n_workers: int) -> Any:
         return {"workers": {f"at-{p}": {"name": p, "resources": {"pair": 1}} for p in self.pairs}}
 
-    def run(self, what: Any, *, workers: list[str], **_: Any) -> Any:
+    def run(self, what: Any, *_given: Any, workers: list[str], **_: Any) -> Any:
         return {address: time.time_ns() for address in workers}
 
     def submit(self, what: Any, job: Job, *arguments: Any, workers: list[str], **_: Any) -> Task:
