@@ -1,8 +1,9 @@
 """What an engine of columns would save a report: the part of it that such an engine can do.
 
-python tools/bench_columns.py [TRIALS]: median, quartiles and count of six figures in every cell of
-a made run, once by each way, each in a process of its own: nodrop's records, DuckDB and Polars (if
-it can be imported) over trials.jsonl. Beside them, what they cannot do: each trial's own files.
+python tools/bench_columns.py [TRIALS [WAY...]]: median, quartiles and count of six figures in
+every cell of a made run, once by each way, each in a process of its own: nodrop's records, DuckDB
+and Polars (if it can be imported) over trials.jsonl. Beside them, what they cannot do: each trial's
+own files.
 """
 
 from __future__ import annotations
@@ -95,9 +96,10 @@ def cost(way: Callable[[Path], int], run: Path) -> str:
 
 def main() -> None:
     trials = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
+    ways = [way for way in (records, duckdb, polars, folders) if way.__name__ in sys.argv[2:]]
     with tempfile.TemporaryDirectory() as folder, mock.patch("os.fsync"):
         run = make_long_run(Path(folder), trials)
-        for way in (records, duckdb, polars, folders):
+        for way in ways or (records, duckdb, polars, folders):
             print(f"{way.__name__:8} {cost(way, run)}", flush=True)
 
 
