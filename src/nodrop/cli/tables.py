@@ -219,8 +219,9 @@ def sent_words(plan: Plan) -> Iterator[str]:
     by_load: dict[str, str] = {}
     for length in plan.lengths:
         if length.planned is not None:
-            load = cell_words({k: v for k, v in length.cell.items() if k.startswith("load.")})
-            by_load.setdefault(load or "each trial", _planned_words(length.planned))
+            load = {k: v for k, v in length.cell.items() if k.startswith("load.")}
+            words = cell_words(load) if load else "each trial"
+            by_load.setdefault(words, _planned_words(length.planned))
     shown = [f"{load}: {words}" for load, words in by_load.items()]
     yield from shown[:MOST_ROWS]
     if len(shown) > MOST_ROWS:

@@ -56,7 +56,8 @@ def find_lab(lab: str, folders: Sequence[Path] | None = None) -> Path:
     for folder in folders or lab_folders():
         if (folder / f"{lab}.toml").is_file():
             return folder / f"{lab}.toml"
-    known = sorted({p.stem for folder in folders or lab_folders() for p in folder.glob("*.toml")})
+    found = {p.stem for folder in folders or lab_folders() for p in folder.glob("*.toml")}
+    known = sorted(name for name in found if "." not in name)  # others are examples, by their path
     raise BadInput(f"--lab {lab}: no such lab{unknown_key(lab, known)}")
 
 

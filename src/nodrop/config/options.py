@@ -209,8 +209,12 @@ def _cpu_list(text: str) -> str:
     return text
 
 
-CpuList = Annotated[str, AfterValidator(_cpu_list)]
-"""Such as "0-2,5"."""
+def _one_cpu(given: object) -> object:
+    return str(given) if type(given) is int else given
+
+
+CpuList = Annotated[str, BeforeValidator(_one_cpu), AfterValidator(_cpu_list)]
+"""Such as "0-2,5"; a number is that CPU."""
 MemorySize = Annotated[
     int,
     BeforeValidator(_memory),

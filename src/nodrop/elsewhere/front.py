@@ -32,7 +32,7 @@ from nodrop.hosts.ssh import COMMAND_TIMEOUT_S
 from nodrop.labs.seam import Distant
 from nodrop.labs.storage import Storage
 from nodrop.measure.controllers.seam import TrialInput
-from nodrop.measure.manager import RunOutcome, keep_raw_files, storage_of
+from nodrop.measure.manager import RunOutcome, keep_raw_files, question, storage_of
 from nodrop.measure.plan import Plan, make_plan
 from nodrop.measure.preflight import resettable
 from nodrop.measure.progress import Progress
@@ -333,7 +333,9 @@ class _Kept:
             return
         fingerprint = member(manifest, "plan_sha256", str)
         if self._found is not None:
-            self._writer = RunWriter.resume(self._found, plan_sha256=fingerprint)
+            self._writer = RunWriter.resume(
+                self._found, plan_sha256=fingerprint, asked=question(self._experiment)
+            )
         else:
             self._writer = RunWriter.create(
                 self._out,

@@ -102,7 +102,11 @@ def _headline(answer: Answer, every: Sequence[Tried], own: Sequence[TrialRecord]
         text = f"carries {value_words(by, lower.value)} {goal}"
         if answer.limited_by == "sut_failed":
             return said("capacity-failed", f"{text}; at {value_words(by, upper.value)} it failed")
-        text = f"{text}, not {value_words(by, upper.value)}"
+        bad = [t for t in every if t.value == upper.value and t.good(answer.goal) is False]
+        if bad and all(_behind_alone(t, answer.goal) for t in bad):
+            text = f"{text}; at {value_words(by, upper.value)} it fell behind, and lost nothing yet"
+        else:
+            text = f"{text}, not {value_words(by, upper.value)}"
         hidden = f": {_WHY_AT_LEAST['hypervisor']}" if answer.limited_by == "hypervisor" else ""
         return said("capacity-found", text + hidden)
     if lower is not None:
@@ -120,6 +124,11 @@ def _headline(answer: Answer, every: Sequence[Tried], own: Sequence[TrialRecord]
         # E.g. rules that do not load: whoever reads the answer alone must learn it.
         why += "".join(f" ({record.verdict})" for record in own[-1:] if not record.valid)
     return said("capacity-not-known", f"what it carries {goal} is not known: {why}")
+
+
+def _behind_alone(trial: Tried, goal: float) -> bool:
+    """Its rings held what was not done in time: no more than that speaks against the load."""
+    return trial.outcome == "measured" and (trial.loss_ratio or 0.0) <= goal
 
 
 def _undecided(answer: Answer, every: Sequence[Tried]) -> str:

@@ -27,6 +27,7 @@ from nodrop.measure.pair import at_work
 from nodrop.measure.plan import Plan, make_plan
 from nodrop.measure.preflight import Parts, preflight
 from nodrop.measure.progress import Progress
+from nodrop.results.asked_again import Question
 from nodrop.results.raw_files import RawFiles
 from nodrop.results.rundir import find_run, open_run
 from nodrop.results.trial import TrialRecord
@@ -181,7 +182,7 @@ def run_writer(
     if resume:
         found = find_run(out, experiment.name)
         _must_have_a_controller(found)
-        writer = RunWriter.resume(found, plan_sha256=fingerprint)
+        writer = RunWriter.resume(found, plan_sha256=fingerprint, asked=question(experiment))
     else:
         writer = RunWriter.create(
             out,
@@ -193,6 +194,10 @@ def run_writer(
         )
     with writer:
         yield writer
+
+
+def question(experiment: Experiment) -> Question:
+    return Question(experiment.text, [setting.text for setting in experiment.settings])
 
 
 def _must_have_a_controller(found: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,7 +10,7 @@ from typing import Any, TypeVar
 from nodrop import plugins
 from nodrop.config.experiment import Experiment
 from nodrop.config.lab_file import LabSource
-from nodrop.config.units import format_cpus
+from nodrop.config.units import format_cpus, parse_cpus
 from nodrop.errors import BadInput, LabProblem, NotReady
 from nodrop.hosts.binary import file_sha256
 from nodrop.hosts.seam import Json
@@ -196,7 +195,9 @@ class Parts:
 
 
 def _receiving_problems(asked: Receiving) -> Sequence[str]:
-    cpus, here = format_cpus(asked.rps_cpus), os.sched_getaffinity(0)
+    cpus = format_cpus(asked.rps_cpus)
+    # Not those that this process may use: the kernel's softirqs keep to no affinity.
+    here = {*parse_cpus(Path("/sys/devices/system/cpu/online").read_text().strip())}
     return missing_cpus("setup.rps_cpus", cpus, here, "this host has no") if cpus else ()
 
 

@@ -74,7 +74,8 @@ def broke(answer: Answer) -> str:
     if not answer.broke or answer.upper is None:
         return ""
     at = value_words(answer.by, answer.upper.value)
-    return f"What broke at {at}: {escape.plain(answer.broke, longest=600)}."
+    began = "At" if answer.broke.startswith("absorbed") else "What broke at"
+    return f"{began} {at}: {escape.plain(answer.broke, longest=600)}."
 
 
 def doubts(answer: Answer) -> Iterator[str]:

@@ -154,7 +154,7 @@ def _capacity(searched: SearchedCell) -> SideCell:
     figures = {}
     for answer in searched.answers:
         closed = [one for one in answer.rounds if one.closed]
-        values = [one.value for one in closed if one.value is not None and one.upper]
+        values = [one.lower.value for one in closed if one.lower and one.upper]
         if answer.limited_by in SEARCH_ENDED and values and len(values) == len(closed):
             name = f"capacity_{answer.by}_at_{answer.goal:g}"
             figures[name] = Repeats(values=values, starts=list(range(len(values))))

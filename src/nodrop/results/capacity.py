@@ -73,7 +73,8 @@ class Goal(Model):
     `max` was carried; at `min`, the least, packets were lost; `loss_at_every_load` is the same part
     of each. The `budget` ended the search; it is `unfinished`; or `nothing_measured` shows it."""
     place: str | None
-    """Where the packets died at the load that was not carried."""
+    """Where the packets died at the load that was not carried or, if its rings held them, at the
+    next higher one that lost some."""
     knob: str
     """What touches it; empty if nothing is known to."""
     broke: str

@@ -14,7 +14,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from nodrop.config.toml_file import printable
 from nodrop.errors import BadInput, LabProblem
+from nodrop.results.asked_again import Question
 from nodrop.results.following import Follower
 from nodrop.results.lock import cut_half_line, locked
 from nodrop.results.names import (
@@ -27,7 +29,7 @@ from nodrop.results.names import (
     TRIALS,
     safe_name,
 )
-from nodrop.results.rundir import HALF_LINE, Json, read_manifest, read_trials
+from nodrop.results.rundir import HALF_LINE, Json, RunDir, open_run, read_manifest, read_trials
 from nodrop.results.store import before_anything
 from nodrop.results.stored import Copy
 from nodrop.results.trial import TrialRecord
@@ -136,14 +138,17 @@ class RunWriter:
         return cls(path, lock, found)
 
     @classmethod
-    def resume(cls, path: Path, *, plan_sha256: str) -> RunWriter:
-        """Opens a run directory to go on with it; removes what was half-written."""
+    def resume(cls, path: Path, *, plan_sha256: str, asked: Question | None = None) -> RunWriter:
+        """Opens a run directory to go on with it; removes what was half-written. BadInput if the
+        plan is another; `asked` says which key made it so."""
         # What is half-written is deleted and the rest added to, with our rights.
         Folder(path).must_be_ours("a run directory")
         manifest = read_manifest(path)
         if manifest.get("plan_sha256") != plan_sha256:
+            changes = [] if asked is None else _changes(open_run(path), asked)
             raise BadInput(
-                f"{path}: the experiment, the lab or the plan changed since this run was started",
+                f"{path}: the experiment, the lab or the plan changed since this run was started"
+                + (f": {printable('; '.join(changes[:3]))}" if changes else ""),
                 hint="resume with the same files and --set values, or start a new run",
             )
         writer = cls(path, locked(path), manifest)
@@ -340,3 +345,9 @@ def _new_folder(out: Path, name: str, taken: Sequence[str]) -> Path:
             hint="choose another folder with --out",
         ) from None
     raise BadInput(f"{out / name}: a thousand runs with this name and second exist already")
+
+
+def _changes(begun: RunDir, asked: Question) -> Sequence[str]:
+    settings = begun.manifest.get("settings")
+    given = [str(setting) for setting in settings] if isinstance(settings, list) else []
+    return asked.changes_since(Question(begun.experiment, given))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodrop.errors import BadInput
+from nodrop.results.asked_again import Question
 from nodrop.results.rundir import Damage, open_run, read_trials
 from nodrop.results.trial import TrialRecord
 from nodrop.results.writer import RunWriter, plan_sha256
@@ -87,6 +89,23 @@ def test_a_changed_plan_is_not_resumed(tmp_path: Path) -> None:
         pass
     with pytest.raises(BadInput, match="changed since"):
         RunWriter.resume(writer.path, plan_sha256=plan_sha256({"seed": 2}))
+
+
+@pytest.mark.parametrize(
+    ("text", "settings", "said"),
+    [
+        ("[search]\nbudget_s = 30.0\n", [], "search.budget_s = 30.0, was 60.0"),
+        ("[search]\nbudget_s = 60.0\n", ["load.cpu=1"], "load.cpu = 1, was not set"),
+        ("", [], "search.budget_s = not set, was 60.0"),
+    ],
+)
+def test_a_changed_plan_names_what_changed(
+    tmp_path: Path, text: str, settings: list[str], said: str
+) -> None:
+    with create(tmp_path, experiment="[search]\nbudget_s = 60.0\n") as writer:
+        pass
+    with pytest.raises(BadInput, match=re.escape(f"since this run was started: {said}")):
+        RunWriter.resume(writer.path, plan_sha256="q", asked=Question(text, settings))
 
 
 def test_resuming_redoes_only_what_is_not_whole(tmp_path: Path) -> None:

@@ -326,6 +326,12 @@ def _check(cell: AskedCell, search: Search) -> None:
             f"load.{pace} = {str(cell.load[pace]).lower()}: more replicas make it no higher load; "
             f'search.by = "pps", or leave it out'
         )
+    if search.by == "speed" and (cell.load.get("pps") or cell.load.get("top_speed")):
+        pace = "pps" if cell.load.get("pps") else "top_speed"
+        raise BadInput(
+            f"load.{pace} = {str(cell.load[pace]).lower()}: paces the load instead of load.speed, "
+            "which the search varies: leave it out"
+        )
     if search.by == "multiplier" and cell.load.get("kind") == "tcpreplay":
         raise BadInput(
             'search.by = "multiplier": load.kind = "tcpreplay" sends whole copies only: '
