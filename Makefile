@@ -12,7 +12,7 @@ NODE := target/$(TARGET)/release/nodrop-node
 NODE_SOURCES := Cargo.toml Cargo.lock schema/node.schema.json $(shell find crates -name '*.rs' -o -name Cargo.toml)
 PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest
-WORKERS := 3 # on two cores, for a test of a lab waits most of its time
+WORKERS := 4 # on two cores, for a test of a lab waits most of its time
 
 .PHONY: help build demo test check lint rust-check suricata times unit bench fuzz lock schema clean
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import mkdtemp
 
 import pytest
 
@@ -33,10 +34,9 @@ def machines(programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 @pytest.fixture(autouse=True)
-def sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def sockets(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Where ssh keeps the sockets of its connections; none is left."""
-    runtime = Path(f"/tmp/{tmp_path.parent.parent.name}-{tmp_path.name}"[:50])
-    runtime.mkdir(mode=0o700)
+    runtime = Path(mkdtemp(prefix="nodrop-", dir="/tmp"))  # a socket's path has 107 characters
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
     yield runtime
     left = [path for path in runtime.rglob("*") if not path.is_dir()]
