@@ -333,7 +333,8 @@ def _family_words(family: Family, rows: int) -> str:
     compared = "1 metric is compared" if rows == 1 else f"{rows} metrics are compared at once"
     return (
         f"{compared}; if nothing changed, the chance that anything is called different is at most "
-        f"5 %. That takes at least {least} runs (starts of the SUT) of each side"
+        f"5 %. That takes at least {least} runs of each side (starts of the SUT; of a search its "
+        "rounds, search.rounds)"
     )
 
 
