@@ -23,8 +23,8 @@ class SharedSetup(Options):
     queues: Annotated[int, Field(ge=1, le=MOST_QUEUES)] = 1
     """Of each port that the lab makes."""
     rps_cpus: CpuList | None = None
-    """The kernel's receive half of the port runs there; without it, where a veth has it: on the
-    sender's CPU."""
+    """The kernel's receive half of the port runs there; by default on the sender's CPU, as a veth
+    has it."""
 
 
 def shared_setup(setup: dict[str, Any]) -> SharedSetup:

@@ -103,7 +103,7 @@ def _headline(answer: Answer, every: Sequence[Tried], own: Sequence[TrialRecord]
         if answer.limited_by == "sut_failed":
             return said("capacity-failed", f"{text}; at {value_words(by, upper.value)} it failed")
         bad = [t for t in every if t.value == upper.value and t.good(answer.goal) is False]
-        if bad and all(_behind_alone(t, answer.goal) for t in bad):
+        if bad and all(map(_behind_alone, bad)):
             text = f"{text}; at {value_words(by, upper.value)} it fell behind, and lost nothing yet"
         else:
             text = f"{text}, not {value_words(by, upper.value)}"
@@ -126,9 +126,9 @@ def _headline(answer: Answer, every: Sequence[Tried], own: Sequence[TrialRecord]
     return said("capacity-not-known", f"what it carries {goal} is not known: {why}")
 
 
-def _behind_alone(trial: Tried, goal: float) -> bool:
+def _behind_alone(trial: Tried) -> bool:
     """Its rings held what was not done in time: no more than that speaks against the load."""
-    return trial.outcome == "measured" and (trial.loss_ratio or 0.0) <= goal
+    return trial.outcome == "measured" and trial.loss_ratio == 0
 
 
 def _undecided(answer: Answer, every: Sequence[Tried]) -> str:
