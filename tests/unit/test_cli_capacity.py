@@ -77,6 +77,10 @@ def lab_with(path: Path, port: str) -> Path:
         (["make:demo", "--set", "measure.mode=blocks"], 'measure.mode = "blocks": '),
         (["make:demo", "--budget", "5m", "--set", "measure.mode=nope"], "leave out one of them"),
         (["make:demo", "--set", "search.max=inf"], "must be a finite number"),
+        (["make:demo", "--set", "search.max=1e-9"], "search.max = 1e-09: a trial of 5 s would"),
+        (["make:demo", "--by", "speed", "--set", "search.min=1e-7"], "less than one packet"),
+        (["make:demo", "--by", "pps", "--set", "search.max=0.19"], "less than one packet"),
+        (["make:demo", "--by", "speed", "--set", "load.pps=5"], "paces the load instead of"),
         (
             [
                 "make:demo",

@@ -371,6 +371,12 @@ def test_what_each_load_sends_is_said_once(tmp_path: Path) -> None:
     ]
 
 
+def test_what_is_sent_is_that_of_each_trial_if_the_load_is_no_factor(tmp_path: Path) -> None:
+    made = plan(tmp_path, "load.multiplier=2", "load.loops=8", "load.duration_s=2")
+    (said,) = sent_words(made)
+    assert said.startswith("each trial: 16 packets of 2 flows, ")
+
+
 @pytest.mark.parametrize(
     ("multiplier", "slug"), [(1, "1x"), (1.5, "1.5x"), (2.0, "2x"), (3.4, "3.4x"), (0.05, "0.05x")]
 )

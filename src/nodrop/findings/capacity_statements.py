@@ -123,6 +123,7 @@ def _headline(answer: Answer, every: Sequence[Tried], own: Sequence[TrialRecord]
     if answer.limited_by == "nothing_measured":
         # E.g. rules that do not load: whoever reads the answer alone must learn it.
         why += "".join(f" ({record.verdict})" for record in own[-1:] if not record.valid)
+    why += _looked_carried(answer, every)
     return said("capacity-not-known", f"what it carries {goal} is not known: {why}")
 
 
@@ -141,6 +142,14 @@ def _undecided(answer: Answer, every: Sequence[Tried]) -> str:
         return ""
     least = value_words(answer.by, min(t.value for t in above))
     return f"; {least} was too much in a trial that does not decide"
+
+
+def _looked_carried(answer: Answer, every: Sequence[Tried]) -> str:
+    """The highest load within the goal, if only trials that do not decide were."""
+    most = max((t.value for t in every if t.good(answer.goal)), default=None)
+    if most is None:
+        return ""
+    return f"; {value_words(answer.by, most)} was carried in a trial that does not decide"
 
 
 def _fitted(answer: Answer, fit: Knee, search: Search) -> Iterator[Statement]:

@@ -25,6 +25,7 @@ from nodrop.stats.family import Family
 from nodrop.stats.interval import by_start, summarize
 
 CAPACITY = "capacity_"
+CAPACITY_UNITS = {"multiplier": "X", "speed": "× speed", "pps": "packets/s"}
 NO_WORSE, WORSE, CANNOT_TELL = 0, 5, 6
 """Exit codes; 1 to 4 are taken by what can go wrong (README)."""
 MOST_NAMED = 8
@@ -201,9 +202,11 @@ def figure_named(name: str) -> Figure:
             of=lambda _: None, help="died, hung or was killed", points=True,
         )  # fmt: skip
     if name.startswith(CAPACITY):
-        title = escape.plain(name.removeprefix(CAPACITY).replace("_at_", ", loss ratio at most "))
+        by, _, goal = name.removeprefix(CAPACITY).partition("_at_")
+        title = escape.plain(f"{by}, loss ratio at most {goal}")
         return Figure(
-            name=escape.plain(name), title=f"Capacity ({title})", unit="", scale=1, digits=3,
+            name=escape.plain(name), title=f"Capacity ({title})",
+            unit=CAPACITY_UNITS.get(by, ""), scale=1, digits=0 if by == "pps" else 3,
             of=lambda _: None, help="what each round carried",
         )  # fmt: skip
     raise BadInput(f"{escape.plain(name)}: no metric that nodrop knows")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -230,6 +231,26 @@ def test_a_short_trial_that_lost_is_not_passed_over(
         loads[-1].each[1]["searched"]["duration_s"] = seconds
     run = outcome_search(tmp_path, loads, search=search)
     assert words in answer(read_story([run])).sentences[0].text
+
+
+def test_a_search_that_decided_nothing_names_the_load_that_a_short_trial_carried(
+    tmp_path: Path,
+) -> None:
+    loads = [tried(2, [0.0]), tried(4, [0.0]), tried(8, [0.1])]
+    for load in loads:
+        load.each[1]["searched"]["duration_s"] = 3.0
+    run = outcome_search(tmp_path, loads, search={"budget_s": 60.0})
+    said = answer(read_story([run])).sentences[0].text
+    assert "is not known: the budget ended first; 4X was carried in a trial that does not" in said
+
+
+def test_a_load_that_fell_behind_and_lost_nothing_is_not_called_lossy(tmp_path: Path) -> None:
+    behind = replace(tried(5, [0.0]), fields={"sustained": False})
+    loads = [tried(4, [0.0]), behind]
+    said = answer(read_story([outcome_search(tmp_path, loads)])).sentences[0].text
+    assert said.startswith(
+        "Suricata carries 4X without loss; at 5X it fell behind, and lost nothing yet"
+    )
 
 
 @pytest.mark.parametrize("kept", [None, "nonsense", {"budget_s": "much"}, {"budget_s": -1.0}])

@@ -19,7 +19,7 @@ from nodrop.errors import BadInput
 from nodrop.report import comparison
 from nodrop.report.escape import markdown
 from nodrop.report.sides import read_side
-from nodrop.report.versus import unusual, versus
+from nodrop.report.versus import shown, unusual, versus
 from nodrop.report.versus_files import to_markdown
 from nodrop.results.side import Repeats, Side, SideCell, baseline_schema
 from nodrop.results.versus import versus_schema
@@ -95,6 +95,22 @@ def test_less_capacity_is_worse(a: float, b: float, worse: bool) -> None:
     name = "capacity_multiplier_at_0"
     found = versus(side("a", {name: [a, a + 0.01] * 8}), side("b", {name: [b, b + 0.01] * 8}))
     assert found.rows[0].worse is worse
+
+
+@pytest.mark.parametrize(
+    ("by", "median", "difference"),
+    [
+        ("multiplier", "3.005 X", "[+2.990, +3.010] X"),
+        ("speed", "3.005 × speed", "[+2.990, +3.010] × speed"),
+        ("pps", "3 packets/s", "[+3, +3] packets/s"),
+    ],
+)
+def test_a_capacity_has_the_unit_of_its_scale(by: str, median: str, difference: str) -> None:
+    name = f"capacity_{by}_at_0.005"
+    found = versus(side("a", {name: [3.0, 3.01] * 8}), side("b", {name: [6.0, 6.01] * 8}))
+    (row,) = found.rows
+    assert shown(row, row.a_median) == median
+    assert row.words == f"different by {difference}"
 
 
 @pytest.mark.parametrize(

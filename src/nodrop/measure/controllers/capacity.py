@@ -348,6 +348,25 @@ def _check(cell: AskedCell, search: Search) -> None:
             f"{search.final_trial_s:g} s",
             hint="raise load.loops, or lower search.final_trial_s",
         )
+    for key in ("min", "max"):
+        value = getattr(search, key)
+        if value is not None and _packets(cell, search, value) < 1:
+            raise BadInput(
+                f"search.{key} = {value:g}: a trial of {search.final_trial_s:g} s would have less "
+                "than one packet"
+            )
+
+
+def _packets(cell: AskedCell, search: Search, value: float) -> float:
+    """Of a trial that decides; many, if that is not known of the trace."""
+    if search.by == "pps":
+        return value * search.final_trial_s
+    if not cell.trace_packets or not cell.trace_s:
+        return math.inf
+    times = value * (cell.load.get("speed") or 1.0)
+    if search.by == "speed":
+        times = value * cell.load.get("multiplier", 1)
+    return float(cell.trace_packets / cell.trace_s * times * search.final_trial_s)
 
 
 def _lasts_s(cell: AskedCell) -> float | None:
