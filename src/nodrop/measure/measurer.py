@@ -10,46 +10,30 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 from nodrop.config.experiment import Measure
 from nodrop.errors import NodropError
-from nodrop.hosts.inside import allowed_cpus
 from nodrop.hosts.seam import Json, Link, UndoJournal
 from nodrop.images.choice import must_be_there
 from nodrop.ledger.places import ring_of
 from nodrop.ledger.reasons import Problem, Reason
-from nodrop.ledger.stolen import lost_beyond_steal
-from nodrop.load.seam import LoadGenerator, OfferedLoad, Offerer
+from nodrop.load.seam import LoadGenerator, Offerer
 from nodrop.measure import clocks, together
-from nodrop.measure.live import Feed
+from nodrop.measure.offering import Offering, offer
 from nodrop.measure.packets import closing as packets
 from nodrop.measure.packets.readings import Reading
-from nodrop.measure.packets.threads import thread_books
 from nodrop.measure.parting import core_of, may_spin
 from nodrop.measure.places import Places, provision
 from nodrop.measure.plan import Cell, Table
 from nodrop.measure.preflight import Parts, resettable
 from nodrop.measure.profiling import Profiling, Unseen, unseen
 from nodrop.measure.proof import prove
-from nodrop.measure.running import (
-    choose,
-    foreign_ratio,
-    peaks,
-    read_timeline,
-    running,
-    steal_ratio,
-)
 from nodrop.measure.sampling import Sampler, usage_inside
 from nodrop.measure.seam import Measured, Standing, Trial
-from nodrop.measure.servants import Servants
-from nodrop.measure.throttling import Throttling
 from nodrop.results.names import PROFILE
 from nodrop.setups.seam import Env, SamplesInside
 
-OFFER_GRACE_S = 60.0
-"""Beyond the intended duration: a sender that is later than this is ended."""
 STOP_TIMEOUT_S = 30.0
 TSC_TIMEOUT_S = 30.0
 
@@ -96,19 +80,6 @@ class LabMeasurer:
             world.wait_ready()
             yield world
         world.trial.step("")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Offering:
-    """What watched the SUT while a load was offered, and when."""
-
-    feed: Feed
-    servants: Servants
-    throttling: Throttling
-    cpus: tuple[frozenset[int], frozenset[int]]
-    """Those that the SUT may use, and the sender, if it is on the same machine."""
-    offer_ns: int
-    offered_ns: int
 
 
 class _World:
@@ -205,7 +176,8 @@ class _World:
             step("offer")
             if profiling:
                 profiling.begin()
-            offering = self._offer(sampler, before)
+            offering = Offering(trial, self.places, self.each, self._offerer, sampler, before)
+            offering.offer()
             if profiling:
                 profiling.stop()
             step("drain")
@@ -224,14 +196,13 @@ class _World:
             if clock and (later := clocks.fix(sender)):
                 seen.facts["clocks"] = [clocks.facts(sender, clock, later)]
                 seen.problems += clocks.moved(sender, clock, later)
-            used = seen.resources
-            used.servants, used.throttled_s = offering.servants.used(), offering.throttling.look()
+            offering.drained()
             step("read counters after")
             after = self.places.read()
             self._end_samplers(sampler, inside)
             self._count()
             seen.packets.readings = before, after
-            self._look_back(offering)
+            offering.look_back(self._parts.sut(self._cell), self._load)
             if trial.asks_tsc:
                 step("probe tsc")
                 seen.facts["tsc"] = _costs(self.places.envs[0])
@@ -300,7 +271,7 @@ class _World:
             work = self.trial.folder.path
             link = self._link(self._cell.load)
             with self._load.prepare(link, work=work, journal=self._journal) as first:
-                offered = _offer(first, lambda _sent: None)
+                offered = offer(first, lambda _sent: None)
             together.drain(
                 self.each, expected_packets=None, timeout_s=self._settings.drain_timeout_s
             )
@@ -311,88 +282,6 @@ class _World:
         if self._settings.warmup_s:
             step("warm up")
             time.sleep(self._settings.warmup_s)
-
-    def _offer(self, sampler: Sampler, before: Reading) -> _Offering:
-        seen, nic = self.trial.seen, self.places.nic.name
-        roots = together.roots(self.each)
-        senders = [one for one in self._offerer.processes if one.host.here]
-        cpus = allowed_cpus(roots), allowed_cpus(senders)
-        feed = Feed(
-            lambda: together.live(self.each),
-            sampler,
-            self._offerer,
-            nic=nic,
-            cpus=max(1, len(cpus[0])),
-            received_before=before.nic["links"][nic]["stats"]["rx_packets"],
-            tell=self.trial.tell,
-        )
-        feed.begin()
-        servants, throttling = Servants(together.servants(self.each)), Throttling(roots)
-        offer_ns = sampler.mark("offer")
-
-        def tick(sent_packets: int | None) -> None:
-            feed.tick(sent_packets)
-            throttling.look()
-
-        seen.offered = _offer(self._offerer, tick)
-        offered_ns = sampler.mark("offered")
-        throttling.look()
-        counted = together.live(self.each)
-        seen.packets.decoded_when_offered = None if counted is None else counted.decoded_packets
-        return _Offering(
-            feed=feed,
-            servants=servants,
-            throttling=throttling,
-            cpus=cpus,
-            offer_ns=offer_ns,
-            offered_ns=offered_ns,
-        )
-
-    def _look_back(self, offering: _Offering) -> None:
-        """When packets were lost, how the SUT ran, and what others took of its CPUs and of the
-        sender's."""
-        seen, folder, link = self.trial.seen, self.trial.folder, self.places.link
-        counted, used = seen.packets, seen.resources
-        assert seen.offered is not None and used.usage is not None
-        drained_ns = used.usage.marks_mono_ns["drained"]
-        counters = counted.counters = together.total(counted.each)
-        offering.feed.at_rest(counters, seen.offered, drained_ns)
-        offered_ns = offering.offer_ns, offering.offered_ns
-        until_ns = offering.offered_ns if self.places.delivers_at_once else drained_ns
-        counted.losses = offering.feed.losses(begin_ns=offering.offer_ns, end_ns=until_ns)
-        host = read_timeline(folder.samples(link.rx.host.name))
-        guests = [read_timeline(folder.samples(n), off) for n, off in used.clock_offsets_ns.items()]
-        used.busy = [b for b in offering.feed.busy if offered_ns[0] <= b.mono_ns <= offered_ns[1]]
-        used.sut_cpus = tuple(sorted(offering.cpus[0]))
-        used.steal_ratio = steal_ratio(host, offered_ns, *offering.cpus)
-        used.foreign_cpu_ratio = foreign_ratio(
-            host, offered_ns, offering.cpus[0], seen.offered.cpu_s if link.tx.host.here else None
-        )
-        counted.flow_sizes = self._load.trace_facts().flow_sizes
-        counted.threads = thread_books(
-            self._parts.sut(self._cell),
-            counters,
-            choose(host, guests, counters.per_thread),
-            offered_ns,
-        )
-        counted.running = running(
-            choose(host, guests, {one.thread for one in counted.losses or () if one.thread}),
-            seen.offered,
-            offered_ns=offered_ns,
-            losses=counted.losses,
-            counters=counters,
-            throttled=((offering.offer_ns, 0.0), *offering.throttling.readings),
-            holds_packets=seen.facts["sut"].get("holds_packets"),
-            constant_rate=self._load.constant_rate,
-            clock_offset_ns=link.tx.host.clock_offset_ns,
-            steal_ratio=used.steal_ratio,
-            role=self._parts.sut(self._cell).role,
-            flow_sizes=counted.flow_sizes,
-            peaks=peaks(self._load.trace_facts(), seen.offered),
-        )
-        used.lost_beyond_steal = lost_beyond_steal(
-            counted.running, host, frozenset().union(*offering.cpus), until_ns
-        )
 
     def _observed(self, before: Reading, after: Reading) -> packets.Observed:
         sut = self._parts.sut(self._cell)
@@ -422,11 +311,6 @@ class _World:
     def look_around(self) -> None:
         with suppress(NodropError, OSError):
             self.trial.seen.facts["env"] = self.places.facts()
-
-
-def _offer(offerer: Offerer, tick: Any) -> OfferedLoad:
-    intended_s = offerer.intended_duration_s or 0.0
-    return offerer.offer(timeout_s=intended_s * 2 + OFFER_GRACE_S, tick=tick)
 
 
 def _costs(env: Env) -> Json:
