@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from nodrop.hosts.binary import file_sha256
 from nodrop.results.rundir import open_run
 from tests.ssh.pairs import SINK, Pair
 
@@ -23,11 +24,11 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
-def argv(there: Pair, folder: Path, *settings: str) -> list[str]:
+def argv(there: Pair, folder: Path, *settings: str, more: str = "") -> list[str]:
     (folder / "shared.toml").write_text(EXPERIMENT)
     (folder / "here.toml").write_text('name = "here"\nkind = "netns"\n')
     pairs = ["here.toml", Path(there.lab(folder)).name]
-    (folder / "fleet.toml").write_text(f'name = "both"\npairs = {json.dumps(pairs)}\n')
+    (folder / "fleet.toml").write_text(f'name = "both"\npairs = {json.dumps(pairs)}\n{more}')
     given = [word for one in settings for word in ("--set", one)]
     command = [sys.executable, "-m", "nodrop.cli.main", "run", str(folder / "shared.toml"), *given]
     return [*command, "--fleet", str(folder / "fleet.toml"), "--out", str(folder / "out"), "--json"]
@@ -35,7 +36,9 @@ def argv(there: Pair, folder: Path, *settings: str) -> list[str]:
 
 def test_a_pair_elsewhere_shares_the_plan(there: Pair, tmp_path: Path) -> None:
     before = there.shown()
-    words = argv(there, tmp_path, "measure.repetitions=1")
+    place = tmp_path / "nas"  # its machine sees this file system
+    storage = f'ssh_config = "{there.machines.config}"\n[storage]\nhost = "gen1"\npath = "{place}"'
+    words = argv(there, tmp_path, "measure.repetitions=1", more=storage)
     done = subprocess.run(words, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stderr
     (out,) = (tmp_path / "out").iterdir()
@@ -44,8 +47,9 @@ def test_a_pair_elsewhere_shares_the_plan(there: Pair, tmp_path: Path) -> None:
     assert len(run.trials.records) == 2
     for record in run.trials.records:
         assert record.packets.books_closed and record.packets.lost_packets == 0
-        assert run.sampled_hosts(record.run) and run.detail(record.run, "ledger")
-        assert not run.detail(record.run, "elsewhere")
+        assert run.detail(record.run, "ledger") and not run.sampled_hosts(record.run)
+        (file,) = json.loads((out / "runs" / record.run / "elsewhere.json").read_text())["files"]
+        assert file_sha256(place / out.name / record.run / file["name"]) == file["sha256"]
     facts = run.manifest["fleet"]["pairs"]["pair"]
     assert facts["host"]["hostname"] == "sensor1" and facts["drained"] is None
     assert "port cab0 at home" in run.manifest["undo"]["changed"]

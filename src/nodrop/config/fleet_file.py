@@ -12,6 +12,7 @@ from pydantic import AfterValidator, Field, WithJsonSchema
 
 from nodrop.config.lab_file import LabSource, load_lab
 from nodrop.config.options import InputFile, Name, Options, YesNo, check, shown
+from nodrop.config.storage_table import StorageTable
 from nodrop.config.toml_file import read_toml
 from nodrop.errors import BadInput
 
@@ -57,6 +58,11 @@ class FleetFile(Options):
     """As ssh knows them: the scheduler's, then one for each worker."""
     options: dict[str, Any] | None = None
     """For dask's own class, as they are: SSHCluster, SLURMCluster, KubeCluster."""
+    storage: StorageTable | None = None
+    """Keeps what samplers wrote, and large files of the SUT, of all pairs. Left out: they stay in
+    the run directory."""
+    ssh_config: InputFile | None = None
+    """For `storage`, instead of ~/.ssh/config."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +96,8 @@ def _must_fit(file: FleetFile) -> None:
     needed = NEEDED.get(file.cluster)
     if needed and getattr(file, needed) is None:
         raise BadInput(f"{needed}: missing; cluster = {shown(file.cluster)} needs it")
+    if file.ssh_config is not None and file.storage is None:
+        raise BadInput("ssh_config: goes with [storage]; a pair has one in its lab file")
     if file.hosts is not None and len(file.hosts) - 1 != len(file.pairs):
         raise BadInput(
             f"hosts: {len(file.hosts)} names for {len(file.pairs)} pairs; the first is the "

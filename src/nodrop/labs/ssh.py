@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-from pydantic import AfterValidator, WithJsonSchema
+from typing import Any, Literal
 
 from nodrop.config.options import InputFile, Name, Options, check
+from nodrop.config.storage_table import FarName, StorageTable
 from nodrop.errors import BadInput, LabProblem
 from nodrop.hosts.binary import find_node_binary
 from nodrop.hosts.folders import is_root_of_host
@@ -42,30 +40,6 @@ FROM_THERE = (
 PROGRAMS = {program: PACKAGES[program] for program in ("ip", "ethtool")}
 PROGRAMS_OF_RECEIVER = {"sysctl": PACKAGES["sysctl"], "python3": "python3"}
 """Programs that nodrop runs on a host → the Debian package of each."""
-STORAGE_PATH = r"^/[A-Za-z0-9._/+@-]+$"
-FAR_NAME = r"^[A-Za-z0-9_][A-Za-z0-9._@-]{0,252}$"
-
-
-def _far_name(name: str) -> str:
-    if not re.fullmatch(FAR_NAME, name):
-        raise ValueError(
-            "must be a host as `ssh` knows it (or user@host): letters, digits, dots, dashes, "
-            "underscores and @"
-        )
-    return name
-
-
-def _storage_path(path: str) -> str:
-    if not re.fullmatch(STORAGE_PATH, path):
-        raise ValueError(
-            "must be an absolute path there, of letters, digits, dots, dashes and underscores"
-        )
-    return path
-
-
-FarName = Annotated[
-    str, AfterValidator(_far_name), WithJsonSchema({"type": "string", "pattern": FAR_NAME})
-]
 
 
 class SshEnd(Options):
@@ -76,17 +50,6 @@ class SshEnd(Options):
     """How the user who logs in becomes root; left out: root logs in."""
 
 
-class SshStorage(Options):
-    host: FarName
-    """As ~/.ssh/config knows it; whoever logs in there may write to `path`."""
-    path: Annotated[
-        str,
-        AfterValidator(_storage_path),
-        WithJsonSchema({"type": "string", "pattern": STORAGE_PATH}),
-    ]
-    """Each run has a folder in it."""
-
-
 class SshFile(Options):
     name: Name
     kind: Literal["ssh"]
@@ -95,7 +58,7 @@ class SshFile(Options):
     receiver: SshEnd
     ssh_config: InputFile | None = None
     """Instead of ~/.ssh/config."""
-    storage: SshStorage | None = None
+    storage: StorageTable | None = None
     """Keeps what samplers wrote, and large files of the SUT. Left out: they stay in the run
     directory."""
 

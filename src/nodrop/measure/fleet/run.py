@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -15,13 +15,21 @@ from nodrop.config.lab_file import LabSource
 from nodrop.errors import BadInput
 from nodrop.hosts.interrupts import interrupts
 from nodrop.labs.seam import OnHosts
+from nodrop.labs.storage import Storage
 from nodrop.measure.crew import Crew
 from nodrop.measure.fleet.cluster import connected
 from nodrop.measure.fleet.members import Members
 from nodrop.measure.fleet.pairs import Pairs
 from nodrop.measure.fleet.parallel import in_parallel
 from nodrop.measure.fleet.worker import Job, Sits
-from nodrop.measure.manager import RunOutcome, keep_run, must_be_meant, run_plain, run_writer
+from nodrop.measure.manager import (
+    RunOutcome,
+    keep_raw_files,
+    keep_run,
+    must_be_meant,
+    run_plain,
+    run_writer,
+)
 from nodrop.measure.plan import make_plan
 from nodrop.measure.progress import Progress
 from nodrop.results.writer import plan_sha256
@@ -56,7 +64,9 @@ def run_fleet(
         )
         for name, lab in fleet.pairs.items()
     }
-    with interrupts() as gate, connected(fleet) as client:
+    kept = file.storage
+    storage = Storage(kept.host, kept.path, config=file.ssh_config) if kept else None
+    with interrupts() as gate, storage or nullcontext(), connected(fleet) as client:
         members = Members(client, file, jobs)
         try:
             members.begin()
@@ -65,6 +75,7 @@ def run_fleet(
             sha256 = plan_sha256(plain)
             plan = in_parallel(plan, len(members.standing))
             with run_writer(experiment, fleet.text, out, sha256, resume=resume) as writer:
+                keep_raw_files(writer, storage)
                 invariant = file.host_invariant
                 begin = partial(Pairs, members, plan, writer, progress, host_invariant=invariant)
                 return keep_run(plan, _at_work(begin), writer, gate, progress, _notes(fleet))
@@ -100,7 +111,7 @@ def _alone_in(lab: LabSource, *, here: bool) -> Iterator[str]:
 
 def _notes(fleet: FleetSource) -> list[str]:
     storing = [name for name, lab in fleet.pairs.items() if "storage" in lab.table]
-    return [f"{name}: a fleet does not use [storage]: all files come here" for name in storing]
+    return [f"{name}: its [storage] is not used: name one in the fleet file" for name in storing]
 
 
 @contextmanager
