@@ -102,8 +102,8 @@ def test_plan_shows_order_count_and_time(
         "load.multiplier=1: 1,000 packets of 1 flow",
         "load.multiplier=4: 1,000 packets of 1 flow",
         "the sender holds its trace in memory: at most about 1 MiB",
-        "2 of 2 cells let the generator and the SUT share a CPU, the usual cause of a late sender "
-        "on a small host: set load.cpu, and limits.cpus to others",
+        "in 2 of 2 cells the generator and the SUT may share a CPU, the usual cause of a late "
+        "sender on a small host: set load.cpu, and limits.cpus to others",
     ]
 
 
@@ -603,7 +603,7 @@ def test_doctor_lists_every_problem(
     monkeypatch.setattr("nodrop.measure.preflight.doctor", lambda *_: list(problems))
     monkeypatch.setattr("nodrop.hosts.privileges.ensure_privileges", lambda: None)
     assert main.exit_code(["doctor", str(experiment)]) == 3
-    shared = "2 of 2 cells let the generator and the SUT share a CPU"
+    shared = "in 2 of 2 cells the generator and the SUT may share a CPU"
     listed = capsys.readouterr().out.splitlines()
     assert listed[:2] == ["- no node", "- no trace"] and listed[-1] == "2 to mend"
     assert listed[2].startswith(shared)

@@ -8,10 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from rich.console import Console
 
 from nodrop.cli.progress import JsonLines, OnTerminal, PlainLines, record_words
 from nodrop.cli.tables import cells_table
+from nodrop.cli.terminal import console
 from nodrop.ledger.running import BusyThread
 from nodrop.measure.controllers.blocks import Blocks
 from nodrop.measure.controllers.seam import Asked, AskedCell, TrialInput
@@ -215,3 +217,13 @@ def test_the_rest_takes_what_trials_of_the_same_cell_took() -> None:
     assert begun == Remaining(trials=4, seconds=97.0, spread_s=2.0)
     assert eta.remaining({"a": 1}, begun="a", begun_s=99.0).seconds == 0.0
     assert eta.remaining({}) == Remaining(trials=0, seconds=0.0, spread_s=0.0)
+
+
+def test_a_long_sentence_stays_one_line_if_it_is_piped(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "the sender fell behind " * 20
+    out = console()
+    out.print(words, markup=False)
+    out.print(cells_table(summarize_cells([record(TRIALS[0])], None)))
+    first, *table = capsys.readouterr().out.splitlines()
+    assert first == words
+    assert len(table) == 2 and all(len(line) < 200 for line in table)

@@ -273,7 +273,7 @@ def test_a_load_too_short_to_be_called_carried_is_named(
     made = plan(tmp_path, f"load.pps={pps}", f"load.duration_s={duration_s}")
     assert [length.offered_s for length in made.lengths] == [duration_s] * 6
     assert [length.least_s for length in made.lengths] == [pytest.approx(least_s)] * 6
-    assert ("6 of 6 cells offer their load for less" in made.too_short()) == short
+    assert ("in 6 of 6 cells the load is offered for less" in made.too_short()) == short
     assert (made.too_short() == "") != short
 
 
@@ -302,10 +302,15 @@ def test_a_generator_that_may_share_the_suts_cpu_is_named(
     assert not sharing or (f"{sharing} of 6 cells" in notes[0] and "limits.cpus" in notes[0])
 
 
+def test_one_cell_is_not_counted(tmp_path: Path) -> None:
+    made = plan(tmp_path, "load.multiplier=1", 'setup.kind="bare"')
+    assert made.parted().startswith("no CPUs are named: the generator has CPU 0, the SUT CPU 1;")
+
+
 def test_one_cpu_is_shared_and_that_is_said(tmp_path: Path) -> None:
     made = plan(tmp_path, cpus={0})
     assert made.parting is None
-    assert "6 of 6 cells let the generator and the SUT share a CPU" in made.shared_cpus()
+    assert "in 6 of 6 cells the generator and the SUT may share a CPU" in made.shared_cpus()
 
 
 @pytest.mark.parametrize(
@@ -320,7 +325,9 @@ def test_a_host_of_two_cpus_parts_them(
         (generator, sut, True)
     }
     assert {trial.load["cpu"] for trial in order(made)} == {generator}
-    words = f"6 of 6 cells name no CPUs: the generator has CPU {generator}, the SUT CPU {sut}; "
+    words = (
+        f"in 6 of 6 cells no CPUs are named: the generator has CPU {generator}, the SUT CPU {sut}; "
+    )
     assert made.parted().startswith(words)
     assert made.parted() in made.notes()
     assert made.shared_cpus() == ""
@@ -352,7 +359,7 @@ def test_a_trial_that_ends_before_its_trace_is_named(
 ) -> None:
     made = plan(tmp_path, f"load.loops={reached}", "load.duration_s=1")
     assert made.windows() == (
-        "6 of 6 cells end before their trace does: a trial sends the first "
+        "in 6 of 6 cells the load ends before its trace does: a trial sends the first "
         f"{seconds} ({reached} of 50 packets) of it, the same part each time"
     )
     assert made.windows() in made.notes()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
@@ -22,6 +23,12 @@ def console(*, stderr: bool = False) -> Console:
 
 class Plain(Console):
     """Rich passes escape sequences in a name or a message on to the terminal; here none is left."""
+
+    def print(self, *objects: Any, **how: Any) -> None:
+        """A sentence is one line if no terminal has to hold it."""
+        if not self.is_terminal and all(isinstance(one, str) for one in objects):
+            how.setdefault("soft_wrap", True)
+        super().print(*objects, **how)
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None

@@ -132,10 +132,10 @@ class Plan:
             return ""
         least_s = max(length.least_s or 0.0 for length in short)
         return (
-            f"{len(short)} of {len(self.cells)} cells offer their load for less than the "
-            f"{duration(least_s)} that it takes to see whether it is carried: without loss they "
-            "show that a burst was absorbed, no more; raise load.loops or load.duration_s (of a "
-            "search: search.final_trial_s)"
+            f"{self._in(len(short))}the load is offered for less than the {duration(least_s)} that "
+            "it takes to see whether it is carried: without loss it shows that a burst was "
+            "absorbed, no more; raise load.loops or load.duration_s (of a search: "
+            "search.final_trial_s)"
         )
 
     def windows(self) -> str:
@@ -150,8 +150,8 @@ class Plan:
         }
         words = ", ".join([*reached][:3]) + (", …" if len(reached) > 3 else "")
         return (
-            f"{len(cut)} of {len(self.cells)} cells end before their trace does: a trial sends the "
-            f"first {words} of it, "
+            f"{self._in(len(cut))}the load ends before its trace does: a trial sends the first "
+            f"{words} of it, "
             + (
                 "and the higher the load, the more of it"
                 if self.searched_by in ("speed", "pps")
@@ -167,9 +167,8 @@ class Plan:
         if not sharing or self.sender_elsewhere:
             return ""
         return (
-            f"{len(sharing)} of {len(self.cells)} cells let the generator and the SUT share a CPU, "
-            "the usual cause of a late sender on a small host: set load.cpu, and limits.cpus to "
-            "others"
+            f"{self._in(len(sharing))}the generator and the SUT may share a CPU, the usual cause "
+            "of a late sender on a small host: set load.cpu, and limits.cpus to others"
         )
 
     def parted(self) -> str:
@@ -178,10 +177,14 @@ class Plan:
             return ""
         cells = sum(cell.limits.cpus_left for cell in self.cells)
         return (
-            f"{cells} of {len(self.cells)} cells name no CPUs: the generator has CPU "
+            f"{self._in(cells)}no CPUs are named: the generator has CPU "
             f"{format_cpus(self.parting.generator)}, the SUT CPU {format_cpus(self.parting.sut)}; "
             'load.cpu and limits.cpus choose others, load.cpu = "any" lets both run everywhere'
         )
+
+    def _in(self, cells: int) -> str:
+        """So many of the cells, if there are several."""
+        return f"in {cells} of {len(self.cells)} cells " if len(self.cells) > 1 else ""
 
     def notes(self) -> list[str]:
         """What a user should know before the run, and may have meant so."""
