@@ -74,7 +74,8 @@ def _answer(
     # If the budget cut all of them, a round has little to say: its trials join those of the others.
     together = None if ended else Picture(every, goal, search)
     chosen = together.bracket() if together else brackets[rounds.index(median_round)]
-    limit = _limited_by(every, chosen, goal, search, least=_least(own, search))
+    of_answer = every if together else found[rounds.index(median_round)][1]
+    limit = _limited_by(every, of_answer, chosen, goal, search, least=_least(own, search))
     broke = _broke(every, chosen, goal)
     ramps = [tried(r) for r in own if r.searched and r.searched.ramp is not None]
     lossy = _lossy(every, chosen) or _lossy(ramps, chosen)
@@ -132,13 +133,14 @@ def _offered_s(record: TrialRecord) -> float:
 
 def _median_round(rounds: Sequence[Round]) -> Round:
     """Of two in the middle the lower, so that it was really measured; without a load that is
-    carried, the one that found the least load that is not."""
-    whole = [(value, r.number) for r in rounds if (value := r.value) is not None]
+    carried, the one that found the least load that is not. One that found no load too much carries
+    at least what it came to: it stands behind those whose end is known."""
+    whole = [(r.upper is None, value, r.number) for r in rounds if (value := r.value) is not None]
     if not whole:
         ended = [(r.upper.value, r.number) for r in rounds if r.upper is not None]
         number = min(ended, default=(0.0, rounds[0].number))[1]
         return next(r for r in rounds if r.number == number)
-    _, number = sorted(whole)[(len(whole) - 1) // 2]
+    *_, number = sorted(whole)[(len(whole) - 1) // 2]
     return next(r for r in rounds if r.number == number)
 
 
@@ -153,8 +155,15 @@ def _least(own: Sequence[TrialRecord], search: Search) -> float:
 
 
 def _limited_by(
-    every: Sequence[Tried], chosen: Bracket, goal: float, search: Search, *, least: float
+    every: Sequence[Tried],
+    of_answer: Sequence[Tried],
+    chosen: Bracket,
+    goal: float,
+    search: Search,
+    *,
+    least: float,
 ) -> LimitedBy:
+    """`of_answer`: the trials that `chosen` are the bounds of."""
     cut: LimitedBy = "unfinished" if search.budget_s is None else "budget"
     measured = [t for t in every if t.outcome != "void"]
     if not measured:
@@ -177,7 +186,9 @@ def _limited_by(
             return cut if on_its_way else "min"
         failed = any(t.outcome == "failed" for t in chosen.upper.trials)
         return "sut_failed" if failed else "sut"
-    ceiling = untriable_above(loads(every), chosen.lower, goal, search)
+    ceiling = untriable_above(loads(of_answer), chosen.lower, goal, search) or untriable_above(
+        loads(every), chosen.lower, goal, search
+    )
     void_for = _void_for(() if ceiling is None else ceiling.trials)
     if void_for != "nothing_measured" or (ceiling is not None and chosen.lower is not None):
         return "void_above" if void_for == "nothing_measured" else void_for

@@ -465,6 +465,35 @@ def test_rounds_that_were_all_cut_are_looked_at_together(
     assert answer.between is None and answer.cut_rounds == len(of_rounds)
 
 
+@pytest.mark.parametrize(
+    ("of_rounds", "limited_by"),
+    [
+        (["sut", "sender"], "sut"),
+        (["sender", "sut"], "sut"),
+        (["sut", "sender", "sut"], "sut"),
+        (["sender", "sut", "sender"], "generator"),
+        (["sender", "sender"], "generator"),
+    ],
+)
+@pytest.mark.parametrize("carried", [4.0, 17.5])
+def test_a_round_that_the_sender_ended_does_not_hide_what_others_found(
+    carried: float, of_rounds: list[str], limited_by: str
+) -> None:
+    """Seen: round 1 carried 208,200 packets/s and not 217,400, round 3 at least 208,200, for the
+    sender was late beyond; the answer was "at least 208,200: the budget ended there"."""
+    search, done = Search(budget_s=60, goals=(0.0,)), []
+    most = {"sut": float("inf"), "sender": carried}
+    for number, end in enumerate(of_rounds, start=1):
+        sut = SimulatedSut(capacity=carried * 1.02, sender_most=most[end])
+        for value in (carried, *[carried * 1.05] * 3):
+            asked = asked_for(len(done) + 1, value, search.final_trial_s, round=number)
+            done.append(sut.measure(asked))
+    (answer,) = answers(done, search)
+    assert (answer.limited_by, answer.cut_rounds) == (limited_by, 0)
+    assert answer.lower and answer.lower.value == carried
+    assert (answer.upper is not None) == (limited_by == "sut")
+
+
 @pytest.mark.parametrize(("disturbed", "others"), [(8, 1), (5, 3), (2, 1)])
 def test_trials_that_the_hypervisor_mostly_spoilt_are_not_the_generators(
     disturbed: int, others: int
