@@ -12,7 +12,7 @@ import pytest
 
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
-from nodrop.errors import NotReady
+from nodrop.errors import BadInput, NotReady
 from nodrop.hosts import binary
 from nodrop.labs.netns import NetnsLab
 from nodrop.load.replay import Replay
@@ -22,6 +22,7 @@ from nodrop.setups.bare import Bare
 from nodrop.setups.seam import Limits
 from nodrop.setups.vm import Vm
 from nodrop.suts.suricata.sut import Suricata
+from tests.known_answers.frames import ip, write
 
 
 @pytest.fixture
@@ -73,7 +74,7 @@ def test_a_cpu_the_sender_cannot_have(trace: Path, monkeypatch: pytest.MonkeyPat
 def test_a_cpu_the_sut_cannot_have(
     tmp_path: Path, trace: Path, monkeypatch: pytest.MonkeyPatch, setting: str, said: str | None
 ) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
     monkeypatch.setattr(Parts, "_longest_frame_bytes", lambda _: 1500)
     monkeypatch.setattr(Parts, "bits", lambda *_: None)
     monkeypatch.setattr(NetnsLab, "problems", lambda _: [])
@@ -82,14 +83,43 @@ def test_a_cpu_the_sut_cannot_have(
     monkeypatch.setattr(Suricata, "problems", lambda *_: [])
     file = tmp_path / "x.toml"
     file.write_text(
-        'name = "x"\n[sut]\nkind = "suricata"\n[limits]\ncpus = "0"\n'
-        f'[load]\nkind = "replay"\ntrace = "{trace}"\n'
+        f'name = "x"\n[sut]\nkind = "suricata"\n[load]\nkind = "replay"\ntrace = "{trace}"\n'
     )
     experiment = load_experiment(file, [setting])
     parts = Parts(experiment, load_lab(), make_plan(experiment))
     problems = parts.problems()
     assert len(problems) == (said is not None)
     assert said is None or re.search(said, problems[0])
+
+
+@pytest.mark.parametrize(
+    ("setup", "limits", "sut", "said"),
+    [
+        ("bare", "1", {"worker_cpus": "0-4"}, 'sut.worker_cpus = "0-4": .* no CPU 0,2-4, for'),
+        ("bare", "4-7", {"cpus": "3-4"}, 'sut.cpus = "3-4": .* no CPU 3, for limits.cpus = "4-7"'),
+        ("docker", "1", {"management_cpus": "2"}, 'sut.management_cpus = "2": .* no CPU 2, for'),
+        ("vm", "3,5", {"cpus": "2-3"}, 'sut.cpus = "2-3": .* no CPU 2-3, for limits.cpus = "3,5"'),
+        ("vm", "3,5", {"cpus": "0-1"}, None),
+        ("bare", "4-7", {"worker_cpus": "4-6", "management_cpus": "7"}, None),
+    ],
+)
+def test_pins_outside_the_limits_are_refused_with_the_plan_on_any_host(
+    tmp_path: Path, setup: str, limits: str, sut: dict[str, str], said: str | None
+) -> None:
+    file, trace = tmp_path / "x.toml", write(tmp_path / "t.pcap", [ip(bytes(16))])
+    pins = "".join(f'{key} = "{cpus}"\n' for key, cpus in sut.items())
+    file.write_text(
+        f'name = "x"\n[setup]\nkind = "{setup}"\n[sut]\nkind = "suricata"\n{pins}'
+        f'[limits]\ncpus = "{limits}"\n[load]\nkind = "replay"\ntrace = "{trace}"\nspeed = 1\n'
+        "[measure]\nrepetitions = 1\n"
+    )
+    experiment = load_experiment(file)
+    if said is None:
+        assert make_plan(experiment).cells
+        return
+    with pytest.raises(BadInput, match=said) as refused:
+        make_plan(experiment)
+    assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("setup", [Bare, Vm])

@@ -50,6 +50,11 @@ class Model:
     without and with the switches, which most of those cause; of trials with a profile."""
 
     @property
+    def shape(self) -> tuple[str, int, int, int]:
+        """What makes it a model of its own, whatever the load."""
+        return self.runmode, self.capture_threads, self.detect_threads, self.ports
+
+    @property
     def threads(self) -> int:
         return self.capture_threads + self.detect_threads
 
@@ -82,10 +87,16 @@ def time_sharing(models: Sequence[Model]) -> str:
     if not over:
         return ""
     cpus = " or ".join(str(n) for n in sorted({m.cpus for m in over if m.cpus is not None}))
+    shapes, sharing = {m.shape for m in models}, {m.shape for m in over}
+    who = (
+        "The only thread model"
+        if len(shapes) == 1
+        else f"{len(sharing)} of {len(shapes)} thread models"
+    )
     return (
-        f"{len(over)} of {len(models)} thread models ran more capture and detect threads than the "
-        f"SUT had CPUs of its own ({cpus}): they took turns. That is time-sharing and not scaling; "
-        "CPU per packet and waits are what such a host can show"
+        f"{who} ran more capture and detect threads than the SUT had CPUs of its own ({cpus}): "
+        "they took turns. That is time-sharing and not scaling; CPU per packet and waits are what "
+        "such a host can show"
     )
 
 

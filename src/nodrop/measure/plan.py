@@ -31,8 +31,9 @@ from nodrop.measure.parting import Parting, may_share, names_cpus, parting
 from nodrop.measure.sharing import must_share, port_traces_words
 from nodrop.results.capacity import Forecast
 from nodrop.results.trial import TrialRecord
+from nodrop.setups.limits import pins_within_limits
 from nodrop.setups.seam import Limits, Setup
-from nodrop.suts.seam import Sut, ports_of
+from nodrop.suts.seam import Sut, pins_of, ports_of
 
 if TYPE_CHECKING:
     from nodrop.stats.stopping import Looks
@@ -220,8 +221,9 @@ def make_plan(
         replace(cell, sut_cpus=sut.cpus, ports=ports_of(sut))
         for cell, (_, sut, _) in zip(made, parts, strict=True)
     ]
-    for cell, (setup, _, _) in zip(made, parts, strict=True):
+    for cell, (setup, sut, _) in zip(made, parts, strict=True):
         experiment.blaming(partial(must_share, cell, setup, searched=experiment.search))
+        experiment.blaming(partial(pins_within_limits, pins_of(sut), setup, cell.limits))
     loads = [load for _, _, load in parts]
     refused: list[BadInput] = []
     if experiment.search is not None:

@@ -65,7 +65,7 @@ def thread_models(story: Story) -> ThreadModels | None:
     """None if one model alone ran, and that on one port."""
     found = list(_ran(story))
     models = [one.model for one in found]
-    shapes = {(m.runmode, m.capture_threads, m.detect_threads, m.ports) for m in models}
+    shapes = {model.shape for model in models}
     if len(shapes) < 2 and not any(model.ports > 1 for model in models):
         return None
     loads = thread_loads({one.model.label: Records(t.packed for t in one.trials) for one in found})

@@ -6,10 +6,10 @@ import os
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
-from nodrop.config.units import parse_cpus
-from nodrop.errors import LabProblem
+from nodrop.config.units import format_cpus, parse_cpus
+from nodrop.errors import BadInput, LabProblem
 from nodrop.hosts.memory_group import memory_controller
-from nodrop.setups.seam import Limits
+from nodrop.setups.seam import Limits, Setup
 
 
 def cpu_problems(limits: Limits) -> Sequence[str]:
@@ -40,9 +40,16 @@ def pin_problems(pins: Mapping[str, str], there: AbstractSet[int]) -> Sequence[s
     return [problem for problems in found for problem in problems]
 
 
+def pins_within_limits(pins: Mapping[str, str], setup: Setup, limits: Limits) -> None:
+    """BadInput if the experiment's own limits leave out a CPU that it pins to, on any host."""
+    if pins and limits.cpus is not None and setup.heeds_cpus:
+        for words in pin_problems(pins, setup.cpus(limits)):
+            raise BadInput(f'{words}, for limits.cpus = "{limits.cpus}"')
+
+
 def missing_cpus(key: str, asked: str, there: AbstractSet[int], words: str) -> Sequence[str]:
     """`words` say whose they are."""
-    missing = ", ".join(str(cpu) for cpu in parse_cpus(asked) if cpu not in there)
+    missing = format_cpus(cpu for cpu in parse_cpus(asked) if cpu not in there)
     return [f'{key} = "{asked}": {words} CPU {missing}'] if missing else []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -104,7 +105,13 @@ def test_no_claim_of_scaling_is_judged_where_threads_take_turns(cpus: int) -> No
         found = claim(models, begins)
         assert found.stands is Stands.CANNOT_TELL
         assert "time-sharing, not scaling" in found.evidence
-    assert "2 of 2 thread models" in time_sharing(models)
+    assert time_sharing(models).startswith("2 of 2 thread models ran more")
+    # Models are counted, and not the loads that each ran at.
+    assert "2 of 2 thread models" in time_sharing(
+        [*models, *(replace(m, load="2") for m in models)]
+    )
+    alone = [replace(models[0], load=load) for load in ("1", "2")]
+    assert time_sharing(alone).startswith("The only thread model ran more")
     assert time_sharing([model("workers", 2, cpus=2)]) == ""
 
 

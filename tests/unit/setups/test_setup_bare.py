@@ -48,7 +48,7 @@ def test_a_guest_has_no_swappiness() -> None:
 
 def test_cpus_that_are_not_there_are_named() -> None:
     (words,) = Bare().problems(None, Limits(cpus="0,5000-5001"))
-    assert words == 'limits.cpus = "0,5000-5001": this host has no CPU 5000, 5001'
+    assert words == 'limits.cpus = "0,5000-5001": this host has no CPU 5000-5001'
 
 
 def test_an_unknown_option_is_an_error() -> None:
