@@ -414,6 +414,23 @@ def test_others_are_counted_on_the_cpus_that_the_sut_may_use(cpus: int, only: in
     assert foreign_ratio(beside, span, mine, 0.0) == pytest.approx(0.0, abs=0.02)
 
 
+@pytest.mark.parametrize(("within", "beside"), [(0.2, 0.25), (0.0, 0.45), (0.2, 0.1)])
+def test_the_receive_half_of_its_own_packets_is_no_other_program(
+    within: float, beside: float
+) -> None:
+    """Seen with RPS: softirqs had 85 % of the SUT's CPU, half of that in no thread of the SUT's,
+    and "other programs competed for its CPUs (up to 48 %)". Threads had 15 % in all."""
+    span, user = (BEGIN_NS, BEGIN_NS + 3 * 10**9), 0.12
+    threads = {W: [Made(ran=user + within, cpu=1)]}
+    softirq = {"softirq": {1: beside}, "softirq_in_threads": {1: within}}
+    alone = of_rows(World(threads=threads, **softirq).rows())
+    found = foreign_ratio(alone, span, frozenset({1}), 0.0)
+    assert found is not None and found <= user + 0.01
+    crowded = of_rows(World(threads=threads, others={1: 0.4}, **softirq).rows())
+    found = foreign_ratio(crowded, span, frozenset({1}), 0.0)
+    assert found is not None and found >= 0.39
+
+
 def test_steal_is_that_of_the_cpus_of_the_sut_or_the_sender() -> None:
     span = (BEGIN_NS, BEGIN_NS + 3 * 10**9)
     host = of_rows(World(stolen={0: 0.1, 3: 0.4, 5: 0.9}, cpus=8).rows())

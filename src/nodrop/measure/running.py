@@ -10,7 +10,7 @@ from nodrop.ledger.imbalance import FlowSizes
 from nodrop.ledger.over_time import Losses
 from nodrop.ledger.running import Arrivals, Running
 from nodrop.ledger.threads import Role
-from nodrop.ledger.timeline import Timeline, timeline
+from nodrop.ledger.timeline import CpuTime, Timeline, timeline
 from nodrop.load.seam import OfferedLoad, TraceFacts
 from nodrop.measure.sampling import by_our_clock, rows_of_processes
 from nodrop.protocol.events import SampleRow
@@ -100,39 +100,43 @@ def _arrivals(
 
 def steal_ratio(host: Timeline, span: tuple[int, int], *cpus: frozenset[int]) -> float | None:
     """Of each of these sets of CPUs the part that the hypervisor gave to others; the largest."""
-    found = [_part(host, span, some, stolen_only=True) for some in cpus]
+    found = [_part(host, span, some, lambda cpu: cpu.stolen_ns) for some in cpus]
     return max((ratio for ratio in found if ratio is not None), default=None)
 
 
 def foreign_ratio(
     host: Timeline, span: tuple[int, int], cpus: frozenset[int], sender_cpu_s: float | None
 ) -> float | None:
-    """Of the CPUs that the SUT may use: what neither it nor the sender used. On a veth the sender
-    pays for the receiver's softirqs as well. `sender_cpu_s` is of use if its threads were not seen:
-    then all of it may have been on those CPUs."""
-    busy = _part(host, span, cpus, stolen_only=False)
-    if busy is None:
+    """Of the CPUs that the SUT may use: what neither it nor the sender used, as far as threads used
+    it. A softirq is no other program: it does the receive half of the SUT's own packets, in the
+    time of whichever thread it interrupts (on a veth the sender's) or in none's. `sender_cpu_s` is
+    of use if the sender's threads were not seen: then all of it may have been on those CPUs."""
+    threads = _part(host, span, cpus, lambda cpu: cpu.threads_ns)
+    softirq = _part(host, span, cpus, lambda cpu: cpu.softirq_ns)
+    if threads is None or softirq is None:
         return None
     seen = any(interval.sender for interval in host.intervals)
     ours, time = 0.0 if seen else (sender_cpu_s or 0.0) * 1e9, 0.0
     for interval in host.intervals:
         part = interval.part((span,))
         time += interval.ns * part * len(cpus & interval.cpus.keys())
-        threads = [*interval.threads.values(), *interval.sender.values()]
-        ours += part * sum(t.ran_ns for t in threads if t.cpu in cpus)
-    return max(0.0, busy - ours / time) if time else None
+        known = [*interval.threads.values(), *interval.sender.values()]
+        ours += part * sum(t.ran_ns for t in known if t.cpu in cpus)
+    return max(0.0, min(threads, threads + softirq - ours / time)) if time else None
 
 
 def _part(
-    host: Timeline, span: tuple[int, int], cpus: frozenset[int], *, stolen_only: bool
+    host: Timeline,
+    span: tuple[int, int],
+    cpus: frozenset[int],
+    of: Callable[[CpuTime], float],
 ) -> float | None:
     used = time = 0.0
     for interval in host.intervals:
         part = interval.part((span,))
         for cpu in cpus & interval.cpus.keys():
-            of = interval.cpus[cpu]
             time += interval.ns * part
-            used += part * (of.stolen_ns if stolen_only else of.threads_ns + of.softirq_ns)
+            used += part * of(interval.cpus[cpu])
     return used / time if time else None
 
 
