@@ -22,6 +22,9 @@ from tests.known_answers.sentences import pps, rules, text_of
 DOCS = Path(__file__).parents[2] / "docs" / "reference"
 
 
+PORTS = [{"port": "a", "received_packets": 9}, {"port": "b", "received_packets": 0}]
+
+
 def everything(tmp_path: Path) -> list[list[Path]]:
     """Run directories, report by report, that between them make every rule happen."""
     spoilt = make_run(tmp_path / "spoilt", Fake(repetitions=2))
@@ -104,6 +107,10 @@ def everything(tmp_path: Path) -> list[list[Path]]:
         ],
         manifest={"loads": [load_of("replay", "distinct", 4), load_of("tcpreplay", "same", 4)]},
     )
+    lines = (senders / "trials.jsonl").read_text().splitlines()
+    on_two = json.loads(lines[0])
+    on_two["body"]["ports"] = PORTS
+    (senders / "trials.jsonl").write_text("\n".join([json.dumps(on_two), *lines[1:], ""]))
     rule = {"min": 6, "max": 9, "until": ["loss_ratio half-width <= 0.1 points"]}
     ruled = make_run(
         tmp_path / "ruled", Fake(manifest={"measure": {"repetitions": rule}}, samples=False)

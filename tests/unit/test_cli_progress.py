@@ -202,6 +202,12 @@ def test_the_table_of_cells() -> None:
 
 def test_record_words() -> None:
     assert record_words(record(TRIALS[0])) == "no loss in 1,000 packets"
+    for second, words in [(0, ", b received nothing"), (1, "")]:
+        found = record(TRIALS[0]).model_dump()
+        ports = [{"port": "a", "received_packets": 9}, {"port": "b", "received_packets": second}]
+        found["body"]["ports"] = ports
+        told = record_words(TrialRecord.model_validate(found))
+        assert told == f"no loss in 1,000 packets{words}"
     assert record_words(INVALID).startswith("void: the sender was late")
 
 

@@ -13,6 +13,7 @@ from nodrop.report.capacity_words import answer_sentences, cost_sentence
 from nodrop.report.comparison import cost_sentences, family_words
 from nodrop.report.loads import ladder_of, load_words, nothing_above, sentences_of
 from nodrop.report.other_programs import other_programs
+from nodrop.report.ports import without_work
 from nodrop.report.searched import SearchedCell, searches, subject
 from nodrop.report.senders import flows_differ
 from nodrop.report.sentences import Sentence, plural
@@ -168,6 +169,7 @@ def _cannot_say(story: Story, planned: Story) -> Iterator[Sentence]:
             evidence={"most_ratio": max(others.ratios), "trials": len(others.ratios)},
             trials=others.crowded,
         )
+    yield from without_work(story)
     for words in serious_findings(story):
         yield Sentence(rule=rules.PUBLISHED_CLAIM, text=words)
     yield from flows_differ(story)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from nodrop.report import escape, numbers
+from nodrop.report import sentences as rules
+from nodrop.report.sentences import Sentence, plural
+from nodrop.report.story import Story
 from nodrop.report.tables import Column, Row, Table, Value, text
 from nodrop.report.trials import Trial
 from nodrop.results.packets import Port
+from nodrop.results.summary import cell_key, idle_ports
 
 
 def ports_table(models: Mapping[str, Trial]) -> Table:
@@ -41,6 +45,26 @@ def ports_table(models: Mapping[str, Trial]) -> Table:
             for model, trial in models.items()
             for port in trial.record.packets.ports
         ),
+    )
+
+
+def without_work(story: Story) -> Iterator[Sentence]:
+    """By cell, whatever loads a search offered it."""
+    cells: dict[str, list[Trial]] = {}
+    for trial in story.trials:
+        if trial.valid and trial.record.packets.ports:
+            cells.setdefault(cell_key(trial.record.cell), []).append(trial)
+    idle = {key: idle_ports([t.record for t in trials]) for key, trials in cells.items()}
+    found = {key: ports for key, ports in idle.items() if ports}
+    if not found:
+        return
+    ports = [*dict.fromkeys(escape.plain(port) for ports in found.values() for port in ports)]
+    yield Sentence(
+        rule=rules.IDLE_PORT,
+        text=f"what several ports carry: {' and '.join(ports)} received nothing, and the threads "
+        f"there had no work, in {len(found)} of {plural(len(cells), 'cell')} with several ports",
+        evidence={"idle": list(found.values()), "cells": len(cells)},
+        trials=tuple(t for key in found for t in cells[key]),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
@@ -55,9 +55,10 @@ def profile_section(story: Story) -> ProfileSection | None:
     cells = profiled(story)
     if not cells:
         return None
+    words = tuple(_words(cells))
     return ProfileSection(
-        words=tuple(_words(cells)),
-        roles=_roles_table(cells),
+        words=words,
+        roles=replace(_roles_table(cells), words=words),
         cost=cost_table(cells),
         hardware=hardware_table(cells),
         packets=packets_table(cells),

@@ -264,6 +264,12 @@ QUIET_HOST = _rule(
     "other programs used more than a quarter of the host's CPUs in some trials",
     "CPU time of the host less that of SUT and generator, per trial",
 )
+IDLE_PORT = _rule(
+    Part.CANNOT_SAY,
+    "idle-port",
+    "a port of the SUT received nothing in all measured trials of a cell, and another did",
+    "`ports` of each trial",
+)
 PUBLISHED_CLAIM = _rule(
     Part.CANNOT_SAY,
     "serious-finding",

@@ -43,6 +43,8 @@ class Table:
     rows: Iterable[Row]
     more: str = ""
     """Where to find the rows that are not here."""
+    words: tuple[str, ...] = ()
+    """What a reader must know beside it; a page has them in its section."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,7 @@ def _raw(value: Value) -> str:
 def to_markdown(table: Table) -> str:
     rule = ["--:" if column.numeric else ":--" for column in table.columns]
     lines = [
+        *(f"{escape.markdown(words, longest=2000)}.\n" for words in table.words),
         _line([escape.markdown(column.title) for column in table.columns]),
         _line(rule),
         *(_line([escape.markdown(value.shown) for value in row.values]) for row in table.rows),

@@ -69,15 +69,16 @@ def thread_models(story: Story) -> ThreadModels | None:
     if len(shapes) < 2 and not any(model.ports > 1 for model in models):
         return None
     loads = thread_loads({one.model.label: Records(t.packed for t in one.trials) for one in found})
+    turns = time_sharing(models)
     return ThreadModels(
-        table=_models_table(found),
+        table=_models_table(found, words=(turns,) if turns else ()),
         picture=thread_loads_picture(loads),
         beyond=beyond_picture(loads),
         loads=thread_loads_table(loads),
         ports=ports_table({one.model.label: one.trials[0] for one in found}),
         scaling=scaling_section(scalings(models)),
         claims=_claims_table(judged(models)) if len(shapes) > 1 else None,
-        time_sharing=time_sharing(models),
+        time_sharing=turns,
     )
 
 
@@ -283,7 +284,7 @@ _FIGURES: Sequence[tuple[str, str, str, Callable[[TrialRecord], float | None]]] 
 )
 
 
-def _models_table(found: Sequence[_Ran]) -> Table:
+def _models_table(found: Sequence[_Ran], *, words: tuple[str, ...]) -> Table:
     columns = [
         Column(name="cell", title="Cell"),
         Column(name="runmode", title="Run mode"),
@@ -323,6 +324,7 @@ def _models_table(found: Sequence[_Ran]) -> Table:
         title="Thread models",
         columns=tuple(columns),
         rows=tuple(map(_row, found)),
+        words=words,
     )
 
 

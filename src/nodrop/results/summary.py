@@ -79,7 +79,19 @@ def _words(record: TrialRecord) -> str:
 
 def _on(record: TrialRecord) -> str:
     name = accelerator_words([record])
-    return f", on {name}" if name else ""
+    idle = idle_ports([record])
+    words = f", {' and '.join(idle)} received nothing" if idle else ""
+    return words + (f", on {name}" if name else "")
+
+
+def idle_ports(records: Sequence[TrialRecord]) -> Sequence[str]:
+    """Ports of the SUT at which no packet came in in any of these, beside others that had some."""
+    received: dict[str, int] = {}
+    for record in records:
+        for port in record.packets.ports:
+            received[port.port] = received.get(port.port, 0) + port.received_packets
+    idle = [port for port, packets in received.items() if not packets]
+    return idle if len(idle) < len(received) else []
 
 
 def _summary(records: Sequence[TrialRecord], looks: Looks | None) -> CellSummary:

@@ -139,12 +139,14 @@ def test_the_page_has_the_section_only_if_there_are_several_models(tmp_path: Pat
     assert thread_models(read_story([old])) is None
 
 
-def on_two_ports(tmp_path: Path, loads: Sequence[Load], traces: Sequence[str | None]) -> list[Any]:
+def on_two_ports(
+    tmp_path: Path, loads: Sequence[Load], traces: Sequence[str | None], second: int = 100
+) -> list[Any]:
     path = outcome_run(tmp_path, loads)
     lines = [json.loads(line) for line in (path / "trials.jsonl").read_text().splitlines()]
     for line in lines:
         line["body"]["ports"] = [
-            {"port": f"ndrxp{n}", "trace": trace, "received_packets": 900 - 800 * n}
+            {"port": f"ndrxp{n}", "trace": trace, "received_packets": second if n else 900}
             for n, trace in enumerate(traces)
         ]
     (path / "trials.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
@@ -163,6 +165,14 @@ def test_one_model_on_two_ports_says_what_came_in_at_each(tmp_path: Path) -> Non
     assert "north.pcap" in page and 'id="thread-claims-table"' not in page
     assert "trace" not in on_two_ports(tmp_path / "b", [WORKERS, SINGLE], (None, None))[0]
     assert 'id="thread-claims-table"' in (tmp_path / "b/report/index.html").read_text()
+
+
+@pytest.mark.parametrize("second", [0, 1, 900])
+def test_a_port_without_a_packet_is_named_in_the_answer(tmp_path: Path, second: int) -> None:
+    on_two_ports(tmp_path, [WORKERS, SINGLE], (None, None), second)
+    idle = "ndrxp1 received nothing, and the threads there had no work, in 2 of 2 cells"
+    for name in ("index.html", "report.md"):
+        assert (idle in (tmp_path / "report" / name).read_text(encoding="utf-8")) == (second == 0)
 
 
 @pytest.mark.parametrize(
@@ -185,7 +195,12 @@ def test_threads_that_take_turns_are_no_scaling(tmp_path: Path) -> None:
         ran("w", "workers", WORKERS.fields["threads"], **cpus),
         ran("s", "single", SINGLE.fields["threads"], **cpus),
     ]
-    found = thread_models(read_story([outcome_run(tmp_path, loads)]))
+    run_dir = outcome_run(tmp_path, loads)
+    found = thread_models(read_story([run_dir]))
     assert found is not None
     assert found.time_sharing.startswith("1 of 2 thread models ran more")
     assert "time-sharing and not scaling" in found.time_sharing
+    write_report([run_dir], run_dir / "report")
+    for name in ("index.html", "report.md"):
+        told = (run_dir / "report" / name).read_text(encoding="utf-8")
+        assert "time-sharing and not scaling" in told.replace("\\", "")
