@@ -28,9 +28,9 @@ demo: build ## Get a Suricata, search how much of the demo trace it carries, sho
 	.venv/bin/nodrop image ensure suricata
 	.venv/bin/nodrop capacity make:demo --rules experiments/demo.rules --budget 150s || test $$? -eq 1 # 1: done, but a trial failed or is void
 
-test: build ## All tests: unit, namespaces, real Suricata; a skip says why
-	@tools/system-packages test
-	+$(MAKE) --no-print-directory --jobs=3 --output-sync=target rust-check lint suricata
+test: ## All tests: unit, namespaces, real Suricata; a skip says why
+	@tools/system-packages build
+	+@$(MAKE) --no-print-directory --jobs=3 --output-sync=target $(NODE) rust-check lint suricata
 	$(PYTEST) -m alone --junitxml=.make/tests/alone.xml
 	$(PYTEST) -n $(WORKERS) --junitxml=.make/tests/beside.xml
 
@@ -41,6 +41,7 @@ check: build ## Formats, lints, types and the tests that need no root, under a m
 	+$(MAKE) --no-print-directory --jobs=2 --output-sync=target unit rust-check lint
 
 suricata: .venv/ready
+	@tools/system-packages test
 	.venv/bin/nodrop image ensure suricata || true # without one, its tests are skipped and say so
 
 unit: .venv/ready
