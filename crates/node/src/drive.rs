@@ -8,8 +8,8 @@ use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use nix::sys::signal::{SigSet, Signal};
-use nodrop_proto::{ClockAnswer, Hello, JobError, Message, PROTOCOL};
-use nodrop_sys::clock::{mono_ns, real_ns};
+use nodrop_proto::{ClockAnswer, Hello, JobError, Message, PROTOCOL, TaiAnswer};
+use nodrop_sys::clock::{mono_ns, real_ns, tai};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -155,6 +155,10 @@ fn obey(line: &str, session: &Session, specs: &mut Specs) -> Result<(), End> {
                     id,
                     mono_ns,
                     real_ns,
+                    tai: tai().map(|kept| TaiAnswer {
+                        ahead_ns: kept.ahead_ns,
+                        max_error_ns: kept.max_error_ns,
+                    }),
                 },
             );
         }

@@ -11,7 +11,9 @@ mod sample;
 mod sink;
 mod trace;
 
-pub use message::{ClockAnswer, Hello, JobError, Message, MessageError, PROTOCOL, Tagged};
+pub use message::{
+    ClockAnswer, Hello, JobError, Message, MessageError, PROTOCOL, Tagged, TaiAnswer,
+};
 pub use probe::{ProbeSpec, ProbeWhat};
 pub use profile::{ProfileReady, ProfileSpec};
 pub use replay::{

@@ -135,6 +135,17 @@ pub struct ClockAnswer {
     pub mono_ns: u64,
     /// `CLOCK_REALTIME`.
     pub real_ns: u64,
+    /// `null` if the host's clock runs free.
+    pub tai: Option<TaiAnswer>,
+}
+
+/// A host's `CLOCK_TAI`, which others have as well.
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+pub struct TaiAnswer {
+    /// Add to `CLOCK_MONOTONIC`.
+    pub ahead_ns: u64,
+    /// The most that it may be off (`maxerror` of adjtimex(2)).
+    pub max_error_ns: u64,
 }
 
 /// Why a job ends without a result; becomes the `error` event.

@@ -24,6 +24,34 @@ pub fn process_cpu_ns() -> u64 {
     clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
 
+/// How far CLOCK_TAI is ahead of CLOCK_MONOTONIC, if the kernel says that its time is kept by another clock (NTP, PTP by phc2sys)
+/// and knows the leap seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tai {
+    /// Add to CLOCK_MONOTONIC.
+    pub ahead_ns: u64,
+    /// The most that it may be off, in the kernel's own words (`maxerror` of adjtimex(2)) and by the reading of two clocks.
+    pub max_error_ns: u64,
+}
+
+/// None if the clock runs free.
+#[must_use]
+pub fn tai() -> Option<Tai> {
+    // SAFETY: all of it are numbers; without modes the call only reads.
+    let mut kept: libc::timex = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes one timex. Not by libc, whose own call is one that jobs may not make.
+    let state = unsafe { libc::syscall(libc::SYS_adjtimex, &raw mut kept) };
+    if state < 0 || kept.status & libc::STA_UNSYNC != 0 || kept.tai == 0 {
+        return None;
+    }
+    let (before, tai, after) = (mono_ns(), clock_ns(libc::CLOCK_TAI), mono_ns());
+    let (gap, kept_to) = (after - before, u64::try_from(kept.maxerror).ok()?);
+    Some(Tai {
+        ahead_ns: tai.checked_sub(before + gap / 2)?,
+        max_error_ns: kept_to.saturating_mul(1000) + gap,
+    })
+}
+
 /// Linux has each of these clocks, so the call cannot fail.
 fn clock_ns(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec {
@@ -55,6 +83,17 @@ pub fn sleep_until(mono_ns: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_clock_that_is_kept_by_another_says_how_well() {
+        let Some(kept) = tai() else { return };
+        let now = mono_ns() + kept.ahead_ns;
+        assert!(now.abs_diff(clock_ns(libc::CLOCK_TAI)) < 1_000_000_000);
+        assert!(
+            kept.max_error_ns < 20_000_000_000,
+            "beyond 16 s it is not kept"
+        );
+    }
 
     #[test]
     fn a_sleep_ends_after_its_time() {

@@ -11,13 +11,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import IO, Any, Protocol
 
 from nodrop.errors import LabProblem, NodeDied, NodeRefused
+from nodrop.hosts.kept_clock import ClockFix, closer, own_tai
 from nodrop.hosts.seam import Json
 from nodrop.protocol.door import fit
-from nodrop.protocol.events import EVENTS, PROTOCOL, ClockAnswer, Hello
+from nodrop.protocol.events import EVENTS, PROTOCOL, ClockAnswer, Hello, TaiAnswer
 from nodrop.untrusted import bounds
 from nodrop.untrusted.json_text import NotJson, decode_object, shown
 from nodrop.untrusted.reading import making_sense
@@ -38,18 +38,6 @@ MOST_BYTES = 1 << 30
 AT_ONCE = frozenset({"probe", "trace"})
 """Jobs whose result follows the spec at once: `result` also says what was wrong with the spec."""
 KINDS = frozenset({"hello", "ready", "clock", "sample", "result", "error"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClockFix:
-    """How to turn the node's CLOCK_MONOTONIC into ours."""
-
-    offset_ns: int
-    """Add to the node's clock to get the controller's."""
-    bound_ns: int
-    """Half of the best round trip: the offset cannot be further off than this."""
-    real_offset_ns: int
-    """The node's CLOCK_REALTIME minus ours, for file names and logs."""
 
 
 class Piped(Protocol):
@@ -173,9 +161,10 @@ class NodeProcess:
 
     def clock(self, *, rounds: int = 16, timeout_s: float = 5) -> ClockFix:
         """The offset of the node's clock, from the exchange with the shortest round trip: of fewer
-        than `rounds` if they take long."""
+        than `rounds` if they take long. By TAI if that is closer."""
         deadline = time.monotonic() + timeout_s
         best: ClockFix | None = None
+        tai: TaiAnswer | None = None
         for _ in range(rounds):
             if best is not None and time.monotonic() + CLOCK_TRIPS * best.bound_ns / 1e9 > deadline:
                 break
@@ -188,6 +177,7 @@ class NodeProcess:
             with making_sense(f"the clock of {self._who}"):
                 clock = fit(ClockAnswer, answer)
             if clock["id"] == self._clock_id and (best is None or half_ns < best.bound_ns):
+                tai = clock["tai"]
                 best = ClockFix(
                     offset_ns=before_ns + half_ns - clock["mono_ns"],
                     bound_ns=half_ns,
@@ -195,7 +185,7 @@ class NodeProcess:
                 )
         if best is None:
             raise LabProblem(f"{self._who} answered no clock question")
-        return best
+        return closer(best, tai, own_tai()) if tai else best
 
     def start(self, *, at_mono_ns: int | None = None) -> None:
         self._send({"type": "start", "at_mono_ns": at_mono_ns})

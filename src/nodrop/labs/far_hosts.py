@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nodrop.errors import LabProblem
+from nodrop.hosts.kept_clock import ClockFix
 from nodrop.hosts.local import LocalHost
-from nodrop.hosts.node import ClockFix
 from nodrop.hosts.privileges import CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN
 from nodrop.hosts.seam import Json
 from nodrop.hosts.ssh import SshHost
@@ -117,15 +117,12 @@ def _host(look: Look) -> None:
         "mono_offset_ns": clock.offset_ns,
         "real_offset_ns": clock.real_offset_ns,
         "clock_bound_ns": clock.bound_ns,
+        "clock_by": clock.by,
     }
     copied = "copied" if host.node_copied else "there"
     look.seen.append(
         f"Linux {found['kernel']} {found['machine']}, {found['cpu']['cpus']} CPUs; "
-        + (
-            "this machine"
-            if host.here
-            else f"node {copied}; {clock_words(clock.real_offset_ns, clock.bound_ns)}"
-        )
+        + ("this machine" if host.here else f"node {copied}; {clock_words(clock)}")
     )
     with making_sense(f"the capabilities of {host.name}"):
         effective = int(found["capabilities"] or "0", 16)
@@ -138,11 +135,12 @@ def _host(look: Look) -> None:
         )
 
 
-def clock_words(real_offset_ns: int, bound_ns: int) -> str:
+def clock_words(found: ClockFix) -> str:
     """The wall clock's offset, which people can mend; the monotonic one is the time of a boot."""
-    way = "ahead of" if real_offset_ns >= 0 else "behind"
-    off_ms, bound_ms = abs(real_offset_ns) / NS_PER_MS, bound_ns / NS_PER_MS
-    return f"its clock is {off_ms:.3f} ms {way} ours (± {bound_ms:.3f} ms)"
+    way = "ahead of" if found.real_offset_ns >= 0 else "behind"
+    off_ms, bound_ms = abs(found.real_offset_ns) / NS_PER_MS, found.bound_ns / NS_PER_MS
+    by = ", by TAI" if found.by == "TAI" else ""
+    return f"its clock is {off_ms:.3f} ms {way} ours (± {bound_ms:.3f} ms{by})"
 
 
 def _port(look: Look) -> None:

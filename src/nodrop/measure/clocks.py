@@ -6,7 +6,7 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Protocol, runtime_checkable
 
-from nodrop.hosts.node import ClockFix
+from nodrop.hosts.kept_clock import ClockFix
 from nodrop.hosts.seam import Host, Json
 from nodrop.ledger.reasons import Problem, Reason
 

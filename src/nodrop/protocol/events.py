@@ -85,6 +85,7 @@ class ClockAnswer(TypedDict):
     id: Count
     mono_ns: Count
     real_ns: Count
+    tai: TaiAnswer | None
 
 
 class ClockCost(TypedDict):
@@ -751,6 +752,11 @@ class Swap(TypedDict):
     in_bytes: Count | None
     major_faults: Count | None
     out_bytes: Count | None
+
+
+class TaiAnswer(TypedDict):
+    ahead_ns: Count
+    max_error_ns: Count
 
 
 class ThreadReading(TypedDict):

@@ -136,7 +136,7 @@ def main(argv: Sequence[str]) -> None:
                 if behaviour == "far":
                     time.sleep(FAR_S)
                 now = time.monotonic_ns() + CLOCK_AHEAD_NS
-                say("clock", id=message["id"], mono_ns=now, real_ns=time.time_ns())
+                say("clock", id=message["id"], mono_ns=now, real_ns=time.time_ns(), tai=None)
             case "start":
                 if behaviour == "crash":
                     sys.stderr.write("panicked at 'ring is gone'\n")

@@ -13,6 +13,7 @@ from nodrop.config.lab_file import load_lab
 from nodrop.errors import BadInput, LabProblem
 from nodrop.hosts import ssh_connection
 from nodrop.hosts.binary import find_node_binary
+from nodrop.hosts.kept_clock import ClockFix
 from nodrop.hosts.ssh_connection import SshConnection, socket_folder
 from nodrop.labs.far_hosts import clock_words, offloads_on
 from nodrop.labs.ssh import carries
@@ -104,8 +105,10 @@ def test_offloads_that_are_on_and_can_be_turned_off() -> None:
 
 
 def test_a_clock_is_ahead_or_behind() -> None:
-    assert clock_words(-1_500_000, 40_000) == "its clock is 1.500 ms behind ours (± 0.040 ms)"
-    assert clock_words(2_000_000, 1_000_000) == "its clock is 2.000 ms ahead of ours (± 1.000 ms)"
+    behind = ClockFix(offset_ns=0, bound_ns=40_000, real_offset_ns=-1_500_000)
+    assert clock_words(behind) == "its clock is 1.500 ms behind ours (± 0.040 ms)"
+    ahead = ClockFix(offset_ns=0, bound_ns=3_000, real_offset_ns=2_000_000, by="TAI")
+    assert clock_words(ahead) == "its clock is 2.000 ms ahead of ours (± 0.003 ms, by TAI)"
 
 
 @pytest.mark.parametrize("text", ["", "kex_exchange_identification: reset by peer\r\n"])
