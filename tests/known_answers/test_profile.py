@@ -94,11 +94,16 @@ def profile(program: Path, *words: object, **spec: Any) -> tuple[ProfileOutcome,
 
 
 def profile_as(
-    prefix: Sequence[str], node: Path, program: Path, *words: object, **changes: Any
+    prefix: Sequence[str],
+    node: Path,
+    program: Path,
+    *words: object,
+    root: Path | None = None,
+    **changes: Any,
 ) -> tuple[ProfileOutcome, list[float]]:
-    """Both run with `prefix` in front."""
+    """Both run with `prefix` in front; the program in a root of its own, if one is given."""
     argv = [*prefix, str(node), "profile", "--controlled"]
-    with waiting(program, words, prefix) as child:
+    with waiting(program, words, prefix if root is None else ["chroot", str(root)]) as child:
         spec = {"job": "profile", "pids": [child.pid], "hertz": HERTZ, **changes}
         job = start_job(argv, spec, env=os.environ, where="here", timeout_s=30)
         try:
@@ -175,6 +180,31 @@ def test_shares_of_a_stripped_program(
     for address, name in begins.items():
         share = parts[PARTS.index(name)] / sum(parts)
         assert seen[address] == pytest.approx(share, abs=WITHIN)
+
+
+def test_a_stripped_program_has_the_names_of_a_debug_file_in_its_root(tmp_path: Path) -> None:
+    """Found by its build id, as packages of debug symbols put it."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root: the program has a root of its own")
+    whole, stripped = tmp_path / "whole", tmp_path / "known-shares-stripped"
+    source = Path(__file__).with_name("known_shares.c")
+    build_id = "abcdef0123456789"
+    flags = ["-O0", "-fno-omit-frame-pointer", "-static", f"-Wl,--build-id=0x{build_id}"]
+    subprocess.run(["cc", *flags, "-pthread", "-o", whole, source], check=True)
+    subprocess.run(["strip", "--strip-all", "-o", stripped, whole], check=True)
+
+    def names() -> set[str]:
+        words = ("run", 1, PIECES // 100, 6, 3, 1)
+        found, _ = profile(Path("/") / stripped.name, *words, root=tmp_path)
+        return {f["name"] for f in found["functions"] if f["module"] == stripped.name and f["name"]}
+
+    assert not names() & {*PARTS}
+    debug = tmp_path / f"usr/lib/debug/.build-id/{build_id[:2]}/{build_id[2:]}.debug"
+    debug.parent.mkdir(parents=True)
+    subprocess.run(["objcopy", "--only-keep-debug", whole, debug], check=True)
+    assert {*PARTS} <= names()
+    debug.write_bytes(debug.read_bytes().replace(bytes.fromhex(build_id), bytes(8)))
+    assert not names() & {*PARTS}  # of another program
 
 
 def symbols(program: Path) -> list[str]:

@@ -248,11 +248,12 @@ impl Addresses {
     fn open(&self, line: &Line<'_>) -> Option<Functions> {
         let itself = format!("map_files/{:x}-{:x}", line.begin, line.end);
         let inside = line.path.trim_start_matches('/');
-        let ours = Path::new(line.path);
+        let (root, ours) = (self.folder.join("root"), Path::new(line.path));
         let is_it = || ours.metadata().is_ok_and(|found| found.ino() == line.inode);
-        Functions::open(&self.folder.join(itself))
-            .or_else(|| Functions::open(&self.folder.join("root").join(inside)))
-            .or_else(|| is_it().then(|| Functions::open(ours)).flatten())
+        let found = Functions::open(&self.folder.join(itself))
+            .or_else(|| Functions::open(&root.join(inside)))
+            .or_else(|| is_it().then(|| Functions::open(ours)).flatten());
+        found.map(|functions| functions.with_debug_file(&root))
     }
 }
 

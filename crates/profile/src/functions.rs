@@ -51,7 +51,7 @@ impl Functions {
                 (offset, bytes, segment.address())
             })
             .collect();
-        let (named, begins) = (named(&elf), begins(&elf).unwrap_or_default());
+        let (named, begins) = (named(&[&elf]), begins(&elf).unwrap_or_default());
         Some(Self {
             segments,
             named,
@@ -59,6 +59,21 @@ impl Functions {
             unwinding: Sections::of(&elf),
             file,
         })
+    }
+
+    /// Takes the names of a stripped file from its debug file, if that is below this root.
+    #[must_use]
+    pub fn with_debug_file(mut self, root: &Path) -> Self {
+        let of_both = || {
+            let elf = object::File::parse(&*self.file).ok()?;
+            let debug = MappedFile::open(&root.join(debug_file(elf.build_id().ok()??)?)).ok()?;
+            let names = object::File::parse(&*debug).ok()?;
+            (names.build_id() == elf.build_id()).then(|| named(&[&elf, &names]))
+        };
+        if let Some(found) = of_both() {
+            self.named = found;
+        }
+        self
     }
 
     /// The address that the file itself gives an offset, if that is loaded.
@@ -103,10 +118,17 @@ fn ends_in_call(bytes: &[u8]) -> bool {
     bytes.len() == 7 && (bytes[2] == 0xe8 || (2..=7).any(indirect))
 }
 
-fn named(elf: &object::File<'_>) -> Vec<Named> {
-    let mut found: Vec<Named> = elf
-        .symbols()
-        .chain(elf.dynamic_symbols())
+/// Where packages of debug symbols put it, from the root.
+fn debug_file(build_id: &[u8]) -> Option<String> {
+    let (first, rest) = build_id.split_first()?;
+    let rest: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();
+    Some(format!("usr/lib/debug/.build-id/{first:02x}/{rest}.debug"))
+}
+
+fn named(files: &[&object::File<'_>]) -> Vec<Named> {
+    let mut found: Vec<Named> = files
+        .iter()
+        .flat_map(|elf| elf.symbols().chain(elf.dynamic_symbols()))
         .filter(|symbol| symbol.kind() == SymbolKind::Text && symbol.size() > 0)
         .filter(|symbol| symbol.is_definition())
         .filter_map(|symbol| {
