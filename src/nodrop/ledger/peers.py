@@ -62,6 +62,16 @@ class Peers:
         return len(self.workers) > 1 and self.workers[1].busy < IDLE_SHARE
 
     @property
+    def have_work(self) -> int:
+        """Workers that have the work while others had time left; 0 if all have it. Several have it
+        alone if the load spreads like fewer equal flows than there are workers."""
+        if self.one_alone:
+            return 1
+        busy = sum(one.busy >= IDLE_SHARE for one in self.workers)
+        few = self.flow_sizes is not None and self.flow_sizes.effective_flows < len(self.workers)
+        return busy if few and self.uneven is not None and busy < len(self.workers) else 0
+
+    @property
     def uneven(self) -> Imbalance | None:
         """What makes one have the work, if the sizes of flows can."""
         if self.flow_sizes is None:
@@ -82,10 +92,11 @@ class Peers:
             f"{full} while receive thread {thread}, which lost, slept {slept * 100:.0f} % of the "
             "time: it waits until workers give packets back"
         )
-        others = len(self.workers) - 1
-        if self.one_alone:
+        if have_work := self.have_work:
+            others = len(self.workers) - have_work
             rest = "the other one was" if others == 1 else f"the other {others} were"
-            words += f"; {rest} at most {self.workers[1].busy * 100:.0f} % busy"
+            words += f"; {have_work} workers have the work, " if have_work > 1 else "; "
+            words += f"{rest} at most {self.workers[have_work].busy * 100:.0f} % busy"
             words += self._by_flows()
         return words
 
@@ -128,11 +139,12 @@ class Peers:
                 f"{knobs.less_work}, or less load of the largest flow; a larger ring does not "
                 "help, nor do more workers: one flow stays on its worker"
             )
-        if self.one_alone:
+        if have_work := self.have_work:
+            whose = "one worker has" if have_work == 1 else f"{have_work} workers have"
+            several = "those are several flows" if have_work == 1 else "those are more flows"
             return (
-                f"{knobs.less_work}, or less load of the flows that one worker has; a larger ring "
-                "does not help, and more workers only if those are several flows: one flow stays "
-                "on its worker"
+                f"{knobs.less_work}, or less load of the flows that {whose}; a larger ring does "
+                f"not help, and more workers only if {several}: one flow stays on its worker"
             )
         return (
             f"{knobs.workers}, {knobs.less_work}, or less load; a larger ring only moves the burst"
