@@ -9,6 +9,7 @@ import pytest
 
 from nodrop.ledger.cause import Cause, causes_of
 from nodrop.ledger.imbalance import FlowSizes
+from nodrop.ledger.peers import Peer, Peers
 from nodrop.ledger.running import Running
 from nodrop.ledger.threads import Role
 from nodrop.suts.suricata.sut import RING
@@ -72,6 +73,23 @@ def test_a_receive_thread_that_sleeps_before_workers_with_time_left_blames_none(
 ) -> None:
     found = autofp(Made(ran=0.3), Made(ran=works, cpu=1))
     assert "workers_full" not in [cause.rule for cause in found]
+
+
+@pytest.mark.parametrize(("works", "said"), [(0.86, True), (0.6, True), (0.2, False)])
+def test_one_worker_that_is_busy_and_not_full_is_named_beside_own_pace(
+    works: float, said: bool
+) -> None:
+    """A worker of 90 us a packet was seen at 77 %: to be woken takes time as well."""
+    found = peers_of(Peer(name="w", ran=works, taken=0.0)).asleep_as_well
+    assert found == (
+        f"; or it waits for its worker: worker w used {works * 100:.0f} % of one CPU"
+        if said
+        else ""
+    )
+
+
+def peers_of(*workers: Peer) -> Peers:
+    return Peers(role=Role.RECEIVE, workers=workers)
 
 
 @pytest.mark.parametrize("waits", [0.3, 0.5])

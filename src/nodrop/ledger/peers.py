@@ -122,8 +122,11 @@ class Peers:
     @property
     def asleep_as_well(self) -> str:
         """Workers behind a receive thread that sleeps, and none of them is full."""
-        if self.role is not Role.RECEIVE or len(self.workers) < 2 or self.full is not None:
+        if self.role is not Role.RECEIVE or not self.workers or self.full is not None:
             return ""
+        if len(self.workers) == 1:
+            busy = self.workers[0].busy >= IDLE_SHARE
+            return f"; or it waits for its worker: {self.workers[0]}" if busy else ""
         return (
             f"; its workers had time left as well: the busiest, {self.workers[0]}. A lock that "
             "they share would look like this, but what they waited for was not seen"
