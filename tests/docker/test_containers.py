@@ -64,9 +64,10 @@ def containers(url: str, label: str) -> list[str]:
 def test_the_books_of_real_traffic_close_in_every_container(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One start of each carries every load, and each trial has books of its own."""
+    """One start of each carries every load, and each trial has books of its own. A profile beside
+    it names functions by the files that the container has."""
     loads_of_one_world(monkeypatch, *({"multiplier": times} for times in MULTIPLIERS))
-    outcome = run(STANDING, text=ONE)
+    outcome = run(STANDING, "measure.profile=true", text=ONE)
     assert len(outcome.records) == 3 * len(MULTIPLIERS)
     for record in outcome.records:
         where = f"{record.run}: {record.cell}: {record.verdict}"
@@ -82,6 +83,15 @@ def test_the_books_of_real_traffic_close_in_every_container(
         assert proof["filters_system_calls"], where
         own = record.cell["setup.kind"] in ("bare", "oci")
         assert proof["user_id"] == (SUT_USER if own else 0), where
+        assert {"suricata", "[kernel]"} <= named(outcome.directory / "runs" / record.run), where
+
+
+def named(folder: Path) -> set[str]:
+    """Files of which the profile has functions with a name."""
+    found = json.loads((folder / "profile.json").read_text())
+    if any(one["what"] in ("functions", "kernel") for one in found["missing"]):
+        pytest.skip("perf_event_open is not permitted here")
+    return {one["module"] for one in found["functions"] if one["name"]}
 
 
 @pytest.mark.parametrize("kind", ["docker", "docker-macvtap", "oci"])
