@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -181,18 +182,29 @@ def search_with_a_curve(out: Path) -> Path:
     return outcome_search(out, loads)
 
 
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Callable[[Path], Path]], str]:
+    """The address of a search's page, which is made once."""
+
+    @cache
+    def address(made: Callable[[Path], Path]) -> str:
+        return write_report([made(tmp_path_factory.mktemp("search"))]).as_uri()
+
+    return address
+
+
 @pytest.mark.parametrize(
     "made", [one_search, search_of_setups, search_that_found_nothing, search_with_a_curve]
 )
 @pytest.mark.parametrize("width", [400, 1300])
 def test_no_two_words_of_a_capacity_report_touch(
-    opened: Any, tmp_path: Path, made: Callable[[Path], Path], width: int
+    opened: Any, report: Any, made: Callable[[Path], Path], width: int
 ) -> None:
     trouble: list[str] = []
     opened.on("console", lambda m: trouble.append(m.text) if m.type == "error" else None)
     opened.on("pageerror", lambda error: trouble.append(str(error)))
     opened.set_viewport_size({"width": width, "height": 900})
-    opened.goto(write_report([made(tmp_path)]).as_uri())
+    opened.goto(report(made))
     assert opened.locator("#capacity h2").is_visible()
     assert opened.evaluate("document.documentElement.scrollWidth <= innerWidth")
     opened.evaluate(
@@ -207,10 +219,10 @@ def test_no_two_words_of_a_capacity_report_touch(
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("made", [one_search, search_of_setups, search_with_a_curve])
 def test_axe_finds_nothing_in_a_capacity_section(
-    opened: Any, tmp_path: Path, made: Callable[[Path], Path], scheme: str
+    opened: Any, report: Any, made: Callable[[Path], Path], scheme: str
 ) -> None:
     opened.emulate_media(color_scheme=scheme)
-    opened.goto(write_report([made(tmp_path)]).as_uri())
+    opened.goto(report(made))
     opened.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
     found = axe.Axe().run(opened, context="#capacity").response["violations"]
     assert [(v["id"], [node["target"] for node in v["nodes"][:3]]) for v in found] == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -15,13 +14,10 @@ from nodrop.results.writer import RunWriter
 from nodrop.testing.records import trial
 from nodrop.watch.follow import Follower
 from nodrop.watch.serve import ServedPage, serve_page
+from tests.browser.test_page import CHROMIUM, axe, browser
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-axe = pytest.importorskip(
-    "axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed"
-)
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on this host")
+__all__ = ("browser",)
 
 HOSTILE = '<img src=x onerror=alert(1)>"><script>alert(1)</script>\u202e'
 ORDER = ["0001-4x-r01", "0002-1x-r01", "0003-4x-r02"]
@@ -76,21 +72,19 @@ def served(to: RunWriter) -> Iterator[ServedPage]:
 
 
 @pytest.fixture
-def page(served: ServedPage) -> Iterator[Any]:
+def page(browser: Any, served: ServedPage) -> Iterator[Any]:
     trouble: list[str] = []
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        opened = browser.new_page(viewport={"width": 900, "height": 1000})
-        opened.on("console", lambda m: trouble.append(m.text) if m.type == "error" else None)
-        opened.on("pageerror", lambda error: trouble.append(str(error)))
-        opened.on("dialog", lambda dialog: (trouble.append(dialog.message), dialog.dismiss()))
-        opened.on(
-            "request",
-            lambda r: None if r.url.startswith(served.address) else trouble.append(r.url),
-        )
-        opened.goto(served.address)
-        yield opened
-        browser.close()
+    opened = browser.new_page(viewport={"width": 900, "height": 1000})
+    opened.on("console", lambda m: trouble.append(m.text) if m.type == "error" else None)
+    opened.on("pageerror", lambda error: trouble.append(str(error)))
+    opened.on("dialog", lambda dialog: (trouble.append(dialog.message), dialog.dismiss()))
+    opened.on(
+        "request",
+        lambda r: None if r.url.startswith(served.address) else trouble.append(r.url),
+    )
+    opened.goto(served.address)
+    yield opened
+    opened.close()
     assert trouble == []
 
 
