@@ -28,7 +28,7 @@ def main(folder: Path) -> None:
     print("|---" * (len(rooms) + 2) + "|")
     for name, spent, took_s in (
         ("`alone`", alone, alone_s),
-        ("three at a time", beside, beside_s),
+        ("all others", beside, beside_s),
     ):
         print(f"| {name} | {' | '.join(f'{spent[room]:.0f}' for room in rooms)} | {took_s:.0f} |")
 
