@@ -118,15 +118,15 @@ def _return_port(label: str, netns: str, port: str, home: str, ipv6_off: str) ->
 
 
 def _load_driver(
-    label: str, port: str, module: str, mtu: str, features: str, ipv6_off: str
+    label: str, port: str, module: str, mtu: str, settings: str, ipv6_off: str
 ) -> Command:
     del label
     _must_be_a_port(port)
     _must_be_named(module, r"[A-Za-z0-9][A-Za-z0-9_-]*", "a driver")
     _must_be_named(mtu, r"\d{2,5}", "an MTU")
-    _must_be_named(features, r"([a-z]+=(on|off) ?)*", "a list of offloads")
+    _must_be_named(settings, r"(-[acgkl] [a-z0-9_-]+=[a-z0-9]+ ?)*", "settings of a port")
     _must_be_named(ipv6_off, r"[01]?", "a value of disable_ipv6")
-    return [sys.executable, "-m", "nodrop.labs.driver", port, module, mtu, features, ipv6_off]
+    return [sys.executable, "-m", "nodrop.labs.driver", port, module, mtu, settings, ipv6_off]
 
 
 _COMMANDS: Mapping[str, Callable[..., Command]] = {

@@ -1,28 +1,35 @@
 """The driver of a NIC of this machine is loaded anew: rings, counters and memory begin again.
 
-The port loses what was set on it. MTU, offloads and the IPv6 setting are put back; all else that
-`ethtool` shows must be as it was, or the trial does not begin.
+The port loses what was set on it. MTU, the IPv6 setting, and all that `ethtool` shows of features,
+queues, rings, coalescing and flow control are put back; else the trial does not begin.
 """
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from nodrop.errors import LabProblem
 from nodrop.hosts.local import run_command
 from nodrop.hosts.seam import Action, UndoJournal
-from nodrop.labs.far_hosts import OFFLOADS
 from nodrop.labs.nic import COMMAND_TIMEOUT_S, ipv6_off, must, set_ipv6_off
 
 NICS, MODULES = Path("/sys/class/net"), Path("/sys/module")
 LOAD_TIMEOUT_S = 30.0
 BACK_TIMEOUT_S = 10.0
 """A driver makes its ports while it is loaded; udev gives them their names a moment later."""
-SHOWN = ("--show-features", "--show-ring", "--show-channels", "--show-coalesce", "--show-pause")
+KINDS = {"-l": "-L", "-g": "-G", "-c": "-C", "-a": "-A", "-k": "-K"}
+"""How ethtool shows a kind of settings → how it sets them. In this order: other queues have other
+rings, and a driver may turn features off when rings change."""
+NOW = "Current hardware settings:"
+"""Above it are the largest there can be."""
+BOTH_WAYS = re.compile(r"^(Adaptive|CQE mode) RX: (\S+) +TX: (\S+)", re.MULTILINE)
+OTHER_NAMES = {"autonegotiate": "autoneg"}
 
 
 def module_of(port: str) -> str:
@@ -76,26 +83,20 @@ def _other_devices(port: str, module: str) -> Sequence[str]:
 
 def load_anew(port: str, journal: UndoJournal) -> None:
     """LabProblem if the port is not what it was after that."""
-    module, before = module_of(port), _shown(port)
+    module = module_of(port)
+    if not module:
+        raise LabProblem(f"there is no port {port} any more: its NIC or its driver went away")
     mtu = (NICS / port / "mtu").read_text().strip()
-    kept = [port, module, mtu, _features(port), ipv6_off(port)]
+    kept = [port, module, mtu, settings(port), ipv6_off(port)]
     journal.push(
         what=f"port {port} with its driver {module}", action=Action.LOAD_DRIVER, arguments=kept
     )
     must(["modprobe", "--remove", module], timeout_s=LOAD_TIMEOUT_S)
     bring_back(*kept)
-    for option, (then, now) in zip(SHOWN, zip(before, _shown(port), strict=True), strict=True):
-        if now != then:
-            lines = (line for line in now.splitlines() if line not in then.splitlines())
-            raise LabProblem(
-                f"after its driver was loaded anew {port} is otherwise: ethtool {option} says "
-                f"{' '.join(next(lines, 'less').split())}",
-                hint="let udev set it, or leave measure.reset out",
-            )
 
 
-def bring_back(port: str, module: str, mtu: str, features: str, ipv6: str) -> None:
-    """As often as need be."""
+def bring_back(port: str, module: str, mtu: str, before: str, ipv6: str) -> None:
+    """As often as need be. `before`: as `settings` gave it."""
     must(["modprobe", module], timeout_s=LOAD_TIMEOUT_S)
     deadline = time.monotonic() + BACK_TIMEOUT_S
     while not (NICS / port).exists():
@@ -103,27 +104,57 @@ def bring_back(port: str, module: str, mtu: str, features: str, ipv6: str) -> No
             raise LabProblem(f"{port} is not back {BACK_TIMEOUT_S:g} s after {module} was loaded")
         time.sleep(0.01)
     must(["ip", "link", "set", port, "mtu", mtu])
-    for feature in features.split():
-        name, _, state = feature.partition("=")
-        must(["ethtool", "-K", port, name, state])
+    for shows, sets in KINDS.items():
+        if words := _otherwise(port, shows, before):
+            _ethtool(sets, port, *words)  # what it could not set is seen below
     set_ipv6_off(port, ipv6)
     must(["ip", "link", "set", port, "up"])
+    for shows, sets in KINDS.items():
+        if words := _otherwise(port, shows, before):
+            raise LabProblem(
+                f"after its driver was loaded anew {port} is otherwise, and "
+                f"`ethtool {sets} {port} {' '.join(words)}` did not put it back",
+                hint="set it so that it can be set again, or leave measure.reset out",
+            )
 
 
-def _features(port: str) -> str:
-    """`rx=off tx=on`: of those that change what a sensor sees, all that can be set."""
-    lines = (line.partition(":") for line in _ethtool("--show-features", port).splitlines())
-    states = [(OFFLOADS[name], state.strip()) for name, _, state in lines if name in OFFLOADS]
-    return " ".join(f"{name}={state}" for name, state in states if state in ("on", "off"))
+def settings(port: str) -> str:
+    """`-l combined=4 -g rx=512 -k rx=off …`: all that could be set."""
+    return " ".join(
+        f"{shows} {name}={value}" for shows in KINDS for name, value in _shown(port, shows).items()
+    )
 
 
-def _shown(port: str) -> list[str]:
-    return [_ethtool(option, port) for option in SHOWN]
+def _otherwise(port: str, shows: str, before: str) -> list[str]:
+    """Names and values to set."""
+    words = before.split()
+    wanted = (
+        pair.partition("=")
+        for kind, pair in zip(words[::2], words[1::2], strict=True)
+        if kind == shows
+    )
+    now = _shown(port, shows)
+    return [word for name, _, value in wanted if now.get(name) != value for word in (name, value)]
 
 
-def _ethtool(option: str, port: str) -> str:
+def _shown(port: str, shows: str) -> Mapping[str, str]:
+    """Name → value, as the option that sets them takes both; what is fixed is left out."""
+    text = _ethtool(shows, port)
+    text = BOTH_WAYS.sub(r"\1 RX: \2\n\1 TX: \3", text.partition(NOW)[2] or text)
+    found = {}
+    for line, after in pairwise([*text.splitlines(), ""]):
+        label, _, value = line.partition(":")
+        words = value.split()
+        made_of_others = after.startswith("\t") and not line.startswith("\t")
+        if words and not made_of_others and words[-1] not in ("n/a", "[fixed]"):
+            name = "-".join(label.lower().split()).replace("frame-", "frames-")
+            found[OTHER_NAMES.get(name, name)] = words[0]
+    return {name: value for name, value in found.items() if not name.endswith("-negotiated")}
+
+
+def _ethtool(option: str, port: str, *more: str) -> str:
     """Nothing if the driver has no such thing."""
-    argv = ["ethtool", option, port]
+    argv = ["ethtool", option, port, *more]
     return run_command(argv, where="lab", timeout_s=COMMAND_TIMEOUT_S, check=False).stdout
 
 

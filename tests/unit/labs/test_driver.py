@@ -9,17 +9,62 @@ from typing import Any
 import pytest
 
 from nodrop.errors import LabProblem
-from nodrop.hosts.seam import Action
+from nodrop.hosts import reversal
+from nodrop.hosts.seam import Action, Completed
 from nodrop.labs import driver
 
 FEATURES = """\
 Features for cab0:
 rx-checksumming: off
-tx-checksumming: on
+tx-checksumming: off
+\ttx-checksum-ipv4: off [fixed]
+\ttx-checksum-ip-generic: off [requested on]
 scatter-gather: off [fixed]
-generic-receive-offload: off
 rx-vlan-offload: on
 """
+RINGS = """\
+Ring parameters for cab0:
+Pre-set maximums:
+RX:\t\t4096
+RX Mini:\tn/a
+TX:\t\t4096
+Current hardware settings:
+RX:\t\t512
+RX Mini:\tn/a
+TX:\t\t256
+TX Push:\toff
+"""
+CHANNELS = """\
+Channel parameters for cab0:
+Pre-set maximums:
+Combined:\t8
+Current hardware settings:
+RX:\t\tn/a
+Combined:\t2
+"""
+COALESCING = """\
+Coalesce parameters for cab0:
+Adaptive RX: off  TX: n/a
+stats-block-usecs:\tn/a
+
+rx-usecs:\t3
+rx-frame-low:\t8
+
+CQE mode RX: n/a  TX: n/a
+"""
+PAUSE = """\
+Pause parameters for cab0:
+Autonegotiate:\ton
+RX:\t\toff
+TX:\t\toff
+RX negotiated: on
+TX negotiated: on
+"""
+SETTINGS = (
+    "-l combined=2 -g rx=512 -g tx=256 -g tx-push=off -c adaptive-rx=off -c rx-usecs=3 "
+    "-c rx-frames-low=8 -a autoneg=on -a rx=off -a tx=off -k rx-checksumming=off "
+    "-k tx-checksum-ip-generic=off -k rx-vlan-offload=on"
+)
 
 
 class Journal:
@@ -47,9 +92,12 @@ class Nic:
         self.nics.mkdir()
         self.modules.mkdir()
         self.did: list[str] = []
-        self.shown = {option: f"{option} is so\n" for option in driver.SHOWN}
-        self.shown["--show-features"] = FEATURES
+        self.before = {
+            "-k": FEATURES, "-g": RINGS, "-l": CHANNELS, "-c": COALESCING, "-a": PAUSE
+        }  # fmt: skip
+        self.shown = dict(self.before)
         self.after: dict[str, str] = {}
+        self.takes_settings = True
 
     def add(self, port: str, module: str) -> None:
         (self.modules / module / "holders").mkdir(parents=True, exist_ok=True)
@@ -74,6 +122,14 @@ class Nic:
             (self.nics.parent / "gone").rename(self.nics / "cab0")
             self.shown |= self.after
 
+    def ethtool(self, option: str, *argv: str) -> str:
+        if option in self.shown:
+            return self.shown[option]
+        self.did.append(" ".join(["ethtool", option, *argv]))
+        if self.takes_settings:
+            self.shown[option.lower()] = self.before[option.lower()]
+        return ""
+
 
 @pytest.fixture
 def nic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Nic:
@@ -82,7 +138,7 @@ def nic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Nic:
     monkeypatch.setattr(driver, "NICS", nic.nics)
     monkeypatch.setattr(driver, "MODULES", nic.modules)
     monkeypatch.setattr(driver, "must", nic.must)
-    monkeypatch.setattr(driver, "_ethtool", lambda option, _port: nic.shown[option])
+    monkeypatch.setattr(driver, "_ethtool", nic.ethtool)
     monkeypatch.setattr(driver, "ipv6_off", lambda _port: "1")
     monkeypatch.setattr(driver, "set_ipv6_off", lambda _port, said: nic.did.append(f"ipv6 {said}"))
     monkeypatch.setattr(driver.shutil, "which", lambda _program: "/sbin/modprobe")
@@ -90,28 +146,56 @@ def nic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Nic:
 
 
 def test_it_is_journaled_then_loaded_and_the_port_is_as_before(nic: Nic) -> None:
+    nic.after = {
+        "-g": RINGS.replace("512", "256"),
+        "-k": FEATURES.replace("ming: off", "ming: on").replace("generic: off", "generic: on"),
+        "-l": CHANNELS.replace("\t2", "\t1"),
+    }
     assert driver.problems("cab0") == []
     journal = Journal()
     driver.load_anew("cab0", journal)
-    arguments = ["cab0", "e1000e", "9000", "rx=off tx=on gro=off", "1"]
+    arguments = ["cab0", "e1000e", "9000", SETTINGS, "1"]
     assert journal.pushed == [[Action.LOAD_DRIVER, *arguments]]
     assert nic.did == [
         "modprobe --remove e1000e",
         "modprobe e1000e",
         "ip link set cab0 mtu 9000",
-        "ethtool -K cab0 rx off",
-        "ethtool -K cab0 tx on",
-        "ethtool -K cab0 gro off",
+        "ethtool -L cab0 combined 2",
+        "ethtool -G cab0 rx 512",
+        "ethtool -K cab0 rx-checksumming off tx-checksum-ip-generic off",
         "ipv6 1",
         "ip link set cab0 up",
     ]
 
 
-def test_what_is_otherwise_after_it_ends_the_trial(nic: Nic) -> None:
-    nic.after["--show-ring"] = "RX: 256\n"
+def test_what_is_as_before_is_not_set_again(nic: Nic) -> None:
+    driver.bring_back("cab0", "e1000e", "9000", SETTINGS, "1")
+    assert not [argv for argv in nic.did if argv.startswith("ethtool")]
+
+
+def test_a_driver_that_has_no_settings_is_loaded_anew(nic: Nic) -> None:
+    nic.shown = dict.fromkeys(nic.shown, "")
+    assert driver.settings("cab0") == ""
+    driver.bring_back("cab0", "e1000e", "9000", "", "1")
+
+
+def test_what_cannot_be_put_back_ends_the_trial(nic: Nic) -> None:
+    nic.after["-g"], nic.takes_settings = RINGS.replace("512", "256"), False
     with pytest.raises(LabProblem) as caught:
         driver.load_anew("cab0", Journal())
-    assert "cab0 is otherwise: ethtool --show-ring says RX: 256" in str(caught.value)
+    assert "cab0 is otherwise, and `ethtool -G cab0 rx 512` did not" in str(caught.value)
+
+
+def test_what_is_journaled_is_what_undo_takes(nic: Nic, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments, ran = ["cab0", "e1000e", "9000", driver.settings("cab0"), "1"], []
+
+    def run(argv: Sequence[str], **_: Any) -> Completed:
+        ran.append(argv[-5:])
+        return Completed(argv=argv, returncode=0, stdout="", stderr="", seconds=0.0)
+
+    monkeypatch.setattr(reversal, "run_command", run)
+    assert reversal.reverse(Action.LOAD_DRIVER, arguments, label="l")
+    assert ran == [arguments]
 
 
 def test_a_port_that_does_not_come_back_is_one_sentence(
