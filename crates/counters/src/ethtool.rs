@@ -1,5 +1,6 @@
 //! A driver's own counters (`ethtool -S`), through the SIOCETHTOOL ioctl.
 
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
@@ -24,6 +25,9 @@ pub struct EthtoolReader {
     socket: OwnedFd,
     interface: String,
     names: Vec<String>,
+    /// The place in `names` of each counter: some drivers give each queue's the same names (vmxnet3).
+    places: Vec<usize>,
+    sums: Vec<u64>,
     answer: Vec<u8>,
 }
 
@@ -37,24 +41,29 @@ impl EthtoolReader {
         }
         // SAFETY: `fd` is open and ours alone.
         let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-        let (names, answer) = (Vec::new(), Vec::new());
         let mut reader = Self {
             socket,
             interface: interface.into(),
-            names,
-            answer,
+            names: Vec::new(),
+            places: Vec::new(),
+            sums: Vec::new(),
+            answer: Vec::new(),
         };
         reader.refresh()?;
         Ok(reader)
     }
 
-    /// Replaces `counters` by the present ones.
+    /// Replaces `counters` by the present ones; what has one name is added up.
     pub fn read(&mut self, counters: &mut Named<u64>) -> Result<()> {
         self.refresh()?;
-        let mut renewal = counters.renew();
-        for (number, name) in self.names.iter().enumerate() {
+        self.sums.fill(0);
+        for (number, place) in self.places.iter().enumerate() {
             let value = u64_at(&self.answer, 8 + 8 * number).unwrap_or_default();
-            renewal.put(&[name], value);
+            self.sums[*place] = self.sums[*place].wrapping_add(value);
+        }
+        let mut renewal = counters.renew();
+        for (name, sum) in self.names.iter().zip(&self.sums) {
+            renewal.put(&[name], *sum);
         }
         Ok(())
     }
@@ -62,8 +71,9 @@ impl EthtoolReader {
     /// Has the kernel fill in the answer.
     fn refresh(&mut self) -> Result<()> {
         let count = self.count()?;
-        if count != self.names.len() {
-            self.names = self.read_names(count)?;
+        if count != self.places.len() {
+            (self.names, self.places) = merged(self.read_names(count)?);
+            self.sums = vec![0; self.names.len()];
             // struct ethtool_stats: cmd, n_stats, then one u64 each.
             self.answer = vec![0; 8 + 8 * (count + SLACK)];
         }
@@ -116,6 +126,20 @@ impl EthtoolReader {
     }
 }
 
+/// Each name once, in the driver's order, and the place there of each that was given.
+fn merged(given: Vec<String>) -> (Vec<String>, Vec<usize>) {
+    let mut names = Vec::new();
+    let mut known = HashMap::new();
+    let places = given.into_iter().map(|name| {
+        *known.entry(name).or_insert_with_key(|name: &String| {
+            names.push(name.clone());
+            names.len() - 1
+        })
+    });
+    let places = places.collect();
+    (names, places)
+}
+
 fn number(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
@@ -164,6 +188,20 @@ mod tests {
         let mut counters = Named::default();
         reader.read(&mut counters).unwrap();
         assert_eq!(counters, Named::default());
+    }
+
+    #[test]
+    fn queues_whose_counters_have_the_same_names_are_added_up() {
+        let given = [
+            "Rx Queue#",
+            "pkts rx OOB",
+            "Rx Queue#",
+            "pkts rx OOB",
+            "err",
+        ];
+        let (names, places) = merged(given.map(str::to_owned).to_vec());
+        assert_eq!(names, ["Rx Queue#", "pkts rx OOB", "err"]);
+        assert_eq!(places, [0, 1, 0, 1, 2]);
     }
 
     #[test]
