@@ -19,7 +19,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,12 +69,21 @@ mount -t cgroup2 cgroup2 /sys/fs/cgroup
 ip link set lo up
 ip address add 10.77.1.2/24 dev eth0
 ip link set eth0 up
-ethtool -K eth1 {off}
-ip link set eth1 up
+/port
 [ ! -e /at_boot ] || . /at_boot
 exec /bin/sshd -D -e -f /etc/sshd_config
 """
+PORT = """\
+#!/bin/sh
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin
+ethtool -K eth1 {off}
+ip link set eth1 up
+"""
 OFF = "rx off tx off sg off tso off gso off gro off lro off"
+SHOW = """\
+cat /sys/class/net/eth1/mtu
+for option in -k -g -l -c -a; do ethtool $option eth1 2>&1; done || :
+"""
 SYSTEMCTL = """\
 #!/bin/sh
 [ "$*" = reboot ] && echo b >/proc/sysrq-trigger
@@ -103,6 +112,7 @@ exec switch_root /root /start
 """perl is on every Debian, insmod is not."""
 TUNSETIFF = 0x400454CA
 IFF_TAP, IFF_NO_PI, IFF_MULTI_QUEUE = 0x2, 0x1000, 0x100
+TUNSETQUEUE, IFF_ATTACH_QUEUE = 0x400454D9, 0x200
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +132,7 @@ class Guest:
         return run_command([*ssh, shlex.join(argv)], where="guest", timeout_s=60).stdout
 
     def shown(self) -> str:
-        return self.said("ethtool", "-k", "eth1") + self.said("cat", "/sys/class/net/eth1/mtu")
+        return self.said("sh", "-c", SHOW)
 
     def nothing_is_left(self) -> None:
         assert self.said("ip", "netns") == ""
@@ -140,7 +150,8 @@ def sender_and_guest(folder: Path, *, driver: str = "virtio_net") -> Iterator[Gu
         control = standing.enter_context(_tap("ctl1", queues=1))
         for words in ("address add 10.77.1.1/24 dev ctl1", "link set ctl1 up"):
             run_command(["ip", *words.split()], where="cables", timeout_s=TIMEOUT_S)
-        cable = standing.enter_context(_tap("cab0", queues=QUEUES, of=gen1))
+        queues = QUEUES if driver == "virtio_net" else 1  # the other models read only the first
+        cable = standing.enter_context(_tap("cab0", queues=queues, of=gen1))
         off = [w for w in OFF.split() if w != "off" and w != "lro"]
         for name in off:
             gen1.run("ethtool", "-K", "cab0", name, "off")
@@ -162,13 +173,12 @@ def _booted(
     initramfs.write_bytes(gzip.compress(cpio(_first_files(modules)), compresslevel=1))
     _make_disk(folder, disk, modules)
     console = folder / "console"
-    queued = ":".join(map(str, cable))
-    nic = "fd=" + str(cable[0]) if driver != "virtio_net" else f"fds={queued}"
+    nic = f"fds={':'.join(map(str, cable))}"
     argv = [
         PROGRAM,
         *("-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2"),
-        *("-m", "768M", "-nodefaults", "-no-user-config", "-display", "none"),
-        *("-chardev", f"file,id=console,path={console}", "-serial", "chardev:console"),
+        *("-m", "768M", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
+        *("-chardev", f"file,id=console,path={console},append=on", "-serial", "chardev:console"),
         *("-kernel", str(image), "-initrd", str(initramfs)),
         *("-append", "console=ttyS0 quiet panic=-1 ipv6.disable=1 net.ifnames=0 rdinit=/init"),
         *("-drive", f"file={disk},format=raw,if=none,id=disk0,cache=unsafe"),
@@ -178,17 +188,35 @@ def _booted(
         *("-netdev", f"tap,id=cable,{nic}"),
         *("-device", f"{NICS[driver]},netdev=cable,mac=52:54:00:77:01:03"),
     ]
-    with (folder / "qemu.log").open("wb") as log:
-        qemu = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "KILL", *argv],
-            stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[*control, *cable],
-        )  # fmt: skip
+
+    def start() -> subprocess.Popen[bytes]:
+        for handle in cable:
+            with suppress(OSError):  # it is attached, or has one queue
+                fcntl.ioctl(handle, TUNSETQUEUE, struct.pack("16xH22x", IFF_ATTACH_QUEUE))
+        with (folder / "qemu.log").open("ab") as log:
+            return subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", *argv],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[*control, *cable],
+            )  # fmt: skip
+
+    over, running = threading.Event(), [start()]
+
+    def reboots() -> None:
+        while running[0].wait() == 0 and not over.is_set():
+            running[0] = start()
+
+    watching = threading.Thread(target=reboots, daemon=True)
     try:
-        _await_sshd(qemu, console, folder / "qemu.log")
+        _await_sshd(running[0], console, folder / "qemu.log")
+        watching.start()
         yield
     finally:
-        qemu.kill()
-        qemu.wait()
+        over.set()
+        while watching.is_alive():
+            running[0].kill()
+            watching.join(0.1)
+        running[0].kill()
+        running[0].wait()
 
 
 def _await_sshd(qemu: subprocess.Popen[bytes], console: Path, log: Path) -> None:
@@ -339,7 +367,7 @@ def _make_disk(folder: Path, disk: Path, modules: Sequence[Path]) -> None:
     shutil.copy(folder / "host_key", tree / "etc/host_key")
     shutil.copy(folder / "authorized", tree / "etc/authorized")
     scripts = {"bin/systemctl": SYSTEMCTL, "bin/modprobe": MODPROBE}
-    for name, text in {"start": START.format(off=OFF), **scripts}.items():
+    for name, text in {"start": START, "port": PORT.format(off=OFF), **scripts}.items():
         (tree / name).write_text(text)
         (tree / name).chmod(0o755)
     for module in modules:

@@ -12,13 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from nodrop import plugins
 from nodrop.cli.main import exit_code
-from nodrop.config.lab_file import load_lab
-from nodrop.elsewhere.rebooting import Rebooting
 from nodrop.errors import NotReady
-from nodrop.labs.seam import Distant
 from nodrop.ledger.nic_counters import NIC_COUNTERS
+from nodrop.measure.progress import Silent
 from tests.e2e.conftest import closes
 from tests.ssh.guests import Guest, sender_and_guest
 from tests.ssh.pairs import SINK, runs_on
@@ -47,36 +44,73 @@ def test_the_cable_of_a_guest_with_several_queues_is_proved(
 
 
 @emulated
-def test_a_kernel_that_boots_is_found_as_it_was(virtio: Guest, tmp_path: Path) -> None:
-    lab = plugins.build_lab(load_lab(virtio.lab(tmp_path)))
-    assert isinstance(lab, Distant)
-    before = virtio.said("cat", "/proc/sys/kernel/random/boot_id")
-    Rebooting(lab, lambda _words: None).reboot()
-    assert virtio.said("cat", "/proc/sys/kernel/random/boot_id") != before
+@pytest.mark.parametrize("reset", ["none", "reboot"])
+def test_books_close_in_a_guest(
+    reset: str, virtio: Guest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with runs_on(virtio, tmp_path) as run:
+        outcome = run(f'measure.reset="{reset}"', "load.speed=1", text=SINK)
+    for record in outcome.records:
+        assert closes(record), record
+        assert record.packets.decoded_packets > 0
+        assert (record.reset_s is None) == (reset == "none")
 
 
 @emulated
-@pytest.mark.parametrize(
-    ("driver", "reset"), [("virtio_net", "reboot"), ("e1000e", "module"), ("vmxnet3", "module")]
-)
-def test_books_close_on_a_real_driver(
-    driver: str,
-    reset: str,
-    programs: None,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("driver", ["e1000e", "vmxnet3"])
+def test_a_driver_loaded_anew_has_its_settings_and_closes_its_books(
+    driver: str, programs: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    with sender_and_guest(tmp_path, driver=driver) as guest, runs_on(guest, tmp_path) as run:
+    with sender_and_guest(tmp_path, driver=driver) as guest:
         shown = guest.said("ethtool", "-S", "eth1").splitlines()
         names = [line.rpartition(":")[0].strip() for line in shown]
         for known in NIC_COUNTERS:
             if driver in known.drivers.split(", "):
                 assert any(re.fullmatch(known.name, name) for name in names), (known.name, names)
-        outcome = run(f'measure.reset="{reset}"', "load.speed=1", text=SINK)
+        guest.said("ethtool", "-G", "eth1", "rx", "128")
+        with runs_on(guest, tmp_path) as run:
+            outcome = run('measure.reset="module"', "load.speed=1", text=SINK)
     for record in outcome.records:
         assert closes(record), record
+        assert record.packets.decoded_packets > 0
         assert record.reset_s is not None
+
+
+class Vanishes(Silent):
+    """The NIC goes away in the middle of the first trial, wherever its port is."""
+
+    def __init__(self, guest: Guest) -> None:
+        self._guest = guest
+        self._device = pci_address(guest)
+
+    def phase(self, name: str) -> None:
+        if name == "offer" and self._device:
+            self._guest.said("sh", "-c", f"echo 1 >/sys/bus/pci/devices/{self._device}/remove")
+            self._device = ""
+
+
+def pci_address(guest: Guest) -> str:
+    shown = guest.said("readlink", "-f", "/sys/class/net/eth1/device")
+    return re.findall(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", shown)[-1]
+
+
+@emulated
+def test_a_nic_that_goes_away_is_one_sentence_and_resume_goes_on(
+    virtio: Guest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with runs_on(virtio, tmp_path) as run:
+        gone = run("load.speed=1", text=SINK, progress=Vanishes(virtio))
+        first, second = (record.error for record in gone.records)
+        assert "no network interface `eth1` in this network namespace" in first
+        assert second == "there is no port eth1 any more: its NIC or its driver went away"
+        virtio.nothing_is_left()
+        virtio.said("sh", "-c", "echo 1 >/sys/bus/pci/rescan; /port")
+        outcome = run("load.speed=1", text=SINK, resume=True)
+    assert [record.outcome for record in outcome.records] == ["measured", "measured"]
+    assert all(closes(record) for record in outcome.records)
 
 
 @emulated

@@ -6,6 +6,7 @@ In that namespace nothing else sends, receives or counts. The NIC keeps its MTU 
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import threading
 from collections.abc import Iterator
@@ -23,7 +24,10 @@ COMMAND_TIMEOUT_S = 10.0
 
 @contextmanager
 def taken(port: str, journal: UndoJournal, *, name: str, node: Path) -> Iterator[LocalHost]:
-    """The namespace with the port in it, as a host called `name`."""
+    """The namespace with the port in it, as a host called `name`. LabProblem if there is no such
+    port."""
+    if not _is_here(port):
+        raise LabProblem(f"there is no port {port} any more: its NIC or its driver went away")
     netns = f"nodrop-{journal.label}-rcv"
     home = [netns, port, str(_namespace()), ipv6_off(port)]
     journal.push(what=f"network namespace {netns}", action=Action.DELETE_NETNS, arguments=[netns])
@@ -57,10 +61,10 @@ def bring_home(netns: str, port: str, home: str, ipv6: str) -> None:
             f"port {port} is to return to another network namespace than this one",
             hint="run `nodrop undo` in the network namespace that the run was started in",
         )
-    inside = ["ip", "-n", netns, "link"]
-    if _runs([*inside, "show", port]):
-        must([*inside, "set", port, "promisc", "off", "netns", _our_namespace()])
-    if not _runs(["ip", "link", "show", port]):
+    if _is_in(netns, port):
+        away = ["ip", "-n", netns, "link", "set", port, "promisc", "off", "netns"]
+        must([*away, _our_namespace()])
+    if not _is_here(port):
         return
     set_ipv6_off(port, ipv6)
     must(["ip", "link", "set", port, "up"])
@@ -71,7 +75,16 @@ def taken_by(port: str) -> str:
     if not NETNS_FOLDER.is_dir():
         return ""
     names = sorted(path.name for path in NETNS_FOLDER.glob("nodrop-*-rcv"))
-    return next((name for name in names if _runs(["ip", "-n", name, "link", "show", port])), "")
+    return next((name for name in names if _is_in(name, port)), "")
+
+
+def _is_here(port: str) -> bool:
+    """In the network namespace of this thread."""
+    return port in (name for _, name in socket.if_nameindex())
+
+
+def _is_in(netns: str, port: str) -> bool:
+    return _runs(["ip", "-n", netns, "link", "show", port])
 
 
 def ipv6_off(port: str) -> str:
