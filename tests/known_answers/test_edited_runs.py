@@ -15,9 +15,11 @@ from nodrop.config.lab_file import load_lab
 from nodrop.errors import BadInput
 from nodrop.measure.plan import make_plan
 from nodrop.measure.preflight import Parts
+from nodrop.report.sides import read_side
 from nodrop.report.story import read_story
-from nodrop.report.write import report_json
+from nodrop.report.write import report_json, write_report
 from nodrop.results.versions import FLAT
+from nodrop.results.writer import RunWriter
 from nodrop.testing.rundirs import Fake, make_run
 
 LOSSY = Fake(repetitions=3, samples=False)
@@ -116,6 +118,27 @@ def test_untouched_records_agree_with_their_books(tmp_path: Path) -> None:
     assert not [t for t in story.trials if "books_differ" in t.record.invalid_reasons]
 
 
+@pytest.mark.parametrize(
+    ("line", "kept"), [("void", "measured"), ("measured", "void"), ("failed", "measured")]
+)
+def test_an_outcome_that_trial_json_contradicts_is_none(
+    tmp_path: Path, line: str, kept: str
+) -> None:
+    """Seen: a void trial was made a measured one in its line, and entered the figures."""
+    run = make_run(tmp_path / "run", LOSSY)
+    file = next((run / "runs").iterdir()) / "trial.json"
+    told = json.loads(file.read_text())
+    lines = [json.loads(one) for one in (run / "trials.jsonl").read_text().splitlines()]
+    (own,) = (one for one in lines if one["run"] == told["run"])
+    own |= {"outcome": line, "valid": line == "measured"}
+    own["invalid_reasons"] = {"void": ["sender_late"], "failed": ["sut_died"]}.get(line, [])
+    (run / "trials.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    file.write_text(json.dumps(told | {"outcome": kept}))
+    (trial,) = (t for t in read_story([run]).trials if t.name == told["run"])
+    assert (trial.outcome, trial.record.invalid_reasons) == ("void", ["books_differ"])
+    assert "outcome: the record says otherwise" in trial.record.verdict
+
+
 def test_a_run_counts_once_under_whatever_name(tmp_path: Path) -> None:
     run, other = make_run(tmp_path / "a", LOSSY), make_run(tmp_path / "b", Fake(repetitions=1))
     link = tmp_path / "link"
@@ -126,6 +149,39 @@ def test_a_run_counts_once_under_whatever_name(tmp_path: Path) -> None:
         with pytest.raises(BadInput, match="are one run"):
             read_story([run, other, again])
     assert len(read_story([run, other]).sources) == 2
+
+
+def test_two_runs_that_began_in_the_same_second_are_two(tmp_path: Path) -> None:
+    """Seen: one command line twice at the same time; report, export and history called them one
+    run, and compare compared them."""
+    runs = [make_run(tmp_path / name, LOSSY) for name in "ab"]
+    manifests = [json.loads((run / "manifest.json").read_text()) for run in runs]
+    for key in ("name", "started_utc", "plan_sha256"):
+        assert manifests[0][key] == manifests[1][key]
+    assert len(read_story(runs).sources) == 2
+    a, b = map(read_side, map(str, runs))
+    assert a.identity != b.identity
+    # Those of older runs are all that is known of them.
+    for run, manifest in zip(runs, manifests, strict=True):
+        del manifest["run_id"]
+        (run / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(BadInput, match="are one run"):
+        read_story(runs)
+
+
+@pytest.mark.parametrize(
+    ("kept", "words"), [(99, "99 is of a newer nodrop"), (2, "2 is of"), ("1", "is no number")]
+)
+def test_a_manifest_of_another_format_is_not_read(tmp_path: Path, kept: Any, words: str) -> None:
+    run = make_run(tmp_path / "run", LOSSY)
+    manifest = json.loads((run / "manifest.json").read_text()) | {"format": kept}
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    page = write_report([run], tmp_path / "out").read_text()
+    assert f"manifest.json: format {words}" in page
+    with pytest.raises(BadInput, match=words):
+        read_side(str(run))
+    with pytest.raises(BadInput, match=words):
+        RunWriter.resume(run, plan_sha256=manifest["plan_sha256"])
 
 
 @pytest.mark.parametrize("gone", [1, 3])

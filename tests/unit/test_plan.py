@@ -277,6 +277,15 @@ def test_a_load_too_short_to_be_called_carried_is_named(
     assert (made.too_short() == "") != short
 
 
+@pytest.mark.parametrize(("duration_s", "short"), [(1e-3, True), (0.9, True), (1.5, False)])
+def test_what_has_no_rate_is_too_short_for_one(
+    tmp_path: Path, duration_s: float, short: bool
+) -> None:
+    """One packet, or all of one time: no pace follows from them."""
+    made = plan(tmp_path, f"load.duration_s={duration_s}")
+    assert ("less than the 1.0 s that it takes" in made.too_short()) == short
+
+
 def test_what_is_not_known_is_not_too_short(tmp_path: Path) -> None:
     made = plan(tmp_path)
     assert {(length.offered_s, length.least_s) for length in made.lengths} == {(None, None)}

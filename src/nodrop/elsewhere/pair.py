@@ -34,7 +34,9 @@ from nodrop.untrusted.json_text import decode_object, member
 
 LOOK_S = 0.2
 """A thread that waits longer is not ended while it waits."""
-OF_A_RUN = ("format", "name", "started_utc", "finished_utc", "plan_sha256", "controller", "undo")
+OF_A_RUN = (
+    "format", "name", "run_id", "started_utc", "finished_utc", "plan_sha256", "controller", "undo",
+)  # fmt: skip
 """Of a manifest: the fleet's run has its own."""
 
 

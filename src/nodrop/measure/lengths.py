@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from nodrop.config.experiment import Experiment
 from nodrop.config.units import format_seconds
 from nodrop.errors import BadInput, LabProblem
-from nodrop.ledger.sustained import least_duration_s
+from nodrop.ledger.sustained import LEAST_S, least_duration_s
 from nodrop.load.seam import LoadGenerator, Planned, TraceFacts
 from nodrop.measure.controllers.seam import Factors
 from nodrop.suts.seam import Sut
@@ -52,11 +52,15 @@ def offer_length(
     offered_s = _duration_s(experiment, load)
     pps = None if offered_s is None else experiment.blaming(load.mean_pps)
     holds = sut.holds_packets
-    least_s = pps and least_duration_s(
-        pps,
-        holds_packets=None if holds is None else holds * instances,
-        rest_seen_s=sut.rest_seen_s,
-    )
+    least_s = None
+    if pps:
+        least_s = least_duration_s(
+            pps,
+            holds_packets=None if holds is None else holds * instances,
+            rest_seen_s=sut.rest_seen_s,
+        )
+    elif offered_s is not None:  # all packets at one moment have no rate
+        least_s = LEAST_S
     facts = next(traces_of([load]), None)
     return OfferLength(
         cell=cell,

@@ -27,7 +27,7 @@ REASON_WORDS = {
     "other_files": "the rules or the trace are not those that the run began with",
     "self_test_failed": "the self-test of a counter failed",
     "lab_problem": "the lab, or the place of the SUT, broke down",
-    "books_differ": "the record says otherwise than its books",
+    "books_differ": "the record says otherwise than its books or its trial.json",
     "books_missing": "its books are not there, and a record alone proves nothing",
     "clock_moved": "a host's clock moved against ours",
     "no_books": "there was nothing to balance",

@@ -314,9 +314,9 @@ CALIBRATION_LACKS = _rule(
 BOOKS_DIFFER = _rule(
     Part.TRUST,
     "books-differ",
-    "the record of a trial says otherwise than its books",
-    "ledger.json, balanced again, against the counts and the loss of the record; such a trial is "
-    "void here",
+    "the record of a trial says otherwise than its books, or than its trial.json",
+    "ledger.json, balanced again, against the counts and the loss of the record, trial.json "
+    "against its outcome; such a trial is void here",
 )
 BOOKS_MISSING = _rule(
     Part.TRUST,

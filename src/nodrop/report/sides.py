@@ -16,7 +16,7 @@ from nodrop.report.story import UNVALUED, Cell, factor_label, read_story
 from nodrop.report.trials import Trial
 from nodrop.results.names import MANIFEST
 from nodrop.results.packed import pack
-from nodrop.results.rundir import RunDir
+from nodrop.results.rundir import RunDir, identity
 from nodrop.results.side import Repeats, Side, SideCell
 from nodrop.results.trial import TrialRecord
 
@@ -84,11 +84,10 @@ def _of_run(path: Path) -> Side:
     story = read_story([path])
     _must_be_readable(path, story.sources[0].run)
     manifest = story.sources[0].run.manifest
-    marks = [manifest.get(name) for name in ("name", "started_utc", "plan_sha256")]
     cells = [_cell(cell) for cell in story.cells if not cell.searched]
     return Side(
         name=story.sources[0].name,
-        identity=" ".join(map(str, marks)) if all(marks) else str(path.resolve()),
+        identity=identity(story.sources[0].run),
         facts=_facts(manifest, story.sources[0].run.experiment),
         cells=[*cells, *map(_capacity, searches(story))],
         unread=_unread(story.sources[0].run),

@@ -155,8 +155,10 @@ class Aside:
 def read_trial(source: int, run: RunDir, packed: bytes) -> Trial:
     record = found = unpack(packed)
     ledger, problem = _ledger(run, record)
+    kept = run.detail(record.run, "trial")
+    kept = kept if isinstance(kept, dict) else {}
     if ledger is not None:
-        record = _by_its_books(record, ledger)
+        record = _by_its_files(record, ledger, kept)
     elif not run.manifest.get("imported_from"):
         record = _without_books(record, problem)
     if run.manifest.get("imported_from") and record.outcome == "failed":
@@ -169,12 +171,11 @@ def read_trial(source: int, run: RunDir, packed: bytes) -> Trial:
         run=run,
         ledger_problem=problem,
         closed=ledger is not None and ledger.closed,
-        aside=_aside(run, record),
+        aside=_aside(run, record, _table(kept, "details")),
     )
 
 
-def _aside(run: RunDir, record: TrialRecord) -> Aside:
-    details = _details(run, record)
+def _aside(run: RunDir, record: TrialRecord, details: Json) -> Aside:
     usage, facts = _table(details, "usage"), _table(details, "facts")
     anonymous = _table(usage, "cgroup").get("anon_peak_bytes")
     cpus = _table(_table(usage, "sampler"), "first").get("cpus")
@@ -221,17 +222,22 @@ def _number(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def _by_its_books(record: TrialRecord, books: Ledger) -> TrialRecord:
-    """A record that says otherwise than its own books vouches for nothing."""
+def _by_its_files(record: TrialRecord, books: Ledger, kept: Json) -> TrialRecord:
+    """A record that says otherwise than its own books, or than trial.json, which has the same
+    record, vouches for nothing."""
     recorded = {name: record.figure(name) for name in COUNTED}
     differ = [n for n, v in recorded.items() if v is not None and v != COUNTED[n](books)]
     ratio, by_books = record.packets.loss_ratio, books.loss_ratio
     if ratio is not None and by_books is not None and abs(ratio - by_books) > 1e-9:
         differ.append("loss_ratio")
+    if kept.get("outcome", record.outcome) != record.outcome:
+        differ.append("outcome")
     if not differ:
         return record
     return _void(
-        record, BOOKS_DIFFER, f"{', '.join(differ)}: the record says otherwise than its books"
+        record,
+        BOOKS_DIFFER,
+        f"{', '.join(differ)}: the record says otherwise than its books or trial.json",
     )
 
 

@@ -90,7 +90,7 @@ def _books(story: Story) -> Iterator[Sentence]:
     differ = [BOOKS_DIFFER in t.invalid_reasons for t in story.trials]
     contradicting = tuple(t for t, does in zip(story.trials, differ, strict=True) if does)
     if contradicting:
-        words = "the record says otherwise than its books, which were balanced again here"
+        words = "the record says otherwise than its books, balanced again here, or its trial.json"
         yield Sentence(rule=rules.BOOKS_DIFFER, text=words, trials=contradicting)
     if missing := tuple(t for t in story.trials if BOOKS_MISSING in t.invalid_reasons):
         words = f"the books of {plural(len(missing), 'trial')} that were measured are not there: "

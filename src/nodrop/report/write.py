@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from nodrop.errors import BadInput
+from nodrop.errors import REMEDIES, BadInput
 from nodrop.report.answer import answer
 from nodrop.report.bounded import shortened
 from nodrop.report.capacity import capacity_tables
@@ -88,17 +89,28 @@ def _made(run_dir: Path, out: Path | None) -> Folder:
     return folder
 
 
+@contextmanager
+def _into(folder: Folder) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        hint = REMEDIES.get(error.errno or 0, "give another --out")
+        raise BadInput(f"{folder.path}: {error.strerror or error}", hint=hint) from None
+
+
 def _write(folder: Folder, name: str, text: str) -> None:
-    folder.write(name, text.encode(), durable=False)
+    with _into(folder):
+        folder.write(name, text.encode(), durable=False)
 
 
 def _write_csv(folder: Folder, name: str, table: Table) -> None:
-    with folder.writing(f"{name}.csv", durable=False) as file:
+    with _into(folder), folder.writing(f"{name}.csv", durable=False) as file:
         write_csv(table, file)
 
 
 def _write_figures(folder: Folder, story: Story, setups: SetupsSection | None) -> None:
-    folder.make(exist_ok=True)
+    with _into(folder):
+        folder.make(exist_ok=True)
     for figure in figure_files(story, setups):
         _write(folder, f"{figure.name}.svg", figure.svg)
         _write_csv(folder, figure.name, figure.table)

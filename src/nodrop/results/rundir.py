@@ -28,6 +28,7 @@ from nodrop.results.packed import Records, pack
 from nodrop.results.store import before_anything
 from nodrop.results.stored import Copy, brought
 from nodrop.results.trial import RecordError, TrialRecord
+from nodrop.results.versions import RUN_FORMAT
 from nodrop.untrusted.bounds import SMALL_FILE_BYTES
 from nodrop.untrusted.folder import Folder
 from nodrop.untrusted.json_text import NotJson, decode_object
@@ -139,13 +140,19 @@ def must_be_each_once(runs: Iterable[RunDir]) -> None:
     BadInput if one is there twice."""
     seen: dict[str, Path] = {}
     for run in runs:
-        marks = [run.manifest.get(name) for name in ("name", "started_utc", "plan_sha256")]
-        # Older manifests may lack what distinguishes runs.
-        copied = [f"run {marks}"] if all(isinstance(mark, str) for mark in marks) else []
-        for key in (f"folder {run.path.resolve()}", *copied):
-            if key in seen:
-                raise BadInput(f"{seen[key]} and {run.path} are one run: give it once")
-        seen |= dict.fromkeys((f"folder {run.path.resolve()}", *copied), run.path)
+        keys = {f"folder {run.path.resolve()}", identity(run)}
+        for key in keys & seen.keys():
+            raise BadInput(f"{seen[key]} and {run.path} are one run: give it once")
+        seen |= dict.fromkeys(keys, run.path)
+
+
+def identity(run: RunDir) -> str:
+    """The same of all copies of a run. Older manifests have no `run_id`, and may lack the rest."""
+    if isinstance(run_id := run.manifest.get("run_id"), str):
+        return f"run {run_id}"
+    marks = [run.manifest.get(name) for name in ("name", "started_utc", "plan_sha256")]
+    known = all(isinstance(mark, str) and mark for mark in marks)
+    return f"run {marks}" if known else f"folder {run.path.resolve()}"
 
 
 def _rows(folder: Folder, name: str) -> Iterator[Json]:
@@ -201,7 +208,7 @@ def open_run(path: Path) -> RunDir:
     damage: list[Damage] = []
     manifest: Json = {}
     with _noting(MANIFEST, damage):
-        manifest = _object_of(folder, MANIFEST)
+        manifest = _manifest_of(folder)
     texts = {EXPERIMENT: "", LAB: ""}
     for name in texts:
         with _noting(name, damage):
@@ -254,6 +261,19 @@ def _object_of(folder: Folder, name: str) -> Json:
     return decode_object(folder.read(name), most_bytes=SMALL_FILE_BYTES)
 
 
+def _manifest_of(folder: Folder) -> Json:
+    """ValueError, too, if its keys may mean something else than here."""
+    found = _object_of(folder, MANIFEST)
+    kept = found.get("format", RUN_FORMAT)
+    if kept != RUN_FORMAT:
+        raise ValueError(
+            f"format {kept} is of a newer nodrop; this one reads up to {RUN_FORMAT}"
+            if isinstance(kept, int) and kept > RUN_FORMAT
+            else f"format is no number of a manifest's format ({RUN_FORMAT})"
+        )
+    return found
+
+
 def _read_object(folder: Folder, name: str, where: str) -> Json | Damage | None:
     try:
         return _object_of(folder, name)
@@ -265,7 +285,7 @@ def _read_object(folder: Folder, name: str, where: str) -> Json | Damage | None:
 
 def read_manifest(path: Path) -> Json:
     try:
-        return _object_of(Folder(path), MANIFEST)
+        return _manifest_of(Folder(path))
     except (OSError, ValueError) as failed:
         raise BadInput(
             f"{path / MANIFEST}: {_why(failed)}",

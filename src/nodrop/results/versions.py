@@ -14,6 +14,8 @@ from typing import Any, Final, Literal
 from nodrop.ledger.reasons import Outcome, outcome_of
 
 FORMAT: Final[Literal[2]] = 2
+RUN_FORMAT = 1
+"""Of manifest.json."""
 
 FLAT: Mapping[str, tuple[str, str]] = {
     "intended_packets": ("offered", "intended"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import secrets
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
@@ -34,9 +35,8 @@ from nodrop.results.store import before_anything
 from nodrop.results.stored import Copy
 from nodrop.results.trial import TrialRecord
 from nodrop.results.trial_folder import TrialFolder, json_text, write_json
+from nodrop.results.versions import RUN_FORMAT
 from nodrop.untrusted.folder import Folder, append_whole
-
-RUN_FORMAT = 1
 
 
 def plan_sha256(plan: Any) -> str:
@@ -131,6 +131,7 @@ class RunWriter:
             "name": name,
             "started_utc": started.isoformat(timespec="seconds"),
             "plan_sha256": plan_sha256,
+            "run_id": secrets.token_hex(8),
             **manifest,
         }
         # Last: a directory with a manifest is a run directory.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from nodrop.errors import BadInput
 from nodrop.report.write import Part, write_report
 from nodrop.testing.rundirs import Fake, make_run
+from nodrop.untrusted.folder import Folder
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=9) | st.just(-1) | st.just(1e308),
@@ -96,3 +100,18 @@ def test_a_bottomless_manifest(small: Path, tmp_path: Path) -> None:
     deep = "[" * 900 + "]" * 900
     (spoilt / "manifest.json").write_text(f'{{"plan_sha256":"p","deep":{deep}}}')
     assert write_report([spoilt], tmp_path / "out").is_file()
+
+
+def test_a_folder_that_takes_no_report_is_named_with_what_to_do(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), "cells.csv.part")
+
+    monkeypatch.setattr(Folder, "writing", refuse)
+    with pytest.raises(BadInput) as said:
+        write_report([small], tmp_path / "out")
+    assert str(said.value) == (
+        f"{tmp_path / 'out'}: Read-only file system; write to another disk (--out, TMPDIR): this "
+        "one is mounted read-only"
+    )
