@@ -142,6 +142,7 @@ def shares(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
     yield given
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("of_rounds", [[0.5, 1.0], [1.0, 0.6]])
 def test_rounds_of_a_sut_that_slows_or_recovers_differ(
     run: Run, short_trace: Path, shares: list[float], of_rounds: list[float]

@@ -261,6 +261,7 @@ def test_two_places_that_wait_for_one_lock(
         )
 
 
+@pytest.mark.alone
 def test_threads_that_run_at_once(program: Path) -> None:
     """Two threads cannot be on a CPU for longer than they had one, nor three at all."""
     before = Spent.now()
