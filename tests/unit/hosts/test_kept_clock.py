@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import time
+from typing import Any
 
 import pytest
 
@@ -41,9 +43,25 @@ def test_what_says_no_more_than_the_round_trip_changes_nothing(
     assert closer(TRIP, theirs, ours) is TRIP
 
 
-def test_this_host_says_whether_its_clock_is_kept() -> None:
+@pytest.mark.parametrize(
+    ("answer", "status", "leap_s", "is_kept"),
+    [(0, 0x2001, 37, True), (5, 0x40, 37, False), (0, 0x2001, 0, False), (-1, 0, 37, False)],
+)
+def test_a_clock_counts_as_kept_if_the_kernel_says_so(
+    answer: int, status: int, leap_s: int, is_kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Kernel:
+        def __init__(self, _name: None) -> None: ...
+
+        def adjtimex(self, kept: Any) -> int:
+            assert kept._obj.modes == 0, "it is asked, and not set"
+            kept._obj.status, kept._obj.tai, kept._obj.maxerror = status, leap_s, 250
+            return answer
+
+    monkeypatch.setattr(ctypes, "CDLL", Kernel)
     found = own_tai()
+    assert (found is not None) == is_kept
     if found is not None:
         now = time.monotonic_ns() + found["ahead_ns"]
         assert abs(now - time.clock_gettime_ns(time.CLOCK_TAI)) < 1_000_000_000
-        assert 0 < found["max_error_ns"] < 20_000_000_000
+        assert found["max_error_ns"] >= 250_000
