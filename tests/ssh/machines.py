@@ -230,15 +230,15 @@ def lay_cable(machines: Machines) -> None:
     await_switch()
 
 
-def lay_direct_cable(one: Machine, other: Machine) -> None:
+def lay_direct_cable(one: Machine, other: Machine, port: str = "cab0") -> None:
     Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1")
-    far = ("cab0", "mtu", MTU, "netns", one.pid)
+    far = (port, "mtu", MTU, "netns", one.pid)
     _ip("link", "add", "near", "mtu", MTU, "type", "veth", "peer", "name", *far)
     # By its new name at once: the other machine may be this one.
-    _ip("link", "set", "near", "netns", other.pid, "name", "cab0")
+    _ip("link", "set", "near", "netns", other.pid, "name", port)
     for machine in (one, other):
-        machine.run("ethtool", "-K", "cab0", *OFFLOADS_OFF)
-        machine.run("ip", "link", "set", "cab0", "up")
+        machine.run("ethtool", "-K", port, *OFFLOADS_OFF)
+        machine.run("ip", "link", "set", port, "up")
 
 
 def await_switch() -> None:

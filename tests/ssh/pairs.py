@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -38,9 +38,9 @@ kind = "ssh"
 ssh_config = "{config}"
 [sender]
 host = "{sender}"
-port = "cab0"
+{sender_ports}
 [receiver]
-port = "cab0"
+{receiver_ports}
 """
 ELSEWHERE = """\
 host = "sensor1"
@@ -70,6 +70,13 @@ class Pair:
 
     machines: Machines
     receiver_elsewhere: bool
+    ports: tuple[str, str] = ('port = "cab0"', 'port = "cab0"')
+    """Of sender and receiver, as the lab file has them."""
+
+    def with_ports(self, sender: Sequence[str], receiver: Sequence[str]) -> Pair:
+        """Of several cables."""
+        words = (f"ports = {json.dumps(ports)}" for ports in (sender, receiver))
+        return replace(self, ports=(*words,))
 
     @property
     def sender(self) -> Machine:
@@ -84,7 +91,15 @@ class Pair:
     ) -> str:
         text = LAB + (ELSEWHERE if self.receiver_elsewhere else "") + more
         path = folder / "pair.toml"
-        path.write_text(text.format(config=config or self.machines.config, sender=sender))
+        sends, takes = self.ports
+        path.write_text(
+            text.format(
+                config=config or self.machines.config,
+                sender=sender,
+                sender_ports=sends,
+                receiver_ports=takes,
+            )
+        )
         return str(path)
 
     def shown(self) -> Any:

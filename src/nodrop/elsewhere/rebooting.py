@@ -34,7 +34,8 @@ systemctl reboot || reboot || shutdown -r now
 """
 """Not while another run measures there: its journal is locked as long as it lives."""
 BUSY = 9
-STATE = ("kernel", "cpus", "governor", "boost", "smt", "port", "mtu", "offloads_on")
+STATE = ("kernel", "cpus", "governor", "boost", "smt", "port", "mtu", "offloads_on",
+         "further_ports")  # fmt: skip
 """What changes a figure, and must be after each boot what it was before the first."""
 
 

@@ -216,6 +216,9 @@ class Link:
 
     tx: Port
     rx: Port
+    further: Sequence[tuple[Port, Port]] = ()
+    """Ends of more cables between the same two hosts: a SUT of several ports has one at each, and
+    the sender shares flows among them."""
     capture_ports: Sequence[str] = ()
     """Of the receiver's host, if several ports share what comes in at `rx`: a SUT captures on them
     instead."""
@@ -228,6 +231,14 @@ class Link:
     """Of each port that the lab has made: receive and send queues."""
     sender_may_spin: bool = False
     """The CPU that the sender is pinned to is its own (measure/parting.py)."""
+
+    @property
+    def tx_ports(self) -> Sequence[Port]:
+        return (self.tx, *(tx for tx, _ in self.further))
+
+    @property
+    def rx_ports(self) -> Sequence[Port]:
+        return (self.rx, *(rx for _, rx in self.further))
 
 
 class Action(StrEnum):

@@ -56,12 +56,13 @@ class End:
     role: str
     """sender or receiver."""
     host: SshHost | ThisMachine
-    port: str
+    ports: Sequence[str]
+    """One for each cable."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Look:
-    """What is found out about one end, as far as it came."""
+class Found:
+    """At one end, as far as the look came."""
 
     end: End
     seen: list[str] = field(default_factory=list)
@@ -71,19 +72,39 @@ class Look:
     def problem(self, words: str) -> None:
         self.problems.append(f"{self.end.host.name}: {words}")
 
+
+@dataclass(slots=True, kw_only=True)
+class PortLook(Found):
+    port: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Look(Found):
+    ports: list[PortLook] = field(default_factory=list)
+
     def checked(self) -> Checked:
+        """The facts of its first port stand beside its own."""
+        first, *further = [port.facts for port in self.ports] or [{}]
         return Checked(
-            what=self.end.host.name, seen=self.seen, problems=self.problems, facts=self.facts
+            what=self.end.host.name,
+            seen=[*self.seen, *(words for port in self.ports for words in port.seen)],
+            problems=[
+                *dict.fromkeys(words for one in (self, *self.ports) for words in one.problems)
+            ],
+            facts=self.facts | first | ({"further_ports": further} if further else {}),
         )
 
 
 def check_ends(ends: Sequence[End], *, cable: bool) -> list[Checked]:
-    """All ends at once, then what they say of each other, and if asked their cable. They are left
+    """Both ends at once, then what they say of each other, and if asked their cables. They are left
     as they were found."""
     with ExitStack() as standing, ThreadPoolExecutor(len(ends)) as each:
         looks = list(each.map(lambda end: look_at(end, standing), ends))
         _together(looks)
-        crossed = _cable(looks[0], looks[-1]) if cable else []
+        cables = list(zip(looks[0].ports, looks[-1].ports, strict=False))
+        for first, last in cables:
+            _mtus(first, last)
+        crossed = [one for both in cables for one in _cable(*both)] if cable else []
     return [*(look.checked() for look in looks), *crossed]
 
 
@@ -94,7 +115,9 @@ def look_at(end: End, standing: ExitStack) -> Look:
         standing.enter_context(end.host)
         look.facts["reached"] = True
         _host(look)
-        _port(look)
+        for port in end.ports:
+            look.ports.append(PortLook(end=end, port=port))
+            _port(look.ports[-1])
     except LabProblem as problem:
         look.problems.append(str(problem))
     return look
@@ -143,8 +166,8 @@ def clock_words(found: ClockFix) -> str:
     return f"its clock is {off_ms:.3f} ms {way} ours (± {bound_ms:.3f} ms{by})"
 
 
-def _port(look: Look) -> None:
-    host, port = look.end.host, look.end.port
+def _port(look: PortLook) -> None:
+    host, port = look.end.host, look.port
     shown = host.run(["ip", "-j", "address", "show"], check=False)
     if shown.returncode == 127:
         look.problem(f"program ip is missing; install the package {PACKAGES['ip']}")
@@ -165,8 +188,8 @@ def _port(look: Look) -> None:
     _offloads(look)
 
 
-def _state(look: Look, shown: Mapping[str, Any]) -> None:
-    host, port = look.end.host, look.end.port
+def _state(look: PortLook, shown: Mapping[str, Any]) -> None:
+    host, port = look.end.host, look.port
     up, carrier = "UP" in shown["flags"], "LOWER_UP" in shown["flags"]
     addresses = [f"{one['local']}/{one['prefixlen']}" for one in shown["addr_info"]]
     look.facts |= {"port": port, "mtu": int(shown["mtu"]), "up": up, "carrier": carrier}
@@ -191,10 +214,10 @@ def _state(look: Look, shown: Mapping[str, Any]) -> None:
         )
 
 
-def _listeners(look: Look, index: int) -> None:
+def _listeners(look: PortLook, index: int) -> None:
     """Whoever else takes the port's frames has CPU time of the host for it. Of /proc/net/packet:
     sockets that receive, of this port or of all."""
-    host, port = look.end.host, look.end.port
+    host, port = look.end.host, look.port
     rows = [line.split() for line in host.run(["cat", "/proc/net/packet"]).stdout.splitlines()[1:]]
     users = sorted({row[7] for row in rows if row[3] != "0000" and row[4] in ("0", str(index))})
     if users:
@@ -210,8 +233,8 @@ def _speed_words(host: SshHost | ThisMachine, port: str) -> str:
     return f", {said} Mbit/s" if said.isascii() and said.isdigit() else ""
 
 
-def _offloads(look: Look) -> None:
-    host, port = look.end.host, look.end.port
+def _offloads(look: PortLook) -> None:
+    host, port = look.end.host, look.port
     shown = host.run(["ethtool", "--show-features", port], check=False)
     if shown.returncode == 127:
         look.problem(f"program ethtool is missing; install the package {PACKAGES['ethtool']}")
@@ -232,7 +255,7 @@ def offloads_on(features: str) -> list[str]:
     return [OFFLOADS[name] for name, _, state in lines if name in OFFLOADS and state == " on"]
 
 
-def _cable(first: Look, last: Look) -> list[Checked]:
+def _cable(first: PortLook, last: PortLook) -> list[Checked]:
     """Nothing if one of the ports cannot carry frames yet: that was said already."""
     ends = []
     for look in (first, last):
@@ -240,7 +263,7 @@ def _cable(first: Look, last: Look) -> list[Checked]:
         if not (facts.get("up") and facts.get("carrier")) or facts.get("port_of_ssh"):
             return []
         ends.append(
-            CableEnd(host=look.end.host, port=look.end.port, mac=facts["mac"], mtu=facts["mtu"])
+            CableEnd(host=look.end.host, port=look.port, mac=facts["mac"], mtu=facts["mtu"])
         )
     try:
         return [prove(ends[0], ends[1], random.Random())]
@@ -256,9 +279,12 @@ def _together(looks: Sequence[Look]) -> None:
     places = [(look.facts.get("boot_id"), look.facts.get("network_namespace")) for look in looks]
     if places[0] == places[1] and None not in places[0]:
         last.problem(f"is the same machine as {first.end.host.name}")
-    mtus = [look.facts.get("mtu") for look in looks]
+
+
+def _mtus(first: PortLook, last: PortLook) -> None:
+    mtus = [look.facts.get("mtu") for look in (first, last)]
     if None not in mtus and mtus[0] != mtus[1]:
         last.problem(
-            f"{last.end.port} has MTU {mtus[1]}, and {first.end.port} of {first.end.host.name} has "
-            f"{mtus[0]}; give both the same (`ip link set {last.end.port} mtu {mtus[0]}`)"
+            f"{last.port} has MTU {mtus[1]}, and {first.port} of {first.end.host.name} has "
+            f"{mtus[0]}; give both the same (`ip link set {last.port} mtu {mtus[0]}`)"
         )

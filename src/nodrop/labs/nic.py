@@ -1,6 +1,6 @@
-"""A NIC of this machine: for a trial it is in a network namespace of its own, then it goes home.
+"""NICs of this machine: for a trial they are in a network namespace of their own, then go home.
 
-In that namespace nothing else sends, receives or counts. The NIC keeps its MTU and offloads.
+In that namespace nothing else sends, receives or counts. A NIC keeps its MTU and offloads.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,32 +23,38 @@ COMMAND_TIMEOUT_S = 10.0
 
 
 @contextmanager
-def taken(port: str, journal: UndoJournal, *, name: str, node: Path) -> Iterator[LocalHost]:
-    """The namespace with the port in it, as a host called `name`. LabProblem if there is no such
+def taken(
+    ports: Sequence[str], journal: UndoJournal, *, name: str, node: Path
+) -> Iterator[LocalHost]:
+    """The namespace with the ports in it, as a host called `name`. LabProblem if there is no such
     port."""
-    if not _is_here(port):
-        raise LabProblem(f"there is no port {port} any more: its NIC or its driver went away")
+    for port in ports:
+        if not _is_here(port):
+            raise LabProblem(f"there is no port {port} any more: its NIC or its driver went away")
     netns = f"nodrop-{journal.label}-rcv"
-    home = [netns, port, str(_namespace()), ipv6_off(port)]
+    homes = [[netns, port, str(_namespace()), ipv6_off(port)] for port in ports]
     journal.push(what=f"network namespace {netns}", action=Action.DELETE_NETNS, arguments=[netns])
-    journal.push(what=f"port {port} at home", action=Action.RETURN_PORT, arguments=home)
+    for port, home in zip(ports, homes, strict=True):
+        journal.push(what=f"port {port} at home", action=Action.RETURN_PORT, arguments=home)
     try:
-        ip_batch(
-            [
-                f"netns add {netns}",
-                f"netns exec {netns} {quiet_stack()}",
-                f"link set {port} netns {netns}",
-                f"netns exec {netns} ip link set {port} promisc on up",
-            ]
-        )
-        wait_up(netns, port, timeout_s=CARRIER_TIMEOUT_S)
+        ip_batch([f"netns add {netns}", f"netns exec {netns} {quiet_stack()}"])
+        for port in ports:
+            ip_batch(
+                [
+                    f"link set {port} netns {netns}",
+                    f"netns exec {netns} ip link set {port} promisc on up",
+                ]
+            )
+        for port in ports:
+            wait_up(netns, port, timeout_s=CARRIER_TIMEOUT_S)
         with LocalHost(
             name=name, node=node, label=journal.label, netns=NETNS_FOLDER / netns
         ) as host:
             yield host
     finally:
         if (NETNS_FOLDER / netns).exists():
-            bring_home(*home)
+            for home in homes:
+                bring_home(*home)
             ip_batch([f"netns del {netns}"])
 
 

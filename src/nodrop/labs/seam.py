@@ -64,6 +64,14 @@ class MakesPorts(Protocol):
 
 
 @runtime_checkable
+class Cabled(Protocol):
+    """A Lab whose hosts may have more than one cable between them."""
+
+    name: str
+    cables: int
+
+
+@runtime_checkable
 class Connected(Protocol):
     """A Lab that keeps what takes time to make from one trial to the next."""
 
@@ -160,8 +168,8 @@ class OnHosts(Protocol):
     """A Lab of hosts that have one run at a time."""
 
     def ends(self) -> Sequence[tuple[str, str]]:
-        """Host and port of the sender, then of the receiver; a host without a name is the machine
-        that the lab is used on."""
+        """Host and port of the sender, then of the receiver, of each cable; a host without a name
+        is the machine that the lab is used on."""
         ...
 
 

@@ -9,7 +9,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
+
+from pydantic import model_validator
 
 from nodrop.config.options import InputFile, Name, Options, check
 from nodrop.config.storage_table import FarName, StorageTable
@@ -37,6 +39,7 @@ FROM_THERE = (
     "its receiver is another machine, and only `nodrop run`, `capacity`, `profile`, `ab` and "
     "`doctor` go there by themselves; start this on the receiver, without receiver.host"
 )
+MOST_CABLES = 4
 PROGRAMS = {program: PACKAGES[program] for program in ("ip", "ethtool")}
 PROGRAMS_OF_RECEIVER = {"sysctl": PACKAGES["sysctl"], "python3": "python3"}
 """Programs that nodrop runs on a host → the Debian package of each."""
@@ -45,9 +48,26 @@ PROGRAMS_OF_RECEIVER = {"sysctl": PACKAGES["sysctl"], "python3": "python3"}
 class SshEnd(Options):
     host: FarName | None = None
     """As ~/.ssh/config knows it. Left out: the machine that nodrop is started on."""
-    port: PortName
+    port: PortName | None = None
+    """At the cable."""
+    ports: tuple[PortName, ...] = ()
+    """Instead of `port`: of several cables, in the order of the other end's."""
     become: Become | None = None
     """How the user who logs in becomes root; left out: root logs in."""
+
+    @model_validator(mode="after")
+    def _port_or_ports(self) -> Self:
+        if (self.port is None) == (not self.ports):
+            raise ValueError("port: name the port at the cable, or `ports` of several cables")
+        if len(set(self.at_cables)) < len(self.at_cables) or len(self.at_cables) > MOST_CABLES:
+            raise ValueError(
+                f"ports = {list(self.ports)}: must be different ports, {MOST_CABLES} at most"
+            )
+        return self
+
+    @property
+    def at_cables(self) -> tuple[str, ...]:
+        return self.ports if self.port is None else (self.port,)
 
 
 class SshFile(Options):
@@ -69,6 +89,11 @@ def from_file(table: Mapping[str, Any], *, base: Path) -> SshLab:
         raise BadInput("sender.host: missing; one of sender and receiver must be another machine")
     if file.sender.host == file.receiver.host:
         raise BadInput(f'receiver.host = "{file.receiver.host}": must not be the sender\'s host')
+    sends, takes = len(file.sender.at_cables), len(file.receiver.at_cables)
+    if sends != takes:
+        raise BadInput(
+            f"receiver.ports: {takes} for {sends} of the sender; each cable has a port at both ends"
+        )
     if file.receiver.become and file.receiver.host is None:
         raise BadInput("receiver.become: goes with receiver.host; start nodrop itself with sudo")
     relay = os.environ.get(RELAY_VARIABLE)
@@ -86,7 +111,8 @@ class SshLab:
     def __init__(self, file: SshFile, *, frame_bytes: int = 0, relay: Path | None = None) -> None:
         self.name = file.name
         self._relay = relay
-        self.ports = (file.sender.port, file.receiver.port)
+        self.ports = (file.sender.at_cables[0], file.receiver.at_cables[0])
+        self.cables = len(file.receiver.at_cables)
         self._file = file
         self._frame_bytes = frame_bytes
         self._sender: SshHost | None = None
@@ -114,16 +140,17 @@ class SshLab:
         return ""
 
     def driver_problems(self) -> Sequence[str]:
-        return driver.problems(self.ports[1])
+        return [words for port in self._file.receiver.at_cables for words in driver.problems(port)]
 
     def load_driver(self, journal: UndoJournal) -> None:
-        driver.load_anew(self.ports[1], journal)
+        for port in self._file.receiver.at_cables:
+            driver.load_anew(port, journal)
 
     def look_at_receiver(self, label: str) -> Checked:
         end = self._file.receiver
         with ExitStack() as standing:
             host = self._host_of("receiver", end, label)
-            return look_at(End(role="receiver", host=host, port=end.port), standing).checked()
+            return look_at(End(role="receiver", host=host, ports=end.at_cables), standing).checked()
 
     def held_sender(self) -> Held:
         """What begins programs on the sender, from this machine."""
@@ -133,7 +160,8 @@ class SshLab:
         return SshConnection(host, name=f"sender {host}", config=self._file.ssh_config)
 
     def ends(self) -> Sequence[tuple[str, str]]:
-        return [(end.host or "", end.port) for end in (self._file.sender, self._file.receiver)]
+        ends = (self._file.sender, self._file.receiver)
+        return [(end.host or "", port) for end in ends for port in end.at_cables]
 
     def storage(self) -> Storage | None:
         """None also on the receiver, if another machine keeps the run."""
@@ -146,18 +174,19 @@ class SshLab:
         if self.receiver_elsewhere:
             return [FROM_THERE]
         if not is_root_of_host():
-            port = self._file.receiver.port
-            return [f"no permission to take port {port} of this machine; run as root (sudo)"]
+            ports = ", ".join(self._file.receiver.at_cables)
+            return [f"no permission to take port {ports} of this machine; run as root (sudo)"]
         self._seen = self._looked(cable=False)
         return [*(words for one in self._seen for words in one.problems), *self._too_long()]
 
     def _too_long(self) -> Sequence[str]:
         needed = self._frame_bytes - ETHERNET_HEADER_BYTES
         return [
-            f"{one.what}: MTU {mtu} of {one.facts['port']} is too small for frames of "
-            f"{self._frame_bytes} bytes; `ip link set {one.facts['port']} mtu {needed}`"
+            f"{one.what}: MTU {mtu} of {port['port']} is too small for frames of "
+            f"{self._frame_bytes} bytes; `ip link set {port['port']} mtu {needed}`"
             for one in self._seen
-            if (mtu := one.facts.get("mtu")) is not None and mtu < needed
+            for port in (one.facts, *one.facts.get("further_ports", ()))
+            if (mtu := port.get("mtu")) is not None and mtu < needed
         ]
 
     @contextmanager
@@ -178,16 +207,21 @@ class SshLab:
         with ExitStack() as standing:
             if self._sender is None:
                 standing.enter_context(self.connected(journal))
-            sender, (tx, rx) = self._sender, self.ports
+            sender, near, far = self._sender, self._file.sender, self._file.receiver
             assert sender is not None
             if sender.gone():
                 sender.close()
                 sender.__enter__()
             receiver = standing.enter_context(
-                taken(rx, journal, name="receiver", node=find_node_binary())
+                taken(far.at_cables, journal, name="receiver", node=find_node_binary())
             )
-            _wait_for_carrier(sender, tx)
-            yield Link(tx=Port(host=sender, name=tx), rx=Port(host=receiver, name=rx))
+            for tx in near.at_cables:
+                _wait_for_carrier(sender, tx)
+            first, *further = (
+                (Port(host=sender, name=tx), Port(host=receiver, name=rx))
+                for tx, rx in zip(near.at_cables, far.at_cables, strict=True)
+            )
+            yield Link(tx=first[0], rx=first[1], further=further)
 
     def facts(self) -> Json:
         ends = {"sender": self._file.sender, "receiver": self._file.receiver}
@@ -254,7 +288,7 @@ class SshLab:
         label = f"check-{new_label()}"
         ends = (("sender", self._file.sender), ("receiver", self._file.receiver))
         found = [
-            End(role=role, host=self._host_of(role, end, label), port=end.port)
+            End(role=role, host=self._host_of(role, end, label), ports=end.at_cables)
             for role, end in ends
         ]
         return [*check_ends(found, cable=cable), *self._storage_looked()]

@@ -94,12 +94,12 @@ class Replay:
             # A new process reads and indexes the trace anew: 20 ms for 30 MB, 52 ms for 4 replicas.
             "again": True,
             "trace": reads(self.trace),
-            "interface": link.tx.name,
+            "interface": [port.name for port in link.tx_ports],
             **words,
             "spin": link.sender_may_spin,
             # The host that is measured idles as it does.
             "shallow_idle": False,
-            "cpus": list(self.options.cpus),
+            "cpus": [*self.options.cpus] * len(link.tx_ports),
             "tolerate_truncated": self.options.tolerate_truncated,
             # The frames of a trace for each port have theirs.
             "dst_macs": list(link.dst_macs) if len(self.options.traces) == 1 else [],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from nodrop.ledger.over_time import DropReading, Losses, losses
 from nodrop.ledger.ramp import Busy
@@ -32,13 +32,13 @@ class Feed:
         sampler: Sampler,
         offerer: Offerer,
         *,
-        nic: str,
+        nics: Sequence[str],
         cpus: int,
         received_before: int,
         tell: Tell,
     ) -> None:
         self._sut, self._sampler, self._offerer = sut, sampler, offerer
-        self._nic, self._received_before, self._tell = nic, received_before, tell
+        self._nics, self._received_before, self._tell = nics, received_before, tell
         self._cpus = cpus
         self._rates = {name: SteppedRate() for name in COUNTED}
         self._began_ns = 0
@@ -139,7 +139,9 @@ class Feed:
 
     def _received(self) -> int | None:
         links = self._row.get("links", {}) if self._row else {}
-        return links[self._nic]["rx_packets"] if self._nic in links else None
+        if not all(nic in links for nic in self._nics):
+            return None
+        return sum(links[nic]["rx_packets"] for nic in self._nics)
 
 
 def _dropped_by_thread(sut: SutCounters | None) -> dict[str, int]:

@@ -232,7 +232,7 @@ class _World:
     def _samplers(self, stack: ExitStack) -> tuple[Sampler, Mapping[str, SamplesInside]]:
         places, first = self.places, self.each[0].process
         sampler = Sampler(
-            places.nic,
+            places.nics,
             together.roots(self.each),
             own_cgroup=first.own_cgroup and len(self.each) == 1,
             path=self.trial.folder.samples(places.link.rx.host.name),

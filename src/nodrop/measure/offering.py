@@ -45,7 +45,7 @@ class Offering:
         before: Reading,
     ) -> None:
         self._trial, self._places, self._each, self._sampler = trial, places, each, sampler
-        self._offerer, nic = offerer, places.nic.name
+        self._offerer, nics = offerer, [nic.name for nic in places.nics]
         roots = together.roots(each)
         senders = [one for one in offerer.processes if one.host.here]
         self._cpus = allowed_cpus(roots), allowed_cpus(senders)
@@ -54,9 +54,9 @@ class Offering:
             lambda: together.live(each),
             sampler,
             offerer,
-            nic=nic,
+            nics=nics,
             cpus=max(1, len(self._cpus[0])),
-            received_before=before.nic["links"][nic]["stats"]["rx_packets"],
+            received_before=sum(before.nic["links"][nic]["stats"]["rx_packets"] for nic in nics),
             tell=trial.tell,
         )
         self._feed.begin()

@@ -19,6 +19,8 @@ from nodrop.labs.split import CopySplit, Splitter, split, split_to_ports
 from nodrop.measure.packets.readings import Branched, Reading, Received
 from nodrop.setups.seam import Env, Limits, SamplesInside, Setup
 
+BY_CABLE = "a cable to each port, the sender shares flows among them"
+
 
 class Places:
     """Provisioned places, in the order of the instances."""
@@ -29,8 +31,10 @@ class Places:
         self.envs = tuple(envs)
         self.split = parts
         """What shares the packets; None in front of a port that gets them all."""
-        self.ports: Sequence[Port] = parts.nics if parts is not None and ports else ()
+        self.ports: Sequence[Port] = link.rx_ports if link.further else ()
         """Of the one SUT, if several share the packets."""
+        if parts is not None and ports:
+            self.ports = parts.nics
         self.link = link if parts is None else _led(link, parts)
         """With the addresses that a sender has to write into its frames."""
 
@@ -40,16 +44,19 @@ class Places:
         return () if self.split is None or self.ports else self.envs
 
     @property
-    def nic(self) -> Port:
-        """The receiving NIC, ahead of any split; known once the SUT is launched."""
-        return self.envs[0].nic if self.split is None else self.link.rx
+    def nics(self) -> Sequence[Port]:
+        """The receiving NICs, ahead of any split, one for each cable; known once the SUT is
+        launched."""
+        if self.split is not None or self.link.further:
+            return self.link.rx_ports
+        return (self.envs[0].nic,)
 
     @property
     def capture(self) -> Sequence[Port]:
         """The last ports on the way of all packets: of several instances, the one before them."""
         if self.ports:
             return self.ports
-        return (capture_port(self.envs[0]) if self.split is None else self.nic,)
+        return (capture_port(self.envs[0]),) if self.split is None else self.nics
 
     @property
     def copies(self) -> bool:
@@ -66,11 +73,11 @@ class Places:
         return all(env.delivers_at_once for env in self.envs)
 
     def read(self) -> Reading:
-        tx, nic, split = self.link.tx.counters(), self.nic.counters(), self.split
+        tx, nic, split = counters_of(self.link.tx_ports), counters_of(self.nics), self.split
         return Reading(
             tx=tx,
             nic=nic,
-            capture=nic if self.capture == (self.nic,) else counters_of(self.capture),
+            capture=nic if self.capture == self.nics else counters_of(self.capture),
             place={} if split is not None else self.envs[0].read(),
             branched=None if split is None else self._branched(split),
         )
@@ -88,10 +95,10 @@ class Places:
 
     def facts(self) -> Json:
         first = self.envs[0].facts()
-        if self.split is None:
-            return first
         shared = {"ports": len(self.ports)} if self.ports else {"instances": len(self.envs)}
-        return {**first, **shared, "split": self.split.words}
+        if self.link.further:
+            return {**first, **shared, "split": BY_CABLE}
+        return first if self.split is None else {**first, **shared, "split": self.split.words}
 
 
 @contextmanager
@@ -107,11 +114,15 @@ def provision(
     work: Path,
     journal: UndoJournal,
 ) -> Iterator[Places]:
-    """As many places as instances."""
+    """As many places as instances. A SUT of one port has the first cable."""
+    if ports == 1:
+        link = replace(link, further=())
     with ExitStack() as stack:
         if instances == 1:
             shared = None
-            if ports > 1:
+            if link.further:
+                link = replace(link, capture_ports=[port.name for port in link.rx_ports])
+            elif ports > 1:
                 shared = stack.enter_context(split_to_ports(link, ports, splitter))
                 link = replace(link, capture_ports=[port.name for port in shared.nics])
             place = setup.provision(link, bits=bits, limits=limits, work=work, journal=journal)

@@ -17,7 +17,7 @@ from nodrop.hosts.seam import Json
 from nodrop.images.bits import Bits
 from nodrop.images.choice import must_be_there, resolve_bits
 from nodrop.images.image_tree import first_difference
-from nodrop.labs.seam import Lab, MakesPorts, Receiving, Resettable
+from nodrop.labs.seam import Cabled, Lab, MakesPorts, Receiving, Resettable
 from nodrop.labs.split import split_problems
 from nodrop.ledger.reasons import Problem, Reason
 from nodrop.load.seam import LoadGenerator
@@ -47,6 +47,7 @@ class Parts:
 
     def lab_of(self, cell: Cell) -> Lab:
         """The lab with the ports that a cell asks for."""
+        self._must_fit_cables(cell)
         asked = cell.receiving
         if asked == Receiving():
             return self.lab
@@ -57,6 +58,27 @@ class Parts:
                 f"and set theirs yourself ({how})"
             )
         return self.lab.receiving(asked)
+
+    def _must_fit_cables(self, cell: Cell) -> None:
+        cables = self.lab.cables if isinstance(self.lab, Cabled) else 1
+        if cables == 1 or cell.ports == 1:
+            return
+        way = f"lab {self.lab.name} has a cable to each of {cables} ports"
+        if cell.ports != cables:
+            raise BadInput(
+                f"sut.ports = {cell.ports}: {way}; set sut.ports = {cables}, or leave it out for "
+                "the first alone"
+            )
+        if cell.splitter.kind != "nft":
+            raise BadInput(
+                f'setup.splitter = "{cell.splitter.kind}": {way}, and the sender shares flows '
+                "among them; leave it out"
+            )
+        if self.load(cell.load).name != "replay":
+            raise BadInput(
+                f'load.kind = "{cell.load["kind"]}": {way}, and it sends by one port; set '
+                'load.kind = "replay", or leave sut.ports out'
+            )
 
     def setup(self, cell: Cell) -> Setup:
         return self._part(plugins.build_setup, cell.setup)
@@ -169,7 +191,8 @@ class Parts:
         return lab.driver_problems() if self._reset == "module" else ()
 
     def _split_problems(self, cell: Cell) -> list[str]:
-        if cell.instances == 1 and cell.ports == 1:
+        several = isinstance(self.lab, Cabled) and self.lab.cables > 1
+        if cell.instances == 1 and (cell.ports == 1 or several):
             return []
         found = [*split_problems(cell.splitter)]
         load = self.load(cell.load)

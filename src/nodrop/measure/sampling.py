@@ -68,7 +68,7 @@ class Sampler:
 
     def __init__(
         self,
-        port: Port,
+        ports: Sequence[Port],
         roots: Sequence[HostProcess],
         *,
         own_cgroup: bool,
@@ -78,14 +78,14 @@ class Sampler:
     ) -> None:
         self._path = path
         self._marks: dict[str, int] = {}
-        self._job: SampleJob = port.host.job(
+        self._job: SampleJob = ports[0].host.job(
             {
                 "job": "sample",
                 "interval_ms": interval_ms,
                 "pids": [process.pid for process in roots],
                 "beside_pids": [process.pid for process in beside if process.host.here],
                 "cgroup_of_pid": roots[0].pid if own_cgroup else None,
-                "ports": [port.name],
+                "ports": [port.name for port in ports],
                 "path": str(path),
             }
         )

@@ -45,7 +45,7 @@ def refused(folder: Path, text: str) -> str:
         ('"gen1"', '"gen1 id"', 'sender.host = "gen1 id": must be a host as `ssh` knows it'),
         ('"sensor1"', '"gen1"', 'receiver.host = "gen1": must not be the sender\'s host'),
         ('"eth1"', '"lo"', 'sender.port = "lo": must be another name'),
-        ('port = "eth1"', 'ports = ["eth1"]', "sender.ports: no such key; did you mean"),
+        ('port = "eth1"', 'prt = "eth1"', "sender.prt: no such key; did you mean"),
         ('"eth1"', '"eth1"\nbecome = "doas"', 'sender.become = "doas": allowed are sudo'),
         ('"eth2"', '"eth2"\n[storage]\nhost = "nas"', "storage.path: missing; it must be given"),
         ('"eth2"', '"eth2"\n[storage]\nhost = "nas"\npath = "srv"', 'storage.path = "srv": must'),

@@ -48,7 +48,7 @@ def row(mono_s: float, rx_packets: int, cpu_s: float) -> str:
 def feed(sut: Sut, rows: Path, told: list[Live]) -> Feed:
     host = FakeHost(World(), "rx")
     sampler = Sampler(
-        Port(host=host, name="ndrx0"),
+        [Port(host=host, name="ndrx0")],
         [HostProcess(host, 4)],
         own_cgroup=False,
         path=rows,
@@ -59,7 +59,7 @@ def feed(sut: Sut, rows: Path, told: list[Live]) -> Feed:
         sut.live,
         sampler,
         cast(Any, Offerer()),
-        nic="ndrx0",
+        nics=["ndrx0"],
         cpus=1,
         received_before=7,
         tell=told.append,

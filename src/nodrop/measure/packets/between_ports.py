@@ -6,6 +6,7 @@ so long, or the backlog behind it was full. The count is the sender's, the cause
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nodrop.ledger.hops import Account, Class
@@ -19,25 +20,26 @@ ABOVE_MTU_BYTES = 18
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ends:
-    """The two ports that a cable joins."""
+    """The ports that cables join, each with the other end's at the same place."""
 
     tx: Readings
-    tx_port: str
+    tx_ports: Sequence[str]
     rx: Readings
-    rx_port: str
+    rx_ports: Sequence[str]
     longest_frame_bytes: int | None
     """Of the trace; None = not known."""
 
     @property
     def kind(self) -> str | None:
-        """Of both, if they are of one."""
-        kinds = {self.tx.state(self.tx_port, "kind")[1], self.rx.state(self.rx_port, "kind")[1]}
+        """Of all, if they are of one."""
+        kinds = self.tx.kinds(self.tx_ports) | self.rx.kinds(self.rx_ports)
         return kinds.pop() if len(kinds) == 1 else None
 
 
 def refused(ends: Ends, packets: int, *, name: str, counter: str) -> Account:
     """An account for packets that went lost between send() and the receiving port's counter."""
     short, flapped = too_small_mtu(ends), carrier_changes(ends)
+    receiving = ", ".join(ends.rx_ports)
     backlog = ends.rx.softnet("dropped")
     softnet = f"softnet dropped rose by {backlog} (/proc/net/softnet_stat, all CPUs)"
     said = [words for words in (short, flapped) if words]
@@ -47,16 +49,16 @@ def refused(ends: Ends, packets: int, *, name: str, counter: str) -> Account:
         # What was refused while the carrier was off was offered to a sending port that was up: one
         # that is down answers ENETDOWN, which ends the offer. On a veth that leaves the peer.
         place = RECEIVING_PORT
-        knob = f"ip link show {ends.rx_port}: its MTU, and what took it down"
+        knob = f"ip link show {receiving}: its MTU, and what took it down"
     elif backlog >= packets:
         place, name, knob = SOFTNET, "tx_dropped_backlog", "net.core.netdev_max_backlog"
-    elif ends.kind != VETH and ends.tx.state(ends.tx_port, "kind")[1] != VETH:
+    elif ends.kind != VETH and VETH not in ends.tx.kinds(ends.tx_ports):
         place, knob = SENDER, SENDER.knob
     else:
         place, knob = BETWEEN, BETWEEN.knob
-    dropped = ends.rx.link(ends.rx_port, "rx_dropped")
+    dropped = ends.rx.link(ends.rx_ports, "rx_dropped")
     said += [softnet] if backlog else []
-    said.append(f"rx_dropped of {ends.rx_port} rose by {dropped}")
+    said.append(f"rx_dropped of {receiving} rose by {dropped}")
     return Account(
         into="tx_nic",
         kind=Class.LOST,
@@ -70,23 +72,29 @@ def refused(ends: Ends, packets: int, *, name: str, counter: str) -> Account:
 
 
 def too_small_mtu(ends: Ends) -> str:
-    """In words, if the receiving port takes no frames as long as those that were sent."""
-    sends = [mtu for mtu in ends.tx.state(ends.tx_port, "mtu") if mtu is not None]
-    takes = [mtu for mtu in ends.rx.state(ends.rx_port, "mtu") if mtu is not None]
+    """In words, if a receiving port takes no frames as long as those that were sent."""
+    cables = zip(ends.tx_ports, ends.rx_ports, strict=True)
+    return "; ".join(filter(None, (_too_small_mtu(ends, tx, rx) for tx, rx in cables)))
+
+
+def _too_small_mtu(ends: Ends, tx_port: str, rx_port: str) -> str:
+    sends = [mtu for mtu in ends.tx.state(tx_port, "mtu") if mtu is not None]
+    takes = [mtu for mtu in ends.rx.state(rx_port, "mtu") if mtu is not None]
     if not sends or not takes or min(takes) >= max(sends):
         return ""
     longest, mtu = ends.longest_frame_bytes, min(takes)
     if longest is not None and longest <= mtu + ABOVE_MTU_BYTES:
         return ""
     frames = "" if longest is None else f", and frames of up to {longest} bytes were sent"
-    return f"MTU of {ends.rx_port} is {mtu}, of {ends.tx_port} {max(sends)}{frames}"
+    return f"MTU of {rx_port} is {mtu}, of {tx_port} {max(sends)}{frames}"
 
 
 def carrier_changes(ends: Ends) -> str:
-    """In words, if the carrier of either port came or went during the trial."""
+    """In words, if the carrier of any port came or went during the trial."""
     found = []
-    for readings, port in ((ends.tx, ends.tx_port), (ends.rx, ends.rx_port)):
-        before, after = readings.state(port, "carrier_changes")
-        if before is not None and after is not None and after > before:
-            found.append(f"{after - before} times of {port}")
+    for readings, ports in ((ends.tx, ends.tx_ports), (ends.rx, ends.rx_ports)):
+        for port in ports:
+            before, after = readings.state(port, "carrier_changes")
+            if before is not None and after is not None and after > before:
+                found.append(f"{after - before} times of {port}")
     return "the carrier changed " + ", ".join(found) if found else ""

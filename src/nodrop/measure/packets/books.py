@@ -19,14 +19,15 @@ from nodrop.suts.seam import SutCounters
 class Observed:
     """Everything that was counted during one trial, place by place."""
 
-    tx_port: str
-    nic_port: str
+    tx_ports: Sequence[str]
+    nic_ports: Sequence[str]
+    """One for each cable."""
     capture_ports: Sequence[str]
-    """Of the SUT's sockets; several share what came in at `nic_port`."""
+    """Of the SUT's sockets; several share what came in at `nic_ports`."""
     offered: OfferedLoad
     tx: Readings
     nic: Readings
-    """Of the receiving NIC."""
+    """Of the receiving NICs."""
     capture: Readings
     """Of the interface and namespace the SUT captures in; in a bare setup the NIC's own."""
     between: tuple[Sequence[Hop], Sequence[Account]]
@@ -65,9 +66,9 @@ class Observed:
     def ends(self) -> Ends:
         return Ends(
             tx=self.tx,
-            tx_port=self.tx_port,
+            tx_ports=self.tx_ports,
             rx=self.nic,
-            rx_port=self.nic_port,
+            rx_ports=self.nic_ports,
             longest_frame_bytes=self.longest_frame_bytes,
         )
 
@@ -82,18 +83,18 @@ class Observed:
     def arrived_packets(self) -> int:
         """At the last place before the capture sockets that can be read."""
         readable = [hop.packets for hop in self.between[0] if hop.packets is not None]
-        return readable[-1] if readable else self.nic.link(self.nic_port, "rx_packets")
+        return readable[-1] if readable else self.nic.link(self.nic_ports, "rx_packets")
 
 
 def hops(seen: Observed) -> list[Hop]:
-    tx, veth = seen.tx_port, seen.ends.kind == VETH
+    tx = seen.tx_ports
     received = received_hops(seen)
     said = filter(
         None,
         (
             too_small_mtu(seen.ends),
             carrier_changes(seen.ends),
-            *seen.nic.said_by_driver(seen.nic_port),
+            *seen.nic.said_by_drivers(seen.nic_ports),
         ),
     )
     return [
@@ -111,9 +112,9 @@ def hops(seen: Observed) -> list[Hop]:
         Hop(
             name="tx_nic",
             packets=seen.tx.link(tx, "tx_packets"),
-            counter=f"tx_packets of {tx} (rtnl_link_stats64)",
-            bytes=_bytes_of_veth(seen.tx, tx, "tx_bytes", seen.nic, seen.nic_port)
-            if veth
+            counter=f"tx_packets of {', '.join(tx)} (rtnl_link_stats64)",
+            bytes=_bytes_of_veth(seen.tx, tx, "tx_bytes", seen.nic, seen.nic_ports)
+            if seen.ends.kind == VETH
             else None,
         ),
         replace(received[0], look_at="; ".join(said)),
@@ -123,21 +124,22 @@ def hops(seen: Observed) -> list[Hop]:
 
 def received_hops(seen: Observed) -> list[Hop]:
     """From the receiving NIC on: of one instance among several, its own part of the way."""
-    nic, sut = seen.nic_port, seen.sut
+    nics, sut = seen.nic_ports, seen.sut
     between = list(seen.between[0])
     tap = [uncounted_xdp(seen.capture, port) for port in seen.capture_ports]
     if between:
-        between[0] = replace(between[0], look_at=uncounted_xdp(seen.nic, nic))
-        tap = tap if nic not in seen.capture_ports else []
+        ahead = filter(None, (uncounted_xdp(seen.nic, nic) for nic in nics))
+        between[0] = replace(between[0], look_at="; ".join(ahead))
+        tap = tap if not set(nics) & set(seen.capture_ports) else []
     if seen.defrag and not seen.several:
         tap.append(reassembly.look_at(reassembly.reassembled(seen.capture, seen.fragments)))
     return [
         Hop(
             name="rx_nic",
-            packets=seen.nic.link(nic, "rx_packets"),
-            counter=f"rx_packets of {nic} (rtnl_link_stats64)",
+            packets=seen.nic.link(nics, "rx_packets"),
+            counter=f"rx_packets of {', '.join(nics)} (rtnl_link_stats64)",
             wire=True,
-            bytes=_bytes_of_veth(seen.nic, nic, "rx_bytes", seen.nic, nic),
+            bytes=_bytes_of_veth(seen.nic, nics, "rx_bytes", seen.nic, nics),
         ),
         *between,
         Hop(
@@ -157,13 +159,18 @@ def received_hops(seen: Observed) -> list[Hop]:
 
 
 def _bytes_of_veth(
-    readings: Readings, port: str, counter: str, receiver: Readings, receiving_port: str
+    readings: Readings,
+    ports: Sequence[str],
+    counter: str,
+    receiver: Readings,
+    receiving: Sequence[str],
 ) -> int | None:
     """A veth counts whole frames, but without their Ethernet header if the receiving end runs
     NAPI (an XDP program, GRO). Other drivers pad, strip tags or add the check sequence."""
-    if readings.state(port, "kind")[1] != VETH or receiver.ethtool(receiving_port, "xdp_packets"):
+    napi = any(receiver.ethtool(port, "xdp_packets") for port in receiving)
+    if readings.kinds(ports) != {VETH} or napi:
         return None
-    return readings.link(port, counter)
+    return readings.link(ports, counter)
 
 
 def accounts(seen: Observed) -> list[Account]:
@@ -220,17 +227,17 @@ def into_sent(seen: Observed) -> list[Account]:
 def into_tx_nic(seen: Observed) -> list[Account]:
     """Between send() and the sender's NIC. What was refused is lost, whatever the port sent for
     others; and what the port sent beyond the accepted sends is foreign, whatever was refused."""
-    port = seen.tx_port
+    ports, names = seen.tx_ports, ", ".join(seen.tx_ports)
     enobufs = seen.offered.refused_packets.get("enobufs", 0)
-    dropped = seen.tx.link(port, "tx_dropped")
-    beyond = seen.tx.link(port, "tx_packets") - seen.offered.sent_packets
+    dropped = seen.tx.link(ports, "tx_dropped")
+    beyond = seen.tx.link(ports, "tx_packets") - seen.offered.sent_packets
     found = []
     if by_device := min(enobufs, dropped):
         account = refused(
             seen.ends,
             by_device,
             name="tx_dropped_device",
-            counter=f"generator: ENOBUFS, within tx_dropped of {port} (rtnl_link_stats64)",
+            counter=f"generator: ENOBUFS, within tx_dropped of {names} (rtnl_link_stats64)",
         )
         found.append(replace(account, bytes=0))
     if filtered := enobufs - by_device:
@@ -242,14 +249,15 @@ def into_tx_nic(seen: Observed) -> list[Account]:
                 place=PATH,
                 packets=filtered,
                 bytes=0,
-                counter=f"generator: ENOBUFS, and {port} counted neither sent nor dropped",
+                counter=f"generator: ENOBUFS, and {names} counted neither sent nor dropped",
                 evidence="only a filter on the way out (nft or tc egress) drops uncounted",
-                knob=f"nft list ruleset; tc filter show dev {port} egress",
+                knob="nft list ruleset; "
+                + "; ".join(f"tc filter show dev {port} egress" for port in ports),
             )
         )
     accepted = min(-beyond, dropped - by_device)
     if accepted > 0:
-        counter = f"tx_dropped of {port} (rtnl_link_stats64), beyond the refused sends"
+        counter = f"tx_dropped of {names} (rtnl_link_stats64), beyond the refused sends"
         found.append(refused(seen.ends, accepted, name="tx_dropped_accepted", counter=counter))
     if beyond > 0:
         found.append(
@@ -258,7 +266,7 @@ def into_tx_nic(seen: Observed) -> list[Account]:
                 kind=Class.FOREIGN,
                 name="tx_foreign",
                 packets=beyond,
-                counter=f"tx_packets of {port} beyond the accepted sends",
+                counter=f"tx_packets of {names} beyond the accepted sends",
             )
         )
     return found
@@ -266,8 +274,8 @@ def into_tx_nic(seen: Observed) -> list[Account]:
 
 def into_rx_nic(seen: Observed) -> list[Account]:
     """A NIC says itself what it had no host buffer for."""
-    port = seen.nic_port
-    missed = seen.nic.link(port, "rx_missed_errors")
+    ports = seen.nic_ports
+    missed = seen.nic.link(ports, "rx_missed_errors")
     if missed <= 0:
         return []
     return [
@@ -277,21 +285,21 @@ def into_rx_nic(seen: Observed) -> list[Account]:
             name="rx_dropped_nic",
             place=NIC,
             packets=missed,
-            counter=f"rx_missed_errors of {port} (rtnl_link_stats64)",
-            evidence="; ".join(seen.nic.said_by_driver(port)),
+            counter=f"rx_missed_errors of {', '.join(ports)} (rtnl_link_stats64)",
+            evidence="; ".join(seen.nic.said_by_drivers(ports)),
         )
     ]
 
 
 def ahead_of_split(seen: Observed) -> list[Account]:
     """Between the receiving NIC and the split: what the kernel takes out before any hook of it."""
-    split, port = seen.between[0][0], seen.nic_port
+    split, ports = seen.between[0][0], seen.nic_ports
     assert split.packets is not None
-    missing = seen.nic.link(port, "rx_packets") - split.packets
+    missing = seen.nic.link(ports, "rx_packets") - split.packets
     missing -= _taken(a for a in seen.between[1] if a.into == split.name)
-    found = xdp(seen.nic, port, into=split.name)
+    found = [a for port in ports for a in xdp(seen.nic, port, into=split.name)]
     missing -= sum(account.packets for account in found)
-    lost_before = max(0, seen.handed_packets - seen.nic.link(port, "rx_packets"))
+    lost_before = max(0, seen.handed_packets - seen.nic.link(ports, "rx_packets"))
     cut = cut_vlan_tags(seen.cut_packets, missing, lost_before=lost_before, into=split.name)
     return [*found, *cut]
 
@@ -365,7 +373,7 @@ def _sent_by_the_receiver(seen: Observed) -> list[Account]:
 
 
 def _of_ports(seen: Observed, counter: str) -> int:
-    return sum(seen.capture.link(port, counter) for port in seen.capture_ports)
+    return seen.capture.link(seen.capture_ports, counter)
 
 
 def _names(seen: Observed) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nodrop.config.experiment import Measure
-from nodrop.hosts.seam import rise
+from nodrop.hosts.seam import counters_of, rise
 from nodrop.ledger.balance import balance
 from nodrop.ledger.places import ring_of
 from nodrop.ledger.reasons import Problem, Reason
@@ -48,8 +48,8 @@ def observe(
     # What the capture really set up overrules what was asked: one socket alone merges nothing.
     effective = seen.facts["sut"].get("defrag_effective")
     return Observed(
-        tx_port=places.link.tx.name,
-        nic_port=places.nic.name,
+        tx_ports=[port.name for port in places.link.tx_ports],
+        nic_ports=[port.name for port in places.nics],
         capture_ports=[port.name for port in places.capture],
         offered=seen.offered,
         tx=Readings(before=before.tx, after=after.tx),
@@ -69,11 +69,11 @@ def observe(
 
 def moved(places: Places, then: Reading) -> Sequence[Problem]:
     """If packets came after the drain."""
-    nic = places.nic
-    rose = rise(then.nic, nic.counters(), nic.name, "rx_packets")
-    if not rose:
+    now = counters_of(places.nics)
+    moving = [nic.name for nic in places.nics if rise(then.nic, now, nic.name, "rx_packets")]
+    if not moving:
         return []
-    words = f"{nic.name} received more packets after the drain"
+    words = f"{', '.join(moving)} received more packets after the drain"
     return [Problem(code=Reason.COUNTERS_MOVED, words=words)]
 
 

@@ -68,7 +68,7 @@ def between(
         places.split.hop(then.split, now.split),
         Hop(
             name="instance_nic",
-            packets=sum(part.nic.link(part.nic_port, "rx_packets") for part in found),
+            packets=sum(part.nic.link(part.nic_ports, "rx_packets") for part in found),
             counter="rx_packets of the instances' NICs",
             wire=True,
         ),
@@ -89,8 +89,8 @@ def parts(
         then, now = before.instances[i], after.instances[i]
         found.append(
             books.Observed(
-                tx_port="",
-                nic_port=env.nic.name,
+                tx_ports=(),
+                nic_ports=(env.nic.name,),
                 capture_ports=env.capture_interfaces[:1],
                 offered=_NOTHING_OFFERED,
                 tx=_NOT_READ,

@@ -55,8 +55,9 @@ class Readings:
     before: Counters
     after: Counters
 
-    def link(self, port: str, counter: str) -> int:
-        return rise(self.before, self.after, port, counter)
+    def link(self, ports: Sequence[str], counter: str) -> int:
+        """Of several ports, together."""
+        return sum(rise(self.before, self.after, port, counter) for port in ports)
 
     def state(self, port: str, name: Literal["mtu", "kind", "carrier_changes"]) -> tuple[Any, Any]:
         """Of a port before and after: `mtu`, `kind`, `carrier_changes`. None = not read."""
@@ -76,6 +77,9 @@ class Readings:
 
         return total(self.after["softnet"]) - total(self.before["softnet"])
 
+    def kinds(self, ports: Sequence[str]) -> set[str | None]:
+        return {self.state(port, "kind")[1] for port in ports}
+
     def ethtool(self, port: str, ending: str) -> int:
         """Summed over the queues: veth names them rx_queue_0_xdp_drops and so on."""
 
@@ -85,12 +89,16 @@ class Readings:
         after = total(self.after["links"][port].get("ethtool") or {})
         return after - total(self.before["links"][port].get("ethtool") or {})
 
-    def said_by_driver(self, port: str) -> list[str]:
-        """In words, what its driver counts of packets that it or the NIC threw away."""
-        before, after = (
-            side["links"][port].get("ethtool") or {} for side in (self.before, self.after)
-        )
-        return witnesses(before, after)
+    def said_by_drivers(self, ports: Sequence[str]) -> list[str]:
+        """In words, what their drivers count of packets that they or the NICs threw away."""
+        found = []
+        for port in ports:
+            before, after = (
+                side["links"][port].get("ethtool") or {} for side in (self.before, self.after)
+            )
+            of = f" of {port}" if len(ports) > 1 else ""
+            found += [f"{words}{of}" for words in witnesses(before, after)]
+        return found
 
     def xdp(self, port: str) -> Xdp | None:
         return self.after["links"][port].get("xdp")

@@ -78,8 +78,8 @@ def observed(
     refused = refused or {}
     receiver = side("rx0", **({"rx_packets": SENT} | (rx or {})))
     return books.Observed(
-        tx_port="tx0",
-        nic_port="rx0",
+        tx_ports=["tx0"],
+        nic_ports=["rx0"],
         capture_ports=["rx0"],
         offered=OfferedLoad(
             intended_packets=intended,
