@@ -46,6 +46,23 @@ ELSEWHERE = """\
 host = "sensor1"
 become = "sudo"
 """
+UNUSUAL = """\
+ip link set cab0 promisc on
+cd /proc/sys/net/ipv4
+echo 2 >conf/cab0/rp_filter
+echo 1 >conf/cab0/arp_ignore
+echo 7 >neigh/cab0/mcast_solicit
+"""
+"""What a port may have that a new one has not."""
+SHOWS = [
+    ["ethtool", "-k", "cab0"],
+    ["tc", "qdisc", "show", "dev", "cab0"],
+    [
+        "sh",
+        "-c",
+        "cd /proc/sys/net; grep -rs '' ipv4/conf/cab0 ipv6/conf/cab0 ipv4/neigh/cab0 || :",
+    ],
+]
 END_S = 30.0
 KEPT = {"control", "files", "node"}
 """Of /var/lib/nodrop, from one run to the next."""
@@ -104,8 +121,8 @@ class Pair:
 
     def shown(self) -> Any:
         (port,) = json.loads(self.receiver.run("ip", "-j", "-d", "address", "show", "cab0"))
-        kept = ("flags", "mtu", "promiscuity", "addr_info", "ifname")
-        return {name: port[name] for name in kept}, self.receiver.run("ethtool", "-k", "cab0")
+        kept = ("flags", "mtu", "promiscuity", "addr_info", "ifname", "address")
+        return {name: port[name] for name in kept}, *(self.receiver.run(*argv) for argv in SHOWS)
 
     def nothing_is_left(self) -> None:
         far = [self.sender, *([self.receiver] if self.receiver_elsewhere else [])]
@@ -140,12 +157,14 @@ class OneMachine:
 @contextmanager
 def receiver_here(folder: Path) -> Iterator[Pair]:
     with sender_and_here(folder) as machines:
+        machines.receiver.run("sh", "-euc", UNUSUAL)
         yield Pair(machines, receiver_elsewhere=False)
 
 
 @contextmanager
 def receiver_there(folder: Path) -> Iterator[Pair]:
     with two_machines(folder, switch=False) as machines:
+        machines.receiver.run("sh", "-euc", UNUSUAL)
         yield Pair(machines, receiver_elsewhere=True)
 
 

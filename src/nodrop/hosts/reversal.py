@@ -18,6 +18,9 @@ NICS = Path("/sys/class/net")
 TIMEOUT_S = 90.0
 """More than any of the commands gives itself: a guest that lets go of a NIC, a busy Docker."""
 
+PORT_SETTINGS = r"((promisc|ipv[46]/(conf|neigh)/[a-z0-9_]+)=[a-z0-9:._-]+ ?)*"
+"""As labs/port_settings.py gives them."""
+
 Command = Sequence[str] | None
 """None: what would be reversed is certainly gone."""
 
@@ -107,14 +110,16 @@ def _move_port_back(label: str, source: str, port: str, target: str) -> Command:
     return ["ip", "-n", source, "link", "set", port, "netns", target]
 
 
-def _return_port(label: str, netns: str, port: str, home: str, ipv6_off: str) -> Command:
+def _return_port(label: str, netns: str, port: str, home: str, settings: str) -> Command:
     _must_be_of_run(label, netns)
     _must_be_a_port(port)
     _must_be_named(home, r"\d+", "a network namespace")
-    _must_be_named(ipv6_off, r"[01]?", "a value of disable_ipv6")
+    if settings in ("0", "1"):  # of a nodrop before 2026-11-25
+        settings = f"ipv6/conf/disable_ipv6={settings}"
+    _must_be_named(settings, PORT_SETTINGS, "settings of a port")
     if not (NETNS_FOLDER / netns).exists():
         return None
-    return [sys.executable, "-m", "nodrop.labs.nic", netns, port, home, ipv6_off]
+    return [sys.executable, "-m", "nodrop.labs.nic", netns, port, home, settings]
 
 
 def _load_driver(

@@ -185,6 +185,8 @@ def _port(look: PortLook) -> None:
             return
         _state(look, found[port])
         _listeners(look, int(found[port]["ifindex"]))
+        if look.end.role == "receiver":
+            _disciplines(look)
     _offloads(look)
 
 
@@ -224,6 +226,22 @@ def _listeners(look: PortLook, index: int) -> None:
         look.problem(
             f"a program of user {', '.join(users)} listens on {port} (a packet socket); end it "
             "(`ss -0pl` shows it)"
+        )
+
+
+def _disciplines(look: PortLook) -> None:
+    """The port would come back without them. One that the kernel gives by itself has handle 0."""
+    host, port = look.end.host, look.port
+    shown = host.run(["tc", "-j", "qdisc", "show", "dev", port], check=False)
+    if shown.returncode:
+        return  # a kernel without any
+    with making_sense(f"what `tc qdisc` says on {host.name}"):
+        set_here = [one for one in decode(shown.stdout) if one["handle"] != "0:"]
+    for one in set_here:
+        at = one["kind"] if one["kind"] in ("ingress", "clsact") else "root"
+        look.problem(
+            f"{port} has a queueing discipline of its own ({one['kind']}), which it would lose, "
+            f"and all its filters, when it moves; `tc qdisc del dev {port} {at}`"
         )
 
 

@@ -1,6 +1,7 @@
 """NICs of this machine: for a trial they are in a network namespace of their own, then go home.
 
-In that namespace nothing else sends, receives or counts. A NIC keeps its MTU and offloads.
+In that namespace nothing else sends, receives or counts. A NIC keeps its MTU and offloads, and gets
+back what it forgets on the way (labs/port_settings.py).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from nodrop.hosts.local import LocalHost, run_command
 from nodrop.hosts.reversal import NETNS_FOLDER
 from nodrop.hosts.seam import Action, UndoJournal
 from nodrop.labs.netns import CARRIER_TIMEOUT_S, ip_batch, quiet_stack, wait_up
+from nodrop.labs.port_settings import put_back, settings_of
 
 COMMAND_TIMEOUT_S = 10.0
 
@@ -32,7 +34,7 @@ def taken(
         if not _is_here(port):
             raise LabProblem(f"there is no port {port} any more: its NIC or its driver went away")
     netns = f"nodrop-{journal.label}-rcv"
-    homes = [[netns, port, str(_namespace()), ipv6_off(port)] for port in ports]
+    homes = [[netns, port, str(_namespace()), settings_of(port)] for port in ports]
     journal.push(what=f"network namespace {netns}", action=Action.DELETE_NETNS, arguments=[netns])
     for port, home in zip(ports, homes, strict=True):
         journal.push(what=f"port {port} at home", action=Action.RETURN_PORT, arguments=home)
@@ -58,10 +60,10 @@ def taken(
             ip_batch([f"netns del {netns}"])
 
 
-def bring_home(netns: str, port: str, home: str, ipv6: str) -> None:
+def bring_home(netns: str, port: str, home: str, settings: str) -> None:
     """From the namespace `netns`, if it is there, to the one with the inode `home`, which must be
-    ours. As often as need be: whatever is done already is left as it is. A port that is gone needs
-    nothing."""
+    ours, with the settings that it had. As often as need be: whatever is done already is left as it
+    is. A port that is gone needs nothing."""
     if str(_namespace()) != home:
         raise LabProblem(
             f"port {port} is to return to another network namespace than this one",
@@ -72,7 +74,7 @@ def bring_home(netns: str, port: str, home: str, ipv6: str) -> None:
         must([*away, _our_namespace()])
     if not _is_here(port):
         return
-    set_ipv6_off(port, ipv6)
+    put_back(port, settings)
     must(["ip", "link", "set", port, "up"])
 
 
