@@ -61,8 +61,9 @@ def compare(
     Exit code 0: same or better; 5: worse in some metric; 6: cannot tell yet; 2: they may not be
     compared, or bad input.
     """
+    from nodrop.report.facts import must_be_facts
     from nodrop.report.sides import read_side
-    from nodrop.report.versus import must_be_facts, versus
+    from nodrop.report.versus import versus
 
     one_way(as_json=as_json, markdown=markdown)
     sides = read_side(a), read_side(b)

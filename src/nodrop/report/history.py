@@ -15,16 +15,9 @@ from typing import Literal
 from nodrop.errors import BadInput
 from nodrop.report import escape
 from nodrop.report.costs import LOSS, LOSS_MARGIN, RELATIVE_MARGIN, Figure
+from nodrop.report.facts import in_short, other_facts, refused
 from nodrop.report.sides import FAILED, NO_FIGURE, read_side
-from nodrop.report.versus import (
-    CANNOT_TELL,
-    CAPACITY,
-    NO_WORSE,
-    WORSE,
-    figure_named,
-    in_short,
-    may_differ,
-)
+from nodrop.report.versus import CANNOT_TELL, CAPACITY, NO_WORSE, WORSE, figure_named
 from nodrop.results.history import Change, History, HistoryRun, Line, Point
 from nodrop.results.rundir import open_run
 from nodrop.results.side import Side, SideCell
@@ -71,7 +64,7 @@ def history(
         HistoryRun(
             name=run.side.name,
             started_utc=run.started_utc,
-            changed=[*_changed(runs[i - 1].side, run.side)] if i else [],
+            changed=[*_other_facts(runs[i - 1].side, run.side, " → ").values()] if i else [],
         )
         for i, run in enumerate(runs)
     ]
@@ -102,18 +95,13 @@ def _each_once(runs: Sequence[Run]) -> None:
 
 def _refuse(runs: Sequence[Run], allowed: set[str]) -> None:
     first = runs[0].side
-    factors = {key for run in runs for cell in run.side.cells for key in cell.factors}
-    for run in runs[1:]:
-        facts = {*first.facts, *run.side.facts} - factors
-        other = [
-            key
-            for key in sorted(facts)
-            if first.facts.get(key) != run.side.facts.get(key) and not may_differ(key, allowed)
-        ]
-        if other:
-            words, names = in_short(
-                {key: f"{key}: {_fact(first, key)} and {_fact(run.side, key)}" for key in other}
-            )
+    cells: dict[str, SideCell] = {}
+    """Each as it was first measured: a run need not have all cells."""
+    for earlier, run in pairwise(runs):
+        cells = {k: c for k, c in _by_factors(earlier.side).items() if c.figures} | cells
+        known = first.model_copy(update={"cells": [*cells.values()]})
+        if other := refused(_other_facts(known, run.side, " and "), allowed):
+            words, names = in_short(other)
             raise BadInput(
                 f"{first.name} and {run.side.name} cannot stand in one line: they differ in "
                 f"{words}",
@@ -121,26 +109,23 @@ def _refuse(runs: Sequence[Run], allowed: set[str]) -> None:
             )
 
 
-def _changed(before: Side, after: Side) -> Iterator[str]:
-    for key in sorted({*before.facts, *after.facts}):
-        if before.facts.get(key) != after.facts.get(key):
-            yield f"{key}: {_fact(before, key)} → {_fact(after, key)}"
+def _other_facts(a: Side, b: Side, between: str) -> dict[str, str]:
+    of_b = _by_factors(b)
+    cells = [(cell, of_b[key]) for key, cell in _by_factors(a).items() if key in of_b]
+    return other_facts(a, b, cells, words=_values, between=between)
 
 
-def _fact(side: Side, key: str) -> str:
-    said = side.facts.get(key)
-    if said is None:
-        return "none recorded"
-    return ", ".join(one[:12] if key.endswith(("sha256", "bits")) else one for one in said)
+def _values(key: str, values: Sequence[str]) -> str:
+    return ", ".join(one[:12] if key.endswith(("sha256", "bits")) else one for one in values)
+
+
+def _by_factors(side: Side) -> Mapping[str, SideCell]:
+    return {repr(sorted((k, repr(v)) for k, v in c.factors.items())): c for c in side.cells}
 
 
 def _cells(runs: Sequence[Run]) -> Iterator[list[SideCell | None]]:
     """Each cell as all runs have it; None if one has not."""
-    by_run: list[Mapping[str, SideCell]] = [
-        {repr(sorted((k, repr(v)) for k, v in cell.factors.items())): cell
-         for cell in run.side.cells}
-        for run in runs
-    ]  # fmt: skip
+    by_run = [_by_factors(run.side) for run in runs]
     for key in dict.fromkeys(key for cells in by_run for key in cells):
         yield [cells.get(key) for cells in by_run]
 

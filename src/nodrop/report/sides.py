@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +20,9 @@ from nodrop.results.packed import pack
 from nodrop.results.rundir import RunDir, identity
 from nodrop.results.side import Repeats, Side, SideCell
 from nodrop.results.trial import TrialRecord
+
+Pairs = Mapping[str, Mapping[str, Any]]
+"""Of a fleet: what the manifest says of each pair."""
 
 INSIDE = "::"
 """`DIR::setup.kind=docker,load.multiplier=4`: the cells of a run that have these factors."""
@@ -84,12 +88,14 @@ def _of_run(path: Path) -> Side:
     story = read_story([path])
     _must_be_readable(path, story.sources[0].run)
     manifest = story.sources[0].run.manifest
-    cells = [_cell(cell) for cell in story.cells if not cell.searched]
+    pairs = _pairs(manifest)
+    cells = [_cell(cell, pairs) for cell in story.cells if not cell.searched]
+    facts = [*_of_run_alone(manifest, story.sources[0].run.experiment)]
     return Side(
         name=story.sources[0].name,
         identity=identity(story.sources[0].run),
-        facts=_facts(manifest, story.sources[0].run.experiment),
-        cells=[*cells, *map(_capacity, searches(story))],
+        facts=_facts(facts if pairs else [*facts, *_of_hosts(manifest)]),
+        cells=[*cells, *(_capacity(searched, pairs) for searched in searches(story))],
         unread=_unread(story.sources[0].run),
     )
 
@@ -122,10 +128,10 @@ def side_of_records(name: str, records: Sequence[TrialRecord]) -> Side:
     cell = Cell(
         source=0, factors=factors, label="", group="", load_label="", rank=(), trials=trials
     )
-    return Side(name=name, identity=name, facts={}, cells=[_cell(cell)])
+    return Side(name=name, identity=name, facts={}, cells=[_cell(cell, {})])
 
 
-def _cell(cell: Cell) -> SideCell:
+def _cell(cell: Cell, pairs: Pairs) -> SideCell:
     figures = {
         figure.name: repeats for figure in METRICS if (repeats := _repeats(cell.valid, figure))
     }
@@ -133,7 +139,7 @@ def _cell(cell: Cell) -> SideCell:
     if judged:
         failed = [100.0 * (trial.outcome == "failed") for trial in judged]
         figures[FAILED] = Repeats(values=failed, starts=_starts(judged))
-    return _side_cell(cell.factors, figures, failed=len(cell.failed), void=len(cell.void))
+    return _side_cell(cell.factors, figures, cell.trials, pairs)
 
 
 def _repeats(trials: Sequence[Trial], figure: Figure) -> Repeats | None:
@@ -149,7 +155,7 @@ def _starts(trials: Sequence[Trial]) -> list[int]:
     return [numbers.setdefault(trial.start, len(numbers)) for trial in trials]
 
 
-def _capacity(searched: SearchedCell) -> SideCell:
+def _capacity(searched: SearchedCell, pairs: Pairs) -> SideCell:
     figures = {}
     for answer in searched.answers:
         closed = [one for one in answer.rounds if one.closed]
@@ -157,31 +163,66 @@ def _capacity(searched: SearchedCell) -> SideCell:
         if answer.limited_by in SEARCH_ENDED and values and len(values) == len(closed):
             name = f"capacity_{answer.by}_at_{answer.goal:g}"
             figures[name] = Repeats(values=values, starts=list(range(len(values))))
-    void = sum(1 for trial in searched.trials if trial.outcome == "void")
-    return _side_cell(searched.cells[0].trials[0].record.cell, figures, failed=0, void=void)
+    factors = searched.cells[0].trials[0].record.cell
+    found = _side_cell(factors, figures, searched.trials, pairs)
+    return found.model_copy(update={"failed": 0})
 
 
 def _side_cell(
-    factors: Mapping[str, Any], figures: dict[str, Repeats], *, failed: int, void: int
+    factors: Mapping[str, Any],
+    figures: dict[str, Repeats],
+    trials: Sequence[Trial],
+    pairs: Pairs,
 ) -> SideCell:
+    outcomes = Counter(trial.outcome for trial in trials)
     label = " · ".join(factor_label(key, value) for key, value in factors.items()) or UNVALUED
     return SideCell(
-        factors=dict(factors), label=escape.plain(label), figures=figures, failed=failed, void=void
+        factors=dict(factors),
+        label=escape.plain(label),
+        figures=figures,
+        failed=outcomes["failed"],
+        void=outcomes["void"],
+        facts=_facts([*_of_pairs(trials, pairs)]),
     )
 
 
-def _facts(manifest: Mapping[str, Any], experiment: str) -> dict[str, list[str]]:
-    """Host, lab, load, SUT, setup and instrument; what was not recorded is missing."""
+def _pairs(manifest: Mapping[str, Any]) -> Pairs:
+    """Empty if it was no fleet."""
+    fleet = manifest.get("fleet")
+    said = fleet.get("pairs") if isinstance(fleet, dict) else None
+    return {k: v for k, v in said.items() if isinstance(v, dict)} if isinstance(said, dict) else {}
+
+
+def _of_pairs(trials: Sequence[Trial], pairs: Pairs) -> Iterator[tuple[str, Any]]:
+    """Of the hosts that measured these trials. Void ones are in no figure."""
+    for name in sorted({t.pair for t in trials if t.pair and t.outcome != "void"} if pairs else ()):
+        facts = [one for one in _of_hosts(pairs.get(name, {})) if one[1] is not None]
+        yield from facts or [("host", f"pair {name}, of which nothing is recorded")]
+
+
+def _facts(named: Sequence[tuple[str, Any]]) -> dict[str, list[str]]:
+    """What was not recorded is missing."""
     found: dict[str, set[str]] = {}
-    for key, value in _named(manifest, experiment):
-        found.setdefault(key, set()).add(escape.plain(value, longest=200))
+    for key, value in named:
+        if value is not None:
+            found.setdefault(key, set()).add(escape.plain(value, longest=200))
     return {key: sorted(values) for key, values in sorted(found.items())}
 
 
-def _named(manifest: Mapping[str, Any], experiment: str) -> Iterator[tuple[str, Any]]:
+def _of_hosts(manifest: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """What each pair of a fleet has of its own: host, lab, the bits there."""
     yield from (one for one in _flat("host", manifest.get("host")) if one[0][5:] in HOST)
     yield from (one for one in _flat("lab", manifest.get("lab")) if one[0] != "lab.name")
     yield from _flat("parting", manifest.get("parting"))
+    for bits in _tables(manifest, "bits", "bits"):
+        yield "sut.version", bits.get("version")
+        yield "sut.bits", bits.get("sha256")
+    node = manifest.get("node")
+    yield "node.sha256", node.get("sha256") if isinstance(node, dict) else None
+
+
+def _of_run_alone(manifest: Mapping[str, Any], experiment: str) -> Iterator[tuple[str, Any]]:
+    """Load, SUT, setup, and how it was measured."""
     for load in _tables(manifest, "loads", "load"):
         yield "load.kind", load.get("generator", load.get("name"))
         yield "load.trace_sha256", load.get("trace_sha256")
@@ -193,11 +234,6 @@ def _named(manifest: Mapping[str, Any], experiment: str) -> Iterator[tuple[str, 
         for file in files if isinstance(files, list) else []:
             if isinstance(file, dict):
                 yield f"sut.{file.get('use')}", file.get("sha256")
-    for bits in _tables(manifest, "bits", "bits"):
-        yield "sut.version", bits.get("version")
-        yield "sut.bits", bits.get("sha256")
-    node = manifest.get("node")
-    yield "node.sha256", node.get("sha256") if isinstance(node, dict) else None
     yield from _flat("measure", _measured_how(manifest.get("measure")))
     yield from _flat("search", _searched_how(manifest.get("search")))
     yield from _asked(manifest, experiment)

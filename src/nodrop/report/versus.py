@@ -16,6 +16,7 @@ from nodrop.errors import BadInput
 from nodrop.report import escape
 from nodrop.report.comparison import Compared
 from nodrop.report.costs import LOSS, Figure
+from nodrop.report.facts import MOST_NAMED, in_short, may_differ, other_facts, refused
 from nodrop.report.sentences import plural
 from nodrop.report.sides import FAILED, METRICS, NO_FIGURE
 from nodrop.results.side import Repeats, Side, SideCell
@@ -28,8 +29,6 @@ CAPACITY = "capacity_"
 CAPACITY_UNITS = {"multiplier": "X", "speed": "× speed", "pps": "packets/s"}
 NO_WORSE, WORSE, CANNOT_TELL = 0, 5, 6
 """Exit codes; 1 to 4 are taken by what can go wrong (README)."""
-MOST_NAMED = 8
-"""So many facts that differ are named, before it is said how many more there are."""
 OUTER_FENCE = 3.0
 FEWEST_FENCED = 6
 """Quartiles of fewer runs are runs themselves."""
@@ -63,8 +62,13 @@ def versus(
     same_run = a.identity == b.identity
     if same_run and any(cell in b.cells for cell in a.cells):
         raise BadInput(f"{a.name} and {b.name} are one run: nothing can differ")
-    said = list(_differences(a, b, allowed))
     matched, notes = _matched(a, b, allowed)
+    said = _differences(a, b, matched, allowed)
+    if not matched:
+        raise BadInput(
+            f"{a.name} and {b.name} have no cell in common",
+            hint="; ".join(notes[:4]) + "; --differs KEY lets a factor differ",
+        )
     _must_be_there(metrics, matched)
     pairs = [pair for cells in matched for pair in _pairs(*cells, metrics)]
     if not pairs:
@@ -81,54 +85,16 @@ def versus(
     )  # fmt: skip
 
 
-def _differences(a: Side, b: Side, allowed: set[str]) -> Iterator[str]:
-    factors = {key for side in (a, b) for cell in side.cells for key in cell.factors}
-    refused = []
-    for key in sorted({*a.facts, *b.facts} - factors):
-        if a.facts.get(key) == b.facts.get(key):
-            continue
-        words = f"{key}: {_fact(a, key)} and {_fact(b, key)}"
-        if may_differ(key, allowed):
-            yield words
-        else:
-            refused.append((key, words))
-    if refused:
-        words, names = in_short(dict(refused))
+def _differences(
+    a: Side, b: Side, matched: Sequence[tuple[SideCell, SideCell]], allowed: set[str]
+) -> list[str]:
+    found = other_facts(a, b, matched)
+    if other := refused(found, allowed):
+        words, names = in_short(other)
         raise BadInput(
             f"{a.name} and {b.name} differ in {words}", hint=f"if that is the point: {names}"
         )
-
-
-def in_short(refused: Mapping[str, str]) -> tuple[str, str]:
-    """What differs, and the options that allow it. Of many facts some, and their tables: a line of
-    forty is read by nobody."""
-    words, keys = [*refused.values()], [*refused]
-    if len(words) > MOST_NAMED:
-        words = [*words[:MOST_NAMED], f"and {len(words) - MOST_NAMED} more"]
-        keys = [*dict.fromkeys(key.partition(".")[0] for key in keys)]
-    return "; ".join(words), " ".join(f"--differs {key}" for key in keys)
-
-
-def must_be_facts(differs: Sequence[str], sides: Sequence[Side]) -> None:
-    """What may differ was recorded of a side at least: a slip of the pen allows nothing."""
-    factors = {key for side in sides for cell in side.cells for key in cell.factors}
-    known = {key for side in sides for key in side.facts} | factors
-    for one in differs:
-        if not any(may_differ(key, {one}) for key in known):
-            tables = ", ".join(sorted({key.partition(".")[0] for key in known}))
-            raise BadInput(
-                f"--differs {escape.plain(one) or repr(one)}: neither side has such a fact",
-                hint=f"there are {tables}, or one of them such as {min(known, default='host')}",
-            )
-
-
-def may_differ(key: str, allowed: set[str]) -> bool:
-    """`sut` stands for all that begins with `sut.`."""
-    return any(key == one or key.startswith(f"{one}.") for one in allowed)
-
-
-def _fact(side: Side, key: str) -> str:
-    return ", ".join(side.facts[key]) if key in side.facts else "none recorded"
+    return [*found.values()]
 
 
 def _matched(
@@ -158,11 +124,6 @@ def _matched(
         for cell in b.cells
         if _key(cell, allowed) not in seen
     ]
-    if not found:
-        raise BadInput(
-            f"{a.name} and {b.name} have no cell in common",
-            hint="; ".join(alone[:4]) + "; --differs KEY lets a factor differ",
-        )
     return found, alone
 
 

@@ -33,6 +33,8 @@ class SideCell(Model):
     failed: Count
     """Trials in which the SUT failed: they are in no figure but `failed_pct`."""
     void: Count
+    facts: dict[str, list[str]] = Field(default_factory=dict)
+    """Of a fleet: what this cell was measured on, beside what is true of the whole side."""
 
 
 class Side(Model):

@@ -1,0 +1,110 @@
+"""What two sides of a comparison were measured on: where that differs, and whether it may.
+
+Most facts are of a whole run. Of a fleet, those of its hosts are of each cell: it stays on the pair
+that began it, and another run may deal the cells out otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from nodrop.errors import BadInput
+from nodrop.report import escape
+from nodrop.results.side import Side, SideCell
+
+MOST_NAMED = 8
+"""So many facts that differ are named, before it is said how many more there are."""
+MOST_CELLS = 4
+"""The same of cells in which one differs."""
+
+Words = Callable[[str, Sequence[str]], str]
+"""Of a key and its values."""
+
+
+def plainly(_: str, values: Sequence[str]) -> str:
+    return ", ".join(values)
+
+
+def other_facts(
+    a: Side,
+    b: Side,
+    cells: Sequence[tuple[SideCell, SideCell]],
+    *,
+    words: Words = plainly,
+    between: str = " and ",
+) -> dict[str, str]:
+    """Key → both values in words, of each fact that differs between the sides, or between any two
+    of the cells that are laid against each other. Factors of a cell are no such facts."""
+    factors = {key for side in (a, b) for cell in side.cells for key in cell.factors}
+    of_cells = {key for pair in cells for cell in pair for key in cell.facts}
+    found = {}
+    for key in sorted({*a.facts, *b.facts, *of_cells} - factors):
+        said: dict[tuple[str, str], list[str]] = {}
+        for label, own, other in _seen(key, a, b, cells if key in of_cells else ()):
+            if own != other:
+                both = _said(key, own, words), _said(key, other, words)
+                said.setdefault(both, []).append(label)
+        if said:
+            everywhere = [len(cells)] == [len(labels) for labels in said.values()]
+            found[key] = f"{key}: " + ", ".join(
+                between.join(both) + ("" if everywhere else _where(labels))
+                for both, labels in said.items()
+            )
+    return found
+
+
+def _seen(
+    key: str, a: Side, b: Side, cells: Sequence[tuple[SideCell, SideCell]]
+) -> list[tuple[str, Sequence[str] | None, Sequence[str] | None]]:
+    """Cell, value of a, value of b; one without a cell if the whole run has the fact."""
+    of_a, of_b = a.facts.get(key), b.facts.get(key)
+    if not cells:
+        return [("", of_a, of_b)]
+    return [(own.label, own.facts.get(key, of_a), other.facts.get(key, of_b))
+            for own, other in cells if own.figures and other.figures]  # fmt: skip
+
+
+def _said(key: str, values: Sequence[str] | None, words: Words) -> str:
+    return "none recorded" if values is None else words(key, values)
+
+
+def _where(labels: Sequence[str]) -> str:
+    """Empty if it is true of the whole run."""
+    named = [label for label in labels[:MOST_CELLS] if label]
+    more = len(labels) - len(named)
+    if not named:
+        return ""
+    return f" ({'; '.join(named)}{f'; and {more} more' if more else ''})"
+
+
+def refused(found: Mapping[str, str], allowed: set[str]) -> dict[str, str]:
+    return {key: words for key, words in found.items() if not may_differ(key, allowed)}
+
+
+def in_short(refused: Mapping[str, str]) -> tuple[str, str]:
+    """What differs, and the options that allow it. Of many facts some, and their tables: a line of
+    forty is read by nobody."""
+    words, keys = [*refused.values()], [*refused]
+    if len(words) > MOST_NAMED:
+        words = [*words[:MOST_NAMED], f"and {len(words) - MOST_NAMED} more"]
+        keys = [*dict.fromkeys(key.partition(".")[0] for key in keys)]
+    return "; ".join(words), " ".join(f"--differs {key}" for key in keys)
+
+
+def must_be_facts(differs: Sequence[str], sides: Sequence[Side]) -> None:
+    """What may differ was recorded of a side at least: a slip of the pen allows nothing."""
+    cells = [cell for side in sides for cell in side.cells]
+    known = {key for side in sides for key in side.facts}
+    known |= {key for cell in cells for key in (*cell.facts, *cell.factors)}
+    for one in differs:
+        if not any(may_differ(key, {one}) for key in known):
+            tables = ", ".join(sorted({key.partition(".")[0] for key in known}))
+            raise BadInput(
+                f"--differs {escape.plain(one) or repr(one)}: neither side has such a fact",
+                hint=f"there are {tables}, or one of them such as {min(known, default='host')}",
+            )
+
+
+def may_differ(key: str, allowed: set[str]) -> bool:
+    """`sut` stands for all that begins with `sut.`."""
+    return any(key == one or key.startswith(f"{one}.") for one in allowed)
