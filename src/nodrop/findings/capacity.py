@@ -87,7 +87,7 @@ def _answer(
         lower=lower,
         upper=upper,
         fit=None if together else median_round.fit,
-        between=_between(ended),
+        between=_between(ended, len({t.record.pair for t in every if t.record.valid})),
         rounds=rounds,
         cut_rounds=len(rounds) - len(ended),
         limited_by=limit,
@@ -270,15 +270,18 @@ def _bound(load: Load | None) -> Bound | None:
     )
 
 
-def _between(rounds: Sequence[Round]) -> Between | None:
+def _between(rounds: Sequence[Round], hosts: int) -> Between | None:
     """Rounds that found no load that is carried are no part of the range, so that there is no
-    interval either: it would be that of the better ones."""
+    interval either: it would be that of the better ones. Nor if several hosts measured them."""
     carried = tuple(r.lower for r in rounds if r.lower is not None)
     if not carried:
         return None
     none = len(rounds) - len(carried)
-    interval = None if none else median_interval([bound.value for bound in carried])
+    several = hosts > 1
+    interval = None if none or several else median_interval([bound.value for bound in carried])
     why = f"in {none} of {len(rounds)} no load was carried" if none else _TOO_FEW
+    if several:
+        why = f"each mixes trials of {hosts} hosts"
     return Between(carried=carried, interval=interval, why_no_interval="" if interval else why)
 
 

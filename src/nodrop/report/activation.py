@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from nodrop.report import escape, numbers
@@ -11,7 +11,7 @@ from nodrop.report.setups import Condition, setup_names
 from nodrop.report.stacked_bars import Bar, Part
 from nodrop.report.tables import Column, Row, Table, Value, text
 from nodrop.report.trials import Trial
-from nodrop.stats.interval import Summary, summarize
+from nodrop.stats.interval import Summary, of_hosts, summarize
 
 PHASES = (
     ("create", ("create", "start", "wire")),
@@ -38,18 +38,28 @@ def activations(found: Sequence[Condition]) -> list[Activation]:
     listed = []
     for name in setup_names(found):
         trials = [t for c in found for p in c.places if p.name == name for t in p.cell.valid]
-        times = [t.activation_s for t in trials if t.activation_s is not None]
-        whole = summarize(times)
+        timed = [(t.activation_s, t) for t in trials if t.activation_s is not None]
+        whole = summarize([took for took, _ in timed], starts=_starts([t for _, t in timed]))
         if whole is not None:
             listed.append(Activation(setup=name, whole=whole, phases=_phases(trials)))
     return listed
 
 
+def _starts(trials: Sequence[Trial]) -> list[Hashable] | None:
+    """Each activation is a start of its own; but those of a host count once, if there are
+    several."""
+    starts: list[Hashable] = [trial.start for trial in trials]
+    return starts if of_hosts(starts) else None
+
+
 def _phases(trials: Sequence[Trial]) -> dict[str, Summary]:
     """A phase that a trial lacks took no time; trials that are not split do not count."""
-    split = [parts for trial in trials if (parts := phases_of(trial))]
+    both = [(parts, trial) for trial in trials if (parts := phases_of(trial))]
+    split, starts = [parts for parts, _ in both], _starts([trial for _, trial in both])
     names = dict.fromkeys([*(name for name, _ in PHASES), *(n for p in split for n in p)])
-    found = {name: summarize([parts.get(name, 0.0) for parts in split]) for name in names}
+    found = {
+        name: summarize([parts.get(name, 0.0) for parts in split], starts=starts) for name in names
+    }
     return {name: s for name, s in found.items() if s is not None and s.high > 0}
 
 

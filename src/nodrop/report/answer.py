@@ -149,7 +149,18 @@ def _cannot_say(story: Story, planned: Story) -> Iterator[Sentence]:
             evidence={"needed": needed, "cells": {c.label: len(c.valid) for c in few}},
             trials=tuple(t for c in few for t in c.valid),
         )
-    shared = [c for c in planned.cells if c.starts < needed <= len(c.valid)]
+    alike = [c for c in planned.cells if c.starts < needed <= len(c.valid)]
+    hosts = [c for c in alike if len(c.pairs) > 1]
+    if hosts:
+        yield Sentence(
+            rule=rules.TOO_FEW_HOSTS,
+            text=f"{plural(len(hosts), 'cell')} that fewer than {needed} hosts measured, each of "
+            "which counts once: no 95 % interval of a median exists for them, only the range of "
+            "the runs; that of a mean of such hosts stands in Hosts",
+            evidence={"needed": needed, "hosts": {c.label: [*c.pairs] for c in hosts}},
+            trials=tuple(t for c in hosts for t in c.valid),
+        )
+    shared = [c for c in alike if len(c.pairs) < 2]
     if shared:
         yield Sentence(
             rule=rules.TOO_FEW_STARTS,

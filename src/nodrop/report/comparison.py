@@ -37,6 +37,8 @@ class Compared:
     by_start: tuple[float, ...]
     """One value per start of the SUT; the values themselves if no two share one."""
     base_by_start: tuple[float, ...]
+    hosts: bool = False
+    """These are values of hosts: several measured either cell."""
     summary: Summary | None
     found: Comparison | None
     family: Family
@@ -48,6 +50,10 @@ class Compared:
     @property
     def advice(self) -> Advice:
         return more_runs(self.base_by_start, self.by_start, self.figure.asked(self.family))
+
+    @property
+    def advice_words(self) -> str:
+        return more_runs_words(self.advice, "host" if self.hosts else "run")
 
     @property
     def worst_words(self) -> str:
@@ -117,14 +123,14 @@ class Compared:
                 return f"same within {self.figure.margin_words}, {self.but_words}"
             case Answer.CANNOT_TELL:
                 beyond = f"; so far {self.beyond_words}" if self.beyond_words else ""
-                return f"cannot tell yet ({more_runs_words(self.advice)}{beyond})"
+                return f"cannot tell yet ({self.advice_words}{beyond})"
 
     @property
     def lossy_words(self) -> str:
         both = self.by_start, self.base_by_start
         own, base = (sum(1 for v in values if v > 0) for values in both)
         alone = both == (self.values, self.base_values)
-        name = "runs" if alone else "starts of the SUT"
+        name = "hosts" if self.hosts else "runs" if alone else "starts of the SUT"
         return f"{own} of {len(both[0])} {name} lose, of the base {base} of {len(both[1])}"
 
     @property
@@ -188,12 +194,12 @@ def figures_of(found: Sequence[Condition]) -> tuple[Figure, ...]:
     )
 
 
-def more_runs_words(advice: Advice) -> str:
+def more_runs_words(advice: Advice, counted: str = "run") -> str:
     """Of a guess, that it is one."""
     more = advice.more_runs
     if more is None:
-        return NO_NUMBER
-    runs = f"{more} more run{'s' if more != 1 else ''}"
+        return NO_NUMBER.replace("runs", f"{counted}s")
+    runs = f"{more} more {counted}{'s' if more != 1 else ''}"
     return f"at least {runs}" if advice.only_least else f"about {runs}, a guess from these"
 
 
@@ -217,6 +223,7 @@ def compared(base: Cell, cell: Cell, figure: Figure, family: Family) -> Compared
         base_values=figure.values(base),
         by_start=own,
         base_by_start=of_base,
+        hosts=any(len(one.pairs) > 1 for one in (base, cell)),
         summary=figure.summary(cell),
         found=None if cell is base else compare(of_base, own, figure.asked(family)),
         family=family,
@@ -335,17 +342,17 @@ def _verdicts(items: Sequence[Compared]) -> Iterator[str]:
         yield (
             "cannot tell yet in "
             + ", ".join(_with(i, i.beyond_words) for i in unsure)
-            + (f" ({_most_words([i.advice for i in unsure])})")
+            + f" ({_most_words(unsure)})"
         )
 
 
-def _most_words(advice: Sequence[Advice]) -> str:
+def _most_words(unsure: Sequence[Compared]) -> str:
     """Of the advice that names the most runs, for whoever wants all answers."""
-    named = [a for a in advice if a.more_runs is not None]
+    named = [i for i in unsure if i.advice.more_runs is not None]
     if not named:
-        return more_runs_words(advice[0])
-    most = more_runs_words(max(named, key=lambda a: a.more_runs or 0))
-    return f"{most}; for some {NO_NUMBER}" if len(named) < len(advice) else most
+        return unsure[0].advice_words
+    most = max(named, key=lambda i: i.advice.more_runs or 0).advice_words
+    return f"{most}; for some {NO_NUMBER}" if len(named) < len(unsure) else most
 
 
 def _difference(item: Compared) -> str:

@@ -62,7 +62,8 @@ class Figure:
         return self._of_cell(cell).values
 
     def by_start(self, cell: Cell) -> tuple[float, ...]:
-        """Of each start of the SUT one value: what can be compared as independent."""
+        """Of each start of the SUT one value, or of each host if several measured the cell: what
+        can be compared as independent."""
         return self._of_cell(cell).by_start
 
     def summary(self, cell: Cell) -> Summary | None:

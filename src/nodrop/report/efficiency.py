@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from nodrop.report import numbers
 from nodrop.report.tables import Column, Row, Table, Value, text
-from nodrop.results.trial import TrialRecord
+from nodrop.results.trial import TrialRecord, count_once
 from nodrop.stats.interval import Summary, summarize
 
 LEAST_SHARE = 0.5
@@ -39,20 +39,24 @@ def efficiency(records: Iterable[TrialRecord]) -> Efficiency | None:
     found = [(record, work) for record in near if (work := _work(record)) is not None]
     if not found:
         return None
-    starts: dict[int, list[_Work]] = {}
-    for record, work in found:
-        # In older runs each trial had a SUT of its own.
-        starts.setdefault(record.index if record.world is None else record.world, []).append(work)
-    packets = summarize([_per_core_s([w.packets for w in some], some) for some in starts.values()])
-    bits = [
-        _per_core_s([w.bits or 0.0 for w in some], some)
-        for some in starts.values()
+    starts: dict[Hashable, list[_Work]] = {}
+    for start, (_, work) in zip(count_once([r for r, _ in found]), found, strict=True):
+        starts.setdefault(start, []).append(work)
+    packets = summarize(
+        [_per_core_s([w.packets for w in some], some) for some in starts.values()],
+        starts=[*starts],
+    )
+    bits = {
+        start: _per_core_s([w.bits or 0.0 for w in some], some)
+        for start, some in starts.items()
         if all(w.bits is not None for w in some)
-    ]
+    }
     if packets is None:
         return None
     return Efficiency(
-        packets=packets, bits=summarize(bits), runs=tuple(record.run for record, _ in found)
+        packets=packets,
+        bits=summarize([*bits.values()], starts=[*bits]),
+        runs=tuple(record.run for record, _ in found),
     )
 
 
@@ -88,7 +92,8 @@ def with_spread(summary: Summary, shown: numbers.Shown) -> str:
         return f"{said} {numbers.between(summary.interval.low, summary.interval.high, shown)}"
     if summary.n == 1:
         return f"{said} (one start of the SUT)"
-    return f"{said} ({shown(summary.low)} to {shown(summary.high)} in {summary.n} starts)"
+    counted = "hosts" if summary.hosts else "starts"
+    return f"{said} ({shown(summary.low)} to {shown(summary.high)} in {summary.n} {counted})"
 
 
 COLUMNS = (

@@ -10,6 +10,7 @@ from nodrop.report import numbers
 from nodrop.report.searched import SearchedCell
 from nodrop.report.sentences import plural
 from nodrop.report.tables import Column, Row, Table, Value, text
+from nodrop.results.trial import count_once
 from nodrop.stats.loss_curve import LossCurve, NoCurve, Offer, loss_curve
 from nodrop.stats.outliers import outliers
 
@@ -35,7 +36,9 @@ def deciding(searched: SearchedCell) -> list[Tried]:
 
 def _offers(searched: SearchedCell) -> Iterator[Offer]:
     """A trial of which it is not shown whether it kept the pace is none."""
-    for one in deciding(searched):
+    decided = [*deciding(searched)]
+    starts = count_once([one.record for one in decided])
+    for one, start in zip(decided, starts, strict=True):
         good, served, offered = one.good(0.0), one.served_ratio, one.record.offered
         if good is None or served is None or not offered.per_s or not offered.sent:
             continue
@@ -43,7 +46,7 @@ def _offers(searched: SearchedCell) -> Iterator[Offer]:
             pps=offered.per_s,
             loss_ratio=0.0 if good else 1 - served,
             packets=offered.sent,
-            start=one.record.start,
+            start=start,
         )
 
 
@@ -72,10 +75,10 @@ def fitted_words(found: LossCurve | NoCurve) -> str:
     if isinstance(found, NoCurve):
         return f"No loss curve is fitted: {found.why}."
     interval = numbers.between(found.low_pps, found.high_pps, numbers.count)
-    whose = "one start" if found.starts == 1 else f"{found.starts} starts"
+    whose = "one start of the SUT" if found.starts == 1 else f"{found.starts} {found.counted}"
     return (
         f"The median trial takes {numbers.count(found.capacity_pps)} packets/s {interval}, by a "
-        f"curve fitted to {plural(found.n, 'trial')} of {whose} of the SUT, {found.lossy} of which "
+        f"curve fitted to {plural(found.n, 'trial')} of {whose}, {found.lossy} of which "
         f"were offered too much; from trial to trial that differs by "
         f"{numbers.percent(found.scatter)} %."
     )
@@ -89,7 +92,7 @@ COLUMNS = (
     Column(name="scatter_pct", title="Scatter, %", numeric=True, help="from trial to trial"),
     Column(name="trials", title="Trials", numeric=True),
     Column(name="too_much", title="Too much", numeric=True, help="of these trials"),
-    Column(name="starts", title="Starts", numeric=True, help="of the SUT"),
+    Column(name="starts", title="Starts", numeric=True, help="of the SUT; hosts if several did"),
     Column(name="why_none", title="Why there is none"),
 )
 

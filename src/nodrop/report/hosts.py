@@ -13,7 +13,7 @@ from nodrop.report.sentences import Sentence, plural
 from nodrop.report.story import Cell, Story
 from nodrop.report.tables import Column, Made, Row, Table, Value, text
 from nodrop.stats.hosts import HostSpread, host_spread
-from nodrop.stats.interval import CONFIDENCE
+from nodrop.stats.interval import CONFIDENCE, runs_needed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,28 +62,29 @@ def apart(found: Sequence[OnHosts]) -> tuple[OnHosts, ...]:
 
 def hosts_sentences(story: Story) -> Iterator[Sentence]:
     found = on_hosts(story)
-    cells = {id(one.cell): one for one in found}
-    if not cells:
+    each = [*{id(one.cell): one.cell for one in found}.values()]
+    if not each:
         return
     differ = apart(found)
-    trials = tuple(trial for one in cells.values() for trial in one.cell.valid)
+    trials = tuple(trial for cell in each for trial in cell.valid)
+    counts = sorted({len(cell.pairs) for cell in each})
+    hosts = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    yield Sentence(
+        rule=rules.SEVERAL_HOSTS,
+        text=f"{plural(len(each), 'cell')} ran on several hosts ({hosts}): in "
+        f"medians, intervals and verdicts each host counts once, so {runs_needed()} hosts make a "
+        "95 % interval, however many trials each has; how much hosts differ is in Hosts",
+        evidence={"cells": [[c.label, *c.pairs] for c in each]},
+        trials=trials,
+    )
     if not differ:
-        yield Sentence(
-            rule=rules.SEVERAL_HOSTS,
-            text=f"{plural(len(cells), 'cell')} ran on several hosts, which are not seen to differ "
-            "by more than trials of one host do",
-            evidence={"cells": [[one.cell.label, *one.values] for one in cells.values()]},
-            trials=trials,
-            good=True,
-        )
         return
     titles = ", ".join(dict.fromkeys(one.figure.title for one in differ))
     of = len({id(one.cell) for one in differ})
     yield Sentence(
         rule=rules.HOSTS_DIFFER,
-        text=f"hosts differ by more than trials of one host do in {plural(of, 'cell')} ({titles}): "
-        "what this report says of them takes hosts together and holds for these hosts alone; see "
-        "Hosts",
+        text=f"hosts differ by more than trials of one host do in {plural(of, 'cell')} ({titles}), "
+        "see Hosts: another host may give other figures",
         evidence={
             "figures": [
                 {
@@ -160,7 +161,7 @@ def _row(one: OnHosts, *, differs: bool) -> Row:
             ),
             _number(figure, None if spread is None else spread.between),
             _number(figure, None if spread is None else spread.within),
-            text("yes" if differs else "not seen" if spread else numbers.NOT_MEASURED),
+            text("yes" if differs else "cannot tell" if spread else numbers.NOT_MEASURED),
         )
     )
 

@@ -53,7 +53,8 @@ class Repeated:
                 f"{self.figure.at_least(self.sees)} {unit} on"
             )
         if self.starts < (needed := runs_to_see(self.family)):
-            name = "runs" if self.starts == len(self.values) else "starts of the SUT"
+            alone = self.starts == len(self.values) and len(self.cell.pairs) < 2
+            name = "runs" if alone else self.cell.independent_name
             return f"what difference could be seen is not known from fewer than {needed} {name}"
         return "so many runs are alike that it is not known what difference could be seen"
 

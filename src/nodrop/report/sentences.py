@@ -245,6 +245,12 @@ TOO_FEW_STARTS = _rule(
     "interval needs (six)",
     "starts per cell",
 )
+TOO_FEW_HOSTS = _rule(
+    Part.CANNOT_SAY,
+    "too-few-hosts",
+    "several pairs of a fleet measured a cell, and fewer of them than an interval needs (six)",
+    "the pairs of each cell",
+)
 VOID_SAYS_NOTHING = _rule(
     Part.CANNOT_SAY,
     "void-says-nothing",
@@ -415,7 +421,8 @@ HOSTS_DIFFER = _rule(
 SEVERAL_HOSTS = _rule(
     Part.TRUST,
     "several-hosts",
-    "trials of one cell ran on several pairs of a fleet, and no such difference is seen",
+    "trials of one cell ran on several pairs of a fleet: each counts once, by the median of its "
+    "trials",
     "the cells and their pairs",
 )
 COLD_START = _rule(

@@ -20,6 +20,7 @@ from nodrop.results.packed import pack
 from nodrop.results.rundir import RunDir, identity
 from nodrop.results.side import Repeats, Side, SideCell
 from nodrop.results.trial import TrialRecord
+from nodrop.stats.interval import of_hosts
 
 Pairs = Mapping[str, Mapping[str, Any]]
 """Of a fleet: what the manifest says of each pair."""
@@ -138,7 +139,9 @@ def _cell(cell: Cell, pairs: Pairs) -> SideCell:
     judged = (*cell.valid, *cell.failed)
     if judged:
         failed = [100.0 * (trial.outcome == "failed") for trial in judged]
-        figures[FAILED] = Repeats(values=failed, starts=_starts(judged))
+        figures[FAILED] = Repeats(
+            values=failed, starts=_starts(judged), hosts=of_hosts([t.start for t in judged])
+        )
     return _side_cell(cell.factors, figures, cell.trials, pairs)
 
 
@@ -147,7 +150,8 @@ def _repeats(trials: Sequence[Trial], figure: Figure) -> Repeats | None:
     if not having:
         return None
     values = [(figure.of(trial) or 0.0) * figure.scale for trial in having]
-    return Repeats(values=values, starts=_starts(having))
+    hosts = of_hosts([trial.start for trial in having])
+    return Repeats(values=values, starts=_starts(having), hosts=hosts)
 
 
 def _starts(trials: Sequence[Trial]) -> list[int]:
@@ -157,12 +161,15 @@ def _starts(trials: Sequence[Trial]) -> list[int]:
 
 def _capacity(searched: SearchedCell, pairs: Pairs) -> SideCell:
     figures = {}
+    mixed = len({trial.pair for trial in searched.trials if trial.valid}) > 1
     for answer in searched.answers:
         closed = [one for one in answer.rounds if one.closed]
         values = [one.lower.value for one in closed if one.lower and one.upper]
         if answer.limited_by in SEARCH_ENDED and values and len(values) == len(closed):
             name = f"capacity_{answer.by}_at_{answer.goal:g}"
-            figures[name] = Repeats(values=values, starts=list(range(len(values))))
+            # Rounds that mix trials of several hosts are no independent ones.
+            starts = [0] * len(values) if mixed else list(range(len(values)))
+            figures[name] = Repeats(values=values, starts=starts, hosts=mixed)
     factors = searched.cells[0].trials[0].record.cell
     found = _side_cell(factors, figures, searched.trials, pairs)
     return found.model_copy(update={"failed": 0})

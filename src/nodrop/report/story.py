@@ -6,7 +6,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
 from pathlib import Path
 from typing import Any, TypeVar
@@ -80,12 +80,20 @@ class Cell:
 
     @cached_property
     def starts(self) -> int:
-        """Of the SUT, in the measured trials."""
+        """Of the SUT, in the measured trials; or how many hosts measured them."""
         return starts_of(self.valid)
+
+    @cached_property
+    def pairs(self) -> tuple[str, ...]:
+        """Of a fleet: those that measured it."""
+        return tuple(sorted({t.pair for t in self.valid if t.pair is not None}))
 
     @property
     def independent_name(self) -> str:
-        """What an inference counts: runs, or starts of the SUT if runs share one."""
+        """What an inference counts: runs, or starts of the SUT if runs share one; hosts if several
+        measured the cell."""
+        if len(self.pairs) > 1:
+            return "hosts"
         return "runs" if self.starts == len(self.valid) else "starts of the SUT"
 
     def values(self, figure: str) -> list[float]:
@@ -242,15 +250,11 @@ def read_story(paths: Sequence[Path]) -> Story:
     runs = [open_run(path) for path in paths]
     must_be_each_once(runs)
     sources = tuple(Source(run=run, name=escape.plain(run.path.resolve().name)) for run in runs)
-    trials = tuple(
+    trials, gathered = _gathered(
         read_trial(index, run, packed)
         for index, run in enumerate(runs)
         for packed in run.trials.records.packed
     )
-    gathered: dict[tuple[int, str], list[Trial]] = {}
-    for trial in trials:
-        key = (trial.source, repr(sorted(trial.record.factors.items())))
-        gathered.setdefault(key, []).append(trial)
     factors = _varying([found[0].record.factors for found in gathered.values()])
     return Story(
         sources=sources,
@@ -258,6 +262,23 @@ def read_story(paths: Sequence[Path]) -> Story:
         trials=trials,
         factors=factors,
     )
+
+
+def _gathered(
+    found: Iterable[Trial],
+) -> tuple[tuple[Trial, ...], Mapping[tuple[int, str], Sequence[Trial]]]:
+    """All trials, and those of each cell. They know if several hosts measured theirs."""
+    trials = [*found]
+    keys = [(t.source, repr(sorted(t.record.factors.items()))) for t in trials]
+    pairs: dict[tuple[int, str], set[str | None]] = {}
+    for key, trial in zip(keys, trials, strict=True):
+        pairs.setdefault(key, set()).update([trial.pair] if trial.valid else [])
+    gathered: dict[tuple[int, str], list[Trial]] = {}
+    for number, key in enumerate(keys):
+        if len(pairs[key]) > 1:
+            trials[number] = replace(trials[number], among_hosts=True)
+        gathered.setdefault(key, []).append(trials[number])
+    return tuple(trials), gathered
 
 
 def _varying(cells: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:

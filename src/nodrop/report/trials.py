@@ -13,6 +13,7 @@ from nodrop.report import escape
 from nodrop.results.packed import pack, unpack
 from nodrop.results.rundir import Damage, RunDir
 from nodrop.results.trial import TrialRecord
+from nodrop.stats.interval import Host
 
 Json = dict[str, Any]
 
@@ -65,6 +66,8 @@ class Trial:
     closed: bool = False
     """Its books were balanced again, and closed."""
     aside: Aside = field(default_factory=lambda: Aside())
+    among_hosts: bool = False
+    """Several hosts of a fleet measured its cell."""
 
     @classmethod
     def of(cls, record: TrialRecord, packed: bytes, *, source: int, **more: Any) -> Trial:
@@ -120,8 +123,11 @@ class Trial:
         return f"t{self.source}-{self.name}"
 
     @property
-    def start(self) -> tuple[int, int | str]:
-        """Of the SUT, among all run directories."""
+    def start(self) -> tuple[int, int | str] | Host:
+        """What inferences count once: the start of the SUT, among all run directories; of a cell
+        that several hosts measured, the host."""
+        if self.among_hosts:
+            return Host(self.source, self.pair or "")
         return self.source, self.name if self.world is None else self.world
 
     @property

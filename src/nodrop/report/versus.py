@@ -81,7 +81,10 @@ def versus(
     verdict, code = _verdict(rows)
     return Versus(
         a=a.name, b=b.name, verdict=verdict, exit_code=code, differs=said, rows=rows,
-        notes=[*_unread(a, b), *notes, *_notes(matched), _family_words(family, len(rows))],
+        notes=[
+            *_unread(a, b), *notes, *_notes(matched), *_pooled(matched),
+            _family_words(family, len(rows)),
+        ],
     )  # fmt: skip
 
 
@@ -223,6 +226,7 @@ def _compared(pair: _Pair, family: Family) -> Compared:
         base_values=tuple(pair.a.values if pair.a else ()),
         by_start=tuple(b),
         base_by_start=tuple(a),
+        hosts=any(side is not None and side.hosts for side in (pair.a, pair.b)),
         summary=summarize(pair.b.values, starts=pair.b.starts) if pair.b else None,
         found=compare(a, b, _asked(pair.figure, family)),
         family=family,
@@ -290,6 +294,12 @@ def _notes(matched: Sequence[tuple[SideCell, SideCell]]) -> Iterator[str]:
             yield f"{cell.label}: {name} has {plural(cell.void, 'void trial')}, in no figure"
         if not any(key.startswith(CAPACITY) for key in cell.figures) and not cell.figures:
             yield f"{cell.label}: {name} has no figure that can be compared"
+
+
+def _pooled(matched: Sequence[tuple[SideCell, SideCell]]) -> Iterator[str]:
+    for cell in (a if any(one.hosts for one in a.figures.values()) else b for a, b in matched):
+        if any(one.hosts for one in cell.figures.values()):
+            yield f"{cell.label}: several hosts of a fleet measured it, and each counts as one run"
 
 
 def _family_words(family: Family, rows: int) -> str:

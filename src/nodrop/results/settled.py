@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from nodrop.config.repetitions import Repetitions, Until
-from nodrop.results.trial import TrialRecord
+from nodrop.results.trial import TrialRecord, count_once
 from nodrop.stats.interval import by_start
 from nodrop.stats.stopping import Looks, half_width, relative_half_width
 
@@ -39,7 +39,7 @@ class Known:
 
     until: Until
     n: int
-    """Measured runs, or starts of the SUT if runs share one."""
+    """Measured runs; starts of the SUT if runs share one; hosts if several measured it."""
     half_width: float | None
     """In the unit of the rule; None if so few runs have no interval."""
 
@@ -76,7 +76,8 @@ def rule_of(manifest: Mapping[str, Any]) -> tuple[Repetitions, Sut] | None:
 
 
 def _known(records: Sequence[TrialRecord], until: Until, looks: Looks) -> Known:
-    found = [(METRICS[until.metric](record), record.start) for record in records if record.valid]
+    measured = [record for record in records if record.valid]
+    found = zip(map(METRICS[until.metric], measured), count_once(measured), strict=True)
     having = [(value, start) for value, start in found if value is not None]
     values = by_start([value for value, _ in having], [start for _, start in having])
     interval = looks.interval(values)

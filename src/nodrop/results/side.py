@@ -23,6 +23,8 @@ class Repeats(Model):
     """One per measured trial, or, of a capacity, per round."""
     starts: list[Count]
     """Numbers the start of the SUT that each value is of: values of one start count once."""
+    hosts: bool = False
+    """These are hosts of a fleet and no starts: several measured the cell."""
 
 
 class SideCell(Model):

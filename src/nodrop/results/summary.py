@@ -11,7 +11,7 @@ from typing import Any
 from nodrop.ledger.reasons import Outcome
 from nodrop.ledger.sustained import duration
 from nodrop.ledger.verdict import percent
-from nodrop.results.trial import TrialRecord, accelerator_words
+from nodrop.results.trial import TrialRecord, accelerator_words, count_once
 from nodrop.stats.interval import Summary, summarize
 from nodrop.stats.stopping import Looks
 
@@ -108,8 +108,11 @@ def _summary(records: Sequence[TrialRecord], looks: Looks | None) -> CellSummary
     )
 
 
-def _loss(measured: Iterable[TrialRecord], looks: Looks | None) -> Summary | None:
-    found = [(r.packets.loss_ratio, r.start) for r in measured]
+def _loss(measured: Sequence[TrialRecord], looks: Looks | None) -> Summary | None:
+    found = [
+        (r.packets.loss_ratio, start)
+        for r, start in zip(measured, count_once(measured), strict=True)
+    ]
     ratios = [(ratio, start) for ratio, start in found if ratio is not None]
     return summarize(
         [ratio for ratio, _ in ratios], starts=[start for _, start in ratios], looks=looks

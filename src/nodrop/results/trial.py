@@ -7,7 +7,7 @@ means not measured and `0` means zero. schema/trial.schema.json is made from the
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Annotated, Any, Literal, Protocol, Self
 
 from pydantic import Field, JsonValue, ValidationError, model_validator
@@ -17,6 +17,7 @@ from nodrop.ledger.reasons import FAILURES
 from nodrop.results.model import Count, Model, NotNegative, Packets, Seconds
 from nodrop.results.packets import PacketBooks
 from nodrop.results.versions import FLAT, FORMAT, UnknownFormat, current
+from nodrop.stats.interval import Host
 from nodrop.untrusted.json_text import NotJson, decode_object
 
 
@@ -317,6 +318,14 @@ def mark_of(record: TrialRecord) -> str:
 class Accelerated(Protocol):
     @property
     def accelerator(self) -> str | None: ...
+
+
+def count_once(records: Sequence[TrialRecord]) -> list[Hashable]:
+    """Of each of the trials of a cell, what its inferences count: the start of the SUT; the host,
+    if several pairs of a fleet measured them."""
+    if len({record.pair for record in records if record.valid}) > 1:
+        return [Host(0, record.pair or "") for record in records]
+    return [record.start for record in records]
 
 
 def accelerator_words(trials: Iterable[Accelerated]) -> str:

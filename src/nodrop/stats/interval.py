@@ -5,7 +5,8 @@ many runs lie below it is binomial. With fewer than six runs no pair of runs enc
 probability, and none is made up.
 
 Trials of one start of the SUT have in common what that start drew: where its memory lies, its hash
-seeds. So each start counts once, by the median of its trials.
+seeds. So each start counts once, by the median of its trials. Trials of one host have in common
+what that host is: if several hosts measured a cell, each host counts once.
 """
 
 from __future__ import annotations
@@ -23,6 +24,15 @@ if TYPE_CHECKING:
     from nodrop.stats.stopping import Looks
 
 CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Host:
+    """Where a start of the SUT is asked for: all values of this host count once."""
+
+    source: int
+    """Which of several runs."""
+    name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +56,8 @@ class Summary:
     """Smallest and largest run: between-run spread, not an interval for the median."""
     quartiles: tuple[float, float] | None
     """None below four runs."""
+    hosts: int = 0
+    """How many measured it, if each of them counts once; 0: no two did."""
 
 
 def summarize(
@@ -56,7 +68,8 @@ def summarize(
     looks: Looks | None = None,
 ) -> Summary | None:
     """None if there is nothing to summarize. `starts` names the start of the SUT that each value is
-    of; None: each is of its own. `looks`: what was seen decided how many values there are."""
+    of, or its host if several measured it; None: each is of its own. `looks`: what was seen decided
+    how many values there are."""
     if not values:
         return None
     ordered = sorted(values)
@@ -69,6 +82,9 @@ def summarize(
     needed = f"needs n ≥ {least}"
     if len(independent) < len(values):
         needed = f"needs {least} starts of the SUT, has {len(independent)}"
+    hosts = len(independent) if of_hosts(starts or ()) else 0
+    if hosts:
+        needed = f"needs {least} hosts, has {hosts}"
     quarters = quantiles(ordered, n=4, method="inclusive") if len(ordered) >= 4 else None
     return Summary(
         n=len(ordered),
@@ -78,7 +94,12 @@ def summarize(
         low=ordered[0],
         high=ordered[-1],
         quartiles=(quarters[0], quarters[2]) if quarters else None,
+        hosts=hosts,
     )
+
+
+def of_hosts(starts: Sequence[Hashable]) -> bool:
+    return any(isinstance(start, Host) for start in starts)
 
 
 def by_start(values: Sequence[float], starts: Sequence[Hashable]) -> list[float]:

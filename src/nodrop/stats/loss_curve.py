@@ -18,7 +18,7 @@ from scipy.optimize import brentq, minimize
 from scipy.special import log_ndtr
 from scipy.stats import t as student
 
-from nodrop.stats.interval import CONFIDENCE
+from nodrop.stats.interval import CONFIDENCE, of_hosts
 
 FEWEST, FEWEST_LOSSY = 5, 3
 """Trials, and of those such that lost packets: one unknown beside the scatter needs three."""
@@ -60,6 +60,8 @@ class LossCurve:
     lossy: int
     starts: int
     """That the interval rests on: n if each trial had its own."""
+    counted: str = "starts of the SUT"
+    """Or hosts, if several measured the trials."""
 
     def loss_ratio(self, pps: float) -> float:
         """Of the median trial."""
@@ -85,7 +87,8 @@ def loss_curve(offers: Sequence[Offer]) -> LossCurve | NoCurve:
     if len(starts) == len(offers):
         starts = starts[:1]
     if len(starts) > 1 and {offer.start for offer in lossy} != set(starts):
-        return NoCurve(why="a start of the SUT lost nothing in any trial, so its limit is not seen")
+        what = "host" if of_hosts(starts) else "start of the SUT"
+        return NoCurve(why=f"a {what} lost nothing in any trial, so its limit is not seen")
     sample = _Sample.of(offers, starts)
     fit = _fit(sample, sample.member)
     if why := _not_one_capacity(sample, fit):
@@ -99,6 +102,7 @@ def loss_curve(offers: Sequence[Offer]) -> LossCurve | NoCurve:
         n=len(offers),
         lossy=len(lossy),
         starts=len(starts) if len(starts) > 1 else len({offer.start for offer in offers}),
+        counted="hosts" if of_hosts([offer.start for offer in offers]) else "starts of the SUT",
     )
 
 

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from nodrop.config.repetitions import Repetitions
+from nodrop.report.answer import answer
 from nodrop.report.hosts import hosts_tables, on_hosts
+from nodrop.report.searched import searches
+from nodrop.report.sides import read_side
 from nodrop.report.story import Story, read_story
 from nodrop.report.trust import findings
+from nodrop.report.versus import versus
 from nodrop.report.write import write_report
-from nodrop.testing.outcome_runs import Load, outcome_run
+from nodrop.results.settled import settled
+from nodrop.results.summary import summarize_cells
+from nodrop.testing.outcome_runs import Load, outcome_run, outcome_search, tried
 
 CODES = {"hosts-differ", "several-hosts"}
 
@@ -30,7 +40,7 @@ def said(story: Story) -> list[str]:
 
 def test_hosts_that_differ_more_than_their_trials(tmp_path: Path) -> None:
     story = story_of(tmp_path, {"a": [2.0, 2.1, 1.9], "b": [4.0, 4.1, 3.9], "c": [3.0, 3.1, 2.9]})
-    (sentence,) = [f for f in findings(story) if f.rule.code in CODES]
+    _, sentence = [f for f in findings(story) if f.rule.code in CODES]
     assert sentence.rule.code == "hosts-differ" and not sentence.good
     assert sentence.text.startswith(
         "hosts differ by more than trials of one host do in 1 cell (SUT CPU)"
@@ -45,9 +55,87 @@ def test_hosts_that_differ_more_than_their_trials(tmp_path: Path) -> None:
     assert (story.sources[0].run.path / "report" / "hosts.csv").exists()
 
 
-def test_hosts_that_are_alike(tmp_path: Path) -> None:
+def test_hosts_that_are_alike_are_not_called_so(tmp_path: Path) -> None:
+    """Four hosts show a difference between hosts only if it is large."""
     story = story_of(tmp_path, {"a": [2.0, 2.1, 1.9], "b": [2.0, 1.9, 2.1]})
     assert said(story) == ["several-hosts"]
+    (sentence,) = [f for f in findings(story) if f.rule.code in CODES]
+    assert not sentence.good and "each host counts once" in sentence.text
+    assert "differ by" not in sentence.text and "not seen" not in sentence.text
+    (table,) = hosts_tables(story)
+    assert {row.values[7].shown for row in table.rows} == {"cannot tell"}
+
+
+@pytest.mark.parametrize(("hosts", "interval"), [(2, None), (5, None), (6, (1.0, 6.0))])
+@pytest.mark.parametrize("trials", [1, 2, 8])
+def test_an_interval_counts_hosts_and_not_trials(
+    tmp_path: Path, hosts: int, interval: tuple[float, float] | None, trials: int
+) -> None:
+    """Trials of a host lie within 0.1 of it, so that its median is its number."""
+    near = [0.1 * (2 * n / (trials - 1) - 1) if trials > 1 else 0.0 for n in range(trials)]
+    story = story_of(tmp_path, {"abcdef"[h]: [h + 1 + d for d in near] for h in range(hosts)})
+    (cell,) = story.cells
+    found = cell.summary("sut_cpu_s")
+    assert found is not None and found.n == hosts * trials and found.hosts == hosts
+    assert found.median == pytest.approx((hosts + 1) / 2)
+    if interval is None:
+        assert found.interval is None
+        assert found.why_no_interval == f"needs 6 hosts, has {hosts}"
+    else:
+        assert found.interval is not None
+        assert (found.interval.low, found.interval.high) == pytest.approx(interval)
+    assert cell.independent_name == "hosts" and cell.starts == hosts
+
+
+def test_the_terminal_and_a_rule_count_hosts_too(tmp_path: Path) -> None:
+    story = story_of(tmp_path, {pair: [2.0, 2.1, 1.9, 2.0, 2.1] for pair in "abc"})
+    records = [trial.record for trial in story.trials]
+    (row,) = summarize_cells(records)
+    assert row.loss is not None and row.loss.why_no_interval == "needs 6 hosts, has 3"
+    until = Repetitions.of({"min": 6, "max": 99, "until": ["sut_cpu_s half-width <= 50 %"]})
+    alone = [record.model_copy(update={"pair": "a"}) for record in records]
+    assert settled(alone, until, "fresh") and not settled(records, until, "fresh")
+
+
+def test_few_hosts_are_said_wherever_an_interval_is_missing(tmp_path: Path) -> None:
+    story = story_of(tmp_path, {pair: [2.0, 2.1, 1.9] for pair in "abcd"})
+    told = {one.rule.code: one.text for one in answer(story).cannot_say}
+    assert "1 cell that fewer than 6 hosts measured" in told["too-few-hosts"]
+    assert "too-few-starts" not in told
+    (carries,) = answer(story).sentences
+    assert "of such hosts do (95 % confidence)" in carries.text
+
+
+@pytest.mark.parametrize(
+    ("hosts", "said"), [("abcd", "more hosts"), ("abcdefghij", "different by")]
+)
+def test_a_comparison_counts_hosts(tmp_path: Path, hosts: str, said: str) -> None:
+    """64 trials of four hosts say no more of other hosts than four do."""
+    near = [0.0, 0.01, -0.01, 0.02, -0.02, 0.0, 0.01, -0.01]
+    sides = []
+    for name, middle in (("a", 2.0), ("b", 4.0)):
+        values = {pair: [middle + d for d in near] for pair in hosts}
+        path = story_of(tmp_path / name, values).sources[0].run.path
+        sides.append(read_side(str(path)))
+    (row,) = versus(*sides, metrics=["cpu_us_per_packet"]).rows
+    assert said in row.words, row.words
+    assert (row.a_n, row.b_n) == (8 * len(hosts),) * 2
+
+
+def test_rounds_that_mix_hosts_have_no_interval(tmp_path: Path) -> None:
+    """Ten rounds: of one pair an interval, of three none."""
+    for pairs, why in (("a", ""), ("abc", "each mixes trials of 3 hosts")):
+        each = {r: {"pair": pairs[r % len(pairs)]} for r in range(1, 11)}
+        loads = [tried(4.9, [0.0] * 10), tried(5, [0.3] * 10)]
+        on = [replace(one, each={r: {**one.each[r], **each[r]} for r in each}) for one in loads]
+        path = outcome_search(tmp_path / pairs, on, search={"goals": [0], "rounds": 10})
+        (searched,) = searches(read_story([path]))
+        between = searched.answers[0].between
+        assert between is not None and between.why_no_interval == why
+        assert (between.interval is None) is bool(why)
+        (side,) = read_side(str(path)).cells
+        starts = side.figures["capacity_multiplier_at_0"].starts
+        assert len(set(starts)) == (1 if why else 10)
 
 
 def test_a_trial_on_each_host_tells_nothing_apart(tmp_path: Path) -> None:
