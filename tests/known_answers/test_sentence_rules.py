@@ -118,9 +118,13 @@ def everything(tmp_path: Path) -> list[list[Path]]:
     far = {"a": (2.0, 2.1, 1.9), "b": (4.0, 4.1, 3.9), "c": (3.0, 3.1, 2.9)}
     alike = {"a": (2.0, 2.1, 1.9), "b": (2.1, 2.0, 1.9)}
     fleets = [on_pairs(tmp_path / f"pairs-{len(used)}", used) for used in (far, alike)]
+    moved = outcome_run(
+        tmp_path / "moved",
+        [Load(cell={"load.pps": n}, trials=[0.0], fields={"pair": "ab"[n - 1]}) for n in (1, 2)],
+    )
     empty = make_run(tmp_path / "empty", Fake(repetitions=0))
     runs = [make_run(tmp_path / "setups", SETUPS), make_run(tmp_path / "mixed", MIXED)]
-    others = [spoilt, told, quiet, clash, wild, lied, searched, senders, ruled, empty]
+    others = [spoilt, told, quiet, clash, wild, lied, searched, senders, ruled, moved, empty]
     return [[path] for path in (*runs, *others, *fleets)]
 
 

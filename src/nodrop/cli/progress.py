@@ -15,7 +15,7 @@ from rich.console import Console, Group
 from rich.live import Live as Display
 
 from nodrop.cli.live import bar_line, outlook_words, phase_words, reading_line
-from nodrop.cli.tables import cells_table, console, plan_words
+from nodrop.cli.tables import cells_table, console, hosts_words, plan_words
 from nodrop.measure.controllers.seam import Controller, Outlook, TrialInput
 from nodrop.measure.plan import Plan
 from nodrop.measure.progress import Progress, Silent
@@ -222,7 +222,10 @@ class JsonLines:
 
 def print_cells(records: Sequence[TrialRecord], looks: Looks | None) -> None:
     """The table a run ends with, on stdout."""
-    console().print(cells_table(summarize_cells(records, looks)))
+    rows = summarize_cells(records, looks)
+    console().print(cells_table(rows))
+    if words := hosts_words(rows):
+        console().print(words, markup=False)
 
 
 def print_stopped(directory: Path) -> None:

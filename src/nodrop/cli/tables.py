@@ -34,6 +34,7 @@ def cell_words(cell: Mapping[str, Any]) -> str:
 
 
 def cells_table(rows: Sequence[CellSummary]) -> Table:
+    fleet = any(row.pairs for row in rows)
     table = _table(
         "cell",
         "measured",
@@ -42,6 +43,7 @@ def cells_table(rows: Sequence[CellSummary]) -> Table:
         "95 % interval",
         "all runs",
         "where and why",
+        *(["pair"] if fleet else []),
     )
     for row in rows:
         table.add_row(
@@ -52,8 +54,16 @@ def cells_table(rows: Sequence[CellSummary]) -> Table:
             _interval(row.loss),
             f"{percent(row.loss.low)} to {percent(row.loss.high)}" if row.loss else "",
             "; ".join(_where_and_why(row)),
+            *([", ".join(row.pairs)] if fleet else []),
         )
     return table
+
+
+def hosts_words(rows: Sequence[CellSummary]) -> str:
+    """Empty if the same pairs measured all cells, or it was no fleet."""
+    if len({row.pairs for row in rows if row.pairs}) < 2:
+        return ""
+    return "other pairs measured other cells: a difference between them includes that of hosts"
 
 
 def _where_and_why(row: CellSummary) -> Iterator[str]:

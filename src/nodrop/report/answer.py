@@ -11,6 +11,7 @@ from nodrop.report import escape
 from nodrop.report import sentences as rules
 from nodrop.report.capacity_words import answer_sentences, cost_sentence
 from nodrop.report.comparison import cost_sentences, family_words
+from nodrop.report.hosts import hosts_between
 from nodrop.report.loads import ladder_of, load_words, nothing_above, sentences_of
 from nodrop.report.other_programs import other_programs
 from nodrop.report.ports import without_work
@@ -70,9 +71,19 @@ def _groups(story: Story) -> list[list[Cell]]:
 def _of_loads(story: Story) -> Iterator[Sentence]:
     groups = _groups(story)
     looks = pairs([ladder_of(cells) for cells in groups])
-    return chain.from_iterable(
-        sentences_of(subject(story, cells[0]), cells, looks=looks) for cells in groups
-    )
+    for cells in groups:
+        found = sentences_of(subject(story, cells[0]), cells, looks=looks)
+        several = len({cell.pairs for cell in cells if cell.pairs}) > 1
+        yield from map(_on_its_hosts, found) if several else found
+
+
+def _on_its_hosts(sentence: Sentence) -> Sentence:
+    """Other pairs measured the other loads."""
+    pairs = sorted({escape.plain(t.pair) for t in sentence.trials if t.valid and t.pair})
+    if not pairs:
+        return sentence
+    said = f"{sentence.text.removesuffix('.')} (measured by {' and '.join(pairs)})."
+    return replace(sentence, text=said)
 
 
 def _knobs_once(sentences: Iterable[Sentence]) -> Iterator[Sentence]:
@@ -169,6 +180,8 @@ def _cannot_say(story: Story, planned: Story) -> Iterator[Sentence]:
             evidence={"needed": needed, "starts": {c.label: c.starts for c in shared}},
             trials=tuple(t for c in shared for t in c.valid),
         )
+    if between := hosts_between(story):
+        yield between
     yield from _not_measured(story)
     yield from _not_tried(planned)
     others = other_programs(story)

@@ -10,6 +10,7 @@ from typing import Any
 
 from nodrop.report import numbers
 from nodrop.report.costs import DIFFERENCES, FIGURES, LOSS, Figure, grouped
+from nodrop.report.hosts import other_hosts
 from nodrop.report.sentences import SETUP_COST, Sentence
 from nodrop.report.setups import Condition, Place
 from nodrop.report.story import Cell
@@ -39,6 +40,8 @@ class Compared:
     base_by_start: tuple[float, ...]
     hosts: bool = False
     """These are values of hosts: several measured either cell."""
+    other_hosts: str = ""
+    """`b against a`, if other pairs of a fleet measured the base."""
     summary: Summary | None
     found: Comparison | None
     family: Family
@@ -116,9 +119,13 @@ class Compared:
             return "base"
         if self.found is None:
             return "not measured"
-        match self.found.answer:
+        hosts = f"; other hosts: {self.other_hosts}" if self.other_hosts else ""
+        return f"{self._judged(self.found)}{hosts}"
+
+    def _judged(self, found: Comparison) -> str:
+        match found.answer:
             case Answer.DIFFERENT:
-                return f"different: {self.lossy_words}" if self.found.by_share else "different"
+                return f"different: {self.lossy_words}" if found.by_share else "different"
             case Answer.SAME:
                 return f"same within {self.figure.margin_words}, {self.but_words}"
             case Answer.CANNOT_TELL:
@@ -166,6 +173,7 @@ class Compared:
             "largest": max(self.values, default=None),
             "base_largest": max(self.base_values, default=None),
             "more_runs": self.advice.more_runs if unsure else None,
+            **({"other_hosts": self.other_hosts} if self.other_hosts else {}),
         }
 
     @property
@@ -224,6 +232,7 @@ def compared(base: Cell, cell: Cell, figure: Figure, family: Family) -> Compared
         by_start=own,
         base_by_start=of_base,
         hosts=any(len(one.pairs) > 1 for one in (base, cell)),
+        other_hosts=other_hosts(base, cell),
         summary=figure.summary(cell),
         found=None if cell is base else compare(of_base, own, figure.asked(family)),
         family=family,
@@ -248,6 +257,7 @@ def _words(item: Compared) -> str:
     between = item.found.interval
     shift = item.figure.signed(item.found.shift)
     shift += f" {_between(between, item.figure.signed)}" if between else ""
+    worst += f"; other hosts: {item.other_hosts}" if item.other_hosts else ""
     if item.found.answer is Answer.CANNOT_TELL:
         return f"{shift}: cannot tell yet{worst}"
     return f"{shift}: {item.lossy_words}{worst}" if item.found.by_share else f"{shift}{worst}"
@@ -312,11 +322,13 @@ def cost_sentences(found: Sequence[Condition]) -> Iterator[Sentence]:
     for place in heaviest.places[1:]:
         items = [compared(base.cell, place.cell, figure, heaviest.family) for figure in figures]
         words = "; ".join(_verdicts(items)) or "no measured trial to compare"
-        failed = "".join(_failed_words(p) for p in (base, place))
+        rest = "".join(_failed_words(p) for p in (base, place))
+        if hosts := other_hosts(base.cell, place.cell):
+            rest += f"; other hosts measured them ({hosts}), so this includes how hosts differ"
         yield Sentence(
             rule=SETUP_COST,
             subject=place.name,
-            text=f"{place.name} against {base.name}{at}: {words}{failed}.",
+            text=f"{place.name} against {base.name}{at}: {words}{rest}.",
             evidence={item.figure.name: item.evidence for item in items if item.found},
             trials=(*base.cell.valid, *place.cell.valid),
         )

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from nodrop.ledger.balance import Ledger
 from nodrop.ledger.hops import ADDING
-from nodrop.report import bounded, numbers
+from nodrop.report import bounded, escape, numbers
 from nodrop.report.outlying import outlying, words_of_trials
 from nodrop.report.reasons import counted
 from nodrop.report.story import Cell, Story, once
@@ -68,15 +68,19 @@ CELL_PAGE_COLUMNS = (
 
 @once
 def cells_table(story: Story) -> Table:
+    fleet = any(cell.pairs for cell in story.cells)
     return Table(
         name="cells",
         title="Cells: medians over measured trials",
-        columns=CELL_COLUMNS,
-        rows=tuple(_cell_row(cell) for cell in story.cells),
+        columns=(*CELL_COLUMNS, PAIRS) if fleet else CELL_COLUMNS,
+        rows=tuple(_cell_row(cell, fleet=fleet) for cell in story.cells),
     )
 
 
-def _cell_row(cell: Cell) -> Row:
+PAIRS = Column(name="pairs", title="Pair", help="of the fleet: whose host measured it")
+
+
+def _cell_row(cell: Cell, *, fleet: bool) -> Row:
     loss = cell.loss
     interval = loss.interval if loss else None
     mark = "failed" if cell.failed else "loss" if cell.lossy else "good" if cell.valid else "void"
@@ -105,6 +109,7 @@ def _cell_row(cell: Cell) -> Row:
             _median(cell.summary("setup_cpu_s"), numbers.seconds),
             _median(cell.summary("host_cpu_ratio"), _whole_percent, 100),
             _median(cell.summary("sut_rss_peak_bytes"), numbers.mebibytes, 2**-20),
+            *([text(escape.plain(", ".join(cell.pairs)))] if fleet else []),
         ),
     )
 
@@ -121,6 +126,7 @@ def cells_page_table(story: Story) -> Table:
     wide = cells_table(story)
     at = {column.name: i for i, column in enumerate(wide.columns)}
     keep = [at[name] for name in CELL_PAGE_COLUMNS]
+    keep[1:1] = [at[PAIRS.name]] if PAIRS.name in at else []
     rows = []
     for cell, row in zip(story.cells, wide.rows, strict=True):
         values = list(row.values)

@@ -9,11 +9,15 @@ from nodrop.report import numbers
 from nodrop.report import sentences as rules
 from nodrop.report.costs import DIFFERENCES, Figure
 from nodrop.report.escape import plain
+from nodrop.report.searched import searches
 from nodrop.report.sentences import Sentence, plural
-from nodrop.report.story import Cell, Story
+from nodrop.report.story import Cell, Story, once
 from nodrop.report.tables import Column, Made, Row, Table, Value, text
 from nodrop.stats.hosts import HostSpread, host_spread
 from nodrop.stats.interval import CONFIDENCE, runs_needed
+
+MOST_NAMED = 6
+"""Cells of a pair; the table of cells has all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +54,49 @@ def _of(cell: Cell, figure: Figure) -> OnHosts | None:
     ordered = dict(sorted(values.items()))
     return OnHosts(
         cell=cell, figure=figure, values=ordered, spread=host_spread([*ordered.values()])
+    )
+
+
+def other_hosts(base: Cell, cell: Cell) -> str:
+    """`b against a`, the pairs that measured them; empty if they are the same, or it was no
+    fleet."""
+    if not base.pairs or not cell.pairs or base.pairs == cell.pairs:
+        return ""
+    return f"{_listed(cell.pairs)} against {_listed(base.pairs)}"
+
+
+def _listed(pairs: Sequence[str]) -> str:
+    return ", ".join(map(plain, pairs))
+
+
+@once
+def hosts_between(story: Story) -> Sentence | None:
+    """None if one pair measured all cells, or all pairs each."""
+    measured = [(c.label, c.pairs, c.valid) for c in story.cells if not c.searched]
+    for one in searches(story):
+        pairs = {pair for cell in one.cells for pair in cell.pairs}
+        valid = tuple(trial for trial in one.trials if trial.valid)
+        measured.append((one.subject, tuple(sorted(pairs)), valid))
+    cells: dict[tuple[str, ...], list[str]] = {}
+    for label, own, _ in measured:
+        if own:
+            cells.setdefault(own, []).append(label)
+    if len(cells) < 2:
+        return None
+    named = "; ".join(
+        f"{_listed(pairs)}: {', '.join(labels[:MOST_NAMED])}"
+        + (f" and {len(labels) - MOST_NAMED} more" if len(labels) > MOST_NAMED else "")
+        for pairs, labels in sorted(cells.items())
+    )
+    return Sentence(
+        rule=rules.OTHER_HOSTS,
+        text="how much of a difference between cells is that of their hosts: other pairs of the "
+        f"fleet measured them ({named}). Only cells of the same pairs differ by what was varied "
+        "alone",
+        evidence={
+            "cells": [{"pairs": [*own], "cells": labels} for own, labels in sorted(cells.items())]
+        },
+        trials=tuple(trial for _, pairs, valid in measured if pairs for trial in valid),
     )
 
 

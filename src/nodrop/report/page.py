@@ -28,7 +28,7 @@ from nodrop.report.figures import (
     trials_page_table,
 )
 from nodrop.report.flow import flow
-from nodrop.report.hosts import hosts_tables
+from nodrop.report.hosts import hosts_between, hosts_tables
 from nodrop.report.loss_plot import loss_plot
 from nodrop.report.order_plot import order_plot
 from nodrop.report.outlying import outliers_table, outlying
@@ -159,6 +159,7 @@ def page(story: Story, setups: SetupsSection | None) -> str:
         sections=_sections(imported, setups, capacity, models, profile, hosts),
         setups=setups,
         hosts_table=hosts,
+        other_hosts=between.text if (between := hosts_between(story)) else "",
         thread_models=models,
         profile=profile,
         published=imported,

@@ -251,6 +251,12 @@ TOO_FEW_HOSTS = _rule(
     "several pairs of a fleet measured a cell, and fewer of them than an interval needs (six)",
     "the pairs of each cell",
 )
+OTHER_HOSTS = _rule(
+    Part.CANNOT_SAY,
+    "other-hosts",
+    "cells of one report were measured by other pairs of a fleet than each other",
+    "the cells of each pair, or of each group of pairs",
+)
 VOID_SAYS_NOTHING = _rule(
     Part.CANNOT_SAY,
     "void-says-nothing",

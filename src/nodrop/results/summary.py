@@ -37,6 +37,8 @@ class CellSummary:
     """Reasons for which trials failed, each with how many; the commonest first."""
     voids: Mapping[str, int]
     """The same of void trials."""
+    pairs: tuple[str, ...]
+    """Of a fleet: those that measured it."""
 
 
 def summarize_cells(
@@ -105,6 +107,7 @@ def _summary(records: Sequence[TrialRecord], looks: Looks | None) -> CellSummary
         places=_counted(r.packets.loss_place for r in measured),
         failures=_counted(code for r in records for code in r.failures),
         voids=_counted(c for r in records if r.outcome == "void" for c in r.invalid_reasons),
+        pairs=tuple(sorted({r.pair for r in measured if r.pair is not None})),
     )
 
 
