@@ -82,8 +82,12 @@ def _on_its_hosts(sentence: Sentence) -> Sentence:
     pairs = sorted({escape.plain(t.pair) for t in sentence.trials if t.valid and t.pair})
     if not pairs:
         return sentence
-    said = f"{sentence.text.removesuffix('.')} (measured by {' and '.join(pairs)})."
+    said = f"{sentence.text.removesuffix('.')} (measured by {_and(pairs)})."
     return replace(sentence, text=said)
+
+
+def _and(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 def _knobs_once(sentences: Iterable[Sentence]) -> Iterator[Sentence]:

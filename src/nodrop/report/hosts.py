@@ -115,12 +115,14 @@ def hosts_sentences(story: Story) -> Iterator[Sentence]:
     differ = apart(found)
     trials = tuple(trial for cell in each for trial in cell.valid)
     counts = sorted({len(cell.pairs) for cell in each})
+    one = _one_machine(story, each)
     hosts = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     yield Sentence(
         rule=rules.SEVERAL_HOSTS,
         text=f"{plural(len(each), 'cell')} ran on several hosts ({hosts}): in "
         f"medians, intervals and verdicts each host counts once, so {runs_needed()} hosts make a "
-        "95 % interval, however many trials each has; how much hosts differ is in Hosts",
+        "95 % interval, however many trials each has; how much hosts differ is in Hosts"
+        + ("; all are pairs of one machine, so of others this says nothing" if one else ""),
         evidence={"cells": [[c.label, *c.pairs] for c in each]},
         trials=trials,
     )
@@ -147,6 +149,19 @@ def hosts_sentences(story: Story) -> Iterator[Sentence]:
         },
         trials=trials,
     )
+
+
+def _one_machine(story: Story, cells: Sequence[Cell]) -> bool:
+    """By the boot that the manifest has of each pair's host."""
+    boots = set()
+    for cell in cells:
+        fleet = story.sources[cell.source].run.manifest.get("fleet")
+        pairs = fleet.get("pairs") if isinstance(fleet, dict) else None
+        for pair in cell.pairs:
+            said = pairs.get(pair) if isinstance(pairs, dict) else None
+            host = said.get("host") if isinstance(said, dict) else None
+            boots.add(str(host["boot_id"]) if isinstance(host, dict) and "boot_id" in host else "")
+    return len(boots) == 1 and "" not in boots
 
 
 def hosts_tables(story: Story) -> tuple[Table, ...]:
@@ -194,23 +209,29 @@ def _row(one: OnHosts, *, differs: bool) -> Row:
         f"{plain(host)} {figure.shown(sum(values) / len(values))} ({len(values)})"
         for host, values in one.values.items()
     )
-    reach = None if spread is None else spread.interval
     return Row(
         values=(
             text(one.cell.label),
             text(f"{figure.title}, {figure.unit}"),
             text(means),
             _number(figure, None if spread is None else spread.mean),
-            text(
-                numbers.NOT_MEASURED
-                if reach is None
-                else f"{figure.shown(reach.low)} to {figure.shown(reach.high)}"
-            ),
+            text(_reach(one)),
             _number(figure, None if spread is None else spread.between),
             _number(figure, None if spread is None else spread.within),
             text("yes" if differs else "cannot tell" if spread else numbers.NOT_MEASURED),
         )
     )
+
+
+def _reach(one: OnHosts) -> str:
+    """None of these figures is below 0, and no share above 100 %."""
+    if one.spread is None:
+        return numbers.NOT_MEASURED
+    if one.spread.interval is None:
+        return "none: hosts are alike"
+    low, high = max(0.0, one.spread.interval.low), one.spread.interval.high
+    high = min(100.0, high) if one.figure.points else high
+    return f"{one.figure.shown(low)} to {one.figure.shown(high)}"
 
 
 def _number(figure: Figure, value: float | None) -> Value:

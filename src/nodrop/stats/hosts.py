@@ -26,8 +26,9 @@ class HostSpread:
     values: int
     mean: float
     """Of the means of the hosts: each host counts once."""
-    interval: Interval
-    """For the mean of all such hosts."""
+    interval: Interval | None
+    """For the mean of all such hosts. None if these do not differ at all: that two or three lost
+    nothing is no proof that none does."""
     within: float
     """Standard deviation of the trials of one host."""
     between: float
@@ -68,9 +69,11 @@ def host_spread(samples: Sequence[Sequence[float]]) -> HostSpread | None:
     )
 
 
-def _of_the_mean(means: Sequence[float]) -> Interval:
+def _of_the_mean(means: Sequence[float]) -> Interval | None:
     """By Student's t of the hosts' means: exact if all hosts have as many trials."""
     k, middle = len(means), fmean(means)
+    if min(means) == max(means):
+        return None
     spread = math.sqrt(math.fsum((mean - middle) ** 2 for mean in means) / (k - 1) / k)
     reach = float(t_distribution.ppf((1 + CONFIDENCE) / 2, k - 1)) * spread
     return Interval(low=middle - reach, high=middle + reach, coverage=CONFIDENCE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,25 @@ def test_hosts_that_are_alike_are_not_called_so(tmp_path: Path) -> None:
     assert "differ by" not in sentence.text and "not seen" not in sentence.text
     (table,) = hosts_tables(story)
     assert {row.values[7].shown for row in table.rows} == {"cannot tell"}
+
+
+def test_an_interval_of_few_hosts_claims_nothing_that_cannot_be(tmp_path: Path) -> None:
+    """No loss in two hosts is no interval from 0 to 0, and no CPU time is below 0."""
+    story = story_of(tmp_path, {"a": [2.0, 2.1], "b": [1.0, 1.1]})
+    (table,) = hosts_tables(story)
+    shown = {row.values[1].raw: row.values[4].shown for row in table.rows}
+    assert shown["Loss, %"] == "none: hosts are alike"
+    assert shown["SUT CPU, s"] == "0 to 7.90"
+
+
+@pytest.mark.parametrize(("boots", "one"), [("xxx", True), ("xxy", False), ("xx", False)])
+def test_pairs_of_one_machine_say_nothing_of_others(tmp_path: Path, boots: str, one: bool) -> None:
+    path = story_of(tmp_path, {"a": [2.0, 2.1], "b": [2.0], "c": [2.0]}).sources[0].run.path
+    manifest = json.loads((path / "manifest.json").read_text())
+    pairs = {pair: {"host": {"boot_id": boot}} for pair, boot in zip("abc", boots, strict=False)}
+    (path / "manifest.json").write_text(json.dumps(manifest | {"fleet": {"pairs": pairs}}))
+    (sentence,) = [f for f in findings(read_story([path])) if f.rule.code == "several-hosts"]
+    assert sentence.text.endswith("of others this says nothing") is one
 
 
 @pytest.mark.parametrize(("hosts", "interval"), [(2, None), (5, None), (6, (1.0, 6.0))])

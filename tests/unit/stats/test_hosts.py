@@ -45,7 +45,7 @@ def test_published_analyses(
     apart: bool,
 ) -> None:
     found = host_spread(samples)
-    assert found is not None
+    assert found is not None and found.interval is not None
     assert found.between == pytest.approx(between, rel=2e-4)
     assert found.within == pytest.approx(within, rel=2e-4)
     assert found.mean == pytest.approx(mean)
@@ -77,6 +77,7 @@ def test_what_cannot_be_told_apart(samples: list[list[float]]) -> None:
 def test_values_without_any_spread() -> None:
     same, other = host_spread([[1, 1], [1, 1]]), host_spread([[1, 1], [2, 2]])
     assert same is not None and (same.between, same.within, same.p) == (0, 0, 1)
+    assert same.interval is None, "that two hosts lost nothing proves it of no other"
     assert other is not None and other.apart() and other.within == 0
 
 
@@ -87,7 +88,7 @@ def test_the_interval_covers_the_mean_of_all_hosts_and_a_pooled_one_would_not() 
         hosts = [rng.gauss(0, 2) for _ in range(4)]
         samples = [[rng.gauss(host, within) for _ in range(8)] for host in hosts]
         found = host_spread(samples)
-        assert found is not None
+        assert found is not None and found.interval is not None
         covered += found.interval.low <= 0 <= found.interval.high
         values = [value for sample in samples for value in sample]
         mean = sum(values) / 32
@@ -122,7 +123,7 @@ def test_what_is_printed_covers_the_truth_whatever_hosts_are_like(
         alone = median_interval(values)
         assert spread is not None and summary is not None and alone is not None
         assert (summary.interval is not None) is (len(trials) >= 6)
-        mean += spread.interval.low <= 0 <= spread.interval.high
+        mean += spread.interval is not None and covers(spread.interval)
         median += summary.interval is not None and covers(summary.interval)
         pooled += covers(alone)
         seen += spread.apart()
