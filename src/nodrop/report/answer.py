@@ -120,7 +120,7 @@ def _rests_on(story: Story, found: Sequence[SearchedCell]) -> Iterator[Sentence]
         family = compared[0].family
         yield Sentence(
             rule=rules.COMPARED_AT_ONCE,
-            text=family_words(family),
+            text=family_words(family, story.cells),
             evidence={"parts": family.parts, "runs_needed": family.runs_needed()},
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -211,14 +211,15 @@ def more_runs_words(advice: Advice, counted: str = "run") -> str:
     return f"at least {runs}" if advice.only_least else f"about {runs}, a guess from these"
 
 
-def family_words(family: Family) -> str:
+def family_words(family: Family, cells: Iterable[Cell]) -> str:
     """What an interval or a verdict of this report is one of."""
+    counted = "runs (of several hosts: hosts)" if any(len(c.pairs) > 1 for c in cells) else "runs"
     return (
         f"this report compares {family.parts} things at once (medians, and shares of lossy runs): "
         f"if runs are independent, all its differences hold together with "
         f"{CONFIDENCE * 100:.0f} %, also if it is made again each time the runs have doubled; "
-        f"they need at least {family.runs_needed()} runs per cell. Each “same” by itself is wrong "
-        "in at most 5 %"
+        f"they need at least {family.runs_needed()} {counted} per cell. Each “same” by "
+        "itself is wrong in at most 5 %"
     )
 
 

@@ -254,7 +254,7 @@ def _differences(story: Story) -> Differences | None:
         cells=cells,
         more=bounded.more_words(len(story.cells) - bounded.MOST_ROWS, "cells.csv"),
         bases=[differences(cells, base, family) for base in bases],
-        family=family_words(family),
+        family=family_words(family, story.cells),
     )
 
 

@@ -99,7 +99,7 @@ def setups_section(story: Story) -> SetupsSection | None:
     return SetupsSection(
         figures=figures,
         conditions=tuple(_rows(condition, figures) for condition in found),
-        family=family_words(found[0].family),
+        family=family_words(found[0].family, story.cells),
         emulated=tuple(dict.fromkeys(p.name for c in found for p in c.places if p.emulated)),
         costs=_costs(found),
         fates=_fates(found),

@@ -11,6 +11,7 @@ import pytest
 
 from nodrop.config.repetitions import Repetitions
 from nodrop.report.answer import answer
+from nodrop.report.comparison import family_words
 from nodrop.report.hosts import hosts_tables, on_hosts
 from nodrop.report.searched import searches
 from nodrop.report.sides import read_side
@@ -20,6 +21,7 @@ from nodrop.report.versus import versus
 from nodrop.report.write import write_report
 from nodrop.results.settled import settled
 from nodrop.results.summary import summarize_cells
+from nodrop.stats.family import Family
 from nodrop.testing.outcome_runs import Load, outcome_run, outcome_search, tried
 
 CODES = {"hosts-differ", "several-hosts"}
@@ -62,6 +64,8 @@ def test_hosts_that_are_alike_are_not_called_so(tmp_path: Path) -> None:
     assert said(story) == ["several-hosts"]
     (sentence,) = [f for f in findings(story) if f.rule.code in CODES]
     assert not sentence.good and "each host counts once" in sentence.text
+    words = family_words(Family(parts=4), story.cells)
+    assert "they need at least 9 runs (of several hosts: hosts) per cell" in words
     assert "differ by" not in sentence.text and "not seen" not in sentence.text
     (table,) = hosts_tables(story)
     assert {row.values[7].shown for row in table.rows} == {"cannot tell"}
