@@ -16,7 +16,7 @@ from nodrop.errors import BadInput
 from nodrop.report import escape
 from nodrop.report.costs import LOSS, LOSS_MARGIN, RELATIVE_MARGIN, Figure
 from nodrop.report.facts import in_short, other_facts, refused
-from nodrop.report.sides import FAILED, NO_FIGURE, read_side
+from nodrop.report.sides import FAILED, NO_FIGURE, SEEN, read_side
 from nodrop.report.versus import CANNOT_TELL, CAPACITY, NO_WORSE, WORSE, figure_named
 from nodrop.results.history import Change, History, HistoryRun, Line, Point
 from nodrop.results.rundir import open_run
@@ -29,6 +29,7 @@ MAY_CHANGE = (
     "host.cpu.boost", "host.cpu.smt", "node.sha256",
 )  # fmt: skip
 """A history is made to see what these do."""
+MAY_CHANGE_THERE = ("kernel", "governor", "boost", "smt")
 FEWEST_RUNS = 2
 MOST_LINES = 50
 """The shuffles of a test show no smaller error than each of these has."""
@@ -58,7 +59,7 @@ def history(
     if len(runs) > MOST:
         raise BadInput(f"{len(runs)} runs are more than {MOST}: give the newest")
     _each_once(runs)
-    allowed = {*MAY_CHANGE, *differs}
+    allowed = {*MAY_CHANGE, *differs, *_of_far_hosts(runs)}
     _refuse(runs, allowed)
     told = [
         HistoryRun(
@@ -81,6 +82,15 @@ def history(
     return History(
         verdict=verdict, exit_code=code, runs=told, lines=lines, notes=[*_notes(lines, error)]
     )
+
+
+def _of_far_hosts(runs: Sequence[Run]) -> Iterator[str]:
+    """The same facts, as a lab over ssh saw them."""
+    tables = [run.side.facts for run in runs]
+    tables += [cell.facts for run in runs for cell in run.side.cells]
+    for key in {key for facts in tables for key in facts if key.startswith(SEEN)}:
+        if key.rpartition(".")[2] in MAY_CHANGE_THERE:
+            yield key
 
 
 def _each_once(runs: Sequence[Run]) -> None:

@@ -41,6 +41,15 @@ HOST = (
 )  # fmt: skip
 
 
+OF_NO_LAB = ("lab.name", "lab.kernel", "lab.machine")
+SEEN = "lab.seen."
+"""What a lab over ssh saw of its hosts."""
+OF_ONE_RUN = (
+    "boot_id", "network_namespace", "node_copied", "mono_offset_ns", "real_offset_ns",
+    "clock_bound_ns", "clock_by",
+)  # fmt: skip
+
+
 def _per_packet(trial: Trial) -> float | None:
     record = trial.record
     if record.sut_cpu_s is None or not record.offered.sent:
@@ -219,13 +228,18 @@ def _facts(named: Sequence[tuple[str, Any]]) -> dict[str, list[str]]:
 def _of_hosts(manifest: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """What each pair of a fleet has of its own: host, lab, the bits there."""
     yield from (one for one in _flat("host", manifest.get("host")) if one[0][5:] in HOST)
-    yield from (one for one in _flat("lab", manifest.get("lab")) if one[0] != "lab.name")
+    yield from (one for one in _flat("lab", manifest.get("lab")) if not _of_its_moment(one[0]))
     yield from _flat("parting", manifest.get("parting"))
     for bits in _tables(manifest, "bits", "bits"):
         yield "sut.version", bits.get("version")
         yield "sut.bits", bits.get("sha256")
     node = manifest.get("node")
     yield "node.sha256", node.get("sha256") if isinstance(node, dict) else None
+
+
+def _of_its_moment(key: str) -> bool:
+    """Of a lab: its name, what `host` says as well, and what is another in each run of one lab."""
+    return key in OF_NO_LAB or (key.startswith(SEEN) and key.rpartition(".")[2] in OF_ONE_RUN)
 
 
 def _of_run_alone(manifest: Mapping[str, Any], experiment: str) -> Iterator[tuple[str, Any]]:

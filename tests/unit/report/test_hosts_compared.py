@@ -182,3 +182,73 @@ def test_a_cell_that_the_first_run_has_not_stays_on_its_host_too(tmp_path: Path)
     history(in_a_row(tmp_path / "same", ["a"], ["a", "b"], ["a", "b"]))
     with pytest.raises(BadInput, match=r"host.hostname: s2 and s3 \(2"):
         history(in_a_row(tmp_path / "other", ["a"], ["a", "b"], ["a", "c"]))
+
+
+SEEN: dict[str, Any] = {
+    "kernel": "6.1", "mac": "02:00:00:00:00:01", "boot_id": "x", "network_namespace": "net:[1]",
+    "node_copied": True, "mono_offset_ns": 3, "real_offset_ns": 4, "clock_bound_ns": 5,
+    "clock_by": "round trip",
+}  # fmt: skip
+
+
+def over_ssh(out: Path, seen: Mapping[str, Any], *, of_a_fleet: bool) -> Path:
+    lab = {"kind": "ssh", "name": "rack", "seen": {"sender gen1": {**SEEN, **seen}}}
+    host = {"hostname": "s1", "kernel": "6.1"}
+    pair = {"pair": "rack"} if of_a_fleet else {}
+    fleet = {"fleet": {"pairs": {"rack": {"host": host, "lab": lab}}}} if of_a_fleet else {}
+    loads = [Load(cell={"load.pps": 1000}, trials=[0.0] * 6, fields=pair)]
+    return outcome_run(out, loads, manifest={"host": host, "lab": lab} | fleet)
+
+
+@pytest.mark.parametrize("of_a_fleet", [False, True])
+@pytest.mark.parametrize(
+    ("key", "value", "same"),
+    [
+        *((key, value, True) for key, value in (
+            ("boot_id", "y"), ("network_namespace", "net:[2]"), ("node_copied", False),
+            ("mono_offset_ns", -7), ("real_offset_ns", 9), ("clock_bound_ns", 11),
+            ("clock_by", "TAI"),
+        )),
+        ("kernel", "6.2", False),
+        ("mac", "02:00:00:00:00:02", False),
+    ],
+)  # fmt: skip
+def test_two_runs_of_one_lab_over_ssh_are_of_one_lab(
+    tmp_path: Path, key: str, value: Any, same: bool, of_a_fleet: bool
+) -> None:
+    """Its clocks and boots are others in each run. A NIC that is another is another host, if it
+    has the same name."""
+    found = sides(
+        over_ssh(tmp_path / "a", {}, of_a_fleet=of_a_fleet),
+        over_ssh(tmp_path / "b", {key: value}, of_a_fleet=of_a_fleet),
+    )
+    if same:
+        assert versus(*found).differs == []
+        return
+    with pytest.raises(BadInput, match=rf"differ in lab\.seen\.sender gen1\.{key}: "):
+        versus(*found)
+
+
+@pytest.mark.parametrize("of_a_fleet", [False, True])
+@pytest.mark.parametrize(("key", "may"), [("kernel", True), ("governor", True), ("mac", False)])
+def test_a_history_sees_what_a_kernel_of_a_far_host_does(
+    tmp_path: Path, key: str, may: bool, of_a_fleet: bool
+) -> None:
+    runs = [
+        read_run(over_ssh(tmp_path / name, {key: name}, of_a_fleet=of_a_fleet)) for name in "ab"
+    ]
+    if may:
+        assert any("a → b" in words for words in history(runs).runs[1].changed)
+        return
+    with pytest.raises(BadInput, match="cannot stand in one line"):
+        history(runs)
+
+
+def test_a_history_over_a_new_kernel(tmp_path: Path) -> None:
+    """A lab of namespaces names its kernel as well, which is the host's."""
+    runs = []
+    for kernel in ("6.1", "6.2"):
+        loads = [Load(cell={"load.pps": 1000}, trials=[0.0] * 6)]
+        told = {"host": {"kernel": kernel}, "lab": {"kind": "netns", "kernel": kernel}}
+        runs.append(read_run(outcome_run(tmp_path / kernel, loads, manifest=told)))
+    assert history(runs).runs[1].changed == ["host.kernel: 6.1 → 6.2"]
