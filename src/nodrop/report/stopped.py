@@ -48,7 +48,7 @@ def _words(cell: Cell, told: Sequence[Known]) -> str:
     said = [
         f"{one.until.metric} ± {one.half_width:.3g} {one.until.unit}"
         if one.half_width is not None
-        else f"{one.until.metric} has no interval"
+        else f"{one.until.metric} has no interval" + (f" of {one.n} hosts" if one.hosts else "")
         for one in told
     ]
     return f"{', '.join(said)} after {plural(len(cell.trials), 'trial')}"

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from nodrop.config.repetitions import Repetitions, Until
 from nodrop.results.trial import TrialRecord, count_once
-from nodrop.stats.interval import by_start
+from nodrop.stats.interval import by_start, of_hosts
 from nodrop.stats.stopping import Looks, half_width, relative_half_width
 
 Sut = Literal["fresh", "standing"]
@@ -40,6 +40,8 @@ class Known:
     until: Until
     n: int
     """Measured runs; starts of the SUT if runs share one; hosts if several measured it."""
+    hosts: bool
+    """It is hosts that are counted."""
     half_width: float | None
     """In the unit of the rule; None if so few runs have no interval."""
 
@@ -79,10 +81,12 @@ def _known(records: Sequence[TrialRecord], until: Until, looks: Looks) -> Known:
     measured = [record for record in records if record.valid]
     found = zip(map(METRICS[until.metric], measured), count_once(measured), strict=True)
     having = [(value, start) for value, start in found if value is not None]
+    hosts = of_hosts([start for _, start in having])
     values = by_start([value for value, _ in having], [start for _, start in having])
     interval = looks.interval(values)
     if interval is None:
-        return Known(until=until, n=len(values), half_width=None)
+        return Known(until=until, n=len(values), hosts=hosts, half_width=None)
     half = relative_half_width(values, interval) if until.relative else half_width(interval)
     # Rounded so that a half-width of just what is asked for is not missed by a float's last digit.
-    return Known(until=until, n=len(values), half_width=round(half / until.factor, 9))
+    half = round(half / until.factor, 9)
+    return Known(until=until, n=len(values), hosts=hosts, half_width=half)

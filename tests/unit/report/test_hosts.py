@@ -10,11 +10,15 @@ from typing import Any
 import pytest
 
 from nodrop.config.repetitions import Repetitions
+from nodrop.report.activation import activations
 from nodrop.report.answer import answer
 from nodrop.report.comparison import family_words
+from nodrop.report.efficiency import efficiency, with_spread
 from nodrop.report.hosts import hosts_tables, on_hosts
 from nodrop.report.searched import searches
+from nodrop.report.setups import conditions
 from nodrop.report.sides import read_side
+from nodrop.report.stopped import stopped
 from nodrop.report.story import Story, read_story
 from nodrop.report.trust import findings
 from nodrop.report.versus import versus
@@ -172,3 +176,35 @@ def test_cells_that_stayed_on_one_pair_have_no_section(tmp_path: Path) -> None:
     story = story_of(tmp_path, {"a": [2.0, 2.1, 1.9]})
     assert hosts_tables(story) == () and said(story) == []
     assert "h-hosts" not in write_report([story.sources[0].run.path]).read_text()
+
+
+def test_a_rule_that_few_hosts_cannot_reach_says_so(tmp_path: Path) -> None:
+    rule = {"min": 6, "max": 9, "until": ["sut_cpu_s half-width <= 50 %"]}
+    path = story_of(tmp_path, {pair: [2.0, 2.1, 1.9] for pair in "abc"}).sources[0].run.path
+    manifest = json.loads((path / "manifest.json").read_text())
+    (path / "manifest.json").write_text(json.dumps(manifest | {"measure": {"repetitions": rule}}))
+    (said,) = stopped(read_story([path]))
+    assert said.text.endswith("sut_cpu_s has no interval of 3 hosts after 9 trials")
+
+
+def test_a_busy_core_and_an_activation_count_hosts(tmp_path: Path) -> None:
+    loads = [
+        Load(
+            cell={"setup.kind": kind, "load.pps": 10_000},
+            trials=[0.0] * 12,
+            each={
+                r: {"pair": "abc"[r % 3], "sut_cpu_s": 1.0, "activation_s": 1.0 + r % 3}
+                for r in range(1, 13)
+            },
+        )
+        for kind in ("bare", "docker")
+    ]
+    story = read_story([outcome_run(tmp_path, loads)])
+    records = [trial.record for trial in story.cells[0].trials]
+    busy = efficiency(records)
+    assert busy is not None and (busy.packets.hosts, busy.packets.interval) == (3, None)
+    assert with_spread(busy.packets, str).endswith("in 3 hosts)")
+    alone = efficiency([record.model_copy(update={"pair": "a"}) for record in records])
+    assert alone is not None and alone.packets.hosts == 0 and alone.packets.interval is not None
+    for one in activations(conditions(story)):
+        assert (one.whole.hosts, one.whole.interval, one.whole.median) == (3, None, 2.0)

@@ -6,6 +6,7 @@ import math
 import os
 import subprocess
 import sys
+from collections.abc import Hashable
 from dataclasses import replace
 from random import Random
 
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from scipy.stats import CensoredData, norm
 from scipy.stats import t as student
 
+from nodrop.stats.interval import Host
 from nodrop.stats.loss_curve import LossCurve, NoCurve, Offer, loss_curve
 from tests.lossy_trials import LossySut
 
@@ -36,6 +38,23 @@ def curve(found: LossCurve | NoCurve) -> LossCurve:
 def refused(found: LossCurve | NoCurve) -> str:
     assert isinstance(found, NoCurve), found
     return found.why
+
+
+@pytest.mark.parametrize("hosts", [False, True])
+def test_a_curve_rests_on_starts_or_on_hosts(hosts: bool) -> None:
+    def of(number: int) -> Hashable:
+        return Host(0, f"{number}") if hosts else number
+
+    seen = [
+        replace(one, start=of(number))
+        for number, capacity in enumerate((100.0, 110.0))
+        for one in offers(capacity, [80, 90, 150, 160, 170])
+    ]
+    found = curve(loss_curve(seen))
+    assert (found.starts, found.counted) == (2, "hosts" if hosts else "starts of the SUT")
+    more = [replace(one, start=of(2)) for one in offers(1000, [80.0, 90.0])]
+    what = "host" if hosts else "start of the SUT"
+    assert refused(loss_curve([*seen, *more])).startswith(f"a {what} lost nothing in any trial")
 
 
 @pytest.mark.parametrize("capacity", [5_000.0, 20_000.0, 50_000.0, 1_234_567.0])
