@@ -10,7 +10,7 @@ from nodrop.report import escape, numbers
 from nodrop.report.setups import Condition, setup_names
 from nodrop.report.stacked_bars import Bar, Part
 from nodrop.report.tables import Column, Row, Table, Value, text
-from nodrop.report.trials import Trial
+from nodrop.report.trials import Trial, count_once
 from nodrop.stats.interval import Summary, of_hosts, summarize
 
 PHASES = (
@@ -48,7 +48,7 @@ def activations(found: Sequence[Condition]) -> list[Activation]:
 def _starts(trials: Sequence[Trial]) -> list[Hashable] | None:
     """Each activation is a start of its own; but those of a host count once, if there are
     several."""
-    starts: list[Hashable] = [trial.start for trial in trials]
+    starts = count_once(trials)
     return starts if of_hosts(starts) else None
 
 

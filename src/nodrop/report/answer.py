@@ -44,7 +44,10 @@ def answer(story: Story) -> Answer:
         )
     found = searches(story)
     planned = replace(story, cells=not_searched(story, found))
-    said = (*_of_searches(found), *cost_sentences(conditions(planned)), *_of_loads(planned))
+    searched, loads = _of_searches(found), _of_loads(planned)
+    if hosts_between(story):
+        searched, loads = map(_on_its_hosts, searched), map(_on_its_hosts, loads)
+    said = (*searched, *cost_sentences(conditions(planned)), *loads)
     return Answer(
         sentences=tuple(_knobs_once(said)),
         rests_on=(*_rests_on(story, found), *chain.from_iterable(map(cost_sentence, found))),
@@ -71,14 +74,13 @@ def _groups(story: Story) -> list[list[Cell]]:
 def _of_loads(story: Story) -> Iterator[Sentence]:
     groups = _groups(story)
     looks = pairs([ladder_of(cells) for cells in groups])
-    for cells in groups:
-        found = sentences_of(subject(story, cells[0]), cells, looks=looks)
-        several = len({cell.pairs for cell in cells if cell.pairs}) > 1
-        yield from map(_on_its_hosts, found) if several else found
+    return chain.from_iterable(
+        sentences_of(subject(story, cells[0]), cells, looks=looks) for cells in groups
+    )
 
 
 def _on_its_hosts(sentence: Sentence) -> Sentence:
-    """Other pairs measured the other loads."""
+    """Other pairs measured other cells."""
     pairs = sorted({escape.plain(t.pair) for t in sentence.trials if t.valid and t.pair})
     if not pairs:
         return sentence

@@ -17,7 +17,7 @@ from nodrop.report.costs import RELATIVE_MARGIN
 from nodrop.report.setups import BASE_KIND, KIND, Condition, Place
 from nodrop.report.story import Story
 from nodrop.report.tables import Column, Row, Table, Value, text
-from nodrop.report.trials import Trial
+from nodrop.report.trials import Trial, count_once
 from nodrop.stats.comparison import Answer, Comparison, Question, compare
 from nodrop.stats.interval import Summary, by_start, summarize
 from nodrop.stats.power import Advice, more_runs
@@ -186,8 +186,9 @@ def _rows(published: Published, studied: Sequence[Condition]) -> Iterator[Beside
 
 
 def _values(places: Sequence[Place], published: Published) -> list[float]:
-    """One per start of the SUT."""
-    found = [(published.of(t), t.start) for place in places for t in place.cell.valid]
+    """One per start of the SUT, or per host if several measured these."""
+    trials = [trial for place in places for trial in place.cell.valid]
+    found = zip(map(published.of, trials), count_once(trials), strict=True)
     told = [(value, start) for value, start in found if value is not None]
     return by_start([value for value, _ in told], [start for _, start in told])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -136,6 +136,14 @@ class Trial:
         if not self.valid:
             return self.outcome
         return "loss" if self.lost_packets else "good"
+
+
+def count_once(trials: Sequence[Trial]) -> list[Hashable]:
+    """Of each of the trials of several cells together: its start, or its host if there are
+    several."""
+    if len({trial.pair for trial in trials}) > 1:
+        return [Host(trial.source, trial.pair or "") for trial in trials]
+    return [trial.start for trial in trials]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

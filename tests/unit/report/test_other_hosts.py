@@ -13,7 +13,9 @@ import pytest
 
 from nodrop.cli.progress import print_cells
 from nodrop.cli.tables import hosts_words
+from nodrop.report.activation import activations
 from nodrop.report.answer import answer
+from nodrop.report.setups import conditions
 from nodrop.report.story import read_story
 from nodrop.report.write import report_json, write_report
 from nodrop.results.summary import summarize_cells
@@ -73,6 +75,8 @@ def test_each_comparison_of_setups_names_the_hosts(tmp_path: Path) -> None:
     assert "other pairs measured them (b against a), so this includes how their" in oci["text"]
     assert oci["evidence"]["sut_cpu_s"]["other_hosts"] == "b against a"
     assert "other_hosts" not in docker["evidence"]["sut_cpu_s"]
+    carried = [s["text"] for s in found["answer"]["sentences"] if s["rule"] != "setup-against-base"]
+    assert [words[-16:] for words in carried] == [f"(measured by {p})." for p in "aab"]
     verdicts = {(row["setup"], row["figure"]): row["verdict"] for row in found["setups"]}
     assert verdicts["oci", "sut_cpu_s"] == "different; other pairs: b against a"
     assert verdicts["docker", "sut_cpu_s"] == "different"
@@ -138,6 +142,10 @@ def test_searches_of_other_hosts(tmp_path: Path) -> None:
     path = outcome_search(tmp_path / "r", loads, search={"goals": [0]})
     (said,) = [s for s in answer(read_story([path])).cannot_say if s.rule.code == "other-hosts"]
     assert "(a: bare; b: docker)" in said.text
+    for sentence in answer(read_story([path])).sentences:
+        if sentence.trials:
+            pair = "a" if sentence.subject == "bare" else "b"
+            assert sentence.text.endswith(f" (measured by {pair})."), sentence.text
     page = write_report([path]).read_text()
     section = page[page.index('id="h-capacity"') :]
     assert "includes that of their hosts" in section[: section.index("</section>")]
@@ -153,3 +161,23 @@ def test_the_table_that_a_run_ends_with_says_so_too(
     assert re.search(r"where and why +pair", said), said
     print_cells(records[:1], None)
     assert "other pairs" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("pairs", "hosts"), [("aa", 0), ("ab", 2)])
+def test_activations_of_several_loads_count_their_hosts(
+    tmp_path: Path, pairs: str, hosts: int
+) -> None:
+    """All loads of a setup together, each of which stayed on a pair of its own."""
+    loads = [
+        Load(
+            cell={"setup.kind": kind, "load.pps": pps},
+            trials=[0.0] * 6,
+            fields={"pair": pair, "activation_s": 1.0},
+        )
+        for kind in ("bare", "docker")
+        for pps, pair in zip((1000, 2000), pairs, strict=True)
+    ]
+    story = read_story([outcome_run(tmp_path / "r", loads)])
+    for one in activations(conditions(story)):
+        assert one.whole.n == 12 and one.whole.hosts == hosts
+        assert (one.whole.interval is None) is bool(hosts)
