@@ -269,7 +269,9 @@ def _gathered(
 ) -> tuple[tuple[Trial, ...], Mapping[tuple[int, str], Sequence[Trial]]]:
     """All trials, and those of each cell. They know if several hosts measured theirs."""
     trials = [*found]
-    keys = [(t.source, repr(sorted(t.record.factors.items()))) for t in trials]
+    told = ((t.source, repr(sorted(t.record.factors.items()))) for t in trials)
+    known: dict[tuple[int, str], tuple[int, str]] = {}
+    keys = [known.setdefault(key, key) for key in told]
     pairs: dict[tuple[int, str], set[str | None]] = {}
     for key, trial in zip(keys, trials, strict=True):
         pairs.setdefault(key, set()).update([trial.pair] if trial.valid else [])
