@@ -118,7 +118,8 @@ def _measuring(asked: Experiment, lab: str | None, fleet: Path | None) -> Callab
     from nodrop.measure.fleet.run import run_fleet
 
     labs = load_fleet(fleet)
-    if not all(map(receiver_elsewhere, labs.pairs.values())):
+    here = labs.file.cluster == "local"  # else workers measure, and this process only asks
+    if here and not all(map(receiver_elsewhere, labs.pairs.values())):
         ensure_privileges()
     return partial(run_fleet, asked, labs, sits)
 

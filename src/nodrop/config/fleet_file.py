@@ -18,6 +18,7 @@ from nodrop.errors import BadInput
 
 Cluster = Literal["local", "scheduler", "ssh", "slurm", "kubernetes"]
 MOST_PAIRS = 256
+LONGEST_WAIT_S = 604_800.0
 ONLY_OF: Mapping[str, tuple[Cluster, ...]] = {
     "address": ("scheduler",),
     "hosts": ("ssh",),
@@ -58,6 +59,8 @@ class FleetFile(Options):
     """As ssh knows them: the scheduler's, then one for each worker."""
     options: dict[str, Any] | None = None
     """For dask's own class, as they are: SSHCluster, SLURMCluster, KubeCluster."""
+    wait_s: Annotated[float, Field(ge=1, le=LONGEST_WAIT_S)] = 60.0
+    """So long a run waits for a worker, if not one pair has any."""
     storage: StorageTable | None = None
     """Keeps what samplers wrote, and large files of the SUT, of all pairs. Left out: they stay in
     the run directory."""

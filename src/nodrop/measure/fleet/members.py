@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any
 
 from nodrop.config.fleet_file import FleetFile
@@ -12,13 +13,17 @@ from nodrop.errors import LabProblem, NodropError, NotReady
 from nodrop.hosts.seam import Json
 from nodrop.measure.controllers.seam import TrialInput
 from nodrop.measure.fleet import worker
-from nodrop.measure.fleet.cluster import PAIR
+from nodrop.measure.fleet.started import PAIR, Workers
 from nodrop.measure.fleet.worker import Begun, Job, Left
 from nodrop.measure.manifest import this_nodrop
 
 FIRST_S = 60.0
 """So long the beginning waits for workers of all pairs; then it goes on with those that are there,
-if there is one."""
+if there is one. For the first it waits as long as the fleet file says."""
+SAY_S = 10.0
+"""After so long it says what it waits for."""
+AGAIN_S = 20.0
+"""So often workers that ended are started again; dask gives up one after 15 s."""
 LOOK_S = 0.1
 MOST_FAILURES = 3
 """In a row: then a pair is drained."""
@@ -45,8 +50,12 @@ class Member:
 
 
 class Members:
-    def __init__(self, client: Any, file: FleetFile, jobs: Mapping[str, Job]) -> None:
+    def __init__(
+        self, client: Any, file: FleetFile, jobs: Mapping[str, Job], workers: Workers | None = None
+    ) -> None:
         self._client, self._file = client, file
+        self._workers = workers or Workers()
+        self._again = time.monotonic() + AGAIN_S
         self.each = {name: Member(job) for name, job in jobs.items()}
         self.inputs: Sequence[Json] = ()
         """Of each cell, as all pairs have them."""
@@ -67,9 +76,9 @@ class Members:
     def under_way(self) -> Mapping[str, TrialInput]:
         return {name: one.asked for name, one in self.each.items() if one.asked}
 
-    def begin(self) -> None:
+    def begin(self, say: Callable[[str], None] = lambda _words: None) -> None:
         """All that have a worker, at once. NotReady if not one of them can measure."""
-        self._wait_for_workers()
+        self._wait_for_workers(say)
         tasks = {
             name: self.submit(name, worker.begin, one.job)
             for name, one in self.each.items()
@@ -85,20 +94,31 @@ class Members:
         if not self.manifest:
             raise NotReady(f"not one pair of the fleet can measure this: {self.why_not()}")
 
-    def _wait_for_workers(self) -> None:
-        until = time.monotonic() + FIRST_S
+    def _wait_for_workers(self, say: Callable[[str], None]) -> None:
+        began = time.monotonic()
+        said = False
         self.look()
         while not all(one.worker for one in self.each.values()):
-            if time.monotonic() > until:
+            waited = time.monotonic() - began
+            if waited > min(self.patience_s, FIRST_S if self.standing else inf):
                 break
+            if waited > SAY_S and not said:
+                said, why = True, self._workers.why_none()
+                say(f"waiting for workers of dask{why and f': {why}'}")
             time.sleep(LOOK_S)
             self.look()
         if not self.standing:
+            why = self._workers.why_none()
             raise NotReady(
-                f"no worker of dask has the resource {PAIR} after {FIRST_S:g} s",
-                hint=f"start one for each pair: dask worker ADDRESS --name PAIR --nthreads 1 "
-                f"--resources {PAIR}=1",
+                f"no worker of dask has the resource {PAIR} after {self.patience_s:g} s"
+                f"{why and f': {why}'}",
+                hint=self._workers.hint,
             )
+
+    @property
+    def patience_s(self) -> float:
+        """So long a run waits if not one pair has a worker."""
+        return self._file.wait_s
 
     def has_begun(self, name: str, begun: Begun) -> None:
         ours, theirs = this_nodrop(), begun.manifest["nodrop"]
@@ -163,6 +183,15 @@ class Members:
             if not one.worker and not one.drained and (own or anyone):
                 one.worker = (own or anyone)[0]
                 free.remove(one.worker)
+        if any(not one.worker and not one.drained for one in self.each.values()):
+            self._start_again()
+
+    def _start_again(self) -> None:
+        if time.monotonic() > self._again:
+            self._again = time.monotonic() + AGAIN_S
+            words = self._workers.again()
+            if words:
+                self.changed(self._file.name, words)
 
     def _lose(self, name: str) -> None:
         one = self.each[name]

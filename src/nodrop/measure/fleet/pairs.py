@@ -28,8 +28,6 @@ from nodrop.results.writer import RunWriter
 
 LOOK_S = 1.0
 """How often workers are looked for, while no trial ends."""
-RETURN_S = 60.0
-"""So long a run waits if not one pair has a worker any more."""
 OF_THE_LAB = frozenset({Reason.LAB_PROBLEM, Reason.LOAD_FAILED})
 """Reasons of a void trial that are the pair's."""
 OF_DASK = frozenset({"asyncio", "concurrent", "dask", "distributed"})
@@ -173,7 +171,7 @@ class Pairs:
         now = time.monotonic()
         self._alone_since = self._alone_since or now
         all_drained = all(one.drained for one in self._members.each.values())
-        if all_drained or now - self._alone_since > RETURN_S:
+        if all_drained or now - self._alone_since > self._members.patience_s:
             raise LabProblem(
                 f"no pair of the fleet is left: {self._members.why_not()}",
                 hint=f"mend them, then go on with --resume --out {self._writer.path}",

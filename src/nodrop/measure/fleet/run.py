@@ -66,10 +66,11 @@ def run_fleet(
     }
     kept = file.storage
     storage = Storage(kept.host, kept.path, config=file.ssh_config) if kept else None
-    with interrupts() as gate, storage or nullcontext(), connected(fleet) as client:
-        members = Members(client, file, jobs)
+    with interrupts() as gate, storage or nullcontext(), connected(fleet) as found:
+        client, workers = found
+        members = Members(client, file, jobs, workers)
         try:
-            members.begin()
+            members.begin(progress.note)
             # Pairs may come and go between sittings; a pair that stays has the same lab (Pairs).
             plain = run_plain(experiment, plan, lab={"fleet": file.name}, inputs=members.inputs)
             sha256 = plan_sha256(plain)

@@ -122,6 +122,8 @@ class _Worker:
     """The thread that a trial runs in."""
     stopped: str = ""
     """The run that has ended."""
+    ends: bool = False
+    """The process does."""
 
 
 _WORKER = _Worker()
@@ -152,6 +154,21 @@ def leave(job: Job) -> Left:
         return _WORKER.left.pop((job.run, job.pair), Left())
 
 
+def will_end() -> None:
+    """Of the trial under way nothing counts any more: its processes were told to end as well."""
+    _WORKER.ends = True
+
+
+def leave_all() -> None:
+    """The worker ends: the trial under way does, and all that was changed is put back."""
+    will_end()
+    for run in {run for run, _ in _WORKER.at_work}:
+        stop(run)
+    with _WORKER.held:
+        for key in [*_WORKER.at_work]:
+            _leave(key)
+
+
 def stop(run: str) -> None:
     """Ends the trial under way, from another thread; it undoes as it unwinds. One that is still on
     its way to this worker does not begin."""
@@ -171,6 +188,8 @@ def _measured(job: Job, asked: TrialInput, *, asks_tsc: bool) -> Sent:
         at, new = _begun(job)
         sitting = at.sitting
         record, details, files = sitting.measure(asked, asks_tsc=asks_tsc or new)
+        if _WORKER.ends:
+            raise Stopped
         notes = [*sitting.notes]
         sitting.notes.clear()
         return Sent(

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from nodrop.config.fleet_file import FleetFile, load_fleet
+from nodrop.config.fleet_file import load_fleet
 from nodrop.errors import LabProblem, NotReady
-from nodrop.measure.fleet.cluster import _started, connected
+from nodrop.measure.fleet.cluster import connected
+from nodrop.measure.fleet.started import WORKER, in_a_line, started
 
 ASKED = {
     "ssh": 'hosts = ["control", "gen1"]\noptions = { connect_options = { username = "me" } }',
-    "slurm": 'options = { queue = "bench", worker_extra_args = ["--preload", "x"] }',
     "kubernetes": 'options = { image = "ours" }',
 }
 CALLED: dict[str, tuple[str, str, dict[str, Any], int | None]] = {
@@ -29,24 +29,13 @@ CALLED: dict[str, tuple[str, str, dict[str, Any], int | None]] = {
         },
         None,
     ),
-    "slurm": (
-        "dask_jobqueue",
-        "SLURMCluster",
-        {
-            "cores": 1,
-            "processes": 1,
-            "queue": "bench",
-            "worker_extra_args": ["--preload", "x", "--resources", "pair=1"],
-        },
-        1,
-    ),
     "kubernetes": (
         "dask_kubernetes.operator",
         "KubeCluster",
         {
             "name": "nodrop",
             "image": "ours",
-            "worker_command": ["dask", "worker", "--nthreads", "1", "--resources", "pair=1"],
+            "worker_command": ["dask", "worker", *WORKER],
         },
         1,
     ),
@@ -62,6 +51,12 @@ class Called:
 
     def scale(self, jobs: int) -> None:
         self.scaled = jobs
+
+    def __enter__(self) -> Called:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
 
 
 @pytest.fixture
@@ -84,31 +79,41 @@ def test_dasks_own_class_is_called(
     for module in (name.partition(".")[0], name, "asyncssh"):
         monkeypatch.setitem(sys.modules, module, ModuleType(module))
     setattr(sys.modules[name], made, Called)
-    found = _started(fleet(cluster, ASKED[cluster]).file)
-    assert (found.arguments, found.scaled) == (arguments, jobs)
+    with started(fleet(cluster, ASKED[cluster]).file) as found:
+        assert (found.cluster.arguments, found.cluster.scaled) == (arguments, jobs)
 
 
 @pytest.mark.parametrize(
     ("cluster", "package"),
     [("ssh", "asyncssh"), ("slurm", "dask-jobqueue"), ("kubernetes", "dask-kubernetes")],
 )
-def test_a_package_that_is_missing_is_named(fleet: Any, cluster: str, package: str) -> None:
-    with pytest.raises(NotReady, match=f"package {package} is missing.*pip install '{package}'"):
-        _started(fleet(cluster, ASKED[cluster]).file)
+def test_a_package_that_is_missing_is_named(
+    fleet: Any, cluster: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package.replace("-", "_"), None)
+    with (
+        pytest.raises(NotReady, match=f"package {package} is missing.*pip install '{package}'"),
+        started(fleet(cluster, ASKED.get(cluster, "")).file),
+    ):
+        pass
 
 
 def test_what_the_users_cluster_says_is_passed_on(
     fleet: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuses(**_: Any) -> None:
-        raise RuntimeError("no partition called bench")
+        raise RuntimeError("Exit code: 1\nstderr:\nsbatch: error: no partition\nsbatch: failed\n")
 
     module = ModuleType("dask_jobqueue")
     module.SLURMCluster = refuses  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "dask_jobqueue", module)
-    file: FleetFile = fleet("slurm", "").file
-    with pytest.raises(LabProblem, match="SLURMCluster of dask-jobqueue cannot start: no partiti"):
-        _started(file)
+    said = "SLURMCluster of dask-jobqueue cannot start: sbatch: error: no partition; sbatch: failed"
+    with pytest.raises(LabProblem, match=said), started(fleet("slurm", "").file):
+        pass
+
+
+def test_an_error_without_words_is_called_by_its_kind() -> None:
+    assert in_a_line(TimeoutError()) == "TimeoutError"
 
 
 def test_dask_itself_may_be_missing(fleet: Any, monkeypatch: pytest.MonkeyPatch) -> None:

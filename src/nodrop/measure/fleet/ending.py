@@ -1,0 +1,32 @@
+"""What a worker of dask does before it ends, by whatever asked it to: it undoes.
+
+A job of SLURM that is cancelled, or whose time is over, gets SIGTERM, as all its processes do, and
+SIGKILL half a minute later. A worker that loses its scheduler ends by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from contextlib import suppress
+from typing import Any
+
+from distributed import WorkerPlugin
+
+from nodrop.measure.fleet.worker import leave_all, will_end
+
+
+class Undoes(WorkerPlugin):
+    name = "nodrop"
+
+    def setup(self, worker: Any) -> None:
+        with suppress(RuntimeError, ValueError):  # not the main thread of its process
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._ends, worker)
+
+    def _ends(self, worker: Any) -> None:
+        will_end()
+        self._closing = asyncio.ensure_future(worker.close(nanny=False, reason="SIGTERM"))
+
+    async def teardown(self, worker: Any) -> None:
+        del worker
+        await asyncio.get_running_loop().run_in_executor(None, leave_all)
