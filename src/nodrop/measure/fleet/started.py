@@ -29,6 +29,8 @@ CONFIG: Mapping[str, Any] = {
     "distributed.worker.memory.terminate": False,
 }
 """Of dask: nothing to see, and nothing beside what is measured."""
+QUIET: Mapping[str, Any] = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
+"""Of a scheduler."""
 CLASSES: Mapping[str, tuple[str, str, str]] = {
     "ssh": ("distributed", "SSHCluster", "asyncssh"),
     "slurm": ("dask_jobqueue", "SLURMCluster", "dask-jobqueue"),
@@ -114,10 +116,21 @@ def started(file: FleetFile) -> Iterator[Started]:
 
 
 def _by_ssh(make: Callable[..., Any], file: FleetFile, stack: ExitStack) -> Started:
-    options = dict(file.options or {})
-    worker = {"nthreads": 1, "resources": {PAIR: 1}, **options.pop("worker_options", {})}
-    cluster = make(**options, hosts=list(file.hosts or ()), worker_options=worker)
-    return Started(stack.enter_context(cluster))
+    given = dict(file.options or {})
+    options = {
+        "silence_logs": "error",
+        **given,
+        "hosts": list(file.hosts or ()),
+        "scheduler_options": dict(QUIET) | given.get("scheduler_options", {}),
+        "worker_options": {
+            "nthreads": 1,
+            "memory_limit": 0,
+            "dashboard": False,
+            "resources": {PAIR: 1},
+            **given.get("worker_options", {}),
+        },
+    }
+    return Started(stack.enter_context(make(**options)))
 
 
 def _by_slurm(make: Callable[..., Any], file: FleetFile, stack: ExitStack) -> Started:
@@ -133,14 +146,13 @@ def _by_slurm(make: Callable[..., Any], file: FleetFile, stack: ExitStack) -> St
         given["security"] = stack.enter_context(_certificates(place))
     if not yours("memory"):  # dask wants a figure; SLURM's 0 is all that the node has
         given |= {"memory": "1 GiB", "job_mem": yours("job_mem") or "0"}
-    quiet = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
     cluster = make(
         **given
         | {
             "cores": 1,
             "processes": 1,
             "job_extra_directives": yours("job_extra_directives") or ["--exclusive"],
-            "scheduler_options": quiet | (yours("scheduler_options") or {}),
+            "scheduler_options": dict(QUIET) | (yours("scheduler_options") or {}),
             "worker_extra_args": [*(yours("worker_extra_args") or ()), *WORKER],
             "job_script_prologue": [*(yours("job_script_prologue") or ()), *_exports()],
         }

@@ -25,7 +25,14 @@ CALLED: dict[str, tuple[str, str, dict[str, Any], int | None]] = {
         {
             "hosts": ["control", "gen1"],
             "connect_options": {"username": "me"},
-            "worker_options": {"nthreads": 1, "resources": {"pair": 1}},
+            "silence_logs": "error",
+            "scheduler_options": {"dashboard": False, "dashboard_address": "127.0.0.1:0"},
+            "worker_options": {
+                "nthreads": 1,
+                "memory_limit": 0,
+                "dashboard": False,
+                "resources": {"pair": 1},
+            },
         },
         None,
     ),
