@@ -273,19 +273,24 @@ def into_tx_nic(seen: Observed) -> list[Account]:
 
 
 def into_rx_nic(seen: Observed) -> list[Account]:
-    """A NIC says itself what it had no host buffer for."""
+    """NICs say themselves what they had no host buffer for. Not every driver says it in
+    rx_missed_errors: what its own counters have beside that is taken as far as packets are missing.
+    """
     ports = seen.nic_ports
     missed = seen.nic.link(ports, "rx_missed_errors")
-    if missed <= 0:
+    lost = seen.tx.link(seen.tx_ports, "tx_packets") - seen.nic.link(ports, "rx_packets")
+    more = min(seen.nic.lost_beyond(ports), max(0, lost - missed))
+    if missed + more <= 0:
         return []
+    beside = f", and {more} more by its driver (ethtool -S)" if more else ""
     return [
         Account(
             into="rx_nic",
             kind=Class.LOST,
             name="rx_dropped_nic",
             place=NIC,
-            packets=missed,
-            counter=f"rx_missed_errors of {', '.join(ports)} (rtnl_link_stats64)",
+            packets=missed + more,
+            counter=f"rx_missed_errors of {', '.join(ports)} (rtnl_link_stats64){beside}",
             evidence="; ".join(seen.nic.said_by_drivers(ports)),
         )
     ]

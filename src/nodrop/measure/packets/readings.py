@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from nodrop.hosts.seam import Json, rise
 from nodrop.labs.branches import SplitCounters
-from nodrop.ledger.nic_counters import witnesses
+from nodrop.ledger.nic_counters import beyond, witnesses
 from nodrop.protocol.events import Counters, SoftnetRow, Xdp
 from nodrop.setups.seam import PlaceReading
 
@@ -93,12 +93,19 @@ class Readings:
         """In words, what their drivers count of packets that they or the NICs threw away."""
         found = []
         for port in ports:
-            before, after = (
-                side["links"][port].get("ethtool") or {} for side in (self.before, self.after)
-            )
             of = f" of {port}" if len(ports) > 1 else ""
-            found += [f"{words}{of}" for words in witnesses(before, after)]
+            found += [f"{words}{of}" for words in witnesses(*self._of_driver(port))]
         return found
+
+    def lost_beyond(self, ports: Sequence[str]) -> int:
+        """By their drivers' own counters, beside rx_missed_errors."""
+        return sum(
+            beyond(*self._of_driver(port), self.link([port], "rx_missed_errors")) for port in ports
+        )
+
+    def _of_driver(self, port: str) -> tuple[Mapping[str, int], Mapping[str, int]]:
+        before, after = (side["links"][port] for side in (self.before, self.after))
+        return before.get("ethtool") or {}, after.get("ethtool") or {}
 
     def xdp(self, port: str) -> Xdp | None:
         return self.after["links"][port].get("xdp")

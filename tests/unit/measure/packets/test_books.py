@@ -204,18 +204,33 @@ def test_a_nic_without_buffers_says_so_itself() -> None:
     assert moved(closed(seen)) == {"rx_dropped_nic": 12}
 
 
-@pytest.mark.parametrize(("missed", "account"), [(12, "rx_dropped_nic"), (0, "path_lost")])
-def test_what_a_driver_says_is_beside_it_and_not_counted_twice(missed: int, account: str) -> None:
-    driver = {"rx_no_dma_resources": 12, "rx_packets": 5, "rx_no_buffer_count": 0}
-    seen = observed(
-        rx={"rx_packets": SENT - 12, "rx_missed_errors": missed, "ethtool": driver},
-        captured=SENT - 12,
-    )
-    ledger = closed(seen)
-    assert moved(ledger) == {account: 12}
-    (said,) = (a.evidence for a in ledger.accounts if a.packets)
-    assert "rx_no_dma_resources rose by 12 (ixgbe: " in said
-    assert "rx_no_buffer_count" not in said
+@pytest.mark.parametrize(
+    ("driver", "missed", "missing", "nic"),
+    [
+        ({"rx_no_dma_resources": 12, "rx_packets": 5}, 0, 12, 12),
+        ({"rx_no_dma_resources": 12}, 12, 12, 12),
+        ({"rx_queue_0_drops": 4, "rx_queue_1_drops": 3}, 5, 12, 12),
+        ({"  pkts rx OOB": 12, "  drv dropped rx total": 2}, 0, 14, 12),
+        ({"port.rx_dropped": 12}, 12, 20, 12),
+        ({"port.rx_dropped": 12}, 0, 20, 12),
+        ({"rx_out_of_buffer": 9, "rx_discards_phy": 3}, 9, 12, 12),
+        ({"rx_no_buffer_count": 12}, 0, 12, 0),
+        ({"rx_queue_0_drops": 12}, 0, 0, 0),
+    ],
+)
+def test_what_a_driver_says_counts_once_and_as_far_as_packets_are_missing(
+    driver: dict[str, int], missed: int, missing: int, nic: int
+) -> None:
+    got = SENT - missing
+    counters = {"rx_packets": got, "rx_missed_errors": missed, "ethtool": driver}
+    ledger = closed(observed(rx=counters, captured=got))
+    expected = {"rx_dropped_nic": nic, "path_lost": missing - nic}
+    assert moved(ledger) == {name: packets for name, packets in expected.items() if packets}
+    for account in ledger.accounts:
+        if account.packets:
+            assert f"{next(iter(driver)).strip()} rose by {next(iter(driver.values()))} (" in (
+                account.evidence
+            )
 
 
 @pytest.mark.parametrize("gone", [1, 79])
