@@ -136,6 +136,11 @@ class Inputs:
         # Made absolute but symbolic links are kept: a user recognises the path in a message.
         return Path(base / written.expanduser()).absolute()
 
+    def image(self, name: str) -> str:
+        """By which the cache of this machine has the image that an experiment names, or its SUT
+        takes without a word."""
+        return name
+
 
 INPUTS: ContextVar[Inputs] = ContextVar("inputs", default=Inputs())  # noqa: B039  has no state
 """Others if the experiment was asked on another machine (elsewhere/inputs.py)."""

@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -185,7 +185,7 @@ def measured(frames: Frames, told: Told, folder: Path) -> Json:
                 take_image(image["manifest"], Path(image["tar"]))
             sys.argv = [*task.argv]
             if task.only_look:
-                with _inputs(task.copies):
+                with _inputs(task):
                     return _seen(task)
             reported = Reported(frames, told, task)
             try:
@@ -215,7 +215,7 @@ def _seen(task: Task) -> Json:
 
 
 def _measure(task: Task, reported: Reported, folder: Path) -> int:
-    with _inputs(task.copies):
+    with _inputs(task):
         out = folder
         if task.earlier is not None:
             out = folder / "run"
@@ -235,8 +235,8 @@ def _measure(task: Task, reported: Reported, folder: Path) -> int:
 
 
 @contextmanager
-def _inputs(copies: Mapping[str, str]) -> Iterator[None]:
-    before = INPUTS.set(Copies(copies))
+def _inputs(task: Task) -> Iterator[None]:
+    before = INPUTS.set(Copies(task.copies, task.image_names))
     try:
         yield
     finally:

@@ -19,7 +19,7 @@ from nodrop.config.experiment import Experiment
 from nodrop.config.lab_file import LabSource
 from nodrop.elsewhere.control_plane import placed
 from nodrop.elsewhere.conversation import Far
-from nodrop.elsewhere.images import copied_images
+from nodrop.elsewhere.images import copied_images, images_of
 from nodrop.elsewhere.inputs import copied, named_files
 from nodrop.elsewhere.rebooting import Rebooting
 from nodrop.elsewhere.words import End, Next, Task
@@ -132,14 +132,17 @@ class _Asking:
                 control = placed(receiver, machines=[_machine(sender)])
                 far = standing.enter_context(Far(receiver, control, sender))
                 copies = dict(copied(receiver, files))
-                images = tuple(copied_images(receiver, experiment, plan, note))
+                named = images_of(experiment, plan)
+                images = tuple(copied_images(receiver, named.values(), note))
                 far.greeted()
             except LabProblem as problem:
                 raise NotReady(problem.message, hint=problem.hint) from problem
-            far.order(self._task(copies, images))
+            far.order(self._task(copies, images, {k: one.sha256 for k, one in named.items()}))
             yield far
 
-    def _task(self, copies: dict[str, str], images: tuple[Json, ...]) -> Task:
+    def _task(
+        self, copies: dict[str, str], images: tuple[Json, ...], image_names: dict[str, str]
+    ) -> Task:
         plan, lab = self.plan, self.lab
         ours = {k: value for k, value in lab.table.items() if k not in ("ssh_config", "storage")}
         return Task(
@@ -150,6 +153,7 @@ class _Asking:
             beforehand=tuple(plan.controller.beforehand()),
             copies=copies,
             images=images,
+            image_names=image_names,
             earlier=None if self.found is None else _earlier(self.found),
             argv=sys.argv,
             yes=self.yes,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 
 from nodrop import plugins
@@ -19,11 +19,10 @@ LOOK = 'test -f "/root/.cache/nodrop/images/$1/$2/manifest.json"'
 
 
 def copied_images(
-    host: SshHost, experiment: Experiment, plan: Plan, note: Callable[[str], None]
+    host: SshHost, images: Iterable[Image], note: Callable[[str], None]
 ) -> Iterator[Json]:
-    """Those that the receiver lacks, with the path of each tar there. If this machine has none,
-    the receiver's own are taken, or its own program."""
-    for image in _images(experiment, plan):
+    """Those that the receiver lacks, with the path of each tar there."""
+    for image in {one.sha256: one for one in images}.values():
         done = host.run(["sh", "-c", LOOK, "nodrop", image.name, image.sha256], check=False)
         if done.returncode != 0:
             note(f"image {image.name} {image.sha256[:12]} is copied to {host.name}")
@@ -31,7 +30,9 @@ def copied_images(
             yield {"manifest": asdict(image), "tar": tar}
 
 
-def _images(experiment: Experiment, plan: Plan) -> list[Image]:
+def images_of(experiment: Experiment, plan: Plan) -> Mapping[str, Image]:
+    """As the experiment names it, or as its SUT does without a word → the image here. If this
+    machine has none, the receiver's own is taken, or its own program."""
     found: dict[str, Image] = {}
     for cell in plan.cells:
         recipe = plugins.build_sut(cell.sut, base=experiment.base).needs_bits()
@@ -40,7 +41,7 @@ def _images(experiment: Experiment, plan: Plan) -> list[Image]:
         try:
             bits = resolve_bits(cell.sut, recipe, base=experiment.base)
             if bits.kind == "image":
-                found[bits.sha256] = find_image(bits.sha256)
+                found[str(cell.sut.get("image") or recipe)] = find_image(bits.sha256)
         except (BadInput, LabProblem):
             continue  # it may be there
-    return list(found.values())
+    return found

@@ -58,6 +58,11 @@ class Copies(Inputs):
     """There: as written → the copy."""
 
     of: Mapping[str, str]
+    images: Mapping[str, str] = field(default_factory=dict)
+    """As written → the hash."""
+
+    def image(self, name: str) -> str:
+        return self.images.get(name, name)
 
     def find(self, written: Path, base: Path) -> Path:
         copy = self.of.get(str(written))

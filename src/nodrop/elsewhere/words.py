@@ -46,6 +46,8 @@ class Task:
     """Of input files: as written → the path here."""
     images: tuple[Json, ...]
     """What images are copied: their manifest, and `tar`, the path here."""
+    image_names: dict[str, str]
+    """As written → the hash: another release may be the one that this host takes without a word."""
     earlier: Json | None
     """Of a run that is gone on with: its manifest, and the lines of its trials."""
     argv: list[str]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nodrop.config.options import input_path
+from nodrop.config.options import INPUTS, input_path
 from nodrop.errors import BadInput, LabProblem
 from nodrop.hosts.binary import file_sha256
 from nodrop.hosts.local import run_command
@@ -26,9 +26,11 @@ def resolve_bits(options: Mapping[str, Any], recipe: str, *, base: Path) -> Bits
         if not (path.is_file() and os.access(path, os.X_OK)):
             raise BadInput(f'sut.binary = "{binary}": {path} is not an executable file')
         return binary_bits(path.resolve())
-    if wanted := options.get("image"):
+    wanted = options.get("image")
+    name = INPUTS.get().image(str(wanted or recipe))
+    if wanted or name != recipe:
         try:
-            return find_image(str(wanted)).bits()
+            return find_image(name).bits()
         except BadInput as error:
             raise BadInput(f'sut.image = "{wanted}": {error.message}', hint=error.hint) from None
     if found := find_bits(recipe):

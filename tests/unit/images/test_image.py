@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from nodrop.config.options import INPUTS
+from nodrop.elsewhere.inputs import Copies
 from nodrop.errors import BadInput, LabProblem
-from nodrop.images import image
+from nodrop.images import choice, image
 from nodrop.images.bits import Bits
 from nodrop.images.choice import ensure_bits, find_image, must_be_there, resolve_bits
 from nodrop.images.image import (
@@ -229,6 +231,24 @@ def test_only_a_newer_suricata_is_cached(programs: Path, monkeypatch: pytest.Mon
     assert resolve_bits({}, "suricata", base=Path()).kind == "binary"
     (programs / "suricata").unlink()
     assert ensure_bits("suricata").version == "7.0.10"
+
+
+def test_an_image_chosen_on_another_machine_is_by_its_hash(
+    built: dict[str, Image], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = built["7.0.10"], built["8.0.8"]
+    # Of a distribution that has no image here: what it takes without a word is another.
+    monkeypatch.setattr(choice, "default_release", lambda: "noble")
+    names = {"suricata": old.sha256, "suricata:7": new.sha256}
+    token = INPUTS.set(Copies({}, names))
+    try:
+        assert resolve_bits({}, "suricata", base=Path()) == old.bits()
+        assert resolve_bits({"image": "suricata:7"}, "suricata", base=Path()) == new.bits()
+        assert resolve_bits({"image": "suricata:8"}, "suricata", base=Path()) == new.bits()
+    finally:
+        INPUTS.reset(token)
+    with pytest.raises(LabProblem, match="no suricata found"):
+        resolve_bits({}, "suricata", base=Path())
 
 
 def test_a_chosen_image_or_binary_must_exist(tmp_path: Path) -> None:
