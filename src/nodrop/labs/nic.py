@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from nodrop.errors import LabProblem
+from nodrop.errors import LabProblem, NodropError
 from nodrop.hosts.local import LocalHost, run_command
 from nodrop.hosts.reversal import NETNS_FOLDER
 from nodrop.hosts.seam import Action, UndoJournal
@@ -22,6 +22,7 @@ from nodrop.labs.netns import CARRIER_TIMEOUT_S, ip_batch, quiet_stack, wait_up
 from nodrop.labs.port_settings import put_back, settings_of
 
 COMMAND_TIMEOUT_S = 10.0
+ONCE_BACK = "the host's dmesg may say why; once it is back, --resume goes on"
 
 
 @contextmanager
@@ -32,7 +33,10 @@ def taken(
     port."""
     for port in ports:
         if not _is_here(port):
-            raise LabProblem(f"there is no port {port} any more: its NIC or its driver went away")
+            raise LabProblem(
+                f"there is no port {port} any more: its NIC or its driver went away",
+                hint=ONCE_BACK,
+            )
     netns = f"nodrop-{journal.label}-rcv"
     homes = [[netns, port, str(_namespace()), settings_of(port)] for port in ports]
     journal.push(what=f"network namespace {netns}", action=Action.DELETE_NETNS, arguments=[netns])
@@ -53,6 +57,15 @@ def taken(
             name=name, node=node, label=journal.label, netns=NETNS_FOLDER / netns
         ) as host:
             yield host
+    except NodropError as problem:
+        gone = [port for port in ports if not (_is_in(netns, port) or _is_here(port))]
+        if not gone:
+            raise
+        raise LabProblem(
+            f"port {' and '.join(gone)} went away during the trial: taken out, failed, or without "
+            "its driver",
+            hint=ONCE_BACK,
+        ) from problem
     finally:
         if (NETNS_FOLDER / netns).exists():
             for home in homes:
