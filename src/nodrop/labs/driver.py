@@ -1,7 +1,7 @@
 """The driver of a NIC of this machine is loaded anew: rings, counters and memory begin again.
 
 The port loses what was set on it. MTU, the IPv6 setting, and all that `ethtool` shows of features,
-queues, rings, coalescing and flow control are put back; else the trial does not begin.
+queues, rings, coalescing, flow control and hashes are put back; else the trial does not begin.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from pathlib import Path
 from nodrop.errors import LabProblem
 from nodrop.hosts.local import run_command
 from nodrop.hosts.seam import Action, UndoJournal
-from nodrop.labs.nic import COMMAND_TIMEOUT_S, ipv6_off, must, set_ipv6_off
+from nodrop.labs import spreading
+from nodrop.labs.nic import COMMAND_TIMEOUT_S, ONCE_BACK, ipv6_off, must, set_ipv6_off
 
 NICS, MODULES = Path("/sys/class/net"), Path("/sys/module")
 LOAD_TIMEOUT_S = 30.0
@@ -26,6 +27,10 @@ BACK_TIMEOUT_S = 10.0
 KINDS = {"-l": "-L", "-g": "-G", "-c": "-C", "-a": "-A", "-k": "-K"}
 """How ethtool shows a kind of settings → how it sets them. In this order: other queues have other
 rings, and a driver may turn features off when rings change."""
+SET_SO = "set it so that it can be set again, or leave measure.reset out"
+SPREADS = "-x"
+"""How packets are spread over queues: after the others, as a driver spreads anew when queues
+change."""
 NOW = "Current hardware settings:"
 """Above it are the largest there can be."""
 BOTH_WAYS = re.compile(r"^(Adaptive|CQE mode) RX: (\S+) +TX: (\S+)", re.MULTILINE)
@@ -60,6 +65,11 @@ def problems(port: str) -> Sequence[str]:
     holders = MODULES / module / "holders"
     if users := sorted(path.name for path in holders.glob("*")):
         return [f"measure.reset: {module} is in use by {', '.join(users)}"]
+    if rules := spreading.flow_rules(port):
+        return [
+            f"measure.reset: {port} has {rules} flow rules (ethtool -n {port}), which go with its "
+            "driver and are not put back; delete them, or leave measure.reset out"
+        ]
     if shutil.which("modprobe") is None:
         return ["program modprobe is missing; install the package kmod"]
     return []
@@ -85,7 +95,9 @@ def load_anew(port: str, journal: UndoJournal) -> None:
     """LabProblem if the port is not what it was after that."""
     module = module_of(port)
     if not module:
-        raise LabProblem(f"there is no port {port} any more: its NIC or its driver went away")
+        raise LabProblem(
+            f"there is no port {port} any more: its NIC or its driver went away", hint=ONCE_BACK
+        )
     mtu = (NICS / port / "mtu").read_text().strip()
     kept = [port, module, mtu, settings(port), ipv6_off(port)]
     journal.push(
@@ -107,6 +119,7 @@ def bring_back(port: str, module: str, mtu: str, before: str, ipv6: str) -> None
     for shows, sets in KINDS.items():
         if words := _otherwise(port, shows, before):
             _ethtool(sets, port, *words)  # what it could not set is seen below
+    spreading.put_back(port, _spread_otherwise(port, before))
     set_ipv6_off(port, ipv6)
     must(["ip", "link", "set", port, "up"])
     for shows, sets in KINDS.items():
@@ -114,15 +127,29 @@ def bring_back(port: str, module: str, mtu: str, before: str, ipv6: str) -> None
             raise LabProblem(
                 f"after its driver was loaded anew {port} is otherwise, and "
                 f"`ethtool {sets} {port} {' '.join(words)}` did not put it back",
-                hint="set it so that it can be set again, or leave measure.reset out",
+                hint=SET_SO,
             )
+    if names := _spread_otherwise(port, before):
+        raise LabProblem(
+            f"after its driver was loaded anew {port} spreads packets over its queues otherwise, "
+            f"and its driver does not let that be put back: {', '.join(names)} (ethtool -x, -n)",
+            hint=SET_SO,
+        )
 
 
 def settings(port: str) -> str:
     """`-l combined=4 -g rx=512 -k rx=off …`: all that could be set."""
     return " ".join(
-        f"{shows} {name}={value}" for shows in KINDS for name, value in _shown(port, shows).items()
+        f"{shows} {name}={value}"
+        for shows in (*KINDS, SPREADS)
+        for name, value in _shown(port, shows).items()
     )
+
+
+def _spread_otherwise(port: str, before: str) -> Mapping[str, str]:
+    """As it is to be."""
+    words = _otherwise(port, SPREADS, before)
+    return dict(zip(words[::2], words[1::2], strict=True))
 
 
 def _otherwise(port: str, shows: str, before: str) -> list[str]:
@@ -139,6 +166,8 @@ def _otherwise(port: str, shows: str, before: str) -> list[str]:
 
 def _shown(port: str, shows: str) -> Mapping[str, str]:
     """Name → value, as the option that sets them takes both; what is fixed is left out."""
+    if shows == SPREADS:
+        return spreading.shown(port)
     text = _ethtool(shows, port)
     text = BOTH_WAYS.sub(r"\1 RX: \2\n\1 TX: \3", text.partition(NOW)[2] or text)
     found = {}

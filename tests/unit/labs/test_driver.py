@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from nodrop.errors import LabProblem
 from nodrop.hosts import reversal
 from nodrop.hosts.seam import Action, Completed
-from nodrop.labs import driver
+from nodrop.labs import driver, spreading
 
 FEATURES = """\
 Features for cab0:
@@ -84,6 +85,38 @@ class Journal:
         raise AssertionError
 
 
+class Spread:
+    """A driver's answers to the ioctls of struct ethtool_rxfh and struct ethtool_rxnfc: a table of
+    four entries, a key of five bytes, the fields of UDP."""
+
+    def __init__(self) -> None:
+        self.hashes = struct.pack("=B7x4I5s", 1, 0, 1, 0, 1, b"fresh")
+        self.fields = {2: 0x30}
+        self.rules = 0
+        self.takes = True
+
+    def loaded_anew(self) -> None:
+        self.hashes, self.fields = Spread().hashes, Spread().fields
+
+    def answer(self, asked: bytes, more: int) -> bytes | None:
+        command, flow = struct.unpack("=II", asked[:8].ljust(8, b"\0"))
+        match command:
+            case 0x46:
+                sizes = struct.unpack_from("=II", asked, 8)
+                assert sizes == ((4, 5) if more else (0, 0))
+                return struct.pack("=IIII", command, 0, 4, 5) + self.hashes[: 8 + more]
+            case 0x47 if self.takes:
+                assert struct.unpack_from("=III", asked, 4) == (0, 4, 5)
+                self.hashes = asked[16:]
+            case 0x29 if flow in self.fields:
+                return struct.pack("=IIQ", command, flow, self.fields[flow])
+            case 0x2A:
+                self.fields[flow] = struct.unpack_from("=Q", asked, 8)[0]
+            case 0x2E:
+                return struct.pack("=184xI4x", self.rules)
+        return None
+
+
 class Nic:
     """A host with NICs in a made /sys, whose modprobe takes them away and brings them back."""
 
@@ -98,6 +131,8 @@ class Nic:
         self.shown = dict(self.before)
         self.after: dict[str, str] = {}
         self.takes_settings = True
+        self.spread: Spread | None = None
+        """None: a driver that says nothing of it."""
 
     def add(self, port: str, module: str) -> None:
         (self.modules / module / "holders").mkdir(parents=True, exist_ok=True)
@@ -121,6 +156,11 @@ class Nic:
         elif argv[0] == "modprobe" and (self.nics.parent / "gone").exists():
             (self.nics.parent / "gone").rename(self.nics / "cab0")
             self.shown |= self.after
+            if self.spread:
+                self.spread.loaded_anew()
+
+    def ioctl(self, _port: str, asked: bytes, *, more: int = 0) -> bytes | None:
+        return self.spread.answer(asked, more) if self.spread else None
 
     def ethtool(self, option: str, *argv: str) -> str:
         if option in self.shown:
@@ -139,6 +179,7 @@ def nic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Nic:
     monkeypatch.setattr(driver, "MODULES", nic.modules)
     monkeypatch.setattr(driver, "must", nic.must)
     monkeypatch.setattr(driver, "_ethtool", nic.ethtool)
+    monkeypatch.setattr(spreading, "_ioctl", nic.ioctl)
     monkeypatch.setattr(driver, "ipv6_off", lambda _port: "1")
     monkeypatch.setattr(driver, "set_ipv6_off", lambda _port, said: nic.did.append(f"ipv6 {said}"))
     monkeypatch.setattr(driver.shutil, "which", lambda _program: "/sbin/modprobe")
@@ -186,7 +227,42 @@ def test_what_cannot_be_put_back_ends_the_trial(nic: Nic) -> None:
     assert "cab0 is otherwise, and `ethtool -G cab0 rx 512` did not" in str(caught.value)
 
 
-def test_what_is_journaled_is_what_undo_takes(nic: Nic, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hashes_that_were_set_are_put_back(nic: Nic) -> None:
+    nic.spread = Spread()
+    nic.spread.hashes = wanted = struct.pack("=B7x4I5s", 1, 1, 1, 1, 0, b"ours!")
+    nic.spread.fields[2] = 0xF0
+    journal = Journal()
+    driver.load_anew("cab0", journal)
+    assert (nic.spread.hashes, nic.spread.fields) == (wanted, {2: 0xF0})
+    words = journal.pushed[0][4].split()
+    assert words[-4::2] == ["-x", "-x"]
+    assert words[-3].startswith("rss=46000000") and words[-3].endswith(wanted.hex())
+    assert words[-1] == f"udp4={struct.pack('=IIQ', 0x29, 2, 0xF0).hex()}"
+
+
+def test_hashes_that_cannot_be_put_back_end_the_trial(nic: Nic) -> None:
+    nic.spread = Spread()
+    nic.spread.hashes = nic.spread.hashes.replace(b"fresh", b"ours!")
+    nic.spread.takes = False
+    with pytest.raises(LabProblem) as caught:
+        driver.load_anew("cab0", Journal())
+    assert "cab0 spreads packets over its queues otherwise" in str(caught.value)
+    assert "does not let that be put back: rss (ethtool -x, -n)" in str(caught.value)
+
+
+def test_flow_rules_are_refused(nic: Nic) -> None:
+    nic.spread = Spread()
+    assert driver.problems("cab0") == []
+    nic.spread.rules = 3
+    (problem,) = driver.problems("cab0")
+    assert "cab0 has 3 flow rules (ethtool -n cab0), which go with its driver" in problem
+
+
+@pytest.mark.parametrize("spread", [None, Spread()])
+def test_what_is_journaled_is_what_undo_takes(
+    nic: Nic, monkeypatch: pytest.MonkeyPatch, spread: Spread | None
+) -> None:
+    nic.spread = spread
     arguments, ran = ["cab0", "e1000e", "9000", driver.settings("cab0"), "1"], []
 
     def run(argv: Sequence[str], **_: Any) -> Completed:
