@@ -5,14 +5,11 @@ It is told by stdin and answers by stdout, in frames. The end of stdin ends it, 
 
 from __future__ import annotations
 
-import fcntl
 import os
 import queue
-import shutil
 import signal
 import site
 import sys
-import tempfile
 import threading
 import time
 import traceback
@@ -25,6 +22,14 @@ from typing import cast
 import nodrop
 from nodrop.config.options import INPUTS
 from nodrop.elsewhere.inputs import Copies
+from nodrop.elsewhere.untaken import (
+    Begun,
+    Untaken,
+    arrived,
+    begun_of,
+    fingerprint,
+    run_folder,
+)
 from nodrop.elsewhere.words import (
     ALIVE,
     LEASE_S,
@@ -52,12 +57,8 @@ from nodrop.measure.preflight import doctor
 from nodrop.results.live import Live
 from nodrop.results.rundir import read_manifest
 from nodrop.results.trial import TrialRecord
-from nodrop.results.trial_folder import files_of_trial
 from nodrop.results.writer import RunWriter
-
-RUNS_FOLDER = Path("/var/lib/nodrop")
-RUN = "run."
-"""Begins the name of the folder that a run fills here, until the other half has its files."""
+from nodrop.untrusted.folder import Folder
 
 
 class Told:
@@ -67,6 +68,8 @@ class Told:
         self._frames, self._door = frames, door
         self._orders: queue.Queue[Order | None] = queue.Queue()
         self._heard_s = time.monotonic()
+        self.lost = False
+        """No one hears us."""
         for run in (self._read, self._watch):
             threading.Thread(target=run, daemon=True).start()
 
@@ -99,6 +102,7 @@ class Told:
         self._lost()
 
     def _lost(self) -> None:
+        self.lost = True
         self._door.broken()
         self._orders.put(None)
         os.kill(os.getpid(), signal.SIGTERM)
@@ -108,8 +112,11 @@ class Reported:
     """A Progress (measure/progress.py) and a Controller (measure/controllers/seam.py): both are
     the other half's."""
 
-    def __init__(self, frames: Frames, told: Told, task: Task) -> None:
+    def __init__(self, frames: Frames, told: Told, task: Task, untaken: Untaken) -> None:
         self._frames, self._told, self._task = frames, told, task
+        self._untaken = untaken
+        self._sent = False
+        """A trial, whole; the next order shows that it was taken."""
         self.heeds_void = task.heeds_void
         self.directory: Path | None = None
         self._manifest: Json = {}
@@ -117,10 +124,23 @@ class Reported:
     def next(self, done: Sequence[TrialRecord], may: May = any_trial) -> TrialInput | None:
         del done, may  # it has them, and their files: nothing is on its way while the next one runs
         self.manifest()
-        self._say("next")
-        order = self._told.next()
-        assert isinstance(order, Next), order
-        return order.trial
+        while True:
+            kept = self._untaken.kept
+            self._say("next", kept=kept and kept.asked)
+            order = self._told.next()
+            assert isinstance(order, Next), order
+            if self._sent:
+                self._untaken.taken()
+                self._sent = False
+            trial, kept = order.trial, self._untaken.kept
+            if trial is None or kept is None or kept.asked != self._fingerprint(trial):
+                return trial
+            # Measured in an earlier sitting, which did not bring it over.
+            self._send(self._untaken.directory, kept.whole_files, have=order.have)
+            self._ended(kept.line, fetched=True)
+
+    def _fingerprint(self, trial: TrialInput) -> str:
+        return fingerprint(trial, str(self._manifest["plan_sha256"]))
 
     def outlook(self, done: Sequence[TrialRecord]) -> Outlook:
         raise NotImplementedError("the other half knows it")
@@ -133,6 +153,12 @@ class Reported:
         self.directory = directory
         self.runs_in(directory)
         self.manifest()
+
+    def goes_on(self, earlier: Json) -> None:
+        """A run that has trials already; one more may lie here."""
+        known = [TrialRecord.from_line(line).run for line in earlier["lines"]]
+        if words := self._untaken.take_up(earlier["manifest"].get("run_id"), known):
+            self.note(words)
 
     def runs_in(self, directory: Path) -> None:
         self._say("directory", path=str(directory))
@@ -151,14 +177,29 @@ class Reported:
         self._say("live", reading=asdict(reading))
 
     def trial_ended(self, trial: TrialInput, record: TrialRecord) -> None:
-        del trial
         assert self.directory is not None
-        for folder, name, size, sha256 in files_of_trial(self.directory, record.run):
-            word = {"event": "file", "path": [*folder.below, name], "size": size, "sha256": sha256}
-            with suppress(OSError), folder.open(name) as file:
-                say_file(self._frames, word, file)
+        files = begun_of(self.directory, record.run)
+        if self.heeds_void or record.outcome != "void":
+            self._untaken.mark(self.directory, self._manifest, trial, record, files)
+        self._send(self.directory, files, have={})
         self.manifest()
-        self._say("trial_ended", line=record.to_line())
+        self._ended(record.to_line())
+
+    def _send(self, directory: Path, files: Begun, *, have: Begun) -> None:
+        """Of a trial, what of it the other half lacks."""
+        for path, (size, sha256) in files.items():
+            *above, name = path.split("/")
+            word = {"event": "file", "path": [*above, name], "size": size, "sha256": sha256}
+            if have.get(path) == (size, sha256):
+                continue
+            with suppress(OSError), Folder(directory, tuple(above)).open(name) as file:
+                begun = arrived(file, size, have.get(f"{path}.part"))
+                file.seek(begun)
+                say_file(self._frames, {**word, "begun": begun}, file)
+
+    def _ended(self, line: str, *, fetched: bool = False) -> None:
+        self._say("trial_ended", line=line, fetched=fetched)
+        self._sent = True
 
     def finished(self, directory: Path, records: Sequence[TrialRecord]) -> None:
         pass
@@ -170,9 +211,11 @@ class Reported:
             self._say("manifest", manifest=now)
 
     def _say(self, event: str, **more: object) -> None:
-        # Who does not listen has ended, and what reads from it sees that and ends us.
+        # Who does not listen has ended, and what reads from it sees that and ends us. If the line
+        # is cut, no one reads what we write, and to write would wait for ever.
         with suppress(OSError):
-            say(self._frames, {"event": event, **more})
+            if not self._told.lost:
+                say(self._frames, {"event": event, **more})
 
 
 def measured(frames: Frames, told: Told, folder: Path) -> Json:
@@ -187,7 +230,7 @@ def measured(frames: Frames, told: Told, folder: Path) -> Json:
             if task.only_look:
                 with _inputs(task):
                     return _seen(task)
-            reported = Reported(frames, told, task)
+            reported = Reported(frames, told, task, Untaken(folder))
             try:
                 return {"status": _measure(task, reported, folder)}
             finally:
@@ -221,6 +264,7 @@ def _measure(task: Task, reported: Reported, folder: Path) -> int:
             out = folder / "run"
             _begun(out, task)
             reported.runs_in(out)
+            reported.goes_on(task.earlier)
         outcome = run_experiment(
             task.experiment,
             task.lab,
@@ -254,28 +298,6 @@ def _begun(out: Path, task: Task) -> None:
         writer.finish_all((record, {}) for record in records)
 
 
-@contextmanager
-def _run_folder() -> Iterator[Path]:
-    """Of this run alone. What one that was killed left has no lock any more, and goes first."""
-    for left in RUNS_FOLDER.glob(f"{RUN}*"):
-        with suppress(OSError):
-            held = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            try:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(left)
-            finally:
-                os.close(held)
-    folder = Path(tempfile.mkdtemp(prefix=RUN, dir=RUNS_FOLDER))
-    folder.chmod(0o711)  # a SUT that is no root finds its own files, and no others
-    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    fcntl.flock(held, fcntl.LOCK_EX)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(held)
-
-
 def _own_pipes() -> Frames:
     """Ours alone: what we start has neither, and what prints goes to stderr."""
     source, sink = (os.fdopen(os.dup(n), mode) for n, mode in ((0, "rb"), (1, "wb")))
@@ -291,12 +313,14 @@ def main() -> None:
     for number in ENDING:  # while nothing is measured: then it ends the run, which undoes
         signal.signal(number, signal.SIG_IGN)
     frames = _own_pipes()
-    with _run_folder() as folder, RelayDoor(frames, folder=folder) as door:
+    with run_folder() as folder, RelayDoor(frames, folder=folder) as door:
         os.environ[RELAY_VARIABLE] = str(door.path)
         say(frames, {"event": "hello", "version": nodrop.__version__})
-        end = measured(frames, Told(frames, door), folder)
+        told = Told(frames, door)
+        end = measured(frames, told, folder)
         with suppress(OSError):
-            say(frames, {"event": "end", **end})
+            if not told.lost:
+                say(frames, {"event": "end", **end})
 
 
 if __name__ == "__main__":

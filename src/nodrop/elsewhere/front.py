@@ -22,6 +22,7 @@ from nodrop.elsewhere.conversation import Far
 from nodrop.elsewhere.images import copied_images, images_of
 from nodrop.elsewhere.inputs import copied, named_files
 from nodrop.elsewhere.rebooting import Rebooting
+from nodrop.elsewhere.untaken import begun_of, fingerprint
 from nodrop.elsewhere.words import End, Next, Task
 from nodrop.errors import BadInput, LabProblem, NodropError, NotReady, TrialFailed
 from nodrop.hosts.interrupts import Interrupted, interrupts
@@ -216,6 +217,10 @@ class _Kept:
         """It has booted, and no SUT has started since."""
         self._far: Far
         self._writer: RunWriter | None = None
+        self._broke_off = False
+        """A file of the trial has not come whole: the user has ended the run in its midst."""
+        self._half_written = found is not None
+        """A trial may be: its rest may be there."""
         self._done: list[TrialRecord] = []
         self._trial: TrialInput | None = None
         self._folder: TrialFolder | None = None
@@ -286,7 +291,7 @@ class _Kept:
             case "note":
                 progress.note(one_line(member(word, "words", str), longest=2000))
             case "next":
-                self._far.order(Next(trial=self._next()))
+                self._far.order(self._next(word.get("kept")))
             case "trial_started":
                 self._folder = self.writer.trial(self._asked().run_name)
                 progress.trial_started(self._asked())
@@ -299,23 +304,34 @@ class _Kept:
                 progress.live(Live.from_row(reading))
             case "file":
                 self._take(word)
-            case "trial_ended":
+            case "trial_ended" if not self._broke_off:
                 record = TrialRecord.from_line(member(word, "line", str))
                 self._reset_s = None
                 self.writer.finish_elsewhere(record)
                 self._done.append(record)
+                if word.get("fetched"):
+                    words = f"fetched from {self._far.name}, measured at {record.started_utc}"
+                    progress.note(f"{record.run}: {words}")
                 progress.trial_ended(self._asked(), record)
                 self._say_notes()
 
-    def _next(self) -> TrialInput | None:
-        """None: the other half is to end."""
+    def _next(self, kept: object) -> Next:
+        """Of no trial: the other half is to end. `kept`: what was measured there and has not come
+        over, for which nothing is to boot."""
         trial = self._plan.controller.next(self._done)
+        if trial is not None and kept == fingerprint(trial, self.writer.manifest["plan_sha256"]):
+            self._trial = trial
+            self.writer.trial(trial.run_name, goes_on=True)
+            return Next(trial=trial, have=begun_of(self.writer.path, trial.run_name))
+        if self._half_written:
+            self.writer.remove_half_written()
+            self._half_written = False
         new_world = trial is not None and trial.new_world
         self.reset_due = self._resets is not None and new_world and self._reset_s is None
         if trial is not None and new_world:
             trial = replace(trial, reset_s=self._reset_s)
         self._trial = None if self.reset_due else trial
-        return self._trial
+        return Next(trial=self._trial)
 
     def _asked(self) -> TrialInput:
         if self._trial is None:
@@ -326,8 +342,11 @@ class _Kept:
         path = [str(part) for part in member(word, "path", list)]
         if path[1:2] != [self._asked().run_name]:
             raise NotJson("a file of another trial")
-        chunks = self._far.file(member(word, "size", int))
-        self.writer.take(path, chunks, sha256=member(word, "sha256", str))
+        begun = member(word, "begun", int)
+        chunks = self._far.file(member(word, "size", int) - begun)
+        before, self._broke_off = self._broke_off, True
+        self.writer.take(path, chunks, sha256=member(word, "sha256", str), begun=begun)
+        self._broke_off = before
 
     def _manifest(self, manifest: Json) -> None:
         if self.reset_due:  # the other half has ended, and the run has not
@@ -335,10 +354,13 @@ class _Kept:
         if self._writer is not None:
             self._writer.update_manifest(manifest)
             return
-        fingerprint = member(manifest, "plan_sha256", str)
+        plan = member(manifest, "plan_sha256", str)
         if self._found is not None:
             self._writer = RunWriter.resume(
-                self._found, plan_sha256=fingerprint, asked=question(self._experiment)
+                self._found,
+                plan_sha256=plan,
+                asked=question(self._experiment),
+                half_written_stays=True,
             )
         else:
             self._writer = RunWriter.create(
@@ -346,7 +368,7 @@ class _Kept:
                 self._experiment.name,
                 experiment=self._experiment.text,
                 lab=self._lab.text,
-                plan_sha256=fingerprint,
+                plan_sha256=plan,
                 manifest=manifest,
             )
         keep_raw_files(self._writer, self._storage)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from nodrop.elsewhere.control_plane import placed, said_first
+from nodrop.elsewhere.untaken import forget
 from nodrop.errors import LabProblem
 from nodrop.hosts.journal import UndoReport, undo_abandoned
 from nodrop.hosts.ssh import SshHost
@@ -38,7 +39,10 @@ def undone_on(host: SshHost, *, everything: bool) -> Sequence[UndoReport]:
 
 
 def main() -> None:
-    reports = undo_abandoned(running="--all" in sys.argv[1:])
+    everything = "--all" in sys.argv[1:]
+    reports = undo_abandoned(running=everything)
+    if everything:
+        reports += [UndoReport(label="", done=words) for words in (forget(),) if words]
     sys.stdout.write(json.dumps([asdict(report) for report in reports]))
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import pickle
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import IO, Any
 
 from nodrop.config.experiment import Experiment
@@ -58,9 +59,11 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Next:
-    """The answer to `next`."""
+    """The answer to `next`, and the word that what was sent before has been taken."""
 
     trial: TrialInput | None
+    have: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    """Of a trial that was measured and did not come over whole: path → bytes and hash."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,9 +85,9 @@ def say(frames: Frames, word: Json) -> None:
 
 
 def say_file(frames: Frames, word: Json, file: IO[bytes]) -> None:
-    """A word, then so many bytes of a file as it says."""
+    """A word, then the bytes of a file from where it stands, as many as the word says."""
     say(frames, word)
-    left = int(word["size"])
+    left = int(word["size"]) - int(word["begun"])
     while left > 0 and (part := file.read(min(left, LONGEST_BYTES))):
         frames.send(OURS, FILE, part)
         left -= len(part)

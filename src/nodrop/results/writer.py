@@ -139,9 +139,16 @@ class RunWriter:
         return cls(path, lock, found)
 
     @classmethod
-    def resume(cls, path: Path, *, plan_sha256: str, asked: Question | None = None) -> RunWriter:
-        """Opens a run directory to go on with it; removes what was half-written. BadInput if the
-        plan is another; `asked` says which key made it so."""
+    def resume(
+        cls,
+        path: Path,
+        *,
+        plan_sha256: str,
+        asked: Question | None = None,
+        half_written_stays: bool = False,
+    ) -> RunWriter:
+        """Opens a run directory to go on with it; removes what was half-written, unless the rest of
+        it may come. BadInput if the plan is another; `asked` says which key made it so."""
         # What is half-written is deleted and the rest added to, with our rights.
         Folder(path).must_be_ours("a run directory")
         manifest = read_manifest(path)
@@ -158,7 +165,8 @@ class RunWriter:
             with copy.taken_up() if copy else nullcontext():
                 writer._must_lose_nothing()
                 cut_half_line(Folder(path))
-                writer._remove_half_written_runs()
+                if not half_written_stays:
+                    writer.remove_half_written()
             writer._copy = copy
         except BaseException:
             writer._lock.close()
@@ -175,13 +183,12 @@ class RunWriter:
         records = read_trials(self.path).records
         return frozenset(r.run for r in records if self._runs.folder(r.run).is_file(TRIAL))
 
-    def trial(self, run: str) -> TrialFolder:
-        """A fresh folder for one trial."""
+    def trial(self, run: str, *, goes_on: bool = False) -> TrialFolder:
+        """A folder for one trial: a fresh one, unless it `goes_on` with what came of it."""
         folder = self._runs.folder(safe_name(run))
-        if self._runs.is_there(safe_name(run)):
+        if not goes_on and self._runs.is_there(safe_name(run)):
             self._runs.remove(safe_name(run))
-        folder.make()
-        folder.folder(SUT).make()
+        folder.folder(SUT).make_all()
         return TrialFolder(run=run, path=folder.path)
 
     def finish(self, record: TrialRecord, details: Mapping[str, Any] | None = None) -> None:
@@ -239,9 +246,11 @@ class RunWriter:
         copy.way.notes.append(f"the run is kept in {url}")
         self._copy = copy
 
-    def take(self, path: Sequence[str], chunks: Iterable[bytes], *, sha256: str) -> None:
+    def take(
+        self, path: Sequence[str], chunks: Iterable[bytes], *, sha256: str, begun: int = 0
+    ) -> None:
         """A file of a trial that was measured on another machine; it has its name once it is
-        whole. BadInput if it is not what it should be."""
+        whole. Its first `begun` bytes came before. BadInput if it is not what it should be."""
         *above, name = path
         if len(above) < 2 or above[0] != RUNS:
             raise BadInput(f"{'/'.join(path)}: is no file of a trial")
@@ -249,7 +258,11 @@ class RunWriter:
         folder.make_all()
         digest, partial = hashlib.sha256(), f"{name}.part"
         with folder.open_to_change(partial) as file:
-            file.truncate()
+            if not 0 <= begun <= os.fstat(file.fileno()).st_size:
+                raise BadInput(f"{'/'.join(path)}: goes on after {begun} bytes, which are not here")
+            file.truncate(begun)
+            while content := file.read(1 << 20):
+                digest.update(content)
             for chunk in chunks:
                 digest.update(chunk)
                 file.write(chunk)
@@ -322,7 +335,8 @@ class RunWriter:
             f"again once its folder is out of {RUNS}/",
         )
 
-    def _remove_half_written_runs(self) -> None:
+    def remove_half_written(self) -> None:
+        """Trials that do not count."""
         good = self.completed()
         for name in self._runs.folders():
             if name not in good:

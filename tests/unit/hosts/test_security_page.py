@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.elsewhere import control_plane, far, inputs
+from nodrop.elsewhere import control_plane, inputs, untaken
 from nodrop.hosts.lease import keep_words
 from nodrop.hosts.rights import KEEPER, SUT, of_job
 from nodrop.hosts.ssh import COPY, KEPT_FOLDER, NODE_FOLDER, TAKE
@@ -68,4 +68,5 @@ def test_the_page_says_where_a_receiver_elsewhere_has_what() -> None:
     assert f"`{inputs.FILES_FOLDER}/SHA256` | the trace, rules" in PAGE
     assert 'chmod 700 "$1"' in inputs.TAKE
     assert "chmod 644" in inputs.TAKE
-    assert f"`{far.RUNS_FOLDER}/{far.RUN}XXXXXX` | the run" in PAGE
+    assert f"`{untaken.RUNS_FOLDER}/{untaken.RUN}XXXXXX` | the run" in PAGE
+    assert f"`{untaken.RUNS_FOLDER}/{untaken.UNTAKEN}` | the last trial" in PAGE

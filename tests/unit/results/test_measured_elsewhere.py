@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.errors import BadInput
+from nodrop.errors import BadInput, LabProblem
 from nodrop.results.rundir import open_run
 from nodrop.results.trial_folder import files_of_trial
 from nodrop.results.writer import RunWriter
@@ -54,6 +54,21 @@ def test_a_file_that_is_not_what_was_said_gets_no_name(here: RunWriter) -> None:
     with pytest.raises(BadInput, match=f"runs/{RUN}/a: did not arrive as it was sent"):
         here.take(["runs", RUN, "a"], [b"other"], sha256=hashlib.sha256(b"this").hexdigest())
     assert not (here.path / "runs" / RUN / "a").exists()
+
+
+def test_a_file_that_came_in_part_goes_on_where_it_ended(here: RunWriter) -> None:
+    def cut() -> Iterator[bytes]:
+        yield b"the first and "
+        raise LabProblem("the line is cut")
+
+    path, sha256 = ["runs", RUN, "a"], hashlib.sha256(b"the first and the rest").hexdigest()
+    with pytest.raises(LabProblem):
+        here.take(path, cut(), sha256=sha256)
+    with pytest.raises(BadInput, match="goes on after 15 bytes, which are not here"):
+        here.take(path, [], sha256=sha256, begun=15)
+    assert here.trial(RUN, goes_on=True).path.joinpath("a.part").read_bytes() == b"the first and "
+    here.take(path, [b"the rest"], sha256=sha256, begun=14)
+    assert (here.path / "runs" / RUN / "a").read_bytes() == b"the first and the rest"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,274 @@
+"""A trial that was measured whole is not measured again because its files did not come over."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import select
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodrop.cli.main import exit_code
+from nodrop.elsewhere.untaken import UNTAKEN
+from nodrop.errors import LabProblem
+from nodrop.hosts import ssh_connection
+from nodrop.hosts.frames import LONGEST_BYTES
+from nodrop.hosts.interrupts import Interrupted
+from nodrop.measure.progress import Silent
+from nodrop.results.rundir import open_run
+from nodrop.results.writer import RunWriter
+from tests.e2e.conftest import closes
+from tests.ssh.machines import set_control
+from tests.ssh.pairs import END_S, Pair, Run, runs_on
+
+PLACE = f"/var/lib/nodrop/{UNTAKEN}"
+SLOW = ["tbf", "rate", "400kbit", "burst", "4kb", "latency", "400ms"]
+
+
+@pytest.fixture
+def run(there: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick: None) -> Iterator[Run]:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with runs_on(there, tmp_path) as go:
+        yield go
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line that is cut is seen soon."""
+    monkeypatch.setitem(ssh_connection.OPTIONS, "ServerAliveInterval", "1")
+    monkeypatch.setitem(ssh_connection.OPTIONS, "ServerAliveCountMax", "2")
+
+
+class Counts(Silent):
+    """The trials that are measured, and what is said."""
+
+    def __init__(self) -> None:
+        self.measured, self.said = 0, list[str]()
+
+    def phase(self, name: str) -> None:
+        self.measured += name == "offer"
+
+    def note(self, words: str) -> None:
+        self.said.append(words)
+
+
+def far_half(pair: Pair) -> int:
+    (pid,) = (
+        pid
+        for pid, argv in pair.receiver.processes().items()
+        if "nodrop.elsewhere.far" in argv and "python" in argv.split()[0]
+    )
+    return pid
+
+
+class Breaks:
+    """Something that happens once, when a file has come in part: the largest, if not told."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.does: Callable[[], None] | None = None
+        self.file = "readings.json"
+        self.begun: dict[str, int] = {}
+        """Of each file that came: where it went on."""
+        take = RunWriter.take
+
+        def taken(
+            writer: RunWriter, path: Any, chunks: Any, *, sha256: str, begun: int = 0
+        ) -> None:
+            self.begun["/".join(path[1:])] = begun
+
+            def watched() -> Iterator[bytes]:
+                for chunk in chunks:
+                    yield chunk
+                    if self.does and path[-1] == self.file:
+                        does, self.does = self.does, None
+                        does()
+
+            take(writer, path, watched(), sha256=sha256, begun=begun)
+
+        monkeypatch.setattr(RunWriter, "take", taken)
+
+
+@pytest.fixture
+def breaks(monkeypatch: pytest.MonkeyPatch) -> Breaks:
+    return Breaks(monkeypatch)
+
+
+class Slows(Counts):
+    """The control line, once the load is offered: what is sent after it takes seconds."""
+
+    def __init__(self, pair: Pair) -> None:
+        super().__init__()
+        self._pair = pair
+
+    def phase(self, name: str) -> None:
+        super().phase(name)
+        if name == "offer":
+            slow(self._pair, "replace")
+
+
+def slow(pair: Pair, how: str) -> None:
+    pair.receiver.run("tc", "qdisc", how, "dev", "mgmt", "root", *(SLOW if how != "del" else ()))
+
+
+def cut(pair: Pair, go: Callable[[], object], breaks: Breaks, *, kill: bool = False) -> None:
+    """Runs until its line is cut in the midst of a file; the line is as it was after that. With
+    `kill`, nodrop there has no time to do anything about it."""
+    ends: list[int] = []
+
+    def breaking() -> None:
+        half = far_half(pair)
+        ends.append(os.pidfd_open(half))
+        set_control(1, up=False)
+        if kill:
+            os.kill(half, signal.SIGKILL)
+
+    breaks.does = breaking
+    try:
+        with pytest.raises(LabProblem, match="sensor1: nodrop there has ended") as said:
+            go()
+        assert "--resume" in str(said.value)
+        assert select.select(ends, [], [], END_S)[0], "it has ended"
+    finally:
+        for handle in ends:
+            os.close(handle)
+        set_control(1, up=True)
+        slow(pair, "del")
+
+
+def hashes(pair: Pair, run: str) -> Mapping[str, str]:
+    """Of what lies there."""
+    said = pair.receiver.run(
+        "sh", "-c", f"cd {PLACE}/runs/{run} && find . -type f -exec sha256sum {{}} +"
+    )
+    return {path[2:]: sha256 for sha256, path in map(str.split, said.splitlines())}
+
+
+def here(directory: Path, run: str) -> Mapping[str, str]:
+    top = directory / "runs" / run
+    return {
+        str(path.relative_to(top)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in top.rglob("*")
+        if path.is_file()
+    }
+
+
+LONG = ("load.speed=4",)
+
+
+def test_a_cut_while_files_come_costs_no_trial_however_often(
+    run: Run, there: Pair, breaks: Breaks, tmp_path: Path
+) -> None:
+    cut(there, lambda: run(*LONG, progress=Slows(there)), breaks)
+    (directory,) = (tmp_path / "results").iterdir()
+    assert not open_run(directory).trials.records
+    assert there.receiver.run("stat", "-c", "%u:%a", PLACE) == "0:700\n"
+    whole = hashes(there, "0001-r01")
+    # Another experiment in between does not take its place.
+    run("measure.repetitions=1", out=tmp_path / "other")
+    first = Counts()
+
+    def again() -> None:
+        slow(there, "replace")
+        run(*LONG, progress=first, resume=True)
+
+    cut(there, again, breaks)
+    assert first.measured == 0
+    assert hashes(there, "0001-r01") == whole
+    then = Counts()
+    outcome = run(*LONG, progress=then, resume=True)
+    record, _ = outcome.records
+    assert outcome.directory == directory
+    assert f"0001-r01: fetched from receiver sensor1, measured at {record.started_utc}" in then.said
+    assert then.measured == 1, "the second alone"
+    assert breaks.begun["0001-r01/readings.json"] == LONGEST_BYTES, "it went on where it was cut"
+    assert here(directory, "0001-r01") == whole
+    assert all(closes(record) for record in outcome.records)
+    assert [record.outcome for record in outcome.records] == ["measured"] * 2
+    assert not list(directory.rglob("*.part"))
+
+
+def test_a_trial_that_came_whole_is_known_though_nodrop_there_was_not_told(
+    run: Run, there: Pair, breaks: Breaks, tmp_path: Path
+) -> None:
+    """Cut after the last file: both halves have it."""
+    breaks.file = "trial.json"
+    cut(there, lambda: run(*LONG, progress=Slows(there)), breaks)
+    then = Counts()
+    outcome = run(*LONG, progress=then, resume=True)
+    assert then.measured == 1, "the second alone"
+    assert [record.run for record in outcome.records] == ["0001-r01", "0002-r02"]
+    assert all(closes(record) for record in outcome.records)
+
+
+def test_a_host_does_not_boot_for_a_trial_that_it_has(
+    run: Run, there: Pair, breaks: Breaks, tmp_path: Path
+) -> None:
+    reset = 'measure.reset="reboot"'
+    cut(there, lambda: run(*LONG, reset, progress=Slows(there)), breaks)
+    whole, then = hashes(there, "0001-r01"), Counts()
+    outcome = run(*LONG, reset, progress=then, resume=True)
+    assert [words for words in then.said if words.endswith(" boots")] == ["receiver sensor1 boots"]
+    assert then.measured == 1
+    assert here(outcome.directory, "0001-r01") == whole
+    assert all(record.reset_s for record in outcome.records)
+
+
+def test_ctrl_c_while_files_come_costs_no_trial(
+    run: Run, there: Pair, breaks: Breaks, tmp_path: Path
+) -> None:
+    breaks.does = lambda: os.kill(os.getpid(), signal.SIGINT)
+    with pytest.raises(Interrupted):
+        run(*LONG)
+    (directory,) = (tmp_path / "results").iterdir()
+    assert not open_run(directory).trials.records, "a file of it is not here"
+    whole, then = hashes(there, "0001-r01"), Counts()
+    outcome = run(*LONG, progress=then, resume=True)
+    assert then.measured == 1, "the second alone"
+    assert here(directory, "0001-r01") == whole
+    assert all(closes(record) for record in outcome.records)
+
+
+@pytest.fixture
+def killed(run: Run, there: Pair, breaks: Breaks) -> str:
+    """A trial that is there, because nodrop there was killed before all of it had come."""
+    cut(there, lambda: run(*LONG, progress=Slows(there)), breaks, kill=True)
+    return "0001-r01"
+
+
+def test_a_kill_there_does_not_cost_a_trial_that_was_whole(
+    run: Run, there: Pair, killed: str, tmp_path: Path
+) -> None:
+    assert exit_code(["undo", there.lab(tmp_path)]) == 0
+    then = Counts()
+    outcome = run(*LONG, progress=then, resume=True)
+    assert then.measured == 1
+    assert any(words.startswith(f"{killed}: fetched from") for words in then.said)
+    assert all(closes(record) for record in outcome.records)
+
+
+def test_one_that_was_damaged_is_measured_again(
+    run: Run, there: Pair, killed: str, tmp_path: Path
+) -> None:
+    assert exit_code(["undo", there.lab(tmp_path)]) == 0
+    rows = f"/var/lib/nodrop/run.*/*/runs/{killed}/samples-receiver.jsonl"
+    there.receiver.run("sh", "-c", f"for f in {rows}; do printf x | dd of=$f conv=notrunc; done")
+    then = Counts()
+    outcome = run(*LONG, progress=then, resume=True)
+    assert f"{killed}: what was kept of it is damaged; it is measured again" in then.said
+    assert then.measured == 2
+    assert [record.outcome for record in outcome.records] == ["measured"] * 2
+
+
+def test_undo_all_removes_it(
+    run: Run, there: Pair, killed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code(["undo", "--all", there.lab(tmp_path)]) == 0
+    (directory,) = (tmp_path / "results").iterdir()
+    which = f"trial {killed} of run {open_run(directory).manifest['run_id']}"
+    said = capsys.readouterr().out
+    assert f"undone: receiver sensor1: {which}, which was not fetched" in said
+    there.nothing_is_left()
