@@ -32,6 +32,19 @@ def is_root_of_host() -> bool:
         return True
 
 
+def uid_of_host(uid_map: Path = Path("/proc/self/uid_map")) -> int:
+    """Ours; of root of a user namespace its user's: /tmp is the same in both."""
+    uid = os.geteuid()
+    try:
+        rows = uid_map.read_text().splitlines()
+    except OSError:
+        return uid
+    for first, outside, many in (map(int, row.split()) for row in rows):
+        if first <= uid < first + many:
+            return outside + uid - first
+    return uid
+
+
 def _base(variable: str, default: str) -> Path:
     given = os.environ.get(variable, "")
     return Path(given) if given.startswith("/") else Path.home() / default

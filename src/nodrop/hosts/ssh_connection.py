@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 from nodrop.errors import LabProblem, NotReady
+from nodrop.hosts.folders import uid_of_host
 from nodrop.hosts.local import LABEL_VARIABLE, STDERR_SHOWN_CHARACTERS
 from nodrop.hosts.processes import (
     ProcessId,
@@ -328,4 +329,4 @@ def _socket_place() -> Path:
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     fits = runtime.startswith("/") and len(runtime) <= LONGEST_SOCKET_FOLDER
     folder = Path(runtime if fits and Path(runtime).is_dir() else "/tmp")
-    return folder / f"nodrop-ssh-{os.geteuid()}"
+    return folder / f"nodrop-ssh-{uid_of_host()}"

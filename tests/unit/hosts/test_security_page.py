@@ -33,6 +33,7 @@ def rows() -> Mapping[str, tuple[str, tuple[str, ...]]]:
         ('job `replay` with `backend = "flood"`', {"job": "replay", "backend": "flood"}),
         ("job `sample`", {"job": "sample"}),
         ("the SUT: Suricata, or the sink", {"job": "sink"}),
+        ("the sink in setup `bare`", {"job": "sink"}),
     ],
 )
 def test_the_page_says_what_a_job_may(what: str, spec: Mapping[str, str]) -> None:
