@@ -121,7 +121,7 @@ class Pair:
 
     def shown(self) -> Any:
         (port,) = json.loads(self.receiver.run("ip", "-j", "-d", "address", "show", "cab0"))
-        kept = ("flags", "mtu", "promiscuity", "addr_info", "ifname", "address")
+        kept = ("flags", "mtu", "promiscuity", "addr_info", "ifname")
         return {name: port[name] for name in kept}, *(self.receiver.run(*argv) for argv in SHOWS)
 
     def nothing_is_left(self) -> None:

@@ -22,7 +22,7 @@ from nodrop.measure.progress import Silent
 from nodrop.results.rundir import open_run
 from tests.e2e.conftest import closes
 from tests.ssh.machines import Machine, lay_direct_cable
-from tests.ssh.pairs import END_S, SINK, Pair, Run, runs_on
+from tests.ssh.pairs import END_S, SINK, UNUSUAL, Pair, Run, runs_on
 
 REBOOT = 'measure.reset="reboot"'
 LISTENS = """\
@@ -110,6 +110,7 @@ def test_a_host_that_boots_in_the_middle_is_one_sentence_and_resume_goes_on(
     while "cab0" in there.sender.run("ip", "-br", "link"):
         assert time.monotonic() < deadline
     lay_direct_cable(there.sender, there.receiver)
+    there.receiver.run("sh", "-euc", UNUSUAL)
     assert exit_code(["undo", there.lab(tmp_path)]) == 0
     said = capsys.readouterr().out
     assert "undone: receiver sensor1: everything went with the last boot" in said
