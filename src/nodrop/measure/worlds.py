@@ -29,8 +29,10 @@ class Worlds:
                 standing = self._stack.enter_context(self._measurer.stand(cell, trial))
                 self._standing, self._cell = standing, cell
             yield self._standing
-        except Exception:
-            self._leave()
+        except Exception as failed:
+            self._standing = None
+            # What stands is told: it may know why, in better words (a port that went away).
+            self._stack.__exit__(type(failed), failed, failed.__traceback__)
             raise
         if worn := self._standing.worn:
             if not new:
