@@ -52,7 +52,7 @@ def test_hosts_that_have_all(
     sender, receiver = lines
     assert sender.startswith("sender gen1: needs nothing more (")
     assert sender.endswith(", root, ip, ethtool)")
-    assert receiver.endswith(", root by sudo, ip, ethtool, sysctl, python3)")
+    assert receiver.endswith(", root by sudo, ip, ethtool, tc, sysctl, python3)")
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ class Untaken:
     def mark(
         self, directory: Path, manifest: Json, asked: TrialInput, record: TrialRecord, files: Begun
     ) -> None:
-        """This trial is whole. Where there is no room for a marker it is not kept."""
+        """This trial is whole. If there is no room for a marker, it is not kept."""
         self.taken()
         kept = Kept(
             run_id=str(manifest["run_id"]),

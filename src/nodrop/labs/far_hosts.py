@@ -36,6 +36,7 @@ OFFLOADS = {
 """As `ethtool -k` says them → as `ethtool -K` takes them: those that labs/netns.py turns off, and
 LRO, which a veth has not."""
 NS_PER_MS = 1e6
+TC_PACKAGE = "iproute2"
 
 
 class ThisMachine(LocalHost):
@@ -233,6 +234,8 @@ def _disciplines(look: PortLook) -> None:
     """The port would come back without them. One that the kernel gives by itself has handle 0."""
     host, port = look.end.host, look.port
     shown = host.run(["tc", "-j", "qdisc", "show", "dev", port], check=False)
+    if shown.returncode == 127:
+        look.problem(f"program tc is missing; install the package {TC_PACKAGE}")
     if shown.returncode:
         return  # a kernel without any
     with making_sense(f"what `tc qdisc` says on {host.name}"):

@@ -25,7 +25,7 @@ from nodrop.hosts.seam import Completed, Json, Link, Port, UndoJournal
 from nodrop.hosts.ssh import Become, SshHost
 from nodrop.hosts.ssh_connection import SshConnection
 from nodrop.labs import driver
-from nodrop.labs.far_hosts import End, ThisMachine, check_ends, look_at
+from nodrop.labs.far_hosts import TC_PACKAGE, End, ThisMachine, check_ends, look_at
 from nodrop.labs.far_undo import undo_there
 from nodrop.labs.netns import CARRIER_TIMEOUT_S, ETHERNET_HEADER_BYTES, PACKAGES, PortName
 from nodrop.labs.nic import taken
@@ -41,7 +41,7 @@ FROM_THERE = (
 )
 MOST_CABLES = 4
 PROGRAMS = {program: PACKAGES[program] for program in ("ip", "ethtool")}
-PROGRAMS_OF_RECEIVER = {"sysctl": PACKAGES["sysctl"], "python3": "python3"}
+PROGRAMS_OF_RECEIVER = {"tc": TC_PACKAGE, "sysctl": PACKAGES["sysctl"], "python3": "python3"}
 """Programs that nodrop runs on a host → the Debian package of each."""
 
 

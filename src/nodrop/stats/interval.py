@@ -28,7 +28,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True, slots=True, order=True)
 class Host:
-    """Where a start of the SUT is asked for: all values of this host count once."""
+    """If a start of the SUT is asked for, all values of this host count once."""
 
     source: int
     """Which of several runs."""
