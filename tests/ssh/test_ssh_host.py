@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -40,7 +40,8 @@ def all_end(label: str) -> None:
     so each can be waited for by its handle."""
     for process in labelled_processes(label):
         if argv_of(process.pid).partition("\0")[0] not in ("ssh", "cat"):
-            assert ended(process.pid, END_S), f"still there: {process}"
+            with suppress(ProcessLookupError):  # it has just gone
+                assert ended(process.pid, END_S), f"still there: {process}"
 
 
 def test_a_node_works_there_and_is_copied_once(
