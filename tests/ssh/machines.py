@@ -241,12 +241,12 @@ def lay_direct_cable(one: Machine, other: Machine, port: str = "cab0") -> None:
         machine.run("ip", "link", "set", port, "up")
 
 
-def await_switch() -> None:
-    """Until both its ports pass frames on: the kernel's link watch sees a carrier late."""
+def await_switch(ports: int = 2) -> None:
+    """Until its ports pass frames on: the kernel's link watch sees a carrier late."""
     deadline = time.monotonic() + TIMEOUT_S
     shown = ["ip", "-j", "-d", "link", "show", "master", "switch"]
     states: list[str] = []
-    while states != ["forwarding", "forwarding"]:
+    while states != ["forwarding"] * ports:
         assert time.monotonic() < deadline, states
         said = run_command(shown, where="switch", timeout_s=TIMEOUT_S).stdout
         states = [one["linkinfo"]["info_slave_data"]["state"] for one in json.loads(said)]

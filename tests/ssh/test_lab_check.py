@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,12 @@ host = "sensor1"
 port = "{port}"
 become = "sudo"
 """
+
+
+BURST = (
+    r"cable: a burst of [\d.]+ MB at ([\d,]+) of 10,000 Mbit/s from cab0 of sender gen1 to cab0 of "
+    r"receiver sensor1 came whole"
+)
 
 
 def the_switch() -> Machine:
@@ -63,11 +70,18 @@ def changed(machine: Machine, do: str, undo: str) -> Iterator[None]:
 def test_two_good_hosts(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, lines = said(capsys, lab)
     assert (code, lines[-1]) == (0, "nothing stands in the way"), lines
-    assert lines[-3:-1] == [
+    of_cable = [line for line in lines if line.startswith("cable: ")]
+    assert of_cable[:3] == [
         f"cable: {FRAMES} marked frames of 60 to {MTU + 14} bytes went from cab0 of {tx} to "
         f"cab0 of {rx}"
         for tx, rx in (("sender gen1", "receiver sensor1"), ("receiver sensor1", "sender gen1"))
+    ] + [
+        "cable: none came to another port that is up (mgmt of sender gen1; mgmt of receiver "
+        "sensor1)"
     ]
+    there, back = of_cable[3:]
+    assert re.fullmatch(BURST, there), there
+    assert "from cab0 of receiver sensor1 to cab0 of sender gen1" in back
     for host in ("sender gen1", "receiver sensor1"):
         system, port = (line for line in lines if line.startswith(f"{host}: "))
         assert "Linux " in system
@@ -122,6 +136,7 @@ def test_the_port_that_ssh_goes_by_is_no_port_to_measure_on(
 
 
 SENDERS_WAY_OUT = 'chain netdev bent way { type filter hook egress device "cab0" priority 0; }'
+MIRROR = 'chain netdev bent way { type filter hook ingress device "sw1" priority 0; }'
 SWITCH = "chain bridge bent way { type filter hook forward priority 0; }"
 
 
@@ -137,8 +152,10 @@ def ruled(machine: Machine, chain: str, rule: str) -> Iterator[None]:
 def of_the_cable(code: int, lines: list[str]) -> str:
     """The one thing to mend, of the way there; the way back is as it should be."""
     assert code == 3, lines
-    (back,) = (line for line in lines if line.startswith("cable: "))
+    back, none = (line for line in lines if line.startswith("cable: "))
+    assert none.startswith("cable: none came to another port that is up (")
     assert "from cab0 of receiver sensor1 to cab0 of sender gen1" in back
+    assert "burst" not in "".join(lines), "a cable that is none is not burdened"
     (line,) = (line for line in lines if line.startswith("- "))
     return line.removeprefix("- cable: ")
 
@@ -173,13 +190,147 @@ def test_a_sender_that_sends_less_or_more(
         assert of_the_cable(*said(capsys, lab)).endswith(words)
 
 
+@contextmanager
+def third_port(machine: Machine) -> Iterator[None]:
+    """`cab1` of that machine, at the same switch."""
+    switch = the_switch()
+    peer = f"type veth peer name cab1 netns {machine.pid}"
+    with changed(switch, f"ip link add sw2 mtu {MTU} {peer}", "ip link delete sw2"):
+        switch.run("ip", "link", "set", "sw2", "master", "switch", "up")
+        machine.run("ip", "link", "set", "cab1", "mtu", str(MTU), "up")
+        await_switch(3)
+        yield
+
+
+def elsewhere(lines: list[str]) -> list[str]:
+    return [line for line in lines if line.startswith("- cable: of the marked frames ")]
+
+
+def forgetting(switch: Machine, port: str) -> AbstractContextManager[None]:
+    """It floods what goes to whoever is at that port."""
+    switch.run("bridge", "fdb", "flush", "dev", "switch")
+    learning = f"bridge link set dev {port} learning"
+    return changed(switch, f"{learning} off", f"{learning} on")
+
+
+@pytest.mark.parametrize("at", ["sender", "receiver"])
+def test_a_switch_that_floods_both_ways(
+    machines: Machines, lab: Path, capsys: pytest.CaptureFixture[str], at: str
+) -> None:
+    machine: Machine = getattr(machines, at)
+    switch = the_switch()
+    with third_port(machine), forgetting(switch, "sw0"), forgetting(switch, "sw1"):
+        code, lines = said(capsys, lab)
+    assert code == 3
+    place = f"{at} {machine.name}"
+    assert [line.partition(": a switch floods")[0] for line in elsewhere(lines)] == [
+        f"- cable: of the marked frames from cab0 of {tx}, {FRAMES} to cab1 of {place} came, too"
+        for tx in ("sender gen1", "receiver sensor1")
+    ], lines
+    assert lines[-1] == "2 to mend"
+    assert "burst" not in "".join(lines), "not at the full rate where others hear it"
+    assert "PROMISC" not in machine.run("ip", "link", "show", "mgmt")
+
+
+def test_a_mirror_port_of_one_way(
+    machines: Machines, lab: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    switch = the_switch()
+    known = f"{machines.receiver.run('cat', '/sys/class/net/cab0/address').strip()} dev sw1 master"
+    with (
+        third_port(machines.receiver),
+        changed(switch, f"bridge fdb replace {known} static", f"bridge fdb del {known}"),
+        ruled(switch, MIRROR, 'ether type 0x88b5 dup to "sw2"'),
+    ):
+        code, lines = said(capsys, lab)
+    assert code == 3
+    found = elsewhere(lines)
+    assert len(found) == 1, lines
+    assert f"from cab0 of receiver sensor1, {FRAMES} to cab1 of receiver sensor1 came" in found[0]
+
+
+def test_a_slower_switch_between_two_fast_ports(
+    machines: Machines, lab: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rule = 'iifname "sw0" limit rate over 10 mbytes/second burst 1 mbytes drop'
+    with ruled(the_switch(), SWITCH, rule):
+        code, lines = said(capsys, lab)
+    assert code == 3
+    (line,) = (line for line in lines if line.startswith("- "))
+    came = re.search(r"from cab0 of sender gen1 to .* came with ([\d,]+) of ([\d,]+) frames", line)
+    assert came is not None, line
+    arrived, sent = (int(number.replace(",", "")) for number in came.groups())
+    assert 0 < arrived < sent / 2
+    assert "both ports say 10000 Mbit/s" in line
+    (back,) = (line for line in lines if line.startswith("cable: a burst"))
+    assert "from cab0 of receiver sensor1" in back
+    assert back.endswith("came whole")
+
+
+@contextmanager
+def saying(machine: Machine, folder: Path, word: str, said: str) -> Iterator[None]:
+    """Its port says so of itself."""
+    file = folder / word
+    file.write_text(f"{said}\n")
+    place = f"/sys/class/net/cab0/{word}"
+    machine.run("mount", "--bind", str(file), place)
+    try:
+        yield
+    finally:
+        # umount(8) wants a /proc that knows it.
+        umount = f"ctypes.CDLL(None).umount2({place.encode()!r}, 0)"
+        machine.run("python3", "-c", f"import ctypes; assert {umount} == 0")
+
+
+@pytest.mark.parametrize(
+    ("word", "value", "words"),
+    [
+        (
+            "speed",
+            "2500",
+            "cab0 of sender gen1 has 10000 Mbit/s, and cab0 of receiver",
+        ),
+        ("duplex", "half", "cab0 of receiver sensor1 is half duplex"),
+    ],
+)
+def test_ends_that_have_agreed_on_other_rates(
+    machines: Machines,
+    lab: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    word: str,
+    value: str,
+    words: str,
+) -> None:
+    with saying(machines.receiver, tmp_path, word, value):
+        code, lines = said(capsys, lab)
+    assert code == 3
+    assert lines[-2].startswith(f"- cable: {words}")
+    assert lines[-1] == "1 to mend"
+    assert "burst" not in "".join(lines)
+
+
+def test_a_port_that_does_not_say_its_rate(
+    machines: Machines, lab: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with saying(machines.receiver, tmp_path, "speed", "-1"):
+        code, lines = said(capsys, lab)
+    assert (code, lines[-1]) == (0, "nothing stands in the way")
+    assert "its rate is not known" in lines[-2]
+
+
 def test_for_machines(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code(["lab", "check", str(lab), "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["problems"] == []
     *hosts, cable = answer["hosts"]
     assert [host["role"] for host in hosts] == ["sender", "receiver"]
-    assert cable["there"] == cable["back"] == {"sent_packets": FRAMES, "whole": True}
+    for way in (cable["there"], cable["back"]):
+        burst = way.pop("burst")
+        assert way.pop("sent_packets") == way.pop("arrived_packets") == FRAMES
+        assert way == {"whole": True, "elsewhere": []}
+        assert burst["arrived_packets"] == burst["sent_packets"] > 0
+        assert burst["lost_by_ports"] == {}
     for host in hosts:
         assert host["reached"]
         assert abs(host["mono_offset_ns"]) <= host["clock_bound_ns"], "one kernel, one clock"

@@ -6,6 +6,7 @@ mod socket;
 pub mod flood;
 pub mod link;
 pub mod loopback;
+pub mod overhear;
 mod ring;
 pub mod rx;
 pub mod slots;

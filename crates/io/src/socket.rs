@@ -162,7 +162,7 @@ impl PacketSocket {
     clippy::cast_possible_truncation,
     reason = "option values are a few bytes"
 )]
-fn socket_length<T>() -> libc::socklen_t {
+pub(crate) fn socket_length<T>() -> libc::socklen_t {
     size_of::<T>() as libc::socklen_t
 }
 

@@ -32,6 +32,8 @@ enum Command {
     Replay(ByFlags<job::replay::Replay>),
     /// Receive and count: a SUT whose truth is known
     Sink(ByFlags<job::sink::Sink>),
+    /// Count frames of one EtherType that arrive where they should not
+    Overhear(ByFlags<job::overhear::Overhear>),
     /// Read the host's counters on a schedule
     Sample(ByFlags<job::sample::Sample>),
     /// Look once: host, counters, what AF_PACKET counts here
@@ -118,6 +120,7 @@ fn main() -> ExitCode {
     match cli.command {
         Command::Replay(job) => job.run(),
         Command::Sink(job) => job.run(),
+        Command::Overhear(job) => job.run(),
         Command::Sample(job) => job.run(),
         Command::Probe(job) => job.run(),
         Command::Profile(job) => job.run(),

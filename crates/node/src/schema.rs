@@ -26,6 +26,7 @@ mod tests {
     use serde_json::{Map, Value, json};
 
     use crate::job::Job;
+    use crate::job::overhear::Overhear;
     use crate::job::probe::Probe;
     use crate::job::profile::Profile;
     use crate::job::replay::Replay;
@@ -57,6 +58,7 @@ mod tests {
         let jobs = json!({
             Replay::NAME: job::<Replay, ReplaySample>(&mut read, &mut said),
             Sink::NAME: job::<Sink, SinkSample>(&mut read, &mut said),
+            Overhear::NAME: job::<Overhear, ()>(&mut read, &mut said),
             Sample::NAME: job::<Sample, Line<'static>>(&mut read, &mut said),
             Probe::NAME: job::<Probe, ()>(&mut read, &mut said),
             Profile::NAME: job::<Profile, ()>(&mut read, &mut said),

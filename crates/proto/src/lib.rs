@@ -4,6 +4,7 @@
 //! controller can talk to an older node), clap reads it from flags when a person runs the job by hand.
 
 mod message;
+mod overhear;
 mod probe;
 mod profile;
 mod replay;
@@ -14,6 +15,7 @@ mod trace;
 pub use message::{
     ClockAnswer, Hello, JobError, Message, MessageError, PROTOCOL, Tagged, TaiAnswer,
 };
+pub use overhear::{OverhearReady, OverhearResult, OverhearSpec, Overheard};
 pub use probe::{ProbeSpec, ProbeWhat};
 pub use profile::{ProfileReady, ProfileSpec};
 pub use replay::{

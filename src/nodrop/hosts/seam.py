@@ -10,6 +10,8 @@ from typing import Any, Literal, Protocol, TypeAlias, TypeVar, cast
 
 from nodrop.protocol.events import (
     Counters,
+    OverhearReady,
+    OverhearResult,
     ProbeResult,
     ReplayReady,
     ReplayResult,
@@ -101,6 +103,7 @@ ReplayJob: TypeAlias = NodeJob[ReplayReady, ReplaySample, ReplayResult]
 SampleJob: TypeAlias = NodeJob[SampleReady, Any, SampleResult]
 """Its rows go to a file."""
 SinkJob: TypeAlias = NodeJob[SinkReady, SinkSample, SinkResult]
+OverhearJob: TypeAlias = NodeJob[OverhearReady, Any, OverhearResult]
 ProbeJob: TypeAlias = NodeJob[Any, Any, ProbeResult]
 TraceJob: TypeAlias = NodeJob[Any, Any, TraceResult]
 """As a probe's, its result comes at once."""

@@ -1,95 +1,91 @@
-"""Proves the cable between two far ports: marked frames that leave one arrive at the other.
+"""Proves the cable between two far ports: marked frames that leave one arrive at the other, and
+nowhere else, at the MTU and rate that both ports have.
 
 The mark is their number and the sum of their lengths, which are random; the node's sink counts
-both. A frame of somebody else's, one too few and one that was cut change one of the two. Their
-EtherType is for experiments (IEEE 802, 0x88B5): no stack takes them, no router passes them on.
+both. A frame of somebody else's, one too few and one that was cut change one of the two.
 """
 
 from __future__ import annotations
 
 import random
-import struct
-import time
-from collections.abc import Sequence
-from contextlib import closing
-from dataclasses import dataclass
-from pathlib import Path
-from tempfile import NamedTemporaryFile
+from collections.abc import Mapping, Sequence
 
-from nodrop.hosts.seam import Host, Json, SinkJob
+from nodrop.hosts.seam import Json
+from nodrop.labs.cable_rate import burst, judged, unlike
+from nodrop.labs.crossing import CableEnd, Crossed, cross
 from nodrop.labs.netns import ETHERNET_HEADER_BYTES
+from nodrop.labs.overheard import Overhearing, Place
 from nodrop.labs.seam import Checked
-from nodrop.protocol.events import ReplayResult, SinkResult
 
-ETHERTYPE = 0x88B5
 FRAMES = 32
+PPS = 2000
 SHORTEST_BYTES = 60
 """What Ethernet pads to, without its checksum: shorter ones would arrive longer."""
 SHORT_BYTES = 500
 """These pass wherever anything does (IPv4 wants an MTU of 576)."""
-PPS = 2000
-ARRIVAL_S = 1.0
-"""After the last was sent: a switch between holds a frame for ms."""
-JOB_TIMEOUT_S = 20.0
-POLL_S = 0.02
-MICROSECONDS_PCAP = 0xA1B2C3D4
-LINKTYPE_ETHERNET = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CableEnd:
-    host: Host
-    port: str
-    mac: str
-    mtu: int
-
-    @property
-    def words(self) -> str:
-        return f"{self.port} of {self.host.name}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Crossed:
-    """What of the marked frames came over in one direction."""
-
-    asked: Sequence[int]
-    """Lengths."""
-    sent_packets: int
-    arrived_packets: int
-    arrived_bytes: int
-
-    @property
-    def whole(self) -> bool:
-        """These, all of them, and no others."""
-        arrived = (self.sent_packets, self.arrived_packets, self.arrived_bytes)
-        return arrived == (len(self.asked), len(self.asked), sum(self.asked))
+Ways = Sequence[tuple[str, CableEnd, CableEnd]]
 
 
 def prove(sender: CableEnd, receiver: CableEnd, rng: random.Random) -> Checked:
     """Both ways, with frames up to the smaller MTU. LabProblem if a host cannot send or listen."""
-    mtu = min(sender.mtu, receiver.mtu)
+    ways: Ways = (("there", sender, receiver), ("back", receiver, sender))
+    seen: list[str] = []
+    problems: list[str] = []
+    facts: dict[str, Json] = {}
+    with Overhearing(sender, receiver) as overhearing:
+        for name, tx, rx in ways:
+            facts[name] = _marked(tx, rx, rng, seen, problems)
+        overhearing.end()
+        for name, tx, _ in ways:
+            elsewhere = overhearing.of(tx)
+            facts[name]["elsewhere"] = [one.facts() for one in elsewhere]
+            came = facts[name]["arrived_packets"] > 0
+            problems += _elsewhere(tx, elsewhere, came=came, at_least=overhearing.lost())
+        if not any(facts[name]["elsewhere"] for name, *_ in ways):
+            seen.append(f"none came to another port that is up ({overhearing.words()})")
+    _rate(ways, facts, seen, problems)
+    return Checked(
+        what="cable", seen=seen, problems=[f"cable: {one}" for one in problems], facts=facts
+    )
+
+
+def _marked(
+    tx: CableEnd, rx: CableEnd, rng: random.Random, seen: list[str], problems: list[str]
+) -> Json:
+    mtu = min(tx.mtu, rx.mtu)
     longest = mtu + ETHERNET_HEADER_BYTES
-    seen, problems = [], []
-    facts: Json = {}
-    for name, tx, rx in (("there", sender, receiver), ("back", receiver, sender)):
-        crossed = cross(tx, rx, marked_lengths(longest, rng))
-        facts[name] = {"sent_packets": crossed.sent_packets, "whole": crossed.whole}
-        if crossed.whole:
-            seen.append(
-                f"{crossed.sent_packets} marked frames of {SHORTEST_BYTES} to {longest} bytes went "
-                f"from {tx.words} to {rx.words}"
-            )
-        else:
-            short = cross(tx, rx, marked_lengths(min(SHORT_BYTES, longest), rng))
-            problems.append(f"cable: {_fault(tx, rx, crossed, short, mtu)}")
-    return Checked(what="cable", seen=seen, problems=problems, facts=facts)
+    lengths = marked_lengths(longest, rng)
+    crossed = cross(tx, rx, lengths, pps=PPS)
+    whole = is_whole(lengths, crossed)
+    if whole:
+        seen.append(
+            f"{crossed.sent_packets} marked frames of {SHORTEST_BYTES} to {longest} bytes went "
+            f"from {tx.words} to {rx.words}"
+        )
+    else:
+        short = marked_lengths(min(SHORT_BYTES, longest), rng)
+        short_pass = is_whole(short, cross(tx, rx, short, pps=PPS))
+        problems.append(_fault(tx, rx, crossed, mtu, short_pass=short_pass))
+    return {
+        "sent_packets": crossed.sent_packets,
+        "arrived_packets": crossed.arrived_packets,
+        "whole": whole,
+    }
 
 
-def _fault(tx: CableEnd, rx: CableEnd, crossed: Crossed, short: Crossed, mtu: int) -> str:
+def is_whole(asked: Sequence[int], crossed: Crossed) -> bool:
+    """These, all of them, and no others."""
+    arrived = (crossed.sent_packets, crossed.arrived_packets, crossed.arrived_bytes)
+    return arrived == (len(asked), len(asked), sum(asked))
+
+
+def _fault(tx: CableEnd, rx: CableEnd, crossed: Crossed, mtu: int, *, short_pass: bool) -> str:
     way = f"from {tx.words} to {rx.words}"
     if crossed.sent_packets < FRAMES:
         return f"{tx.words} sent {crossed.sent_packets} of {FRAMES} marked frames"
-    if short.whole:
+    if short_pass:
         return (
             f"{way} short frames pass and those of up to MTU {mtu} do not: something between "
             f"has a smaller MTU ({crossed.arrived_packets} of {FRAMES} arrived)"
@@ -109,44 +105,37 @@ def marked_lengths(longest: int, rng: random.Random) -> list[int]:
     return [longest, *(rng.randint(SHORTEST_BYTES, longest) for _ in range(FRAMES - 1))]
 
 
-def cross(tx: CableEnd, rx: CableEnd, lengths: Sequence[int]) -> Crossed:
-    """Sends frames of these lengths one way."""
-    listen = {"job": "sink", "interface": rx.port, "ring_bytes": 4 << 20}
-    with NamedTemporaryFile(suffix=".pcap") as file:
-        file.write(capture(lengths, src=tx.mac, dst=rx.mac))
-        file.flush()
-        trace = tx.host.reads(Path(file.name))
-        send = {"job": "replay", "trace": trace, "interface": tx.port, "pps": PPS}
-        with closing(rx.host.job(listen)) as sink, closing(tx.host.job(send)) as replay:
-            sink.start()
-            replay.start()
-            sent: ReplayResult = replay.result(timeout_s=JOB_TIMEOUT_S)
-            _await(sink, sent["sent_packets"])
-            sink.stop()
-            got: SinkResult = sink.result(timeout_s=JOB_TIMEOUT_S)
-    return Crossed(
-        asked=lengths,
-        sent_packets=sent["sent_packets"],
-        arrived_packets=got["packets"],
-        arrived_bytes=got["bytes"],
+def _elsewhere(
+    tx: CableEnd, places: Sequence[Place], *, came: bool, at_least: bool
+) -> Sequence[str]:
+    """`came`: some came to the other end as well."""
+    if not places:
+        return ()
+    some = "at least " if at_least else ""
+    at = (
+        f"of the marked frames from {tx.words}, {some}{', '.join(one.words for one in places)} came"
+    )
+    if not came:
+        return (f"{at}: the cable leads there",)
+    return (
+        f"{at}, too: a switch floods them, a mirror port copies them, or there is a second cable; "
+        "give these two ports a cable or a VLAN of their own",
     )
 
 
-def _await(sink: SinkJob, packets: int) -> None:
-    """Until so many have arrived, or none can be on their way any more."""
-    deadline = time.monotonic() + ARRIVAL_S
-    while time.monotonic() < deadline:
-        samples = sink.samples()
-        if samples and samples[-1]["packets"] >= packets:
-            return
-        time.sleep(POLL_S)
-
-
-def capture(lengths: Sequence[int], *, src: str, dst: str) -> bytes:
-    """A capture file of frames of these lengths."""
-    header = bytes.fromhex((dst + src).replace(":", "")) + struct.pack("!H", ETHERTYPE)
-    file = struct.pack("<IHHiIII", MICROSECONDS_PCAP, 2, 4, 0, 0, 1 << 18, LINKTYPE_ETHERNET)
-    for number, length in enumerate(lengths):
-        frame = (header + b"nodrop lab check").ljust(length, b"\0")
-        file += struct.pack("<IIII", 0, number, length, length) + frame
-    return file
+def _rate(ways: Ways, facts: Mapping[str, Json], seen: list[str], problems: list[str]) -> None:
+    """A burst only where it can harm nobody: these two ports are alone together, as was shown."""
+    _, one, other = ways[0]
+    if wrong := unlike(one, other):
+        problems.append(wrong)
+    if problems or not (one.alone and other.alone):
+        return
+    if one.speed_mbit is None or other.speed_mbit is None:
+        seen.append("its rate is not known, for a port does not say it, and was not tried")
+        return
+    for name, tx, rx in ways:
+        found = burst(tx, rx, min(tx.mtu, rx.mtu) + ETHERNET_HEADER_BYTES)
+        facts[name]["burst"] = found.facts()
+        words, wrong = judged(tx, rx, found)
+        seen += [words] if words else []
+        problems += [wrong] if wrong else []

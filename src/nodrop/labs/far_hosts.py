@@ -16,7 +16,8 @@ from nodrop.hosts.local import LocalHost
 from nodrop.hosts.privileges import CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN
 from nodrop.hosts.seam import Json
 from nodrop.hosts.ssh import SshHost
-from nodrop.labs.cable import CableEnd, prove
+from nodrop.labs.cable import prove
+from nodrop.labs.crossing import CableEnd
 from nodrop.labs.netns import PACKAGES
 from nodrop.labs.nic import taken_by
 from nodrop.labs.seam import Checked
@@ -105,7 +106,8 @@ def check_ends(ends: Sequence[End], *, cable: bool) -> list[Checked]:
         cables = list(zip(looks[0].ports, looks[-1].ports, strict=False))
         for first, last in cables:
             _mtus(first, last)
-        crossed = [one for both in cables for one in _cable(*both)] if cable else []
+        proved = cables if cable and not _same_machine(looks[0], looks[-1]) else []
+        crossed = [one for both in proved for one in _cable(*both)]
     return [*(look.checked() for look in looks), *crossed]
 
 
@@ -185,6 +187,11 @@ def _port(look: PortLook) -> None:
             look.problem(f"there is no port {port} (there are: {there})")
             return
         _state(look, found[port])
+        look.facts["other_ports"] = sorted(
+            name
+            for name, one in found.items()
+            if "UP" in one["flags"] and one["link_type"] == "ether" and name != port
+        )
         _listeners(look, int(found[port]["ifindex"]))
         if look.end.role == "receiver":
             _disciplines(look)
@@ -198,13 +205,16 @@ def _state(look: PortLook, shown: Mapping[str, Any]) -> None:
     look.facts |= {"port": port, "mtu": int(shown["mtu"]), "up": up, "carrier": carrier}
     look.facts["addresses"] = addresses
     look.facts["mac"] = str(shown["address"])
-    speed = _speed_words(host, port)
+    speed = _speed_mbit(host, port)
+    look.facts["speed_mbit_s"] = speed
     words = "down" if not up else "up" if carrier else "up, no carrier"
-    look.seen.append(f"{port}: {words}, MTU {shown['mtu']}{speed}")
+    rate = f", {speed} Mbit/s" if speed else ""
+    look.seen.append(f"{port}: {words}, MTU {shown['mtu']}{rate}")
     if not up:
         look.problem(f"{port} is down; `ip link set {port} up`")
     elif not carrier:
         look.problem(f"{port} has no carrier; is the cable in, and the other end up?")
+    look.facts["in_bridge"] = "master" in shown
     if "master" in shown:
         look.problem(f"{port} belongs to {shown['master']}; `ip link set {port} nomaster`")
     if any(one["local"] == host.address for one in shown["addr_info"]):
@@ -248,10 +258,14 @@ def _disciplines(look: PortLook) -> None:
         )
 
 
-def _speed_words(host: SshHost | ThisMachine, port: str) -> str:
+def _of_port(host: SshHost | ThisMachine, port: str, word: str) -> str:
+    return host.run(["cat", f"/sys/class/net/{port}/{word}"], check=False).stdout.strip()
+
+
+def _speed_mbit(host: SshHost | ThisMachine, port: str) -> int | None:
     """A veth says 10000, a port that is down nothing or -1."""
-    said = host.run(["cat", f"/sys/class/net/{port}/speed"], check=False).stdout.strip()
-    return f", {said} Mbit/s" if said.isascii() and said.isdigit() else ""
+    said = _of_port(host, port, "speed")
+    return int(said) if said.isascii() and said.isdigit() and 0 < len(said) < 9 else None
 
 
 def _offloads(look: PortLook) -> None:
@@ -278,18 +292,35 @@ def offloads_on(features: str) -> list[str]:
 
 def _cable(first: PortLook, last: PortLook) -> list[Checked]:
     """Nothing if one of the ports cannot carry frames yet: that was said already."""
-    ends = []
+    ends: list[CableEnd] = []
     for look in (first, last):
         facts = look.facts
         if not (facts.get("up") and facts.get("carrier")) or facts.get("port_of_ssh"):
             return []
-        ends.append(
-            CableEnd(host=look.end.host, port=look.port, mac=facts["mac"], mtu=facts["mtu"])
-        )
+        ends.append(_end_of_cable(look))
     try:
         return [prove(ends[0], ends[1], random.Random())]
     except LabProblem as problem:
         return [Checked(what="cable", problems=[f"cable: {problem}"])]
+
+
+def _end_of_cable(look: PortLook) -> CableEnd:
+    facts, host, port = look.facts, look.end.host, look.port
+    return CableEnd(
+        host=host,
+        port=port,
+        mac=facts["mac"],
+        mtu=facts["mtu"],
+        others=facts["other_ports"],
+        speed_mbit=facts["speed_mbit_s"],
+        half_duplex=_of_port(host, port, "duplex") == "half",
+        alone=not facts["addresses"] and not facts["in_bridge"],
+    )
+
+
+def _same_machine(*looks: Look) -> bool:
+    places = {(look.facts.get("boot_id"), look.facts.get("network_namespace")) for look in looks}
+    return len(places) == 1 and None not in next(iter(places))
 
 
 def _together(looks: Sequence[Look]) -> None:
@@ -297,8 +328,7 @@ def _together(looks: Sequence[Look]) -> None:
     first, last = looks[0], looks[-1]
     if not (first.facts["reached"] and last.facts["reached"]):
         return
-    places = [(look.facts.get("boot_id"), look.facts.get("network_namespace")) for look in looks]
-    if places[0] == places[1] and None not in places[0]:
+    if _same_machine(first, last):
         last.problem(f"is the same machine as {first.end.host.name}")
 
 

@@ -277,6 +277,26 @@ class NoHandler(TypedDict):
     untagged: dict[str, Count]
 
 
+class OverhearReady(TypedDict):
+    interfaces: list[str]
+
+
+class OverhearResult(TypedDict):
+    heard: list[Overheard]
+    lost_packets: Count
+
+
+class OverhearSpec(TypedDict):
+    ethertype: Count
+    interfaces: list[str]
+
+
+class Overheard(TypedDict):
+    interface: str
+    packets: Count
+    source: str
+
+
 class PacketSocket(TypedDict):
     ifindex: int
     inode: Count
@@ -873,6 +893,7 @@ class Xdp(TypedDict):
 EVERY_JOB: Mapping[str, type] = {"clock": ClockAnswer, "error": JobError, "hello": Hello}
 """Event → its fields."""
 EVENTS: Mapping[str, Mapping[str, type]] = {
+    "overhear": {"ready": OverhearReady, "result": OverhearResult},
     "probe": {"result": ProbeResult},
     "profile": {"ready": ProfileReady, "result": ProfileOutcome},
     "replay": {"ready": ReplayReady, "result": ReplayResult, "sample": ReplaySample},

@@ -32,6 +32,11 @@ def rows() -> Mapping[str, tuple[str, tuple[str, ...]]]:
         ("job `replay`, and tcpreplay", {"job": "replay"}),
         ('job `replay` with `backend = "flood"`', {"job": "replay", "backend": "flood"}),
         ("job `sample`", {"job": "sample"}),
+        (
+            "job `overhear`: `nodrop lab check` counts its own marked frames at other ports, which "
+            "are promiscuous as long as it runs",
+            {"job": "overhear"},
+        ),
         ("the SUT: Suricata, or the sink", {"job": "sink"}),
         ("the sink in setup `bare`", {"job": "sink"}),
     ],

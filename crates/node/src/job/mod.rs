@@ -1,5 +1,6 @@
 //! What a job is; one file per job.
 
+pub mod overhear;
 pub mod probe;
 pub mod profile;
 pub mod replay;
