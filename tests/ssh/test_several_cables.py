@@ -100,7 +100,10 @@ def test_a_check_looks_at_all_ports_and_cables(on: Pair, tmp_path: Path) -> None
     assert not any(one.problems for one in looked)
     crossed = [words for one in looked if one.what == "cable" for words in one.seen]
     for port in ("cab0", "cab1"):
-        assert sum(f"from {port} of" in words for words in crossed) == 2, crossed
+        assert (
+            sum(f"frames of 60 to 9014 bytes went from {port} of" in words for words in crossed)
+            == 2
+        )
     on.receiver.run("ip", "link", "set", "cab1", "mtu", "1500")
     try:
         found = [words for one in checked(on, tmp_path) for words in one.problems]
@@ -114,6 +117,8 @@ def test_cables_that_are_crossed_are_found(on: Pair, tmp_path: Path) -> None:
     found = [words for one in looked for words in one.problems]
     assert len(found) == 4, found
     assert all("none of 32 marked frames came" in words for words in found)
+    (there,) = (words for words in found if "from cab0 of sender gen1 to" in words)
+    assert "it leads elsewhere: 64 to cab0 of receiver" in there
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from nodrop.hosts.seam import Json
 from nodrop.labs.cable_rate import burst, judged, unlike
 from nodrop.labs.crossing import CableEnd, Crossed, cross
 from nodrop.labs.netns import ETHERNET_HEADER_BYTES
-from nodrop.labs.overheard import Overhearing, Place
+from nodrop.labs.overheard import Overhearing
 from nodrop.labs.seam import Checked
 
 FRAMES = 32
@@ -34,15 +34,26 @@ def prove(sender: CableEnd, receiver: CableEnd, rng: random.Random) -> Checked:
     seen: list[str] = []
     problems: list[str] = []
     facts: dict[str, Json] = {}
+    faults: dict[str, str] = {}
     with Overhearing(sender, receiver) as overhearing:
         for name, tx, rx in ways:
-            facts[name] = _marked(tx, rx, rng, seen, problems)
+            facts[name], faults[name] = _marked(tx, rx, rng, seen)
         overhearing.end()
-        for name, tx, _ in ways:
+        for name, tx, rx in ways:
             elsewhere = overhearing.of(tx)
             facts[name]["elsewhere"] = [one.facts() for one in elsewhere]
-            came = facts[name]["arrived_packets"] > 0
-            problems += _elsewhere(tx, elsewhere, came=came, at_least=overhearing.lost())
+            places = ("at least " if overhearing.lost() else "") + ", ".join(
+                one.words for one in elsewhere
+            )
+            if not facts[name]["arrived_packets"] and elsewhere:
+                faults[name] = f"{_none(tx, rx)}; it leads elsewhere: {places}"
+            elif elsewhere:
+                problems.append(
+                    f"of the marked frames from {tx.words}, {places} came, too: a switch floods "
+                    "them, a mirror port copies them, or there is a second cable; give these two "
+                    "ports a cable or a VLAN of their own"
+                )
+            problems += [faults[name]] if faults[name] else []
         if not any(facts[name]["elsewhere"] for name, *_ in ways):
             seen.append(f"none came to another port that is up ({overhearing.words()})")
     _rate(ways, facts, seen, problems)
@@ -51,9 +62,9 @@ def prove(sender: CableEnd, receiver: CableEnd, rng: random.Random) -> Checked:
     )
 
 
-def _marked(
-    tx: CableEnd, rx: CableEnd, rng: random.Random, seen: list[str], problems: list[str]
-) -> Json:
+def _marked(tx: CableEnd, rx: CableEnd, rng: random.Random, seen: list[str]) -> tuple[Json, str]:
+    """And what is wrong, in words; "" if nothing is."""
+    fault = ""
     mtu = min(tx.mtu, rx.mtu)
     longest = mtu + ETHERNET_HEADER_BYTES
     lengths = marked_lengths(longest, rng)
@@ -67,12 +78,13 @@ def _marked(
     else:
         short = marked_lengths(min(SHORT_BYTES, longest), rng)
         short_pass = is_whole(short, cross(tx, rx, short, pps=PPS))
-        problems.append(_fault(tx, rx, crossed, mtu, short_pass=short_pass))
-    return {
+        fault = _fault(tx, rx, crossed, mtu, short_pass=short_pass)
+    facts = {
         "sent_packets": crossed.sent_packets,
         "arrived_packets": crossed.arrived_packets,
         "whole": whole,
     }
+    return facts, fault
 
 
 def is_whole(asked: Sequence[int], crossed: Crossed) -> bool:
@@ -91,7 +103,7 @@ def _fault(tx: CableEnd, rx: CableEnd, crossed: Crossed, mtu: int, *, short_pass
             f"has a smaller MTU ({crossed.arrived_packets} of {FRAMES} arrived)"
         )
     if crossed.arrived_packets == 0:
-        return f"none of {FRAMES} marked frames came {way}; is the cable between these two ports?"
+        return f"{_none(tx, rx)}; is the cable between these two ports?"
     if crossed.arrived_packets < FRAMES:
         return f"{crossed.arrived_packets} of {FRAMES} marked frames came {way}"
     return (
@@ -105,22 +117,8 @@ def marked_lengths(longest: int, rng: random.Random) -> list[int]:
     return [longest, *(rng.randint(SHORTEST_BYTES, longest) for _ in range(FRAMES - 1))]
 
 
-def _elsewhere(
-    tx: CableEnd, places: Sequence[Place], *, came: bool, at_least: bool
-) -> Sequence[str]:
-    """`came`: some came to the other end as well."""
-    if not places:
-        return ()
-    some = "at least " if at_least else ""
-    at = (
-        f"of the marked frames from {tx.words}, {some}{', '.join(one.words for one in places)} came"
-    )
-    if not came:
-        return (f"{at}: the cable leads there",)
-    return (
-        f"{at}, too: a switch floods them, a mirror port copies them, or there is a second cable; "
-        "give these two ports a cable or a VLAN of their own",
-    )
+def _none(tx: CableEnd, rx: CableEnd) -> str:
+    return f"none of {FRAMES} marked frames came from {tx.words} to {rx.words}"
 
 
 def _rate(ways: Ways, facts: Mapping[str, Json], seen: list[str], problems: list[str]) -> None:
