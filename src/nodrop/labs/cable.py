@@ -14,7 +14,7 @@ from nodrop.hosts.seam import Json
 from nodrop.labs.cable_rate import burst, judged, unlike
 from nodrop.labs.crossing import CableEnd, Crossed, cross
 from nodrop.labs.netns import ETHERNET_HEADER_BYTES
-from nodrop.labs.overheard import Overhearing
+from nodrop.labs.overheard import Overhearing, Place
 from nodrop.labs.seam import Checked
 
 FRAMES = 32
@@ -42,12 +42,12 @@ def prove(sender: CableEnd, receiver: CableEnd, rng: random.Random) -> Checked:
         for name, tx, rx in ways:
             elsewhere = overhearing.of(tx)
             facts[name]["elsewhere"] = [one.facts() for one in elsewhere]
-            places = ("at least " if overhearing.lost() else "") + ", ".join(
-                one.words for one in elsewhere
-            )
             if not facts[name]["arrived_packets"] and elsewhere:
-                faults[name] = f"{_none(tx, rx)}; it leads elsewhere: {places}"
+                faults[name] = f"{_none(tx, rx)}; {leads_to(elsewhere)}"
             elif elsewhere:
+                places = ("at least " if overhearing.lost() else "") + ", ".join(
+                    one.words for one in elsewhere
+                )
                 problems.append(
                     f"of the marked frames from {tx.words}, {places} came, too: a switch floods "
                     "them, a mirror port copies them, or there is a second cable; give these two "
@@ -119,6 +119,10 @@ def marked_lengths(longest: int, rng: random.Random) -> list[int]:
 
 def _none(tx: CableEnd, rx: CableEnd) -> str:
     return f"none of {FRAMES} marked frames came from {tx.words} to {rx.words}"
+
+
+def leads_to(elsewhere: Sequence[Place]) -> str:
+    return f"the cable leads to {', '.join(one.name for one in elsewhere)}"
 
 
 def _rate(ways: Ways, facts: Mapping[str, Json], seen: list[str], problems: list[str]) -> None:

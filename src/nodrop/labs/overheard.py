@@ -22,8 +22,12 @@ class Place:
     packets: int
 
     @property
+    def name(self) -> str:
+        return f"{self.port} of {self.host}"
+
+    @property
     def words(self) -> str:
-        return f"{self.packets} to {self.port} of {self.host}"
+        return f"{self.packets} to {self.name}"
 
     def facts(self) -> Json:
         return {"host": self.host, "port": self.port, "packets": self.packets}
