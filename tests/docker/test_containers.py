@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import tarfile
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +165,31 @@ def test_too_little_memory_is_named(run: Run, kind: str) -> None:
     assert outcome.exit_code == 1
     assert "for lack of memory (limits.memory = 30 MiB)" in record.error
     assert "raise limits.memory" in record.error
+
+
+@pytest.mark.usefixtures("docker")
+def test_the_kernels_own_log_says_what_docker_missed(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As its shim does if the control group is gone before it has looked at it."""
+    ended = DockerEngine.ended
+
+    def missed(engine: DockerEngine, container: str, *, timeout_s: float) -> docker_engine.Ended:
+        return replace(ended(engine, container, timeout_s=timeout_s), out_of_memory=False)
+
+    monkeypatch.setattr(DockerEngine, "ended", missed)
+    outcome = run("setup.kind=docker", 'limits.memory="30MiB"', text=ONE)
+    assert "for lack of memory (limits.memory = 30 MiB)" in only(outcome).error
+
+
+@pytest.mark.usefixtures("docker")
+def test_who_was_killed_by_hand_lacked_no_memory(run: Run) -> None:
+    def kill() -> None:
+        (pid,) = labelled("Suricata")
+        os.kill(pid, signal.SIGKILL)
+
+    error = only(run("setup.kind=docker", text=ONE, progress=Inject("offer", kill))).error
+    assert "signal SIGKILL" in error and "the kernel killed it" not in error, error
 
 
 @pytest.mark.parametrize("kind", ["docker", "oci", "bare"])

@@ -20,6 +20,7 @@ from nodrop.config.options import Options, check
 from nodrop.errors import LabProblem
 from nodrop.hosts.binary import file_sha256
 from nodrop.hosts.inside import seen_inside
+from nodrop.hosts.kernel_log import killed_for_memory
 from nodrop.hosts.local import LABEL_VARIABLE, LocalHost
 from nodrop.hosts.rights import SUT
 from nodrop.hosts.seam import Action, AnyJob, HostProcess, Json, Link, UndoJournal
@@ -163,7 +164,9 @@ class DockerEnv(ContainedEnv):
 
         def ending() -> Ending:
             ended = self._engine.ended(container, timeout_s=DEATH_TIMEOUT_S)
-            return Ending(status=ended.status, out_of_memory=ended.out_of_memory)
+            # Docker hears nothing of it if it takes the container's group away first.
+            killed = ended.out_of_memory or killed_for_memory(pid, since_mono_ns=launched_ns)
+            return Ending(status=ended.status, out_of_memory=killed)
 
         if wired:
             self._wire(self._undo.enter_context(named_namespace(pid, self._near, self._journal)))
