@@ -20,6 +20,7 @@ from nodrop.results.trial import TrialRecord
 from tests.e2e.conftest import Run, closes, only
 
 DEMO = "make:demo"
+ALLOWED = os.sched_getaffinity(0)
 EACH = f'load.trace=["{DEMO}", "{DEMO}"]'
 
 pytestmark = pytest.mark.usefixtures("suricata")
@@ -133,10 +134,11 @@ def test_ports_that_cannot_be_are_refused(run: Run, settings: list[str], words: 
     assert words in str(refused.value)
 
 
-@pytest.mark.parametrize("queues", [1, 2])
-def test_cluster_qm_gives_each_queue_to_a_thread(run: Run, queues: int) -> None:
+@pytest.mark.parametrize(("queues", "cpu"), [(1, '"any"'), (2, '"any"'), (2, min(ALLOWED))])
+def test_cluster_qm_gives_each_queue_to_a_thread(run: Run, queues: int, cpu: object) -> None:
+    """By a packet's flow, on whatever CPU it was sent."""
     shape = (f"setup.queues={queues}", "sut.threads=2", "sut.cluster_type=cluster_qm")
-    record = only(run(*shape, "load.speed=20"))
+    record = only(run(*shape, "load.speed=20", f"load.cpu={cpu}"))
     assert record.valid and closes(record) and record.threads_unexplained_packets == 0
     captured = [t.captured_packets for t in record.threads if t.captured_packets is not None]
     assert sum(n > 0 for n in captured) == queues, captured
@@ -144,8 +146,7 @@ def test_cluster_qm_gives_each_queue_to_a_thread(run: Run, queues: int) -> None:
 
 def test_the_ports_receive_half_runs_on_the_cpus_it_is_given(run: Run) -> None:
     """And on no other: only there is any CPU woken for frames of another."""
-    allowed = sorted(os.sched_getaffinity(0))
-    sender, receiver = allowed[0], allowed[-1]
+    sender, receiver = min(ALLOWED), max(ALLOWED)
     outcome = run(f'setup.rps_cpus="{receiver}"', f"load.cpu={sender}", "load.speed=20")
     record = only(outcome)
     assert record.valid and closes(record)

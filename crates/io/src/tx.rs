@@ -34,6 +34,16 @@ pub enum Sent {
     Gone(i32),
 }
 
+/// How frames get to the interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// Past its queueing discipline, if the kernel allows that: the cheaper way. The sender's CPU is what chooses a transmit
+    /// queue (`packet_pick_tx_queue`, net/packet/af_packet.c).
+    PastDiscipline,
+    /// By its queueing discipline: a hash of the frame's flow chooses (`skb_tx_hash`, net/core/dev.c).
+    ByDiscipline,
+}
+
 /// A socket that sends on one interface and receives nothing.
 pub struct PacketSender {
     fd: OwnedFd,
@@ -44,18 +54,18 @@ pub struct PacketSender {
 }
 
 impl PacketSender {
-    /// Opens the socket; frames pass by the queueing discipline if the kernel allows that.
+    /// Opens the socket.
     ///
     /// # Errors
     /// If there is no such interface or no permission (CAP_NET_RAW).
-    pub fn open(interface: &str) -> Result<Self, IoError> {
+    pub fn open(interface: &str, way: Way) -> Result<Self, IoError> {
         let socket = PacketSocket::new(interface)?;
-        let one: i32 = 1;
-        // Before Linux 3.14 there was none: the discipline is then passed through.
+        let bypass = i32::from(way == Way::PastDiscipline);
+        // Before Linux 3.14 there was none.
         let _ = socket.set(
             libc::SOL_PACKET,
             libc::PACKET_QDISC_BYPASS,
-            &one,
+            &bypass,
             "PACKET_QDISC_BYPASS",
         );
         // Needs CAP_NET_ADMIN; without it the sender may wait, and its schedule error says so.
@@ -181,7 +191,9 @@ mod tests {
 
     #[test]
     fn a_missing_interface_is_named() {
-        let error = PacketSender::open("nd-nowhere").err().unwrap();
+        let error = PacketSender::open("nd-nowhere", Way::PastDiscipline)
+            .err()
+            .unwrap();
         assert_eq!(
             error.to_string(),
             "no interface `nd-nowhere` in this network namespace"

@@ -57,6 +57,8 @@ pub enum SendBackend {
     Auto,
     /// One send(2) on an AF_PACKET socket per frame.
     AfPacket,
+    /// The same by the port's queueing discipline: the kernel chooses a transmit queue by the frame's flow; past it, by the sender's CPU.
+    AfPacketQdisc,
     /// AF_XDP in copy mode, only at top speed; frames of at most 4096 bytes.
     AfXdp,
     /// One write(2) per frame to a tap that is there: it enters this host as if received on the tap.

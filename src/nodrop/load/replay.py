@@ -96,6 +96,8 @@ class Replay:
             "trace": reads(self.trace),
             "interface": [port.name for port in link.tx_ports],
             **words,
+            # As a NIC does, by flows; left alone, the sender's CPU chooses the queue.
+            "backend": "af_packet_qdisc" if link.queues > 1 else "auto",
             "spin": link.sender_may_spin,
             # The host that is measured idles as it does.
             "shallow_idle": False,

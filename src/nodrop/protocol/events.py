@@ -31,7 +31,9 @@ ProbeWhat: TypeAlias = Literal[
     "kvm",
 ]
 SampleFormat: TypeAlias = Literal["jsonl", "csv", "sysmon"]
-SendBackend: TypeAlias = Literal["auto", "af_packet", "af_xdp", "tap", "flood", "flood_in"]
+SendBackend: TypeAlias = Literal[
+    "auto", "af_packet", "af_packet_qdisc", "af_xdp", "tap", "flood", "flood_in"
+]
 SpreadOver: TypeAlias = Literal["flows", "copy"]
 VmxSetting: TypeAlias = Literal["no", "yes", "forced"]
 

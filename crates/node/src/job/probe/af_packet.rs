@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use nix::sched::{CloneFlags, unshare};
 use nodrop_io::rx::{RingOptions, RxRing};
-use nodrop_io::tx::{PacketSender, Sent};
+use nodrop_io::tx::{PacketSender, Sent, Way};
 use nodrop_io::{IoError, loopback};
 use nodrop_proto::JobError;
 use nodrop_wire::checksum::{fold, sum};
@@ -81,7 +81,7 @@ pub fn prove() -> Result<Proof, JobError> {
 
 fn overflow() -> Result<RingProof, IoError> {
     let mut ring = RxRing::open(loopback::NAME, SMALL)?;
-    let sender = PacketSender::open(loopback::NAME)?;
+    let sender = PacketSender::open(loopback::NAME, Way::PastDiscipline)?;
     let frame = frame(EXPERIMENTAL, &[0; 46]);
     let taken = (0..FRAMES)
         .filter(|_| sender.send(&frame) == Sent::Taken)
@@ -131,7 +131,7 @@ fn defragment() -> Result<Option<DefragProof>, IoError> {
         }) => return Ok(None),
         Err(e) => return Err(e),
     };
-    let sender = PacketSender::open(loopback::NAME)?;
+    let sender = PacketSender::open(loopback::NAME, Way::PastDiscipline)?;
     for packet in [
         datagram(FRAGMENT, MORE_FRAGMENTS),
         datagram(FRAGMENT, PAYLOAD_BYTES / 8),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use nodrop_io::flood::{self, FloodSender, Towards};
 use nodrop_io::tap::TapSender;
-use nodrop_io::tx::PacketSender;
+use nodrop_io::tx::{PacketSender, Way};
 use nodrop_io::xdp::{self, XdpSender};
 use nodrop_proto::{JobError, ReplaySample, ReplaySpec, SendBackend};
 use nodrop_replay::{Backend, Outcome, SendError, Trace};
@@ -45,7 +45,11 @@ pub fn sockets(spec: &ReplaySpec) -> Result<Vec<PacketSender>, JobError> {
         ));
     }
     spec.cpus.iter().try_for_each(|cpu| may_pin(*cpu))?;
-    let open = |interface: &String| PacketSender::open(interface);
+    let way = match spec.backend {
+        SendBackend::AfPacketQdisc => Way::ByDiscipline,
+        _ => Way::PastDiscipline,
+    };
+    let open = |interface: &String| PacketSender::open(interface, way);
     let sockets = spec.interfaces.iter().map(open).collect::<Result<_, _>>();
     sockets.map_err(|e| interface_error(&e))
 }
@@ -91,7 +95,7 @@ fn backend(
     let fits = trace.longest_frame() <= xdp::LONGEST_FRAME;
     match spec.backend {
         SendBackend::Auto if !spec.top_speed || !fits => Ok(Backend::Packet(socket)),
-        SendBackend::AfPacket => Ok(Backend::Packet(socket)),
+        SendBackend::AfPacket | SendBackend::AfPacketQdisc => Ok(Backend::Packet(socket)),
         SendBackend::AfXdp if !spec.top_speed => Err(JobError::new(
             "spec",
             "backend af_xdp sends in batches: it needs top_speed",
