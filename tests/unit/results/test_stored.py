@@ -18,6 +18,7 @@ from s3fs import S3FileSystem
 from nodrop.cli.main import exit_code
 from nodrop.cli.stores import out_folder, run_directory
 from nodrop.errors import BadInput, NotReady
+from nodrop.hosts.privileges import USERNS_VARIABLE
 from nodrop.report.write import write_report
 from nodrop.results import following, stored
 from nodrop.results.rundir import find_run, open_run, read_trials
@@ -43,7 +44,8 @@ def s3(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
 
 @pytest.fixture(autouse=True)
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The one we are on: a call goes to another."""
+    """The one we are on: a call goes to another. It reaches its stores, whoever runs the tests."""
+    monkeypatch.delenv(USERNS_VARIABLE, raising=False)
     numbers = itertools.count()
 
     def another() -> None:
