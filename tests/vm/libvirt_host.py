@@ -9,16 +9,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from nodrop.images.choice import find_image
 from nodrop.images.guest_assets import make_assets
 
+T = TypeVar("T")
 PACKAGES = "apt-get install libvirt-daemon libvirt-daemon-driver-qemu python3-libvirt"
 DEBIANS = Path("/usr/lib/python3/dist-packages")
 UP_TIMEOUT_S = 30.0
@@ -33,7 +34,12 @@ PLACES = {
     "passwd": "/etc/passwd",
     "group": "/etc/group",
 }
-ENTER = "".join(f'mount --bind "$0/{ours}" {theirs}\n' for ours, theirs in PLACES.items())
+LOG = "libvirtd.log"
+ENTER = "".join(
+    ("" if ours in ("passwd", "group") else f"mkdir -p {theirs}\n")
+    + f'mount --bind "$0/{ours}" {theirs}\n'
+    for ours, theirs in PLACES.items()
+)
 # No shell is left between us and the daemon, and nothing that it mounts gets out.
 START = f'set -e\n{ENTER}exec libvirtd --config "$0/etc/libvirtd.conf" --pid-file "$0/pid"'
 
@@ -41,13 +47,23 @@ START = f'set -e\n{ENTER}exec libvirtd --config "$0/etc/libvirtd.conf" --pid-fil
 @contextmanager
 def private_libvirtd(folder: Path) -> Iterator[str]:
     """Its URI."""
+    settle(folder)
+    with (folder / LOG).open("wb") as log:
+        daemon = subprocess.Popen(start(folder), stdout=log, stderr=log)
+    try:
+        yield answering(folder, lambda: daemon.poll() is None)
+    finally:
+        daemon.send_signal(signal.SIGTERM)
+        daemon.wait(UP_TIMEOUT_S)
+
+
+def settle(folder: Path) -> None:
+    """Makes its files in a folder with a short name."""
     if shutil.which("libvirtd") is None:
         pytest.skip(f"needs libvirtd ({PACKAGES})")
     for ours, theirs in PLACES.items():
-        if theirs.startswith("/etc/") and ours != "etc":
-            continue
-        (folder / ours).mkdir()
-        Path(theirs).mkdir(parents=True, exist_ok=True)
+        if not theirs.startswith("/etc/") or ours == "etc":
+            (folder / ours).mkdir()
     # Its compiled-in default user is made by a package that would also start a daemon.
     for name, ids in (("passwd", "64055:64055::/:/bin/false"), ("group", "64055:")):
         (folder / name).write_text(Path(f"/etc/{name}").read_text() + f"libvirt-qemu:x:{ids}\n")
@@ -59,21 +75,21 @@ def private_libvirtd(folder: Path) -> Iterator[str]:
         f'unix_sock_group = "root"\nunix_sock_dir = "{folder}"\n'
         'auth_unix_ro = "none"\nauth_unix_rw = "none"\n'
     )
-    with (folder / "libvirtd.log").open("wb") as log:
-        daemon = subprocess.Popen(
-            ["unshare", "--mount", "--propagation", "private", "sh", "-c", START, str(folder)],
-            stdout=log, stderr=log,
-        )  # fmt: skip
-    try:
-        deadline = time.monotonic() + UP_TIMEOUT_S
-        while not (folder / "libvirt-sock").exists():
-            said = (folder / "libvirtd.log").read_text(errors="replace")[-800:]
-            assert daemon.poll() is None and time.monotonic() < deadline, said
-            time.sleep(0.05)
-        yield f"qemu:///system?socket={folder / 'libvirt-sock'}"
-    finally:
-        daemon.send_signal(signal.SIGTERM)
-        daemon.wait(UP_TIMEOUT_S)
+
+
+def start(folder: Path) -> Sequence[str]:
+    """The command that becomes the daemon."""
+    return ["unshare", "--mount", "--propagation", "private", "sh", "-c", START, str(folder)]
+
+
+def answering(folder: Path, lives: Callable[[], bool]) -> str:
+    """The URI, once it answers."""
+    deadline = time.monotonic() + UP_TIMEOUT_S
+    while not (folder / "libvirt-sock").exists():
+        said = (folder / LOG).read_text(errors="replace")[-800:]
+        assert lives() and time.monotonic() < deadline, said
+        time.sleep(0.05)
+    return f"qemu:///system?socket={folder / 'libvirt-sock'}"
 
 
 def bindings(folder: Path) -> Any:
@@ -91,6 +107,16 @@ def bindings(folder: Path) -> Any:
         return importlib.import_module("libvirt")
     except ImportError as error:
         pytest.skip(f"Debian's python3-libvirt is not for this Python, or is missing: {error}")
+
+
+def patiently(virtual: Any, act: Callable[[], T]) -> T:
+    """One boot of an emulated guest in forty hangs (setups/vm.py), and only we boot this one
+    again."""
+    try:
+        return act()
+    except AssertionError:
+        virtual.reset()
+        return act()
 
 
 def definition(name: str, folder: Path) -> str:

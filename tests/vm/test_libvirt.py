@@ -17,7 +17,7 @@ from nodrop.machines.libvirt_domain import Domain
 from nodrop.measure.manager import RunOutcome
 from tests.e2e.conftest import Run, closes, only
 from tests.e2e.killing import die_at, leftovers, undo, unnamed, unnamed_of
-from tests.vm.libvirt_host import bindings, definition, private_libvirtd
+from tests.vm.libvirt_host import bindings, definition, patiently, private_libvirtd
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -60,13 +60,7 @@ class Running:
         return LIBVIRT.replace("{domain}", NAME).replace("{uri}", self.uri)
 
     def patiently(self, act: Callable[[], T]) -> T:
-        """One boot of an emulated guest in forty hangs (setups/vm.py), and only we boot this one
-        again."""
-        try:
-            return act()
-        except AssertionError:
-            self.virtual.reset()
-            return act()
+        return patiently(self.virtual, act)
 
     def must_be_as_it_was(self) -> None:
         assert self.nics() == []
