@@ -18,7 +18,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from nodrop import plugins
 from nodrop.cli.main import exit_code
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import LabSource, load_lab
@@ -74,7 +73,7 @@ def block(
     experiment: Path, settings: Sequence[str], lab: LabSource, out: Path, number: int
 ) -> RunOutcome:
     asked = load_experiment(experiment, settings)
-    plan = make_plan(asked, sender_elsewhere=plugins.sender_elsewhere(lab))
+    plan = make_plan(asked)
     until = UpTo(plan.controller, number)
     return measuring(lab)(
         asked, lab, out=out, resume=number > 1, progress=Silent(),

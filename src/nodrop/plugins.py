@@ -89,14 +89,6 @@ def build_lab(source: LabSource) -> Lab:
     return cast(Lab, lab)
 
 
-def sender_elsewhere(source: LabSource) -> bool:
-    """As `Lab` has it. What is wrong with a lab file is said where the lab is built."""
-    try:
-        return build_lab(source).sender_elsewhere
-    except BadInput:
-        return False
-
-
 def _build(table: str, options: Mapping[str, Any], base: Path) -> Any:
     """Constructors check their options and touch nothing."""
     return _made(table, options["kind"], options, key=f"{table}.kind", base=base)

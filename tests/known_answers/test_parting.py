@@ -72,7 +72,7 @@ def test_all_loads_of_a_run_leave_the_sut_the_same_cpus(tmp_path: Path) -> None:
         'name = "x"\n[sut]\nkind = "sink"\n[load]\ntrace = "make:demo"\n[matrix]\n'
         '"load.kind" = ["tcpreplay", "replay"]\n"load.multiplier" = [1, 2, 8]\n'
     )
-    made = make_plan(load_experiment(file), cpus=set(range(8)))
+    made = make_plan(load_experiment(file)).on(set(range(8)))
     assert {trial.limits.cpus for trial in made.cells} == {"4-7"}
     by_load = {tuple(c.factors.values()): c.load["cpu"] for c in made.cells}
     assert by_load == {
@@ -89,7 +89,7 @@ def test_a_domain_of_the_users_own_keeps_its_cpus(tmp_path: Path) -> None:
     """Refused by setup libvirt, so nothing is set that the user did not set."""
     file = tmp_path / "x.toml"
     file.write_text(SINK.replace("[sut]", '[setup]\nkind = "libvirt"\ndomain = "ids"\n[sut]', 1))
-    made = make_plan(load_experiment(file), cpus={0, 1})
+    made = make_plan(load_experiment(file)).on({0, 1})
     assert made.cells[0].limits.cpus is None
     assert made.parted() == ""
     assert "share a CPU" in made.shared_cpus()

@@ -22,6 +22,7 @@ from nodrop.hosts.local import run_command
 
 CLONE_NEWNET = 0x40000000
 SSHD = "/usr/sbin/sshd"
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
 TIMEOUT_S = 20.0
 MTU = 9000
 OFFLOADS_OFF = [word for name in ("rx", "tx", "sg", "tso", "gso", "gro") for word in (name, "off")]
@@ -38,7 +39,7 @@ mount --rbind /run/cgroup /sys/fs/cgroup
 umount -l /run/cgroup
 mkdir -m 755 /run/sshd /run/programs
 cat /proc/sys/kernel/random/uuid >/run/boot_id
-mount --bind /run/boot_id /proc/sys/kernel/random/boot_id
+[ ! -e "$2/$1/own_boot_id" ] || mount --bind /run/boot_id /proc/sys/kernel/random/boot_id
 readlink /proc/self/ns/pid >/run/pid_namespace
 cp "$2/systemctl" /run/programs/systemctl
 mount --bind /run/programs /usr/local/sbin
@@ -161,6 +162,18 @@ class Machines:
     @property
     def config(self) -> Path:
         return self.folder / "ssh_config"
+
+    @contextmanager
+    def boot_id_of_its_own(self, machine: Machine) -> Iterator[None]:
+        """As if it had a kernel of its own; another one after each boot."""
+        flag, ours = self.folder / machine.name / "own_boot_id", Path(BOOT_ID).read_text()
+        flag.touch()
+        machine.run("mount", "--bind", "/run/boot_id", BOOT_ID)
+        try:
+            yield
+        finally:
+            flag.unlink()
+            machine.run("sh", "-c", f"echo {ours.strip()} >/run/boot_id")
 
 
 @contextmanager

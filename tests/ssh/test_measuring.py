@@ -12,6 +12,7 @@ import pytest
 
 from nodrop import plugins
 from nodrop.config.lab_file import load_lab
+from nodrop.config.units import format_cpus
 from nodrop.errors import NotReady
 from nodrop.labs.ssh import SshLab
 from nodrop.measure.progress import Silent
@@ -28,11 +29,15 @@ def run(here: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
         yield go
 
 
-def test_the_lab_is_in_the_manifest_and_nothing_is_parted(run: Run) -> None:
-    outcome = run("measure.repetitions=1")
+def test_nothing_is_parted_if_the_sender_has_a_kernel_of_its_own(run: Run, here: Pair) -> None:
+    with here.machines.boot_id_of_its_own(here.sender):
+        outcome = run("measure.repetitions=1")
     manifest = json.loads((outcome.directory / "manifest.json").read_text())
     assert manifest["lab"]["seen"]["sender gen1"]["mtu"] == 9000
     assert manifest["parting"] is None, "the sender takes no CPU of this machine"
+    (record,) = outcome.records
+    assert (record.generator_cpus, record.cpus_parted) == (None, False)
+    assert record.sut_cpus == format_cpus(sorted(os.sched_getaffinity(0)))
 
 
 class LooksBeside(Silent):

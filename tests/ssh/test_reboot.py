@@ -41,6 +41,12 @@ input()
 """
 
 
+@pytest.fixture(scope="module")
+def there(there: Pair) -> Iterator[Pair]:
+    with there.machines.boot_id_of_its_own(there.receiver):
+        yield there
+
+
 @pytest.fixture
 def run(there: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))

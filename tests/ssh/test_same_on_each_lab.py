@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from nodrop.cli.main import exit_code
+from nodrop.config.units import format_cpus
 from nodrop.load.tcpreplay import Tcpreplay
+from nodrop.report.versus import CANNOT_TELL
 from nodrop.results.rundir import open_run
 from tests.e2e.conftest import SURICATA, closes, only, real_trace, suricata
 from tests.e2e.test_books_close import MERGED
@@ -42,6 +46,27 @@ def run(on: Runnable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     monkeypatch.setattr(Tcpreplay, "late_ratio", 100.0)  # it drifts, and the machine is busy
     with runs_on(on, tmp_path) as go:
         yield go
+
+
+def test_an_experiment_is_compared_with_the_lab_of_one_machine(
+    run: Run, on: Runnable, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Unchanged: hosts with one kernel take turns on its CPUs as two namespaces do, and generator
+    and SUT are parted alike."""
+    with runs_on(OneMachine(), tmp_path) as go:
+        first = go("measure.repetitions=1", out=tmp_path / "one-machine").directory
+    outcome = run("measure.repetitions=1", out=tmp_path / "other")
+    cpus = sorted(os.sched_getaffinity(0))
+    parting = None if len(cpus) < 2 else {"generator": cpus[:1], "sut": cpus[1:]}
+    for kept in (open_run(first), open_run(outcome.directory)):
+        assert kept.manifest["parting"] == parting
+        (record,) = kept.trials.records
+        assert record.cpus_parted is (len(cpus) > 1)
+        assert record.generator_cpus == (str(cpus[0]) if record.cpus_parted else None)
+        assert record.sut_cpus == format_cpus(cpus[1:] or cpus)
+    ssh = ["--differs", "lab", "--differs", "host"] if isinstance(on, Pair) else []
+    assert exit_code(["compare", str(first), str(outcome.directory), *ssh]) == CANNOT_TELL
+    assert "parting" not in capsys.readouterr().out
 
 
 def test_books_close_in_each_place_and_from_each_generator(run: Run, on: Runnable) -> None:

@@ -208,9 +208,10 @@ def test_a_host_does_not_boot_for_a_trial_that_it_has(
     run: Run, there: Pair, breaks: Breaks, tmp_path: Path
 ) -> None:
     reset = 'measure.reset="reboot"'
-    cut(there, lambda: run(*LONG, reset, progress=Slows(there)), breaks)
-    whole, then = hashes(there, "0001-r01"), Counts()
-    outcome = run(*LONG, reset, progress=then, resume=True)
+    with there.machines.boot_id_of_its_own(there.receiver):
+        cut(there, lambda: run(*LONG, reset, progress=Slows(there)), breaks)
+        whole, then = hashes(there, "0001-r01"), Counts()
+        outcome = run(*LONG, reset, progress=then, resume=True)
     assert [words for words in then.said if words.endswith(" boots")] == ["receiver sensor1 boots"]
     assert then.measured == 1
     assert here(outcome.directory, "0001-r01") == whole

@@ -107,7 +107,7 @@ def plan(tmp_path: Path, *settings: str, cpus: Set[int] = frozenset({0, 1})) -> 
         '[limits]\nmemory = "1GiB"\n'
         '[matrix]\n"setup.kind" = ["bare", "docker"]\n"load.multiplier" = [1, 2, 4]\n'
     )
-    return make_plan(load_experiment(path, settings), cpus=cpus)
+    return make_plan(load_experiment(path, settings)).on(cpus)
 
 
 def order(made: Plan) -> list[TrialInput]:
@@ -147,7 +147,7 @@ def test_a_cell_carries_its_tables(tmp_path: Path) -> None:
         memory = trial.cell["limits.memory"]
         assert cell.setup == {"kind": trial.cell["setup.kind"]}
         load = {"kind": "replay", "trace": "make:x", "multiplier": 2, "cpu": 0}
-        assert trial.load == cell.load == load
+        assert made.as_parted(trial).load == cell.load == load
         assert cell.limits == Limits(
             cpus="1", cpus_left=True, memory_bytes={"1GiB": 2**30, "2GiB": 2**31}[memory]
         )
@@ -316,6 +316,12 @@ def test_one_cell_is_not_counted(tmp_path: Path) -> None:
     assert made.parted().startswith("no CPUs are named: the generator has CPU 0, the SUT CPU 1;")
 
 
+def test_generator_and_sut_on_machines_of_their_own_are_not_parted(tmp_path: Path) -> None:
+    made = plan(tmp_path, cpus=set())
+    assert (made.parting, made.parted(), made.shared_cpus()) == (None, "", "")
+    assert [made.as_parted(trial) for trial in order(made)] == order(made)
+
+
 def test_one_cpu_is_shared_and_that_is_said(tmp_path: Path) -> None:
     made = plan(tmp_path, cpus={0})
     assert made.parting is None
@@ -333,7 +339,8 @@ def test_a_host_of_two_cpus_parts_them(
     assert {(c.load["cpu"], c.limits.cpus, c.limits.cpus_left) for c in made.cells} == {
         (generator, sut, True)
     }
-    assert {trial.load["cpu"] for trial in order(made)} == {generator}
+    assert {made.as_parted(trial).load["cpu"] for trial in order(made)} == {generator}
+    assert {trial["load"]["cpu"] for trial in made.to_json()["trials"]} == {generator}
     words = (
         f"in 6 of 6 cells no CPUs are named: the generator has CPU {generator}, the SUT CPU {sut}; "
     )

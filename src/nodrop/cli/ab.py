@@ -67,7 +67,6 @@ def ab(
     Exit code 0: B is the same or better; 5: worse in some metric; 6: cannot tell within --most or
     --budget; 1: a build has no trial that is not void; 2: bad input; 3: the lab failed.
     """
-    from nodrop import plugins
     from nodrop.cli.progress import shown
     from nodrop.config.asked import AbQuestion, budget_s
     from nodrop.config.lab_file import load_lab
@@ -86,7 +85,7 @@ def ab(
     question = AbQuestion(a=a, b=b, trace=trace, rules=rules or (), setup=setup, sut=sut, most=most)
     asked = _experiment(question, settings or [])
     where = load_lab(lab)
-    plan = make_plan(asked, sender_elsewhere=plugins.sender_elsewhere(where))
+    plan = make_plan(asked)
     seconds = None if budget is None else budget_s(budget)
     _must_hold_a_pair(seconds, plan)
     until = UntilTold(

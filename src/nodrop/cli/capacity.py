@@ -22,7 +22,6 @@ from nodrop.errors import BadInput
 
 if TYPE_CHECKING:
     from nodrop.config.experiment import Experiment
-    from nodrop.config.lab_file import LabSource
     from nodrop.measure.plan import Plan
 
 MADE_OF = Path("nodrop capacity")
@@ -100,7 +99,7 @@ def capacity(
         raise BadInput(f'measure.mode = "{asked.measure.mode}": a search has mode "capacity"')
     # What is wrong with the question is said before anything is asked of the host.
     where = load_lab(lab)
-    plan = _plan(asked, where)
+    plan = _plan(asked)
     measured = measuring(where)
     with shown(quiet=False, as_json=False) as progress:
         outcome = measured(
@@ -128,13 +127,11 @@ def capacity(
     return outcome.exit_code
 
 
-def _plan(asked: Experiment, where: LabSource) -> Plan:
-    from nodrop import plugins
+def _plan(asked: Experiment) -> Plan:
     from nodrop.measure.plan import make_plan
 
-    elsewhere = plugins.sender_elsewhere(where)
     try:
-        return make_plan(asked, sender_elsewhere=elsewhere)
+        return make_plan(asked)
     except BadInput as error:
         if "sut.rules: no such key" in error.message:
             raise BadInput(f"--rules: {asked.sut['kind']} takes no rules; leave it out") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import webbrowser
 from enum import StrEnum
 from pathlib import Path
@@ -77,7 +78,7 @@ def plan(
         all_settings(settings, tolerate_truncated=tolerate_truncated),
         most_trials=None if yes else MOST_TRIALS,
     )
-    made = make_plan(asked)
+    made = make_plan(asked).on(os.sched_getaffinity(0))
     seen = None
     if given is not None:
         from nodrop.report.detectable import detectable_differences

@@ -158,7 +158,6 @@ def doctor(
 
     A missing certificate of `nodrop calibrate` is no problem, but it is reported.
     """
-    from nodrop import plugins
     from nodrop.config.experiment import load_experiment
     from nodrop.config.lab_file import load_lab
     from nodrop.elsewhere.where import looked_at
@@ -168,17 +167,15 @@ def doctor(
     where = load_lab(lab)
     changes = all_settings(settings, tolerate_truncated=tolerate_truncated)
     asked = load_experiment(experiment, changes) if experiment else None
-    elsewhere = plugins.sender_elsewhere(where)
-    plan = make_plan(asked, sender_elsewhere=elsewhere) if asked else None
-    problems, standing = looked_at(where, asked, plan)
+    plan = make_plan(asked) if asked else None
+    problems, notes, standing = looked_at(where, asked, plan)
     if as_json:
-        notes = plan.notes() if plan else []
         said = {"problems": problems, "notes": notes, "calibration": standing}
         say_json(said)
     else:
         for words in problems:
             say(f"- {words}")
-        for words in plan.notes() if plan else ():
+        for words in notes:
             say(words)
         for one in standing:
             say(calibrated.standing_words(one))

@@ -251,10 +251,10 @@ def measured(frames: Frames, told: Told, folder: Path) -> Json:
 
 def _seen(task: Task) -> Json:
     """For `nodrop doctor`."""
-    problems = doctor(task.experiment, task.lab, task.plan)
+    problems, notes = doctor(task.experiment, task.lab, task.plan)
     setups = {cell.setup["kind"] for cell in task.plan.cells}
     standing = [] if problems else standing_here(task.lab, setups)
-    return {"problems": problems, "calibration": standing}
+    return {"problems": problems, "notes": notes, "calibration": standing}
 
 
 def _measure(task: Task, reported: Reported, folder: Path) -> int:

@@ -62,7 +62,7 @@ def run_elsewhere(
     plan: Plan | None = None,
 ) -> RunOutcome:
     """As `run_experiment` (measure/manager.py), with nodrop on the receiver."""
-    plan = plan or make_plan(experiment, sender_elsewhere=True)
+    plan = plan or make_plan(experiment)
     if plan.implausible and not yes:
         raise BadInput("; ".join(plan.implausible), hint="add --yes if you mean it")
     made, how = plugins.build_lab(lab), experiment.measure.reset
@@ -88,17 +88,20 @@ def run_elsewhere(
 
 def doctor_elsewhere(
     experiment: Experiment, lab: LabSource, plan: Plan
-) -> tuple[list[str], list[Json]]:
-    """Every problem there, and its certificates."""
+) -> tuple[list[str], list[str], list[Json]]:
+    """Every problem there, what a user should know, and its certificates."""
     asking = _Asking(experiment, lab, plan, only_look=True)
     try:
         with interrupts(), storage_of(lab), asking.far(_unsaid) as far:
             end = far.word()
             _must_be_good(end)
     except NodropError as problem:
-        return [str(problem)], []
-    problems = [one_line(words, longest=2000) for words in member(end, "problems", list)]
-    return problems, member(end, "calibration", list)
+        return [str(problem)], plan.notes(), []
+    problems, notes = (
+        [one_line(words, longest=2000) for words in member(end, name, list)]
+        for name in ("problems", "notes")
+    )
+    return problems, notes, member(end, "calibration", list)
 
 
 def _unsaid(_words: str) -> None:

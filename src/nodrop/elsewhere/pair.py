@@ -121,7 +121,7 @@ class FarPair(Silent):
     def _run(self) -> None:
         job = self._job
         table = {key: value for key, value in job.lab.table.items() if key != "storage"}
-        plan = make_plan(job.experiment, sender_elsewhere=True)
+        plan = make_plan(job.experiment)
         try:
             run_elsewhere(
                 job.experiment,

@@ -68,33 +68,36 @@ def sits(lab: LabSource) -> Sits:
 
 def looked_at(
     lab: LabSource, experiment: Experiment | None, plan: Plan | None
-) -> tuple[list[str], list[Json]]:
-    """For `nodrop doctor`: every problem, and what certificates a run would stand on."""
+) -> tuple[list[str], list[str], list[Json]]:
+    """For `nodrop doctor`: every problem, what a user should know, and what certificates a run
+    would stand on."""
     if receiver_elsewhere(lab):
         return _looked_at_elsewhere(lab, experiment, plan)
     from nodrop.hosts.privileges import ensure_privileges
     from nodrop.measure import calibrated, preflight
 
     problems: list[str] = []
+    notes: list[str] = []
     try:
         ensure_privileges()
     except LabProblem as problem:
         problems.append(str(problem))
     if experiment and plan:
-        problems += preflight.doctor(experiment, lab, plan)
+        found, notes = preflight.doctor(experiment, lab, plan)
+        problems += found
     else:
         problems += plugins.build_lab(lab).problems()
     setups = {cell.setup["kind"] for cell in plan.cells} if plan else {"bare"}
-    return problems, [] if problems else calibrated.standing_here(lab, setups)
+    return problems, notes, [] if problems else calibrated.standing_here(lab, setups)
 
 
 def _looked_at_elsewhere(
     lab: LabSource, experiment: Experiment | None, plan: Plan | None
-) -> tuple[list[str], list[Json]]:
+) -> tuple[list[str], list[str], list[Json]]:
     from nodrop.elsewhere.front import doctor_elsewhere
 
     if experiment and plan:
         return doctor_elsewhere(experiment, lab, plan)
     made = plugins.build_lab(lab)
     assert isinstance(made, Checkable)
-    return [words for one in made.check() for words in one.problems], []
+    return [words for one in made.check() for words in one.problems], [], []

@@ -8,6 +8,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -90,8 +91,6 @@ def from_file(table: Mapping[str, Any], *, base: Path) -> NetnsLab:
 class NetnsLab:
     """A Lab (labs/seam.py). Two commands make it and one removes it: it is made anew per trial."""
 
-    sender_elsewhere = False
-
     def __init__(
         self,
         *,
@@ -143,6 +142,9 @@ class NetnsLab:
         except LabProblem as problem:
             found.append(str(problem))
         return found
+
+    def cpus_in_common(self) -> AbstractSet[int]:
+        return os.sched_getaffinity(0)
 
     @contextmanager
     def up(self, journal: UndoJournal) -> Iterator[Link]:

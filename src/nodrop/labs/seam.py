@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
@@ -23,8 +24,6 @@ class Lab(Protocol):
     name: str
     ports: tuple[str, str]
     """The sender's and the receiver's, by name."""
-    sender_elsewhere: bool
-    """On another machine: it takes no CPU of the SUT's."""
 
     def carrying(self, frame_bytes: int) -> Lab:
         """This lab, with ports that take frames of that length if it can be had."""
@@ -32,6 +31,11 @@ class Lab(Protocol):
 
     def problems(self) -> Sequence[str]:
         """Why this lab cannot be used here, each in words a user can act on; nothing is touched."""
+        ...
+
+    def cpus_in_common(self) -> AbstractSet[int]:
+        """On which the sender and a SUT could take turns; none if they are on machines of their
+        own. Asked after `problems`, which may have to look."""
         ...
 
     def up(self, journal: UndoJournal) -> AbstractContextManager[Link]:

@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -106,8 +107,6 @@ class SshLab:
 
     `relay`: we are on the receiver, for another machine that holds the connection to the sender."""
 
-    sender_elsewhere = True
-
     def __init__(self, file: SshFile, *, frame_bytes: int = 0, relay: Path | None = None) -> None:
         self.name = file.name
         self._relay = relay
@@ -178,6 +177,12 @@ class SshLab:
             return [f"no permission to take port {ports} of this machine; run as root (sudo)"]
         self._seen = self._looked(cable=False)
         return [*(words for one in self._seen for words in one.problems), *self._too_long()]
+
+    def cpus_in_common(self) -> AbstractSet[int]:
+        """Those of this process, which is on the receiver, if the sender has the same kernel."""
+        boots = [one.facts.get("boot_id") for one in self._seen if "role" in one.facts]
+        one_kernel = len(boots) == 2 and boots[0] is not None and boots[0] == boots[1]
+        return os.sched_getaffinity(0) if one_kernel else set()
 
     def _too_long(self) -> Sequence[str]:
         needed = self._frame_bytes - ETHERNET_HEADER_BYTES

@@ -61,9 +61,10 @@ def run_experiment(
     `yes`: the user means it, however implausible the plan. `plan`: of this experiment, if it was
     made already.
     """
-    plan = plan or make_plan(experiment, sender_elsewhere=plugins.sender_elsewhere(lab))
+    plan = plan or make_plan(experiment)
     must_be_meant(plan, yes=yes)
     parts = preflight(experiment, lab, plan)
+    plan = parts.plan
     inputs = [parts.inputs(cell) for cell in plan.cells]
     # Where raw files lie is no part of what is measured.
     table = {key: value for key, value in lab.table.items() if key != "storage"}

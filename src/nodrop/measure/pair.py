@@ -66,6 +66,7 @@ class Pair:
         live: Tell = unwatched_reading,
     ) -> tuple[TrialRecord, Json]:
         """Its record, and the details for trial.json; its other files are in the folder."""
+        asked = self.plan.as_parted(asked)
         started_utc, began = datetime.now(UTC), time.monotonic()
 
         def watch(name: str) -> None:

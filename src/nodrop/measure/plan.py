@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, field, replace
@@ -100,10 +99,32 @@ class Plan:
     """When a cell has been repeated often enough."""
     looks: Looks | None = None
     """With a rule: how often a cell may be looked at."""
+    parted_senders: tuple[int, ...] = ()
+    """Of each cell that names no CPUs, how many send; 0 of another, which is left as it is."""
     parting: Parting | None = None
     """Of the cells that name no CPUs; None if there are no such cells, or only one CPU."""
-    sender_elsewhere: bool = False
-    """It shares no CPU with any SUT."""
+    cpus_in_common: bool = False
+    """Of generator and SUT, in the lab where it is measured."""
+
+    def on(self, cpus: AbstractSet[int]) -> Plan:
+        """As it is measured where generator and SUT have these CPUs in common; of none they are on
+        machines of their own, and nothing is parted."""
+        most = max(self.parted_senders, default=0)
+        found = parting(cpus, senders=most) if most else None
+        if found is None:
+            return replace(self, cpus_in_common=bool(cpus))
+        cells = [
+            _parted(cell, found, own) if own else cell
+            for cell, own in zip(self.cells, self.parted_senders, strict=True)
+        ]
+        return replace(self, cells=tuple(cells), parting=found, cpus_in_common=True)
+
+    def as_parted(self, asked: TrialInput) -> TrialInput:
+        """Its controller knows of no CPUs."""
+        cell = self.cell(asked.cell)
+        if not cell.limits.cpus_left:
+            return asked
+        return replace(asked, load={**asked.load, "cpu": cell.load["cpu"]})
 
     def cell(self, factors: Factors) -> Cell:
         return next(cell for cell in self.cells if cell.factors == factors)
@@ -115,14 +136,14 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """For `nodrop plan --json`: what is known, each trial with the tables of its cell."""
         found = asdict(self)
-        del found["controller"], found["looks"]
+        del found["controller"], found["looks"], found["parted_senders"]
         found["rule"] = None if self.rule is None else self.rule.model_dump()
         found["cells"] = [cell.factors for cell in self.cells]
         found["forecast"] = None if self.forecast is None else self.forecast.model_dump()
         found["outlook"] = asdict(self.controller.outlook([]))
         found["trials"] = [
             {**asdict(self.cell(trial.cell)), **asdict(trial), "run": trial.run_name}
-            for trial in self.controller.beforehand()
+            for trial in map(self.as_parted, self.controller.beforehand())
         ]
         return found
 
@@ -165,7 +186,7 @@ class Plan:
         sharing = [
             cell for cell in self.cells if may_share(cell.load, cell.sut_cpus, cell.limits.cpus)
         ]
-        if not sharing or self.sender_elsewhere:
+        if not sharing or not self.cpus_in_common:
             return ""
         return (
             f"{self._in(len(sharing))}the generator and the SUT may share a CPU, the usual cause "
@@ -204,17 +225,9 @@ class Plan:
         ]
 
 
-def make_plan(
-    experiment: Experiment,
-    *,
-    cpus: AbstractSet[int] | None = None,
-    sender_elsewhere: bool = False,
-) -> Plan:
-    """Checks each cell's tables with their plugins, then asks the controller for an outlook.
-
-    `cpus` are those that a run may use; None = those that this process may. `sender_elsewhere`: as
-    the lab says it, for then there is nothing to part.
-    """
+def make_plan(experiment: Experiment) -> Plan:
+    """Checks each cell's tables with their plugins, then asks the controller for an outlook. Which
+    CPUs there are is known where it is measured (`Plan.on`)."""
     made = [_cell(experiment, factors) for factors in experiment.matrix.cells()]
     parts = _check_plugins(experiment, made)
     made = [
@@ -235,10 +248,6 @@ def make_plan(
         offer_length(experiment, cell.factors, sut, load, instances=cell.instances)
         for cell, (_, sut, _), load in zip(made, parts, loads, strict=True)
     )
-    if sender_elsewhere:
-        parted = None
-    else:
-        parted, made = _parted(made, parts, os.sched_getaffinity(0) if cpus is None else cpus)
     known = [length.offered_s for length in lengths if length.offered_s is not None]
     load_s = sum(known) / len(known) if len(known) == len(lengths) else None
     measure = experiment.measure
@@ -281,8 +290,7 @@ def make_plan(
         searched_by=experiment.search.by if experiment.search else None,
         forecast=foreseen,
         budget=budget,
-        parting=parted,
-        sender_elsewhere=sender_elsewhere,
+        parted_senders=_parted_senders(made, parts),
         memory_bytes=max((facts.memory_bytes for facts in traces_of(loads)), default=None),
     )
 
@@ -384,30 +392,22 @@ def _check_plugins(experiment: Experiment, made: Sequence[Cell]) -> list[Parts]:
     ]
 
 
-def _parted(
-    made: Sequence[Cell], parts: Sequence[Parts], allowed: AbstractSet[int]
-) -> tuple[Parting | None, list[Cell]]:
-    """Each cell that names no CPUs, with those that it gets."""
-    senders = [
+def _parted_senders(made: Sequence[Cell], parts: Sequence[Parts]) -> tuple[int, ...]:
+    return tuple(
         load.senders
         if setup.heeds_cpus and not names_cpus(cell.load, sut.cpus, cell.limits.cpus)
         else 0
         for cell, (setup, sut, load) in zip(made, parts, strict=True)
-    ]
-    found = parting(allowed, senders=max(senders, default=0)) if any(senders) else None
-    if found is None:
-        return None, list(made)
+    )
+
+
+def _parted(cell: Cell, found: Parting, senders: int) -> Cell:
     left = format_cpus(found.sut)
-    return found, [
-        replace(
-            cell,
-            load={**cell.load, "cpu": found.generator_cpus(own)},
-            limits=replace(cell.limits, cpus=left, cpus_left=True),
-        )
-        if own
-        else cell
-        for cell, own in zip(made, senders, strict=True)
-    ]
+    return replace(
+        cell,
+        load={**cell.load, "cpu": found.generator_cpus(senders)},
+        limits=replace(cell.limits, cpus=left, cpus_left=True),
+    )
 
 
 def _peak_demand(loads: Sequence[LoadGenerator]) -> PeakDemand | None:

@@ -35,9 +35,12 @@ PartT = TypeVar("PartT")
 class Parts:
     """What the cells of a plan are made of, each part built once per different table."""
 
+    plan: Plan
+    """As it can be measured in this lab, once `problems` has looked."""
+
     def __init__(self, experiment: Experiment, lab: LabSource, plan: Plan) -> None:
         self._base = experiment.base
-        self._plan = plan
+        self.plan = plan
         self._reset = experiment.measure.reset
         self._built: dict[tuple[str, str], Any] = {}
         self._bits: dict[str, Bits | None] = {}
@@ -129,7 +132,7 @@ class Parts:
         suts: Json = {}
         loads: Json = {}
         bits: Json = {}
-        for cell in self._plan.cells:
+        for cell in self.plan.cells:
             sut = self.sut(cell)
             suts[_key(cell.sut)] = {"name": sut.name, **sut.facts()}
             self.files_sha256(cell)
@@ -152,7 +155,7 @@ class Parts:
     def notes(self) -> list[str]:
         """Which bits run: another version would be another measurement."""
         said = {}
-        for cell in self._plan.cells:
+        for cell in self.plan.cells:
             if (bits := self.bits(cell)) is not None:
                 where = f"image {bits.sha256[:12]}" if bits.kind == "image" else bits.path
                 said[bits.sha256] = f"{self.sut(cell).name} {bits.version or '?'}: {where}"
@@ -162,7 +165,8 @@ class Parts:
         """All that stands in the way, each in words a user can act on; each said once."""
         reset = self._reset_problems()
         found: dict[str, None] = dict.fromkeys([*self.lab.problems(), *reset])
-        for cell in self._plan.cells:
+        self.plan = self.plan.on(self.lab.cpus_in_common())
+        for cell in self.plan.cells:
             try:
                 setup, sut = self.setup(cell), self.sut(cell)
                 self.lab_of(cell)
@@ -206,7 +210,7 @@ class Parts:
         return found
 
     def _longest_frame_bytes(self) -> int:
-        cells = self._plan.cells
+        cells = self.plan.cells
         return max((self.load(c.load).trace_facts().longest_frame_bytes for c in cells), default=0)
 
     def _part(self, build: Callable[..., PartT], table: Mapping[str, Any]) -> PartT:
@@ -248,12 +252,13 @@ def preflight(experiment: Experiment, lab: LabSource, plan: Plan) -> Parts:
     return parts
 
 
-def doctor(experiment: Experiment, lab: LabSource, plan: Plan) -> list[str]:
-    """Every problem at once, for `nodrop doctor`."""
+def doctor(experiment: Experiment, lab: LabSource, plan: Plan) -> tuple[list[str], list[str]]:
+    """Every problem at once, for `nodrop doctor`, and what a user should know."""
     try:
-        return experiment.blaming(lambda: Parts(experiment, lab, plan)).problems()
+        parts = experiment.blaming(lambda: Parts(experiment, lab, plan))
+        return parts.problems(), parts.plan.notes()
     except (BadInput, LabProblem) as problem:
-        return [str(problem)]
+        return [str(problem)], plan.notes()
 
 
 def _trace_key(load: Table) -> str:

@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -202,7 +203,6 @@ class FakeLab:
 
     name = "fake"
     ports = (TX_PORT, RX_PORT)
-    sender_elsewhere = False
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -212,6 +212,9 @@ class FakeLab:
 
     def problems(self) -> Sequence[str]:
         return []
+
+    def cpus_in_common(self) -> AbstractSet[int]:
+        return {0, 1}
 
     @contextmanager
     def up(self, journal: UndoJournal) -> Iterator[Link]:

@@ -17,7 +17,7 @@ from nodrop.errors import BadInput, SystemRefused, TrialFailed
 from nodrop.measure import manager
 from nodrop.measure.manager import RunOutcome, run_experiment
 from nodrop.measure.pair import Pair
-from nodrop.measure.plan import Cell
+from nodrop.measure.plan import Cell, Plan
 from nodrop.measure.progress import Silent
 from nodrop.results.rundir import read_trials
 from nodrop.testing.fake_hosts import FakeJournal, FakeLab, World
@@ -43,6 +43,12 @@ class FakeParts:
         self.loads: list[Any] = []
         """Offered, in order."""
         self.lab = FakeLab(World())
+        self.plan: Plan
+
+    def preflight(self, _experiment: object, _lab: object, plan: Plan) -> FakeParts:
+        """As the function does it: all is well."""
+        self.plan = plan
+        return self
 
     def notes(self) -> Sequence[str]:
         return ()
@@ -85,7 +91,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     file.write_text(THREE)
 
     def go(worlds: Sequence[World], *, resume: bool = False) -> RunOutcome:
-        monkeypatch.setattr(manager, "preflight", lambda *_: FakeParts(worlds))
+        monkeypatch.setattr(manager, "preflight", FakeParts(worlds).preflight)
         return run_experiment(
             load_experiment(file), load_lab(None), out=tmp_path, resume=resume, progress=Silent()
         )

@@ -48,8 +48,7 @@ def run_fleet(
     """As `run_experiment`; every pair looks for problems of its own before a trial begins. `sits`:
     where the receiver of a lab is."""
     must_share_nothing(fleet)
-    # Each pair parts its own CPUs: none of this host are shared by anything.
-    plan = make_plan(experiment, sender_elsewhere=True)
+    plan = make_plan(experiment)
     must_be_meant(plan, yes=yes)
     file, run = fleet.file, secrets.token_hex(8)
     local = file.cluster == "local"

@@ -11,11 +11,10 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from nodrop import plugins
 from nodrop.config.experiment import Experiment
 from nodrop.config.lab_file import LabSource
 from nodrop.errors import LabProblem, NotReady
@@ -223,15 +222,8 @@ class Here:
         with tempfile.TemporaryDirectory(prefix="nodrop-") as made:
             Path(made).chmod(0o755)  # the SUT has another user
             folder = TrialFolder.within(Path(made), asked.run_name)
-            record, details = self.pair.measure(self._as_here(asked), folder, asks_tsc=asks_tsc)
+            record, details = self.pair.measure(asked, folder, asks_tsc=asks_tsc)
             return record, details, folder.packed()
-
-    def _as_here(self, asked: TrialInput) -> TrialInput:
-        """If nodrop parts generator and SUT, it does so on the host where they run."""
-        cell = self.pair.plan.cell(asked.cell)
-        if not cell.limits.cpus_left:
-            return asked
-        return replace(asked, load={**asked.load, "cpu": cell.load["cpu"]})
 
     def left(self) -> Left:
         return Left(changed=[*self.journal.changed], left=[*self.journal.left])
@@ -239,8 +231,9 @@ class Here:
 
 @contextmanager
 def here(job: Job) -> Iterator[Here]:
-    plan = make_plan(job.experiment, sender_elsewhere=plugins.sender_elsewhere(job.lab))
+    plan = make_plan(job.experiment)
     parts = preflight(job.experiment, job.lab, plan)
+    plan = parts.plan
     inputs = [parts.inputs(cell) for cell in plan.cells]
     must_be_as_others(job, inputs)
     notes: list[str] = []

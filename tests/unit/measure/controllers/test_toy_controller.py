@@ -95,7 +95,7 @@ def test_it_decides_what_is_measured_from_what_was_seen(
     monkeypatch.setattr(manager, "_journal", lambda _: nullcontext(FakeJournal(World())))
     monkeypatch.setattr(Pair, "look", lambda _: ({}, {}))
     monkeypatch.setattr(manager, "manifest", lambda *_, **found: found)
-    monkeypatch.setattr(manager, "preflight", lambda *_: parts)
+    monkeypatch.setattr(manager, "preflight", parts.preflight)
     file = tmp_path / "toy.toml"
     file.write_text(TOY)
     outcome = run_experiment(

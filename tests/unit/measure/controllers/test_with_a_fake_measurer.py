@@ -37,7 +37,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(manager, "_journal", lambda _: nullcontext(FakeJournal(World())))
     monkeypatch.setattr(Pair, "look", lambda _: ({}, {}))
     monkeypatch.setattr(manager, "manifest", lambda *_, **found: found)
-    monkeypatch.setattr(manager, "preflight", lambda *_: FakeParts([World()] * 100))
+    monkeypatch.setattr(manager, "preflight", FakeParts([World()] * 100).preflight)
     file = tmp_path / "paces.toml"
     file.write_text(PACES)
 

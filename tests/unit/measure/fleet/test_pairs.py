@@ -125,7 +125,7 @@ class Fleet:
         fleet = self.folder / "fleet.toml"
         fleet.write_text(f'name = "f"\npairs = {[f"{name}.toml" for name in client.pairs]}\n')
         experiment, source = load_experiment(file, self.settings), load_fleet(fleet)
-        plan = make_plan(experiment, sender_elsewhere=True)
+        plan = make_plan(experiment)
         jobs = {
             name: Job(run="r", pair=name, experiment=experiment, lab=lab)
             for name, lab in source.pairs.items()

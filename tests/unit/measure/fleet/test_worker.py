@@ -26,7 +26,7 @@ def test_a_trial_that_comes_after_the_end_of_its_run_does_not_begin(tmp_path: Pa
     file.write_text(EXPERIMENT)
     experiment = load_experiment(file)
     job = Job(run="ended", pair="a", experiment=experiment, lab=load_lab(), sits=sits)
-    asked = make_plan(experiment, sender_elsewhere=True).controller.next([])
+    asked = make_plan(experiment).controller.next([])
     assert asked is not None
     worker.stop("ended")
     assert worker.measure(job, asked, asks_tsc=False) is None
