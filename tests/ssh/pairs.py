@@ -180,10 +180,13 @@ def runs_on(pair: Runnable, folder: Path) -> Iterator[Run]:
         progress: Any = None,
         lab: dict[str, Any] | None = None,
         out: Path | None = None,
+        file: Path | None = None,
         **given: str,
     ) -> RunOutcome:
-        file, where = folder / "experiment.toml", load_lab(pair.lab(folder, **(lab or {})))
-        file.write_text(text.format(**given))
+        where = load_lab(pair.lab(folder, **(lab or {})))
+        if file is None:
+            file = folder / "experiment.toml"
+            file.write_text(text.format(**given))
         return measuring(where)(
             load_experiment(file, settings),
             where,

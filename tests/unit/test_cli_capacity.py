@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,15 @@ import jsonschema
 import pytest
 
 from nodrop.cli import main
-from nodrop.config.experiment import Experiment, load_experiment
+from nodrop.config.asked import CapacityQuestion
+from nodrop.config.experiment import Experiment, asked_experiment, load_experiment
 from nodrop.hosts import privileges
 from nodrop.measure import manager
 from nodrop.measure.manager import RunOutcome
 from nodrop.results.capacity import capacity_schema
 from nodrop.testing.outcome_runs import outcome_search, tried
 
+ROOT = Path(__file__).parents[2]
 SINK = ("--sut", "sink")
 
 
@@ -29,6 +32,18 @@ def nothing_is_touched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def lab_with(path: Path, port: str) -> Path:
     path.write_text(f'name = "x"\nkind = "netns"\n[sender]\nhost = "tx"\nport = "{port}"\n')
     return path
+
+
+def test_make_demo_asks_the_same() -> None:
+    """So what README and tutorial show of it is true of both."""
+    file = load_experiment(ROOT / "experiments/demo.toml")
+    asked = CapacityQuestion(
+        trace="make:demo", rules=("experiments/demo.rules",), budget="150s"
+    ).table(ROOT)
+    same = asked_experiment(asked, (), path=file.path)
+    (rules,) = file.sut["rules"]
+    sut = {**file.sut, "rules": [str(file.base / rules)]}
+    assert replace(file, text=same.text, sut=sut) == same
 
 
 @pytest.mark.parametrize(
