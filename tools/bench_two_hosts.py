@@ -1,7 +1,8 @@
 """One experiment in the lab of one machine and on two machines over ssh, block by block in turn.
 
-python -m tools.bench_two_hosts EXPERIMENT OUT [SETTING...] (root): the two machines are namespaces
-of this one with an sshd each. Two run directories below OUT, and what `nodrop compare` says.
+python -m tools.bench_two_hosts EXPERIMENT OUT SECONDS [SETTING...] (root): the two machines are
+namespaces of this one with an sshd each. Two run directories below OUT, and what `nodrop compare`
+says. After SECONDS no block begins; the same command goes on with the next.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from nodrop.measure.controllers.seam import Controller, May, TrialInput, any_tri
 from nodrop.measure.manager import RunOutcome
 from nodrop.measure.plan import make_plan
 from nodrop.measure.progress import Silent
+from nodrop.results.names import MANIFEST
+from nodrop.results.rundir import open_run
 from nodrop.results.trial import TrialRecord
 from tests.ssh.machines import Machines, two_machines
 
@@ -69,6 +72,12 @@ class UpTo:
         return self.controller.beforehand()
 
 
+def begun(out: Path) -> int:
+    """The last block that a lab has trials of; 1 if none has."""
+    runs = [open_run(found) for found in out.glob("*/*/") if (found / MANIFEST).exists()]
+    return max((one.repetition for run in runs for one in run.trials.records), default=1)
+
+
 def block(
     experiment: Path, settings: Sequence[str], lab: LabSource, out: Path, number: int
 ) -> RunOutcome:
@@ -76,7 +85,7 @@ def block(
     plan = make_plan(asked)
     until = UpTo(plan.controller, number)
     return measuring(lab)(
-        asked, lab, out=out, resume=number > 1, progress=Silent(),
+        asked, lab, out=out, resume=out.exists(), progress=Silent(),
         plan=replace(plan, controller=until),  # type: ignore[arg-type]
     )  # fmt: skip
 
@@ -115,15 +124,20 @@ def dockers(machines: Machines, folder: Path) -> Iterator[None]:
 
 
 def main() -> int:
-    experiment, out, settings = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]
-    folder = out / "machines"
-    folder.mkdir(parents=True)
-    with two_machines(folder, switch=False) as machines, dockers(machines, folder):
+    experiment, out, settings = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[4:]
+    until_s = time.monotonic() + float(sys.argv[3])
+    with (
+        tempfile.TemporaryDirectory(prefix="nodrop-machines-") as made,
+        two_machines(folder := Path(made), switch=False) as machines,
+        dockers(machines, folder),
+    ):
         (folder / "pair.toml").write_text(LAB.format(config=machines.config))
         labs = {"netns": load_lab(), "ssh": load_lab(str(folder / "pair.toml"))}
         asked = load_experiment(experiment, settings)
         outcomes: dict[str, RunOutcome] = {}
-        for number in range(1, asked.measure.most_repetitions + 1):
+        for number in range(begun(out), asked.measure.most_repetitions + 1):
+            if outcomes and time.monotonic() > until_s:
+                break
             for name in random.sample([*labs], len(labs)):
                 outcomes[name] = block(experiment, settings, labs[name], out / name, number)
     for name, outcome in outcomes.items():
@@ -133,7 +147,7 @@ def main() -> int:
                 f"  {record.run}: {record.outcome} {' '.join(record.invalid_reasons)} "
                 f"sent {record.offered.sent} lost {record.packets.lost_packets} "
                 f"residual {record.packets.residual_packets} CPU {record.sut_cpu_s} s "
-                f"steal {record.steal_ratio} {record.error or ''}"
+                f"steal {record.steal_ratio} took {record.took_s} s {record.error or ''}"
             )
     a, b = (str(outcomes[name].directory) for name in labs)
     return exit_code(["compare", a, b, "--differs", "lab", "--differs", "host"])

@@ -166,20 +166,22 @@ def test_loads_whose_replicas_differ_in_flows_are_not_the_same_traffic(
 
 
 @pytest.mark.parametrize(
-    ("generator", "sut", "rule"),
+    ("generator", "sut", "common", "rule"),
     [
-        ("0", "1", "cpus-apart"),
-        ("0-3", "4-15", "cpus-apart"),
-        ("1", "0-1", "cpus-shared"),
-        (None, "0-1", "cpus-shared"),
-        ("0-4", "3,9", "cpus-shared"),
-        (None, None, None),
+        ("0", "1", True, "cpus-apart"),
+        ("0-3", "4-15", None, "cpus-apart"),
+        ("1", "0-1", True, "cpus-shared"),
+        (None, "0-1", None, "cpus-shared"),
+        ("0-4", "3,9", None, "cpus-shared"),
+        (None, "0-1", False, "cpus-apart"),
+        ("1", "0-1", False, "cpus-apart"),
+        (None, None, True, None),
     ],
 )
 def test_who_shared_a_cpu_is_said(
-    tmp_path: Path, generator: str | None, sut: str | None, rule: str | None
+    tmp_path: Path, generator: str | None, sut: str | None, common: bool | None, rule: str | None
 ) -> None:
-    cpus = {"generator_cpus": generator, "sut_cpus": sut}
+    cpus = {"generator_cpus": generator, "sut_cpus": sut, "cpus_in_common": common}
     run = outcome_run(tmp_path / "run", [Load(cell={"load.pps": 1}, trials=[0.0] * 3, fields=cpus)])
     happened = {said["rule"] for said in told_by([run])} & {"cpus-apart", "cpus-shared"}
     assert happened == ({rule} if rule else set())

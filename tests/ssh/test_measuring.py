@@ -37,6 +37,7 @@ def test_nothing_is_parted_if_the_sender_has_a_kernel_of_its_own(run: Run, here:
     assert manifest["parting"] is None, "the sender takes no CPU of this machine"
     (record,) = outcome.records
     assert (record.generator_cpus, record.cpus_parted) == (None, False)
+    assert record.cpus_in_common is False
     assert record.sut_cpus == format_cpus(sorted(os.sched_getaffinity(0)))
 
 

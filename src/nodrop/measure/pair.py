@@ -86,6 +86,7 @@ class Pair:
             took_s=round(time.monotonic() - began, 3),
             error=None if error is None else str(error),
             cpus_parted=self.plan.cell(asked.cell).limits.cpus_left,
+            cpus_in_common=self.plan.cpus_in_common,
         )
         write_details(folder, trial.seen)
         return record, details(trial.seen)

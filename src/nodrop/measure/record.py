@@ -32,6 +32,7 @@ def trial_record(
     took_s: float,
     error: str | None,
     cpus_parted: bool = False,
+    cpus_in_common: bool | None = None,
 ) -> TrialRecord:
     """One line; whatever the trial did not get to is None."""
     assert seen.verdict is not None, "a trial is judged before it is recorded"
@@ -52,6 +53,7 @@ def trial_record(
         "effective": seen.facts.get("sut", {}).get("effective", {}),
         "not_as_asked": seen.facts.get("sut", {}).get("notes", []),
         "cpus_parted": cpus_parted,
+        "cpus_in_common": cpus_in_common,
         "sut_cpus": format_cpus(used.sut_cpus) or None,
     }
     found["steal_ratio"] = used.steal_ratio

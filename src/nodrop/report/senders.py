@@ -22,7 +22,8 @@ def cpus_of_both(story: Story) -> Iterator[Sentence]:
         theirs = _cpus(trial.record.sut_cpus)
         if theirs:
             own = _cpus(trial.record.generator_cpus)
-            (shared if own is None or own & theirs else apart).append(trial)
+            turns = not _elsewhere(trial) and (own is None or own & theirs)
+            (shared if turns else apart).append(trial)
     if shared:
         yield Sentence(
             rule=rules.CPUS_SHARED,
@@ -48,7 +49,13 @@ def cpus_of_both(story: Story) -> Iterator[Sentence]:
 
 def _both(trial: Trial) -> str:
     generator, sut = trial.record.generator_cpus or "", trial.record.sut_cpus or ""
+    if _elsewhere(trial):
+        generator = "on a machine of its own"
     return f"generator {escape.plain(generator)}, SUT {escape.plain(sut)}"
+
+
+def _elsewhere(trial: Trial) -> bool:
+    return trial.record.cpus_in_common is False
 
 
 def _cpus(words: str | None) -> frozenset[int] | None:

@@ -390,8 +390,8 @@ CPUS_SHARED = _rule(
 CPUS_APART = _rule(
     Part.TRUST,
     "cpus-apart",
-    "in some trials the generator was pinned to CPUs that the SUT could not use",
-    "the same; `cpus_parted`: nodrop chose them, the experiment names none",
+    "in some trials the generator was pinned to CPUs that the SUT could not use, or elsewhere",
+    "the same; `cpus_parted`: nodrop chose them, the experiment names none; `cpus_in_common`",
 )
 FOREIGN = _rule(
     Part.TRUST,

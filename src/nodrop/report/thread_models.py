@@ -162,6 +162,8 @@ def _own_cpus(record: TrialRecord) -> int | None:
     if record.sut_cpus is None:
         return None
     theirs = set(parse_cpus(record.sut_cpus))
+    if record.cpus_in_common is False:
+        return len(theirs)
     if record.generator_cpus is None:
         return len(theirs) - 1
     return len(theirs - set(parse_cpus(record.generator_cpus)))

@@ -212,6 +212,8 @@ class TrialRecord(Model):
     """CPU list that its threads might use (of a guest: QEMU's), as this host's kernel says."""
     cpus_parted: bool | None = None
     """The experiment names none of these CPUs: nodrop parted generator and SUT."""
+    cpus_in_common: bool | None = None
+    """False: the generator was on a machine of its own, and its CPUs are none of the SUT's."""
 
     accelerator: str | None = None
     """What ran the guest of a virtual machine: `kvm`, or `tcg`, which is emulation. Null if the

@@ -176,13 +176,20 @@ def test_a_port_without_a_packet_is_named_in_the_answer(tmp_path: Path, second: 
 
 
 @pytest.mark.parametrize(
-    ("sut", "generator", "own"),
-    [("1-3", "0", 3), ("0-1", None, 1), ("0-3", "0,3", 2), ("1", None, 0)],
+    ("sut", "generator", "common", "own"),
+    [
+        ("1-3", "0", True, 3),
+        ("0-1", None, None, 1),
+        ("0-3", "0,3", True, 2),
+        ("1", None, None, 0),
+        ("0-3", None, False, 4),
+        ("0-3", "0", False, 4),
+    ],
 )
 def test_cpus_that_the_generator_may_take_are_not_its_own(
-    tmp_path: Path, sut: str, generator: str | None, own: int
+    tmp_path: Path, sut: str, generator: str | None, common: bool | None, own: int
 ) -> None:
-    cpus = {"sut_cpus": sut, "generator_cpus": generator}
+    cpus = {"sut_cpus": sut, "generator_cpus": generator, "cpus_in_common": common}
     changed = ran("x", "workers", WORKERS.fields["threads"], **cpus)
     found = rows(tmp_path, [changed, SINGLE])
     (row,) = [row for row in found if row["runmode"] == "workers"]
