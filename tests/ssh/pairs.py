@@ -129,10 +129,7 @@ class Pair:
         for machine in far:
             for pid, argv in machine.processes().items():
                 if "nodrop" in argv and not argv.startswith("sshd"):
-                    try:
-                        assert ended(pid, END_S), f"{machine.name}: still there: {argv}"
-                    except ProcessLookupError:
-                        continue
+                    assert ended(pid, END_S), f"{machine.name}: still there: {argv}"
             there = machine.run("sh", "-c", "cd /var/lib && ls -A nodrop || :").split()
             assert KEPT.issuperset(there)
             assert machine.run("find", "/root/.local/state", "-name", "*.jsonl") == ""

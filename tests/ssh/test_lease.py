@@ -46,13 +46,6 @@ def of_nodrop(machine: Machine) -> dict[int, str]:
     return {pid: argv for pid, argv in found.items() if "nodrop" in argv or argv == "cat "}
 
 
-def gone(pid: int) -> bool:
-    try:
-        return ended(pid, END_S)
-    except ProcessLookupError:
-        return True
-
-
 def keeper_on(machine: Machine) -> int:
     found = of_nodrop(machine).items()
     (pid,) = (p for p, argv in found if argv.startswith(NODE_FOLDER) and " keep --folder" in argv)
@@ -62,7 +55,7 @@ def keeper_on(machine: Machine) -> int:
 def all_end_on(machine: Machine) -> None:
     """Without a word of ours, and with all that was kept."""
     for pid, argv in of_nodrop(machine).items():
-        assert gone(pid), f"still there: {argv}"
+        assert ended(pid, END_S), f"still there: {argv}"
     assert machine.run("ls", "/var/lib/nodrop").split() == ["node"]
 
 
@@ -139,7 +132,7 @@ def test_a_keeper_that_was_killed_is_followed_by_one_that_cleans_up(
     host.run(["sh", "-c", "setsid sleep 600 >/dev/null 2>&1 &"])
     keeper = keeper_on(machines.sender)
     os.kill(keeper, signal.SIGKILL)
-    assert gone(keeper)
+    assert ended(keeper, END_S)
     assert "kept." in machines.sender.run("ls", "/var/lib/nodrop")
     assert host._lease is not None
     host._lease._keeper.wait(END_S)
@@ -161,7 +154,7 @@ def test_who_comes_back_ends_the_lease_that_still_waits(machines: Machines, host
     assert host.gone()
     host.close()
     host.__enter__()
-    assert gone(keeper)
+    assert ended(keeper, END_S)
     assert host.run(["hostname"]).stdout == "gen1\n"
 
 

@@ -142,8 +142,11 @@ def environment(pid: int) -> list[bytes]:
 
 
 def ended(pid: int, timeout_s: float) -> bool:
-    """Waits for the end of a child of ours without reaping it: its account can still be read."""
-    handle = os.pidfd_open(pid)
+    """Waits for its end; a child of ours is not reaped: its account can still be read."""
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
     try:
         return _ended(handle, timeout_s)
     finally:

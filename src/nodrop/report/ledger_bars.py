@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from nodrop.report import numbers
 from nodrop.report.setups import Condition, Place
 from nodrop.report.stacked_bars import Bar, Part
+from nodrop.report.story import Cell
 from nodrop.report.tables import Column, Row, Table, Value, text
 
 DECODED, MERGED, HELD, RESIDUAL = "decoded", "merged", "held, never whole", "residual"
@@ -34,8 +35,15 @@ def _lost_places(found: Sequence[Condition]) -> list[str]:
 
 def shares(place: Place) -> dict[str, int]:
     """Packets of all measured trials by what became of them; empty if no books closed."""
+    if shares not in place.cell.kept:
+        place.cell.kept[shares] = _fates(place.cell)
+    found: dict[str, int] = place.cell.kept[shares]
+    return found
+
+
+def _fates(cell: Cell) -> dict[str, int]:
     total: Counter[str] = Counter()
-    for trial in place.cell.valid:
+    for trial in cell.valid:
         r = trial.record
         if r.packets.decoded_packets is None or not r.offered.sent:
             continue

@@ -18,7 +18,7 @@ from nodrop.report.ports import ports_table
 from nodrop.report.profiled import profile_of
 from nodrop.report.scaling import ScalingSection, scaling_section
 from nodrop.report.searched import searches
-from nodrop.report.story import Story
+from nodrop.report.story import Story, once
 from nodrop.report.tables import Column, Row, Table, Value, text
 from nodrop.report.thread_loads import (
     beyond_picture,
@@ -61,6 +61,7 @@ class _Ran:
     trials: tuple[Trial, ...]
 
 
+@once
 def thread_models(story: Story) -> ThreadModels | None:
     """None if one model alone ran, and that on one port."""
     found = list(_ran(story))

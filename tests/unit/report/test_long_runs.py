@@ -18,7 +18,7 @@ import pytest
 from nodrop.report import bounded, page
 from nodrop.report.story import read_story
 from nodrop.report.write import Part, write_report
-from nodrop.results.packed import unpack
+from nodrop.results.packed import made
 from nodrop.testing.long_runs import make_long_run
 from nodrop.testing.rundirs import Fake, Trouble, make_run
 from nodrop.untrusted.folder import Folder
@@ -149,10 +149,10 @@ def test_a_trial_holds_so_much_memory(tmp_path: Path) -> None:
     read_story([short])
 
     def held(run: Path) -> int:
-        unpack.cache_clear()  # what was made before counts for neither
+        made.clear()  # what was made before counts for neither
         tracemalloc.start()
         story = read_story([run])
-        unpack.cache_clear()
+        made.clear()
         found = tracemalloc.get_traced_memory()[0]
         tracemalloc.stop()
         assert story.trials

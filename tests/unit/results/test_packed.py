@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.results.packed import ROOM, Records, pack, unpack
+from nodrop.results import packed
+from nodrop.results.packed import Records, pack, unpack
 from nodrop.results.rundir import read_trials
 from nodrop.results.trial import TrialRecord
 from nodrop.testing.records import trial
@@ -44,10 +45,14 @@ def test_a_record_is_a_small_part_of_its_objects(tmp_path: Path) -> None:
     assert len(Records()) == 0
 
 
-def test_those_beyond_the_room_are_made_again() -> None:
+def test_the_first_stay_and_those_beyond_the_room_are_made_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(packed, "ROOM", 2)
+    monkeypatch.setattr(packed, "made", {})
     given = {"cell": {}, "repetition": 1, "index": 0, "valid": True, "verdict": "no loss"}
-    records = Records(pack(trial(run=f"r{n}", **given)) for n in range(ROOM + 1))
-    first = records[0]
-    assert records[0] is first
-    assert [record.run for record in records][-1] == f"r{ROOM}"
-    assert records[0] == first and records[0] is not first
+    records = Records(pack(trial(run=f"r{n}", **given)) for n in range(4))
+    before, again = [*records], [*records]
+    assert [one.run for one in again] == ["r0", "r1", "r2", "r3"]
+    assert [a is b for a, b in zip(before, again, strict=True)] == [True, True, False, False]
+    assert before == again

@@ -333,6 +333,7 @@ def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 def test_what_is_wrong_is_said_before_anything_is_touched(
     s3: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     experiment = tmp_path / "x.toml"
     experiment.write_text('name = "x"\n[sut]\nkind = "sink"\n[load]\nkind = "replay"\n')
     run = ("run", str(experiment), "--out")
