@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,8 +17,10 @@ from nodrop.cli.main import exit_code
 from nodrop.cli.stores import out_folder, run_directory
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
+from nodrop.elsewhere import conversation
 from nodrop.elsewhere.front import doctor_elsewhere
 from nodrop.errors import BadInput, LabProblem, NotReady
+from nodrop.hosts.interrupts import Interrupted
 from nodrop.measure.plan import make_plan
 from nodrop.measure.progress import Silent
 from nodrop.results.rundir import open_run
@@ -138,6 +141,62 @@ def test_what_a_killed_nodrop_left_there_is_undone_from_here(
     assert exit_code(["undo", lab]) == 0
     assert "undone: receiver sensor1: port cab0 at home" in capsys.readouterr().out
     assert run("measure.repetitions=1").exit_code == 0, "its folder goes with the next run"
+
+
+class Stops(Silent):
+    """Nodrop on the receiver hangs while it measures."""
+
+    def __init__(self, receiver: Machine) -> None:
+        self._receiver = receiver
+
+    def phase(self, name: str) -> None:
+        if name == "offer":
+            for pid, argv in self._receiver.processes().items():
+                if argv.startswith("/usr/bin/python3") and "nodrop.elsewhere.far" in argv:
+                    os.kill(pid, signal.SIGSTOP)
+
+
+def test_a_nodrop_there_that_hangs_is_named_and_ended_from_here(
+    run: Run,
+    there: Pair,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(conversation, "SILENT_S", 12.0)  # it says every 5 s that it is there
+    words = "receiver sensor1: nodrop there says nothing for 12 s: it hangs, or its host; `nodrop"
+    with pytest.raises(LabProblem, match=words) as hangs:
+        run(progress=Stops(there.receiver))
+    assert "go on with --resume" in (hangs.value.hint or "")
+    _, lab = written(there, tmp_path)
+    assert exit_code(["undo", lab]) == 0
+    (said,) = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(
+        r"receiver sensor1: run [0-9a-f]{8} \(pid \d+\) goes on \(--all ends it\)", said
+    )
+    assert exit_code(["undo", lab, "--all"]) == 0
+    label, pid = said.split()[3], said.split()[5]
+    assert f"undone: receiver sensor1: run {label} (pid {pid} ended" in capsys.readouterr().out
+    assert run(resume=True).exit_code == 0
+
+
+def test_an_interrupt_ends_a_run_that_hangs_there(
+    run: Run, there: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversation, "SILENT_S", 12.0)
+
+    class StopsAndEnds(Stops):
+        def phase(self, name: str) -> None:
+            super().phase(name)
+            if name == "offer":
+                os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(Interrupted) as ended:
+        run(progress=StopsAndEnds(there.receiver))
+    assert "nodrop there says nothing for 12 s" in ended.value.left
+    assert "go on with --resume" in (ended.value.hint or "")
+    _, lab = written(there, tmp_path)
+    assert exit_code(["undo", lab, "--all"]) == 0
 
 
 @contextmanager

@@ -104,7 +104,7 @@ def exit_code(argv: Sequence[str]) -> int:
         return 130
     except Interrupted as error:
         more = f"; {error.hint}" if error.hint else ""
-        complain(f"ended by {error}; what was begun is undone{more}")
+        complain(f"ended by {error}; {error.left or 'what was begun is undone'}{more}")
         return error.exit_code
     except (Exception, SystemExit) as error:
         if _reader_left(error):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import subprocess
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
@@ -14,13 +15,14 @@ from nodrop.elsewhere.words import (
     FILE,
     LAST,
     OURS,
+    End,
     Heard,
     Order,
     command,
     word_of,
 )
 from nodrop.errors import LabProblem
-from nodrop.hosts.frames import Frames
+from nodrop.hosts.frames import Frame, Frames
 from nodrop.hosts.relay import Held, RelayEnd
 from nodrop.hosts.seam import Json
 from nodrop.hosts.ssh import SshHost
@@ -29,6 +31,12 @@ from nodrop.untrusted.words import one_line
 
 WAITING = 64
 """Frames that were received and not yet looked at, at most."""
+SILENT_S = 60.0
+"""It says every few seconds that it is there, also while it loads, undoes or waits; a slow line
+needs seconds for a frame."""
+UNDO_S = 180.0
+"""From when it is to end: it undoes, and may be stuck in that."""
+LOOK_S = 1.0
 END_TIMEOUT_S = 10.0
 STDERR_BYTES = 32 * 1024
 
@@ -48,6 +56,9 @@ class Far:
         self._relay = RelayEnd(self._frames, sender)
         self._came: queue.Queue[tuple[str, bytes] | None] = queue.Queue(WAITING)
         self._heard = Heard()
+        self._listens, self._silent_s = False, 0.0
+        """Counted while we listen: we may be stopped, or busy with what it said."""
+        self._end_by_s: float | None = None
         self._errors = bytearray()
         self._threads = [
             threading.Thread(target=run, daemon=True)
@@ -59,7 +70,8 @@ class Far:
         try:
             word = self.word()
         except LabProblem as problem:
-            raise LabProblem(f"{self.name}: nodrop cannot run there{self._last()}") from problem
+            words = self._stuck() or f"nodrop cannot run there{self._last()}"
+            raise LabProblem(f"{self.name}: {words}") from problem
         if word.get("event") != "hello":
             raise LabProblem(f"{self.name}: nodrop there says {shown(word.get('event'))} at first")
 
@@ -67,8 +79,13 @@ class Far:
         with suppress(OSError):  # it has ended: that is heard
             command(self._frames, order)
 
+    def end(self, number: int) -> None:
+        """It is to end by this signal, and to undo. If it hangs, it may not even take the word."""
+        self._end_by_s = time.monotonic() + UNDO_S
+        threading.Thread(target=self.order, args=(End(signal=number),), daemon=True).start()
+
     def word(self) -> Json:
-        """The next one."""
+        """The next one. LabProblem if it has ended, or is stuck."""
         while True:
             kind, content = self._next()
             if kind != FILE:
@@ -84,12 +101,32 @@ class Far:
             yield content
 
     def _next(self) -> tuple[str, bytes]:
-        came = self._came.get()
+        came = self._await()
         if came is None:
             self._came.put(None)
             gone = ": the ssh connection is gone" if self._host.gone() else ""
             raise LabProblem(f"{self.name}: nodrop there has ended{gone}{self._last()}")
         return came
+
+    def _await(self) -> tuple[str, bytes] | None:
+        """None: it has ended."""
+        while True:
+            try:
+                return self._came.get(timeout=LOOK_S)
+            except queue.Empty:
+                self._silent_s += LOOK_S if self._listens else 0
+                if words := self._stuck():
+                    raise LabProblem(f"{self.name}: {words}") from None
+
+    def _stuck(self) -> str:
+        """Why it is not waited for any longer; "" if it is."""
+        if self._silent_s >= SILENT_S:
+            words = f"says nothing for {SILENT_S:g} s: it hangs, or its host"
+        elif self._end_by_s is not None and time.monotonic() > self._end_by_s:
+            words = f"does not end within {UNDO_S:g} s"
+        else:
+            return ""
+        return f"nodrop there {words}; `nodrop undo LAB --all` ends it"
 
     def _last(self) -> str:
         """What it complained of at last."""
@@ -101,16 +138,25 @@ class Far:
 
     def _read(self) -> None:
         with suppress(OSError, ValueError):
-            while (frame := self._frames.receive()) is not None:
+            while (frame := self._received()) is not None:
                 if frame.channel != OURS:
                     self._relay.hear(frame)
+                elif frame.kind == ALIVE:
+                    continue
                 elif frame.kind == FILE:
                     self._came.put((FILE, frame.payload))
                 elif (content := self._heard.word(frame)) is not None:
                     self._came.put((LAST, content))
         self._ended.set()
-        self._came.put(None)
         self._relay.close()
+        self._came.put(None)
+
+    def _received(self) -> Frame | None:
+        self._silent_s, self._listens = 0.0, True
+        try:
+            return self._frames.receive()
+        finally:
+            self._listens = False
 
     def _live(self) -> None:
         """Says now and then that we are."""
@@ -134,16 +180,21 @@ class Far:
         program = self._program
         assert program.stdin is not None
         self._ended.set()
-        with suppress(OSError):
-            program.stdin.close()
-        while self._threads[0].is_alive():  # until it has undone, whatever it still says
-            with suppress(queue.Empty):
-                self._came.get(timeout=0.1)
+        self._end_by_s = self._end_by_s or time.monotonic() + UNDO_S
+        try:
+            if not self._stuck():
+                with suppress(OSError):
+                    program.stdin.close()
+            while self._await() is not None:  # until it has undone, whatever it still says
+                pass
+        except LabProblem:  # it is stuck, and ssh would keep our pipes open
+            self._host.close()
         with suppress(subprocess.TimeoutExpired):
             program.wait(END_TIMEOUT_S)
         if program.poll() is None:
             program.kill()
             program.wait()
-        for pipe in (program.stdout, program.stderr):
+        for pipe in (program.stdin, program.stdout, program.stderr):
             if pipe is not None:
-                pipe.close()
+                with suppress(OSError):
+                    pipe.close()

@@ -32,6 +32,7 @@ from nodrop.elsewhere.untaken import (
 )
 from nodrop.elsewhere.words import (
     ALIVE,
+    ALIVE_INTERVAL_S,
     LEASE_S,
     OURS,
     End,
@@ -298,6 +299,14 @@ def _begun(out: Path, task: Task) -> None:
         writer.finish_all((record, {}) for record in records)
 
 
+def _live(frames: Frames) -> None:
+    """Says now and then that we are, to the end."""
+    with suppress(OSError):
+        while True:
+            frames.send(OURS, ALIVE)
+            time.sleep(ALIVE_INTERVAL_S)
+
+
 def _own_pipes() -> Frames:
     """Ours alone: what we start has neither, and what prints goes to stderr."""
     source, sink = (os.fdopen(os.dup(n), mode) for n, mode in ((0, "rb"), (1, "wb")))
@@ -313,6 +322,7 @@ def main() -> None:
     for number in ENDING:  # while nothing is measured: then it ends the run, which undoes
         signal.signal(number, signal.SIG_IGN)
     frames = _own_pipes()
+    threading.Thread(target=_live, args=(frames,), daemon=True).start()
     with run_folder() as folder, RelayDoor(frames, folder=folder) as door:
         os.environ[RELAY_VARIABLE] = str(door.path)
         say(frames, {"event": "hello", "version": nodrop.__version__})

@@ -9,7 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from nodrop.elsewhere.images import copied_images, images_of
 from nodrop.elsewhere.inputs import copied, named_files
 from nodrop.elsewhere.rebooting import Rebooting
 from nodrop.elsewhere.untaken import begun_of, fingerprint
-from nodrop.elsewhere.words import End, Next, Task
+from nodrop.elsewhere.words import Next, Task
 from nodrop.errors import BadInput, LabProblem, NodropError, NotReady, TrialFailed
 from nodrop.hosts.interrupts import Interrupted, interrupts
 from nodrop.hosts.journal import new_label
@@ -252,10 +252,12 @@ class _Kept:
         try:
             end = self._followed()
         except Interrupted as ended:
-            self._far.order(End(signal=ended.exit_code - 128))
-            with suppress(LabProblem, NotJson):
-                self._followed()
+            self._far.end(ended.exit_code - 128)
             ended.hint = self._go_on()
+            try:
+                self._followed()
+            except (LabProblem, NotJson) as problem:
+                ended.left = str(problem)
             raise
         except NotJson as error:
             raise LabProblem(f"{self._far.name}: what it says makes no sense: {error}") from None

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from nodrop.elsewhere.control_plane import placed, said_first
 from nodrop.elsewhere.untaken import forget
 from nodrop.errors import LabProblem
-from nodrop.hosts.journal import UndoReport, undo_abandoned
+from nodrop.hosts.journal import UndoReport, going_on, undo_abandoned
 from nodrop.hosts.ssh import SshHost
 from nodrop.untrusted.json_text import NotJson, decode
 from nodrop.untrusted.words import one_line
@@ -31,6 +31,7 @@ def undone_on(host: SshHost, *, everything: bool) -> Sequence[UndoReport]:
                 label=one_line(said["label"]),
                 done=[f"{host.name}: {one_line(words)}" for words in said["done"]],
                 failed=[f"{host.name}: {one_line(words)}" for words in said["failed"]],
+                goes_on=[f"{host.name}: {one_line(words)}" for words in said["goes_on"]],
             )
             for said in decode(done.stdout)
         ]
@@ -40,7 +41,7 @@ def undone_on(host: SshHost, *, everything: bool) -> Sequence[UndoReport]:
 
 def main() -> None:
     everything = "--all" in sys.argv[1:]
-    reports = undo_abandoned(running=everything)
+    reports = [*undo_abandoned(running=everything), *going_on()]
     if everything:
         reports += [UndoReport(label="", done=words) for words in (forget(),) if words]
     sys.stdout.write(json.dumps([asdict(report) for report in reports]))

@@ -18,6 +18,8 @@ class Interrupted(BaseException):
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
         self.hint: str | None = None
+        self.left = ""
+        """Why it is not certain that what was begun is undone."""
         self.exit_code = 128 + number
 
 

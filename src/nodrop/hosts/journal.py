@@ -266,6 +266,17 @@ def abandoned_labels() -> list[str]:
     return found
 
 
+def going_on() -> list[UndoReport]:
+    """The runs of this host that go on; a journal that cannot be read is passed over here."""
+    found = []
+    for journal in journals():
+        with suppress(OSError, NodropError, NotJson), journal.held() as over:
+            if not over:
+                words = f"run {journal.label} (pid {journal.head().controller.pid}) goes on"
+                found.append(UndoReport(label=journal.label, goes_on=[words]))
+    return found
+
+
 def undo_abandoned(*, running: bool = False) -> list[UndoReport]:
     """Undoes every journal whose run is over; with `running`, also ends those that go on. One that
     cannot be read does not stop the others."""

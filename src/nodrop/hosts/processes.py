@@ -59,6 +59,8 @@ def end_process(process: ProcessId, *, politely_s: float = 0) -> bool | None:
             return None
         if politely_s:
             signal.pidfd_send_signal(handle, signal.SIGTERM)
+            # One that is stopped hears it then, and so does its sudo, which stopped with it.
+            os.killpg(os.getpgid(process.pid), signal.SIGCONT)
             if _ended(handle, politely_s):
                 return True
         signal.pidfd_send_signal(handle, signal.SIGKILL)
