@@ -412,6 +412,8 @@ def test_others_are_counted_on_the_cpus_that_the_sut_may_use(cpus: int, only: in
     mine = frozenset({only})
     assert foreign_ratio(on_it, span, mine, 0.0) == pytest.approx(0.85, abs=0.02)
     assert foreign_ratio(beside, span, mine, 0.0) == pytest.approx(0.0, abs=0.02)
+    ticks = of_rows(World(others={only: 1.2}, cpus=cpus).rows())
+    assert foreign_ratio(ticks, span, mine, 0.0) == 1.0
 
 
 @pytest.mark.parametrize(("within", "beside"), [(0.2, 0.25), (0.0, 0.45), (0.2, 0.1)])

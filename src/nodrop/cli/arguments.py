@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,7 @@ import typer
 from nodrop.cli.stores import out_folder, run_directory
 from nodrop.errors import BadInput
 
+SIGN_WITHIN_BYTES = 400
 IN_STORE = ", also s3://bucket/folder/NAME"
 
 
@@ -22,6 +24,24 @@ def writable(file: Path | None) -> Path | None:
         here = "cannot be written" if file.parent.is_dir() else f"there is no folder {file.parent}"
         raise BadInput(f"{file}: {here}")
     return file
+
+
+def written_anew(what: str, sign: bytes) -> Callable[[Path | None], Path | None]:
+    """The same of a file that a command writes anew. `sign`: near the beginning of each that nodrop
+    has written; any other file in this place is a slip, and would be lost."""
+
+    def checked(file: Path | None) -> Path | None:
+        if writable(file) and file is not None and file.is_file():
+            with file.open("rb") as content:
+                begin = content.read(SIGN_WITHIN_BYTES)
+            if begin and sign not in begin:
+                raise BadInput(
+                    f"{file}: is there, and no {what} that could be written anew",
+                    hint="give a new path",
+                )
+        return file
+
+    return checked
 
 
 ExperimentFile = Annotated[

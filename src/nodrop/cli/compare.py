@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nodrop.cli.arguments import AsJson, RunDirectory, writable
+from nodrop.cli.arguments import AsJson, RunDirectory, writable, written_anew
 from nodrop.cli.saying import say, say_json
 from nodrop.cli.stores import MARK, run_directory
 from nodrop.errors import BadInput
@@ -24,7 +24,12 @@ Metrics = Annotated[
 Markdown = Annotated[bool, typer.Option("--markdown", help="Print it for a pull request.")]
 Junit = Annotated[
     Path | None,
-    typer.Option("--junit", metavar="FILE", help="Write JUnit XML as well.", callback=writable),
+    typer.Option(
+        "--junit",
+        metavar="FILE",
+        help="Write JUnit XML as well.",
+        callback=written_anew("JUnit XML of nodrop's", b'<testsuite name="nodrop'),
+    ),
 ]
 SIDE = "Run directory, DIR::key=value,… for cells inside it, or a baseline file."
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nodrop.cli.arguments import AsJson, RunDirectories, writable
+from nodrop.cli.arguments import AsJson, RunDirectories, written_anew
 from nodrop.cli.saying import say, say_json
 
 if TYPE_CHECKING:
@@ -36,7 +36,10 @@ def history(
     page: Annotated[
         Path | None,
         typer.Option(
-            "--page", metavar="FILE", help="Write a page with pictures.", callback=writable
+            "--page",
+            metavar="FILE",
+            help="Write a page with pictures.",
+            callback=written_anew("page of nodrop history", b"<title>nodrop history</title>"),
         ),
     ] = None,
     as_json: AsJson = False,

@@ -122,7 +122,8 @@ def foreign_ratio(
         time += interval.ns * part * len(cpus & interval.cpus.keys())
         known = [*interval.threads.values(), *interval.sender.values()]
         ours += part * sum(t.ran_ns for t in known if t.cpu in cpus)
-    return max(0.0, min(threads, threads + softirq - ours / time)) if time else None
+    # The kernel counts in ticks, so that a short load may seem to have more than all.
+    return max(0.0, min(1.0, threads, threads + softirq - ours / time)) if time else None
 
 
 def _part(

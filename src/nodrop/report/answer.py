@@ -194,8 +194,8 @@ def _cannot_say(story: Story, planned: Story) -> Iterator[Sentence]:
     if others.crowded:
         yield Sentence(
             rule=rules.QUIET_HOST,
-            text="how a quiet host does: other programs competed for its CPUs "
-            f"(up to {max(others.ratios) * 100:.0f} %; {others.words})",
+            text="how a quiet host does: other programs competed for "
+            f"{others.whole} (up to {max(others.ratios) * 100:.0f} %; {others.words})",
             evidence={"most_ratio": max(others.ratios), "trials": len(others.ratios)},
             trials=others.crowded,
         )

@@ -14,8 +14,10 @@ FOREIGN_CPU_RATIO = 0.25
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherPrograms:
     ratios: tuple[float, ...]
-    """Of the CPUs that the SUT may use (in older runs: of all), one per trial that measured it."""
+    """One per trial that measured it."""
     crowded: tuple[Trial, ...]
+    whole: str
+    """What they are of."""
 
     @property
     def words(self) -> str:
@@ -29,4 +31,7 @@ def other_programs(story: Story) -> OtherPrograms:
     return OtherPrograms(
         ratios=tuple(ratio for ratio, _ in known),
         crowded=tuple(t for ratio, t in known if ratio >= FOREIGN_CPU_RATIO),
+        whole="the host's CPUs"
+        if any(t.aside.foreign_of_all_cpus for _, t in known)
+        else "the CPUs that the SUT may use",
     )

@@ -273,8 +273,8 @@ FAILED_NO_FIGURE = _rule(
 QUIET_HOST = _rule(
     Part.CANNOT_SAY,
     "quiet-host",
-    "other programs used more than a quarter of the host's CPUs in some trials",
-    "CPU time of the host less that of SUT and generator, per trial",
+    "other programs used more than a quarter of the SUT's CPUs in some trials",
+    "CPU time there less that of SUT and generator, per trial (of older runs: of the host)",
 )
 IDLE_PORT = _rule(
     Part.CANNOT_SAY,
@@ -402,8 +402,8 @@ FOREIGN = _rule(
 HOST_CROWDED = _rule(
     Part.TRUST,
     "host-crowded",
-    "other programs used more than a quarter of the host's CPUs in some trials",
-    "CPU time of the host less that of SUT and generator, per trial",
+    "other programs used more than a quarter of the SUT's CPUs in some trials",
+    "CPU time there less that of SUT and generator, per trial (of older runs: of the host)",
 )
 HOST_QUIET = _rule(
     Part.TRUST,

@@ -155,7 +155,9 @@ class Aside:
     cpus: int | None = None
     """Of the host."""
     foreign_cpu_ratio: float | None = None
-    """Of the CPUs that the SUT may use (in older runs: of all), what others used under load."""
+    """Of the CPUs that the SUT may use: what others used under load."""
+    foreign_of_all_cpus: bool = False
+    """From an older version, which looked at the whole host."""
     imbalance_ratio: float | None = None
     """From an older version, which wrote it to trial.json only."""
     phases_s: Mapping[str, Any] = field(default_factory=dict)
@@ -199,6 +201,7 @@ def _aside(run: RunDir, record: TrialRecord, details: Json) -> Aside:
         anonymous_bytes=anonymous if isinstance(anonymous, int) else None,
         cpus=len(cpus) if isinstance(cpus, list) else None,
         foreign_cpu_ratio=_foreign_cpu_ratio(run, record, details),
+        foreign_of_all_cpus="foreign_cpu_ratio" not in details,
         imbalance_ratio=_number(details.get("imbalance_ratio")),
         phases_s={sys.intern(name): took for name, took in phases.items()},
         asks_clock=isinstance(facts.get("tsc"), dict),

@@ -194,7 +194,7 @@ def _other_programs(story: Story) -> Iterator[Sentence]:
     if not found.ratios:
         return
     most = max(found.ratios)
-    used = f"used at most {most * 100:.0f} % of the host's CPUs under load"
+    used = f"used at most {most * 100:.0f} % of {found.whole} under load"
     evidence = {"most_ratio": most, "trials": len(found.ratios)}
     if found.crowded:
         yield Sentence(

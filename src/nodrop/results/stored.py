@@ -318,8 +318,10 @@ def copy_of(url: str, path: Path) -> Copy:
 def brought(url: str, path: Path) -> str:
     """What lies in this place, into its copy. BadInput if it is no run directory. Says who writes
     there, if someone does."""
-    if not path.is_dir() and not Store.of(url).has(MANIFEST):
-        raise BadInput(f"{url}: not a run directory (no {MANIFEST})")
+    if not path.is_dir():
+        (store := Store.of(url)).must_answer()
+        if not store.has(MANIFEST):
+            raise BadInput(f"{url}: not a run directory (no {MANIFEST})")
     if is_written(path):
         return "a run on this host writes there"  # nothing there is newer
     return copy_of(url, path).bring()

@@ -240,6 +240,8 @@ def test_of_run_directories_and_a_baseline(
     assert json.loads(capsys.readouterr().out) == direct
     suite = ElementTree.fromstring(junit.read_bytes())
     assert [c.get("name") for c in suite] == [row["metric"] for row in direct["rows"]]
+    again_too = main.exit_code(["compare", str(a), str(b), "--junit", str(junit)])
+    assert again_too == code, "its own may be written anew"
     assert main.exit_code(["compare", str(a), str(b), "--markdown"]) == code
     assert "| cell | metric |" in capsys.readouterr().out
 
@@ -261,6 +263,25 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything(
     assert main.exit_code([*words, str(tmp_path / file)]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and str(tmp_path / file) in said
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["compare", "A", "B", "--junit"],
+        ["ab", "--a", "x", "--b", "y", "z.pcap", "--junit"],
+        ["history", "A", "B", "--page"],
+    ],
+)
+def test_a_file_of_something_else_is_not_written_over(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "trials.jsonl"
+    file.write_text('{"run": "0001"}\n')
+    assert main.exit_code([*words, str(file)]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and f"{file}: is there, and no " in said
+    assert file.read_text() == '{"run": "0001"}\n'
 
 
 def test_cells_of_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

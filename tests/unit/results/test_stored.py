@@ -348,6 +348,8 @@ def test_what_is_wrong_is_said_before_anything_is_touched(
     S3FileSystem.clear_instance_cache()
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     assert "127.0.0.1:1" in said(capsys, *run, "s3://a-bucket/b")
+    for words in (["report"], ["compare", "here"]):
+        assert "127.0.0.1:1" in said(capsys, *words, "s3://a-bucket/a-run"), "no one could look"
     S3FileSystem.clear_instance_cache()
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
