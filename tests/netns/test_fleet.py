@@ -129,6 +129,19 @@ def test_the_manifest_has_each_pairs_host_and_clock(shared: Ground) -> None:
         assert facts["worker"].startswith("tls://127.0.0.1:")
 
 
+def test_other_pairs_go_on_by_the_name_of_the_fleet_alone(shared: Ground) -> None:
+    found, fleet = shared.folder / "shared.toml", shared.fleet("c")
+    goes_on = shared.run(found, "--fleet", fleet, "--resume")
+    assert goes_on.returncode in (0, 1), goes_on.stderr
+    fleet.write_text(fleet.read_text().replace('"ours"', '"other"'))
+    refused = shared.run(found, "--fleet", fleet, "--resume")
+    assert refused.returncode == 2
+    words = 'started: fleet "other", was fleet "ours" (other pairs may go on by that name)'
+    assert words in refused.stderr
+    refused = shared.run(found, "--resume")
+    assert 'started: one lab, was fleet "ours"' in refused.stderr
+
+
 def test_nothing_of_a_fleet_is_left(shared: Ground) -> None:
     assert shared.nothing_is_left()
 
@@ -152,6 +165,34 @@ def test_a_fleets_run_is_kept_in_a_store(
         for record in run.trials.records:
             assert run.detail(record.run, "ledger") and any(run.samples(record.run, "rx"))
     assert not [*(tmp_path / "state").glob("nodrop/undo/*")]
+
+
+KILLS = """\
+#!/bin/sh
+grep -qa spawn_main /proc/$PPID/cmdline && mkdir {once} 2>/dev/null && kill -KILL $PPID
+exec {node} "$@"
+"""
+"""A node whose worker is killed by the first thing that it does there."""
+
+
+def test_a_worker_that_is_killed_while_pairs_begin_costs_no_pair(
+    tmp_path: Path, node: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ground = Ground(tmp_path)
+    killing = ground.write("killing-node", KILLS.format(once=tmp_path / "once", node=node))
+    killing.chmod(0o755)
+    monkeypatch.setenv("NODROP_NODE", str(killing))
+    experiment = ground.write("shared.toml", EXPERIMENT)
+    done = ground.run(experiment, "--fleet", ground.fleet(sorted(BOTH)))
+    assert done.returncode in (0, 1), done.stderr
+    words = "its worker ended while the pair began"
+    assert f": {words}" in done.stderr
+    run = ground.measured()
+    found = run.manifest["fleet"]["pairs"]
+    assert [one["failures"] for one in found.values() if "failures" in one] == [[words]]
+    assert not any(one["drained"] for one in found.values())
+    assert {record.pair for record in run.trials.records} == BOTH
+    assert ground.nothing_is_left()
 
 
 def senders(pid: int) -> int:
@@ -232,15 +273,50 @@ class Cluster:
             process.wait(timeout=30)
 
 
+@pytest.fixture
+def own_cluster(tmp_path: Path) -> Iterator[Cluster]:
+    yield from _cluster(tmp_path)
+
+
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    yield from _cluster(tmp_path_factory.mktemp("faults"))
+
+
+def _cluster(folder: Path) -> Iterator[Cluster]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        found = Cluster(Ground(tmp_path_factory.mktemp("faults")), free.getsockname()[1])
+        found = Cluster(Ground(folder), free.getsockname()[1])
     try:
         yield found
     finally:
         found.kill(*found.processes)
+
+
+def test_what_a_killed_worker_left_goes_when_one_starts_there(own_cluster: Cluster) -> None:
+    """Though that one gets no trial."""
+    cluster, ground = own_cluster, own_cluster.ground
+    for name in ("scheduler", "a"):
+        cluster.start(name)
+    experiment = ground.write("long.toml", EXPERIMENT.replace("0.3", "60"))
+    fleet = ground.fleet("a", f'cluster = "scheduler"\naddress = "{cluster.address}"')
+    argv = ground.argv(experiment, "--fleet", fleet)
+    with subprocess.Popen(argv, env=ground.environment) as run:
+        until = time.monotonic() + 60
+        while not cluster.measures("a"):
+            assert time.monotonic() < until, "pair a sends nothing"
+            time.sleep(0.05)
+        cluster.kill("a")
+        run.send_signal(signal.SIGINT)
+    journals = ground.folder / "state" / "nodrop" / "undo"
+    (journal,) = journals.glob("*.jsonl")
+    assert [*NETNS_FOLDER.glob(f"nodrop-{journal.stem}-*")]
+    cluster.start("a")
+    until = time.monotonic() + 60
+    while journal.exists():
+        assert time.monotonic() < until, "it is not undone"
+        time.sleep(0.05)
+    assert not [*NETNS_FOLDER.glob(f"nodrop-{journal.stem}-*")]
 
 
 @dataclass(frozen=True, slots=True)

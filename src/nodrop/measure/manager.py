@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -177,13 +177,20 @@ def _journal(writer: RunWriter) -> Iterator[DiskJournal]:
 
 @contextmanager
 def run_writer(
-    experiment: Experiment, lab: str, out: Path, fingerprint: str, *, resume: bool
+    experiment: Experiment,
+    lab: str,
+    out: Path,
+    fingerprint: str,
+    *,
+    resume: bool,
+    fleet: str | None = None,
 ) -> Iterator[RunWriter]:
-    """`lab`: the text of its file."""
+    """`lab`: the text of its file. `fleet`: its name."""
     if resume:
         found = find_run(out, experiment.name)
         _must_have_a_controller(found)
-        writer = RunWriter.resume(found, plan_sha256=fingerprint, asked=question(experiment))
+        asked = replace(question(experiment), fleet=fleet)
+        writer = RunWriter.resume(found, plan_sha256=fingerprint, asked=asked)
     else:
         writer = RunWriter.create(
             out,

@@ -15,9 +15,16 @@ class Question:
 
     text: str
     settings: Sequence[str]
+    fleet: str | None = None
+    """Its name; None: one lab measures."""
 
     def changes_since(self, begun: Question) -> Sequence[str]:
         """`search.budget_s = 30.0, was 60.0`; empty if only something else differs."""
+        if self.fleet != begun.fleet:
+            both = (
+                "" if None in (self.fleet, begun.fleet) else " (other pairs may go on by that name)"
+            )
+            return [f"{_lab(self.fleet)}, was {_lab(begun.fleet)}{both}"]
         now, then = self._keys(), begun._keys()
         return [
             f"{key} = {now.get(key, 'not set')}, was {then.get(key, 'not set')}"
@@ -34,6 +41,10 @@ class Question:
             key, _, value = setting.partition("=")
             found[key.strip()] = value.strip()
         return found
+
+
+def _lab(fleet: str | None) -> str:
+    return "one lab" if fleet is None else f"fleet {json.dumps(fleet)}"
 
 
 def _flat(prefix: str, table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

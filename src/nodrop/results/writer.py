@@ -365,4 +365,6 @@ def _new_folder(out: Path, name: str, taken: Sequence[str]) -> Path:
 def _changes(begun: RunDir, asked: Question) -> Sequence[str]:
     settings = begun.manifest.get("settings")
     given = [str(setting) for setting in settings] if isinstance(settings, list) else []
-    return asked.changes_since(Question(begun.experiment, given))
+    fleet = begun.manifest.get("fleet")
+    name = str(fleet.get("name")) if isinstance(fleet, dict) else None
+    return asked.changes_since(Question(begun.experiment, given, name))

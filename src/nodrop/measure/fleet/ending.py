@@ -1,4 +1,5 @@
-"""What a worker of dask does before it ends, by whatever asked it to: it undoes.
+"""What a worker of dask does before it ends, by whatever asked it to: it undoes. When it starts,
+it undoes what one before it left there, that was killed.
 
 A job of SLURM that is cancelled, or whose time is over, gets SIGTERM, as all its processes do, and
 SIGKILL half a minute later. A worker that loses its scheduler ends by itself.
@@ -13,13 +14,16 @@ from typing import Any
 
 from distributed import WorkerPlugin
 
-from nodrop.measure.fleet.worker import leave_all, will_end
+from nodrop.errors import NodropError
+from nodrop.measure.fleet.worker import leave_all, undo_dead, will_end
 
 
 class Undoes(WorkerPlugin):
     name = "nodrop"
 
-    def setup(self, worker: Any) -> None:
+    async def setup(self, worker: Any) -> None:
+        with suppress(NodropError, OSError):  # said once a pair begins here
+            await asyncio.get_running_loop().run_in_executor(None, undo_dead)
         with suppress(RuntimeError, ValueError):  # not the main thread of its process
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._ends, worker)
 

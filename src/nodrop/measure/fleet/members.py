@@ -78,27 +78,44 @@ class Members:
 
     def begin(self, say: Callable[[str], None] = lambda _words: None) -> None:
         """All that have a worker, at once. NotReady if not one of them can measure."""
-        self._wait_for_workers(say)
-        tasks = {
-            name: self.submit(name, worker.begin, one.job)
-            for name, one in self.each.items()
-            if one.worker
-        }
-        for name, task in tasks.items():
+        while not self.manifest:
+            if all(one.drained for one in self.each.values()):
+                raise NotReady(f"not one pair of the fleet can measure this: {self.why_not()}")
+            self._wait_for_workers(say)
+            tasks = {
+                name: (one.worker, self.submit(name, worker.begin, one.job))
+                for name, one in self.each.items()
+                if name in self.standing
+            }
+            for name, (address, task) in tasks.items():
+                try:
+                    self.has_begun(name, self._begun(name, task, address))
+                except _WorkerEnded as ended:  # another one may serve the pair
+                    say(f"{name}: {ended}")
+                    self.failed(name, str(ended))
+                except Exception as error:  # the others may do without whatever is wrong there
+                    self.drain(name, words_of(error))
+
+    def _begun(self, name: str, task: Any, address: str) -> Begun:
+        """Of a worker that ended, dask waits for another one at its address."""
+        while True:
             try:
-                begun = task.result()
-            except Exception as error:  # the other pairs may do without whatever is wrong there
-                self.drain(name, words_of(error))
+                begun: Begun = task.result(timeout=LOOK_S)
+            except TimeoutError:
+                if task.done():
+                    raise
             else:
-                self.has_begun(name, begun)
-        if not self.manifest:
-            raise NotReady(f"not one pair of the fleet can measure this: {self.why_not()}")
+                return begun
+            self.look()
+            if self.each[name].worker != address:
+                task.cancel()
+                raise _WorkerEnded("its worker ended while the pair began")
 
     def _wait_for_workers(self, say: Callable[[str], None]) -> None:
         began = time.monotonic()
         said = False
         self.look()
-        while not all(one.worker for one in self.each.values()):
+        while not all(one.worker or one.drained for one in self.each.values()):
             waited = time.monotonic() - began
             if waited > min(self.patience_s, FIRST_S if self.standing else inf):
                 break
@@ -139,12 +156,16 @@ class Members:
         one.facts |= {"worker": one.worker, "clock": self._clock(one.worker)}
         self.changed(name, "")
 
-    def _clock(self, address: str) -> Json:
-        """Of the worker against ours, by the shortest of several round trips."""
+    def _clock(self, address: str) -> Json | None:
+        """Of the worker against ours, by the shortest of several round trips; None if it has just
+        ended, which is seen when it is given something to do."""
         trips: list[tuple[int, int]] = []
         for _ in range(CLOCK_TRIPS):
             sent = time.time_ns()
-            there = self._client.run(time.time_ns, workers=[address])[address]
+            try:
+                there = self._client.run(time.time_ns, workers=[address])[address]
+            except Exception:
+                return None
             came = time.time_ns()
             trips.append((came - sent, there - (sent + came) // 2))
         took_ns, offset_ns = min(trips)
@@ -246,6 +267,10 @@ class Members:
             "host_invariant": self._file.host_invariant,
             "pairs": {name: one.facts for name, one in self.each.items()},
         }
+
+
+class _WorkerEnded(LabProblem):
+    pass
 
 
 def _left(task: Any, until: float) -> Left:

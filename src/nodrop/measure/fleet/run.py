@@ -74,7 +74,9 @@ def run_fleet(
             plain = run_plain(experiment, plan, lab={"fleet": file.name}, inputs=members.inputs)
             sha256 = plan_sha256(plain)
             plan = in_parallel(plan, len(members.standing))
-            with run_writer(experiment, fleet.text, out, sha256, resume=resume) as writer:
+            with run_writer(
+                experiment, fleet.text, out, sha256, resume=resume, fleet=file.name
+            ) as writer:
                 keep_raw_files(writer, storage)
                 invariant = file.host_invariant
                 begin = partial(Pairs, members, plan, writer, progress, host_invariant=invariant)

@@ -153,6 +153,13 @@ def leave(job: Job) -> Left:
         return _WORKER.left.pop((job.run, job.pair), Left())
 
 
+def undo_dead() -> Sequence[str]:
+    """A worker that was killed here cannot put back what it changed, and its user is elsewhere."""
+    with _WORKER.held:
+        found = undo_abandoned()
+    return [f"undone after a dead run: {words}" for one in found for words in one.failed]
+
+
 def will_end() -> None:
     """Of the trial under way nothing counts any more: its processes were told to end as well."""
     _WORKER.ends = True
@@ -260,8 +267,7 @@ def _begun(job: Job) -> tuple[_AtWork, bool]:
     if job.own_process_group:
         with suppress(OSError):
             os.setpgid(0, 0)
-    # A worker that was killed here cannot put back what it changed, and its user is elsewhere.
-    undone = [f"undone after a dead run: {w}" for one in undo_abandoned() for w in one.failed]
+    undone = undo_dead()
     sits: Sits = job.sits or here
     with ExitStack() as stack:
         sitting = stack.enter_context(sits(job))
