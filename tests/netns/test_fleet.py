@@ -50,7 +50,12 @@ class Ground:
 
     @property
     def environment(self) -> dict[str, str]:
-        return {**os.environ, "XDG_STATE_HOME": str(self.folder / "state")}
+        places = {"XDG_STATE_HOME": str(self.folder / "state"), "TMPDIR": str(self.temporary)}
+        return {**os.environ, **places}
+
+    @property
+    def temporary(self) -> Path:
+        return self.folder / "tmp"
 
     def write(self, name: str, text: str) -> Path:
         path = self.folder / name
@@ -92,6 +97,10 @@ class Ground:
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Ground:
     """A run that two pairs shared, with a process for each on this machine."""
     ground = Ground(tmp_path_factory.mktemp("fleet"))
+    # Another user was there first, and names a file of ours and a module of theirs.
+    (taken := ground.temporary / "dask-scratch-space").mkdir(parents=True)
+    (taken / "global.lock").symlink_to(ground.write("precious", "ours"))
+    (taken / "yaml.py").write_text(f"open({str(ground.folder / 'imported')!r}, 'w')")
     experiment = ground.write("shared.toml", EXPERIMENT)
     done = ground.run(experiment, "--fleet", ground.fleet(sorted(BOTH)))
     assert done.returncode in (0, 1), done.stderr  # a busy machine makes senders late
@@ -144,6 +153,12 @@ def test_other_pairs_go_on_by_the_name_of_the_fleet_alone(shared: Ground) -> Non
 
 def test_nothing_of_a_fleet_is_left(shared: Ground) -> None:
     assert shared.nothing_is_left()
+    assert [path.name for path in shared.temporary.iterdir()] == ["dask-scratch-space"]
+
+
+def test_who_made_dasks_folder_first_has_no_say(shared: Ground) -> None:
+    assert (shared.folder / "precious").read_text() == "ours"
+    assert not (shared.folder / "imported").exists()
 
 
 def test_a_fleets_run_is_kept_in_a_store(

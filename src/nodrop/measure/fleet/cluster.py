@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from nodrop.config.fleet_file import FleetSource
@@ -29,6 +30,8 @@ def connected(source: FleetSource) -> Iterator[tuple[Any, Workers]]:
         workers = Workers()
         stack.enter_context(dask.config.set(CONFIG))
         if file.cluster == "local":
+            private = stack.enter_context(TemporaryDirectory(prefix="nodrop-fleet-"))
+            stack.enter_context(dask.config.set({"temporary-directory": private}))
             cluster = stack.enter_context(_local(source, distributed))
         elif file.cluster == "scheduler":
             cluster = file.address

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
@@ -28,6 +29,9 @@ LOOK_S = 0.1
 MOST_FAILURES = 3
 """In a row: then a pair is drained."""
 LEAVE_S = 60.0
+WORKER_LEFT = (
+    "its worker has ended: what it left there goes when one starts there, or by `nodrop undo`"
+)
 CLOCK_TRIPS = 8
 OF_A_PAIR = ("nodrop", "node", "lab", "host", "self_test", "calibration", "bits", "parting")
 """Of a manifest, what each pair has of its own."""
@@ -99,12 +103,10 @@ class Members:
     def _begun(self, name: str, task: Any, address: str) -> Begun:
         """Of a worker that ended, dask waits for another one at its address."""
         while True:
-            try:
-                begun: Begun = task.result(timeout=LOOK_S)
-            except TimeoutError:
-                if task.done():
-                    raise
-            else:
+            with suppress(TimeoutError):
+                task.result(timeout=LOOK_S)
+            if task.done():
+                begun: Begun = task.result()
                 return begun
             self.look()
             if self.each[name].worker != address:
@@ -187,10 +189,9 @@ class Members:
         """Which workers came and went. One that is called as a pair serves it; another one serves
         the next pair that has none."""
         self.must_be_connected()
-        found = self._client.scheduler_info(n_workers=-1).get("workers", {})
         names = {
             address: str(one.get("name"))
-            for address, one in found.items()
+            for address, one in self._there().items()
             if one.get("resources", {}).get(PAIR)
         }
         for name, one in self.each.items():
@@ -232,9 +233,31 @@ class Members:
         if busy:
             addresses = [one.worker for one in busy]
             self._client.run(worker.stop, busy[0].job.run, workers=addresses, on_error="ignore")
-        tasks = [self.submit(name, worker.leave, one.job) for name, one in there.items()]
+        tasks = [
+            (one.worker, self.submit(name, worker.leave, one.job)) for name, one in there.items()
+        ]
         until = time.monotonic() + LEAVE_S
-        return [_left(task, until) for task in tasks]
+        return [self._left(task, until) for task in tasks]
+
+    def _left(self, task: tuple[str, Any], until: float) -> Left:
+        address, future = task
+        try:
+            while time.monotonic() < until:
+                with suppress(TimeoutError):
+                    future.result(timeout=LOOK_S)
+                if future.done():
+                    left: Left = future.result()
+                    return left
+                if address not in self._there():
+                    return Left(left=[WORKER_LEFT])
+        except Exception as error:
+            return Left(left=[words_of(error)])
+        return Left(left=[f"no answer within {LEAVE_S:g} s: it leaves by itself, later"])
+
+    def _there(self) -> Mapping[str, Any]:
+        """By address, what the scheduler knows of each worker."""
+        found: Mapping[str, Any] = self._client.scheduler_info(n_workers=-1).get("workers", {})
+        return found
 
     def must_be_connected(self) -> None:
         if self._client.status != "running":
@@ -271,14 +294,6 @@ class Members:
 
 class _WorkerEnded(LabProblem):
     pass
-
-
-def _left(task: Any, until: float) -> Left:
-    try:
-        left: Left = task.result(timeout=max(0.1, until - time.monotonic()))
-    except Exception as error:  # it leaves by itself, later
-        return Left(left=[words_of(error)])
-    return left
 
 
 def words_of(error: BaseException) -> str:

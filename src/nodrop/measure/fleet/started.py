@@ -20,7 +20,11 @@ PAIR = "pair"
 """The resource that a trial needs, and a worker has once."""
 WORKER = ("--nthreads", "1", "--memory-limit", "0", "--no-dashboard", "--resources", f"{PAIR}=1")
 """Of the command of a worker: it measures one trial at a time, and shows nothing."""
+SCRATCH = "/var/lib/nodrop/dask"
+"""Dask imports from the folder that it works in, and opens files there. Its own choice is a name in
+/tmp that any user may have made first; what lies here is root's."""
 CONFIG: Mapping[str, Any] = {
+    "temporary-directory": SCRATCH,
     "distributed.admin.system-monitor.interval": "60s",
     "distributed.scheduler.http.routes": [],
     "distributed.worker.http.routes": [],
@@ -45,7 +49,7 @@ class Workers:
 
     hint = (
         "start one for each pair: dask worker ADDRESS --name PAIR --nthreads 1 "
-        f"--resources {PAIR}=1"
+        f"--resources {PAIR}=1 --local-directory {SCRATCH}"
     )
 
     def why_none(self) -> str:
