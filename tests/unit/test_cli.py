@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ from nodrop import plugins
 from nodrop.cli import main, saying
 from nodrop.cli.arguments import all_settings
 from nodrop.cli.inspect import ReportPart
+from nodrop.cli.reporting import reporting
 from nodrop.cli.tables import console
 from nodrop.errors import LabProblem
 from nodrop.hosts import privileges
@@ -285,12 +287,59 @@ def test_a_folder_in_place_of_a_file_is_bad_input(
     assert name in said and said.count("\n") == 1
 
 
-def test_ctrl_c_is_exit_130(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_is_exit_130_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def interrupted() -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(plugins, "plugins", interrupted)
     assert main.exit_code(["plugins"]) == 130
+    assert capsys.readouterr().err == "nodrop: interrupted\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_after_the_last_trial_loses_nothing_and_says_so(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def ended() -> None:
+        with reporting(Path("results/a run")):
+            signal.raise_signal(number)
+
+    monkeypatch.setattr(plugins, "plugins", ended)
+    assert main.exit_code(["plugins"]) == 128 + number
+    words = "all is measured, but the report may be missing; nodrop report 'results/a run'"
+    assert capsys.readouterr().err == f"nodrop: ended by {number.name}; {words}\n"
+
+
+@pytest.mark.parametrize("argv", ["plugins", "plugins --json", "plan experiments/affinity.toml"])
+@pytest.mark.parametrize(
+    ("place", "code", "said"),
+    [
+        (">&-", 0, ""),
+        (">/dev/full", 3, "nodrop: stdout: No space left on device\n"),
+    ],
+)
+def test_where_nothing_can_be_written(place: str, code: int, said: str, argv: str) -> None:
+    done = in_a_shell(f"{argv} {place}")
+    assert (done.returncode, done.stderr) == (code, said)
+
+
+def test_a_terminal_without_utf_8_gets_what_it_can_show() -> None:
+    done = in_a_shell("plan experiments/affinity.toml", PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.isascii() and "trials" in done.stdout
+
+
+def in_a_shell(words: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["sh", "-c", f"exec {sys.executable} -m nodrop.cli.main {words}"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=_env() | env,
+        timeout=60,
+    )
 
 
 def test_plugins_lists_the_built_in_ones(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,10 +1,19 @@
 //! The only writer of stdout: whole JSON lines, one result or error for each spec, nothing after the last of them.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nodrop_proto::{JobError, Tagged};
 use serde::Serialize;
+
+/// How it shows that the reader is gone, of a pipe and of a socket.
+const LEFT: [ErrorKind; 3] = [
+    ErrorKind::BrokenPipe,
+    ErrorKind::ConnectionReset,
+    ErrorKind::NotConnected,
+];
+/// The exit code of what this host refuses.
+const REFUSED: i32 = 3;
 
 /// Where events go. Shared by the job and the thread that answers clock questions.
 pub struct Emitter {
@@ -125,8 +134,16 @@ impl Out {
         }
     }
 
+    /// False if the reader is gone. A file that takes nothing more ends the process: what it was begun for is lost.
     fn write(&mut self, to: &mut impl Write) -> bool {
         self.line.push(b'\n');
-        to.write_all(&self.line).and_then(|()| to.flush()).is_ok()
+        match to.write_all(&self.line).and_then(|()| to.flush()) {
+            Ok(()) => true,
+            Err(error) if LEFT.contains(&error.kind()) => false,
+            Err(error) => {
+                eprintln!("nodrop-node: stdout: cannot write: {error}");
+                std::process::exit(REFUSED)
+            }
+        }
     }
 }

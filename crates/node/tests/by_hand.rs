@@ -173,6 +173,22 @@ fn a_reader_that_has_seen_enough_ends_it() {
 }
 
 #[test]
+fn a_full_disk_is_no_reader_that_has_seen_enough() {
+    for format in ["jsonl", "csv"] {
+        let full = std::fs::File::options()
+            .write(true)
+            .open("/dev/full")
+            .unwrap();
+        let args = ["--interval-ms", "1", "--format", format];
+        let output = sample(&args).stdout(full).output().unwrap();
+        assert_eq!(output.status.code(), Some(3), "{format}");
+        let said = String::from_utf8(output.stderr).unwrap();
+        let words = "nodrop-node: stdout: cannot write: No space left on device";
+        assert!(said.starts_with(words), "{said}");
+    }
+}
+
+#[test]
 fn csv_has_a_column_per_counter_and_a_line_per_row() {
     let args = [
         "--interval-ms",

@@ -11,6 +11,7 @@ import typer
 
 from nodrop.cli.arguments import AsJson, LabName, OutFolder, Resume, Settings
 from nodrop.cli.compare import Junit, Markdown, Metrics, answered, one_way
+from nodrop.cli.reporting import reporting
 from nodrop.cli.saying import say
 from nodrop.errors import BadInput
 
@@ -104,18 +105,20 @@ def ab(
             progress=progress,
             plan=replace(plan, controller=until),
         )
-    page = write_report([outcome.directory])
-    if lacking := [name for name in "ab" if not _judged(outcome.records, name)]:
-        tried = {record.cell["cell"] for record in outcome.records}
-        if not tried.issuperset(lacking):
-            say(f"cannot tell: --budget {budget} ended before both builds were tried: see {page}")
-            return CANNOT_TELL
-        say(f"every trial of {' and '.join(lacking)} is void: see {page}")
-        return 1
-    look = until.look_at_the_end(outcome.records)
-    found = _laid(outcome.records, metrics or (), look)
-    found = found.model_copy(update={"notes": [*found.notes, f"report: {page}"]})
-    return answered(found, markdown=markdown, junit=junit, as_json=as_json)
+    with reporting(outcome.directory):
+        page = write_report([outcome.directory])
+        if lacking := [name for name in "ab" if not _judged(outcome.records, name)]:
+            tried = {record.cell["cell"] for record in outcome.records}
+            if not tried.issuperset(lacking):
+                short = f"--budget {budget} ended before both builds were tried"
+                say(f"cannot tell: {short}: see {page}")
+                return CANNOT_TELL
+            say(f"every trial of {' and '.join(lacking)} is void: see {page}")
+            return 1
+        look = until.look_at_the_end(outcome.records)
+        found = _laid(outcome.records, metrics or (), look)
+        found = found.model_copy(update={"notes": [*found.notes, f"report: {page}"]})
+        return answered(found, markdown=markdown, junit=junit, as_json=as_json)
 
 
 def _must_hold_a_pair(budget_s: float | None, plan: Plan) -> None:

@@ -17,6 +17,7 @@ from nodrop.cli.arguments import (
     Yes,
     all_settings,
 )
+from nodrop.cli.reporting import reporting
 from nodrop.cli.saying import say, say_json
 from nodrop.errors import BadInput
 
@@ -106,25 +107,28 @@ def capacity(
             asked, where, out=out, resume=resume, progress=progress, yes=yes, plan=plan
         )
 
+    with reporting(outcome.directory):
+        _answer(outcome.directory, as_json=as_json)
+    return outcome.exit_code
+
+
+def _answer(run: Path, *, as_json: bool) -> None:
     from nodrop.cli.answer import print_capacity
     from nodrop.report.capacity_json import capacity_answer
     from nodrop.report.searched import searches
     from nodrop.report.story import read_story
     from nodrop.report.write import write_report
 
-    page = write_report([outcome.directory])
-    found = searches(read_story([outcome.directory]))
+    page = write_report([run])
+    found = searches(read_story([run]))
     if as_json:
-        answers = [
-            capacity_answer(one, run_directory=outcome.directory, report=page) for one in found
-        ]
+        answers = [capacity_answer(one, run_directory=run, report=page) for one in found]
         say_json(answers[0].model_dump() if answers else None)
-        return outcome.exit_code
+        return
     for one in found:
         print_capacity(one)
     say(f"report: {page}")
-    say(outcome.directory)
-    return outcome.exit_code
+    say(run)
 
 
 def _plan(asked: Experiment) -> Plan:

@@ -52,13 +52,16 @@ def check(
     cable; nothing else is changed there."""
     from nodrop import plugins
     from nodrop.config.lab_file import load_lab
+    from nodrop.elsewhere.where import looked_at
     from nodrop.labs.seam import Checkable, Checked
 
-    made = plugins.build_lab(load_lab(where))
+    source = load_lab(where)
+    made = plugins.build_lab(source)
     if isinstance(made, Checkable):
         found = made.check()
     else:
-        found = [Checked(what=f"lab {made.name}", problems=made.problems())]
+        seen, _, _ = looked_at(source, None, None)
+        found = [Checked(what=f"lab {made.name}", problems=seen)]
     problems = [words for one in found for words in one.problems]
     if as_json:
         hosts = [{"what": one.what, "seen": [*one.seen], **one.facts} for one in found]

@@ -3,6 +3,7 @@ that `nodrop --help` and completion answer at once."""
 
 from __future__ import annotations
 
+import io
 import os
 import select
 import signal
@@ -41,6 +42,7 @@ from nodrop.untrusted.words import one_line
 UNEXPECTED = 4
 """Exit code of an error that nodrop has no words for."""
 READER_LEFT = 128 + signal.SIGPIPE
+INTERRUPTED = 128 + signal.SIGINT
 """As a shell says of a program that wrote to a closed pipe."""
 
 app = typer.Typer(
@@ -89,8 +91,22 @@ stores.add_to(app)
 def main() -> None:
     """The `nodrop` program."""
     # A normal user's PATH on Debian lacks them, and in a user namespace ip and ethtool are needed.
+    _need_streams()
     os.environ["PATH"] = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
     sys.exit(exit_code(sys.argv[1:]))
+
+
+def _need_streams() -> None:
+    """A shell's `>&-` closes one, and the next file that is opened would take its place. What the
+    terminal's encoding lacks is written as its number."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            os.dup2(os.open(os.devnull, os.O_RDWR), number)
+            os.set_inheritable(number, True)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8"))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def exit_code(argv: Sequence[str]) -> int:
@@ -99,9 +115,12 @@ def exit_code(argv: Sequence[str]) -> int:
     try:
         code: int = app(args=list(argv), prog_name="nodrop", standalone_mode=False) or 0
         sys.stdout.flush()
+        if code == INTERRUPTED:  # as typer has it
+            complain("interrupted")
         return code
     except (KeyboardInterrupt, typer.Abort):
-        return 130
+        complain("interrupted")
+        return INTERRUPTED
     except Interrupted as error:
         more = f"; {error.hint}" if error.hint else ""
         complain(f"ended by {error}; {error.left or 'what was begun is undone'}{more}")

@@ -20,6 +20,7 @@ from nodrop.cli.arguments import (
     Yes,
     all_settings,
 )
+from nodrop.cli.reporting import reporting
 from nodrop.cli.saying import say, say_json
 from nodrop.errors import BadInput, LabProblem
 
@@ -62,10 +63,8 @@ def run(
     Exit code 0: all trials are measured; 1: some failed or are void; 2: bad input, or something is
     missing here, and nothing was touched; 3: the lab failed.
     """
-    from nodrop.cli.progress import print_cells, print_stopped, shown
-    from nodrop.cli.timings import print_timings, print_timings_json
+    from nodrop.cli.progress import shown
     from nodrop.config.experiment import MOST_TRIALS, load_experiment
-    from nodrop.results.settled import looks
 
     asked = load_experiment(
         experiment,
@@ -76,30 +75,41 @@ def run(
     with shown(quiet=quiet, as_json=as_json) as progress:
         outcome = measure(out=out, resume=resume, progress=progress, yes=yes)
 
-    # Seconds of statistics, which bad input and what is killed before need not wait for.
+    with reporting(outcome.directory):
+        _report(asked, outcome, quiet=quiet, as_json=as_json, timings=timings)
+    return outcome.exit_code
+
+
+def _report(
+    asked: Experiment, outcome: RunOutcome, *, quiet: bool, as_json: bool, timings: bool
+) -> None:
+    # Seconds of imports, which bad input and what is killed before need not wait for.
     from nodrop.cli.answer import print_capacity
+    from nodrop.cli.progress import print_cells, print_stopped
+    from nodrop.cli.timings import print_timings, print_timings_json
     from nodrop.report.searched import searches
     from nodrop.report.story import read_story
     from nodrop.report.write import write_report
+    from nodrop.results.settled import looks
 
     page = write_report([outcome.directory])
-    if not as_json:
-        if not quiet:
-            found = searches(read_story([outcome.directory]))
-            for one in found:
-                print_capacity(one)
-            if not found:
-                rule = asked.measure.rule
-                print_cells(outcome.records, looks(rule, asked.measure.sut) if rule else None)
-                if rule:
-                    print_stopped(outcome.directory)
-            say(f"report: {page}")
-            if timings:
-                print_timings(outcome.directory)
-        say(outcome.directory)
-    elif timings:
-        print_timings_json(outcome.directory)
-    return outcome.exit_code
+    if as_json:
+        if timings:
+            print_timings_json(outcome.directory)
+        return
+    if not quiet:
+        found = searches(read_story([outcome.directory]))
+        for one in found:
+            print_capacity(one)
+        if not found:
+            rule = asked.measure.rule
+            print_cells(outcome.records, looks(rule, asked.measure.sut) if rule else None)
+            if rule:
+                print_stopped(outcome.directory)
+        say(f"report: {page}")
+        if timings:
+            print_timings(outcome.directory)
+    say(outcome.directory)
 
 
 def _measuring(asked: Experiment, lab: str | None, fleet: Path | None) -> Callable[..., RunOutcome]:

@@ -4,17 +4,34 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from nodrop.untrusted.words import one_line
 
 
 def say(words: object = "") -> None:
-    print(one_line(words), flush=True)
+    _print(one_line(words))
 
 
 def say_json(found: object) -> None:
     """One line for a program; all but ASCII is escaped, for a terminal obeys some of it."""
-    print(json.dumps(found, default=str), flush=True)
+    _print(json.dumps(found, default=str))
+
+
+def _print(line: str) -> None:
+    with named("stdout"):
+        print(line, flush=True)
+
+
+@contextmanager
+def named(stream: str) -> Iterator[None]:
+    """What a user has sent it to may be full, and the kernel does not say whose error it is."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or stream
+        raise
 
 
 def complain(words: object) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
+from nodrop.cli.saying import named
 from nodrop.untrusted.words import plain
 
 PIPED_COLUMNS = 200
@@ -28,7 +29,8 @@ class Plain(Console):
         """A sentence is one line if no terminal has to hold it."""
         if not self.is_terminal and all(isinstance(one, str) for one in objects):
             how.setdefault("soft_wrap", True)
-        super().print(*objects, **how)
+        with named("stderr" if self.stderr else "stdout"):
+            super().print(*objects, **how)
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None

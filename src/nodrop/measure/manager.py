@@ -29,7 +29,7 @@ from nodrop.measure.preflight import Parts, preflight
 from nodrop.measure.progress import Progress
 from nodrop.results.asked_again import Question
 from nodrop.results.raw_files import RawFiles
-from nodrop.results.rundir import find_run, open_run
+from nodrop.results.rundir import find_run, read_manifest
 from nodrop.results.trial import TrialRecord
 from nodrop.results.writer import RunWriter, plan_sha256
 
@@ -209,7 +209,7 @@ def question(experiment: Experiment) -> Question:
 
 
 def _must_have_a_controller(found: Path) -> None:
-    if "controller" not in open_run(found).manifest:
+    if "controller" not in read_manifest(found):
         raise BadInput(
             f"{found}: begun by an older nodrop, whose plan was a list of trials",
             hint="it can be read and reported, but not gone on with: start a new run",

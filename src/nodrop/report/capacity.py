@@ -197,7 +197,7 @@ def _step(searched: SearchedCell, trial: Trial, apart: str) -> Row:
     if tried is not None and tried.ramp is not None:
         value = f"a ramp from {value_words(tried.by, tried.ramp.start)} to {value}"
         kept, says = "a ramp decides nothing", f"{ramp_words(tried.by, tried.ramp)} ({says})"
-    seconds = tried.duration_s if tried else None
+    seconds = record.offered.duration_s
     cpu = None if busy is None else busy.cpu_ratio * 100
     return Row(
         values=(

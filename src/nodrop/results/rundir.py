@@ -287,7 +287,10 @@ def read_manifest(path: Path) -> Json:
     try:
         return _manifest_of(Folder(path))
     except (OSError, ValueError) as failed:
+        there = (path / MANIFEST).is_file()
         raise BadInput(
             f"{path / MANIFEST}: {_why(failed)}",
-            hint="give the directory that `nodrop run` printed as its last line",
+            hint="if there is a copy of this file, put it back"
+            if there
+            else "give the directory that `nodrop run` printed as its last line",
         ) from failed
