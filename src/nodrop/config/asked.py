@@ -106,6 +106,11 @@ def _build(option: str, said: Sequence[str], folder: Path) -> dict[str, Any]:
             if not path.is_file():
                 raise BadInput(f"{option} {one}: no such file")
             found["sut.binary"] = str(path)
+        elif "=" in one:
+            raise BadInput(
+                f"{option} {one}: no such key in which two builds may differ: a key of "
+                f"{', '.join(VARIED_TABLES)}, or {PROFILE}"
+            )
         else:
             found["sut.image"] = one
     if NAMED in found or not found:

@@ -16,6 +16,7 @@ from nodrop.errors import BadInput
 from nodrop.report import escape
 from nodrop.report.costs import LOSS, LOSS_MARGIN, RELATIVE_MARGIN, Figure
 from nodrop.report.facts import in_short, other_facts, refused
+from nodrop.report.sentences import plural
 from nodrop.report.sides import FAILED, NO_FIGURE, SEEN, read_side
 from nodrop.report.versus import CANNOT_TELL, CAPACITY, NO_WORSE, WORSE, figure_named
 from nodrop.results.history import Change, History, HistoryRun, Line, Point
@@ -248,13 +249,14 @@ def _notes(lines: Sequence[Line], error: float) -> Iterator[str]:
         failed = sum(point.failed for point in line.points)
         void = sum(point.void for point in line.points)
         if failed:
-            yield f"{line.cell}: {failed} trials failed, and are in no other figure"
+            yield f"{line.cell}: {plural(failed, 'trial')} failed, and count in no other figure"
         if void:
-            yield f"{line.cell}: {void} trials are void, and are in no figure"
+            are = "is" if void == 1 else "are"
+            yield f"{line.cell}: {plural(void, 'trial')} {are} void, and in no figure"
     for line in lines:
         empty = sum(1 for point in line.points if point.median is None)
         if empty:
-            yield f"{line.cell}, {line.metric}: {empty} runs have no value, and are not counted"
+            yield f"{line.cell}, {line.metric}: {plural(empty, 'run')} without a value, not counted"
     yield (
         f"{len(lines)} lines are looked at at once; if nothing changed, a change is seen in any of "
         f"them with at most 5 %. That takes at least {values_needed(error)} runs with a value"

@@ -64,6 +64,8 @@ def test_a_build_that_is_not_there_is_refused(said: list[str], tmp_path: Path) -
         (["--most", "99999999999999999999"], "more than 10,000 trials of each"),
         (["--a", ""], '--a "": names no build'),
         (["--b", "=2"], "--b =2: names no build"),
+        (["--a", "measure.seed=1"], "--a measure.seed=1: no such key in which two builds may"),
+        (["--b", "stu.threads=2"], "--b stu.threads=2: no such key in which two builds may"),
         (["--metric", "beauty"], "--metric beauty: allowed are loss_pct, "),
         (["--metric", "loss_pct", "--metric", ""], "--metric : allowed are loss_pct, "),
         (["--budget", "soon"], "--budget soon"),

@@ -107,7 +107,7 @@ def test_runs_without_a_value_are_shown_and_not_counted(empty: list[int]) -> Non
     found = history(runs(values, sut__bits=bits))
     line = found.lines[0]
     assert [i for i, point in enumerate(line.points) if point.median is None] == empty
-    assert any(f"{len(empty)} runs have no value" in words for words in found.notes)
+    assert any(f"{len(empty)} run" in words and "without a value" in words for words in found.notes)
     # What changed in a run without a value lies between the runs that have one.
     assert line.changes[0].beside == ["sut.bits: old → new"]
 

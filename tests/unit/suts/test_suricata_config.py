@@ -254,6 +254,13 @@ def test_packed_rules_are_unpacked_once(tmp_path: Path, monkeypatch: pytest.Monk
     assert plain_rules(packed).stat().st_ino == first.st_ino
 
 
+@pytest.mark.parametrize("content", [b"\xd4\xc3\xb2\xa1\x02\0\x04\0", b"\n" * 9000 + b"a\0"])
+def test_what_is_no_text_holds_no_rules(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "x.rules").write_bytes(content)
+    (problem,) = Suricata({"rules": ["x.rules"]}, base=tmp_path).problems(bits_of(tmp_path))
+    assert problem.startswith(f"sut.rules: {tmp_path / 'x.rules'}: holds no rules: it is no text")
+
+
 def test_broken_packed_rules_are_a_problem(tmp_path: Path) -> None:
     (tmp_path / "bad.rules.xz").write_bytes(b"no xz")
     (problem,) = Suricata({"rules": ["bad.rules.xz"]}, base=tmp_path).problems(bits_of(tmp_path))

@@ -37,6 +37,7 @@ from nodrop.untrusted.folder import open_file, read_file
 from nodrop.untrusted.packed import unpack
 
 RULES_BYTES = 256 << 20
+LOOK_BYTES = 64 << 10
 """The largest published rule sets have 40 MB."""
 
 
@@ -99,7 +100,7 @@ class Suricata:
             )
         for path in self.options.rules:
             try:
-                plain_rules(path)
+                problems += _no_text(path, plain_rules(path))
             except OSError as error:
                 problems.append(f"sut.rules: {path}: cannot be read: {error.strerror}")
             except BadInput as error:
@@ -242,6 +243,14 @@ def plain_rules(path: Path) -> Path:
         with lzma.open(io.BytesIO(packed)) as stream:
             unpack(stream, plain, most_bytes=RULES_BYTES, where=f"sut.rules: {path}")
     return plain
+
+
+def _no_text(path: Path, plain: Path) -> Sequence[str]:
+    """A trace or an archive in this place: Suricata would complain of each of its lines."""
+    with open_file(plain) as file:
+        if b"\0" not in file.read(LOOK_BYTES):
+            return []
+    return [f"sut.rules: {path}: holds no rules: it is no text; an archive is to be unpacked first"]
 
 
 def _sha256(path: Path) -> str:
