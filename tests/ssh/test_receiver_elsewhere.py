@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from nodrop import plugins
 from nodrop.cli.main import exit_code
 from nodrop.cli.stores import out_folder, run_directory
 from nodrop.config.experiment import load_experiment
@@ -21,6 +22,8 @@ from nodrop.elsewhere import conversation
 from nodrop.elsewhere.front import doctor_elsewhere
 from nodrop.errors import BadInput, LabProblem, NotReady
 from nodrop.hosts.interrupts import Interrupted
+from nodrop.hosts.whose import holder
+from nodrop.labs.ssh import SshLab
 from nodrop.measure.plan import make_plan
 from nodrop.measure.progress import Silent
 from nodrop.results.rundir import open_run
@@ -28,6 +31,7 @@ from tests.s3 import serving
 from tests.ssh.machines import Machine
 from tests.ssh.pairs import SINK, Pair, Run, runs_on
 
+US = re.escape(holder())
 FRONT = """
 import os, sys
 from pathlib import Path
@@ -139,8 +143,56 @@ def test_what_a_killed_nodrop_left_there_is_undone_from_here(
     assert "nodrop-" in there.receiver.run("ip", "netns"), "the port is not at home"
     _, lab = written(there, tmp_path)
     assert exit_code(["undo", lab]) == 0
-    assert "undone: receiver sensor1: port cab0 at home" in capsys.readouterr().out
-    assert run("measure.repetitions=1").exit_code == 0, "its folder goes with the next run"
+    said = capsys.readouterr().out
+    assert "undone: receiver sensor1: port cab0 at home" in said
+    assert "undone: receiver sensor1: folder /var/lib/nodrop/run." in said
+    there.nothing_is_left()
+
+
+class KillsSshd(Silent):
+    """Of the receiver, in a trial: all but the one that listens."""
+
+    def __init__(self, receiver: Machine) -> None:
+        self._receiver = receiver
+
+    def phase(self, name: str) -> None:
+        if name == "offer":
+            for pid, argv in self._receiver.processes().items():
+                if argv.startswith("sshd: ") and "[listener]" not in argv:
+                    os.kill(pid, signal.SIGKILL)
+
+
+def test_a_killed_sshd_is_said_and_the_run_goes_on(run: Run, there: Pair) -> None:
+    words = (
+        "^receiver sensor1: nodrop there has ended: the ssh connection is gone; go on with --res"
+    )
+    with pytest.raises(LabProblem, match=words):
+        run(progress=KillsSshd(there.receiver))
+    there.nothing_is_left()
+    assert run(resume=True).exit_code == 0
+
+
+class Checks(Silent):
+    """A second controller, in a trial."""
+
+    def __init__(self, lab: str) -> None:
+        self._lab, self.said = plugins.build_lab(load_lab(lab)), list[str]()
+
+    def phase(self, name: str) -> None:
+        if name == "offer":
+            assert isinstance(self._lab, SshLab)
+            self.said = [words for one in self._lab.check() for words in one.problems]
+
+
+def test_a_second_controller_is_told_whose_run_has_the_hosts(
+    run: Run, there: Pair, tmp_path: Path
+) -> None:
+    checks = Checks(there.lab(tmp_path))
+    run("measure.repetitions=1", "load.speed=1", progress=checks)
+    sender, receiver = checks.said
+    run_of_us = rf"run [0-9a-f]{{8}} of {US}, since .* UTC,"
+    assert re.match(rf"sender gen1: {run_of_us} has this host; wait", sender)
+    assert re.match(rf"receiver sensor1: {run_of_us} has cab0; wait", receiver)
 
 
 class Stops(Silent):
@@ -172,11 +224,12 @@ def test_a_nodrop_there_that_hangs_is_named_and_ended_from_here(
     assert exit_code(["undo", lab]) == 0
     (said,) = capsys.readouterr().out.splitlines()
     assert re.fullmatch(
-        r"receiver sensor1: run [0-9a-f]{8} \(pid \d+\) goes on \(--all ends it\)", said
+        rf"receiver sensor1: run [0-9a-f]{{8}} of {US}, since .* UTC, goes on \(--all ends it\)",
+        said,
     )
     assert exit_code(["undo", lab, "--all"]) == 0
-    label, pid = said.split()[3], said.split()[5]
-    assert f"undone: receiver sensor1: run {label} (pid {pid} ended" in capsys.readouterr().out
+    ended = f"undone: receiver sensor1: run {said.split()[3]} (pid "
+    assert ended in capsys.readouterr().out
     assert run(resume=True).exit_code == 0
 
 

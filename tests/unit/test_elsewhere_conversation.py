@@ -50,7 +50,7 @@ class There:
         self.program = start_child([sys.executable, "-c", THERE, self._how], {})
         return self.program
 
-    def gone(self) -> bool:
+    def lost(self) -> bool:
         return False
 
     def close(self) -> None:

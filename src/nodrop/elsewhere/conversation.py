@@ -26,6 +26,7 @@ from nodrop.hosts.frames import Frame, Frames
 from nodrop.hosts.relay import Held, RelayEnd
 from nodrop.hosts.seam import Json
 from nodrop.hosts.ssh import SshHost
+from nodrop.hosts.whose import HOLDER_VARIABLE, holder
 from nodrop.untrusted.json_text import NotJson, shown
 from nodrop.untrusted.words import one_line
 
@@ -48,7 +49,8 @@ class Far:
         self.name, self._host = host.name, host
         self._ended = threading.Event()
         address = host.address and f"SSH_CONNECTION=- - {host.address} -"
-        argv = ["env", *([address] if address else []), *control, "nodrop.elsewhere.far"]
+        ours = f"{HOLDER_VARIABLE}={holder()}"
+        argv = ["env", *([address] if address else []), ours, *control, "nodrop.elsewhere.far"]
         self._program = host.begin(argv)
         out, into = self._program.stdout, self._program.stdin
         assert out is not None and into is not None
@@ -104,7 +106,7 @@ class Far:
         came = self._await()
         if came is None:
             self._came.put(None)
-            gone = ": the ssh connection is gone" if self._host.gone() else ""
+            gone = ": the ssh connection is gone" if self._host.lost() else ""
             raise LabProblem(f"{self.name}: nodrop there has ended{gone}{self._last()}")
         return came
 

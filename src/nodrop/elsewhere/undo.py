@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from nodrop.elsewhere.control_plane import placed, said_first
-from nodrop.elsewhere.untaken import forget
+from nodrop.elsewhere.untaken import forget, sweep
 from nodrop.errors import LabProblem
 from nodrop.hosts.journal import UndoReport, going_on, undo_abandoned
 from nodrop.hosts.ssh import SshHost
@@ -42,8 +42,8 @@ def undone_on(host: SshHost, *, everything: bool) -> Sequence[UndoReport]:
 def main() -> None:
     everything = "--all" in sys.argv[1:]
     reports = [*undo_abandoned(running=everything), *going_on()]
-    if everything:
-        reports += [UndoReport(label="", done=words) for words in (forget(),) if words]
+    further = [*sweep(), *(forget() if everything else ())]
+    reports += [UndoReport(label="", done=further)] if further else []
     sys.stdout.write(json.dumps([asdict(report) for report in reports]))
 
 

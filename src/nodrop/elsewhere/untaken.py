@@ -169,7 +169,6 @@ def keep(folder: Path) -> None:
 
 def forget() -> list[str]:
     """Removes it, whichever run's; in words."""
-    sweep()
     outside = RUNS_FOLDER / UNTAKEN
     if not outside.is_dir():
         return []
@@ -182,12 +181,15 @@ def forget() -> list[str]:
     return [words]
 
 
-def sweep() -> None:
-    """What runs that were killed left has no lock any more."""
+def sweep() -> list[str]:
+    """What runs that were killed left has no lock any more; in words."""
+    swept = []
     for left in RUNS_FOLDER.glob(f"{RUN}*"):
         with suppress(OSError), _locked(left):
             keep(left)
             shutil.rmtree(left)
+            swept.append(f"folder {left}")
+    return swept
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import json
 import os
 import re
 import secrets
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -36,8 +37,9 @@ from nodrop.hosts.processes import (
 )
 from nodrop.hosts.reversal import NETNS_FOLDER, reverse
 from nodrop.hosts.seam import Action, Json
+from nodrop.hosts.whose import holder, run_words
 from nodrop.untrusted.folder import Folder, Refused, append_whole
-from nodrop.untrusted.json_text import NotJson
+from nodrop.untrusted.json_text import NotJson, decode_object
 
 SUFFIX = ".jsonl"
 KILL_ROUNDS = 10
@@ -96,6 +98,8 @@ class DiskJournal:
                 "boot_id": boot_id(),
                 "user_namespace": user_namespace(),
                 "pid_namespace": pid_namespace(),
+                "holder": holder(),
+                "since_unix_s": int(time.time()),
             }
         )
         journal._folder.rename(begun, journal.path.name)
@@ -150,6 +154,10 @@ class DiskJournal:
     def head(self) -> Head:
         """Whose it is. NotJson or OSError if that cannot be known."""
         return self._read()[0]
+
+    def first(self) -> str:
+        """Its first line, as it is."""
+        return next(iter(self._folder.lines(self.path.name)), b"").decode(errors="replace")
 
     @contextmanager
     def held(self) -> Iterator[bool]:
@@ -272,9 +280,18 @@ def going_on() -> list[UndoReport]:
     for journal in journals():
         with suppress(OSError, NodropError, NotJson), journal.held() as over:
             if not over:
-                words = f"run {journal.label} (pid {journal.head().controller.pid}) goes on"
-                found.append(UndoReport(label=journal.label, goes_on=[words]))
+                report = UndoReport(label=journal.label)
+                report.goes_on.append(f"{journal_words(journal.label, journal.first())} goes on")
+                found.append(report)
     return found
+
+
+def journal_words(label: str, first: str) -> str:
+    """Whose run it is, by the first line of its journal on some host."""
+    try:
+        return run_words({**decode_object(first), "label": label})
+    except NotJson:  # of an older nodrop, or none
+        return f"run {label}"
 
 
 def undo_abandoned(*, running: bool = False) -> list[UndoReport]:

@@ -6,21 +6,18 @@ heard for a term, it ends every process there that carries our label, removes th
 
 from __future__ import annotations
 
-import getpass
-import os
-import socket
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 
 from nodrop.errors import LabProblem
 from nodrop.hosts.node import NOISE_LIMIT_BYTES, start_child
 from nodrop.hosts.processes import this_process
 from nodrop.hosts.rights import KEEPER
 from nodrop.hosts.seam import Json
-from nodrop.untrusted.json_text import NotJson, counted, decode_object, member
+from nodrop.hosts.whose import holder, run_words
+from nodrop.untrusted.json_text import NotJson, decode_object, member
 from nodrop.untrusted.reading import making_sense
 from nodrop.untrusted.words import one_line
 
@@ -111,20 +108,3 @@ def keep_words(node: str, folder: str, label: str, *, instead_of: str = "") -> l
     words += ["--label", label, "--holder", holder(), "--controller", this_process()]
     words += ["--term-s", str(TERM_S)]
     return [*words, "--instead-of", instead_of] if instead_of else words
-
-
-def holder() -> str:
-    """Who we are, for people on another host."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = f"user {os.geteuid()}"
-    return one_line(f"{user}@{socket.gethostname()}", longest=120)
-
-
-def run_words(run: Json) -> str:
-    """Of what the node says of a run."""
-    since = datetime.fromtimestamp(counted(run, "since_unix_s"), UTC)
-    who = one_line(member(run, "holder", str), longest=120)
-    label = one_line(member(run, "label", str), longest=60)
-    return f"run {label} of {who}, since {since:%Y-%m-%d %H:%M:%S} UTC,"

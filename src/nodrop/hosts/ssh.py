@@ -198,6 +198,10 @@ class SshHost:
         """To be closed and entered again."""
         return self._connection.gone() or (self._lease is not None and self._lease.gone())
 
+    def lost(self) -> bool:
+        """Its connection is gone, or is about to be: what went by it has just ended."""
+        return self._connection.gone(within_s=LOST_S)
+
     def spawn(
         self,
         argv: Sequence[str],
@@ -269,7 +273,7 @@ class SshHost:
         return job
 
     def _lost(self) -> str:
-        if self._connection.gone(within_s=LOST_S):
+        if self.lost():
             return ": the ssh connection is gone"
         if self._lease is not None and self._lease.gone():
             return f": its keeper there has ended it: {TERM_S} s without a word of us, or killed"

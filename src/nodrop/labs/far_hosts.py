@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nodrop.errors import LabProblem
+from nodrop.hosts.journal import journal_folder, journal_words
 from nodrop.hosts.kept_clock import ClockFix
 from nodrop.hosts.local import LocalHost
 from nodrop.hosts.privileges import CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN
@@ -19,7 +21,6 @@ from nodrop.hosts.ssh import SshHost
 from nodrop.labs.cable import prove
 from nodrop.labs.crossing import CableEnd
 from nodrop.labs.netns import PACKAGES
-from nodrop.labs.nic import taken_by
 from nodrop.labs.seam import Checked
 from nodrop.untrusted.json_text import decode
 from nodrop.untrusted.reading import making_sense
@@ -36,6 +37,10 @@ OFFLOADS = {
 }
 """As `ethtool -k` says them → as `ethtool -K` takes them: those that labs/netns.py turns off, and
 LRO, which a veth has not."""
+RECEIVES = re.compile(r"nodrop-([A-Za-z0-9._-]+)-rcv(?!\S)", re.ASCII)
+"""The namespace of a run, with the port that it measures at."""
+FAR_JOURNALS = "/root/.local/state/nodrop/undo"
+"""Of a nodrop that measures on a host over ssh."""
 NS_PER_MS = 1e6
 TC_PACKAGE = "iproute2"
 
@@ -178,10 +183,9 @@ def _port(look: PortLook) -> None:
     with making_sense(f"what `ip address` says on {host.name}"):
         found = {one["ifname"]: one for one in decode(shown.stdout)}
         if port not in found:
-            if host.here and (run := taken_by(port)):
-                look.problem(
-                    f"another run has {port} ({run}); wait for its end, or `nodrop undo` if it died"
-                )
+            if run := _run_with(host, port):
+                undo = "nodrop undo" if host.here else "nodrop undo LAB"
+                look.problem(f"{run} has {port}; wait for its end, or `{undo}` if it died")
                 return
             there = ", ".join(sorted(name for name in found if name != "lo")) or "none but lo"
             look.problem(f"there is no port {port} (there are: {there})")
@@ -196,6 +200,18 @@ def _port(look: PortLook) -> None:
         if look.end.role == "receiver":
             _disciplines(look)
     _offloads(look)
+
+
+def _run_with(host: SshHost | ThisMachine, port: str) -> str:
+    """Whose run has the port in its namespace; "" if none has."""
+    for line in host.run(["ip", "netns"], check=False).stdout.splitlines():
+        if found := RECEIVES.match(line):
+            shown = ["ip", "-n", found[0], "link", "show", port]
+            if host.run(shown, check=False).returncode == 0:
+                journal = f"{journal_folder() if host.here else FAR_JOURNALS}/{found[1]}.jsonl"
+                first = host.run(["head", "-n", "1", journal], check=False).stdout
+                return journal_words(found[1], first)
+    return ""
 
 
 def _state(look: PortLook, shown: Mapping[str, Any]) -> None:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Collection
 
 from nodrop.errors import LabProblem
 from nodrop.hosts.journal import UndoReport
-from nodrop.hosts.lease import run_words
 from nodrop.hosts.processes import is_dead
 from nodrop.hosts.seam import Json
 from nodrop.hosts.ssh import KEPT_FOLDER, SshHost
 from nodrop.hosts.ssh_connection import NotReached
+from nodrop.hosts.whose import run_words
 from nodrop.untrusted.json_text import counted, decode_object, member
 from nodrop.untrusted.reading import making_sense
 

@@ -91,14 +91,6 @@ def bring_home(netns: str, port: str, home: str, settings: str) -> None:
     must(["ip", "link", "set", port, "up"])
 
 
-def taken_by(port: str) -> str:
-    """The namespace of a run that has the port; "" if none has."""
-    if not NETNS_FOLDER.is_dir():
-        return ""
-    names = sorted(path.name for path in NETNS_FOLDER.glob("nodrop-*-rcv"))
-    return next((name for name in names if _is_in(name, port)), "")
-
-
 def _is_here(port: str) -> bool:
     """In the network namespace of this thread."""
     return port in (name for _, name in socket.if_nameindex())

@@ -1,0 +1,33 @@
+"""Whose a run is, in words for people on this host and on others."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+from datetime import UTC, datetime
+
+from nodrop.hosts.seam import Json
+from nodrop.untrusted.json_text import counted, member
+from nodrop.untrusted.words import one_line
+
+HOLDER_VARIABLE = "NODROP_HOLDER"
+"""Who has begun us from another host."""
+
+
+def holder() -> str:
+    if begun_by := os.environ.get(HOLDER_VARIABLE):
+        return one_line(begun_by, longest=120)
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = f"user {os.geteuid()}"
+    return one_line(f"{user}@{socket.gethostname()}", longest=120)
+
+
+def run_words(run: Json) -> str:
+    """Of `label`, `holder` and `since_unix_s`, as a node or a journal says them."""
+    since = datetime.fromtimestamp(counted(run, "since_unix_s"), UTC)
+    who = one_line(member(run, "holder", str), longest=120)
+    label = one_line(member(run, "label", str), longest=60)
+    return f"run {label} of {who}, since {since:%Y-%m-%d %H:%M:%S} UTC,"
