@@ -51,14 +51,17 @@ class NotReady(LabProblem):
 class SystemRefused(LabProblem):
     """A call that no part of nodrop expected to fail: a full disk, no file descriptors left."""
 
-    def __init__(self, error: OSError, *, during: str) -> None:
+    def __init__(self, error: OSError, *, during: str, host: str, files: str) -> None:
+        """`files`: where those of that time go; a write does not say its file's name."""
         where = f": {error.filename}" if error.filename else ""
+        at = f", files go to {files}" if error.errno in OF_A_DISK and not where else ""
         super().__init__(
-            f"{error.strerror or error}{where} (during: {during})",
+            f"{error.strerror or error}{where} (on {host}, during: {during}{at})",
             hint=REMEDIES.get(error.errno or 0, "see what is wrong with this host (dmesg)"),
         )
 
 
+OF_A_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}
 REMEDIES = {
     errno.ENOSPC: "make room on that disk (df -h)",
     errno.EDQUOT: "raise the quota of this user, or make room",

@@ -261,6 +261,32 @@ def mounted(machine: Machine, *words: str) -> Iterator[None]:
         machine.run("umount", words[-1])
 
 
+class Fills(Silent):
+    """The disk there, in a trial."""
+
+    def __init__(self, receiver: Machine) -> None:
+        self._receiver = receiver
+
+    def phase(self, name: str) -> None:
+        if name == "offer":
+            words = "dd if=/dev/zero of=/var/lib/nodrop/filler bs=4k status=none 2>/dev/null || :"
+            self._receiver.run("sh", "-c", words)
+
+
+def test_a_full_disk_there_names_the_host_and_the_folder(run: Run, there: Pair) -> None:
+    receiver = there.receiver
+    receiver.run("mkdir", "-p", "/var/lib/nodrop")
+    with mounted(receiver, "-t", "tmpfs", "-o", "mode=755,size=40m", "tmpfs", "/var/lib/nodrop"):
+        words = (
+            r"^No space left on device \(on sensor1, during: keeping the results, files go to "
+            r"/var/lib/nodrop/run\.\w+/far-\w+\); make room .*, then go on with --resume --out /tmp"
+        )
+        with pytest.raises(LabProblem, match=words):
+            run(progress=Fills(receiver))
+        receiver.run("rm", "/var/lib/nodrop/filler")
+        assert run(resume=True).exit_code == 0
+
+
 def test_what_stands_in_the_way_is_one_sentence(run: Run, there: Pair, tmp_path: Path) -> None:
     receiver, version = there.receiver, "{}.{}".format(*sys.version_info)
     other = tmp_path / "python"

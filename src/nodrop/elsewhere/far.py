@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
+from socket import gethostname
 from typing import cast
 
 import nodrop
@@ -44,7 +45,7 @@ from nodrop.elsewhere.words import (
     say,
     say_file,
 )
-from nodrop.errors import LabProblem, NodropError
+from nodrop.errors import LabProblem, NodropError, SystemRefused
 from nodrop.hosts.frames import Frames
 from nodrop.hosts.interrupts import ENDING, Interrupted, interrupts
 from nodrop.hosts.relay import RELAY_VARIABLE, RelayDoor
@@ -239,15 +240,19 @@ def measured(frames: Frames, told: Told, folder: Path) -> Json:
     except Interrupted as ended:
         return {"interrupted": ended.exit_code - 128, "hint": ended.hint}
     except NodropError as error:
-        return {"error": type(error).__name__, "message": error.message, "hint": error.hint}
+        return _ended_by(error)
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        return {"error": "LabProblem", "message": f"{where}{error.strerror or error}", "hint": None}
+        during, host = "the run there", gethostname()
+        return _ended_by(SystemRefused(error, during=during, host=host, files=str(folder)))
     except Exception as error:
         traceback.print_exc()
         place = traceback.extract_tb(error.__traceback__)[-1]
         words = f"{type(error).__name__}: {error} (at {Path(place.filename).name}:{place.lineno})"
         return {"error": "Unexpected", "message": words, "hint": None}
+
+
+def _ended_by(error: NodropError) -> Json:
+    return {"error": type(error).__name__, "message": error.message, "hint": error.hint}
 
 
 def _seen(task: Task) -> Json:

@@ -263,7 +263,8 @@ class _Kept:
             raise LabProblem(f"{self._far.name}: what it says makes no sense: {error}") from None
         if "interrupted" in end:
             raise LabProblem(f"{self._far.name}: nodrop was ended there", hint=self._go_on())
-        _must_be_good({key: self._local(value) for key, value in end.items()})
+        there = {"message": end.get("message")} if end.get("error") == "SystemRefused" else {}
+        _must_be_good({key: self._local(value) for key, value in end.items()} | there)
 
     def _go_on(self) -> str | None:
         return f"go on with --resume --out {self.writer.path}" if self._writer else None

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from socket import gethostname
 
 from nodrop import plugins
 from nodrop.config.experiment import Experiment
@@ -131,7 +132,9 @@ def keep_run(
     except BrokenPipeError:
         raise  # whoever read our output has gone
     except OSError as lost:
-        refused = SystemRefused(lost, during="keeping the results")
+        refused = SystemRefused(
+            lost, during="keeping the results", host=gethostname(), files=str(writer.path)
+        )
         refused.hint = f"{refused.hint}, then go on with --resume --out {writer.path}"
         raise refused from lost
     finally:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from socket import gethostname
 
 from nodrop.config.experiment import Measure
 from nodrop.errors import BadInput, LabProblem, LoadFailed, NodropError, SystemRefused, TrialFailed
@@ -107,8 +108,12 @@ class Pair:
             seen.verdict = judge(None, None, problems=[*seen.problems, problem])
             return changed
         except (TrialFailed, LabProblem, OSError) as failed:
-            reached = trial.reached or "begin"
-            error = SystemRefused(failed, during=reached) if isinstance(failed, OSError) else failed
+            reached, files = trial.reached or "begin", str(trial.folder.path)
+            error = (
+                SystemRefused(failed, during=reached, host=gethostname(), files=files)
+                if isinstance(failed, OSError)
+                else failed
+            )
             seen.verdict = judge(None, None, problems=[*seen.problems, _failure(error, seen)])
             return error
         return None

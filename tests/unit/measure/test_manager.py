@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 
 import pytest
@@ -103,6 +104,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     ("word", "number", "where", "words"),
     [
         ("provision", errno.ENOSPC, "/tmp/sut", "make room on that disk (df -h)"),
+        ("offer", errno.ENOSPC, None, "make room on that disk (df -h)"),
         ("launch", errno.EMFILE, None, "raise the number of files a process may open (ulimit -n)"),
         ("offer", errno.EACCES, "/dev/kvm", "let this user read and write there"),
         ("finish", errno.EIO, "/sys/x", "see what is wrong with this host (dmesg)"),
@@ -120,7 +122,10 @@ def test_what_the_system_refuses_is_one_failed_trial(
     failed = outcome.records[1]
     assert failed.invalid_reasons == ["lab_problem"]
     place = f": {where}" if where else ""
-    assert failed.error.startswith(f"{os.strerror(number)}{place} (during: ")
+    on = f" (on {gethostname()}, during: "
+    assert failed.error.startswith(f"{os.strerror(number)}{place}{on}")
+    folder = f", files go to {outcome.directory}/runs/{failed.run})"
+    assert (folder in failed.error) == (number == errno.ENOSPC and where is None)
     assert failed.error.endswith(f"; {words}")
     assert "\n" not in failed.error
     assert "lab down" in worlds[1].words  # undone in spite of it
