@@ -322,7 +322,7 @@ def test_what_a_killed_worker_left_goes_when_one_starts_there(own_cluster: Clust
             assert time.monotonic() < until, "pair a sends nothing"
             time.sleep(0.05)
         cluster.kill("a")
-        run.send_signal(signal.SIGINT)
+        run.kill()
     journals = ground.folder / "state" / "nodrop" / "undo"
     (journal,) = journals.glob("*.jsonl")
     assert [*NETNS_FOLDER.glob(f"nodrop-{journal.stem}-*")]
