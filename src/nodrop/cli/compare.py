@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nodrop.cli.arguments import AsJson, RunDirectory, writable, written_anew
-from nodrop.cli.saying import say, say_json
+from nodrop.cli.saying import complain, say, say_json
 from nodrop.cli.stores import MARK, run_directory
 from nodrop.errors import BadInput
 
@@ -108,11 +108,17 @@ def baseline(
 ) -> None:
     """Store what a run measured in one small file, for `nodrop compare FILE B`."""
     from nodrop.report.sides import read_side
+    from nodrop.results.lock import is_written
 
     if run.is_file():
         raise BadInput(f"{run}: is a file, and no run directory")
     _must_be_a_baseline(file)
-    file.write_text(read_side(str(run)).to_text(), encoding="utf-8")
+    side = read_side(str(run))
+    file.write_text(side.to_text(), encoding="utf-8")
+    for words in side.unread:
+        complain(f"left out: {words}")
+    if is_written(run):
+        complain(f"{run}: is still being written, and the baseline has what was there now")
     say(file)
 
 

@@ -19,7 +19,7 @@ from nodrop.cli.arguments import (
     Yes,
     all_settings,
 )
-from nodrop.cli.saying import say, say_json
+from nodrop.cli.saying import complain, say, say_json
 from nodrop.cli.stores import run_directory
 
 
@@ -141,7 +141,8 @@ def export(
     """Write every trial into one file for other programs; needs the extra nodrop[parquet]."""
     from nodrop.report.parquet import write_parquet
 
-    write_parquet(directories, parquet)
+    for words in write_parquet(directories, parquet):
+        complain(f"left out: {words}")
     say(parquet)
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.errors import BadInput, NotReady
-from nodrop.results.rundir import must_be_each_once, open_run
+from nodrop.report.sides import unread
+from nodrop.results.rundir import RunDir, must_be_each_once, open_run
 from nodrop.results.trial import TrialRecord, trial_schema
 from nodrop.results.versions import FLAT
 
@@ -20,9 +21,9 @@ NESTED = "VARCHAR"
 """As JSON: `cell`, `lost_by_place` … have other keys in every experiment."""
 
 
-def write_parquet(run_dirs: Sequence[Path], out: Path) -> int:
-    """One row per trial, in the order in which they were measured, and how many. Columns are
-    `run_directory` and the fields of a trial record; null = not measured."""
+def write_parquet(run_dirs: Sequence[Path], out: Path) -> list[str]:
+    """One row per trial, in the order in which they were measured. Columns are `run_directory` and
+    the fields of a trial record; null = not measured. Returns what could not be read."""
     try:
         import duckdb
     except ImportError:
@@ -35,13 +36,13 @@ def write_parquet(run_dirs: Sequence[Path], out: Path) -> int:
     if not out.resolve().parent.is_dir():
         raise BadInput(f"{out}: its folder is not there", hint="make it, or give another path")
     columns = _columns()
-    count = 0
+    runs = [open_run(path) for path in run_dirs]
+    must_be_each_once(runs)
     with tempfile.TemporaryDirectory(dir=out.resolve().parent, prefix=".nodrop-") as work:
         lines, partial = Path(work) / "trials.jsonl", Path(work) / "trials.parquet"
         with lines.open("w", encoding="utf-8") as file:
-            for row in _rows(run_dirs, columns):
+            for row in _rows(runs, columns):
                 file.write(json.dumps(row, ensure_ascii=True) + "\n")
-                count += 1
         query = "read_json(?, format = 'newline_delimited', columns = ?)"
         with duckdb.connect() as base:
             base.execute(
@@ -49,7 +50,7 @@ def write_parquet(run_dirs: Sequence[Path], out: Path) -> int:
                 [str(lines), columns],
             )
         partial.rename(out)
-    return count
+    return [words for run in runs for words in unread(run)]
 
 
 def _quoted(path: Path) -> str:
@@ -71,9 +72,7 @@ def _type(field: Mapping[str, Any]) -> str:
     return TYPES.get(next(iter(kinds)) or "", NESTED) if len(kinds) == 1 else NESTED
 
 
-def _rows(run_dirs: Sequence[Path], columns: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    runs = [open_run(path) for path in run_dirs]
-    must_be_each_once(runs)
+def _rows(runs: Sequence[RunDir], columns: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     for run in runs:
         for record in run.trials.records:
             found = {"run_directory": run.path.resolve().name, **_figures(record)}

@@ -106,11 +106,12 @@ def _of_run(path: Path) -> Side:
         identity=identity(story.sources[0].run),
         facts=_facts(facts if pairs else [*facts, *_of_hosts(manifest)]),
         cells=[*cells, *(_capacity(searched, pairs) for searched in searches(story))],
-        unread=_unread(story.sources[0].run),
+        unread=unread(story.sources[0].run),
     )
 
 
-def _unread(run: RunDir) -> list[str]:
+def unread(run: RunDir) -> list[str]:
+    """What is in no figure, and why."""
     found = (*run.damage, *run.trials.damage)
     return [escape.plain(f"{one.where}: {one.words}", longest=200) for one in found]
 

@@ -24,7 +24,7 @@ def test_every_field_of_every_trial_comes_back(
     paths = [request.getfixturevalue(name) for name in runs]
     file = tmp_path / "it's all.parquet"
     records = [record for path in paths for record in open_run(path).trials.records]
-    assert write_parquet(paths, file) == len(records)
+    assert write_parquet(paths, file) == []
     with duckdb.connect() as base:
         found = base.execute("SELECT * FROM read_parquet(?)", [str(file)])
         names = [column[0] for column in found.description or ()]

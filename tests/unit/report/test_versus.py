@@ -21,6 +21,7 @@ from nodrop.report.escape import markdown
 from nodrop.report.sides import read_side
 from nodrop.report.versus import shown, unusual, versus
 from nodrop.report.versus_files import to_markdown
+from nodrop.results.lock import locked
 from nodrop.results.side import Repeats, Side, SideCell, baseline_schema
 from nodrop.results.versus import versus_schema
 from nodrop.stats.power import Advice
@@ -282,6 +283,22 @@ def test_a_file_of_something_else_is_not_written_over(
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and f"{file}: is there, and no " in said
     assert file.read_text() == '{"run": "0001"}\n'
+
+
+def test_what_cannot_be_read_is_said_by_who_writes_a_file_of_the_rest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = again(tmp_path, "cut")
+    lines = (run / "trials.jsonl").read_text().splitlines(keepends=True)
+    lines[1] = "xxxx" + lines[1][4:]
+    (run / "trials.jsonl").write_text("".join(lines))
+    files = (tmp_path / "b.json", tmp_path / "t.parquet")
+    for words in (["baseline", run, files[0]], ["export", run, "--parquet", files[1]]):
+        assert main.exit_code([*map(str, words)]) == 0
+        assert "nodrop: left out: trials.jsonl:2: " in capsys.readouterr().err
+    with locked(run):
+        assert main.exit_code(["baseline", str(run), str(files[0])]) == 0
+    assert "is still being written" in capsys.readouterr().err
 
 
 def test_cells_of_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
