@@ -33,7 +33,13 @@ from nodrop.hosts.ssh import COMMAND_TIMEOUT_S
 from nodrop.labs.seam import Distant
 from nodrop.labs.storage import Storage
 from nodrop.measure.controllers.seam import TrialInput
-from nodrop.measure.manager import RunOutcome, keep_raw_files, question, storage_of
+from nodrop.measure.manager import (
+    RunOutcome,
+    keep_raw_files,
+    question,
+    storage_of,
+    to_go_on_with,
+)
 from nodrop.measure.plan import Plan, make_plan
 from nodrop.measure.preflight import resettable
 from nodrop.measure.progress import Progress
@@ -378,9 +384,7 @@ class _Kept:
                 manifest=manifest,
             )
         keep_raw_files(self._writer, self._storage)
-        heeds_void = self._plan.controller.heeds_void
-        records = self._writer.records()
-        self._done = [r for r in records if heeds_void or r.outcome != "void"]
+        self._done = to_go_on_with(self._writer, self._plan.controller.heeds_void)
         self._progress.plan_started(
             self._plan, directory=self._writer.path, earlier=tuple(self._done)
         )

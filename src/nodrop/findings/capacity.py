@@ -21,6 +21,7 @@ from nodrop.findings.searched import (
     Load,
     Picture,
     Tried,
+    lab_is_out,
     loads,
     of_round,
     tried,
@@ -45,12 +46,22 @@ def answers(records: Sequence[TrialRecord], search: Search) -> tuple[Answer, ...
     for record in sorted(searched, key=lambda r: r.index):
         if dict(record.cell) not in cells:
             cells.append(dict(record.cell))
-    return tuple(_answer(searched, cell, goal, search) for cell in cells for goal in search.goals)
+    cut: LimitedBy = "unfinished" if search.budget_s is None else "budget"
+    if lab_is_out(searched):
+        cut = "lab"
+    return tuple(
+        _answer(searched, cell, goal, search, cut) for cell in cells for goal in search.goals
+    )
 
 
 def _answer(
-    records: Sequence[TrialRecord], cell: Mapping[str, Any], goal: float, search: Search
+    records: Sequence[TrialRecord],
+    cell: Mapping[str, Any],
+    goal: float,
+    search: Search,
+    cut: LimitedBy,
 ) -> Answer:
+    """`cut`: what ended the search, if nothing that it found did."""
     own = [record for record in records if record.cell == dict(cell)]
     found = [
         (number, of_round(own, cell, number))
@@ -75,7 +86,7 @@ def _answer(
     together = None if ended else Picture(every, goal, search)
     chosen = together.bracket() if together else brackets[rounds.index(median_round)]
     of_answer = every if together else found[rounds.index(median_round)][1]
-    limit = _limited_by(every, of_answer, chosen, goal, search, least=_least(own, search))
+    limit = _limited_by(every, of_answer, chosen, goal, search, cut, least=_least(own, search))
     broke = _broke(every, chosen, goal)
     ramps = [tried(r) for r in own if r.searched and r.searched.ramp is not None]
     lossy = _lossy(every, chosen) or _lossy(ramps, chosen)
@@ -160,13 +171,13 @@ def _limited_by(
     chosen: Bracket,
     goal: float,
     search: Search,
+    cut: LimitedBy,
     *,
     least: float,
 ) -> LimitedBy:
     """`of_answer`: the trials that `chosen` are the bounds of."""
-    cut: LimitedBy = "unfinished" if search.budget_s is None else "budget"
     measured = [t for t in every if t.outcome != "void"]
-    if not measured:
+    if not measured and cut != "lab":
         return _void_for(every) if every else "nothing_measured"
     if chosen.upper is not None:
         if chosen.lower is None and any(
@@ -186,6 +197,8 @@ def _limited_by(
             return cut if on_its_way else "min"
         failed = any(t.outcome == "failed" for t in chosen.upper.trials)
         return "sut_failed" if failed else "sut"
+    if cut == "lab":
+        return cut
     ceiling = untriable_above(loads(of_answer), chosen.lower, goal, search) or untriable_above(
         loads(every), chosen.lower, goal, search
     )

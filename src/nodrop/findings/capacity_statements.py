@@ -111,20 +111,24 @@ def _headline(answer: Answer, every: Sequence[Tried], own: Sequence[TrialRecord]
         return said("capacity-found", text + hidden)
     if lower is not None:
         at_least = f"carries at least {value_words(by, lower.value)} {goal}"
-        why = _WHY_AT_LEAST[answer.limited_by] + _undecided(answer, every)
+        why = _WHY_AT_LEAST[answer.limited_by] + _last_void(answer, own) + _undecided(answer, every)
         return said("capacity-at-least", f"{at_least}: {why}")
     if answer.limited_by == "loss_at_every_load":
         where = f", at place {answer.place}" if answer.place else ""
         return said("capacity-none", f"carries no load {goal}: loss at every load{where}")
-    why = _WHY_NOT.get(answer.limited_by, "")
+    why = _WHY_NOT.get(answer.limited_by, "") + _last_void(answer, own)
     if upper is not None and (not why or not any(t.value < upper.value for t in every)):
         words = f"carries less than {value_words(by, upper.value)} {goal}, the least that was tried"
         return said("capacity-below-min", f"{words}: {why}" if why else words)
-    if answer.limited_by == "nothing_measured":
-        # E.g. rules that do not load: whoever reads the answer alone must learn it.
-        why += "".join(f" ({record.verdict})" for record in own[-1:] if not record.valid)
     why += _looked_carried(answer, every)
     return said("capacity-not-known", f"what it carries {goal} is not known: {why}")
+
+
+def _last_void(answer: Answer, own: Sequence[TrialRecord]) -> str:
+    """E.g. rules that do not load: whoever reads the answer alone must learn it."""
+    if answer.limited_by not in ("nothing_measured", "lab"):
+        return ""
+    return "".join(f" ({record.verdict})" for record in own[-1:] if not record.valid)
 
 
 def _behind_alone(trial: Tried) -> bool:
@@ -241,12 +245,14 @@ _WHY_AT_LEAST = {
     "hypervisor": "the hypervisor took too much of this host's CPU to measure more",
     "void_above": "every trial above it was void",
     "unfinished": "the search has not ended, and has not found a load that is too much",
+    "lab": "it ended there, as the lab failed",
 }
 _WHY_NOT = {
     "generator": "the generator was the limit",
     "hypervisor": "the hypervisor took too much of this host's CPU to measure anything",
     "budget": "the budget ended first",
     "unfinished": "the search has not ended",
+    "lab": "the search ended, as the lab failed",
     "nothing_measured": "no trial was measured that shows it",
 }
 

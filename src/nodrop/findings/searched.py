@@ -26,6 +26,8 @@ MOST_MUTE = 3
 """A load of which so many trials said nothing, and no other did, cannot be tried."""
 MOST_DISTURBED = 8
 """The same, if the hypervisor disturbed some of them: that says less of the load."""
+LAST_OF_LAB = 3
+"""So many trials in a row that failed with the lab end a search."""
 FAR_LATE_US = 30_000.0
 """A sender that is so late at its 99th percentile was not merely kept off its CPU for a moment: one
 trial says it, or as many as `MOST_MUTE` if the hypervisor disturbed them."""
@@ -107,6 +109,14 @@ class Tried:
         if self.outcome != "measured" or self.served_ratio is None:
             return None
         return self.value * self.served_ratio / (1 - goal)
+
+
+def lab_is_out(records: Iterable[TrialRecord]) -> bool:
+    """What a search asks next would not be measured either: its last trials failed with the lab,
+    whatever their cells. Not of a fleet, which drains such a pair and goes on with the others."""
+    last = sorted(records, key=lambda r: r.index)[-LAST_OF_LAB:]
+    out = all(r.failed_with_lab and r.pair is None for r in last)
+    return len(last) == LAST_OF_LAB and out
 
 
 def tried(record: TrialRecord) -> Tried:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from nodrop.hosts.seam import Json
 from nodrop.labs.cable_rate import burst, judged, unlike
@@ -23,7 +24,7 @@ SHORTEST_BYTES = 60
 """What Ethernet pads to, without its checksum: shorter ones would arrive longer."""
 SHORT_BYTES = 500
 """These pass wherever anything does (IPv4 wants an MTU of 576)."""
-
+MEND = "put the cable or the switch right, and look with `nodrop lab check LAB`"
 
 Ways = Sequence[tuple[str, CableEnd, CableEnd]]
 
@@ -62,6 +63,25 @@ def prove(sender: CableEnd, receiver: CableEnd, rng: random.Random) -> Checked:
     )
 
 
+def prove_one_way(sender: CableEnd, receiver: CableEnd, rng: random.Random) -> Checked:
+    """Of a run, before its first trial: a mirror port has no way back, and what a smaller MTU loses
+    the trials show. At other ports it listens only if none came where they were sent."""
+    ends = [replace(end, others=()) for end in (sender, receiver)]
+    for tx, rx in (ends, (sender, receiver)):
+        with Overhearing(tx, rx) as overhearing:
+            crossed = cross(tx, rx, marked_lengths(SHORT_BYTES, rng), pps=PPS)
+            overhearing.end()
+        if overhearing.arrived(tx):
+            return Checked(what="cable")
+    if crossed.sent_packets < FRAMES:
+        words = _sent_less(tx, crossed)
+    elif elsewhere := overhearing.of(tx):
+        words = f"{_none(tx, rx)}; {leads_to(elsewhere)}"
+    else:
+        words = f"{_none(tx, rx)}, nor to another port that is up ({overhearing.words()})"
+    return Checked(what="cable", problems=[f"cable: {words}; {MEND}"])
+
+
 def _marked(tx: CableEnd, rx: CableEnd, rng: random.Random, seen: list[str]) -> tuple[Json, str]:
     """And what is wrong, in words; "" if nothing is."""
     fault = ""
@@ -96,7 +116,7 @@ def is_whole(asked: Sequence[int], crossed: Crossed) -> bool:
 def _fault(tx: CableEnd, rx: CableEnd, crossed: Crossed, mtu: int, *, short_pass: bool) -> str:
     way = f"from {tx.words} to {rx.words}"
     if crossed.sent_packets < FRAMES:
-        return f"{tx.words} sent {crossed.sent_packets} of {FRAMES} marked frames"
+        return _sent_less(tx, crossed)
     if short_pass:
         return (
             f"{way} short frames pass and those of up to MTU {mtu} do not: something between "
@@ -115,6 +135,10 @@ def _fault(tx: CableEnd, rx: CableEnd, crossed: Crossed, mtu: int, *, short_pass
 def marked_lengths(longest: int, rng: random.Random) -> list[int]:
     """Of frames without their checksum, in bytes; one is the longest."""
     return [longest, *(rng.randint(SHORTEST_BYTES, longest) for _ in range(FRAMES - 1))]
+
+
+def _sent_less(tx: CableEnd, crossed: Crossed) -> str:
+    return f"{tx.words} sent {crossed.sent_packets} of {FRAMES} marked frames"
 
 
 def _none(tx: CableEnd, rx: CableEnd) -> str:

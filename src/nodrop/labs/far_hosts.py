@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -18,7 +18,6 @@ from nodrop.hosts.local import LocalHost
 from nodrop.hosts.privileges import CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN
 from nodrop.hosts.seam import Json
 from nodrop.hosts.ssh import SshHost
-from nodrop.labs.cable import prove
 from nodrop.labs.crossing import CableEnd
 from nodrop.labs.netns import PACKAGES
 from nodrop.labs.seam import Checked
@@ -43,6 +42,9 @@ FAR_JOURNALS = "/root/.local/state/nodrop/undo"
 """Of a nodrop that measures on a host over ssh."""
 NS_PER_MS = 1e6
 TC_PACKAGE = "iproute2"
+
+Proof = Callable[[CableEnd, CableEnd, random.Random], Checked]
+"""Of a cable, from sender to receiver (labs/cable.py)."""
 
 
 class ThisMachine(LocalHost):
@@ -102,17 +104,17 @@ class Look(Found):
         )
 
 
-def check_ends(ends: Sequence[End], *, cable: bool) -> list[Checked]:
-    """Both ends at once, then what they say of each other, and if asked their cables. They are left
-    as they were found."""
+def check_ends(ends: Sequence[End], proof: Proof) -> list[Checked]:
+    """Both ends at once, then what they say of each other, and their cables. They are left as they
+    were found."""
     with ExitStack() as standing, ThreadPoolExecutor(len(ends)) as each:
         looks = list(each.map(lambda end: look_at(end, standing), ends))
         _together(looks)
         cables = list(zip(looks[0].ports, looks[-1].ports, strict=False))
         for first, last in cables:
             _mtus(first, last)
-        proved = cables if cable and not _same_machine(looks[0], looks[-1]) else []
-        crossed = [one for both in proved for one in _cable(*both)]
+        proved = [] if _same_machine(looks[0], looks[-1]) else cables
+        crossed = [one for both in proved for one in _cable(*both, proof)]
     return [*(look.checked() for look in looks), *crossed]
 
 
@@ -306,7 +308,7 @@ def offloads_on(features: str) -> list[str]:
     return [OFFLOADS[name] for name, _, state in lines if name in OFFLOADS and state == " on"]
 
 
-def _cable(first: PortLook, last: PortLook) -> list[Checked]:
+def _cable(first: PortLook, last: PortLook, proof: Proof) -> list[Checked]:
     """Nothing if one of the ports cannot carry frames yet: that was said already."""
     ends: list[CableEnd] = []
     for look in (first, last):
@@ -315,7 +317,7 @@ def _cable(first: PortLook, last: PortLook) -> list[Checked]:
             return []
         ends.append(_end_of_cable(look))
     try:
-        return [prove(ends[0], ends[1], random.Random())]
+        return [proof(ends[0], ends[1], random.Random())]
     except LabProblem as problem:
         return [Checked(what="cable", problems=[f"cable: {problem}"])]
 

@@ -250,13 +250,15 @@ def ip_batch(lines: Sequence[str]) -> None:
         raise LabProblem(f"lab: {done.stderr.strip()} (of: {'; '.join(lines)})")
 
 
-def wait_up(netns: str, port: str, *, timeout_s: float = UP_TIMEOUT_S) -> None:
+def wait_up(
+    netns: str, port: str, *, timeout_s: float = UP_TIMEOUT_S, hint: str | None = None
+) -> None:
     """Until the kernel's link watch has seen the carrier: an earlier frame would be dropped."""
     deadline = time.monotonic() + timeout_s
     state = ""
     while state != "UP":
         if time.monotonic() > deadline:
-            raise LabProblem(f"lab: {port} is {state}, not UP, after {timeout_s} s")
+            raise LabProblem(f"lab: {port} is {state}, not UP, after {timeout_s:g} s", hint=hint)
         shown = run_command(
             ["ip", "-n", netns, "-j", "link", "show", port],
             where="lab",

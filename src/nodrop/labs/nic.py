@@ -22,6 +22,7 @@ from nodrop.labs.netns import CARRIER_TIMEOUT_S, ip_batch, quiet_stack, wait_up
 from nodrop.labs.port_settings import put_back, settings_of
 
 COMMAND_TIMEOUT_S = 10.0
+NO_CARRIER = "is the cable in, and the other end up?"
 ONCE_BACK = "the host's dmesg may say why; once it is back, --resume goes on"
 
 
@@ -52,7 +53,7 @@ def taken(
                 ]
             )
         for port in ports:
-            wait_up(netns, port, timeout_s=CARRIER_TIMEOUT_S)
+            wait_up(netns, port, timeout_s=CARRIER_TIMEOUT_S, hint=NO_CARRIER)
         with LocalHost(
             name=name, node=node, label=journal.label, netns=NETNS_FOLDER / netns
         ) as host:

@@ -66,6 +66,16 @@ class Overhearing:
         """More came than could be counted."""
         return any(result["lost_packets"] for result in self._heard)
 
+    def arrived(self, sender: CableEnd) -> int:
+        """At the other end of the cable."""
+        return sum(
+            one["packets"]
+            for (end, other), result in zip(self._pairs, self._heard, strict=True)
+            for one in result["heard"]
+            if one["source"] == sender.mac.lower() and one["interface"] == end.port
+            if other is sender
+        )
+
     def of(self, sender: CableEnd) -> Sequence[Place]:
         """All places but the other end of the cable. What comes back to the sender is one."""
         return [

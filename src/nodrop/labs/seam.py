@@ -30,7 +30,8 @@ class Lab(Protocol):
         ...
 
     def problems(self) -> Sequence[str]:
-        """Why this lab cannot be used here, each in words a user can act on; nothing is touched."""
+        """Why this lab cannot be used here, each in words a user can act on. Nothing is changed; a
+        cable that is the user's is proved by some frames."""
         ...
 
     def cpus_in_common(self) -> AbstractSet[int]:

@@ -26,10 +26,11 @@ from nodrop.hosts.seam import Completed, Json, Link, Port, UndoJournal
 from nodrop.hosts.ssh import Become, SshHost
 from nodrop.hosts.ssh_connection import SshConnection
 from nodrop.labs import driver
-from nodrop.labs.far_hosts import TC_PACKAGE, End, ThisMachine, check_ends, look_at
+from nodrop.labs.cable import prove, prove_one_way
+from nodrop.labs.far_hosts import TC_PACKAGE, End, Proof, ThisMachine, check_ends, look_at
 from nodrop.labs.far_undo import undo_there
 from nodrop.labs.netns import CARRIER_TIMEOUT_S, ETHERNET_HEADER_BYTES, PACKAGES, PortName
-from nodrop.labs.nic import taken
+from nodrop.labs.nic import NO_CARRIER, taken
 from nodrop.labs.preparing import prepare
 from nodrop.labs.seam import Checked, Prepared
 from nodrop.labs.storage import Storage
@@ -175,7 +176,7 @@ class SshLab:
         if not is_root_of_host():
             ports = ", ".join(self._file.receiver.at_cables)
             return [f"no permission to take port {ports} of this machine; run as root (sudo)"]
-        self._seen = self._looked(cable=False)
+        self._seen = self._looked(prove_one_way)
         return [*(words for one in self._seen for words in one.problems), *self._too_long()]
 
     def cpus_in_common(self) -> AbstractSet[int]:
@@ -239,7 +240,7 @@ class SshLab:
 
     def check(self) -> Sequence[Checked]:
         """Both hosts at once, then the storage. Changes nothing there, but the node is copied."""
-        return self._looked(cable=True)
+        return self._looked(prove)
 
     def undo(
         self, labels: Collection[str], *, everything: bool, waiting: Callable[[str], None]
@@ -286,7 +287,7 @@ class SshLab:
             )
             return Prepared(host=name, has=(), needs=[words], did=())
 
-    def _looked(self, *, cable: bool) -> Sequence[Checked]:
+    def _looked(self, proof: Proof) -> Sequence[Checked]:
         if self._relay is None and shutil.which("ssh") is None:
             words = "program ssh is missing here; install the package openssh-client"
             return [Checked(what="this machine", problems=(words,))]
@@ -296,7 +297,7 @@ class SshLab:
             End(role=role, host=self._host_of(role, end, label), ports=end.at_cables)
             for role, end in ends
         ]
-        return [*check_ends(found, cable=cable), *self._storage_looked()]
+        return [*check_ends(found, proof), *self._storage_looked()]
 
     def _storage_looked(self) -> Iterator[Checked]:
         if (storage := self.storage()) is None:
@@ -345,7 +346,8 @@ def _wait_for_carrier(host: SshHost, port: str) -> None:
             state = shown["operstate"]
         if time.monotonic() > deadline:
             raise LabProblem(
-                f"{host.name}: {port} is {state}, not UP, after {CARRIER_TIMEOUT_S:g} s"
+                f"{host.name}: {port} is {state}, not UP, after {CARRIER_TIMEOUT_S:g} s",
+                hint=NO_CARRIER,
             )
 
 

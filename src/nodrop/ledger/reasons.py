@@ -33,6 +33,8 @@ class Reason(StrEnum):
     SENDER_SHORT = "sender_short"
     """Fewer packets were sent than were asked for."""
     NOTHING_SENT = "nothing_sent"
+    NOTHING_ARRIVED = "nothing_arrived"
+    """By a cable that nodrop has not made: it does not lead from the one port to the other."""
     RECEIVED_MORE_THAN_SENT = "received_more_than_sent"
     LOAD_FAILED = "load_failed"
     """The generator broke down before it had sent what was asked."""
@@ -64,6 +66,8 @@ class Problem:
     words: str
 
 
+OF_THE_LAB = frozenset({Reason.LAB_PROBLEM, Reason.LOAD_FAILED, Reason.NOTHING_ARRIVED})
+"""Hosts, ports or cables were at fault: the next trial may be no better, until they are mended."""
 FAILURES = frozenset({Reason.SUT_NOT_READY, Reason.SUT_DIED, Reason.NOT_DRAINED})
 """What the SUT did, not the instrument."""
 FOLLOWS = frozenset({Reason.RESIDUAL, Reason.NOT_READ, Reason.NO_BOOKS, Reason.COUNTERS_MOVED})

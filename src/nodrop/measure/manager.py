@@ -110,9 +110,7 @@ def keep_run(
     notes: Sequence[str] = (),
 ) -> RunOutcome:
     """Until the controller has nothing to add. Whoever measures, this process alone writes."""
-    # A failure of the SUT is a result: to repeat it until it passes would hide it.
-    heeds_void = plan.controller.heeds_void
-    done = [r for r in writer.records() if heeds_void or r.outcome != "void"]
+    done = to_go_on_with(writer, plan.controller.heeds_void)
     progress.plan_started(plan, directory=writer.path, earlier=tuple(done))
     for note in (*notes, *plan.notes(), *writer.notes()):
         progress.note(note)
@@ -141,6 +139,17 @@ def keep_run(
         progress.finished(writer.path, writer.records())
     writer.update_manifest({"finished_utc": datetime.now(UTC).isoformat(timespec="seconds")})
     return RunOutcome(directory=writer.path, records=writer.records())
+
+
+def to_go_on_with(writer: RunWriter, heeds_void: bool) -> list[TrialRecord]:
+    """What the controller is asked with. A failure of the SUT is a result: to repeat it until it
+    passes would hide it. Of what is void a search learns, but not of a lab that has been mended:
+    it was looked at before this."""
+    return [
+        record
+        for record in writer.records()
+        if record.outcome != "void" or (heeds_void and not record.failed_with_lab)
+    ]
 
 
 @contextmanager

@@ -306,7 +306,9 @@ class _World:
             parts = load.trace_facts().parts
             counted.ports = packets.each_port(self.places, before, after, counted.counters, parts)
         counted.worked_off = packets.worked_off(self.places, seen)
-        packets.close_books(observed, load, measure, seen)
+        elsewhere = self._parts.lab.sender_elsewhere
+        unjoined = packets.unjoined(self.places, observed) if elsewhere else ()
+        packets.close_books(observed, load, measure, seen, unjoined)
 
     def look_around(self) -> None:
         with suppress(NodropError, OSError):

@@ -147,6 +147,7 @@ LIMITS = {
     "hypervisor": "the hypervisor",
     "void_above": "every trial above it was void",
     "unfinished": "the search has not ended",
+    "lab": "the lab failed",
     "nothing_measured": "nothing was measured",
 }
 

@@ -16,6 +16,7 @@ REASON_WORDS = {
     "cpu_stolen": "the hypervisor took CPU time that can explain the losses",
     "sender_short": "the sender sent fewer packets than asked for",
     "nothing_sent": "nothing was sent",
+    "nothing_arrived": "nothing came to the receiving port: the cable leads elsewhere",
     "received_more_than_sent": "packets arrived or left that the generator did not send",
     "sut_not_ready": "the SUT did not get ready in time",
     "sut_died": "the SUT died",

@@ -25,6 +25,7 @@ LimitedBy = Literal[
     "void_above",
     "budget",
     "unfinished",
+    "lab",
     "nothing_measured",
 ]
 
@@ -71,7 +72,8 @@ class Goal(Model):
     """`sut` lost packets or fell behind, `sut_failed` failed. Loads just above could not be tried
     for the `generator`, the `hypervisor` (it took the CPU), or another reason (`void_above`).
     `max` was carried; at `min`, the least, packets were lost; `loss_at_every_load` is the same part
-    of each. The `budget` ended the search; it is `unfinished`; or `nothing_measured` shows it."""
+    of each. The `budget` ended the search, or the `lab` (its cable was out, or a
+    host); it is `unfinished`; or `nothing_measured` shows it."""
     place: str | None
     """Where the packets died at the load that was not carried or, if its rings held them, at the
     next higher one that lost some."""

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Protocol, Self
 from pydantic import Field, JsonValue, ValidationError, model_validator
 
 from nodrop.errors import NodropError
-from nodrop.ledger.reasons import FAILURES
+from nodrop.ledger.reasons import FAILURES, Reason
 from nodrop.results.model import Count, Model, NotNegative, Packets, Seconds
 from nodrop.results.packets import PacketBooks
 from nodrop.results.versions import FLAT, FORMAT, UnknownFormat, current
@@ -274,6 +274,15 @@ class TrialRecord(Model):
         """What the SUT did in a failed trial. What follows from that is no reason of its own."""
         failed = self.outcome == "failed"
         return [code for code in self.invalid_reasons if failed and code in FAILURES]
+
+    @property
+    def failed_with_lab(self) -> bool:
+        """Void, and not by its load: no packet came over the cable, or none was sent as a host or
+        a port was not there."""
+        nothing_sent = self.offered.sent is None and Reason.LAB_PROBLEM in self.invalid_reasons
+        return self.outcome == "void" and (
+            nothing_sent or Reason.NOTHING_ARRIVED in self.invalid_reasons
+        )
 
     @model_validator(mode="after")
     def _reasons_fit(self) -> Self:

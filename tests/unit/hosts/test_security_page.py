@@ -33,8 +33,8 @@ def rows() -> Mapping[str, tuple[str, tuple[str, ...]]]:
         ('job `replay` with `backend = "flood"`', {"job": "replay", "backend": "flood"}),
         ("job `sample`", {"job": "sample"}),
         (
-            "job `overhear`: `nodrop lab check` counts its own marked frames at other ports, which "
-            "are promiscuous as long as it runs",
+            "job `overhear`: `nodrop lab check`, and a run before its first trial, count their own "
+            "marked frames; the ports are promiscuous as long as it runs",
             {"job": "overhear"},
         ),
         ("the SUT: Suricata, or the sink", {"job": "sink"}),

@@ -48,6 +48,7 @@ def test_what_came_at_the_other_end_or_from_others_is_no_finding() -> None:
         overhearing.end()
         assert not [*overhearing.of(tx), *overhearing.of(rx)]
         assert not overhearing.lost()
+        assert (overhearing.arrived(tx), overhearing.arrived(rx)) == (32, 32)
         assert overhearing.words() == "none of a; eth1, eth2, eth3, eth4 and 2 more of b"
 
 
@@ -58,3 +59,4 @@ def test_what_came_elsewhere_or_back_is_one() -> None:
         assert [one.words for one in overhearing.of(tx)] == ["31 to a0 of a", "9 to eth3 of b"]
         assert [one.words for one in overhearing.of(rx)] == ["5 to eth3 of b"]
         assert overhearing.lost()
+        assert (overhearing.arrived(tx), overhearing.arrived(rx)) == (0, 0)

@@ -14,7 +14,7 @@ from typing import Any
 from nodrop.config.search import RANGE, Search
 from nodrop.errors import BadInput
 from nodrop.findings.capacity import closed
-from nodrop.findings.searched import AT_ANY_LOAD, Picture, Tried, of_round, ramp_of
+from nodrop.findings.searched import AT_ANY_LOAD, Picture, Tried, lab_is_out, of_round, ramp_of
 from nodrop.measure.controllers.forecast import RAMP_SHARE, RAMP_TRIALS
 from nodrop.measure.controllers.methods import Ask, Field, Method, bisection, own
 from nodrop.measure.controllers.mlrsearch import mlrsearch
@@ -78,6 +78,8 @@ class Capacity:
         return _stretched_s(cell, self._search.by, ask)
 
     def next(self, done: Sequence[TrialRecord], may: May = any_trial) -> TrialInput | None:
+        if lab_is_out(done):
+            return None
         waits: list[Factors] = []
         for number in range(1, self._search.rounds + 1):
             for cell in self._order(number):

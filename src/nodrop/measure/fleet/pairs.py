@@ -14,7 +14,7 @@ from typing import Any
 
 from nodrop.errors import BadInput, LabProblem, NodropError, NotReady
 from nodrop.hosts.seam import Json
-from nodrop.ledger.reasons import Reason
+from nodrop.ledger.reasons import OF_THE_LAB
 from nodrop.measure.controllers.deal import Deal, cell_key
 from nodrop.measure.controllers.seam import Controller, May, TrialInput
 from nodrop.measure.crew import Ended
@@ -28,8 +28,6 @@ from nodrop.results.writer import RunWriter
 
 LOOK_S = 1.0
 """How often workers are looked for, while no trial ends."""
-OF_THE_LAB = frozenset({Reason.LAB_PROBLEM, Reason.LOAD_FAILED})
-"""Reasons of a void trial that are the pair's."""
 OF_DASK = frozenset({"asyncio", "concurrent", "dask", "distributed"})
 
 

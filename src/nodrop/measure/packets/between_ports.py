@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from nodrop.ledger.hops import Account, Class
 from nodrop.ledger.places import BETWEEN, RECEIVING_PORT, SENDER, SOFTNET
+from nodrop.ledger.reasons import Problem, Reason
 from nodrop.measure.packets.readings import Readings
 
 VETH = "veth"
@@ -34,6 +35,22 @@ class Ends:
         """Of all, if they are of one."""
         kinds = self.tx.kinds(self.tx_ports) | self.rx.kinds(self.rx_ports)
         return kinds.pop() if len(kinds) == 1 else None
+
+
+def nothing_arrived(ends: Ends, *, tx_host: str, rx_host: str) -> Sequence[Problem]:
+    """Of a cable that is the user's, also if one of several is out. What the receiving NIC had no
+    room for did arrive."""
+    found = []
+    for tx, rx in zip(ends.tx_ports, ends.rx_ports, strict=True):
+        left = ends.tx.link([tx], "tx_packets")
+        missed = ends.rx.link([rx], "rx_missed_errors") + ends.rx.lost_beyond([rx])
+        if left > 0 and not ends.rx.link([rx], "rx_packets") and missed <= 0:
+            words = (
+                f"not one of {left:,} packets that left {tx} of {tx_host} reached {rx} of "
+                f"{rx_host}: cable, switch or VLAN; look with `nodrop lab check LAB`"
+            )
+            found.append(Problem(code=Reason.NOTHING_ARRIVED, words=words))
+    return found
 
 
 def refused(ends: Ends, packets: int, *, name: str, counter: str) -> Account:

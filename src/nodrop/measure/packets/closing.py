@@ -15,6 +15,7 @@ from nodrop.ledger.verdict import judge
 from nodrop.load.seam import LoadGenerator, TraceFacts
 from nodrop.measure import together
 from nodrop.measure.packets import books
+from nodrop.measure.packets.between_ports import nothing_arrived
 from nodrop.measure.packets.books import Observed
 from nodrop.measure.packets.instances import NOTHING_SAID, between, instance_books
 from nodrop.measure.packets.ports import each_port
@@ -31,6 +32,7 @@ __all__ = [
     "instance_books",
     "moved",
     "observe",
+    "unjoined",
     "worked_off",
 ]
 
@@ -102,7 +104,20 @@ def worked_off(places: Places, seen: Measured) -> WorkedOff | None:
     )
 
 
-def close_books(observed: Observed, load: LoadGenerator, measure: Measure, seen: Measured) -> None:
+def unjoined(places: Places, observed: Observed) -> Sequence[Problem]:
+    """Of cables that are the user's: none of what left one end of it came to the other."""
+    link = places.link
+    return nothing_arrived(observed.ends, tx_host=link.tx.host.name, rx_host=link.rx.host.name)
+
+
+def close_books(
+    observed: Observed,
+    load: LoadGenerator,
+    measure: Measure,
+    seen: Measured,
+    unjoined: Sequence[Problem] = (),
+) -> None:
+    """`unjoined`: of its cables. Its books close, and what they say is nothing of the SUT."""
     counted = seen.packets
     try:
         _must_not_fall(counted.decoded_when_offered, counted.counters)
@@ -125,7 +140,7 @@ def close_books(observed: Observed, load: LoadGenerator, measure: Measure, seen:
             usage=seen.resources.usage,
         ),
         bounds=_bounds(measure, load),
-        problems=seen.problems,
+        problems=[*seen.problems, *unjoined],
         running=counted.running,
         worked_off=counted.worked_off,
         losses=counted.losses,

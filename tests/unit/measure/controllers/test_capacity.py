@@ -731,6 +731,61 @@ def test_what_is_void_at_any_load_ends_its_cell_and_no_other(first: int, reason:
     assert found["none"].upper is not None and found["none"].limited_by == "sut"
 
 
+@pytest.mark.parametrize("budget_s", [None, 600.0])
+@pytest.mark.parametrize("reason", ["nothing_arrived", "lab_problem"])
+@pytest.mark.parametrize("first", [1, 2, 5])
+def test_a_lab_that_is_out_ends_a_search_which_goes_on_once_it_is_mended(
+    first: int, reason: str, budget_s: float | None
+) -> None:
+    """A cable that led elsewhere was "carries no load"."""
+    out = SimulatedSut(capacity=3.0, void_from=(first, reason))
+    search = Search(budget_s=budget_s)
+    made = [cell(factors={"sut.threads": n}) for n in (1, 2)]
+
+    def measure(trial: TrialInput) -> TrialRecord:
+        record = out.measure(trial)
+        if record.valid:
+            return record
+        more = ["sender_late"] if reason == "nothing_arrived" else []
+        return record.model_copy(update={"invalid_reasons": [reason, *more]})
+
+    done = run(controller(search, *made), measure)
+    assert [record.valid for record in done] == [True] * (first - 1) + [False] * 3
+    cut = answers(done, search)[0]
+    assert cut.limited_by == "lab"
+    assert f"as the lab failed ({done[-1].verdict})" in cut.statements[0].text
+    fine = SimulatedSut(capacity=3.0)
+    mended = [record for record in done if not record.failed_with_lab]
+    while (trial := controller(search, *made).next(mended)) is not None:
+        mended.append(fine.measure(trial))
+    assert {answer.limited_by for answer in answers(mended, search)} == {"sut"}
+
+
+def test_a_lab_that_fails_under_load_or_now_and_then_ends_no_search() -> None:
+    now_and_then = SimulatedSut(capacity=3.0)
+
+    def measure(trial: TrialInput) -> TrialRecord:
+        out = SimulatedSut(capacity=3.0, void_from=(1, "nothing_arrived"))
+        return (out if trial.index % 3 else now_and_then).measure(trial)
+
+    search = Search(rounds=1)
+    found = answers(run(controller(search), measure), search)[0]
+    assert found.limited_by == "sut"
+
+    def broke_down(trial: TrialInput) -> TrialRecord:
+        record = SimulatedSut(capacity=3.0, void_from=(1, "lab_problem")).measure(trial)
+        sent = record.offered.model_copy(update={"sent": 1000})
+        return record.model_copy(update={"offered": sent})
+
+    assert len(run(controller(search), broke_down)) > 3
+
+    def of_a_fleet(trial: TrialInput) -> TrialRecord:
+        out = SimulatedSut(capacity=3.0, void_from=(1, "nothing_arrived"))
+        return out.measure(trial).model_copy(update={"pair": "rack7"})
+
+    assert len(run(controller(search), of_a_fleet)) > 3
+
+
 def test_nothing_measured_is_said_so() -> None:
     for answer in searched(SimulatedSut(capacity=3, counters_stop_above=0), rounds=1).values():
         assert (answer.limited_by, answer.lower, answer.upper) == ("nothing_measured", None, None)

@@ -9,6 +9,7 @@ import pytest
 from nodrop.ledger.balance import balance
 from nodrop.ledger.hops import Class
 from nodrop.measure.packets import books
+from nodrop.measure.packets.between_ports import nothing_arrived
 from tests.unit.measure.packets.one_trial import (
     FRAME_BYTES,
     REALMIX,
@@ -17,6 +18,26 @@ from tests.unit.measure.packets.one_trial import (
     moved,
     observed,
 )
+
+
+@pytest.mark.parametrize(
+    ("tx", "rx", "reached"),
+    [
+        ({}, {"rx_packets": 0}, False),
+        ({}, {"rx_packets": 1}, True),
+        ({}, {"rx_packets": 0, "rx_missed_errors": 5}, True),
+        ({}, {"rx_packets": 0, "ethtool": {"rx_no_dma_resources": 5}}, True),
+        # A filter on the way out, or a port that refused all.
+        ({"tx_packets": 0, "tx_dropped": SENT}, {"rx_packets": 0}, True),
+    ],
+)
+def test_a_cable_by_which_nothing_came(
+    tx: dict[str, Any], rx: dict[str, Any], reached: bool
+) -> None:
+    ends = observed(tx=tx, rx=rx, captured=0).ends
+    found = nothing_arrived(ends, tx_host="sender gen1", rx_host="receiver")
+    said = f"not one of {SENT:,} packets that left tx0 of sender gen1 reached rx0 of receiver: "
+    assert [problem.words.startswith(said) for problem in found] == ([] if reached else [True])
 
 
 def test_frames_that_end_within_their_vlan_tag_are_named() -> None:
