@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from nodrop.ledger.balance import balance
 from nodrop.ledger.hops import Class
 from nodrop.measure.packets import books
-from nodrop.measure.packets.between_ports import nothing_arrived
+from nodrop.measure.packets.between_ports import Ends, nothing_arrived
+from nodrop.measure.packets.readings import Readings
 from tests.unit.measure.packets.one_trial import (
     FRAME_BYTES,
     REALMIX,
@@ -17,6 +18,7 @@ from tests.unit.measure.packets.one_trial import (
     closed,
     moved,
     observed,
+    side,
 )
 
 
@@ -38,6 +40,25 @@ def test_a_cable_by_which_nothing_came(
     found = nothing_arrived(ends, tx_host="sender gen1", rx_host="receiver")
     said = f"not one of {SENT:,} packets that left tx0 of sender gen1 reached rx0 of receiver: "
     assert [problem.words.startswith(said) for problem in found] == ([] if reached else [True])
+
+
+def test_one_of_two_cables_is_out() -> None:
+    def both(first: Readings, second: Readings) -> Readings:
+        before, after = (
+            {"links": {**getattr(first, at)["links"], **getattr(second, at)["links"]}}
+            for at in ("before", "after")
+        )
+        return Readings(before=cast(Any, before), after=cast(Any, after))
+
+    ends = Ends(
+        tx=both(side("tx0", tx_packets=7), side("tx1", tx_packets=5)),
+        tx_ports=["tx0", "tx1"],
+        rx=both(side("rx0", rx_packets=7), side("rx1")),
+        rx_ports=["rx0", "rx1"],
+        longest_frame_bytes=None,
+    )
+    (found,) = nothing_arrived(ends, tx_host="a", rx_host="b")
+    assert found.words.startswith("not one of 5 packets that left tx1 of a reached rx1 of b: ")
 
 
 def test_frames_that_end_within_their_vlan_tag_are_named() -> None:
