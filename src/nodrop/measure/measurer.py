@@ -16,6 +16,7 @@ from nodrop.config.experiment import Measure
 from nodrop.errors import NodropError
 from nodrop.hosts.seam import Json, Link, UndoJournal
 from nodrop.images.choice import must_be_there
+from nodrop.labs.seam import MakesPorts
 from nodrop.ledger.places import ring_of
 from nodrop.ledger.reasons import Problem, Reason
 from nodrop.load.seam import LoadGenerator, Offerer
@@ -306,8 +307,8 @@ class _World:
             parts = load.trace_facts().parts
             counted.ports = packets.each_port(self.places, before, after, counted.counters, parts)
         counted.worked_off = packets.worked_off(self.places, seen)
-        elsewhere = self._parts.lab.sender_elsewhere
-        unjoined = packets.unjoined(self.places, observed) if elsewhere else ()
+        joined = isinstance(self._parts.lab, MakesPorts)  # by nodrop itself
+        unjoined = () if joined else packets.unjoined(self.places, observed)
         packets.close_books(observed, load, measure, seen, unjoined)
 
     def look_around(self) -> None:
