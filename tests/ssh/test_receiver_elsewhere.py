@@ -246,7 +246,10 @@ def test_an_interrupt_ends_a_run_that_hangs_there(
 
     with pytest.raises(Interrupted) as ended:
         run(progress=StopsAndEnds(there.receiver))
-    assert "nodrop there says nothing for 12 s" in ended.value.left
+    words = (
+        "nodrop there says nothing for 12 s: it hangs, or its host; `nodrop undo LAB --all` ends it"
+    )
+    assert ended.value.left == f"receiver sensor1: {words}"
     assert "go on with --resume" in (ended.value.hint or "")
     _, lab = written(there, tmp_path)
     assert exit_code(["undo", lab, "--all"]) == 0

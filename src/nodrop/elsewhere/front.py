@@ -262,8 +262,10 @@ class _Kept:
             ended.hint = self._go_on()
             try:
                 self._followed()
-            except (LabProblem, NotJson) as problem:
-                ended.left = str(problem)
+            except LabProblem as problem:
+                ended.left = problem.message
+            except NotJson as problem:
+                ended.left = f"{self._far.name}: what it says makes no sense: {problem}"
             raise
         except NotJson as error:
             raise LabProblem(f"{self._far.name}: what it says makes no sense: {error}") from None
