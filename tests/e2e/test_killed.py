@@ -54,9 +54,9 @@ class Place:
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=self.environment,
         )  # fmt: skip
 
-    def undo(self) -> None:
+    def undo(self, *options: str) -> None:
         done = subprocess.run(
-            [*NODROP, "undo", self.lab],
+            [*NODROP, "undo", self.lab, *options],
             capture_output=True,
             text=True,
             timeout=120,
