@@ -22,9 +22,12 @@ class Server:
     def known_to(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """By the environment, with a bucket and the credentials that anybody has."""
         import boto3
+        from fsspec import asyn
         from s3fs import S3FileSystem
 
         S3FileSystem.clear_instance_cache()
+        # Its thread stays in the network namespace in which another test may have begun it.
+        asyn.reset_after_fork()
         for name, value in {
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.server._port}",
             "AWS_ACCESS_KEY_ID": "any",

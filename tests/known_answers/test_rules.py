@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from nodrop.errors import NotReady
 from tests.e2e.conftest import Run, only
 
 pytestmark = pytest.mark.usefixtures("suricata")
@@ -22,12 +23,15 @@ def rules(text: str, count: int) -> bytes:
 
 NONE_LOADS = {
     "an HTML page": b"<html><body>404 Not Found</body></html>\n",
-    "UTF-16": rules(GOOD, 3).decode().encode("utf-16"),
-    "junk": bytes(range(256)) * 40,
+    "junk": bytes(range(1, 256)) * 40,
     "nothing": b"",
     "comments": b"# nothing here\n\n# nor here\n",
     "one bad rule": rules(BAD, 1),
     "seven bad rules": rules(BAD, 7),
+}
+NO_TEXT = {
+    "UTF-16": rules(GOOD, 3).decode().encode("utf-16"),
+    "junk": bytes(range(256)) * 40,
 }
 
 
@@ -52,6 +56,12 @@ def test_a_file_of_which_no_rule_loads_makes_the_trial_void(
     record, _ = trial(run, tmp_path, [content], errors="warn")
     assert (record.outcome, record.invalid_reasons) == ("void", ["no_rules"]), record.verdict
     assert "loaded none" in record.verdict
+
+
+@pytest.mark.parametrize("content", NO_TEXT.values(), ids=NO_TEXT)
+def test_a_file_that_is_no_text_is_refused(run: Run, tmp_path: Path, content: bytes) -> None:
+    with pytest.raises(NotReady, match="holds no rules: it is no UTF-8 text"):
+        trial(run, tmp_path, [content], errors="warn")
 
 
 def test_some_rules_that_do_not_load_are_an_error_unless_they_may(run: Run, tmp_path: Path) -> None:

@@ -258,7 +258,9 @@ def test_packed_rules_are_unpacked_once(tmp_path: Path, monkeypatch: pytest.Monk
 def test_what_is_no_text_holds_no_rules(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "x.rules").write_bytes(content)
     (problem,) = Suricata({"rules": ["x.rules"]}, base=tmp_path).problems(bits_of(tmp_path))
-    assert problem.startswith(f"sut.rules: {tmp_path / 'x.rules'}: holds no rules: it is no text")
+    assert problem.startswith(
+        f"sut.rules: {tmp_path / 'x.rules'}: holds no rules: it is no UTF-8 text"
+    )
 
 
 def test_broken_packed_rules_are_a_problem(tmp_path: Path) -> None:

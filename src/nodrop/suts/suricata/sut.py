@@ -250,7 +250,7 @@ def _no_text(path: Path, plain: Path) -> Sequence[str]:
     with open_file(plain) as file:
         if b"\0" not in file.read(LOOK_BYTES):
             return []
-    return [f"sut.rules: {path}: holds no rules: it is no text; an archive is to be unpacked first"]
+    return [f"sut.rules: {path}: holds no rules: it is no UTF-8 text; unpack an archive first"]
 
 
 def _sha256(path: Path) -> str:
