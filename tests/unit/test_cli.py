@@ -308,7 +308,7 @@ def test_a_signal_after_the_last_trial_loses_nothing_and_says_so(
 
     monkeypatch.setattr(plugins, "plugins", ended)
     assert main.exit_code(["plugins"]) == 128 + number
-    words = "all is measured, but the report may be missing; nodrop report 'results/a run'"
+    words = "every trial has ended, but the report may be missing; nodrop report 'results/a run'"
     assert capsys.readouterr().err == f"nodrop: ended by {number.name}; {words}\n"
 
 

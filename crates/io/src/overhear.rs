@@ -32,7 +32,7 @@ impl Overhearing {
     /// Whose the next frame is; `None` if none waits.
     ///
     /// # Errors
-    /// If the kernel refuses; an interface that goes down or away hears nothing more, and is none.
+    /// If the kernel refuses. An interface that goes down or away is no error: it hears nothing more.
     pub fn next(&self) -> Result<Option<Mac>, IoError> {
         // SAFETY: all zeroes is a sockaddr_ll.
         let mut from: libc::sockaddr_ll = unsafe { std::mem::zeroed() };

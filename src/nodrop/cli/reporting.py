@@ -12,11 +12,11 @@ from nodrop.hosts.interrupts import Interrupted, interrupts
 
 @contextmanager
 def reporting(run: Path) -> Iterator[None]:
-    """Whoever ends it hears that all is measured, and how to come by the report."""
+    """Whoever ends it hears that no trial is lost, and how to come by the report."""
     try:
         with interrupts():
             yield
     except Interrupted as ended:
-        ended.left = "all is measured, but the report may be missing"
+        ended.left = "every trial has ended, but the report may be missing"
         ended.hint = f"nodrop report {shlex.quote(str(run))}"
         raise

@@ -150,7 +150,7 @@ def leads_to(elsewhere: Sequence[Place]) -> str:
 
 
 def _rate(ways: Ways, facts: Mapping[str, Json], seen: list[str], problems: list[str]) -> None:
-    """A burst only where it can harm nobody: these two ports are alone together, as was shown."""
+    """A burst disturbs others, so it is sent only between ports that were shown to be alone."""
     _, one, other = ways[0]
     if wrong := unlike(one, other):
         problems.append(wrong)

@@ -39,7 +39,7 @@ class CableEnd:
     """As the port has agreed with whatever is at its cable; None if it does not say."""
     half_duplex: bool = False
     alone: bool = True
-    """It has no address and belongs to no bridge: whatever is sent there, nobody else hears."""
+    """It has no address and belongs to no bridge: what is sent there goes to its cable alone."""
 
     @property
     def words(self) -> str:

@@ -31,7 +31,7 @@ class Worlds:
             yield self._standing
         except Exception as failed:
             self._standing = None
-            # What stands is told: it may know why, in better words (a port that went away).
+            # The standing place hears of it: it may know why (a port that went away).
             self._stack.__exit__(type(failed), failed, failed.__traceback__)
             raise
         if worn := self._standing.worn:
