@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -50,16 +49,6 @@ def test_what_is_missing_ends_a_run_with_exit_2(
         preflight(experiment, lab, make_plan(experiment))
 
 
-def test_a_cpu_the_sender_cannot_have(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small = SimpleNamespace(path=trace, memory_bytes=1)
-    monkeypatch.setattr(Replay, "trace_facts", lambda _: small)
-    mine = min(os.sched_getaffinity(0))
-    options = {"trace": str(trace)}
-    assert Replay({**options, "cpu": mine}, base=Path()).problems() == []
-    problems = Replay({**options, "cpu": 9999}, base=Path()).problems()
-    assert problems == ["load.cpu = 9999: this host has no CPU 9999"]
-
-
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
@@ -69,9 +58,11 @@ def test_a_cpu_the_sender_cannot_have(trace: Path, monkeypatch: pytest.MonkeyPat
         ('sut.worker_cpus="1"', r'^sut.worker_cpus = "1": the SUT\'s place has no CPU 1'),
         ('sut.management_cpus="0,7"', r'^sut.management_cpus = "0,7": .* has no CPU 7$'),
         ('sut.worker_cpus="0"', None),
+        ("load.cpu=9999", '^load.cpu = "9999": this host has no CPU 9999$'),
+        ("load.cpu=0", None),
     ],
 )
-def test_a_cpu_the_sut_cannot_have(
+def test_a_cpu_that_sut_or_sender_cannot_have(
     tmp_path: Path, trace: Path, monkeypatch: pytest.MonkeyPatch, setting: str, said: str | None
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})

@@ -24,7 +24,6 @@ from nodrop.load.trace import (
     intended_pps,
     memory_problem,
     pace_of,
-    pin_problems,
     words_of,
 )
 from nodrop.protocol import events
@@ -66,7 +65,7 @@ class Replay:
     def problems(self) -> Sequence[str]:
         facts = self.trace_facts()
         too_large = memory_problem(facts.path, facts.memory_bytes)
-        return [*([too_large] if too_large else []), *pin_problems(self.options)]
+        return [too_large] if too_large else []
 
     def facts(self) -> Json:
         facts = self.trace_facts()

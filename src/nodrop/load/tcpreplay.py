@@ -28,7 +28,6 @@ from nodrop.load.trace import (
     find_trace,
     intended_duration_s,
     intended_pps,
-    pin_problems,
     plain_trace,
     words_of,
 )
@@ -92,7 +91,6 @@ class Tcpreplay:
 
     def problems(self) -> Sequence[str]:
         self.trace_facts()
-        pins = pin_problems(self.options)
         # Unpacked before the first trial, or refused.
         if len(kinds := interface_kinds(self.plain_trace)) > 1:
             listed = ", ".join(f"{link} ({snap} bytes)" for link, snap in sorted(kinds))
@@ -102,8 +100,8 @@ class Tcpreplay:
                 hint='set load.kind = "replay", or make one kind of it (nodrop trace cut)',
             )
         if shutil.which("tcpreplay") is None:
-            return ["tcpreplay is not installed: apt-get install tcpreplay", *pins]
-        return pins
+            return ["tcpreplay is not installed: apt-get install tcpreplay"]
+        return []
 
     def facts(self) -> Json:
         facts = self.trace_facts()

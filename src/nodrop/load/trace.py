@@ -18,7 +18,6 @@ from typing import IO, cast
 
 from nodrop.config.options import check
 from nodrop.config.replay import MADE_TRACE, Ramp, ReplayOptions
-from nodrop.config.units import format_cpus
 from nodrop.errors import BadInput, LabProblem, NodeRefused
 from nodrop.hosts.binary import file_sha256, find_node_binary
 from nodrop.hosts.folders import cache_folder
@@ -147,12 +146,6 @@ def _node_sha256() -> str:
 def _sha256(node: Path, *_stamp: int) -> str:
     """Once per node and not per cell of a plan: it is some megabytes."""
     return file_sha256(node)
-
-
-def pin_problems(options: ReplayOptions) -> Sequence[str]:
-    missing = {*options.cpus} - os.sched_getaffinity(0)
-    words = f"load.cpu = {options.cpu}: this host has no CPU {format_cpus(missing)}"
-    return [words] if missing else []
 
 
 def plain_trace(path: Path) -> Path:

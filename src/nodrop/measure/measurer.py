@@ -6,7 +6,6 @@ stop → balance → judge → undo in reverse. A failure at any step still undo
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -121,7 +120,7 @@ class _World:
             load,
             self._cell.sut_cpus,
             self._cell.limits.cpus,
-            allowed=os.sched_getaffinity(0),
+            in_common=self._parts.lab.cpus_in_common(),
             core_of=core_of,
         )
         return replace(self.places.link, sender_may_spin=spins)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.config.units import format_cpus, parse_cpus
+from nodrop.setups.limits import missing_cpus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,16 +55,26 @@ def may_spin(
     sut_cpus: str | None,
     limits_cpus: str | None,
     *,
-    allowed: AbstractSet[int],
+    in_common: AbstractSet[int],
     core_of: Callable[[int], AbstractSet[int]],
 ) -> bool:
     """A sender that spins has its whole core, so the SUT must run on others. Of two CPUs the other
-    one would be the SUT's, and all else would go there."""
+    one would be the SUT's, and all else would go there. With none `in_common` the SUT is on another
+    machine, and the sender's node looks whether it has a CPU to spare."""
     sender, theirs = _pinned(load.get("cpu")), _pinned(sut_cpus or limits_cpus)
-    if sender is None or theirs is None or len(allowed) <= len(sender) + 1:
+    if sender is None or not in_common:
+        return sender is not None
+    if theirs is None or len(in_common) <= len(sender) + 1:
         return False
     cores = [core_of(cpu) for cpu in sender]
     return all(core and not core & theirs for core in cores)
+
+
+def sender_problems(load: Mapping[str, Any], in_common: AbstractSet[int]) -> Sequence[str]:
+    """With none `in_common` they are another machine's CPUs, and the sender's node says it."""
+    if not in_common or (sender := _pinned(load.get("cpu"))) is None:
+        return []
+    return missing_cpus("load.cpu", format_cpus(sender), in_common, "this host has no")
 
 
 def core_of(cpu: int) -> frozenset[int]:

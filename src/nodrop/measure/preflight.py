@@ -21,6 +21,7 @@ from nodrop.labs.seam import Cabled, Lab, MakesPorts, Receiving, Resettable
 from nodrop.labs.split import split_problems
 from nodrop.ledger.reasons import Problem, Reason
 from nodrop.load.seam import LoadGenerator
+from nodrop.measure.parting import sender_problems
 from nodrop.measure.plan import Cell, Plan, Table
 from nodrop.measure.sharing import port_traces
 from nodrop.setups.limits import missing_cpus, pin_problems
@@ -165,7 +166,8 @@ class Parts:
         """All that stands in the way, each in words a user can act on; each said once."""
         reset = self._reset_problems()
         found: dict[str, None] = dict.fromkeys([*self.lab.problems(), *reset])
-        self.plan = self.plan.on(self.lab.cpus_in_common())
+        in_common = self.lab.cpus_in_common()
+        self.plan = self.plan.on(in_common)
         for cell in self.plan.cells:
             try:
                 setup, sut = self.setup(cell), self.sut(cell)
@@ -179,6 +181,7 @@ class Parts:
                     *sut.problems(bits),
                     *pin_problems(pins_of(sut), setup.cpus(cell.limits)),
                     *self.load(cell.load).problems(),
+                    *sender_problems(cell.load, in_common),
                 ]
             except LabProblem as problem:
                 words = [str(problem)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nodrop.config.units import parse_cpus
-from nodrop.measure.parting import may_spin
+from nodrop.measure.parting import may_spin, sender_problems
 
 
 def _spins(sender: object, sut: str | None, *, allowed: str, threads: int = 1) -> bool:
@@ -13,8 +13,8 @@ def _spins(sender: object, sut: str | None, *, allowed: str, threads: int = 1) -
         first = cpu - cpu % threads if threads else 0
         return frozenset(range(first, first + threads))
 
-    load = {"cpu": sender}
-    return may_spin(load, None, sut, allowed=frozenset(parse_cpus(allowed)), core_of=core_of)
+    load, common = {"cpu": sender}, frozenset(parse_cpus(allowed) if allowed else ())
+    return may_spin(load, None, sut, in_common=common, core_of=core_of)
 
 
 @pytest.mark.parametrize(
@@ -51,3 +51,18 @@ def test_a_hardware_thread_of_the_suts_core_is_not_the_senders_own(sender: int, 
 
 def test_a_host_that_does_not_say_its_cores_has_no_spinning_sender() -> None:
     assert not _spins(0, "1-3", allowed="0-3", threads=0)
+
+
+@pytest.mark.parametrize(("sender", "sut"), [(0, None), (2, "2"), ("1,2", "0-3"), (40, "any")])
+def test_equal_numbers_of_two_machines_are_different_cpus(sender: object, sut: str | None) -> None:
+    assert _spins(sender, sut, allowed="")
+    assert not _spins(None, sut, allowed="")
+
+
+def test_a_cpu_that_the_sender_cannot_have_is_one_of_its_own_machine() -> None:
+    here = frozenset({0, 1})
+    assert sender_problems({"cpu": "1,5"}, here) == ['load.cpu = "1,5": this host has no CPU 5']
+    assert sender_problems({"cpu": 9999}, here) == ['load.cpu = "9999": this host has no CPU 9999']
+    for load in ({"cpu": 1}, {"cpu": "any"}, {}):
+        assert sender_problems(load, here) == []
+    assert sender_problems({"cpu": 40}, frozenset()) == []
