@@ -26,7 +26,7 @@ from nodrop.hosts.frames import Frame, Frames
 from nodrop.hosts.relay import Held, RelayEnd
 from nodrop.hosts.seam import Json
 from nodrop.hosts.ssh import SshHost
-from nodrop.hosts.whose import HOLDER_VARIABLE, holder
+from nodrop.hosts.whose import HOLDER_VARIABLE, HOST_VARIABLE, holder
 from nodrop.untrusted.json_text import NotJson, shown
 from nodrop.untrusted.words import one_line
 
@@ -49,8 +49,8 @@ class Far:
         self.name, self._host = host.name, host
         self._ended = threading.Event()
         address = host.address and f"SSH_CONNECTION=- - {host.address} -"
-        ours = f"{HOLDER_VARIABLE}={holder()}"
-        argv = ["env", *([address] if address else []), ours, *control, "nodrop.elsewhere.far"]
+        ours = [f"{HOLDER_VARIABLE}={holder()}", f"{HOST_VARIABLE}={host.name}"]
+        argv = ["env", *([address] if address else []), *ours, *control, "nodrop.elsewhere.far"]
         self._program = host.begin(argv)
         out, into = self._program.stdout, self._program.stdin
         assert out is not None and into is not None

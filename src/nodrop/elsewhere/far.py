@@ -17,7 +17,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from socket import gethostname
 from typing import cast
 
 import nodrop
@@ -50,6 +49,7 @@ from nodrop.hosts.frames import Frames
 from nodrop.hosts.interrupts import ENDING, Interrupted, interrupts
 from nodrop.hosts.relay import RELAY_VARIABLE, RelayDoor
 from nodrop.hosts.seam import Json
+from nodrop.hosts.whose import this_host
 from nodrop.images.image import take_image
 from nodrop.measure.calibrated import standing_here
 from nodrop.measure.controllers.seam import May, Outlook, TrialInput, any_trial
@@ -242,7 +242,7 @@ def measured(frames: Frames, told: Told, folder: Path) -> Json:
     except NodropError as error:
         return _ended_by(error)
     except OSError as error:
-        during, host = "the run there", gethostname()
+        during, host = "the run there", this_host()
         return _ended_by(SystemRefused(error, during=during, host=host, files=str(folder)))
     except Exception as error:
         traceback.print_exc()

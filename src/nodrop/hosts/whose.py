@@ -13,6 +13,13 @@ from nodrop.untrusted.words import one_line
 
 HOLDER_VARIABLE = "NODROP_HOLDER"
 """Who has begun us from another host."""
+HOST_VARIABLE = "NODROP_HOST"
+"""By which name he knows this one."""
+
+
+def this_host() -> str:
+    """As the user knows it."""
+    return one_line(os.environ.get(HOST_VARIABLE) or socket.gethostname(), longest=120)
 
 
 def holder() -> str:

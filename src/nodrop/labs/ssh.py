@@ -235,7 +235,12 @@ class SshLab:
             "kind": "ssh",
             "name": self.name,
             "hosts": {role: end.model_dump(exclude_none=True) for role, end in ends.items()},
-            "seen": {one.what: one.facts for one in self._seen if one.facts},
+            # A receiver is called so, wherever nodrop is started.
+            "seen": {
+                "receiver" if one.what.startswith("receiver") else one.what: one.facts
+                for one in self._seen
+                if one.facts
+            },
         }
 
     def check(self) -> Sequence[Checked]:
@@ -265,7 +270,7 @@ class SshLab:
             return [*each.map(lambda end: self._prepared(*end, do_it=do_it), ends)]
 
     def _prepared(self, role: str, end: SshEnd, *, do_it: bool) -> Prepared:
-        name = role if end.host is None else f"{role} {end.host}"
+        name = _named(role, end.host)
         packages = {**PROGRAMS, **(PROGRAMS_OF_RECEIVER if role == "receiver" else {})}
         given: Mapping[str, Any] = {"become": end.become, "packages": packages, "do_it": do_it}
         if end.host is None:
@@ -312,7 +317,7 @@ class SshLab:
 
     def _host_of(self, role: str, end: SshEnd, label: str) -> SshHost | ThisMachine:
         if end.host is None if self._relay is None else role == "receiver":
-            return ThisMachine(name=role, node=find_node_binary(), label=label)
+            return ThisMachine(name=_named(role, end.host), node=find_node_binary(), label=label)
         return self._ssh(role, end.host, end.become, label)
 
     def _ssh(
@@ -326,13 +331,18 @@ class SshLab:
     ) -> SshHost:
         return SshHost(
             host or role,
-            name=f"{role} {host}" if host else role,
+            name=_named(role, host),
             label=label,
             become=become,
             config=self._file.ssh_config,
             holds=holds,
             relay=self._relay,
         )
+
+
+def _named(role: str, host: str | None) -> str:
+    """As the user knows it, who may have come from another machine."""
+    return f"{role} {host}" if host else role
 
 
 def _wait_for_carrier(host: SshHost, port: str) -> None:

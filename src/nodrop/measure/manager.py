@@ -11,7 +11,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from socket import gethostname
 
 from nodrop import plugins
 from nodrop.config.experiment import Experiment
@@ -20,6 +19,7 @@ from nodrop.errors import BadInput, SystemRefused
 from nodrop.hosts.interrupts import Gate, Interrupted, interrupts
 from nodrop.hosts.journal import DiskJournal
 from nodrop.hosts.seam import Json
+from nodrop.hosts.whose import this_host
 from nodrop.labs.seam import Storing
 from nodrop.labs.storage import Storage
 from nodrop.measure.crew import Crew, Here
@@ -131,7 +131,7 @@ def keep_run(
         raise  # whoever read our output has gone
     except OSError as lost:
         refused = SystemRefused(
-            lost, during="keeping the results", host=gethostname(), files=str(writer.path)
+            lost, during="keeping the results", host=this_host(), files=str(writer.path)
         )
         refused.hint = f"{refused.hint}, then go on with --resume --out {writer.path}"
         raise refused from lost

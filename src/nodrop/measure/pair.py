@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from socket import gethostname
 
 from nodrop.config.experiment import Measure
 from nodrop.errors import BadInput, LabProblem, LoadFailed, NodropError, SystemRefused, TrialFailed
 from nodrop.hosts.seam import Json, UndoJournal
+from nodrop.hosts.whose import this_host
 from nodrop.labs.seam import Connected
 from nodrop.ledger.reasons import Problem, Reason
 from nodrop.ledger.verdict import judge
@@ -110,7 +110,7 @@ class Pair:
         except (TrialFailed, LabProblem, OSError) as failed:
             reached, files = trial.reached or "begin", str(trial.folder.path)
             error = (
-                SystemRefused(failed, during=reached, host=gethostname(), files=files)
+                SystemRefused(failed, during=reached, host=this_host(), files=files)
                 if isinstance(failed, OSError)
                 else failed
             )
