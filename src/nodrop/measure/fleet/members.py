@@ -66,6 +66,7 @@ class Members:
         self.manifest: Json = {}
         """Of the first pair that began."""
         self._have_left = False
+        self._known: Json = {}
         self.changed: Callable[[str, str], None] = lambda _name, _words: None
         """Hears what has become of a pair."""
 
@@ -255,8 +256,11 @@ class Members:
         return Left(left=[f"no answer within {LEAVE_S:g} s: it leaves by itself, later"])
 
     def _there(self) -> Mapping[str, Any]:
-        """By address, what the scheduler knows of each worker."""
-        found: Mapping[str, Any] = self._client.scheduler_info(n_workers=-1).get("workers", {})
+        """By address, what the scheduler knows of each worker. Its own answer: the client keeps one
+        that it writes over by itself now and then, with no workers in it."""
+        with suppress(OSError):  # it is gone, which the client finds, too
+            self._known = self._client.sync(self._client.scheduler.identity, n_workers=-1)
+        found: Mapping[str, Any] = self._known.get("workers", {})
         return found
 
     def must_be_connected(self) -> None:

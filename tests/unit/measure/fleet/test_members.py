@@ -1,0 +1,48 @@
+"""Which workers are there, as dask itself says it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import dask
+import distributed
+
+from nodrop.config.experiment import load_experiment
+from nodrop.config.fleet_file import load_fleet
+from nodrop.measure.fleet.members import Members
+from nodrop.measure.fleet.started import PAIR
+from nodrop.measure.fleet.worker import Job
+from tests.unit.measure.fleet.test_pairs import EXPERIMENT
+
+OFTEN = {"distributed.client.scheduler-info-interval": "1ms"}
+"""dask's client asks again by itself, for everything but the workers; as a rule every 2 s."""
+LOOKS = 200
+
+
+def test_a_worker_that_is_there_is_seen_at_each_look(tmp_path: Path) -> None:
+    (tmp_path / "shared.toml").write_text(EXPERIMENT)
+    for name in "ab":
+        (tmp_path / f"{name}.toml").write_text(f'name = "{name}"\nkind = "netns"\n')
+    (tmp_path / "fleet.toml").write_text('name = "f"\npairs = ["a.toml", "b.toml"]\n')
+    experiment, source = (
+        load_experiment(tmp_path / "shared.toml"),
+        load_fleet(tmp_path / "fleet.toml"),
+    )
+    jobs = {
+        name: Job(run="r", pair=name, experiment=experiment, lab=lab)
+        for name, lab in source.pairs.items()
+    }
+    with (
+        dask.config.set(OFTEN),
+        distributed.LocalCluster(
+            n_workers=2, processes=False, dashboard_address=None, resources={PAIR: 1}
+        ) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        members = Members(client, source.file, jobs)
+        members.look()
+        first = [one.worker for one in members.each.values()]
+        assert all(first)
+        for _ in range(LOOKS):
+            members.look()
+            assert [one.worker for one in members.each.values()] == first
