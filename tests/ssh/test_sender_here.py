@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -35,6 +36,20 @@ port = "cab0"
 """
 
 
+SUDO = """\
+#!/bin/sh
+echo "$@" >>{log}
+while [ "$1" != -- ]; do shift; done
+shift
+exec "$@"
+"""
+ASKS = """\
+#!/bin/sh
+echo "sudo: a password is required" >&2
+exit 1
+"""
+
+
 @pytest.fixture(scope="module")
 def machines(programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
     with sender_and_here(tmp_path_factory.mktemp("sender-here")) as machines:
@@ -55,6 +70,39 @@ def test_nothing_stands_in_the_way(lab: LabSource, capsys: pytest.CaptureFixture
     said = capsys.readouterr().out
     assert "went from cab0 of sender to cab0 of receiver gen1" in said
     assert "went from cab0 of receiver gen1 to cab0 of sender" in said
+
+
+def by_sudo(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What this `sudo` was asked for, in lines."""
+    log = folder / "asked"
+    (folder / "sudo").write_text(script.format(log=log))
+    (folder / "sudo").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return log
+
+
+def test_a_check_sends_by_sudo_as_a_run_does(
+    lab: LabSource,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked = by_sudo(tmp_path, SUDO, monkeypatch)
+    assert exit_code(["lab", "check", str(lab.path)]) == 0, capsys.readouterr().out
+    for job in ("probe", "overhear", "replay", "sink"):
+        assert f" {job} --controlled" in asked.read_text()
+
+
+def test_a_check_says_that_sudo_asks(
+    lab: LabSource,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    by_sudo(tmp_path, ASKS, monkeypatch)
+    assert exit_code(["lab", "check", str(lab.path)]) == 3
+    (words,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("- "))
+    assert words.startswith("- sender: cannot become root by sudo: sudo: a password is required; ")
 
 
 @pytest.mark.parametrize("load", ["replay", "tcpreplay"])

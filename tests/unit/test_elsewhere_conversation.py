@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.elsewhere import conversation
+from nodrop.elsewhere import conversation, front
 from nodrop.elsewhere.conversation import Far
 from nodrop.errors import LabProblem
 from nodrop.hosts.node import start_child
@@ -87,3 +87,14 @@ def test_one_that_is_told_to_end_and_does_not_is_left(far: Far) -> None:
     far.end(2)
     with pytest.raises(LabProblem, match="here: nodrop there does not end within 1 s; `nodrop"):
         far.word()
+
+
+class Hangs(HeldHere):
+    def command(self, words: str) -> list[str]:
+        return ["sleep", "60"]
+
+
+def test_a_sender_on_which_a_program_hangs_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(front, "COMMAND_TIMEOUT_S", 0.1)
+    with pytest.raises(LabProblem, match=r"^sender gen1: `uname -m` took longer than 0.1 s$"):
+        front._machine(Hangs("sender gen1"))

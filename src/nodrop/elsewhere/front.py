@@ -6,7 +6,6 @@ which undoes; what was measured until then is here.
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -27,6 +26,7 @@ from nodrop.elsewhere.words import Next, Task
 from nodrop.errors import BadInput, LabProblem, NodropError, NotReady, TrialFailed
 from nodrop.hosts.interrupts import Interrupted, interrupts
 from nodrop.hosts.journal import new_label
+from nodrop.hosts.local import run_command
 from nodrop.hosts.relay import Held
 from nodrop.hosts.seam import Json
 from nodrop.hosts.ssh import COMMAND_TIMEOUT_S
@@ -173,13 +173,12 @@ class _Asking:
 
 def _machine(sender: Held) -> str:
     """As its `uname -m` says; "" if it does not, which is said where it is used."""
-    said = subprocess.run(
+    said = run_command(
         sender.command("uname -m"),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
+        shown=["uname", "-m"],
+        where=sender.name,
         env=sender.environment(),
-        timeout=COMMAND_TIMEOUT_S,
+        timeout_s=COMMAND_TIMEOUT_S,
         check=False,
     )
     return said.stdout.strip()

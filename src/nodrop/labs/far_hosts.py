@@ -9,20 +9,24 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 from nodrop.errors import LabProblem
 from nodrop.hosts.journal import journal_folder, journal_words
 from nodrop.hosts.kept_clock import ClockFix
-from nodrop.hosts.local import LocalHost
+from nodrop.hosts.local import LABEL_VARIABLE, LocalHost
+from nodrop.hosts.node import NodeProcess, start_job
 from nodrop.hosts.privileges import CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN
+from nodrop.hosts.rights import of_job
 from nodrop.hosts.seam import Json
-from nodrop.hosts.ssh import SshHost
+from nodrop.hosts.ssh import BECOMING, Become, SshHost
 from nodrop.labs.crossing import CableEnd
 from nodrop.labs.netns import PACKAGES
 from nodrop.labs.seam import Checked
 from nodrop.untrusted.json_text import decode
 from nodrop.untrusted.reading import making_sense
+from nodrop.untrusted.words import one_line
 
 CAPABILITIES = {"NET_ADMIN": CAP_NET_ADMIN, "NET_RAW": CAP_NET_RAW, "SYS_ADMIN": CAP_SYS_ADMIN}
 OFFLOADS = {
@@ -48,10 +52,45 @@ Proof = Callable[[CableEnd, CableEnd, random.Random], Checked]
 
 
 class ThisMachine(LocalHost):
-    """With what is known of each host over ssh."""
+    """With what is known of each host over ssh. `become`: as there, of the jobs of a user who is
+    not root."""
 
     clock = ClockFix(offset_ns=0, bound_ns=0, real_offset_ns=0)
     node_copied = False
+
+    def __init__(self, *, become: Become | None = None, **given: Any) -> None:
+        super().__init__(**given)
+        self._become = become
+
+    def __enter__(self) -> Self:
+        tried = self.run([*BECOMING[self._become], "true"], check=False)
+        if tried.returncode != 0:
+            raise LabProblem(
+                f"{self.name}: cannot become root by {self._become}: {one_line(tried.stderr)}",
+                hint="allow this user NOPASSWD (visudo), or start nodrop with sudo",
+            )
+        return super().__enter__()
+
+    def job(
+        self,
+        spec: Mapping[str, Any],
+        *,
+        timeout_s: float = 30,
+        cpus: str | None = None,
+        cgroup: Path | None = None,
+    ) -> NodeProcess:
+        if self._become is None:
+            return super().job(spec, timeout_s=timeout_s, cpus=cpus, cgroup=cgroup)
+        caps = of_job(spec)
+        entering = [] if caps is None else ["enter", "--caps", ",".join(caps), "--", str(self.node)]
+        words = [f"{LABEL_VARIABLE}={self.label}", str(self.node), *entering, str(spec["job"])]
+        return start_job(
+            [*BECOMING[self._become], "env", *words, "--controlled"],
+            spec,
+            env=self._environment(),
+            where=self.name,
+            timeout_s=timeout_s,
+        )
 
     @property
     def address(self) -> str:
@@ -90,6 +129,8 @@ class PortLook(Found):
 @dataclass(slots=True, kw_only=True)
 class Look(Found):
     ports: list[PortLook] = field(default_factory=list)
+    powerless: bool = False
+    """We are not root there, so no job can send or listen."""
 
     def checked(self) -> Checked:
         """The facts of its first port stand beside its own."""
@@ -113,7 +154,8 @@ def check_ends(ends: Sequence[End], proof: Proof) -> list[Checked]:
         cables = list(zip(looks[0].ports, looks[-1].ports, strict=False))
         for first, last in cables:
             _mtus(first, last)
-        proved = [] if _same_machine(looks[0], looks[-1]) else cables
+        same = _same_machine(looks[0], looks[-1])
+        proved = [] if same or any(look.powerless for look in looks) else cables
         crossed = [one for both in proved for one in _cable(*both, proof)]
     return [*(look.checked() for look in looks), *crossed]
 
@@ -161,6 +203,7 @@ def _host(look: Look) -> None:
         effective = int(found["capabilities"] or "0", 16)
     if lacking := [name for name, bit in CAPABILITIES.items() if not effective >> bit & 1]:
         names = ", ".join(f"CAP_{name}" for name in lacking)
+        look.powerless = True
         look.problem(
             f"nodrop lacks {names}; start it with sudo"
             if host.here
@@ -186,8 +229,8 @@ def _port(look: PortLook) -> None:
         found = {one["ifname"]: one for one in decode(shown.stdout)}
         if port not in found:
             if run := _run_with(host, port):
-                undo = "nodrop undo" if host.here else "nodrop undo LAB"
-                look.problem(f"{run} has {port}; wait for its end, or `{undo}` if it died")
+                mend = "wait for its end, or `nodrop undo LAB` if it died"
+                look.problem(f"{run} has {port}; {mend}")
                 return
             there = ", ".join(sorted(name for name in found if name != "lo")) or "none but lo"
             look.problem(f"there is no port {port} (there are: {there})")

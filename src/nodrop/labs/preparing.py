@@ -26,6 +26,7 @@ exit 0
 """
 APT = ("env", "DEBIAN_FRONTEND=noninteractive", "apt-get")
 INSTALL = ("install", "--yes", "--no-install-recommends")
+LOGIN = 'a login as root (`User root` in ~/.ssh/config), or become = "sudo" in the lab file'
 
 Run = Callable[[Sequence[str], float], Completed]
 """A program on the host, as the user who logs in there, for so many seconds at most."""
@@ -47,9 +48,13 @@ def prepare(
     become: Become | None,
     packages: Mapping[str, str],
     do_it: bool,
+    or_else: str = LOGIN,
 ) -> Prepared:
     """`packages`: programs that nodrop runs there → the Debian package of each. With `do_it` they
-    are installed if the host is Debian's, and nothing else is done."""
+    are installed if the host is Debian's, and nothing else is done. `or_else`: how a user who is
+    not root is to become it."""
+    if become:
+        packages = {become: become, **packages}
     seen = _look(run, become, packages)
     did: list[str] = []
     failed = ""
@@ -58,11 +63,12 @@ def prepare(
         failed = _install(run, become, missing, did)
         seen = _look(run, become, packages)
         missing = _missing(seen, packages)
-    needs = [] if seen.is_root else [_root_words(seen, become)]
+    needs = [] if seen.is_root else [_root_words(seen, become, or_else)]
     if missing:
         needs.append(_package_words(seen, missing) + failed)
     root = ["root by sudo" if become else "root"] if seen.is_root else []
-    return Prepared(host=name, has=[seen.system, *root, *seen.has], needs=needs, did=did)
+    has = [program for program in seen.has if program != become]
+    return Prepared(host=name, has=[seen.system, *root, *has], needs=needs, did=did)
 
 
 def _look(run: Run, become: Become | None, packages: Mapping[str, str]) -> _Seen:
@@ -88,12 +94,9 @@ def _missing(seen: _Seen, packages: Mapping[str, str]) -> list[str]:
     return sorted({package for program, package in packages.items() if program not in seen.has})
 
 
-def _root_words(seen: _Seen, become: Become | None) -> str:
+def _root_words(seen: _Seen, become: Become | None, or_else: str) -> str:
     if become is None:
-        return (
-            f'a login as root (`User root` in ~/.ssh/config), or become = "sudo" in the lab file: '
-            f"user {seen.user} is not root"
-        )
+        return f"{or_else}: user {seen.user} is not root"
     line = f"{seen.user} ALL=(ALL) NOPASSWD: ALL"
     return f"one line in sudoers, by `visudo -f /etc/sudoers.d/nodrop` as its root: {line}"
 

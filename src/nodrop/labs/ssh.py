@@ -41,6 +41,11 @@ FROM_THERE = (
     "its receiver is another machine, and only `nodrop run`, `capacity`, `profile`, `ab` and "
     "`doctor` go there by themselves; start this on the receiver, without receiver.host"
 )
+AT_THE = {
+    "sender": 'become = "sudo" in [sender], or a start of nodrop with sudo',
+    "receiver": "a start of nodrop with sudo",
+}
+"""How a user who sits there becomes root."""
 MOST_CABLES = 4
 PROGRAMS = {program: PACKAGES[program] for program in ("ip", "ethtool")}
 PROGRAMS_OF_RECEIVER = {"tc": TC_PACKAGE, "sysctl": PACKAGES["sysctl"], "python3": "python3"}
@@ -278,7 +283,7 @@ class SshLab:
             def here(argv: Sequence[str], timeout_s: float) -> Completed:
                 return run_command(argv, where=name, timeout_s=timeout_s, check=False)
 
-            return prepare(name, here, **given)
+            return prepare(name, here, **given, or_else=AT_THE[role])
         try:
             with SshConnection(end.host, name=name, config=self._file.ssh_config) as there:
                 return prepare(
@@ -317,7 +322,9 @@ class SshLab:
 
     def _host_of(self, role: str, end: SshEnd, label: str) -> SshHost | ThisMachine:
         if end.host is None if self._relay is None else role == "receiver":
-            return ThisMachine(name=_named(role, end.host), node=find_node_binary(), label=label)
+            become = end.become if end.host is None else None  # else nodrop itself is root there
+            node, name = find_node_binary(), _named(role, end.host)
+            return ThisMachine(become=become, name=name, node=node, label=label)
         return self._ssh(role, end.host, end.become, label)
 
     def _ssh(
