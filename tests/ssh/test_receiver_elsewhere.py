@@ -281,8 +281,9 @@ def test_a_full_disk_there_names_the_host_and_the_folder(run: Run, there: Pair) 
     receiver.run("mkdir", "-p", "/var/lib/nodrop")
     with mounted(receiver, "-t", "tmpfs", "-o", "mode=755,size=40m", "tmpfs", "/var/lib/nodrop"):
         words = (
-            r"^No space left on device \(on receiver sensor1, during: keeping the results, files go "
-            r"to /var/lib/nodrop/run\.\w+/far-\w+\); make room .*, then go on with --resume --out /tmp"
+            r"^No space left on device \(on receiver sensor1, during: keeping the results, files "
+            r"go to /var/lib/nodrop/run\.\w+/far-\w+\); make room .*, then go on with --resume "
+            r"--out /tmp"
         )
         receiver.run("hostname", "localhost")  # its own name says nothing to the user
         try:
