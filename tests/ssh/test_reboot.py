@@ -65,6 +65,10 @@ class Boots(Silent):
     def __init__(self, receiver: Machine) -> None:
         self._receiver = receiver
         self.seen: list[str] = []
+        self.noted: list[str] = []
+
+    def note(self, words: str) -> None:
+        self.noted.append(words)
 
     def phase(self, name: str) -> None:
         if name == "offer":
@@ -77,6 +81,9 @@ def test_each_trial_has_a_boot_of_its_own_that_its_time_does_not_count(
     before, boots = boot_id(there.receiver), Boots(there.receiver)
     outcome = run(REBOOT, progress=boots)
     assert len({before, *boots.seen}) == 3
+    of_plan = [words for words in boots.noted if "is offered for less than" in words]
+    assert len(of_plan) == 1, "not said again after a boot"
+    assert boots.noted.count("receiver sensor1 boots") == 2
     assert outcome.exit_code == 0
     kept = open_run(outcome.directory)
     assert not kept.damage

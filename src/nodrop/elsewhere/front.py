@@ -223,6 +223,7 @@ class _Kept:
         """The other half has ended so that its host can boot, and the run goes on after that."""
         self._reset_s: float | None = None
         """It has booted, and no SUT has started since."""
+        self._noted: set[str] = set()
         self._far: Far
         self._writer: RunWriter | None = None
         self._broke_off = False
@@ -302,7 +303,7 @@ class _Kept:
             case "manifest":
                 self._manifest(member(word, "manifest", dict))
             case "note":
-                progress.note(one_line(member(word, "words", str), longest=2000))
+                self._note(one_line(member(word, "words", str), longest=2000))
             case "next":
                 self._far.order(self._next(word.get("kept")))
             case "trial_started":
@@ -390,6 +391,12 @@ class _Kept:
             self._plan, directory=self._writer.path, earlier=tuple(self._done)
         )
         self._say_notes()
+
+    def _note(self, words: str) -> None:
+        """After a boot the other half begins anew, with notes of the plan that were said."""
+        if self._reset_s is None or words not in self._noted:
+            self._progress.note(words)
+        self._noted.add(words)
 
     def _say_notes(self) -> None:
         for note in self.writer.notes():

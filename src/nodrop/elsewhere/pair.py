@@ -68,6 +68,8 @@ class FarPair(Silent):
         self._trial: TrialInput | None = None
         self._stops = False
         self._undone: Json = {}
+        self._of_plan: Sequence[str] = ()
+        """Notes that whoever keeps the fleet's run has said."""
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     # --- of the worker ---------------------------------------------------------------------------
@@ -122,6 +124,7 @@ class FarPair(Silent):
         job = self._job
         table = {key: value for key, value in job.lab.table.items() if key != "storage"}
         plan = make_plan(job.experiment)
+        self._of_plan = plan.notes()
         try:
             run_elsewhere(
                 job.experiment,
@@ -155,7 +158,8 @@ class FarPair(Silent):
         self._directory = directory
 
     def note(self, words: str) -> None:
-        self.notes.append(words)
+        if words not in self._of_plan:
+            self.notes.append(words)
 
     def phase(self, name: str) -> None:
         del name
