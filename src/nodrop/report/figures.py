@@ -68,7 +68,7 @@ CELL_PAGE_COLUMNS = (
 
 @once
 def cells_table(story: Story) -> Table:
-    fleet = any(cell.pairs for cell in story.cells)
+    fleet = _fleet(story)
     return Table(
         name="cells",
         title="Cells: medians over measured trials",
@@ -179,8 +179,13 @@ TRIAL_COLUMNS = (
 
 
 def trials_table(story: Story) -> Table:
+    columns = (*TRIAL_COLUMNS, replace(PAIRS, name="pair")) if _fleet(story) else TRIAL_COLUMNS
     rows = Made(lambda: _trial_rows(story, story.trials))
-    return Table(name="trials", title="Trials", columns=TRIAL_COLUMNS, rows=rows)
+    return Table(name="trials", title="Trials", columns=columns, rows=rows)
+
+
+def _fleet(story: Story) -> bool:
+    return any(cell.pairs for cell in story.cells)
 
 
 @once
@@ -194,8 +199,11 @@ def trials_told_table(story: Story) -> Table:
 
 def _trial_rows(story: Story, trials: Sequence[Trial]) -> Iterator[Row]:
     labels = {t.anchor: cell.label for cell in story.cells for t in cell.trials}
+    fleet = _fleet(story)
     for trial in trials:
-        yield _trial_row(trial, story.sources[trial.source].name, labels[trial.anchor])
+        row = _trial_row(trial, story.sources[trial.source].name, labels[trial.anchor])
+        pair = [text(escape.plain(trial.pair or ""))] if fleet else []
+        yield replace(row, values=(*row.values, *pair))
 
 
 def _trial_row(trial: Trial, source: str, label: str) -> Row:

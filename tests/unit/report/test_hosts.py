@@ -14,6 +14,7 @@ from nodrop.report.activation import activations
 from nodrop.report.answer import answer
 from nodrop.report.comparison import family_words
 from nodrop.report.efficiency import efficiency, with_spread
+from nodrop.report.figures import trials_page_table, trials_table
 from nodrop.report.hosts import hosts_tables, on_hosts
 from nodrop.report.searched import searches
 from nodrop.report.setups import conditions
@@ -176,6 +177,16 @@ def test_cells_that_stayed_on_one_pair_have_no_section(tmp_path: Path) -> None:
     story = story_of(tmp_path, {"a": [2.0, 2.1, 1.9]})
     assert hosts_tables(story) == () and said(story) == []
     assert "h-hosts" not in write_report([story.sources[0].run.path]).read_text()
+
+
+def test_each_trial_says_which_pair_measured_it(tmp_path: Path) -> None:
+    story = story_of(tmp_path, {"a": [2.0, 2.1], "b": [4.0]})
+    table = trials_table(story)
+    assert table.columns[-1].title == "Pair"
+    assert [row.values[-1].raw for row in table.rows] == ["a", "a", "b"]
+    assert "Pair" in [column.title for column in trials_page_table(story).columns]
+    alone = read_story([outcome_run(tmp_path / "alone", [Load(cell={}, trials=[0.0])])])
+    assert "Pair" not in [column.title for column in trials_table(alone).columns]
 
 
 def test_a_rule_that_few_hosts_cannot_reach_says_so(tmp_path: Path) -> None:
