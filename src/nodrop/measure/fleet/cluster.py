@@ -11,7 +11,7 @@ from typing import Any
 from nodrop.config.fleet_file import FleetSource
 from nodrop.errors import NotReady
 from nodrop.hosts.privileges import in_user_namespace
-from nodrop.measure.fleet.started import CONFIG, PAIR, Workers, imported, started
+from nodrop.measure.fleet.started import CONFIG, PAIR, QUIET, Workers, imported, started
 
 CONNECT_TIMEOUT_S = 20.0
 UNDOES = "nodrop.measure.fleet.ending"
@@ -62,6 +62,7 @@ def _local(source: FleetSource, distributed: Any) -> Any:
         processes=True,
         host="127.0.0.1",
         dashboard_address=None,
+        scheduler_kwargs=dict(QUIET),  # else its HTTP port is 8787, which another fleet may have
         security=True,
         resources={PAIR: 1},
         memory_limit=0,

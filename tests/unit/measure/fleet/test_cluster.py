@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import sys
+import warnings
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -130,3 +133,14 @@ def test_dask_itself_may_be_missing(fleet: Any, monkeypatch: pytest.MonkeyPatch)
         connected(fleet("local", "")),
     ):
         pass
+
+
+def test_a_fleet_takes_no_port_that_another_has(fleet: Any) -> None:
+    with socket.socket() as other, warnings.catch_warnings():
+        with suppress(OSError):  # one has it
+            other.bind(("127.0.0.1", 8787))
+            other.listen()
+        warnings.simplefilter("error")
+        with connected(fleet("local", "")) as (client, _):
+            assert client.cluster.scheduler.services["dashboard"].port != 8787
+            assert client.cluster.scheduler.services["dashboard"].address == "127.0.0.1"
