@@ -16,6 +16,7 @@ MOST_NAMED = 8
 """So many facts that differ are named, before it is said how many more there are."""
 MOST_CELLS = 4
 """The same of cells in which one differs."""
+NONE = "none recorded"
 
 Words = Callable[[str, Sequence[str]], str]
 """Of a key and its values."""
@@ -65,7 +66,7 @@ def _seen(
 
 
 def _said(key: str, values: Sequence[str] | None, words: Words) -> str:
-    return "none recorded" if values is None else words(key, values)
+    return NONE if values is None else words(key, values)
 
 
 def _where(labels: Sequence[str]) -> str:
@@ -81,12 +82,35 @@ def refused(found: Mapping[str, str], allowed: set[str]) -> dict[str, str]:
     return {key: words for key, words in found.items() if not may_differ(key, allowed)}
 
 
-def in_short(refused: Mapping[str, str]) -> tuple[str, str]:
+def in_lines(found: Mapping[str, str], a: Side, b: Side, between: str = " and ") -> list[str]:
+    """What differs, with one line for all facts of a table that one side alone has: labs of two
+    kinds have little in common."""
+    lines: dict[tuple[str, bool, bool], list[str]] = {}
+    for key in found:
+        table, inner, _ = key.partition(".")
+        of_a, of_b = _has(a, key), _has(b, key)
+        group = (table, of_a, of_b) if inner and of_a != of_b else (key, True, True)
+        lines.setdefault(group, []).append(key)
+    return [
+        found[keys[0]]
+        if len(keys) == 1
+        else f"{table}: "
+        + between.join(f"{len(keys)} facts" if has else NONE for has in (of_a, of_b))
+        for (table, of_a, of_b), keys in lines.items()
+    ]
+
+
+def _has(side: Side, key: str) -> bool:
+    return key in side.facts or any(key in cell.facts for cell in side.cells)
+
+
+def in_short(refused: Mapping[str, str], a: Side, b: Side) -> tuple[str, str]:
     """What differs, and the options that allow it. Of many facts some, and their tables: a line of
     forty is read by nobody."""
-    words, keys = [*refused.values()], [*refused]
+    words, keys = in_lines(refused, a, b), [*refused]
     if len(words) > MOST_NAMED:
         words = [*words[:MOST_NAMED], f"and {len(words) - MOST_NAMED} more"]
+    if len(keys) > MOST_NAMED:
         keys = [*dict.fromkeys(key.partition(".")[0] for key in keys)]
     return "; ".join(words), " ".join(f"--differs {key}" for key in keys)
 

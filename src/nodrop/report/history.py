@@ -15,7 +15,7 @@ from typing import Literal
 from nodrop.errors import BadInput
 from nodrop.report import escape
 from nodrop.report.costs import LOSS, LOSS_MARGIN, RELATIVE_MARGIN, Figure
-from nodrop.report.facts import in_short, other_facts, refused
+from nodrop.report.facts import in_lines, in_short, other_facts, refused
 from nodrop.report.sentences import plural
 from nodrop.report.sides import FAILED, NO_FIGURE, SEEN, read_side
 from nodrop.report.versus import CANNOT_TELL, CAPACITY, NO_WORSE, WORSE, figure_named
@@ -66,7 +66,7 @@ def history(
         HistoryRun(
             name=run.side.name,
             started_utc=run.started_utc,
-            changed=[*_other_facts(runs[i - 1].side, run.side, " → ").values()] if i else [],
+            changed=_changed(runs[i - 1].side, run.side) if i else [],
         )
         for i, run in enumerate(runs)
     ]
@@ -112,12 +112,16 @@ def _refuse(runs: Sequence[Run], allowed: set[str]) -> None:
         cells = {k: c for k, c in _by_factors(earlier.side).items() if c.figures} | cells
         known = first.model_copy(update={"cells": [*cells.values()]})
         if other := refused(_other_facts(known, run.side, " and "), allowed):
-            words, names = in_short(other)
+            words, names = in_short(other, known, run.side)
             raise BadInput(
                 f"{first.name} and {run.side.name} cannot stand in one line: they differ in "
                 f"{words}",
                 hint=f"give runs of one kind; if that is the point: {names}",
             )
+
+
+def _changed(before: Side, now: Side) -> list[str]:
+    return in_lines(_other_facts(before, now, " → "), before, now, " → ")
 
 
 def _other_facts(a: Side, b: Side, between: str) -> dict[str, str]:

@@ -16,7 +16,7 @@ from nodrop.errors import BadInput
 from nodrop.report import escape
 from nodrop.report.comparison import Compared
 from nodrop.report.costs import LOSS, Figure
-from nodrop.report.facts import MOST_NAMED, in_short, may_differ, other_facts, refused
+from nodrop.report.facts import MOST_NAMED, in_lines, in_short, may_differ, other_facts, refused
 from nodrop.report.sentences import plural
 from nodrop.report.sides import FAILED, METRICS, NO_FIGURE
 from nodrop.results.side import Repeats, Side, SideCell
@@ -93,11 +93,11 @@ def _differences(
 ) -> list[str]:
     found = other_facts(a, b, matched)
     if other := refused(found, allowed):
-        words, names = in_short(other)
+        words, names = in_short(other, a, b)
         raise BadInput(
             f"{a.name} and {b.name} differ in {words}", hint=f"if that is the point: {names}"
         )
-    return [*found.values()]
+    return in_lines(found, a, b)
 
 
 def _matched(

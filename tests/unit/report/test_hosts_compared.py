@@ -230,6 +230,27 @@ def test_two_runs_of_one_lab_over_ssh_are_of_one_lab(
 
 
 @pytest.mark.parametrize("of_a_fleet", [False, True])
+def test_labs_of_two_kinds_differ_in_a_few_lines(tmp_path: Path, of_a_fleet: bool) -> None:
+    """What only one of them has is no fifty lines."""
+    far = over_ssh(tmp_path / "far", {}, of_a_fleet=of_a_fleet)
+    lab = {"kind": "netns", "name": "netns", "mtu": 9000, "ends": {"sender": "a", "receiver": "b"}}
+    loads = [Load(cell={"load.pps": 1000}, trials=[0.0] * 6)]
+    host = {"hostname": "s1", "kernel": "6.1"}
+    near = outcome_run(tmp_path / "near", loads, manifest={"host": host, "lab": lab})
+    a, b = sides(far, near)
+    lines = [
+        "lab: none recorded and 3 facts",
+        "lab.kind: ssh and netns",
+        "lab: 2 facts and none recorded",
+    ]
+    assert versus(a, b, differs=["lab"]).differs == lines
+    with pytest.raises(BadInput) as no:
+        versus(a, b)
+    assert all(line in str(no.value) for line in lines)
+    assert "--differs lab.kind" in str(no.value)
+
+
+@pytest.mark.parametrize("of_a_fleet", [False, True])
 @pytest.mark.parametrize(("key", "may"), [("kernel", True), ("governor", True), ("mac", False)])
 def test_a_history_sees_what_a_kernel_of_a_far_host_does(
     tmp_path: Path, key: str, may: bool, of_a_fleet: bool
