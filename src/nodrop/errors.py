@@ -20,6 +20,8 @@ class NodropError(Exception):
     """Says what happened, where, and in `hint` what to do about it."""
 
     exit_code = 1
+    ended_run: str | None = None
+    """Its directory, if a run had begun."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -27,7 +29,13 @@ class NodropError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        return f"{self.message}; {self.hint}" if self.hint else self.message
+        more = advice(self.hint, self.ended_run)
+        return f"{self.message}; {more}" if more else self.message
+
+
+def advice(hint: str | None, ended_run: str | None) -> str:
+    go_on = f"go on with --resume --out {ended_run}" if ended_run else None
+    return ", then ".join(words for words in (hint, go_on) if words)
 
 
 class BadInput(NodropError):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +18,7 @@ from nodrop.config.lab_file import load_lab
 from nodrop.elsewhere import rebooting
 from nodrop.elsewhere.rebooting import Rebooting
 from nodrop.elsewhere.where import measuring
-from nodrop.errors import BadInput, LabProblem
+from nodrop.errors import BadInput, LabProblem, NotReady
 from nodrop.labs.seam import Distant
 from nodrop.measure.progress import Silent
 from nodrop.results.rundir import open_run
@@ -117,6 +119,7 @@ def test_a_host_that_boots_in_the_middle_is_one_sentence_and_resume_goes_on(
 ) -> None:
     with pytest.raises(LabProblem, match="receiver sensor1: nodrop there has ended") as caught:
         run(progress=EndsIt(there))
+    assert re.search(r"; go on with --resume --out \S+$", str(caught.value))
     assert "\n" not in str(caught.value)
     # A NIC would be at home again; a veth went with the namespace that nodrop had put it into.
     deadline = time.monotonic() + END_S
@@ -129,6 +132,25 @@ def test_a_host_that_boots_in_the_middle_is_one_sentence_and_resume_goes_on(
     assert "undone: receiver sensor1: everything went with the last boot" in said
     outcome = run(resume=True)
     assert [record.outcome for record in outcome.records] == ["measured", "measured"]
+
+
+def test_a_host_that_booted_without_what_nodrop_needs_ends_a_run_that_can_go_on(
+    run: Run, there: Pair
+) -> None:
+    at_boot = there.machines.folder / "sensor1" / "at_boot"
+    other = "printf '#!/bin/sh\\necho 3.9 x86_64\\n' >/run/programs/python3"
+    names = f"python3 python{sys.version_info.major}.{sys.version_info.minor}"
+    at_boot.write_text(
+        f"{other}; cd /run/programs; chmod 755 python3; cp python3 {names.split()[1]}; cd /\n"
+    )
+    try:
+        words = r"sensor1: nodrop needs .*finds python3\.9.* go on with --resume --out \S+$"
+        with pytest.raises(NotReady, match=words):
+            run(REBOOT)
+    finally:
+        at_boot.unlink()
+        there.receiver.run("sh", "-c", f"cd /usr/local/sbin; rm {names}")
+    assert [record.outcome for record in run(REBOOT, resume=True).records] == ["measured"] * 2
 
 
 @pytest.fixture

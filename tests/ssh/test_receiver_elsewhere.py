@@ -219,7 +219,7 @@ def test_a_nodrop_there_that_hangs_is_named_and_ended_from_here(
     words = "receiver sensor1: nodrop there says nothing for 12 s: it hangs, or its host; `nodrop"
     with pytest.raises(LabProblem, match=words) as hangs:
         run(progress=Stops(there.receiver))
-    assert "go on with --resume" in (hangs.value.hint or "")
+    assert "go on with --resume" in str(hangs.value)
     _, lab = written(there, tmp_path)
     assert exit_code(["undo", lab]) == 0
     (said,) = capsys.readouterr().out.splitlines()
@@ -250,7 +250,7 @@ def test_an_interrupt_ends_a_run_that_hangs_there(
         "nodrop there says nothing for 12 s: it hangs, or its host; `nodrop undo LAB --all` ends it"
     )
     assert ended.value.left == f"receiver sensor1: {words}"
-    assert "go on with --resume" in (ended.value.hint or "")
+    assert "go on with --resume" in ended.value.advice
     _, lab = written(there, tmp_path)
     assert exit_code(["undo", lab, "--all"]) == 0
 

@@ -17,7 +17,7 @@ from nodrop.calibrate.case import Answer, Case, Tried, seen_words
 from nodrop.calibrate.faults import Inject, PutIn
 from nodrop.calibrate.site import Site
 from nodrop.config.experiment import load_experiment
-from nodrop.errors import LabProblem, NotReady
+from nodrop.errors import LabProblem, NodropError, NotReady
 from nodrop.hosts.binary import find_node_binary
 from nodrop.hosts.interrupts import Interrupted, interrupts
 from nodrop.measure.calibrated import certificate_folder, key_of
@@ -55,19 +55,15 @@ def calibrate(site: Site, cases: Sequence[Case], watcher: Watcher, *, keep: bool
     host = probe_here("host")["host"]
     found: list[Tried] = []
     with interrupts() as gate:
-        try:
-            for number, case in enumerate(cases):
-                gate.check()
-                watcher.begins(case, cases[number + 1 :])
-                tried = try_case(site, case)
-                if tried.directory and (keep or tried.answer is Answer.MISSED):
-                    tried = replace(tried, directory=_kept(tried, site, made))
-                found.append(tried)
-                watcher.ended(tried)
-            clocks = figures.clocks(site)
-        except Interrupted as ended:
-            ended.hint = None  # a run of a case is not to be gone on with
-            raise
+        for number, case in enumerate(cases):
+            gate.check()
+            watcher.begins(case, cases[number + 1 :])
+            tried = try_case(site, case)
+            if tried.directory and (keep or tried.answer is Answer.MISSED):
+                tried = replace(tried, directory=_kept(tried, site, made))
+            found.append(tried)
+            watcher.ended(tried)
+        clocks = figures.clocks(site)
     by_name = {tried.case.name: tried for tried in found}
     spread, pace = by_name.get("a-a"), by_name.get("pace")
     return Certificate(
@@ -151,13 +147,17 @@ def _run(site: Site, case: Case) -> RunOutcome:
         entered = {
             step: guarded(stack.enter_context(fault())) for step, fault in case.faults.items()
         }
-        outcome = run_experiment(
-            experiment,
-            site.lab,
-            out=site.work / "runs",
-            resume=False,
-            progress=Inject(entered),
-        )
+        try:
+            outcome = run_experiment(
+                experiment,
+                site.lab,
+                out=site.work / "runs",
+                resume=False,
+                progress=Inject(entered),
+            )
+        except (NodropError, Interrupted) as ended:
+            ended.ended_run = None  # a run of a case is not to be gone on with
+            raise
     if failed:
         raise failed[0]
     return outcome

@@ -122,7 +122,7 @@ def exit_code(argv: Sequence[str]) -> int:
         complain("interrupted")
         return INTERRUPTED
     except Interrupted as error:
-        more = f"; {error.hint}" if error.hint else ""
+        more = f"; {error.advice}" if error.advice else ""
         complain(f"ended by {error}; {error.left or 'what was begun is undone'}{more}")
         return error.exit_code
     except (Exception, SystemExit) as error:

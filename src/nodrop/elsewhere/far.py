@@ -238,7 +238,7 @@ def measured(frames: Frames, told: Told, folder: Path) -> Json:
             finally:
                 reported.manifest()
     except Interrupted as ended:
-        return {"interrupted": ended.exit_code - 128, "hint": ended.hint}
+        return {"interrupted": ended.exit_code - 128}
     except NodropError as error:
         return _ended_by(error)
     except OSError as error:

@@ -247,11 +247,7 @@ class _Kept:
 
     def reset(self) -> None:
         assert self._resets is not None
-        try:
-            self._reset_s, self.reset_due = self._resets.reboot(), False
-        except (LabProblem, Interrupted) as ended:
-            ended.hint = f"{ended.hint}; {self._go_on()}" if ended.hint else self._go_on()
-            raise
+        self._reset_s, self.reset_due = self._resets.reboot(), False
 
     def until_it_ends(self, far: Far) -> None:
         self._far = far
@@ -259,7 +255,6 @@ class _Kept:
             end = self._followed()
         except Interrupted as ended:
             self._far.end(ended.exit_code - 128)
-            ended.hint = self._go_on()
             try:
                 self._followed()
             except LabProblem as problem:
@@ -270,12 +265,9 @@ class _Kept:
         except NotJson as error:
             raise LabProblem(f"{self._far.name}: what it says makes no sense: {error}") from None
         if "interrupted" in end:
-            raise LabProblem(f"{self._far.name}: nodrop was ended there", hint=self._go_on())
+            raise LabProblem(f"{self._far.name}: nodrop was ended there")
         there = {"message": end.get("message")} if end.get("error") == "SystemRefused" else {}
         _must_be_good({key: self._local(value) for key, value in end.items()} | there)
-
-    def _go_on(self) -> str | None:
-        return f"go on with --resume --out {self.writer.path}" if self._writer else None
 
     def _local(self, said: Any) -> Any:
         """The run is here, not there."""
@@ -287,12 +279,8 @@ class _Kept:
     def _followed(self) -> Json:
         """Does what each word asks for, until the last one."""
         word: Json = {}
-        try:
-            while (word := self._far.word()).get("event") != "end":
-                self._hear(word)
-        except LabProblem as lost:
-            lost.hint = lost.hint or self._go_on()
-            raise
+        while (word := self._far.word()).get("event") != "end":
+            self._hear(word)
         return word
 
     def _hear(self, word: Json) -> None:
@@ -405,7 +393,11 @@ class _Kept:
     def __enter__(self) -> _Kept:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, ended: BaseException | None, _: object
+    ) -> None:
         if self._writer is not None:
+            if isinstance(ended, NodropError | Interrupted):
+                ended.ended_run = str(self._writer.path)
             self._progress.finished(self._writer.path, self._writer.records())
             self._writer.close(failed=kind is not None)

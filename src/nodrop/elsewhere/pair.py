@@ -113,6 +113,7 @@ class FarPair(Silent):
             with suppress(queue.Empty):
                 came = self._came.get(timeout=LOOK_S)
                 if isinstance(came, NodropError):
+                    came.ended_run = None  # the fleet's is gone on with
                     raise came
                 if isinstance(came, BaseException):
                     raise LabProblem(f"the run there has ended: {came}") from came

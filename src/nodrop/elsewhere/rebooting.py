@@ -110,7 +110,7 @@ class Rebooting:
             if time.monotonic() > deadline:
                 raise LabProblem(
                     f"after it booted: {others[0]}",
-                    hint="let the host set it when it boots, then go on with --resume",
+                    hint="let the host set it when it boots",
                 )
             time.sleep(PAUSE_S)
 

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from nodrop.errors import advice
+
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -18,9 +20,15 @@ class Interrupted(BaseException):
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
         self.hint: str | None = None
+        self.ended_run: str | None = None
+        """Its directory, if a run had begun."""
         self.left = ""
         """Why it is not certain that what was begun is undone."""
         self.exit_code = 128 + number
+
+    @property
+    def advice(self) -> str:
+        return advice(self.hint, self.ended_run)
 
 
 class Gate:

@@ -15,7 +15,7 @@ from pathlib import Path
 from nodrop import plugins
 from nodrop.config.experiment import Experiment
 from nodrop.config.lab_file import LabSource
-from nodrop.errors import BadInput, SystemRefused
+from nodrop.errors import BadInput, NodropError, SystemRefused
 from nodrop.hosts.interrupts import Gate, Interrupted, interrupts
 from nodrop.hosts.journal import DiskJournal
 from nodrop.hosts.seam import Json
@@ -124,17 +124,12 @@ def keep_run(
                     progress.trial_ended(one.asked, one.record)
                     for note in writer.notes():
                         progress.note(note)
-    except Interrupted as ended:
-        ended.hint = f"go on with --resume --out {writer.path}"
-        raise
     except BrokenPipeError:
         raise  # whoever read our output has gone
     except OSError as lost:
-        refused = SystemRefused(
+        raise SystemRefused(
             lost, during="keeping the results", host=this_host(), files=str(writer.path)
-        )
-        refused.hint = f"{refused.hint}, then go on with --resume --out {writer.path}"
-        raise refused from lost
+        ) from lost
     finally:
         progress.finished(writer.path, writer.records())
     writer.update_manifest({"finished_utc": datetime.now(UTC).isoformat(timespec="seconds")})
@@ -213,7 +208,11 @@ def run_writer(
             manifest={"controller": experiment.measure.mode},
         )
     with writer:
-        yield writer
+        try:
+            yield writer
+        except (NodropError, Interrupted) as ended:
+            ended.ended_run = str(writer.path)
+            raise
 
 
 def question(experiment: Experiment) -> Question:

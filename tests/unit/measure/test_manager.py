@@ -14,7 +14,7 @@ import pytest
 
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
-from nodrop.errors import BadInput, SystemRefused, TrialFailed
+from nodrop.errors import BadInput, NotReady, SystemRefused, TrialFailed
 from nodrop.measure import manager
 from nodrop.measure.manager import RunOutcome, run_experiment
 from nodrop.measure.pair import Pair
@@ -158,6 +158,19 @@ def test_results_that_cannot_be_kept_end_the_run_with_the_way_on(
         SystemRefused, match=r"No space left .*keeping the results.*df -h.*--resume"
     ):
         run([World(), World(), World()])
+
+
+@pytest.mark.parametrize("hint", [None, "mend it"])
+def test_whatever_ends_a_run_that_has_begun_says_the_way_on(
+    run: Any, monkeypatch: pytest.MonkeyPatch, hint: str | None
+) -> None:
+    def look(_: object) -> None:
+        raise NotReady("no node", hint=hint)
+
+    monkeypatch.setattr("nodrop.measure.pair.Pair.look", look)
+    words = rf"^no node; {'mend it, then ' if hint else ''}go on with --resume --out \S+/three-\S+$"
+    with pytest.raises(NotReady, match=words):
+        run([])
 
 
 def test_resume_measures_void_trials_again_and_keeps_failures_of_the_sut(run: Any) -> None:

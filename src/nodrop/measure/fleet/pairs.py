@@ -155,10 +155,7 @@ class Pairs:
         try:
             self._members.look()
         except LabProblem as gone:
-            gone.hint = (
-                "what was measured is kept: start the scheduler and the workers again, then go on "
-                f"with --resume --out {self._writer.path}"
-            )
+            gone.hint = "what was measured is kept: start the scheduler and the workers again"
             raise
 
     def _must_come_back(self) -> None:
@@ -172,7 +169,7 @@ class Pairs:
         if all_drained or now - self._alone_since > self._members.patience_s:
             raise LabProblem(
                 f"no pair of the fleet is left: {self._members.why_not()}",
-                hint=f"mend them, then go on with --resume --out {self._writer.path}",
+                hint="mend them",
             )
 
     def _changed(self, name: str, words: str) -> None:
