@@ -22,7 +22,7 @@ from nodrop.cli.arguments import all_settings
 from nodrop.cli.inspect import ReportPart
 from nodrop.cli.reporting import reporting
 from nodrop.cli.tables import console
-from nodrop.errors import LabProblem
+from nodrop.errors import REMEDIES, LabProblem
 from nodrop.hosts import privileges
 from nodrop.hosts.processes import boot_id, pid_namespace, user_namespace
 from nodrop.load.seam import TraceFacts
@@ -33,6 +33,7 @@ from nodrop.testing.fake_hosts import World
 from nodrop.testing.fakes import FakeLoad
 from nodrop.testing.records import trial
 from nodrop.testing.rundirs import Fake, make_run
+from nodrop.watch import serve
 
 ROOT = Path(__file__).parents[2]
 
@@ -366,6 +367,47 @@ def test_a_job_of_the_node_is_passed_on_word_for_word(
         done = nodrop(command, *words, NODROP_NODE=str(node))
         assert done.stdout.splitlines() == [job, *words]
         assert done.returncode == 0
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM])
+def test_what_this_user_may_not_touch_is_exit_2_with_what_to_do(
+    number: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def closed() -> None:
+        raise OSError(number, os.strerror(number), "/root/x")
+
+    monkeypatch.setattr(plugins, "plugins", closed)
+    assert main.exit_code(["plugins"]) == 2
+    words = f"nodrop: /root/x: {os.strerror(number)}; {REMEDIES[number]}\n"
+    assert capsys.readouterr().err == words
+
+
+def test_the_address_of_a_page_is_json_if_that_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(serve, "FAREWELL_S", 0.0)
+    (tmp_path / "manifest.json").write_text("{}")
+    assert main.exit_code(["watch", str(tmp_path), "--serve", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["address"].startswith("http://127.0.0.1:")
+    assert main.exit_code(["watch", str(tmp_path), "--serve"]) == 0
+    assert capsys.readouterr().out.startswith("http://127.0.0.1:")
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("memory://a/b", "is gone when this command ends"),
+        ("http://127.0.0.1:9/x", "takes no files, being a web server"),
+        ("https://127.0.0.1:9/x/y", "takes no files, being a web server"),
+    ],
+)
+@pytest.mark.parametrize("command", ["put here", "report", "run experiments/demo.toml --out"])
+def test_a_place_that_can_keep_no_run_is_no_store(
+    command: str, url: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.exit_code([*command.split(), url]) == 2
+    said = f"nodrop: {url}: {words}; s3://bucket/folder can keep a run\n"
+    assert capsys.readouterr().err == said
 
 
 @pytest.mark.parametrize("port", ["99999", "65536", "-1"])

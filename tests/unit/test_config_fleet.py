@@ -62,8 +62,13 @@ def test_each_kind_of_cluster(fleet: Path, cluster: str) -> None:
         ('pairs = ["a.toml"]\ncluster = "ssh"', "hosts: missing; cluster = .ssh. needs it"),
         (
             'pairs = ["a.toml", "b.toml"]\ncluster = "ssh"\nhosts = ["x", "y"]',
-            "hosts: 2 names for 2 pairs; the first is the scheduler's",
+            "hosts: names 2, and must name 3: the scheduler's first",
         ),
+        (
+            'pairs = ["a.toml"]\ncluster = "ssh"\nhosts = ["x", "y", "z"]',
+            "hosts: names 3, and must name 2: the scheduler's first, then one for each pair$",
+        ),
+        ("pairs = []", r"pairs = \[\]: must have at least 1 entry$"),
         (
             'pairs = ["a.toml"]\ncluster = "scheduler"\naddress = "10.0.0.1"',
             "address = .10.0.0.1.: must be tls:// or tcp://, a host and a port",

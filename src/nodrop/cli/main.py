@@ -34,7 +34,7 @@ from nodrop.cli import (
     watch,
 )
 from nodrop.cli.saying import complain, say
-from nodrop.errors import BadInput, LabProblem, NodropError
+from nodrop.errors import REMEDIES, BadInput, LabProblem, NodropError
 from nodrop.hosts.interrupts import Interrupted
 from nodrop.untrusted.folder import Refused
 from nodrop.untrusted.words import one_line
@@ -159,6 +159,9 @@ def _complain_of(error: BaseException) -> int:
             return error.exit_code
         case Refused() | IsADirectoryError() | NotADirectoryError():
             complain(f"{error.filename}: {error.strerror}")
+            return BadInput.exit_code
+        case PermissionError() if error.filename:
+            complain(f"{error.filename}: {error.strerror}; {REMEDIES[error.errno or 0]}")
             return BadInput.exit_code
         case OSError():
             where = f"{error.filename}: " if error.filename else ""

@@ -50,7 +50,7 @@ def watch(
     follower = Follower.of(directory)
     if serve:
         with serve_page(follower, port=port) as page:
-            say(page.address)
+            say_json({"address": page.address}) if as_json else say(page.address)
             page.until_over()
     elif as_json:
         _as_json(follower)

@@ -103,8 +103,8 @@ def _must_fit(file: FleetFile) -> None:
         raise BadInput("ssh_config: goes with [storage]; a pair has one in its lab file")
     if file.hosts is not None and len(file.hosts) - 1 != len(file.pairs):
         raise BadInput(
-            f"hosts: {len(file.hosts)} names for {len(file.pairs)} pairs; the first is the "
-            "scheduler's, then comes one for each pair"
+            f"hosts: names {len(file.hosts)}, and must name {len(file.pairs) + 1}: the scheduler's "
+            "first, then one for each pair"
         )
 
 

@@ -267,6 +267,8 @@ def _allowed(error: ErrorDetails) -> str:
     if kind in _BOUND_WORDS:
         name, words = _BOUND_WORDS[kind]
         bound = context[name]
+        if bound == 1:
+            words = words.replace("entries", "entry").replace("characters", "character")
         return words.format(f"{bound:g}" if isinstance(bound, float) else bound)
     if kind == "string_pattern_mismatch" and context["pattern"] == NAME_PATTERN:
         return "must be lower case letters, digits and dashes, at most 64, no dash first"

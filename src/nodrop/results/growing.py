@@ -71,6 +71,8 @@ class GrowingRun:
         become shorter."""
         self.is_behind = False
         folder = Folder(self.path)
+        if not folder.is_there(TRIALS):  # of a run that was copied while it began
+            return
         with folder.open(TRIALS) as file:
             size_bytes = os.fstat(file.fileno()).st_size
         if size_bytes == self._read_bytes:

@@ -20,6 +20,11 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "s3": {"config_kwargs": PATIENT},
     "file": {"auto_mkdir": True},
 }
+UNFIT = {
+    "memory": "is gone when this command ends",
+    **dict.fromkeys(("http", "https"), "takes no files, being a web server"),
+}
+"""Schemes of fsspec that can hold no run."""
 PART_BYTES = 1 << 24
 STAMPS = ("ETag", "etag", "md5Hash", "generation")
 """Which of what a store says of an object changes with its content; else its size and time do."""
@@ -51,6 +56,8 @@ class Store:
         scheme, _, rest = url.partition(MARK)
         if not rest.strip("/"):
             raise BadInput(f"{url}: names no place; s3{MARK}bucket/folder does")
+        if scheme in UNFIT:
+            raise BadInput(f"{url}: {UNFIT[scheme]}; s3{MARK}bucket/folder can keep a run")
         try:
             import fsspec
 
@@ -62,6 +69,8 @@ class Store:
             raise BadInput(
                 f"{url}: is in no store that fsspec knows: {one_line(unknown)}"
             ) from None
+        except OSError as refused:  # some connect at once
+            raise NotReady(f"{url}: {one_line(refused)}") from None
         return cls(url.rstrip("/"), system, root.rstrip("/"))
 
     def below(self, name: str) -> Store:

@@ -67,7 +67,7 @@ class Copy:
     def of(cls, path: Path) -> Copy | None:
         """None if it is the copy of nothing."""
         folder = Folder(path)
-        if not path.is_dir() or not folder.is_file(STORED):
+        if not folder.is_file(STORED):
             return None
         folder.must_be_ours("the copy of a run directory in a store")
         same: dict[str, Same] = {}

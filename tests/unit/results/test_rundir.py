@@ -247,6 +247,18 @@ def test_names_cannot_leave_their_folder(tmp_path: Path) -> None:
             folder.write("trial", {})
 
 
+def test_a_folder_that_may_not_be_looked_at_is_one_in_which_no_run_can_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed(path: Path, **_: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "stat", closed)
+    monkeypatch.setattr(Path, "mkdir", closed)
+    with pytest.raises(BadInput, match=r"/x: no run directory can be made in it: Permission"):
+        RunWriter.create(tmp_path / "x", "x", experiment="", lab="", plan_sha256="0", manifest={})
+
+
 def test_where_no_run_directory_can_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(BadInput, match=r"/file: no run directory can be made in it: .*; choose"):

@@ -32,6 +32,15 @@ def finish(to: RunWriter, run: str, took_s: float, **fields: Any) -> None:
     to.finish(found, {"timings_s": {"launch": took_s / 2, "offer": took_s / 2}})
 
 
+def test_a_run_without_a_trial_has_none_yet(tmp_path: Path) -> None:
+    """As it is in a copy that was made while it began."""
+    with writer(tmp_path) as to:
+        pass
+    (to.path / "trials.jsonl").unlink()
+    view = Follower.of(to.path).look()
+    assert (view.total, view.ended, view.over) == (3, (), True)
+
+
 def test_a_run_from_its_first_trial_to_its_end(tmp_path: Path) -> None:
     with writer(tmp_path) as to:
         follower = Follower.of(to.path)

@@ -38,8 +38,9 @@ def connected(source: FleetSource) -> Iterator[tuple[Any, Workers]]:
         else:
             workers = stack.enter_context(started(file))
             cluster = workers.cluster
+        asked = file.wait_s if "wait_s" in file.model_fields_set else CONNECT_TIMEOUT_S
         try:
-            client = distributed.Client(cluster, timeout=CONNECT_TIMEOUT_S, set_as_default=False)
+            client = distributed.Client(cluster, timeout=asked, set_as_default=False)
         except (OSError, ValueError, distributed.comm.CommClosedError) as error:
             raise NotReady(
                 f"{source.path}: no dask scheduler answers at {file.address}: {error}",
