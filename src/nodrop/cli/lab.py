@@ -119,12 +119,14 @@ def undo(
     as_json: AsJson = False,
 ) -> int:
     """Put back what runs that were killed left behind on this host, and on those of a lab."""
-    from nodrop.hosts.journal import undo_abandoned
+    from nodrop.hosts.journal import UndoReport, undo_abandoned
     from nodrop.hosts.ssh_connection import end_orphans
+    from nodrop.measure.fleet.scratch import sweep
 
     # First elsewhere: a journal of this host names the run until that is done.
     reports = [*(_undone_elsewhere(where, everything) if where else ())]
     reports += undo_abandoned(running=everything)
+    reports += [UndoReport(label="", done=swept)] if (swept := sweep()) else []
     end_orphans()
     failed = [words for report in reports for words in report.failed]
     if as_json:

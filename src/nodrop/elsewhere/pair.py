@@ -9,7 +9,6 @@ from __future__ import annotations
 import queue
 import shutil
 import signal
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -21,6 +20,7 @@ from nodrop.errors import LabProblem, NodropError
 from nodrop.hosts.interrupts import Interrupted
 from nodrop.hosts.seam import Json
 from nodrop.measure.controllers.seam import May, Outlook, TrialInput, any_trial
+from nodrop.measure.fleet.scratch import scratch
 from nodrop.measure.fleet.worker import Begun, Job, Left, must_be_as_others
 from nodrop.measure.plan import Plan, make_plan
 from nodrop.measure.progress import Silent
@@ -42,8 +42,8 @@ OF_A_RUN = (
 
 @contextmanager
 def there(job: Job) -> Iterator[FarPair]:
-    with tempfile.TemporaryDirectory(prefix="nodrop-") as folder:
-        pair = FarPair(job, Path(folder))
+    with scratch() as folder:
+        pair = FarPair(job, folder)
         try:
             pair.begin()
             yield pair

@@ -5,12 +5,12 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from nodrop.config.fleet_file import FleetSource
 from nodrop.errors import NotReady
 from nodrop.hosts.privileges import in_user_namespace
+from nodrop.measure.fleet.scratch import scratch
 from nodrop.measure.fleet.started import CONFIG, PAIR, QUIET, Workers, imported, started
 
 CONNECT_TIMEOUT_S = 20.0
@@ -30,8 +30,8 @@ def connected(source: FleetSource) -> Iterator[tuple[Any, Workers]]:
         workers = Workers()
         stack.enter_context(dask.config.set(CONFIG))
         if file.cluster == "local":
-            private = stack.enter_context(TemporaryDirectory(prefix="nodrop-fleet-"))
-            stack.enter_context(dask.config.set({"temporary-directory": private}))
+            private = stack.enter_context(scratch())
+            stack.enter_context(dask.config.set({"temporary-directory": str(private)}))
             cluster = stack.enter_context(_local(source, distributed))
         elif file.cluster == "scheduler":
             cluster = file.address

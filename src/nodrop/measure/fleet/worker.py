@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import ctypes
 import os
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol
 
 from nodrop.config.experiment import Experiment
@@ -21,6 +19,7 @@ from nodrop.errors import LabProblem, NotReady
 from nodrop.hosts.journal import DiskJournal, undo_abandoned
 from nodrop.hosts.seam import Json
 from nodrop.measure.controllers.seam import TrialInput
+from nodrop.measure.fleet.scratch import scratch, sweep
 from nodrop.measure.manifest import manifest
 from nodrop.measure.pair import Pair, at_work
 from nodrop.measure.plan import make_plan
@@ -157,6 +156,7 @@ def undo_dead() -> Sequence[str]:
     """A worker that was killed here cannot put back what it changed, and its user is elsewhere."""
     with _WORKER.held:
         found = undo_abandoned()
+        sweep()
     return [f"undone after a dead run: {words}" for one in found for words in one.failed]
 
 
@@ -226,9 +226,9 @@ class Here:
     def measure(
         self, asked: TrialInput, *, asks_tsc: bool
     ) -> tuple[TrialRecord, Json, Mapping[str, bytes]]:
-        with tempfile.TemporaryDirectory(prefix="nodrop-") as made:
-            Path(made).chmod(0o755)  # the SUT has another user
-            folder = TrialFolder.within(Path(made), asked.run_name)
+        with scratch() as made:
+            made.chmod(0o755)  # the SUT has another user
+            folder = TrialFolder.within(made, asked.run_name)
             record, details = self.pair.measure(asked, folder, asks_tsc=asks_tsc)
             return record, details, folder.packed()
 
