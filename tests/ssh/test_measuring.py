@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,8 +16,11 @@ from nodrop import plugins
 from nodrop.config.lab_file import load_lab
 from nodrop.config.units import format_cpus
 from nodrop.errors import NotReady
+from nodrop.hosts.binary import find_node_binary
+from nodrop.hosts.ssh import KEPT_FOLDER
 from nodrop.hosts.whose import holder
 from nodrop.labs.ssh import SshLab
+from nodrop.measure.controllers.seam import TrialInput
 from nodrop.measure.progress import Silent
 from nodrop.results.live import Live
 from tests.e2e.conftest import closes
@@ -41,6 +45,39 @@ def test_nothing_is_parted_if_the_sender_has_a_kernel_of_its_own(run: Run, here:
     assert (record.generator_cpus, record.cpus_parted) == (None, False)
     assert record.cpus_in_common is False
     assert record.sut_cpus == format_cpus(sorted(os.sched_getaffinity(0)))
+
+
+class CountsTraces(Silent):
+    """On the sender, as the first trial begins."""
+
+    def __init__(self, sender: Machine) -> None:
+        self._sender, self.notes, self.there = sender, list[str](), -1
+
+    def note(self, words: str) -> None:
+        self.notes.append(words)
+
+    def trial_started(self, trial: TrialInput) -> None:
+        if self.there < 0:
+            find = f"find {KEPT_FOLDER} -path '*/kept.*' -type f -size +1M | wc -l"
+            self.there = int(self._sender.run("sh", "-c", find))
+
+
+def test_no_trial_waits_for_the_way_of_its_trace(run: Run, here: Pair, tmp_path: Path) -> None:
+    """The sender has all of them before; a repetition and a pace need no other."""
+    other = tmp_path / "other.pcap"
+    make = [str(find_node_binary()), "trace", "make", "demo", str(other), "--packets", "9000"]
+    subprocess.run(make, check=True, timeout=60, capture_output=True)
+    counting = CountsTraces(here.sender)
+    run(
+        f'matrix."load.trace"=["make:demo", "{other}"]',
+        'matrix."load.speed"=[20, 30]',
+        "measure.repetitions=1",
+        progress=counting,
+    )
+    assert counting.there == 2
+    sent = [note for note in counting.notes if note.startswith("sender gen1: ")]
+    assert len(sent) == 2
+    assert re.fullmatch(r"sender gen1: other\.pcap goes there, \d+\.\d MB", sent[1])
 
 
 class LooksBeside(Silent):

@@ -10,7 +10,7 @@ from typing import Protocol, runtime_checkable
 
 from nodrop.hosts.journal import UndoReport
 from nodrop.hosts.relay import Held
-from nodrop.hosts.seam import Json, Link, UndoJournal
+from nodrop.hosts.seam import Host, Json, Link, UndoJournal
 from nodrop.hosts.ssh import SshHost
 from nodrop.labs.storage import Storage
 
@@ -80,8 +80,8 @@ class Cabled(Protocol):
 class Connected(Protocol):
     """A Lab that keeps what takes time to make from one trial to the next."""
 
-    def connected(self, journal: UndoJournal) -> AbstractContextManager[None]:
-        """For a run."""
+    def connected(self, journal: UndoJournal) -> AbstractContextManager[Host]:
+        """The sender, for a run."""
         ...
 
 

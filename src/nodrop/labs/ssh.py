@@ -201,13 +201,13 @@ class SshLab:
         ]
 
     @contextmanager
-    def connected(self, journal: UndoJournal) -> Iterator[None]:
+    def connected(self, journal: UndoJournal) -> Iterator[SshHost]:
         sender = self._host_of("sender", self._file.sender, journal.label)
         assert isinstance(sender, SshHost)  # the receiver is here
         with sender:
             self._sender = sender
             try:
-                yield
+                yield sender
             finally:
                 self._sender = None
 

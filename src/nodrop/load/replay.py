@@ -53,6 +53,9 @@ class Replay:
     def trace(self) -> Path:
         return find_trace(self.options)
 
+    def files(self) -> Sequence[Path]:
+        return [self.trace]
+
     def duration_s(self) -> float | None:
         return intended_duration_s(self.options)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from nodrop.hosts.seam import HostProcess, Json, Link, UndoJournal
 from nodrop.ledger.imbalance import FlowSizes
@@ -181,6 +181,13 @@ class Offerer(Protocol):
         the next offer. Calls `tick` about twice a second while it waits, never from the thread or
         process that sends."""
         ...
+
+
+@runtime_checkable
+class FromFiles(Protocol):
+    """A LoadGenerator whose sender reads files, the trace above all."""
+
+    def files(self) -> Sequence[Path]: ...
 
 
 class LoadGenerator(Protocol):

@@ -80,6 +80,9 @@ class Tcpreplay:
     def plain_trace(self) -> Path:
         return plain_trace(self.trace)
 
+    def files(self) -> Sequence[Path]:
+        return [self.plain_trace]
+
     def duration_s(self) -> float | None:
         return intended_duration_s(self.options)
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
 from nodrop.config.experiment import Measure
 from nodrop.errors import BadInput, LabProblem, LoadFailed, NodropError, SystemRefused, TrialFailed
-from nodrop.hosts.seam import Json, UndoJournal
+from nodrop.hosts.seam import Host, Json, UndoJournal
 from nodrop.hosts.whose import this_host
 from nodrop.labs.seam import Connected
 from nodrop.ledger.reasons import Problem, Reason
 from nodrop.ledger.verdict import judge
+from nodrop.load.seam import FromFiles, LoadGenerator
 from nodrop.measure.controllers.seam import TrialInput
 from nodrop.measure.live import Tell
 from nodrop.measure.measurer import LabMeasurer, out_of_memory
@@ -128,12 +129,21 @@ def at_work(
     note: Callable[[str], None],
 ) -> Iterator[Pair]:
     """For one sitting: what is connected stays so from one trial to the next."""
-    lab = parts.lab
-    with (
-        lab.connected(journal) if isinstance(lab, Connected) else nullcontext(),
-        Worlds(LabMeasurer(parts, measure, journal), note) as worlds,
-    ):
+    with ExitStack() as stack:
+        if isinstance(parts.lab, Connected):
+            sender = stack.enter_context(parts.lab.connected(journal))
+            _send_files(sender, [parts.load(cell.load) for cell in plan.cells], note)
+        worlds = stack.enter_context(Worlds(LabMeasurer(parts, measure, journal), note))
         yield Pair(plan, parts, journal, worlds)
+
+
+def _send_files(sender: Host, loads: Sequence[LoadGenerator], note: Callable[[str], None]) -> None:
+    """Else the first trial of each trace waits for its way."""
+    files = {file: None for load in loads if isinstance(load, FromFiles) for file in load.files()}
+    for file in files:
+        with suppress(LabProblem, OSError):  # a trial that needs it says why
+            note(f"{sender.name}: {file.name} goes there, {file.stat().st_size / 1e6:,.1f} MB")
+            sender.reads(file)
 
 
 def _failure(error: NodropError, seen: Measured) -> Problem:
