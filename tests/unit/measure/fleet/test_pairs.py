@@ -243,7 +243,9 @@ def test_no_pair_can_begin(tmp_path: Path) -> None:
 
 def test_all_pairs_fail(tmp_path: Path) -> None:
     client = Client(["a", "b"], lambda _, asked: record(asked, **VOID))
-    with pytest.raises(LabProblem, match=r"no pair of the fleet is left: a: 3 trials .*--resume"):
+    with pytest.raises(
+        LabProblem, match=r"no pair of the fleet is left: a: 3 trials .*; mend them$"
+    ):
         Fleet(tmp_path).run(client)
     resumed = Fleet(tmp_path).run(Client(["a", "b"]), resume=True)
     assert resumed.exit_code == 0 and len(resumed.records) == 12
