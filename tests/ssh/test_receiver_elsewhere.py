@@ -79,6 +79,44 @@ def test_nodrop_is_copied_once_and_is_roots(run: Run, there: Pair) -> None:
     assert inode(there.receiver) == copied
 
 
+THERE = {
+    r"control/\w{64}": "0:755",
+    r"node/\w{64}/nodrop-node": "0:755",
+    r"run\.\w+": "0:711",
+    r"run\.\w+/door\.\w+": "0:700",
+    r"run\.\w+/door\.\w+/door": "0:600",
+}
+AT_THE_SENDER = {
+    r"node/\w{64}/nodrop-node": "0:755",
+    r"kept\.\w+": "0:700",
+    r"kept\.\w+/[^/]+": "0:600",
+}
+"""As docs/reference/security.md has them: what lies below /var/lib/nodrop, its owner and mode."""
+
+
+class Looks(Silent):
+    def __init__(self, *machines: Machine) -> None:
+        self._machines = machines
+        self.seen: list[dict[str, str]] = []
+
+    def phase(self, name: str) -> None:
+        if name == "offer":
+            argv = ["find", "/var/lib/nodrop", "-maxdepth", "3", "-printf", r"%P %U:%m\n"]
+            shown = (machine.run(*argv).splitlines() for machine in self._machines)
+            self.seen = [dict(line.rsplit(" ", 1) for line in lines) for lines in shown]
+
+
+def test_in_a_trial_files_there_are_whose_the_page_says(run: Run, there: Pair) -> None:
+    looks = Looks(there.receiver, there.sender)
+    assert run("measure.repetitions=1", progress=looks).exit_code == 0
+    for seen, page in zip(looks.seen, (THERE, AT_THE_SENDER), strict=True):
+        for pattern, whose in page.items():
+            modes = {mode for path, mode in seen.items() if re.fullmatch(pattern, path)}
+            assert modes == {whose}, pattern
+        for path, mode in seen.items():
+            assert int(mode.partition(":")[2], 8) & 0o022 == 0, f"others may write to {path}"
+
+
 @pytest.mark.parametrize(
     ("step", "number"),
     [("launch", signal.SIGKILL), ("offer", signal.SIGKILL), ("offer", signal.SIGINT)],

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,15 @@ from nodrop.hosts.binary import file_sha256, find_node_binary
 from nodrop.hosts.processes import ended, environment, labelled_processes
 from nodrop.hosts.ssh import NODE_FOLDER, SshHost
 from nodrop.hosts.ssh_connection import SshConnection
+from nodrop.labs.crossing import capture
 from tests.ssh.machines import Machines
+from tests.unit.hosts.test_security_page import rows
+
+CAPABILITIES = {
+    **{"DAC_READ_SEARCH": 2, "NET_ADMIN": 12, "NET_RAW": 13, "IPC_LOCK": 14},
+    **{"SYS_PTRACE": 19, "SYS_NICE": 23},
+}
+"""Their numbers (linux/capability.h)."""
 
 END_S = 15.0
 """Of what is to end by itself; an event, which is waited for."""
@@ -75,6 +84,34 @@ def test_sudo_makes_a_user_root_and_the_job_keeps_its_own_rights(
         assert int(proof["effective_capabilities"], 16) == 1 << 13, "NET_RAW alone"
         assert labelled_processes(label), "the label is on what runs there, through sudo"
     all_end(label)
+
+
+@pytest.mark.parametrize(
+    ("what", "spec"),
+    [
+        ("job `replay`, and tcpreplay", {"job": "replay", "interface": "cab0", "pps": 9}),
+        ("job `overhear`", {"job": "overhear", "interfaces": ["cab0"], "ethertype": 0x88B5}),
+        ("job `sample`", {"job": "sample"}),
+        ("the sink in setup `bare`", {"job": "sink", "interface": "cab0", "ring_bytes": 1 << 20}),
+    ],
+)
+def test_a_job_there_has_what_the_page_says_and_can_get_no_more(
+    host: SshHost, tmp_path: Path, what: str, spec: dict[str, Any]
+) -> None:
+    if spec["job"] == "replay":
+        trace = tmp_path / "trace.pcap"
+        trace.write_bytes(
+            capture([60] * 9, src="02:00:00:00:00:01", dst="02:00:00:00:00:02", ethertype=0x88B5)
+        )
+        spec = {**spec, "trace": host.reads(trace)}
+    ((_, said),) = (caps for row, caps in rows().items() if row.startswith(what))
+    with closing(host.job(spec)) as job:
+        status = host.run(["cat", f"/proc/{job.pid}/status"]).stdout
+    lines = dict(line.split(":\t", 1) for line in status.splitlines())
+    for which in ("CapEff", "CapPrm", "CapBnd"):
+        assert int(lines[which], 16) == sum(1 << CAPABILITIES[name] for name in said), which
+    assert lines["NoNewPrivs"] == "1"
+    assert lines["Uid"].split()[1] == "0"
 
 
 def test_a_file_is_read_there_as_long_as_its_host_is_connected(
