@@ -388,6 +388,7 @@ def faulty(cluster: Cluster, node: Path) -> Faulty:
 def test_the_scheduler_goes_and_what_was_finished_is_kept(faulty: Faulty) -> None:
     assert faulty.code == 3
     assert "the scheduler of the fleet is gone; what was measured is kept" in faulty.said
+    assert "Traceback" not in faulty.said and "distributed" not in faulty.said
     assert faulty.resumed.returncode in (0, 1), faulty.resumed.stderr
     run = faulty.ground.measured()
     assert not run.damage and not [*run.unlisted()]

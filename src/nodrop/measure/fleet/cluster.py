@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -29,6 +30,8 @@ def connected(source: FleetSource) -> Iterator[tuple[Any, Workers]]:
     with ExitStack() as stack:
         workers = Workers()
         stack.enter_context(dask.config.set(CONFIG))
+        # What its client logs is a traceback; what it means is said.
+        stack.enter_context(distributed.utils.silence_logging_cmgr(logging.CRITICAL))
         if file.cluster == "local":
             private = stack.enter_context(scratch())
             stack.enter_context(dask.config.set({"temporary-directory": str(private)}))
