@@ -24,8 +24,12 @@ from tests.ssh.machines import Machines
 from tests.unit.hosts.test_security_page import rows
 
 CAPABILITIES = {
-    "DAC_READ_SEARCH": 2, "NET_ADMIN": 12, "NET_RAW": 13, "IPC_LOCK": 14,
-    "SYS_PTRACE": 19, "SYS_NICE": 23,
+    "DAC_READ_SEARCH": 2,
+    "NET_ADMIN": 12,
+    "NET_RAW": 13,
+    "IPC_LOCK": 14,
+    "SYS_PTRACE": 19,
+    "SYS_NICE": 23,
 }
 """Their numbers (linux/capability.h)."""
 
