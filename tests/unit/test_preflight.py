@@ -49,6 +49,18 @@ def test_what_is_missing_ends_a_run_with_exit_2(
         preflight(experiment, lab, make_plan(experiment))
 
 
+def test_what_is_wrong_with_a_lab_file_is_no_fault_of_the_experiment(tmp_path: Path) -> None:
+    file, lab = tmp_path / "x.toml", tmp_path / "lab.toml"
+    trace = write(tmp_path / "t.pcap", [ip(bytes(16))])
+    file.write_text(
+        f'name = "x"\n[sut]\nkind = "sink"\n[load]\nkind = "replay"\ntrace = "{trace}"\n'
+    )
+    lab.write_text('name = "l"\nkind = "netns"\nmtu = "long"\n')
+    experiment = load_experiment(file)
+    with pytest.raises(BadInput, match=f"^{re.escape(str(lab))}: mtu"):
+        preflight(experiment, load_lab(str(lab)), make_plan(experiment))
+
+
 @pytest.mark.parametrize(
     ("setting", "said"),
     [

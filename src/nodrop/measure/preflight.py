@@ -242,10 +242,15 @@ def resettable(lab: object, how: str) -> Resettable:
     return lab
 
 
+def _parts(experiment: Experiment, lab: LabSource, plan: Plan) -> Parts:
+    plugins.build_lab(lab)  # what is wrong with its file is no fault of the experiment's
+    return experiment.blaming(lambda: Parts(experiment, lab, plan))
+
+
 def preflight(experiment: Experiment, lab: LabSource, plan: Plan) -> Parts:
     """The parts, or the first problem: BadInput for the question, NotReady for the host."""
     try:
-        parts = experiment.blaming(lambda: Parts(experiment, lab, plan))
+        parts = _parts(experiment, lab, plan)
         problems = experiment.blaming(parts.problems)
     except LabProblem as problem:
         raise NotReady(problem.message, hint=problem.hint) from problem
@@ -258,7 +263,7 @@ def preflight(experiment: Experiment, lab: LabSource, plan: Plan) -> Parts:
 def doctor(experiment: Experiment, lab: LabSource, plan: Plan) -> tuple[list[str], list[str]]:
     """Every problem at once, for `nodrop doctor`, and what a user should know."""
     try:
-        parts = experiment.blaming(lambda: Parts(experiment, lab, plan))
+        parts = _parts(experiment, lab, plan)
         return parts.problems(), parts.plan.notes()
     except (BadInput, LabProblem) as problem:
         return [str(problem)], plan.notes()

@@ -229,13 +229,7 @@ class RunningSink:
                 self._rest = fresh[-1]
                 return self._drained(fresh, began_ns)
             if now - began > timeout_s:
-                last = self._samples()[-1:]
-                raise TrialFailed(
-                    f"the sink's counters do not come to rest within {timeout_s:g} s: "
-                    f"last sample {dict(last[0]) if last else 'none'}",
-                    hint="a slow sink needs as long as its ring holds; see sut.service_rate_pps",
-                    reason=Reason.NOT_DRAINED,
-                )
+                raise _not_at_rest(fresh, timeout_s)
             time.sleep(POLL_S)
 
     def _refuse_nonsense(self) -> None:
@@ -347,6 +341,19 @@ def _read_at(sample: SinkSample) -> int:
 
 
 @making_sense("a sample of node job 'sink'")
+def _not_at_rest(fresh: Sequence[SinkSample], timeout_s: float) -> TrialFailed:
+    if not fresh:
+        words, hint = f"the sink says nothing for {timeout_s:g} s: it hangs, or its host", None
+    else:
+        read, came = fresh[-1]["packets"], fresh[-1]["tp_packets"] - fresh[-1]["tp_drops"]
+        words = (
+            f"the sink's counters do not come to rest within {timeout_s:g} s: it has read "
+            f"{read:,} of {came:,} packets"
+        )
+        hint = "a slow sink needs as long as its ring holds; see sut.service_rate_pps"
+    return TrialFailed(words, hint=hint, reason=Reason.NOT_DRAINED)
+
+
 def _at_rest(samples: Sequence[SinkSample], expected_packets: int | None) -> bool:
     """Delivered and dropped make up all, and nothing moved for half a second."""
     if not samples:

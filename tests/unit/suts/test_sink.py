@@ -133,8 +133,15 @@ def test_drained_when_samples_agree_for_half_a_second(jobs: list[Job]) -> None:
 
 def test_samples_that_agree_on_a_full_ring_are_not_at_rest(jobs: list[Job]) -> None:
     running = launch(jobs, [sample(0, 0, 0), *[sample(10, 90, 30)] * 9])
-    with pytest.raises(TrialFailed, match="do not come to rest"):
+    words = "do not come to rest within 0.5 s: it has read 10 of 60 packets; a slow sink"
+    with pytest.raises(TrialFailed, match=words):
         running.drain(expected_packets=None, timeout_s=0.5)
+
+
+def test_a_sink_that_says_nothing_hangs(jobs: list[Job]) -> None:
+    running = launch(jobs)
+    with pytest.raises(TrialFailed, match=r"^the sink says nothing for 0.3 s: it hangs"):
+        running.drain(expected_packets=100, timeout_s=0.3)
 
 
 @pytest.mark.parametrize(
