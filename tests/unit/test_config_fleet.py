@@ -60,6 +60,11 @@ def test_each_kind_of_cluster(fleet: Path, cluster: str) -> None:
             "address: missing; cluster = .scheduler. nee",
         ),
         ('pairs = ["a.toml"]\ncluster = "ssh"', "hosts: missing; cluster = .ssh. needs it"),
+        ('pairs = ["a.toml"]\ncluster = "kubernetes"', "options.image: missing; it must be given"),
+        (
+            'pairs = ["a.toml"]\ncluster = "kubernetes"\noptions = { image = "x", pods = {} }',
+            "options.pods: no such key; did you mean options.pod",
+        ),
         (
             'pairs = ["a.toml", "b.toml"]\ncluster = "ssh"\nhosts = ["x", "y"]',
             "hosts: names 2, and must name 3: the scheduler's first",

@@ -58,7 +58,7 @@ class FleetFile(Options):
     hosts: Annotated[tuple[str, ...], Field(min_length=2)] | None = None
     """As ssh knows them: the scheduler's, then one for each worker."""
     options: dict[str, Any] | None = None
-    """For dask's own class, as they are: SSHCluster, SLURMCluster, KubeCluster."""
+    """For dask's own SSHCluster or SLURMCluster, as they are. Of pods: `KubernetesOptions`."""
     wait_s: Annotated[float, Field(ge=1, le=LONGEST_WAIT_S)] = 60.0
     """So long a run waits for a worker, if not one pair has any."""
     storage: StorageTable | None = None
@@ -66,6 +66,18 @@ class FleetFile(Options):
     the run directory."""
     ssh_config: InputFile | None = None
     """For `storage`, instead of ~/.ssh/config."""
+
+
+class KubernetesOptions(Options):
+    image: Annotated[str, Field(min_length=1)]
+    """With this nodrop."""
+    namespace: str | None = None
+    env: dict[str, str] = Field(default_factory=dict)
+    resources: dict[str, Any] = Field(default_factory=dict)
+    pod: dict[str, Any] = Field(default_factory=dict)
+    """Of a worker: fields of its PodSpec, as Kubernetes has them."""
+    container: dict[str, Any] = Field(default_factory=dict)
+    """Of a worker: fields of its Container."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +111,8 @@ def _must_fit(file: FleetFile) -> None:
     needed = NEEDED.get(file.cluster)
     if needed and getattr(file, needed) is None:
         raise BadInput(f"{needed}: missing; cluster = {shown(file.cluster)} needs it")
+    if file.cluster == "kubernetes":
+        kubernetes_options(file)
     if file.ssh_config is not None and file.storage is None:
         raise BadInput("ssh_config: goes with [storage]; a pair has one in its lab file")
     if file.hosts is not None and len(file.hosts) - 1 != len(file.pairs):
@@ -106,6 +120,10 @@ def _must_fit(file: FleetFile) -> None:
             f"hosts: names {len(file.hosts)}, and must name {len(file.pairs) + 1}: the scheduler's "
             "first, then one for each pair"
         )
+
+
+def kubernetes_options(file: FleetFile) -> KubernetesOptions:
+    return check(KubernetesOptions, file.options or {}, table="options", base=Path())
 
 
 def _pairs(file: FleetFile) -> Mapping[str, LabSource]:

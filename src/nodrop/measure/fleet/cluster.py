@@ -11,6 +11,7 @@ from typing import Any
 from nodrop.config.fleet_file import FleetSource
 from nodrop.errors import NotReady
 from nodrop.hosts.privileges import in_user_namespace
+from nodrop.measure.fleet.kubernetes import in_pods
 from nodrop.measure.fleet.scratch import scratch
 from nodrop.measure.fleet.started import CONFIG, PAIR, QUIET, Workers, imported, started
 
@@ -39,17 +40,24 @@ def connected(source: FleetSource) -> Iterator[tuple[Any, Workers]]:
         elif file.cluster == "scheduler":
             cluster = file.address
         else:
-            workers = stack.enter_context(started(file))
+            start = in_pods if file.cluster == "kubernetes" else started
+            workers = stack.enter_context(start(file))
             cluster = workers.cluster
         asked = file.wait_s if "wait_s" in file.model_fields_set else CONNECT_TIMEOUT_S
         try:
-            client = distributed.Client(cluster, timeout=asked, set_as_default=False)
+            client = distributed.Client(
+                cluster,
+                security=workers.security,
+                timeout=asked,
+                set_as_default=False,
+            )
         except (OSError, ValueError, distributed.comm.CommClosedError) as error:
             raise NotReady(
-                f"{source.path}: no dask scheduler answers at {file.address}: {error}",
+                f"{source.path}: no dask scheduler answers at {cluster}: {error}",
                 hint="start it with `dask scheduler`, and see that this host may reach it",
             ) from None
         stack.enter_context(client)
+        workers.serve(client)
         with suppress(Exception):  # of a worker with another nodrop, which is drained for that
             client.register_plugin(imported(UNDOES, "nodrop[fleet]").Undoes())
         yield client, workers

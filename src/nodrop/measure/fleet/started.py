@@ -1,4 +1,4 @@
-"""Workers that dask starts for a run: by ssh, as jobs of SLURM, or in Kubernetes."""
+"""Workers that dask starts for a run: by ssh, or as jobs of SLURM."""
 
 from __future__ import annotations
 
@@ -38,7 +38,6 @@ QUIET: Mapping[str, Any] = {"dashboard": False, "dashboard_address": "127.0.0.1:
 CLASSES: Mapping[str, tuple[str, str, str]] = {
     "ssh": ("distributed", "SSHCluster", "asyncssh"),
     "slurm": ("dask_jobqueue", "SLURMCluster", "dask-jobqueue"),
-    "kubernetes": ("dask_kubernetes.operator", "KubeCluster", "dask-kubernetes"),
 }
 """Cluster → module, class, and the package that has to be there."""
 ASK_S = 10.0
@@ -47,10 +46,16 @@ ASK_S = 10.0
 class Workers:
     """Of a scheduler that is the user's, or of this machine: they come and go without us."""
 
+    cluster: Any = None
+    """Where their scheduler is."""
+    security: Any = None
     hint = (
         "start one for each pair: dask worker ADDRESS --name PAIR --nthreads 1 "
         f"--resources {PAIR}=1 --local-directory {SCRATCH}"
     )
+
+    def serve(self, client: Any) -> None:
+        """From now on."""
 
     def why_none(self) -> str:
         """What keeps workers from coming; empty if that cannot be known."""
@@ -150,6 +155,7 @@ def _by_slurm(make: Callable[..., Any], file: FleetFile, stack: ExitStack) -> St
         given["security"] = stack.enter_context(_certificates(place))
     if not yours("memory"):  # dask wants a figure; SLURM's 0 is all that the node has
         given |= {"memory": "1 GiB", "job_mem": yours("job_mem") or "0"}
+    exports = [f"export {key}={shlex.quote(text)}" for key, text in environment(CONFIG).items()]
     cluster = make(
         **given
         | {
@@ -158,7 +164,7 @@ def _by_slurm(make: Callable[..., Any], file: FleetFile, stack: ExitStack) -> St
             "job_extra_directives": yours("job_extra_directives") or ["--exclusive"],
             "scheduler_options": dict(QUIET) | (yours("scheduler_options") or {}),
             "worker_extra_args": [*(yours("worker_extra_args") or ()), *WORKER],
-            "job_script_prologue": [*(yours("job_script_prologue") or ()), *_exports()],
+            "job_script_prologue": [*(yours("job_script_prologue") or ()), *exports],
         }
     )
     try:
@@ -193,23 +199,15 @@ def _certificates(place: Path) -> Iterator[Any]:
         yield security(require_encryption=True, tls_ca_file=str(files["ca_file"]), **roles)
 
 
-def _exports() -> Iterator[str]:
-    for key, value in CONFIG.items():
-        name = key.upper().replace(".", "__").replace("-", "_")
-        yield f"export DASK_{name}={shlex.quote(str(value))}"
-
-
-def _by_kubernetes(make: Callable[..., Any], file: FleetFile, stack: ExitStack) -> Started:
-    command = ["dask", "worker", *WORKER]
-    cluster = make(**{"name": "nodrop", "worker_command": command, **(file.options or {})})
-    cluster.scale(len(file.pairs))
-    return Started(stack.enter_context(cluster))
+def environment(config: Mapping[str, Any]) -> Mapping[str, str]:
+    """As dask reads it."""
+    names = {key: key.upper().replace(".", "__").replace("-", "_") for key in config}
+    return {f"DASK_{names[key]}": str(value) for key, value in config.items()}
 
 
 START: Mapping[str, Callable[[Callable[..., Any], FleetFile, ExitStack], Started]] = {
     "ssh": _by_ssh,
     "slurm": _by_slurm,
-    "kubernetes": _by_kubernetes,
 }
 
 

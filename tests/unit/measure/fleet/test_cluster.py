@@ -15,11 +15,11 @@ import pytest
 from nodrop.config.fleet_file import load_fleet
 from nodrop.errors import LabProblem, NotReady
 from nodrop.measure.fleet.cluster import connected
-from nodrop.measure.fleet.started import WORKER, in_a_line, started
+from nodrop.measure.fleet.started import in_a_line, started
 
 ASKED = {
-    "ssh": 'hosts = ["control", "gen1"]\noptions = { connect_options = { username = "me" } }',
     "kubernetes": 'options = { image = "ours" }',
+    "ssh": 'hosts = ["control", "gen1"]\noptions = { connect_options = { username = "me" } }',
 }
 CALLED: dict[str, tuple[str, str, dict[str, Any], int | None]] = {
     "ssh": (
@@ -38,16 +38,6 @@ CALLED: dict[str, tuple[str, str, dict[str, Any], int | None]] = {
             },
         },
         None,
-    ),
-    "kubernetes": (
-        "dask_kubernetes.operator",
-        "KubeCluster",
-        {
-            "name": "nodrop",
-            "image": "ours",
-            "worker_command": ["dask", "worker", *WORKER],
-        },
-        1,
     ),
 }
 
@@ -81,7 +71,7 @@ def fleet(tmp_path: Path) -> Any:
     return made
 
 
-@pytest.mark.parametrize("cluster", ASKED)
+@pytest.mark.parametrize("cluster", CALLED)
 def test_dasks_own_class_is_called(
     fleet: Any, cluster: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,7 +93,7 @@ def test_a_package_that_is_missing_is_named(
     monkeypatch.setitem(sys.modules, package.replace("-", "_"), None)
     with (
         pytest.raises(NotReady, match=f"package {package} is missing.*pip install '{package}'"),
-        started(fleet(cluster, ASKED.get(cluster, "")).file),
+        connected(fleet(cluster, ASKED.get(cluster, ""))),
     ):
         pass
 
