@@ -6,6 +6,7 @@ import hashlib
 import os
 import select
 import signal
+import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,10 @@ from nodrop.cli.main import exit_code
 from nodrop.elsewhere.untaken import UNTAKEN
 from nodrop.errors import LabProblem
 from nodrop.hosts import ssh_connection
+from nodrop.hosts.binary import find_node_binary
 from nodrop.hosts.frames import LONGEST_BYTES
 from nodrop.hosts.interrupts import Interrupted
+from nodrop.measure.manager import RunOutcome
 from nodrop.measure.progress import Silent
 from nodrop.results.rundir import open_run
 from nodrop.results.writer import RunWriter
@@ -31,9 +34,17 @@ SLOW = ["tbf", "rate", "400kbit", "burst", "4kb", "latency", "400ms"]
 
 @pytest.fixture
 def run(there: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick: None) -> Iterator[Run]:
+    """With a trace that is small, for it goes over the slow line too."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    trace = tmp_path / "small.pcap"
+    make = [str(find_node_binary()), "trace", "make", "demo", str(trace), "--packets", "300"]
+    subprocess.run(make, check=True, timeout=60, capture_output=True)
     with runs_on(there, tmp_path) as go:
-        yield go
+
+        def small(*settings: str, **given: Any) -> RunOutcome:
+            return go(f"load.trace={trace}", *settings, **given)
+
+        yield small
 
 
 @pytest.fixture
@@ -156,7 +167,8 @@ def here(directory: Path, run: str) -> Mapping[str, str]:
     }
 
 
-LONG = ("load.speed=4",)
+LONG = ("load.speed=0.06",)
+"""2.5 s."""
 
 
 def test_a_cut_while_files_come_costs_no_trial_however_often(
