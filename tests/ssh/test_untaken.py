@@ -131,9 +131,9 @@ def cut(pair: Pair, go: Callable[[], object], breaks: Breaks, *, kill: bool = Fa
     ends: list[int] = []
 
     def breaking() -> None:
+        set_control(1, up=False)  # first: what is left of the file takes half a second
         half = far_half(pair)
         ends.append(os.pidfd_open(half))
-        set_control(1, up=False)
         if kill:
             os.kill(half, signal.SIGKILL)
 
