@@ -15,7 +15,7 @@ from enum import StrEnum
 
 class Beside(StrEnum):
     """What a counter's packets are to rx_missed_errors. None of them is in rx_packets, but for
-    those of WITNESS."""
+    those of WITNESS and virtio_net's drops."""
 
     APART = "never in it"
     PERHAPS = "in it or not, as driver and version have it"
@@ -31,6 +31,8 @@ class NicCounter:
     source: str
     """File below drivers/net of Linux, and the register or field."""
     beside: Beside = Beside.PERHAPS
+    in_rx_dropped: bool = False
+    """With some versions of the driver, too: what `rx_dropped` says then came to no protocol."""
 
 
 INTEL, NO_BUFFER = "ethernet/intel", "the ring of the queue had no free descriptor"
@@ -61,6 +63,7 @@ NIC_COUNTERS = (
         drivers="i40e",
         meaning="the port's buffer was full, as the rings were",
         source=f"{INTEL}/i40e/i40e_ethtool.c: rx_discards",
+        in_rx_dropped=True,
     ),
     NicCounter(
         name=r"rx_dropped\.nic",
@@ -80,6 +83,7 @@ NIC_COUNTERS = (
         meaning="the port's buffer was full",
         source="ethernet/mellanox/mlx5/core/en_stats.c: if_in_discards of RFC 2863",
         beside=Beside.APART,
+        in_rx_dropped=True,
     ),
     NicCounter(
         name=r"rx_total_discard_pkts|\[\d+\]: rx_discards|rx_stat_discard",
@@ -118,6 +122,15 @@ def beyond(before: Mapping[str, int], after: Mapping[str, int], missed: int) -> 
         if known := counter_of(name):
             rose[known.beside].append(after[name] - before.get(name, 0))
     return sum(rose[Beside.APART]) + max(0, max(rose[Beside.PERHAPS]) - missed)
+
+
+def in_rx_dropped(before: Mapping[str, int], after: Mapping[str, int]) -> int:
+    """Packets that the NIC lost and that may be in `rx_dropped` as well."""
+    return sum(
+        after[name] - before.get(name, 0)
+        for name in after
+        if (known := counter_of(name)) and known.in_rx_dropped
+    )
 
 
 def witnesses(before: Mapping[str, int], after: Mapping[str, int]) -> list[str]:

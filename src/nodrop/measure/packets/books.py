@@ -329,7 +329,7 @@ def into_socket(seen: Observed) -> list[Account]:
         into="socket",
     )
     found += own
-    not_for_us = _of_ports(seen, "rx_dropped")
+    not_for_us = seen.capture.unhandled(seen.capture_ports)
     if not_for_us > 0:
         found.append(
             Account(

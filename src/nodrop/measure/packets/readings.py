@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from nodrop.hosts.seam import Json, rise
 from nodrop.labs.branches import SplitCounters
-from nodrop.ledger.nic_counters import beyond, witnesses
+from nodrop.ledger.nic_counters import beyond, in_rx_dropped, witnesses
 from nodrop.protocol.events import Counters, SoftnetRow, Xdp
 from nodrop.setups.seam import PlaceReading
 
@@ -101,6 +101,13 @@ class Readings:
         """By their drivers' own counters, beside rx_missed_errors."""
         return sum(
             beyond(*self._of_driver(port), self.link([port], "rx_missed_errors")) for port in ports
+        )
+
+    def unhandled(self, ports: Sequence[str]) -> int:
+        """Packets that no protocol of the kernel took: `rx_dropped`, less what the NIC lost."""
+        return sum(
+            max(0, self.link([port], "rx_dropped") - in_rx_dropped(*self._of_driver(port)))
+            for port in ports
         )
 
     def _of_driver(self, port: str) -> tuple[Mapping[str, int], Mapping[str, int]]:

@@ -275,6 +275,19 @@ def test_what_a_driver_says_counts_once_and_as_far_as_packets_are_missing(
             )
 
 
+@pytest.mark.parametrize("name", ["rx_discards_phy", "port.rx_dropped"])
+@pytest.mark.parametrize(("dropped", "unhandled"), [(12, 0), (19, 7), (0, 0)])
+def test_what_a_nic_lost_was_not_left_by_a_protocol(
+    name: str, dropped: int, unhandled: int
+) -> None:
+    """A driver may have it in rx_dropped as well, or not."""
+    got = SENT - 12
+    rx = {"rx_packets": got, "rx_dropped": dropped, "ethtool": {name: 12}}
+    found = moved(closed(observed(rx=rx, captured=got)))
+    assert found.pop("rx_dropped_nic") == 12
+    assert found == ({"rx_dropped_unhandled": unhandled} if unhandled else {})
+
+
 @pytest.mark.parametrize("gone", [1, 79])
 def test_fewer_than_the_trace_has_are_no_cut_tags(gone: int) -> None:
     """A kernel frees all of them or none: what a thief took is not among them."""
