@@ -22,7 +22,7 @@ from nodrop.elsewhere import conversation
 from nodrop.elsewhere.front import doctor_elsewhere
 from nodrop.errors import BadInput, LabProblem, NotReady
 from nodrop.hosts.interrupts import Interrupted
-from nodrop.hosts.whose import holder
+from nodrop.hosts.whose import holder, this_host
 from nodrop.labs.ssh import SshLab
 from nodrop.measure.plan import make_plan
 from nodrop.measure.progress import Silent
@@ -331,6 +331,25 @@ def test_a_full_disk_there_names_the_host_and_the_folder(run: Run, there: Pair) 
             receiver.run("hostname", "sensor1")
         receiver.run("rm", "/var/lib/nodrop/filler")
         assert run(resume=True).exit_code == 0
+
+
+def test_a_full_disk_here_is_named_too_and_resume_goes_on(run: Run, tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=150k", "tmpfs", small], check=True)
+    try:
+        words = (
+            rf"^No space left on device \(on {re.escape(this_host())}, during: keeping the "
+            rf"results, files go to {small}/far-\w+\); make room .*, then go on "
+            rf"with --resume --out {small}"
+        )
+        with pytest.raises(LabProblem, match=words):
+            run(out=small)
+        subprocess.run(["mount", "-o", "remount,size=50m", small], check=True)
+        outcome = run(out=small, resume=True)
+        assert outcome.exit_code == 0 and len(outcome.records) == 2
+    finally:
+        subprocess.run(["umount", small], check=True)
 
 
 def test_what_stands_in_the_way_is_one_sentence(run: Run, there: Pair, tmp_path: Path) -> None:

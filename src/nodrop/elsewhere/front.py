@@ -36,6 +36,7 @@ from nodrop.measure.controllers.seam import TrialInput
 from nodrop.measure.manager import (
     RunOutcome,
     keep_raw_files,
+    keeping_in,
     question,
     storage_of,
     to_go_on_with,
@@ -280,7 +281,8 @@ class _Kept:
         """Does what each word asks for, until the last one."""
         word: Json = {}
         while (word := self._far.word()).get("event") != "end":
-            self._hear(word)
+            with keeping_in(self.found or self._out):
+                self._hear(word)
         return word
 
     def _hear(self, word: Json) -> None:

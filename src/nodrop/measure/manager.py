@@ -115,7 +115,7 @@ def keep_run(
     for note in (*notes, *plan.notes(), *writer.notes()):
         progress.note(note)
     try:
-        with crew as at_work:
+        with keeping_in(writer.path), crew as at_work:
             while at_work.begin(plan.controller, done):
                 gate.check()
                 for one in at_work.ended():
@@ -124,16 +124,23 @@ def keep_run(
                     progress.trial_ended(one.asked, one.record)
                     for note in writer.notes():
                         progress.note(note)
-    except BrokenPipeError:
-        raise  # whoever read our output has gone
-    except OSError as lost:
-        raise SystemRefused(
-            lost, during="keeping the results", host=this_host(), files=str(writer.path)
-        ) from lost
     finally:
         progress.finished(writer.path, writer.records())
     writer.update_manifest({"finished_utc": datetime.now(UTC).isoformat(timespec="seconds")})
     return RunOutcome(directory=writer.path, records=writer.records())
+
+
+@contextmanager
+def keeping_in(folder: Path) -> Iterator[None]:
+    """What this host refuses meanwhile is said with the place of the results."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise  # whoever read our output has gone
+    except OSError as lost:
+        raise SystemRefused(
+            lost, during="keeping the results", host=this_host(), files=str(folder)
+        ) from lost
 
 
 def to_go_on_with(writer: RunWriter, heeds_void: bool) -> list[TrialRecord]:
