@@ -16,7 +16,15 @@ from nodrop.errors import BadInput
 from nodrop.hosts.seam import HostProcess, Json, Link, ReplayJob, UndoJournal
 from nodrop.ledger.over_time import LateBurst
 from nodrop.load.possible import must_be_possible
-from nodrop.load.seam import LoadGenerator, OfferedLoad, Offerer, ScheduleError, Tick, TraceFacts
+from nodrop.load.seam import (
+    LoadGenerator,
+    OfferedLoad,
+    Offerer,
+    ScheduleError,
+    Tick,
+    TraceFacts,
+    lasting,
+)
 from nodrop.load.trace import (
     facts_of,
     find_trace,
@@ -135,7 +143,9 @@ class _Prepared:
         with making_sense("what node job 'replay' says when ready"):
             self.intended_packets: int = counted(self._job.ready, "intended_packets")
             intended_ns = self._job.ready["intended_duration_ns"]
-            self.intended_duration_s = None if intended_ns is None else intended_ns / 1e9
+            self.intended_duration_s = (
+                None if intended_ns is None else lasting(intended_ns / 1e9, self.intended_packets)
+            )
 
     def aim(self, load: LoadGenerator, *, work: Path) -> None:
         del work  # it writes no logs
@@ -186,7 +196,9 @@ def offered_load(said: ReplayResult, intended_duration_s: float | None) -> Offer
         sent_packets=said["sent_packets"],
         sent_bytes=said["sent_bytes"],
         refused_packets=dict(refused),
-        duration_s=0.0 if first is None or last is None else (last - first) / 1e9,
+        duration_s=0.0
+        if first is None or last is None
+        else lasting((last - first) / 1e9, said["sent_packets"]),
         intended_duration_s=intended_duration_s,
         schedule_error_us=_error(said["schedule_error_us"]),
         asked_schedule_error_us=_error(said["asked_schedule_error_us"]),

@@ -45,6 +45,13 @@ class PeakDemand:
     packets_in_10_ms: int
 
 
+def lasting(span_s: float, packets: int) -> float:
+    """How long so many packets are offered, if it is so long from the first to the last: as many
+    gaps as packets, for the last one has its time as well. Over that, packets at one a second are
+    one a second (RFC 2544: frames offered in the time of a trial)."""
+    return span_s * packets / (packets - 1) if packets > 1 else span_s
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
     """What one trial will send; at most, if it is at top speed and ends by the clock."""
@@ -55,7 +62,7 @@ class Planned:
     flows: int
     """Those of replicas with addresses of their own included."""
     duration_s: float | None
-    """First to last packet; None at top speed."""
+    """As `lasting`; None at top speed."""
     window_packets: int
     """Packets of the trace up to the last one that is sent: all, unless the trial ends before."""
     window_s: float
@@ -123,6 +130,7 @@ class OfferedLoad:
     refused_packets: Mapping[str, int] = field(default_factory=dict)
     """errno name → packets the kernel would not take."""
     duration_s: float
+    """As `lasting`, also the intended one."""
     intended_duration_s: float | None
     """None at top speed."""
     schedule_error_us: ScheduleError | None

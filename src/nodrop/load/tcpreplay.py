@@ -22,7 +22,7 @@ from nodrop.hosts.processes import ended
 from nodrop.hosts.rights import GENERATOR
 from nodrop.hosts.seam import Child, HostProcess, Json, Link, UndoJournal
 from nodrop.load.pcapng_interfaces import interface_kinds
-from nodrop.load.seam import LoadGenerator, OfferedLoad, Offerer, Tick, TraceFacts
+from nodrop.load.seam import LoadGenerator, OfferedLoad, Offerer, Tick, TraceFacts, lasting
 from nodrop.load.trace import (
     facts_of,
     find_trace,
@@ -202,7 +202,7 @@ class _Prepared:
             sent_packets=sum(packets for packets, _, _, _ in said),
             sent_bytes=sum(sent_bytes for _, sent_bytes, _, _ in said),
             refused_packets={"failed": failed} if failed else {},
-            duration_s=max(seconds for _, _, seconds, _ in said),
+            duration_s=max(lasting(seconds, packets) for packets, _, seconds, _ in said),
             intended_duration_s=self.intended_duration_s,
             schedule_error_us=None,
             cpu_s=None if None in cpu_s else sum(s for s in cpu_s if s is not None),

@@ -25,7 +25,7 @@ from nodrop.hosts.local import LocalHost
 from nodrop.hosts.seam import Json, TraceJob
 from nodrop.labs.branches import addresses
 from nodrop.ledger.imbalance import FlowSizes
-from nodrop.load.seam import Fragments, PeakDemand, Planned, TraceFacts
+from nodrop.load.seam import Fragments, PeakDemand, Planned, TraceFacts, lasting
 from nodrop.protocol.events import TracePlanned, TraceResult
 from nodrop.untrusted.packed import trace_bound, unpack
 from nodrop.untrusted.reading import making_sense
@@ -271,7 +271,9 @@ def _read(path: Path, stamp: tuple[int, ...], options: ReplayOptions) -> TraceFa
             packets=planned["packets"],
             frame_bytes=planned["frame_bytes"],
             flows=planned["flows"],
-            duration_s=None if planned_ns is None else planned_ns / 1e9,
+            duration_s=None
+            if planned_ns is None
+            else lasting(planned_ns / 1e9, planned["packets"]),
             window_packets=planned["window_packets"],
             window_s=planned["window_ns"] / 1e9,
         ),

@@ -48,8 +48,10 @@ impl Display for Planned {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let (packets, bytes, flows) = (self.packets, self.frame_bytes, self.flows);
         write!(f, "{packets} packets, {bytes} bytes, {flows} flows")?;
-        let seconds = self.duration_ns.map(|ns| ns as f64 / 1e9);
-        if let Some(s) = seconds.filter(|s| *s > 0.0) {
+        // The last packet has its time as well: packets at one a second are one a second.
+        let lasting =
+            |ns| ns as f64 / 1e9 * packets as f64 / packets.saturating_sub(1).max(1) as f64;
+        if let Some(s) = self.duration_ns.map(lasting).filter(|s| *s > 0.0) {
             let (pps, bps) = (packets as f64 / s, bytes as f64 / s);
             write!(f, " in {s:.6} s: {pps:.0} packets/s, {bps:.0} bytes/s")?;
         }
