@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 import sys
@@ -66,13 +67,21 @@ def _revision() -> str | None:
     if not (checkout / ".git").exists():
         return None
     try:
-        said = subprocess.run(
-            ["git", "-C", str(checkout), "describe", "--always", "--dirty"],
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=True,
-        )
+        # `describe --dirty` would write the checkout's index, whatever it is told of locks.
+        commit = _git(checkout, "describe", "--always")
+        changed = _git(checkout, "status", "--porcelain", "--untracked-files=no")
     except (OSError, subprocess.SubprocessError):
         return None
-    return said.stdout.strip() or None
+    return f"{commit}-dirty" if changed else commit
+
+
+def _git(checkout: Path, *words: str) -> str:
+    said = subprocess.run(
+        ["git", "-C", str(checkout), *words],
+        capture_output=True,
+        text=True,
+        timeout=10,
+        check=True,
+        env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
+    )
+    return said.stdout.strip()

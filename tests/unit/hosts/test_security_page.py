@@ -14,6 +14,7 @@ from nodrop.hosts.rights import KEEPER, SUT, of_job
 from nodrop.hosts.ssh import COPY, KEPT_FOLDER, NODE_FOLDER, TAKE
 from nodrop.hosts.sut_user import SUT_USER
 
+SOURCES = Path(__file__).parents[3] / "src/nodrop"
 PAGE = (Path(__file__).parents[3] / "docs/reference/security.md").read_text()
 
 
@@ -76,3 +77,25 @@ def test_the_page_says_where_a_receiver_elsewhere_has_what() -> None:
     assert "chmod 644" in inputs.TAKE
     assert f"`{untaken.RUNS_FOLDER}/{untaken.RUN}XXXXXX` | the run" in PAGE
     assert f"`{untaken.RUNS_FOLDER}/{untaken.UNTAKEN}` | the last trial" in PAGE
+
+
+def test_every_folder_that_stays_on_this_host_is_on_the_page() -> None:
+    sources = "".join(file.read_text() for file in SOURCES.rglob("*.py"))
+    cached = {*re.findall(r'cache_folder\(\) / "(\w+)"', sources)}
+    kept = {*re.findall(r'state_folder\(\) / "(\w+)"', sources)}
+    assert {"images", "rules"} <= cached and {"undo", "calibrate"} <= kept
+    (row,) = (line for line in PAGE.splitlines() if line.startswith("| `~/.cache/nodrop` "))
+    assert cached == {*re.findall(r"`(\w+)`", row)} - {"XDG_CACHE_HOME"}
+    assert kept == {*re.findall(r"^\| `~/\.local/state/nodrop/(\w+)`", PAGE, re.MULTILINE)}
+
+
+def test_every_temporary_folder_is_on_the_page() -> None:
+    made = {
+        prefix
+        for file in SOURCES.rglob("*.py")
+        for prefix in re.findall(
+            r'(?:TemporaryDirectory|mkdtemp)\(prefix="(nodrop-[a-z-]*)"\)', file.read_text()
+        )
+    }
+    assert {"nodrop-", "nodrop-calibrate-"} <= made
+    assert all(f"{prefix}XXXXXXXX`" in PAGE for prefix in made)
