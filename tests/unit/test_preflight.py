@@ -103,17 +103,23 @@ def test_a_cpu_that_sut_or_sender_cannot_have(
         ("docker", "1", {"management_cpus": "2"}, 'sut.management_cpus = "2": .* no CPU 2, for'),
         ("vm", "3,5", {"cpus": "2-3"}, 'sut.cpus = "2-3": .* no CPU 2-3, for limits.cpus = "3,5"'),
         ("vm", "3,5", {"cpus": "0-1"}, None),
+        ("vm", None, {"worker_cpus": "1-3"}, '"1-3": .* no CPU 2-3, without limits.cpus$'),
+        ("vm", None, {"cpus": "7"}, 'sut.cpus = "7": .* no CPU 7, without limits.cpus$'),
+        ("vm-vfio", None, {"management_cpus": "2"}, '"2": .* no CPU 2, without limits.cpus$'),
+        ("vm", None, {"worker_cpus": "0-1"}, None),
+        ("bare", None, {"worker_cpus": "4-6"}, None),
         ("bare", "4-7", {"worker_cpus": "4-6", "management_cpus": "7"}, None),
     ],
 )
 def test_pins_outside_the_limits_are_refused_with_the_plan_on_any_host(
-    tmp_path: Path, setup: str, limits: str, sut: dict[str, str], said: str | None
+    tmp_path: Path, setup: str, limits: str | None, sut: dict[str, str], said: str | None
 ) -> None:
     file, trace = tmp_path / "x.toml", write(tmp_path / "t.pcap", [ip(bytes(16))])
     pins = "".join(f'{key} = "{cpus}"\n' for key, cpus in sut.items())
     file.write_text(
         f'name = "x"\n[setup]\nkind = "{setup}"\n[sut]\nkind = "suricata"\n{pins}'
-        f'[limits]\ncpus = "{limits}"\n[load]\nkind = "replay"\ntrace = "{trace}"\nspeed = 1\n'
+        + (f'[limits]\ncpus = "{limits}"\n' if limits else "")
+        + f'[load]\nkind = "replay"\ntrace = "{trace}"\nspeed = 1\n'
         "[measure]\nrepetitions = 1\n"
     )
     experiment = load_experiment(file)

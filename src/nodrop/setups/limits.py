@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 from nodrop.config.units import format_cpus, parse_cpus
 from nodrop.errors import BadInput, LabProblem
 from nodrop.hosts.memory_group import memory_controller
-from nodrop.setups.seam import Limits, Setup
+from nodrop.setups.seam import BringsCpus, Limits, Setup
 
 
 def cpu_problems(limits: Limits) -> Sequence[str]:
@@ -41,10 +41,12 @@ def pin_problems(pins: Mapping[str, str], there: AbstractSet[int]) -> Sequence[s
 
 
 def pins_within_limits(pins: Mapping[str, str], setup: Setup, limits: Limits) -> None:
-    """BadInput if the experiment's own limits leave out a CPU that it pins to, on any host."""
-    if pins and limits.cpus is not None and setup.heeds_cpus:
+    """BadInput if the experiment itself leaves out a CPU that it pins to, on any host."""
+    known = limits.cpus is not None or isinstance(setup, BringsCpus)
+    if pins and known and setup.heeds_cpus:
+        why = f'for limits.cpus = "{limits.cpus}"' if limits.cpus else "without limits.cpus"
         for words in pin_problems(pins, setup.cpus(limits)):
-            raise BadInput(f'{words}, for limits.cpus = "{limits.cpus}"')
+            raise BadInput(f"{words}, {why}")
 
 
 def missing_cpus(key: str, asked: str, there: AbstractSet[int], words: str) -> Sequence[str]:

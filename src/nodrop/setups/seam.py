@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from nodrop.hosts.inside import Inside
 from nodrop.hosts.seam import AnyJob, Host, HostProcess, Json, Link, Port, UndoJournal
@@ -218,6 +218,13 @@ class Env(Protocol):
         ...
 
     def facts(self) -> Json: ...
+
+
+@runtime_checkable
+class BringsCpus(Protocol):
+    """A setup with CPUs of its own, which are the same on any host."""
+
+    brings_cpus: Literal[True]
 
 
 class Setup(Protocol):

@@ -67,6 +67,7 @@ class Vm:
     places: Sequence[Place] = books.AHEAD_OF_A_GUEST
     alone = ""
     heeds_cpus = True
+    brings_cpus: Literal[True] = True
     several_ports = False
 
     def __init__(self, options: Mapping[str, Any] | None = None, *, base: Path = Path()) -> None:
