@@ -81,7 +81,7 @@ def test_no_trial_waits_for_the_way_of_its_trace(run: Run, here: Pair, tmp_path:
 
 
 class LooksBeside(Silent):
-    """What a second run would be told while the first one has the port."""
+    """What a second run would be told while the first one has the port, and another home."""
 
     def __init__(self, lab: SshLab) -> None:
         self._lab = lab
@@ -89,7 +89,9 @@ class LooksBeside(Silent):
 
     def phase(self, name: str) -> None:
         if name == "launch":
-            self.said = [*self._lab.problems()]
+            with pytest.MonkeyPatch.context() as other:
+                other.setenv("XDG_STATE_HOME", "/nonexistent")
+                self.said = [*self._lab.problems()]
 
 
 @pytest.mark.alone  # beside it another test's run may have a port of that name

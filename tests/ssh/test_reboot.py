@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -185,13 +186,22 @@ def test_who_listens_on_the_port_is_found_before_it_boots(
     assert boot_id(there.receiver) == before
 
 
-def test_another_run_there_is_not_ended_by_a_boot(there: Pair, rebooting_it: Rebooting) -> None:
+@pytest.mark.parametrize("state", ["/root/.local/state", "/run/home of lab/state"])
+def test_another_run_there_is_not_ended_by_a_boot(
+    there: Pair, rebooting_it: Rebooting, state: str
+) -> None:
+    """Of root, or of a user whose state lies elsewhere."""
     before = boot_id(there.receiver)
-    journal = "/root/.local/state/nodrop/undo/other.jsonl"
-    there.receiver.run("mkdir", "-p", "/root/.local/state/nodrop/undo")
+    journal = f"{state}/nodrop/undo/other.jsonl"
+    there.receiver.run("mkdir", "-p", str(Path(journal).parent))
     words = "another run is there, so it does not boot"
-    with there.receiver.running("python3", "-c", HOLDS, journal), pytest.raises(LabProblem) as no:
-        rebooting_it.reboot()
+    words_there = shlex.join(["sudo", "python3", "-c", HOLDS, journal])
+    ssh = ["ssh", "-F", str(there.machines.config), "sensor1", words_there]
+    with subprocess.Popen(ssh, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as run:
+        assert run.stdout is not None
+        run.stdout.readline()
+        with pytest.raises(LabProblem) as no:
+            rebooting_it.reboot()
     assert words in str(no.value)
     there.receiver.run("rm", journal)
     assert boot_id(there.receiver) == before

@@ -96,7 +96,10 @@ def placed(host: SshHost, *, machines: Sequence[str] = ()) -> list[str]:
             )
     where = f"{CONTROL_FOLDER}/{digest}"
     variables = {
+        # Whatever a login there sets: what it leaves is looked for in these (labs/far_hosts.py).
         "HOME": "/root",
+        "XDG_CACHE_HOME": "/root/.cache",
+        "XDG_STATE_HOME": "/root/.local/state",
         "LC_ALL": "C.UTF-8",
         ENVIRONMENT: host.node,
         "PYTHONPATH": where,

@@ -17,6 +17,7 @@ from nodrop.errors import LabProblem
 from nodrop.hosts.journal import new_label
 from nodrop.hosts.seam import Json
 from nodrop.hosts.ssh import COMMAND_TIMEOUT_S, SshHost
+from nodrop.hosts.whose import OPEN_JOURNALS
 from nodrop.labs.seam import Checked, Distant
 
 BOOT_TIMEOUT_S = 600.0
@@ -25,14 +26,12 @@ SETTLED_TIMEOUT_S = 120.0
 """Once sshd lets us in: the port gets its carrier, other services start."""
 PAUSE_S = 1.0
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
-REBOOT = """\
-for journal in /root/.local/state/nodrop/undo/*.jsonl; do
-  [ ! -e "$journal" ] || flock --nonblock "$journal" true || exit 9
-done
+REBOOT = f"""\
+[ -z "$({OPEN_JOURNALS})" ] || exit 9
 sync
 systemctl reboot || reboot || shutdown -r now
 """
-"""Not while another run measures there: its journal is locked as long as it lives."""
+"""Not while another run measures there: its journal is open as long as it lives."""
 BUSY = 9
 STATE = ("kernel", "cpus", "governor", "boost", "smt", "port", "mtu", "offloads_on",
          "further_ports")  # fmt: skip

@@ -17,6 +17,13 @@ HOST_VARIABLE = "NODROP_HOST"
 """By which name he knows this one."""
 
 
+OPEN_JOURNALS = (
+    "ls -l /proc/[0-9]*/fd 2>/dev/null | sed -n 's|.* -> \\(/.*/nodrop/undo/.*[.]jsonl\\)$|\\1|p'"
+)
+"""For a shell of a host's root: the journal of each run that lives there, whosever it is. A run has
+its own open, and it may lie in any home (XDG_STATE_HOME)."""
+
+
 def this_host() -> str:
     """As the user knows it."""
     return one_line(os.environ.get(HOST_VARIABLE) or socket.gethostname(), longest=120)

@@ -21,6 +21,7 @@ from nodrop.hosts.privileges import CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN
 from nodrop.hosts.rights import of_job
 from nodrop.hosts.seam import Json
 from nodrop.hosts.ssh import BECOMING, Become, SshHost
+from nodrop.hosts.whose import OPEN_JOURNALS
 from nodrop.labs.crossing import CableEnd
 from nodrop.labs.netns import PACKAGES
 from nodrop.labs.seam import Checked
@@ -43,7 +44,7 @@ LRO, which a veth has not."""
 RECEIVES = re.compile(r"nodrop-([A-Za-z0-9._-]+)-rcv(?!\S)", re.ASCII)
 """The namespace of a run, with the port that it measures at."""
 FAR_JOURNALS = "/root/.local/state/nodrop/undo"
-"""Of a nodrop that measures on a host over ssh."""
+"""Of a nodrop that has measured on a host over ssh."""
 NS_PER_MS = 1e6
 TC_PACKAGE = "iproute2"
 
@@ -253,7 +254,10 @@ def _run_with(host: SshHost | ThisMachine, port: str) -> str:
         if found := RECEIVES.match(line):
             shown = ["ip", "-n", found[0], "link", "show", port]
             if host.run(shown, check=False).returncode == 0:
-                journal = f"{journal_folder() if host.here else FAR_JOURNALS}/{found[1]}.jsonl"
+                name = f"{found[1]}.jsonl"
+                living = host.run(["sh", "-c", OPEN_JOURNALS], check=False).stdout.splitlines()
+                dead = f"{journal_folder() if host.here else FAR_JOURNALS}/{name}"
+                journal = next((one for one in living if one.endswith(f"/{name}")), dead)
                 first = host.run(["head", "-n", "1", journal], check=False).stdout
                 return journal_words(found[1], first)
     return ""
