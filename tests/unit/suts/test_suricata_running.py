@@ -23,6 +23,7 @@ from nodrop.hosts.binary import find_node_binary
 from nodrop.hosts.local import LocalHost
 from nodrop.hosts.seam import HostProcess
 from nodrop.setups.local import LocalView
+from nodrop.suts.suricata import log
 from nodrop.suts.suricata.capture import Ring
 from nodrop.suts.suricata.control import ControlSocket, Refused
 from nodrop.suts.suricata.effective import Asked, Effective
@@ -334,6 +335,43 @@ def test_a_late_start_says_how_far_it_came(process: Process) -> None:
     (process.work / "engine.json").write_text(first + "\n")
     with pytest.raises(TrialFailed, match=r"This is Suricata version 7\.0\.10"):
         running(process).wait_ready(timeout_s=0.1)
+
+
+def complaints(work: Path, count: int) -> None:
+    """Of a text in place of rules, before the engine starts."""
+    lines = (FIXTURES / "engine-7.json").read_text().splitlines()
+    bad = [line for line in lines if '"Error"' in line]
+    (work / "engine.json").write_text("\n".join([lines[0], *bad * count]) + "\n")
+
+
+def test_a_start_that_only_complains_of_rules_is_no_limit_of_the_sut(process: Process) -> None:
+    complaints(process.work, 3)
+    with pytest.raises(TrialFailed, match="has not started its engine") as late:
+        running(process).wait_ready(timeout_s=0.1)
+    assert late.value.reason == "no_rules"
+    first = (FIXTURES / "engine-7.json").read_text().splitlines()[0]
+    (process.work / "engine.json").write_text(first + "\n")
+    with pytest.raises(TrialFailed) as silent:
+        running(process).wait_ready(timeout_s=0.1)
+    assert silent.value.reason == ""
+
+
+@pytest.mark.parametrize(("before", "reason"), [("complaints", "no_rules"), ("engine", "")])
+def test_a_log_that_gets_too_large_is_of_the_rules_before_the_engine_starts(
+    process: Process, monkeypatch: pytest.MonkeyPatch, before: str, reason: str
+) -> None:
+    if before == "engine":
+        leave(process.work, "engine")
+    else:
+        complaints(process.work, 3)
+    seen = running(process, rules_errors="warn")
+    seen._said()
+    monkeypatch.setattr(log, "SMALL_FILE_BYTES", seen._log._offset + 10)
+    with (process.work / "engine.json").open("a") as file:
+        file.write("x" * 1000)
+    with pytest.raises(TrialFailed, match="engine log") as large:
+        seen._said()
+    assert large.value.reason == reason
 
 
 def ring(frames: int, fanout: str | None) -> Ring:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nodrop.errors import TrialFailed
+from nodrop.ledger.reasons import Reason
 from nodrop.suts.suricata import counters
 from nodrop.untrusted.bounds import SMALL_FILE_BYTES
 from nodrop.untrusted.folder import Refused, read_from
@@ -76,7 +77,10 @@ class EngineLog:
         except FileNotFoundError:
             return self._lines
         except Refused as refused:
-            raise TrialFailed(f"Suricata's engine log {refused.strerror}: {self._path}") from None
+            raise TrialFailed(
+                f"Suricata's engine log {refused.strerror}: {self._path}",
+                reason=reason_before_start(self._lines),
+            ) from None
         whole = new[: new.rfind(b"\n") + 1]
         self._offset += len(whole)
         now_ns = time.monotonic_ns()
@@ -159,6 +163,12 @@ def _rules_and_errors(lines: Sequence[Line]) -> tuple[list[BadRule], list[str]]:
         )
         reason = ""
     return rules, others
+
+
+def reason_before_start(lines: Sequence[Line]) -> str:
+    """Of what went wrong, if Suricata then only complained of rules: a text that is none has a
+    complaint for each of its lines, and no load is the cause. Empty if not."""
+    return Reason.NO_RULES if started(lines) is None and bad_rules(lines) else ""
 
 
 def rules_end(lines: Sequence[Line]) -> Line | None:

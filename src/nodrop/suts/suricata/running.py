@@ -128,6 +128,7 @@ class RunningSuricata:
         return TrialFailed(
             f"Suricata {missing} after {timeout_s:g} s",
             hint="large rule sets need longer; mpm-algo = ac loads faster than hyperscan",
+            reason=log.reason_before_start(lines),
         )
 
     def _phases(self, ready_mono_ns: int) -> dict[str, float]:
