@@ -17,13 +17,14 @@ import pytest
 from rich.table import Table
 
 from nodrop import plugins
-from nodrop.cli import main, saying
+from nodrop.cli import lab, main, saying
 from nodrop.cli.arguments import all_settings
 from nodrop.cli.inspect import ReportPart
 from nodrop.cli.reporting import reporting
 from nodrop.cli.tables import console
 from nodrop.errors import REMEDIES, LabProblem
 from nodrop.hosts import privileges
+from nodrop.hosts.journal import UndoReport
 from nodrop.hosts.processes import boot_id, pid_namespace, user_namespace
 from nodrop.load.seam import TraceFacts
 from nodrop.measure.manager import RunOutcome
@@ -722,3 +723,14 @@ def test_foreign_words_leave_as_one_line_without_controls(
     plain, found = said.out.splitlines()
     assert json.loads(found) == {"name": foreign, "path": foreign}
     assert plain.isprintable() and found.isascii() and said.err.rstrip("\n").isprintable()
+
+
+def test_a_host_that_could_not_be_asked_twice_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    words = "receiver sensor1: not reached: no ssh server listens there"
+    reports = [UndoReport(label="", failed=[words]), UndoReport(label="pair", failed=[words])]
+    monkeypatch.setattr(lab, "_undone_elsewhere", lambda *_: reports)
+    assert main.exit_code(["undo", "pair.toml"]) == LabProblem.exit_code
+    assert capsys.readouterr().err == f"nodrop: could not undo {words}\n"

@@ -128,7 +128,8 @@ def undo(
     reports += undo_abandoned(running=everything)
     reports += [UndoReport(label="", done=swept)] if (swept := sweep()) else []
     end_orphans()
-    failed = [words for report in reports for words in report.failed]
+    # A receiver that is not reached is asked twice: to end runs, and to undo.
+    failed = [*dict.fromkeys(words for report in reports for words in report.failed)]
     if as_json:
         say_json([asdict(report) for report in reports])
     else:
