@@ -119,6 +119,16 @@ def test_ctrl_c_leaves_nothing(ground: OnKubernetes) -> None:
     assert ground.is_clean()
 
 
+def test_ctrl_c_before_the_scheduler_runs_leaves_nothing(ground: OnKubernetes) -> None:
+    argv = ground.argv(*ground.many(ground.options()))
+    with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, env=ground.environment) as run:
+        until(lambda: ground.ours("services", "scheduler"), "the operator begins")
+        run.send_signal(signal.SIGINT)
+        _, words = run.communicate(timeout=120)
+    assert run.returncode == 130, words
+    assert ground.is_clean()
+
+
 def test_what_a_killed_run_left_is_deleted_and_it_is_gone_on_with(ground: OnKubernetes) -> None:
     settings = ("load.duration_s=2", "measure.repetitions=1")
     with ground.measuring(*ground.many(ground.options(), *settings)) as run:

@@ -69,6 +69,7 @@ class Pods(Workers):
     def serve(self, client: Any) -> None:
         # While there is a task, though none may do it, the operator does not take us for gone.
         self._held = client.submit(int, resources={"nobody": 1}, pure=False)
+        _delete_if_idle(self._made, IDLE_S)
 
     def why_none(self) -> str:
         try:
@@ -178,7 +179,6 @@ def cluster_spec(make: Callable[..., Json], file: FleetFile) -> Json:
         n_workers=len(file.pairs),
         resources=options.resources,
         env=options.env,
-        idle_timeout=IDLE_S,
     )
     scheduler, worker = spec["spec"]["scheduler"]["spec"], spec["spec"]["worker"]["spec"]
     worker |= {"affinity": ALONE, **options.pod}
@@ -219,11 +219,18 @@ def _keys(cluster: Any, security: Any) -> Json:
     }
 
 
+def _delete_if_idle(cluster: Any, seconds: int) -> None:
+    """0: never. While it is asked to, the operator asks the scheduler every 5 s. If there is none,
+    or none any more, it waits for minutes, and does nothing else."""
+    cluster.patch({"spec": {"idleTimeout": seconds}})
+
+
 def _delete(cluster: Any) -> None:
     """With all that was made of it: pods undo before they end."""
     until = time.monotonic() + GONE_S
     try:
         if cluster.exists():  # else the operator was faster
+            _delete_if_idle(cluster, 0)
             cluster.delete(propagation_policy="Foreground")
         while cluster.exists():
             if time.monotonic() > until:

@@ -21,7 +21,6 @@ def make_cluster_spec(name: str, **given: Any) -> Any:
     return {
         "metadata": {"name": name},
         "spec": {
-            "idleTimeout": given["idle_timeout"],
             "worker": {"replicas": given["n_workers"], "spec": worker},
             "scheduler": {"spec": scheduler},
         },
@@ -47,7 +46,7 @@ def test_a_pod_for_each_pair_as_root_and_alone_on_its_node(file: Any) -> None:
     spec = cluster_spec(make_cluster_spec, file())["spec"]
     pod, scheduler = spec["worker"]["spec"], spec["scheduler"]["spec"]
     (container,) = pod["containers"]
-    assert spec["worker"]["replicas"] == 2 and spec["idleTimeout"] == 60
+    assert spec["worker"]["replicas"] == 2
     assert (pod["affinity"], container["securityContext"]) == (ALONE, ROOT)
     assert container["args"][:2] == ["dask", "worker"] and "pair=1" in container["args"]
     assert "--dashboard" not in container["args"]
