@@ -59,7 +59,7 @@ ROOT: Json = {"privileged": True, "runAsUser": 0}
 
 class Pods(Workers):
     hint = (
-        "kubectl describe pods says more; for an image or a node that takes longer, set wait_s in "
+        "kubectl get events says more; for an image or a node that takes longer, set wait_s in "
         "the fleet file"
     )
 
