@@ -427,6 +427,23 @@ fn numbers_that_make_no_sense_are_bad_input() {
 }
 
 #[test]
+fn a_ramp_without_a_profile_is_bad_input() {
+    let said = refusal(
+        "replay",
+        &[
+            "--trace",
+            "x.pcap",
+            "--interface",
+            "lo",
+            "--pps",
+            "9",
+            "--ramp",
+        ],
+    );
+    assert!(said.contains("--profile"), "{said}");
+}
+
+#[test]
 fn a_trial_without_end_is_refused_and_not_followed() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();

@@ -111,7 +111,7 @@ pub struct ReplaySpec {
     #[arg(long)]
     pub profile: Option<PathBuf>,
     /// Change the rate evenly between the points of the profile, not in steps
-    #[arg(long)]
+    #[arg(long, requires = "profile")]
     #[serde(default)]
     pub ramp: bool,
     /// As fast as the kernel takes them

@@ -29,6 +29,9 @@ fn master(interface: &str) -> Option<String> {
     name.into_string().ok()
 }
 
+/// `linux/route.h`: the destination cannot be reached.
+const RTF_REJECT: u32 = 0x0200;
+
 fn use_of(interface: &str) -> Option<String> {
     if let Some(address) = address_of(interface) {
         return Some(format!("{interface} has the address {address}"));
@@ -69,9 +72,12 @@ fn default_route_4(route: &str, interface: &str) -> bool {
 }
 
 /// A line of /proc/net/ipv6_route: destination, its prefix length, source, its prefix length, next hop, metric, two counters, flags, device.
+/// The kernel's own one of lo leads nowhere.
 fn default_route_6(route: &str, interface: &str) -> bool {
     let fields: Vec<&str> = route.split_whitespace().collect();
-    matches!(fields[..], [to, "00", .., name] if name == interface && to.bytes().all(|c| c == b'0'))
+    let leads = |flags| u32::from_str_radix(flags, 16).is_ok_and(|flags| flags & RTF_REJECT == 0);
+    matches!(fields[..], [to, "00", .., flags, name]
+        if name == interface && to.bytes().all(|c| c == b'0') && leads(flags))
 }
 
 #[cfg(test)]
@@ -85,10 +91,13 @@ mod tests {
         let net = "eth0\t000200C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0";
         assert!(!default_route_4(net, "eth0"));
         let zeros = "0".repeat(32);
-        let route =
-            |length| format!("{zeros} {length} {zeros} 00 {zeros} 00000400 1 0 00000003     eth0");
-        assert!(default_route_6(&route("00"), "eth0"));
-        assert!(!default_route_6(&route("00"), "lo") && !default_route_6(&route("40"), "eth0"));
+        let route = |length, flags, name| {
+            format!("{zeros} {length} {zeros} 00 {zeros} 00000400 1 0 {flags}     {name}")
+        };
+        let default = route("00", "00000003", "eth0");
+        assert!(default_route_6(&default, "eth0") && !default_route_6(&default, "lo"));
+        assert!(!default_route_6(&route("40", "00000003", "eth0"), "eth0"));
+        assert!(!default_route_6(&route("00", "00200200", "lo"), "lo"));
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub fn sockets(spec: &ReplaySpec) -> Result<Vec<PacketSender>, JobError> {
         let (cpus, ports) = (spec.cpus.len(), spec.interfaces.len());
         return Err(JobError::new(
             "spec",
-            format!("cpus: {cpus} for {ports} ports: name one for each port, or none"),
+            format!("cpus: {cpus}, ports: {ports}; name a CPU for each port, or none"),
         ));
     }
     spec.cpus.iter().try_for_each(|cpu| may_pin(*cpu))?;
