@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from nodrop.elsewhere import pair
 from nodrop.elsewhere.pair import FarPair
-from nodrop.errors import LabProblem
+from nodrop.errors import BadInput, LabProblem
 
 
 def test_that_its_own_run_goes_on_is_not_said(
@@ -23,9 +24,23 @@ def test_that_its_own_run_goes_on_is_not_said(
         raise problem
 
     monkeypatch.setattr(pair, "run_elsewhere", ends)
-    for name in ("make_plan", "replace"):
-        monkeypatch.setattr(pair, name, lambda *_, **__: None)
+    monkeypatch.setattr(pair, "make_plan", lambda _: SimpleNamespace(notes=list))
+    monkeypatch.setattr(pair, "replace", lambda *_, **__: None)
     job: Any = type("Job", (), {"lab": type("Lab", (), {"table": {}}), "experiment": None})
     with pytest.raises(LabProblem) as ended:
         FarPair(cast(Any, job), tmp_path).begin()
     assert str(ended.value) == "nodrop there has ended; look there"
+
+
+def test_a_plan_that_cannot_be_made_ends_the_pair(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever ends its thread is heard: nobody else would wake who waits."""
+
+    def refuses(_: object) -> None:
+        raise BadInput("load.trace: gone")
+
+    monkeypatch.setattr(pair, "make_plan", refuses)
+    job: Any = type("Job", (), {"lab": type("Lab", (), {"table": {}}), "experiment": None})
+    with pytest.raises(BadInput, match="gone"):
+        FarPair(cast(Any, job), tmp_path).begin()

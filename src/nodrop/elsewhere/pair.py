@@ -124,9 +124,9 @@ class FarPair(Silent):
     def _run(self) -> None:
         job = self._job
         table = {key: value for key, value in job.lab.table.items() if key != "storage"}
-        plan = make_plan(job.experiment)
-        self._of_plan = plan.notes()
         try:
+            plan = make_plan(job.experiment)
+            self._of_plan = plan.notes()
             run_elsewhere(
                 job.experiment,
                 replace(job.lab, table=table),
