@@ -101,7 +101,7 @@ def test_a_sut_that_dies_under_load_bounds_it_from_above(
         f"load.trace={short_trace}",
         "sut.service_rate_pps=40000",
         "sut.ring_frames=4096",
-        "search.min=1000",
+        f"search.min={above / 2}",
         *QUICK,
         text=SINK,
         progress=AtLoads(lambda load: load > above, lambda: os.kill(job("sink"), signal.SIGKILL)),

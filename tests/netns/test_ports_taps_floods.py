@@ -133,7 +133,7 @@ def test_a_port_that_goes_down_ends_all(link: Link, second: Link, tmp_path: Path
 def test_a_cpu_for_each_port_or_for_none(link: Link, tmp_path: Path) -> None:
     trace = small_trace(tmp_path / "t.pcap", [60])
     spec = {"job": "replay", "interface": link.tx.name, "trace": str(trace), "pps": 1000}
-    with pytest.raises(NodeRefused, match="cpus: 2 for 1 ports"):
+    with pytest.raises(NodeRefused, match="cpus: 2, ports: 1; name a CPU"):
         link.tx.host.job(spec | {"cpus": [0, 1]})
     with pytest.raises(NodeRefused, match="cpu 1000: cannot pin to it"):
         link.tx.host.job(spec | {"cpus": 1000})
