@@ -20,6 +20,7 @@ from nodrop.hosts.binary import find_node_binary
 from nodrop.hosts.ssh import KEPT_FOLDER
 from nodrop.hosts.whose import holder
 from nodrop.labs.ssh import SshLab
+from nodrop.load.tcpreplay import Tcpreplay
 from nodrop.measure.controllers.seam import TrialInput
 from nodrop.measure.progress import Silent
 from nodrop.results.live import Live
@@ -78,6 +79,40 @@ def test_no_trial_waits_for_the_way_of_its_trace(run: Run, here: Pair, tmp_path:
     sent = [note for note in counting.notes if note.startswith("sender gen1: ")]
     assert len(sent) == 2
     assert re.fullmatch(r"sender gen1: other\.pcap goes there, \d+\.\d MB", sent[1])
+
+
+TCPREPLAY = ("load.kind=tcpreplay", "measure.repetitions=1")
+OF_THERE = """\
+#!/bin/sh
+[ "$1" = -V ] && exec echo tcpreplay of there
+exec /usr/bin/tcpreplay "$@"
+"""
+
+
+def test_tcpreplay_is_the_senders(run: Run, here: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It need not be here, and its version is that of there."""
+    monkeypatch.setattr(Tcpreplay, "late_ratio", 100.0)  # it drifts, and the machine is busy
+    monkeypatch.setattr("nodrop.measure.preflight.which", lambda _: None)
+    own = "/run/programs/tcpreplay"
+    here.sender.run("sh", "-c", 'printf %s "$0" >$1 && chmod 755 $1', OF_THERE, own)
+    try:
+        outcome = run(*TCPREPLAY)
+    finally:
+        here.sender.run("rm", own)
+    (record,) = outcome.records
+    assert closes(record) and record.packets.decoded_packets == record.offered.sent > 10_000
+    offered = json.loads((outcome.directory / "runs" / record.run / "offered.json").read_text())
+    assert offered["facts"]["version"] == "tcpreplay of there"
+
+
+def test_a_program_that_the_sender_lacks_is_said_before_the_first_trial(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Tcpreplay, "program", "tcpreplay-of-nobody")
+    words = "sender gen1: tcpreplay-of-nobody is not installed there; apt-get install tcpreplay-of-"
+    with pytest.raises(NotReady, match=words):
+        run(*TCPREPLAY)
+    assert not [*tmp_path.rglob("trial.json")]
 
 
 class LooksBeside(Silent):

@@ -198,6 +198,14 @@ class FromFiles(Protocol):
     def files(self) -> Sequence[Path]: ...
 
 
+@runtime_checkable
+class ByProgram(Protocol):
+    """A LoadGenerator that is a program, which the sender must have."""
+
+    program: str
+    """The Debian package has the same name."""
+
+
 class LoadGenerator(Protocol):
     """Built from the experiment's [load] table by its entry point."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import re
-import shutil
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,7 +43,7 @@ PR_SET_TIMERSLACK = 29
 class Tcpreplay:
     """`-T nano`: the default timer burns a core per process (isolation.md, headline 4)."""
 
-    name = "tcpreplay"
+    name = program = "tcpreplay"
     unit: Literal["packets", "transactions"] = "packets"
     late_ratio = 0.5
     """4.4.3 drifts: 8 to 25 % longer than the trace's own timing on a quiet machine, more on a busy
@@ -102,21 +101,13 @@ class Tcpreplay:
                 f"link type or snapshot length: {listed}",
                 hint='set load.kind = "replay", or make one kind of it (nodrop trace cut)',
             )
-        if shutil.which("tcpreplay") is None:
-            return ["tcpreplay is not installed: apt-get install tcpreplay"]
         return []
 
     def facts(self) -> Json:
-        facts = self.trace_facts()
-        said = subprocess.run(
-            ["tcpreplay", "-V"], capture_output=True, text=True, timeout=10, check=False
-        )
-        version = (said.stdout + said.stderr).splitlines()
         return {
             "generator": self.name,
-            "version": version[0] if version else None,
             "options": self.options.model_dump(exclude_none=True),
-            **words_of(facts),
+            **words_of(self.trace_facts()),
         }
 
     def argv(self, interface: str, trace: str) -> list[str]:
@@ -135,9 +126,6 @@ class Tcpreplay:
     @contextmanager
     def prepare(self, link: Link, *, work: Path, journal: UndoJournal) -> Iterator[Offerer]:
         del journal  # the processes die with us (nodrop-node enter)
-        host = link.tx.host
-        if not host.here and host.run(["tcpreplay", "-V"], check=False).returncode == 127:
-            raise LoadFailed(f"{host.name}: tcpreplay is not installed there")
         yield _Prepared(self, link, work)
 
 
@@ -151,6 +139,8 @@ class _Prepared:
 
     def __init__(self, generator: Tcpreplay, link: Link, work: Path) -> None:
         self._link = link
+        said = link.tx.host.run([generator.program, "-V"], check=False)
+        self._version = next(iter((said.stdout + said.stderr).splitlines()), None)
         self.aim(generator, work=work)
 
     def aim(self, load: LoadGenerator, *, work: Path) -> None:
@@ -208,7 +198,12 @@ class _Prepared:
             cpu_s=None if None in cpu_s else sum(s for s in cpu_s if s is not None),
             first_sent_mono_ns=before - host.clock_offset_ns,
             last_sent_mono_ns=after - host.clock_offset_ns,
-            facts={"argv": argv, "processes": len(said), "cpu": format_cpus(cpus) or None},
+            facts={
+                "argv": argv,
+                "version": self._version,
+                "processes": len(said),
+                "cpu": format_cpus(cpus) or None,
+            },
         )
 
     def _is_over(self, process: Child, timeout_s: float) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from shutil import which
 from typing import Any, TypeVar
 
 from nodrop import plugins
@@ -17,10 +18,10 @@ from nodrop.hosts.seam import Json
 from nodrop.images.bits import Bits
 from nodrop.images.choice import must_be_there, resolve_bits
 from nodrop.images.image_tree import first_difference
-from nodrop.labs.seam import Cabled, Lab, MakesPorts, Receiving, Resettable
+from nodrop.labs.seam import Cabled, Connected, Lab, MakesPorts, Receiving, Resettable
 from nodrop.labs.split import split_problems
 from nodrop.ledger.reasons import Problem, Reason
-from nodrop.load.seam import LoadGenerator
+from nodrop.load.seam import ByProgram, LoadGenerator
 from nodrop.measure.parting import sender_problems
 from nodrop.measure.plan import Cell, Plan, Table
 from nodrop.measure.sharing import port_traces
@@ -181,6 +182,7 @@ class Parts:
                     *sut.problems(bits),
                     *pin_problems(pins_of(sut), setup.cpus(cell.limits)),
                     *self.load(cell.load).problems(),
+                    *self._program_problems(self.load(cell.load)),
                     *sender_problems(cell.load, in_common),
                 ]
             except LabProblem as problem:
@@ -196,6 +198,13 @@ class Parts:
             return ()
         lab = resettable(self.lab, self._reset)
         return lab.driver_problems() if self._reset == "module" else ()
+
+    def _program_problems(self, load: LoadGenerator) -> list[str]:
+        if not isinstance(load, ByProgram) or isinstance(self.lab, Connected):
+            return []  # of a sender elsewhere: once it is connected (measure/pair.py)
+        if which(load.program) is None:
+            return [f"{load.program} is not installed: apt-get install {load.program}"]
+        return []
 
     def _split_problems(self, cell: Cell) -> list[str]:
         several = isinstance(self.lab, Cabled) and self.lab.cables > 1

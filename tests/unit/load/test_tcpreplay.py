@@ -65,7 +65,6 @@ def test_a_pcapng_whose_interfaces_differ_is_refused_before_a_trial(
     order: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Tcpreplay, "trace_facts", lambda _: None)
-    monkeypatch.setattr("shutil.which", lambda _: "/bin/tcpreplay")
 
     def problems(content: bytes) -> list[str]:
         path = tmp_path / "t.pcapng"
