@@ -54,7 +54,7 @@ def cost_sentence(searched: SearchedCell) -> Iterator[Sentence]:
 
 
 def headline(subject: str, answer: Answer) -> str:
-    """`Suricata carries 61.3X without loss, not 63.1X: 103 400 packets/s, 246.1 Mbit/s.`"""
+    """`Suricata carries 61.3X without loss, not 63.1X (really sent: 103,400 packets/s).`"""
     text = answer.statements[0].text
     joined = " " if text.startswith("carries") else ": "
     return f"{subject}{joined}{escape.plain(text, longest=600)}{_really(answer)}."
@@ -66,7 +66,7 @@ def _really(answer: Answer) -> str:
     if lower is None or lower.pps is None:
         return ""
     bits = "" if lower.bps is None else f", {numbers.megabits(lower.bps)} Mbit/s"
-    return f" (really sent: {numbers.count(lower.pps)} packets/s{bits})"
+    return f" (really sent: {lower.pps:,.0f} packets/s{bits})"
 
 
 def broke(answer: Answer) -> str:
@@ -117,7 +117,7 @@ def forecast_words(searched: SearchedCell) -> str:
         bought += f" in {len(searched.round_trials)} rounds"
     bounds = ", ".join(_bounds(answer) for answer in searched.answers)
     return (
-        f"Of the budget of {numbers.count(foreseen.budget_s)} s this search was likely to get "
+        f"Of the budget of {foreseen.budget_s:,.0f} s this search was likely to get "
         f"{likely}. It got {bought}; {bounds}."
     )
 
