@@ -35,7 +35,7 @@ def test_that_its_own_run_goes_on_is_not_said(
 def test_a_plan_that_cannot_be_made_ends_the_pair(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever ends its thread is heard: nobody else would wake who waits."""
+    """Whatever ends its thread is heard, or its caller would wait for ever."""
 
     def refuses(_: object) -> None:
         raise BadInput("load.trace: gone")

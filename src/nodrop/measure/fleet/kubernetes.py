@@ -220,8 +220,8 @@ def _keys(cluster: Any, security: Any) -> Json:
 
 
 def _delete_if_idle(cluster: Any, seconds: int) -> None:
-    """0: never. While it is asked to, the operator asks the scheduler every 5 s. If there is none,
-    or none any more, it waits for minutes, and does nothing else."""
+    """0: never. Else the operator asks the scheduler every 5 s, and if the scheduler is gone by
+    then, it waits for minutes and does nothing else."""
     cluster.patch({"spec": {"idleTimeout": seconds}})
 
 

@@ -166,8 +166,8 @@ def _rules_and_errors(lines: Sequence[Line]) -> tuple[list[BadRule], list[str]]:
 
 
 def reason_before_start(lines: Sequence[Line]) -> str:
-    """Of what went wrong, if Suricata then only complained of rules: a text that is none has a
-    complaint for each of its lines, and no load is the cause. Empty if not."""
+    """Why it did not start, if Suricata only complained of rules: in a file that holds no rules, it
+    complains of each line, and no load is the cause. Empty if not."""
     return Reason.NO_RULES if started(lines) is None and bad_rules(lines) else ""
 
 
