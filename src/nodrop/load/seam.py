@@ -46,9 +46,9 @@ class PeakDemand:
 
 
 def lasting(span_s: float, packets: int) -> float:
-    """How long so many packets are offered, if it is so long from the first to the last: as many
-    gaps as packets, for the last one has its time as well. Over that, packets at one a second are
-    one a second (RFC 2544: frames offered in the time of a trial)."""
+    """How long so many packets are offered, if the first and the last are `span_s` apart. The last
+    one has its time as well, so that one packet a second is one a second (RFC 2544: frames offered
+    in the time of a trial)."""
     return span_s * packets / (packets - 1) if packets > 1 else span_s
 
 

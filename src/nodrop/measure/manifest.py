@@ -67,7 +67,7 @@ def _revision() -> str | None:
     if not (checkout / ".git").exists():
         return None
     try:
-        # `describe --dirty` would write the checkout's index, whatever it is told of locks.
+        # `describe --dirty` writes the checkout's index, even with GIT_OPTIONAL_LOCKS=0.
         commit = _git(checkout, "describe", "--always")
         changed = _git(checkout, "status", "--porcelain", "--untracked-files=no")
     except (OSError, subprocess.SubprocessError):

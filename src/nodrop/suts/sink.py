@@ -354,6 +354,7 @@ def _not_at_rest(fresh: Sequence[SinkSample], timeout_s: float) -> TrialFailed:
     return TrialFailed(words, hint=hint, reason=Reason.NOT_DRAINED)
 
 
+@making_sense("a sample of node job 'sink'")
 def _at_rest(samples: Sequence[SinkSample], expected_packets: int | None) -> bool:
     """Delivered and dropped make up all, and nothing moved for half a second."""
     if not samples:

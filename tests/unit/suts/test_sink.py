@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.errors import BadInput, NodeDied, NodeRefused, TrialFailed
+from nodrop.errors import BadInput, LabProblem, NodeDied, NodeRefused, TrialFailed
 from nodrop.suts.sink import Sink
 
 RESULT = {
@@ -136,6 +136,15 @@ def test_samples_that_agree_on_a_full_ring_are_not_at_rest(jobs: list[Job]) -> N
     words = "do not come to rest within 0.5 s: it has read 10 of 60 packets; a slow sink"
     with pytest.raises(TrialFailed, match=words):
         running.drain(expected_packets=None, timeout_s=0.5)
+
+
+@pytest.mark.parametrize("missing", ["packets", "tp_packets", "tp_drops"])
+def test_a_sample_that_makes_no_sense_is_said(jobs: list[Job], missing: str) -> None:
+    spoilt = sample(70, 100, 30)
+    del spoilt[missing]
+    running = launch(jobs, [sample(0, 0, 0), spoilt])
+    with pytest.raises(LabProblem, match=f"a sample of node job 'sink' makes no sense.*{missing}"):
+        running.drain(expected_packets=None, timeout_s=5)
 
 
 def test_a_sink_that_says_nothing_hangs(jobs: list[Job]) -> None:
