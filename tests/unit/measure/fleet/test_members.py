@@ -10,7 +10,7 @@ import distributed
 from nodrop.config.experiment import load_experiment
 from nodrop.config.fleet_file import load_fleet
 from nodrop.measure.fleet.members import Members
-from nodrop.measure.fleet.started import PAIR
+from nodrop.measure.fleet.started import PAIR, QUIET
 from nodrop.measure.fleet.worker import Job
 from tests.unit.measure.fleet.test_pairs import EXPERIMENT
 
@@ -35,7 +35,11 @@ def test_a_worker_that_is_there_is_seen_at_each_look(tmp_path: Path) -> None:
     with (
         dask.config.set(OFTEN),
         distributed.LocalCluster(
-            n_workers=2, processes=False, dashboard_address=None, resources={PAIR: 1}
+            n_workers=2,
+            processes=False,
+            dashboard_address=None,
+            scheduler_kwargs=dict(QUIET),
+            resources={PAIR: 1},
         ) as cluster,
         distributed.Client(cluster, set_as_default=False) as client,
     ):
