@@ -2,9 +2,9 @@
 //! as one, as files.
 
 use std::fmt::Display;
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{BufWriter, ErrorKind, Write};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
@@ -14,6 +14,7 @@ use nodrop_sys::file::create;
 use nodrop_wire::capture::Reader;
 use nodrop_wire::pcap::{file_header, record_header};
 use nodrop_wire::record::Record;
+use tempfile::{Builder, NamedTempFile};
 
 use crate::capture::contents;
 use crate::job::replay::{macs, scheduled};
@@ -299,32 +300,56 @@ pub fn folder_of(out: &Path) -> Option<PathBuf> {
     (folder != Path::new("/dev") && !folder.starts_with("/proc")).then_some(folder)
 }
 
-/// Writes a file that is there as a whole or, after an error, not at all.
+/// Writes a file that is there as a whole. Until it is, what has that name stays: it may be the capture that is read.
 pub fn write(
     path: &Path,
     content: impl FnOnce(&mut BufWriter<File>) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let place = || format!("cannot write {}", path.display());
-    let opened = create(path).map_err(|error| match error.kind() {
+    let refused = |error: std::io::Error| match error.kind() {
         ErrorKind::InvalidInput => {
             JobError::new("spec", format!("{}: {error}", path.display())).into()
         }
-        _ => anyhow!(error).context(place()),
-    });
-    let mut out = BufWriter::new(opened?);
-    let written = content(&mut out)
+        _ => anyhow!(error).context(format!("cannot write {}", path.display())),
+    };
+    let (file, part) = match replaceable(path) {
+        Some(to) => {
+            let (file, part) = beside(&to).map_err(refused)?.into_parts();
+            (file, Some((part, to)))
+        }
+        None => (create(path).map_err(refused)?, None),
+    };
+    let mut out = BufWriter::new(file);
+    content(&mut out)
         .and_then(|()| Ok(out.flush()?))
         .map_err(|error| match error.downcast::<std::io::Error>() {
             // Not the quiet end of `| head`: a file was asked for, and is not whole.
             Ok(gone) if gone.kind() == ErrorKind::BrokenPipe && !is_stdout(path) => {
-                anyhow!("{}: whoever read it has gone", place())
+                anyhow!("cannot write {}: whoever read it has gone", path.display())
             }
-            Ok(refused) => anyhow!(refused).context(place()),
+            Ok(error) => refused(error),
             Err(other) => other,
-        });
-    // Never /dev/stdout, nor another link or device.
-    if written.is_err() && path.symlink_metadata().is_ok_and(|found| found.is_file()) {
-        let _ = std::fs::remove_file(path);
+        })?;
+    part.map_or(Ok(()), |(part, to)| {
+        part.persist(to).map_err(|failed| refused(failed.error))
+    })
+}
+
+/// The regular file that this is or will be, by the name that no link leads on from; `None` for a pipe, a device and stdout.
+fn replaceable(path: &Path) -> Option<PathBuf> {
+    let folder = folder_of(path)?;
+    if path.symlink_metadata().is_err() {
+        return Some(folder.join(path.file_name()?));
     }
-    written
+    (path.is_file() && !is_stdout(path)).then(|| path.canonicalize().ok())?
+}
+
+/// A new file in the same folder, for anybody to read whom the umask lets.
+fn beside(to: &Path) -> std::io::Result<NamedTempFile> {
+    let mut name = to.file_name().unwrap_or_default().to_owned();
+    name.push(".");
+    Builder::new()
+        .prefix(&name)
+        .suffix(".part")
+        .permissions(Permissions::from_mode(0o666))
+        .tempfile_in(to.parent().unwrap_or(Path::new("/")))
 }

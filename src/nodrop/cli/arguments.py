@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from nodrop.cli.stores import out_folder, run_directory
-from nodrop.errors import BadInput
+from nodrop.errors import REMEDIES, BadInput
+from nodrop.untrusted.folder import Folder
 
 SIGN_WITHIN_BYTES = 400
 IN_STORE = ", also s3://bucket/folder/NAME"
@@ -42,6 +43,19 @@ def written_anew(what: str, sign: bytes) -> Callable[[Path | None], Path | None]
         return file
 
     return checked
+
+
+def write_anew(file: Path, content: bytes) -> None:
+    """What is there stays until the new file is whole."""
+    try:
+        if file.exists() and not file.is_file():  # a pipe, a device
+            file.write_bytes(content)
+        else:
+            to = file.resolve()
+            Folder(to.parent).write(to.name, content)
+    except OSError as error:
+        hint = REMEDIES.get(error.errno or 0, "give another path")
+        raise BadInput(f"{file}: {error.strerror or error}", hint=hint) from None
 
 
 ExperimentFile = Annotated[

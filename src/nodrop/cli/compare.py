@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nodrop.cli.arguments import AsJson, RunDirectory, writable, written_anew
+from nodrop.cli.arguments import AsJson, RunDirectory, writable, write_anew, written_anew
 from nodrop.cli.saying import complain, say, say_json
 from nodrop.cli.stores import MARK, run_directory
 from nodrop.errors import BadInput
@@ -88,7 +88,7 @@ def answered(found: Versus, *, markdown: bool, junit: Path | None, as_json: bool
     from nodrop.report.versus_files import to_junit, to_markdown, unusual_words
 
     if junit is not None:
-        junit.write_bytes(to_junit(found))
+        write_anew(junit, to_junit(found))
     if as_json:
         say_json(found.model_dump())
     elif markdown:
@@ -114,7 +114,7 @@ def baseline(
         raise BadInput(f"{run}: is a file, and no run directory")
     _must_be_a_baseline(file)
     side = read_side(str(run))
-    file.write_text(side.to_text(), encoding="utf-8")
+    write_anew(file, side.to_text().encode())
     for words in side.unread:
         complain(f"left out: {words}")
     if is_written(run):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nodrop.cli.arguments import AsJson, RunDirectories, written_anew
+from nodrop.cli.arguments import AsJson, RunDirectories, write_anew, written_anew
 from nodrop.cli.saying import say, say_json
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def history(
         [read_run(path) for path in runs], differs=differs or (), metrics=metrics or ()
     )
     if page is not None:
-        page.write_text(history_page(found, title="nodrop history"), encoding="utf-8")
+        write_anew(page, history_page(found, title="nodrop history").encode())
     if as_json:
         say_json(found.model_dump())
         return found.exit_code

@@ -122,12 +122,17 @@ class Folder:
                 0o666,
                 dir_fd=handle,
             )
-            with os.fdopen(descriptor, "wb") as file:
-                yield file
-                file.flush()
-                if durable:
-                    os.fsync(descriptor)
-            os.rename(partial, _component(name), src_dir_fd=handle, dst_dir_fd=handle)
+            try:
+                with os.fdopen(descriptor, "wb") as file:
+                    yield file
+                    file.flush()
+                    if durable:
+                        os.fsync(descriptor)
+                os.rename(partial, _component(name), src_dir_fd=handle, dst_dir_fd=handle)
+            except BaseException:
+                with suppress(OSError):
+                    os.unlink(partial, dir_fd=handle)
+                raise
             if durable:
                 os.fsync(handle)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import resource
 import subprocess
 import sys
 from dataclasses import replace
@@ -283,6 +284,23 @@ def test_a_file_of_something_else_is_not_written_over(
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and f"{file}: is there, and no " in said
     assert file.read_text() == '{"run": "0001"}\n'
+
+
+def test_a_full_disk_costs_no_earlier_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Seen: the baseline that was there was empty afterwards, and no file was named."""
+    run, stored = again(tmp_path, "one"), tmp_path / "base.json"
+    words = ["baseline", str(run), str(stored)]
+    assert main.exit_code(words) == 0
+    before, (_, most) = stored.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 2, most))
+    try:
+        code = main.exit_code(words)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    assert code == 2 and f"nodrop: {stored}: File too large" in capsys.readouterr().err
+    assert stored.read_bytes() == before and not list(tmp_path.glob("*.part"))
 
 
 def test_what_cannot_be_read_is_said_by_who_writes_a_file_of_the_rest(
