@@ -169,6 +169,41 @@ fn traces_are_merged_side_by_side() {
     }
 }
 
+/// Seen: 0 packets/s of one packet, and 2,000 of two that lie 1 ms apart.
+#[test]
+fn a_mean_rate_is_that_of_a_replay_and_not_known_if_no_time_passes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rate.pcap");
+    let info = |more: &[&str]| {
+        let found = trace_tool(&[&["info", path.to_str().unwrap()], more].concat());
+        String::from_utf8(found.stdout).unwrap()
+    };
+    for (times_ms, mean, words) in [
+        (&[7_u64][..], 0.0, "– packets/s, peak 1; – bytes/s, peak 60"),
+        (&[7, 7, 7], 0.0, "– packets/s, peak 3;"),
+        (&[7, 6], 0.0, "– packets/s, peak 2;"),
+        (&[7, 8], 1000.0, "1000 packets/s, peak 2; 60000 bytes/s"),
+        (&[0, 1000, 2000, 3000], 1.0, "1 packets/s, peak 1;"),
+    ] {
+        let mut bytes = nodrop_wire::pcap::file_header().to_vec();
+        for ms in times_ms {
+            bytes.extend(nodrop_wire::pcap::record_header(ms * 1_000_000, 60, 60));
+            bytes.resize(bytes.len() + 60, 9);
+        }
+        fs::write(&path, bytes).unwrap();
+        assert!(
+            info(&[]).contains(&format!("rate         {words}")),
+            "{times_ms:?}"
+        );
+        let facts: serde_json::Value = serde_json::from_str(&info(&["--json"])).unwrap();
+        assert_eq!(
+            facts["packets_per_s"]["mean"].as_f64(),
+            Some(mean),
+            "{times_ms:?}"
+        );
+    }
+}
+
 #[test]
 fn a_reader_that_is_gone_is_no_error() {
     let folder = tempfile::tempdir().unwrap();

@@ -29,7 +29,7 @@ impl Share {
 /// Mean and peak over seconds of the trace's own time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, JsonSchema, Serialize)]
 pub struct Rate {
-    /// Over the whole duration.
+    /// Over the whole duration and the mean gap once more, so that n packets have the time of n; 0 if no time passes.
     pub mean: f64,
     /// In the busiest second, counted from the first packet.
     pub peak: u64,

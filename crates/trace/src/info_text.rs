@@ -3,7 +3,7 @@
 use std::fmt::{Display, Formatter, Result};
 
 use crate::checksums::Verified;
-use crate::info::Info;
+use crate::info::{Info, Rate};
 use crate::reassembly::Counts;
 
 /// A gap of so long is named: a capture that long is rare, a wrong timestamp is not.
@@ -64,12 +64,16 @@ impl Info {
             "frames       {} bytes; shortest {}, mean {mean:.1}, longest {}",
             self.frame_bytes, self.shortest_frame_bytes, self.longest_frame_bytes
         )?;
+        let mean = |rate: &Rate| match self.duration_ns {
+            0 => "–".into(),
+            _ => format!("{:.0}", rate.mean),
+        };
         writeln!(
             f,
-            "rate         {:.0} packets/s, peak {}; {:.0} bytes/s, peak {}",
-            self.packets_per_s.mean,
+            "rate         {} packets/s, peak {}; {} bytes/s, peak {}",
+            mean(&self.packets_per_s),
             self.packets_per_s.peak,
-            self.bytes_per_s.mean,
+            mean(&self.bytes_per_s),
             self.bytes_per_s.peak
         )?;
         let (peak, ms) = (&self.peak_demand, 1_000);

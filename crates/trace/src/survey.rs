@@ -204,7 +204,7 @@ impl Surveyor {
         let duration_ns = self.last_ns.saturating_sub(self.first_ns.unwrap_or(0));
         let peak = |value: fn(&Share) -> u64| self.seconds.values().map(value).max().unwrap_or(0);
         let rate = |total, peak| Rate {
-            mean: per_second(total, duration_ns),
+            mean: per_second(total, self.total.packets, duration_ns),
             peak,
         };
         Info {
@@ -288,12 +288,14 @@ impl Surveyor {
     }
 }
 
+/// The last packet has its time as well: packets at one a second are one a second.
 #[allow(clippy::cast_precision_loss)] // a rate for people
-fn per_second(total: u64, duration_ns: u64) -> f64 {
+fn per_second(total: u64, packets: u64, duration_ns: u64) -> f64 {
     if duration_ns == 0 {
         return 0.0;
     }
-    total as f64 * SECOND_NS as f64 / duration_ns as f64
+    let all_but_one = (packets - 1) as f64 / packets as f64;
+    total as f64 * all_but_one * SECOND_NS as f64 / duration_ns as f64
 }
 
 fn protocol_name(number: u8) -> String {
