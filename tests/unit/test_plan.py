@@ -264,12 +264,13 @@ def test_a_slug_is_safe_in_a_file_name(cell: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     ("pps", "duration_s", "least_s", "short"),
-    [(10_000, 5, 3.8, False), (10_000, 3, 3.8, True), (100_000, 0.5, 1.0, True)],
+    [(10_000, 5, 3.8, False), (10_000, 3, 3.8, True), (100_000, 1, 1.1, True)],
 )
 def test_a_load_too_short_to_be_called_carried_is_named(
     tmp_path: Path, pps: int, duration_s: float, least_s: float, short: bool
 ) -> None:
-    """4,000 packets of rings are 5 % of 8 s at 10,000/s; rest is seen 0.2 s late: 5 % of 3.8 s."""
+    """4,000 packets of rings are 5 % of 8 s at 10,000/s; rest is seen 0.2 s late: 5 % of 3.8 s.
+    Seen: a load of 1 s lasted 0.99998 s, and "less than a second shows no rate"."""
     made = plan(tmp_path, f"load.pps={pps}", f"load.duration_s={duration_s}")
     assert [length.offered_s for length in made.lengths] == [duration_s] * 6
     assert [length.least_s for length in made.lengths] == [pytest.approx(least_s)] * 6
@@ -277,13 +278,13 @@ def test_a_load_too_short_to_be_called_carried_is_named(
     assert (made.too_short() == "") != short
 
 
-@pytest.mark.parametrize(("duration_s", "short"), [(1e-3, True), (0.9, True), (1.5, False)])
+@pytest.mark.parametrize(("duration_s", "short"), [(1e-3, True), (1, True), (1.5, False)])
 def test_what_has_no_rate_is_too_short_for_one(
     tmp_path: Path, duration_s: float, short: bool
 ) -> None:
     """One packet, or all of one time: no pace follows from them."""
     made = plan(tmp_path, f"load.duration_s={duration_s}")
-    assert ("less than the 1.0 s that it takes" in made.too_short()) == short
+    assert ("less than the 1.1 s that it takes" in made.too_short()) == short
 
 
 def test_what_is_not_known_is_not_too_short(tmp_path: Path) -> None:

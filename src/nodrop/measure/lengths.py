@@ -7,9 +7,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from nodrop.config.experiment import Experiment
+from nodrop.config.search import SHORTEST_S
 from nodrop.config.units import format_seconds
 from nodrop.errors import BadInput, LabProblem
-from nodrop.ledger.sustained import LEAST_S, least_duration_s
+from nodrop.ledger.sustained import least_duration_s
 from nodrop.load.seam import LoadGenerator, Planned, TraceFacts
 from nodrop.measure.controllers.seam import Factors
 from nodrop.suts.seam import Sut
@@ -60,12 +61,12 @@ def offer_length(
             rest_seen_s=sut.rest_seen_s,
         )
     elif offered_s is not None:  # all packets at one moment have no rate
-        least_s = LEAST_S
+        least_s = 0.0
     facts = next(traces_of([load]), None)
     return OfferLength(
         cell=cell,
         offered_s=offered_s,
-        least_s=least_s,
+        least_s=None if least_s is None else max(SHORTEST_S, least_s),
         planned=None if facts is None else facts.planned,
         trace_packets=None if facts is None else facts.packets,
     )
