@@ -19,7 +19,7 @@ use crate::session::Session;
 /// Runs a job for a controller.
 pub fn controlled<J: Job>() -> ExitCode {
     // A Ctrl-C at a terminal reaches the whole process group; the controller decides what it means for us.
-    block_interrupt();
+    blocked(&[Signal::SIGINT]);
     let session = Session::new(true);
     session.emit().event(
         "hello",
@@ -55,10 +55,10 @@ pub fn controlled<J: Job>() -> ExitCode {
     }
 }
 
-/// Runs a job with flags: begins at once, ends by itself or at Ctrl-C, prints its result.
+/// Runs a job with flags: begins at once, ends by itself, at Ctrl-C or SIGTERM, prints its result.
 pub fn by_hand<J: Job>(spec: J::Spec) -> ExitCode {
     let session = Session::new(false);
-    stop_at_interrupt(&session);
+    stop_when_asked(&session);
     match perform::<J>(None, spec, &session) {
         Ok((_, result)) => conclude(&session, Ok(result)),
         Err(error) => refused(J::NAME, &error),
@@ -181,19 +181,20 @@ fn obey(line: &str, session: &Session, specs: &mut Specs) -> Result<(), End> {
     Ok(())
 }
 
-fn block_interrupt() -> SigSet {
-    let interrupt = SigSet::from(Signal::SIGINT);
+fn blocked(signals: &[Signal]) -> SigSet {
+    let set: SigSet = signals.iter().copied().collect();
     // Fails only for an invalid set.
-    let _ = interrupt.thread_block();
-    interrupt
+    let _ = set.thread_block();
+    set
 }
 
-/// Blocked here and in every thread made later, so that exactly one thread takes it.
-fn stop_at_interrupt(session: &Session) {
-    let interrupt = block_interrupt();
+/// By Ctrl-C, or by what `kill`, `timeout` and systemd send. Blocked here and in every thread made later, so that exactly one
+/// thread takes it.
+fn stop_when_asked(session: &Session) {
+    let asked = blocked(&[Signal::SIGINT, Signal::SIGTERM]);
     let session = session.clone();
     std::thread::spawn(move || {
-        while interrupt.wait().is_ok() {
+        while asked.wait().is_ok() {
             session.stop();
         }
     });

@@ -31,18 +31,20 @@ fn result(output: &Output) -> Value {
 }
 
 #[test]
-fn an_interrupt_is_a_stop_and_the_result_is_still_said() {
-    let mut child = sample(&["--interval-ms", "3600000"]).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let first = lines.next().unwrap().unwrap();
-    assert!(first.contains(r#""type":"sample""#), "{first}");
-    kill(pid(&child), Signal::SIGINT).unwrap();
-    let last: Value = serde_json::from_str(&lines.last().unwrap().unwrap()).unwrap();
-    assert_eq!(
-        (&last["type"], &last["rows"]),
-        (&"result".into(), &2.into())
-    );
-    assert_eq!(child.wait().unwrap().code(), Some(0));
+fn ctrl_c_and_sigterm_are_a_stop_and_the_result_is_still_said() {
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        let mut child = sample(&["--interval-ms", "3600000"]).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let first = lines.next().unwrap().unwrap();
+        assert!(first.contains(r#""type":"sample""#), "{first}");
+        kill(pid(&child), signal).unwrap();
+        let last: Value = serde_json::from_str(&lines.last().unwrap().unwrap()).unwrap();
+        assert_eq!(
+            (&last["type"], &last["rows"]),
+            (&"result".into(), &2.into())
+        );
+        assert_eq!(child.wait().unwrap().code(), Some(0));
+    }
 }
 
 #[test]
