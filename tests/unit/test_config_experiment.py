@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from nodrop.config.experiment import Experiment, load_experiment
 from nodrop.config.lab_file import find_lab, load_lab
 from nodrop.config.toml_file import put
-from nodrop.config.units import format_bytes, format_seconds, parse_bytes, parse_cpus
+from nodrop.config.units import format_seconds, parse_bytes, parse_cpus
 from nodrop.errors import BadInput
 from nodrop.plugins import build_lab
 
@@ -267,7 +267,6 @@ def test_an_unknown_lab_names_the_nearest() -> None:
 
 def test_units() -> None:
     assert [parse_bytes(t) for t in ("7", "512MiB", "1.5 kB")] == [7, 536870912, 1500]
-    assert [format_bytes(n) for n in (7, 536870912, 1536)] == ["7 B", "512 MiB", "1.5 KiB"]
     assert [format_seconds(s) for s in (1.23, 59.6, 75, 7300)] == [
         "1.2 s",
         "1 min 0 s",

@@ -33,16 +33,6 @@ def parse_bytes(text: str) -> int:
     return count
 
 
-def format_bytes(count: int) -> str:
-    """536870912 → `512 MiB`, for people."""
-    value = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} TiB"
-
-
 def format_seconds(seconds: float) -> str:
     """75 → `1 min 15 s`, for people."""
     if seconds > MOST_SECONDS:  # a speed of 1e-300 makes it infinite
