@@ -19,7 +19,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from nodrop.errors import LabProblem, NodropError, NotReady
@@ -183,12 +182,7 @@ class DiskJournal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         with signals_held():
             _, entries, _ = self._read()
             self.changed = list(dict.fromkeys(e.what for e in entries if isinstance(e, Change)))

@@ -6,7 +6,6 @@ A guest profiles itself: its node looks at the SUT there, and names come from th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Self
 
 from nodrop.errors import NodeRefused
@@ -83,10 +82,5 @@ class Profiling:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._job.close()

@@ -12,7 +12,6 @@ from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from nodrop.config.toml_file import printable
@@ -306,12 +305,7 @@ class RunWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         self.close(failed=kind is not None)
 
     def _must_lose_nothing(self) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from types import TracebackType
 from typing import Self
 
 from nodrop.errors import LabProblem
@@ -61,10 +60,5 @@ class GuestSamples:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._job.close()
