@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nodrop.cli.arguments import AsJson, LabName, OutFolder, Resume, Settings
+from nodrop.cli.arguments import (
+    AsJson,
+    LabName,
+    OutFolder,
+    Resume,
+    Rules,
+    Settings,
+    SetupKind,
+    SutKind,
+    TraceName,
+)
 from nodrop.cli.compare import Junit, Markdown, Metrics, answered, one_way
 from nodrop.cli.reporting import reporting
 from nodrop.cli.saying import say
@@ -34,20 +44,12 @@ def add_to(app: typer.Typer) -> None:
 
 
 def ab(
-    trace: Annotated[
-        str, typer.Argument(metavar="TRACE", help="Capture file, or make:demo.", show_default=False)
-    ],
+    trace: TraceName,
     a: Build,
     b: Build,
-    rules: Annotated[
-        list[str] | None, typer.Option("--rules", metavar="FILE", help="Rules. Repeatable.")
-    ] = None,
-    setup: Annotated[
-        str, typer.Option("--setup", metavar="KIND", help="Where the SUT runs.")
-    ] = "bare",
-    sut: Annotated[
-        str, typer.Option("--sut", metavar="KIND", help="What is measured.")
-    ] = "suricata",
+    rules: Rules = None,
+    setup: SetupKind = "bare",
+    sut: SutKind = "suricata",
     metrics: Metrics = None,
     most: Annotated[
         int, typer.Option("--most", metavar="N", help="Trials of each build, at most.")
@@ -74,13 +76,9 @@ def ab(
     from nodrop.elsewhere.where import measuring
     from nodrop.measure.controllers.until_told import UntilTold
     from nodrop.measure.plan import make_plan
-    from nodrop.report.versus import CANNOT_TELL
     from nodrop.report.write import write_report
 
-    if most < LEAST_PAIRS:
-        raise BadInput(f"--most {most}: fewer than {LEAST_PAIRS} trials of each tell nothing")
-    if most > MOST_PAIRS:
-        raise BadInput(f"--most {most}: more than {MOST_PAIRS:,} trials of each are never needed")
+    _must_be_pairs(most)
     one_way(as_json=as_json, markdown=markdown)
     _must_be_metrics(metrics or [])
     question = AbQuestion(a=a, b=b, trace=trace, rules=rules or (), setup=setup, sut=sut, most=most)
@@ -107,18 +105,19 @@ def ab(
         )
     with reporting(outcome.directory):
         page = write_report([outcome.directory])
-        if lacking := [name for name in "ab" if not _judged(outcome.records, name)]:
-            tried = {record.cell["cell"] for record in outcome.records}
-            if not tried.issuperset(lacking):
-                short = f"--budget {budget} ended before both builds were tried"
-                say(f"cannot tell: {short}: see {page}")
-                return CANNOT_TELL
-            say(f"every trial of {' and '.join(lacking)} is void: see {page}")
-            return 1
+        if code := _not_judged(outcome.records, budget, page):
+            return code
         look = until.look_at_the_end(outcome.records)
         found = _laid(outcome.records, metrics or (), look)
         found = found.model_copy(update={"notes": [*found.notes, f"report: {page}"]})
         return answered(found, markdown=markdown, junit=junit, as_json=as_json)
+
+
+def _must_be_pairs(most: int) -> None:
+    if most < LEAST_PAIRS:
+        raise BadInput(f"--most {most}: fewer than {LEAST_PAIRS} trials of each tell nothing")
+    if most > MOST_PAIRS:
+        raise BadInput(f"--most {most}: more than {MOST_PAIRS:,} trials of each are never needed")
 
 
 def _must_hold_a_pair(budget_s: float | None, plan: Plan) -> None:
@@ -155,8 +154,20 @@ def _experiment(question: AbQuestion, settings: Sequence[str]) -> Experiment:
     return replace(asked, matrix=cells, text=text)
 
 
-def _judged(records: Sequence[TrialRecord], name: str) -> list[TrialRecord]:
-    return [r for r in records if r.cell["cell"] == name and r.outcome != "void"]
+def _not_judged(records: Sequence[TrialRecord], budget: str | None, page: Path) -> int:
+    """The exit code if a build has no trial that is not void, which is then said; 0 if both do."""
+    from nodrop.report.versus import CANNOT_TELL
+
+    judged = {record.cell["cell"] for record in records if record.outcome != "void"}
+    lacking = [name for name in "ab" if name not in judged]
+    if not lacking:
+        return 0
+    if not {record.cell["cell"] for record in records}.issuperset(lacking):
+        short = f"--budget {budget} ended before both builds were tried"
+        say(f"cannot tell: {short}: see {page}")
+        return CANNOT_TELL
+    say(f"every trial of {' and '.join(lacking)} is void: see {page}")
+    return 1
 
 
 def _laid(records: Sequence[TrialRecord], metrics: Sequence[str], look: int) -> Versus:

@@ -61,6 +61,14 @@ def write_anew(file: Path, content: bytes) -> None:
 ExperimentFile = Annotated[
     Path, typer.Argument(metavar="EXPERIMENT", help="Experiment file (TOML).", show_default=False)
 ]
+TraceName = Annotated[
+    str, typer.Argument(metavar="TRACE", help="Capture file, or make:demo.", show_default=False)
+]
+Rules = Annotated[
+    list[str] | None, typer.Option("--rules", metavar="FILE", help="Rules. Repeatable.")
+]
+SetupKind = Annotated[str, typer.Option("--setup", metavar="KIND", help="Where the SUT runs.")]
+SutKind = Annotated[str, typer.Option("--sut", metavar="KIND", help="What is measured.")]
 LabName = Annotated[
     str | None,
     typer.Option("--lab", metavar="LAB", help="Lab file, or netns (the default)."),

@@ -12,8 +12,12 @@ from nodrop.cli.arguments import (
     LabName,
     OutFolder,
     Resume,
+    Rules,
     Settings,
+    SetupKind,
+    SutKind,
     TolerateTruncated,
+    TraceName,
     Yes,
     all_settings,
 )
@@ -34,18 +38,10 @@ def add_to(app: typer.Typer) -> None:
 
 
 def capacity(
-    trace: Annotated[
-        str, typer.Argument(metavar="TRACE", help="Capture file, or make:demo.", show_default=False)
-    ],
-    rules: Annotated[
-        list[str] | None, typer.Option("--rules", metavar="FILE", help="Rules. Repeatable.")
-    ] = None,
-    setup: Annotated[
-        str, typer.Option("--setup", metavar="KIND", help="Where the SUT runs.")
-    ] = "bare",
-    sut: Annotated[
-        str, typer.Option("--sut", metavar="KIND", help="What is measured.")
-    ] = "suricata",
+    trace: TraceName,
+    rules: Rules = None,
+    setup: SetupKind = "bare",
+    sut: SutKind = "suricata",
     goals: Annotated[
         list[str] | None,
         typer.Option(

@@ -19,68 +19,70 @@ SECONDS = {"": 1, "s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CapacityQuestion:
-    """`nodrop capacity`: how much of a trace a SUT carries. None = as the search has it."""
+class _Question:
+    """What each of them names."""
 
     trace: str
     rules: Sequence[str] = ()
     setup: str = "bare"
     sut: str = "suricata"
+
+    def _table(self, folder: Path, *, command: str, question: str) -> dict[str, Any]:
+        """Relative paths start in `folder`, and are absolute in the table: the file that is made of
+        it is kept elsewhere."""
+        rules = [_whole_path(one, folder) for one in self.rules]
+        made = self.trace.startswith(MADE_TRACE)
+        trace = self.trace if made else _whole_path(self.trace, folder)
+        return {
+            "name": f"{command}-{_slug(self.trace)}"[:LONGEST_NAME].rstrip("-"),
+            "question": question,
+            "setup": {"kind": self.setup},
+            "sut": _given({"kind": self.sut, "rules": rules or None}),
+            "load": {"kind": "replay", "trace": trace},
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityQuestion(_Question):
+    """`nodrop capacity`: how much of a trace a SUT carries. None = as the search has it."""
+
     goals: Sequence[str] = ()
     budget: str | None = None
     by: str | None = None
     method: str | None = None
 
     def table(self, folder: Path) -> dict[str, Any]:
-        """Relative paths start in `folder`, and are absolute in the table: the file that is made of
-        it is kept elsewhere."""
         search = {
             "by": self.by,
             "goals": [goal_ratio(goal) for goal in self.goals] or None,
             "budget_s": None if self.budget is None else budget_s(self.budget),
             "method": self.method,
         }
-        sut = {"kind": self.sut, "rules": [_whole_path(one, folder) for one in self.rules] or None}
-        made = self.trace.startswith(MADE_TRACE)
-        trace = self.trace if made else _whole_path(self.trace, folder)
+        question = (
+            f"How much of {Path(self.trace).name} does {self.sut} carry on this host before it "
+            "drops a packet?"
+        )
         return {
-            "name": f"capacity-{_slug(self.trace)}"[:LONGEST_NAME].rstrip("-"),
-            "question": f"How much of {Path(self.trace).name} does {self.sut} carry on this host "
-            "before it drops a packet?",
-            "setup": {"kind": self.setup},
-            "sut": _given(sut),
-            "load": {"kind": "replay", "trace": trace},
+            **self._table(folder, command="capacity", question=question),
             "measure": {"mode": "capacity", "sut": "standing"},
             "search": _given(search),
         }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AbQuestion:
+class AbQuestion(_Question):
     """`nodrop ab`: do two builds of a SUT differ?"""
 
     a: Sequence[str]
     b: Sequence[str]
     """Each a binary, an image, or key=value."""
-    trace: str
-    rules: Sequence[str] = ()
-    setup: str = "bare"
-    sut: str = "suricata"
     most: int = 80
 
     def table(self, folder: Path) -> dict[str, Any]:
         """Without the two cells, which may be the same."""
-        sut = {"kind": self.sut, "rules": [_whole_path(one, folder) for one in self.rules] or None}
-        made = self.trace.startswith(MADE_TRACE)
+        question = f"Does {self.sut} B differ from A on {Path(self.trace).name}?"
         return {
-            "name": f"ab-{_slug(self.trace)}"[:LONGEST_NAME].rstrip("-"),
-            "question": f"Does {self.sut} B differ from A on {Path(self.trace).name}?",
-            "setup": {"kind": self.setup},
-            "sut": _given(sut),
-            "load": {
-                "kind": "replay",
-                "trace": self.trace if made else _whole_path(self.trace, folder),
-            },
+            **self._table(folder, command="ab", question=question),
             "measure": {"repetitions": self.most},
         }
 
