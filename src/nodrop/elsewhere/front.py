@@ -37,6 +37,7 @@ from nodrop.measure.manager import (
     RunOutcome,
     keep_raw_files,
     keeping_in,
+    must_be_meant,
     question,
     storage_of,
     to_go_on_with,
@@ -70,8 +71,7 @@ def run_elsewhere(
 ) -> RunOutcome:
     """As `run_experiment` (measure/manager.py), with nodrop on the receiver."""
     plan = plan or make_plan(experiment)
-    if plan.implausible and not yes:
-        raise BadInput("; ".join(plan.implausible), hint="add --yes if you mean it")
+    must_be_meant(plan, yes=yes)
     made, how = plugins.build_lab(lab), experiment.measure.reset
     if how != "none":
         experiment.blaming(lambda: resettable(made, how))
