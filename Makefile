@@ -85,8 +85,6 @@ lock: ## Renew requirements.lock from pyproject.toml
 schema: .venv/ready ## Renew schema/*.json from the models, the types of node events from crates/
 	$(PYTHON) tools/node_schema.py
 	$(PYTHON) -m nodrop.schemas schema
-	for name in trial certificate baseline capacity compare history; do \
-	  $(PYTHON) -m nodrop.results $$name > schema/$$name.schema.json; done
 
 clean: ## Forget everything that was built
 	rm -rf .venv target

@@ -1,4 +1,4 @@
-"""JSON Schemas of the files people write: `python -m nodrop.schemas schema` writes them."""
+"""JSON Schemas of what people and nodrop write: `python -m nodrop.schemas schema` renews them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,26 @@ from nodrop.config.experiment import ExperimentFile
 from nodrop.config.fleet_file import FleetFile
 from nodrop.labs.netns import NetnsFile
 from nodrop.labs.ssh import SshFile
+from nodrop.results.capacity import CapacityAnswer
+from nodrop.results.certificate import Certificate
+from nodrop.results.history import History
+from nodrop.results.side import Side
+from nodrop.results.trial import trial_schema
+from nodrop.results.versus import Versus
 
 
 def schemas() -> dict[str, dict[str, Any]]:
-    """File name in schema/ → schema (draft 2020-12)."""
+    """By the NAME of schema/NAME.schema.json (draft 2020-12)."""
     return {
-        "experiment.schema.json": _kinds_by_matrix(_schema(ExperimentFile, "experiment")),
-        "fleet.schema.json": _schema(FleetFile, "fleet"),
-        "lab.schema.json": _lab(),
+        "baseline": _written(Side, "baseline", "baseline"),
+        "capacity": _written(CapacityAnswer, "capacity", "capacity answer"),
+        "certificate": _written(Certificate, "certificate", "certificate"),
+        "compare": _written(Versus, "compare", "comparison"),
+        "experiment": _kinds_by_matrix(_read(ExperimentFile, "experiment")),
+        "fleet": _read(FleetFile, "fleet"),
+        "history": _written(History, "history", "history"),
+        "lab": _lab(),
+        "trial": trial_schema(),
     }
 
 
@@ -29,7 +41,7 @@ def _lab() -> dict[str, Any]:
     kinds: TypeAdapter[Any] = TypeAdapter(
         Annotated[NetnsFile | SshFile, Field(discriminator="kind")]
     )
-    return _titled(kinds.json_schema(), "lab")
+    return _titled(kinds.json_schema(), "lab", "lab file")
 
 
 def _kinds_by_matrix(schema: dict[str, Any]) -> dict[str, Any]:
@@ -53,23 +65,28 @@ def _having(name: str, what: dict[str, Any]) -> dict[str, Any]:
     return {"required": [name], "properties": {name: what}}
 
 
-def _schema(model: type[BaseModel], name: str) -> dict[str, Any]:
-    return _titled(model.model_json_schema(), name)
+def _read(model: type[BaseModel], name: str) -> dict[str, Any]:
+    return _titled(model.model_json_schema(), name, f"{name} file")
 
 
-def _titled(schema: dict[str, Any], name: str) -> dict[str, Any]:
+def _written(model: type[BaseModel], name: str, title: str) -> dict[str, Any]:
+    """As a writer makes it: with all fields."""
+    return _titled(model.model_json_schema(mode="serialization"), name, title)
+
+
+def _titled(schema: dict[str, Any], name: str, title: str) -> dict[str, Any]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": f"urn:nodrop:{name}:1",
         **schema,
-        "title": f"nodrop {name} file",
+        "title": f"nodrop {title}",
     }
 
 
 def _write(folder: Path) -> None:
     for name, schema in schemas().items():
         text = json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
-        (folder / name).write_text(text, encoding="utf-8")
+        (folder / f"{name}.schema.json").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

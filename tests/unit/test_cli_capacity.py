@@ -16,7 +16,7 @@ from nodrop.config.experiment import Experiment, asked_experiment, load_experime
 from nodrop.hosts import privileges
 from nodrop.measure import manager
 from nodrop.measure.manager import RunOutcome
-from nodrop.results.capacity import capacity_schema
+from nodrop.schemas import schemas
 from nodrop.testing.outcome_runs import outcome_search, tried
 
 ROOT = Path(__file__).parents[2]
@@ -148,7 +148,7 @@ def test_the_answer_for_machines(
 ) -> None:
     assert main.exit_code(["capacity", "make:demo", *SINK, "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
-    jsonschema.validate(said, capacity_schema())
+    jsonschema.validate(said, schemas()["capacity"])
     assert (said["ndr_multiplier"], said["ndr_pps"]) == (4, 4000)
     assert Path(said["report"]).is_file()
 

@@ -7,7 +7,7 @@ what the other does.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -115,13 +115,3 @@ class CapacityAnswer(Model):
     """What it bought: trials of each round, ramps left out. The width is in each goal."""
     sentences: Annotated[list[str], Field(min_length=1)]
     """The answer as the report has it."""
-
-
-def capacity_schema() -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12), as a writer makes it."""
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": "urn:nodrop:capacity:1",
-        **CapacityAnswer.model_json_schema(mode="serialization"),
-        "title": "nodrop capacity answer",
-    }

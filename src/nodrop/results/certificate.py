@@ -10,28 +10,15 @@ import json
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
+from nodrop.results.model import Count, Model, NotNegative, Packets
 from nodrop.untrusted.folder import Folder
 
-NotNegative = Annotated[float, Field(ge=0)]
-Packets = Annotated[int, Field(ge=0)]
 
-
-class _Model(BaseModel):
-    model_config = ConfigDict(
-        frozen=True,
-        extra="ignore",
-        strict=True,
-        allow_inf_nan=False,
-        use_attribute_docstrings=True,
-        json_schema_serialization_defaults_required=True,
-    )
-
-
-class Key(_Model):
+class Key(Model):
     """What a certificate is for; with another of these it says nothing."""
 
     host: str
@@ -57,7 +44,7 @@ class Key(_Model):
         ]
 
 
-class KnownAnswer(_Model):
+class KnownAnswer(Model):
     name: str
     put_in: str
     answer: Literal["caught", "missed", "not possible here"]
@@ -66,20 +53,20 @@ class KnownAnswer(_Model):
     why: str = ""
     """What should have been said and was not, or why it could not be tried."""
     took_s: NotNegative
-    trials: list[dict[str, Any]] = []
+    trials: list[dict[str, Any]] = Field(default_factory=list)
     """Lines as in trials.jsonl."""
     run_directory: str | None = None
     """Kept if the answer was missed, and with --keep."""
 
 
-class SmallestLoss(_Model):
+class SmallestLoss(Model):
     """That was named to the packet, at the right place."""
 
     packets: Packets
     of_packets: Packets
 
 
-class Pace(_Model):
+class Pace(Model):
     """Of one sender to the lab's own link, for half a second each."""
 
     largest_pps: NotNegative | None
@@ -88,7 +75,7 @@ class Pace(_Model):
     tried_pps: list[float]
 
 
-class Spread(_Model):
+class Spread(Model):
     """A/A: two cells that differ in nothing."""
 
     verdicts: dict[str, str]
@@ -96,17 +83,17 @@ class Spread(_Model):
     loss_ratio: tuple[float, float] | None
     """Smallest and largest of all runs."""
     sut_cpu_s: tuple[float, float] | None
-    runs: Packets
+    runs: Count
 
 
-class Clock(_Model):
+class Clock(Model):
     host: str
     offset_ns: int
-    bound_ns: Packets
+    bound_ns: Count
     """Half of the best round trip: the offset is not further off than this."""
 
 
-class Certificate(_Model):
+class Certificate(Model):
     format: Literal[1] = 1
     nodrop: str
     """Version."""
@@ -164,13 +151,3 @@ def _certificates(folder: Path) -> Iterator[Certificate]:
         if name.endswith(".json") and place.is_file(name):
             with suppress(OSError, ValidationError, RecursionError):
                 yield Certificate.model_validate_json(place.read(name))
-
-
-def certificate_schema() -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12), as a writer makes it."""
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": "urn:nodrop:certificate:1",
-        **Certificate.model_json_schema(mode="serialization"),
-        "title": "nodrop certificate",
-    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from nodrop.results.model import Count, Model
 
@@ -68,13 +68,3 @@ class History(Model):
     runs: list[HistoryRun]
     lines: list[Line]
     notes: list[str]
-
-
-def history_schema() -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12), as a writer makes it."""
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": "urn:nodrop:history:1",
-        **History.model_json_schema(mode="serialization"),
-        "title": "nodrop history",
-    }

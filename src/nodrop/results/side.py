@@ -6,7 +6,7 @@ schema/baseline.schema.json is made from these models.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, JsonValue, ValidationError
 
@@ -75,13 +75,3 @@ class Side(Model):
                 if not one.values or len(one.values) != len(one.starts):
                     raise BadInput(f"{path}: no baseline file: {name}: each value has a start")
         return found
-
-
-def baseline_schema() -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12), as a writer makes it."""
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": "urn:nodrop:baseline:1",
-        **Side.model_json_schema(mode="serialization"),
-        "title": "nodrop baseline",
-    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from nodrop.results.model import Count, Model
 
@@ -46,13 +46,3 @@ class Versus(Model):
     """Facts that differ, as the user allowed, in words."""
     rows: list[Row]
     notes: list[str]
-
-
-def versus_schema() -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12), as a writer makes it."""
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": "urn:nodrop:compare:1",
-        **Versus.model_json_schema(mode="serialization"),
-        "title": "nodrop comparison",
-    }

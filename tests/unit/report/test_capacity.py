@@ -19,10 +19,8 @@ from nodrop.report.escape import THIN
 from nodrop.report.searched import SearchedCell, searches
 from nodrop.report.story import read_story
 from nodrop.report.write import write_report
-from nodrop.results.capacity import capacity_schema
+from nodrop.schemas import schemas
 from nodrop.testing.outcome_runs import outcome_search, tried
-
-SCHEMA_FILE = Path(__file__).parents[3] / "schema" / "capacity.schema.json"
 
 
 def search_of(run: Path) -> SearchedCell:
@@ -64,11 +62,6 @@ def test_a_ramp_is_shown_and_decides_nothing(
     assert with_ramp.subject == without.subject and with_ramp.label == without.label
 
 
-def test_the_schema_is_that_of_the_models() -> None:
-    """After a change: python -m nodrop.results capacity > schema/capacity.schema.json"""
-    assert json.loads(SCHEMA_FILE.read_text()) == capacity_schema()
-
-
 @pytest.mark.parametrize(
     ("carried", "lost", "pps"), [(4.0, 5.0, 1000.0), (61.25, 63.5, 1686.0), (0.4, 0.5, 90_000.0)]
 )
@@ -78,7 +71,7 @@ def test_the_answer_in_figures(tmp_path: Path, carried: float, lost: float, pps:
         tmp_path, [tried(one.fields["sut_cpu_s"] * 16, one.trials, pps=pps) for one in loads]
     )
     found = told(run)
-    jsonschema.validate(found, capacity_schema())
+    jsonschema.validate(found, schemas()["capacity"])
     assert found["ndr_multiplier"] == carried
     assert found["ndr_multiplier_interval"] == [carried, lost]
     assert found["ndr_pps"] == pytest.approx(carried * pps)
@@ -123,7 +116,7 @@ def test_rounds_that_the_budget_cut_are_no_spread(tmp_path: Path, whole: int) ->
 def test_what_was_not_found_is_null(tmp_path: Path) -> None:
     run = outcome_search(tmp_path, [tried(4, ["late"] * 3)])
     found = told(run)
-    jsonschema.validate(found, capacity_schema())
+    jsonschema.validate(found, schemas()["capacity"])
     assert found["ndr_multiplier"] is found["ndr_pps"] is found["ndr_bps"] is None
     assert found["limited_by"] == "generator"
 
@@ -205,7 +198,7 @@ def test_what_a_budget_was_likely_to_buy_is_kept_beside_what_it_bought(
     print_capacity(search_of(run))
     assert words in capsys.readouterr().out
     found = told(run)
-    jsonschema.validate(found, capacity_schema())
+    jsonschema.validate(found, schemas()["capacity"])
     assert found["forecast"] == kept
     assert found["round_trials"] == [2] * rounds if rounds else [1]
     assert found["ndr"]["reached_width"] == (0.2 if rounds else None)

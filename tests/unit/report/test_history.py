@@ -15,11 +15,9 @@ import pytest
 from nodrop.cli import main
 from nodrop.errors import BadInput
 from nodrop.report.history import Run, history
-from nodrop.results.history import history_schema
 from nodrop.results.side import Repeats, Side, SideCell
+from nodrop.schemas import schemas
 from nodrop.testing.rundirs import DEMO, make_run
-
-SCHEMA = Path(__file__).parents[3] / "schema" / "history.schema.json"
 
 
 def runs(
@@ -174,7 +172,7 @@ def test_of_run_directories(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     args = ["history", *reversed(made), "--metric", "loss_pct", "--page", str(page)]
     assert main.exit_code([*args, "--json"]) == 5
     found = json.loads(capsys.readouterr().out)
-    jsonschema.validate(found, history_schema())
+    jsonschema.validate(found, schemas()["history"])
     assert [line["metric"] for line in found["lines"]] == ["loss_pct"]
     change = found["lines"][0]["changes"][0]
     assert change["run"] == 8 and change["beside"] == ["sut.version: 7.0.10 → 8.0.1"]
@@ -205,8 +203,3 @@ def test_bad_input_is_one_line(
     assert main.exit_code(["history", *(arg.format(**names) for arg in args)]) == 2
     error = capsys.readouterr().err
     assert said in error and error.count("\n") == 1, error
-
-
-def test_the_schema_is_committed() -> None:
-    """After a change: python -m nodrop.results history > schema/history.schema.json"""
-    assert json.loads(SCHEMA.read_text()) == history_schema()

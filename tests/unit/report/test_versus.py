@@ -23,13 +23,12 @@ from nodrop.report.sides import read_side
 from nodrop.report.versus import shown, unusual, versus
 from nodrop.report.versus_files import to_markdown
 from nodrop.results.lock import locked
-from nodrop.results.side import Repeats, Side, SideCell, baseline_schema
-from nodrop.results.versus import versus_schema
+from nodrop.results.side import Repeats, Side, SideCell
+from nodrop.schemas import schemas
 from nodrop.stats.power import Advice
 from nodrop.testing.outcome_runs import outcome_search, tried
 from nodrop.testing.rundirs import DEMO, SETUPS, Fake, make_run
 
-SCHEMAS = Path(__file__).parents[3] / "schema"
 FEW = replace(DEMO, cells=({"load.multiplier": 1},), repetitions=24, samples=False)
 
 
@@ -231,12 +230,12 @@ def test_of_run_directories_and_a_baseline(
     a, b = again(tmp_path, "before"), again(tmp_path, "after")
     stored, junit = tmp_path / "base.json", tmp_path / "junit.xml"
     assert main.exit_code(["baseline", str(a), str(stored)]) == 0
-    jsonschema.validate(json.loads(stored.read_text()), baseline_schema())
+    jsonschema.validate(json.loads(stored.read_text()), schemas()["baseline"])
     assert read_side(str(stored)) == read_side(str(a))
     capsys.readouterr()
     code = main.exit_code(["compare", str(a), str(b), "--json", "--junit", str(junit)])
     direct = json.loads(capsys.readouterr().out)
-    jsonschema.validate(direct, versus_schema())
+    jsonschema.validate(direct, schemas()["compare"])
     assert code == direct["exit_code"]
     assert main.exit_code(["compare", str(stored), str(b), "--json"]) == code
     assert json.loads(capsys.readouterr().out) == direct
@@ -450,12 +449,6 @@ def test_a_baseline_that_cannot_be_opened_is_one_line(
     for words in (["compare", str(loop), str(loop)], ["baseline", str(loop), str(tmp_path / "x")]):
         assert main.exit_code(words) == 2
         assert "symbolic links" in capsys.readouterr().err
-
-
-def test_the_schemas_are_committed() -> None:
-    """After a change: python -m nodrop.results compare > schema/compare.schema.json"""
-    for name, made in (("compare", versus_schema), ("baseline", baseline_schema)):
-        assert json.loads((SCHEMAS / f"{name}.schema.json").read_text()) == made()
 
 
 def test_comparing_imports_nothing_that_measures() -> None:

@@ -14,7 +14,6 @@ from nodrop.results.trial import RecordError, TrialRecord, trial_schema
 from nodrop.results.versions import FLAT, FORMAT, NEVER_COUNTED, READ
 from nodrop.testing.records import trial
 
-SCHEMA_FILE = Path(__file__).parents[3] / "schema" / "trial.schema.json"
 RUNS = Path(__file__).parents[2] / "fixtures" / "runs"
 WHOLE: dict[str, Any] = {
     "cell": {"setup": "bare", "load.multiplier": 4},
@@ -25,11 +24,6 @@ WHOLE: dict[str, Any] = {
     "valid": True,
     "verdict": "no loss",
 }
-
-
-def test_the_committed_schema_is_the_models() -> None:
-    """After a change of the models: python -m nodrop.results > schema/trial.schema.json"""
-    assert json.loads(SCHEMA_FILE.read_text()) == trial_schema()
 
 
 def test_the_schema_is_a_schema_and_accepts_what_is_written() -> None:
