@@ -16,7 +16,7 @@ from nodrop.errors import LabProblem
 from nodrop.hosts.guest_line import Conversation, GuestLine, PipedConversation, deadline_left
 from nodrop.hosts.node import NodeProcess, start_job
 from nodrop.hosts.rights import of_job
-from nodrop.hosts.seam import Completed, Json, ProbeJob
+from nodrop.hosts.seam import AS_OURS, Completed, Json, ProbeJob, Surroundings
 from nodrop.protocol.events import ProbeResult
 from nodrop.untrusted import bounds
 from nodrop.untrusted.folder import Folder
@@ -102,22 +102,12 @@ class GuestHost:
         stderr: Path,
         cwd: Path | None = None,
         env: Mapping[str, str] = {},
-        root: Path | None = None,
-        binds: Mapping[Path, str] = {},
         cpus: str | None = None,
-        cgroup: Path | None = None,
-        fds: Sequence[int] = (),
         caps: Sequence[str] | None = None,
-        user: int | None = None,
-        private: bool = False,
-        of_host: bool = False,
+        around: Surroundings = AS_OURS,
     ) -> Conversation:
-        """Returns once it runs; what it says goes to files of ours, as it says it. The guest is
-        private by itself."""
-        del private, of_host
-        if user is not None:
-            raise LabProblem(f"{self.name}: a guest's program is its user 0's")
-        if root or binds or cgroup or fds:
+        """Returns once it runs; what it says goes to files of ours, as it says it."""
+        if around != AS_OURS:
             raise LabProblem(f"{self.name}: a guest's program sees the guest's files only")
         program = self._run(_on(cpus, caps, argv), env, cwd, _File(stdout), _File(stderr))
         program.begin(ANSWER_TIMEOUT_S)

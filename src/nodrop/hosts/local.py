@@ -15,7 +15,7 @@ from nodrop.hosts.looking import Looking
 from nodrop.hosts.node import NodeProcess, start_job
 from nodrop.hosts.own_pids import in_own_pids
 from nodrop.hosts.rights import of_job
-from nodrop.hosts.seam import Completed
+from nodrop.hosts.seam import AS_OURS, Completed, Surroundings
 from nodrop.protocol.events import ProbeResult
 
 LABEL_VARIABLE = "NODROP_LAB"
@@ -69,30 +69,14 @@ class LocalHost:
         stderr: Path,
         cwd: Path | None = None,
         env: Mapping[str, str] = {},
-        root: Path | None = None,
-        binds: Mapping[Path, str] = {},
         cpus: str | None = None,
-        cgroup: Path | None = None,
-        fds: Sequence[int] = (),
         caps: Sequence[str] | None = None,
-        user: int | None = None,
-        private: bool = False,
-        of_host: bool = False,
+        around: Surroundings = AS_OURS,
     ) -> subprocess.Popen[bytes]:
-        entering = self._enter(
-            argv,
-            root=root,
-            binds=binds,
-            cpus=cpus,
-            cgroup=cgroup,
-            caps=caps,
-            user=user,
-            private=private,
-            of_host=of_host,
-            cwd=cwd if root else None,
-        )
+        inside = cwd if around.root else None
+        entering = self._enter(argv, cpus=cpus, caps=caps, cwd=inside, around=around)
         ours = self._environment()
-        if private:
+        if around.private:
             ours = {name: ours[name] for name in (*KEPT, LABEL_VARIABLE) if name in ours}
         with ExitStack() as files:
             out, err = (files.enter_context(path.open("ab")) for path in (stdout, stderr))
@@ -103,14 +87,14 @@ class LocalHost:
                     stdin=subprocess.DEVNULL,
                     stdout=out,
                     stderr=err,
-                    cwd=None if root else cwd,
+                    cwd=None if around.root else cwd,
                     env={**ours, **env},
                     process_group=0,
-                    pass_fds=fds,
+                    pass_fds=around.fds,
                 )
 
             try:
-                return in_own_pids(start) if private else start()
+                return in_own_pids(start) if around.private else start()
             except OSError as error:
                 words = f"{self.name}: cannot start {argv[0]}: {error.strerror}"
                 raise LabProblem(words) from error
@@ -125,7 +109,7 @@ class LocalHost:
     ) -> NodeProcess:
         argv = [str(self.node), str(spec["job"]), "--controlled"]
         return start_job(
-            self._enter(argv, cpus=cpus, cgroup=cgroup, caps=of_job(spec)),
+            self._enter(argv, cpus=cpus, caps=of_job(spec), around=Surroundings(cgroup=cgroup)),
             spec,
             env=self._environment(),
             where=self.name,
@@ -158,38 +142,33 @@ class LocalHost:
         self,
         argv: Sequence[str],
         *,
-        root: Path | None = None,
-        binds: Mapping[Path, str] = {},
         cpus: str | None = None,
-        cgroup: Path | None = None,
         caps: Sequence[str] | None = None,
-        user: int | None = None,
-        private: bool = False,
-        of_host: bool = False,
         cwd: Path | None = None,
+        around: Surroundings = AS_OURS,
     ) -> list[str]:
         # Named, because a parent that dies before `enter` asks for its name would go unnoticed.
         command = [str(self.node), "enter", "--parent", str(os.getpid())]
         if self.netns:
             command += ["--netns", str(self.netns)]
-        if root:
-            command += ["--root", str(root)]
-        for source, inside in binds.items():
+        if around.root:
+            command += ["--root", str(around.root)]
+        for source, inside in around.binds.items():
             command += ["--bind", f"{source}:{inside}"]
         if cpus:
             command += ["--cpus", cpus]
         if caps is not None:
             command += ["--caps", ",".join(caps)]
-        if user is not None:
-            command += ["--user", str(user)]
-        if private and root:
+        if around.user is not None:
+            command += ["--user", str(around.user)]
+        if around.private and around.root:
             command.append("--private")
-        if of_host:
+        if around.of_host:
             command.append("--of-host")
         if cwd:
             command += ["--cwd", str(cwd)]
-        if cgroup:
-            command += ["--cgroup", str(cgroup)]
+        if around.cgroup:
+            command += ["--cgroup", str(around.cgroup)]
         return [*command, "--", *argv]
 
     def _environment(self) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, cast
@@ -109,6 +109,29 @@ TraceJob: TypeAlias = NodeJob[Any, Any, TraceResult]
 """As a probe's, its result comes at once."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a program of this kernel finds around it, and as whom; no other kernel takes any."""
+
+    root: Path | None = None
+    """The folder that it sees as /."""
+    of_host: bool = False
+    """That folder is empty, and shows the host's own files."""
+    binds: Mapping[Path, str] = field(default_factory=dict)
+    """Path of the host → where the program sees it; with `:ro` behind it, read-only."""
+    private: bool = False
+    """It is in a PID namespace of its own, with few variables of our environment; its root, if it
+    has one, is read-only but for `binds`, and shows nothing else of this host."""
+    cgroup: Path | None = None
+    user: int | None = None
+    """Whose it is, once it has been started."""
+    fds: Sequence[int] = ()
+    """Open files of ours that it inherits."""
+
+
+AS_OURS = Surroundings()
+
+
 class Host(Protocol):
     """A machine, or a network namespace of this one."""
 
@@ -137,24 +160,14 @@ class Host(Protocol):
         stderr: Path,
         cwd: Path | None = None,
         env: Mapping[str, str] = {},
-        root: Path | None = None,
-        binds: Mapping[Path, str] = {},
         cpus: str | None = None,
-        cgroup: Path | None = None,
-        fds: Sequence[int] = (),
         caps: Sequence[str] | None = None,
-        user: int | None = None,
-        private: bool = False,
-        of_host: bool = False,
+        around: Surroundings = AS_OURS,
     ) -> Child:
         """Starts a long-lived program as a direct child, through `nodrop-node enter`.
 
-        `fds` are open files of ours that it inherits. `caps` are all the capabilities it keeps, and
-        system calls that need others are denied; None leaves it ours. `user`: whose it is then.
-        `private`: in a PID namespace of its own, with few variables of our environment, and its
-        root, if it is given one, is read-only but for `binds` and shows nothing else of this host.
-        `of_host`: that root is an empty folder and shows the host's own files. `cwd` is as the
-        program sees it.
+        `caps` are all the capabilities it keeps, and system calls that need others are denied; None
+        leaves it ours. `cwd` is as the program sees it.
 
         The PID is the program's own, it dies with us, it carries our label in NODROP_LAB.
         """

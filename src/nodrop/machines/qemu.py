@@ -18,7 +18,7 @@ from nodrop.errors import LabProblem
 from nodrop.hosts.guest import GuestHost
 from nodrop.hosts.guest_line import GuestLine, deadline_left
 from nodrop.hosts.local import run_command
-from nodrop.hosts.seam import Child, Host, Json, Port, UndoJournal
+from nodrop.hosts.seam import Child, Host, Json, Port, Surroundings, UndoJournal
 from nodrop.images.guest_assets import GuestAssets
 from nodrop.untrusted.folder import read_end
 
@@ -105,7 +105,7 @@ def boot(
             stdout=work / "qemu.log",
             stderr=work / "qemu.log",
             cpus=machine.cpus,
-            fds=fds,
+            around=Surroundings(fds=fds),
         )
         failed.pop_all()
     line = GuestLine(ours, pid=qemu.pid)

@@ -22,7 +22,16 @@ from nodrop.config.options import Options, check
 from nodrop.errors import LabProblem
 from nodrop.hosts.memory_group import MemoryGroup, memory_controller, memory_group
 from nodrop.hosts.rights import SUT
-from nodrop.hosts.seam import AnyJob, Child, Host, HostProcess, Json, Link, UndoJournal
+from nodrop.hosts.seam import (
+    AnyJob,
+    Child,
+    Host,
+    HostProcess,
+    Json,
+    Link,
+    Surroundings,
+    UndoJournal,
+)
 from nodrop.hosts.sut_user import give, readable_by, sut_user
 from nodrop.images.bits import Bits
 from nodrop.ledger.hops import Account, Hop
@@ -133,16 +142,17 @@ class BareEnv:
         binds = self._places() if self._image else self._places_of_host(process)
         binds |= {self._work: WORK_INSIDE, **self._place(process.files)}
         give(self._work, self._user)
-        launched = BareProcess(
-            self.host,
-            process,
-            work=self._work,
+        around = Surroundings(
             root=self._image or self._empty("root"),
             of_host=self._image is None,
             binds=binds,
-            cpus=process.cpus or self._limits.cpus,
-            group=self._group,
+            private=True,
+            cgroup=self._group.path if self._group else None,
             user=self._user,
+        )
+        cpus = process.cpus or self._limits.cpus
+        launched = BareProcess(
+            self.host, process, around, work=self._work, cpus=cpus, group=self._group
         )
         shown = (path.relative_to(self._work) for path in self._shown)
         launched.shown = {str(name): f"{self.work_inside}/{name}" for name in shown}
@@ -236,17 +246,14 @@ class BareProcess(LocalView):
         self,
         host: Host,
         process: ProcessSpec,
+        around: Surroundings,
         *,
         work: Path,
-        root: Path,
-        of_host: bool,
-        binds: Mapping[Path, str],
         cpus: str | None,
         group: MemoryGroup | None,
-        user: int | None,
     ) -> None:
         self._group = group
-        self._root_seen = str(root.resolve()) if of_host else ""
+        self._root_seen = str(around.root.resolve()) if around.root and around.of_host else ""
         self.own_cgroup = group is not None
         self.work = work
         program = Path(process.argv[0]).name
@@ -257,16 +264,11 @@ class BareProcess(LocalView):
             process.argv,
             stdout=self.stdout,
             stderr=self.stderr,
-            cwd=Path(WORK_INSIDE) if of_host else None,
+            cwd=Path(WORK_INSIDE) if around.of_host else None,
             env=process.env,
-            root=root,
-            of_host=of_host,
-            binds=binds,
             cpus=cpus,
-            cgroup=group.path if group else None,
             caps=SUT,
-            user=user,
-            private=True,
+            around=around,
         )
         self.root = HostProcess(host, self._child.pid)
 

@@ -139,24 +139,7 @@ class FakeHost:
         self._world.say(f"run {argv[0]}")
         return Completed(argv=tuple(argv), returncode=0, stdout="", stderr="", seconds=0.0)
 
-    def spawn(
-        self,
-        argv: Sequence[str],
-        *,
-        stdout: Path,
-        stderr: Path,
-        cwd: Path | None = None,
-        env: Mapping[str, str] = {},
-        root: Path | None = None,
-        binds: Mapping[Path, str] = {},
-        cpus: str | None = None,
-        cgroup: Path | None = None,
-        fds: Sequence[int] = (),
-        caps: Sequence[str] | None = None,
-        user: int | None = None,
-        private: bool = False,
-        of_host: bool = False,
-    ) -> subprocess.Popen[bytes]:
+    def spawn(self, *_: Any, **__: Any) -> subprocess.Popen[bytes]:
         raise NotImplementedError("nothing runs in a fake world")
 
     def job(

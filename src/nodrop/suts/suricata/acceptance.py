@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from nodrop.errors import LabProblem
 from nodrop.hosts.binary import find_node_binary
 from nodrop.hosts.local import LocalHost
+from nodrop.hosts.seam import AS_OURS, Surroundings
 from nodrop.images.bits import Bits
 from nodrop.untrusted.folder import read_end
 
@@ -41,14 +42,9 @@ def refusal(bits: Bits, configuration: Callable[[str], bytes]) -> str | None:
         stdout, stderr = Path(folder) / "stdout", Path(folder) / "stderr"
         try:
             host = LocalHost(name="this host", node=find_node_binary(), label="acceptance")
-            child = host.spawn(
-                argv,
-                stdout=stdout,
-                stderr=stderr,
-                root=bits.path if image else None,
-                binds={**binds, work: seen} if image else {},
-                caps=(),
-            )
+            of_image = Surroundings(root=bits.path, binds={**binds, work: seen})
+            around = of_image if image else AS_OURS
+            child = host.spawn(argv, stdout=stdout, stderr=stderr, caps=(), around=around)
         except LabProblem:
             return None
         try:
