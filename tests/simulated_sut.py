@@ -8,6 +8,8 @@ from random import Random
 from typing import Any
 
 from nodrop.config.search import Search
+from nodrop.findings.answer import Answer
+from nodrop.findings.capacity import answers
 from nodrop.ledger.ramp import Busy, Watched, shown
 from nodrop.measure.controllers.capacity import Capacity
 from nodrop.measure.controllers.seam import Asked, AskedCell, Controller, TrialInput
@@ -16,6 +18,11 @@ from nodrop.testing import records
 
 PACKETS_PER_S = 10_000.0
 """That a load of 1 is."""
+METHODS: list[dict[str, Any]] = [
+    {"method": "nodrop"},
+    {"method": "bisection", "min": 0.25, "max": 64.0},
+    {"method": "mlrsearch", "min": 0.25, "max": 64.0},
+]
 
 
 @dataclass(kw_only=True)
@@ -250,3 +257,18 @@ def run(
         assert len(done) < most, "no end"
         done.append(measure(trial))
     return done
+
+
+def searched(sut: SimulatedSut, **settings: Any) -> dict[float, Answer]:
+    search = Search(**settings)
+    found = answers(run(controller(search, sut="standing"), sut.measure), search)
+    return {answer.goal: answer for answer in found}
+
+
+def texts(answer: Answer) -> str:
+    return "; ".join(statement.text for statement in answer.statements)
+
+
+def asked_for(index: int, value: float, seconds: float, *, round: int = 1) -> TrialInput:
+    asked = Searched(by="multiplier", value=value, duration_s=seconds, round=round)
+    return TrialInput(index=index, cell={}, repetition=index, load={}, searched=asked)
