@@ -19,7 +19,7 @@ from nodrop.measure.manager import RunOutcome
 from nodrop.schemas import schemas
 from nodrop.testing.outcome_runs import outcome_search, tried
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SINK = ("--sut", "sink")
 
 

@@ -1,0 +1,54 @@
+"""An experiment that plugins of the tests' own can plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodrop import plugins
+from nodrop.load.seam import TraceFacts
+from nodrop.testing.fake_hosts import World
+from nodrop.testing.fakes import FakeLoad
+from tests.unit.cli.program import EXPERIMENT
+
+
+class AnyPlugin:
+    def __init__(self, options: Mapping[str, Any], *, base: Path) -> None:
+        pass
+
+    holds_packets = rest_seen_s = cpus = None
+    heeds_cpus = True
+    senders = 0
+
+    def duration_s(self) -> float:
+        return 9.0
+
+    def trace_facts(self) -> TraceFacts:
+        return FakeLoad(World()).trace_facts()
+
+    def mean_pps(self) -> float:
+        return 1000.0
+
+
+class Entry:
+    value = "tests:Any"
+
+    def load(self) -> type:
+        return AnyPlugin
+
+
+@pytest.fixture
+def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    found = [("setup", "bare"), ("sut", "any"), ("load", "any")]
+    made = tuple(
+        plugins.Plugin(table=table, kind=kind, origin="tests 1", entry=Entry())  # type: ignore[arg-type]
+        for table, kind in found
+    )
+    controllers = tuple(p for p in plugins.plugins() if p.table == "controller")
+    monkeypatch.setattr(plugins, "plugins", lambda: made + controllers)
+    path = tmp_path / "x.toml"
+    path.write_text(EXPERIMENT)
+    return path

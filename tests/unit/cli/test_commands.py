@@ -1,0 +1,249 @@
+"""The commands: what each prints, results alone on stdout."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodrop.cli import main
+from nodrop.cli.arguments import all_settings
+from nodrop.hosts import privileges
+from nodrop.measure.manager import RunOutcome
+from nodrop.results.writer import RunWriter
+from nodrop.testing.records import trial
+from nodrop.watch import serve
+from tests.unit.cli.program import in_a_shell, nodrop, started
+
+
+def test_plan_shows_order_count_and_time(
+    experiment: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.exit_code(["plan", str(experiment)]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0] == "Does it [hold]?"
+    assert out[1].split() == ["order", "run", "repetition", "load", "cell"]
+    assert sorted(line.split()[5] for line in out[2:6]) == 2 * ["load.multiplier=1"] + 2 * [
+        "load.multiplier=4"
+    ]
+    assert out[6:] == [
+        "2 cells x 2 repetitions = 4 trials, order of seed 1, about 1 min 0 s",
+        "load.multiplier=1: 1,000 packets of 1 flow",
+        "load.multiplier=4: 1,000 packets of 1 flow",
+        "the sender holds its trace in memory: at most about 1 MiB",
+        "in 2 of 2 cells the generator and the SUT may share a CPU, the usual cause of a late "
+        "sender on a small host: set load.cpu, and limits.cpus to others",
+    ]
+
+
+def test_plan_for_machines(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["plan", str(experiment), "--set", "load.multiplier=4", "--json"]
+    assert main.exit_code(argv) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert [trial["run"] for trial in plan["trials"]] == ["0001-r01", "0002-r02"]
+    assert plan["trials"][0]["load"] == {"kind": "any", "multiplier": 4}
+
+
+def test_tolerate_truncated_is_a_flag_of_its_own() -> None:
+    assert all_settings(None, tolerate_truncated=False) == []
+    assert all_settings(["a=1"], tolerate_truncated=True) == ["a=1", "load.tolerate_truncated=true"]
+    for command in ("run", "plan", "doctor"):
+        assert "--tolerate-truncated" in nodrop(command, "--help").stdout
+
+
+def test_yes_allows_many_trials(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    many = f"matrix.load.multiplier={list(range(501))}"
+    assert main.exit_code(["plan", str(experiment), "--yes", "--set", many]) == 0
+    assert "962 more" in capsys.readouterr().out
+
+
+def test_a_user_namespace_gets_one_run_folder_and_its_children_keep_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[str] = []
+    monkeypatch.setattr(privileges, "_own_run_folder", lambda: made.append("/run"))
+    monkeypatch.setenv(privileges.USERNS_VARIABLE, "new")
+    privileges.ensure_privileges()
+    privileges.ensure_privileges()
+    assert made == ["/run"]
+    assert privileges.in_user_namespace()
+
+
+def test_a_terminal_without_utf_8_gets_what_it_can_show() -> None:
+    done = in_a_shell("plan experiments/affinity.toml", PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.isascii() and "trials" in done.stdout
+
+
+def test_plugins_lists_the_built_in_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.exit_code(["plugins", "--json"]) == 0
+    rows = {(row["table"], row["kind"]) for row in json.loads(capsys.readouterr().out)}
+    assert rows >= {
+        ("setup", "bare"),
+        ("sut", "sink"),
+        ("sut", "suricata"),
+        ("load", "replay"),
+        ("load", "tcpreplay"),
+        ("controller", "blocks"),
+    }
+
+
+def test_a_job_of_the_node_is_passed_on_word_for_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = tmp_path / "nodrop-node"
+    node.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    node.chmod(0o755)
+    for command, job in [("replay", "replay"), ("monitor", "sample"), ("trace", "trace")]:
+        words = ["--help", "-h", "make", "--pps=5", "a b"]
+        done = nodrop(command, *words, NODROP_NODE=str(node))
+        assert done.stdout.splitlines() == [job, *words]
+        assert done.returncode == 0
+
+
+def test_the_address_of_a_page_is_json_if_that_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(serve, "FAREWELL_S", 0.0)
+    (tmp_path / "manifest.json").write_text("{}")
+    assert main.exit_code(["watch", str(tmp_path), "--serve", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["address"].startswith("http://127.0.0.1:")
+    assert main.exit_code(["watch", str(tmp_path), "--serve"]) == 0
+    assert capsys.readouterr().out.startswith("http://127.0.0.1:")
+
+
+def test_undo_says_that_there_is_nothing(tmp_path: Path) -> None:
+    done = nodrop("undo", XDG_STATE_HOME=str(tmp_path))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "nothing to undo\n", "")
+
+
+def test_help_needs_no_heavy_import() -> None:
+    program = (
+        "import sys; from nodrop.cli.main import exit_code; exit_code(['--help']);"
+        "heavy = {'pydantic', 'scipy', 'jinja2', 'yaml'} & set(sys.modules); sys.exit(str(heavy))"
+    )
+    done = started(sys.executable, "-c", program)
+    assert done.stderr == "set()\n"
+    assert "plan" in done.stdout
+
+
+def test_dask_is_imported_only_when_a_fleet_is_connected() -> None:
+    program = (
+        "import sys, nodrop.cli.measure, nodrop.measure.manager, nodrop.measure.fleet.run;"
+        "sys.exit(str({'dask', 'distributed'} & set(sys.modules)))"
+    )
+    done = started(sys.executable, "-c", program)
+    assert done.stderr == "set()\n"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_complete_commands(shell: str) -> None:
+    words = {"bash": "complete_bash", "zsh": "complete_zsh", "fish": "complete_fish"}[shell]
+    done = nodrop(
+        _NODROP_COMPLETE=words,
+        COMP_WORDS="nodrop pl",
+        COMP_CWORD="1",
+        _TYPER_COMPLETE_ARGS="nodrop pl",
+        _TYPER_COMPLETE_FISH_ACTION="get-args",
+    )
+    assert "plan" in done.stdout
+    assert "replay" not in done.stdout
+
+
+def test_images_are_listed_and_shown(tmp_path: Path) -> None:
+    cache = {"XDG_CACHE_HOME": str(tmp_path)}
+    assert nodrop("image", "list", **cache).stdout.startswith("no image yet")
+    made = {
+        "name": "suricata",
+        "sha256": "ab" * 32,
+        "release": "bookworm",
+        "program": "/usr/bin/suricata",
+        "version": "7.0.10",
+        "built_utc": "2026-01-01T00:00:00+00:00",
+        "suites": ["bookworm"],
+        "packages": {"suricata": "1:7.0.10-1"},
+        "mmdebstrap": "1.3.5",
+    }
+    folder = tmp_path / "nodrop" / "images" / "suricata" / made["sha256"]
+    folder.mkdir(parents=True)
+    (folder / "manifest.json").write_text(json.dumps(made))
+    shown = {**made, "rootfs": str(folder / "rootfs")}
+    assert made["sha256"] in nodrop("image", "list", **cache).stdout
+    assert json.loads(nodrop("image", "list", "--json", **cache).stdout) == [shown]
+    assert json.loads(nodrop("image", "show", "abab", "--json", **cache).stdout) == shown
+    missing = nodrop("image", "show", "nix", **cache)
+    assert (missing.returncode, missing.stderr) == (
+        2,
+        "nodrop: no image nix; run `nodrop image list`\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "valid"), [([], 0, True), (["-q"], 1, False), (["--json"], 0, True)]
+)
+def test_run_ends_with_the_directory_on_stdout(
+    experiment: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    flags: list[str],
+    code: int,
+    valid: bool,
+) -> None:
+    def measured(
+        asked: Any, lab: Any, *, out: Path, resume: bool, progress: Any, yes: bool
+    ) -> RunOutcome:
+        assert not yes
+        assert (asked.name, lab.kind, resume) == ("x", "netns", True)
+        writer = RunWriter.create(
+            out, "x", experiment=asked.text, lab=lab.text, plan_sha256="0", manifest={}
+        )
+        fields = {"cell": {}, "repetition": 1, "index": 1, "run": "0001-r01", "verdict": "v"}
+        reasons = [] if valid else ["residual"]
+        record = trial(**fields, valid=valid, invalid_reasons=reasons, loss_ratio=0.5)
+        with writer:
+            writer.trial("0001-r01")
+            writer.finish(record)
+        progress.finished(writer.path, [record])
+        return RunOutcome(directory=writer.path, records=(record,))
+
+    monkeypatch.setattr("nodrop.measure.manager.run_experiment", measured)
+    monkeypatch.setattr("nodrop.hosts.privileges.ensure_privileges", lambda: None)
+    argv = ["run", str(experiment), "--out", str(tmp_path / "out"), "--resume", *flags]
+    assert main.exit_code(argv) == code
+    [directory] = (tmp_path / "out").iterdir()
+    assert (directory / "report" / "index.html").is_file()
+    lines = capsys.readouterr().out.splitlines()
+    match flags:
+        case ["-q"]:
+            assert lines == [str(directory)]
+        case ["--json"]:
+            assert json.loads(lines[-1])["directory"] == str(directory)
+        case _:
+            assert lines[0].split()[:2] == ["cell", "measured"]
+            assert lines[-2:] == [f"report: {directory}/report/index.html", str(directory)]
+
+
+def test_doctor_lists_every_problem(
+    experiment: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    problems = ["no node", "no trace"]
+    shared = "in 2 of 2 cells the generator and the SUT may share a CPU"
+    monkeypatch.setattr("nodrop.measure.preflight.doctor", lambda *_: ([*problems], [shared]))
+    monkeypatch.setattr("nodrop.hosts.privileges.ensure_privileges", lambda: None)
+    assert main.exit_code(["doctor", str(experiment)]) == 3
+    listed = capsys.readouterr().out.splitlines()
+    assert listed == ["- no node", "- no trace", shared, "2 to mend"]
+    problems.clear()
+    standing = {"setup": "bare", "certificate": None, "not_calibrated": "run `nodrop calibrate`"}
+    monkeypatch.setattr("nodrop.measure.calibrated.standing_here", lambda *_: [standing])
+    assert main.exit_code(["doctor", str(experiment), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said.pop("notes") == [shared]
+    assert said == {"problems": [], "calibration": [standing]}
+    assert main.exit_code(["doctor", str(experiment)]) == 0
+    words = "bare: not calibrated (run `nodrop calibrate`)\nnothing stands in the way\n"
+    assert capsys.readouterr().out.endswith(words)

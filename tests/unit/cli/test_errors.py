@@ -1,0 +1,320 @@
+"""A mistake, or what the host refuses: one line on stderr, with its exit code; no text commands
+the terminal."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.table import Table
+
+from nodrop import plugins
+from nodrop.cli import lab, main, saying
+from nodrop.cli.reporting import reporting
+from nodrop.cli.tables import console
+from nodrop.errors import REMEDIES, LabProblem
+from nodrop.hosts import privileges
+from nodrop.hosts.journal import UndoReport
+from nodrop.hosts.processes import boot_id, pid_namespace, user_namespace
+from nodrop.testing.rundirs import Fake, make_run
+from tests.unit.cli.program import ROOT, in_a_shell, nodrop
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["plan", "missing.toml"], "nodrop: missing.toml: no such file\n"),
+        (
+            ["plan", "F", "--set", "measure.sed=1"],
+            "nodrop: --set measure.sed=1: measure.sed: no such key; did you mean measure.seed?\n",
+        ),
+        (
+            ["plan", "F", "--set", f"matrix.load.multiplier={list(range(501))}"],
+            "nodrop: F: 501 cells x 2 repetitions are 1,002 trials, more than 1,000; "
+            "add --yes if you mean it\n",
+        ),
+        (
+            ["plan", "F", "--set", "sut.kind=ay"],
+            'nodrop: --set sut.kind=ay: sut.kind = "ay": allowed are any; did you mean any?\n',
+        ),
+        (["plan"], "nodrop: Missing argument 'EXPERIMENT'; see nodrop plan --help\n"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_2(
+    experiment: Path, capsys: pytest.CaptureFixture[str], argv: list[str], said: str
+) -> None:
+    assert main.exit_code([str(experiment) if word == "F" else word for word in argv]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.replace(str(experiment), "F") == said
+    assert captured.out == ""
+
+
+@pytest.mark.parametrize("argv", [["--nix"], ["nix"], ["plan", "a", "b"], ["plan", "--nix"]])
+def test_usage_errors_are_one_line_and_exit_2(
+    argv: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.exit_code(argv) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("nodrop: ")
+    assert err.count("\n") == 1
+
+
+def test_a_lab_problem_is_exit_3(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken() -> None:
+        raise LabProblem("no node", hint="build it")
+
+    monkeypatch.setattr(plugins, "plugins", broken)
+    assert main.exit_code(["plugins"]) == 3
+    assert capsys.readouterr().err == "nodrop: no node; build it\n"
+    assert main.exit_code(["--debug", "plugins"]) == 3
+    assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        KeyError("packets"),
+        RecursionError("too deep"),
+        AssertionError(),
+        OverflowError("int too large to convert to float"),
+        MemoryError(),
+    ],
+)
+@pytest.mark.parametrize("debug", [[], ["--debug"]])
+def test_what_nobody_expected_is_exit_4_and_a_line(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: Exception,
+    debug: list[str],
+) -> None:
+    def broken() -> None:
+        raise error
+
+    monkeypatch.setattr(plugins, "plugins", broken)
+    assert main.exit_code([*debug, "plugins"]) == 4
+    *before, line = capsys.readouterr().err.splitlines()
+    assert type(error).__name__ in line and "nodrop --debug" in line
+    assert ("Traceback (most recent call last):" in before) is bool(debug)
+
+
+ESCAPES = ["\x1b]0;owned\x07", "\x1b[2J\x1b[31m", "a\rb\x9b2J", "\u202egnp.exe"]
+
+
+@pytest.mark.parametrize("words", ESCAPES)
+def test_no_error_commands_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: str
+) -> None:
+    def broken() -> None:
+        raise LabProblem(f"the node says: {words}\n and more", hint=words)
+
+    monkeypatch.setattr(plugins, "plugins", broken)
+    assert main.exit_code(["plugins"]) == 3
+    said = capsys.readouterr().err
+    assert said.removesuffix("\n").isprintable()
+
+
+@pytest.mark.parametrize("words", ESCAPES)
+def test_no_name_in_a_table_commands_the_terminal(
+    capsys: pytest.CaptureFixture[str], words: str
+) -> None:
+    table = Table("name")
+    table.add_row(words)
+    console().print(table)
+    console().print(words, markup=False)
+    assert capsys.readouterr().out.replace("\n", "").isprintable()
+
+
+def test_what_is_missing_before_anything_is_touched_is_exit_2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def without_unshare() -> None:
+        monkeypatch.setattr(privileges, "may_make_namespaces", lambda: False)
+        monkeypatch.setattr(privileges.shutil, "which", lambda _: None)
+        privileges.ensure_privileges()
+
+    monkeypatch.delenv(privileges.USERNS_VARIABLE, raising=False)
+    monkeypatch.setattr(plugins, "plugins", without_unshare)
+    assert main.exit_code(["plugins"]) == 2
+    assert capsys.readouterr().err == (
+        "nodrop: program unshare is missing; install util-linux, or run as root\n"
+    )
+
+
+def test_a_full_disk_is_a_line_and_exit_3(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full() -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(plugins, "plugins", full)
+    assert main.exit_code(["plugins"]) == 3
+    assert capsys.readouterr().err == ("nodrop: No space left on device\n")
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "trials.jsonl"])
+def test_a_folder_in_place_of_a_file_is_bad_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    directory = make_run(tmp_path, Fake(repetitions=1, samples=False))
+    (directory / name).unlink()
+    (directory / name).mkdir()
+    assert main.exit_code(["watch", str(directory)]) == 2
+    said = capsys.readouterr().err
+    assert name in said and said.count("\n") == 1
+
+
+def test_ctrl_c_is_exit_130_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(plugins, "plugins", interrupted)
+    assert main.exit_code(["plugins"]) == 130
+    assert capsys.readouterr().err == "nodrop: interrupted\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_after_the_last_trial_loses_nothing_and_says_so(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def ended() -> None:
+        with reporting(Path("results/a run")):
+            signal.raise_signal(number)
+
+    monkeypatch.setattr(plugins, "plugins", ended)
+    assert main.exit_code(["plugins"]) == 128 + number
+    words = "every trial has ended, but the report may be missing; nodrop report 'results/a run'"
+    assert capsys.readouterr().err == f"nodrop: ended by {number.name}; {words}\n"
+
+
+@pytest.mark.parametrize("argv", ["plugins", "plugins --json", "plan experiments/affinity.toml"])
+@pytest.mark.parametrize(
+    ("place", "code", "said"),
+    [
+        (">&-", 0, ""),
+        (">/dev/full", 3, "nodrop: stdout: No space left on device\n"),
+    ],
+)
+def test_where_nothing_can_be_written(place: str, code: int, said: str, argv: str) -> None:
+    done = in_a_shell(f"{argv} {place}")
+    assert (done.returncode, done.stderr) == (code, said)
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM])
+def test_what_this_user_may_not_touch_is_exit_2_with_what_to_do(
+    number: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def closed() -> None:
+        raise OSError(number, os.strerror(number), "/root/x")
+
+    monkeypatch.setattr(plugins, "plugins", closed)
+    assert main.exit_code(["plugins"]) == 2
+    words = f"nodrop: /root/x: {os.strerror(number)}; {REMEDIES[number]}\n"
+    assert capsys.readouterr().err == words
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("memory://a/b", "is gone when this command ends"),
+        ("http://127.0.0.1:9/x", "takes no files, being a web server"),
+        ("https://127.0.0.1:9/x/y", "takes no files, being a web server"),
+    ],
+)
+@pytest.mark.parametrize("command", ["put here", "report", "run experiments/demo.toml --out"])
+def test_a_place_that_can_keep_no_run_is_no_store(
+    command: str, url: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.exit_code([*command.split(), url]) == 2
+    said = f"nodrop: {url}: {words}; s3://bucket/folder can keep a run\n"
+    assert capsys.readouterr().err == said
+
+
+@pytest.mark.parametrize("port", ["99999", "65536", "-1"])
+def test_a_port_that_is_none_is_exit_2_with_the_range(
+    port: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.exit_code(["watch", str(tmp_path), "--serve", "--port", port]) == 2
+    assert capsys.readouterr().err == f"nodrop: --port {port}: must be from 0 to 65535\n"
+
+
+@pytest.mark.parametrize("lab", ["", " ", "\t"])
+@pytest.mark.parametrize("command", ["run", "doctor"])
+def test_a_lab_without_a_name_is_no_default(
+    lab: str, command: str, experiment: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.exit_code([command, str(experiment), "--lab", lab]) == 2
+    assert capsys.readouterr().err.startswith("nodrop: --lab: must name a lab or a lab file;")
+
+
+@pytest.mark.parametrize("lines", [21, 50, 50_000])
+def test_a_journal_of_bad_lines_is_a_screen_of_words(lines: int, tmp_path: Path) -> None:
+    folder = tmp_path / "nodrop" / "undo"
+    folder.mkdir(parents=True, mode=0o700)
+    head = {
+        "controller": {"pid": 4_000_000, "start_ticks": 1},
+        "boot_id": boot_id(),
+        "user_namespace": user_namespace(),
+        "pid_namespace": pid_namespace(),
+    }
+    (folder / "abcd1234.jsonl").write_text(json.dumps(head) + "\n" + "{}\n" * lines)
+    for path in (folder, folder / "abcd1234.jsonl"):
+        path.chmod(0o700)
+    done = nodrop("undo", XDG_STATE_HOME=str(tmp_path))
+    said = done.stderr.splitlines()
+    assert len(said) == 21
+    assert said[-1].startswith(f"nodrop: and {lines - 20} more that could not be undone")
+
+
+def test_a_fleet_has_labs_of_its_own() -> None:
+    done = nodrop("run", "experiments/fixed-loads.toml", "--fleet", "f.toml", "--lab", "netns")
+    assert done.returncode == 2
+    assert "--lab: not with --fleet, whose file names its labs" in done.stderr
+
+
+@pytest.mark.parametrize("words", [["plan", "FIXED"], ["--help"], ["plan", "FIXED", "--json"]])
+def test_a_reader_that_left_is_no_defect(words: list[str]) -> None:
+    """Seen: `nodrop plan … | head -4` ended with "that is a defect of nodrop"."""
+    ours, theirs = os.pipe()
+    os.close(ours)
+    with os.fdopen(theirs, "wb") as closed:
+        fixed = str(ROOT / "experiments/fixed-loads.toml")
+        words = [fixed if word == "FIXED" else word for word in words]
+        command = [sys.executable, "-m", "nodrop.cli.main", *words]
+        done = subprocess.run(command, stdout=closed, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (128 + 13, b"")
+
+
+@pytest.mark.parametrize(
+    "foreign", ["\x1b[2J", "\x9b31m", "\u202egnp", "a\nb", "\x1b]0;title\x07", "\u2028"]
+)
+def test_foreign_words_leave_as_one_line_without_controls(
+    foreign: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saying.say(f"name {foreign} end")
+    saying.say_json({"name": foreign, "path": Path(foreign)})
+    saying.complain(foreign)
+    said = capsys.readouterr()
+    plain, found = said.out.splitlines()
+    assert json.loads(found) == {"name": foreign, "path": foreign}
+    assert plain.isprintable() and found.isascii() and said.err.rstrip("\n").isprintable()
+
+
+def test_a_host_that_could_not_be_asked_twice_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    words = "receiver sensor1: not reached: no ssh server listens there"
+    reports = [UndoReport(label="", failed=[words]), UndoReport(label="pair", failed=[words])]
+    monkeypatch.setattr(lab, "_undone_elsewhere", lambda *_: reports)
+    assert main.exit_code(["undo", "pair.toml"]) == LabProblem.exit_code
+    assert capsys.readouterr().err == f"nodrop: could not undo {words}\n"
