@@ -24,7 +24,7 @@ from nodrop.stats.interval import median_rank, runs_needed
 from nodrop.stats.stopping import Looks
 from nodrop.testing import records
 from nodrop.testing.contracts import check_controller
-from tests.known_answers.test_statistics import WORLDS, rate, repeated, seeded
+from tests.known_answers.worlds import WORLDS, rate, repeated, seeded
 
 Runs = NDArray[np.float64]
 PLANS = ((6, 40), (10, 60), (6, 150))
