@@ -156,36 +156,7 @@ def _unreadable(story: Story) -> Iterator[Sentence]:
 
 
 def _cannot_say(story: Story, planned: Story) -> Iterator[Sentence]:
-    needed = runs_needed()
-    few = [c for c in planned.cells if 0 < len(c.valid) < needed]
-    if few:
-        yield Sentence(
-            rule=rules.TOO_FEW,
-            text=f"{plural(len(few), 'cell')} with fewer than {needed} measured trials: no 95 % "
-            "interval exists for them, only the range of the runs",
-            evidence={"needed": needed, "cells": {c.label: len(c.valid) for c in few}},
-            trials=tuple(t for c in few for t in c.valid),
-        )
-    alike = [c for c in planned.cells if c.starts < needed <= len(c.valid)]
-    hosts = [c for c in alike if len(c.pairs) > 1]
-    if hosts:
-        yield Sentence(
-            rule=rules.TOO_FEW_HOSTS,
-            text=f"{plural(len(hosts), 'cell')} that fewer than {needed} hosts measured, each of "
-            "which counts once: no 95 % interval of a median exists for them, only the range of "
-            "the runs; that of a mean of such hosts stands in Hosts",
-            evidence={"needed": needed, "hosts": {c.label: [*c.pairs] for c in hosts}},
-            trials=tuple(t for c in hosts for t in c.valid),
-        )
-    shared = [c for c in alike if len(c.pairs) < 2]
-    if shared:
-        yield Sentence(
-            rule=rules.TOO_FEW_STARTS,
-            text=f"{plural(len(shared), 'cell')} whose measured trials share fewer than {needed} "
-            "starts of the SUT: no 95 % interval exists for them, only the range of the runs",
-            evidence={"needed": needed, "starts": {c.label: c.starts for c in shared}},
-            trials=tuple(t for c in shared for t in c.valid),
-        )
+    yield from _too_few(planned)
     if between := hosts_between(story):
         yield between
     yield from _not_measured(story)
@@ -215,6 +186,40 @@ def _cannot_say(story: Story, planned: Story) -> Iterator[Sentence]:
             text=f"what KVM costs: {len(emulated)} {ran} under software emulation (TCG)",
             evidence={"trials": len(emulated)},
             trials=emulated,
+        )
+
+
+def _too_few(story: Story) -> Iterator[Sentence]:
+    """Cells of which no interval of a median exists."""
+    needed = runs_needed()
+    few = [c for c in story.cells if 0 < len(c.valid) < needed]
+    if few:
+        yield Sentence(
+            rule=rules.TOO_FEW,
+            text=f"{plural(len(few), 'cell')} with fewer than {needed} measured trials: no 95 % "
+            "interval exists for them, only the range of the runs",
+            evidence={"needed": needed, "cells": {c.label: len(c.valid) for c in few}},
+            trials=tuple(t for c in few for t in c.valid),
+        )
+    counted_together = [c for c in story.cells if c.starts < needed <= len(c.valid)]
+    hosts = [c for c in counted_together if len(c.pairs) > 1]
+    if hosts:
+        yield Sentence(
+            rule=rules.TOO_FEW_HOSTS,
+            text=f"{plural(len(hosts), 'cell')} that fewer than {needed} hosts measured, each of "
+            "which counts once: no 95 % interval of a median exists for them, only the range of "
+            "the runs; that of a mean of such hosts stands in Hosts",
+            evidence={"needed": needed, "hosts": {c.label: [*c.pairs] for c in hosts}},
+            trials=tuple(t for c in hosts for t in c.valid),
+        )
+    shared = [c for c in counted_together if len(c.pairs) < 2]
+    if shared:
+        yield Sentence(
+            rule=rules.TOO_FEW_STARTS,
+            text=f"{plural(len(shared), 'cell')} whose measured trials share fewer than {needed} "
+            "starts of the SUT: no 95 % interval exists for them, only the range of the runs",
+            evidence={"needed": needed, "starts": {c.label: c.starts for c in shared}},
+            trials=tuple(t for c in shared for t in c.valid),
         )
 
 
