@@ -179,36 +179,45 @@ def _limited_by(
     measured = [t for t in every if t.outcome != "void"]
     if not measured and cut != "lab":
         return _void_for(every) if every else "nothing_measured"
-    if chosen.upper is not None:
-        if chosen.lower is None and any(
-            load.value < chosen.upper.value and load.looks_carried(goal, search)
-            for load in loads(every)
-        ):
-            below = [t for t in every if t.value < chosen.upper.value]
-            if 2 * sum(t.disturbed for t in below) > len(below):
-                return "hypervisor"
-            return cut
-        if _hidden(every, chosen, goal, search):
-            return "hypervisor"
-        if chosen.lower is None:
-            if _same_share(measured, goal):
-                return "loss_at_every_load"
-            on_its_way = chosen.upper.value > least * (1 + search.relative_width)
-            return cut if on_its_way else "min"
-        failed = any(t.outcome == "failed" for t in chosen.upper.trials)
+    lower, upper = chosen.lower, chosen.upper
+    if upper is None:
+        return _limited_above(every, of_answer, lower, goal, search, cut)
+    below = [t for t in every if t.value < upper.value]
+    if lower is None and any(load.looks_carried(goal, search) for load in loads(below)):
+        return "hypervisor" if 2 * sum(t.disturbed for t in below) > len(below) else cut
+    if _hidden(every, chosen, goal, search):
+        return "hypervisor"
+    if lower is not None:
+        failed = any(t.outcome == "failed" for t in upper.trials)
         return "sut_failed" if failed else "sut"
+    if _same_share(measured, goal):
+        return "loss_at_every_load"
+    on_its_way = upper.value > least * (1 + search.relative_width)
+    return cut if on_its_way else "min"
+
+
+def _limited_above(
+    every: Sequence[Tried],
+    of_answer: Sequence[Tried],
+    lower: Load | None,
+    goal: float,
+    search: Search,
+    cut: LimitedBy,
+) -> LimitedBy:
+    """The same if no load was too much."""
     if cut == "lab":
         return cut
-    ceiling = untriable_above(loads(of_answer), chosen.lower, goal, search) or untriable_above(
-        loads(every), chosen.lower, goal, search
+    ceiling = untriable_above(loads(of_answer), lower, goal, search) or untriable_above(
+        loads(every), lower, goal, search
     )
     void_for = _void_for(() if ceiling is None else ceiling.trials)
-    if void_for != "nothing_measured" or (ceiling is not None and chosen.lower is not None):
-        return "void_above" if void_for == "nothing_measured" else void_for
-    if chosen.lower is not None and search.max is not None and chosen.lower.value >= search.max:
-        return "max"
-    nothing = chosen.lower is None and search.budget_s is None
-    return "nothing_measured" if nothing else cut
+    if void_for != "nothing_measured":
+        return void_for
+    if lower is None:
+        return "nothing_measured" if search.budget_s is None else cut
+    if ceiling is not None:
+        return "void_above"
+    return "max" if search.max is not None and lower.value >= search.max else cut
 
 
 def _hidden(every: Sequence[Tried], chosen: Bracket, goal: float, search: Search) -> bool:
