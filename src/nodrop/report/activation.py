@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from nodrop.report import escape, numbers
 from nodrop.report.setups import Condition, setup_names
 from nodrop.report.stacked_bars import Bar, Part
-from nodrop.report.tables import Column, Row, Table, Value, text
+from nodrop.report.tables import Column, Row, Table, Value, numeric, text
 from nodrop.report.trials import Trial, count_once
 from nodrop.stats.interval import Summary, of_hosts, summarize
 
@@ -125,8 +125,8 @@ def summary_words(found: Summary) -> str:
 def phases_page_table(found: Sequence[Activation]) -> Table:
     """Setups down, phases across."""
     names = phase_names(found)
-    columns = [Column(name="setup", title="Setup"), Column(name="n", title="n", numeric=True)]
-    columns += [Column(name=name, title=f"{name}, s", numeric=True) for name in ["all", *names]]
+    columns = [Column(name="setup", title="Setup"), numeric("n", "n")]
+    columns += [numeric(name, f"{name}, s") for name in ["all", *names]]
     rows = tuple(
         Row(
             values=(
@@ -154,10 +154,10 @@ def activation_table(found: Sequence[Activation]) -> Table:
         columns=(
             Column(name="setup", title="Setup"),
             Column(name="phase", title="Phase"),
-            Column(name="n", title="n", numeric=True),
-            Column(name="median_s", title="Median, s", numeric=True),
-            Column(name="low_s", title="95 % interval from, s", numeric=True),
-            Column(name="high_s", title="to, s", numeric=True),
+            numeric("n", "n"),
+            numeric("median_s", "Median, s"),
+            numeric("low_s", "95 % interval from, s"),
+            numeric("high_s", "to, s"),
         ),
         rows=tuple(_rows(found)),
     )

@@ -26,7 +26,7 @@ from nodrop.report.fitted import curves_table, stand_apart
 from nodrop.report.knee_plot import knee_plot
 from nodrop.report.searched import SearchedCell, searches
 from nodrop.report.story import Story
-from nodrop.report.tables import Column, Made, Row, Table, Value, text
+from nodrop.report.tables import Column, Made, Row, Table, Value, numeric, text
 from nodrop.report.trials import Trial
 
 
@@ -106,13 +106,13 @@ def steps_table(*searched: SearchedCell) -> Table:
 
 ANSWER_COLUMNS = (
     Column(name="cell", title="Cell"),
-    Column(name="goal_loss_ratio", title="Tolerated loss, %", numeric=True),
+    numeric("goal_loss_ratio", "Tolerated loss, %"),
     Column(name="carried", title="Carried", help="The highest load that was carried"),
-    Column(name="carried_pps", title="packets/s", numeric=True),
-    Column(name="carried_bps", title="Mbit/s", numeric=True),
+    numeric("carried_pps", "packets/s"),
+    numeric("carried_bps", "Mbit/s"),
     Column(name="not_carried", title="Not carried", help="The lowest load above it that was tried"),
-    Column(name="not_carried_pps", title="packets/s", numeric=True),
-    Column(name="not_carried_bps", title="Mbit/s", numeric=True),
+    numeric("not_carried_pps", "packets/s"),
+    numeric("not_carried_bps", "Mbit/s"),
     Column(
         name="rounds",
         title="Between rounds",
@@ -171,12 +171,12 @@ def between_words(answer: Answer) -> str:
 STEP_COLUMNS = (
     Column(name="cell", title="Cell"),
     Column(name="run", title="Trial"),
-    Column(name="round", title="Round", numeric=True),
+    numeric("round", "Round"),
     Column(name="load", title="Load"),
-    Column(name="offered_pps", title="Offered, packets/s", numeric=True),
-    Column(name="duration_s", title="For, s", numeric=True),
-    Column(name="loss_pct", title="Lost, %", numeric=True),
-    Column(name="busiest_thread_pct", title="Busiest thread, %", numeric=True),
+    numeric("offered_pps", "Offered, packets/s"),
+    numeric("duration_s", "For, s"),
+    numeric("loss_pct", "Lost, %"),
+    numeric("busiest_thread_pct", "Busiest thread, %"),
     Column(name="kept_pace", title="Kept the pace"),
     Column(name="says", title="What it says"),
 )

@@ -10,7 +10,7 @@ from typing import Any
 from nodrop.report import escape
 from nodrop.report.setups import KIND, Condition, Place
 from nodrop.report.story import factor_label
-from nodrop.report.tables import Column, Row, Table, Value, text
+from nodrop.report.tables import Column, Row, Table, Value, numeric, text
 from nodrop.results.trial import accelerator_words
 
 SUSPECTS = ("rdtsc", "cpuid")
@@ -83,9 +83,7 @@ def costs_table(found: Sequence[Costs]) -> Table:
     answered = [costs for costs in found if costs.ns]
     names = list(dict.fromkeys(name for costs in answered for name in costs.ns))
     columns = [Column(name="instruction", title="ns each: best (median)")]
-    columns += [
-        Column(name=f"{costs.setup} best_ns", title=costs.setup, numeric=True) for costs in answered
-    ]
+    columns += [numeric(f"{costs.setup} best_ns", costs.setup) for costs in answered]
     rows = tuple(
         Row(values=(text(name), *(_value(costs.ns.get(name)) for costs in answered)))
         for name in names

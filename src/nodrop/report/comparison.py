@@ -14,7 +14,7 @@ from nodrop.report.hosts import other_hosts
 from nodrop.report.sentences import SETUP_COST, Sentence
 from nodrop.report.setups import Condition, Place
 from nodrop.report.story import Cell
-from nodrop.report.tables import Column, Row, Table, Value, text
+from nodrop.report.tables import Column, Row, Table, Value, numeric, text
 from nodrop.stats.comparison import Answer, Comparison, compare
 from nodrop.stats.family import Family
 from nodrop.stats.interval import CONFIDENCE, Interval, Summary
@@ -266,13 +266,13 @@ def _words(item: Compared) -> str:
 
 COLUMNS = (
     *(Column(name=n, title=n.capitalize()) for n in ("condition", "setup", "base", "figure")),
-    Column(name="n", title="n", numeric=True),
-    Column(name="median", title="Median", numeric=True),
-    Column(name="largest", title="Largest run", numeric=True),
-    Column(name="difference", title="Difference", numeric=True),
-    Column(name="difference_low", title="from", numeric=True),
-    Column(name="difference_high", title="to", numeric=True),
-    Column(name="relative", title="Relative", numeric=True),
+    numeric("n", "n"),
+    numeric("median", "Median"),
+    numeric("largest", "Largest run"),
+    numeric("difference", "Difference"),
+    numeric("difference_low", "from"),
+    numeric("difference_high", "to"),
+    numeric("relative", "Relative"),
     Column(name="verdict", title="Verdict"),
 )
 

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from nodrop.report import numbers
-from nodrop.report.tables import Column, Row, Table, Value, text
+from nodrop.report.tables import Column, Row, Table, Value, numeric, text
 from nodrop.results.trial import TrialRecord, count_once
 from nodrop.stats.interval import Summary, summarize
 
@@ -98,13 +98,13 @@ def with_spread(summary: Summary, shown: numbers.Shown) -> str:
 
 COLUMNS = (
     Column(name="cell", title="Cell"),
-    Column(name="packets_per_cpu_s", title="Packets per busy core-second", numeric=True),
-    Column(name="packets_low", title="from", numeric=True, help="lower end of the 95 % interval"),
-    Column(name="packets_high", title="to", numeric=True, help="upper end of the 95 % interval"),
-    Column(name="bits_per_cpu_s", title="Mbit per busy core-second", numeric=True),
-    Column(name="bits_low", title="from", numeric=True, help="lower end of the 95 % interval"),
-    Column(name="bits_high", title="to", numeric=True, help="upper end of the 95 % interval"),
-    Column(name="starts", title="Starts", numeric=True, help="of the SUT; each counts once"),
+    numeric("packets_per_cpu_s", "Packets per busy core-second"),
+    numeric("packets_low", "from", "lower end of the 95 % interval"),
+    numeric("packets_high", "to", "upper end of the 95 % interval"),
+    numeric("bits_per_cpu_s", "Mbit per busy core-second"),
+    numeric("bits_low", "from", "lower end of the 95 % interval"),
+    numeric("bits_high", "to", "upper end of the 95 % interval"),
+    numeric("starts", "Starts", "of the SUT; each counts once"),
 )
 
 

@@ -21,7 +21,7 @@ from nodrop.report.repeats import repeats, repeats_plot, repeats_table
 from nodrop.report.searched import searches
 from nodrop.report.setups_section import SetupsSection, setups_drawings
 from nodrop.report.story import Cell, Story
-from nodrop.report.tables import Column, Made, Row, Table, Value, text
+from nodrop.report.tables import Column, Made, Row, Table, Value, numeric, text
 from nodrop.report.time_chart import time_chart
 from nodrop.report.timeline import timeline
 
@@ -103,8 +103,8 @@ def _loss_table(story: Story) -> Table:
     columns = (
         Column(name="cell", title="Cell"),
         Column(name="run", title="Run"),
-        Column(name="offered_pps", title="Offered, packets/s", numeric=True),
-        Column(name="loss_ratio", title="Loss", numeric=True),
+        numeric("offered_pps", "Offered, packets/s"),
+        numeric("loss_ratio", "Loss"),
     )
     rows = Made(
         lambda: (
@@ -126,7 +126,7 @@ def _loss_table(story: Story) -> Table:
 def _order_table(story: Story) -> Table:
     columns = (
         Column(name="run", title="Run"),
-        Column(name="activation_s", title="Activation, s", numeric=True),
+        numeric("activation_s", "Activation, s"),
         Column(name="outcome", title="Outcome"),
     )
     rows = Made(

@@ -11,37 +11,32 @@ from nodrop.report import bounded, escape, numbers
 from nodrop.report.outlying import outlying, words_of_trials
 from nodrop.report.reasons import counted
 from nodrop.report.story import Cell, Story, once
-from nodrop.report.tables import Column, Made, Row, Table, Value, text
+from nodrop.report.tables import Column, Made, Row, Table, Value, numeric, text
 from nodrop.report.trials import Trial
 from nodrop.stats.interval import Summary
 
-
-def _number(name: str, title: str, help: str = "") -> Column:
-    return Column(name=name, title=title, numeric=True, help=help)
-
-
 CELL_COLUMNS = (
     Column(name="cell", title="Cell"),
-    _number("valid_trials", "n", "measured trials; only these enter the figures"),
-    _number("failed_trials", "Failed", "the SUT died, hung or was killed: a result about it"),
-    _number("void_trials", "Void", "instrument or sender: they say nothing about the SUT"),
+    numeric("valid_trials", "n", "measured trials; only these enter the figures"),
+    numeric("failed_trials", "Failed", "the SUT died, hung or was killed: a result about it"),
+    numeric("void_trials", "Void", "instrument or sender: they say nothing about the SUT"),
     Column(name="invalid_reasons", title="Why failed or void"),
-    _number("offered_pps_median", "Offered, packets/s", "really sent; median of the trials"),
-    _number("offered_mbps_median", "Offered, Mbit/s"),
-    _number("lossy_trials", "Trials with loss", "measured trials that lost at least one packet"),
-    _number("loss_pct_median", "Loss, %", "lost of sent packets; median of the measured trials"),
-    _number("loss_pct_low", "Loss from, %", "lower end of the 95 % interval"),
-    _number("loss_pct_high", "Loss to, %", "upper end of the 95 % interval"),
+    numeric("offered_pps_median", "Offered, packets/s", "really sent; median of the trials"),
+    numeric("offered_mbps_median", "Offered, Mbit/s"),
+    numeric("lossy_trials", "Trials with loss", "measured trials that lost at least one packet"),
+    numeric("loss_pct_median", "Loss, %", "lost of sent packets; median of the measured trials"),
+    numeric("loss_pct_low", "Loss from, %", "lower end of the 95 % interval"),
+    numeric("loss_pct_high", "Loss to, %", "upper end of the 95 % interval"),
     Column(name="interval", title="95 % interval"),
-    _number("loss_pct_smallest", "Smallest run, %"),
-    _number("loss_pct_largest", "Largest run, %"),
+    numeric("loss_pct_smallest", "Smallest run, %"),
+    numeric("loss_pct_largest", "Largest run, %"),
     Column(name="loss_place", title="Lost in"),
-    _number("schedule_error_p99_us_worst", "Late p99, µs", "worst trial's p99 schedule error"),
-    _number("activation_s_median", "Activation, s", "launch call to SUT ready"),
-    _number("sut_cpu_s_median", "SUT CPU, s"),
-    _number("setup_cpu_s_median", "Setup CPU, s", "the SUT, and what works for it on the host"),
-    _number("host_cpu_pct_median", "Host CPU, %"),
-    _number("sut_rss_peak_mib_median", "Peak memory, MiB"),
+    numeric("schedule_error_p99_us_worst", "Late p99, µs", "worst trial's p99 schedule error"),
+    numeric("activation_s_median", "Activation, s", "launch call to SUT ready"),
+    numeric("sut_cpu_s_median", "SUT CPU, s"),
+    numeric("setup_cpu_s_median", "Setup CPU, s", "the SUT, and what works for it on the host"),
+    numeric("host_cpu_pct_median", "Host CPU, %"),
+    numeric("sut_rss_peak_mib_median", "Peak memory, MiB"),
 )
 
 
@@ -151,29 +146,29 @@ TRIAL_COLUMNS = (
     Column(name="run_directory", title="Run directory"),
     Column(name="run", title="Run"),
     Column(name="cell", title="Cell"),
-    _number("repetition", "Repetition"),
-    _number("index", "Order", "place in the random order of the plan"),
+    numeric("repetition", "Repetition"),
+    numeric("index", "Order", "place in the random order of the plan"),
     Column(name="outcome", title="Outcome"),
     Column(name="invalid_reasons", title="Why failed or void"),
-    _number("intended_packets", "Intended"),
-    _number("offered_packets", "Sent"),
-    _number("captured_packets", "Captured"),
-    _number("decoded_packets", "Decoded"),
-    _number("lost_packets", "Lost"),
-    _number("merged_packets", "Merged", "taken out by fanout defragmentation"),
-    _number("residual_packets", "Residual", "packets in no class"),
-    _number("loss_pct", "Loss, %"),
+    numeric("intended_packets", "Intended"),
+    numeric("offered_packets", "Sent"),
+    numeric("captured_packets", "Captured"),
+    numeric("decoded_packets", "Decoded"),
+    numeric("lost_packets", "Lost"),
+    numeric("merged_packets", "Merged", "taken out by fanout defragmentation"),
+    numeric("residual_packets", "Residual", "packets in no class"),
+    numeric("loss_pct", "Loss, %"),
     Column(name="loss_place", title="Lost in"),
-    _number("offered_pps", "Offered, packets/s"),
-    _number("schedule_error_p50_us", "Late p50, µs"),
-    _number("schedule_error_p99_us", "Late p99, µs"),
-    _number("schedule_error_max_us", "Late max, µs"),
-    _number("activation_s", "Activation, s"),
-    _number("sut_cpu_s", "SUT CPU, s"),
-    _number("setup_cpu_s", "Setup CPU, s", "the SUT, and what works for it on the host"),
-    _number("host_cpu_pct", "Host CPU, %"),
-    _number("sut_rss_peak_mib", "Peak memory, MiB"),
-    _number("imbalance_pct", "Imbalance, %", "what the busiest instance got beyond its share"),
+    numeric("offered_pps", "Offered, packets/s"),
+    numeric("schedule_error_p50_us", "Late p50, µs"),
+    numeric("schedule_error_p99_us", "Late p99, µs"),
+    numeric("schedule_error_max_us", "Late max, µs"),
+    numeric("activation_s", "Activation, s"),
+    numeric("sut_cpu_s", "SUT CPU, s"),
+    numeric("setup_cpu_s", "Setup CPU, s", "the SUT, and what works for it on the host"),
+    numeric("host_cpu_pct", "Host CPU, %"),
+    numeric("sut_rss_peak_mib", "Peak memory, MiB"),
+    numeric("imbalance_pct", "Imbalance, %", "what the busiest instance got beyond its share"),
     Column(name="verdict", title="Verdict"),
 )
 
@@ -277,7 +272,7 @@ SPREAD_FIGURES = (
 
 def spread_table(story: Story) -> Table:
     """Smallest to largest run of each cell, with its middle half."""
-    columns = [Column(name="cell", title="Cell"), _number("n", "n")]
+    columns = [Column(name="cell", title="Cell"), numeric("n", "n")]
     for name, title, _ in SPREAD_FIGURES:
         columns.append(Column(name=f"{name}_range", title=f"{title}: all runs"))
         columns.append(
@@ -304,7 +299,7 @@ LEDGER_COLUMNS = (
     Column(name="step", title="Step"),
     Column(name="entry", title="Entry"),
     Column(name="class", title="Class"),
-    _number("packets", "Packets", "signed: what it does to the stream"),
+    numeric("packets", "Packets", "signed: what it does to the stream"),
     Column(name="counter", title="Counter"),
     Column(name="evidence", title="Evidence"),
     Column(name="knob", title="Knob"),

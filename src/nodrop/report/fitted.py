@@ -9,7 +9,7 @@ from nodrop.findings.searched import Tried, tried
 from nodrop.report import numbers
 from nodrop.report.searched import SearchedCell
 from nodrop.report.sentences import plural
-from nodrop.report.tables import Column, Row, Table, Value, text
+from nodrop.report.tables import Column, Row, Table, Value, numeric, text
 from nodrop.results.trial import count_once
 from nodrop.stats.loss_curve import LossCurve, NoCurve, Offer, loss_curve
 from nodrop.stats.outliers import outliers
@@ -86,13 +86,13 @@ def fitted_words(found: LossCurve | NoCurve) -> str:
 
 COLUMNS = (
     Column(name="cell", title="Cell"),
-    Column(name="capacity_pps", title="Median trial takes, packets/s", numeric=True),
-    Column(name="low_pps", title="from", numeric=True, help="lower end of the 95 % interval"),
-    Column(name="high_pps", title="to", numeric=True, help="upper end of the 95 % interval"),
-    Column(name="scatter_pct", title="Scatter, %", numeric=True, help="from trial to trial"),
-    Column(name="trials", title="Trials", numeric=True),
-    Column(name="too_much", title="Too much", numeric=True, help="of these trials"),
-    Column(name="starts", title="Starts", numeric=True, help="of the SUT; hosts if several did"),
+    numeric("capacity_pps", "Median trial takes, packets/s"),
+    numeric("low_pps", "from", "lower end of the 95 % interval"),
+    numeric("high_pps", "to", "upper end of the 95 % interval"),
+    numeric("scatter_pct", "Scatter, %", "from trial to trial"),
+    numeric("trials", "Trials"),
+    numeric("too_much", "Too much", "of these trials"),
+    numeric("starts", "Starts", "of the SUT; hosts if several did"),
     Column(name="why_none", title="Why there is none"),
 )
 

@@ -12,7 +12,7 @@ from nodrop.report.escape import plain
 from nodrop.report.searched import searches
 from nodrop.report.sentences import Sentence, plural
 from nodrop.report.story import Cell, Story, once
-from nodrop.report.tables import Column, Made, Row, Table, Value, text
+from nodrop.report.tables import Column, Made, Row, Table, Value, numeric, text
 from nodrop.stats.hosts import HostSpread, host_spread
 from nodrop.stats.interval import CONFIDENCE, runs_needed
 
@@ -178,24 +178,18 @@ def hosts_tables(story: Story) -> tuple[Table, ...]:
                 Column(name="cell", title="Cell"),
                 Column(name="figure", title="Figure"),
                 Column(name="hosts", title="Mean of each host (trials)"),
-                Column(name="mean", title="Mean of hosts", numeric=True),
+                numeric("mean", "Mean of hosts"),
                 Column(
                     name="interval",
                     title="95 % interval",
                     help="for hosts of this kind; by the hosts' means alone",
                 ),
-                Column(
-                    name="between",
-                    title="Between hosts",
-                    numeric=True,
-                    help="standard deviation of hosts, without what trials add to it",
+                numeric(
+                    "between",
+                    "Between hosts",
+                    "standard deviation of hosts, without what trials add to it",
                 ),
-                Column(
-                    name="within",
-                    title="Within a host",
-                    numeric=True,
-                    help="standard deviation of trials of one host",
-                ),
+                numeric("within", "Within a host", "standard deviation of trials of one host"),
                 Column(name="differ", title="Differ", help="by more than trials of one host do"),
             ),
             rows=Made(lambda: (_row(one, differs=id(one) in differ) for one in found)),

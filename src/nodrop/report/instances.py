@@ -9,7 +9,7 @@ from typing import Any
 from nodrop.report import numbers
 from nodrop.report.stacked_bars import Bar, Part
 from nodrop.report.story import Cell, Story
-from nodrop.report.tables import Column, Row, Table, Value, text
+from nodrop.report.tables import Column, Row, Table, Value, numeric, text
 from nodrop.stats.interval import summarize
 
 COUNTED = ("received", "captured", "decoded", "lost", "residual")
@@ -95,10 +95,10 @@ def instances_table(found: Sequence[Shared]) -> Table:
     columns = [
         Column(name="cell", title="Cell"),
         Column(name="run", title="Run"),
-        Column(name="instance", title="Instance", numeric=True),
-        Column(name="share_pct", title="Share, %", numeric=True),
+        numeric("instance", "Instance"),
+        numeric("share_pct", "Share, %"),
     ]
-    columns += [Column(name=f"{n}_packets", title=n.capitalize(), numeric=True) for n in COUNTED]
+    columns += [numeric(f"{n}_packets", n.capitalize()) for n in COUNTED]
     rows = [
         Row(
             anchor=one.cell.typical.anchor,

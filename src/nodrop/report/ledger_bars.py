@@ -10,7 +10,7 @@ from nodrop.report import numbers
 from nodrop.report.setups import Condition, Place
 from nodrop.report.stacked_bars import Bar, Part
 from nodrop.report.story import Cell
-from nodrop.report.tables import Column, Row, Table, Value, text
+from nodrop.report.tables import Column, Row, Table, Value, numeric, text
 
 DECODED, MERGED, HELD, RESIDUAL = "decoded", "merged", "held, never whole", "residual"
 MOST_PLACES = 6
@@ -104,7 +104,7 @@ def ledger_bars_table(found: Sequence[Condition]) -> Table:
             Column(name="condition", title="Condition"),
             Column(name="setup", title="Setup"),
             Column(name="fate", title="What became of them"),
-            Column(name="packets", title="Packets", numeric=True),
+            numeric("packets", "Packets"),
         ),
         rows=tuple(_rows(found)),
     )

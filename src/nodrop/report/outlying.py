@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from nodrop.report.costs import DIFFERENCES, Figure
 from nodrop.report.story import Cell, Story, once
-from nodrop.report.tables import Column, Made, Row, Table, Value, text
+from nodrop.report.tables import Column, Made, Row, Table, Value, numeric, text
 from nodrop.report.trials import Trial
 from nodrop.stats.outliers import Outlier, outliers
 
@@ -63,14 +63,12 @@ def outliers_table(found: Sequence[Outlying]) -> Table:
             Column(name="run", title="Run"),
             Column(name="cell", title="Cell"),
             Column(name="figure", title="Figure"),
-            Column(name="value", title="Value", numeric=True),
-            Column(name="median", title="Median of the cell", numeric=True),
-            Column(
-                name="deviations",
-                title="Away",
-                numeric=True,
-                help="in scaled median absolute deviations; if most values are the same, in mean "
-                "ones",
+            numeric("value", "Value"),
+            numeric("median", "Median of the cell"),
+            numeric(
+                "deviations",
+                "Away",
+                "in scaled median absolute deviations; if most values are the same, in mean ones",
             ),
         ),
         rows=Made(lambda: map(_row, found)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from nodrop.report.tables import Column, Row, Table, Value, text
+from nodrop.report.tables import Column, Row, Table, Value, numeric, text
 
 RECEIVED, OFFERED = "Offered and received", "offered"
 
@@ -68,8 +68,8 @@ COLUMNS = (
     Column(name="panel", title="Panel"),
     Column(name="unit", title="Unit"),
     Column(name="series", title="Series"),
-    Column(name="seconds", title="Seconds since the first packet", numeric=True),
-    Column(name="value", title="Value", numeric=True),
+    numeric("seconds", "Seconds since the first packet"),
+    numeric("value", "Value"),
 )
 
 

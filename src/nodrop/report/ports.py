@@ -9,7 +9,7 @@ from nodrop.report import escape, numbers
 from nodrop.report import sentences as rules
 from nodrop.report.sentences import Sentence, plural
 from nodrop.report.story import Story
-from nodrop.report.tables import Column, Row, Table, Value, text
+from nodrop.report.tables import Column, Row, Table, Value, numeric, text
 from nodrop.report.trials import Trial
 from nodrop.results.packets import Port
 from nodrop.results.summary import cell_key, idle_ports
@@ -27,8 +27,8 @@ def ports_table(models: Mapping[str, Trial]) -> Table:
             Column(name="run", title="Run"),
             Column(name="port", title="Port"),
             *([Column(name="trace", title="Trace")] if named else []),
-            Column(name="share_pct", title="Share, %", numeric=True),
-            *(Column(name=f"{n}_packets", title=t, numeric=True) for n, t in figures.items()),
+            numeric("share_pct", "Share, %"),
+            *(numeric(f"{n}_packets", t) for n, t in figures.items()),
         ),
         rows=tuple(
             Row(

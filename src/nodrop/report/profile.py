@@ -18,7 +18,7 @@ from nodrop.report.profile_packets import packets_table
 from nodrop.report.profile_shift import shifts_table
 from nodrop.report.profiled import Profiled, profiled
 from nodrop.report.story import Story
-from nodrop.report.tables import Column, Row, Table, Value, text
+from nodrop.report.tables import Column, Row, Table, Value, numeric, text
 from nodrop.stats.interval import Summary, summarize
 
 MOST_FUNCTIONS = 15
@@ -116,9 +116,9 @@ def _at_once(cell: Profiled) -> str:
 
 def _shared(title: str) -> tuple[Column, ...]:
     return (
-        Column(name="share_pct", title=title, numeric=True, help="median over the runs"),
-        Column(name="low_pct", title="from, %", numeric=True, help="of the 95 % interval"),
-        Column(name="high_pct", title="to, %", numeric=True, help="of the 95 % interval"),
+        numeric("share_pct", title, "median over the runs"),
+        numeric("low_pct", "from, %", "of the 95 % interval"),
+        numeric("high_pct", "to, %", "of the 95 % interval"),
     )
 
 
@@ -156,12 +156,10 @@ def _roles_table(cells: Sequence[Profiled]) -> Table:
         title="What the threads of each role did",
         columns=(
             *CELL_AND_ROLE,
-            Column(name="threads", title="Threads", numeric=True),
-            Column(name="cpu_pct", title="On a CPU, %", numeric=True),
-            Column(
-                name="queued_pct", title="Queued, %", numeric=True, help="wanted a CPU, had none"
-            ),
-            Column(name="blocked_pct", title="Asleep, %", numeric=True),
+            numeric("threads", "Threads"),
+            numeric("cpu_pct", "On a CPU, %"),
+            numeric("queued_pct", "Queued, %", "wanted a CPU, had none"),
+            numeric("blocked_pct", "Asleep, %"),
         ),
         rows=tuple(rows()),
     )
@@ -192,11 +190,10 @@ def _groups_table(cells: Sequence[Profiled]) -> Table:
                 help="src/nodrop/findings/function_groups.toml says which functions",
             ),
             *_shared("On a CPU, %"),
-            Column(
-                name="waits_pct",
-                title="Of its waits, %",
-                numeric=True,
-                help="of the time off the CPU of its own will; median over the runs",
+            numeric(
+                "waits_pct",
+                "Of its waits, %",
+                "of the time off the CPU of its own will; median over the runs",
             ),
         ),
         rows=tuple(rows()),

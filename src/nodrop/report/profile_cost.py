@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from nodrop.report import numbers
 from nodrop.report.profiled import Profiled
-from nodrop.report.tables import Column, Row, Table, Value, text
+from nodrop.report.tables import Column, Row, Table, Value, numeric, text
 from nodrop.stats.interval import summarize
 
 
@@ -20,22 +20,14 @@ def cost_table(cells: Sequence[Profiled]) -> Table | None:
         title="What the profiler itself took",
         columns=(
             Column(name="cell", title="Cell"),
-            Column(
-                name="own_cpu_pct",
-                title="Of one CPU, %",
-                numeric=True,
-                help="its own process, in a guest of a virtual CPU there; median over the runs",
+            numeric(
+                "own_cpu_pct",
+                "Of one CPU, %",
+                "its own process, in a guest of a virtual CPU there; median over the runs",
             ),
-            Column(name="own_cpu_pct_most", title="at most, %", numeric=True, help="of any run"),
-            Column(
-                name="threads", title="Threads sampled", numeric=True, help="the most of any run"
-            ),
-            Column(
-                name="own_cpu_pct_per_thread",
-                title="For each of them, %",
-                numeric=True,
-                help="median over the runs",
-            ),
+            numeric("own_cpu_pct_most", "at most, %", "of any run"),
+            numeric("threads", "Threads sampled", "the most of any run"),
+            numeric("own_cpu_pct_per_thread", "For each of them, %", "median over the runs"),
         ),
         rows=rows,
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from nodrop.report import numbers
 from nodrop.report.profiled import Profiled
-from nodrop.report.tables import Column, Row, Table, Value, text
+from nodrop.report.tables import Column, Row, Table, Value, numeric, text
 from nodrop.stats.interval import Summary
 
 
@@ -22,22 +22,18 @@ def hardware_table(cells: Sequence[Profiled]) -> Table | None:
         columns=(
             Column(name="cell", title="Cell"),
             Column(name="role", title="Role"),
-            Column(name="ipc", title="Instructions per cycle", numeric=True, help="median"),
-            Column(name="ipc_low", title="from", numeric=True, help=of),
-            Column(name="ipc_high", title="to", numeric=True, help=of),
-            Column(
-                name="cache_misses",
-                title="Cache misses",
-                numeric=True,
-                help="of the last cache, per 1,000 instructions; median",
+            numeric("ipc", "Instructions per cycle", "median"),
+            numeric("ipc_low", "from", of),
+            numeric("ipc_high", "to", of),
+            numeric(
+                "cache_misses", "Cache misses", "of the last cache, per 1,000 instructions; median"
             ),
-            Column(name="cache_misses_low", title="from", numeric=True, help=of),
-            Column(name="cache_misses_high", title="to", numeric=True, help=of),
-            Column(
-                name="reckoned_pct",
-                title="Reckoned, %",
-                numeric=True,
-                help="of the time on a CPU: a counter had no turn there; the most of any run",
+            numeric("cache_misses_low", "from", of),
+            numeric("cache_misses_high", "to", of),
+            numeric(
+                "reckoned_pct",
+                "Reckoned, %",
+                "of the time on a CPU: a counter had no turn there; the most of any run",
             ),
         ),
         rows=rows,

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from nodrop.findings.functions import Named, RoleProfile, Stack
 from nodrop.report import numbers
 from nodrop.report.profiled import Profiled
-from nodrop.report.tables import Column, Row, Table, Value, text
+from nodrop.report.tables import Column, Row, Table, Value, numeric, text
 
 LOCKS = "locks and conditions"
 LIBRARY = ("[[]*", "libc.so*", "libc-*", "libpthread*", "ld-linux*", "ld-musl*", "libstdc++*")
@@ -38,11 +38,10 @@ def locks_table(cells: Sequence[Profiled]) -> Table | None:
                 help="the function that called the C library; an idle thread waits as well",
             ),
             Column(name="caller", title="Called by"),
-            Column(
-                name="time_pct",
-                title="Of its time, %",
-                numeric=True,
-                help="of all threads of the role together; median over the runs",
+            numeric(
+                "time_pct",
+                "Of its time, %",
+                "of all threads of the role together; median over the runs",
             ),
         ),
         rows=rows,

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from nodrop.findings.functions import TrialProfile
 from nodrop.report import numbers
 from nodrop.report.profiled import Profiled
-from nodrop.report.tables import Column, Row, Table, Value, text
+from nodrop.report.tables import Column, Row, Table, Value, numeric, text
 from nodrop.results.trial import TrialRecord
 from nodrop.stats.interval import Summary, summarize
 
@@ -39,19 +39,12 @@ def packets_table(cells: Sequence[Profiled]) -> Table | None:
                 title="For each packet of",
                 help="that it decoded (a receive thread: handed on); until the last was sent",
             ),
-            Column(
-                name="instructions_per_packet", title="Instructions", numeric=True, help="median"
-            ),
-            Column(name="instructions_per_packet_low", title="from", numeric=True, help=of),
-            Column(name="instructions_per_packet_high", title="to", numeric=True, help=of),
-            Column(
-                name="cache_misses_per_packet",
-                title="Cache misses",
-                numeric=True,
-                help="of the last cache; median",
-            ),
-            Column(name="cache_misses_per_packet_low", title="from", numeric=True, help=of),
-            Column(name="cache_misses_per_packet_high", title="to", numeric=True, help=of),
+            numeric("instructions_per_packet", "Instructions", "median"),
+            numeric("instructions_per_packet_low", "from", of),
+            numeric("instructions_per_packet_high", "to", of),
+            numeric("cache_misses_per_packet", "Cache misses", "of the last cache; median"),
+            numeric("cache_misses_per_packet_low", "from", of),
+            numeric("cache_misses_per_packet_high", "to", of),
         ),
         rows=rows,
     )

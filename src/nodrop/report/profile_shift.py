@@ -8,7 +8,7 @@ from statistics import median
 from nodrop.findings.functions import RoleProfile
 from nodrop.report import numbers
 from nodrop.report.profiled import Profiled
-from nodrop.report.tables import Column, Row, Table, Value, text
+from nodrop.report.tables import Column, Row, Table, Value, numeric, text
 from nodrop.stats.comparison import Answer, Comparison, Question, compare
 from nodrop.stats.family import Family
 
@@ -33,11 +33,11 @@ def shifts_table(cells: Sequence[Profiled]) -> Table | None:
             Column(name="role", title="Role"),
             Column(name="kind", title="Of"),
             Column(name="name", title="Name"),
-            Column(name="before_pct", title="First cell, %", numeric=True),
-            Column(name="after_pct", title="This cell, %", numeric=True),
-            Column(name="shift_points", title="Shift, points", numeric=True),
-            Column(name="low_points", title="from", numeric=True, help="of the 95 % interval"),
-            Column(name="high_points", title="to", numeric=True, help="of the 95 % interval"),
+            numeric("before_pct", "First cell, %"),
+            numeric("after_pct", "This cell, %"),
+            numeric("shift_points", "Shift, points"),
+            numeric("low_points", "from", "of the 95 % interval"),
+            numeric("high_points", "to", "of the 95 % interval"),
             Column(name="verdict", title="Verdict"),
         ),
         rows=rows,

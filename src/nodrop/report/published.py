@@ -15,10 +15,10 @@ from markupsafe import Markup
 
 from nodrop.report import escape
 from nodrop.report.curve_plot import Curve, curve_plot
-from nodrop.report.published_tables import figure, numeric, published_tables
+from nodrop.report.published_tables import figure, published_tables
 from nodrop.report.stored import stored_findings
 from nodrop.report.story import Source, Story, once
-from nodrop.report.tables import Column, Row, Table, Value, text
+from nodrop.report.tables import Column, Row, Table, Value, numeric, text
 from nodrop.results.rundir import Damage
 
 SEVERITY_WORDS = {"serious": "✗ serious", "warning": "▼ warning", "note": "· note"}

@@ -7,11 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nodrop.report import escape, numbers
-from nodrop.report.tables import Column, Row, Table, Value, text
-
-
-def numeric(name: str, title: str, help: str = "") -> Column:
-    return Column(name=name, title=title, numeric=True, help=help)
+from nodrop.report.tables import Column, Row, Table, Value, numeric, text
 
 
 def figure(value: float | None, *, whole: bool = False) -> Value:

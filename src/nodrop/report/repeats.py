@@ -14,7 +14,7 @@ from nodrop.report.loss_plot import ticks
 from nodrop.report.setups import compared_at_once
 from nodrop.report.story import Cell, Story, once
 from nodrop.report.svg import picture, ring, tag
-from nodrop.report.tables import Column, Made, Row, Table, Value, text
+from nodrop.report.tables import Column, Made, Row, Table, Value, numeric, text
 from nodrop.stats.family import Family
 from nodrop.stats.outliers import outliers
 from nodrop.stats.power import POWER, resolution, runs_to_see
@@ -205,9 +205,9 @@ def repeats_table(found: Sequence[Repeated]) -> Table:
             Column(name="cell", title="Cell"),
             Column(name="figure", title="Figure"),
             Column(name="run", title="Run"),
-            Column(name="value", title="Value", numeric=True),
-            Column(name="deviation", title="From the median", numeric=True),
-            Column(name="sees", title="Seen from", numeric=True),
+            numeric("value", "Value"),
+            numeric("deviation", "From the median"),
+            numeric("sees", "Seen from"),
         ),
         rows=Made(lambda: _rows(found)),
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from nodrop.findings.scaling import Scaling, Step, growing
 from nodrop.report import numbers
-from nodrop.report.tables import Column, Row, Table, Value, text
+from nodrop.report.tables import Column, Row, Table, Value, numeric, text
 from nodrop.stats.interval import Interval
 from nodrop.stats.scalability import Law
 
@@ -32,24 +32,20 @@ def _table(found: Sequence[Scaling]) -> Table:
         title="What more threads carry",
         columns=(
             Column(name="models", title="Models"),
-            Column(
-                name="threads",
-                title="Threads",
-                numeric=True,
-                help="that capture; behind receive threads, those that detect",
+            numeric(
+                "threads", "Threads", "that capture; behind receive threads, those that detect"
             ),
-            Column(name="capacity_low", title="Carried", numeric=True, help=SCALE),
-            Column(name="capacity_high", title="Not carried", numeric=True, help=SCALE),
-            Column(
-                name="speedup_low",
-                title="Speed-up, at least",
-                numeric=True,
-                help="against one thread, by the bounds of both searches; – = not measured: "
+            numeric("capacity_low", "Carried", SCALE),
+            numeric("capacity_high", "Not carried", SCALE),
+            numeric(
+                "speedup_low",
+                "Speed-up, at least",
+                "against one thread, by the bounds of both searches; – = not measured: "
                 "threads took turns on CPUs, which is time-sharing and not scaling",
             ),
-            Column(name="speedup_high", title="At most", numeric=True),
-            Column(name="efficiency_pct", title="Efficiency, at least, %", numeric=True),
-            Column(name="cpu_s_per_million", title="CPU s per million packets", numeric=True),
+            numeric("speedup_high", "At most"),
+            numeric("efficiency_pct", "Efficiency, at least, %"),
+            numeric("cpu_s_per_million", "CPU s per million packets"),
         ),
         rows=tuple(_row(one.name, step) for one in found for step in one.steps),
     )

@@ -16,7 +16,7 @@ from nodrop.report.comparison import more_runs_words
 from nodrop.report.costs import RELATIVE_MARGIN
 from nodrop.report.setups import BASE_KIND, KIND, Condition, Place
 from nodrop.report.story import Story
-from nodrop.report.tables import Column, Row, Table, Value, text
+from nodrop.report.tables import Column, Row, Table, Value, numeric, text
 from nodrop.report.trials import Trial, count_once
 from nodrop.stats.comparison import Answer, Comparison, Question, compare
 from nodrop.stats.interval import Summary, by_start, summarize
@@ -227,10 +227,10 @@ EMULATED = "emulated, and TCG is not KVM"
 COLUMNS = (
     Column(name="figure", title="Figure"),
     Column(name="setup", title="Setup"),
-    Column(name="published", title="2016", numeric=True),
-    Column(name="published_relative_pct", title="2016, against bare", numeric=True),
-    Column(name="here", title="Here", numeric=True),
-    Column(name="here_relative_pct", title="Here, against bare", numeric=True),
+    numeric("published", "2016"),
+    numeric("published_relative_pct", "2016, against bare"),
+    numeric("here", "Here"),
+    numeric("here_relative_pct", "Here, against bare"),
     Column(name="judgement", title="Does it hold here?"),
 )
 

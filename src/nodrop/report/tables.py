@@ -20,6 +20,10 @@ class Column:
     help: str = ""
 
 
+def numeric(name: str, title: str, help: str = "") -> Column:
+    return Column(name=name, title=title, numeric=True, help=help)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Value:
     raw: float | str | None

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from nodrop.ledger.threads import Role
 from nodrop.report import numbers
 from nodrop.report.stacked_bars import MOST_BARS, Bar, Part, stacked_bars
-from nodrop.report.tables import Column, Row, Table, Value, text
+from nodrop.report.tables import Column, Row, Table, Value, numeric, text
 from nodrop.results.trial import SutThread, TrialRecord
 
 TITLE = "How the load falls on the threads"
@@ -123,7 +123,7 @@ def thread_loads_table(found: Sequence[ThreadLoad]) -> Table:
             Column(name="cell", title="Cell"),
             Column(name="thread", title="Thread"),
             Column(name="role", title="Role"),
-            *(Column(name=n, title=t, numeric=True, help=h) for n, t, h, _ in percents),
+            *(numeric(n, t, h) for n, t, h, _ in percents),
             Column(name="of", title="Share of"),
         ),
         rows=tuple(

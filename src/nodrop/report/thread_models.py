@@ -19,7 +19,7 @@ from nodrop.report.profiled import profile_of
 from nodrop.report.scaling import ScalingSection, scaling_section
 from nodrop.report.searched import searches
 from nodrop.report.story import Story, once
-from nodrop.report.tables import Column, Row, Table, Value, text
+from nodrop.report.tables import Column, Row, Table, Value, numeric, text
 from nodrop.report.thread_loads import (
     beyond_picture,
     thread_loads,
@@ -291,35 +291,31 @@ def _models_table(found: Sequence[_Ran], *, words: tuple[str, ...]) -> Table:
     columns = [
         Column(name="cell", title="Cell"),
         Column(name="runmode", title="Run mode"),
-        Column(name="capture_threads", title="Capture threads", numeric=True),
-        Column(name="detect_threads", title="Detect threads", numeric=True),
-        Column(name="ports", title="Ports", numeric=True),
-        Column(
-            name="own_cpus",
-            title="CPUs of its own",
-            numeric=True,
-            help="that the SUT may use and the generator does not; one that may run anywhere takes "
-            "one",
+        numeric("capture_threads", "Capture threads"),
+        numeric("detect_threads", "Detect threads"),
+        numeric("ports", "Ports"),
+        numeric(
+            "own_cpus",
+            "CPUs of its own",
+            "that the SUT may use and the generator does not; one that may run anywhere takes one",
         ),
-        Column(name="measured", title="Measured", numeric=True),
-        Column(
-            name="cpu_s_per_million",
-            title="CPU s per million packets",
-            numeric=True,
-            help="of the SUT's process tree, for decoded packets; median over the runs",
+        numeric("measured", "Measured"),
+        numeric(
+            "cpu_s_per_million",
+            "CPU s per million packets",
+            "of the SUT's process tree, for decoded packets; median over the runs",
         ),
-        *(Column(name=n, title=t, numeric=True, help=h) for n, t, h, _ in _FIGURES),
+        *(numeric(n, t, h) for n, t, h, _ in _FIGURES),
         Column(
             name="uneven_by",
             title="What makes it uneven",
             help="by the sizes of the trace's flows, in the trial that is the median by how uneven "
             "it is: of packets captured; behind receive threads of the workers' CPU",
         ),
-        Column(
-            name="unexplained_packets",
-            title="Unexplained by thread",
-            numeric=True,
-            help="the largest of all runs: 0 = the books of every thread close and add up",
+        numeric(
+            "unexplained_packets",
+            "Unexplained by thread",
+            "the largest of all runs: 0 = the books of every thread close and add up",
         ),
     ]
     return Table(
