@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from nodrop.report import escape, numbers
 from nodrop.report.setups import Condition, setup_names
 from nodrop.report.stacked_bars import Bar, Part
-from nodrop.report.tables import Column, Row, Table, Value, numeric, text
+from nodrop.report.tables import Column, Row, Table, Value, numeric, text, with_ends
 from nodrop.report.trials import Trial, count_once
 from nodrop.stats.interval import Summary, of_hosts, summarize
 
@@ -166,17 +166,11 @@ def activation_table(found: Sequence[Activation]) -> Table:
 def _rows(found: Sequence[Activation]) -> Iterator[Row]:
     for activation in found:
         for name, summary in [("all", activation.whole), *activation.phases.items()]:
-            interval = summary.interval
-            seconds = (
-                summary.median,
-                interval.low if interval else None,
-                interval.high if interval else None,
-            )
             yield Row(
                 values=(
                     text(activation.setup),
                     text(name),
                     Value(raw=summary.n, shown=str(summary.n)),
-                    *(Value(raw=s, shown=numbers.seconds(s)) for s in seconds),
+                    *with_ends(summary, numbers.seconds),
                 )
             )

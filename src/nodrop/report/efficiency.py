@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 from nodrop.report import numbers
-from nodrop.report.tables import Column, Row, Table, Value, numeric, text
+from nodrop.report.tables import Column, Row, Table, Value, numeric, text, with_ends
 from nodrop.results.trial import TrialRecord, count_once
 from nodrop.stats.interval import Summary, summarize
 
@@ -114,21 +114,11 @@ def efficiency_table(found: Iterable[tuple[str, Efficiency]]) -> Table:
         Row(
             values=(
                 text(name),
-                *_with_ends(work.packets, numbers.count),
-                *_with_ends(work.bits, numbers.megabits),
+                *with_ends(work.packets, numbers.count),
+                *with_ends(work.bits, numbers.megabits),
                 Value(raw=work.packets.n, shown=f"{work.packets.n}"),
             )
         )
         for name, work in found
     )
     return Table(name="efficiency", title="What a busy core carries", columns=COLUMNS, rows=rows)
-
-
-def _with_ends(found: Summary | None, shown: numbers.Shown) -> Iterator[Value]:
-    interval = found.interval if found else None
-    for value in (
-        found.median if found else None,
-        interval.low if interval else None,
-        interval.high if interval else None,
-    ):
-        yield Value(raw=value, shown=shown(value))

@@ -11,7 +11,7 @@ from nodrop.report import bounded, escape, numbers
 from nodrop.report.outlying import outlying, words_of_trials
 from nodrop.report.reasons import counted
 from nodrop.report.story import Cell, Story, once
-from nodrop.report.tables import Column, Made, Row, Table, Value, numeric, text
+from nodrop.report.tables import Column, Made, Row, Table, Value, numeric, scaled, text
 from nodrop.report.trials import Trial
 from nodrop.stats.interval import Summary
 
@@ -231,9 +231,9 @@ def _trial_row(trial: Trial, source: str, label: str) -> Row:
             Value(raw=r.activation_s, shown=numbers.seconds(r.activation_s)),
             Value(raw=r.sut_cpu_s, shown=numbers.seconds(r.sut_cpu_s)),
             Value(raw=r.setup_cpu_s, shown=numbers.seconds(r.setup_cpu_s)),
-            _scaled(r.host_cpu_ratio, 100, _whole_percent),
-            _scaled(r.sut_rss_peak_bytes, 2**-20, numbers.mebibytes),
-            _scaled(r.packets.imbalance_ratio, 100, _whole_percent),
+            scaled(r.host_cpu_ratio, _whole_percent, 100),
+            scaled(r.sut_rss_peak_bytes, numbers.mebibytes, 2**-20),
+            scaled(r.packets.imbalance_ratio, _whole_percent, 100),
             text(r.verdict),
         ),
     )
@@ -376,12 +376,8 @@ def _whole_percent(ratio: float | None) -> str:
     return numbers.NOT_MEASURED if ratio is None else f"{ratio * 100:.0f}"
 
 
-def _scaled(value: float | None, scale: float, shown: numbers.Shown) -> Value:
-    return Value(raw=None if value is None else value * scale, shown=shown(value))
-
-
 def _median(summary: Summary | None, shown: numbers.Shown, scale: float = 1) -> Value:
-    return _scaled(summary.median if summary else None, scale, shown)
+    return scaled(summary.median if summary else None, shown, scale)
 
 
 def _worst_lateness(cell: Cell) -> Value:

@@ -18,7 +18,7 @@ from nodrop.report.profile_packets import packets_table
 from nodrop.report.profile_shift import shifts_table
 from nodrop.report.profiled import Profiled, profiled
 from nodrop.report.story import Story
-from nodrop.report.tables import Column, Row, Table, Value, numeric, text
+from nodrop.report.tables import Column, Row, Table, Value, numeric, text, with_ends
 from nodrop.stats.interval import Summary, summarize
 
 MOST_FUNCTIONS = 15
@@ -122,12 +122,8 @@ def _shared(title: str) -> tuple[Column, ...]:
     )
 
 
-def _share(summary: Summary | None) -> tuple[Value, Value, Value]:
-    if summary is None:
-        return (_percent(None), _percent(None), _percent(None))
-    interval = summary.interval
-    ends = (interval.low, interval.high) if interval else (None, None)
-    return _percent(summary.median), _percent(ends[0]), _percent(ends[1])
+def _share(summary: Summary | None) -> tuple[Value, ...]:
+    return with_ends(summary, numbers.percent, 100)
 
 
 def _percent(ratio: float | None) -> Value:

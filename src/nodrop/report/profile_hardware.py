@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from nodrop.report import numbers
 from nodrop.report.profiled import Profiled
-from nodrop.report.tables import Column, Row, Table, Value, numeric, text
-from nodrop.stats.interval import Summary
+from nodrop.report.tables import Column, Row, Table, Value, numeric, text, with_ends
 
 
 def hardware_table(cells: Sequence[Profiled]) -> Table | None:
@@ -51,17 +50,12 @@ def _rows(cells: Sequence[Profiled]) -> Iterator[Row]:
             yield Row(
                 values=(
                     *(text(cell.label), text(role)),
-                    *(*_rate(rates.get("ipc")), *_rate(rates.get("misses"))),
+                    *with_ends(rates.get("ipc"), _rate),
+                    *with_ends(rates.get("misses"), _rate),
                     Value(raw=reckoned * 100, shown=numbers.percent(reckoned)),
                 )
             )
 
 
-def _rate(summary: Summary | None) -> tuple[Value, Value, Value]:
-    interval = summary.interval if summary else None
-    low, high = (interval.low, interval.high) if interval else (None, None)
-    return _value(summary.median if summary else None), _value(low), _value(high)
-
-
-def _value(rate: float | None) -> Value:
-    return Value(raw=rate, shown="–" if rate is None else f"{rate:.2f}")
+def _rate(rate: float | None) -> str:
+    return numbers.NOT_MEASURED if rate is None else f"{rate:.2f}"

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from nodrop.findings.functions import TrialProfile
 from nodrop.report import numbers
 from nodrop.report.profiled import Profiled
-from nodrop.report.tables import Column, Row, Table, Value, numeric, text
+from nodrop.report.tables import Column, Row, Table, Value, numeric, text, with_ends
 from nodrop.results.trial import TrialRecord
 from nodrop.stats.interval import Summary, summarize
 
@@ -63,7 +63,7 @@ def _rows(cell: Profiled) -> Iterator[Row]:
         of = (text(cell.label), text(WHOLE), text("–"), text("the SUT"))
         yield Row(values=(*of, *(absent, *nothing), *(absent, *nothing)))
     for head, trials in found.items():
-        values = (value for name in COUNTS for value in _rate(_summary(trials, name)))
+        values = (value for name in COUNTS for value in with_ends(_summary(trials, name), _rate))
         yield Row(values=(text(cell.label), *map(text, head), *values))
 
 
@@ -111,13 +111,7 @@ def _summary(trials: Sequence[tuple[Hashable, PerPacket]], name: str) -> Summary
     return summarize([rate for _, rate in known], starts=[start for start, _ in known])
 
 
-def _rate(summary: Summary | None) -> tuple[Value, Value, Value]:
-    interval = summary.interval if summary else None
-    low, high = (interval.low, interval.high) if interval else (None, None)
-    return _value(summary.median if summary else None), _value(low), _value(high)
-
-
-def _value(rate: float | None) -> Value:
-    if rate is None:
-        return Value(raw=None, shown="–")
-    return Value(raw=rate, shown=f"{rate:.2f}" if rate < 100 else numbers.count(rate))
+def _rate(rate: float | None) -> str:
+    if rate is None or rate >= 100:
+        return numbers.count(rate)
+    return f"{rate:.2f}"

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from nodrop.report import escape
+from nodrop.report import escape, numbers
+from nodrop.stats.interval import Summary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +64,19 @@ class Made:
 
 def text(value: object) -> Value:
     return Value(raw=str(value), shown=escape.plain(value))
+
+
+def scaled(value: float | None, shown: numbers.Shown, scale: float = 1) -> Value:
+    """The csv has it times `scale`."""
+    return Value(raw=None if value is None else value * scale, shown=shown(value))
+
+
+def with_ends(found: Summary | None, shown: numbers.Shown, scale: float = 1) -> tuple[Value, ...]:
+    """A median and the two ends of its interval."""
+    interval = found.interval if found else None
+    ends = (interval.low, interval.high) if interval else (None, None)
+    values = (found.median if found else None, *ends)
+    return tuple(scaled(value, shown, scale) for value in values)
 
 
 def write_csv(table: Table, file: BinaryIO) -> None:
