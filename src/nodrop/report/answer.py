@@ -17,7 +17,7 @@ from nodrop.report.other_programs import other_programs
 from nodrop.report.ports import without_work
 from nodrop.report.searched import SearchedCell, searches, subject
 from nodrop.report.senders import flows_differ
-from nodrop.report.sentences import Sentence, plural
+from nodrop.report.sentences import Sentence, listed, plural
 from nodrop.report.setups import conditions
 from nodrop.report.stored import serious_findings
 from nodrop.report.story import Cell, Story, once
@@ -84,12 +84,8 @@ def _on_its_hosts(sentence: Sentence) -> Sentence:
     pairs = sorted({escape.plain(t.pair) for t in sentence.trials if t.valid and t.pair})
     if not pairs:
         return sentence
-    said = f"{sentence.text.removesuffix('.')} (measured by {_and(pairs)})."
+    said = f"{sentence.text.removesuffix('.')} (measured by {listed(pairs)})."
     return replace(sentence, text=said)
-
-
-def _and(names: Sequence[str]) -> str:
-    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 def _knobs_once(sentences: Iterable[Sentence]) -> Iterator[Sentence]:

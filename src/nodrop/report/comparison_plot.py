@@ -11,14 +11,13 @@ from nodrop.report.comparison import Compared, compared, figures_of
 from nodrop.report.costs import Figure
 from nodrop.report.loss_plot import marker, ticks
 from nodrop.report.setups import Condition, Place, setup_names
-from nodrop.report.svg import path, picture, tag
+from nodrop.report.svg import LETTER, cut, path, picture, tag
 
 WIDTH, PANEL_WIDTH, PANEL_HEIGHT = 1000.0, 470.0, 190.0
 LEFT, TOP, BOTTOM, GAP = 62.0, 24.0, 34.0, 22.0
 KEY_HEIGHT = 26.0
 MOST_CONDITIONS = 10
 """Beyond, marks would cover each other; the table has every condition."""
-LETTER = 6.6
 """Width of a letter of the key, rounded up: a name is never cut by the next."""
 
 
@@ -82,7 +81,7 @@ def _panel(
         if n:
             parts.append(tag("line", x1=left, x2=left, y1=TOP, y2=bottom, class_="grid"))
         words = tag("title", condition.label)
-        label = _cut(condition.label, wide)
+        label = cut(condition.label, wide)
         middle = {"x": left + wide / 2, "y": bottom + 17, "text_anchor": "middle"}
         parts.append(tag("text", words, label, **middle, class_="tick"))
         for place in condition.places:
@@ -126,8 +125,3 @@ def _says(item: Compared, condition: Condition, place: str) -> str:
         return said
     relative = f" ({item.relative_words})" if item.relative_words else ""
     return f"{said}; against {condition.base.name} {item.shift_words}{relative}: {item.verdict}"
-
-
-def _cut(label: str, width: float) -> str:
-    most = max(int(width / LETTER), 2)
-    return label if len(label) <= most else f"{label[: most - 1]}…"

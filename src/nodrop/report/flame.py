@@ -10,10 +10,9 @@ from markupsafe import Markup
 
 from nodrop.findings.functions import OTHER
 from nodrop.report import numbers
-from nodrop.report.svg import picture, tag
+from nodrop.report.svg import LETTER, cut, picture, tag
 
 WIDTH, ROW, KEY = 1000.0, 18.0, 22.0
-LETTER = 6.6
 NARROWEST = 0.002
 """Of the whole: what is narrower is not drawn, and said so."""
 DEEPEST = 40
@@ -143,11 +142,9 @@ class _Picture:
             tag("title", says),
             tag("rect", x=x, y=y, width=width, height=ROW - 1, class_=style),
         ]
-        letters = int((width - 6) / LETTER)
-        if letters >= 3:
+        if int((width - 6) / LETTER) >= 3:
             label = self._sign(frame) + name.rpartition(": ")[2]
-            label = label if len(label) <= letters else f"{label[: letters - 1]}…"
-            parts.append(tag("text", label, x=x + 3, y=y + 13, class_="part-name"))
+            parts.append(tag("text", cut(label, width - 6), x=x + 3, y=y + 13, class_="part-name"))
         return tag("g", *parts, class_="mark-part", tabindex="0", role="img", aria_label=says)
 
     def _more(self, frame: _Frame) -> str:

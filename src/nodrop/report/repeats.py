@@ -13,7 +13,7 @@ from nodrop.report.costs import FIGURES, Figure
 from nodrop.report.loss_plot import ticks
 from nodrop.report.setups import compared_at_once
 from nodrop.report.story import Cell, Story, once
-from nodrop.report.svg import picture, ring, tag
+from nodrop.report.svg import cut, picture, ring, tag
 from nodrop.report.tables import Column, Made, Row, Table, Value, numeric, text
 from nodrop.stats.family import Family
 from nodrop.stats.outliers import outliers
@@ -25,7 +25,6 @@ MOST_NAMED = 20
 """Runs that stand apart; the table has the others."""
 WIDTH, LEFT, GAP, ROW = 1000.0, 210.0, 34.0, 20.0
 TOP, BOTTOM = 30.0, 40.0
-LETTER = 6.6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,11 +131,10 @@ def repeats_plot(found: Sequence[Repeated]) -> Markup:
 
 
 def _name(cell: Cell, number: int) -> Markup:
-    most = int((LEFT - 14) / LETTER)
-    label = cell.label if len(cell.label) <= most else f"{cell.label[: most - 1]}…"
+    words, end = tag("title", cell.label), LEFT - 14
     y = TOP + ROW * number + 14
-    words = tag("title", cell.label)
-    return tag("text", words, label, x=LEFT - 14, y=y, class_="bar-name", text_anchor="end")
+    name = cut(cell.label, end)
+    return tag("text", words, name, x=end, y=y, class_="bar-name", text_anchor="end")
 
 
 def _panel(

@@ -6,7 +6,7 @@ every sentence beside its evidence and its trials.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -454,6 +454,11 @@ RESET = _rule(
 def finding_rule(code: str) -> Rule:
     """A finding is a rule of its own: findings.md says when it is raised and on what evidence."""
     return Rule(code=code, part=Part.TRUST, when="findings.md", evidence="findings.md")
+
+
+def listed(names: Sequence[str]) -> str:
+    """`a, b and c`; empty if there is none."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 def plural(number: int, thing: str) -> str:

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from nodrop.report import numbers
 from nodrop.report.loss_plot import ticks
-from nodrop.report.svg import path, picture, tag
+from nodrop.report.svg import LETTER, cut, path, picture, tag
 
 WIDTH = 1000.0
 LEFT, RIGHT = 190.0, 330.0
@@ -17,7 +17,6 @@ LEFT, RIGHT = 190.0, 330.0
 ROW, BAR, HEAD = 26.0, 16.0, 24.0
 TOP, KEY_LINE, BOTTOM = 8.0, 20.0, 36.0
 THINNEST = 1.5
-LETTER = 6.6
 MOST_BARS = 60
 
 
@@ -64,7 +63,7 @@ def stacked_bars(
     drawn: list[Markup] = []
     for bar in shown:
         if bar.group and bar.group != group:
-            drawn.append(tag("text", _cut(bar.group, 900), x=4, y=y + 16, class_="panel-name"))
+            drawn.append(tag("text", cut(bar.group, 900), x=4, y=y + 16, class_="panel-name"))
             y += HEAD
         group = bar.group
         drawn.append(_bar(bar, y, scale))
@@ -101,7 +100,7 @@ def _axis(
 
 
 def _bar(bar: Bar, y: float, scale: float) -> Markup:
-    label = tag("text", tag("title", bar.name), _cut(bar.name, LEFT - 12), x=LEFT - 10, y=y + 17,
+    label = tag("text", tag("title", bar.name), cut(bar.name, LEFT - 12), x=LEFT - 10, y=y + 17,
                 class_="bar-name", text_anchor="end")  # fmt: skip
     parts, x = [label], LEFT
     for part in bar.parts:
@@ -119,11 +118,6 @@ def _bar(bar: Bar, y: float, scale: float) -> Markup:
         parts.append(tag("path", d=path([(low, middle), (high, middle)]) + caps, class_="span"))
         x = max(x, high)
     beside = WIDTH - RIGHT + 14
-    parts.append(tag("text", tag("title", bar.words), _cut(bar.words, RIGHT - 14), x=beside,
+    parts.append(tag("text", tag("title", bar.words), cut(bar.words, RIGHT - 14), x=beside,
                      y=y + 17, class_="bar-words"))  # fmt: skip
     return tag("g", *parts)
-
-
-def _cut(label: str, width: float) -> str:
-    most = int(width / LETTER)
-    return label if len(label) <= most else f"{label[: most - 1]}…"

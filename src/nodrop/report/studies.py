@@ -14,6 +14,7 @@ from nodrop.findings.study_2016 import MME_ACTIVATION_S, PUBLISHED
 from nodrop.report import numbers
 from nodrop.report.comparison import more_runs_words
 from nodrop.report.costs import RELATIVE_MARGIN
+from nodrop.report.sentences import listed
 from nodrop.report.setups import BASE_KIND, KIND, Condition, Place
 from nodrop.report.story import Story
 from nodrop.report.tables import Column, Row, Table, Value, numeric, text
@@ -301,9 +302,9 @@ def studies_words(figures: Sequence[StudyFigure]) -> str:
 
 def _named(figures: Sequence[StudyFigure], judgement: Judgement) -> str:
     """`host CPU at 1X (docker, vm) and memory at 1X (docker)`."""
-    listed = []
+    named = []
     for figure in figures:
         kinds = [r.kind for r in figure.rows if r.judgement is judgement]
         if kinds:
-            listed.append(f"{figure.published.name} ({', '.join(kinds)})")
-    return " and ".join(filter(None, (", ".join(listed[:-1]), *listed[-1:])))
+            named.append(f"{figure.published.name} ({', '.join(kinds)})")
+    return listed(named)

@@ -8,14 +8,13 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from nodrop.report.studies import Beside, StudyFigure, here_words
-from nodrop.report.svg import path, picture, tag
+from nodrop.report.svg import cut, path, picture, tag
 
 WIDTH = 1000.0
 THERE, HERE, LONGEST = 150.0, 380.0, 130.0
 """The x at which the bars of each half begin, and the length of a figure's longest."""
 MEASURED, JUDGED = HERE + LONGEST + 10, 680.0
 HEADS, HEAD, ROW, THICK, GAP = 40.0, 20.0, 20.0, 11.0, 12.0
-LETTER = 6.6
 
 
 def studies_plot(figures: Sequence[StudyFigure]) -> Markup:
@@ -63,7 +62,7 @@ def _reach(row: Beside) -> float:
 
 def _there(row: Beside, y: float, highest: float) -> list[Markup]:
     width = row.published / highest * LONGEST
-    name = _cut(row.setup, THERE - 12)
+    name = cut(row.setup, THERE - 12)
     return [
         tag("text", name, x=THERE - 10, y=y + 14, class_="bar-name", text_anchor="end"),
         tag("rect", x=THERE, y=y + 4, width=width, height=THICK, class_="part p-rest"),
@@ -74,7 +73,7 @@ def _there(row: Beside, y: float, highest: float) -> list[Markup]:
 def _here(row: Beside, y: float, highest: float) -> list[Markup]:
     parts = [
         _text(here_words(row.here), MEASURED, y + 14, "bar-words"),
-        _text(_cut(row.said, WIDTH - JUDGED), JUDGED, y + 14, "bar-words"),
+        _text(cut(row.said, WIDTH - JUDGED), JUDGED, y + 14, "bar-words"),
     ]
     if row.here is None or not highest:
         return parts
@@ -97,8 +96,3 @@ def _says(figure: StudyFigure, row: Beside) -> str:
 
 def _text(words: str, x: float, y: float, style: str) -> Markup:
     return tag("text", words, x=x, y=y, class_=style)
-
-
-def _cut(label: str, width: float) -> str:
-    most = int(width / LETTER)
-    return label if len(label) <= most else f"{label[: most - 1]}…"

@@ -8,6 +8,15 @@ from markupsafe import Markup, escape
 
 from nodrop.report.escape import plain
 
+LETTER = 6.6
+"""Width of a letter of a label, about."""
+
+
+def cut(label: str, width: float) -> str:
+    """What has room."""
+    most = max(int(width / LETTER), 2)
+    return label if len(label) <= most else f"{label[: most - 1]}…"
+
 
 def number(value: float) -> str:
     """At most two decimals and no trailing zeros: small files, the same bytes everywhere."""

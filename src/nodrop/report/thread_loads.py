@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 
 from markupsafe import Markup
 
+from nodrop.findings.observations import known_median
 from nodrop.ledger.threads import Role
 from nodrop.report import numbers
 from nodrop.report.stacked_bars import MOST_BARS, Bar, Part, stacked_bars
@@ -52,9 +52,9 @@ def _loads(model: str, trials: Sequence[TrialRecord]) -> Iterator[ThreadLoad]:
             model=model,
             name=name,
             role=role,
-            cpu_ratio=_middle(thread.cpu_ratio for _, thread in seen),
-            wait_ratio=_middle(thread.wait_ratio for _, thread in seen),
-            share=_middle(_share(record, thread, field) for record, thread in seen),
+            cpu_ratio=known_median(thread.cpu_ratio for _, thread in seen),
+            wait_ratio=known_median(thread.wait_ratio for _, thread in seen),
+            share=known_median(_share(record, thread, field) for record, thread in seen),
             of="packets captured" if captures else "flows begun",
         )
 
@@ -64,11 +64,6 @@ def _share(record: TrialRecord, thread: SutThread, field: str) -> float | None:
     alike = [getattr(t, field) for t in record.threads if t.role == thread.role]
     total = sum(n for n in alike if n is not None)
     return own / total if own is not None and total else None
-
-
-def _middle(values: Iterator[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return median(known) if known else None
 
 
 def thread_loads_picture(found: Sequence[ThreadLoad]) -> Markup:

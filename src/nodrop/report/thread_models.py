@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from statistics import median
 
 from markupsafe import Markup
 
 from nodrop.config.units import parse_cpus
+from nodrop.findings.observations import known_median
 from nodrop.findings.scaling import scalings
 from nodrop.findings.study_2017 import Judged, Model, judged, time_sharing
 from nodrop.ledger.imbalance import FlowSizes, what_makes
@@ -150,9 +150,7 @@ def _coordination(story: Story, trials: Sequence[Trial]) -> tuple[float, float] 
     profiles = [found for trial in trials if (found := profile_of(story, trial)) is not None]
 
     def middle(groups: Sequence[str]) -> float | None:
-        shares = [p.share((Role.RECEIVE, Role.WORKER), groups) for p in profiles]
-        known = [share for share in shares if share is not None]
-        return median(known) if known else None
+        return known_median(p.share((Role.RECEIVE, Role.WORKER), groups) for p in profiles)
 
     alone, whole = middle(COORDINATION), middle((*COORDINATION, "switching"))
     return None if alone is None or whole is None else (alone, whole)
