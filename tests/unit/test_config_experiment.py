@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nodrop.config.experiment import Experiment, load_experiment
 from nodrop.config.lab_file import find_lab, load_lab
-from nodrop.config.toml_file import put
+from nodrop.config.toml_file import parse_setting, put
 from nodrop.config.units import format_seconds, parse_bytes, parse_cpus
 from nodrop.errors import BadInput
 from nodrop.plugins import build_lab
@@ -210,6 +210,11 @@ def test_an_empty_value_takes_a_key_away(tmp_path: Path) -> None:
 )
 def test_set_error_lines(tmp_path: Path, setting: str, said: str) -> None:
     assert line(tmp_path, setting) == said
+
+
+def test_a_set_that_is_not_utf_8_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"^--set load\.trace=.*: is not UTF-8"):
+        parse_setting("load.trace=t\udcff")
 
 
 def test_of_two_settings_of_a_key_the_last_is_blamed(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Each way a table can be wrong becomes one line that names key, value and what is allowed."""
 
+import os
 from pathlib import Path
 from typing import Any, Literal
 
@@ -117,6 +118,15 @@ def test_load_error_lines(tmp_path: Path, options: dict[str, Any], line: str) ->
     with pytest.raises(BadInput) as caught:
         check(ReplayOptions, options, table="load", base=tmp_path)
     assert caught.value.message.startswith(line.format(base=tmp_path))
+
+
+def test_a_folder_that_json_cannot_name_is_refused(tmp_path: Path) -> None:
+    """Seen: a plan whose load is not known, and "invalid JSON: lone leading surrogate"."""
+    base = tmp_path / os.fsdecode(b"t\xff")
+    base.mkdir()
+    (base / "a.pcap").touch()
+    with pytest.raises(BadInput, match=r'load\.trace = "a.pcap": its name is not UTF-8'):
+        check(ReplayOptions, {"trace": "a.pcap"}, table="load", base=base)
 
 
 def test_pace(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ from pydantic_core import ErrorDetails
 from nodrop.config.toml_file import printable
 from nodrop.config.units import parse_bytes, parse_cpus
 from nodrop.errors import BadInput
+from nodrop.untrusted.words import is_utf8
 
 Scalar = str | int | float | bool
 
@@ -153,9 +154,12 @@ def input_path(written: Path, base: Path) -> Path:
 def _from_base(path: Path, info: ValidationInfo) -> Path:
     base: Path = info.context["base"] if info.context else Path()
     try:
-        return input_path(path, base)
+        full = input_path(path, base)
     except RuntimeError:
         raise ValueError("no such user: ~ has no home to stand for") from None
+    if not is_utf8(full):
+        raise ValueError("its name is not UTF-8, and JSON takes no other: rename it, or its folder")
+    return full
 
 
 def existing_file(path: Path, info: ValidationInfo) -> Path:

@@ -12,6 +12,7 @@ from typing import Any
 
 from nodrop.errors import BadInput
 from nodrop.untrusted.folder import read_file
+from nodrop.untrusted.words import is_utf8
 
 LONGEST_FILE_BYTES = 1 << 20
 LONGEST_LINE = 64 << 10
@@ -108,6 +109,8 @@ def parse_setting(text: str) -> Setting:
     if not equals:
         raise BadInput(f"--set {_shortened(text)}: must be key=value, such as load.multiplier=4")
     where = f"--set {_shortened(text)}"
+    if not is_utf8(text):
+        raise BadInput(f"{where}: is not UTF-8, which TOML must be")
     try:
         return Setting(text=text, path=key_path(key, where), value=_value(value))
     except Unbounded as error:

@@ -13,6 +13,7 @@ from nodrop.report.sides import unread
 from nodrop.results.rundir import RunDir, must_be_each_once, open_run
 from nodrop.results.trial import TrialRecord, trial_schema
 from nodrop.results.versions import FLAT
+from nodrop.untrusted.words import is_utf8
 
 TYPES = {"integer": "BIGINT", "number": "DOUBLE", "boolean": "BOOLEAN", "string": "VARCHAR"}
 PARTS = {"offered": "Offered", "body": "PacketBooks"}
@@ -35,6 +36,8 @@ def write_parquet(run_dirs: Sequence[Path], out: Path) -> list[str]:
         raise BadInput(f"{out}: is there already", hint="give a new path")
     if not out.resolve().parent.is_dir():
         raise BadInput(f"{out}: its folder is not there", hint="make it, or give another path")
+    if not is_utf8(out.resolve()):
+        raise BadInput(f"{out}: is not UTF-8, and duckdb takes no other", hint="give another path")
     columns = _columns()
     runs = [open_run(path) for path in run_dirs]
     must_be_each_once(runs)

@@ -36,6 +36,7 @@ from nodrop.results.trial import TrialRecord
 from nodrop.results.trial_folder import TrialFolder, json_text, write_json
 from nodrop.results.versions import RUN_FORMAT
 from nodrop.untrusted.folder import Folder, append_whole
+from nodrop.untrusted.words import is_utf8
 
 
 def plan_sha256(plan: Any) -> str:
@@ -339,6 +340,8 @@ class RunWriter:
 
 def _new_folder(out: Path, name: str, taken: Sequence[str]) -> Path:
     """`taken`: names that it must not have."""
+    if not is_utf8(out.absolute()):
+        raise BadInput(f"{out}: its name is not UTF-8", hint="choose another folder with --out")
     try:
         out.mkdir(parents=True, exist_ok=True)
         for attempt in range(1, 1000):

@@ -26,6 +26,11 @@ def one_line(text: object, *, longest: int = 2000) -> str:
     return plain(" ".join(line for line in lines if line), longest=longest)
 
 
+def is_utf8(text: object) -> bool:
+    """The name of a file may hold any bytes; others are lone surrogates here."""
+    return not any("\ud800" <= char <= "\udfff" for char in str(text))
+
+
 def _spelled(char: str) -> str:
     # Cc control, Cf format (bidirectional marks, zero width), Cs lone surrogates, Zl Zp line ends,
     # Co private use. U+202F is our own thin separator (Zs) and stays.

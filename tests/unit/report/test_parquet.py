@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -47,6 +48,8 @@ def test_a_file_that_is_there_stays(demo: Path, tmp_path: Path) -> None:
         write_parquet([demo], file)
     with pytest.raises(BadInput, match="its folder is not there"):
         write_parquet([demo], tmp_path / "none" / "a.parquet")
+    with pytest.raises(BadInput, match="is not UTF-8"):  # seen: a defect of nodrop
+        write_parquet([demo], tmp_path / os.fsdecode(b"t\xff.parquet"))
     assert file.read_text() == "mine"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -265,3 +266,7 @@ def test_where_no_run_directory_can_be_made(tmp_path: Path) -> None:
         RunWriter.create(
             tmp_path / "file", "x", experiment="", lab="", plan_sha256="0", manifest={}
         )
+    odd = tmp_path / os.fsdecode(b"t\xff")  # seen: a defect of nodrop at the first trial
+    with pytest.raises(BadInput, match="its name is not UTF-8; choose another folder"):
+        RunWriter.create(odd, "x", experiment="", lab="", plan_sha256="0", manifest={})
+    assert not odd.exists()
