@@ -25,10 +25,10 @@ def write(path: Path, frames: Iterable[Timed]) -> Path:
     return path
 
 
-def steady(packets: int, *, flows: int = 64, frame_bytes: int = 128) -> Iterator[Timed]:
-    """UDP of several flows in turn; to be sent at a constant rate."""
+def steady(packets: int) -> Iterator[Timed]:
+    """UDP of 64 flows in turn; to be sent at a constant rate."""
     for n in range(packets):
-        yield n * 1e-4, datagram(n % flows, frame_bytes)
+        yield n * 1e-4, datagram(n % 64, 128)
 
 
 def every(nth: int, packets: int, *, frame_bytes: int) -> Iterator[Timed]:

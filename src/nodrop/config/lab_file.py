@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,14 +49,14 @@ def load_lab(lab: str | None = None) -> LabSource:
     return LabSource(path=path, text=text, name=head.name, kind=head.kind, table=table)
 
 
-def find_lab(lab: str, folders: Sequence[Path] | None = None) -> Path:
+def find_lab(lab: str) -> Path:
     """`netns` → labs/netns.toml as nodrop brings it; what has a dot or a slash is a path."""
     if "/" in lab or "." in lab:
         return Path(lab)
-    for folder in folders or lab_folders():
+    for folder in lab_folders():
         if (folder / f"{lab}.toml").is_file():
             return folder / f"{lab}.toml"
-    found = {p.stem for folder in folders or lab_folders() for p in folder.glob("*.toml")}
+    found = {p.stem for folder in lab_folders() for p in folder.glob("*.toml")}
     known = sorted(name for name in found if "." not in name)  # others are examples, by their path
     raise BadInput(f"--lab {lab}: no such lab{unknown_key(lab, known)}")
 

@@ -29,7 +29,7 @@ MOST_COMBINATIONS = 100_000
 VARIED_TABLES = ("setup", "sut", "load", "limits")
 """What a cell may differ in. [measure] is how it is looked at, and the same for all, but for:"""
 PROFILE = "measure.profile"
-"""What a profile does to the SUT can only be told by cells with one and without."""
+"""What a profile does to the SUT shows only in cells with one beside cells without."""
 
 
 def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -34,10 +34,10 @@ CLOCK_ROUNDS = 16
 class GuestHost:
     """A Host (hosts/seam.py). Its programs' PIDs are, for us, the emulator's."""
 
+    name = "guest"
     here = False
 
-    def __init__(self, line: GuestLine, hello: Json, *, name: str = "guest") -> None:
-        self.name = name
+    def __init__(self, line: GuestLine, hello: Json) -> None:
         self.hello = hello
         self.clock_offset_ns = 0
         self.clock_bound_ns = 0

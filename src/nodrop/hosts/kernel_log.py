@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
 
 RECORD_BYTES = 8192
 """The longest record of /dev/kmsg (PRINTK_MESSAGE_MAX is 2048, escaped it is longer)."""
@@ -13,17 +12,17 @@ CLOCKS_APART_S = 1.0
 _KILLED = re.compile(r"(?:^|: )Killed process (\d+) \(")
 
 
-def killed_for_memory(pid: int, *, since_mono_ns: int, log: Path = Path("/dev/kmsg")) -> bool:
+def killed_for_memory(pid: int, *, since_mono_ns: int) -> bool:
     """Whether the kernel says so (`__oom_kill_process`, mm/oom_kill.c), whatever became of the
     process's control group. False too if the log cannot be read. `pid`: as the host counts."""
     begin_us = since_mono_ns / 1e3 - CLOCKS_APART_S * 1e6
-    return any(when >= begin_us and pid == killed for when, killed in _kills(log))
+    return any(when >= begin_us and pid == killed for when, killed in _kills())
 
 
-def _kills(log: Path) -> list[tuple[int, int]]:
+def _kills() -> list[tuple[int, int]]:
     """Time in us, and the PID: Documentation/ABI/testing/dev-kmsg."""
     try:
-        handle = os.open(log, os.O_RDONLY | os.O_NONBLOCK)
+        handle = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
         return []
     found = []

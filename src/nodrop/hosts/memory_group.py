@@ -75,11 +75,11 @@ def oom_kills(events: Path) -> int | None:
     return int(found["oom_kill"]) if "oom_kill" in found else None
 
 
-def oom_events_of(pid: int, root: Path = Path("/")) -> Path | None:
+def oom_events_of(pid: int) -> Path | None:
     """The file that counts the kills in a process's control group, for `oom_kills`."""
-    for mount in mounts("memory", root):
+    for mount in mounts("memory", Path("/")):
         files, name = (V1, "memory") if mount.version == 1 else (V2, NOT_V1)
-        events = mount.folder(group_path(root / f"proc/{pid}/cgroup", name)) / files.events
+        events = mount.folder(group_path(Path(f"/proc/{pid}/cgroup"), name)) / files.events
         if events.exists():
             return events
     return None

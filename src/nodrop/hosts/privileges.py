@@ -11,7 +11,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from nodrop.errors import LabProblem, NotReady
@@ -29,8 +28,8 @@ SYSCTLS = {
 """Setting → the value that forbids user namespaces (Debian up to 10, Ubuntu from 23.10, any)."""
 
 
-def ensure_privileges(argv: Sequence[str] | None = None) -> None:
-    """Returns if labs can be made here; else runs `argv` (by default: us) again where they can.
+def ensure_privileges() -> None:
+    """Returns if labs can be made here; else begins this program again where they can.
 
     Call it before anything is opened or started: the new beginning forgets this process.
     """
@@ -44,7 +43,7 @@ def ensure_privileges(argv: Sequence[str] | None = None) -> None:
     _must_have_user_namespaces()
     sys.stdout.flush()
     sys.stderr.flush()
-    again = list(argv or [sys.executable, *sys.orig_argv[1:]])
+    again = [sys.executable, *sys.orig_argv[1:]]
     os.execvpe(UNSHARE[0], [*UNSHARE, "--", *again], {**os.environ, USERNS_VARIABLE: "new"})
 
 

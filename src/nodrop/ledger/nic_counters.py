@@ -2,7 +2,7 @@
 
 Most drivers fill the kernel's rx_missed_errors from the same registers: added up, a packet would
 count twice. So only what a counter has beyond it counts, or that has none of it (`Beside`). A name
-that is not here says nothing: what a driver does not tell is not visible.
+that is not here says nothing: what a driver does not report is not visible.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ def _offset_ns(trial: Trial, host: str) -> int:
     return offset if isinstance(offset, int) else 0
 
 
-def thinned(rows: Iterable[Json], most: int = MOST_ROWS) -> list[Json]:
+def thinned(rows: Iterable[Json]) -> list[Json]:
     """Evenly fewer rows, first and last kept, in bounded memory however long the trial was."""
     kept: list[Json] = []
     stride, last = 1, None
@@ -125,11 +125,11 @@ def thinned(rows: Iterable[Json], most: int = MOST_ROWS) -> list[Json]:
         last = row
         if number % stride == 0:
             kept.append(row)
-            if len(kept) > 2 * most:
+            if len(kept) > 2 * MOST_ROWS:
                 kept, stride = kept[::2], stride * 2
     if last is not None and kept[-1] is not last:
         kept.append(last)
-    step = -(-len(kept) // most)
+    step = -(-len(kept) // MOST_ROWS)
     return kept if step <= 1 else [*kept[:-1:step], kept[-1]]
 
 

@@ -63,13 +63,12 @@ class Proof:
     """Seccomp: 2."""
 
 
-def proof_of(
-    process: HostProcess, shown: Mapping[str, str], *, timeout_s: float = PROOF_TIMEOUT_S
-) -> Proof | None:
+def proof_of(process: HostProcess, shown: Mapping[str, str]) -> Proof | None:
     """`shown`: the names of files in the work folder → their paths as the process sees them. None
     if it is gone."""
-    paths = list(shown.values())
-    said = process.host.probe("proof", pids=[process.pid], files=paths, timeout_s=timeout_s)
+    said = process.host.probe(
+        "proof", pids=[process.pid], files=list(shown.values()), timeout_s=PROOF_TIMEOUT_S
+    )
     seen = said["proof"].get(str(process.pid))
     if seen is None:
         return None

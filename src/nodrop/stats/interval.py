@@ -64,7 +64,6 @@ def summarize(
     values: Sequence[float],
     *,
     starts: Sequence[Hashable] | None = None,
-    confidence: float = CONFIDENCE,
     looks: Looks | None = None,
 ) -> Summary | None:
     """None if there is nothing to summarize. `starts` names the start of the SUT that each value is
@@ -75,8 +74,7 @@ def summarize(
     ordered = sorted(values)
     independent = values if starts is None else by_start(values, starts)
     if looks is None:
-        interval = median_interval(independent, confidence=confidence)
-        least = runs_needed(confidence)
+        interval, least = median_interval(independent), runs_needed()
     else:
         interval, least = looks.interval(independent), looks.first
     needed = f"needs n ≥ {least}"

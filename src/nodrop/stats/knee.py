@@ -43,14 +43,12 @@ class Knee:
         return (self.high - self.low) / self.high
 
 
-def knee(
-    limits: Sequence[Limit], exceed_ratio: float, *, confidence: float = CONFIDENCE
-) -> Knee | None:
+def knee(limits: Sequence[Limit], exceed_ratio: float) -> Knee | None:
     """None if no trial was not good. Each of the two bounds may err with half of what is left."""
     known = sorted(limit.at for limit in limits if limit.at is not None)
     if not known:
         return None
-    error = (1 - confidence) / 2
+    error = (1 - CONFIDENCE) / 2
     low, high = None, None
     for z in known:
         n, below, until = _counts(limits, z)

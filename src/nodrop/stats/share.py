@@ -25,13 +25,13 @@ def lower_bound(hits: int, n: int, *, confidence: float = CONFIDENCE) -> float:
     return 1 - upper_bound(n - hits, n, confidence=confidence)
 
 
-def share_interval(hits: int, n: int, *, confidence: float = CONFIDENCE) -> Interval:
+def share_interval(hits: int, n: int) -> Interval:
     """Both bounds at once, each allowed half of the error."""
-    each = (1 + confidence) / 2
+    each = (1 + CONFIDENCE) / 2
     return Interval(
         low=lower_bound(hits, n, confidence=each),
         high=upper_bound(hits, n, confidence=each),
-        coverage=confidence,
+        coverage=CONFIDENCE,
     )
 
 

@@ -137,12 +137,10 @@ class Folder:
                 os.fsync(handle)
 
     @contextmanager
-    def open_to_change(
-        self, name: str, *, append: bool = False, mode: int = 0o666
-    ) -> Iterator[FileIO]:
+    def open_to_change(self, name: str, *, append: bool = False) -> Iterator[FileIO]:
         """A file of ours that is read and changed in place; made if it is not there. One
         with a second name (a hard link) or another owner is refused: it may be anything."""
-        file = self.changing(name, append=append, mode=mode)
+        file = self.changing(name, append=append)
         try:
             yield file
         finally:

@@ -16,6 +16,8 @@ from nodrop.config.search import Search
 from nodrop.results.trial import Searched, TrialRecord
 from nodrop.stats.eta import Remaining
 
+LONGEST_SLUG = 48
+
 Factors = Mapping[str, Any]
 """What makes a cell: dotted matrix key → the value of this cell."""
 
@@ -127,12 +129,12 @@ class Controller(Protocol):
         ...
 
 
-def cell_slug(factors: Factors, *, longest: int = 48) -> str:
+def cell_slug(factors: Factors) -> str:
     """`docker-4x` for setup.kind = "docker", load.multiplier = 4: safe in file names. A named cell
     is its name and what it is combined with, as far as there is room."""
     words = [_word(key, value) for key, value in factors.items()]
     text = "-".join(re.sub(r"[^a-z0-9.]+", "-", word.lower()).strip("-.") for word in words)
-    return text[:longest].strip("-.")
+    return text[:LONGEST_SLUG].strip("-.")
 
 
 def _word(key: str, value: object) -> str:
