@@ -258,6 +258,10 @@ def _read(path: Path, stamp: tuple[int, ...], options: ReplayOptions) -> TraceFa
             f"an Ethernet header ({SHORTEST_FRAME_BYTES})",
             hint="leave it out (editcap, or nodrop trace cut before it)",
         )
+    return _facts(path, said, options)
+
+
+def _facts(path: Path, said: TraceResult, options: ReplayOptions) -> TraceFacts:
     fragments, planned = said["fragments_unrefused"], said["planned"]
     planned_ns: int | None = planned["duration_ns"]
     return TraceFacts(

@@ -78,20 +78,8 @@ class Feed:
             "dropped": sut.dropped_ring_full_packets if sut else None,
             "decoded": sut.decoded_packets if sut else None,
         }
-        by_thread = _dropped_by_thread(sut)
         if sut is not None:
-            # Asked at `now_ns`, answered by now.
-            answered_ns = time.monotonic_ns()
-            asking_ns = answered_ns - now_ns
-            self._drops.append(
-                DropReading(
-                    mono_ns=answered_ns,
-                    dropped=sut.dropped_ring_full_packets,
-                    lag_ns=round(sut.lag_s * 1e9) + asking_ns,
-                    by_thread=by_thread,
-                    by_thread_lag_ns=round(sut.per_thread_lag_s * 1e9) + asking_ns,
-                )
-            )
+            self._drops.append(_drop_reading(sut, asked_mono_ns=now_ns))
         now_s = now_ns / 1e9
         # Rows come up to a second after they were taken.
         taken_s = {"received": self._row["mono_ns"] / 1e9} if self._row else {}
@@ -112,7 +100,7 @@ class Feed:
                 received_packets=counts["received"],
                 captured_packets=counts["captured"],
                 dropped_packets=counts["dropped"],
-                dropped_by_thread=by_thread,
+                dropped_by_thread=_dropped_by_thread(sut),
                 decoded_packets=counts["decoded"],
                 sent_pps=rates["sent"],
                 received_pps=rates["received"],
@@ -142,6 +130,19 @@ class Feed:
         if not all(nic in links for nic in self._nics):
             return None
         return sum(links[nic]["rx_packets"] for nic in self._nics)
+
+
+def _drop_reading(sut: SutCounters, *, asked_mono_ns: int) -> DropReading:
+    """Of counters that have been answered by now."""
+    answered_ns = time.monotonic_ns()
+    asking_ns = answered_ns - asked_mono_ns
+    return DropReading(
+        mono_ns=answered_ns,
+        dropped=sut.dropped_ring_full_packets,
+        lag_ns=round(sut.lag_s * 1e9) + asking_ns,
+        by_thread=_dropped_by_thread(sut),
+        by_thread_lag_ns=round(sut.per_thread_lag_s * 1e9) + asking_ns,
+    )
 
 
 def _dropped_by_thread(sut: SutCounters | None) -> dict[str, int]:
