@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from nodrop import plugins
+from nodrop.cli.main import exit_code
 from nodrop.config.lab_file import load_lab
 from nodrop.config.units import format_cpus
 from nodrop.errors import NotReady
@@ -26,7 +27,7 @@ from nodrop.measure.progress import Silent
 from nodrop.results.live import Live
 from tests.e2e.conftest import closes
 from tests.ssh.machines import MTU, Machine
-from tests.ssh.pairs import Pair, Run, runs_on
+from tests.ssh.pairs import SINK, Pair, Run, runs_on
 
 
 @pytest.fixture
@@ -105,14 +106,24 @@ def test_tcpreplay_is_the_senders(run: Run, here: Pair, monkeypatch: pytest.Monk
     assert offered["facts"]["version"] == "tcpreplay of there"
 
 
-def test_a_program_that_the_sender_lacks_is_said_before_the_first_trial(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_program_that_the_sender_lacks_is_said_beforehand(
+    run: Run,
+    here: Pair,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(Tcpreplay, "program", "tcpreplay-of-nobody")
     words = "sender gen1: tcpreplay-of-nobody is not installed there; apt-get install tcpreplay-of-"
     with pytest.raises(NotReady, match=words):
         run(*TCPREPLAY)
-    assert not [*tmp_path.rglob("trial.json")]
+    assert not (tmp_path / "results").exists()
+    file = tmp_path / "asked.toml"
+    file.write_text(SINK)
+    asked = ["doctor", str(file), "--lab", here.lab(tmp_path), "--set", TCPREPLAY[0]]
+    assert exit_code(asked) == 3
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == f"- {words}nobody there" and said[-1] == "1 to mend"
 
 
 class LooksBeside(Silent):

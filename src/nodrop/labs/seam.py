@@ -84,6 +84,11 @@ class Connected(Protocol):
         """The sender, for a run."""
         ...
 
+    def lacks(self, program: str) -> str:
+        """The sender's name if it has no such program, else empty. LabProblem if it is not
+        reached."""
+        ...
+
 
 @runtime_checkable
 class Storing(Protocol):

@@ -211,6 +211,11 @@ class SshLab:
             finally:
                 self._sender = None
 
+    def lacks(self, program: str) -> str:
+        with self._host_of("sender", self._file.sender, f"look-{new_label()}") as sender:
+            asked = sender.run(["sh", "-c", 'command -v "$0"', program], check=False)
+            return sender.name if asked.returncode else ""
+
     @contextmanager
     def up(self, journal: UndoJournal) -> Iterator[Link]:
         if self.receiver_elsewhere:

@@ -14,7 +14,6 @@ from nodrop.errors import (
     LabProblem,
     LoadFailed,
     NodropError,
-    NotReady,
     SystemRefused,
     TrialFailed,
 )
@@ -23,7 +22,7 @@ from nodrop.hosts.whose import this_host
 from nodrop.labs.seam import Connected
 from nodrop.ledger.reasons import Problem, Reason
 from nodrop.ledger.verdict import judge
-from nodrop.load.seam import ByProgram, FromFiles, LoadGenerator
+from nodrop.load.seam import FromFiles, LoadGenerator
 from nodrop.measure.controllers.seam import TrialInput
 from nodrop.measure.live import Tell
 from nodrop.measure.measurer import LabMeasurer, out_of_memory
@@ -140,20 +139,13 @@ def at_work(
     with ExitStack() as stack:
         if isinstance(parts.lab, Connected):
             sender = stack.enter_context(parts.lab.connected(journal))
-            _make_ready(sender, [parts.load(cell.load) for cell in plan.cells], note)
+            _send_files(sender, [parts.load(cell.load) for cell in plan.cells], note)
         worlds = stack.enter_context(Worlds(LabMeasurer(parts, measure, journal), note))
         yield Pair(plan, parts, journal, worlds)
 
 
-def _make_ready(sender: Host, loads: Sequence[LoadGenerator], note: Callable[[str], None]) -> None:
-    """NotReady if a program is missing there. Files go there now, else the first trial of each
-    trace waits for its way."""
-    for program in dict.fromkeys(load.program for load in loads if isinstance(load, ByProgram)):
-        if sender.run(["sh", "-c", f"command -v {program}"], check=False).returncode != 0:
-            raise NotReady(
-                f"{sender.name}: {program} is not installed there",
-                hint=f"apt-get install {program} there",
-            )
+def _send_files(sender: Host, loads: Sequence[LoadGenerator], note: Callable[[str], None]) -> None:
+    """Files go there now, else the first trial of each trace waits for its way."""
     files = {file: None for load in loads if isinstance(load, FromFiles) for file in load.files()}
     for file in files:
         with suppress(LabProblem, OSError):  # a trial that needs it says why

@@ -48,6 +48,7 @@ class Parts:
         self._bits: dict[str, Bits | None] = {}
         self._hashes: dict[Path, str] = {}
         self._traces: dict[str, str] = {}
+        self._lacks: dict[str, str] = {}
         self.lab: Lab = plugins.build_lab(lab).carrying(self._longest_frame_bytes())
 
     def lab_of(self, cell: Cell) -> Lab:
@@ -166,7 +167,8 @@ class Parts:
     def problems(self) -> list[str]:
         """All that stands in the way, each in words a user can act on; each said once."""
         reset = self._reset_problems()
-        found: dict[str, None] = dict.fromkeys([*self.lab.problems(), *reset])
+        of_lab = self.lab.problems()
+        found: dict[str, None] = dict.fromkeys([*of_lab, *reset])
         in_common = self.lab.cpus_in_common()
         self.plan = self.plan.on(in_common)
         for cell in self.plan.cells:
@@ -182,7 +184,7 @@ class Parts:
                     *sut.problems(bits),
                     *pin_problems(pins_of(sut), setup.cpus(cell.limits)),
                     *self.load(cell.load).problems(),
-                    *self._program_problems(self.load(cell.load)),
+                    *self._program_problems(self.load(cell.load), reached=not of_lab),
                     *sender_problems(cell.load, in_common),
                 ]
             except LabProblem as problem:
@@ -199,11 +201,17 @@ class Parts:
         lab = resettable(self.lab, self._reset)
         return lab.driver_problems() if self._reset == "module" else ()
 
-    def _program_problems(self, load: LoadGenerator) -> list[str]:
-        if not isinstance(load, ByProgram) or isinstance(self.lab, Connected):
-            return []  # of a sender elsewhere: once it is connected (measure/pair.py)
-        if which(load.program) is None:
-            return [f"{load.program} is not installed: apt-get install {load.program}"]
+    def _program_problems(self, load: LoadGenerator, *, reached: bool) -> list[str]:
+        if not isinstance(load, ByProgram):
+            return []
+        program = load.program
+        if not isinstance(self.lab, Connected):
+            lacking = which(program) is None
+            return [f"{program} is not installed: apt-get install {program}"] * lacking
+        if reached and program not in self._lacks:
+            self._lacks[program] = self.lab.lacks(program)
+        if who := self._lacks.get(program):
+            return [f"{who}: {program} is not installed there; apt-get install {program} there"]
         return []
 
     def _split_problems(self, cell: Cell) -> list[str]:
