@@ -73,6 +73,10 @@ LabName = Annotated[
     str | None,
     typer.Option("--lab", metavar="LAB", help="Lab file, or netns (the default)."),
 ]
+FleetFile = Annotated[
+    Path | None,
+    typer.Option("--fleet", metavar="FLEET", help="Fleet file: many labs share the plan, by dask."),
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option(

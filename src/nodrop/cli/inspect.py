@@ -13,6 +13,7 @@ import typer
 from nodrop.cli.arguments import (
     AsJson,
     ExperimentFile,
+    FleetFile,
     RunDirectories,
     Settings,
     TolerateTruncated,
@@ -45,6 +46,7 @@ def add_to(app: typer.Typer) -> None:
 
 def plan(
     experiment: ExperimentFile,
+    fleet: FleetFile = None,
     settings: Settings = None,
     tolerate_truncated: TolerateTruncated = False,
     yes: Yes = False,
@@ -79,6 +81,12 @@ def plan(
         most_trials=None if yes else MOST_TRIALS,
     )
     made = make_plan(asked).on(os.sched_getaffinity(0))
+    if fleet is not None:
+        from nodrop.config.fleet_file import load_fleet
+        from nodrop.measure.fleet.parallel import in_parallel
+
+        pairs = load_fleet(fleet)
+        made = in_parallel(made, len(pairs.pairs), host_invariant=pairs.file.host_invariant)
     seen = None
     if given is not None:
         from nodrop.report.detectable import detectable_differences

@@ -12,6 +12,7 @@ import typer
 from nodrop.cli.arguments import (
     AsJson,
     ExperimentFile,
+    FleetFile,
     LabName,
     OutFolder,
     Resume,
@@ -38,12 +39,7 @@ def add_to(app: typer.Typer) -> None:
 def run(
     experiment: ExperimentFile,
     lab: LabName = None,
-    fleet: Annotated[
-        Path | None,
-        typer.Option(
-            "--fleet", metavar="FLEET", help="Fleet file: many labs share the plan, by dask."
-        ),
-    ] = None,
+    fleet: FleetFile = None,
     out: OutFolder = Path("results"),
     settings: Settings = None,
     tolerate_truncated: TolerateTruncated = False,

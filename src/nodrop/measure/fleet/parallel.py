@@ -1,9 +1,10 @@
-"""What is left of a plan that several pairs share: as many trials, in less time."""
+"""A plan that several pairs share: as many trials, in less time."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import ceil
 
 from nodrop.measure.controllers.seam import Controller, May, Outlook, TrialInput, any_trial
 from nodrop.measure.plan import Plan
@@ -12,10 +13,10 @@ from nodrop.stats.eta import Remaining
 
 
 class InParallel:
-    """A `Controller` that says how long its trials take so many pairs."""
+    """A `Controller` whose trials take this part of the time."""
 
-    def __init__(self, of: Controller, pairs: int) -> None:
-        self._of, self._pairs = of, pairs
+    def __init__(self, of: Controller, part: float) -> None:
+        self._of, self._part = of, part
         self.heeds_void = of.heeds_void
 
     def next(self, done: Sequence[TrialRecord], may: May = any_trial) -> TrialInput | None:
@@ -34,13 +35,16 @@ class InParallel:
         return self._of.beforehand()
 
     def _shared(self, one: Remaining) -> Remaining:
-        return replace(one, seconds=one.seconds / self._pairs)
+        return replace(one, seconds=one.seconds * self._part)
 
 
-def in_parallel(plan: Plan, pairs: int) -> Plan:
+def in_parallel(plan: Plan, pairs: int, *, host_invariant: bool) -> Plan:
+    """A cell that stays on its pair is not divided: the pair with most cells takes longest."""
+    cells = len(plan.cells)
+    part = 1 / pairs if host_invariant else ceil(cells / pairs) / cells
     return replace(
         plan,
-        controller=InParallel(plan.controller, pairs),
-        load_s=None if plan.load_s is None else plan.load_s / pairs,
-        around_s=plan.around_s / pairs,
+        controller=InParallel(plan.controller, part),
+        load_s=None if plan.load_s is None else plan.load_s * part,
+        around_s=plan.around_s * part,
     )

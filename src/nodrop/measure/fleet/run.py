@@ -73,12 +73,12 @@ def run_fleet(
             # Pairs may come and go between sittings; a pair that stays has the same lab (Pairs).
             plain = run_plain(experiment, plan, lab={"fleet": file.name}, inputs=members.inputs)
             sha256 = plan_sha256(plain)
-            plan = in_parallel(plan, len(members.standing))
+            invariant = file.host_invariant
+            plan = in_parallel(plan, len(members.standing), host_invariant=invariant)
             with run_writer(
                 experiment, fleet.text, out, sha256, resume=resume, fleet=file.name
             ) as writer:
                 keep_raw_files(writer, storage)
-                invariant = file.host_invariant
                 begin = partial(Pairs, members, plan, writer, progress, host_invariant=invariant)
                 return keep_run(plan, _at_work(begin), writer, gate, progress, _notes(fleet))
         finally:
