@@ -97,6 +97,9 @@ Host changed
 Host unknown
   HostName 10.77.0.2
   UserKnownHostsFile /dev/null
+Host behind
+  HostName 10.77.0.2
+  ProxyJump unknown
 Host nosuch
   HostName nosuch.invalid
 Host refused
@@ -141,6 +144,21 @@ class Machine:
             program.stdout.readline()
             yield
             program.kill()
+
+    @contextmanager
+    def serving(self, folder: Path, *options: str) -> Iterator[None]:
+        """By another sshd, too."""
+        inside = ["nsenter", "--target", str(self.pid), "--net", "--mount", "--uts"]
+        inside += [f"--pid=/proc/{self.pid}/ns/pid_for_children", "--"]
+        sshd = ["setpriv", "--pdeathsig", "KILL", SSHD, "-D", "-e"]
+        argv = [*inside, *sshd, "-f", str(folder / "sshd_config"), *options]
+        with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as serving:
+            assert serving.stderr is not None
+            try:
+                assert any("Server listening" in line for line in serving.stderr)
+                yield
+            finally:
+                serving.kill()
 
     def processes(self) -> dict[int, str]:
         """PID, as this machine sees it → argv, of what runs there."""

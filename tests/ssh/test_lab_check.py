@@ -135,6 +135,21 @@ def test_the_port_that_ssh_goes_by_is_no_port_to_measure_on(
     assert any("ssh itself goes by mgmt (10.77.1.2)" in line for line in lines), lines
 
 
+@pytest.mark.parametrize("at", ["sender", "receiver"])
+def test_a_port_that_others_go_by(
+    machines: Machines, lab: Path, capsys: pytest.CaptureFixture[str], at: str
+) -> None:
+    machine: Machine = getattr(machines, at)
+    add = "ip link add link cab0 name other type macvlan"
+    with changed(machine, add, "ip link delete other"):
+        code, lines = said(capsys, lab)
+    assert code == 3
+    (line,) = (line for line in lines if line.startswith("- "))
+    name = "sender gen1" if at == "sender" else "receiver sensor1"
+    assert line.startswith(f"- {name}: cab0 carries other, too (a VLAN, a macvlan), so others send")
+    assert "burst" not in "".join(lines), "they would hear it"
+
+
 SENDERS_WAY_OUT = 'chain netdev bent way { type filter hook egress device "cab0" priority 0; }'
 MIRROR = 'chain netdev bent way { type filter hook ingress device "sw1" priority 0; }'
 SWITCH = "chain bridge bent way { type filter hook forward priority 0; }"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -152,6 +153,88 @@ def test_a_host_that_is_not_reached_says_why_in_one_sentence(
     with pytest.raises(LabProblem) as caught, SshConnection(alias, config=machines.config):
         pass
     assert str(caught.value).startswith(f"{alias}: not reached: {words}")
+    assert "\n" not in str(caught.value)
+
+
+SAYS = 'command="{}" '
+"""Before a key: what runs instead of the user's words."""
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (
+            r"echo Hello, use 2 CPUs; exec sh -c \"$SSH_ORIGINAL_COMMAND\"",
+            "not reached: its login shell says 'Hello, use 2 CPUs' before each answer; `ssh gen1 ",
+        ),
+        (
+            r"echo \"Unmatched '''.\" >&2; exit 1",  # tcsh 6.24 of our first words
+            "not reached: its login shell does not read what sh reads (csh?); give that user",
+        ),
+        (
+            "echo 5.1",
+            "not reached: its login shell says no word of ours; `ssh gen1 true` must end at once",
+        ),
+    ],
+)
+def test_a_login_shell_that_is_no_sh_is_told_of(
+    machines: Machines, command: str, words: str
+) -> None:
+    keys = machines.sender.run("cat", "/run/authorized")
+    put = ["sh", "-c", 'printf %s "$1" >/run/authorized', "sh"]
+    machines.sender.run(*put, SAYS.format(command) + keys)
+    try:
+        with (
+            pytest.raises(LabProblem) as caught,
+            SshHost("gen1", label="x", config=machines.config),
+        ):
+            pass
+    finally:
+        machines.sender.run(*put, keys)
+    assert str(caught.value).startswith(f"gen1: {words}")
+    assert "\n" not in str(caught.value)
+
+
+ASKED = """\
+import sys
+from pathlib import Path
+from nodrop.errors import LabProblem
+from nodrop.hosts.ssh_connection import SshConnection
+try:
+    with SshConnection("behind", config=Path(sys.argv[1])):
+        print("reached")
+except LabProblem as problem:
+    print(problem)
+"""
+
+
+def test_a_host_on_the_way_asks_nothing_of_a_terminal_either(machines: Machines) -> None:
+    """Its ssh is the user's own, which knows nothing of BatchMode."""
+    command = shlex.join([sys.executable, "-c", ASKED, str(machines.config)])
+    argv = ["script", "--quiet", "--return", "--command", command, "/dev/null"]
+    said = subprocess.run(argv, stdin=subprocess.PIPE, capture_output=True, text=True, check=True)
+    assert said.stdout.startswith("behind: not reached: its host key is not known; log in once by ")
+
+
+@pytest.mark.parametrize("sessions", [1, 2, 3, 4])
+def test_a_host_that_takes_too_few_conversations_is_told_so(
+    machines: Machines, label: str, tmp_path: Path, sessions: int
+) -> None:
+    config = tmp_path / "config"
+    config.write_text(f"Host gen1\n  Port 2222\nInclude {machines.config}\n")
+    options = ["-p", "2222", "-o", f"MaxSessions={sessions}"]
+    with (
+        machines.sender.serving(machines.folder, *options),
+        pytest.raises(LabProblem) as caught,
+        SshHost("gen1", label=label, config=config) as host,
+    ):
+        host.probe("account")
+        with closing(host.job({"job": "sample"})):
+            host.run(["true"])
+    assert str(caught.value).endswith(
+        ": its sshd takes too few conversations into one connection; `MaxSessions 10` in its "
+        "sshd_config"
+    )
     assert "\n" not in str(caught.value)
 
 

@@ -98,9 +98,10 @@ class NodeProcess:
         env: Mapping[str, str],
         where: str,
         start: Start = start_child,
-        lost: Callable[[], str] = str,
+        lost: Callable[[str], str] = lambda _: "",
     ) -> None:
-        """`lost` says, once the job has died, what its host knows of that; "" if nothing."""
+        """`lost` says, once the job has died with these words, what its host knows of that; "" if
+        nothing."""
         self._lost = lost
         self.ready: Any = {}
         """As its type in protocol/events.py says; `_expect` has checked it."""
@@ -279,7 +280,7 @@ class NodeProcess:
         except subprocess.TimeoutExpired:
             status = "stdout closed, still running"
         self._threads[1].join(CLOSE_GRACE_S)
-        said = f"{self._lost()}{self._heard()}"
+        said = self._lost(_text(self._stderr)) or self._heard()
         return NodeDied(f"{self._who} ended without a result ({status}){said}")
 
     def _heard(self) -> str:
@@ -359,7 +360,7 @@ def start_job(
     where: str,
     timeout_s: float,
     start: Start = start_child,
-    lost: Callable[[], str] = str,
+    lost: Callable[[str], str] = lambda _: "",
 ) -> NodeProcess:
     """Spawns `argv` (a node with `--controlled`) and returns when it is ready."""
     job = NodeProcess(argv, spec, env=env, where=where, start=start, lost=lost)

@@ -19,7 +19,7 @@ from nodrop.hosts.node import NodeProcess, start_child, start_job
 from nodrop.hosts.relay import RelayedConnection
 from nodrop.hosts.rights import of_job
 from nodrop.hosts.seam import Completed
-from nodrop.hosts.ssh_connection import SshConnection
+from nodrop.hosts.ssh_connection import NO_SESSION, TOO_FEW_SESSIONS, SshConnection
 from nodrop.protocol.events import ProbeResult
 
 NODE_FOLDER = "/var/lib/nodrop/node"
@@ -272,7 +272,9 @@ class SshHost:
         job.pid = job.far_pid
         return job
 
-    def _lost(self) -> str:
+    def _lost(self, said: str) -> str:
+        if NO_SESSION in said:
+            return f": {TOO_FEW_SESSIONS}"
         if self.lost():
             return ": the ssh connection is gone"
         if self._lease is not None and self._lease.gone():

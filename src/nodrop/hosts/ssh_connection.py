@@ -33,6 +33,7 @@ from nodrop.hosts.processes import (
     this_process,
 )
 from nodrop.hosts.seam import Completed
+from nodrop.untrusted.words import one_line
 
 CONNECT_TIMEOUT_S = 10
 """For the TCP connection; the host is given as long again to let us in."""
@@ -42,7 +43,8 @@ END_TIMEOUT_S = 2.0
 GREETING_LIMIT_BYTES = 64 * 1024
 """Of what a login shell says before its first command."""
 STANDS = "nodrop-stands"
-GREET = f"printf '\\n{STANDS} %s\\n' \"$SSH_CONNECTION\"; exec env {{carrying}} cat >/dev/null"
+GREET = f"printf '\n{STANDS} %s\\n' \"$SSH_CONNECTION\"; exec env {{carrying}} cat >/dev/null"
+"""It has a quoted line break, as scripts of ours have: csh does not read that."""
 CONTROLLER_VARIABLE = "NODROP_CONTROLLER"
 """In the environment of an ssh that holds a connection: whose it is."""
 LONGEST_SOCKET_FOLDER = 60
@@ -77,6 +79,10 @@ FAILURES = {
         "not reached: it does not accept our key ({found})",
         "`ssh {host} true` must work without a question (key, agent, user)",
     ),
+    r"Unmatched '": (
+        "not reached: its login shell does not read what sh reads (csh?)",
+        "give that user another (`chsh -s /bin/sh`), or log in as one who has",
+    ),
     r"Could not resolve hostname": (
         "not reached: no such host is known by name",
         "give it a HostName in ~/.ssh/config",
@@ -91,6 +97,14 @@ PASSING = {
     ),
 }
 """The same of what may pass."""
+NO_SESSION = "Session open refused by peer"
+"""What ssh says if sshd takes no further conversation into a connection."""
+TOO_FEW_SESSIONS = (
+    "its sshd takes too few conversations into one connection; `MaxSessions 10` in its sshd_config"
+)
+UNASKED = {"LC_ALL": "C", "SSH_ASKPASS_REQUIRE": "never"}
+"""ssh's words are read here, so they are to be in English. And nothing may ask: not the ssh of a
+jump host either, which knows no BatchMode. So none has a terminal, or a window for it."""
 
 
 class NotReached(LabProblem):
@@ -111,8 +125,7 @@ class SshConnection:
         """`label`: is carried by the ssh that holds the connection, here and there."""
         self.host = host
         carrying = {LABEL_VARIABLE: label} if label else {}
-        # ssh's words are read here, so they are to be in English.
-        self._environment = {**os.environ, "LC_ALL": "C"}
+        self._environment = {**os.environ, **UNASKED}
         ours = {**carrying, CONTROLLER_VARIABLE: this_process()}
         self._holding = {**self._environment, **ours}
         self._greet = GREET.format(carrying=shlex.join(f"{k}={v}" for k, v in carrying.items()))
@@ -134,7 +147,7 @@ class SshConnection:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 env=self._holding,
-                process_group=0,
+                start_new_session=True,
             )
         except FileNotFoundError:
             raise NotReady("program ssh is missing", hint="install openssh-client") from None
@@ -217,6 +230,8 @@ class SshConnection:
         out, err = (said.decode(errors="replace") for said in (done.stdout, done.stderr))
         if done.returncode == 255 and self.gone():
             raise NotReached(f"{self.name}: the ssh connection is gone (during `{words}`)")
+        if done.returncode == 255 and NO_SESSION in err:
+            raise LabProblem(f"{self.name}: {TOO_FEW_SESSIONS}")
         if check and done.returncode != 0:
             said = (err or out).strip()[-STDERR_SHOWN_CHARACTERS:]
             raise LabProblem(f"{self.name}: `{words}` failed ({done.returncode}): {said}")
@@ -254,12 +269,23 @@ class SshConnection:
                 raise self._failure(master)
             said += chunk
             if found := re.search(rb"^%s ?(.*)\n" % STANDS.encode(), said, re.MULTILINE):
+                if noise := said[: found.start()].decode(errors="replace").strip():
+                    shown = one_line(noise, longest=60)
+                    raise LabProblem(
+                        f"{self.name}: not reached: its login shell says {shown!r} before each "
+                        "answer",
+                        hint=self._quiet(),
+                    )
                 words = found[1].decode(errors="replace").split()
                 return words[2] if len(words) == 4 else ""
-        raise NotReached(
-            f"{self.name}: not reached: its login shell says no word of ours",
-            hint=f"`ssh {self.host} true` must end at once, without output",
-        )
+        raise self._not_greeted()
+
+    def _not_greeted(self) -> NotReached:
+        words = f"{self.name}: not reached: its login shell says no word of ours"
+        return NotReached(words, hint=self._quiet())
+
+    def _quiet(self) -> str:
+        return f"`ssh {self.host} true` must end at once, without output"
 
     def _failure(self, master: subprocess.Popen[bytes]) -> LabProblem:
         """Why there is no connection, in one sentence."""
@@ -276,8 +302,9 @@ class SshConnection:
                     sentence = f"{words}; {hint}".format(found=detail, host=self.host)
                     return kind(f"{self.name}: {sentence}")
         lines = [line.strip() for line in said.splitlines() if line.strip()]
-        last = lines[-1] if lines else "ssh ended without a word"
-        return NotReached(f"{self.name}: not reached: {last}")
+        if not lines:
+            return self._not_greeted()
+        return NotReached(f"{self.name}: not reached: {lines[-1]}")
 
 
 def end_orphans() -> None:

@@ -237,6 +237,7 @@ def _port(look: PortLook) -> None:
             look.problem(f"there is no port {port} (there are: {there})")
             return
         _state(look, found[port])
+        _above(look, found)
         look.facts["other_ports"] = sorted(
             name
             for name, one in found.items()
@@ -289,6 +290,19 @@ def _state(look: PortLook, shown: Mapping[str, Any]) -> None:
         look.problem(
             f"{port} has an address ({', '.join(addresses)}), so others send there and its own "
             f"stack answers; `ip address flush dev {port}`"
+        )
+
+
+def _above(look: PortLook, found: Mapping[str, Any]) -> None:
+    """Ports that go by this one (VLAN, macvlan). A veth names its peer in the same way."""
+    others = (name for name, one in found.items() if one.get("link") == look.port)
+    above = [name for name in others if name != found[look.port].get("link")]
+    look.facts["above"] = above
+    if above:
+        names = ", ".join(above)
+        look.problem(
+            f"{look.port} carries {names}, too (a VLAN, a macvlan), so others send there, and lose "
+            f"their way when it moves; measure on another port, or `ip link delete {above[0]}`"
         )
 
 
@@ -379,7 +393,7 @@ def _end_of_cable(look: PortLook) -> CableEnd:
         others=facts["other_ports"],
         speed_mbit=facts["speed_mbit_s"],
         half_duplex=_of_port(host, port, "duplex") == "half",
-        alone=not facts["addresses"] and not facts["in_bridge"],
+        alone=not (facts["addresses"] or facts["in_bridge"] or facts["above"]),
     )
 
 

@@ -297,10 +297,8 @@ class SshLab:
                     **given,
                 )
         except LabProblem as problem:
-            words = (
-                str(problem).removeprefix(f"{name}: ").replace("not reached", "to be reached", 1)
-            )
-            return Prepared(host=name, has=(), needs=[words], did=())
+            words = str(problem).removeprefix(f"{name}: ").removeprefix("not reached: ")
+            return Prepared(host=name, has=(), needs=[f"to be reached: {words}"], did=())
 
     def _looked(self, proof: Proof) -> Sequence[Checked]:
         if self._relay is None and shutil.which("ssh") is None:
