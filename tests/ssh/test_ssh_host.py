@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from nodrop.errors import LabProblem, NodeDied
+from nodrop.hosts import ssh
 from nodrop.hosts.binary import file_sha256, find_node_binary
 from nodrop.hosts.processes import ended, environment, labelled_processes
 from nodrop.hosts.ssh import NODE_FOLDER, SshHost
@@ -134,6 +135,18 @@ def test_a_file_is_read_there_as_long_as_its_host_is_connected(
         other = host.reads(ours)
         assert machines.sender.run("cat", path, other).endswith("another")
     assert "kept." not in machines.sender.run("ls", "/var/lib/nodrop")
+
+
+def test_a_file_may_take_as_long_as_its_size_wants(
+    host: SshHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ssh, "FILE_TIMEOUT_S", 0.0)
+    (tmp_path / "large.pcap").write_bytes(bytes(1 << 22))
+    assert host.run(["stat", "-c", "%s", host.reads(tmp_path / "large.pcap")]).stdout == "4194304\n"
+    monkeypatch.setattr(ssh, "SLOWEST_BYTES_S", 1e12)
+    (tmp_path / "other.pcap").write_bytes(bytes(1 << 22))
+    with pytest.raises(LabProblem, match=r"gen1: `copy other\.pcap` took longer than"):
+        host.reads(tmp_path / "other.pcap")
 
 
 @pytest.mark.parametrize(

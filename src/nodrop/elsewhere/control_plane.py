@@ -25,7 +25,7 @@ from nodrop import plugins
 from nodrop.errors import LabProblem, NodropError
 from nodrop.hosts.binary import ENVIRONMENT, PROGRAM, file_sha256, find_node_binary
 from nodrop.hosts.seam import Completed
-from nodrop.hosts.ssh import COPY_TIMEOUT_S, FOUND, SshHost
+from nodrop.hosts.ssh import FOUND, SshHost
 
 CONTROL_FOLDER = "/var/lib/nodrop/control"
 """On the host: root's, one folder below it for each content hash."""
@@ -87,9 +87,7 @@ def placed(host: SshHost, *, machines: Sequence[str] = ()) -> list[str]:
     if FOUND not in look.stdout:
         with tempfile.TemporaryFile() as packed:
             _pack({**files, SUMS: sums.encode()}, packed)
-            done = host.run(
-                ["sh", "-c", COPY, *words], timeout_s=COPY_TIMEOUT_S, check=False, stdin=packed
-            )
+            done = host.copied(["sh", "-c", COPY, *words], packed, "nodrop")
         if done.returncode != 0:
             raise LabProblem(
                 f"{host.name}: nodrop cannot be copied to {CONTROL_FOLDER}: {said_first(done)}"

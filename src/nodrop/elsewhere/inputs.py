@@ -11,12 +11,11 @@ from nodrop.config.experiment import Experiment
 from nodrop.config.options import INPUTS, Inputs
 from nodrop.errors import LabProblem
 from nodrop.hosts.binary import file_sha256
-from nodrop.hosts.ssh import FILE_TIMEOUT_S, FOUND, SshHost
+from nodrop.hosts.ssh import FOUND, SshHost, file_timeout_s
 from nodrop.measure.plan import Plan
 
 FILES_FOLDER = "/var/lib/nodrop/files"
 """On the host: root's, and no one else reads them; a folder below it for each content hash."""
-LOOK_TIMEOUT_S = 300.0
 LOOK = f"""\
 [ "$(sha256sum 2>/dev/null <"$1/$2/$3")" = "$2  -" ] && echo {FOUND} || :
 """
@@ -93,12 +92,11 @@ def copied(host: SshHost, files: Mapping[str, Path]) -> Mapping[str, str]:
 
 def copy_of(host: SshHost, path: Path) -> str:
     words = ["nodrop", FILES_FOLDER, file_sha256(path), path.name]
-    look = host.run(["sh", "-c", LOOK, *words], timeout_s=LOOK_TIMEOUT_S)
+    timeout_s = file_timeout_s(path.stat().st_size)
+    look = host.run(["sh", "-c", LOOK, *words], timeout_s=timeout_s)
     if FOUND not in look.stdout:
         with path.open("rb") as content:
-            done = host.run(
-                ["sh", "-c", TAKE, *words], timeout_s=FILE_TIMEOUT_S, check=False, stdin=content
-            )
+            done = host.copied(["sh", "-c", TAKE, *words], content, path.name)
         if done.returncode != 0:
             said = " ".join((done.stderr or done.stdout).split())
             raise LabProblem(f"{host.name}: {path.name} cannot be copied there: {said}")

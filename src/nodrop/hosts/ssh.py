@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -28,10 +29,10 @@ KEPT_FOLDER = posixpath.dirname(NODE_FOLDER)
 """What is kept for a connection lies here, each time in a folder of its own."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """A user's has no sbin on Debian, and sudo may keep it: ethtool is there."""
-COPY_TIMEOUT_S = 120.0
 COMMAND_TIMEOUT_S = 30.0
-FILE_TIMEOUT_S = 600.0
-"""For a trace over a slow line."""
+FILE_TIMEOUT_S, SLOWEST_BYTES_S = 600.0, 50_000
+"""What a file may take, and for each of its bytes more: TCP gets through 40 kB/s of a line that
+takes 200 ms and loses 5 %, and a line that is cut ends a copy by itself."""
 END_TIMEOUT_S = 5.0
 LOST_S = 1.0
 """What goes by a connection ends a moment before it does."""
@@ -85,6 +86,10 @@ wait "$program"
 """
 """Runs a program until our end of its stdin ends, at most. Its timers are exact (load/tcpreplay.py
 says why), and the shell's status is the program's."""
+
+
+def file_timeout_s(size_bytes: int) -> float:
+    return FILE_TIMEOUT_S + size_bytes / SLOWEST_BYTES_S
 
 
 class FarProgram(subprocess.Popen[bytes]):
@@ -244,6 +249,14 @@ class SshHost:
     ) -> Completed:
         return self._as_root(argv, timeout_s=timeout_s, check=check, stdin=stdin)
 
+    def copied(self, argv: Sequence[str], content: IO[bytes], name: str) -> Completed:
+        """A file to the stdin of a program there, which ends even if it never hears of our end."""
+        timeout_s = file_timeout_s(os.fstat(content.fileno()).st_size)
+        words = ["timeout", f"{timeout_s + END_TIMEOUT_S:.0f}", *argv]
+        return self._as_root(
+            words, timeout_s=timeout_s, check=False, stdin=content, shown=f"copy {name}"
+        )
+
     def job(
         self,
         spec: Mapping[str, Any],
@@ -300,7 +313,7 @@ class SshHost:
             path = f"{self._kept}/{len(self._copies)}"
             with file.open("rb") as content:
                 argv = ["sh", "-c", TAKE, "nodrop", path, str(found.st_size)]
-                done = self._as_root(argv, timeout_s=FILE_TIMEOUT_S, check=False, stdin=content)
+                done = self.copied(argv, content, file.name)
             if done.returncode != 0:
                 said = " ".join((done.stderr or done.stdout).split())
                 raise LabProblem(f"{self.name}: {file.name} cannot be copied there: {said}")
@@ -348,8 +361,7 @@ class SshHost:
         self.node_copied = FOUND not in look.stdout
         if self.node_copied:
             with binary.open("rb") as file:
-                argv = ["timeout", f"{COPY_TIMEOUT_S:g}", "sh", "-c", COPY, *words]
-                done = self._as_root(argv, timeout_s=COPY_TIMEOUT_S, check=False, stdin=file)
+                done = self.copied(["sh", "-c", COPY, *words], file, PROGRAM)
             if done.returncode != 0:
                 said = " ".join((done.stderr or done.stdout).split())
                 raise LabProblem(f"{self.name}: the node cannot be copied to {NODE_FOLDER}: {said}")
@@ -373,8 +385,9 @@ class SshHost:
         timeout_s: float,
         check: bool = True,
         stdin: str | IO[bytes] = "",
+        shown: str = "",
     ) -> Completed:
-        shown = " ".join(argv[:1] if argv[0] == "sh" else argv)
+        shown = shown or " ".join(argv[:1] if argv[0] == "sh" else argv)
         return self._connection.run(
             self._rooted(argv), timeout_s=timeout_s, check=check, stdin=stdin, shown=shown
         )
