@@ -233,6 +233,37 @@ def test_a_second_controller_is_told_whose_run_has_the_hosts(
     assert re.match(rf"receiver sensor1: {run_of_us} has cab0; wait", receiver)
 
 
+class Begins(Silent):
+    """A second run on the receiver, in a trial: from another sender, to another port."""
+
+    def __init__(self, pair: Pair, folder: Path) -> None:
+        folder.mkdir()
+        self._file, lab = written(pair.with_ports(["other0"], ["other0"]), folder)
+        self._lab = Path(lab)
+        self._lab.write_text(self._lab.read_text().replace('host = "gen1"\n', ""))
+        self.said, self.made = "", folder / "results"
+
+    def phase(self, name: str) -> None:
+        if name == "offer":
+            argv = [sys.executable, "-m", "nodrop.cli.main", "run", self._file, "--lab", self._lab]
+            second = subprocess.run(
+                [*argv, "--out", self.made], capture_output=True, text=True, timeout=90, check=False
+            )
+            self.said = second.stderr
+            assert second.returncode == 3, second
+
+
+def test_a_receiver_has_one_run_at_a_time_on_whichever_port(
+    run: Run, there: Pair, tmp_path: Path
+) -> None:
+    begins = Begins(there, tmp_path / "second")
+    (record,) = run("measure.repetitions=1", progress=begins).records
+    assert record.valid, record.verdict
+    run_of_us = rf"run [0-9a-f]{{8}} of {US}, since .* UTC,"
+    assert re.match(rf"nodrop: receiver sensor1: {run_of_us} has this host; wait", begins.said)
+    assert not begins.made.exists()
+
+
 class Stops(Silent):
     """Nodrop on the receiver hangs while it measures."""
 

@@ -22,6 +22,7 @@ from typing import cast
 import nodrop
 from nodrop.config.options import INPUTS
 from nodrop.elsewhere.inputs import Copies
+from nodrop.elsewhere.sole import sole_run
 from nodrop.elsewhere.untaken import (
     Begun,
     Untaken,
@@ -234,7 +235,8 @@ def measured(frames: Frames, told: Told, folder: Path) -> Json:
                     return _seen(task)
             reported = Reported(frames, told, task, Untaken(folder))
             try:
-                return {"status": _measure(task, reported, folder)}
+                with sole_run():
+                    return {"status": _measure(task, reported, folder)}
             finally:
                 reported.manifest()
     except Interrupted as ended:

@@ -269,14 +269,19 @@ def abandoned_labels() -> list[str]:
 
 
 def going_on() -> list[UndoReport]:
-    """The runs of this host that go on; a journal that cannot be read is passed over here."""
-    found = []
+    return [
+        UndoReport(label=label, goes_on=[f"{words} goes on"]) for label, words in living().items()
+    ]
+
+
+def living() -> dict[str, str]:
+    """Of each run of this host that goes on, its label: whose it is. A journal that cannot be read
+    is passed over here."""
+    found = {}
     for journal in journals():
         with suppress(OSError, NodropError, NotJson), journal.held() as over:
             if not over:
-                report = UndoReport(label=journal.label)
-                report.goes_on.append(f"{journal_words(journal.label, journal.first())} goes on")
-                found.append(report)
+                found[journal.label] = journal_words(journal.label, journal.first())
     return found
 
 
