@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from nodrop.results.trial import TrialRecord
+from tests.disturbed import Disturbed
 from tests.e2e.conftest import Run, closes
 from tests.known_answers.frames import ip, write
 
@@ -126,25 +127,37 @@ def quiet(records: Sequence[TrialRecord], *others: str) -> Iterator[TrialRecord]
             yield record
 
 
+BURNS_LEAST = 0.92
+"""Of a thread that burns CPU all the time: what it ran, or waited to run."""
+
+
+def says(record: TrialRecord, *words: str) -> None:
+    """If not, and no thread burnt CPU as a toy does, the host had halted without a word (a thread
+    slept for 10 to 20 %): the test is tried again."""
+    lacking = [one for one in words if one not in record.verdict]
+    burnt = max((t.cpu_ratio or 0) + (t.wait_ratio or 0) for t in record.threads)
+    if lacking and burnt < BURNS_LEAST:
+        raise Disturbed(f"no thread wanted a CPU for more than {burnt:.0%}: {record.verdict}")
+    assert not lacking, record.verdict
+
+
 def test_a_full_receive_thread(run: Run, tmp_path: Path) -> None:
     for record in quiet(ran(run, even(tmp_path), RECEIVE)):
-        assert "receive thread sink-0 used" in record.verdict
-        assert "its workers had at most" in record.verdict
-        assert "a larger ring only moves the burst" in record.verdict
+        says(record, "receive thread sink-0 used", "its workers had at most")
+        says(record, "a larger ring only moves the burst")
 
 
 def test_a_full_worker(run: Run, tmp_path: Path) -> None:
     for record in quiet(ran(run, even(tmp_path), WORKER)):
-        assert "worker sink-w0 used" in record.verdict
-        assert "it waits until workers give packets back" in record.verdict
-        assert "sut.workers" in record.verdict
+        says(record, "worker sink-w0 used", "it waits until workers give packets back")
+        says(record, "sut.workers")
 
 
 def test_one_elephant_flow(run: Run, tmp_path: Path) -> None:
     for record in quiet(ran(run, elephant(tmp_path), ELEPHANT)):
         sizes = record.flow_sizes
         assert sizes is not None and sizes.largest_ratio == pytest.approx(ELEPHANT_SHARE, abs=0.01)
-        assert "one flow has 90 % of the packets and stays on one thread" in record.verdict
+        says(record, "one flow has 90 % of the packets and stays on one thread")
         assert "nor do more workers" in record.verdict
 
 
