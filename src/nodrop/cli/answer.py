@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Console
 from rich.table import Table
 
@@ -16,6 +18,16 @@ from nodrop.report.capacity_words import broke, doubts, forecast_words, goal_nam
 from nodrop.report.fitted import fitted, fitted_words
 from nodrop.report.searched import SearchedCell
 from nodrop.stats.loss_curve import LossCurve
+
+NO_FIGURE = 6
+"""Exit code of a search that has no load that is carried, for a cell or a goal."""
+
+
+def ends_with(searches: Sequence[SearchedCell], trials: int) -> int:
+    """The exit code of a search whose trials alone would end it with `trials`."""
+    answers = [answer for one in searches for answer in one.answers]
+    found = answers and all(answer.lower is not None for answer in answers)
+    return trials if found else NO_FIGURE
 
 
 def print_capacity(searched: SearchedCell) -> None:

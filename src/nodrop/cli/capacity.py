@@ -70,7 +70,8 @@ def capacity(
     """How much of TRACE is carried before a packet drops? Searches, and says how sure it is.
 
     Exit codes as of `nodrop run`: 0: all trials are measured; 1: some failed or are void; 2: bad
-    input, or something is missing here, and nothing was touched; 3: the lab failed.
+    input, or something is missing here, and nothing was touched; 3: the lab failed; 6: no load is
+    shown to be carried for one of the goals, so there is no figure.
     """
     from nodrop.cli.progress import shown
     from nodrop.config.asked import CapacityQuestion
@@ -104,12 +105,12 @@ def capacity(
         )
 
     with reporting(outcome.directory):
-        _answer(outcome.directory, as_json=as_json)
-    return outcome.exit_code
+        return _answer(outcome.directory, outcome.exit_code, as_json=as_json)
 
 
-def _answer(run: Path, *, as_json: bool) -> None:
-    from nodrop.cli.answer import print_capacity
+def _answer(run: Path, trials: int, *, as_json: bool) -> int:
+    """Prints it; the exit code. `trials`: what that would be by the trials alone."""
+    from nodrop.cli.answer import ends_with, print_capacity
     from nodrop.report.capacity_json import capacity_answer
     from nodrop.report.searched import searches
     from nodrop.report.story import read_story
@@ -117,14 +118,18 @@ def _answer(run: Path, *, as_json: bool) -> None:
 
     page = write_report([run])
     found = searches(read_story([run]))
+    code = ends_with(found, trials)
     if as_json:
-        answers = [capacity_answer(one, run_directory=run, report=page) for one in found]
+        answers = [
+            capacity_answer(one, run_directory=run, report=page, exit_code=code) for one in found
+        ]
         say_json(answers[0].model_dump() if answers else None)
-        return
+        return code
     for one in found:
         print_capacity(one)
     say(f"report: {page}")
     say(run)
+    return code
 
 
 def _plan(asked: Experiment) -> Plan:

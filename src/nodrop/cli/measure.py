@@ -57,7 +57,8 @@ def run(
     """Measure: run every trial of the plan and write a run directory, printed as the last line.
 
     Exit code 0: all trials are measured; 1: some failed or are void; 2: bad input, or something is
-    missing here, and nothing was touched; 3: the lab failed.
+    missing here, and nothing was touched; 3: the lab failed; 6: a search has no load that is shown
+    to be carried.
     """
     from nodrop.cli.progress import shown
     from nodrop.config.experiment import MOST_TRIALS, load_experiment
@@ -72,15 +73,15 @@ def run(
         outcome = measure(out=out, resume=resume, progress=progress, yes=yes)
 
     with reporting(outcome.directory):
-        _report(asked, outcome, quiet=quiet, as_json=as_json, timings=timings)
-    return outcome.exit_code
+        return _report(asked, outcome, quiet=quiet, as_json=as_json, timings=timings)
 
 
 def _report(
     asked: Experiment, outcome: RunOutcome, *, quiet: bool, as_json: bool, timings: bool
-) -> None:
+) -> int:
+    """Prints it; the exit code."""
     # Seconds of imports, which bad input and what is killed before need not wait for.
-    from nodrop.cli.answer import print_capacity
+    from nodrop.cli.answer import ends_with, print_capacity
     from nodrop.cli.progress import print_cells, print_stopped
     from nodrop.cli.timings import print_timings, print_timings_json
     from nodrop.report.searched import searches
@@ -88,13 +89,15 @@ def _report(
     from nodrop.report.write import write_report
     from nodrop.results.settled import looks
 
-    page = write_report([outcome.directory])
+    page, code = write_report([outcome.directory]), outcome.exit_code
+    found = () if asked.search is None else searches(read_story([outcome.directory]))
+    if asked.search is not None:
+        code = ends_with(found, code)
     if as_json:
         if timings:
             print_timings_json(outcome.directory)
-        return
+        return code
     if not quiet:
-        found = searches(read_story([outcome.directory]))
         for one in found:
             print_capacity(one)
         if not found:
@@ -106,6 +109,7 @@ def _report(
         if timings:
             print_timings(outcome.directory)
     say(outcome.directory)
+    return code
 
 
 def _measuring(asked: Experiment, lab: str | None, fleet: Path | None) -> Callable[..., RunOutcome]:

@@ -14,7 +14,9 @@ from nodrop.stats.interval import median_interval
 Unit = Callable[[Bound], float | None]
 
 
-def capacity_answer(searched: SearchedCell, *, run_directory: Path, report: Path) -> CapacityAnswer:
+def capacity_answer(
+    searched: SearchedCell, *, run_directory: Path, report: Path, exit_code: int
+) -> CapacityAnswer:
     goals = [_goal(answer) for answer in searched.answers]
     ndr = next((goal for goal in goals if goal.loss_ratio == 0), None)
     scale = ndr.multiplier if ndr else None
@@ -23,6 +25,7 @@ def capacity_answer(searched: SearchedCell, *, run_directory: Path, report: Path
     return CapacityAnswer(
         run_directory=str(run_directory),
         report=str(report),
+        exit_code=exit_code,
         by=told.by,
         ndr_multiplier=scale.value if scale else None,
         ndr_multiplier_interval=scale.within_search if scale else None,

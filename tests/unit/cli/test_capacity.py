@@ -16,6 +16,7 @@ from nodrop.config.experiment import Experiment, asked_experiment, load_experime
 from nodrop.hosts import privileges
 from nodrop.measure import manager
 from nodrop.measure.manager import RunOutcome
+from nodrop.results.rundir import open_run
 from nodrop.schemas import schemas
 from nodrop.testing.outcome_runs import outcome_search, tried
 
@@ -170,3 +171,46 @@ def test_the_experiment_stands_alone(asked: list[Experiment], tmp_path: Path) ->
         assert getattr(again, name) == getattr(asked[0], name), name
     assert again.sut["service_rate_pps"] == 5000
     assert again.search is not None and again.search.budget_s == 600
+
+
+@pytest.mark.parametrize(
+    ("loads", "goals", "code"),
+    [
+        ([(4, [0.0]), (5, [0.1])], [0.0], 0),
+        ([(4, [0.0])], [0.0], 0),
+        ([(4, [0.0]), (5, [0.1]), (9, ["late"])], [0.0], 1),
+        # Without a figure: nothing is measured, every load lost, one of two goals has none.
+        ([(4, ["late"] * 3)], [0.0], 6),
+        ([(2, ["lab"])], [0.0, 0.01], 6),
+        ([(4, [0.02]), (5, [0.1])], [0.0], 6),
+        ([(1, [0.01]), (2, [0.01]), (4, [0.01])], [0.0, 0.05], 6),
+        ([], [0.0], 6),
+    ],
+)
+@pytest.mark.parametrize("command", ["capacity", "capacity --json", "run", "run --quiet"])
+def test_a_search_without_a_figure_is_not_a_success(
+    loads: list[tuple[float, list[float | str]]],
+    goals: list[float],
+    code: int,
+    command: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A ramp alone, void for rules that do not load, ended with 0."""
+    ramp = tried(64.0, ["late"])
+    ramp.each[1]["searched"]["ramp"] = {"start": 1.0}
+    tries = [ramp, *(tried(value, trials) for value, trials in loads)]
+    search = {"goals": goals, "budget_s": 60.0}
+    directory = outcome_search(tmp_path / "made", tries, search=search)
+    kept = RunOutcome(directory=directory, records=open_run(directory).trials.records)
+    monkeypatch.setattr(manager, "run_experiment", lambda *_, **__: kept)
+    argv = [*command.split()]
+    file = tmp_path / "again.toml"
+    table = CapacityQuestion(trace="make:demo", sut="sink").table(tmp_path)
+    file.write_text(asked_experiment(table, (), path=file).text)
+    argv += [str(file)] if argv[0] == "run" else ["make:demo", *SINK]
+    assert main.exit_code(argv) == code
+    said = capsys.readouterr().out
+    if "--json" in argv:
+        assert json.loads(said)["exit_code"] == code
