@@ -63,8 +63,8 @@ def compare(
 ) -> int:
     """B against A, per metric: different, the same within a margin, or cannot tell yet.
 
-    Exit code 0: same or better; 5: worse in some metric; 6: cannot tell yet; 2: they may not be
-    compared, or bad input.
+    Exit code 0: same or better; 5: worse in some metric; 6: cannot tell yet, or a cell is on one
+    side alone; 2: they may not be compared, or bad input.
     """
     from nodrop.report.facts import must_be_facts
     from nodrop.report.sides import read_side
@@ -96,7 +96,7 @@ def answered(found: Versus, *, markdown: bool, junit: Path | None, as_json: bool
             say(line)
     else:
         console().print(_table(found))
-        for words in (*found.differs, *found.notes, *unusual_words(found)):
+        for words in (*found.missing, *found.differs, *found.notes, *unusual_words(found)):
             say(words)
         say(f"{found.b} against {found.a}: {found.verdict}")
     return found.exit_code

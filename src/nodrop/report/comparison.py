@@ -123,6 +123,8 @@ class Compared:
         return f"{self._judged(self.found)}{hosts}"
 
     def _judged(self, found: Comparison) -> str:
+        if self.figure.of_trials:
+            return self._judged_by_share(found)
         match found.answer:
             case Answer.DIFFERENT:
                 return f"different: {self.lossy_words}" if found.by_share else "different"
@@ -132,13 +134,25 @@ class Compared:
                 beyond = f"; so far {self.beyond_words}" if self.beyond_words else ""
                 return f"cannot tell yet ({self.advice_words}{beyond})"
 
+    def _judged_by_share(self, found: Comparison) -> str:
+        match found.answer:
+            case Answer.DIFFERENT:
+                return f"different: {self.lossy_words}"
+            case Answer.SAME:
+                most = math.ceil(found.apart * 100)
+                return f"same: {self.lossy_words}; the shares are at most {most} points apart"
+            case Answer.CANNOT_TELL:
+                return f"cannot tell yet: {self.lossy_words} ({self.advice_words})"
+
     @property
     def lossy_words(self) -> str:
         both = self.by_start, self.base_by_start
         own, base = (sum(1 for v in values if v > 0) for values in both)
         alone = both == (self.values, self.base_values)
-        name = "hosts" if self.hosts else "runs" if alone else "starts of the SUT"
-        return f"{own} of {len(both[0])} {name} lose, of the base {base} of {len(both[1])}"
+        each = "trials" if self.figure.of_trials else "runs"
+        name = "hosts" if self.hosts else each if alone else "starts of the SUT"
+        verb = self.figure.verb
+        return f"{own} of {len(both[0])} {name} {verb}, of the base {base} of {len(both[1])}"
 
     @property
     def but_words(self) -> str:

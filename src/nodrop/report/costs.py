@@ -41,6 +41,10 @@ class Figure:
     help: str
     points: bool = False
     """A share of something: differences are in percentage points."""
+    verb: str = "lose"
+    """What runs do whose value is above 0."""
+    of_trials: bool = False
+    """100 or 0 for each trial, and so a share: a median says nothing of it."""
 
     @property
     def difference_unit(self) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from nodrop.config.experiment import Measure
 from nodrop.errors import BadInput
 from nodrop.report import escape
 from nodrop.results.side import Side, SideCell
@@ -17,6 +18,15 @@ MOST_NAMED = 8
 MOST_CELLS = 4
 """The same of cells in which one differs."""
 NONE = "none recorded"
+WHEN_AND_HOW_OFTEN = ("mode", "repetitions", "seed")
+"""Keys of `[measure]` that change no figure: in which order trials came, and how many. All others
+say how a figure came about, or which trials are in it, and are facts."""
+DEFAULTS: Mapping[str, Sequence[str]] = {
+    f"measure.{key}": [escape.plain(field.default)]
+    for key, field in Measure.model_fields.items()
+    if key not in WHEN_AND_HOW_OFTEN
+}
+"""Facts of runs that recorded none: their nodrop had no such key, and did as the default says."""
 
 Words = Callable[[str, Sequence[str]], str]
 """Of a key and its values."""
@@ -58,7 +68,7 @@ def _seen(
     key: str, a: Side, b: Side, cells: Sequence[tuple[SideCell, SideCell]]
 ) -> list[tuple[str, Sequence[str] | None, Sequence[str] | None]]:
     """Cell, value of a, value of b; one without a cell if the whole run has the fact."""
-    of_a, of_b = a.facts.get(key), b.facts.get(key)
+    of_a, of_b = (side.facts.get(key, DEFAULTS.get(key)) for side in (a, b))
     if not cells:
         return [("", of_a, of_b)]
     return [(own.label, own.facts.get(key, of_a), other.facts.get(key, of_b))
@@ -101,7 +111,7 @@ def in_lines(found: Mapping[str, str], a: Side, b: Side, between: str = " and ")
 
 
 def _has(side: Side, key: str) -> bool:
-    return key in side.facts or any(key in cell.facts for cell in side.cells)
+    return key in {*side.facts, *DEFAULTS} or any(key in cell.facts for cell in side.cells)
 
 
 def in_short(refused: Mapping[str, str], a: Side, b: Side) -> tuple[str, str]:

@@ -12,6 +12,7 @@ from typing import Any
 from nodrop.errors import BadInput
 from nodrop.report import escape
 from nodrop.report.costs import DIFFERENCES, Figure
+from nodrop.report.facts import WHEN_AND_HOW_OFTEN
 from nodrop.report.searched import SearchedCell, searches
 from nodrop.report.story import UNVALUED, Cell, factor_label, read_story
 from nodrop.report.trials import Trial
@@ -270,12 +271,10 @@ def _tables(manifest: Mapping[str, Any], *names: str) -> Iterator[Mapping[str, A
 
 
 def _measured_how(said: Any) -> Any:
-    """What changes a figure; how often and in which order does not."""
+    """Whatever a figure came about by; a key of a newer nodrop as well."""
     if not isinstance(said, dict):
         return None
-    found = {key: said[key] for key in ("sut", "warmup_s") if key in said}
-    # Older runs have no such key, and no host booted.
-    return found | ({"reset": said["reset"]} if said.get("reset", "none") != "none" else {})
+    return {key: said[key] for key in said if key not in WHEN_AND_HOW_OFTEN}
 
 
 def _searched_how(said: Any) -> Any:

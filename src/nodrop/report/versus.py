@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import quantiles
+from statistics import fmean, median, quantiles
 from typing import Literal
 
 from nodrop.errors import BadInput
@@ -62,27 +62,29 @@ def versus(
     same_run = a.identity == b.identity
     if same_run and any(cell in b.cells for cell in a.cells):
         raise BadInput(f"{a.name} and {b.name} are one run: nothing can differ")
-    matched, notes = _matched(a, b, allowed)
+    matched, missing = _matched(a, b, allowed)
     said = _differences(a, b, matched, allowed)
     if not matched:
         raise BadInput(
             f"{a.name} and {b.name} have no cell in common",
-            hint="; ".join(notes[:4]) + "; --differs KEY lets a factor differ",
+            hint="; ".join(missing[:4]) + "; --differs KEY lets a factor differ",
         )
     _must_be_there(metrics, matched)
     pairs = [pair for cells in matched for pair in _pairs(*cells, metrics)]
     if not pairs:
         raise BadInput(
             f"{a.name} and {b.name}: no metric has a figure on both sides",
-            hint="; ".join([*notes, NO_FIGURE]),
+            hint="; ".join([*missing, NO_FIGURE]),
         )
+    missing += _without_figures(matched, metrics)
     family = _family(pairs, look)
     rows = [row for pair in pairs if (row := _row(pair, family)) is not None]
-    verdict, code = _verdict(rows)
+    verdict, code = _verdict(rows, missing)
     return Versus(
         a=a.name, b=b.name, verdict=verdict, exit_code=code, differs=said, rows=rows,
+        missing=missing,
         notes=[
-            *_unread(a, b), *notes, *_notes(matched), *_pooled(matched),
+            *_unread(a, b), *_notes(matched), *_pooled(matched),
             _family_words(family, len(rows)),
         ],
     )  # fmt: skip
@@ -130,6 +132,22 @@ def _matched(
     return found, alone
 
 
+def _without_figures(
+    matched: Sequence[tuple[SideCell, SideCell]], metrics: Sequence[str]
+) -> list[str]:
+    """Cells of which nothing is compared: void on both sides, or no search found a limit. No
+    failure on either side is no figure."""
+    return [
+        f"{a.label} has no such figure on either side, and is compared with nothing"
+        for a, b in matched
+        if not any(
+            pair.figure.name != FAILED
+            or any(value for s in (pair.a, pair.b) if s for value in s.values)
+            for pair in _pairs(a, b, metrics)
+        )
+    ]
+
+
 def _key(cell: SideCell, allowed: set[str]) -> str:
     kept = {k: v for k, v in cell.factors.items() if not may_differ(k, allowed)}
     return repr(sorted((k, repr(v)) for k, v in kept.items()))
@@ -163,7 +181,8 @@ def figure_named(name: str) -> Figure:
     if name == FAILED:
         return Figure(
             name=FAILED, title="Trials that the SUT fails", unit="%", scale=1, digits=0,
-            of=lambda _: None, help="died, hung or was killed", points=True,
+            of=lambda _: None, help="died, hung or was killed", points=True, verb="fail",
+            of_trials=True,
         )  # fmt: skip
     if name.startswith(CAPACITY):
         by, _, goal = name.removeprefix(CAPACITY).partition("_at_")
@@ -195,19 +214,23 @@ def _row(pair: _Pair, family: Family) -> Row | None:
         return None
     item = _compared(pair, family)
     answer = item.found.answer if item.found else Answer.CANNOT_TELL
-    between = item.found.interval if item.found else None
+    between = item.found.interval if item.found and not pair.figure.of_trials else None
     unsure = item.found is not None and answer is Answer.CANNOT_TELL
+    a_level, b_level = (_level(pair.figure, each) for each in (item.base_by_start, item.by_start))
+    shift = item.found.shift if item.found else None
+    if pair.figure.of_trials and a_level is not None and b_level is not None:
+        shift = b_level - a_level
     return Row(
         cell=pair.cell,
         metric=pair.figure.name,
         unit=pair.figure.unit,
         a_n=len(a),
         b_n=len(b),
-        a_median=item.base_median,
-        b_median=item.summary.median if item.summary else None,
+        a_median=a_level,
+        b_median=b_level,
         answer=answer.value,
         worse=_worse(item) if answer is Answer.DIFFERENT else None,
-        difference=item.found.shift if item.found else None,
+        difference=shift,
         interval=(between.low, between.high) if between else None,
         margin="0" if pair.figure.name == FAILED else pair.figure.margin_words,
         more_runs=item.advice.more_runs if unsure else None,
@@ -215,6 +238,12 @@ def _row(pair: _Pair, family: Family) -> Row | None:
         unusual_b=unusual(b),
         words=_words(item),
     )
+
+
+def _level(figure: Figure, values: Sequence[float]) -> float | None:
+    if not values:
+        return None
+    return fmean(values) if figure.of_trials else median(values)
 
 
 def _compared(pair: _Pair, family: Family) -> Compared:
@@ -240,7 +269,7 @@ def _by_start(side: Repeats | None) -> list[float]:
 def _worse(item: Compared) -> bool:
     """More is worse, but of capacity."""
     shift = item.found.shift if item.found else 0.0
-    if item.found and item.found.by_share:
+    if item.found and (item.found.by_share or item.figure.of_trials):
         own, base = (sum(v > 0 for v in vs) / len(vs) for vs in (item.by_start, item.base_by_start))
         shift = own - base
     return shift < 0 if item.figure.name.startswith(CAPACITY) else shift > 0
@@ -249,7 +278,8 @@ def _worse(item: Compared) -> bool:
 def _words(item: Compared) -> str:
     if item.found is None:
         return "cannot tell: one side has not measured it"
-    if item.found.answer is Answer.DIFFERENT and not item.found.by_share and item.found.interval:
+    by_share = item.found.by_share or item.figure.of_trials
+    if item.found.answer is Answer.DIFFERENT and not by_share and item.found.interval:
         low, high = item.found.interval.low, item.found.interval.high
         signed, unit = item.figure.signed, item.figure.difference_unit
         return f"different by [{signed(low)}, {signed(high)}] {unit}".rstrip()
@@ -268,10 +298,11 @@ def unusual(values: Sequence[float]) -> list[float]:
     return [value for value in values if not low - reach <= value <= high + reach]
 
 
-def _verdict(rows: Sequence[Row]) -> tuple[Verdict, int]:
+def _verdict(rows: Sequence[Row], missing: Sequence[str]) -> tuple[Verdict, int]:
+    """A cell that is not compared may be the one that is worse."""
     if any(row.worse for row in rows):
         return "worse", WORSE
-    if any(row.answer == Answer.CANNOT_TELL.value for row in rows):
+    if missing or any(row.answer == Answer.CANNOT_TELL.value for row in rows):
         return "cannot tell", CANNOT_TELL
     return "no worse", NO_WORSE
 

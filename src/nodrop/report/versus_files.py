@@ -24,7 +24,7 @@ def _markdown(found: Versus) -> Iterator[str]:
         cells = (row.cell, row.metric, *_medians(row), row.words, f"{row.a_n} and {row.b_n}")
         yield "| " + " | ".join(escape.markdown(cell) for cell in cells) + " |"
     yield ""
-    for words in (*found.differs, *found.notes, *unusual_words(found)):
+    for words in (*found.missing, *found.differs, *found.notes, *unusual_words(found)):
         yield f"- {escape.markdown(words, longest=1000)}"
 
 
@@ -41,10 +41,14 @@ def unusual_words(found: Versus) -> Iterator[str]:
 
 
 def to_junit(found: Versus) -> bytes:
-    """A test case per metric: worse is a failure; what cannot be told yet is skipped."""
+    """A test case per metric: worse is a failure; what cannot be told yet is skipped, and so is a
+    cell of one side alone."""
     worse = sum(1 for row in found.rows if row.worse)
     unsure = sum(1 for row in found.rows if row.answer == "cannot tell")
-    counts = {"tests": len(found.rows), "failures": worse, "errors": 0, "skipped": unsure}
+    counts = {
+        "tests": len(found.rows) + len(found.missing), "failures": worse, "errors": 0,
+        "skipped": unsure + len(found.missing),
+    }  # fmt: skip
     suite = ElementTree.Element(
         "testsuite", {"name": _xml(f"nodrop: {found.b} against {found.a}"), **_texts(counts)}
     )
@@ -58,6 +62,9 @@ def to_junit(found: Versus) -> bytes:
             ElementTree.SubElement(case, "skipped", {"message": _xml(row.words)})
         else:
             ElementTree.SubElement(case, "system-out").text = _xml(row.words)
+    for words in found.missing:
+        case = ElementTree.SubElement(suite, "testcase", {"classname": "cells", "name": "missing"})
+        ElementTree.SubElement(case, "skipped", {"message": _xml(words)})
     found_bytes: bytes = ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True)
     return found_bytes
 

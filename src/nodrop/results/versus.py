@@ -16,15 +16,16 @@ class Row(Model):
     a_n: Count
     b_n: Count
     a_median: float | None
+    """Of `failed_pct` the share of trials."""
     b_median: float | None
     answer: Literal["different", "same", "cannot tell"]
     """The last also if only one side has it."""
     worse: bool | None
     """Null unless it is different."""
     difference: float | None
-    """Median of B less median of A."""
+    """Median of B less median of A, or share less share."""
     interval: tuple[float, float] | None
-    """Of the difference; null with too few runs."""
+    """Of the difference; null with too few runs, and of a share."""
     margin: str
     """Differences up to this count as the same."""
     more_runs: Count | None
@@ -44,5 +45,8 @@ class Versus(Model):
     exit_code: Count
     differs: list[str]
     """Facts that differ, as the user allowed, in words."""
+    missing: list[str]
+    """Cells of which nothing is compared, in words: one side lacks them, or neither has a figure.
+    They forbid "no worse"."""
     rows: list[Row]
     notes: list[str]

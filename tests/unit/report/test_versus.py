@@ -7,6 +7,7 @@ import random
 import resource
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,13 @@ import jsonschema
 import pytest
 
 from nodrop.cli import main
+from nodrop.config.experiment import Measure
 from nodrop.errors import BadInput
 from nodrop.report import comparison
 from nodrop.report.escape import markdown
 from nodrop.report.sides import read_side
 from nodrop.report.versus import shown, unusual, versus
-from nodrop.report.versus_files import to_markdown
+from nodrop.report.versus_files import to_junit, to_markdown
 from nodrop.results.lock import locked
 from nodrop.results.side import Repeats, Side, SideCell
 from nodrop.schemas import schemas
@@ -29,6 +31,7 @@ from nodrop.stats.power import Advice
 from nodrop.testing.outcome_runs import outcome_search, tried
 from nodrop.testing.rundirs import DEMO, SETUPS, Fake, make_run
 
+TWO = replace(DEMO, cells=({"load.multiplier": 1},), repetitions=2, samples=False)
 FEW = replace(DEMO, cells=({"load.multiplier": 1},), repetitions=24, samples=False)
 
 
@@ -159,6 +162,101 @@ def test_a_sut_that_dies_is_worse_though_its_other_trials_lose_nothing(failures:
     a = side("a", figures | {"failed_pct": [0.0] * 24})
     b = side("b", figures | {"failed_pct": bad})
     assert versus(a, b).verdict == "worse" and versus(b, a).verdict == "no worse"
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "words"),
+    [
+        (0, 12, "different: 12 of 24 trials fail, of the base 0 of 24"),
+        (24, 5, "different: 5 of 24 trials fail, of the base 24 of 24"),
+        (2, 1, "cannot tell yet: 1 of 24 trials fail, of the base 2 of 24"),
+    ],
+)
+def test_failures_have_words_and_a_share_of_their_own(a: int, b: int, words: str) -> None:
+    """Seen: "12 of 24 runs lose" of trials in which the SUT died, and a median of 0 %."""
+    one, other = (
+        side(name, {"failed_pct": [100.0] * n + [0.0] * (24 - n)})
+        for name, n in (("a", a), ("b", b))
+    )
+    (row,) = versus(one, other).rows
+    assert row.words.startswith(words) and "lose" not in row.words and "within" not in row.words
+    assert (row.a_median, row.b_median) == pytest.approx((a / 0.24, b / 0.24))
+    assert row.difference == pytest.approx((b - a) / 0.24) and row.interval is None
+
+
+def cells(name: str, loads: Sequence[int], figures: dict[str, list[float]]) -> Side:
+    made = side(name, figures).cells[0]
+    told = [made.model_copy(update={"factors": {"load.multiplier": n}, "label": f"{n}X"})
+            for n in loads]  # fmt: skip
+    return side(name, {}).model_copy(update={"cells": told})
+
+
+@pytest.mark.parametrize(
+    ("of_a", "of_b", "alone"),
+    [([1, 4, 8], [1, 4], "8X is in a alone"), ([2], [2, 3], "3X is in b alone"),
+     ([5, 6], [6, 7], "5X is in a alone")],
+)  # fmt: skip
+def test_a_cell_of_one_side_alone_forbids_no_worse(
+    of_a: list[int], of_b: list[int], alone: str
+) -> None:
+    """Seen: a run without the heaviest load of the other was "no worse", exit code 0."""
+    figures = {"memory_mib": [9.0] * 40}
+    found = versus(cells("a", of_a, figures), cells("b", of_b, figures))
+    assert {row.answer for row in found.rows} == {"same"}
+    assert (found.verdict, found.exit_code) == ("cannot tell", 6)
+    assert found.missing[0].startswith(alone)
+    skipped = ElementTree.fromstring(to_junit(found)).findall("testcase/skipped")
+    assert [case.get("message") for case in skipped] == found.missing
+    worse = versus(cells("a", of_a, figures), cells("b", of_b, {"memory_mib": [19.0] * 40}))
+    assert (worse.verdict, worse.exit_code) == ("worse", 5)
+
+
+@pytest.mark.parametrize("metrics", [[], ["activation_s"]])
+def test_a_cell_without_a_figure_on_either_side_forbids_no_worse(metrics: list[str]) -> None:
+    """All of its trials void, or of a search: no limit was found."""
+    known, empty = {"activation_s": [1.0] * 40}, {"failed_pct": [0.0] * 40} if metrics else {}
+    a, b = (
+        cells(n, [1], known).model_copy(
+            update={"cells": [*cells(n, [1], known).cells, *cells(n, [8], empty).cells]}
+        )
+        for n in "ab"
+    )
+    found = versus(a, b, metrics=metrics)
+    assert found.exit_code == 6 and found.missing[0].startswith("8X has no such figure")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("profile", True), ("hardware", True), ("sample_interval_ms", 20), ("sample_interval_ms", 900),
+     ("steal_max_ratio", 1.0), ("late_p99_us", 900.0), ("sut", "standing"), ("reset", "reboot"),
+     ("of_a_newer_nodrop", 7)],
+)  # fmt: skip
+def test_runs_that_were_measured_otherwise_are_refused(
+    key: str, value: Any, tmp_path: Path
+) -> None:
+    """Seen: 7 % of a profiler, and of a sampler ten times as often, compared as the SUT's."""
+    how = json.loads(Measure().model_dump_json())
+    a, b, old = (
+        again(tmp_path, "a", TWO, measure=how),
+        again(tmp_path, "b", TWO, measure={**how, key: value}),
+        again(tmp_path, "old", TWO),
+    )
+    sides = [read_side(str(path)) for path in (a, b, old)]
+    for one in (sides[0], sides[2]):  # what an older run did not record was as the default is
+        with pytest.raises(BadInput, match=rf"measure\.{key}: .* and {value}.*--differs measure"):
+            versus(one, sides[1])
+        assert versus(one, sides[1], differs=["measure"]).rows
+    assert not versus(sides[0], sides[2]).differs
+
+
+@pytest.mark.parametrize(("key", "value"), [("seed", 9), ("repetitions", 40), ("mode", "until")])
+def test_order_and_number_of_trials_may_differ(key: str, value: Any, tmp_path: Path) -> None:
+    how = json.loads(Measure().model_dump_json())
+    a, b = (
+        again(tmp_path, "a", TWO, measure=how),
+        again(tmp_path, "b", TWO, measure={**how, key: value}),
+    )
+    assert versus(read_side(str(a)), read_side(str(b))).rows
 
 
 def test_one_metric_that_only_one_side_has_is_not_same() -> None:
