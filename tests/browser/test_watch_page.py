@@ -113,7 +113,7 @@ def test_it_tells_the_end(page: Any, to: RunWriter) -> None:
     to.update_manifest({"finished_utc": "2026-11-21T22:00:00+00:00"})
     wait_for(page, "#state", "finished")
     assert page.locator("#ended tr").count() == 3
-    assert page.title() == "3/3 demo · nodrop"
+    assert page.title() == "3 of 3 trials · demo · nodrop"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

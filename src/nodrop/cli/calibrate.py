@@ -168,9 +168,9 @@ class OnTerminal:
         words = self._ahead.begins(case, ahead)
         done = self._ahead.total - len(ahead) - 1
         assert isinstance(self._display, Display)
-        self._display.update(
-            bar_line(done, self._ahead.total, words.split(" · ")[1:]), refresh=True
-        )
+        total = self._ahead.total
+        said = [f"{done}/{total}", *words.split(" · ")[1:]]
+        self._display.update(bar_line(done / max(total, 1), said), refresh=True)
 
     def ended(self, tried: Tried) -> None:
         pass

@@ -12,19 +12,17 @@ from rich.text import Text
 from nodrop.config.units import format_seconds
 from nodrop.measure.controllers.seam import Outlook
 from nodrop.results.live import Live
-from nodrop.stats.eta import Remaining
 
 UNKNOWN = "–"
 BUSY_RATIO = 0.95
 
 
-def bar_line(done: int, total: int, words: Sequence[str]) -> Table:
+def bar_line(ratio: float, words: Sequence[str]) -> Table:
     """`━━━━╸ 3/9 · 1 min 10 s ± 4 s left · 0004-4x-r02 · offer 2.0 of 4.0 s`."""
     line = Table.grid(padding=(0, 1))
-    said = " · ".join(word for word in (f"{done}/{total}", *words) if word)
     line.add_row(
-        ProgressBar(total=max(total, 1), completed=done, width=16),
-        Text(said, overflow="ellipsis", no_wrap=True),
+        ProgressBar(total=1.0, completed=ratio, width=16),
+        Text(" · ".join(filter(None, words)), overflow="ellipsis", no_wrap=True),
     )
     return line
 
@@ -69,13 +67,8 @@ def outlook_words(outlook: Outlook, *, begun_s: float) -> str:
     if most is not None and most != rest:
         most_s = max(0.0, most.seconds - passed_s)
         return f"{format_seconds(least_s)} to {format_seconds(most_s)}"
-    words = remaining_words(replace(rest, seconds=least_s))
+    words = replace(rest, seconds=least_s).words
     return words if most == rest else f"at least {words}"
-
-
-def remaining_words(rest: Remaining) -> str:
-    spread = f" ± {format_seconds(rest.spread_s)}" if rest.spread_s is not None else ""
-    return f"{format_seconds(rest.seconds)}{spread}"
 
 
 def _rate(pps: float | None) -> str:

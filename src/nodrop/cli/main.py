@@ -44,6 +44,8 @@ UNEXPECTED = 4
 READER_LEFT = 128 + signal.SIGPIPE
 INTERRUPTED = 128 + signal.SIGINT
 """As a shell says of a program that wrote to a closed pipe."""
+COMPLETION = ("--install-completion", "--show-completion")
+SHELLS = ("bash", "zsh", "fish")
 
 app = typer.Typer(
     name="nodrop",
@@ -111,8 +113,10 @@ def _need_streams() -> None:
 
 def exit_code(argv: Sequence[str]) -> int:
     """Runs a command. What the user did wrong is one line on stderr, not a traceback."""
-    debug = "--debug" in takewhile(lambda word: word.startswith("-"), argv)
+    given = [*takewhile(lambda word: word.startswith("-"), argv)]
+    debug = "--debug" in given
     try:
+        _must_know_the_shell(given)
         code: int = app(args=list(argv), prog_name="nodrop", standalone_mode=False) or 0
         sys.stdout.flush()
         if code == INTERRUPTED:  # as typer has it
@@ -128,6 +132,10 @@ def exit_code(argv: Sequence[str]) -> int:
     except (Exception, SystemExit) as error:
         if _reader_left(error):
             return READER_LEFT
+        if isinstance(error, SystemExit) and _raised_by_typer(error):
+            return (
+                0 if error.code in (None, 0) else 2
+            )  # of completion, which ends the program itself
         # Usage errors: typer brings its own click, older ones use the package, so the class has
         # no one name.
         if hasattr(error, "format_message"):
@@ -136,6 +144,29 @@ def exit_code(argv: Sequence[str]) -> int:
         if debug:
             traceback.print_exception(error)
         return _complain_of(error)
+
+
+def _must_know_the_shell(options: Sequence[str]) -> None:
+    asked = next((word for word in options if word in COMPLETION), None)
+    if asked is None:
+        return
+    from shellingham import ShellDetectionFailure, detect_shell
+
+    try:
+        shell = detect_shell()[0]
+    except (ShellDetectionFailure, OSError):
+        shell = "none found"
+    if shell not in SHELLS:
+        raise BadInput(
+            f"{asked}: for {', '.join(SHELLS[:-1])} and {SHELLS[-1]} only; "
+            f"the shell that runs this: {shell}",
+            hint=f"start one of them, and there `nodrop {asked}`",
+        )
+
+
+def _raised_by_typer(error: BaseException) -> bool:
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return str(frames[-1].f_globals.get("__name__")).startswith("typer.")
 
 
 def _reader_left(error: BaseException) -> bool:

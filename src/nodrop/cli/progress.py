@@ -163,8 +163,9 @@ class OnTerminal(PlainLines):
         return f"{MARKS[mark_of(record)]} {trial.run_name}: {record_words(record)}"
 
     def _draw(self, phase: str) -> None:
-        words = [f"{self._left()} left", self.now, phase]
-        line = bar_line(len(self.done), self._total(), words)
+        done, total = len(self.done), self._total()
+        words = [f"{done}/{total}", f"{self._left()} left", self.now, phase]
+        line = bar_line(done / max(total, 1), words)
         self.display.update(Group(line, reading_line(self.reading)), refresh=True)
 
 

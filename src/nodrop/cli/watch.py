@@ -65,7 +65,7 @@ def _on_terminal(follower: Follower) -> None:
     from rich.live import Live as Display
     from rich.text import Text
 
-    from nodrop.cli.live import bar_line, phase_words, reading_line, remaining_words
+    from nodrop.cli.live import bar_line, phase_words, reading_line
     from nodrop.cli.tables import console
 
     out = console()
@@ -73,12 +73,11 @@ def _on_terminal(follower: Follower) -> None:
         while True:
             view = follower.look()
             _tell_ended(view, lambda words: out.print(words, markup=False))
-            left = f"{remaining_words(view.remaining)} left" if view.remaining else ""
             phase = phase_words(view.reading) if view.reading else ""
             if view.reading is None or view.reading.phase != view.phase:
                 phase = view.phase or ""
-            words = [left, view.trial or "", phase]
-            line = bar_line(view.done, view.total or view.done, words)
+            words = [view.progress, view.left, view.trial or "", phase]
+            line = bar_line(view.done_ratio or 0.0, words)
             display.update(Group(line, reading_line(view.reading) or Text("")), refresh=True)
             if view.over:
                 break
@@ -124,10 +123,9 @@ def _tell_ended(view: View, say: Callable[[str], None]) -> None:
 
 
 def closing_words(view: View) -> str:
-    done = f"{view.done} of {view.total or '?'} trials"
     if view.finished:
-        return f"finished: {done}"
-    over = f"no process is writing to this run directory; {done} have ended"
+        return f"finished: {view.progress}"
+    over = f"no process is writing to this run directory; {view.progress} so far"
     if view.unread_lines:
         lines = f"{view.unread_lines} lines of trials.jsonl cannot be read"
         return f"{over}, and {lines}: `nodrop report` says why"

@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from nodrop.config.units import format_seconds
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remaining:
@@ -13,6 +15,12 @@ class Remaining:
     seconds: float
     spread_s: float | None
     """One standard deviation; None if no cell has been measured twice."""
+
+    @property
+    def words(self) -> str:
+        """`1 min 10 s ± 4 s`."""
+        spread = f" ± {format_seconds(self.spread_s)}" if self.spread_s is not None else ""
+        return f"{format_seconds(self.seconds)}{spread}"
 
 
 @dataclass(slots=True)

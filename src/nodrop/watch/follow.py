@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from nodrop.config.search import Search
+from nodrop.config.units import format_seconds
 from nodrop.results.growing import GrowingRun
 from nodrop.results.live import Live
 from nodrop.results.summary import record_words
@@ -43,7 +45,11 @@ class View:
     name: str
     question: str
     total: int | None
-    """Trials of the plan."""
+    """Trials of the plan; None if their number depends on what they show."""
+    certain_and_most: tuple[int, int] | None
+    """Trials, if a rule or a verdict may end the run early."""
+    rounds: tuple[int, int] | None
+    """Of a search: the one under way, and how many there are at most."""
     counts: Mapping[str, int]
     """Trials that have ended, by mark."""
     ended: tuple[Ended, ...]
@@ -60,6 +66,10 @@ class View:
     reading: Live | None
     """The newest of the trial under way."""
     remaining: Remaining | None
+    at_most_s: float | None
+    """Until a budget is spent, or a rule has no more repetitions."""
+    done_ratio: float | None
+    """Share of the plan, of the budget or of the rounds that is behind."""
     unread_lines: int = 0
     """Of trials that have ended, and of which nothing can be shown."""
     is_behind: bool = False
@@ -72,6 +82,31 @@ class View:
     @property
     def over(self) -> bool:
         return (self.finished or not self.goes_on) and not self.is_behind
+
+    @property
+    def progress(self) -> str:
+        """`3 of 9 trials`; of a search `18 trials, round 2 of at most 3`."""
+        if self.total is not None:
+            return f"{self.done} of {self.total} trials"
+        trials = f"{self.done} trial" + "s" * (self.done != 1)
+        if self.finished:
+            return trials
+        if self.rounds is not None:
+            number, most = self.rounds
+            return f"{trials}, round {number} of at most {most}"
+        if self.certain_and_most is not None:
+            certain, most = self.certain_and_most
+            return f"{self.done} of {max(certain, self.done)} to {most} trials"
+        return trials
+
+    @property
+    def left(self) -> str:
+        """`1 min 10 s ± 4 s left`; `` if nothing is left or nothing is known."""
+        if self.over:
+            return ""
+        if self.at_most_s is not None:
+            return f"at most {format_seconds(self.at_most_s)} left"
+        return f"{self.remaining.words} left" if self.remaining else ""
 
 
 @dataclass(slots=True)
@@ -91,6 +126,13 @@ class Follower:
     _cells: Counter[str] = field(default_factory=Counter)
     """The same by cell."""
     _total: int = 0
+    """Trials that were certain before the first one."""
+    _search: Search | None = None
+    _most: int | None = None
+    """Trials of all cells, if a rule or a verdict may end them earlier."""
+    _round: int = 1
+    _spent_s: dict[str, float] = field(default_factory=dict)
+    """Of a search, what each trial took."""
 
     @classmethod
     def of(cls, path: Path) -> Follower:
@@ -101,7 +143,7 @@ class Follower:
         # Asked first: if a run ends while we read, the next look still reports its end.
         goes_on = self.run.is_written()
         manifest = self.run.manifest()
-        self._plan(manifest.get("order"))
+        self._plan(manifest)
         records = tuple(self.run.new_records(most_lines=MOST_READ))
         for record in () if self.run.is_behind else records:
             self._time(record.run)
@@ -111,24 +153,33 @@ class Follower:
         planned = next(iter(self._ahead), None)
         under_way = self.run.under_way(planned, self._marks) if goes_on else None
         row, reading = self._newest(under_way)
+        finished = "finished_utc" in manifest and len(self._marks) >= self._total
+        begun_s = self._begun_s(under_way)
+        is_open = self._search is not None or self._most is not None
+        at_most_s = self._at_most_s(under_way, begun_s)
         return View(
             name=plain(manifest.get("name") or self.run.path.name),
             question=plain(manifest.get("question") or "", longest=1000),
-            total=self._total or None,
+            total=None if is_open else self._total or None,
+            certain_and_most=None if self._most is None else (self._total, self._most),
+            rounds=None if self._search is None else (self._round, self._search.rounds),
             counts=dict(self._counts),
             ended=self._last,
             new=new,
             goes_on=goes_on,
-            finished="finished_utc" in manifest and len(self._marks) >= self._total,
+            finished=finished,
             trial=None if under_way is None else plain(under_way),
             phase=None if row is None else plain(row.get("phase")),
             reading=reading,
-            remaining=self._remaining(under_way) if self._total else None,
+            remaining=self._remaining(under_way, begun_s) if self._total and not is_open else None,
+            at_most_s=at_most_s,
+            done_ratio=1.0 if finished else self._done_ratio(at_most_s),
             unread_lines=self.run.unread_lines,
             is_behind=self.run.is_behind,
         )
 
-    def _plan(self, order: object) -> None:
+    def _plan(self, manifest: Mapping[str, Any]) -> None:
+        order = manifest.get("order")
         if order is self._order:
             return
         self._order = order
@@ -136,6 +187,9 @@ class Follower:
         self._total = len(runs)
         self._ahead = {run: None for run in runs if run not in self._marks}
         self._cells = Counter(map(cell_of, self._ahead))
+        self._search = _search(manifest)
+        most = None if self._search else _most_trials(manifest)
+        self._most = most if most is not None and most > self._total else None
 
     def _end(self, record: TrialRecord) -> Ended:
         run, mark = record.run, mark_of(record)
@@ -143,6 +197,9 @@ class Follower:
             self._counts[self._marks[run]] -= 1  # repeated: the last one counts
         self._marks[run] = mark
         self._counts[mark] += 1
+        if record.searched is not None:
+            self._round = max(self._round, record.searched.round)
+            self._spent_s[run] = record.took_s or 0.0
         if run in self._ahead:
             del self._ahead[run]
             self._cells[cell_of(run)] -= 1
@@ -167,13 +224,45 @@ class Follower:
                     break  # of another version
         return (rows[-1], None) if rows else (None, None)
 
-    def _remaining(self, under_way: str | None) -> Remaining:
-        begun, begun_s = None, 0.0
-        if under_way is not None:
-            begun, began_ns = cell_of(under_way), self.run.began_mono_ns(under_way)
-            if began_ns is not None:
-                begun_s = max(0.0, (time.monotonic_ns() - began_ns) / 1e9)
+    def _begun_s(self, under_way: str | None) -> float:
+        began_ns = None if under_way is None else self.run.began_mono_ns(under_way)
+        return 0.0 if began_ns is None else max(0.0, (time.monotonic_ns() - began_ns) / 1e9)
+
+    def _remaining(self, under_way: str | None, begun_s: float) -> Remaining:
+        begun = None if under_way is None else cell_of(under_way)
         return self._eta.remaining(self._cells, begun=begun, begun_s=begun_s)
+
+    def _at_most_s(self, under_way: str | None, begun_s: float) -> float | None:
+        if self._search is not None:
+            budget_s = self._search.budget_s
+            spent_s = sum(self._spent_s.values()) + begun_s
+            return None if budget_s is None else max(0.0, budget_s - spent_s)
+        if self._most is None or under_way is None:
+            return None
+        ahead = {cell_of(under_way): max(self._most - len(self._marks), 1)}
+        return self._eta.remaining(ahead, begun=cell_of(under_way), begun_s=begun_s).seconds
+
+    def _done_ratio(self, left_s: float | None) -> float | None:
+        if self._search is None:
+            of = self._most or self._total
+            return min(len(self._marks) / of, 1.0) if of else None
+        if left_s is not None and self._search.budget_s:
+            return 1.0 - left_s / self._search.budget_s
+        return (self._round - 1) / self._search.rounds
+
+
+def _search(manifest: Mapping[str, Any]) -> Search | None:
+    """None if the run is no search, or one of another version."""
+    said = manifest.get("search")
+    try:
+        return Search.of(said) if isinstance(said, dict) else None
+    except ValueError:
+        return None
+
+
+def _most_trials(manifest: Mapping[str, Any]) -> int | None:
+    cells, each = manifest.get("cells"), manifest.get("repetitions")
+    return len(cells) * each if isinstance(cells, list) and isinstance(each, int) else None
 
 
 def cell_of(run: str) -> str:

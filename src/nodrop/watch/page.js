@@ -5,8 +5,6 @@
   const number = (n) => Math.round(n).toLocaleString("en").replaceAll(",", "\u202f");
   const known = (n, unit) => n === null || n === undefined ? "–" : number(n) + unit;
 
-  const duration = (s) => s < 90 ? `${Math.round(s)} s` : s < 5400 ? `${Math.floor(s / 60)} min ${Math.round(s % 60)} s` : `${Math.floor(s / 3600)} h ${Math.round(s % 3600 / 60)} min`;
-
   const tile = (id, pps, total) => {
     const small = document.createElement("small");
     small.textContent = total === null || total === undefined ? "not known" : `${number(total)} so far`;
@@ -52,16 +50,13 @@
 
   let readAt = null;
   const show = (view) => {
-    const count = Object.values(view.counts).reduce((sum, n) => sum + n, 0);
-    document.title = `${count}/${view.total ?? "?"} ${view.name} · nodrop`;
+    document.title = `${view.progress} · ${view.name} · nodrop`;
     put("name", view.name);
     put("question", view.question);
     put("state", view.finished ? "finished" : view.goes_on ? "under way" : "no process is writing to this run directory");
-    at("progress").max = view.total || Math.max(count, 1);
-    at("progress").value = count;
-    put("done", `${count} of ${view.total ?? "?"} trials`);
-    const spread = view.remaining && view.remaining.spread_s !== null ? ` ± ${duration(view.remaining.spread_s)}` : "";
-    put("left", view.remaining && !view.over ? `${duration(view.remaining.seconds)}${spread} left` : "");
+    at("progress").value = view.done_ratio ?? 0;
+    put("done", view.progress);
+    put("left", view.left);
     put("marks", `✓ ${view.counts.good} without loss · ▼ ${view.counts.loss} with loss · ✗ ${view.counts.failed} failed · ○ ${view.counts.void} void`);
     put("trial", view.trial ?? (view.over ? "nothing any more" : "between two trials"));
     const now = view.reading;

@@ -74,7 +74,7 @@ def event_of(view: View) -> str:
     """One line of JSON."""
     found: dict[str, Any] = asdict(replace(view, new=()))
     del found["new"]  # a viewer who joins later needs the last ones too
-    found["over"] = view.over
+    found |= {"over": view.over, "progress": view.progress, "left": view.left}
     return json.dumps(found, ensure_ascii=True, allow_nan=False)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 from rich.table import Table
 
 from nodrop import plugins
-from nodrop.cli import lab, main, saying
+from nodrop.cli import lab, main, saying, tables
 from nodrop.cli.reporting import reporting
 from nodrop.cli.tables import console
 from nodrop.errors import REMEDIES, LabProblem
@@ -23,7 +24,7 @@ from nodrop.hosts import privileges
 from nodrop.hosts.journal import UndoReport
 from nodrop.hosts.processes import boot_id, pid_namespace, user_namespace
 from nodrop.testing.rundirs import Fake, make_run
-from tests.unit.cli.program import ROOT, in_a_shell, nodrop
+from tests.unit.cli.program import ROOT, in_a_shell, nodrop, started
 
 
 @pytest.mark.parametrize(
@@ -318,3 +319,34 @@ def test_a_host_that_could_not_be_asked_twice_is_said_once(
     monkeypatch.setattr(lab, "_undone_elsewhere", lambda *_: reports)
     assert main.exit_code(["undo", "pair.toml"]) == LabProblem.exit_code
     assert capsys.readouterr().err == f"nodrop: could not undo {words}\n"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "dash", "xonsh"])
+@pytest.mark.parametrize("option", main.COMPLETION)
+def test_completion_is_set_up_for_the_shell_that_asks(
+    tmp_path: Path, shell: str, option: str
+) -> None:
+    """The shell is found by the name of a process above; any program may bear it."""
+    shutil.copy("/bin/sh", tmp_path / shell)
+    asked = f"{sys.executable} -m nodrop.cli.main {option}; exit $?"
+    said = started(str(tmp_path / shell), "-c", asked, HOME=str(tmp_path / "home"), SHELL="")
+    if shell not in main.SHELLS:
+        assert (said.returncode, said.stdout) == (2, "")
+        expected = f"nodrop: {option}: for bash, zsh and fish only; the shell that runs this: "
+        assert said.stderr.startswith(expected) and said.stderr.count("\n") == 1
+        assert not (tmp_path / "home").exists()
+        return
+    assert (said.returncode, said.stderr) == (0, "")
+    installed = option == "--install-completion"
+    assert (
+        f"{shell} completion installed in" in said.stdout if installed else "nodrop" in said.stdout
+    )
+    assert (tmp_path / "home").exists() == installed
+
+
+def test_a_plugin_that_ends_the_program_is_still_a_defect(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tables, "plugins_table", sys.exit)
+    assert main.exit_code(["plugins"]) == 4
+    assert "SystemExit" in capsys.readouterr().err

@@ -27,7 +27,7 @@ def writer(out: Path, **manifest: Any) -> RunWriter:
 
 
 def finish(to: RunWriter, run: str, took_s: float, **fields: Any) -> None:
-    record = {"cell": {}, "repetition": 1, "index": 1, "run": run, "valid": True}
+    record = {"cell": {}, "repetition": 1, "index": 1, "run": run, "valid": True, "took_s": took_s}
     found = trial(**record | {"verdict": "no loss"} | fields)
     to.finish(found, {"timings_s": {"launch": took_s / 2, "offer": took_s / 2}})
 
@@ -258,3 +258,73 @@ def test_a_long_run_is_read_in_parts_and_to_its_end(tmp_path: Path, trials: int)
         if view.over:
             break
     assert seen == order
+
+
+def searched(to: RunWriter, rounds: list[int], took_s: float) -> None:
+    for n, number in enumerate(rounds, 1):
+        by = {"by": "multiplier", "value": 2.0, "duration_s": 3.0, "round": number}
+        finish(to, f"{n:04}-2x-r{n:02}", took_s, searched=by)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "most", "budget_s", "progress", "left", "ratio"),
+    [
+        ([1] * 11, 3, 120.0, "11 trials, round 1 of at most 3", "at most 54 s left", 0.55),
+        ([1, 1, 2], 5, None, "3 trials, round 2 of at most 5", "", 0.2),
+        ([1], 1, 60.0, "1 trial, round 1 of at most 1", "at most 54 s left", 0.1),
+        ([1] * 4 + [2] * 3 + [3] * 21, 3, 150.0, "28 trials, round 3 of at most 3", None, 1.0),
+    ],
+)
+def test_a_search_has_rounds_and_a_budget_and_no_number_of_trials(
+    tmp_path: Path,
+    rounds: list[int],
+    most: int,
+    budget_s: float | None,
+    progress: str,
+    left: str | None,
+    ratio: float,
+) -> None:
+    """Its plan holds the one trial that is certain: `28 of 1 trials` was said of it."""
+    search = {"rounds": most, "budget_s": budget_s}
+    plan = {"order": ["0001-2x-r01"], "search": search, "cells": [{}], "repetitions": 3}
+    with writer(tmp_path, **plan) as to:
+        searched(to, rounds, took_s=6.0)
+        view = Follower.of(to.path).look()
+        assert (view.progress, view.total) == (progress, None)
+        assert view.left == ("at most 0.0 s left" if left is None else left)
+        assert view.done_ratio == pytest.approx(ratio)
+        assert json.loads(event_of(view))["progress"] == progress
+        to.update_manifest({"finished_utc": "2026-11-21T22:00:00+00:00"})
+        ended = Follower.of(to.path).look()
+        trials = f"{len(rounds)} trial" + "s" * (len(rounds) > 1)
+        assert (closing_words(ended), ended.left) == (f"finished: {trials}", "")
+        assert ended.done_ratio == 1.0
+
+
+@pytest.mark.parametrize(
+    ("certain", "cells", "each", "done", "progress", "left"),
+    [
+        (4, 2, 10, 3, "3 of 4 to 20 trials", "at most 34 s left"),
+        (24, 2, 80, 25, "25 of 25 to 160 trials", "at most 4 min 30 s left"),
+    ],
+)
+def test_a_run_that_may_end_early_says_from_where_to_where(
+    tmp_path: Path, certain: int, cells: int, each: int, done: int, progress: str, left: str
+) -> None:
+    """By a rule of repetitions, or because two builds can be told apart."""
+    order = planned(certain)
+    plan = {"order": order, "cells": [{}] * cells, "repetitions": each}
+    with writer(tmp_path, **plan) as to:
+        for run in planned(done):
+            to.trial(run)
+            finish(to, run, 2.0)
+        to.trial(planned(done + 1)[-1])
+        view = Follower.of(to.path).look()
+    assert (view.progress, view.left) == (progress, left)
+
+
+def test_a_killed_search_is_not_called_finished(tmp_path: Path) -> None:
+    with writer(tmp_path, order=["0001-2x-r01"], search={"rounds": 3}) as to:
+        searched(to, [1, 1, 2], took_s=6.0)
+    said = closing_words(Follower.of(to.path).look())
+    assert "3 trials, round 2 of at most 3 so far, --resume goes on" in said
