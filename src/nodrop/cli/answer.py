@@ -11,10 +11,17 @@ from nodrop.cli.knee import ASCII, UNICODE, knee
 from nodrop.cli.saying import say
 from nodrop.cli.tables import console
 from nodrop.findings.answer import Answer, Bound
-from nodrop.findings.capacity_statements import value_words
+from nodrop.findings.load_words import value_words, written
 from nodrop.report.capacity import between_words
 from nodrop.report.capacity_pictures import knee_of
-from nodrop.report.capacity_words import broke, doubts, forecast_words, goal_name, headline
+from nodrop.report.capacity_words import (
+    broke,
+    confidence_words,
+    doubts,
+    forecast_words,
+    goal_name,
+    headline,
+)
 from nodrop.report.fitted import fitted, fitted_words
 from nodrop.report.searched import SearchedCell
 from nodrop.stats.loss_curve import LossCurve
@@ -37,7 +44,7 @@ def print_capacity(searched: SearchedCell) -> None:
         say(headline(searched.subject, answer))
         broken = broke(answer)
         touches = f"What touches it: {answer.knob}." if answer.knob not in broken else ""
-        for words in filter(None, (broken, touches, *doubts(answer))):
+        for words in filter(None, (confidence_words(answer), broken, touches, *doubts(answer))):
             if words not in said:
                 say(f"  {words}")
             said.add(words)
@@ -62,21 +69,21 @@ def print_capacity(searched: SearchedCell) -> None:
 
 def answers_table(searched: SearchedCell) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("goal", "", "load", "packets/s", "Mbit/s"):
+    for column in ("goal", "", "packets/s", "Mbit/s", "load"):
         table.add_column(column, overflow="fold", justify="right" if "/s" in column else "left")
     for answer in searched.answers:
         table.add_row(goal_name(answer.goal), "carried", *_figures(answer, answer.lower))
         table.add_row("", "not carried", *_figures(answer, answer.upper))
-        table.add_row("", "between rounds", between_words(answer), "", "")
+        table.add_row("", "between rounds", "", "", between_words(answer))
     return table
 
 
 def _figures(answer: Answer, bound: Bound | None) -> tuple[str, str, str]:
     if bound is None:
-        return "none found", "", ""
-    pps = "" if bound.pps is None else f"{bound.pps:,.0f}"
+        return "", "", "none found"
+    pps = "" if bound.pps is None else written(bound.pps)
     bps = "" if bound.bps is None else f"{bound.bps / 1e6:,.1f}"
-    return value_words(answer.by, bound.value), pps, bps
+    return pps, bps, value_words(answer.by, bound.value)
 
 
 def speaks_unicode(out: Console) -> bool:

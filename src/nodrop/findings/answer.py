@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from nodrop.results.capacity import LimitedBy
 from nodrop.stats.interval import Interval
@@ -80,6 +80,20 @@ class Statement:
     runs: tuple[str, ...] = ()
 
 
+Level = Literal["high", "fair", "low"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confidence:
+    """By the rule of findings/confidence.py."""
+
+    level: Level
+    why: str
+    """The reason, in words."""
+    known: float
+    """Relative: the load is written in steps of that."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """Of one cell and one goal."""
@@ -109,6 +123,8 @@ class Answer:
     """The verdict of a trial at the load that was not carried."""
     reached_width: float | None
     """(upper − lower) / upper."""
+    confidence: Confidence | None
+    """None without a load that is carried."""
     trials: int
     trial_seconds: float
     statements: tuple[Statement, ...]

@@ -13,8 +13,9 @@ from statistics import median
 from typing import Any, Literal
 
 from nodrop.config.search import RANGE, Search
-from nodrop.findings.answer import Answer, Between, Bound, Round
-from nodrop.findings.capacity_statements import statements
+from nodrop.findings.answer import Answer, Between, Bound, Confidence, Round
+from nodrop.findings.capacity_statements import doubts, statements
+from nodrop.findings.confidence import Evidence, confidence
 from nodrop.findings.searched import (
     SENDER_REASONS,
     Bracket,
@@ -27,6 +28,8 @@ from nodrop.findings.searched import (
     tried,
     untriable_above,
 )
+from nodrop.ledger.cause import Rule
+from nodrop.ledger.places import ON_EVERY_HOST
 from nodrop.results.capacity import LimitedBy
 from nodrop.results.trial import TrialRecord
 from nodrop.stats.interval import median_interval, runs_needed
@@ -108,11 +111,31 @@ def _answer(
         reached_width=None
         if lower is None or upper is None
         else (upper.value - lower.value) / upper.value,
+        confidence=None,
         trials=len(own),
         trial_seconds=sum(_offered_s(record) for record in own),
         statements=(),
     )
+    answer = replace(answer, confidence=_confidence(answer, every, search))
     return replace(answer, statements=tuple(statements(answer, every, search, own)))
+
+
+def _confidence(answer: Answer, every: Sequence[Tried], search: Search) -> Confidence | None:
+    if answer.lower is None:
+        return None
+    return confidence(
+        Evidence(
+            lower=answer.lower,
+            upper=answer.upper,
+            width=answer.reached_width,
+            asked_width=search.relative_width,
+            between=answer.between,
+            limited_by=answer.limited_by,
+            trials=every,
+            goal=answer.goal,
+            doubts=[*doubts(answer, every)],
+        )
+    )
 
 
 def closed(found: Bracket, picture: Picture, search: Search, goal: float) -> bool:
@@ -189,11 +212,45 @@ def _limited_by(
         return "hypervisor"
     if lower is not None:
         failed = any(t.outcome == "failed" for t in upper.trials)
-        return "sut_failed" if failed else "sut"
+        return "sut_failed" if failed else _in_the_way(every, upper.value, goal)
     if _same_share(measured, goal):
         return "loss_at_every_load"
     on_its_way = upper.value > least * (1 + search.relative_width)
     return cut if on_its_way else "min"
+
+
+def _in_the_way(every: Sequence[Tried], least: float, goal: float) -> LimitedBy:
+    """By what most of the trials that missed the goal say, at the load that was not carried or, if
+    rings held that, at the next higher one that lost: where it lost, and what had its CPU."""
+    if 2 * sum(t.outcome == "void" or t.doubtful for t in every) > len(every):
+        return "not_known"
+    bad = [t for t in every if t.value >= least and t.good(goal) is False]
+    lossy = [t for t in bad if t.record.packets.loss_place]
+    nearest = [_loss_by(t.record) for t in lossy if t.value == min(x.value for x in lossy)]
+    return max(nearest, key=nearest.count, default="sut")
+
+
+def _loss_by(record: TrialRecord) -> LimitedBy:
+    body = record.packets
+    lost, before = body.lost_packets or 0, body.lost_before_sut_packets
+    if before is None:
+        before = sum(body.lost_by_place.get(p.name, 0) for p in ON_EVERY_HOST) or (
+            lost if body.loss_place in {p.name for p in ON_EVERY_HOST} else 0
+        )
+    if 2 * before > lost:
+        return "before_sut"
+    rule = body.loss_causes[0].rule if body.loss_causes else ""
+    return _TAKEN_BY.get(rule, "sut")
+
+
+_TAKEN_BY: Mapping[str, LimitedBy] = {
+    Rule.OTHERS: "other_programs",
+    Rule.STOLEN: "hypervisor",
+    Rule.SENDER: "sender_cpu",
+    Rule.SOFTIRQ: "interrupts",
+    Rule.THROTTLED: "quota",
+}
+"""What had the CPU of the thread that lost."""
 
 
 def _limited_above(

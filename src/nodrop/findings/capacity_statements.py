@@ -6,21 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from nodrop.config.search import Search
 from nodrop.findings.answer import Answer, Between, Statement
+from nodrop.findings.load_words import Writing, goal_words, value_words
 from nodrop.findings.searched import Tried
 from nodrop.ledger.verdict import percent
 from nodrop.results.trial import Ramp, TrialRecord
 from nodrop.stats.interval import CONFIDENCE
 from nodrop.stats.knee import Knee
-
-
-def goal_words(goal: float) -> str:
-    return "without loss" if goal == 0 else f"with at most {percent(goal)} lost"
-
-
-def value_words(by: str, value: float) -> str:
-    if by == "multiplier":
-        return f"{value:g}X"
-    return f"{value:g} times the trace's speed" if by == "speed" else f"{value:,.0f} packets/s"
 
 
 def ramp_words(by: str, ramp: Ramp) -> str:
@@ -45,16 +36,17 @@ def statements(
 ) -> Iterator[Statement]:
     """`every` trial that decides something; `own` are all of the cell, its ramps as well."""
     yield _headline(answer, every, own)
+    if (sure := answer.confidence) is not None:
+        yield Statement(
+            rule="capacity-confidence",
+            text=f"confidence {sure.level}: {sure.why}",
+            evidence={"level": sure.level, "known_ratio": sure.known},
+        )
     if answer.lower is not None and answer.fit is not None:
         yield from _fitted(answer, answer.fit, search)
     if answer.between is not None and answer.between.n > 1:
         yield _between_rounds(answer, answer.between)
-    if differ := _rounds_differ(answer):
-        yield differ
-    if otherwise := _contradicted(answer, every):
-        yield otherwise
-    if drift := _drift(answer):
-        yield drift
+    yield from doubts(answer, every)
     missing = search.budget_s is not None and len(answer.rounds) < search.rounds
     if missing or answer.cut_rounds:
         begun = f"{len(answer.rounds)} of {search.rounds} rounds were begun within the budget"
@@ -84,8 +76,22 @@ def statements(
     )
 
 
+def doubts(answer: Answer, every: Sequence[Tried]) -> Iterator[Statement]:
+    """What speaks against it."""
+    found = (_rounds_differ(answer), _contradicted(answer, every), _drift(answer))
+    yield from filter(None, found)
+
+
+def writing(answer: Answer) -> Writing:
+    """How its loads are written."""
+    bound = answer.lower or answer.upper
+    per = None if bound is None or bound.pps is None else bound.pps / bound.value
+    known = 0.0 if answer.confidence is None else answer.confidence.known
+    return Writing(by=answer.by, known=known, pps_per=per)
+
+
 def _headline(answer: Answer, every: Sequence[Tried], own: Sequence[TrialRecord]) -> Statement:
-    by, goal = answer.by, goal_words(answer.goal)
+    goal, loads = goal_words(answer.goal), writing(answer)
     lower, upper = answer.lower, answer.upper
     evidence = {
         "goal": answer.goal,
@@ -99,18 +105,19 @@ def _headline(answer: Answer, every: Sequence[Tried], own: Sequence[TrialRecord]
         return Statement(rule=rule, text=text, evidence=evidence, runs=runs)
 
     if lower is not None and upper is not None:
-        text = f"carries {value_words(by, lower.value)} {goal}"
+        carried, too_much = loads.both(lower, upper)
+        text = f"carries {carried} {goal}"
         if answer.limited_by == "sut_failed":
-            return said("capacity-failed", f"{text}; at {value_words(by, upper.value)} it failed")
+            return said("capacity-failed", f"{text}; at {too_much} it failed")
         bad = [t for t in every if t.value == upper.value and t.good(answer.goal) is False]
         if bad and all(map(_behind_alone, bad)):
-            text = f"{text}; at {value_words(by, upper.value)} it fell behind, and lost nothing yet"
+            text = f"{text}; at {too_much} it fell behind, and lost nothing yet"
         else:
-            text = f"{text}, not {value_words(by, upper.value)}"
-        hidden = f": {_WHY_AT_LEAST['hypervisor']}" if answer.limited_by == "hypervisor" else ""
-        return said("capacity-found", text + hidden)
+            text = f"{text}, not {too_much}"
+        why = _NOT_THE_SUT.get(answer.limited_by, "").format(place=answer.place)
+        return said("capacity-found", f"{text}: {why}" if why else text)
     if lower is not None:
-        at_least = f"carries at least {value_words(by, lower.value)} {goal}"
+        at_least = f"carries at least {loads.carried(lower)} {goal}"
         why = _WHY_AT_LEAST[answer.limited_by] + _last_void(answer, own) + _undecided(answer, every)
         return said("capacity-at-least", f"{at_least}: {why}")
     if answer.limited_by == "loss_at_every_load":
@@ -118,7 +125,7 @@ def _headline(answer: Answer, every: Sequence[Tried], own: Sequence[TrialRecord]
         return said("capacity-none", f"carries no load {goal}: loss at every load{where}")
     why = _WHY_NOT.get(answer.limited_by, "") + _last_void(answer, own)
     if upper is not None and (not why or not any(t.value < upper.value for t in every)):
-        words = f"carries less than {value_words(by, upper.value)} {goal}, the least that was tried"
+        words = f"carries less than {loads.too_much(upper)} {goal}, the least that was tried"
         return said("capacity-below-min", f"{words}: {why}" if why else words)
     why += _looked_carried(answer, every)
     return said("capacity-not-known", f"what it carries {goal} is not known: {why}")
@@ -144,27 +151,31 @@ def _undecided(answer: Answer, every: Sequence[Tried]) -> str:
     above = [t for t in every if t.value > answer.lower.value and t.good(answer.goal) is False]
     if not above:
         return ""
-    least = value_words(answer.by, min(t.value for t in above))
+    least = writing(answer).at(min(t.value for t in above))
     return f"; {least} was too much in a trial that does not decide"
 
 
 def _looked_carried(answer: Answer, every: Sequence[Tried]) -> str:
     """The highest load within the goal, if only trials that do not decide were."""
-    most = max((t.value for t in every if t.good(answer.goal)), default=None)
-    if most is None:
+    carried = [t for t in every if t.good(answer.goal)]
+    if not carried:
         return ""
-    return f"; {value_words(answer.by, most)} was carried in a trial that does not decide"
+    most = max(carried, key=lambda t: t.value)
+    pps = most.record.offered.per_s
+    loads = Writing(by=answer.by, known=0.0, pps_per=None if pps is None else pps / most.value)
+    return f"; {loads.at(most.value)} was carried in a trial that does not decide"
 
 
 def _fitted(answer: Answer, fit: Knee, search: Search) -> Iterator[Statement]:
     if fit.low is None or fit.high is None:
         return
-    at = value_words(answer.by, fit.estimate)
+    loads = writing(answer)
     more = f"more than {percent(search.exceed_ratio)} of the trials miss the goal"
-    low, high = value_words(answer.by, fit.low), value_words(answer.by, fit.high)
+    span = loads.span(fit.low, fit.high)
     yield Statement(
         rule="capacity-fit",
-        text=f"above {at} {more} (95 % interval {low} to {high}, {fit.n} trials of one round)",
+        text=f"above {loads.at(fit.estimate)} {more} (95 % interval {span}, {fit.n} trials of one "
+        "round)",
         evidence={"estimate": fit.estimate, "low": fit.low, "high": fit.high, "trials": fit.n},
     )
 
@@ -177,11 +188,12 @@ def _rounds_differ(answer: Answer) -> Statement | None:
     if not lows or not highs or max(lows)[0] <= min(highs)[0]:
         return None
     (low, better), (high, worse) = max(lows), min(highs)
+    loads = writing(answer)
     return Statement(
         rule="capacity-rounds-differ",
         text=f"rounds differ by more than chance within one explains: round {better} found at "
-        f"least {value_words(answer.by, low)}, round {worse} at most "
-        f"{value_words(answer.by, high)}; starts of the SUT differ, or it changes with time",
+        f"least {loads.at(low)}, round {worse} at most {loads.at(high)}; starts of the SUT differ, "
+        "or it changes with time",
         evidence={"low": low, "of_round": better, "high": high, "of_other_round": worse},
     )
 
@@ -189,22 +201,23 @@ def _rounds_differ(answer: Answer) -> Statement | None:
 def _contradicted(answer: Answer, every: Sequence[Tried]) -> Statement | None:
     """Trials of any round that say the contrary of the loads of the answer."""
     shown = [(t, good) for t in every if (good := t.good(answer.goal)) is not None]
+    loads = writing(answer)
     words, runs = [], []
     if (lower := answer.lower) is not None:
         same = [(t, good) for t, good in shown if t.value <= lower.value]
         if bad := [t for t, good in same if not good]:
-            least = value_words(answer.by, min(t.value for t in bad))
+            least = loads.at(min(t.value for t in bad))
             words.append(
-                f"{len(bad)} of {len(same)} trials at {value_words(answer.by, lower.value)} "
+                f"{len(bad)} of {len(same)} trials at {loads.at(lower.value)} "
                 f"or less missed the goal (the lowest of them at {least})"
             )
             runs += bad
     if (upper := answer.upper) is not None:
         same = [(t, good) for t, good in shown if t.value >= upper.value]
         if carried := [t for t, good in same if good]:
-            most = value_words(answer.by, max(t.value for t in carried))
+            most = loads.at(max(t.value for t in carried))
             words.append(
-                f"{len(carried)} of {len(same)} trials at {value_words(answer.by, upper.value)} "
+                f"{len(carried)} of {len(same)} trials at {loads.at(upper.value)} "
                 f"or more met it (the highest of them at {most})"
             )
             runs += carried
@@ -229,7 +242,7 @@ def _drift(answer: Answer) -> Statement | None:
     if not found.pvalue <= 1 - CONFIDENCE:
         return None
     way = "more" if found.statistic > 0 else "less"
-    words = ", ".join(value_words(answer.by, value) for value in values)
+    words = ", ".join(map(writing(answer).at, values))
     return Statement(
         rule="capacity-drift",
         text=f"later rounds found that it carries {way} ({words}): the SUT or the host changes "
@@ -247,6 +260,16 @@ _WHY_AT_LEAST = {
     "unfinished": "the search has not ended, and has not found a load that is too much",
     "lab": "it ended there, as the lab failed",
 }
+_NOT_THE_SUT = {
+    "hypervisor": _WHY_AT_LEAST["hypervisor"],
+    "before_sut": "the packets were lost before it, in the {place}",
+    "other_programs": "other programs had its CPU as it lost",
+    "sender_cpu": "the sender had its CPU as it lost",
+    "interrupts": "interrupts had its CPU as it lost",
+    "quota": "its CPU quota held it as it lost",
+    "not_known": "most trials say nothing of their load, so what limits it is not known",
+}
+"""Of a load that was not carried, though the SUT need not be why."""
 _WHY_NOT = {
     "generator": "the generator was the limit",
     "hypervisor": "the hypervisor took too much of this host's CPU to measure anything",
@@ -258,18 +281,14 @@ _WHY_NOT = {
 
 
 def _between_rounds(answer: Answer, between: Between) -> Statement:
-    words = (
-        f"{between.n} rounds carried {value_words(answer.by, between.lowest)} to "
-        f"{value_words(answer.by, between.highest)}"
-    )
+    loads = writing(answer)
+    each = "each of " if between.lowest == between.highest else ""
+    words = f"{each}{between.n} rounds carried {loads.span(between.lowest, between.highest)}"
     if between.interval is None:
         words += f"; no interval between rounds ({between.why_no_interval})"
     else:
-        low, high = between.interval.low, between.interval.high
-        words += (
-            f"; 95 % interval of the median round: {value_words(answer.by, low)} to "
-            f"{value_words(answer.by, high)}"
-        )
+        span = loads.span(between.interval.low, between.interval.high)
+        words += f"; 95 % interval of the median round: {span}"
     return Statement(
         rule="capacity-between-rounds",
         text=words,

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from markupsafe import Markup
 
 from nodrop.findings.answer import Answer, Bound
-from nodrop.findings.capacity_statements import ramp_words, value_words
+from nodrop.findings.capacity_statements import ramp_words, writing
+from nodrop.findings.load_words import value_words
 from nodrop.ledger.sustained import duration
 from nodrop.report import escape, numbers
 from nodrop.report.bounded import shortened
@@ -107,12 +108,13 @@ def steps_table(*searched: SearchedCell) -> Table:
 ANSWER_COLUMNS = (
     Column(name="cell", title="Cell"),
     numeric("goal_loss_ratio", "Tolerated loss, %"),
-    Column(name="carried", title="Carried", help="The highest load that was carried"),
-    numeric("carried_pps", "packets/s"),
+    numeric("carried_pps", "Carried, packets/s", "The highest load that was carried"),
     numeric("carried_bps", "Mbit/s"),
-    Column(name="not_carried", title="Not carried", help="The lowest load above it that was tried"),
-    numeric("not_carried_pps", "packets/s"),
+    Column(name="carried", title="which is"),
+    numeric("not_carried_pps", "Not carried, packets/s", "The lowest load above it that was not"),
     numeric("not_carried_bps", "Mbit/s"),
+    Column(name="not_carried", title="which is"),
+    Column(name="confidence", title="Confidence"),
     Column(
         name="rounds",
         title="Between rounds",
@@ -136,6 +138,7 @@ def _answer_row(searched: SearchedCell, answer: Answer) -> Row:
             Value(raw=answer.goal, shown=numbers.percent(answer.goal)),
             *_bound_values(answer.by, answer.lower),
             *_bound_values(answer.by, answer.upper),
+            text(answer.confidence.level if answer.confidence else numbers.NOT_MEASURED),
             text(between_words(answer)),
             text(limit_words(answer)),
             text(answer.place or numbers.NOT_MEASURED),
@@ -146,26 +149,26 @@ def _answer_row(searched: SearchedCell, answer: Answer) -> Row:
 def _bound_values(by: str, bound: Bound | None) -> tuple[Value, Value, Value]:
     pps, bps = (bound.pps, bound.bps) if bound else (None, None)
     return (
-        text(value_words(by, bound.value) if bound else numbers.NOT_MEASURED),
         Value(raw=pps, shown=numbers.count(pps)),
         Value(raw=bps, shown=numbers.megabits(bps)),
+        text(value_words(by, bound.value) if bound else numbers.NOT_MEASURED),
     )
 
 
 def between_words(answer: Answer) -> str:
-    """`61.1X to 61.9X in 3 rounds`: between starts of the SUT, never within one search."""
+    """`4,100 to 4,300 packets/s (61X to 62X) in 3 rounds`: between starts of the SUT, never within
+    one search."""
     between = answer.between
     if between is None:
         cut = any(one.lower is not None for one in answer.rounds)
         return "not known: the budget cut each short" if cut else "no round carried a load"
     if between.n == 1:
         return "one round"
-    low, high = between.lowest, between.highest
-    said = f"{value_words(answer.by, low)} to {value_words(answer.by, high)} in {between.n} rounds"
+    loads = writing(answer)
+    said = f"{loads.span(between.lowest, between.highest)} in {between.n} rounds"
     if between.interval is None:
         return said
-    ends = (value_words(answer.by, end) for end in (between.interval.low, between.interval.high))
-    return f"{said}; 95 % interval {' to '.join(ends)}"
+    return f"{said}; 95 % interval {loads.span(between.interval.low, between.interval.high)}"
 
 
 STEP_COLUMNS = (

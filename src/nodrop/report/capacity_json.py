@@ -8,7 +8,7 @@ from pathlib import Path
 from nodrop.findings.answer import Answer, Bound
 from nodrop.report.capacity_words import answer_sentences
 from nodrop.report.searched import SearchedCell
-from nodrop.results.capacity import CapacityAnswer, Carried, Goal
+from nodrop.results.capacity import CapacityAnswer, Carried, Confidence, Goal
 from nodrop.stats.interval import median_interval
 
 Unit = Callable[[Bound], float | None]
@@ -34,6 +34,7 @@ def capacity_answer(
         ndr_bps=bps.value if bps else None,
         ndr_bps_interval=bps.within_search if bps else None,
         limited_by=first.limited_by,
+        confidence=first.confidence,
         place=first.place,
         knob=first.knob,
         ndr=ndr,
@@ -59,7 +60,15 @@ def _goal(answer: Answer) -> Goal:
         knob=answer.knob,
         broke=answer.broke,
         reached_width=answer.reached_width,
+        confidence=_confidence(answer),
     )
+
+
+def _confidence(answer: Answer) -> Confidence | None:
+    found = answer.confidence
+    if found is None:
+        return None
+    return Confidence(level=found.level, why=found.why, known_ratio=found.known)
 
 
 def _carried(answer: Answer, unit: Unit) -> Carried:

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from markupsafe import Markup
 
 from nodrop.findings.answer import Answer
-from nodrop.findings.capacity_statements import value_words
+from nodrop.findings.capacity_statements import writing
+from nodrop.findings.load_words import value_words
 from nodrop.report import numbers
 from nodrop.report.capacity_words import goal_name
 from nodrop.report.efficiency import Efficiency, efficiency, with_spread
@@ -123,7 +124,7 @@ def _bar(searched: SearchedCell, answer: Answer) -> Bar:
     cell, goal = searched.label or searched.subject, goal_name(answer.goal)
     words = "none found" if pps is None else f"{numbers.count(pps)} packets/s"
     if answer.lower is not None and answer.by != "pps":
-        words = f"{value_words(answer.by, answer.lower.value)}: {words}"
+        words = f"{words} ({value_words(answer.by, answer.lower.value)})"
     if answer.lower is not None and answer.upper is None:
         words = f"at least {words}"
     words += _between_rounds(answer)
@@ -139,18 +140,16 @@ def _bar(searched: SearchedCell, answer: Answer) -> Bar:
 
 
 def _between_rounds(answer: Answer) -> str:
-    """`; 61.1X to 61.9X in 3 rounds`, or their interval if there are rounds enough."""
+    """`; 4,100 to 4,300 packets/s (61X to 62X) in 3 rounds`, or their interval if there are rounds
+    enough."""
     between = answer.between
     if between is None or between.n < 2:
         return ""
 
-    def shown(value: float) -> str:
-        return numbers.count(value) if answer.by == "pps" else value_words(answer.by, value)
-
+    loads = writing(answer)
     if interval := between.interval:
-        low, high = shown(interval.low), shown(interval.high)
-        return f"; [{low}, {high}] in {between.n} rounds"
-    return f"; {shown(between.lowest)} to {shown(between.highest)} in {between.n} rounds"
+        return f"; 95 % interval {loads.span(interval.low, interval.high)}, {between.n} rounds"
+    return f"; {loads.span(between.lowest, between.highest)} in {between.n} rounds"
 
 
 def core_bars(found: Sequence[SearchedCell]) -> Markup:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nodrop.findings.answer import Answer, Statement
-from nodrop.findings.capacity_statements import value_words
+from nodrop.findings.capacity_statements import writing
 from nodrop.report import escape, numbers
 from nodrop.report import sentences as rules
 from nodrop.report.searched import SearchedCell
 from nodrop.report.sentences import Rule, Sentence
 
 RULES = {
+    "capacity-confidence": rules.CONFIDENCE,
     "capacity-between-rounds": rules.BETWEEN_ROUNDS,
     "capacity-fit": rules.FITTED,
     "capacity-rounds-differ": rules.ROUNDS_DIFFER,
@@ -54,28 +55,31 @@ def cost_sentence(searched: SearchedCell) -> Iterator[Sentence]:
 
 
 def headline(subject: str, answer: Answer) -> str:
-    """`Suricata carries 61.3X without loss, not 63.1X (really sent: 103,400 packets/s).`"""
+    """`Suricata carries 103,400 packets/s, 310 Mbit/s (61.2X) without loss, not 106,400 packets/s
+    (63X).` The rates are those really sent."""
     text = answer.statements[0].text
     joined = " " if text.startswith("carries") else ": "
-    return f"{subject}{joined}{escape.plain(text, longest=600)}{_really(answer)}."
-
-
-def _really(answer: Answer) -> str:
-    """What the load that was carried really was."""
-    lower = answer.lower
-    if lower is None or lower.pps is None:
-        return ""
-    bits = "" if lower.bps is None else f", {numbers.megabits(lower.bps)} Mbit/s"
-    return f" (really sent: {lower.pps:,.0f} packets/s{bits})"
+    return f"{subject}{joined}{escape.plain(text, longest=600)}."
 
 
 def broke(answer: Answer) -> str:
     """What a trial at the load that was not carried says; empty if there is none."""
     if not answer.broke or answer.upper is None:
         return ""
-    at = value_words(answer.by, answer.upper.value)
+    loads = writing(answer)
+    at = (
+        loads.too_much(answer.upper)
+        if answer.lower is None
+        else loads.both(answer.lower, answer.upper)[1]
+    )
     began = "At" if answer.broke.startswith("absorbed") else "What broke at"
     return f"{began} {at}: {escape.plain(answer.broke, longest=600)}."
+
+
+def confidence_words(answer: Answer) -> str:
+    """Empty without a load that is carried."""
+    found = (s.text for s in answer.statements if s.rule == "capacity-confidence")
+    return "".join(f"{text[0].upper()}{text[1:]}." for text in found)
 
 
 def doubts(answer: Answer) -> Iterator[str]:
@@ -139,6 +143,12 @@ def goal_name(goal: float) -> str:
 LIMITS = {
     "sut": "the SUT",
     "sut_failed": "the SUT failed",
+    "before_sut": "before the SUT",
+    "other_programs": "other programs on the SUT's CPUs",
+    "sender_cpu": "the sender, on a CPU of the SUT's",
+    "interrupts": "interrupts on the SUT's CPUs",
+    "quota": "the SUT's CPU quota",
+    "not_known": "not known: most trials say nothing",
     "generator": "the generator",
     "max": "the most that was to be tried",
     "min": "below the least that was tried",

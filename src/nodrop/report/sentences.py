@@ -172,6 +172,13 @@ BETWEEN_ROUNDS = _rule(
     "the search was repeated, each round with a new start of the SUT",
     "the highest load that each round carried; from six rounds on the median's 95 % interval",
 )
+CONFIDENCE = _rule(
+    Part.ANSWER,
+    "capacity-confidence",
+    "the search found a load that is carried: how sure that is, high, fair or low, and why",
+    "the trials that say something of their load, the bounds, the rounds that came to an end, what "
+    "speaks against the answer, and what limits it (docs/methodology.md)",
+)
 FITTED = _rule(
     Part.ANSWER,
     "capacity-fitted",

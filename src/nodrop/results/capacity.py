@@ -17,6 +17,12 @@ Range = tuple[NotNegative, NotNegative]
 LimitedBy = Literal[
     "sut",
     "sut_failed",
+    "before_sut",
+    "other_programs",
+    "sender_cpu",
+    "interrupts",
+    "quota",
+    "not_known",
     "generator",
     "hypervisor",
     "max",
@@ -44,6 +50,15 @@ class Forecast(Model):
     far apart, or not to be found."""
 
 
+class Confidence(Model):
+    """How sure the figure is (docs/methodology.md has the rule)."""
+
+    level: Literal["high", "fair", "low"]
+    why: str
+    known_ratio: NotNegative
+    """The sentences write the load in steps no smaller than this part of it."""
+
+
 class Carried(Model):
     """The highest load that was carried in the median round, in one unit."""
 
@@ -69,7 +84,10 @@ class Goal(Model):
     pps: Carried
     bps: Carried
     limited_by: LimitedBy
-    """`sut` lost packets or fell behind, `sut_failed` failed. Loads just above could not be tried
+    """`sut` lost packets or fell behind, `sut_failed` failed. The packets were lost `before_sut`,
+    or while its CPU was had by `other_programs`, by the sender (`sender_cpu`), by `interrupts`, by
+    the `hypervisor`, or kept from it by its CPU `quota`; `not_known` if most trials say nothing of
+    their load. Loads just above could not be tried
     for the `generator`, the `hypervisor` (it took the CPU), or another reason (`void_above`).
     `max` was carried; at `min`, the least, packets were lost; `loss_at_every_load` is the same part
     of each. The `budget` ended the search, or the `lab` (its cable was out, or a
@@ -83,6 +101,8 @@ class Goal(Model):
     """The verdict of a trial at that load; empty if there is none."""
     reached_width: NotNegative | None
     """(upper − lower) / upper of the bounds within the search; null if one was not found."""
+    confidence: Confidence | None
+    """Null if no load is shown to be carried."""
 
 
 class CapacityAnswer(Model):
@@ -104,6 +124,8 @@ class CapacityAnswer(Model):
     ndr_bps_interval: Range | None
     limited_by: LimitedBy
     """Of the no-drop rate, or of the first goal."""
+    confidence: Confidence | None
+    """Of the same."""
     place: str | None
     knob: str
     ndr: Goal | None

@@ -134,11 +134,16 @@ def test_a_search_speaks_for_its_loads(tmp_path: Path) -> None:
     found = answer(read_story([run]))
     text = [s.text.replace(THIN, ",") for s in found.sentences]
     assert text[0] == (
-        "Suricata carries 4X without loss, not 5X (really sent: 4,000 packets/s, 9.6 Mbit/s)."
+        "Suricata carries 4,000 packets/s, 9.6 Mbit/s (4X) without loss, not 5,000 packets/s (5X)."
     )
-    assert text[1] == "Suricata: what broke at 5X: 10.00% lost."
+    assert text[2] == "Suricata, no loss: confidence fair: only one round came to an end."
+    assert text[1] == "Suricata: what broke at 5,000 packets/s (5X): 10.00% lost."
     assert found.sentences[1].knob == "sut.ring_size"
-    assert {s.rule.code for s in found.sentences} == {"capacity", "capacity-broke"}
+    assert {s.rule.code for s in found.sentences} == {
+        "capacity",
+        "capacity-broke",
+        "capacity-confidence",
+    }
     assert "too-few-for-an-interval" not in {s.rule.code for s in found.cannot_say}
     page = write_report([run]).read_text()
     assert "Cells have unequal numbers of runs" not in page
@@ -154,7 +159,7 @@ def test_cells_of_a_search_have_bars(tmp_path: Path) -> None:
     section = capacity_section(read_story([outcome_search(tmp_path, loads)]))
     assert section is not None
     assert [view.name for view in section.views] == ["bare", "docker", "vm"]
-    assert "8X: 8" in section.bars and "3X: 3" in section.bars
+    assert "packets/s (8X)" in section.bars and "packets/s (3X)" in section.bars
     assert [len(list(view.steps.rows)) for view in section.views] == [2, 2, 2]
 
 
@@ -207,11 +212,12 @@ def test_what_a_budget_was_likely_to_buy_is_kept_beside_what_it_bought(
 @pytest.mark.parametrize(
     ("above", "search", "words"),
     [
-        ([(9, 0.3, 3.0), (8, 0.2, 3.0)], {"budget_s": 60.0}, ": the budget ended there; 8X was too "
-         "much in a trial that does not decide ("),
-        ([(8, 0.2, 3.0)], {}, "a load that is too much; 8X was too much in a trial that does not"),
-        ([(8, 0.0, 3.0)], {"budget_s": 60.0}, ": the budget ended there ("),
-        ([(8, 0.2, 5.0)], {"budget_s": 60.0}, "carries 4X without loss, not 8X ("),
+        ([(9, 0.3, 3.0), (8, 0.2, 3.0)], {"budget_s": 60.0}, ": the budget ended there; 8,000 "
+         "packets/s (8X) was too much in a trial that does not decide."),
+        ([(8, 0.2, 3.0)], {}, "a load that is too much; 8,000 packets/s (8X) was too much in "
+         "a trial that does not"),
+        ([(8, 0.0, 3.0)], {"budget_s": 60.0}, ": the budget ended there."),
+        ([(8, 0.2, 5.0)], {"budget_s": 60.0}, "(4X) without loss, not 8,000 packets/s (8X)."),
     ],
 )  # fmt: skip
 def test_a_short_trial_that_lost_is_not_passed_over(
@@ -234,7 +240,7 @@ def test_a_search_that_decided_nothing_names_the_load_that_a_short_trial_carried
         load.each[1]["searched"]["duration_s"] = 3.0
     run = outcome_search(tmp_path, loads, search={"budget_s": 60.0})
     said = answer(read_story([run])).sentences[0].text
-    assert "is not known: the budget ended first; 4X was carried in a trial that does not" in said
+    assert "is not known: the budget ended first; 4,000 packets/s (4X) was carried in" in said
 
 
 def test_a_load_that_fell_behind_and_lost_nothing_is_not_called_lossy(tmp_path: Path) -> None:
@@ -242,7 +248,8 @@ def test_a_load_that_fell_behind_and_lost_nothing_is_not_called_lossy(tmp_path: 
     loads = [tried(4, [0.0]), behind]
     said = answer(read_story([outcome_search(tmp_path, loads)])).sentences[0].text
     assert said.startswith(
-        "Suricata carries 4X without loss; at 5X it fell behind, and lost nothing yet"
+        "Suricata carries 4,000 packets/s, 9.6 Mbit/s (4X) without loss; at 5,000 packets/s (5X) "
+        "it fell behind, and lost nothing yet"
     )
 
 
@@ -288,7 +295,7 @@ def test_the_terminal_says_which_trials_contradict_the_answer(
 ) -> None:
     loads = [tried(3, [0.0, 0.0, lost]), tried(4, [0.0] * 3), tried(5, [0.1] * 3)]
     print_capacity(search_of(outcome_search(tmp_path, loads, search={"goals": [0.0]})))
-    words = "Not all trials agree: 1 of 6 trials at 4X or less missed the goal (the lowest of them"
+    words = "Not all trials agree: 1 of 6 trials at 4,000 packets/s (4X) or less missed the goal"
     assert (words in capsys.readouterr().out) == bool(lost)
 
 
@@ -296,7 +303,9 @@ def test_in_a_pipe_the_answer_is_plain(tmp_path: Path, capsys: pytest.CaptureFix
     run = outcome_search(tmp_path, [tried(4, [0.0] * 2), tried(5, [0.1] * 2)])
     print_capacity(search_of(run))
     said = capsys.readouterr().out.replace(THIN, ",")
-    assert said.startswith("Suricata carries 4X without loss, not 5X (really sent: 4,000")
+    assert said.startswith(
+        "Suricata carries 4,000 packets/s, 9.6 Mbit/s (4X) without loss, not 5,000"
+    )
     assert said.count("What touches it: sut.ring_size.") == 1
-    assert "4X to 4X in 2 rounds" in said
+    assert "4,000 packets/s (4X) in 2 rounds" in said
     assert said.isascii()

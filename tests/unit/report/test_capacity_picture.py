@@ -149,7 +149,12 @@ def test_rounds_are_told_apart_in_the_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rounds", "words"), [(1, ""), (3, "; 6X to 6X in 3 rounds"), (6, "; [6X, 6X] in 6 rounds")]
+    ("rounds", "words"),
+    [
+        (1, ""),
+        (3, "; 6,000 packets/s (6X) in 3 rounds"),
+        (6, "; 95 % interval 6,000 packets/s (6X), 6 rounds"),
+    ],
 )
 def test_bars_say_what_rounds_carried(tmp_path: Path, rounds: int, words: str) -> None:
     loads = [
@@ -158,7 +163,7 @@ def test_bars_say_what_rounds_carried(tmp_path: Path, rounds: int, words: str) -
         for value, loss in ((6, 0.0), (7, 0.2))
     ]
     run = outcome_search(tmp_path, loads, search={"rounds": rounds, "goals": [0.0]})
-    assert f"6X: 6,000 packets/s{words}<" in section_of(run).bars.replace(THIN, ",")
+    assert f"6,000 packets/s (6X){words}<" in section_of(run).bars.replace(THIN, ",")
 
 
 @pytest.mark.parametrize("known", ["bare", "vm"])
@@ -167,8 +172,8 @@ def test_bars_without_an_end_say_at_least(tmp_path: Path, known: str) -> None:
     loads = [tried(6, [0.0], cell={"setup.kind": setup}) for setup in ("bare", "vm")]
     loads.append(tried(7, [0.2], cell={"setup.kind": known}))
     bars = section_of(outcome_search(tmp_path, loads, search={"goals": [0.0]})).bars
-    assert bars.replace(THIN, ",").count("</title>at least 6X: 6,000 packets/s<") == 1
-    assert bars.replace(THIN, ",").count("</title>6X: 6,000 packets/s<") == 1
+    assert bars.replace(THIN, ",").count("</title>at least 6,000 packets/s (6X)<") == 1
+    assert bars.replace(THIN, ",").count("</title>6,000 packets/s (6X)<") == 1
 
 
 @pytest.mark.parametrize("capacity", [5.0, 10.0, 25.0])
@@ -193,7 +198,7 @@ def test_bars_name_the_cell_once_and_nothing_found_is_no_bar(tmp_path: Path) -> 
         for value, loss in ((most, 0.0), (most + 1, 0.2))
     ]
     section = section_of(outcome_search(tmp_path / "found", loads))
-    assert section.bars.count("panel-name") == 2 and "8X: 8" in section.bars
+    assert section.bars.count("panel-name") == 2 and "packets/s (8X)" in section.bars
     assert section.cores.count('class="bar-words"') == 2
     none = [tried(2, ["late"] * 3, cell={"setup.kind": s}) for s in ("bare", "docker")]
     section = section_of(outcome_search(tmp_path / "none", none))

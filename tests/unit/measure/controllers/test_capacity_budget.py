@@ -167,7 +167,7 @@ def test_a_budget_that_ends_on_the_way_down_is_not_the_least_load(budget_s: floa
     for answer in searched(SimulatedSut(capacity=0.1), rounds=1, budget_s=budget_s).values():
         assert answer.limited_by == "budget" and answer.lower is None
         assert answer.upper and answer.upper.value > 1 / 16
-        words = f"carries less than {answer.upper.value:g}X without loss, the least that was tried"
+        words = f"({answer.upper.value:g}X) without loss, the least that was tried"
         assert answer.goal or f"{words}: the budget ended first" in texts(answer)
 
 

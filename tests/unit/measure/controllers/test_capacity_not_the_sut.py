@@ -74,7 +74,7 @@ def test_trials_that_the_hypervisor_spoils_are_tried_again(
 ) -> None:
     """Three such trials were taken for the generator's limit, whatever the load."""
     for answer in searched(SimulatedSut(capacity=capacity, disturbed_ratio=disturbed)).values():
-        assert answer.limited_by == "sut" and answer.lower and answer.upper
+        assert answer.limited_by in ("sut", "not_known") and answer.lower and answer.upper
         assert answer.lower.value <= capacity * 1.01 and answer.upper.value >= capacity
 
 
@@ -105,7 +105,7 @@ def test_a_hypervisor_that_comes_all_the_time_gives_no_false_bounds(
             capacity=capacity, ring_packets=100, thefts_per_s=thefts, random=Random(seed)
         )
         found = searched(sut, relative_width=0.01, goals=(0.0,), rounds=1, **seconds)[0.0]
-        assert found.limited_by in ("sut", "hypervisor")
+        assert found.limited_by in ("sut", "hypervisor", "not_known")
         assert found.trials < 80
         if found.lower:
             assert found.lower.value <= capacity
@@ -204,7 +204,7 @@ def test_a_lab_that_fails_under_load_or_now_and_then_ends_no_search() -> None:
 
     search = Search(rounds=1)
     found = answers(run(controller(search), measure), search)[0]
-    assert found.limited_by == "sut"
+    assert found.limited_by == "not_known" and found.upper, "two of three trials are void"
 
     def broke_down(trial: TrialInput) -> TrialRecord:
         record = SimulatedSut(capacity=3.0, void_from=(1, "lab_problem")).measure(trial)

@@ -1,0 +1,116 @@
+"""How sure an answer is: high, fair or low, by a rule that names its reason.
+
+docs/methodology.md has the rule. What is known decides the digits of an answer as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from nodrop.findings.answer import Between, Bound, Confidence, Level, Statement
+from nodrop.findings.searched import Tried
+from nodrop.ledger.verdict import percent
+from nodrop.results.capacity import LimitedBy
+
+FEW_MEASURED = 0.5
+"""Fewer of the trials say something: low."""
+NEARLY_ALL_MEASURED = 0.9
+"""High needs so many."""
+ROUNDS = 3
+"""High needs so many rounds that ended."""
+AGREE = 0.05
+"""... whose loads lie no further apart; or no further than what was asked for."""
+FAR_APART = 0.2
+"""Bounds, or rounds, that are further apart: low."""
+TAKEN = ("hypervisor", "other_programs", "sender_cpu")
+"""What had the SUT's CPU as it lost."""
+STEPS = {"high": 0.001, "fair": 0.005, "low": 0.05}
+"""Relative: an answer is written in no smaller ones."""
+PART = 0.25
+"""... nor in smaller ones than this part of the way from bound to bound, or from round to round."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What the rule looks at."""
+
+    lower: Bound
+    upper: Bound | None
+    width: float | None
+    """(upper − lower) / upper."""
+    asked_width: float
+    between: Between | None
+    limited_by: LimitedBy
+    trials: Sequence[Tried]
+    """Of all rounds, without ramps."""
+    goal: float
+    doubts: Sequence[Statement]
+    """What speaks against the answer."""
+
+    @property
+    def said(self) -> int:
+        """Trials that show something."""
+        return sum(trial.good(self.goal) is not None for trial in self.trials)
+
+    @property
+    def spread(self) -> float | None:
+        """Of the rounds that ended, relative; None of fewer than two."""
+        between = self.between
+        if between is None or between.n < 2:
+            return None
+        return (between.highest - between.lowest) / between.highest
+
+
+def confidence(found: Evidence) -> Confidence:
+    level: Level
+    if why := next(_low(found), ""):
+        level = "low"
+    elif why := next(_not_high(found), ""):
+        level = "fair"
+    else:
+        assert found.between is not None and found.spread is not None
+        rounds = f"{found.between.n} rounds within {percent(found.spread)} of each other"
+        level, why = "high", f"{rounds}, {_counted(found)}"
+    ways = [part * PART for part in (found.width, found.spread) if part is not None]
+    return Confidence(level=level, why=why, known=max([STEPS[level], *ways]))
+
+
+def _counted(found: Evidence) -> str:
+    return f"{found.said} of {len(found.trials)} trials say something of their load"
+
+
+def _low(found: Evidence) -> Iterator[str]:
+    if found.said < FEW_MEASURED * len(found.trials):
+        yield f"only {_counted(found)}"
+    if found.limited_by in TAKEN:
+        yield "others had the CPU of the SUT as it lost"
+    for doubt in found.doubts:
+        if doubt.rule != "capacity-contradicted":
+            yield _first(doubt.text)
+    if found.width is not None and found.width > FAR_APART:
+        yield f"its bounds lie {percent(found.width)} apart"
+    if found.spread is not None and found.spread > FAR_APART:
+        yield f"rounds lie {percent(found.spread)} apart"
+
+
+def _not_high(found: Evidence) -> Iterator[str]:
+    if found.upper is None:
+        yield "no load was shown to be too much"
+    if found.said < NEARLY_ALL_MEASURED * len(found.trials):
+        yield f"only {_counted(found)}"
+    if found.doubts:
+        yield _first(found.doubts[0].text)
+    rounds = 0 if found.between is None else found.between.n
+    if rounds < ROUNDS:
+        counted = {0: "no round", 1: "only one round", 2: "only two rounds"}[rounds]
+        yield f"{counted} came to an end"
+    wide = max(AGREE, found.asked_width)
+    if found.width is not None and found.width > wide:
+        yield f"its bounds lie {percent(found.width)} apart"
+    if found.spread is not None and found.spread > wide:
+        yield f"rounds lie {percent(found.spread)} apart"
+
+
+def _first(text: str) -> str:
+    return text.partition(";")[0].partition(":")[0]

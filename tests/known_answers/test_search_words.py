@@ -1,0 +1,220 @@
+"""What a search may say: who limited it, how sure it is, and with how many digits."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodrop.findings.answer import Answer
+from nodrop.findings.load_words import apart, written
+from nodrop.report.capacity import capacity_section
+from nodrop.report.capacity_words import headline, limit_words
+from nodrop.report.searched import SearchedCell, searches
+from nodrop.report.story import read_story
+from nodrop.testing.outcome_runs import Load, outcome_search, tried
+
+NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
+
+
+def cell_of(out: Path, loads: list[Load], **search: Any) -> SearchedCell:
+    asked = {"goals": [0.0], **search}
+    (found,) = searches(read_story([outcome_search(out, loads, search=asked)]))
+    return found
+
+
+def answer_of(out: Path, loads: list[Load], **search: Any) -> Answer:
+    (found,) = cell_of(out, loads, **search).answers
+    return found
+
+
+def lost(value: float, fields: dict[str, Any], *, rounds: int = 1) -> Load:
+    load = tried(value, [0.1] * rounds)
+    return Load(
+        cell=load.cell, trials=load.trials, pps=load.pps, duration_s=load.duration_s,
+        fields={**load.fields, **fields}, each=load.each,
+    )  # fmt: skip
+
+
+def at_place(name: str, *, before: bool) -> dict[str, Any]:
+    """A load of 5,000 packets/s loses a tenth of 25,000."""
+    return {
+        "loss_place": name,
+        "lost_by_place": {name: 2_500},
+        "lost_before_sut_packets": 2_500 if before else 0,
+    }
+
+
+def by_cause(rule: str) -> dict[str, Any]:
+    cause = {"rule": rule, "words": f"by {rule}", "share": 0.8}
+    return {**at_place("socket ring", before=False), "loss_causes": [cause]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "limited_by", "words"),
+    [
+        (at_place("path", before=True), "before_sut", "lost before it, in the path"),
+        (at_place("receiving port", before=True), "before_sut", "in the receiving port"),
+        (at_place("softnet backlog", before=True), "before_sut", "in the softnet backlog"),
+        # Of an older run, which does not say what arrived.
+        (
+            {"loss_place": "path", "lost_by_place": {"path": 2_500}},
+            "before_sut",
+            "in the path",
+        ),
+        (by_cause("other_programs"), "other_programs", "other programs had its CPU"),
+        (by_cause("waiting_sender"), "sender_cpu", "the sender had its CPU"),
+        (by_cause("softirq"), "interrupts", "interrupts had its CPU"),
+        (by_cause("throttled"), "quota", "its CPU quota"),
+        (by_cause("saturated"), "sut", ""),
+        (by_cause("own_pace"), "sut", ""),
+        (by_cause("not_known"), "sut", ""),
+    ],
+)
+def test_what_limits_comes_from_the_place_and_the_cause(
+    tmp_path: Path, fields: dict[str, Any], limited_by: str, words: str
+) -> None:
+    """Each of them was "the SUT"."""
+    for carried, value in ((4, 5), (0.4, 0.5)):
+        loads = [tried(carried, [0.0]), lost(value, fields)]
+        found = cell_of(tmp_path / str(value), loads)
+        (answer,) = found.answers
+        assert answer.limited_by == limited_by
+        assert words in headline(found.subject, answer)
+        assert (limit_words(answer) == "the SUT") == (limited_by == "sut")
+
+
+@pytest.mark.parametrize(("void", "limited_by"), [(2, "sut"), (5, "not_known"), (21, "not_known")])
+def test_most_trials_void_and_the_limit_is_not_known(
+    tmp_path: Path, void: int, limited_by: str
+) -> None:
+    """Seen: 21 of 28 void, "limited by the SUT", "12.46X, not 12.51X, bounds 0.40 % apart"."""
+    rounds = [tried(12.46, [0.0]), tried(12.51, [0.01])]
+    others = [tried(13 + n / 10, ["late"]) for n in range(void)]
+    found = answer_of(tmp_path, [*rounds, *others])
+    assert found.limited_by == limited_by
+    assert found.confidence is not None
+    if limited_by == "not_known":
+        assert found.confidence.level == "low"
+        assert f"only 2 of {2 + void} trials say something" in found.confidence.why
+        text = found.statements[0].text
+        assert "12.46" not in text and "12.51" not in text
+        assert "(12X)" in text and "(12.5X)" in text
+
+
+@pytest.mark.parametrize(
+    ("of_rounds", "level", "why"),
+    [
+        ([(10, 10.4)], "fair", "only one round came to an end"),
+        ([(10, 10.4)] * 2, "fair", "only two rounds came to an end"),
+        ([(10, 10.4)] * 3, "high", "3 rounds within 0 % of each other, 6 of 6 trials"),
+        ([(10, 10.4), (10, 10.4), (10.1, 10.4)], "high", "3 rounds within 0.99 % of each other"),
+        ([(10, 10.4), (9, 9.4), (9.5, 9.9)], "fair", "not all trials agree"),
+        ([(10, 10.4), (7, 7.3), (8, 8.4)], "low", "rounds lie 30.00 % apart"),
+        ([(10, 11.5)] * 3, "fair", "its bounds lie 13.04 % apart"),
+        ([(10, 14)] * 3, "low", "its bounds lie 28.57 % apart"),
+        ([(10, None)] * 3, "fair", "no load was shown to be too much"),
+    ],
+)
+def test_confidence_is_a_rule_with_its_reason(
+    tmp_path: Path, of_rounds: list[tuple[float, float | None]], level: str, why: str
+) -> None:
+    loads: dict[float, Load] = {}
+    for number, ends in enumerate(of_rounds, 1):
+        for value, loss in zip(ends, (0.0, 0.02), strict=True):
+            if value is None:
+                continue
+            one = tried(value, [loss])
+            one.each[1]["searched"]["round"] = number
+            known = loads.setdefault(value, tried(value, []))
+            known.trials.append(loss)  # type: ignore[attr-defined]
+            known.each[len(known.trials)] = one.each[1]  # type: ignore[index]
+    found = answer_of(tmp_path, [*loads.values()], rounds=len(of_rounds))
+    assert found.confidence is not None
+    assert (found.confidence.level, why in found.confidence.why) == (level, True), found.confidence
+    said = [s.text for s in found.statements if s.rule == "capacity-confidence"]
+    assert said == [f"confidence {level}: {found.confidence.why}"]
+
+
+def test_others_on_the_cpu_make_an_answer_uncertain(tmp_path: Path) -> None:
+    loads = [tried(4, [0.0] * 3), lost(4.1, by_cause("other_programs"), rounds=3)]
+    found = answer_of(tmp_path, loads)
+    assert found.confidence is not None and found.confidence.level == "low"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "known", "said"),
+    [
+        (9.9, 10.2, 0.0, ("9.9", "10.2")),
+        (9.96, 10.04, 0.2, ("9.9", "10.2")),
+        (12.46, 12.51, 0.001, ("12.46", "12.51")),
+        (12.46, 12.51, 0.005, ("12.45", "12.55")),
+        (12.46, 12.51, 0.05, ("12", "12.5")),
+        (29_672.1, 31_156.0, 0.0125, ("29,600", "31,200")),
+        (3_999.96, 5_000.02, 0.05, ("4,000", "5,000")),
+        (1_234_567.0, 1_300_000.0, 0.01, ("1,230,000", "1,300,000")),
+        (0.00012, 0.0002, 0.1, ("0.00012", "0.0002")),
+        (100.0, 100.0004, 0.05, ("100", "100.005")),
+    ],
+)
+def test_two_numbers_have_the_digits_that_tell_them_apart_and_no_more(
+    low: float, high: float, known: float, said: tuple[str, str]
+) -> None:
+    assert apart(low, high, known) == said
+
+
+def test_rounding_is_outward_and_never_hides_a_difference() -> None:
+    for n in range(1, 400):
+        low = 1.037**n / 1000
+        for gap in (1.0001, 1.003, 1.02, 1.3):
+            for known in (0.0, 0.001, 0.005, 0.05, 0.3):
+                first, second = (float(x.replace(",", "")) for x in apart(low, low * gap, known))
+                assert first < second
+                slack = max(known, 1e-6) / 20 * 1.001
+                assert first <= low * (1 + slack) and second >= low * gap * (1 - slack)
+    assert written(0.0) == "0"
+
+
+@pytest.mark.parametrize(
+    ("by", "pps", "loads"),
+    [("pps", 1.0, (10, 10.4)), ("pps", 1.0, (9.6, 10.2)), ("multiplier", 7.0, (1.42, 1.46))],
+)
+def test_small_rates_do_not_read_alike(
+    tmp_path: Path, by: str, pps: float, loads: tuple[float, float]
+) -> None:
+    """Seen: "carries 10 packets/s, not 10 packets/s"."""
+    low, high = loads
+    told = [tried(low, [0.0], by=by, pps=pps), tried(high, [0.1], by=by, pps=pps)]
+    text = answer_of(tmp_path, told, by=by).statements[0].text
+    carried, _, too_much = text.partition(", not ")
+    first, second = NUMBER.findall(carried)[0], NUMBER.findall(too_much)[0]
+    assert float(first) < float(second)
+    assert "packets/s" in carried and "packets/s" in too_much
+
+
+@pytest.mark.parametrize(("value", "pps"), [(4.0, 1000.0), (61.25, 1686.0), (0.4, 90_000.0)])
+def test_packets_and_bits_stand_before_the_multiplier(
+    tmp_path: Path, value: float, pps: float
+) -> None:
+    found = cell_of(tmp_path, [tried(value, [0.0], pps=pps), tried(value * 1.1, [0.1], pps=pps)])
+    text = headline(found.subject, found.answers[0])
+    for part in text.split(", not "):
+        assert part.index("packets/s") < part.index("X)")
+    assert text.index("packets/s") < text.index("Mbit/s") < text.index("X)")
+    section = capacity_section(read_story([next(tmp_path.iterdir())]))
+    assert section is not None
+    names = [column.name for column in section.views[0].answers.columns]
+    assert names.index("carried_pps") < names.index("carried_bps") < names.index("carried")
+
+
+def test_more_was_asked_for_and_no_more_was_sent(tmp_path: Path) -> None:
+    """Loads are compared by what was offered: 12.51X of the search sent less than 12.46X."""
+    loads = [tried(12.0, [0.0]), tried(12.5, [0.1])]
+    less = Load(
+        cell={}, trials=[0.1], pps=11_900.0, duration_s=5.0,
+        fields=loads[1].fields, each=loads[1].each,
+    )  # fmt: skip
+    text = answer_of(tmp_path, [loads[0], less]).statements[0].text
+    assert "(12X) without loss, not 12.5X, of which no more packets/s were really sent" in text
