@@ -169,9 +169,9 @@ def test_threads_that_suricata_does_not_grant_are_noted(bits: Bits, tmp_path: Pa
 
 def test_a_rule_that_does_not_load(bits: Bits, tmp_path: Path) -> None:
     (tmp_path / "some.rules").write_text(GOOD + BAD)
-    words = r"1 of 2 rules do not load: .* line 2 \(sid 9000002"
+    words = r"1 of 2 rules do not load: some\.rules line 2 \(sid 9000002"
     with (
-        launched(bits, tmp_path, rules=["some.rules"]) as (running, _),
+        launched(bits, tmp_path, rules=["some.rules"], rules_errors="error") as (running, _),
         pytest.raises(TrialFailed, match=words),
     ):
         running.wait_ready(timeout_s=60)
@@ -179,11 +179,72 @@ def test_a_rule_that_does_not_load(bits: Bits, tmp_path: Path) -> None:
 
 def test_a_rule_that_does_not_load_may_be_counted(bits: Bits, tmp_path: Path) -> None:
     (tmp_path / "some.rules").write_text(GOOD + BAD)
-    options = {"rules": ["some.rules"], "rules_errors": "warn"}
-    with launched(bits, tmp_path, **options) as (running, _):
+    with launched(bits, tmp_path, rules=["some.rules"]) as (running, _):
         running.wait_ready(timeout_s=60)
         facts = running.facts()
     assert (facts["rules_loaded"], facts["rules_failed"]) == (1, 1)
+    assert facts["rules_failed_first"][0].startswith("some.rules line 2 (sid 9000002: ")
+
+
+@pytest.mark.parametrize(
+    ("named", "options", "words"),
+    [
+        ([GOOD, BAD * 3], {}, ""),
+        ([BAD, GOOD + BAD], {"rules_errors": "error"}, "3 of 3 rules do not load: 0.rules line 1"),
+        ([GOOD * 2], {"rules_errors": "error"}, "Duplicate signature"),
+        ([BAD, "<html>\n"], {}, "rules are named, and Suricata loads none: 0.rules line 1 "),
+        (["# none\n" * 9], {}, "rules are named, and Suricata loads none"),
+    ],
+)
+def test_rules_that_do_not_load_are_told_before_anything_is_touched(
+    bits: Bits, tmp_path: Path, named: list[str], options: dict[str, Any], words: str
+) -> None:
+    for number, text in enumerate(named):
+        (tmp_path / f"{number}.rules").write_text(text)
+    rules = [f"{number}.rules" for number in range(len(named))]
+    problems = Suricata({"rules": rules, **options}, base=tmp_path).problems(bits)
+    assert (words in problems[0]) if words else problems == []
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("stream:\n  memcap: lots\n", "Error parsing stream.memcap from conf file - lots"),
+        ("detect:\n  profile: xyz\n", "invalid value for detect.profile: 'xyz'"),
+        ("stream:\n  memcap: 32mb\n", ""),
+    ],
+)
+def test_a_users_yaml_that_suricata_refuses_is_told_before_anything_is_touched(
+    bits: Bits, tmp_path: Path, text: str, words: str
+) -> None:
+    (tmp_path / "own.yaml").write_text(f"%YAML 1.1\n---\n{text}")
+    problems = Suricata({"config": "own.yaml"}, base=tmp_path).problems(bits)
+    if not words:
+        assert problems == []
+        return
+    (problem,) = problems
+    assert problem.startswith(f"sut.config: {tmp_path}/own.yaml: `suricata -T` refuses it: ")
+    assert words in problem
+
+
+def test_a_users_yaml_keeps_its_rules_and_is_told_what_else_changed(
+    bits: Bits, tmp_path: Path
+) -> None:
+    """One worker on one CPU, its own rules by their own names, wherever it runs."""
+    (tmp_path / "mine.rules").write_text(GOOD + BAD)
+    (tmp_path / "own.yaml").write_text(
+        f"%YAML 1.1\n---\ndefault-rule-path: {tmp_path}\nrule-files: ['m*.rules', gone.rules]\n"
+        "af-packet:\n  - interface: eth7\n    threads: auto\n"
+    )
+    with launched(bits, tmp_path, config="own.yaml", cpus="0") as (running, _):
+        running.wait_ready(timeout_s=60)
+        facts = running.facts()
+    assert (facts["rules_loaded"], facts["rules_failed"]) == (1, 1)
+    assert facts["rules_failed_first"][0].startswith("mine.rules line 2 (sid 9000002: ")
+    assert facts["rules_lacking"] == [f"{tmp_path}/gone.rules"]
+    assert facts["effective"]["threads"] == 1
+    replaced = {row["key"]: row["now"] for row in facts["yaml_replaced"]}
+    assert replaced["af-packet.0.threads"] == "1" and facts["yaml"] == "own.yaml"
 
 
 def test_the_emerging_threats_rules(bits: Bits, tmp_path: Path, real_trace: Path) -> None:
@@ -192,7 +253,7 @@ def test_the_emerging_threats_rules(bits: Bits, tmp_path: Path, real_trace: Path
         pytest.skip(f"no {packed}")
     # The default matcher needs 9 s of CPU to load them, this one a sixth of it.
     fast = {"mpm-algo": "ac", "spm-algo": "bm"}
-    options = {"rules": [str(packed)], "rules_errors": "warn", "overrides": fast, "threads": 2}
+    options = {"rules": [str(packed)], "overrides": fast, "threads": 2}
     final, facts = carried(bits, tmp_path, real_trace, merged=MERGED, **options)
     assert facts["rules_loaded"] + facts["rules_failed"] == 19_194
     assert 2 <= facts["rules_failed"] <= 3
@@ -223,11 +284,8 @@ def test_the_users_own_yaml(bits: Bits, tmp_path: Path, real_trace: Path) -> Non
         pytest.skip(f"no {shipped}")
     # The yaml names rules that the package does not bring: without them it is no error.
     rules = {"overrides": {"rule-files": []}}
-    with (
-        launched(bits, tmp_path / "named", config=str(shipped)) as (running, _),
-        pytest.raises(TrialFailed, match="rules are named, and Suricata loaded none"),
-    ):
-        running.wait_ready(timeout_s=60)
+    (problem,) = Suricata({"config": str(shipped)}, base=tmp_path).problems(bits)
+    assert "rule-files names /var/lib/suricata/rules/suricata.rules, which is not" in problem
     options = {"config": str(shipped), "threads": 2, **rules}
     final, _ = carried(bits, tmp_path, real_trace, merged=MERGED, **options)
     assert final.captured_packets == REALMIX_PACKETS - MERGED

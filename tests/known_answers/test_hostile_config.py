@@ -164,7 +164,7 @@ YAML = {
 
 @pytest.mark.parametrize("name", YAML)
 def test_a_suricata_yaml_that_is_none(tmp_path: Path, name: str) -> None:
-    (tmp_path / "x.yaml").write_text(YAML[name])
+    (tmp_path / "x.yaml").write_text(f"%YAML 1.1\n---\n{YAML[name]}")
     os.mkfifo(tmp_path / "fifo")
     try:
         Suricata({"config": "x.yaml"}, base=tmp_path)

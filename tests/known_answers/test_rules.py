@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from nodrop.errors import NotReady
+from nodrop.report.story import read_story
+from nodrop.report.trust import findings
 from tests.e2e.conftest import Run, only
 
 pytestmark = pytest.mark.usefixtures("suricata")
@@ -49,13 +51,13 @@ def trial(
     return record, (details["details"]["facts"].get("sut") or {})
 
 
+@pytest.mark.parametrize("errors", ["warn", "error"])
 @pytest.mark.parametrize("content", NONE_LOADS.values(), ids=NONE_LOADS)
-def test_a_file_of_which_no_rule_loads_makes_the_trial_void(
-    run: Run, tmp_path: Path, content: bytes
+def test_a_file_of_which_no_rule_loads_is_refused(
+    run: Run, tmp_path: Path, content: bytes, errors: str
 ) -> None:
-    record, _ = trial(run, tmp_path, [content], errors="warn")
-    assert (record.outcome, record.invalid_reasons) == ("void", ["no_rules"]), record.verdict
-    assert "loaded none" in record.verdict
+    with pytest.raises(NotReady, match="Suricata loads none"):
+        trial(run, tmp_path, [content], errors=errors)
 
 
 @pytest.mark.parametrize("content", NO_TEXT.values(), ids=NO_TEXT)
@@ -64,11 +66,15 @@ def test_a_file_that_is_no_text_is_refused(run: Run, tmp_path: Path, content: by
         trial(run, tmp_path, [content], errors="warn")
 
 
-def test_some_rules_that_do_not_load_are_an_error_unless_they_may(run: Run, tmp_path: Path) -> None:
+def test_some_rules_that_do_not_load_are_named_and_the_others_measured(
+    run: Run, tmp_path: Path
+) -> None:
     files = [rules(GOOD, 5), rules(BAD, 2)]
-    record, _ = trial(run, tmp_path, files, errors="error")
-    assert (record.outcome, record.invalid_reasons) == ("void", ["no_rules"])
-    assert "2 of 7 rules do not load" in record.verdict
+    with pytest.raises(NotReady, match=r"2 of 7 rules do not load: 1\.rules line 1 \(sid 1: "):
+        trial(run, tmp_path, files, errors="error")
     record, facts = trial(run, tmp_path, files, errors="warn")
     assert record.outcome == "measured", record.verdict
     assert [facts[f"rules_{what}"] for what in ("loaded", "failed", "skipped")] == [5, 2, 0]
+    story = read_story([next((tmp_path / "results").iterdir())])
+    (said,) = [one for one in findings(story) if one.rule.code == "rules-not-loaded"]
+    assert "2 of 7 rules did not load and are not measured: 1.rules line 1 (sid 1: " in said.text

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodrop.config.asked import CapacityQuestion, budget_s, goal_ratio
+from nodrop.config.asked import AbQuestion, CapacityQuestion, Sensor, budget_s, goal_ratio
 from nodrop.config.toml_file import to_toml
 from nodrop.errors import BadInput
 
@@ -64,6 +64,19 @@ def test_paths_are_whole_so_that_the_file_can_be_kept_elsewhere(tmp_path: Path) 
     assert table["sut"]["rules"] == [str(tmp_path / "a.rules"), "/b.rules"]
     assert table["name"] == "capacity-my-trace"
     assert table["search"] == {}, "what is not asked for is the search's own"
+
+
+@pytest.mark.parametrize("threads", ["3", "auto", None])
+def test_the_users_own_sensor_is_in_the_table(tmp_path: Path, threads: str | None) -> None:
+    sensor = Sensor(config="my.yaml", binary="/opt/suricata", threads=threads)
+    expected = {"config": str(tmp_path / "my.yaml"), "binary": "/opt/suricata"}
+    expected |= {} if threads is None else {"threads": 3 if threads == "3" else "auto"}
+    capacity = CapacityQuestion(trace="x", sensor=sensor).table(tmp_path)
+    ab = AbQuestion(trace="x", a=["y=1"], b=["y=2"], sensor=sensor).table(tmp_path)
+    assert capacity["sut"] == ab["sut"] == {"kind": "suricata", **expected}
+    settings = [tomllib.loads(one) for one in sensor.settings(tmp_path)]
+    assert {key: value for one in settings for key, value in one["sut"].items()} == expected
+    assert CapacityQuestion(trace="x").table(tmp_path)["sut"] == {"kind": "suricata"}
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,19 @@ import typer
 
 from nodrop.cli.arguments import (
     AsJson,
+    ImageName,
     LabName,
     OutFolder,
+    OwnBinary,
+    OwnConfig,
     Resume,
     Rules,
     Settings,
     SetupKind,
     SutKind,
+    Threads,
     TraceName,
+    blaming_options,
 )
 from nodrop.cli.compare import Junit, Markdown, Metrics, answered, one_way
 from nodrop.cli.reporting import reporting
@@ -48,6 +53,10 @@ def ab(
     a: Build,
     b: Build,
     rules: Rules = None,
+    config: OwnConfig = None,
+    binary: OwnBinary = None,
+    image: ImageName = None,
+    threads: Threads = None,
     setup: SetupKind = "bare",
     sut: SutKind = "suricata",
     metrics: Metrics = None,
@@ -71,20 +80,25 @@ def ab(
     --budget; 1: a build has no trial that is not void; 2: bad input; 3: the lab failed.
     """
     from nodrop.cli.progress import shown
-    from nodrop.config.asked import AbQuestion, budget_s
+    from nodrop.config.asked import AbQuestion, Sensor, budget_s
     from nodrop.config.lab_file import load_lab
     from nodrop.elsewhere.where import measuring
     from nodrop.measure.controllers.until_told import UntilTold
     from nodrop.measure.plan import make_plan
+    from nodrop.report.sensor import sensor_words
+    from nodrop.report.story import read_story
     from nodrop.report.write import write_report
 
     _must_be_pairs(most)
     one_way(as_json=as_json, markdown=markdown)
     _must_be_metrics(metrics or [])
-    question = AbQuestion(a=a, b=b, trace=trace, rules=rules or (), setup=setup, sut=sut, most=most)
+    sensor = Sensor(config=config, binary=binary, image=image, threads=threads)
+    question = AbQuestion(
+        a=a, b=b, trace=trace, rules=rules or (), setup=setup, sut=sut, sensor=sensor, most=most
+    )
     asked = _experiment(question, settings or [])
     where = load_lab(lab)
-    plan = make_plan(asked)
+    plan = blaming_options(asked, lambda: make_plan(asked))
     seconds = None if budget is None else budget_s(budget)
     _must_hold_a_pair(seconds, plan)
     until = UntilTold(
@@ -109,7 +123,8 @@ def ab(
             return code
         look = until.look_at_the_end(outcome.records)
         found = _laid(outcome.records, metrics or (), look)
-        found = found.model_copy(update={"notes": [*found.notes, f"report: {page}"]})
+        notes = [*found.notes, *sensor_words(read_story([outcome.directory])), f"report: {page}"]
+        found = found.model_copy(update={"notes": notes})
         return answered(found, markdown=markdown, junit=junit, as_json=as_json)
 
 

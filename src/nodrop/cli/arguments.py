@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nodrop.cli.stores import out_folder, run_directory
 from nodrop.errors import REMEDIES, BadInput
 from nodrop.untrusted.folder import Folder
+
+if TYPE_CHECKING:
+    from nodrop.config.experiment import Experiment
+    from nodrop.measure.plan import Plan
 
 SIGN_WITHIN_BYTES = 400
 IN_STORE = ", also s3://bucket/folder/NAME"
@@ -69,6 +73,23 @@ Rules = Annotated[
 ]
 SetupKind = Annotated[str, typer.Option("--setup", metavar="KIND", help="Where the SUT runs.")]
 SutKind = Annotated[str, typer.Option("--sut", metavar="KIND", help="What is measured.")]
+OwnConfig = Annotated[
+    str | None,
+    typer.Option("--config", metavar="FILE", help="Your own suricata.yaml."),
+]
+OwnBinary = Annotated[
+    str | None, typer.Option("--binary", metavar="FILE", help="Your own program.")
+]
+ImageName = Annotated[
+    str | None,
+    typer.Option("--image", metavar="NAME", help="Image to run it from (nodrop image list)."),
+]
+Threads = Annotated[
+    str | None,
+    typer.Option(
+        "--threads", metavar="N", help="Capture threads; auto: one for each CPU it may use."
+    ),
+]
 LabName = Annotated[
     str | None,
     typer.Option("--lab", metavar="LAB", help="Lab file, or netns (the default)."),
@@ -123,6 +144,18 @@ Resume = Annotated[
     bool, typer.Option("--resume", help="Go on with the run that was interrupted in --out.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
+
+
+def blaming_options(asked: Experiment, plan: Callable[[], Plan]) -> Plan:
+    """A SUT that has no such key is said by the option of the command line."""
+    try:
+        return plan()
+    except BadInput as error:
+        for key in ("rules", "config", "binary", "image", "threads"):
+            if f"sut.{key}: no such key" in error.message:
+                kind = asked.sut["kind"]
+                raise BadInput(f"--{key}: {kind} takes no {key}; leave it out") from None
+        raise
 
 
 def all_settings(settings: list[str] | None, *, tolerate_truncated: bool) -> list[str]:

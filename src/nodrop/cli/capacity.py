@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from nodrop.cli.arguments import (
     AsJson,
+    ImageName,
     LabName,
     OutFolder,
+    OwnBinary,
+    OwnConfig,
     Resume,
     Rules,
     Settings,
     SetupKind,
     SutKind,
+    Threads,
     TolerateTruncated,
     TraceName,
     Yes,
     all_settings,
+    blaming_options,
 )
 from nodrop.cli.reporting import reporting
 from nodrop.cli.saying import say, say_json
 from nodrop.errors import BadInput
-
-if TYPE_CHECKING:
-    from nodrop.config.experiment import Experiment
-    from nodrop.measure.plan import Plan
 
 MADE_OF = Path("nodrop capacity")
 """What errors blame: there is no file."""
@@ -40,6 +41,10 @@ def add_to(app: typer.Typer) -> None:
 def capacity(
     trace: TraceName,
     rules: Rules = None,
+    config: OwnConfig = None,
+    binary: OwnBinary = None,
+    image: ImageName = None,
+    threads: Threads = None,
     setup: SetupKind = "bare",
     sut: SutKind = "suricata",
     goals: Annotated[
@@ -74,16 +79,18 @@ def capacity(
     shown to be carried for one of the goals, so there is no figure.
     """
     from nodrop.cli.progress import shown
-    from nodrop.config.asked import CapacityQuestion
+    from nodrop.config.asked import CapacityQuestion, Sensor
     from nodrop.config.experiment import asked_experiment
     from nodrop.config.lab_file import load_lab
     from nodrop.elsewhere.where import measuring
+    from nodrop.measure.plan import make_plan
 
     question = CapacityQuestion(
         trace=trace,
         rules=rules or (),
         setup=setup,
         sut=sut,
+        sensor=Sensor(config=config, binary=binary, image=image, threads=threads),
         goals=goals or (),
         budget=budget,
         by=by,
@@ -97,7 +104,7 @@ def capacity(
         raise BadInput(f'measure.mode = "{asked.measure.mode}": a search has mode "capacity"')
     # What is wrong with the question is said before anything is asked of the host.
     where = load_lab(lab)
-    plan = _plan(asked)
+    plan = blaming_options(asked, lambda: make_plan(asked))
     measured = measuring(where)
     with shown(quiet=False, as_json=False) as progress:
         outcome = measured(
@@ -113,11 +120,13 @@ def _answer(run: Path, trials: int, *, as_json: bool) -> int:
     from nodrop.cli.answer import ends_with, print_capacity
     from nodrop.report.capacity_json import capacity_answer
     from nodrop.report.searched import searches
+    from nodrop.report.sensor import sensor_words
     from nodrop.report.story import read_story
     from nodrop.report.write import write_report
 
     page = write_report([run])
-    found = searches(read_story([run]))
+    story = read_story([run])
+    found = searches(story)
     code = ends_with(found, trials)
     if as_json:
         answers = [
@@ -127,17 +136,8 @@ def _answer(run: Path, trials: int, *, as_json: bool) -> int:
         return code
     for one in found:
         print_capacity(one)
+    for words in sensor_words(story):
+        say(words)
     say(f"report: {page}")
     say(run)
     return code
-
-
-def _plan(asked: Experiment) -> Plan:
-    from nodrop.measure.plan import make_plan
-
-    try:
-        return make_plan(asked)
-    except BadInput as error:
-        if "sut.rules: no such key" in error.message:
-            raise BadInput(f"--rules: {asked.sut['kind']} takes no rules; leave it out") from None
-        raise

@@ -13,10 +13,14 @@ from nodrop.cli.arguments import (
     AsJson,
     ExperimentFile,
     FleetFile,
+    ImageName,
     LabName,
     OutFolder,
+    OwnBinary,
+    OwnConfig,
     Resume,
     Settings,
+    Threads,
     TolerateTruncated,
     Yes,
     all_settings,
@@ -85,12 +89,15 @@ def _report(
     from nodrop.cli.progress import print_cells, print_stopped
     from nodrop.cli.timings import print_timings, print_timings_json
     from nodrop.report.searched import searches
+    from nodrop.report.sensor import sensor_words
     from nodrop.report.story import read_story
     from nodrop.report.write import write_report
     from nodrop.results.settled import looks
 
     page, code = write_report([outcome.directory]), outcome.exit_code
-    found = () if asked.search is None else searches(read_story([outcome.directory]))
+    told = not (quiet or as_json)
+    story = read_story([outcome.directory]) if told or asked.search is not None else None
+    found = () if asked.search is None or story is None else searches(story)
     if asked.search is not None:
         code = ends_with(found, code)
     if as_json:
@@ -105,6 +112,8 @@ def _report(
             print_cells(outcome.records, looks(rule, asked.measure.sut) if rule else None)
             if rule:
                 print_stopped(outcome.directory)
+        for words in sensor_words(story) if story is not None else ():
+            say(words)
         say(f"report: {page}")
         if timings:
             print_timings(outcome.directory)
@@ -136,6 +145,10 @@ def _measuring(asked: Experiment, lab: str | None, fleet: Path | None) -> Callab
 
 def profile(
     experiment: ExperimentFile,
+    config: OwnConfig = None,
+    binary: OwnBinary = None,
+    image: ImageName = None,
+    threads: Threads = None,
     lab: LabName = None,
     out: OutFolder = Path("results"),
     settings: Settings = None,
@@ -148,7 +161,10 @@ def profile(
 
     The same as `run --set measure.profile=true`; the report has the section.
     """
-    asked = [*(settings or ()), "measure.profile=true"]
+    from nodrop.config.asked import Sensor
+
+    sensor = Sensor(config=config, binary=binary, image=image, threads=threads)
+    asked = [*(settings or ()), *sensor.settings(Path.cwd()), "measure.profile=true"]
     return run(experiment, lab=lab, out=out, settings=asked, yes=yes, quiet=quiet)
 
 

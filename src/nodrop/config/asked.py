@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,27 @@ SECONDS = {"": 1, "s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Sensor:
+    """The user's own: configuration, program and threads. None = as the SUT has it."""
+
+    config: str | None = None
+    binary: str | None = None
+    image: str | None = None
+    threads: str | None = None
+
+    def table(self, folder: Path) -> dict[str, Any]:
+        """Keys of [sut]."""
+        files = {"config": self.config, "binary": self.binary}
+        paths = {key: _whole_path(one, folder) for key, one in files.items() if one is not None}
+        return _given({**paths, "image": self.image, "threads": thread_count(self.threads)})
+
+    def settings(self, folder: Path) -> list[str]:
+        """The same, as `--set` takes it."""
+        table = self.table(folder)
+        return [f"sut.{key}={json.dumps(one, ensure_ascii=False)}" for key, one in table.items()]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Question:
     """What each of them names."""
 
@@ -26,6 +48,7 @@ class _Question:
     rules: Sequence[str] = ()
     setup: str = "bare"
     sut: str = "suricata"
+    sensor: Sensor = field(default_factory=Sensor)
 
     def _table(self, folder: Path, *, command: str, question: str) -> dict[str, Any]:
         """Relative paths start in `folder`, and are absolute in the table: the file that is made of
@@ -37,7 +60,10 @@ class _Question:
             "name": f"{command}-{_slug(self.trace)}"[:LONGEST_NAME].rstrip("-"),
             "question": question,
             "setup": {"kind": self.setup},
-            "sut": _given({"kind": self.sut, "rules": rules or None}),
+            "sut": {
+                **_given({"kind": self.sut, "rules": rules or None}),
+                **self.sensor.table(folder),
+            },
             "load": {"kind": "replay", "trace": trace},
         }
 
@@ -130,6 +156,15 @@ def goal_ratio(text: str) -> float:
             "0.005, and less than all"
         )
     return ratio
+
+
+def thread_count(text: str | None) -> int | str | None:
+    """`2` or `auto`."""
+    if text is None or text.strip() == "auto":
+        return text and text.strip()
+    if re.fullmatch(r"[1-9]\d{0,3}", text.strip(), re.ASCII) is None:
+        raise BadInput(f"--threads {text or NOTHING}: must be a number, such as 2, or auto")
+    return int(text)
 
 
 def budget_s(text: str) -> float:

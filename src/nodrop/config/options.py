@@ -137,6 +137,11 @@ class Inputs:
         # Made absolute but symbolic links are kept: a user recognises the path in a message.
         return Path(base / written.expanduser()).absolute()
 
+    def matching(self, pattern: Path) -> list[Path]:
+        """Files that an absolute path with a shell's wildcards names, in order."""
+        root = Path(pattern.anchor)
+        return sorted(root.glob(str(pattern.relative_to(root))))
+
     def image(self, name: str) -> str:
         """By which the cache of this machine has the image that an experiment names, or its SUT
         takes without a word."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from nodrop import plugins
@@ -51,6 +52,11 @@ class Named(Inputs):
         path = self.found[str(written)] = Inputs.find(self, written, base)
         return path
 
+    def matching(self, pattern: Path) -> list[Path]:
+        files = Inputs.matching(self, pattern)
+        self.found |= {str(path): path for path in files}
+        return files
+
 
 @dataclass(frozen=True, slots=True)
 class Copies(Inputs):
@@ -66,6 +72,15 @@ class Copies(Inputs):
     def find(self, written: Path, base: Path) -> Path:
         copy = self.of.get(str(written))
         return Inputs.find(self, written, base) if copy is None else Path(copy)
+
+    def matching(self, pattern: Path) -> list[Path]:
+        wanted = pattern.parts
+        return [
+            Path(copy)
+            for written, copy in sorted(self.of.items())
+            if len(parts := Path(written).parts) == len(wanted)
+            and all(map(fnmatchcase, parts, wanted))
+        ]
 
 
 def named_files(experiment: Experiment, plan: Plan) -> Mapping[str, Path]:

@@ -318,6 +318,18 @@ TRIALS_FAILED = _rule(
 TRIALS_VOID = _rule(
     Part.TRUST, "trials-void", "trials are void, one line per reason", "outcome and reason codes"
 )
+RULES_NOT_LOADED = _rule(
+    Part.TRUST,
+    "rules-not-loaded",
+    "rules that were named did not load, were skipped, or their files are not there",
+    "what Suricata said of its rules in each trial: loaded, failed, skipped, the first by name",
+)
+YAML_REPLACED = _rule(
+    Part.TRUST,
+    "yaml-replaced",
+    "Suricata ran with a user's own yaml, of which nodrop replaced keys",
+    "the user's yaml against the one that each trial was given",
+)
 CALIBRATED = _rule(
     Part.TRUST,
     "calibrated",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from nodrop.ledger.balance import Ledger, ledger_from_json
@@ -166,6 +167,22 @@ class Aside:
     """What reading one costs: the answer is among the facts of its details."""
     warm_up: Mapping[str, Any] | None = None
     """What was sent to warm it up and discarded."""
+    sensor: Sensor | None = None
+    """Of a SUT with rules, or with a user's own configuration."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sensor:
+    """What the SUT said of its rules, and what nodrop replaced in a user's yaml."""
+
+    rules_loaded: int | None
+    rules_failed: int | None
+    rules_skipped: int | None
+    failed_first: tuple[str, ...]
+    rules_lacking: tuple[str, ...]
+    yaml: str | None
+    replaced: tuple[tuple[str, str | None, str | None], ...]
+    """Key, what it was, what it was run with; None = not there."""
 
 
 def read_trial(source: int, run: RunDir, packed: bytes) -> Trial:
@@ -206,7 +223,47 @@ def _aside(run: RunDir, record: TrialRecord, details: Json) -> Aside:
         phases_s={sys.intern(name): took for name, took in phases.items()},
         asks_clock=isinstance(facts.get("tsc"), dict),
         warm_up=warm_up if warm_up.get("discarded") else None,
+        sensor=_sensor(_table(facts, "sut")),
     )
+
+
+def _sensor(said: Json) -> Sensor | None:
+    found = Sensor(
+        rules_loaded=_count(said.get("rules_loaded")),
+        rules_failed=_count(said.get("rules_failed")),
+        rules_skipped=_count(said.get("rules_skipped")),
+        failed_first=_texts(said.get("rules_failed_first")),
+        rules_lacking=_texts(said.get("rules_lacking")),
+        yaml=_text(said.get("yaml")),
+        replaced=tuple(
+            (key, _text(row.get("was")), _text(row.get("now")))
+            for row in _list(said.get("yaml_replaced"))
+            if isinstance(row, dict) and (key := _text(row.get("key")))
+        ),
+    )
+    return _shared(found) if found.rules_loaded is not None or found.yaml else None
+
+
+@lru_cache(maxsize=256)
+def _shared(sensor: Sensor) -> Sensor:
+    """One object for all trials that say the same."""
+    return sensor
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(one for one in _list(value) if isinstance(one, str))
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _count(value: object) -> int | None:
+    return value if type(value) is int and value >= 0 else None
 
 
 def _foreign_cpu_ratio(run: RunDir, record: TrialRecord, details: Json) -> float | None:

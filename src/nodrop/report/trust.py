@@ -16,6 +16,7 @@ from nodrop.report.other_programs import other_programs
 from nodrop.report.outlying import outlying
 from nodrop.report.reasons import reason_words, reasons_of
 from nodrop.report.senders import cpus_of_both
+from nodrop.report.sensor import sensor_sentences
 from nodrop.report.sentences import Sentence, plural
 from nodrop.report.stopped import stopped
 from nodrop.report.story import Source, Story, once
@@ -32,6 +33,7 @@ def findings(story: Story) -> list[Sentence]:
     found = [
         *_not_measured(story),
         *_rules(story),
+        *sensor_sentences(story),
         *stopped(story),
         *_calibration(story),
         *_books(story),

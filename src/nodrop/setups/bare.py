@@ -126,6 +126,7 @@ class BareEnv:
         self.nic = link.rx
         self.capture_interfaces: Sequence[str] = link.capture_ports or (link.rx.name,)
         self.bits = bits
+        self.cpus = host_cpus(limits)
         self._limits = limits
         self._group = group
         self._work = work.absolute()

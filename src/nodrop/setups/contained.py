@@ -23,6 +23,7 @@ from nodrop.labs.wiring import local
 from nodrop.ledger.hops import Account, Hop
 from nodrop.setups.limits import (
     cpu_problems,
+    host_cpus,
     memory_problems,
     out_of_memory_words,
     swappiness_problems,
@@ -72,6 +73,7 @@ class ContainedEnv:
         self.nic = link.rx
         self.capture_interfaces: Sequence[str] = (link.rx.name,)
         self.bits = bits
+        self.cpus = host_cpus(limits)
         self.work_inside = WORK_INSIDE
         self._name = name
         self._near = local(link.rx.host)

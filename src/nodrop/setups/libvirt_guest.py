@@ -138,6 +138,7 @@ class LibvirtEnv:
 
     cold = True
     delivers_at_once = False
+    cpus: AbstractSet[int] = frozenset()
 
     def __init__(
         self,

@@ -136,6 +136,7 @@ class VmEnv:
 
     cold = True
     delivers_at_once = False
+    cpus: AbstractSet[int] = frozenset()
     setup = Vm.name
 
     def __init__(

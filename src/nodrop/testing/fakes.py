@@ -86,6 +86,7 @@ class FakeEnv:
 
     cold = False
     delivers_at_once = True
+    cpus: AbstractSet[int] = frozenset()
 
     capture_interfaces: Sequence[str] = (RX_PORT,)
     work_inside = "/run/nodrop"

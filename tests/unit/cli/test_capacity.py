@@ -22,6 +22,7 @@ from nodrop.testing.outcome_runs import outcome_search, tried
 
 ROOT = Path(__file__).parents[3]
 SINK = ("--sut", "sink")
+REAL = ("--sut", "suricata")
 
 
 @pytest.fixture(autouse=True)
@@ -57,6 +58,13 @@ def test_make_demo_asks_the_same() -> None:
         (["make:demo", "--budget", "soon"], "must be a time"),
         (["make:demo", "--budget", "2s"], "one trial alone takes about"),
         (["make:demo", "--budget", "500ms"], "must be a time"),
+        (["make:demo", "--threads", "many"], "must be a number, such as 2, or auto"),
+        (["make:demo", "--threads", "0"], "must be a number, such as 2, or auto"),
+        (["make:demo", *REAL, "--config", "none.yaml"], "sut.config"),
+        (["make:demo", *REAL, "--binary", "none"], "sut.binary"),
+        (["make:demo", *REAL, "--binary", "/bin/true", "--image", "x"], "leave one out"),
+        (["make:demo", *SINK, "--config", "x"], "--config: sink takes no config; leave it out"),
+        (["make:demo", *SINK, "--image", "x"], "--image: sink takes no image; leave it out"),
         (["make:demo", "--by", "bits"], "allowed are multiplier, speed, pps"),
         (["make:demo", "--method", "guess"], "allowed are nodrop, mlrsearch, bisection"),
         (["make:demo", "--method", "bisection"], "needs min and max"),

@@ -13,16 +13,28 @@ import yaml
 from nodrop.errors import BadInput
 from nodrop.suts.seam import pins_of
 from nodrop.suts.suricata import Suricata
-from nodrop.suts.suricata.config import dump, full_sync_s, load_base, render, retire_s
+from nodrop.suts.suricata.acceptance import Answer
+from nodrop.suts.suricata.config import Seen, dump, full_sync_s, render, retire_s
 from nodrop.suts.suricata.options import SuricataOptions
+from nodrop.suts.suricata.own_yaml import own_files, read_own, replaced
 from nodrop.suts.suricata.sut import plain_rules
+from nodrop.suts.suricata.template import template
+
+HEADER = "%YAML 1.1\n---\n"
 
 
-def rendered(work: str = "/work", interfaces: tuple[str, ...] = ("ndrx0",), **given: Any) -> Any:
+def rendered(
+    work: str = "/work",
+    interfaces: tuple[str, ...] = ("ndrx0",),
+    may: tuple[int, ...] = (),
+    online_cpus: int = 1,
+    **given: Any,
+) -> Any:
     """The document as a YAML 1.1 reader sees it."""
     options = SuricataOptions.model_validate(given, context={"base": Path("/")})
-    document = render(options, load_base(options), interfaces=interfaces, work=work, rules=[])
-    text = dump(document)
+    base = template() if options.config is None else read_own(options.config)
+    seen = Seen(interfaces=interfaces, work=work, cpus=set(may), online_cpus=online_cpus)
+    text = dump(render(options, base, seen))
     assert text.startswith(b"%YAML 1.1\n---\n"), "Suricata refuses a file without it"
     return yaml.safe_load(text)
 
@@ -160,6 +172,75 @@ def test_defrag_is_what_the_kernel_will_do(given: dict[str, Any], expected: bool
     assert Suricata(given, base=Path("/")).defrag is expected
 
 
+@pytest.mark.parametrize(
+    ("cpus", "given", "threads"),
+    [
+        ((1,), {}, 1),
+        ((1,), {"threads": "auto"}, 1),
+        ((1, 2, 5), {}, 3),
+        ((1, 2, 5), {"threads": 2}, 2),
+        (tuple(range(7)), {"ports": 2}, 3),
+        ((4,), {"ports": 4}, 1),
+        ((0, 1, 2, 3), {"cpus": "2"}, 1),
+        ((0, 1, 2, 3), {"worker_cpus": "1-2", "management_cpus": "0"}, 2),
+        ((0, 1, 2, 3), {"runmode": "autofp", "capture_cpus": "0"}, 1),
+        ((), {}, "auto"),  # a guest: all of its own
+        ((1,), {"cluster_type": "cluster_qm"}, "auto"),  # one for each queue
+        ((1, 2), {"runmode": "single"}, 1),
+    ],
+)
+def test_auto_is_a_worker_for_each_cpu_that_it_may_use(
+    cpus: tuple[int, ...], given: dict[str, Any], threads: int | str
+) -> None:
+    assert rendered(may=cpus, **given)["af-packet"][0]["threads"] == threads
+
+
+@pytest.mark.parametrize(("cpus", "online"), [((1,), 2), ((1, 2, 3), 4), ((0, 7), 64)])
+def test_auto_detect_threads_are_one_for_each_cpu_too(cpus: tuple[int, ...], online: int) -> None:
+    document = rendered(may=cpus, online_cpus=online, runmode="autofp")
+    assert int(document["threading"]["detect-thread-ratio"] * online) == len(cpus)
+    assert rendered(runmode="autofp")["threading"]["detect-thread-ratio"] == 1.0, "not known"
+
+
+AFFINITY = (
+    HEADER
+    + """threading:
+  set-cpu-affinity: {on}
+  cpu-affinity:
+    - management-cpu-set:
+        cpu: [ 0 ]
+    - worker-cpu-set:
+        cpu: [ {cpus} ]
+        mode: exclusive
+af-packet:
+  - interface: eth0
+    threads: {threads}
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("on", "cpus", "may", "threads", "affinity", "workers"),
+    [
+        ("yes", '"all"', (1,), "auto", "no", 1),
+        ("yes", "2, 3", (0, 1), "auto", "no", 2),
+        ("yes", '"1-2"', (0, 1, 2, 3), "auto", "yes", 2),
+        ("yes", '"all"', (0, 1, 2, 3), "auto", "yes", 4),
+        ("no", '"all"', (1,), "auto", "no", 1),
+        ("yes", "2, 3", (0, 1), "7", "no", "7"),
+    ],
+)
+def test_threads_of_a_users_yaml_stay_on_the_cpus_they_are_given(
+    on: str, cpus: str, may: tuple[int, ...], threads: str, affinity: str, workers: object,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    own = tmp_path / "own.yaml"
+    own.write_text(AFFINITY.format(on=on, cpus=cpus, threads=threads))
+    document = rendered(config=own, may=may, online_cpus=4)
+    assert str(document["threading"]["set-cpu-affinity"]) == affinity
+    assert document["af-packet"][0]["threads"] == workers
+
+
 OWN = """%YAML 1.1
 ---
 stats:
@@ -189,8 +270,8 @@ custom:
 @pytest.fixture
 def own(tmp_path: Path) -> Path:
     (tmp_path / "own.yaml").write_text(OWN)
-    (tmp_path / "more.yaml").write_text("flow:\n  memcap: 1gb\n")
-    (tmp_path / "part.yaml").write_text("deep: on\n")
+    (tmp_path / "more.yaml").write_text(HEADER + "flow:\n  memcap: 1gb\n")
+    (tmp_path / "part.yaml").write_text(HEADER + "deep: on\n")
     return tmp_path / "own.yaml"
 
 
@@ -206,7 +287,6 @@ def test_a_users_own_yaml_keeps_its_settings(own: Path) -> None:
         }
     ]
     assert document["flow"] == {"memcap": "1gb"}, "the included file"
-    assert document["rule-files"] == ["own.rules"]
     # Scalars stay the text they were: 12:30 is no number of base 60, 0777 no octal one.
     assert document["custom"] == {
         "time": "12:30",
@@ -225,16 +305,104 @@ def test_options_go_over_a_users_own_yaml(own: Path) -> None:
 
 
 def test_a_dumped_document_has_no_aliases(own: Path) -> None:
-    options = SuricataOptions(config=own)
-    text = dump(render(options, load_base(options), interfaces=["a"], work="/w", rules=[]))
+    seen = Seen(interfaces=["a"], work="/w")
+    text = dump(render(SuricataOptions(config=own), read_own(own), seen))
     assert b"*id" not in text and b"&id" not in text
 
 
-@pytest.mark.parametrize("text", ["a: [", "just words", "- a list", "a: !include none.yaml"])
-def test_a_broken_own_yaml_is_bad_input(tmp_path: Path, text: str) -> None:
-    (tmp_path / "own.yaml").write_text(text)
-    with pytest.raises(BadInput, match=r"sut\.config: .*\.yaml"):
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (HEADER + "a: [", "while parsing"),
+        (HEADER + "just words", "must be a table of settings"),
+        (HEADER + "- a list", "must be a table of settings"),
+        (HEADER + "a: !include none.yaml", "No such file"),
+        (HEADER + "include: none.yaml", "No such file"),
+        (HEADER + "include: own.yaml", "includes itself"),
+        (HEADER + "include: headless.yaml", "headless.yaml: Suricata says: The configuration file"),
+        ("a: b", "must begin with the following two lines: %YAML 1.1 and ---"),
+        ("%YAML 1.2\n---\na: b", "must begin with the following two lines"),
+        (HEADER + "a: \udcff", "invalid start byte"),
+    ],
+)
+def test_a_broken_own_yaml_is_bad_input(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "own.yaml").write_text(text, errors="surrogateescape")
+    (tmp_path / "headless.yaml").write_text("a: b\n")
+    with pytest.raises(BadInput, match=r"sut\.config: .*\.yaml") as caught:
         Suricata({"config": "own.yaml"}, base=tmp_path)
+    assert words in str(caught.value)
+
+
+RULES_OF_OWN = (
+    HEADER
+    + """default-rule-path: {path}
+rule-files:
+  - one.rules
+  - "more/*.rules"
+  - {path}/gone.rules
+classification-file: classes.config
+threshold-file: /none/threshold.config
+"""
+)
+
+
+def test_a_users_own_yaml_keeps_its_files(tmp_path: Path) -> None:
+    (tmp_path / "more").mkdir()
+    names = ["one.rules", "more/b.rules", "more/a.rules", "classes.config", "one.txt"]
+    for name in names:
+        (tmp_path / name).write_text("alert ip any any -> any any (sid:1;)\n")
+    own = tmp_path / "own.yaml"
+    own.write_text(RULES_OF_OWN.format(path=tmp_path))
+    found = own_files(read_own(own), tmp_path)
+    assert [str(p.relative_to(tmp_path)) for p in found.rules] == [
+        "one.rules", "more/a.rules", "more/b.rules",
+    ]  # fmt: skip
+    assert found.lacking == (f"{tmp_path}/gone.rules",)
+    assert found.others == {"classification-file": tmp_path / "classes.config"}
+    suricata = Suricata({"config": "own.yaml"}, base=tmp_path)
+    assert set(suricata.files()) == {"one.rules", "a.rules", "b.rules", "classification-file"}
+    assert suricata.facts()["rules_lacking"] == [f"{tmp_path}/gone.rules"]
+    given = Suricata({"config": "own.yaml", "rules": ["more/a.rules"]}, base=tmp_path)
+    assert set(given.files()) == {"a.rules", "classification-file"}, "--rules replaces them"
+    assert given.facts()["rules_lacking"] == []
+
+
+def test_a_users_own_yaml_whose_rules_are_all_gone_is_a_problem(tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text(
+        HEADER + "default-rule-path: /none\nrule-files: [suricata.rules]\n"
+    )
+    (problem,) = Suricata({"config": "own.yaml"}, base=tmp_path).problems(None)[1:]
+    assert "rule-files names /none/suricata.rules, which is not there" in problem
+
+
+def test_rules_are_called_what_the_user_calls_them(tmp_path: Path) -> None:
+    names = ["a/et.rules", "b/et.rules", "my rules.rules", "suricata.yaml"]
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("# none\n")
+    suricata = Suricata({"rules": names}, base=tmp_path)
+    assert [(r.name, r.said) for r in suricata._rules] == [
+        ("et.rules", "a/et.rules"),
+        ("1-et.rules", "b/et.rules"),
+        ("my_rules.rules", "my rules.rules"),
+        ("3-suricata.yaml", "suricata.yaml"),
+    ]
+
+
+@pytest.mark.parametrize("given", [{}, {"stream.memcap": "1gb"}])
+def test_what_is_replaced_in_a_users_yaml_is_listed(own: Path, given: dict[str, Any]) -> None:
+    options = SuricataOptions(config=own, overrides=given)
+    base = read_own(own)
+    document = render(options, base, Seen(interfaces=["ndrx0"], work="/w", cpus={1}))
+    found = {one["key"]: (one["was"], one["now"]) for one in replaced(base, document, given)}
+    assert found["af-packet.0.interface"] == ('"eth0"', '"ndrx0"')
+    assert found["af-packet.0.threads"] == (None, "1")
+    assert found["af-packet.1"] == ('{"interface": "default"}', None)
+    assert found["stats.enabled"] == ('"no"', "true")
+    assert found["rule-files.0"] == ('"own.rules"', None)
+    assert found["outputs.2"][0] is None and "custom" not in found
+    assert not [key for key in found if key.startswith(("stream", "custom", "flow"))]
+    assert base == read_own(own), "overrides are put into a copy"
 
 
 def test_the_socket_of_a_deep_run_directory_is_reached_through_the_working_directory() -> None:
@@ -290,13 +458,14 @@ def test_an_override_is_blamed_where_without_it_all_is_well(
 ) -> None:
     asked: list[bool] = []
 
-    def refusal(_bits: Any, configuration: Any) -> str | None:
+    def answer(_bits: Any, configuration: Any, _files: Any) -> Answer:
         document = yaml.safe_load(configuration("/work"))
         assert document["rule-files"] == []
         asked.append(bad := document["stream"].get("memcap") == "lots")
-        return "stream-tcp: no" if bad or not base_is_taken else None
+        words = "stream-tcp: no" if bad or not base_is_taken else None
+        return Answer(refused=words, rules=None, bad=(), looked_for_rules=False)
 
-    monkeypatch.setattr("nodrop.suts.suricata.sut.refusal", refusal)
+    monkeypatch.setattr("nodrop.suts.suricata.sut.asked", answer)
     suricata = Suricata({"overrides": {"stream.memcap": "lots"}}, base=tmp_path)
     said = ["sut.overrides: `suricata -T` refuses it: stream-tcp: no"] if base_is_taken else []
     assert [suricata.problems(bits_of(tmp_path)) for _ in range(2)] == [said, said]
@@ -309,9 +478,7 @@ def test_an_override_is_blamed_where_without_it_all_is_well(
 @pytest.mark.parametrize("threads", [1, 2, 3, 5, 63, 1024])
 def test_detect_threads_become_the_ratio_that_makes_them(online: int, threads: int) -> None:
     options = SuricataOptions(runmode="autofp", detect_threads=threads)
-    document = render(
-        options, load_base(options), interfaces=["a"], work="/w", rules=[], online_cpus=online
-    )
+    document = render(options, template(), Seen(interfaces=["a"], work="/w", online_cpus=online))
     ratio = yaml.safe_load(dump(document))["threading"]["detect-thread-ratio"]
     single = struct.unpack("f", struct.pack("f", ratio))[0]
     assert int(online * single) == threads, "Suricata's own arithmetic, in single precision"

@@ -4,30 +4,51 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from nodrop.errors import LabProblem
+from nodrop.errors import LabProblem, TrialFailed
 from nodrop.hosts.binary import find_node_binary
 from nodrop.hosts.local import LocalHost
 from nodrop.hosts.seam import AS_OURS, Surroundings
 from nodrop.images.bits import Bits
+from nodrop.suts.suricata import log
+from nodrop.suts.suricata.config import ENGINE_LOG
 from nodrop.untrusted.folder import read_end
 
 TIMEOUT_S = 20.0
-"""It takes 0.1 s without rules, which are not given to it."""
+"""It takes 0.1 s without rules."""
+WITH_RULES_TIMEOUT_S = 180.0
 LONGEST_WORDS = 1 << 20
 CONFIG = "suricata.yaml"
 WORK_INSIDE = "/run/nodrop"
 WRITABLE = ("run", "tmp", "var/log", "var/lib/suricata")
 """Of the image, into which Suricata may write: empty folders lie over them."""
-_ERROR = re.compile(r"^\[\d+\] Error: (.*?)\s*$", re.MULTILINE)
+_ERROR = re.compile(r"^(?:\[\d+\] )?(?:Error|E): (.*?)\s*$", re.MULTILINE)
 
 
-def refusal(bits: Bits, configuration: Callable[[str], bytes]) -> str | None:
-    """Suricata's own words; None if it takes the configuration (made for the work folder, as it
-    sees that), or if it cannot be asked."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    refused: str | None
+    """Suricata's own words; None if it takes the configuration."""
+    rules: log.Rules | None
+    """None: it says of no rule that it loads."""
+    bad: tuple[log.BadRule, ...]
+    looked_for_rules: bool
+    """It came so far."""
+
+
+def asked(
+    bits: Bits,
+    configuration: Callable[[str], bytes],
+    files: Mapping[str, bytes | Path],
+    *,
+    timeout_s: float = TIMEOUT_S,
+) -> Answer | None:
+    """Of a configuration that is made for the work folder, as Suricata sees that, and the files
+    there. None if it cannot be asked."""
     image = bits.kind == "image"
     with TemporaryDirectory(prefix="nodrop-") as folder:
         work = Path(folder) / "work"
@@ -36,23 +57,45 @@ def refusal(bits: Bits, configuration: Callable[[str], bytes]) -> str | None:
         binds = {Path(folder) / name: f"/{name}" for name in over}
         for place in (work, *binds):
             place.mkdir(parents=True)
-        (work / CONFIG).write_bytes(configuration(seen))
+        shown: dict[Path, str] = {}
+        for name, content in {CONFIG: configuration(seen), **files}.items():
+            _put(work / name, content, link=not image)
+            if image and isinstance(content, Path):
+                shown[content.absolute()] = f"{seen}/{name}:ro"
         program = "suricata" if image else str(bits.path)
         argv = (program, "-T", "-c", f"{seen}/{CONFIG}", "-l", seen, "--af-packet")
         stdout, stderr = Path(folder) / "stdout", Path(folder) / "stderr"
         try:
             host = LocalHost(name="this host", node=find_node_binary(), label="acceptance")
-            of_image = Surroundings(root=bits.path, binds={**binds, work: seen})
+            of_image = Surroundings(root=bits.path, binds={**binds, work: seen, **shown})
             around = of_image if image else AS_OURS
             child = host.spawn(argv, stdout=stdout, stderr=stderr, caps=(), around=around)
         except LabProblem:
             return None
         try:
-            status = child.wait(TIMEOUT_S)
+            status = child.wait(timeout_s)
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait()
             return None
         words = b"".join(read_end(path, bytes_from_end=LONGEST_WORDS) for path in (stdout, stderr))
         said = _ERROR.findall(words.decode(errors="replace"))
-    return "; ".join(said) if status and said else None
+        try:
+            lines = log.EngineLog(work / ENGINE_LOG).lines()
+        except TrialFailed:  # larger than a log can be: of a file that holds no rules
+            lines = ()
+        return Answer(
+            refused="; ".join(said) if status and said else None,
+            rules=log.rules_loaded(lines),
+            bad=tuple(log.bad_rules(lines)),
+            looked_for_rules=log.looked_for_rules(lines),
+        )
+
+
+def _put(path: Path, content: bytes | Path, *, link: bool) -> None:
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif link:
+        path.symlink_to(content.absolute())
+    else:
+        path.touch()

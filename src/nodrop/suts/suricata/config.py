@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +17,7 @@ from nodrop.config.units import parse_cpus
 from nodrop.errors import BadInput
 from nodrop.suts.suricata.control import MAX_PATH_BYTES
 from nodrop.suts.suricata.options import SuricataOptions
-from nodrop.suts.suricata.template import MAX_PENDING_PACKETS, Yaml, template
-from nodrop.untrusted.folder import read_file
-from nodrop.untrusted.words import one_line
+from nodrop.suts.suricata.template import MAX_PENDING_PACKETS, Yaml
 
 ENGINE_LOG = "engine.json"
 STATS_LOG = "stats.json"
@@ -24,38 +26,35 @@ FIRST_CLUSTER_ID = 99
 STATS_INTERVAL_S = 1
 SYNC_S = 3
 """Capture threads hand over their counters every 3 s: fixed in Suricata's source."""
-LONGEST_YAML_BYTES = 4 << 20
-MOST_FILES = 64
 MOST_STEPS = 64
-MOST_NODES = 200_000
-"""Suricata's own suricata.yaml has 900."""
 BLOCK_TIMEOUT_MS = 10
 """Suricata's own, if af-packet has no block-timeout."""
 
 
-def load_base(options: SuricataOptions) -> Yaml:
-    """The user's suricata.yaml, or our template."""
-    if options.config is None:
-        return template()
-    return _read_yaml(_Source(options.config))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """The place of a Suricata, as it sees it."""
+
+    interfaces: Sequence[str]
+    work: str
+    rules: Sequence[str] = ()
+    """Names in the work folder."""
+    others: Mapping[str, str] = field(default_factory=dict)
+    """Key of the yaml → the name of that file in the work folder."""
+    cpus: AbstractSet[int] = frozenset()
+    """Those that it may use; empty: not known, or all that are online."""
+    online_cpus: int = 1
 
 
-def render(
-    options: SuricataOptions,
-    base: Yaml,
-    *,
-    interfaces: Sequence[str],
-    work: str,
-    rules: Sequence[str],
-    online_cpus: int = 1,
-) -> Yaml:
-    """The whole configuration. `work` and the names of `rules` are as Suricata sees them, and so
-    are the CPUs that are online."""
+def render(options: SuricataOptions, base: Yaml, seen: Seen) -> Yaml:
+    """The whole configuration, from our template or a user's yaml."""
+    work = seen.work
     document = {
-        **base,
+        **copy.deepcopy(base),
         "default-log-dir": work,
         "af-packet": [
-            _capture(options, base, name, FIRST_CLUSTER_ID - i) for i, name in enumerate(interfaces)
+            _capture(options, base, name, FIRST_CLUSTER_ID - i, seen)
+            for i, name in enumerate(seen.interfaces)
         ],
         # The engine log as JSON: microsecond times and thread names, which the text has not.
         "logging": {
@@ -77,17 +76,15 @@ def render(
         "outputs": [*_list(base, "outputs"), _stats_output()],
         "unix-command": {"enabled": True, "filename": _socket_path(work)},
     }
-    if threading := _threading(options, online_cpus):
+    if threading := _threading(options, base, seen):
         document["threading"] = {**_table(base, "threading"), **threading}
     if options.autofp_scheduler is not None:
         document["autofp-scheduler"] = options.autofp_scheduler
     if options.ring_size is not None and options.config is None:
         # A ring that is smaller than this divided by the threads, Suricata makes larger.
         document["max-pending-packets"] = min(MAX_PENDING_PACKETS, options.ring_size)
-    if options.config is None or rules:
-        document |= {"default-rule-path": work, "rule-files": [f"{work}/{r}" for r in rules]}
-    if options.classification is not None:
-        document["classification-file"] = f"{work}/{plain_name(options.classification.name)}"
+    document |= {"default-rule-path": work, "rule-files": [f"{work}/{r}" for r in seen.rules]}
+    document |= {key: f"{work}/{name}" for key, name in seen.others.items()}
     for path, value in options.overrides.items():
         _put(document, path, value)
     captures = document["af-packet"]
@@ -163,7 +160,13 @@ def _socket_path(work: str) -> str:
     return path if len(path.encode()) <= MAX_PATH_BYTES else f"/proc/self/cwd/{SOCKET}"
 
 
-def _capture(options: SuricataOptions, base: Yaml, interface: str, cluster_id: int) -> Yaml:
+def _capture(
+    options: SuricataOptions,
+    base: Yaml,
+    interface: str,
+    cluster_id: int,
+    seen: Seen,
+) -> Yaml:
     # The entry must name the real interface: `--af-packet=IF` leaves the settings of the list's
     # entries to whatever interface those name.
     entry: Yaml = {
@@ -179,18 +182,40 @@ def _capture(options: SuricataOptions, base: Yaml, interface: str, cluster_id: i
         "use-mmap": options.use_mmap,
         "tpacket-v3": options.tpacket_v3,
     }
-    return (
+    found = (
         _user_capture(options, base)
         | _unless_left_to(options, entry)
         | {k: v for k, v in given.items() if v is not None}
     )
+    # Suricata would take one for each CPU that is online (of cluster_qm: for each queue), and two
+    # workers on one CPU wait for each other.
+    auto = str(found.get("threads", "auto")) == "auto"
+    may = _capture_cpus(options, base, seen)
+    if auto and may and found.get("cluster-type") != "cluster_qm":
+        found["threads"] = max(1, len(may) // options.ports)
+    return found
 
 
-def _threading(options: SuricataOptions, online_cpus: int) -> Yaml:
+def _capture_cpus(options: SuricataOptions, base: Yaml, seen: Seen) -> AbstractSet[int]:
+    """Those that capture threads may use; empty: not known."""
+    own = options.capture_cpus if options.runmode == "autofp" else options.worker_cpus
+    if pinned := own or options.pinned_to:
+        return set(parse_cpus(pinned))
+    affinity = own_affinity(base, seen.online_cpus)
+    return seen.cpus if _leaves(affinity, seen) else affinity.get("worker-cpu-set", seen.cpus)
+
+
+def _threading(options: SuricataOptions, base: Yaml, seen: Seen) -> Yaml:
     found: Yaml = {}
-    if options.detect_threads is not None:
+    behind = options.detect_threads
+    if behind is None and options.runmode == "autofp" and options.config is None:
+        may = options.worker_cpus or options.pinned_to
+        behind = len(parse_cpus(may) if may else seen.cpus) or None
+    if behind is not None:
         # Suricata takes the whole part of this ratio times the CPUs that are online.
-        found["detect-thread-ratio"] = (options.detect_threads + 0.5) / online_cpus
+        found["detect-thread-ratio"] = (behind + 0.5) / seen.online_cpus
+    if _leaves(own_affinity(base, seen.online_cpus), seen):
+        found["set-cpu-affinity"] = "no"
     if options.role_cpus:
         every = options.pinned_to or ""
         sets = {
@@ -204,6 +229,28 @@ def _threading(options: SuricataOptions, online_cpus: int) -> Yaml:
             for name, (cpus, mode) in sets.items()
         ]
     return found
+
+
+def own_affinity(base: Yaml, online_cpus: int) -> dict[str, set[int]]:
+    """CPU sets to which a user's yaml pins threads."""
+    threading = _table(base, "threading")
+    if not _is_true(threading.get("set-cpu-affinity")):
+        return {}
+    entries = threading.get("cpu-affinity")
+    found: dict[str, set[int]] = {}
+    for table in entries if isinstance(entries, list) else [entries]:
+        for name, said in table.items() if isinstance(table, dict) else ():
+            words = said.get("cpu") if isinstance(said, dict) else None
+            for word in words if isinstance(words, list) else [words]:
+                with suppress(ValueError):
+                    cpus = range(online_cpus) if word == "all" else parse_cpus(str(word))
+                    found.setdefault(name, set()).update(cpus)
+    return found
+
+
+def _leaves(affinity: Mapping[str, AbstractSet[int]], seen: Seen) -> bool:
+    """Threads would leave the CPUs that they are given, for those of the sender."""
+    return bool(seen.cpus) and any(cpus - seen.cpus for cpus in affinity.values())
 
 
 def _user_capture(options: SuricataOptions, base: Yaml) -> Yaml:
@@ -289,92 +336,6 @@ def _is_true(value: object) -> bool:
     return str(value).lower() in ("1", "yes", "true", "on")
 
 
-# --- YAML as Suricata reads it ------------------------------------------------------------------
-
-
 class _PlainDumper(yaml.SafeDumper):
     def ignore_aliases(self, _data: Any) -> bool:
         return True
-
-
-class _TextLoader(yaml.BaseLoader):
-    """Every scalar stays text, as in Suricata: `yes`, `0777`, `12:30` come out as they went in."""
-
-    source: _Source
-
-
-class _Source:
-    """A file, the files that include it, and how many there may still be."""
-
-    def __init__(self, path: Path, outer: _Source | None = None) -> None:
-        self.path = path
-        self._chain: tuple[Path, ...] = (*(outer._chain if outer else ()), path.resolve())
-        self._left: list[None] = outer._left if outer else [None] * MOST_FILES
-        if self._chain.count(path.resolve()) > 1:
-            raise BadInput(f"sut.config: {path}: includes itself")
-        if not self._left:
-            raise BadInput(f"sut.config: {path}: more than {MOST_FILES} files are included")
-        self._left.pop()
-
-    def included(self, name: object) -> Yaml:
-        if not isinstance(name, str):
-            raise BadInput(f"sut.config: {self.path}: include needs a file name")
-        return _read_yaml(_Source(self.path.parent / name, self))
-
-
-def _include(loader: _TextLoader, node: yaml.Node) -> Any:
-    if not isinstance(node, yaml.ScalarNode):
-        raise yaml.constructor.ConstructorError(None, None, "!include needs a file name")
-    return loader.source.included(node.value)
-
-
-_TextLoader.add_constructor("!include", _include)
-
-
-def _read_yaml(source: _Source) -> Yaml:
-    path = source.path
-    try:
-        loader = _TextLoader(read_file(path, most_bytes=LONGEST_YAML_BYTES))
-        loader.source = source
-        document = loader.get_single_data()
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise BadInput(f"sut.config: {path}: {_one_line(error)}") from None
-    except RecursionError:
-        raise BadInput(f"sut.config: {path}: is nested too deep") from None
-    if not isinstance(document, dict):
-        raise BadInput(f"sut.config: {path}: must be a table of settings, as suricata.yaml is")
-    _check_size(document, path)
-    return _with_includes(document, source)
-
-
-def _check_size(document: Yaml, path: Path) -> None:
-    """As it will be written, for Suricata's reader: without aliases."""
-    left = MOST_NODES
-    open_values: list[tuple[int, Any]] = [(0, document)]
-    while open_values:
-        depth, value = open_values.pop()
-        if not isinstance(value, dict | list):
-            continue
-        left -= len(value)
-        if left < 0:
-            raise BadInput(f"sut.config: {path}: has more than {MOST_NODES:,} settings")
-        if depth > MOST_STEPS:
-            raise BadInput(f"sut.config: {path}: is nested deeper than {MOST_STEPS}")
-        inner = value.values() if isinstance(value, dict) else value
-        open_values += [(depth + 1, one) for one in inner]
-
-
-def _with_includes(document: Yaml, source: _Source) -> Yaml:
-    """Top-level `include:` of one file or a list; a later setting replaces an earlier one."""
-    merged: Yaml = {}
-    for key, value in document.items():
-        if key == "include":
-            for name in value if isinstance(value, list) else [value]:
-                merged |= source.included(name)
-        else:
-            merged[key] = value
-    return merged
-
-
-def _one_line(error: Exception) -> str:
-    return one_line(error, longest=400)

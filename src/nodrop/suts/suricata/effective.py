@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from nodrop.hosts.seam import Json
@@ -31,6 +31,16 @@ class Asked:
     names_rules: bool
     """Also if it is the user's own yaml that names them."""
     rules_errors: Literal["error", "warn"]
+    rule_names: Mapping[str, str] = field(default_factory=dict)
+    """Name in the work folder → what a user calls that file."""
+    rules_lacking: tuple[str, ...] = ()
+    """What a user's own yaml names as rules, and is not there."""
+    replaced: Sequence[Json] = ()
+    """Keys of a user's own yaml that it runs without (own_yaml.py)."""
+    yaml: str | None = None
+    """The name of that yaml."""
+    defrag_named: bool = True
+    """The user asked for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +111,7 @@ class Effective:
                 f"a ring of {frames} frames was asked for, {max(rings)} exist: "
                 "Suricata makes it as large as max-pending-packets divided by the threads"
             )
-        if self.asked.defrag and self.defrag() is False:
+        if self.asked.defrag and self.asked.defrag_named and self.defrag() is False:
             notes.append(
                 "defrag = yes has no effect here: Suricata gives the flag to cluster_flow groups "
                 "of two threads or more"

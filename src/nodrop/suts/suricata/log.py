@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nodrop.errors import TrialFailed
@@ -21,6 +21,7 @@ _LOADED = re.compile(
     r"(\d{1,18}) rules? successfully loaded, (\d{1,18}) rules? failed"
     r"(?:, (\d{1,18})(?: rules? skipped)?)?"
 )
+_NO_RULES = "no rules were loaded"
 _BAD_RULE = re.compile(r'error parsing signature "(.*)" from file (.+) at line (\d{1,18})')
 _SID = re.compile(r"\bsid\s*:\s*(\d{1,18})\b")
 _EXIT = re.compile(r"^(?:device: )?(\S+): packets: (\d{1,19}), drops: (\d{1,19})")
@@ -53,13 +54,14 @@ class BadRule:
     """A rule that Suricata would not load."""
 
     file: str
+    """As the user calls it, if that is known."""
     line: int
     sid: int | None
     reason: str
 
     def __str__(self) -> str:
         sid = "without sid" if self.sid is None else f"sid {self.sid}"
-        return f"{Path(self.file).name} line {self.line} ({sid}: {self.reason})"
+        return f"{self.file} line {self.line} ({sid}: {self.reason})"
 
 
 class EngineLog:
@@ -123,9 +125,19 @@ def rules_loaded(lines: Sequence[Line]) -> Rules | None:
     return None
 
 
-def bad_rules(lines: Sequence[Line]) -> list[BadRule]:
-    """Rules that do not load, in the order of the files."""
-    return _rules_and_errors(lines)[0]
+def looked_for_rules(lines: Sequence[Line]) -> bool:
+    """It says that some rule loads, or that none does."""
+    none = any(_NO_RULES in line.message for line in lines)
+    return none or rules_loaded(lines) is not None or bool(bad_rules(lines))
+
+
+def bad_rules(lines: Sequence[Line], names: Mapping[str, str] | None = None) -> list[BadRule]:
+    """Rules that do not load, in the order of the files. `names`: of a file in the work folder →
+    what the user calls it."""
+    return [
+        replace(rule, file=(names or {}).get(name := Path(rule.file).name, name))
+        for rule in _rules_and_errors(lines)[0]
+    ]
 
 
 def errors(lines: Sequence[Line]) -> list[str]:
@@ -163,6 +175,28 @@ def _rules_and_errors(lines: Sequence[Line]) -> tuple[list[BadRule], list[str]]:
         )
         reason = ""
     return rules, others
+
+
+def rules_refused(said: Rules | None, bad: Sequence[BadRule], *, strict: bool) -> str:
+    """In words, if rules are named and none loads (Suricata then makes no statement), or if it is
+    `strict` and one does not; empty if not."""
+    first = "; ".join(map(str, bad[:3]))
+    if said is None or said.loaded == 0:
+        return "rules are named, and Suricata loads none" + (f": {first}" if first else "")
+    if said.failed == 0 or not strict:
+        return ""
+    more = f" and {said.failed - 3} more" if said.failed > 3 else ""
+    return f"{said.failed} of {said.loaded + said.failed} rules do not load: {first}{more}"
+
+
+def mend(said: Rules | None) -> str:
+    """What to do about refused rules."""
+    if said is None or said.loaded == 0:
+        return (
+            "look into the files (one rule per line, UTF-8); without rules, name none: in "
+            "sut.rules and in rule-files of sut.config"
+        )
+    return 'repair or remove them, or set sut.rules_errors = "warn"'
 
 
 def reason_before_start(lines: Sequence[Line]) -> str:

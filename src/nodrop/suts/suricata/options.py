@@ -31,21 +31,26 @@ class SuricataOptions(Options):
     image: str | None = None
     """Name or path of the image to run it from."""
     rules: tuple[InputFile, ...] = ()
-    """Rule files; `.xz` is unpacked to the cache folder."""
-    rules_errors: Literal["error", "warn"] = "error"
-    """What a rule that does not load is: the end of the trial, or a count in its facts."""
+    """Rule files; `.xz` is unpacked to the cache folder. Without any, those of `config`."""
+    rules_errors: Literal["error", "warn"] = "warn"
+    """What a rule that does not load is: an error that is found before the first trial, or counted
+    and named in the report. That none loads is always an error."""
     classification: InputFile | None = None
-    """classification.config of the rules, instead of the one beside the binary."""
+    """classification.config of the rules, instead of that of `config`, or the one beside the
+    binary."""
     config: InputFile | None = None
-    """The user's own suricata.yaml as the base, instead of our template."""
+    """The user's own suricata.yaml as the base, instead of our template. It keeps its rules,
+    classes, references and thresholds: the files that it names on this host are shown to Suricata
+    wherever it runs."""
     runmode: Runmode = "workers"
     threads: Annotated[int, Field(gt=0, le=1024)] | Literal["auto"] = "auto"
-    """Capture threads per port."""
+    """Capture threads per port; auto: for all ports together one for each CPU that Suricata may
+    use."""
     ports: Annotated[int, Field(ge=1, le=MOST_PORTS)] = 1
     """NIC ports that it captures on; the flows of the load are shared among them."""
     detect_threads: Annotated[int, Field(gt=0, le=1024)] | None = None
     """Of autofp: behind the capture threads, for all ports together. Without it, one for each
-    CPU (`detect-thread-ratio` 1)."""
+    CPU that Suricata may use."""
     autofp_scheduler: Literal["hash", "ippair"] | None = None
     """Of autofp: which detect thread has a flow."""
     cluster_type: Literal["cluster_flow", "cluster_cpu", "cluster_qm"] = "cluster_flow"
@@ -66,6 +71,12 @@ class SuricataOptions(Options):
     """For the threads that decode and detect, one after the other."""
     management_cpus: CpuList | None = None
     """For all other threads. A role that is not named gets the CPUs of all others together."""
+
+    @model_validator(mode="after")
+    def _one_program(self) -> Self:
+        if self.binary is not None and self.image is not None:
+            raise ValueError("binary and image both say which Suricata runs: leave one out")
+        return self
 
     @model_validator(mode="after")
     def _single_is_one(self) -> Self:

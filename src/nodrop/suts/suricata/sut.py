@@ -6,6 +6,7 @@ import hashlib
 import io
 import lzma
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,29 +18,38 @@ from nodrop.images.bits import Bits
 from nodrop.ledger.places import Knobs, Place, socket_ring
 from nodrop.ledger.threads import Role
 from nodrop.setups.seam import Env, ProcessSpec
-from nodrop.suts.suricata.acceptance import CONFIG, refusal
+from nodrop.suts.suricata import log
+from nodrop.suts.suricata.acceptance import CONFIG, WITH_RULES_TIMEOUT_S, Answer, asked
 from nodrop.suts.suricata.capture import role
 from nodrop.suts.suricata.config import (
+    ENGINE_LOG,
+    SOCKET,
+    STATS_LOG,
+    Seen,
     defrag_configured,
     defrag_expected,
     dump,
     full_sync_s,
-    load_base,
     named_files,
+    own_affinity,
     plain_name,
     render,
     retire_s,
 )
 from nodrop.suts.suricata.effective import Asked
 from nodrop.suts.suricata.options import SuricataOptions
+from nodrop.suts.suricata.own_yaml import FILE_KEYS, OwnFiles, own_files, read_own, replaced
 from nodrop.suts.suricata.running import RunningSuricata
+from nodrop.suts.suricata.template import Yaml, template
 from nodrop.untrusted.folder import open_file, read_file
 from nodrop.untrusted.packed import unpack
 
 RULES_BYTES = 256 << 20
-LOOK_BYTES = 64 << 10
 """The largest published rule sets have 40 MB."""
-
+LOOK_BYTES = 64 << 10
+"""Of each rule file: some rule in there loads, or all of them are asked."""
+OURS = (CONFIG, ENGINE_LOG, STATS_LOG, SOCKET, *FILE_KEYS)
+"""Names in the work folder."""
 
 RING = socket_ring(
     Knobs(
@@ -66,18 +76,27 @@ class Suricata:
 
     def __init__(self, options: Mapping[str, Any], *, base: Path) -> None:
         self.options = check(SuricataOptions, options, table="sut", base=base)
-        # Rendered once for its errors, and for what overrides make of defrag.
-        self.defrag = defrag_expected(self._configuration(["eth0"], "/work"))
+        own = self.options.config
+        self._base = template() if own is None else read_own(own)
+        named = OwnFiles() if own is None else own_files(self._base, own.parent)
+        self._others = dict(named.others)
+        if self.options.classification is not None:
+            self._others["classification-file"] = self.options.classification
+        self._rules = _as_shown(self.options.rules or named.rules)
+        self._rules_lacking = () if self.options.rules else named.lacking
+        # Rendered for its errors, and for what overrides make of defrag.
+        self._rendered = self._configuration(Seen(interfaces=["eth0"], work="/work"))
+        self.defrag = defrag_expected(self._rendered)
         self.cpus = self.options.pinned_to
         self.ports = self.options.ports
         self.cpu_sets = {f"sut.{key}": cpus for key, cpus in self.options.role_cpus.items()}
         self.holds_packets = self._holds_packets()
         self.rest_seen_s = REST_SEEN_S
-        self._refusals: dict[str, str | None] = {}
+        self._refusals: dict[str, list[str]] = {}
 
     def _holds_packets(self) -> int | None:
         """Of rings with a slot for each packet; between threads, as in autofp, more wait."""
-        entry = self._configuration(["eth0"], "/work")["af-packet"][0]
+        entry = self._rendered["af-packet"][0]
         frames, threads = _whole(entry.get("ring-size")), _whole(entry.get("threads"))
         slots = str(entry.get("tpacket-v3", "no")).lower() not in ("yes", "true", "on", "1")
         if not slots or frames is None or threads is None or self._runmode() == "autofp":
@@ -98,36 +117,89 @@ class Suricata:
             problems.append(
                 f"sut.binary: {bits.path} -V names no version: it is no Suricata that runs here"
             )
-        for path in self.options.rules:
+        for rules in self._rules:
             try:
-                problems += _no_text(path, plain_rules(path))
+                problems += _no_text(rules.path, plain_rules(rules.path))
             except OSError as error:
-                problems.append(f"sut.rules: {path}: cannot be read: {error.strerror}")
+                problems.append(f"sut.rules: {rules.path}: cannot be read: {error.strerror}")
             except BadInput as error:
                 problems.append(str(error))
+        names_others = any(key.startswith("rule-files") for key in self.options.overrides)
+        if self._rules_lacking and not self._rules and not names_others:
+            problems.append(
+                f"sut.config: {self.options.config}: rule-files names {self._rules_lacking[0]}, "
+                "which is not there, and no other rules: give rules (--rules, sut.rules), or none "
+                "(sut.overrides.rule-files = [])"
+            )
         if bits is not None and not problems:
-            problems += self._refused(bits)
+            if bits.sha256 not in self._refusals:
+                self._refusals[bits.sha256] = self._refused(bits) or self._rules_refused(bits)
+            problems += self._refusals[bits.sha256]
         return problems
 
     def _refused(self, bits: Bits) -> list[str]:
         """A test of the configuration is stricter than a start (what only warns there is fatal
         here), so an override is blamed only if the same configuration is taken without it."""
-        if not self.options.overrides:
+        options = self.options
+        if options.config is None and not options.overrides:
             return []
-        if bits.sha256 not in self._refusals:
-            plain = self.options.model_copy(update={"overrides": {}})
-            found = refusal(bits, lambda work: self._without_rules(self.options, work))
-            taken = found and refusal(bits, lambda work: self._without_rules(plain, work)) is None
-            self._refusals[bits.sha256] = found if taken else None
-        words = self._refusals[bits.sha256]
-        return [f"sut.overrides: `suricata -T` refuses it: {words}"] if words else []
+        words = self._refusal(bits, options)
+        if words is None:
+            return []
+        plain = options.model_copy(update={"overrides": {}})
+        if options.overrides and self._refusal(bits, plain) is None:
+            return [f"sut.overrides: `suricata -T` refuses it: {words}"]
+        if options.config is None:
+            return []
+        return [f"sut.config: {options.config}: `suricata -T` refuses it: {words}"]
 
-    def _without_rules(self, options: SuricataOptions, work: str) -> bytes:
-        base = load_base(options)
-        document = render(options, base, interfaces=["lo"], work=work, rules=())
-        document |= {"rule-files": []}
-        if options.classification is not None:
-            del document["classification-file"]
+    def _refusal(self, bits: Bits, options: SuricataOptions) -> str | None:
+        files = self._other_files() if options.config is not None else {}
+        answer = asked(bits, lambda work: self._asking(work, options, rules=(), files=files), files)
+        return None if answer is None else answer.refused
+
+    def _rules_refused(self, bits: Bits) -> list[str]:
+        """Whether any rule loads is asked of the beginning of each file first: to load 20,000 rules
+        takes half a minute."""
+        files = {rules.name: plain_rules(rules.path) for rules in self._rules}
+        if not files:
+            return []
+        strict = self.options.rules_errors == "error"
+        if not strict:
+            heads = {name: _head(path) for name, path in files.items()}
+            answer = self._rules_asked(bits, heads)
+            if answer is None or (answer.rules is not None and answer.rules.loaded):
+                return []
+        answer = self._rules_asked(bits, files)
+        if answer is None or not answer.looked_for_rules:
+            return []
+        names = {rules.name: rules.said for rules in self._rules}
+        bad = [replace(one, file=names.get(one.file, one.file)) for one in answer.bad]
+        words = log.rules_refused(answer.rules, bad, strict=strict)
+        return [f"sut.rules: {words}; {log.mend(answer.rules)}"] if words else []
+
+    def _rules_asked(self, bits: Bits, rules: Mapping[str, bytes | Path]) -> Answer | None:
+        others = self._other_files()
+        return asked(
+            bits,
+            lambda work: self._asking(work, self.options, rules=[*rules], files=others),
+            {**others, **rules},
+            timeout_s=WITH_RULES_TIMEOUT_S,
+        )
+
+    def _asking(
+        self,
+        work: str,
+        options: SuricataOptions,
+        *,
+        rules: Sequence[str],
+        files: Mapping[str, Path],
+    ) -> bytes:
+        others = {key: key for key in files}
+        seen = Seen(interfaces=["lo"], work=work, rules=rules, others=others)
+        document = render(options, self._base, seen)
+        if not rules:
+            document |= {"rule-files": []}
         return dump(document)
 
     def role(self, thread: str) -> Role | None:
@@ -135,8 +207,14 @@ class Suricata:
 
     def launch(self, env: Env) -> RunningSuricata:
         interfaces = tuple(env.capture_interfaces)
-        online = _online_cpus(env) if self.options.detect_threads else 1
-        document = self._configuration(interfaces, env.work_inside, online_cpus=online)
+        document = self._configuration(
+            Seen(
+                interfaces=interfaces,
+                work=env.work_inside,
+                cpus=env.cpus,
+                online_cpus=self._online_cpus(env),
+            )
+        )
         spec = ProcessSpec(
             argv=self._argv(env),
             files={CONFIG: dump(document), **self.files()},
@@ -144,43 +222,61 @@ class Suricata:
             cpus=self.options.pinned_to,
         )
         entry = document["af-packet"][0]
-        asked = Asked(
+        own = self.options.config
+        wanted = Asked(
             interfaces=interfaces,
             threads=_whole(entry.get("threads")),
             runmode=self._runmode(),
             detect_threads=self.options.detect_threads,
             ring_frames=_whole(entry.get("ring-size")),
             defrag=defrag_configured(document),
+            defrag_named=own is not None or "defrag" in self.options.model_fields_set,
             full_sync_s=full_sync_s(document),
             retire_s=retire_s(document),
             names_rules=bool(document.get("rule-files")),
             rules_errors=self.options.rules_errors,
+            rule_names={rules.name: rules.said for rules in self._rules},
+            rules_lacking=self._rules_lacking,
+            yaml=None if own is None else own.name,
+            replaced=self._replaced(document),
         )
-        return RunningSuricata(env.launch(spec), env, asked)
+        return RunningSuricata(env.launch(spec), env, wanted)
+
+    def _replaced(self, document: Yaml) -> Sequence[Json]:
+        if self.options.config is None:
+            return ()
+        return replaced(self._base, document, self.options.overrides)
+
+    def _online_cpus(self, env: Env) -> int:
+        """Of the machine that it runs on, as its C library counts them; limits do not change that.
+        Asked only if something rests on it: a guest has to boot for it."""
+        options = self.options
+        behind = options.runmode == "autofp" and options.config is None and bool(env.cpus)
+        pinned = bool(env.cpus and own_affinity(self._base, 1))
+        if not (options.detect_threads or behind or pinned):
+            return 1
+        said = env.host.run(["getconf", "_NPROCESSORS_ONLN"]).stdout.strip()
+        if not said.isdecimal() or int(said) == 0:
+            raise LabProblem(f"sut.detect_threads: getconf says {said[:80]!r} CPUs are online")
+        return int(said)
 
     def facts(self) -> Json:
         options = self.options
-        named = [("rules", p) for p in options.rules]
-        named += [(k, p) for k in ("config", "classification") if (p := getattr(options, k))]
+        named = [("rules", rules.path) for rules in self._rules]
+        named += [("config", options.config)] if options.config else []
+        named += [(key.removesuffix("-file"), path) for key, path in self._others.items()]
         return {
             "options": options.model_dump(mode="json", exclude_unset=True),
             "files": [{"use": k, "path": str(p), "sha256": _sha256(p)} for k, p in named],
-            "configuration_sha256": hashlib.sha256(
-                dump(self._configuration(["eth0"], "/work"))
-            ).hexdigest(),
+            "configuration_sha256": hashlib.sha256(dump(self._rendered)).hexdigest(),
+            "yaml_replaced": self._replaced(self._rendered),
+            "rules_lacking": list(self._rules_lacking),
         }
 
-    def _configuration(
-        self, interfaces: Sequence[str], work: str, *, online_cpus: int = 1
-    ) -> dict[str, Any]:
-        return render(
-            self.options,
-            load_base(self.options),
-            interfaces=interfaces,
-            work=work,
-            rules=self._rule_names(),
-            online_cpus=online_cpus,
-        )
+    def _configuration(self, seen: Seen) -> Yaml:
+        names = [rules.name for rules in self._rules]
+        others = {key: key for key in self._others}
+        return render(self.options, self._base, replace(seen, rules=names, others=others))
 
     def _argv(self, env: Env) -> tuple[str, ...]:
         bits = env.bits
@@ -202,27 +298,37 @@ class Suricata:
         own = self.options.config is not None and "runmode" not in self.options.model_fields_set
         return None if own else self.options.runmode
 
-    def _rule_names(self) -> list[str]:
-        """Names in the work folder; numbered, for two folders may hold files of one name."""
-        names = [p.name.removesuffix(".xz") for p in self.options.rules]
-        return [f"rules-{i}-{plain_name(name)}" for i, name in enumerate(names)]
-
     def files(self) -> dict[str, Path]:
-        files = {
-            name: plain_rules(path)
-            for name, path in zip(self._rule_names(), self.options.rules, strict=True)
-        }
-        if self.options.classification is not None:
-            files[plain_name(self.options.classification.name)] = self.options.classification
-        return files
+        rules = {rules.name: plain_rules(rules.path) for rules in self._rules}
+        return {**rules, **self._other_files()}
+
+    def _other_files(self) -> dict[str, Path]:
+        """By their names in the work folder: those of their keys."""
+        return dict(self._others)
 
 
-def _online_cpus(env: Env) -> int:
-    """Of the machine that it runs on, as its C library counts them; limits do not change that."""
-    said = env.host.run(["getconf", "_NPROCESSORS_ONLN"]).stdout.strip()
-    if not said.isdecimal() or int(said) == 0:
-        raise LabProblem(f"sut.detect_threads: getconf says {said[:80]!r} CPUs are online")
-    return int(said)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rules:
+    path: Path
+    name: str
+    """In the work folder."""
+    said: str
+    """What a user calls it."""
+
+
+def _as_shown(paths: Sequence[Path]) -> tuple[_Rules, ...]:
+    """By their own names, with the folder if several have one name."""
+    names = [path.name.removesuffix(".xz") for path in paths]
+    found: list[_Rules] = []
+    taken = set(OURS)
+    for number, (path, name) in enumerate(zip(paths, names, strict=True)):
+        inside = plain_name(name)
+        if inside in taken:
+            inside = plain_name(f"{number}-{name}")
+        taken.add(inside)
+        said = name if names.count(name) == 1 else f"{path.parent.name}/{name}"
+        found.append(_Rules(path=path, name=inside, said=said))
+    return tuple(found)
 
 
 def _whole(value: object) -> int | None:
@@ -243,6 +349,13 @@ def plain_rules(path: Path) -> Path:
         with lzma.open(io.BytesIO(packed)) as stream:
             unpack(stream, plain, most_bytes=RULES_BYTES, where=f"sut.rules: {path}")
     return plain
+
+
+def _head(path: Path) -> bytes:
+    """As many whole lines as there is room for."""
+    with open_file(path) as file:
+        begin = file.read(LOOK_BYTES)
+        return begin if len(begin) < LOOK_BYTES else begin[: begin.rfind(b"\n") + 1]
 
 
 def _no_text(path: Path, plain: Path) -> Sequence[str]:
