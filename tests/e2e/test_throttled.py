@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.hosts.control_groups import mounts
+from nodrop.hosts.control_groups import NOT_V1, Mount, group_path, mounts
 from nodrop.measure.controllers.seam import TrialInput
 from nodrop.measure.manager import RunOutcome
 from nodrop.measure.progress import Silent
@@ -34,6 +34,19 @@ late_p99_us = 60e6 # a busy machine is late; the cause of the losses is the ques
 late_burst_max_ratio = 1
 steal_max_ratio = 1
 """
+AROUND = """
+name = "around"
+[sut]
+kind = "sink"
+[load]
+kind = "replay"
+trace = "make:demo"
+pps = 100000
+loops = 5
+[measure]
+repetitions = 1
+steal_max_ratio = 1
+"""
 PERIOD_US, QUOTA_US = 100_000, 2_000
 
 
@@ -46,7 +59,7 @@ class Quota(Silent):
     program = "Suricata"
 
     def __init__(self, group: Path, version: int) -> None:
-        self._group, self._version = group, version
+        self.group, self._version = group, version
 
     def trial_started(self, trial: TrialInput) -> None:
         pass
@@ -55,23 +68,32 @@ class Quota(Silent):
         if name == "offer":
             self.set(QUOTA_US)
             (pid,) = labelled(self.program)
-            (self._group / "inner/cgroup.procs").write_text(str(pid))
+            (self.group / "inner/cgroup.procs").write_text(str(pid))
         if name == "drain":
             self.set(None)
 
     def above(self) -> str | None:
         """The quota of the group that ours is made in; None if it can have none."""
         name = "cpu.max" if self._version == 2 else "cpu.cfs_quota_us"
-        file = self._group.parent / name
+        file = self.group.parent / name
         return file.read_text().split()[0] if file.exists() else None
 
     def set(self, quota_us: int | None) -> None:
         if self._version == 2:
             quota = "max" if quota_us is None else quota_us
-            (self._group / "cpu.max").write_text(f"{quota} {PERIOD_US}")
+            (self.group / "cpu.max").write_text(f"{quota} {PERIOD_US}")
         else:
             quota = -1 if quota_us is None else quota_us
-            (self._group / "cpu.cfs_quota_us").write_text(str(quota))
+            (self.group / "cpu.cfs_quota_us").write_text(str(quota))
+
+
+def own_group(pid: int, mount: Mount) -> Path:
+    name = "cpu" if mount.version == 1 else NOT_V1
+    return mount.folder(group_path(Path(f"/proc/{pid}/cgroup"), name))
+
+
+def move(pid: int, group: Path) -> None:
+    (group / "cgroup.procs").write_text(str(pid))
 
 
 @pytest.fixture(scope="session")
@@ -128,3 +150,33 @@ def test_without_a_quota_nobody_is_throttled(run: Run, quota: Quota) -> None:
     outcome = run("sut.ring_size=64", text=TEXT, progress=quota)
     assert throttled_s(outcome) == 0.0
     assert "throttled" not in only(outcome).packets.loss_cause
+    assert only(outcome).disturbed is not None
+    assert only(outcome).disturbed.quota is None
+
+
+def test_a_quota_around_nodrop_itself_is_named_and_not_the_sender_alone(
+    run: Run, quota: Quota
+) -> None:
+    class Around(Silent):
+        """This process and all that it starts, while packets leave."""
+
+        def trial_started(self, trial: TrialInput) -> None:
+            move(os.getpid(), quota.group / "inner")
+
+        def phase(self, name: str) -> None:
+            if name in ("offer", "drain"):
+                quota.set(20_000 if name == "offer" else None)
+
+    home = own_group(os.getpid(), next(mounts("cpu")))
+    try:
+        outcome = run(text=AROUND, progress=Around())
+    finally:
+        move(os.getpid(), home)
+    record = only(outcome)
+    assert "sender_late" in record.invalid_reasons, record.verdict
+    assert f"the CPU quota around nodrop itself (0.2 CPUs, {quota.group})" in record.verdict
+    assert record.disturbed is not None
+    held = record.disturbed.quota
+    assert held is not None
+    assert held.throttled_periods > held.periods / 2
+    assert held.throttled_s > 0.2

@@ -73,6 +73,7 @@ def plan(
         sent_words,
     )
     from nodrop.config.experiment import MOST_TRIALS, load_experiment
+    from nodrop.measure.busy import quota_words
     from nodrop.measure.plan import independent_runs, make_plan
 
     asked = load_experiment(
@@ -107,7 +108,7 @@ def plan(
             out.print(words, markup=False)
     for words in made.implausible:
         out.print(f"implausible: {words}; `nodrop run` wants --yes for it", markup=False)
-    for words in made.notes():
+    for words in (*made.notes(), *quota_words()):
         out.print(words, markup=False)
     if seen is not None:
         out.print(detectable_table(seen))

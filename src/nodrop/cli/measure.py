@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -168,6 +168,17 @@ def profile(
     return run(experiment, lab=lab, out=out, settings=asked, yes=yes, quiet=quiet)
 
 
+def _standing_words(problems: Sequence[str], notes: Sequence[str]) -> str:
+    from nodrop.measure.busy import DISTURBS
+
+    if problems:
+        return f"{len(problems)} to mend"
+    disturbing = sum(words.startswith(DISTURBS) for words in notes)
+    if not disturbing:
+        return "nothing stands in the way"
+    return f"nothing forbids a run; {disturbing} will disturb it (above)"
+
+
 def doctor(
     experiment: Annotated[
         Path | None,
@@ -205,5 +216,5 @@ def doctor(
             say(words)
         for one in standing:
             say(calibrated.standing_words(one))
-        say(f"{len(problems)} to mend" if problems else "nothing stands in the way")
+        say(_standing_words(problems, notes))
     return LabProblem.exit_code if problems else 0

@@ -217,6 +217,9 @@ def plan_words(plan: Plan) -> str:
         count += _counted(certain.trials, "trial")
     else:
         count = f"{cells}, at least {_counted(certain.trials, 'trial')}"
+        time = f"{format_seconds(took)} at least"
+        if most is not None:
+            time = f"{format_seconds(took)} to {format_seconds(max(took, most.seconds))}"
     return f"{count}, {order}, {time}{' and the load itself' if plan.load_s is None else ''}"
 
 

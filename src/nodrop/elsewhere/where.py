@@ -74,7 +74,7 @@ def looked_at(
     if receiver_elsewhere(lab):
         return _looked_at_elsewhere(lab, experiment, plan)
     from nodrop.hosts.privileges import ensure_privileges
-    from nodrop.measure import calibrated, preflight
+    from nodrop.measure import busy, calibrated, preflight
 
     problems: list[str] = []
     notes: list[str] = []
@@ -87,6 +87,7 @@ def looked_at(
         problems += found
     else:
         problems += plugins.build_lab(lab).problems()
+        notes = busy.host_notes()
     setups = {cell.setup["kind"] for cell in plan.cells} if plan else {"bare"}
     return problems, notes, [] if problems else calibrated.standing_here(lab, setups)
 

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from nodrop.ledger.quota import Quota
+
 NOT_V1 = ""
 """The name under which a process's one group of version 2 stands in /proc/PID/cgroup."""
 
@@ -42,3 +44,46 @@ def group_path(file: Path, controller: str) -> str:
         if controller in controllers.split(","):
             return path
     return "/"
+
+
+def own_quotas(root: Path = Path("/")) -> tuple[Quota, ...]:
+    """CPU quotas that hold for this process: its group's own, and that of each group above."""
+    found = []
+    try:
+        for mount in mounts("cpu", root):
+            name = "cpu" if mount.version == 1 else NOT_V1
+            folder = mount.folder(group_path(root / "proc/self/cgroup", name))
+            for group in (folder, *folder.parents):
+                if group.is_relative_to(mount.point) and (quota := _quota(group, root)):
+                    found.append(quota)
+    except OSError:  # no /proc, or not ours to read: then it is not known
+        return ()
+    return tuple(found)
+
+
+def _quota(group: Path, root: Path) -> Quota | None:
+    cpus = _cpus(group)
+    stat = group / "cpu.stat"
+    if cpus is None or not stat.exists():
+        return None
+    said = {name: int(value) for name, value in map(str.split, stat.read_text().splitlines())}
+    throttled_ns = said.get("throttled_time", said.get("throttled_usec", 0) * 1000)
+    return Quota(
+        group=f"/{group.relative_to(root)}",
+        cpus=cpus,
+        periods=said.get("nr_periods", 0),
+        throttled_periods=said.get("nr_throttled", 0),
+        throttled_s=throttled_ns / 1e9,
+    )
+
+
+def _cpus(group: Path) -> float | None:
+    """None if the group has no quota of its own."""
+    v2, v1 = group / "cpu.max", group / "cpu.cfs_quota_us"
+    if v2.exists():
+        quota, period = v2.read_text().split()
+    elif v1.exists():
+        quota, period = v1.read_text().strip(), (group / "cpu.cfs_period_us").read_text().strip()
+    else:
+        return None
+    return None if quota in ("max", "-1") else int(quota) / int(period)

@@ -9,6 +9,7 @@ from nodrop.ledger.balance import Ledger
 from nodrop.ledger.hops import Class
 from nodrop.ledger.over_time import LateBurst, Losses
 from nodrop.ledger.places import WaitsFor
+from nodrop.ledger.quota import KNOBS, Quota
 from nodrop.ledger.reasons import Problem, Reason
 
 
@@ -34,6 +35,8 @@ class Sending:
     """What the smallest ring of the SUT holds."""
     stolen_ratio: float | None = None
     """Part of the sender's CPU that the hypervisor gave to others meanwhile."""
+    quota: Quota | None = None
+    """CPU quota around nodrop, and so the sender, that held it back meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,10 +87,10 @@ def problems_of_the_sender(
         words += f" ({why})" if why else ""
         found.append(Problem(code=Reason.SENDER_SHORT, words=words))
     if late := _lateness(sending, bounds):
-        words = f"the sender was late: {late}{_stolen(sending)}"
+        words = f"the sender was late: {late}{_held_back(sending)}"
         found.append(Problem(code=Reason.SENDER_LATE, words=words))
     elif ledger and (burst := _burst(sending, ledger, losses, bounds.late_burst_ratio)):
-        found.append(Problem(code=Reason.SENDER_BURST, words=burst + _stolen(sending)))
+        found.append(Problem(code=Reason.SENDER_BURST, words=burst + _held_back(sending)))
     return found
 
 
@@ -177,7 +180,18 @@ def losses_in_reach(bursts: Sequence[LateBurst], lost: int, losses: Sequence[Los
     return explained
 
 
-def _stolen(sending: Sending) -> str:
-    if sending.stolen_ratio is None or sending.stolen_ratio < STOLEN:
-        return ""
-    return f"; the hypervisor gave {sending.stolen_ratio * 100:.1f} % of its CPU to others"
+def _held_back(sending: Sending) -> str:
+    """Who had the sender's CPU time instead."""
+    found = ""
+    if sending.stolen_ratio is not None and sending.stolen_ratio >= STOLEN:
+        found += f"; the hypervisor gave {sending.stolen_ratio * 100:.1f} % of its CPU to others"
+    if (quota := sending.quota) is not None and _matters(quota, sending.duration_s):
+        found += (
+            f"; the CPU quota around nodrop itself ({quota.words}) held it back: "
+            f"{quota.throttled_words}; raise it ({KNOBS})"
+        )
+    return found
+
+
+def _matters(quota: Quota, duration_s: float | None) -> bool:
+    return quota.throttled_s >= STOLEN * (duration_s or 0.0)

@@ -22,6 +22,7 @@ from nodrop.hosts.seam import Json
 from nodrop.hosts.whose import this_host
 from nodrop.labs.seam import Storing
 from nodrop.labs.storage import Storage
+from nodrop.measure.busy import budget_words, quota_words
 from nodrop.measure.crew import Crew, Here
 from nodrop.measure.manifest import manifest
 from nodrop.measure.pair import at_work
@@ -77,7 +78,7 @@ def run_experiment(
     ):
         keep_raw_files(writer, storage)
         crew = _here(experiment, lab, plan, parts, writer, progress)
-        return keep_run(plan, crew, writer, gate, progress, parts.notes())
+        return keep_run(plan, crew, writer, gate, progress, [*parts.notes(), *quota_words()])
 
 
 @contextmanager
@@ -114,6 +115,7 @@ def keep_run(
     progress.plan_started(plan, directory=writer.path, earlier=tuple(done))
     for note in (*notes, *plan.notes(), *writer.notes()):
         progress.note(note)
+    began_with, warned = len(done), False
     try:
         with keeping_in(writer.path), crew as at_work:
             while at_work.begin(plan.controller, done):
@@ -124,6 +126,9 @@ def keep_run(
                     progress.trial_ended(one.asked, one.record)
                     for note in writer.notes():
                         progress.note(note)
+                if not warned and (words := budget_words(done[began_with:], plan.budget_s)):
+                    progress.note(words)
+                    warned = True
     finally:
         progress.finished(writer.path, writer.records())
     writer.update_manifest({"finished_utc": datetime.now(UTC).isoformat(timespec="seconds")})

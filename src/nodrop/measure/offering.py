@@ -6,10 +6,15 @@ throttled are read while packets come; the rest is made of samples once it is at
 
 from __future__ import annotations
 
+import os
+
+from nodrop.hosts.control_groups import own_quotas
 from nodrop.hosts.inside import allowed_cpus
+from nodrop.ledger import quota
 from nodrop.ledger.stolen import lost_beyond_steal
 from nodrop.load.seam import LoadGenerator, OfferedLoad, Offerer, Tick
 from nodrop.measure import together
+from nodrop.measure.busy import Others
 from nodrop.measure.live import Feed
 from nodrop.measure.packets.readings import Reading
 from nodrop.measure.packets.threads import thread_books
@@ -60,11 +65,15 @@ class Offering:
             tell=trial.tell,
         )
         self._feed.begin()
-        self._servants = Servants(together.servants(each))
+        servants = together.servants(each)
+        self._servants = Servants(servants)
         self._throttling = Throttling(roots)
+        ours = (*roots, *senders, *servants)
+        self._ours = {os.getpid(), *(one.pid for one in ours if one.host.here)}
 
     def offer(self) -> None:
         seen = self._trial.seen
+        others, quotas = Others(self._ours), own_quotas()
         self._offer_ns = self._sampler.mark("offer")
 
         def tick(sent_packets: int | None) -> None:
@@ -74,6 +83,8 @@ class Offering:
         seen.offered = offer(self._offerer, tick)
         self._offered_ns = self._sampler.mark("offered")
         self._throttling.look()
+        used = seen.resources
+        used.programs, used.quota = others.used(), quota.rise(quotas, own_quotas())
         counted = together.live(self._each)
         seen.packets.decoded_when_offered = None if counted is None else counted.decoded_packets
 
@@ -98,9 +109,11 @@ class Offering:
         used.busy = [b for b in self._feed.busy if offered_ns[0] <= b.mono_ns <= offered_ns[1]]
         used.sut_cpus = tuple(sorted(cpus[0]))
         used.steal_ratio = steal_ratio(host, offered_ns, *cpus)
-        used.foreign_cpu_ratio = foreign_ratio(
-            host, offered_ns, cpus[0], seen.offered.cpu_s if link.tx.host.here else None
-        )
+        sender_cpu_s = seen.offered.cpu_s if link.tx.host.here else None
+        each = [foreign_ratio(host, offered_ns, some, sender_cpu_s) for some in cpus]
+        used.foreign_cpu_ratio = each[0]
+        used.others_ratio = max((ratio for ratio in each if ratio is not None), default=None)
+        used.cpus = tuple(sorted(cpus[0] | cpus[1]))
         counted.flow_sizes = load.trace_facts().flow_sizes
         counted.threads = thread_books(
             sut, counters, choose(host, guests, counters.per_thread), offered_ns

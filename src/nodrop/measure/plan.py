@@ -208,6 +208,11 @@ class Plan:
         """So many of the cells, if there are several."""
         return f"in {cells} of {len(self.cells)} cells " if len(self.cells) > 1 else ""
 
+    @property
+    def budget_s(self) -> float | None:
+        """All that a search may take; None if it has no budget, or nothing is searched."""
+        return None if self.forecast is None else self.forecast.budget_s
+
     def notes(self) -> list[str]:
         """What a user should know before the run, and may have meant so."""
         return [

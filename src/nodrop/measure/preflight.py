@@ -22,6 +22,7 @@ from nodrop.labs.seam import Cabled, Connected, Lab, MakesPorts, Receiving, Rese
 from nodrop.labs.split import split_problems
 from nodrop.ledger.reasons import Problem, Reason
 from nodrop.load.seam import ByProgram, LoadGenerator
+from nodrop.measure.busy import host_notes
 from nodrop.measure.parting import sender_problems
 from nodrop.measure.plan import Cell, Plan, Table
 from nodrop.measure.sharing import port_traces
@@ -281,9 +282,9 @@ def doctor(experiment: Experiment, lab: LabSource, plan: Plan) -> tuple[list[str
     """Every problem at once, for `nodrop doctor`, and what a user should know."""
     try:
         parts = _parts(experiment, lab, plan)
-        return parts.problems(), parts.plan.notes()
+        return parts.problems(), [*parts.plan.notes(), *host_notes()]
     except (BadInput, LabProblem) as problem:
-        return [str(problem)], plan.notes()
+        return [str(problem)], [*plan.notes(), *host_notes()]
 
 
 def _trace_key(load: Table) -> str:

@@ -16,7 +16,7 @@ from nodrop.ledger.threads import ThreadBooks, unexplained_packets
 from nodrop.load.seam import OfferedLoad, ScheduleError
 from nodrop.measure.controllers.seam import TrialInput
 from nodrop.measure.packets.instances import imbalance_ratio
-from nodrop.measure.seam import Measured
+from nodrop.measure.seam import Measured, ResourcesSeen
 from nodrop.measure.servants import setup_cpu_s
 from nodrop.protocol.events import Achieved
 from nodrop.results.trial import Ramp, Searched, TrialRecord
@@ -56,6 +56,7 @@ def trial_record(
         "cpus_in_common": cpus_in_common,
         "sut_cpus": format_cpus(used.sut_cpus) or None,
     }
+    found["disturbed"] = None if used.usage is None else _disturbed(used)
     found["steal_ratio"] = used.steal_ratio
     found["lost_beyond_steal_packets"] = used.lost_beyond_steal
     found |= figures(packets.ledger, seen.verdict)
@@ -89,6 +90,15 @@ def trial_record(
         if busiest := usage.busiest:
             found["busiest_thread"] = {"name": busiest.name, "cpu_ratio": busiest.cpu_ratio}
     return TrialRecord.model_validate(found)
+
+
+def _disturbed(used: ResourcesSeen) -> Json:
+    return {
+        "cpus": [*used.cpus],
+        "others_ratio": used.others_ratio,
+        "programs": [one.model_dump() for one in used.programs],
+        "quota": None if used.quota is None else asdict(used.quota),
+    }
 
 
 def _searched(asked: TrialInput, seen: Measured) -> Searched | None:

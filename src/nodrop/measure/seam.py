@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from nodrop.hosts.seam import Json
+from nodrop.ledger.quota import Quota
 from nodrop.ledger.ramp import Busy
 from nodrop.ledger.reasons import Problem
 from nodrop.ledger.verdict import Verdict
@@ -21,6 +22,7 @@ from nodrop.measure.packets.seen import PacketsSeen
 from nodrop.measure.plan import Cell, Table
 from nodrop.measure.sampling import Usage
 from nodrop.measure.servants import Servant
+from nodrop.results.trial import Program
 from nodrop.results.trial_folder import TrialFolder
 from nodrop.suts.seam import Readiness
 
@@ -55,6 +57,14 @@ class ResourcesSeen:
     """Of the CPUs that the SUT may use or of the sender's, while the load was offered."""
     lost_beyond_steal: int | None = None
     """Packets lost within the SUT that this does not explain."""
+    quota: Quota | None = None
+    """CPU quota around nodrop itself that held it back while the load was offered."""
+    programs: Sequence[Program] = ()
+    """Other programs of this host with the most CPU time meanwhile."""
+    others_ratio: float | None = None
+    """Of the CPUs that the SUT may use, or of the sender's, what neither used: the larger."""
+    cpus: tuple[int, ...] = ()
+    """CPUs that the SUT or a sender of this host may use."""
     foreign_cpu_ratio: float | None = None
     """Of the CPUs that the SUT may use, what neither it nor the sender used."""
     busy: Sequence[Busy] = ()

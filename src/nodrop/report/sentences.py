@@ -430,6 +430,12 @@ HOST_QUIET = _rule(
     "in no trial that measured it did they use so much",
     "the same",
 )
+OWN_QUOTA = _rule(
+    Part.TRUST,
+    "own-quota",
+    "a CPU quota around nodrop itself held it back in some trials",
+    "`disturbed.quota` of each trial: its control group, periods and time",
+)
 STANDS_APART = _rule(
     Part.TRUST,
     "stands-apart",

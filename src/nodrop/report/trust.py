@@ -8,6 +8,7 @@ from typing import Any
 
 from nodrop.findings.observations import observations_of
 from nodrop.findings.rules import find
+from nodrop.ledger.quota import KNOBS
 from nodrop.report import escape, numbers
 from nodrop.report import sentences as rules
 from nodrop.report.calibrated import calibration_words
@@ -41,6 +42,7 @@ def findings(story: Story) -> list[Sentence]:
         *cpus_of_both(story),
         *_foreign(story),
         *_other_programs(story),
+        *_own_quota(story),
         *_outlying(story),
         *hosts_sentences(story),
         *_cold(story),
@@ -214,6 +216,25 @@ def _other_programs(story: Story) -> Iterator[Sentence]:
             + ("" if len(found.ratios) == len(story.trials) else known),
             evidence=evidence,
         )
+
+
+def _own_quota(story: Story) -> Iterator[Sentence]:
+    found = {
+        t: seen.quota
+        for t in story.trials
+        if (seen := t.record.disturbed) and seen.quota is not None
+    }
+    if not found:
+        return
+    worst = max(found.values(), key=lambda quota: quota.throttled_s)
+    yield Sentence(
+        rule=rules.OWN_QUOTA,
+        text=f"a CPU quota around nodrop itself ({worst.cpus:g} CPUs, {worst.group}) held it back "
+        f"in {len(found)} of {plural(len(story.trials), 'trial')}, for up to "
+        f"{worst.throttled_s:.2f} s of one: raise it ({KNOBS})",
+        evidence={t.name: quota.throttled_s for t, quota in found.items()},
+        trials=tuple(found),
+    )
 
 
 def _outlying(story: Story) -> Iterator[Sentence]:

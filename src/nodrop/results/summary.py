@@ -83,7 +83,9 @@ def _on(record: TrialRecord) -> str:
     name = accelerator_words([record])
     idle = idle_ports([record])
     words = f", {' and '.join(idle)} received nothing" if idle else ""
-    return words + (f", on {name}" if name else "")
+    quota = record.disturbed.quota if record.disturbed else None
+    held = f", nodrop held back {quota.throttled_s:.2f} s by its CPU quota" if quota else ""
+    return words + (f", on {name}" if name else "") + held
 
 
 def idle_ports(records: Sequence[TrialRecord]) -> Sequence[str]:

@@ -134,6 +134,42 @@ class SutThread(Model):
     """Of that time it was ready to run, and its CPU had other work."""
 
 
+class Program(Model):
+    """One that is no part of the trial, as the kernel names it."""
+
+    name: str
+    pid: Count
+    cpu_s: Seconds
+    """With that of its children which ended meanwhile."""
+    by_children: bool = False
+    """Those used most of it, as the compilers of a build do."""
+
+
+class HeldBack(Model):
+    """A CPU quota around nodrop itself that was used up."""
+
+    group: str
+    """Folder of the control group."""
+    cpus: NotNegative
+    periods: Count
+    throttled_periods: Count
+    throttled_s: Seconds
+    """Summed over CPUs."""
+
+
+class Disturbed(Model):
+    """Who else had the CPUs while the load was offered."""
+
+    cpus: list[Count] = Field(default_factory=list)
+    """CPUs that the SUT or a sender of this host may use."""
+    others_ratio: NotNegative | None = None
+    """Of the SUT's CPUs or of the sender's what other programs used: the larger of the two."""
+    programs: list[Program] = Field(default_factory=list)
+    """Those of the whole host that used most, threads of the kernel left out."""
+    quota: HeldBack | None = None
+    """Null if none held nodrop back."""
+
+
 AtLeastOne = Annotated[float, Field(ge=1)]
 
 
@@ -229,6 +265,8 @@ class TrialRecord(Model):
     lost_beyond_steal_packets: Packets | None = None
     """Of the losses within the SUT, those that what the hypervisor took does not explain: lost when
     it had taken nothing, or more than came in twice that time."""
+    disturbed: Disturbed | None = None
+    """Null if nobody looked."""
     host_cpu_ratio: NotNegative | None = None
     """Of all CPUs of the receiving host, while the load was offered."""
     sut_rss_peak_bytes: Packets | None = None
@@ -346,7 +384,15 @@ def accelerator_words(trials: Iterable[Accelerated]) -> str:
 
 
 ADDED_LATER: frozenset[str] = frozenset(
-    {"pair", "reset_s", "searched", "threads", "threads_unexplained_packets", "flow_sizes"}
+    {
+        "disturbed",
+        "pair",
+        "reset_s",
+        "searched",
+        "threads",
+        "threads_unexplained_packets",
+        "flow_sizes",
+    }
 )
 """Fields that run directories of this format may lack: they came after its first lines were
 written. A new field goes in here too."""

@@ -12,6 +12,7 @@ from nodrop.ledger import places
 from nodrop.ledger.balance import Ledger, balance
 from nodrop.ledger.hops import Account, Class, Hop
 from nodrop.ledger.over_time import LateBurst, Losses
+from nodrop.ledger.quota import Quota
 from nodrop.ledger.reasons import Outcome, Reason
 from nodrop.ledger.sender import Sending, losses_in_reach
 from nodrop.ledger.verdict import Verdict, judge
@@ -209,3 +210,23 @@ def test_what_is_explained_is_at_most_the_bursts_and_at_most_the_losses(
     assert 0 <= explained <= min(all_lost, sum(b.packets for b in late))
     assert explained >= min(untimed, sum(b.packets for b in late))
     assert losses_in_reach(late, all_lost, None) >= explained
+
+
+@pytest.mark.parametrize(
+    ("held_s", "cpus", "named"), [(1.2, 0.4, True), (0.05, 2.5, True), (0.019, 0.4, False)]
+)
+def test_a_quota_around_nodrop_is_named_beside_a_late_sender(
+    held_s: float, cpus: float, named: bool
+) -> None:
+    held = Quota(
+        group="/sys/fs/cgroup/pod",
+        cpus=cpus,
+        periods=20,
+        throttled_periods=18,
+        throttled_s=held_s,
+    )
+    late = replace(sent(), schedule_error_p99_us=60_900, duration_s=2.0, quota=held)
+    words = judge(books(), late).words
+    assert "the sender was late" in words
+    assert ("throttled in 18 of 20 periods" in words) is named
+    assert (f"({cpus:g} CPUs, /sys/fs/cgroup/pod)" in words) is named

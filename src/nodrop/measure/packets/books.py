@@ -46,6 +46,8 @@ class Observed:
     """Several instances or ports share the packets."""
     several: bool = False
     """Several instances do: what is taken out before each one's sockets is in `between`."""
+    sender_here: bool = True
+    """The sender is on this host, and under its quotas."""
 
     @property
     def cut_packets(self) -> int:

@@ -65,6 +65,7 @@ def observe(
         longest_frame_bytes=trace.longest_frame_bytes,
         split=places.split is not None,
         several=bool(places.instances),
+        sender_here=places.link.tx.host.here,
         ring=ring_of(sut),
     )
 
@@ -138,6 +139,7 @@ def close_books(
             constant_rate=load.constant_rate,
             sut=seen.facts.get("sut", {}),
             usage=seen.resources.usage,
+            quota=seen.resources.quota if observed.sender_here else None,
         ),
         bounds=_bounds(measure, load),
         problems=[*seen.problems, *unjoined],

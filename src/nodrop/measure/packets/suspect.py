@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nodrop.hosts.seam import Json
+from nodrop.ledger.quota import Quota
 from nodrop.ledger.sender import Sending
 from nodrop.load.seam import OfferedLoad
 from nodrop.measure.sampling import Usage
@@ -18,6 +19,7 @@ def sending(
     constant_rate: bool,
     sut: Json,
     usage: Usage | None,
+    quota: Quota | None,
 ) -> Sending:
     """`sut`: the facts that the running SUT reported."""
     error = offered.schedule_error_us
@@ -33,6 +35,7 @@ def sending(
         first_sent_mono_ns=offered.first_sent_mono_ns,
         ring_packets=_ring_packets(sut, offered),
         stolen_ratio=_stolen_ratio(offered, usage),
+        quota=quota,
     )
 
 

@@ -37,7 +37,7 @@ def told(offered: OfferedLoad = OFFERED, **sut: Any) -> Any:
     rows = [row(0, 1.0, 2.0, 0.5), row(1, 1.0, 2.1, 0.5), row(2, 1.5, 2.2, 0.5)]
     marks = {name: round(at_s * 1e9) for name, at_s in [("offer", 0), ("offered", 2)]}
     used = usage(rows, marks | {"drained": 2 * 10**9}, {})
-    return sending(offered, handed_packets=999, constant_rate=True, sut=sut, usage=used)
+    return sending(offered, handed_packets=999, constant_rate=True, sut=sut, usage=used, quota=None)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_what_was_stolen_of_the_senders_cpu(cpu: int | None, stolen: float) -> N
 
 
 def test_a_trial_without_samples_says_nothing_of_steal() -> None:
-    found = sending(OFFERED, handed_packets=1, constant_rate=False, sut={}, usage=None)
+    found = sending(OFFERED, handed_packets=1, constant_rate=False, sut={}, usage=None, quota=None)
     assert (found.stolen_ratio, found.ring_packets, found.late_bursts) == (None, None, None)
 
 
