@@ -259,6 +259,8 @@ def test_a_machine_that_dies_ends_its_trial_only(run: Run) -> None:
     assert closes(whole)
     assert held["Uid"].split() == ["65534"] * 4
     assert int(held["CapEff"], 16) == int(held["CapPrm"], 16) == 0
+    assert int(held["CapBnd"], 16) == 1 << 1 | 1 << 6 | 1 << 7  # DAC_OVERRIDE, SETGID, SETUID
+    assert held["NoNewPrivs"] == "1"
     assert held["Seccomp"] == "2"
 
 

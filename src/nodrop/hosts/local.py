@@ -14,15 +14,13 @@ from nodrop.errors import LabProblem
 from nodrop.hosts.looking import Looking
 from nodrop.hosts.node import NodeProcess, start_job
 from nodrop.hosts.own_pids import in_own_pids
-from nodrop.hosts.rights import of_job
+from nodrop.hosts.rights import KEPT, KEPT_BY_OURS, environment, of_job
 from nodrop.hosts.seam import AS_OURS, Completed, Surroundings
 from nodrop.protocol.events import ProbeResult
 
 LABEL_VARIABLE = "NODROP_LAB"
 """In the environment of everything we start; `nodrop undo` finds it by this."""
 STDERR_SHOWN_CHARACTERS = 2000
-KEPT = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "PYTHONPATH")
-"""Of our environment, what a private program gets: the rest may hold keys."""
 
 
 class LocalHost:
@@ -75,9 +73,7 @@ class LocalHost:
     ) -> subprocess.Popen[bytes]:
         inside = cwd if around.root else None
         entering = self._enter(argv, cpus=cpus, caps=caps, cwd=inside, around=around)
-        ours = self._environment()
-        if around.private:
-            ours = {name: ours[name] for name in (*KEPT, LABEL_VARIABLE) if name in ours}
+        ours = self._environment(KEPT if around.private else KEPT_BY_OURS)
         with ExitStack() as files:
             out, err = (files.enter_context(path.open("ab")) for path in (stdout, stderr))
 
@@ -171,8 +167,8 @@ class LocalHost:
             command += ["--cgroup", str(around.cgroup)]
         return [*command, "--", *argv]
 
-    def _environment(self) -> dict[str, str]:
-        return {**os.environ, LABEL_VARIABLE: self.label}
+    def _environment(self, names: Sequence[str] = KEPT_BY_OURS) -> dict[str, str]:
+        return environment(names, **{LABEL_VARIABLE: self.label})
 
 
 def run_command(

@@ -9,11 +9,9 @@ from contextlib import closing
 from typing import Any, Protocol
 
 from nodrop.errors import NodeDied
+from nodrop.hosts.rights import LOOKS
 from nodrop.hosts.seam import AnyJob, ProbeJob
 from nodrop.protocol.events import ProbeResult
-
-LOOKS = frozenset({"counters", "process", "proof", "processes", "usage", "account"})
-"""Words of a probe that only read. Others try something out, each in a process of its own."""
 
 
 class Jobs(Protocol):
@@ -46,6 +44,7 @@ class Looking:
             "pids": list(pids),
             "files": list(files),
         }
+        # Others try something out, each in a process of its own.
         if LOOKS.issuperset(what):
             return self._look({**spec, "again": True}, timeout_s)
         job: ProbeJob = self._host.job(spec, timeout_s=timeout_s)

@@ -1,11 +1,14 @@
-"""What a program that nodrop starts may do: no more capabilities than its work takes.
+"""What a program that nodrop starts may do: no more capabilities, and no more of our environment,
+than its work takes.
 
 Everything here reads what others wrote: packets, traces, rules. A bug in it is then no root.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 SUT = ("NET_RAW",)
@@ -17,12 +20,39 @@ SAMPLER = ("SYS_PTRACE", "DAC_READ_SEARCH")
 FLOOD = (*GENERATOR, "BPF")
 """A flood is a program of the kernel."""
 
+READER = ("DAC_READ_SEARCH",)
+"""A user's own trace, read by root."""
+LOOKS = frozenset({"counters", "process", "proof", "processes", "usage", "account"})
+"""Words of a probe that only read: kernel counters, /proc, and the files that a SUT maps."""
+QEMU = ("SETUID", "SETGID", "DAC_OVERRIDE")
+"""To open its files and to become nobody; it has none of them after that."""
+
 KEEPER = ("KILL", "SYS_PTRACE", "DAC_READ_SEARCH")
 """To read the label of any process, and to end it (hosts/lease.py)."""
 
 
+KEPT = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "PYTHONPATH")
+"""Of our environment, what a program gets: the rest may hold keys."""
+KEPT_BY_OURS = (*KEPT, "TMPDIR", "NODROP_BOUNDS_TIMES")
+"""What the node and QEMU get. A SUT has a folder of its own, and bounds of its own."""
+
+
 def of_job(spec: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """None keeps what nodrop has: a `probe` looks at the host once, a `trace` job at a file."""
+    """None keeps what nodrop has: a `profile` asks the kernel for samples, and other words of a
+    `probe` try something out (a namespace, a register), and read no file of others."""
     if str(spec.get("backend", "")).startswith("flood"):
         return FLOOD
-    return {"replay": GENERATOR, "sink": SUT, "overhear": SUT, "sample": SAMPLER}.get(spec["job"])
+    if spec["job"] == "probe":
+        return SAMPLER if LOOKS.issuperset(spec["what"]) else None
+    return {
+        "replay": GENERATOR, "sink": SUT, "overhear": SUT, "sample": SAMPLER, "trace": READER
+    }.get(spec["job"])  # fmt: skip
+
+
+def limited(node: Path, caps: Sequence[str], argv: Sequence[str]) -> list[str]:
+    """The program with these capabilities alone; without any, if the user has none."""
+    return [str(node), "enter", "--caps", ",".join(caps), "--", *argv]
+
+
+def environment(names: Sequence[str], **more: str) -> dict[str, str]:
+    return {name: os.environ[name] for name in names if name in os.environ} | more

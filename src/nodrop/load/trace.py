@@ -22,6 +22,7 @@ from nodrop.errors import BadInput, LabProblem, NodeRefused
 from nodrop.hosts.binary import file_sha256, find_node_binary
 from nodrop.hosts.folders import cache_folder
 from nodrop.hosts.local import LocalHost
+from nodrop.hosts.rights import READER, limited
 from nodrop.hosts.seam import Json, TraceJob
 from nodrop.labs.branches import addresses
 from nodrop.ledger.imbalance import FlowSizes
@@ -94,8 +95,9 @@ def _made(name: str, argv: Callable[[Path], Sequence[str]], *, where: str) -> Pa
     if not made.is_file():
         made.parent.mkdir(parents=True, exist_ok=True)
         partial = made.with_suffix(f".{os.getpid()}.partial")
+        node = find_node_binary()
         done = _this_host().run(
-            [str(find_node_binary()), "trace", *argv(partial)],
+            limited(node, READER, [str(node), "trace", *argv(partial)]),
             timeout_s=TRACE_READ_TIMEOUT_S,
             check=False,
         )

@@ -18,6 +18,7 @@ from nodrop.errors import LabProblem
 from nodrop.hosts.guest import GuestHost
 from nodrop.hosts.guest_line import GuestLine, deadline_left
 from nodrop.hosts.local import run_command
+from nodrop.hosts.rights import QEMU
 from nodrop.hosts.seam import Child, Host, Json, Port, Surroundings, UndoJournal
 from nodrop.images.guest_assets import GuestAssets
 from nodrop.untrusted.folder import read_end
@@ -105,6 +106,8 @@ def boot(
             stdout=work / "qemu.log",
             stderr=work / "qemu.log",
             cpus=machine.cpus,
+            # A passed-through device takes more of root, at each reset of the guest.
+            caps=None if machine.devices else QEMU,
             around=Surroundings(fds=fds),
         )
         failed.pop_all()

@@ -10,12 +10,17 @@ import pytest
 
 from nodrop.elsewhere import control_plane, inputs, untaken
 from nodrop.hosts.lease import keep_words
-from nodrop.hosts.rights import KEEPER, SUT, of_job
+from nodrop.hosts.local import LocalHost
+from nodrop.hosts.rights import KEEPER, KEPT, KEPT_BY_OURS, LOOKS, QEMU, SUT, of_job
+from nodrop.hosts.seam import Action
 from nodrop.hosts.ssh import COPY, KEPT_FOLDER, NODE_FOLDER, TAKE
 from nodrop.hosts.sut_user import SUT_USER
+from nodrop.protocol.events import ProbeResult
 
 SOURCES = Path(__file__).parents[3] / "src/nodrop"
 PAGE = (Path(__file__).parents[3] / "docs/reference/security.md").read_text()
+
+SECURITY = (Path(__file__).parents[3] / "SECURITY.md").read_text()
 
 
 def rows() -> Mapping[str, tuple[str, tuple[str, ...]]]:
@@ -38,6 +43,14 @@ def rows() -> Mapping[str, tuple[str, tuple[str, ...]]]:
             "marked frames; the ports are promiscuous as long as it runs",
             {"job": "overhear"},
         ),
+        (
+            "job `trace`: reads a capture, or makes one; also `nodrop trace info`",
+            {"job": "trace"},
+        ),
+        (
+            "job `probe`, for `counters`, `process`, `proof`, `processes`, `usage` and `account`",
+            {"job": "probe", "what": ["counters", "proof"]},
+        ),
         ("the SUT: Suricata, or the sink", {"job": "sink"}),
         ("the sink in setup `bare`", {"job": "sink"}),
     ],
@@ -46,15 +59,57 @@ def test_the_page_says_what_a_job_may(what: str, spec: Mapping[str, str]) -> Non
     assert rows()[what][1] == of_job(spec)
 
 
-def test_every_job_is_on_the_page() -> None:
-    (kept,) = (what for what in rows() if what.startswith("jobs "))
-    assert re.findall(r"`(\w+)`", kept) == ["probe", "profile", "trace"]
-    assert all(of_job({"job": job}) is None for job in ("probe", "profile", "trace"))
+def test_every_word_of_a_probe_is_on_the_page() -> None:
+    limited, free = (
+        {*re.findall(r"`(\w+)`", what)} - {"probe", "profile"}
+        for what in rows()
+        if what.startswith("job `probe`")
+    )
+    assert limited == LOOKS
+    assert limited | free == {*ProbeResult.__annotations__}
+    assert all(of_job({"job": "probe", "what": [word]}) is None for word in free)
+    assert of_job({"job": "probe", "what": ["usage", min(free)]}) is None
+    assert of_job({"job": "profile"}) is None
+
+
+def test_the_page_says_what_a_sut_may() -> None:
     assert rows()["the SUT: Suricata, or the sink"] == (
         f"{SUT_USER}, which no distribution gives to anybody; in a normal user's namespace that "
         "user",
         SUT,
     )
+
+
+def test_the_page_says_what_qemu_begins_with() -> None:
+    assert rows()["QEMU of setup `vm`"] == ("nobody", QEMU)
+
+
+def test_the_page_names_each_variable_that_programs_get() -> None:
+    (line,) = (line for line in PAGE.splitlines() if line.startswith("Of nodrop's environment"))
+    sut, _, others = line.partition("; ")
+    assert tuple(re.findall(r"`(\w+)`", sut)) == KEPT
+    assert set(re.findall(r"`(\w+)`", others)) == {*KEPT_BY_OURS} - {*KEPT}
+    numbers = {8: "eight"}
+    assert f"[{numbers[len(KEPT_BY_OURS)]} variables]" in SECURITY
+
+
+def test_security_md_lists_each_undo_action() -> None:
+    said = re.search(r"one of (\w+) actions \(([^)]*)\)", SECURITY)
+    assert said is not None
+    assert re.findall(r"`(\w+)`", said[2]) == [str(action) for action in Action]
+    assert {"nine": 9, "ten": 10, "eleven": 11, "twelve": 12}[said[1]] == len(Action)
+
+
+@pytest.mark.parametrize("name", ["AWS_SECRET_ACCESS_KEY", "SSH_AUTH_SOCK", "LD_PRELOAD"])
+def test_a_program_gets_no_key_of_our_environment(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, "/of/ours")
+    monkeypatch.setenv("NODROP_BOUNDS_TIMES", "3")
+    host = LocalHost(name="here", node=Path("/node"), label="label1")
+    found = dict(line.split("=", 1) for line in host.run(["env"]).stdout.splitlines())
+    assert {*found} <= {*KEPT_BY_OURS, "NODROP_LAB"}
+    assert (found["NODROP_LAB"], found["NODROP_BOUNDS_TIMES"]) == ("label1", "3")
 
 
 def test_the_page_says_where_files_lie_on_another_host() -> None:
