@@ -15,6 +15,7 @@ from nodrop.labs.netns import NetnsFile
 from nodrop.labs.ssh import SshFile
 from nodrop.results.capacity import CapacityAnswer
 from nodrop.results.certificate import Certificate
+from nodrop.results.direct import Direct
 from nodrop.results.history import History
 from nodrop.results.side import Side
 from nodrop.results.trial import trial_schema
@@ -28,6 +29,7 @@ def schemas() -> dict[str, dict[str, Any]]:
         "capacity": _written(CapacityAnswer, "capacity", "capacity answer"),
         "certificate": _written(Certificate, "certificate", "certificate"),
         "compare": _written(Versus, "compare", "comparison"),
+        "direct": _written(Direct, "direct", "direct answer"),
         "experiment": _kinds_by_matrix(_read(ExperimentFile, "experiment")),
         "fleet": _read(FleetFile, "fleet"),
         "history": _written(History, "history", "history"),

@@ -12,6 +12,8 @@ from nodrop.cli.saying import say
 from nodrop.cli.tables import console
 from nodrop.findings.answer import Answer, Bound
 from nodrop.findings.load_words import value_words, written
+from nodrop.report.always_void import always_void
+from nodrop.report.answer import answer as answer_of
 from nodrop.report.capacity import between_words
 from nodrop.report.capacity_pictures import knee_of
 from nodrop.report.capacity_words import (
@@ -22,12 +24,15 @@ from nodrop.report.capacity_words import (
     goal_name,
     headline,
 )
+from nodrop.report.direct import direct_sentences
 from nodrop.report.fitted import fitted, fitted_words
-from nodrop.report.searched import SearchedCell
+from nodrop.report.searched import SearchedCell, searches
+from nodrop.report.story import Story
 from nodrop.stats.loss_curve import LossCurve
 
 NO_FIGURE = 6
-"""Exit code of a search that has no load that is carried, for a cell or a goal."""
+"""Exit code of a search that has no load that is carried, for a cell or a goal, and of a run that
+was disturbed too often for its cells to be compared."""
 
 
 def ends_with(searches: Sequence[SearchedCell], trials: int) -> int:
@@ -35,6 +40,22 @@ def ends_with(searches: Sequence[SearchedCell], trials: int) -> int:
     answers = [answer for one in searches for answer in one.answers]
     found = answers and all(answer.lower is not None for answer in answers)
     return trials if found else NO_FIGURE
+
+
+MOST_SENTENCES = 4
+"""Of a run with given loads and one cell: the page has all of them."""
+
+
+def print_direct(story: Story) -> None:
+    """What a run with several cells answers, first; of one whose loads alone differ, what was
+    carried and lost."""
+    said = [*direct_sentences(story), *always_void(story)]
+    if not said and not searches(story):
+        said = [*answer_of(story).sentences[:MOST_SENTENCES]]
+    for sentence in said:
+        say(sentence.text)
+    if said:
+        say()
 
 
 def print_capacity(searched: SearchedCell) -> None:

@@ -62,7 +62,8 @@ def run(
 
     Exit code 0: all trials are measured; 1: some failed or are void; 2: bad input, or something is
     missing here, and nothing was touched; 3: the lab failed; 6: a search has no load that is shown
-    to be carried.
+    to be carried, or other programs had the SUT's CPUs in most trials, so that cells that were to
+    be compared are not.
     """
     from nodrop.cli.progress import shown
     from nodrop.config.experiment import MOST_TRIALS, load_experiment
@@ -85,9 +86,10 @@ def _report(
 ) -> int:
     """Prints it; the exit code."""
     # Seconds of imports, which bad input and what is killed before need not wait for.
-    from nodrop.cli.answer import ends_with, print_capacity
+    from nodrop.cli.answer import NO_FIGURE, ends_with, print_capacity, print_direct
     from nodrop.cli.progress import print_cells, print_stopped
     from nodrop.cli.timings import print_timings, print_timings_json
+    from nodrop.report.direct import direct_answers, disturbed
     from nodrop.report.searched import searches
     from nodrop.report.sensor import sensor_words
     from nodrop.report.story import read_story
@@ -95,16 +97,20 @@ def _report(
     from nodrop.results.settled import looks
 
     page, code = write_report([outcome.directory]), outcome.exit_code
-    told = not (quiet or as_json)
-    story = read_story([outcome.directory]) if told or asked.search is not None else None
-    found = () if asked.search is None or story is None else searches(story)
+    story = read_story([outcome.directory])
+    found = () if asked.search is None else searches(story)
     if asked.search is not None:
         code = ends_with(found, code)
+    if disturbed(story):
+        code = NO_FIGURE
     if as_json:
+        for direct, _ in direct_answers(story):
+            say_json({"event": "answer", **direct.model_dump()})
         if timings:
             print_timings_json(outcome.directory)
         return code
     if not quiet:
+        print_direct(story)
         for one in found:
             print_capacity(one)
         if not found:
@@ -112,7 +118,7 @@ def _report(
             print_cells(outcome.records, looks(rule, asked.measure.sut) if rule else None)
             if rule:
                 print_stopped(outcome.directory)
-        for words in sensor_words(story) if story is not None else ():
+        for words in sensor_words(story):
             say(words)
         say(f"report: {page}")
         if timings:

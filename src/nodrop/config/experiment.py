@@ -103,9 +103,9 @@ class Measure(Options):
     each switch of a thread then costs some 30 us."""
     late_p99_us: PositiveFloat = 5000.0
     """The trial is void if 1 % of the packets were sent later (or earlier) than this."""
-    late_burst_max_ratio: Annotated[float, Field(gt=0, le=1)] = 0.05
-    """A lossy trial is void if packets that a late sender let arrive at once can explain more of
-    its losses than this; 1 never voids."""
+    late_burst_max_ratio: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """A lossy trial is void if packets that a late sender let arrive at once can explain this part
+    of its losses or more; 1 never voids."""
     steal_max_ratio: Annotated[float, Field(gt=0, le=1)] = 0.05
     """A lossy trial is void if the hypervisor took more of the CPUs of the SUT or the sender, and
     this can explain the losses."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from nodrop.config.search import Search
 from nodrop.ledger.reasons import Reason
+from nodrop.ledger.sender import NAMED_RATIO
 from nodrop.ledger.sustained import LEAST_S, TOLERANCE
 from nodrop.results.trial import Ramp, TrialRecord
 from nodrop.stats.knee import Limit, knee
@@ -69,7 +70,8 @@ class Tried:
         if self.loss_ratio is None:
             return None
         if self.loss_ratio > goal:
-            return None if self.doubtful or self._lost_enough_to_steal(goal) else False
+            excused = self._lost_enough_to_steal(goal) or self._lost_enough_to_bursts(goal)
+            return None if self.doubtful or excused else False
         return self.kept
 
     @property
@@ -95,6 +97,20 @@ class Tried:
             return False
         return beyond <= goal * sent
 
+    def _lost_enough_to_bursts(self, goal: float) -> bool:
+        """Without what late bursts of the sender explain it is within the goal."""
+        beyond, sent = self.record.packets.lost_beyond_bursts_packets, self.record.offered.sent
+        return beyond is not None and bool(sent) and beyond <= goal * (sent or 0)
+
+    @property
+    def _by_bursts_ratio(self) -> float:
+        """The part of what was lost that late bursts of the sender can explain."""
+        lost, beyond = (
+            self.record.packets.lost_packets,
+            self.record.packets.lost_beyond_bursts_packets,
+        )
+        return 0.0 if not lost or beyond is None else 1 - beyond / lost
+
     @property
     def far_late(self) -> bool:
         """Void, as the sender was late by far more than noise makes it."""
@@ -105,8 +121,11 @@ class Tried:
 
     def reaches(self, goal: float) -> float | None:
         """Of a trial that was not good: the load it would have carried within the goal, if the SUT
-        serves as much of a little more as of a little less. None if it failed."""
+        serves as much of a little more as of a little less. None if it failed, or if how much was
+        the SUT's loss is not known."""
         if self.outcome != "measured" or self.served_ratio is None:
+            return None
+        if self._by_bursts_ratio > NAMED_RATIO:
             return None
         return self.value * self.served_ratio / (1 - goal)
 

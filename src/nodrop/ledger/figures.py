@@ -32,6 +32,7 @@ def figures(ledger: Ledger | None, verdict: Verdict) -> dict[str, Any]:
 def _of_the_verdict(verdict: Verdict) -> dict[str, Any]:
     found: dict[str, Any] = {
         "loss_ratio": verdict.loss_ratio,
+        "lost_beyond_bursts_packets": verdict.lost_beyond_bursts,
         "loss_place": verdict.place.name if verdict.place else None,
         "lost_by_place": {place.name: packets for place, packets in verdict.lost_at.items()},
         "lost_before_sut_packets": None

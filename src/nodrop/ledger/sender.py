@@ -50,8 +50,8 @@ class Bounds:
     constant rate that grace is never longer than what was asked."""
     late_floor_s: float = 0.05
     unsent_ratio: float = 0.0
-    late_burst_ratio: float = 0.05
-    """A loss figure of which late bursts may explain this much is not the SUT's."""
+    late_burst_ratio: float = 0.5
+    """A loss of which late bursts may explain this much is not the SUT's. Of less, the rest is."""
     steal_ratio: float = 0.05
     """The hypervisor may take so much of the CPUs of the sender or the SUT."""
 
@@ -63,6 +63,8 @@ BURST_ROOM = 0.25
 never empty it moves losses and adds none; in one that keeps up it finds room."""
 AFTERMATH_NS = 500_000_000
 """Losses so long after a late burst may still be its doing: the ring it filled is not empty yet."""
+NAMED_RATIO = 0.05
+"""A part of the losses that late bursts can explain is said from here on."""
 STOLEN = 0.01
 """Beyond this the hypervisor is named."""
 
@@ -112,20 +114,32 @@ def _lateness(sending: Sending, bounds: Bounds) -> str:
     return ""
 
 
-def _burst(sending: Sending, ledger: Ledger, losses: Sequence[Losses] | None, bound: float) -> str:
-    """In words, if packets that the sender let arrive at once may be why packets were lost.
+def lost_by_bursts(sending: Sending, ledger: Ledger, losses: Sequence[Losses] | None) -> int:
+    """How many of the lost packets the sender's late bursts can explain, at the most.
 
     A finite queue loses at most as many packets more as arrive at another time than they should:
-    so a burst of n packets explains at most n losses, and only those of its own time.
+    so a burst of n packets explains at most n losses, and only those of its own time. The others
+    would have been lost if it had been on time.
     """
-    lost, least = ledger.total(Class.LOST), BURST_ROOM * _room(sending, ledger)
-    bursts = [burst for burst in sending.late_bursts or () if burst.packets >= least]
+    bursts = _counted(sending, ledger)
     if not bursts:
-        return ""
-    explained = losses_in_reach(bursts, lost, losses) + _not_listed(sending, bursts)
-    explained = min(lost, explained)
+        return 0
+    lost = ledger.total(Class.LOST)
+    return min(lost, losses_in_reach(bursts, lost, losses) + _not_listed(sending, bursts))
+
+
+def _counted(sending: Sending, ledger: Ledger) -> list[LateBurst]:
+    """Bursts for which the queue that overflowed need not have had room."""
+    least = BURST_ROOM * _room(sending, ledger)
+    return [burst for burst in sending.late_bursts or () if burst.packets >= least]
+
+
+def _burst(sending: Sending, ledger: Ledger, losses: Sequence[Losses] | None, bound: float) -> str:
+    """In words, if packets that the sender let arrive at once may be why packets were lost."""
+    lost, explained = ledger.total(Class.LOST), lost_by_bursts(sending, ledger, losses)
     if not explained or bound == 1 or explained < bound * lost:
         return ""
+    bursts = _counted(sending, ledger)
     worst = max(bursts, key=lambda burst: burst.packets)
     begin_ns = sending.first_sent_mono_ns
     when = "" if begin_ns is None else f", {(worst.begin_mono_ns - begin_ns) / 1e9:.1f} s into it"

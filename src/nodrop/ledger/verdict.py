@@ -12,7 +12,13 @@ from nodrop.ledger.over_time import Losses
 from nodrop.ledger.places import Place
 from nodrop.ledger.reasons import Outcome, Problem, Reason, outcome_of
 from nodrop.ledger.running import Running
-from nodrop.ledger.sender import Bounds, Sending, problems_of_the_sender
+from nodrop.ledger.sender import (
+    NAMED_RATIO,
+    Bounds,
+    Sending,
+    lost_by_bursts,
+    problems_of_the_sender,
+)
 from nodrop.ledger.sustained import Pace, WorkedOff, pace
 
 
@@ -23,6 +29,9 @@ class Verdict:
     invalid_reasons: tuple[Problem, ...] = ()
     loss_ratio: float | None = None
     """Lost of sent packets; None if the books do not close."""
+    lost_beyond_bursts: int | None = None
+    """Lost packets that late bursts of the sender cannot explain; None if the loss is not known,
+    the generator cannot say when it was late, or nobody wants to know (a bound of 1)."""
     place: Place | None = None
     """Where most of the lost packets died."""
     evidence: str = ""
@@ -66,6 +75,8 @@ def judge(
     ratio = _loss_ratio(ledger, sending)
     places = _lost_at(ledger) if ratio else {}
     sent = sending.sent_packets if sending else 0
+    heeded = (bounds or Bounds()).late_burst_ratio < 1
+    beyond = _beyond_bursts(ratio, ledger, sending, losses) if heeded else None
     if stolen := lost_to_steal(places, sent, running, (bounds or Bounds()).steal_ratio):
         found.append(Problem(code=Reason.CPU_STOLEN, words=stolen))
     place = next(iter(places), None)
@@ -84,10 +95,12 @@ def judge(
         words = _burst_words(ratio, shown) or _words(
             ratio, place, "; ".join(filter(None, (evidence, cause))), knob, len(places)
         )
+        words += _late_words(beyond, sum(places.values()))
     return Verdict(
         outcome=outcome,
         invalid_reasons=tuple(found),
         loss_ratio=ratio,
+        lost_beyond_bursts=beyond,
         place=place,
         evidence=evidence,
         cause=cause,
@@ -143,6 +156,27 @@ def _loss_ratio(ledger: Ledger | None, sending: Sending | None) -> float | None:
     if ledger is None or sending is None or not ledger.closed or not sending.sent_packets:
         return None
     return ledger.loss_ratio
+
+
+def _beyond_bursts(
+    ratio: float | None,
+    ledger: Ledger | None,
+    sending: Sending | None,
+    losses: Sequence[Losses] | None,
+) -> int | None:
+    if ratio is None or ledger is None or sending is None or sending.late_bursts is None:
+        return None
+    return ledger.total(Class.LOST) - lost_by_bursts(sending, ledger, losses)
+
+
+def _late_words(beyond: int | None, lost: int) -> str:
+    """A loss that is the SUT's, of which a part may be the sender's doing."""
+    if beyond is None or lost - beyond < NAMED_RATIO * lost or not lost:
+        return ""
+    return (
+        f"; {beyond} to {lost} packets are the SUT's loss: the others are no more than late bursts "
+        "of the sender can explain"
+    )
 
 
 def _lost_at(ledger: Ledger | None) -> dict[Place, int]:

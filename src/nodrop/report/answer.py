@@ -9,8 +9,10 @@ from itertools import chain, groupby
 from nodrop.findings.ladder import pairs
 from nodrop.report import escape
 from nodrop.report import sentences as rules
+from nodrop.report.always_void import always_void
 from nodrop.report.capacity_words import answer_sentences, cost_sentence
 from nodrop.report.comparison import cost_sentences, family_words
+from nodrop.report.direct import direct_sentences
 from nodrop.report.hosts import hosts_between
 from nodrop.report.loads import ladder_of, load_words, nothing_above, sentences_of
 from nodrop.report.other_programs import other_programs
@@ -27,8 +29,9 @@ from nodrop.stats.interval import runs_needed
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     sentences: tuple[Sentence, ...]
-    """What each search found; what each setup costs against the base; then those of each group of
-    cells that differ in only in how much load there is."""
+    """The direct answer, and cells that are always void; what each search found; what each setup
+    costs against the base; then those of each group of cells that differ in only in how much load
+    there is."""
     rests_on: tuple[Sentence, ...]
     cannot_say: tuple[Sentence, ...]
 
@@ -47,7 +50,11 @@ def answer(story: Story) -> Answer:
     searched, loads = _of_searches(found), _of_loads(planned)
     if hosts_between(story):
         searched, loads = map(_on_its_hosts, searched), map(_on_its_hosts, loads)
-    said = (*searched, *cost_sentences(conditions(planned)), *loads)
+    direct = (*direct_sentences(story), *always_void(story))
+    loads = _not_twice(
+        loads, {t.anchor for sentence in always_void(story) for t in sentence.trials}
+    )
+    said = (*direct, *searched, *cost_sentences(conditions(planned)), *loads)
     return Answer(
         sentences=tuple(_knobs_once(said)),
         rests_on=(*_rests_on(story, found), *chain.from_iterable(map(cost_sentence, found))),
@@ -77,6 +84,14 @@ def _of_loads(story: Story) -> Iterator[Sentence]:
     return chain.from_iterable(
         sentences_of(subject(story, cells[0]), cells, looks=looks) for cells in groups
     )
+
+
+def _not_twice(sentences: Iterable[Sentence], void: set[str]) -> Iterator[Sentence]:
+    """Loads whose void trials are a finding of their own need no other line."""
+    for sentence in sentences:
+        about_void = sentence.rule in (rules.LOAD_VOID, rules.SOME_VOID)
+        if not about_void or not {t.anchor for t in sentence.trials} <= void:
+            yield sentence
 
 
 def _on_its_hosts(sentence: Sentence) -> Sentence:

@@ -192,15 +192,9 @@ def page(story: Story, setups: SetupsSection | None) -> str:
 def commands(source: Source) -> str:
     """The command line that made the run, and the one that writes this report; empty if it is
     not recorded."""
-    manifest = source.run.manifest
-    nodrop_facts = manifest.get("nodrop")
-    argv = manifest.get("command")
-    if not isinstance(argv, list) and isinstance(nodrop_facts, dict):
-        argv = nodrop_facts.get("argv")
-    if not isinstance(argv, list) or not argv:
+    if not source.command:
         return ""
-    words = ["nodrop", *(escape.plain(word) for word in argv[1:])]
-    return f"{shlex.join(words)}\nnodrop report {shlex.quote(source.name)}"
+    return f"{shlex.join(source.command)}\nnodrop report {shlex.quote(source.name)}"
 
 
 def _csp_hash(script: Markup) -> str:

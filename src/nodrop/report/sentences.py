@@ -72,6 +72,28 @@ def _rule(part: Part, code: str, when: str, evidence: str) -> Rule:
 
 
 NO_TRIAL = _rule(Part.ANSWER, "no-trial", "no trial of the run can be read", "the run directory")
+DIRECT = _rule(
+    Part.ANSWER,
+    "direct",
+    "cells of a run differ in one factor and all else is equal: the first sentence says which "
+    "carries, loses or costs more, by how much, or what telling would take",
+    "schema/direct.schema.json. Searched loads: the ratio of the median rounds, made of the bounds "
+    "of each round (a search without an upper bound is open there). Given loads: the difference of "
+    "the medians at the heaviest load at which most cells were measured. All cells share the error",
+)
+DIRECT_DISTURBED = _rule(
+    Part.ANSWER,
+    "direct-disturbed",
+    "the same, but other programs had more than a quarter of the SUT's CPUs in most trials of a "
+    "cell: nothing is ranked, and `nodrop run` ends with exit code 1",
+    "the same; CPU time there less that of SUT and generator, per trial",
+)
+DIRECT_LEFT = _rule(
+    Part.ANSWER,
+    "direct-left",
+    "more groups of cells differ in one factor alone than are compared in words",
+    "how many, and in which factors",
+)
 CARRIES = _rule(
     Part.ANSWER,
     "carries",
@@ -113,10 +135,18 @@ FAILED = _rule(
     "the SUT died, hung or was killed in at least one trial of a load",
     "trials whose outcome is `failed`, of those that failed or were measured, and their reasons",
 )
+ALWAYS_VOID = _rule(
+    Part.ANSWER,
+    "always-void",
+    "two trials of a cell or more, and four fifths of all of them, are void for one reason: the "
+    "reason, and what to change as commands to paste",
+    "trials whose outcome is `void` for that reason; of these the largest late burst, schedule "
+    "error or steal",
+)
 LOAD_VOID = _rule(
     Part.ANSWER,
     "load-void",
-    "a load was asked for and every trial of it is void",
+    "a load was asked for and every trial of it is void, not all of two or more for one reason",
     "trials whose outcome is `void`, and their reasons",
 )
 SOME_VOID = _rule(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -196,6 +197,24 @@ class Source:
         return escape.plain(self.run.manifest.get("question") or "", longest=1000)
 
     @property
+    def command(self) -> tuple[str, ...]:
+        """The words that made the run; empty if they are not recorded."""
+        manifest = self.run.manifest
+        facts = manifest.get("nodrop")
+        argv = manifest.get("command")
+        if not isinstance(argv, list) and isinstance(facts, dict):
+            argv = facts.get("argv")
+        if not isinstance(argv, list) or not argv:
+            return ()
+        return ("nodrop", *(escape.plain(word, longest=200) for word in argv[1:]))
+
+    def command_words(self, *settings: str) -> str:
+        """The command with settings more, to be pasted; the settings alone without one."""
+        more = [word for one in settings for word in ("--set", one)]
+        words = [word for word in self.command if word != "--resume"]
+        return f"`{shlex.join([*words, *more])}`"
+
+    @property
     def sut_names(self) -> tuple[str, ...]:
         """As the manifest has them, or, of an older version, the experiment file."""
         manifest = self.run.manifest
@@ -301,7 +320,7 @@ def _cells(
 ) -> tuple[Cell, ...]:
     loads = [f for f in factors if f in (*RATES, "load.ramp")]
     others = [f for f in factors if f not in loads]
-    by_name = _said_by_name(others, [found[0].record.factors for found in gathered])
+    by_name = said_by_name(others, [found[0].record.factors for found in gathered])
     cells = []
     for found in gathered:
         source, cell = found[0].source, found[0].record.factors
@@ -336,7 +355,7 @@ def _cells(
     return tuple(sorted(cells, key=_order([*others, *loads])))
 
 
-def _said_by_name(factors: Sequence[str], cells: Sequence[Mapping[str, Any]]) -> list[str]:
+def said_by_name(factors: Sequence[str], cells: Sequence[Mapping[str, Any]]) -> list[str]:
     """Of named cells: what the name alone decides need not be said beside it."""
     if NAMED not in factors or not all(NAMED in cell for cell in cells):
         return []
@@ -407,5 +426,5 @@ def _shown(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, list):
-        return ", ".join(map(_shown, value))
+        return ", ".join(map(_shown, value)) or "none"
     return str(value)

@@ -66,6 +66,10 @@ class PacketBooks(Model):
 
     loss_ratio: NotNegative | None = None
     """Lost of sent and copied packets; null if the books do not close."""
+    lost_beyond_bursts_packets: Packets | None = None
+    """Of `lost_packets`, those that late bursts of the sender cannot explain: an on-time sender
+    would have lost them too. Null if the loss is not known, the generator cannot say, and in older
+    runs."""
     loss_place: str | None = None
     lost_by_place: dict[str, Packets] = Field(default_factory=dict)
     lost_before_sut_packets: Packets | None = None

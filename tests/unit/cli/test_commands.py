@@ -223,7 +223,8 @@ def test_run_ends_with_the_directory_on_stdout(
         case ["--json"]:
             assert json.loads(lines[-1])["directory"] == str(directory)
         case _:
-            assert lines[0].split()[:2] == ["cell", "measured"]
+            table = lines.index("") + 1
+            assert table > 1 and lines[table].split()[:2] == ["cell", "measured"]
             assert lines[-2:] == [f"report: {directory}/report/index.html", str(directory)]
 
 

@@ -112,9 +112,35 @@ def test_heavy_overload_on_a_noisy_host_stays_a_result(pps: int, share: float, t
 
 def test_a_burst_that_is_small_against_the_losses_is_let_pass_and_a_larger_one_is_not() -> None:
     windows = [lost(n, 10_000, 1) for n in range(10)]
-    ledger = books(ring=100_000)
-    for packets, outcome in [(4_999, Outcome.MEASURED), (5_000, Outcome.VOID)]:
-        assert verdict(ledger, sent(burst(4, packets)), *windows).outcome is outcome
+    windows[4] = lost(4, 80_000, 1)
+    for packets, outcome in [(84_999, Outcome.MEASURED), (85_000, Outcome.VOID)]:
+        assert verdict(books(ring=170_000), sent(burst(4, packets)), *windows).outcome is outcome
+
+
+@pytest.mark.parametrize(
+    ("ring", "pps", "lost_packets", "stalls", "beyond"),
+    [(80, 47_548, 1_954, [68, 118, 184, 240], 1_344), (256, 20_000, 900, [300, 100], 500)],
+)
+def test_what_a_small_ring_loses_beyond_late_bursts_is_its_own(
+    ring: int, pps: int, lost_packets: int, stalls: list[int], beyond: int
+) -> None:
+    """A small ring overflows at what the trace itself asks for at once; a sender that was late
+    besides explains a part of that, and no more."""
+    bursts = [burst(1 + n / 10, packets, packets / pps * 1000) for n, packets in enumerate(stalls)]
+    found = verdict(
+        books(ring=lost_packets, sent=pps * 3),
+        replace(sent(*bursts, ring_packets=ring), intended_packets=pps * 3, sent_packets=pps * 3),
+        lost(0, lost_packets, 3),
+    )
+    assert found.outcome is Outcome.MEASURED
+    assert found.lost_beyond_bursts == beyond
+    assert f"{beyond} to {lost_packets} packets are the SUT's loss" in found.words
+    late = verdict(
+        books(ring=lost_packets, sent=pps * 3),
+        replace(sent(burst(1, lost_packets)), intended_packets=pps * 3, sent_packets=pps * 3),
+        lost(0, lost_packets, 3),
+    )
+    assert (late.outcome, late.lost_beyond_bursts) == (Outcome.VOID, 0)
 
 
 def test_many_bursts_count_together() -> None:
@@ -125,13 +151,16 @@ def test_many_bursts_count_together() -> None:
     assert (
         "and 9 more such bursts; 5000 packets were lost, 5000 of them at that time" in found.words
     )
-    assert verdict(books(ring=5_000), sent(*bursts[:1]), *windows).outcome is Outcome.VOID
+    few = verdict(books(ring=5_000), sent(*bursts[:5]), *windows)
+    assert few.outcome is Outcome.VOID
+    one = verdict(books(ring=5_000), sent(*bursts[:1]), *windows)
+    assert (one.outcome, one.lost_beyond_bursts) == (Outcome.MEASURED, 4_500)
     far = [lost(n + 0.7, 500, 0.2) for n in range(10)]
     assert verdict(books(ring=5_000), sent(*bursts), *far).outcome is Outcome.MEASURED
 
 
 @pytest.mark.parametrize(
-    ("all_packets", "outcome"), [(None, Outcome.MEASURED), (90_000, Outcome.VOID)]
+    ("all_packets", "outcome"), [(None, Outcome.MEASURED), (500_000, Outcome.VOID)]
 )
 def test_bursts_that_were_too_many_to_list_count_too(
     all_packets: int | None, outcome: Outcome
@@ -154,7 +183,7 @@ def test_bursts_that_were_too_many_to_list_count_too(
 def test_a_burst_counts_from_a_quarter_of_the_ring_on(ring_packets: int | None, least: int) -> None:
     for packets, outcome in [(least - 1, Outcome.MEASURED), (least, Outcome.VOID)]:
         sending = sent(burst(2, packets), ring_packets=ring_packets)
-        assert verdict(books(ring=100), sending, lost(2, 100)).outcome is outcome
+        assert verdict(books(ring=least), sending, lost(2, least)).outcome is outcome
 
 
 def test_elsewhere_the_kernels_own_queues_are_what_overflows() -> None:
@@ -164,11 +193,13 @@ def test_elsewhere_the_kernels_own_queues_are_what_overflows() -> None:
 
 
 def test_losses_that_nobody_timed_can_be_any_bursts() -> None:
-    """The SUT's own are at another time; 400 more died on the path."""
+    """The SUT's own are at another time; 1,400 more died on the path."""
     sending = sent(burst(9, 2_000))
-    found = verdict(books(ring=1_000, path=400), sending, lost(1, 1_000))
+    found = verdict(books(ring=1_000, path=1_400), sending, lost(1, 1_000))
     assert found.outcome is Outcome.VOID
-    assert "1400 packets were lost, 400 of them" in found.words
+    assert "2400 packets were lost, 1400 of them" in found.words
+    fewer = verdict(books(ring=1_000, path=400), sending, lost(1, 1_000))
+    assert (fewer.outcome, fewer.lost_beyond_bursts) == (Outcome.MEASURED, 1_000)
 
 
 def test_a_generator_that_cannot_say_its_bursts_is_not_accused_of_any() -> None:

@@ -75,7 +75,10 @@ def test_each_comparison_of_setups_names_the_hosts(tmp_path: Path) -> None:
     assert "other pairs measured them (b against a), so this includes how their" in oci["text"]
     assert oci["evidence"]["sut_cpu_s"]["other_hosts"] == "b against a"
     assert "other_hosts" not in docker["evidence"]["sut_cpu_s"]
-    carried = [s["text"] for s in found["answer"]["sentences"] if s["rule"] != "setup-against-base"]
+    others = ("setup-against-base", "direct")
+    carried = [s["text"] for s in found["answer"]["sentences"] if s["rule"] not in others]
+    direct = next(s["text"] for s in found["answer"]["sentences"] if s["rule"] == "direct")
+    assert "includes how their hosts differ (oci: b against a)" in direct
     assert [words[-16:] for words in carried] == [f"(measured by {p})." for p in "aab"]
     verdicts = {(row["setup"], row["figure"]): row["verdict"] for row in found["setups"]}
     assert verdicts["oci", "sut_cpu_s"] == "different; other pairs: b against a"
@@ -142,7 +145,9 @@ def test_searches_of_other_hosts(tmp_path: Path) -> None:
     path = outcome_search(tmp_path / "r", loads, search={"goals": [0]})
     (said,) = [s for s in answer(read_story([path])).cannot_say if s.rule.code == "other-hosts"]
     assert "(a: bare; b: docker)" in said.text
-    for sentence in answer(read_story([path])).sentences:
+    direct, *others = answer(read_story([path])).sentences
+    assert "includes how their hosts differ (docker: b against a)" in direct.text
+    for sentence in others:
         if sentence.trials:
             pair = "a" if sentence.subject == "bare" else "b"
             assert sentence.text.endswith(f" (measured by {pair})."), sentence.text

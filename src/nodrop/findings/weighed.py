@@ -1,0 +1,179 @@
+"""Two searches against each other: which cell carries more, and by how much.
+
+Each round has bounds: the load that was carried and the next one that was not. A round that found
+no load too much has no upper bound, so "at least" answers are never put in order as if they were
+numbers. The ratio of two median rounds lies between those of the ends of their intervals, which
+are made of the rounds' bounds by order statistics (stats/comparison.py has the same of medians).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from nodrop.findings.answer import Answer, Bound
+from nodrop.stats.comparison import Answer as Verdict
+from nodrop.stats.comparison import Question
+from nodrop.stats.family import Family
+from nodrop.stats.interval import median_rank
+from nodrop.stats.power import Advice, more_runs
+
+SAME_RATIO = 0.1
+"""Two capacities that differ by less are the same: each is known to within the width of a search,
+which is half of this unless the experiment says otherwise."""
+
+
+class Lack(StrEnum):
+    """Why it cannot be told."""
+
+    NOTHING = "nothing"
+    """One of the two has no load that was carried and none that was not."""
+    NO_END = "no end"
+    """A search ended before it found a load that is too much."""
+    ROUNDS = "rounds"
+    """Too few rounds for an interval between them."""
+    SPREAD = "spread"
+    """The rounds differ too much."""
+    HOSTS = "hosts"
+    """Each round mixes trials of several hosts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """A ratio lies between these; None = open on that side."""
+
+    low: float | None
+    high: float | None
+
+    @property
+    def above(self) -> bool:
+        return self.low is not None and self.low > 1
+
+    @property
+    def below(self) -> bool:
+        return self.high is not None and self.high < 1
+
+    @property
+    def empty(self) -> bool:
+        return self.low is None and self.high is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weighed:
+    """How many times as much as the base another cell carries."""
+
+    verdict: Verdict
+    between: Span
+    """Of the median rounds, with the confidence of the family; open on both sides without one."""
+    within: Span
+    """By the bounds within the searches of the two median rounds: what was seen, no more."""
+    lack: Lack | None
+    """Of "cannot tell"."""
+    advice: Advice | None
+    """How many more rounds of each."""
+
+
+def weigh(
+    base: Answer, other: Answer, family: Family, *, hosts: bool = False, by_rate: bool = False
+) -> Weighed:
+    """`by_rate`: in packets/s, for 4X of one trace is another load than 4X of another."""
+    if by_rate:
+        base, other = _in_packets(base), _in_packets(other)
+    within = Span(low=_low(base, other), high=_high(base, other))
+    ends = [None if hosts else median_bounds(one, family) for one in (base, other)]
+    between = Span(low=None, high=None)
+    if ends[0] is not None and ends[1] is not None:
+        between = Span(
+            low=_ratio(ends[1].low, ends[0].high), high=_ratio(ends[1].high, ends[0].low)
+        )
+    verdict = _verdict(between)
+    lack = _lack(base, other, family, hosts) if verdict is Verdict.CANNOT_TELL else None
+    return Weighed(
+        verdict=verdict,
+        between=between,
+        within=within,
+        lack=lack,
+        advice=_advice(base, other, family, lack),
+    )
+
+
+def _in_packets(answer: Answer) -> Answer:
+    """Bounds whose rate is not known are open."""
+
+    def rate(bound: Bound | None) -> Bound | None:
+        known = bound is not None and bound.pps is not None
+        return replace(bound, value=bound.pps or 0.0) if bound is not None and known else None
+
+    rounds = tuple(replace(r, lower=rate(r.lower), upper=rate(r.upper)) for r in answer.rounds)
+    return replace(answer, lower=rate(answer.lower), upper=rate(answer.upper), rounds=rounds)
+
+
+def median_bounds(answer: Answer, family: Family) -> Span | None:
+    """What the median start of the SUT carries; None from too few rounds. Every round that was
+    begun counts: one that was cut has bounds far apart, or open."""
+    n = len(answer.rounds)
+    rank, _ = median_rank(n, family.error(n))
+    if not rank:
+        return None
+    lows = sorted(r.lower.value if r.lower else 0.0 for r in answer.rounds)
+    highs = sorted(r.upper.value if r.upper else math.inf for r in answer.rounds)
+    low, high = lows[rank - 1], highs[n - rank]
+    return Span(low=low or None, high=None if math.isinf(high) else high)
+
+
+def _verdict(between: Span) -> Verdict:
+    low, high = between.low, between.high
+    if low is not None and high is not None and low >= 1 - SAME_RATIO and high <= 1 + SAME_RATIO:
+        return Verdict.SAME
+    return Verdict.DIFFERENT if between.above or between.below else Verdict.CANNOT_TELL
+
+
+def _lack(base: Answer, other: Answer, family: Family, hosts: bool) -> Lack:
+    both = (base, other)
+    if any(one.lower is None and one.upper is None for one in both):
+        return Lack.NOTHING
+    if hosts:
+        return Lack.HOSTS
+    within = Span(low=_low(base, other), high=_high(base, other))
+    if any(one.upper is None for one in both) and not (within.above or within.below):
+        return Lack.NO_END
+    if min(len(one.rounds) for one in both) < family.runs_needed():
+        return Lack.ROUNDS
+    open_ends = any(r.upper is None or r.lower is None for one in both for r in one.rounds)
+    return Lack.NO_END if open_ends else Lack.SPREAD
+
+
+def _advice(base: Answer, other: Answer, family: Family, lack: Lack | None) -> Advice | None:
+    if lack is Lack.ROUNDS:
+        fewest = min(len(base.rounds), len(other.rounds))
+        return Advice(more_runs=family.runs_needed() - fewest, only_least=True)
+    if lack is Lack.SPREAD:
+        asked = Question(relative=SAME_RATIO, family=family)
+        return more_runs(_middles(base), _middles(other), asked)
+    return None
+
+
+def _middles(answer: Answer) -> Sequence[float]:
+    return [
+        math.sqrt(r.lower.value * r.upper.value)
+        for r in answer.rounds
+        if r.lower is not None and r.upper is not None
+    ]
+
+
+def _low(base: Answer, other: Answer) -> float | None:
+    return _ratio(
+        other.lower.value if other.lower else None, base.upper.value if base.upper else None
+    )
+
+
+def _high(base: Answer, other: Answer) -> float | None:
+    return _ratio(
+        other.upper.value if other.upper else None, base.lower.value if base.lower else None
+    )
+
+
+def _ratio(value: float | None, of: float | None) -> float | None:
+    return None if value is None or not of else value / of

@@ -1,0 +1,475 @@
+"""The direct answer: which of several cells carries, loses or costs more, by how much, and if that
+cannot be told, what would be needed. It is the first sentence of a run with several cells.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from nodrop.findings.answer import Answer
+from nodrop.findings.load_words import Writing, goal_words
+from nodrop.findings.weighed import SAME_RATIO, Lack, Span, Weighed, weigh
+from nodrop.report import escape
+from nodrop.report import sentences as rules
+from nodrop.report.capacity_words import limit_words
+from nodrop.report.comparison import NO_NUMBER, Compared, compared, more_runs_words
+from nodrop.report.contrasts import Contrast, Level, contrasts
+from nodrop.report.costs import DIFFERENCES, FIGURES, LOSS_FIGURE, Figure
+from nodrop.report.hosts import other_hosts
+from nodrop.report.other_programs import FOREIGN_CPU_RATIO
+from nodrop.report.sentences import Sentence, listed, plural
+from nodrop.report.setups import compared_at_once
+from nodrop.report.story import Cell, Source, Story, once
+from nodrop.report.trials import Trial
+from nodrop.results.direct import Direct
+from nodrop.results.direct import Level as Said
+from nodrop.stats.comparison import Answer as Verdict
+from nodrop.stats.family import Family
+
+MOST_DIRECT = 4
+"""Answers in words; the tables have the others."""
+CAPACITY = "capacity"
+MOST_DISTURBED = 0.5
+"""If other programs had the SUT's CPUs in a greater part of a cell's trials, nothing is ranked."""
+VERBS = {
+    "loss_pct": ("loses", "lose", "more", "less"),
+    "host_cpu_pct": ("leaves the host's CPUs", "leave the host's CPUs", "busier", "idler"),
+    "sut_cpu_s": ("uses", "use", "more CPU time", "less CPU time"),
+    "setup_cpu_s": ("uses", "use", "more CPU time in all", "less CPU time in all"),
+    "memory_mib": ("uses", "use", "more memory", "less memory"),
+    "anonymous_mib": ("uses", "use", "more memory of its own", "less memory of its own"),
+    "activation_s": ("gets ready", "get ready", "later", "sooner"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Clause:
+    """One level's part of the answer."""
+
+    name: str
+    verdict: Literal["more", "less", "same", "cannot tell"]
+    amount: str
+    """By how much, or what was seen so far."""
+    needed: str = ""
+    """Of "cannot tell"."""
+    said: Said
+    trials: tuple[Trial, ...] = ()
+
+
+@once
+def direct_answers(story: Story) -> tuple[tuple[Direct, Sentence], ...]:
+    """One for each factor, with all else equal; at most `MOST_DIRECT`."""
+    found = contrasts(story)
+    said = [(direct, sentence) for c in found[:MOST_DIRECT] for direct, sentence in _of(story, c)]
+    return tuple(said)
+
+
+def direct_sentences(story: Story) -> Iterator[Sentence]:
+    yield from (sentence for _, sentence in direct_answers(story))
+    if more := contrasts(story)[MOST_DIRECT:]:
+        differ = list(dict.fromkeys(" and ".join(c.factor) for c in more))
+        yield Sentence(
+            rule=rules.DIRECT_LEFT,
+            text=f"Not compared in words: {plural(len(more), 'more group')} of cells that differ "
+            f"in {listed([escape.plain(one) for one in differ])} alone; the tables have them.",
+            evidence={"groups": len(more), "factors": differ},
+        )
+
+
+def disturbed(story: Story) -> bool:
+    """Most trials of what is to be compared were disturbed, so the run answers nothing."""
+    found = direct_answers(story)
+    return bool(found) and all(direct.disturbed for direct, _ in found)
+
+
+def _of(story: Story, contrast: Contrast) -> Iterator[tuple[Direct, Sentence]]:
+    if contrast.levels[0].searched is not None:
+        yield _searched(story, contrast)
+    else:
+        yield _fixed(story, contrast)
+
+
+# Searches
+
+
+def _searched(story: Story, contrast: Contrast) -> tuple[Direct, Sentence]:
+    base = contrast.levels[0]
+    answers = [_first(level) for level in contrast.levels]
+    goal = goal_words(answers[0].goal)
+    others = list(zip(contrast.levels[1:], answers[1:], strict=True))
+    family = _rounds_family(story)
+    clauses = [
+        _carries(story, contrast, level, answers[0], answer, family) for level, answer in others
+    ]
+    trials = tuple(t for level in contrast.levels for t in _of_search(level))
+    text = _worded(base.name, clauses, ("carries", "carry", "more", "less"), goal, SAME_WORDS)
+    return _said(story, contrast, CAPACITY, "", clauses, text, trials)
+
+
+SAME_WORDS = f"the same within {SAME_RATIO * 100:.0f} %"
+
+
+def _first(level: Level) -> Answer:
+    assert level.searched is not None
+    return level.searched.answers[0]
+
+
+def _of_search(level: Level) -> tuple[Trial, ...]:
+    return () if level.searched is None else level.searched.trials
+
+
+@once
+def _rounds_family(story: Story) -> Family:
+    """One median for each cell that was searched."""
+    cells = {id(lv.searched) for c in contrasts(story) for lv in c.levels if lv.searched}
+    return Family(parts=max(len(cells), 1))
+
+
+def _carries(
+    story: Story, contrast: Contrast, level: Level, base: Answer, own: Answer, family: Family
+) -> _Clause:
+    hosts = len({t.pair for t in _of_search(level) if t.valid}) > 1
+    by_rate = any(key.startswith("load.") for key in contrast.factor)
+    found = weigh(base, own, family, hosts=hosts, by_rate=by_rate)
+    verdict: Literal["more", "less", "same", "cannot tell"] = "cannot tell"
+    if found.verdict is Verdict.SAME:
+        verdict = "same"
+    elif found.verdict is Verdict.DIFFERENT:
+        verdict = "more" if found.between.above else "less"
+    amount = times(found.between) if verdict != "cannot tell" else _seen(base, own, found)
+    return _Clause(
+        name=level.name,
+        verdict=verdict,
+        amount=amount,
+        needed=_needed(story, contrast, base, own, found),
+        said=Said(
+            name=level.name,
+            verdict=verdict,
+            why=str(found.lack or ""),
+            ratio=None if found.between.empty else (found.between.low, found.between.high),
+            seen_ratio=None if found.within.empty else (found.within.low, found.within.high),
+            difference=None,
+            interval=None,
+            more=found.advice.more_runs if found.advice else None,
+        ),
+        trials=_of_search(level),
+    )
+
+
+def times(span: Span) -> str:
+    """`1.21 to 1.34 times as much`, rounded outwards."""
+    if span.low is None and span.high is None:
+        return ""
+    if span.high is None:
+        return f"at least {_down(span.low or 0)} times as much"
+    if span.low is None:
+        return f"at most {_up(span.high)} times as much"
+    low, high = _down(span.low), _up(span.high)
+    return f"{low} times as much" if low == high else f"{low} to {high} times as much"
+
+
+def _down(value: float) -> str:
+    return f"{math.floor(value * 100 + 1e-9) / 100:.2f}"
+
+
+def _up(value: float) -> str:
+    return f"{math.ceil(value * 100 - 1e-9) / 100:.2f}"
+
+
+def _seen(base: Answer, own: Answer, found: Weighed) -> str:
+    """What one search of each showed, with no verdict."""
+    both = f"{_bounds(own)} against {_bounds(base)}"
+    within = times(found.within)
+    return f"{both}, so far {within}" if within and found.lack is not Lack.NO_END else both
+
+
+def _bounds(answer: Answer) -> str:
+    lower, upper, confidence = answer.lower, answer.upper, answer.confidence
+    writing = Writing(by=answer.by, known=confidence.known if confidence else 0.0)
+    if lower is not None and upper is not None:
+        carried, not_carried = writing.both(lower, upper)
+        return f"{carried}, not {not_carried}"
+    if lower is not None:
+        return f"at least {writing.carried(lower)}"
+    return "nothing known" if upper is None else f"less than {writing.too_much(upper)}"
+
+
+def _needed(story: Story, contrast: Contrast, base: Answer, own: Answer, found: Weighed) -> str:
+    source = story.sources[contrast.source]
+    rounds = min(len(base.rounds), len(own.rounds))
+    match found.lack:
+        case None:
+            return ""
+        case Lack.NOTHING | Lack.NO_END:
+            ended = {
+                one.limited_by: limit_words(one) for one in (base, own) if one.upper is None
+            } or {one.limited_by: limit_words(one) for one in (base, own)}
+            words = listed([*ended.values()])
+            what = "; ".join(dict.fromkeys(_beyond(source, reason) for reason in ended))
+            return f"searches ended at {words}, before the SUT was full; what helps: {what}"
+        case Lack.HOSTS:
+            return "each round mixes trials of several hosts, so rounds have no interval"
+        case Lack.ROUNDS | Lack.SPREAD:
+            advice = found.advice
+            if advice is None or advice.more_runs is None:
+                return NO_NUMBER.replace("runs", "rounds")
+            more = source.command_words(f"search.rounds={rounds + advice.more_runs}")
+            return f"{more_runs_words(advice, 'round')} of each would be needed: {more}"
+
+
+def _beyond(source: Source, reason: str) -> str:
+    """What lets a search find a load that is too much."""
+    if reason == "generator":
+        parted = source.command_words('limits.cpus="1"', "load.cpu=0", 'setup.rps_cpus="1"')
+        return f"a SUT that is full before the sender is, on one CPU: {parted}"
+    if reason == "max":
+        return "a higher search.max"
+    if reason in ("budget", "unfinished"):
+        budget = source.run.manifest.get("search")
+        had = budget.get("budget_s") if isinstance(budget, dict) else None
+        twice = had * 3 if isinstance(had, int | float) else None
+        return (
+            source.command_words(f"search.budget_s={twice:.0f}")
+            if reason == "budget" and twice
+            else "more time (`--resume` goes on)"
+        )
+    if reason == "hypervisor":
+        return "a host whose CPUs no other guest takes"
+    return "what makes its trials void has to go"
+
+
+# Loads that were given
+
+
+def _fixed(story: Story, contrast: Contrast) -> tuple[Direct, Sentence]:
+    at, levels = _heaviest(contrast)
+    figures = _figures(story, contrast)
+    base, base_cell = levels[0]
+    family = compared_at_once(story)
+    clauses = []
+    for level, cell in levels[1:]:
+        items = [compared(base_cell, cell, figure, family) for figure in figures]
+        clauses.append(_costs(level, cell, base_cell, items))
+    silent = [lv.name for lv in contrast.levels if lv.name not in {one.name for one, _ in levels}]
+    figure = figures[0]
+    verbs = VERBS[figure.name]
+    text = _worded(base.name, clauses, verbs, f"at {at}" if at else "", _same_words(figure))
+    if silent:
+        none = f"{listed(silent)} cannot be compared: no trial {f'at {at} ' if at else ''}measured"
+        text = f"{text}; {none}" if clauses else f"Cannot tell: {none}"
+    trials = tuple(t for _, cell in levels for t in cell.valid)
+    return _said(story, contrast, figure.name, at, clauses, text, trials, base=base.name)
+
+
+def _figures(story: Story, contrast: Contrast) -> tuple[Figure, ...]:
+    """The one that the experiment asks about, then the others."""
+    named = story.sources[contrast.source].run.manifest.get("metric")
+    first = next((f for f in FIGURES if f.name == named), LOSS_FIGURE)
+    return (first, *(f for f in DIFFERENCES if f is not first))
+
+
+def _heaviest(contrast: Contrast) -> tuple[str, list[tuple[Level, Cell]]]:
+    """The heaviest load at which most levels were measured; the base first, if it was."""
+    loads: dict[tuple[str, tuple[float, ...]], list[tuple[Level, Cell]]] = {}
+    for level in contrast.levels:
+        for cell in level.cells:
+            loads.setdefault((cell.load_label, cell.rank), []).append((level, cell))
+    measured = {key: [(lv, c) for lv, c in found if c.valid] for key, found in loads.items()}
+    (label, _), _ = max(
+        measured.items(),
+        key=lambda item: (
+            len(item[1]),
+            max((c.asked_pps or 0.0 for _, c in item[1]), default=0.0),
+        ),
+    )
+    found = next(levels for (name, _), levels in measured.items() if name == label)
+    return label, found or [(contrast.levels[0], contrast.levels[0].cells[-1])]
+
+
+def _costs(level: Level, cell: Cell, base: Cell, items: Sequence[Compared]) -> _Clause:
+    first = items[0]
+    found = first.found
+    verdict: Literal["more", "less", "same", "cannot tell"] = "cannot tell"
+    if found is not None and found.answer is Verdict.SAME:
+        verdict = "same"
+    elif found is not None and found.answer is Verdict.DIFFERENT:
+        verdict = "more" if found.shift > 0 else "less"
+        if found.by_share:
+            own, other = (
+                sum(v > 0 for v in vs) / len(vs) for vs in (first.by_start, first.base_by_start)
+            )
+            verdict = "more" if own > other else "less"
+    advice = first.advice if verdict == "cannot tell" and found is not None else None
+    return _Clause(
+        name=level.name,
+        verdict=verdict,
+        amount=_amount(first, cell, base),
+        needed="" if advice is None else f"{more_runs_words(advice)} of each would be needed",
+        said=Said(
+            name=level.name,
+            verdict=verdict,
+            why="" if verdict != "cannot tell" else "runs" if found is not None else "nothing",
+            ratio=None,
+            seen_ratio=None,
+            difference=found.shift if found else None,
+            interval=(found.interval.low, found.interval.high)
+            if found and found.interval
+            else None,
+            more=advice.more_runs if advice else None,
+        ),
+        trials=cell.valid,
+    )
+
+
+def _amount(item: Compared, cell: Cell, base: Cell) -> str:
+    figure = item.figure
+    if item.found is None:
+        return "not measured"
+    if item.found.answer is Verdict.SAME:
+        return item.but_words
+    if item.found.answer is Verdict.DIFFERENT:
+        return item.lossy_words if item.found.by_share else item.shift_words
+    if figure is LOSS_FIGURE and not cell.lossy and not base.lossy:
+        return f"0 of {len(cell.valid)} trials lost a packet, of the base 0 of {len(base.valid)}"
+    shown = [
+        f"{figure.shown(median)} {figure.unit}" if median is not None else "not measured"
+        for median in (item.summary.median if item.summary else None, item.base_median)
+    ]
+    seen = f"so far {shown[0]} against {shown[1]} in the median"
+    if figure is LOSS_FIGURE:
+        seen += f", {len(cell.lossy)} of {len(cell.valid)} trials lost packets, of the base "
+        seen += f"{len(base.lossy)} of {len(base.valid)}"
+    return f"{seen}; {item.beyond_words}" if item.beyond_words else seen
+
+
+def _same_words(figure: Figure) -> str:
+    return f"the same within {figure.margin_words}"
+
+
+# Words
+
+
+def _worded(
+    base: str,
+    clauses: Sequence[_Clause],
+    verbs: tuple[str, str, str, str],
+    tail: str,
+    same: str,
+) -> str:
+    """`A and B lose more than C at 8X: A by …, B by …; …`, without a stop at its end."""
+    one, several, more, less = verbs
+    parts = []
+    for verdict, way in (("more", more), ("less", less)):
+        if found := [c for c in clauses if c.verdict == verdict]:
+            verb = one if len(found) == 1 else several
+            names = listed([c.name for c in found])
+            parts.append(f"{names} {verb} {way} than {base}{_at(tail)}: {_amounts(found)}")
+    if found := [c for c in clauses if c.verdict == "same"]:
+        names = listed([base, *(c.name for c in found)])
+        amounts = _amounts([c for c in found if c.amount])
+        parts.append(f"{names} {several} {same}{_at(tail)}" + (f", {amounts}" if amounts else ""))
+    unsure: dict[str, list[_Clause]] = {}
+    for clause in clauses:
+        if clause.verdict == "cannot tell":
+            unsure.setdefault(clause.needed, []).append(clause)
+    for needed, found in unsure.items():
+        names = " or ".join(c.name for c in found)
+        verb = one
+        words = f"cannot tell yet whether {names} {verb} {more} or {less} than {base}{_at(tail)}"
+        parts.append(f"{words}: {_amounts(found)}" + (f"; {needed}" if needed else ""))
+    text = "; ".join(parts)
+    return text[:1].upper() + text[1:] if text.startswith("cannot") else text
+
+
+def _at(tail: str) -> str:
+    return f" {tail}" if tail else ""
+
+
+def _amounts(found: Sequence[_Clause]) -> str:
+    if len(found) == 1:
+        return found[0].amount
+    return ", ".join(f"{c.name} {c.amount}" for c in found)
+
+
+def _said(
+    story: Story,
+    contrast: Contrast,
+    figure: str,
+    at: str,
+    clauses: Sequence[_Clause],
+    text: str,
+    trials: tuple[Trial, ...],
+    *,
+    base: str = "",
+) -> tuple[Direct, Sentence]:
+    source = story.sources[contrast.source]
+    lost = figure != LOSS_FIGURE.name or any(t.lost_packets or t.loss_ratio for t in trials)
+    words = _crowded_words(contrast, figure, at, trials, source) if lost else ""
+    prefix = f"{contrast.held_words}: " if contrast.held_words else ""
+    if story.several:
+        prefix = f"{source.name}: {prefix}"
+    text = f"{prefix}{words or text}{_other_hosts(contrast)}."
+    levels = [c.said for c in clauses]
+    if words:
+        levels = [
+            one.model_copy(update={"verdict": "cannot tell", "why": "disturbed", "more": None})
+            for one in levels
+        ]
+    direct = Direct(
+        question=source.question,
+        factor=list(contrast.factor),
+        held=dict(contrast.held),
+        figure=figure,
+        at=at,
+        base=base or contrast.levels[0].name,
+        disturbed=bool(words),
+        levels=levels,
+        text=text,
+    )
+    rule = rules.DIRECT_DISTURBED if words else rules.DIRECT
+    return direct, Sentence(rule=rule, text=text, evidence=direct.model_dump(), trials=trials)
+
+
+def _other_hosts(contrast: Contrast) -> str:
+    """Pairs of a fleet that measured other cells."""
+    base, *others = contrast.levels
+    found = [
+        f"{level.name}: {words}"
+        for level in others
+        if (words := other_hosts(base.cells[0], level.cells[0]))
+    ]
+    differ = f"; this includes how their hosts differ ({', '.join(found)})"
+    return differ if found else ""
+
+
+def _crowded_words(
+    contrast: Contrast, figure: str, at: str, trials: Sequence[Trial], source: Source
+) -> str:
+    """If other programs had the CPUs in most trials of any level: that, and no rank."""
+    measured = {id(t) for t in trials}
+    crowded: list[float] = []
+    known = 0
+    most = False
+    for level in contrast.levels:
+        ratios = [
+            t.aside.foreign_cpu_ratio
+            for t in level.trials
+            if id(t) in measured and t.aside.foreign_cpu_ratio is not None
+        ]
+        busy = [ratio for ratio in ratios if ratio >= FOREIGN_CPU_RATIO]
+        known, crowded = known + len(ratios), crowded + busy
+        most |= len(busy) > MOST_DISTURBED * len(ratios)
+    if not most:
+        return ""
+    does = "carries" if figure == CAPACITY else VERBS[figure][0]
+    more = "more" if figure == CAPACITY else VERBS[figure][2]
+    names = listed([level.name for level in contrast.levels]).replace(" and ", " or ")
+    return (
+        f"Cannot tell which {does} {more}{_at(f'at {at}' if at else '')}, {names}: other programs "
+        f"had more than {FOREIGN_CPU_RATIO * 100:.0f} % of the SUT's CPUs in {len(crowded)} of "
+        f"{plural(known, 'trial')} (up to {max(crowded) * 100:.0f} %), so what they lost or cost "
+        f"is not theirs alone; measure again while nothing else runs: {source.command_words()}"
+    )
