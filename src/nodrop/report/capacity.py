@@ -53,7 +53,7 @@ class CapacitySection:
     bars: Markup
     """Empty if there is one cell alone."""
     cores: Markup
-    """What a busy core carries, cell by cell; empty as well."""
+    """What a packet costs, or a busy core carries, cell by cell; empty as well."""
 
 
 def capacity_section(story: Story) -> CapacitySection | None:

@@ -160,16 +160,24 @@ def core_bars(found: Sequence[SearchedCell]) -> Markup:
     ]
     if len(known) < 2:
         return Markup("")
+    if all(work.core_is_full for _, work in known):
+        title, unit = (
+            "What a busy core carries, cell by cell",
+            "packets for each second of CPU time",
+        )
+    else:
+        title, unit = "CPU time of a packet, cell by cell", "µs"
     return stacked_bars(
-        "What a busy core carries, cell by cell",
-        "packets for each second of CPU time; the line: 95 % interval of the median start",
-        [_core_bar(one.label or one.subject, work) for one, work in known],
+        title,
+        f"{unit}; the line: 95 % interval of the median start",
+        [_core_bar(one.label or one.subject, work, unit) for one, work in known],
     )
 
 
-def _core_bar(name: str, work: Efficiency) -> Bar:
-    found = work.packets
-    words = with_spread(found, numbers.count)
-    part = Part(kind="packets", value=found.median, says=f"{name}: {words} packets", style=STYLE)
+def _core_bar(name: str, work: Efficiency, unit: str) -> Bar:
+    found = work.packet_us if unit == "µs" else work.packets
+    words = with_spread(found, numbers.micros if unit == "µs" else numbers.count)
+    says = f"{name}: {words} {'µs' if unit == 'µs' else 'packets'}"
+    part = Part(kind="packets", value=found.median, says=says, style=STYLE)
     between = (found.interval.low, found.interval.high) if found.interval else None
     return Bar(name=name, parts=(part,), words=words, interval=between)

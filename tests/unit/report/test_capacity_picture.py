@@ -225,8 +225,9 @@ def test_files_have_curves_and_what_a_core_carries(tmp_path: Path, rounds: int) 
     assert (curves[0]["trials"], curves[0]["why_none"]) == (6 * rounds, "")
     assert (curves[1]["capacity_pps"], curves[1]["why_none"]) == (None, "no trial lost packets")
     sent_per_cpu_s = 16 * 1000 * 5
-    assert work[0]["packets_per_cpu_s"] == pytest.approx(sent_per_cpu_s)
-    assert (work[0]["packets_low"] is None) == (2 * rounds < 6), "of 4X and 7X"
+    assert work[0]["cpu_us_per_packet"] == pytest.approx(1e6 / sent_per_cpu_s)
+    assert (work[0]["cpu_us_low"] is None) == (2 * rounds < 6), "of 4X and 7X"
+    assert work[0]["packets_per_cpu_s"] is None, "its busiest thread had 15 % of a CPU"
     write_report([run])
     drawn = {path.stem for path in (run / "report" / "figures").glob("*.svg")}
     assert {"knee", "knee-2", "search", "search-2", "capacity", "efficiency"} <= drawn

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.report.efficiency import efficiency
+from nodrop.report.efficiency import efficiency, efficiency_table, efficiency_words
 from nodrop.results.trial import TrialRecord
 from nodrop.testing import records
 
@@ -73,3 +73,37 @@ def test_without_a_trial_nothing_is_known() -> None:
 def test_what_works_for_the_sut_counts() -> None:
     found = efficiency([trial(1, 1000, 0.5, setup_cpu_s=2.0)])
     assert found is not None and found.packets.median == pytest.approx(1000)
+
+
+def busy(index: int, pps: float, cpu_s: float, ratio: float | None, **figures: Any) -> TrialRecord:
+    thread = None if ratio is None else {"name": "W#01", "cpu_ratio": ratio}
+    return trial(index, pps, cpu_s, busiest_thread=thread, **figures)
+
+
+@pytest.mark.parametrize(
+    ("pps", "cpu_s", "ratios", "core"),
+    [
+        # A sink of 13,777/s: "a busy core carries 91,465 packets".
+        (13_700, 0.3, (0.15, 0.16), False),
+        (5_000, 0.02, (0.01, 0.89), False),
+        (5_000, 0.02, (None, None), False),
+        (30_000, 1.9, (0.93, 0.99), True),
+        # It had time left at what it carries, and none just above.
+        (30_000, 1.7, (0.85, 1.0), True),
+    ],
+)
+def test_a_busy_core_is_spoken_of_only_if_there_was_one(
+    pps: float, cpu_s: float, ratios: tuple[float | None, float | None], core: bool
+) -> None:
+    carried, above = ratios
+    lossy = busy(2, pps * 1.1, cpu_s, above, loss_ratio=0.1, lost_packets=round(pps * 0.22))
+    found = efficiency([busy(1, pps, cpu_s, carried), lossy])
+    assert found is not None and found.core_is_full == core
+    words = efficiency_words(found)
+    assert f"CPU time of a packet: {cpu_s / pps / 2 * 1e6:.1f} µs (one start" in words
+    assert ("A busy core carries" in words) == core
+    names = [column.name for column in efficiency_table([("x", found)]).columns]
+    (row,) = efficiency_table([("x", found)]).rows
+    shown = dict(zip(names, (value.raw for value in row.values), strict=True))
+    assert (shown["packets_per_cpu_s"] is not None) == (shown["bits_per_cpu_s"] is not None) == core
+    assert shown["cpu_us_per_packet"] == pytest.approx(found.packet_us.median)
