@@ -308,6 +308,49 @@ def test_who_explains_more_than_half_of_it_is_named_second(waited: float) -> Non
     assert rules(found) == ["burst", "other_programs"]
 
 
+@pytest.mark.parametrize(("waited", "others"), [(0.3, 0.3), (0.5, 0.6), (0.72, 0.75)])
+@pytest.mark.parametrize(
+    ("serves", "slots", "pps"), [(5_000, 512, 20_000), (13_777, 4096, 60_000), (900, 64, 9_000)]
+)
+def test_a_quiet_host_is_no_remedy_for_what_it_would_lose_too(
+    serves: int, slots: int, pps: int, waited: float, others: float
+) -> None:
+    """Seen: "a quiet host" for a loss that was 98 % the sink's own pace."""
+    queue = Queue(rate=lambda _: pps, serves_pps=serves, ring_packets=slots)
+    first, second = of_a_queue(queue, waited=waited, steady=True)
+    assert (first.rule, second.rule) == ("own_pace", "other_programs")
+    assert "quiet host," not in first.knob and "ring is large enough" in first.knob
+    assert first.evidence["lost_anyway_ratio"] >= 0.9
+    assert first.evidence["serves_pps"] == pytest.approx(serves, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("ran", "serves", "pps", "anyway"),
+    [
+        # Alone it would serve 20,000/s of 60,000; it had half of a CPU.
+        (0.5, 10_000, 60_000, 0.78),
+        (0.5, 10_000, 30_000, 0.45),
+        (0.3, 3_000, 12_500, 0.21),
+        (0.25, 40_000, 140_000, 0.0),
+    ],
+)
+def test_a_loss_of_two_causes_has_both_knobs_with_their_shares(
+    ran: float, serves: int, pps: int, anyway: float
+) -> None:
+    world = World(threads={W: [Made(ran=ran, waited=0.99 - ran)]}, others={0: 0.99 - ran})
+    lost = (pps - serves) * 3
+    found = ring(world.running((W, 0, 3, lost), pps=pps, served={W: serves * 3}, ring_packets=100))
+    parts = {cause.rule: cause for cause in found}
+    if not anyway:
+        assert rules(found) == ["other_programs"] and "for the rest" not in found[0].knob
+        return
+    assert parts["saturated"].evidence["lost_anyway_ratio"] == pytest.approx(anyway, abs=0.02)
+    part = parts["saturated"].evidence["lost_anyway_ratio"]
+    assert found[0].rule == ("saturated" if anyway > 0.5 else "other_programs")
+    assert f"(for {max(part, 1 - part) * 100:.0f} % of the loss); " in found[0].knob
+    assert "a quiet host" in found[0].knob and "sut.threads" in found[0].knob
+
+
 @pytest.mark.parametrize(("throttled_s", "seconds"), [(0.3, 10), (0.012, 60), (0.05, 3), (0.9, 20)])
 def test_a_little_throttling_does_not_beat_a_saturated_thread(
     throttled_s: float, seconds: float

@@ -24,7 +24,7 @@ from nodrop.ledger.shares import (
     shares,
     still_intervals,
 )
-from nodrop.ledger.thread_queue import SATURATED_SHARE, ThreadQueue
+from nodrop.ledger.thread_queue import SATURATED_SHARE, SLEEPS_SHARE, ThreadQueue
 from nodrop.ledger.threads import Role
 
 
@@ -61,8 +61,6 @@ class Cause:
 
 NAMED_SHARE = 0.1
 """Of the time of loss: what took less is not named."""
-SLEEPS_SHARE = 0.25
-"""A thread that sleeps so much while packets are lost had time left."""
 EXPLAINS = 0.5
 """Packets that came while a thread was kept off explain the loss if they are so much of it."""
 MOST_OF = 0.9
@@ -178,11 +176,18 @@ class _Case:
         return self.queue.thread
 
     def causes(self, spans: Spans) -> tuple[Cause, ...]:
-        spans = self._kept_off(spans) or spans
+        whole, spans = spans, self._kept_off(spans) or spans
         found = _shares(self.running, self.queue.tid, spans)
         assert found is not None, "it was seen there"
         causes = _taken(self.running, self.thread, found, self.knobs)
+        anyway = self.queue.lost_anyway(found, whole) if causes else None
+        if anyway is not None and anyway[0] >= NAMED_SHARE:
+            return self._with_its_own(causes, *anyway, found, spans)
         explained = self._explained(found, spans)
+        if anyway is None and causes and explained < MOST_OF and found.of[Went.RAN] >= NAMED_SHARE:
+            ran = found.of[Went.RAN] * 100
+            words = f"it ran {ran:.0f} %, and what it would serve alone is not known"
+            causes[0] = replace(causes[0], words=f"{causes[0].words}; {words}")
         if explained < MOST_OF and found.of[Went.SLEPT] >= SLEEPS_SHARE:
             own = self._of_its_own(found, spans)
             return (own, *causes) if explained >= EXPLAINS else (own,)
@@ -191,6 +196,37 @@ class _Case:
         elif self._wanted_more(found):
             causes.append(self._saturated(found, peers(self.running, self.queue.tid, spans)))
         return tuple(sorted(causes, key=lambda cause: -(cause.share or 0.0)))
+
+    def _with_its_own(
+        self, causes: Sequence[Cause], anyway: float, serves: float, found: Shares, spans: Spans
+    ) -> tuple[Cause, ...]:
+        """What a quiet host would lose too is the thread's own: the larger part comes first, and
+        its knob alone if it is nearly all."""
+        came = self.queue.share * sum(
+            self.running.arrivals.within(*span) if self.running.arrivals else 0.0 for span in spans
+        )
+        per_s = came / (sum(end - begin for begin, end in spans) / 1e9)
+        words = (
+            f"thread {self.thread} serves about {serves:,.0f} packets/s if nothing keeps it off "
+            f"its CPU, of {per_s:,.0f}/s that came: a quiet host would lose {anyway * 100:.0f} % "
+            "of that as well"
+        )
+        sleeps = found.of[Went.SLEPT] >= SLEEPS_SHARE
+        rule = Rule.OWN_PACE if sleeps else Rule.SATURATED
+        own = self._cause(rule, words, found.of[Went.SLEPT if sleeps else Went.RAN], found)
+        if not sleeps:
+            beside = peers(self.running, self.queue.tid, spans)
+            one_flow = beside.role is Role.WORKER and beside.one_flow
+            own = replace(own, knob=beside.relief(self.knobs) if one_flow else own.knob)
+        numbers = {"lost_anyway_ratio": round(anyway, 3), "serves_pps": round(serves)}
+        own = replace(own, evidence={**own.evidence, **numbers})
+        if anyway >= MOST_OF:
+            return (own, *causes)
+        first, second = (own, causes[0]) if anyway >= EXPLAINS else (causes[0], own)
+        larger = max(anyway, 1 - anyway) * 100
+        knob = f"{first.knob} (for {larger:.0f} % of the loss); {second.knob} (for the rest)"
+        first = replace(first, knob=knob)
+        return (first, *causes) if anyway >= EXPLAINS else (first, *causes[1:], own)
 
     def _kept_off(self, spans: Spans) -> Spans:
         """A long wait or stop within the windows, which are wider than they need be: what came

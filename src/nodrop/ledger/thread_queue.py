@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nodrop.ledger.pace import Pace, pace_of
+from nodrop.ledger.pace import Pace, alone_pps, pace_of
 from nodrop.ledger.running import Running
 from nodrop.ledger.shares import Shares, Spans, Went, shares
 from nodrop.ledger.timeline import Interval
 
 SATURATED_SHARE = 0.9
 """The tick in which the kernel accounts is 4 ms; a busy thread shows a little less than all."""
+SLEEPS_SHARE = 0.25
+"""A thread that sleeps so much while packets are lost had time left."""
+PACE_MARGIN = 1.05
+"""A pace is known no better than that, and a host is not cleared by what may be its noise."""
 LONE_STALL_NS = 500_000_000
 """If it is not known what the ring holds: this long without the thread overflows any ring."""
 
@@ -61,6 +65,25 @@ class ThreadQueue:
             return pace_of(readings, ring) if ring is not None else None
         capacity = self.capacity_pps()
         return Pace(at_least_pps=SATURATED_SHARE * capacity, at_most_pps=None) if capacity else None
+
+    def alone_pps(self, found: Shares) -> float | None:
+        """At most so many would be served a second if nothing kept it off its CPU: by its readings
+        if it sleeps while packets wait, else by the CPU time that a packet takes."""
+        readings, ring = self.running.over_time.get(self.thread), self.running.ring_packets
+        if found.of[Went.SLEPT] >= SLEEPS_SHARE:
+            return alone_pps(readings, ring) if readings and ring is not None else None
+        return self.capacity_pps()
+
+    def lost_anyway(self, found: Shares, spans: Spans) -> tuple[float, float] | None:
+        """(part, packets/s): of what it lost, the part that it would have lost with its CPU for
+        itself, and what it would have served then. None if that pace is not known."""
+        serves, arrivals = self.alone_pps(found), self.running.arrivals
+        if serves is None or arrivals is None or not self.lost:
+            return None
+        came = self.share * sum(arrivals.within(begin, end) for begin, end in spans)
+        seconds = sum(end - begin for begin, end in spans) / 1e9
+        too_many = came - PACE_MARGIN * serves * seconds - (self.running.ring_packets or 0)
+        return max(0.0, min(1.0, too_many / self.lost)), serves
 
     def more_at_once(self, pace: Pace, spans: Spans) -> float | None:
         """By so many packets more came than it serves meanwhile, if its ring does not hold them."""
