@@ -405,3 +405,85 @@ def test_few_starts_have_no_interval_and_that_is_said(
     (sentence,) = [s for s in answer(story).cannot_say if s.rule.code == "too-few-starts"]
     assert "share fewer than 6 starts of the SUT" in sentence.text
     assert list(sentence.evidence["starts"].values()) == [starts]
+
+
+# Several things in one list.
+
+
+@pytest.mark.parametrize("names", [("small", "large"), ("a", "b", "c")])
+def test_every_sentence_of_several_runs_has_its_subject(
+    tmp_path: Path, names: tuple[str, ...]
+) -> None:
+    """Seen: "At 8X, 6 of 6 trials lose packets" in a list of three runs."""
+    runs = [
+        outcome_run(
+            tmp_path / name,
+            [
+                pps(5_000, [0.0] * 3, fields={"sustained": True}),
+                pps(9_000, [0.1, 0.0, "late"]),
+                pps(12_000, ["died", 0.3, 0.2]),
+                pps(20_000, ["late"]),
+            ],
+        )
+        for name in names
+    ]
+    for number, run in enumerate(runs):
+        runs[number] = run.rename(run.with_name(names[number]))
+    story = read_story(runs)
+    found = answer(story).sentences
+    assert len(found) >= 4 * len(names)
+    for sentence in found:
+        assert sentence.subject in names
+        assert sentence.text.startswith(sentence.subject), sentence.text
+
+
+@pytest.mark.parametrize(
+    ("loads", "order"),
+    [
+        # (factors, packets/s): NX and times the speed have no scale in common.
+        ([({"load.multiplier": 4}, 4_000), ({"load.speed": 8.0}, 2_000)], [2_000, 4_000]),
+        ([({"load.multiplier": 2}, 9_000), ({"load.speed": 16.0}, 12_000)], [9_000, 12_000]),
+        # The sender of 8X came to less than that of 4X.
+        ([({"load.multiplier": 8}, 3_000), ({"load.multiplier": 4}, 4_000)], [3_000, 4_000]),
+        (
+            [
+                ({"load.multiplier": 4, "load.speed": 1.0}, 4_000),
+                ({"load.multiplier": 1, "load.speed": 8.0}, 8_000),
+            ],
+            [4_000, 8_000],
+        ),
+    ],
+)
+def test_loads_are_compared_by_what_was_offered(
+    tmp_path: Path, loads: list[tuple[dict[str, float], int]], order: list[int]
+) -> None:
+    """The lower one loses nothing and the higher one all the time: no contradiction."""
+    lower, _ = order
+    cells = [
+        Load(cell=cell, pps=rate, trials=[0.0 if rate == lower else 0.2] * 6)
+        for cell, rate in loads
+    ]
+    story = read_story([outcome_run(tmp_path / "run", cells)])
+    told = answer(story).sentences
+    assert "loads-contradict" not in rules([*told, *findings(story)])
+    assert [s.rule.code for s in told] == ["no-loss", "loses"]
+    assert f"{lower:,} packets/s (" in told[0].text.replace(THIN, ",")
+    # The other way about it is one, and both lists say so.
+    cells = [
+        Load(cell=cell, pps=rate, trials=[0.2 if rate == lower else 0.0] * 6)
+        for cell, rate in loads
+    ]
+    story = read_story([outcome_run(tmp_path / "turned", cells)])
+    assert "loads-contradict" in rules(answer(story).sentences)
+    assert "loads-contradict" in rules(findings(story))
+
+
+@pytest.mark.parametrize(("low", "high"), [(9.6, 10.2), (1.02, 1.44), (10_000.1, 10_000.4)])
+def test_two_loads_never_read_alike(tmp_path: Path, low: float, high: float) -> None:
+    loads = [
+        Load(cell={"load.pps": rate}, pps=rate, trials=trials, duration_s=1000.0)
+        for rate, trials in ((low, [0.3] * 6), (high, [0.0] * 6))
+    ]
+    text = text_of(said(tmp_path, *loads), "loads-contradict")
+    first, second = re.findall(r"([\d.,]+) packets/s", text)
+    assert float(first.replace(",", "")) < float(second.replace(",", ""))

@@ -23,6 +23,7 @@ from nodrop.report.capacity_words import (
     forecast_words,
     goal_name,
     headline,
+    lowered,
 )
 from nodrop.report.direct import direct_sentences
 from nodrop.report.fitted import fitted, fitted_words
@@ -65,7 +66,9 @@ def print_capacity(searched: SearchedCell) -> None:
         say(headline(searched.subject, answer))
         broken = broke(answer)
         touches = f"What touches it: {answer.knob}." if answer.knob not in broken else ""
-        for words in filter(None, (confidence_words(answer), broken, touches, *doubts(answer))):
+        if sure := confidence_words(answer):
+            say(f"  {sure}")
+        for words in filter(None, (broken, touches, *doubts(answer))):
             if words not in said:
                 say(f"  {words}")
             said.add(words)
@@ -83,7 +86,7 @@ def print_capacity(searched: SearchedCell) -> None:
         out.print(line, markup=False, soft_wrap=True)
     curve = fitted(searched)
     if isinstance(curve, LossCurve):
-        say(fitted_words(curve))
+        say(f"{searched.subject}: {lowered(fitted_words(curve))}")
     if words := forecast_words(searched):
         say(words)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from nodrop.findings.finding import Finding, Severity, in_words
 from nodrop.findings.ladder import Contradiction, LoadResult, contradiction, pairs
-from nodrop.findings.observations import Cells, Observation
+from nodrop.findings.observations import Cells, Observation, known_median
 
 
 def sut_failed(cells: Cells) -> Iterator[Finding]:
@@ -91,33 +91,37 @@ def idle_ports(cells: Cells) -> Iterator[Finding]:
 
 
 def _ladders(cells: Cells) -> Mapping[str, Sequence[LoadResult]]:
-    curves: dict[str, list[tuple[tuple[float, ...], LoadResult]]] = {}
+    curves: dict[str, list[tuple[Sequence[Observation], LoadResult]]] = {}
     for cell, runs in cells.items():
         told = [run for run in runs if run.outcome != "void"]
-        rank = _rank(told)
-        if rank is None:
+        if not told:
             continue
         result = LoadResult(
             name=cell,
             losses=tuple(r.loss_ratio for r in told if r.loss_ratio is not None),
             failed=sum(run.outcome == "failed" for run in told),
         )
-        curves.setdefault(told[0].curve or told[0].group, []).append((rank, result))
-    return {
-        curve: [result for _, result in sorted(ranked, key=lambda item: item[0])]
-        for curve, ranked in curves.items()
-        if len({len(rank) for rank, _ in ranked}) == 1
-    }
+        curves.setdefault(told[0].curve or told[0].group, []).append((told, result))
+    return {curve: [*_rising(found)] for curve, found in curves.items()}
 
 
-def _rank(runs: Sequence[Observation]) -> tuple[float, ...] | None:
-    """What makes the load larger; the offered rate if that is more than one setting."""
-    if not runs:
-        return None
-    if len(runs[0].rates) == 1:
-        return runs[0].rates
-    known = [run.offered_pps for run in runs if run.offered_pps is not None]
-    return (sorted(known)[len(known) // 2],) if known else None
+def _rising(
+    found: Sequence[tuple[Sequence[Observation], LoadResult]],
+) -> Iterator[LoadResult]:
+    """By what was offered in packets/s. If that is not known of all: by the one setting that makes
+    the load larger, if there is one; else they are not compared."""
+    offered = [known_median(run.offered_pps for run in runs) for runs, _ in found]
+    scales = {runs[0].scales for runs, _ in found}
+    if None not in offered:
+        ranks = [
+            (pps or 0.0, *runs[0].rates) for pps, (runs, _) in zip(offered, found, strict=True)
+        ]
+    elif len(scales) == 1 and len(next(iter(scales))) == 1:
+        ranks = [runs[0].rates for runs, _ in found]
+    else:
+        return
+    for _, (_, result) in sorted(zip(ranks, found, strict=True), key=lambda item: item[0]):
+        yield result
 
 
 def _words(found: Contradiction) -> str:

@@ -131,7 +131,7 @@ class Writing:
             return
         yield f"{pps or written(bound.pps, self.known, up=up)} packets/s"
         if bits and bound.bps is not None:
-            yield f"{written(bound.bps / 1e6, max(self.known / 5, 1e-3))} Mbit/s"
+            yield f"{written(bound.bps / 1e6, max(self.known, 1e-3))} Mbit/s"
 
     def _joined(self, sent: Sequence[str], number: str) -> str:
         if not sent:

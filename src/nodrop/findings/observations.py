@@ -27,6 +27,8 @@ class Observation:
     """The cell but for whatever makes its load larger; empty if that is the group."""
     rates: tuple[float, ...] = ()
     """The settings that make it larger."""
+    scales: tuple[str, ...] = ()
+    """What those are settings of."""
     searched: bool = False
     """A search chose its load from the runs before it."""
     outcome: str = "measured"
@@ -118,6 +120,7 @@ def observations_of(records: Iterable[TrialRecord]) -> list[Observation]:
                 load=float(load) if isinstance(load, int | float) else None,
                 curve=intern(_words(curve)),
                 rates=rates_of(factors),
+                scales=tuple(factor for factor in RATES if factor in factors),
                 searched=record.searched is not None,
                 outcome=record.outcome,
                 loss_ratio=record.packets.loss_ratio,

@@ -92,7 +92,9 @@ def _view(searched: SearchedCell, number: int) -> CapacityView:
         answers=capacity_table([searched], name=f"capacity-{number}"),
         knee=knee_plot(knee),
         caption=caption_of(searched, knee),
-        efficiency=efficiency_words(efficiency(t.record for t in searched.trials)),
+        efficiency=efficiency_words(
+            searched.subject, efficiency(t.record for t in searched.trials)
+        ),
         budget=forecast_words(searched),
         way=way_of(searched),
         steps=shortened(replace(steps, columns=STEP_COLUMNS[1:], rows=own), "search"),

@@ -38,7 +38,7 @@ def answer_sentences(searched: SearchedCell) -> Iterator[Sentence]:
                 if words and words not in said:
                     said.add(words)
                     knob = escape.plain(answer.knob)
-                    text = f"{searched.subject}: {words[0].lower()}{words[1:]}"
+                    text = f"{searched.subject}: {lowered(words)}"
                     yield _sentence(searched, rules.BROKE, text, statement, knob=knob)
             elif rule is not rules.SEARCH_COST:
                 text = f"{searched.subject}, {goal_name(answer.goal)}: {statement.text}."
@@ -74,6 +74,11 @@ def broke(answer: Answer) -> str:
     )
     began = "At" if answer.broke.startswith("absorbed") else "What broke at"
     return f"{began} {at}: {escape.plain(answer.broke, longest=600)}."
+
+
+def lowered(words: str) -> str:
+    """To go on after a subject."""
+    return f"{words[:1].lower()}{words[1:]}"
 
 
 def confidence_words(answer: Answer) -> str:
@@ -121,8 +126,8 @@ def forecast_words(searched: SearchedCell) -> str:
         bought += f" in {len(searched.round_trials)} rounds"
     bounds = ", ".join(_bounds(answer) for answer in searched.answers)
     return (
-        f"Of the budget of {foreseen.budget_s:,.0f} s this search was likely to get "
-        f"{likely}. It got {bought}; {bounds}."
+        f"Of the budget of {foreseen.budget_s:,.0f} s the search of {searched.subject} was likely "
+        f"to get {likely}. It got {bought}; {bounds}."
     )
 
 

@@ -92,11 +92,11 @@ def _per_core_s(amounts: Sequence[float], works: Sequence[_Work]) -> float:
     return sum(amounts) / sum(work.cpu_s for work in works)
 
 
-def efficiency_words(found: Efficiency | None) -> str:
+def efficiency_words(subject: str, found: Efficiency | None) -> str:
     """Empty if no trial shows it."""
     if found is None:
         return ""
-    cost = f"CPU time of a packet: {with_spread(found.packet_us, numbers.micros, ' µs')}."
+    cost = f"{subject}: CPU time of a packet {with_spread(found.packet_us, numbers.micros, ' µs')}."
     if found.busiest_ratio is None:
         return f"{cost} How busy its threads were is not known, so neither is what a core carries."
     if not found.core_is_full:

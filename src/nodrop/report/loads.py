@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from nodrop.findings.ladder import Contradiction, LoadResult, contradiction
+from nodrop.findings.load_words import LEAST_KNOWN
 from nodrop.report import escape, numbers
 from nodrop.report import sentences as rules
 from nodrop.report.lost_where import (
@@ -24,10 +25,12 @@ from nodrop.stats.share import share_interval, upper_bound
 
 
 def rising(cells: Sequence[Cell]) -> list[Cell]:
-    """By what was asked for if only one factor makes the load larger, else by what was offered."""
-    if all(len(cell.rank) == 1 for cell in cells):
-        return sorted(cells, key=lambda c: c.rank)
-    return sorted(cells, key=lambda c: (c.offered_pps is None, c.offered_pps or 0.0))
+    """By what was offered in packets/s, or, of void loads, asked for: 4X and twice the speed have
+    no other scale in common. By the factor that makes the load larger if some have no rate."""
+    rates = [_pps(cell) for cell in cells]
+    if None not in rates:
+        return sorted(cells, key=lambda c: (_pps(c) or 0.0, c.rank))
+    return sorted(cells, key=lambda c: (c.rank, _pps(c) or 0.0))
 
 
 def ladder_of(cells: Sequence[Cell]) -> list[LoadResult]:
@@ -61,21 +64,21 @@ def sentences_of(subject: str, cells: Sequence[Cell], *, looks: int) -> Iterator
         yield _clash(subject, clash, by_name)
     if below:
         yield _not_lost(subject, below[-1])
-    yield from _bad(subject, told, begins=not below)
+    yield from _bad(subject, told)
     if clash and not clash.sure:
         yield _clash(subject, clash, by_name)
     yield from _not_told(subject, loads)
 
 
-def _bad(subject: str, told: Sequence[Cell], *, begins: bool) -> Iterator[Sentence]:
+def _bad(subject: str, told: Sequence[Cell]) -> Iterator[Sentence]:
     """The lowest lossy load and all under which the SUT failed, the lower first."""
     lossy = next((c for c in told if c.lossy), None)
     failing = [c for c in told if c.failed]
     if failing and (lossy is None or told.index(failing[0]) <= told.index(lossy)):
         yield _failed(subject, failing)
-        begins, failing = False, []
+        failing = []
     if lossy:
-        yield _lost(subject, lossy, lowest=lossy is told[0] and len(told) > 1, begins=begins)
+        yield _lost(subject, lossy, lowest=lossy is told[0] and len(told) > 1)
     if failing:
         yield _failed(subject, failing)
 
@@ -88,8 +91,21 @@ def nothing_above(cells: Sequence[Cell]) -> Cell | None:
 
 
 def load_words(cell: Cell) -> str:
-    """`4X (99 970 packets/s)`."""
-    return _named(cell, cell.offered_pps if cell.offered_pps is not None else cell.asked_pps)
+    """`99 970 packets/s (4X)`."""
+    return _named(cell, _pps(cell))
+
+
+def _pps(cell: Cell) -> float | None:
+    return cell.asked_pps if cell.offered_pps is None else cell.offered_pps
+
+
+def _two_loads(lower: Cell, higher: Cell) -> tuple[str, str]:
+    """With as many digits as tell them apart."""
+    found, known = (load_words(lower), load_words(higher)), numbers.SMALL_RATE
+    while found[0] == found[1] and known > LEAST_KNOWN:
+        known /= 10
+        found = _named(lower, _pps(lower), known), _named(higher, _pps(higher), known)
+    return found
 
 
 def percent_with_interval(loss: Summary) -> str:
@@ -168,11 +184,10 @@ def _burst(cell: Cell) -> str:
     return f"{said} in {numbers.seconds(seconds)} s" if seconds is not None else said
 
 
-def _lost(subject: str, cell: Cell, *, lowest: bool, begins: bool) -> Sentence:
+def _lost(subject: str, cell: Cell, *, lowest: bool) -> Sentence:
     loss, n, k = cell.loss, len(cell.known), len(cell.lossy)
     where, causes = places_words(cell), causes_words(cell)
-    at = f"at {load_words(cell)}" + (", the lowest load measured" if lowest else "")
-    at = f"{subject}: {at}" if begins else at[0].upper() + at[1:]
+    at = f"{subject}: at {load_words(cell)}" + (", the lowest load measured" if lowest else "")
     evidence = {
         **_facts(cell),
         "places": places_of(cell),
@@ -231,6 +246,7 @@ def _others(cell: Cell) -> str:
 
 def _clash(subject: str, clash: Contradiction, cells: dict[str, Cell]) -> Sentence:
     lower, higher = cells[clash.lower.name], cells[clash.higher.name]
+    low, high = _two_loads(lower, higher)
     evidence = {
         "lower": _facts(lower),
         "higher": _facts(higher),
@@ -239,14 +255,14 @@ def _clash(subject: str, clash: Contradiction, cells: dict[str, Cell]) -> Senten
     }
     if clash.by_amount:
         seen = (
-            f"at {load_words(lower)} every trial lost at least "
-            f"{numbers.percent(min(clash.lower.losses))} %, at the higher {load_words(higher)} at "
+            f"at {low} every trial lost at least "
+            f"{numbers.percent(min(clash.lower.losses))} %, at the higher {high} at "
             f"most {numbers.percent(max(clash.higher.losses))} %"
         )
     else:
         seen = (
-            f"at {load_words(lower)} {clash.lower.bad} of {clash.lower.trials} trials lost packets "
-            f"or failed, at the higher {load_words(higher)} {clash.higher.bad} of "
+            f"at {low} {clash.lower.bad} of {clash.lower.trials} trials lost packets "
+            f"or failed, at the higher {high} {clash.higher.bad} of "
             f"{clash.higher.trials}"
         )
     if clash.sure:
@@ -293,10 +309,10 @@ def _asked(cell: Cell) -> str:
     return _named(cell, cell.asked_pps)
 
 
-def _named(cell: Cell, pps: float | None) -> str:
-    rate = f"{numbers.count(pps)} packets/s" if pps is not None else ""
+def _named(cell: Cell, pps: float | None, known: float = numbers.SMALL_RATE) -> str:
+    rate = f"{numbers.rate(pps, known)} packets/s" if pps is not None else ""
     if cell.load_label and not (rate and cell.load_label.endswith(" pps")):
-        return f"{cell.load_label} ({rate})" if rate else cell.load_label
+        return f"{rate} ({cell.load_label})" if rate else cell.load_label
     return rate or "the load"
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from nodrop.findings.load_words import written
 from nodrop.report.escape import THIN
 
+SMALL_RATE = 0.005
+"""Relative: of a rate below 100."""
 Shown = Callable[[float | None], str]
 
 NOT_MEASURED = "–"
@@ -15,6 +18,13 @@ def count(value: float | None) -> str:
     if value is None:
         return NOT_MEASURED
     return f"{value:,.0f}".replace(",", THIN).replace("-", "−")
+
+
+def rate(value: float | None, known: float = SMALL_RATE) -> str:
+    """Packets/s in whole numbers, but three digits of a small one: 9.6 is not 10.2."""
+    if value is None or (abs(value) >= 100 and known == SMALL_RATE):
+        return count(value)
+    return written(value, known).replace(",", THIN)
 
 
 def signed(value: int | None) -> str:

@@ -169,21 +169,21 @@ def test_cells_of_a_search_have_bars(tmp_path: Path) -> None:
         # It suffices for bounds; for one round alone; it is too small for bounds.
         (
             (240.0, 9, 4, 0.05), 2,
-            "Of the budget of 240 s this search was likely to get 9 trials in the first round and "
-            "4 in each later one, and bounds 5.00 % apart. It got 2 + 2 trials in 2 rounds; no "
-            "loss: bounds 20.00 % apart, at most 0.50 % lost: bounds 20.00 % apart.",
+            "Of the budget of 240 s the search of Suricata was likely to get 9 trials in the first "
+            "round and 4 in each later one, and bounds 5.00 % apart. It got 2 + 2 trials in 2 "
+            "rounds; no loss: bounds 20.00 % apart, at most 0.50 % lost: bounds 20.00 % apart.",
         ),
         (
             (80.0, 5, None, 0.031), 1,
-            "Of the budget of 80 s this search was likely to get 5 trials, and bounds 3.10 % "
-            "apart. It got 2 trials; no loss: bounds 20.00 % apart, at most 0.50 % lost: bounds "
-            "20.00 % apart.",
+            "Of the budget of 80 s the search of Suricata was likely to get 5 trials, and bounds "
+            "3.10 % apart. It got 2 trials; no loss: bounds 20.00 % apart, at most 0.50 % lost: "
+            "bounds 20.00 % apart.",
         ),
         (
             (9.0, 1, None, None), 0,
-            "Of the budget of 9 s this search was likely to get 1 trial, too few for close bounds. "
-            "It got 1 trial; no loss: no bounds on both sides, at most 0.50 % lost: no bounds on "
-            "both sides.",
+            "Of the budget of 9 s the search of Suricata was likely to get 1 trial, too few for "
+            "close bounds. It got 1 trial; no loss: no bounds on both sides, at most 0.50 % "
+            "lost: no bounds on both sides.",
         ),
     ],
 )  # fmt: skip
@@ -280,7 +280,7 @@ def test_the_terminal_says_what_the_curve_says(
     run = outcome_search(tmp_path, [tried(x, [max(0.0, 1 - capacity / x)]) for x in loads])
     print_capacity(search_of(run))
     said = capsys.readouterr().out.replace(THIN, ",")
-    assert f"The median trial takes {capacity * 1000:,.0f} packets/s [" in said
+    assert f"Suricata: the median trial takes {capacity * 1000:,.0f} packets/s [" in said
     assert "curve" not in told_of_two_loads(tmp_path / "few", capsys)
 
 

@@ -99,8 +99,8 @@ def test_a_busy_core_is_spoken_of_only_if_there_was_one(
     lossy = busy(2, pps * 1.1, cpu_s, above, loss_ratio=0.1, lost_packets=round(pps * 0.22))
     found = efficiency([busy(1, pps, cpu_s, carried), lossy])
     assert found is not None and found.core_is_full == core
-    words = efficiency_words(found)
-    assert f"CPU time of a packet: {cpu_s / pps / 2 * 1e6:.1f} µs (one start" in words
+    words = efficiency_words("Suricata", found)
+    assert f"Suricata: CPU time of a packet {cpu_s / pps / 2 * 1e6:.1f} µs (one start" in words
     assert ("A busy core carries" in words) == core
     names = [column.name for column in efficiency_table([("x", found)]).columns]
     (row,) = efficiency_table([("x", found)]).rows

@@ -24,10 +24,10 @@ def rows(path: Path) -> list[dict[str, str]]:
 def test_the_answer_names_the_load_the_loss_the_place_and_the_thread(demo: Path) -> None:
     clean, sentence = answer(read_story([demo])).sentences
     assert clean.text.startswith(
-        "Suricata, 4X (99\u202f970 packets/s): 0 of 6 trials lost a packet, so fewer than 39 %"
+        "Suricata, 99\u202f970 packets/s (4X): 0 of 6 trials lost a packet, so fewer than 39 %"
     )
     assert sentence.text.startswith(
-        "At 8X (199\u202f940 packets/s), 6 of 6 trials lose packets in the socket ring: "
+        "Suricata: at 199\u202f940 packets/s (8X), 6 of 6 trials lose packets in the socket ring: "
     )
     assert "thread W#01-ndrx0 used 99 % of one CPU" in sentence.text
     assert sentence.knob.startswith("sut.threads, fewer rules")
@@ -48,7 +48,7 @@ def test_a_run_without_loss_claims_no_capacity(tmp_path: Path) -> None:
     found = answer(read_story([run]))
     assert "8X" in found.sentences[0].text
     assert (
-        "where loss begins for Suricata: nothing above 8X (199\u202f940 packets/s) was asked for"
+        "where loss begins for Suricata: nothing above 199\u202f940 packets/s (8X) was asked for"
         in [s.text for s in found.cannot_say]
     )
 
@@ -57,7 +57,7 @@ def test_a_run_that_always_loses(tmp_path: Path) -> None:
     run = make_run(tmp_path, Fake(capacity_pps=20_000, samples=False))
     (sentence,) = answer(read_story([run])).sentences
     assert sentence.text.startswith(
-        "Suricata: at 1X (24\u202f992 packets/s), the lowest load measured, 6 of 6 trials lose"
+        "Suricata: at 24\u202f992 packets/s (1X), the lowest load measured, 6 of 6 trials lose"
     )
 
 
