@@ -90,10 +90,11 @@ def _answer(
     chosen = together.bracket() if together else brackets[rounds.index(median_round)]
     of_answer = every if together else found[rounds.index(median_round)][1]
     limit = _limited_by(every, of_answer, chosen, goal, search, cut, least=_least(own, search))
-    broke = _broke(every, chosen, goal)
+    broke = _broke(chosen, goal)
     ramps = [tried(r) for r in own if r.searched and r.searched.ramp is not None]
     lossy = _lossy(every, chosen) or _lossy(ramps, chosen)
     lower, upper = _bound(chosen.lower), _bound(chosen.upper)
+    failed = broke is not None and broke.outcome == "failed"
     answer = Answer(
         cell=cell,
         by=search.by,
@@ -105,8 +106,9 @@ def _answer(
         rounds=rounds,
         cut_rounds=len(rounds) - len(ended),
         limited_by=limit,
-        place=None if lossy is None else lossy.record.packets.loss_place,
-        knob="" if lossy is None else lossy.record.packets.knob,
+        # What touches losses touches no failure.
+        place=None if lossy is None or failed else lossy.record.packets.loss_place,
+        knob="" if lossy is None or failed else lossy.record.packets.knob,
         broke="" if broke is None else broke.record.verdict,
         reached_width=None
         if lower is None or upper is None
@@ -134,6 +136,7 @@ def _confidence(answer: Answer, every: Sequence[Tried], search: Search) -> Confi
             trials=every,
             goal=answer.goal,
             doubts=[*doubts(answer, every)],
+            none_carried=sum(one.closed and one.value is None for one in answer.rounds),
         )
     )
 
@@ -313,11 +316,11 @@ def _same_share(measured: Sequence[Tried], goal: float) -> bool:
     return max(same) >= APART * min(same)
 
 
-def _broke(every: Sequence[Tried], chosen: Bracket, goal: float) -> Tried | None:
+def _broke(chosen: Bracket, goal: float) -> Tried | None:
     """The trial that says best why the load was not carried: of the middle of the losses."""
     if chosen.upper is None:
         return None
-    same = [t for t in every if t.value == chosen.upper.value and t.good(goal) is False]
+    same = [t for t in chosen.upper.trials if t.good(goal) is False]
     ordered = sorted(same, key=lambda t: (t.outcome != "failed", t.loss_ratio or 0.0))
     if ordered and ordered[0].outcome == "failed":
         return ordered[0]

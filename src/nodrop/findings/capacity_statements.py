@@ -8,6 +8,7 @@ from nodrop.config.search import Search
 from nodrop.findings.answer import Answer, Between, Statement
 from nodrop.findings.load_words import Writing, goal_words, value_words
 from nodrop.findings.searched import Tried
+from nodrop.ledger.places import ON_EVERY_HOST
 from nodrop.ledger.verdict import percent
 from nodrop.results.trial import Ramp, TrialRecord
 from nodrop.stats.interval import CONFIDENCE
@@ -48,7 +49,8 @@ def statements(
         yield _between_rounds(answer, answer.between)
     yield from doubts(answer, every)
     missing = search.budget_s is not None and len(answer.rounds) < search.rounds
-    if missing or answer.cut_rounds:
+    shown = any(t.good(answer.goal) is not None for t in every)
+    if shown and (missing or answer.cut_rounds):  # else it was not the budget that ended it
         begun = f"{len(answer.rounds)} of {search.rounds} rounds were begun within the budget"
         cut = f"; it cut {answer.cut_rounds} of them short, before their bounds were close"
         yield Statement(
@@ -66,7 +68,8 @@ def statements(
         bounds = f"; bounds {percent(width)} apart ({asked} asked for)"
     yield Statement(
         rule="capacity-cost",
-        text=f"{answer.trials} trials, {answer.trial_seconds:,.0f} s of load{bounds}",
+        text=f"{answer.trials} trial{'' if answer.trials == 1 else 's'}, "
+        f"{answer.trial_seconds:,.0f} s of load{bounds}",
         evidence={
             "trials": answer.trials,
             "trial_seconds": answer.trial_seconds,
@@ -122,7 +125,10 @@ def _headline(answer: Answer, every: Sequence[Tried], own: Sequence[TrialRecord]
         return said("capacity-at-least", f"{at_least}: {why}")
     if answer.limited_by == "loss_at_every_load":
         where = f", at place {answer.place}" if answer.place else ""
-        return said("capacity-none", f"carries no load {goal}: loss at every load{where}")
+        words = f"carries no load {goal}: loss at every load{where}"
+        if answer.place in {place.name for place in ON_EVERY_HOST}:
+            words = f"what it carries {goal} is not known: loss at every load{where}, before it"
+        return said("capacity-none", words)
     why = _WHY_NOT.get(answer.limited_by, "") + _last_void(answer, own)
     if upper is not None and (not why or not any(t.value < upper.value for t in every)):
         words = f"carries less than {loads.too_much(upper)} {goal}, the least that was tried"
@@ -151,7 +157,7 @@ def _undecided(answer: Answer, every: Sequence[Tried]) -> str:
     above = [t for t in every if t.value > answer.lower.value and t.good(answer.goal) is False]
     if not above:
         return ""
-    least = writing(answer).at(min(t.value for t in above))
+    least = writing(answer).at(min(t.value for t in above), up=True)
     return f"; {least} was too much in a trial that does not decide"
 
 
@@ -188,11 +194,11 @@ def _rounds_differ(answer: Answer) -> Statement | None:
     if not lows or not highs or max(lows)[0] <= min(highs)[0]:
         return None
     (low, better), (high, worse) = max(lows), min(highs)
-    loads = writing(answer)
+    at_least, at_most = writing(answer).distinct(low, high)
     return Statement(
         rule="capacity-rounds-differ",
         text=f"rounds differ by more than chance within one explains: round {better} found at "
-        f"least {loads.at(low)}, round {worse} at most {loads.at(high)}; starts of the SUT differ, "
+        f"least {at_least}, round {worse} at most {at_most}; starts of the SUT differ, "
         "or it changes with time",
         evidence={"low": low, "of_round": better, "high": high, "of_other_round": worse},
     )
@@ -202,31 +208,33 @@ def _contradicted(answer: Answer, every: Sequence[Tried]) -> Statement | None:
     """Trials of any round that say the contrary of the loads of the answer."""
     shown = [(t, good) for t in every if (good := t.good(answer.goal)) is not None]
     loads = writing(answer)
-    words, runs = [], []
+    words, shares = list[str](), [0.0]
+    runs: list[Tried] = []
     if (lower := answer.lower) is not None:
         same = [(t, good) for t, good in shown if t.value <= lower.value]
         if bad := [t for t, good in same if not good]:
-            least = loads.at(min(t.value for t in bad))
+            least = loads.at(min(t.value for t in bad), up=False)
+            at = loads.carried(lower, answer.upper, bits=False)
             words.append(
-                f"{len(bad)} of {len(same)} trials at {loads.at(lower.value)} "
+                f"{len(bad)} of {len(same)} trials at {at} "
                 f"or less missed the goal (the lowest of them at {least})"
             )
-            runs += bad
+            runs, shares = [*runs, *bad], [*shares, len(bad) / len(same)]
     if (upper := answer.upper) is not None:
         same = [(t, good) for t, good in shown if t.value >= upper.value]
         if carried := [t for t, good in same if good]:
-            most = loads.at(max(t.value for t in carried))
+            most = loads.at(max(t.value for t in carried), up=True)
             words.append(
-                f"{len(carried)} of {len(same)} trials at {loads.at(upper.value)} "
+                f"{len(carried)} of {len(same)} trials at {loads.too_much(upper, answer.lower)} "
                 f"or more met it (the highest of them at {most})"
             )
-            runs += carried
+            runs, shares = [*runs, *carried], [*shares, len(carried) / len(same)]
     if not words:
         return None
     return Statement(
         rule="capacity-contradicted",
         text=f"not all trials agree: {'; '.join(words)}",
-        evidence={"trials": len(runs)},
+        evidence={"trials": len(runs), "most_share": max(shares)},
         runs=tuple(t.record.run for t in runs),
     )
 
@@ -282,8 +290,9 @@ _WHY_NOT = {
 
 def _between_rounds(answer: Answer, between: Between) -> Statement:
     loads = writing(answer)
-    each = "each of " if between.lowest == between.highest else ""
-    words = f"{each}{between.n} rounds carried {loads.span(between.lowest, between.highest)}"
+    span = loads.span(between.lowest, between.highest, up=False)
+    each = "" if " to " in span else "each of "
+    words = f"{each}{between.n} rounds carried {span}"
     if between.interval is None:
         words += f"; no interval between rounds ({between.why_no_interval})"
     else:

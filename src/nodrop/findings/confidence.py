@@ -21,14 +21,16 @@ ROUNDS = 3
 """High needs so many rounds that ended."""
 AGREE = 0.05
 """... whose loads lie no further apart; or no further than what was asked for."""
+MOST_AGREE = 0.5
+"""If more of the trials at a bound, or beyond it, say otherwise: low."""
 FAR_APART = 0.2
 """Bounds, or rounds, that are further apart: low."""
 TAKEN = ("hypervisor", "other_programs", "sender_cpu")
 """What had the SUT's CPU as it lost."""
-STEPS = {"high": 0.001, "fair": 0.005, "low": 0.05}
-"""Relative: an answer is written in no smaller ones."""
-PART = 0.25
-"""... nor in smaller ones than this part of the way from bound to bound, or from round to round."""
+KNOWN = {"high": 0.001, "fair": 0.01, "low": 0.1}
+"""Relative: an answer is known no better. Its digits follow."""
+PART = 0.1
+"""... nor better than this part of the way from bound to bound, or from round to round."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +49,8 @@ class Evidence:
     goal: float
     doubts: Sequence[Statement]
     """What speaks against the answer."""
+    none_carried: int = 0
+    """Rounds that came to an end and found no load that is carried."""
 
     @property
     def said(self) -> int:
@@ -73,7 +77,7 @@ def confidence(found: Evidence) -> Confidence:
         rounds = f"{found.between.n} rounds within {percent(found.spread)} of each other"
         level, why = "high", f"{rounds}, {_counted(found)}"
     ways = [part * PART for part in (found.width, found.spread) if part is not None]
-    return Confidence(level=level, why=why, known=max([STEPS[level], *ways]))
+    return Confidence(level=level, why=why, known=max([KNOWN[level], *ways]))
 
 
 def _counted(found: Evidence) -> str:
@@ -85,8 +89,10 @@ def _low(found: Evidence) -> Iterator[str]:
         yield f"only {_counted(found)}"
     if found.limited_by in TAKEN:
         yield "others had the CPU of the SUT as it lost"
+    if found.none_carried:
+        yield f"in {found.none_carried} of its rounds no load was carried"
     for doubt in found.doubts:
-        if doubt.rule != "capacity-contradicted":
+        if doubt.evidence.get("most_share", 1.0) > MOST_AGREE:
             yield _first(doubt.text)
     if found.width is not None and found.width > FAR_APART:
         yield f"its bounds lie {percent(found.width)} apart"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 
 from nodrop.findings.answer import Bound
@@ -25,14 +25,12 @@ def goal_words(goal: float) -> str:
 
 
 def step_of(value: float, known: float) -> Decimal:
-    """The largest 1, 2 or 5 times a power of ten that is no more than `known` times the value."""
-    most = Decimal(repr(abs(value) * max(known, LEAST_KNOWN)))
-    power = Decimal(1).scaleb(most.adjusted())
-    return max(n * power for n in (1, 2, 5) if n * power <= most)
+    """The largest power of ten that is no more than `known` times the value."""
+    return Decimal(1).scaleb(Decimal(repr(abs(value) * max(known, LEAST_KNOWN))).adjusted())
 
 
 def written(value: float, known: float = 0.0, *, up: bool | None = None) -> str:
-    """`29,600`: in steps of `known` times the value; `up` and down, or to the nearest."""
+    """`29,600`: to a decimal step of `known` times the value or less; `up`, down or nearest."""
     if not value or not math.isfinite(value):
         return f"{value:g}"
     step = step_of(value, known)
@@ -75,51 +73,74 @@ class Writing:
 
     by: str
     known: float
-    """Relative: bounds are written in steps of that."""
+    """Relative: bounds are written in decimal steps of that or less."""
     pps_per: float | None = None
     """Packets/s of a load of 1, for loads that no one trial stands for; None = not known."""
 
-    def carried(self, bound: Bound) -> str:
-        return self._bound(bound, up=False)
+    def carried(self, lower: Bound, upper: Bound | None = None, *, bits: bool = True) -> str:
+        if upper is not None:
+            return self.both(lower, upper, bits=bits)[0]
+        return self._bound(lower, up=False, bits=bits)
 
-    def too_much(self, bound: Bound) -> str:
-        return self._bound(bound, up=True)
+    def too_much(self, upper: Bound, lower: Bound | None = None) -> str:
+        if lower is not None:
+            return self.both(lower, upper)[1]
+        return self._bound(upper, up=True, bits=False)
 
-    def both(self, lower: Bound, upper: Bound) -> tuple[str, str]:
+    def both(self, lower: Bound, upper: Bound, *, bits: bool = True) -> tuple[str, str]:
         """The load that was carried and the one that was not."""
         if lower.pps is not None and upper.pps is not None and upper.pps <= lower.pps:
             # More was asked for, and no more was sent: their order is that of the scale alone.
             low, high = apart(lower.value, upper.value, self.known)
             sent = f"{scaled(self.by, high)}, of which no more packets/s were really sent"
-            return self._joined(self._sent(lower, up=False), low), sent
+            return self._joined(self._sent(lower, up=False, bits=bits), low), sent
+        asked = None if lower.pps is None else upper.value * lower.pps / lower.value
+        if upper.pps is None and asked is not None:  # it failed, and what was sent is not known
+            upper = replace(upper, pps=asked)
         pps = apart(lower.pps or 0.0, upper.pps or 0.0, self.known)
         low, high = apart(lower.value, upper.value, self.known)
         return (
-            self._joined(self._sent(lower, up=False, pps=pps[0]), low),
+            self._joined(self._sent(lower, up=False, pps=pps[0], bits=bits), low),
             self._joined(self._sent(upper, up=True, pps=pps[1], bits=False), high),
         )
 
-    def at(self, value: float) -> str:
-        """A load that trials came to together."""
-        if self.by == "pps" or self.pps_per is None:
-            return value_words(self.by, value, self.known)
-        pps = written(value * self.pps_per, self.known)
-        return f"{pps} packets/s ({value_words(self.by, value, self.known)})"
-
-    def span(self, low: float, high: float) -> str:
-        """`4,100 to 4,300 packets/s (4.1X to 4.3X)`."""
-        if low == high:
-            return self.at(low)
-        ends = apart(low, high, self.known)
-        own = scaled(self.by, f"{ends[0]}{_unit(self.by)} to {ends[1]}")
+    def at(self, value: float, known: float | None = None, *, up: bool | None = None) -> str:
+        """A load that trials came to together; rounded as bounds are to stand beside one."""
+        known = self.known if known is None else known
+        own = value_words(self.by, value, known, up=up)
         if self.by == "pps" or self.pps_per is None:
             return own
-        pps = apart(low * self.pps_per, high * self.pps_per, self.known)
-        return f"{pps[0]} to {pps[1]} packets/s ({own})"
+        return f"{written(value * self.pps_per, known, up=up)} packets/s ({own})"
 
-    def _bound(self, bound: Bound, *, up: bool) -> str:
+    def distinct(self, one: float, other: float) -> tuple[str, str]:
+        """Two loads, with as many digits as tell them apart."""
+        known = self.known
+        while (found := (self.at(one, known), self.at(other, known)))[0] == found[1]:
+            if known < LEAST_KNOWN:
+                break
+            known /= 10
+        return found
+
+    def span(self, low: float, high: float, *, up: bool | None = None) -> str:
+        """`4,100 to 4,300 packets/s (4.1X to 4.3X)`; `up`: how both ends are rounded, if not
+        outward."""
+        own = self._span(low, high, "X" if self.by == "multiplier" else "", up=up)
+        if " to " not in own:
+            return self.at(low, up=up)
+        if self.by == "pps" or self.pps_per is None:
+            return scaled(self.by, own)
+        pps = self._span(low * self.pps_per, high * self.pps_per, "", up=up)
+        return f"{pps} packets/s ({scaled(self.by, own)})"
+
+    def _span(self, low: float, high: float, unit: str, *, up: bool | None) -> str:
+        ends = apart(low, high, self.known)
+        if up is not None or low == high:
+            ends = written(low, self.known, up=up), written(high, self.known, up=up)
+        return ends[0] if ends[0] == ends[1] else f"{ends[0]}{unit} to {ends[1]}"
+
+    def _bound(self, bound: Bound, *, up: bool, bits: bool) -> str:
         number = written(bound.value, self.known, up=up)
-        return self._joined(self._sent(bound, up=up), number)
+        return self._joined(self._sent(bound, up=up, bits=bits), number)
 
     def _sent(
         self, bound: Bound, *, up: bool, pps: str | None = None, bits: bool = True
@@ -138,7 +159,3 @@ class Writing:
             return scaled(self.by, number)
         own = "" if self.by == "pps" else f" ({scaled(self.by, number)})"
         return f"{', '.join(sent)}{own}"
-
-
-def _unit(by: str) -> str:
-    return "X" if by == "multiplier" else ""

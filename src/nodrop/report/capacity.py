@@ -167,7 +167,7 @@ def between_words(answer: Answer) -> str:
     if between.n == 1:
         return "one round"
     loads = writing(answer)
-    said = f"{loads.span(between.lowest, between.highest)} in {between.n} rounds"
+    said = f"{loads.span(between.lowest, between.highest, up=False)} in {between.n} rounds"
     if between.interval is None:
         return said
     return f"{said}; 95 % interval {loads.span(between.interval.low, between.interval.high)}"

@@ -149,7 +149,7 @@ def _between_rounds(answer: Answer) -> str:
     loads = writing(answer)
     if interval := between.interval:
         return f"; 95 % interval {loads.span(interval.low, interval.high)}, {between.n} rounds"
-    return f"; {loads.span(between.lowest, between.highest)} in {between.n} rounds"
+    return f"; {loads.span(between.lowest, between.highest, up=False)} in {between.n} rounds"
 
 
 def core_bars(found: Sequence[SearchedCell]) -> Markup:

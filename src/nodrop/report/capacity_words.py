@@ -66,12 +66,7 @@ def broke(answer: Answer) -> str:
     """What a trial at the load that was not carried says; empty if there is none."""
     if not answer.broke or answer.upper is None:
         return ""
-    loads = writing(answer)
-    at = (
-        loads.too_much(answer.upper)
-        if answer.lower is None
-        else loads.both(answer.lower, answer.upper)[1]
-    )
+    at = writing(answer).too_much(answer.upper, answer.lower)
     began = "At" if answer.broke.startswith("absorbed") else "What broke at"
     return f"{began} {at}: {escape.plain(answer.broke, longest=600)}."
 

@@ -119,6 +119,8 @@ def with_spread(summary: Summary, shown: numbers.Shown, unit: str = "") -> str:
     if summary.n == 1:
         return f"{said} (one start of the SUT)"
     counted = "hosts" if summary.hosts else "starts"
+    if shown(summary.low) == shown(summary.high):
+        return f"{said} (the same in {summary.n} {counted})"
     return f"{said} ({shown(summary.low)} to {shown(summary.high)} in {summary.n} {counted})"
 
 

@@ -196,7 +196,7 @@ def _lost(subject: str, cell: Cell, *, lowest: bool) -> Sentence:
     if loss is None or k == n:
         every = f"{k} of {plural(n, 'trial')} {'loses' if k == 1 else 'lose'} packets{where}"
         middle = f": {percent_with_interval(loss)}" if loss else ""
-        middle += " in the median" if n > 1 else ""
+        middle += " in the median" if loss and n > 1 else ""
         rule, text = rules.LOSES, f"{at}, {every}{middle}{causes}."
     else:
         among = share_interval(starts_of(cell.lossy), starts_of(cell.known))

@@ -56,7 +56,7 @@ class Confidence(Model):
     level: Literal["high", "fair", "low"]
     why: str
     known_ratio: NotNegative
-    """The sentences write the load in steps no smaller than this part of it."""
+    """The last digit of the load in sentences is worth this part of it or less."""
 
 
 class Carried(Model):
