@@ -308,7 +308,7 @@ def test_who_explains_more_than_half_of_it_is_named_second(waited: float) -> Non
     assert rules(found) == ["burst", "other_programs"]
 
 
-@pytest.mark.parametrize(("waited", "others"), [(0.3, 0.3), (0.5, 0.6), (0.72, 0.75)])
+@pytest.mark.parametrize(("waited", "others"), [(0.45, 0.5), (0.6, 0.6), (0.72, 0.75)])
 @pytest.mark.parametrize(
     ("serves", "slots", "pps"), [(5_000, 512, 20_000), (13_777, 4096, 60_000), (900, 64, 9_000)]
 )
@@ -322,6 +322,43 @@ def test_a_quiet_host_is_no_remedy_for_what_it_would_lose_too(
     assert "quiet host," not in first.knob and "ring is large enough" in first.knob
     assert first.evidence["lost_anyway_ratio"] >= 0.9
     assert first.evidence["serves_pps"] == pytest.approx(serves, rel=0.02)
+
+
+@pytest.mark.parametrize("off", [0.3, 0.5, 0.7])
+@pytest.mark.parametrize("every_s", [0.5, 1.0, 1.5])
+@pytest.mark.parametrize(("serves", "pps"), [(10_000, 8_000), (50_000, 49_000), (2_000, 900)])
+def test_a_sink_that_was_kept_off_for_long_is_not_its_own_limit(
+    serves: int, pps: int, every_s: float, off: float
+) -> None:
+    """It would serve all of it alone."""
+
+    def stalls(at_s: float) -> bool:
+        return at_s % every_s < off * every_s
+
+    queue = Queue(rate=lambda _: pps, serves_pps=serves, ring_packets=64, stalls=stalls)
+    steps = [n * every_s for n in range(6)]
+    parts = [
+        made
+        for begin in steps
+        for made in (
+            Made(begin_s=begin, end_s=begin + off * every_s, waited=1.0, state="R"),
+            Made(begin_s=begin + off * every_s, end_s=begin + every_s, ran=0.02),
+        )
+    ]
+    sink = "sink-0"
+    world = World(threads={sink: parts}, others={0: off})
+    found = ring(
+        world.running(
+            *((sink, *window) for window in queue.losses),
+            pps=queue.came,
+            steady=True,
+            served={sink: queue.served},
+            ring_packets=64,
+            over_time={sink: queue.over_time},
+        )
+    )
+    assert found[0].rule == "other_programs"
+    assert all("lost_anyway_ratio" not in cause.evidence for cause in found)
 
 
 @pytest.mark.parametrize(

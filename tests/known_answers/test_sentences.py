@@ -93,7 +93,6 @@ def test_k_of_n_lossy_trials_are_said_with_their_share_and_the_worst(
 @pytest.mark.parametrize(
     ("rate", "trials", "words"),
     [
-        (5_000_000, ["late", "late"], "5,000,000 packets/s was asked for twice, and every trial"),
         (3_000_000, ["short"], "3,000,000 packets/s was asked for once, and the trial is void"),
         (800_000, ["late", "short", "lab"], "800,000 packets/s was asked for 3 times, and every"),
     ],
@@ -210,7 +209,8 @@ def test_another_trace_is_no_higher_load(tmp_path: Path) -> None:
     ]
     found = said(tmp_path, *loads)
     assert "loads-contradict" not in rules(found)
-    assert [s.subject for s in found] == ["trace large.pcap", "trace small.pcap"]
+    each = [s.subject for s in found if s.rule.code in ("no-loss", "loses")]
+    assert each == ["trace large.pcap", "trace small.pcap"]
 
 
 # Places and causes, over all trials.
@@ -478,7 +478,7 @@ def test_loads_are_compared_by_what_was_offered(
     assert "loads-contradict" in rules(findings(story))
 
 
-@pytest.mark.parametrize(("low", "high"), [(9.6, 10.2), (1.02, 1.44), (10_000.1, 10_000.4)])
+@pytest.mark.parametrize(("low", "high"), [(9.6, 10.2), (1.02, 1.44), (10_000.0, 10_012.0)])
 def test_two_loads_never_read_alike(tmp_path: Path, low: float, high: float) -> None:
     loads = [
         Load(cell={"load.pps": rate}, pps=rate, trials=trials, duration_s=1000.0)
@@ -487,3 +487,19 @@ def test_two_loads_never_read_alike(tmp_path: Path, low: float, high: float) -> 
     text = text_of(said(tmp_path, *loads), "loads-contradict")
     first, second = re.findall(r"([\d.,]+) packets/s", text)
     assert float(first.replace(",", "")) < float(second.replace(",", ""))
+
+
+@pytest.mark.parametrize(("lower", "higher"), [(25_000, 25_000), (9_000, 9_004)])
+def test_a_load_that_came_to_no_more_is_no_higher_one(
+    tmp_path: Path, lower: int, higher: int
+) -> None:
+    """16X of a sender that has no more to give is 8X once again."""
+    loads = [
+        Load(cell={"load.multiplier": 8}, pps=lower, trials=[0.2] * 6),
+        Load(cell={"load.multiplier": 16}, pps=higher, trials=[0.0] * 6),
+    ]
+    story = read_story([outcome_run(tmp_path, loads)])
+    assert not {"loads-contradict", "loads-out-of-order"} & {
+        *rules(answer(story).sentences),
+        *rules(findings(story)),
+    }

@@ -13,7 +13,8 @@ from itertools import combinations
 ERROR = 0.05
 """For all pairs of loads that are looked at together."""
 APART_RATIO = 0.001
-"""Losses that differ by less say nothing worth a finding, however sure the difference is."""
+"""Losses that differ by less say nothing worth a finding, however sure the difference is; and loads
+that differ by a smaller part are one load."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +25,8 @@ class LoadResult:
     losses: tuple[float, ...]
     """Loss ratios of the measured trials."""
     failed: int = 0
+    pps: float | None = None
+    """As it was offered; None = not known."""
 
     @property
     def trials(self) -> int:
@@ -64,6 +67,8 @@ def contradiction(ladder: Sequence[LoadResult], *, looks: int) -> Contradiction 
 
 def _found(ladder: Sequence[LoadResult], error: float) -> Iterator[Contradiction]:
     for lower, higher in combinations((r for r in ladder if r.trials), 2):
+        if None not in (lower.pps, higher.pps) and not _more(lower.pps or 0.0, higher.pps or 0.0):
+            continue
         if lower.bad * higher.trials > higher.bad * lower.trials:
             chance = _at_least(lower.bad, lower.trials, higher.bad, higher.trials)
             yield Contradiction(
@@ -76,6 +81,11 @@ def _found(ladder: Sequence[LoadResult], error: float) -> Iterator[Contradiction
                 yield Contradiction(
                     lower=lower, higher=higher, probability=chance, sure=True, by_amount=True
                 )
+
+
+def _more(lower_pps: float, higher_pps: float) -> bool:
+    """16X that came to no more packets/s than 8X is no higher load."""
+    return higher_pps > lower_pps * (1 + APART_RATIO)
 
 
 def _at_least(hits: int, n: int, other_hits: int, other_n: int) -> float:

@@ -100,6 +100,7 @@ def _ladders(cells: Cells) -> Mapping[str, Sequence[LoadResult]]:
             name=cell,
             losses=tuple(r.loss_ratio for r in told if r.loss_ratio is not None),
             failed=sum(run.outcome == "failed" for run in told),
+            pps=known_median(run.offered_pps for run in told),
         )
         curves.setdefault(told[0].curve or told[0].group, []).append((told, result))
     return {curve: [*_rising(found)] for curve, found in curves.items()}
@@ -110,7 +111,7 @@ def _rising(
 ) -> Iterator[LoadResult]:
     """By what was offered in packets/s. If that is not known of all: by the one setting that makes
     the load larger, if there is one; else they are not compared."""
-    offered = [known_median(run.offered_pps for run in runs) for runs, _ in found]
+    offered = [result.pps for _, result in found]
     scales = {runs[0].scales for runs, _ in found}
     if None not in offered:
         ranks = [

@@ -180,16 +180,16 @@ class _Case:
         found = _shares(self.running, self.queue.tid, spans)
         assert found is not None, "it was seen there"
         causes = _taken(self.running, self.thread, found, self.knobs)
-        anyway = self.queue.lost_anyway(found, whole) if causes else None
-        if anyway is not None and anyway[0] >= NAMED_SHARE:
-            return self._with_its_own(causes, *anyway, found, spans)
         explained = self._explained(found, spans)
-        if anyway is None and causes and explained < MOST_OF and found.of[Went.RAN] >= NAMED_SHARE:
-            ran = found.of[Went.RAN] * 100
-            words = f"it ran {ran:.0f} %, and what it would serve alone is not known"
-            causes[0] = replace(causes[0], words=f"{causes[0].words}; {words}")
-        if explained < MOST_OF and found.of[Went.SLEPT] >= SLEEPS_SHARE:
-            own = self._of_its_own(found, spans)
+        sleeps = explained < MOST_OF and found.of[Went.SLEPT] >= SLEEPS_SHARE
+        own = self._of_its_own(found, spans) if sleeps else None
+        if own is None or own.rule is Rule.NOT_KNOWN:
+            anyway = self.queue.lost_anyway(found, whole) if causes else None
+            if anyway is not None and anyway[0] >= NAMED_SHARE:
+                return self._with_its_own(causes, *anyway, found, spans)
+            if anyway is None and causes and explained < MOST_OF:
+                causes[0] = _beside_its_own(causes[0], found)
+        if own is not None:
             return (own, *causes) if explained >= EXPLAINS else (own,)
         if not causes or found.of[Went.SLEPT] > max(0.5, found.taken):
             causes.append(self._of_its_own(found, spans))
@@ -406,6 +406,15 @@ def _taken(running: Running, thread: str, found: Shares, knobs: Knobs) -> list[C
             )
         )
     return causes
+
+
+def _beside_its_own(cause: Cause, found: Shares) -> Cause:
+    """Its share, and that of the thread itself, whose pace is not known."""
+    ran = found.of[Went.RAN]
+    if ran < NAMED_SHARE:
+        return cause
+    words = f"it ran {ran * 100:.0f} %, and what it would serve alone is not known"
+    return replace(cause, words=f"{cause.words}; {words}")
 
 
 def _unknown(thread: str, why: str) -> Cause:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import quantiles
 
 from nodrop.ledger.over_time import Served
 
@@ -27,17 +26,15 @@ class Pace:
     """None: never seen while packets waited all the time, so it may be able to serve more."""
 
 
-def alone_pps(readings: Sequence[Served], ring_packets: int) -> float | None:
-    """What it serves if nothing keeps it off its CPU: the upper quartile of the intervals in which
-    packets waited all the time. One that was kept off serves less in some of them, and catches up
-    in fewer. None if there are fewer than four."""
+def fastest_pps(readings: Sequence[Served]) -> float | None:
+    """What it served in its best interval: a host that keeps it from nothing lets it serve that all
+    the time, or more. It may have been catching up then, and be no faster alone."""
     rates = [
         (now.served - then.served) / (now.mono_ns - then.mono_ns) * 1e9
         for then, now in pairwise(readings)
         if now.mono_ns - then.mono_ns >= SHORTEST_NS
-        and min(then.waiting, now.waiting) >= max(2, WAITING_PART * ring_packets)
     ]
-    return quantiles(rates, n=4)[2] if len(rates) >= 4 else None
+    return max(rates, default=None)
 
 
 def pace_of(readings: Sequence[Served], ring_packets: int) -> Pace | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nodrop.ledger.pace import Pace, alone_pps, pace_of
+from nodrop.ledger.pace import Pace, fastest_pps, pace_of
 from nodrop.ledger.running import Running
 from nodrop.ledger.shares import Shares, Spans, Went, shares
 from nodrop.ledger.timeline import Interval
@@ -67,11 +67,10 @@ class ThreadQueue:
         return Pace(at_least_pps=SATURATED_SHARE * capacity, at_most_pps=None) if capacity else None
 
     def alone_pps(self, found: Shares) -> float | None:
-        """At most so many would be served a second if nothing kept it off its CPU: by its readings
-        if it sleeps while packets wait, else by the CPU time that a packet takes."""
-        readings, ring = self.running.over_time.get(self.thread), self.running.ring_packets
+        """What would be served a second if nothing kept it off its CPU, rather too much than too
+        little: by its readings if it sleeps while packets wait, else by its CPU time."""
         if found.of[Went.SLEPT] >= SLEEPS_SHARE:
-            return alone_pps(readings, ring) if readings and ring is not None else None
+            return fastest_pps(self.running.over_time.get(self.thread, ()))
         return self.capacity_pps()
 
     def lost_anyway(self, found: Shares, spans: Spans) -> tuple[float, float] | None:

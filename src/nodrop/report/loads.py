@@ -40,6 +40,7 @@ def ladder_of(cells: Sequence[Cell]) -> list[LoadResult]:
             name=cell.label,
             losses=tuple(map(_loss_ratio, cell.known)),
             failed=len(cell.failed),
+            pps=cell.offered_pps,
         )
         for cell in rising(cells)
     ]

@@ -22,6 +22,8 @@ class Queue:
     serves_pps: float
     ring_packets: int
     seconds: float = 3.0
+    stalls: Callable[[float], bool] = lambda _: False
+    """Whether it is kept off its CPU at that moment."""
     phase_s: float = 0.0
     """Its first reading is so long after the first packet."""
     came: list[int] = field(init=False)
@@ -48,7 +50,8 @@ class Queue:
             came = self.rate(n * STEP_S) * STEP_S if n * STEP_S < self.seconds else 0.0
             if n < len(ticks) * per_tick:
                 ticks[n // per_tick] += came
-            done = min(waiting + came, self.serves_pps * STEP_S)
+            can = 0.0 if self.stalls(n * STEP_S) else self.serves_pps * STEP_S
+            done = min(waiting + came, can)
             over = max(0.0, waiting + came - done - self.ring_packets)
             waiting, served, lost = waiting + came - done - over, served + done, lost + over
         self.came, self.served = [round(packets) for packets in ticks], round(served)
