@@ -74,9 +74,9 @@ def capacity(
 ) -> int:
     """How much of TRACE is carried before a packet drops? Searches, and says how sure it is.
 
-    Exit codes as of `nodrop run`: 0: all trials are measured; 1: some failed or are void; 2: bad
-    input, or something is missing here, and nothing was touched; 3: the lab failed; 6: no load is
-    shown to be carried for one of the goals, so there is no figure.
+    Exit code 0: each goal has its figure; 2: bad input, or something is missing here, and nothing
+    was touched; 3: the lab failed; 6: no load is shown to be carried for one of the goals, so there
+    is no figure.
     """
     from nodrop.cli.progress import shown
     from nodrop.config.asked import CapacityQuestion, Sensor
@@ -112,11 +112,11 @@ def capacity(
         )
 
     with reporting(outcome.directory):
-        return _answer(outcome.directory, outcome.exit_code, as_json=as_json)
+        return _answer(outcome.directory, as_json=as_json)
 
 
-def _answer(run: Path, trials: int, *, as_json: bool) -> int:
-    """Prints it; the exit code. `trials`: what that would be by the trials alone."""
+def _answer(run: Path, *, as_json: bool) -> int:
+    """Prints it; the exit code."""
     from nodrop.cli.answer import ends_with, print_capacity
     from nodrop.report.capacity_json import capacity_answer
     from nodrop.report.searched import searches
@@ -127,7 +127,7 @@ def _answer(run: Path, trials: int, *, as_json: bool) -> int:
     page = write_report([run])
     story = read_story([run])
     found = searches(story)
-    code = ends_with(found, trials)
+    code = ends_with(found)
     if as_json:
         answers = [
             capacity_answer(one, run_directory=run, report=page, exit_code=code) for one in found

@@ -100,7 +100,7 @@ def _report(
     story = read_story([outcome.directory])
     found = () if asked.search is None else searches(story)
     if asked.search is not None:
-        code = ends_with(found, code)
+        code = ends_with(found)
     if disturbed(story):
         code = NO_FIGURE
     if as_json:

@@ -110,8 +110,7 @@ class CapacityAnswer(Model):
     run_directory: str
     report: str
     exit_code: Count
-    """0: all trials are measured; 1: some failed or are void; 6: for a goal, no load is shown to be
-    carried."""
+    """0: each goal has its figure; 6: for a goal, no load is shown to be carried."""
     by: str
     """`multiplier`, `speed` or `pps`: what the search varied."""
     ndr_multiplier: NotNegative | None

@@ -188,7 +188,8 @@ def test_the_experiment_stands_alone(asked: list[Experiment], tmp_path: Path) ->
     [
         ([(4, [0.0]), (5, [0.1])], [0.0], 0),
         ([(4, [0.0])], [0.0], 0),
-        ([(4, [0.0]), (5, [0.1]), (9, ["late"])], [0.0], 1),
+        ([(4, [0.0]), (5, [0.1]), (9, ["late"])], [0.0], 0),
+        ([(4, [0.0]), (5, [0.1]), (9, ["late", "late"])], [0.0, 0.01], 0),
         # Without a figure: nothing is measured, every load lost, one of two goals has none.
         ([(4, ["late"] * 3)], [0.0], 6),
         ([(2, ["lab"])], [0.0, 0.01], 6),

@@ -317,7 +317,7 @@ def test_a_dumped_document_has_no_aliases(own: Path) -> None:
         (HEADER + "just words", "must be a table of settings"),
         (HEADER + "- a list", "must be a table of settings"),
         (HEADER + "a: !include none.yaml", "No such file"),
-        (HEADER + "include: none.yaml", "No such file"),
+        (HEADER + "include: none.yaml", "none.yaml: No such file or directory (included by "),
         (HEADER + "include: own.yaml", "includes itself"),
         (HEADER + "include: headless.yaml", "headless.yaml: Suricata says: The configuration file"),
         ("a: b", "must begin with the following two lines: %YAML 1.1 and ---"),
@@ -463,7 +463,7 @@ def test_an_override_is_blamed_where_without_it_all_is_well(
         assert document["rule-files"] == []
         asked.append(bad := document["stream"].get("memcap") == "lots")
         words = "stream-tcp: no" if bad or not base_is_taken else None
-        return Answer(refused=words, rules=None, bad=(), looked_for_rules=False)
+        return Answer(refused=words, rules=None, looked_for_rules=False)
 
     monkeypatch.setattr("nodrop.suts.suricata.sut.asked", answer)
     suricata = Suricata({"overrides": {"stream.memcap": "lots"}}, base=tmp_path)

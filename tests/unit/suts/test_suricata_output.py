@@ -43,6 +43,28 @@ def test_rules_that_do_not_load_are_named_with_their_reason(major: str) -> None:
     ]
 
 
+NOT_UTF8 = b'alert ip any any -> any any (msg:"\xe9"; sid:%d;)\n'
+
+
+@pytest.mark.parametrize("bad", [1, 3])
+def test_rules_that_are_not_utf8_are_named_though_the_log_cannot(bad: int, tmp_path: Path) -> None:
+    """What Suricata 7.0.10 writes: the second line is no JSON, and has no message."""
+    content = b"# caf\xe9\n" + b"".join(NOT_UTF8 % (70 + n) for n in range(bad))
+    entry = '{{"log_level":"Error","engine":{{{}"module":"detect"}}}}{}\n'
+    said = entry.format('"message":"rule is not valid UTF-8",', "") + entry.format("", " line 2")
+    (tmp_path / "engine.json").write_text(said * bad)
+    lines = log.EngineLog(tmp_path / "engine.json").lines()
+    known = log.not_utf8("my.rules", content)
+    assert [str(one) for one in log.bad_rules(lines, {}, known)] == [
+        f"my.rules line {n + 2} (sid {70 + n}: rule is not valid UTF-8)" for n in range(bad)
+    ]
+    nameless = log.bad_rules(lines, {}, known[1:])
+    assert [str(one) for one in nameless] == [
+        "a rule file (without sid: rule is not valid UTF-8)"
+    ] * bad, "others than Suricata refuses are not named"
+    assert log.not_utf8("my.rules", "caf\u00e9\n".encode()) == [] == log.errors(lines)
+
+
 def test_a_log_that_is_still_being_written(tmp_path: Path) -> None:
     whole = (FIXTURES / "engine-7.json").read_bytes()
     path = tmp_path / "engine.json"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -35,7 +35,8 @@ class Answer:
     """Suricata's own words; None if it takes the configuration."""
     rules: log.Rules | None
     """None: it says of no rule that it loads."""
-    bad: tuple[log.BadRule, ...]
+    lines: Sequence[log.Line] = ()
+    """Its engine log."""
     looked_for_rules: bool
     """It came so far."""
 
@@ -87,7 +88,7 @@ def asked(
         return Answer(
             refused="; ".join(said) if status and said else None,
             rules=log.rules_loaded(lines),
-            bad=tuple(log.bad_rules(lines)),
+            lines=lines,
             looked_for_rules=log.looked_for_rules(lines),
         )
 

@@ -8,6 +8,7 @@ from typing import Literal
 
 from nodrop.hosts.seam import Json
 from nodrop.suts.suricata.capture import Ring, capture_threads, holds_packets
+from nodrop.suts.suricata.log import BadRule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +34,7 @@ class Asked:
     rules_errors: Literal["error", "warn"]
     rule_names: Mapping[str, str] = field(default_factory=dict)
     """Name in the work folder → what a user calls that file."""
+    rules_not_utf8: Sequence[BadRule] = ()
     rules_lacking: tuple[str, ...] = ()
     """What a user's own yaml names as rules, and is not there."""
     replaced: Sequence[Json] = ()

@@ -21,6 +21,7 @@ _LOADED = re.compile(
     r"(\d{1,18}) rules? successfully loaded, (\d{1,18}) rules? failed"
     r"(?:, (\d{1,18})(?: rules? skipped)?)?"
 )
+_NOT_UTF8 = "rule is not valid UTF-8"
 _NO_RULES = "no rules were loaded"
 _BAD_RULE = re.compile(r'error parsing signature "(.*)" from file (.+) at line (\d{1,18})')
 _SID = re.compile(r"\bsid\s*:\s*(\d{1,18})\b")
@@ -55,13 +56,15 @@ class BadRule:
 
     file: str
     """As the user calls it, if that is known."""
-    line: int
+    line: int | None
+    """None: Suricata does not say it."""
     sid: int | None
     reason: str
 
     def __str__(self) -> str:
         sid = "without sid" if self.sid is None else f"sid {self.sid}"
-        return f"{self.file} line {self.line} ({sid}: {self.reason})"
+        where = self.file if self.line is None else f"{self.file} line {self.line}"
+        return f"{where} ({sid}: {self.reason})"
 
 
 class EngineLog:
@@ -131,13 +134,23 @@ def looked_for_rules(lines: Sequence[Line]) -> bool:
     return none or rules_loaded(lines) is not None or bool(bad_rules(lines))
 
 
-def bad_rules(lines: Sequence[Line], names: Mapping[str, str] | None = None) -> list[BadRule]:
+def bad_rules(
+    lines: Sequence[Line],
+    names: Mapping[str, str] | None = None,
+    not_utf8: Sequence[BadRule] = (),
+) -> list[BadRule]:
     """Rules that do not load, in the order of the files. `names`: of a file in the work folder →
-    what the user calls it."""
-    return [
+    what the user calls it. `not_utf8`: those that Suricata cannot name, as JSON cannot hold them;
+    if they are not as many as it refuses for that, none of them is named."""
+    found = [
         replace(rule, file=(names or {}).get(name := Path(rule.file).name, name))
         for rule in _rules_and_errors(lines)[0]
     ]
+    nameless = [number for number, rule in enumerate(found) if rule.line is None]
+    if len(nameless) == len(not_utf8):
+        for number, rule in zip(nameless, not_utf8, strict=True):
+            found[number] = replace(rule, reason=found[number].reason)
+    return found
 
 
 def errors(lines: Sequence[Line]) -> list[str]:
@@ -158,23 +171,47 @@ def _rules_and_errors(lines: Sequence[Line]) -> tuple[list[BadRule], list[str]]:
         if line.level != "Error":
             continue
         match = _BAD_RULE.search(line.message)
+        if match is None and line.message == _NOT_UTF8:
+            # The line that names it is no JSON.
+            rules.append(BadRule(file="a rule file", line=None, sid=None, reason=_NOT_UTF8))
+            reason = ""
+            continue
         if match is None:
             others.append(line.message)
             reason = line.message
             continue
         if reason:
             others.pop()
-        sid = _SID.search(match[1])
         rules.append(
             BadRule(
                 file=match[2],
                 line=int(match[3]),
-                sid=int(sid[1]) if sid else None,
+                sid=_sid(match[1]),
                 reason=reason or "no reason given",
             )
         )
         reason = ""
     return rules, others
+
+
+def not_utf8(said: str, content: bytes) -> list[BadRule]:
+    """Rules of a file, which a user calls `said`, that are not UTF-8."""
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        lines = enumerate(content.split(b"\n"), 1)
+        return [
+            BadRule(file=said, line=number, sid=_sid(text), reason=_NOT_UTF8)
+            for number, line in lines
+            if not line.lstrip().startswith(b"#")
+            and "\ufffd" in (text := line.decode(errors="replace"))
+        ]
+    return []
+
+
+def _sid(rule: str) -> int | None:
+    found = _SID.search(rule)
+    return int(found[1]) if found else None
 
 
 def rules_refused(said: Rules | None, bad: Sequence[BadRule], *, strict: bool) -> str:

@@ -124,6 +124,7 @@ class _Source:
 
     def __init__(self, path: Path, outer: _Source | None = None) -> None:
         self.path = path
+        self.by = f" (included by {outer.path})" if outer else ""
         self._chain: tuple[Path, ...] = (*(outer._chain if outer else ()), path.resolve())
         self._left: list[None] = outer._left if outer else [None] * MOST_FILES
         if self._chain.count(path.resolve()) > 1:
@@ -155,8 +156,10 @@ def _read_yaml(source: _Source) -> Yaml:
         loader = _TextLoader(text)
         loader.source = source
         document = loader.get_single_data()
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise BadInput(f"sut.config: {path}: {_one_line(error)}") from None
+    except OSError as error:
+        raise BadInput(f"sut.config: {path}: {error.strerror}{source.by}") from None
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise BadInput(f"sut.config: {path}: {_one_line(error)}{source.by}") from None
     except RecursionError:
         raise BadInput(f"sut.config: {path}: is nested too deep") from None
     if not isinstance(document, dict):

@@ -101,10 +101,13 @@ class RunningSuricata:
         said = log.rules_loaded(lines)
         if said is None and not (self._asked.names_rules and log.started(lines)):
             return  # not read yet, or none to read
-        bad = log.bad_rules(lines, self._asked.rule_names)
+        bad = self._bad_rules(lines)
         strict = self._asked.rules_errors == "error"
         if words := log.rules_refused(said, bad, strict=strict):
             raise TrialFailed(words, hint=log.mend(said), reason=Reason.NO_RULES)
+
+    def _bad_rules(self, lines: Sequence[log.Line]) -> Sequence[log.BadRule]:
+        return log.bad_rules(lines, self._asked.rule_names, self._asked.rules_not_utf8)
 
     def _late(self, timeout_s: float) -> TrialFailed:
         lines = self._said()
@@ -343,7 +346,7 @@ class RunningSuricata:
         lines = self._said()
         loaded = log.rules_loaded(lines)
         warnings, errors = log.warnings(lines), log.errors(lines)
-        bad = log.bad_rules(lines, self._asked.rule_names)
+        bad = self._bad_rules(lines)
         runs = Effective(asked=self._asked, threads=self._threads, rings=self._rings)
         return {
             "version": log.version(lines),

@@ -173,8 +173,7 @@ class Suricata:
         answer = self._rules_asked(bits, files)
         if answer is None or not answer.looked_for_rules:
             return []
-        names = {rules.name: rules.said for rules in self._rules}
-        bad = [replace(one, file=names.get(one.file, one.file)) for one in answer.bad]
+        bad = log.bad_rules(answer.lines, self._rule_names(), self._not_utf8())
         words = log.rules_refused(answer.rules, bad, strict=strict)
         return [f"sut.rules: {words}; {log.mend(answer.rules)}"] if words else []
 
@@ -235,7 +234,8 @@ class Suricata:
             retire_s=retire_s(document),
             names_rules=bool(document.get("rule-files")),
             rules_errors=self.options.rules_errors,
-            rule_names={rules.name: rules.said for rules in self._rules},
+            rule_names=self._rule_names(),
+            rules_not_utf8=self._not_utf8(),
             rules_lacking=self._rules_lacking,
             yaml=None if own is None else own.name,
             replaced=self._replaced(document),
@@ -301,6 +301,16 @@ class Suricata:
     def files(self) -> dict[str, Path]:
         rules = {rules.name: plain_rules(rules.path) for rules in self._rules}
         return {**rules, **self._other_files()}
+
+    def _rule_names(self) -> dict[str, str]:
+        return {rules.name: rules.said for rules in self._rules}
+
+    def _not_utf8(self) -> list[log.BadRule]:
+        contents = (
+            (rules.said, read_file(plain_rules(rules.path), most_bytes=RULES_BYTES))
+            for rules in self._rules
+        )
+        return [one for said, content in contents for one in log.not_utf8(said, content)]
 
     def _other_files(self) -> dict[str, Path]:
         """By their names in the work folder: those of their keys."""
