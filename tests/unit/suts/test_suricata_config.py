@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import lzma
 import struct
 from pathlib import Path
@@ -10,9 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
+from nodrop.config.options import INPUTS
+from nodrop.elsewhere.inputs import Copies, Named
 from nodrop.errors import BadInput
 from nodrop.suts.seam import pins_of
-from nodrop.suts.suricata import Suricata
+from nodrop.suts.suricata import Suricata, log
 from nodrop.suts.suricata.acceptance import Answer
 from nodrop.suts.suricata.config import Seen, dump, full_sync_s, render, retire_s
 from nodrop.suts.suricata.options import SuricataOptions
@@ -299,6 +302,25 @@ def test_a_users_own_yaml_keeps_its_settings(own: Path) -> None:
     assert document["stats"]["enabled"] is True
 
 
+@pytest.mark.parametrize(
+    ("said", "now"),
+    [
+        ("eve-log: {filename: /var/log/suricata/eve.json}", {"filename": "eve.json"}),
+        ("eve-log: {filename: eve.json, types: [x]}", {"filename": "eve.json", "types": ["x"]}),
+        ("file-store: {dir: /data/files/, deep: [{filename: /a/b}]}",
+         {"dir": "files", "deep": [{"filename": "b"}]}),
+        ("eve-log: {filetype: unix_stream, filename: /run/eve.sock}",
+         {"filetype": "unix_stream", "filename": "/run/eve.sock"}),
+    ],
+)  # fmt: skip
+def test_outputs_of_a_users_yaml_are_written_into_the_run(
+    said: str, now: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "own.yaml").write_text(f"{HEADER}outputs:\n  - {said}\n")
+    (found,) = rendered(config=tmp_path / "own.yaml")["outputs"][0].values()
+    assert found == now
+
+
 def test_options_go_over_a_users_own_yaml(own: Path) -> None:
     (entry,) = rendered(config=own, defrag=True, threads=2)["af-packet"]
     assert (entry["defrag"], entry["threads"], entry["cluster-type"]) == (True, 2, "cluster_cpu")
@@ -365,6 +387,36 @@ def test_a_users_own_yaml_keeps_its_files(tmp_path: Path) -> None:
     given = Suricata({"config": "own.yaml", "rules": ["more/a.rules"]}, base=tmp_path)
     assert set(given.files()) == {"a.rules", "classification-file"}, "--rules replaces them"
     assert given.facts()["rules_lacking"] == []
+
+
+@pytest.mark.parametrize("pattern", ["*.rules", "on?.rules", "one.rules"])
+def test_what_a_users_yaml_names_comes_along_to_a_receiver_elsewhere(
+    pattern: str, tmp_path: Path
+) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    texts = {"one.rules": "# 1\n", "two.rule": "# 2\n", "more.yaml": HEADER + "flow: {memcap: 9}\n"}
+    texts["own.yaml"] = (
+        f"{HEADER}include: more.yaml\ndefault-rule-path: {here}\nrule-files: ['{pattern}']\n"
+    )
+    for name, text in texts.items():
+        (here / name).write_text(text)
+    named = Named()
+    before = INPUTS.set(named)
+    Suricata({"config": "own.yaml"}, base=here)
+    INPUTS.reset(before)
+    copies = {}
+    for number, (written, path) in enumerate(named.found.items()):
+        (there / str(number)).mkdir()
+        copies[written] = str(path.rename(there / str(number) / path.name))
+    before = INPUTS.set(Copies(copies))
+    suricata = Suricata({"config": "own.yaml"}, base=here)
+    INPUTS.reset(before)
+    assert {name: path.read_text() for name, path in suricata.files().items()} == {
+        "one.rules": "# 1\n"
+    }
+    assert suricata._base["flow"] == {"memcap": "9"}
 
 
 def test_a_users_own_yaml_whose_rules_are_all_gone_is_a_problem(tmp_path: Path) -> None:
@@ -472,6 +524,47 @@ def test_an_override_is_blamed_where_without_it_all_is_well(
     assert asked == [True, False]  # once for all trials
     assert Suricata({}, base=tmp_path).problems(bits_of(tmp_path)) == []
     assert len(asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("errors", "loads", "asked_of", "words"),
+    [
+        ("warn", {"head": 2}, ["head"], ""),
+        ("warn", {"head": 0, "whole": 1}, ["head", "whole"], ""),
+        ("warn", {"head": 0, "whole": 0}, ["head", "whole"], "Suricata loads none"),
+        ("warn", {"head": None, "whole": None}, ["head", "whole"], "Suricata loads none"),
+        ("error", {"whole": 9}, ["whole"], "1 of 10 rules do not load: x.rules line 3 (sid 7: ?)"),
+    ],
+)
+def test_of_many_rules_only_the_first_are_asked_unless_each_must_load(
+    errors: str, loads: dict[str, int | None], asked_of: list[str], words: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    (tmp_path / "x.rules").write_text("# long\n" * 30_000)
+    asked: list[str] = []
+
+    def answer(_bits: Any, configuration: Any, files: Any, *, timeout_s: float) -> Answer:
+        given = files["x.rules"]
+        asked.append("head" if isinstance(given, bytes) else "whole")
+        assert yaml.safe_load(configuration("/w"))["rule-files"] == ["/w/x.rules"]
+        if isinstance(given, bytes):
+            assert given.endswith(b"\n") and len(given) < 100_000
+        said = {"engine": {"message": BAD_LINE, "module": "detect"}, "log_level": "Error"}
+        line = log.parse_line(json.dumps(said).encode(), seen_mono_ns=1)
+        loaded = loads[asked[-1]]
+        found = None if loaded is None else log.Rules(loaded=loaded, failed=1, skipped=0)
+        return Answer(
+            refused="x", rules=found, lines=(line,) if line else (), looked_for_rules=True
+        )
+
+    monkeypatch.setattr("nodrop.suts.suricata.sut.asked", answer)
+    suricata = Suricata({"rules": ["x.rules"], "rules_errors": errors}, base=tmp_path)
+    problems = suricata.problems(bits_of(tmp_path))
+    assert asked == asked_of
+    assert (words in problems[0].replace("no reason given", "?")) if words else problems == []
+
+
+BAD_LINE = 'error parsing signature "alert ip (sid:7;)" from file /w/x.rules at line 3'
 
 
 @pytest.mark.parametrize("online", [1, 2, 3, 7, 64])

@@ -27,6 +27,7 @@ STATS_INTERVAL_S = 1
 SYNC_S = 3
 """Capture threads hand over their counters every 3 s: fixed in Suricata's source."""
 MOST_STEPS = 64
+OUTPUT_PATHS = ("filename", "dir", "certs-log-dir")
 BLOCK_TIMEOUT_MS = 10
 """Suricata's own, if af-packet has no block-timeout."""
 
@@ -73,7 +74,7 @@ def render(options: SuricataOptions, base: Yaml, seen: Seen) -> Yaml:
         },
         # dump-counters is only as fresh as this (measured: 7 s late with the usual 8).
         "stats": {**_table(base, "stats"), "enabled": True, "interval": STATS_INTERVAL_S},
-        "outputs": [*_list(base, "outputs"), _stats_output()],
+        "outputs": [*map(_into_work, _list(base, "outputs")), _stats_output()],
         "unix-command": {"enabled": True, "filename": _socket_path(work)},
     }
     if threading := _threading(options, base, seen):
@@ -270,6 +271,22 @@ def _unless_left_to(options: SuricataOptions, entry: Yaml) -> Yaml:
         ours.add("threads")
     given = {name.replace("_", "-") for name in options.model_fields_set}
     return {k: v for k, v in entry.items() if k in ours | given}
+
+
+def _into_work(output: Any) -> Any:
+    """A file or folder of a user's outputs with a whole path would be that of the sensor at work:
+    its name is kept, below default-log-dir. A socket is not ours to move."""
+    if isinstance(output, list):
+        return [_into_work(one) for one in output]
+    if not isinstance(output, dict):
+        return output
+    moved = () if str(output.get("filetype", "")).startswith("unix") else OUTPUT_PATHS
+    return {
+        key: Path(value).name
+        if key in moved and isinstance(value, str) and value.startswith("/")
+        else _into_work(value)
+        for key, value in output.items()
+    }
 
 
 def _stats_output() -> Yaml:

@@ -21,7 +21,12 @@ MOST_FILES = 64
 MOST_STEPS = 64
 MOST_NODES = 200_000
 """Suricata's own suricata.yaml has 900."""
-FILE_KEYS = ("classification-file", "reference-config-file", "threshold-file")
+FILE_KEYS = {
+    "classification-file": "/etc/suricata/classification.config",
+    "reference-config-file": "/etc/suricata/reference.config",
+    "threshold-file": "/etc/suricata/threshold.config",
+}
+"""Key → Suricata's own place for it."""
 RULE_PATH = "/etc/suricata/rules"
 """Suricata's own, without default-rule-path."""
 HEADER_LACKS = (

@@ -154,7 +154,7 @@ class Suricata:
         return [f"sut.config: {options.config}: `suricata -T` refuses it: {words}"]
 
     def _refusal(self, bits: Bits, options: SuricataOptions) -> str | None:
-        files = self._other_files() if options.config is not None else {}
+        files = self._beside(bits)
         answer = asked(bits, lambda work: self._asking(work, options, rules=(), files=files), files)
         return None if answer is None else answer.refused
 
@@ -178,7 +178,7 @@ class Suricata:
         return [f"sut.rules: {words}; {log.mend(answer.rules)}"] if words else []
 
     def _rules_asked(self, bits: Bits, rules: Mapping[str, bytes | Path]) -> Answer | None:
-        others = self._other_files()
+        others = self._beside(bits)
         return asked(
             bits,
             lambda work: self._asking(work, self.options, rules=[*rules], files=others),
@@ -186,13 +186,24 @@ class Suricata:
             timeout_s=WITH_RULES_TIMEOUT_S,
         )
 
+    def _beside(self, bits: Bits) -> dict[str, bytes | Path]:
+        """Classes, references and thresholds. One that is not there ends a test, but not a start:
+        an empty one stands for it."""
+        root = bits.path if bits.kind == "image" else Path("/")
+        found: dict[str, bytes | Path] = {**self._others}
+        for key, usual in FILE_KEYS.items():
+            place = str(self._base.get(key) or usual)
+            if key not in found and not (root / place.lstrip("/")).is_file():
+                found[key] = b""
+        return found
+
     def _asking(
         self,
         work: str,
         options: SuricataOptions,
         *,
         rules: Sequence[str],
-        files: Mapping[str, Path],
+        files: Mapping[str, bytes | Path],
     ) -> bytes:
         others = {key: key for key in files}
         seen = Seen(interfaces=["lo"], work=work, rules=rules, others=others)
