@@ -71,6 +71,7 @@ bench: build ## Speed as ratios of interleaved runs; known rates found; A/A; lon
 	$(PYTHON) tools/bench.py
 	$(PYTHON) tools/bench_sink.py
 	$(PYTHON) tools/bench_aa.py
+	$(PYTHON) tools/bench_history.py
 	$(PYTHON) tools/bench_fleet.py
 	$(PYTHON) tools/bench_report.py
 

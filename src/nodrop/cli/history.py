@@ -44,14 +44,15 @@ def history(
     ] = None,
     as_json: AsJson = False,
 ) -> int:
-    """A metric over many runs: where it changed, and what else changed there.
+    """A metric over many runs: where it changed, what else did, and whether it is worse now.
 
-    Exit code 0: the last change of no metric is for the worse; 5: it is in some metric; 6: too few
-    runs to tell; 2: the runs cannot stand in one line, or bad input.
+    Exit code 0: the newest runs of no metric are worse than its best stretch; 5: those of some
+    metric are; 6: cannot tell, for too few runs or too wide a spread; 2: the runs cannot stand in
+    one line, or bad input.
     """
     from nodrop.report.history import history as laid_out
     from nodrop.report.history import read_run
-    from nodrop.report.history_plot import answer_words, change_words, history_page
+    from nodrop.report.history_plot import change_words, history_page
 
     found = laid_out(
         [read_run(path) for path in runs], differs=differs or (), metrics=metrics or ()
@@ -65,7 +66,7 @@ def history(
         say(words)
     for line in found.lines:
         say()
-        say(f"{line.cell} · {line.metric}: {answer_words(line)}")
+        say(f"{line.cell} · {line.metric}: {line.words}")
         say(f"  {_drawn(line)}")
         for words in change_words(found, line):
             say(f"  {words}")

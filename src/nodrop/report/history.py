@@ -1,11 +1,13 @@
-"""A metric over many runs: where its level changed, and what else changed there.
+"""A metric over many runs: where its level changed, what else changed there, and whether the newest
+runs are worse than the best stretch.
 
 One family holds all lines: if nothing changed, a change is seen anywhere with at most 5 %.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -19,20 +21,26 @@ from nodrop.report.facts import in_lines, in_short, other_facts, refused
 from nodrop.report.sentences import plural
 from nodrop.report.sides import FAILED, NO_FIGURE, SEEN, read_side
 from nodrop.report.versus import CANNOT_TELL, CAPACITY, NO_WORSE, WORSE, figure_named
-from nodrop.results.history import Change, History, HistoryRun, Line, Point
+from nodrop.results.history import Change, History, HistoryRun, Line, Point, Stretch
 from nodrop.results.rundir import open_run
 from nodrop.results.side import Side, SideCell
-from nodrop.stats.changes import MOST, changes, values_needed
+from nodrop.stats.changes import MOST, values_needed
 from nodrop.stats.interval import CONFIDENCE, by_start
+from nodrop.stats.regression import NEWEST, TIMES, Judgement, Verdict, Why, judge
 
 MAY_CHANGE = (
     "sut.version", "sut.bits", "sut.binary", "sut.image", "host.kernel", "host.cpu.governor",
     "host.cpu.boost", "host.cpu.smt", "node.sha256",
 )  # fmt: skip
 """A history is made to see what these do."""
+VERDICTS: Mapping[Verdict, Literal["no worse", "worse", "cannot tell"]] = {
+    Verdict.WORSE: "worse",
+    Verdict.NO_WORSE: "no worse",
+    Verdict.CANNOT_TELL: "cannot tell",
+}
 MAY_CHANGE_THERE = ("kernel", "governor", "boost", "smt")
 FEWEST_RUNS = 2
-MOST_LINES = 50
+MOST_LINES = 25
 """The shuffles of a test show no smaller error than each of these has."""
 
 
@@ -161,23 +169,99 @@ def _line(
     points = [_point(cell, name) for cell in cells]
     counted = [i for i, point in enumerate(points) if point.median is not None]
     values = [median for i in counted if (median := points[i].median) is not None]
-    lacking = values_needed(error) - len(values)
-    found = [*_found(figure, values, counted, runs, changes(values, error=error))]
+    sign = -1 if name.startswith(CAPACITY) else 1
+    margin = _margin_of(figure, [*filter(None, cells)])
+    judged = judge([sign * value for value in values], margin, error=error)
+    found = [*_found(figure, values, counted, runs, judged.places, margin)]
     answer: Literal["changed", "no change seen", "cannot tell"] = "no change seen"
-    if lacking > 0:
-        answer = "cannot tell"
-    elif found:
+    if found:
         answer = "changed"
+    elif len(values) < values_needed(error / 2):
+        answer = "cannot tell"
+    best = None if judged.best is None else _stretch(*judged.best, counted, values)
+    newest = None
+    if judged.newest:
+        newest = _stretch(len(values) - judged.newest, len(values), counted, values)
+    lacking = len(points) - 1 - counted[-1]
+    unknown = lacking > 0 and judged.verdict is Verdict.NO_WORSE
     return Line(
         cell=next(cell.label for cell in cells if cell),
         metric=name,
         unit=figure.unit,
+        verdict=VERDICTS[Verdict.CANNOT_TELL if unknown else judged.verdict],
+        words=_without_value(lacking)
+        if unknown
+        else _judged_words(figure, judged, best, newest, runs),
+        best=best,
+        newest=newest,
+        found_ratio=judged.found_ratio,
         answer=answer,
-        margin="0" if name == FAILED else figure.margin_words,
+        margin=f"half of {_twice(figure)}" if figure.of_trials else figure.margin_words,
         points=points,
         changes=found,
-        more_runs=lacking if lacking > 0 else None,
+        more_runs=judged.more or None,
     )
+
+
+def _stretch(begin: int, end: int, counted: Sequence[int], values: Sequence[float]) -> Stretch:
+    return Stretch(
+        first=counted[begin], last=counted[end - 1], runs=end - begin,
+        level=median(values[begin:end]),
+    )  # fmt: skip
+
+
+def _without_value(runs: int) -> str:
+    have = "the newest run has" if runs == 1 else f"the newest {runs} runs have"
+    return f"cannot tell: {have} no value, and may be worse"
+
+
+def _judged_words(
+    figure: Figure,
+    judged: Judgement,
+    best: Stretch | None,
+    newest: Stretch | None,
+    runs: Sequence[HistoryRun],
+) -> str:
+    if judged.why is Why.FEW or best is None or newest is None:
+        return f"cannot tell yet (at least {plural(judged.more, 'more run')})"
+    twice = _twice(figure)
+    within = f"within {NEWEST[-1]} runs"
+    if judged.why is Why.SPREAD:
+        percent = math.floor((judged.found_ratio or 0.0) * 100)
+        return (
+            f"cannot tell: runs spread so widely that a regression of {twice} would be found "
+            f"{within} in {percent} % of cases; more trials in each run narrow them"
+        )
+    level = f"{figure.shown(best.level)} {figure.unit}".rstrip()
+    place = f"the best stretch ({runs[best.first].name} to {runs[best.last].name})"
+    if judged.verdict is Verdict.NO_WORSE:
+        return f"no worse than {level} in {place}; a regression of {twice} would be found {within}"
+    shift = f"{figure.signed(newest.level - best.level)} {figure.difference_unit}".rstrip()
+    of = "the newest run" if newest.runs == 1 else f"the newest {newest.runs} runs"
+    now = f"{figure.shown(newest.level)} {figure.unit}".rstrip()
+    said = f"{now} in {of}, {level} in {place} ({shift})"
+    if judged.verdict is Verdict.WORSE:
+        return f"worse: {said}"
+    return f"cannot tell yet: {said}, which chance can do; further runs tell"
+
+
+def _twice(figure: Figure) -> str:
+    if figure.of_trials:
+        return "one trial in each run"
+    if figure.name == LOSS:
+        return f"{TIMES * LOSS_MARGIN:.1f} points"
+    return f"{TIMES * RELATIVE_MARGIN * 100:.0f} %"
+
+
+def _margin_of(figure: Figure, cells: Sequence[SideCell]) -> Callable[[float], float]:
+    """Of failures half of what one trial is of a run: twice that is one more failure."""
+    if figure.of_trials:
+        shares = [len(one.values) for cell in cells if (one := cell.figures.get(FAILED))]
+        half = 50.0 / max(shares, default=1)
+        return lambda _level: half
+    if figure.name == LOSS:
+        return lambda _level: LOSS_MARGIN
+    return lambda level: RELATIVE_MARGIN * abs(level)
 
 
 def _point(cell: SideCell | None, name: str) -> Point:
@@ -206,6 +290,7 @@ def _found(
     counted: Sequence[int],
     runs: Sequence[HistoryRun],
     places: Sequence[int],
+    margin: Callable[[float], float],
 ) -> Iterator[Change]:
     bounds = [0, *places, len(values)]
     for (begin, at), end in zip(pairwise(bounds[:-1]), bounds[2:], strict=True):
@@ -213,7 +298,7 @@ def _found(
         run = counted[at]
         # Runs without a value lie between those that the change was seen in.
         beside = [word for i in range(counted[at - 1] + 1, run + 1) for word in runs[i].changed]
-        matters = abs(after - before) > _margin(figure, before)
+        matters = abs(after - before) > margin(before)
         fell = after < before
         worse = matters and (fell if figure.name.startswith(CAPACITY) else not fell)
         yield Change(
@@ -227,12 +312,6 @@ def _found(
         )
 
 
-def _margin(figure: Figure, before: float) -> float:
-    if figure.name == FAILED:
-        return 0.0
-    return LOSS_MARGIN if figure.name == LOSS else RELATIVE_MARGIN * abs(before)
-
-
 def _words(figure: Figure, before: float, after: float, *, matters: bool, worse: bool) -> str:
     shift = f"{figure.signed(after - before)} {figure.difference_unit}".rstrip()
     said = f"from {figure.shown(before)} to {figure.shown(after)} {figure.unit}".rstrip()
@@ -241,9 +320,9 @@ def _words(figure: Figure, before: float, after: float, *, matters: bool, worse:
 
 
 def _verdict(lines: Sequence[Line]) -> tuple[Literal["no worse", "worse", "cannot tell"], int]:
-    if any(line.changes and line.changes[-1].worse for line in lines):
+    if any(line.verdict == "worse" for line in lines):
         return "worse", WORSE
-    if any(line.answer == "cannot tell" for line in lines):
+    if any(line.verdict == "cannot tell" for line in lines):
         return "cannot tell", CANNOT_TELL
     return "no worse", NO_WORSE
 
@@ -262,8 +341,9 @@ def _notes(lines: Sequence[Line], error: float) -> Iterator[str]:
         if empty:
             yield f"{line.cell}, {line.metric}: {plural(empty, 'run')} without a value, not counted"
     yield (
-        f"{len(lines)} lines are looked at at once; if nothing changed, a change is seen in any of "
-        f"them with at most 5 %. That takes at least {values_needed(error)} runs with a value"
+        f"{plural(len(lines), 'line')}: if nothing changed, a change is seen, or the newest runs "
+        "are called worse, in any of them with at most 5 %. That takes at least "
+        f"{values_needed(error / 2)} runs with a value"
     )
     yield (
         "a change is placed at the likeliest run; what changed beside it need not be its cause, "

@@ -48,18 +48,12 @@ def _scrolls(drawn: Markup, name: str) -> Markup:
 
 
 def _said(found: History, line: Line) -> Markup:
-    if not line.changes:
-        return tag("p", answer_words(line))
-    return _list(change_words(found, line))
-
-
-def answer_words(line: Line) -> str:
-    if line.more_runs is not None:
-        return f"cannot tell yet (at least {line.more_runs} more runs)"
-    return line.answer
+    return Markup("").join([tag("p", line.words), _list(change_words(found, line))])
 
 
 def change_words(found: History, line: Line) -> Iterator[str]:
+    if not line.changes:
+        yield "no change seen"
     for change in line.changes:
         beside = f"; beside it: {', '.join(change.beside)}" if change.beside else ""
         yield f"at {found.runs[change.run].name}: {change.words}{beside}"

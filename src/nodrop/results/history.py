@@ -39,9 +39,22 @@ class Change(Model):
     matters: bool
     """The medians are further apart than the margin."""
     worse: bool
+    """Than the runs since the change before: the verdict of a line is against its best stretch."""
     words: str
     beside: list[str]
     """What else is not as it was in the run before."""
+
+
+class Stretch(Model):
+    """Runs of one level."""
+
+    first: Count
+    """Place among the runs, from 0."""
+    last: Count
+    runs: Count
+    """With a value."""
+    level: float
+    """Median of the runs."""
 
 
 class Line(Model):
@@ -50,6 +63,17 @@ class Line(Model):
     cell: str
     metric: str
     unit: str
+    verdict: Literal["no worse", "worse", "cannot tell"]
+    """Of the newest runs, against the best stretch."""
+    words: str
+    """The verdict, and why."""
+    best: Stretch | None
+    """The best stretch between two changes; null if there are too few runs."""
+    newest: Stretch | None
+    """What was held against it."""
+    found_ratio: float | None
+    """How often a regression of twice the margin would be found within three further runs, by how
+    widely these spread; null if it is not known. From 0.95 on "no worse" may be said."""
     answer: Literal["changed", "no change seen", "cannot tell"]
     margin: str
     """Changes up to this do not matter."""
@@ -57,13 +81,13 @@ class Line(Model):
     """One for each run."""
     changes: list[Change]
     more_runs: Count | None
-    """At least; null if a change can be seen."""
+    """At least; null if no number is needed, or would help."""
 
 
 class History(Model):
     format: Literal[1] = 1
     verdict: Literal["no worse", "worse", "cannot tell"]
-    """Of the last change of each line."""
+    """Worse if a line is; no worse if all lines are."""
     exit_code: Count
     runs: list[HistoryRun]
     lines: list[Line]

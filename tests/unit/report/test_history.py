@@ -14,6 +14,7 @@ import pytest
 
 from nodrop.cli import main
 from nodrop.errors import BadInput
+from nodrop.report.escape import THIN
 from nodrop.report.history import Run, history
 from nodrop.results.side import Repeats, Side, SideCell
 from nodrop.schemas import schemas
@@ -75,12 +76,72 @@ def test_what_only_one_run_has_is_not_called_unrecorded(key: str) -> None:
         ([(3, 1.0), (3, 2.0)], [], "cannot tell", 6),
     ],
 )
-def test_the_last_change_decides(
+def test_the_newest_runs_are_held_against_the_best_stretch(
     stretches: list[tuple[int, float]], at: list[int], verdict: str, code: int
 ) -> None:
     found = history(runs(levels(*stretches)))
     assert [change.run for change in found.lines[0].changes] == at
     assert (found.verdict, found.exit_code) == (verdict, code)
+
+
+@pytest.mark.parametrize(
+    ("metric", "stretches", "words"),
+    [
+        ("loss_pct", [(8, 10.0), (8, 50.0), (8, 49.0)],
+         r"worse: 49.0\d % in the newest \d+ runs, 10.0\d % in the best stretch \(run-0 to run-7\) "
+         r"\(\+39.00 points\)"),
+        ("capacity_pps_at_0", [(12, 70e3), (9, 90e3), (10, 60e3), (9, 61e3)],
+         r"worse: 61.000 packets/s .* 90.000 packets/s .*\(run-1[12] to run-20\)"),
+        ("activation_s", [(n, 1 + 0.02 * i) for i, n in enumerate([3] * 9)], r"worse: 1.1\d s"),
+        ("memory_mib", [(1, 200 + i) for i in range(30)], r"worse: 22\d.\d MiB"),
+    ],
+)  # fmt: skip
+def test_a_small_step_down_or_many_small_ones_up_hide_no_regression(
+    metric: str, stretches: list[tuple[int, float]], words: str
+) -> None:
+    """Seen: 8 runs at 10 %, 8 at 50 %, 8 at 49 %, and a creep: "no worse", exit code 0."""
+    found = history(runs(levels(*stretches), metric=metric))
+    assert found.exit_code == 5
+    assert re.match(words, found.lines[0].words.replace(THIN, ".")), found.lines[0].words
+
+
+@pytest.mark.parametrize(("before", "after"), [(1.0, 1.1), (40.0, 60.0)])
+@pytest.mark.parametrize("newest", [1, 2, 3])
+def test_the_newest_runs_after_a_regression_are_never_no_worse(
+    before: float, after: float, newest: int
+) -> None:
+    found = history(runs(levels((14, before), (newest, after))))
+    assert found.exit_code == (5 if newest > 1 else 6)
+    if newest == 1:
+        assert "in the newest run, " in found.lines[0].words
+
+
+def test_no_worse_is_not_said_of_runs_that_spread_too_widely() -> None:
+    rng = random.Random(1)
+    found = history(runs([[rng.gauss(10, 3)] for _ in range(20)]))
+    assert found.exit_code == 6
+    assert re.search(
+        r"a regression of 10 % would be found within 3 runs in \d+ %", found.lines[0].words
+    )
+
+
+@pytest.mark.parametrize("empty", [1, 3])
+def test_newest_runs_without_a_value_may_be_worse(empty: int) -> None:
+    values = levels((14, 1.0))
+    found = history(runs([*values[:-empty], *[[]] * empty]))
+    assert found.exit_code == 6 and "no value, and may be worse" in found.lines[0].words
+    values[5] = []
+    assert history(runs(values)).exit_code == 0
+
+
+@pytest.mark.parametrize(("failing", "code"), [([0] * 11 + [1], 6), ([0] * 9 + [2, 2, 3], 5),
+                                               ([1] + [0] * 19, 0)])  # fmt: skip
+def test_one_failure_more_in_each_run_is_a_regression(failing: list[int], code: int) -> None:
+    rows = [[100.0] * n + [0.0] * (6 - n) for n in failing]
+    made = runs(rows, metric="failed_pct")
+    for run, n in zip(made, failing, strict=True):
+        run.side.cells[0] = run.side.cells[0].model_copy(update={"failed": n})
+    assert history(made).exit_code == code
 
 
 @pytest.mark.parametrize("start", [3.0, 50.0, 800.0])

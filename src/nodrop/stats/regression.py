@@ -1,0 +1,235 @@
+"""Whether the newest values of a series are worse than its best stretch, or might be unseen.
+
+Three answers. *Worse*: the newest values lie above the best stretch before them, by a rank-sum test
+and by more than the margin. *No worse*: they do not lie above it by more than the margin, and these
+values spread so little that a regression of twice the margin would be found within three further
+ones. *Cannot tell*: anything else. Larger values are the worse ones.
+
+The last change alone says nothing: after a regression, a small step down is one for the better, and
+a creep has only small steps. So everything is held against the best stretch between two changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from itertools import pairwise
+from math import comb
+from statistics import median
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+
+from nodrop.stats.changes import FEWEST, changes, values_needed
+
+NEWEST = (1, 2, 3)
+"""So many of the newest values are looked at by themselves; more of them are a stretch."""
+TIMES = 2.0
+"""Regressions of so many margins are to be found."""
+POWER = 0.95
+FEWEST_ALIKE = 8
+"""Of fewer values nobody knows how widely they spread."""
+WIDER = 1.2
+"""Residuals of a few values are smaller than those of the world that they came from (simulated)."""
+MOST_BEFORE, MOST_NEWEST = 40, 20
+"""Values of a stretch that a test takes: more change no answer, and take seconds."""
+
+Floats = NDArray[np.float64]
+Margin = Callable[[float], float]
+"""Level → how much more than it does not matter."""
+
+
+class Verdict(StrEnum):
+    WORSE = "worse"
+    NO_WORSE = "no worse"
+    CANNOT_TELL = "cannot tell"
+
+
+class Why(StrEnum):
+    SEEN = "seen"
+    FEW = "few"
+    """Values, whatever they are."""
+    NEWEST = "newest"
+    """Values lie higher by more than the margin, and chance can do that."""
+    SPREAD = "spread"
+    """A regression of `TIMES` margins would not be found."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    verdict: Verdict
+    why: Why
+    best: tuple[int, int] | None
+    """The first value of the best stretch, and the first after it; None of too few values."""
+    best_level: float | None
+    newest: int
+    """So many values were held against it."""
+    newest_level: float | None
+    found_ratio: float | None
+    """How often a regression of `TIMES` margins is found within three values; None if unknown."""
+    places: tuple[int, ...]
+    """The first value after each change."""
+    more: int
+    """Values that are needed at least; 0 if no number helps, or none is needed."""
+
+
+def judge(values: Sequence[float], margin: Margin, *, error: float) -> Judgement:
+    """*Worse* has a probability of at most `error` if nothing ever changed."""
+    places = tuple(changes(values, error=error / 2))
+    bounds = [*pairwise([0, *places, len(values)])]
+    begin = bounds[-1][0]
+    if not values:
+        return Judgement(
+            verdict=Verdict.CANNOT_TELL, why=Why.FEW, best=None, best_level=None, newest=0,
+            newest_level=None, found_ratio=None, places=(), more=values_needed(error / 2),
+        )  # fmt: skip
+    lasts = [n for n in NEWEST if n <= len(values) - begin]
+    for newest in dict.fromkeys([*([len(values) - begin] if places else []), *reversed(lasts)]):
+        best = _best(values, bounds, newest)
+        if best is None:
+            continue
+        level = median(values[slice(*best)])
+        now = median(values[len(values) - newest :])
+        # A long stretch may begin with a higher level that has gone.
+        least = min(now, median(values[-NEWEST[-1] :])) if newest > NEWEST[-1] else now
+        if least - level > margin(level) and _above(values, bounds, newest) <= error / 2:
+            return Judgement(
+                verdict=Verdict.WORSE, why=Why.SEEN, best=best, best_level=level, newest=newest,
+                newest_level=now, found_ratio=None, places=places, more=0,
+            )  # fmt: skip
+    return _not_worse(values, places, margin, error)
+
+
+def _not_worse(
+    values: Sequence[float], places: tuple[int, ...], margin: Margin, error: float
+) -> Judgement:
+    bounds = [*pairwise([0, *places, len(values)])]
+    best = min(bounds, key=lambda b: median(values[slice(*b)]))
+    level = median(values[slice(*best)])
+    begin, end = bounds[-1]
+    lasts = [n for n in (*NEWEST, end - begin) if n <= end - begin]
+    highest = max(lasts, key=lambda n: (median(values[end - n :]), -n))
+    now = median(values[end - highest :])
+    few = _values_lacking(len(values), best[1] - best[0], len(bounds), error)
+    found = None if few else _found_ratio(values, bounds, best, margin(level), error)
+    if few:
+        why = Why.FEW
+    elif found is not None and found < POWER:
+        why = Why.SPREAD
+    elif now - level > margin(level):
+        why = Why.NEWEST
+    else:
+        why = Why.SEEN
+    return Judgement(
+        verdict=Verdict.NO_WORSE if why is Why.SEEN else Verdict.CANNOT_TELL,
+        why=why, best=best, best_level=level, newest=highest, newest_level=now,
+        found_ratio=found, places=places, more=few,
+    )  # fmt: skip
+
+
+def _values_lacking(total: int, alike: int, stretches: int, error: float) -> int:
+    """Until three further values can be found to lie above `alike` others."""
+    needed = FEWEST_ALIKE
+    while _most_before(needed, error / 2 / stretches) < 0:
+        needed += 1
+    return max(needed - alike, values_needed(error / 2) - total, 0)
+
+
+def _best(
+    values: Sequence[float], bounds: Sequence[tuple[int, int]], newest: int
+) -> tuple[int, int] | None:
+    """The lowest stretch before the newest values."""
+    before = [*_before(bounds, newest)]
+    return min(before, key=lambda b: median(values[slice(*b)]), default=None)
+
+
+def _before(bounds: Sequence[tuple[int, int]], newest: int) -> Iterator[tuple[int, int]]:
+    *earlier, (begin, end) = bounds
+    yield from earlier
+    if end - newest - begin >= FEWEST:
+        yield begin, end - newest
+
+
+def _above(values: Sequence[float], bounds: Sequence[tuple[int, int]], newest: int) -> float:
+    """How probable it is that newest values, of any number looked at, lie so clearly above the best
+    stretch by chance: what each number can reach of it, added up; times the stretches that could
+    have been the best one."""
+    begin, end = bounds[-1]
+    looked_at = {n for n in (*NEWEST, *((end - begin,) if begin else ())) if n <= end - begin}
+    tails = {n: _tail(values, bounds, n) for n in looked_at}
+    seen = tails[newest][0]
+    reached = sum(max((p for p in tail if p <= seen * (1 + 1e-9)), default=0.0)
+                  for _, tail in tails.values())  # fmt: skip
+    return reached * len([*_before(bounds, newest)])
+
+
+def _tail(
+    values: Sequence[float], bounds: Sequence[tuple[int, int]], newest: int
+) -> tuple[float, Floats]:
+    """Of the rank-sum test: the p-value of what was seen, and all that can be seen."""
+    best = _best(values, bounds, newest)
+    if best is None:
+        return 1.0, np.ones(1)
+    before = values[slice(*best)][-MOST_BEFORE:]
+    new = values[len(values) - newest :][-MOST_NEWEST:]
+    ranks = np.rint(2 * rankdata([*before, *new])).astype(np.int64)
+    found = _tails(tuple(sorted(ranks.tolist())), len(new))
+    return float(found[int(ranks[len(before) :].sum())]), found[found > 0]
+
+
+@lru_cache(maxsize=256)
+def _tails(ranks: tuple[int, ...], newest: int) -> Floats:
+    """Sum of ranks → how probable so large a sum of so many of them is, exactly."""
+    subsets = np.zeros((newest + 1, sum(ranks) + 1))
+    subsets[0, 0] = 1.0
+    for rank in ranks:
+        subsets[1:, rank:] += subsets[:-1, : subsets.shape[1] - rank].copy()
+    found: Floats = np.cumsum(subsets[newest][::-1])[::-1] / comb(len(ranks), newest)
+    return found
+
+
+@lru_cache(maxsize=256)
+def _most_before(alike: int, error: float) -> int:
+    """So many pairs of one of `alike` values and one of three further ones may have the further one
+    below, and these three are still found to lie above; below 0: never."""
+    tails = {n: _tails(tuple(2 * rank for rank in range(1, alike + n + 1)), n) for n in NEWEST}
+    most, last = -1, NEWEST[-1]
+    highest = 2 * sum(range(alike + 1, alike + last + 1))
+    for before in range(alike * last):
+        seen = tails[last][highest - 2 * before]
+        reached = sum(max((p for p in tail if 0 < p <= seen * (1 + 1e-9)), default=0.0)
+                      for tail in tails.values())  # fmt: skip
+        if reached > error:
+            break
+        most = before
+    return most
+
+
+def _found_ratio(
+    values: Sequence[float],
+    bounds: Sequence[tuple[int, int]],
+    best: tuple[int, int],
+    margin: float,
+    error: float,
+) -> float:
+    """How often three further values, `TIMES` margins above the best stretch, are found."""
+    own = np.sort(np.asarray(values[slice(*best)][-MOST_BEFORE:], dtype=np.float64))
+    level = float(np.median(own))
+    new = level + _residuals(values, bounds) * WIDER + TIMES * margin
+    # Pairs in which the further value is the lower one; a tie is half of one.
+    below = len(own) - (np.searchsorted(own, new, "left") + np.searchsorted(own, new, "right")) / 2
+    most = _most_before(len(own), error / 2 / len(bounds))
+    sums = below[:, None, None] + below[None, :, None] + below[None, None, :]
+    higher = (new - level > margin).astype(np.int64)
+    matter = higher[:, None, None] + higher[None, :, None] + higher[None, None, :]
+    return float(np.mean((sums <= most) & (matter >= 2)))
+
+
+def _residuals(values: Sequence[float], bounds: Sequence[tuple[int, int]]) -> Floats:
+    """How far values lie from the median of their stretch. Short stretches say little of it."""
+    long = [b for b in bounds if b[1] - b[0] >= FEWEST_ALIKE] or [*bounds]
+    found = [v - median(values[slice(*b)]) for b in long for v in values[slice(*b)]]
+    return np.asarray(found[-MOST_BEFORE:], dtype=np.float64)
