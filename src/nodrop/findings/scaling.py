@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from nodrop.findings.study_2017 import Model
+from nodrop.findings.study_2017 import Model, differing
 from nodrop.stats.scalability import LEAST_COUNTS, Law, fit
 
 
@@ -48,18 +48,23 @@ def growing(model: Model) -> int:
 
 
 def scalings(models: Iterable[Model]) -> tuple[Scaling, ...]:
-    """Of searched models; those whose threads begin at one and have another count as well."""
-    rows: dict[tuple[str, int, int], dict[int, Model]] = {}
-    for model in models:
-        if model.capacity is not None and model.runmode != "single":
-            receive = model.capture_threads if model.detect_threads else 0
-            row = rows.setdefault((model.runmode, model.ports, receive), {})
-            row.setdefault(growing(model), model)
+    """Of searched models that differ in threads alone; those whose threads begin at one and have
+    another count as well."""
+    searched = [m for m in models if m.capacity is not None and m.runmode != "single"]
+    keys = differing(searched)
+    rows: dict[tuple[object, ...], dict[int, Model]] = {}
+    for model in searched:
+        row = rows.setdefault((model.runmode, model.ports, _receive(model), model.rest), {})
+        row.setdefault(growing(model), model)
     return tuple(
-        _scaling(_name(*key), [row[n] for n in sorted(row)])
-        for key, row in rows.items()
+        _scaling(_name(row[1], keys), [row[n] for n in sorted(row)])
+        for row in rows.values()
         if len(row) > 1 and min(row) == 1
     )
+
+
+def _receive(model: Model) -> int:
+    return model.capture_threads if model.detect_threads else 0
 
 
 def _scaling(name: str, models: Sequence[Model]) -> Scaling:
@@ -89,6 +94,10 @@ def _ratio(more: Model, fewer: Model) -> tuple[float, float]:
     return more.capacity[0] / fewer.capacity[1], more.capacity[1] / fewer.capacity[0]
 
 
-def _name(runmode: str, ports: int, receive: int) -> str:
+def _name(model: Model, keys: Sequence[str]) -> str:
+    """`keys`: what tells the rows apart beside threads."""
+    receive, rest = _receive(model), dict(model.rest)
     behind = "" if not receive else f", {receive} receive thread{'s' if receive > 1 else ''}"
-    return f"{runmode}{behind}" + (f", {ports} ports" if ports > 1 else "")
+    others = "".join(f", {key} {rest[key]}" for key in keys if key in rest)
+    ports = f", {model.ports} ports" if model.ports > 1 else ""
+    return f"{model.runmode}{behind}{ports}{others}"

@@ -37,6 +37,9 @@ class Model:
     """That the SUT might use, without those of the generator; None = not known."""
     load: str
     """Names what was offered; "" if it was searched."""
+    rest: tuple[tuple[str, str], ...] = ()
+    """What its cell has beside threads and load: key and value. Models are laid against each other
+    only if it is the same."""
     capacity: tuple[float, float] | None = None
     """Of a search: the highest load that was carried, and the lowest above it that was not."""
     cpu_s_per_million: Summary | None = None
@@ -152,7 +155,7 @@ def _second_port(models: Sequence[Model]) -> Iterator[tuple[Model, Model]]:
     """(one port, two), with as many threads on each, under one load."""
     for one in models:
         for two in models:
-            alike = (one.runmode, one.load) == (two.runmode, two.load)
+            alike = (one.runmode, one.load, one.rest) == (two.runmode, two.load, two.rest)
             each = two.capture_threads == 2 * one.capture_threads
             if alike and each and (one.ports, two.ports) == (1, 2):
                 yield one, two
@@ -266,8 +269,33 @@ def _more_threads(models: Sequence[Model], *, same_detect: bool) -> Iterator[tup
                 yield fewer, more
 
 
-def _but_threads(model: Model) -> tuple[str, str, int]:
-    return model.runmode, model.load, model.ports
+def _but_threads(model: Model) -> tuple[object, ...]:
+    return model.runmode, model.load, model.ports, model.rest
+
+
+def differing(models: Sequence[Model]) -> tuple[str, ...]:
+    """Keys beside threads and load that not all of these models agree in."""
+    keys = dict.fromkeys(key for model in models for key, _ in model.rest)
+    return tuple(k for k in keys if len({dict(m.rest).get(k) for m in models}) > 1)
+
+
+def not_compared(models: Sequence[Model]) -> tuple[str, ...]:
+    """Models of a run mode that are laid against no other, for they differ in more than threads."""
+    found = []
+    for runmode in dict.fromkeys(model.runmode for model in models):
+        own = [model for model in models if model.runmode == runmode]
+        keys = differing(own)
+        alone = dict.fromkeys(one.label for one in own if not _has_partner(one, own))
+        if keys and alone and len({model.shape for model in own}) > 1:
+            found.append(
+                f"{runmode}: {', '.join(alone)}: compared with no other number of threads, as no "
+                f"other cell differs in threads alone; cells also differ in {', '.join(keys)}"
+            )
+    return tuple(found)
+
+
+def _has_partner(one: Model, models: Sequence[Model]) -> bool:
+    return any((m.rest, m.load) == (one.rest, one.load) and m.shape != one.shape for m in models)
 
 
 def _unknown(claim: str, why: str) -> Judged:

@@ -7,18 +7,19 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from nodrop.config.matrix import NAMED
 from nodrop.config.units import parse_cpus
-from nodrop.findings.observations import known_median
+from nodrop.findings.observations import RATES, known_median
 from nodrop.findings.scaling import scalings
-from nodrop.findings.study_2017 import Judged, Model, judged, time_sharing
+from nodrop.findings.study_2017 import Judged, Model, judged, not_compared, time_sharing
 from nodrop.ledger.imbalance import FlowSizes, what_makes
 from nodrop.ledger.threads import Role, gini, over_mean
-from nodrop.report import numbers
+from nodrop.report import escape, numbers
 from nodrop.report.ports import ports_table
 from nodrop.report.profiled import profile_of
 from nodrop.report.scaling import ScalingSection, scaling_section
 from nodrop.report.searched import searches
-from nodrop.report.story import Story, once
+from nodrop.report.story import Cell, Story, once
 from nodrop.report.tables import Column, Row, Table, Value, numeric, text
 from nodrop.report.thread_loads import (
     beyond_picture,
@@ -32,6 +33,10 @@ from nodrop.results.trial import SutThread, TrialRecord
 from nodrop.stats.interval import Summary, summarize
 
 MILLION = 1_000_000
+
+OF_THREADS = ("sut.runmode", "sut.threads", "sut.detect_threads", "sut.ports", NAMED)
+"""Factors of a cell by which thread models differ; its name is none."""
+OF_LOAD = (*RATES, "load.ramp")
 
 COORDINATION = ("locks and conditions", "poll")
 """Groups of function_groups.toml."""
@@ -51,6 +56,8 @@ class ThreadModels:
     claims: Table | None
     """Of what models differ in; None of one."""
     time_sharing: str
+    not_compared: tuple[str, ...]
+    """In words: models that differ from all others in more than threads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,9 +77,9 @@ def thread_models(story: Story) -> ThreadModels | None:
     if len(shapes) < 2 and not any(model.ports > 1 for model in models):
         return None
     loads = thread_loads({one.model.label: Records(t.packed for t in one.trials) for one in found})
-    turns = time_sharing(models)
+    turns, apart = time_sharing(models), not_compared(models)
     return ThreadModels(
-        table=_models_table(found, words=(turns,) if turns else ()),
+        table=_models_table(found, words=(*((turns,) if turns else ()), *apart)),
         picture=thread_loads_picture(loads),
         beyond=beyond_picture(loads),
         loads=thread_loads_table(loads),
@@ -80,6 +87,7 @@ def thread_models(story: Story) -> ThreadModels | None:
         scaling=scaling_section(scalings(models)),
         claims=_claims_table(judged(models)) if len(shapes) > 1 else None,
         time_sharing=turns,
+        not_compared=apart,
     )
 
 
@@ -99,7 +107,9 @@ def thread_model_tables(story: Story) -> Iterator[Table]:
 def _ran(story: Story) -> Iterator[_Ran]:
     for cell in story.cells:
         if not cell.searched and (
-            one := _one(story, cell.label, cell.load_label or "all", cell.valid)
+            one := _one(
+                story, cell.label, cell.load_label or "all", cell.valid, rest=_rest(story, [cell])
+            )
         ):
             yield one
     for searched in searches(story):
@@ -112,8 +122,26 @@ def _ran(story: Story) -> Iterator[_Ran]:
             if t.valid and t.record.searched and t.record.searched.value == answer.lower.value
         ]
         bounds = None if answer.upper is None else (answer.lower.value, answer.upper.value)
-        if one := _one(story, searched.subject, "", at, capacity=bounds):
+        rest = _rest(story, searched.cells)
+        if one := _one(story, searched.subject, "", at, rest=rest, capacity=bounds):
             yield one
+
+
+def _rest(story: Story, cells: Sequence[Cell]) -> tuple[tuple[str, str], ...]:
+    """Factors of a cell, or of those of one search, beside threads and load. More threads want more
+    CPUs, so whether CPUs are named is one, and not which: how many they are is known of each model.
+    Nobody has seen that several run directories are alike."""
+    factors = cells[0].trials[0].record.cell
+    own = {
+        key: "set" if key.endswith("cpus") else escape.plain(value, longest=60)
+        for key, value in factors.items()
+        if key not in (*OF_THREADS, *OF_LOAD)
+    }
+    if hosts := sorted({pair for cell in cells for pair in cell.pairs}):
+        own["host"] = escape.plain(", ".join(hosts))
+    if story.several:
+        own["run directory"] = story.sources[cells[0].source].name
+    return tuple(sorted(own.items()))
 
 
 def _one(
@@ -122,6 +150,7 @@ def _one(
     load: str,
     trials: Sequence[Trial],
     *,
+    rest: tuple[tuple[str, str], ...],
     capacity: tuple[float, float] | None = None,
 ) -> _Ran | None:
     """Of trials in which the same ran; those of a cell may differ if Suricata chose otherwise."""
@@ -137,6 +166,7 @@ def _one(
         ports=ports,
         cpus=min((n for t in known if (n := _own_cpus(t.record)) is not None), default=None),
         load=load,
+        rest=rest,
         capacity=capacity,
         cpu_s_per_million=_over(known, _cpu_s_per_million),
         loss=_over(known, lambda record: record.packets.loss_ratio),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -211,3 +212,29 @@ def test_threads_that_take_turns_are_no_scaling(tmp_path: Path) -> None:
     for name in ("index.html", "report.md"):
         told = (run_dir / "report" / name).read_text(encoding="utf-8")
         assert "time-sharing and not scaling" in told.replace("\\", "")
+
+
+@pytest.mark.parametrize(
+    ("other", "named"),
+    [
+        ({"sut.ring_size": 4000}, "sut.ring_size"),
+        ({"sut.rules": "et.rules"}, "sut.rules"),
+        ({"load.trace": "b.pcap"}, "load.trace"),
+        ({"sut.threads": 2, "cell": "x"}, ""),
+        ({"limits.cpus": "0-3"}, ""),
+    ],
+)
+def test_cells_that_differ_in_more_than_threads_are_named(
+    tmp_path: Path, other: dict[str, Any], named: str
+) -> None:
+    given = {"limits.cpus": "0-1"} if "limits.cpus" in other else {}
+    one = replace(SINGLE, cell={"cell": "w1", "sut.threads": 1, **given})
+    one = replace(one, fields={**one.fields, "effective": {"runmode": "workers"}})
+    two = replace(WORKERS, cell={"cell": "w2", "sut.threads": 2, **other})
+    run_dir = outcome_run(tmp_path, [one, two])
+    found = thread_models(read_story([run_dir]))
+    assert found is not None
+    assert [words.rpartition(" ")[2] for words in found.not_compared] == ([named] if named else [])
+    write_report([run_dir], run_dir / "report")
+    page = (run_dir / "report" / "index.html").read_text(encoding="utf-8")
+    assert ("no other cell differs in threads alone" in page) is bool(named)
