@@ -63,7 +63,7 @@ def hosts_words(rows: Sequence[CellSummary]) -> str:
     """Empty if the same pairs measured all cells, or it was no fleet."""
     if len({row.pairs for row in rows if row.pairs}) < 2:
         return ""
-    return "other pairs measured other cells: a difference between them includes that of hosts"
+    return "other hosts measured other cells: a difference between them includes that of hosts"
 
 
 def _where_and_why(row: CellSummary) -> Iterator[str]:

@@ -36,6 +36,7 @@ LOOK_S = 0.2
 """A thread that waits longer is not ended while it waits."""
 OF_A_RUN = (
     "format", "name", "run_id", "started_utc", "finished_utc", "plan_sha256", "controller", "undo",
+    "sittings",
 )  # fmt: skip
 """Of a manifest: the fleet's run has its own."""
 

@@ -26,7 +26,7 @@ def certificate_folder() -> Path:
 def key_of(lab: LabSource, setup: str, host: HostFacts, node: Path) -> Key:
     """`host` is the answer of `probe host`."""
     return Key(
-        host=_identity(host),
+        host=machine_sha256(host),
         kernel=str(host.get("kernel", "")),
         lab_sha256=_sha256(dict(lab.table)),
         setup=setup,
@@ -87,7 +87,7 @@ def _standing(setup: str, found: Certificate | str) -> Json:
     }
 
 
-def _identity(host: HostFacts) -> str:
+def machine_sha256(host: HostFacts) -> str:
     """The same after a reboot; hashed, as machine-id(5) asks for."""
     try:
         machine = MACHINE_ID.read_text().strip()

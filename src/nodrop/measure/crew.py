@@ -37,8 +37,12 @@ class Crew(Protocol):
 class Here:
     """A `Crew` of one pair, which this process measures."""
 
-    def __init__(self, pair: Pair, writer: RunWriter, progress: Progress) -> None:
+    def __init__(
+        self, pair: Pair, writer: RunWriter, progress: Progress, *, host: str | None
+    ) -> None:
         self._pair, self._writer, self._progress = pair, writer, progress
+        self._host = host
+        """Its name, if the run began on another."""
         self._next: tuple[TrialInput, bool] | None = None
 
     def begin(self, controller: Controller, done: Sequence[TrialRecord]) -> bool:
@@ -59,4 +63,5 @@ class Here:
             phase=self._progress.phase,
             live=self._progress.live,
         )
+        record = record.model_copy(update={"pair": self._host})
         return [Ended(asked=asked, record=record, details=details)]

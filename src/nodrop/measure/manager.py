@@ -23,6 +23,7 @@ from nodrop.hosts.whose import this_host
 from nodrop.labs.seam import Storing
 from nodrop.labs.storage import Storage
 from nodrop.measure.busy import budget_words, quota_words
+from nodrop.measure.calibrated import machine_sha256
 from nodrop.measure.crew import Crew, Here
 from nodrop.measure.manifest import manifest
 from nodrop.measure.pair import at_work
@@ -32,6 +33,7 @@ from nodrop.measure.progress import Progress
 from nodrop.results.asked_again import Question
 from nodrop.results.raw_files import RawFiles
 from nodrop.results.rundir import find_run, read_manifest
+from nodrop.results.sittings import OF_A_HOST, begun_sitting
 from nodrop.results.trial import TrialRecord
 from nodrop.results.writer import RunWriter, plan_sha256
 
@@ -172,13 +174,31 @@ def _here(
         _journal(writer) as journal,
         at_work(parts, plan, experiment.measure, journal, progress.note) as pair,
     ):
-        if "self_test" not in writer.manifest:
-            progress.note("self-test: what does this kernel count?")
-            host, test = pair.look()
-            writer.update_manifest(
-                manifest(experiment, lab, plan, parts, host=host, self_test=test)
-            )
-        yield Here(pair, writer, progress)
+        progress.note("self-test: what does this kernel count?")
+        host, test = pair.look()
+        found = manifest(experiment, lab, plan, parts, host=host, self_test=test)
+        yield Here(pair, writer, progress, host=_sit_down(writer, found, progress))
+
+
+def _sit_down(writer: RunWriter, found: Json, progress: Progress) -> str | None:
+    """Adds this sitting to the manifest, which else says what the first one ran on. The name of its
+    host, if it is another than the first one's."""
+    earlier = "self_test" in writer.manifest
+    now = {
+        "began_utc": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine_sha256": machine_sha256(found["host"]),
+        **{key: found[key] for key in OF_A_HOST if key in found},
+    }
+    sittings = begun_sitting(writer.manifest, now)
+    first, this = sittings[0], sittings[-1]
+    writer.update_manifest({**({} if earlier else found), "sittings": sittings})
+    if this["name"] == first["name"]:
+        return None
+    progress.note(
+        f"this sitting measures on {this['name']}, the first one on {first['name']}: in all "
+        "figures these are two hosts"
+    )
+    return str(this["name"])
 
 
 @contextmanager

@@ -7,14 +7,29 @@ from typing import Any
 
 from nodrop.report import escape, numbers
 from nodrop.report.story import Source
+from nodrop.results.sittings import measured_on
 
 
 def calibration_words(source: Source) -> list[tuple[bool, str]]:
-    """Per setup whether all is well, and a sentence. Empty if the manifest does not say: the
-    run was made before there were certificates, or by another program."""
-    found = source.run.manifest.get("calibration")
-    said = found if isinstance(found, list) else []
-    return [_words(item) for item in said if isinstance(item, dict)]
+    """Per setup, and per host if there are several, whether all is well, and a sentence. Empty if
+    the manifest does not say: the run was made before there were certificates, or by another
+    program."""
+    manifest = source.run.manifest
+    hosts = measured_on(manifest)
+    if not hosts:
+        return [*_of_host(manifest)]
+    return [
+        (well, f"{escape.plain(name)}: {words}")
+        for name, host in hosts.items()
+        for well, words in _of_host(host)
+    ]
+
+
+def _of_host(manifest: Mapping[str, Any]) -> Iterator[tuple[bool, str]]:
+    found = manifest.get("calibration")
+    for item in found if isinstance(found, list) else []:
+        if isinstance(item, dict):
+            yield _words(item)
 
 
 def _words(item: Mapping[str, Any]) -> tuple[bool, str]:

@@ -41,7 +41,7 @@ class Compared:
     hosts: bool = False
     """These are values of hosts: several measured either cell."""
     other_hosts: str = ""
-    """`b against a`, if other pairs of a fleet measured the base."""
+    """`b against a`, if other hosts measured the base."""
     summary: Summary | None
     found: Comparison | None
     family: Family
@@ -119,7 +119,7 @@ class Compared:
             return "base"
         if self.found is None:
             return "not measured"
-        hosts = f"; other pairs: {self.other_hosts}" if self.other_hosts else ""
+        hosts = f"; other hosts: {self.other_hosts}" if self.other_hosts else ""
         return f"{self._judged(self.found)}{hosts}"
 
     def _judged(self, found: Comparison) -> str:
@@ -272,7 +272,7 @@ def _words(item: Compared) -> str:
     between = item.found.interval
     shift = item.figure.signed(item.found.shift)
     shift += f" {_between(between, item.figure.signed)}" if between else ""
-    worst += f"; other pairs: {item.other_hosts}" if item.other_hosts else ""
+    worst += f"; other hosts: {item.other_hosts}" if item.other_hosts else ""
     if item.found.answer is Answer.CANNOT_TELL:
         return f"{shift}: cannot tell yet{worst}"
     return f"{shift}: {item.lossy_words}{worst}" if item.found.by_share else f"{shift}{worst}"
@@ -339,9 +339,7 @@ def cost_sentences(found: Sequence[Condition]) -> Iterator[Sentence]:
         words = "; ".join(_verdicts(items)) or "no measured trial to compare"
         rest = "".join(_failed_words(p) for p in (base, place))
         if hosts := other_hosts(base.cell, place.cell):
-            rest += (
-                f"; other pairs measured them ({hosts}), so this includes how their hosts differ"
-            )
+            rest += f"; other hosts measured them ({hosts}), so this includes how hosts differ"
         yield Sentence(
             rule=SETUP_COST,
             subject=place.name,

@@ -72,7 +72,7 @@ def cells_table(story: Story) -> Table:
     )
 
 
-PAIRS = Column(name="pairs", title="Pair", help="of the fleet: whose host measured it")
+PAIRS = Column(name="pairs", title="Pair", help="of the fleet, or the host: which measured it")
 
 
 def _cell_row(cell: Cell, *, fleet: bool) -> Row:

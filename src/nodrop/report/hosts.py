@@ -13,6 +13,7 @@ from nodrop.report.searched import searches
 from nodrop.report.sentences import Sentence, plural
 from nodrop.report.story import Cell, Story, once
 from nodrop.report.tables import Column, Made, Row, Table, Value, numeric, text
+from nodrop.results.sittings import measured_on
 from nodrop.stats.hosts import HostSpread, host_spread
 from nodrop.stats.interval import CONFIDENCE, runs_needed
 
@@ -90,9 +91,8 @@ def hosts_between(story: Story) -> Sentence | None:
     )
     return Sentence(
         rule=rules.OTHER_HOSTS,
-        text="how much of a difference between cells is that of their hosts: other pairs of the "
-        f"fleet measured them ({named}). Only cells of the same pairs differ by what was varied "
-        "alone",
+        text="how much of a difference between cells is that of their hosts: others measured them "
+        f"({named}). Only cells of the same hosts differ by what was varied alone",
         evidence={
             "cells": [{"pairs": [*own], "cells": labels} for own, labels in sorted(cells.items())]
         },
@@ -155,10 +155,9 @@ def _one_machine(story: Story, cells: Sequence[Cell]) -> bool:
     """By the boot that the manifest has of each pair's host."""
     boots = set()
     for cell in cells:
-        fleet = story.sources[cell.source].run.manifest.get("fleet")
-        pairs = fleet.get("pairs") if isinstance(fleet, dict) else None
+        pairs = measured_on(story.sources[cell.source].run.manifest)
         for pair in cell.pairs:
-            said = pairs.get(pair) if isinstance(pairs, dict) else None
+            said = pairs.get(pair)
             host = said.get("host") if isinstance(said, dict) else None
             boots.add(str(host["boot_id"]) if isinstance(host, dict) and "boot_id" in host else "")
     return len(boots) == 1 and "" not in boots

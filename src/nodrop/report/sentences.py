@@ -285,13 +285,13 @@ TOO_FEW_STARTS = _rule(
 TOO_FEW_HOSTS = _rule(
     Part.CANNOT_SAY,
     "too-few-hosts",
-    "several pairs of a fleet measured a cell, and fewer of them than an interval needs (six)",
+    "several hosts measured a cell, and fewer of them than an interval needs (six)",
     "the pairs of each cell",
 )
 OTHER_HOSTS = _rule(
     Part.CANNOT_SAY,
     "other-hosts",
-    "cells of one report were measured by other pairs of a fleet than each other",
+    "cells of one report were measured by other hosts than each other",
     "the cells of each pair, or of each group of pairs",
 )
 VOID_SAYS_NOTHING = _rule(
@@ -475,15 +475,14 @@ STANDS_APART = _rule(
 HOSTS_DIFFER = _rule(
     Part.TRUST,
     "hosts-differ",
-    "trials of one cell ran on several pairs of a fleet, which differ in a figure by more than "
+    "trials of one cell ran on several hosts, which differ in a figure by more than "
     "trials of one pair do (F test; all figures together err in 5 % of reports)",
     "the spread between hosts and within one, per cell and figure",
 )
 SEVERAL_HOSTS = _rule(
     Part.TRUST,
     "several-hosts",
-    "trials of one cell ran on several pairs of a fleet: each counts once, by the median of its "
-    "trials",
+    "trials of one cell ran on several hosts: each counts once, by the median of its trials",
     "the cells and their pairs",
 )
 COLD_START = _rule(

@@ -20,11 +20,12 @@ from nodrop.results.names import MANIFEST
 from nodrop.results.packed import pack
 from nodrop.results.rundir import RunDir, identity
 from nodrop.results.side import Repeats, Side, SideCell
+from nodrop.results.sittings import measured_on
 from nodrop.results.trial import TrialRecord
 from nodrop.stats.interval import of_hosts
 
 Pairs = Mapping[str, Mapping[str, Any]]
-"""Of a fleet: what the manifest says of each pair."""
+"""Of a fleet, or of a run that went on elsewhere: what the manifest says of each pair or host."""
 
 INSIDE = "::"
 """`DIR::setup.kind=docker,load.multiplier=4`: the cells of a run that have these factors."""
@@ -99,7 +100,7 @@ def _of_run(path: Path) -> Side:
     story = read_story([path])
     _must_be_readable(path, story.sources[0].run)
     manifest = story.sources[0].run.manifest
-    pairs = _pairs(manifest)
+    pairs = measured_on(manifest)
     cells = [_cell(cell, pairs) for cell in story.cells if not cell.searched]
     facts = [*_of_run_alone(manifest, story.sources[0].run.experiment)]
     return Side(
@@ -202,13 +203,6 @@ def _side_cell(
         void=outcomes["void"],
         facts=_facts([*_of_pairs(trials, pairs)]),
     )
-
-
-def _pairs(manifest: Mapping[str, Any]) -> Pairs:
-    """Empty if it was no fleet."""
-    fleet = manifest.get("fleet")
-    said = fleet.get("pairs") if isinstance(fleet, dict) else None
-    return {k: v for k, v in said.items() if isinstance(v, dict)} if isinstance(said, dict) else {}
 
 
 def _of_pairs(trials: Sequence[Trial], pairs: Pairs) -> Iterator[tuple[str, Any]]:

@@ -13,6 +13,7 @@ from nodrop.ledger.hops import Class
 from nodrop.report import escape
 from nodrop.results.packed import pack, unpack
 from nodrop.results.rundir import Damage, RunDir
+from nodrop.results.sittings import first_host
 from nodrop.results.trial import TrialRecord
 from nodrop.stats.interval import Host
 
@@ -187,6 +188,8 @@ class Sensor:
 
 def read_trial(source: int, run: RunDir, packed: bytes) -> Trial:
     record = found = unpack(packed)
+    if record.pair is None and (host := first_host(run.manifest)):
+        record = record.model_copy(update={"pair": host})
     ledger, problem = _ledger(run, record)
     kept = run.detail(record.run, "trial")
     kept = kept if isinstance(kept, dict) else {}

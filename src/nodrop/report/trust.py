@@ -23,6 +23,7 @@ from nodrop.report.stopped import stopped
 from nodrop.report.story import Source, Story, once
 from nodrop.report.trials import BOOKS_DIFFER, BOOKS_MISSING, Trial
 from nodrop.results.packed import Records
+from nodrop.results.sittings import measured_on
 
 COLD_START = 2.0
 """A first trial that took so many times the median activation found the caches cold."""
@@ -316,7 +317,15 @@ def warmed_up(trial: Trial) -> Mapping[str, Any] | None:
 
 def self_test_words(source: Source) -> str:
     """What the probe proved on this kernel, in a sentence; empty if it is not recorded."""
-    test = source.run.manifest.get("self_test")
+    hosts = measured_on(source.run.manifest)
+    if not hosts:
+        return _self_test_words(source.run.manifest)
+    each = ((name, _self_test_words(one)) for name, one in hosts.items())
+    return " ".join(f"{escape.plain(name)}: {words}" for name, words in each if words)
+
+
+def _self_test_words(manifest: Mapping[str, Any]) -> str:
+    test = manifest.get("self_test")
     ring = test.get("ring") if isinstance(test, dict) else None
     if not isinstance(ring, dict):
         return ""

@@ -330,7 +330,7 @@ def _notes(matched: Sequence[tuple[SideCell, SideCell]]) -> Iterator[str]:
 def _pooled(matched: Sequence[tuple[SideCell, SideCell]]) -> Iterator[str]:
     for cell in (a if any(one.hosts for one in a.figures.values()) else b for a, b in matched):
         if any(one.hosts for one in cell.figures.values()):
-            yield f"{cell.label}: several hosts of a fleet measured it, and each counts as one run"
+            yield f"{cell.label}: several hosts measured it, and each counts as one run"
 
 
 def _family_words(family: Family, rows: int) -> str:

@@ -214,7 +214,9 @@ class TrialRecord(Model):
     start of the SUT. Null if the SUT did not get ready, and in older runs, where each was new."""
 
     pair: str | None = None
-    """The pair of the fleet that measured it, by the name of its lab; null if it was no fleet."""
+    """The pair of the fleet that measured it, by the name of its lab. If it was no fleet: null, or
+    the host, if the run went on with `--resume` on another than it began on (`sittings` of the
+    manifest)."""
 
     searched: Searched | None = None
     """Null if the trial is of no search: its cell then says which load it offered."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -20,7 +21,9 @@ from nodrop.measure.manager import RunOutcome, run_experiment
 from nodrop.measure.pair import Pair
 from nodrop.measure.plan import Cell, Plan
 from nodrop.measure.progress import Silent
-from nodrop.results.rundir import read_trials
+from nodrop.report.sides import read_side
+from nodrop.report.story import read_story
+from nodrop.results.rundir import read_manifest, read_trials
 from nodrop.testing.fake_hosts import FakeJournal, FakeLab, World
 from nodrop.testing.fakes import FakeLoad, FakeSetup, FakeSut
 
@@ -188,3 +191,86 @@ def test_resume_measures_void_trials_again_and_keeps_failures_of_the_sut(run: An
     }
     assert again[0].words and not again[1].words, "the others ran once"
     assert outcome.exit_code == 1
+
+
+def looks_like(monkeypatch: pytest.MonkeyPatch, machine: str, **host: object) -> None:
+    """From now on this machine is another: by what nodrop reads of it."""
+    found = {"hostname": "alpha", "kernel": "6.1", "cpu": {"model": "EPYC", "cpus": 8}, **host}
+    monkeypatch.setattr(Pair, "look", lambda _: (found, {"ring": {"of": machine}}))
+    monkeypatch.setattr(manager, "machine_sha256", lambda _: machine)
+
+
+DEAD = World(fails_at="provision", dies_at=OSError(errno.ENOSPC, "full"))
+
+
+@pytest.mark.parametrize(
+    ("machine", "host", "name"),
+    [
+        ("two", {"hostname": "beta"}, "beta"),
+        ("two", {"hostname": "beta", "kernel": "5.4", "cpu": {"model": "Atom", "cpus": 2}}, "beta"),
+        ("two", {}, "alpha (2)"),
+        ("one", {"kernel": "6.12"}, "alpha (2)"),
+    ],
+)
+def test_a_run_that_goes_on_elsewhere_has_two_hosts(
+    run: Any, monkeypatch: pytest.MonkeyPatch, machine: str, host: dict[str, Any], name: str
+) -> None:
+    """Seen: trials of two machines under one manifest, which named the first one's host."""
+    looks_like(monkeypatch, "one")
+    run([World(), DEAD, DEAD])
+    looks_like(monkeypatch, machine, **host)
+    outcome = run([World(), World()], resume=True)
+    assert [record.pair for record in outcome.records] == [None, name, name]
+    manifest = read_manifest(outcome.directory)
+    first, second = manifest["sittings"]
+    assert (first["name"], second["name"]) == ("alpha", name)
+    assert second["host"]["kernel"] == host.get("kernel", "6.1")
+    assert second["self_test"] == {"ring": {"of": machine}}
+    assert manifest["host"] == first["host"], "what the run began on stays as it was"
+    story = read_story([outcome.directory])
+    (cell,) = story.cells
+    assert cell.pairs == tuple(sorted(("alpha", name))) and cell.starts == 2
+    assert cell.independent_name == "hosts"
+    facts = read_side(str(outcome.directory)).cells[0].facts
+    assert facts["host.kernel"] == sorted({"6.1", second["host"]["kernel"]})
+
+
+@pytest.mark.parametrize("boots", [1, 2])
+def test_sittings_on_one_host_are_one_host(
+    run: Any, monkeypatch: pytest.MonkeyPatch, boots: int
+) -> None:
+    looks_like(monkeypatch, "one", boot_id="1", uid=0)
+    run([World(), DEAD, World()])
+    looks_like(monkeypatch, "one", boot_id=str(boots), uid=boots)
+    outcome = run([World()], resume=True)
+    assert {record.pair for record in outcome.records} == {None}
+    assert [one["name"] for one in read_manifest(outcome.directory)["sittings"]] == ["alpha"] * 2
+    (cell,) = read_story([outcome.directory]).cells
+    assert cell.pairs == () and cell.starts == 3
+    assert read_side(str(outcome.directory)).facts["host.hostname"] == ["alpha"]
+
+
+def test_back_on_the_first_host_trials_are_its_own_again(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks_like(monkeypatch, "one")
+    run([World(), DEAD, DEAD])
+    looks_like(monkeypatch, "two", hostname="beta")
+    run([World(), DEAD], resume=True)
+    looks_like(monkeypatch, "one")
+    outcome = run([World()], resume=True)
+    assert [record.pair for record in outcome.records] == [None, "beta", None]
+
+
+def test_a_run_begun_by_an_older_nodrop_had_the_host_of_its_manifest(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks_like(monkeypatch, "one")
+    first = run([World(), DEAD, DEAD]).directory
+    manifest = read_manifest(first)
+    del manifest["sittings"]
+    (first / "manifest.json").write_text(json.dumps(manifest))
+    looks_like(monkeypatch, "two", hostname="beta")
+    outcome = run([World(), World()], resume=True)
+    assert [one["name"] for one in read_manifest(first)["sittings"]] == ["alpha", "beta"]
+    assert [record.pair for record in outcome.records] == [None, "beta", "beta"]

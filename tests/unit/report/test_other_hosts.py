@@ -61,7 +61,7 @@ def text_of(path: Path) -> str:
 def test_of_cells_of_the_same_pairs_nothing_is_said(tmp_path: Path, pairs: list[str]) -> None:
     path = setups(tmp_path / "r", pairs)
     said = text_of(path)
-    assert "ther pairs" not in said and "measured by" not in said
+    assert "ther hosts measured" not in said and "measured by" not in said
     assert hosts_words(summarize_cells(t.record for t in read_story([path]).trials)) == ""
 
 
@@ -71,8 +71,8 @@ def test_each_comparison_of_setups_names_the_hosts(tmp_path: Path) -> None:
     docker, oci = (
         one for one in found["answer"]["sentences"] if one["rule"] == "setup-against-base"
     )
-    assert "other pairs" not in docker["text"] and "different in SUT CPU" in docker["text"]
-    assert "other pairs measured them (b against a), so this includes how their" in oci["text"]
+    assert "other hosts" not in docker["text"] and "different in SUT CPU" in docker["text"]
+    assert "other hosts measured them (b against a), so this includes how hosts" in oci["text"]
     assert oci["evidence"]["sut_cpu_s"]["other_hosts"] == "b against a"
     assert "other_hosts" not in docker["evidence"]["sut_cpu_s"]
     others = ("setup-against-base", "direct")
@@ -81,11 +81,11 @@ def test_each_comparison_of_setups_names_the_hosts(tmp_path: Path) -> None:
     assert "includes how their hosts differ (oci: b against a)" in direct
     assert [words[-16:] for words in carried] == [f"(measured by {p})." for p in "aab"]
     verdicts = {(row["setup"], row["figure"]): row["verdict"] for row in found["setups"]}
-    assert verdicts["oci", "sut_cpu_s"] == "different; other pairs: b against a"
+    assert verdicts["oci", "sut_cpu_s"] == "different; other hosts: b against a"
     assert verdicts["docker", "sut_cpu_s"] == "different"
     page = (write_report([path])).read_text()
     drawn = re.findall(r"<title>(SUT CPU of oci[^<]*against bare[^<]*)</title>", page)
-    assert drawn and all("other pairs: b against a" in words for words in drawn)
+    assert drawn and all("other hosts: b against a" in words for words in drawn)
     (said,) = [s for s in found["answer"]["cannot_say"] if s["rule"] == "other-hosts"]
     assert "(a: bare, docker; b: oci)" in said["text"]
     assert said["evidence"]["cells"][1] == {"pairs": ["b"], "cells": ["oci"]}
@@ -99,7 +99,7 @@ def test_whatever_the_verdict_is(tmp_path: Path, answered: str) -> None:
     figure = "loss_pct" if answered == "same" else "sut_cpu_s"
     rows = [r for r in report_json([path])["setups"] if r["figure"] == figure]
     assert rows[1]["verdict"].startswith(answered)
-    assert rows[1]["verdict"].endswith("; other pairs: b against a")
+    assert rows[1]["verdict"].endswith("; other hosts: b against a")
 
 
 @pytest.mark.parametrize(("pairs", "moved"), [("aaa", False), ("aab", True), ("abc", True)])
@@ -110,7 +110,7 @@ def test_each_load_names_its_host(tmp_path: Path, pairs: str, moved: bool) -> No
     for sentence, pair in zip(found, pairs, strict=False):
         assert sentence.text.endswith(f" (measured by {pair}).") is moved, sentence.text
     page = write_report([path]).read_text()
-    assert ("some of them of other pairs of the fleet" in page) is moved
+    assert ("some of them of other hosts" in page) is moved
     assert (page.count("includes that of their hosts (<a") > 0) is moved
 
 
@@ -126,7 +126,7 @@ def test_void_and_failed_trials_have_no_host(tmp_path: Path) -> None:
         Load(cell={"load.pps": 1}, trials=["late", 0.0], each={1: {"pair": "b"}, 2: {"pair": "a"}}),
         Load(cell={"load.pps": 2}, trials=[0.0], fields={"pair": "a"}),
     ]
-    assert "ther pairs" not in text_of(outcome_run(tmp_path / "r", loads))
+    assert "ther hosts measured" not in text_of(outcome_run(tmp_path / "r", loads))
 
 
 def test_searches_of_other_hosts(tmp_path: Path) -> None:
@@ -162,10 +162,10 @@ def test_the_table_that_a_run_ends_with_says_so_too(
     records = [trial.record for trial in read_story([ladder(tmp_path / "r", "ab")]).trials]
     print_cells(records, None)
     said = capsys.readouterr().out
-    assert "other pairs measured other cells: a difference between them includes that" in said
+    assert "other hosts measured other cells: a difference between them includes that" in said
     assert re.search(r"where and why +pair", said), said
     print_cells(records[:1], None)
-    assert "other pairs" not in capsys.readouterr().out
+    assert "other hosts" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("pairs", "hosts"), [("aa", 0), ("ab", 2)])

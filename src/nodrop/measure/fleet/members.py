@@ -17,6 +17,7 @@ from nodrop.measure.fleet import worker
 from nodrop.measure.fleet.started import PAIR, Workers
 from nodrop.measure.fleet.worker import Begun, Job, Left
 from nodrop.measure.manifest import this_nodrop
+from nodrop.results.sittings import OF_A_HOST
 
 FIRST_S = 60.0
 """So long the beginning waits for workers of all pairs; then it goes on with those that are there,
@@ -33,8 +34,6 @@ WORKER_LEFT = (
     "its worker has ended: what it left there goes when one starts there, or by `nodrop undo`"
 )
 CLOCK_TRIPS = 8
-OF_A_PAIR = ("nodrop", "node", "lab", "host", "self_test", "calibration", "bits", "parting")
-"""Of a manifest, what each pair has of its own."""
 
 
 @dataclass(slots=True)
@@ -155,7 +154,7 @@ class Members:
         elif list(begun.inputs) != list(self.inputs):
             self.drain(name, worker.OTHER_FILES)
         one = self.each[name]
-        one.facts |= {key: begun.manifest.get(key) for key in OF_A_PAIR}
+        one.facts |= {key: begun.manifest.get(key) for key in OF_A_HOST}
         one.facts |= {"worker": one.worker, "clock": self._clock(one.worker)}
         self.changed(name, "")
 
