@@ -118,7 +118,7 @@ def test_few_rounds_say_what_was_seen_and_how_many_more_would_tell(
     assert low is not None and high is not None and low < limits[1] / limits[0] < high
     assert sentence.text.startswith("Cannot tell yet whether ring_size")
     assert f"at least {more} more rounds" in sentence.text
-    assert "`nodrop run experiments/x.toml --set search.rounds=8`" in sentence.text
+    assert sentence.to_do == "`nodrop run experiments/x.toml --set search.rounds=8`"
 
 
 @pytest.mark.parametrize("ends", [{256: [None] * 9, 4096: [None] * 9}, {64: [None], 128: [None]}])
@@ -183,7 +183,7 @@ def test_which_cell_loses_more_of_a_load_that_was_given(
     assert [level.verdict for level in direct.levels] == [verdict]
     if verdict == "cannot tell":
         assert "more runs of each would be needed" in sentence.text
-        assert direct.levels[0].more
+        assert direct.levels[0].more == 4 and "measure.repetitions=10" in sentence.to_do
 
 
 @pytest.mark.parametrize(
@@ -202,9 +202,11 @@ def test_a_cell_that_is_always_void_for_one_reason_is_the_finding(
     run = given(tmp_path / "run", {**cells, (4096, 8): [0.0] * 3})
     said = answer(read_story([run])).sentences
     text = text_of(said, "always-void")
-    how_many = f"all {n}" if n == of else f"{n} of {of}"
-    assert f"ring_size 64 · 8X: {how_many} trials are void for one reason" in text
-    assert "What to change" in text and setting in text
+    how_many = ("both" if n == 2 else f"all {n}") if n == of else f"{n} of {of}"
+    said_at = f"ring_size 64: {how_many} trials at 8X (48,000 packets/s) are void for one reason"
+    assert said_at in text
+    (finding,) = [s for s in said if s.rule.code == "always-void"]
+    assert setting in finding.to_do
     assert rules(said).index("always-void") <= 1
     assert not {"load-void", "some-void"} & {*rules(said)}
 
@@ -262,3 +264,81 @@ def test_one_cell_under_several_loads_has_no_direct_answer(tmp_path: Path) -> No
     assert not direct_answers(read_story([outcome_run(tmp_path / "loads", loads)]))
     found = outcome_search(tmp_path / "one", [tried(4, [0.0]), tried(4.1, [0.1])])
     assert not direct_answers(read_story([found]))
+
+
+@pytest.mark.parametrize(
+    ("metric", "seconds", "verdict", "words"),
+    [
+        ("activation_s", (0.3, 1.4), "more", "docker gets ready later than bare: +1.10 s"),
+        ("sut_cpu_s", (4.0, 2.0), "less", "docker uses less CPU time than bare: −2.00 s"),
+        ("activation_s", (0.5, 0.5), "same", "bare and docker get ready the same within 5 %"),
+    ],
+)
+def test_an_experiment_names_the_figure_that_its_question_is_about(
+    tmp_path: Path, metric: str, seconds: tuple[float, float], verdict: str, words: str
+) -> None:
+    loads = [
+        Load(cell={"setup.kind": kind}, trials=[0.0] * 20, fields={metric: s})
+        for kind, s in zip(("bare", "docker"), seconds, strict=True)
+    ]
+    run = outcome_run(tmp_path / "run", loads, manifest={**COMMAND, "metric": metric})
+    direct, sentence = first(run)
+    assert (direct.figure, [level.verdict for level in direct.levels]) == (metric, [verdict])
+    assert sentence.text.startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("unexplained", "words"),
+    [
+        ([0, 0, 0, 0], "Yes: every packet is in the books of a thread, in 4 of 4 trials."),
+        ([0, 7, 0, 0], "No: in 1 of 4 measured trials packets are in the books of no thread, 7 in"),
+        ([0, None, 0, 0], "Cannot tell: 1 of 4 measured trials have no books of threads"),
+    ],
+)
+def test_whether_each_packet_is_in_the_books_of_a_thread(
+    tmp_path: Path, unexplained: list[int | None], words: str
+) -> None:
+    loads = [
+        Load(cell={"cell": f"c{n}"}, trials=[0.0], fields={"threads_unexplained_packets": packets})
+        for n, packets in enumerate(unexplained)
+    ]
+    run = outcome_run(tmp_path / "run", loads, manifest={**COMMAND, "metric": "books"})
+    direct, sentence = first(run)
+    assert direct.figure == "books" and not direct.levels
+    assert sentence.text.startswith(words)
+
+
+@pytest.mark.parametrize("traces", [("a.pcap", "b.pcap"), ("x.pcap", "y.pcap")])
+def test_cells_with_other_traces_are_compared_in_packets(
+    tmp_path: Path, traces: tuple[str, str]
+) -> None:
+    """4X of a dense trace is more than 9X of a thin one."""
+    loads = [
+        Load(
+            cell=load.cell, trials=load.trials, pps=load.pps * each, duration_s=5.0,
+            fields=load.fields, each=load.each,
+        )
+        for trace, limit, each in zip(traces, (4.0, 9.0), (30.0, 1.0), strict=True)
+        for load in one_search({"load.trace": trace}, [limit] * 9)
+    ]  # fmt: skip
+    run = outcome_search(tmp_path / "run", loads, search={"goals": [0.0]}, manifest=COMMAND)
+    direct, sentence = first(run)
+    assert [level.verdict for level in direct.levels] == ["less"]
+    assert sentence.text.startswith(f"trace {traces[1]} carries less than trace {traces[0]}")
+
+
+@pytest.mark.parametrize(("beyond", "verdict"), [(900, "less"), (0, "cannot tell")])
+@pytest.mark.parametrize("lost", [0.02, 0.3])
+def test_a_loss_that_the_senders_bursts_explain_makes_no_cell_lose_more(
+    tmp_path: Path, beyond: int, verdict: str, lost: float
+) -> None:
+    cells = {256: [lost] * 12, 4096: [0.0] * 12}
+    loads = [Load(cell={"sut.ring_size": n}, trials=trials) for n, trials in cells.items()]
+    run = outcome_run(tmp_path / "run", loads, manifest=COMMAND)
+    lines = [json.loads(line) for line in (run / "trials.jsonl").read_text().splitlines()]
+    for line in lines:
+        if line["body"]["lost_packets"]:
+            line["body"]["lost_beyond_bursts_packets"] = beyond
+    (run / "trials.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    direct, _ = first(run)
+    assert [level.verdict for level in direct.levels] == [verdict]

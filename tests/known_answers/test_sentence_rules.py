@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -122,9 +123,42 @@ def everything(tmp_path: Path) -> list[list[Path]]:
         tmp_path / "moved",
         [Load(cell={"load.pps": n}, trials=[0.0], fields={"pair": "ab"[n - 1]}) for n in (1, 2)],
     )
+    load, given = {"load.pps": 1}, Load(cell={}, trials=[0.0, 0.1])
+    both = [
+        {"setup.kind": kind, "limits.memory": memory, **load}
+        for kind in ("bare", "oci", "vm")
+        for memory in ("1GiB", "2GiB", "4GiB")
+    ]
+    many = outcome_run(
+        tmp_path / "many",
+        [*(replace(given, cell=cell) for cell in both), pps(2, ["late", "late"])],
+    )
+    crowded = outcome_run(
+        tmp_path / "crowded",
+        [replace(given, cell={"setup.kind": k} | load) for k in ("bare", "vm")],
+    )
+    for trial in (crowded / "runs").iterdir():
+        record = json.loads((trial / "trial.json").read_text())
+        (trial / "trial.json").write_text(
+            json.dumps(record | {"details": {"foreign_cpu_ratio": 0.9}})
+        )
     empty = make_run(tmp_path / "empty", Fake(repetitions=0))
     runs = [make_run(tmp_path / "setups", SETUPS), make_run(tmp_path / "mixed", MIXED)]
-    others = [spoilt, told, quiet, clash, wild, lied, searched, senders, ruled, moved, empty]
+    others = [
+        spoilt,
+        told,
+        quiet,
+        clash,
+        wild,
+        lied,
+        searched,
+        senders,
+        ruled,
+        moved,
+        many,
+        crowded,
+        empty,
+    ]
     return [[path] for path in (*runs, *others, *fleets)]
 
 

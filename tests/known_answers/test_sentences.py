@@ -93,6 +93,7 @@ def test_k_of_n_lossy_trials_are_said_with_their_share_and_the_worst(
 @pytest.mark.parametrize(
     ("rate", "trials", "words"),
     [
+        (5_000_000, ["late", "short"], "5,000,000 packets/s was asked for twice, and every trial"),
         (3_000_000, ["short"], "3,000,000 packets/s was asked for once, and the trial is void"),
         (800_000, ["late", "short", "lab"], "800,000 packets/s was asked for 3 times, and every"),
     ],

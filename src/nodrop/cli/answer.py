@@ -56,6 +56,8 @@ def print_direct(story: Story) -> None:
         said = [*answer_of(story).sentences[:MOST_SENTENCES]]
     for sentence in said:
         say(sentence.text)
+        if sentence.to_do:
+            say(f"  What to do: {sentence.to_do}.")
     if said:
         say()
 

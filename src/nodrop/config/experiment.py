@@ -122,10 +122,26 @@ class Measure(Options):
         return None if isinstance(self.repetitions, int) else self.repetitions
 
 
+Metric = Literal[
+    "loss_pct",
+    "host_cpu_pct",
+    "sut_cpu_s",
+    "setup_cpu_s",
+    "memory_mib",
+    "anonymous_mib",
+    "activation_s",
+    "over_mean_pct",
+    "books",
+]
+
+
 class ExperimentFile(Options):
     name: Name
     """Lower case letters, digits and dashes: it names the run directory."""
     question: str = ""
+    metric: Metric | None = None
+    """The figure that the question is about, by which cells are compared first; without it the
+    loss. Not of a search."""
     matrix: dict[str, Any] = Field(default_factory=dict)
     """Dotted key → list of values: the cells are the product. `cells` has tables that set several
     keys at once, by name; `exclude` is a list of combinations to leave out."""
@@ -164,6 +180,7 @@ class Experiment:
     measure: Measure
     search: Search | None = None
     """None unless `measure.mode` is "capacity"."""
+    metric: Metric | None = None
 
     @property
     def base(self) -> Path:
@@ -235,6 +252,7 @@ def _build(
         limits=dict(table.get("limits", {})),
         measure=file.measure,
         search=_search(file),
+        metric=file.metric,
     )
 
 

@@ -35,6 +35,7 @@ def manifest(
         "nodrop": this_nodrop(),
         "node": {"path": str(node), "sha256": file_sha256(node)},
         "question": experiment.question,
+        "metric": experiment.metric,
         "settings": [setting.text for setting in experiment.settings],
         "seed": plan.seed,
         "repetitions": plan.repetitions,

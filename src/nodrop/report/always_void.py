@@ -11,8 +11,9 @@ from typing import NamedTuple
 from nodrop.ledger.reasons import Reason
 from nodrop.report import escape
 from nodrop.report import sentences as rules
+from nodrop.report.loads import asked_words
 from nodrop.report.reasons import counted, reason_words
-from nodrop.report.searched import searches
+from nodrop.report.searched import searches, subject
 from nodrop.report.sentences import Sentence
 from nodrop.report.story import Cell, Story, once
 from nodrop.report.trials import Trial
@@ -30,26 +31,30 @@ def always_void(story: Story) -> tuple[Sentence, ...]:
     of_searches = {id(cell) for one in searches(story) for cell in one.cells}
     for cell in story.cells:
         if id(cell) not in of_searches:
-            found.append(_said(story, cell.label, cell, cell.trials))
+            at = f" at {asked_words(cell)}"
+            found.append(_said(story, subject(story, cell), cell, cell.trials, at))
     for one in searches(story):
-        found.append(_said(story, one.subject, one.cells[0], one.trials))
+        found.append(_said(story, one.subject, one.cells[0], one.trials, ""))
     return tuple(sentence for sentence in found if sentence is not None)
 
 
-def _said(story: Story, name: str, cell: Cell, trials: Sequence[Trial]) -> Sentence | None:
+def _said(story: Story, name: str, cell: Cell, trials: Sequence[Trial], at: str) -> Sentence | None:
     void = tuple(t for t in trials if t.outcome == "void")
     code, n = next(iter(counted(void).most_common(1)), ("", 0))
     if n < FEWEST or n < NEARLY_ALL * len(trials):
         return None
     same = tuple(t for t in void if code in t.invalid_reasons)
     change = _change(story, cell, code, same)
-    how_many = f"all {n}" if n == len(trials) else f"{n} of {len(trials)}"
+    how_many = f"{n} of {len(trials)}"
+    if n == len(trials):
+        how_many = "both" if n == 2 else f"all {n}"
     words = _example(code, same)
     return Sentence(
         rule=rules.ALWAYS_VOID,
         subject=name,
-        text=f"{name}: {how_many} trials are void for one reason: {words}. They say nothing of "
-        f"the SUT. What to change: {change}.",
+        text=f"{name}: {how_many} trials{at} are void for one reason: {words}. They say nothing of "
+        f"the SUT.",
+        to_do=change,
         evidence={"reason": escape.plain(code), "void": n, "trials": len(trials)},
         trials=same,
     )

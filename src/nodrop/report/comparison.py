@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
 from nodrop.report import numbers
-from nodrop.report.costs import DIFFERENCES, FIGURES, LOSS, Figure, grouped
+from nodrop.report.costs import DIFFERENCES, FIGURES, LOSS, LOSS_FIGURE, SURE_LOSS, Figure, grouped
 from nodrop.report.hosts import other_hosts
 from nodrop.report.sentences import SETUP_COST, Sentence
 from nodrop.report.setups import Condition, Place
@@ -249,9 +249,25 @@ def compared(base: Cell, cell: Cell, figure: Figure, family: Family) -> Compared
         hosts=any(len(one.pairs) > 1 for one in (base, cell)),
         other_hosts=other_hosts(base, cell),
         summary=figure.summary(cell),
-        found=None if cell is base else compare(of_base, own, figure.asked(family)),
+        found=None if cell is base else _found(base, cell, figure, family),
         family=family,
     )
+
+
+def _found(base: Cell, cell: Cell, figure: Figure, family: Family) -> Comparison | None:
+    """A loss differs only if it does without what late bursts of the sender can explain of it."""
+    asked = figure.asked(family)
+    of_base, own = figure.by_start(base), figure.by_start(cell)
+    found = compare(of_base, own, asked)
+    if figure is not LOSS_FIGURE or found is None or found.answer is not Answer.DIFFERENT:
+        return found
+    if sum(own) / len(own) > sum(of_base) / len(of_base):
+        own = SURE_LOSS.by_start(cell)
+    else:
+        of_base = SURE_LOSS.by_start(base)
+    sure = compare(of_base, own, asked)
+    differs = sure is not None and sure.answer is Answer.DIFFERENT
+    return found if differs else replace(found, answer=Answer.CANNOT_TELL)
 
 
 def differences(cells: Sequence[Cell], base: int, family: Family) -> list[list[str]]:

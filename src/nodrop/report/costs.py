@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nodrop.report.escape import THIN
 from nodrop.report.story import Cell
@@ -105,6 +105,11 @@ def grouped(text: str) -> str:
     return text.replace(",", THIN).replace("-", "−")
 
 
+def _sure_loss(trial: Trial) -> float | None:
+    beyond, sent = trial.record.packets.lost_beyond_bursts_packets, trial.record.offered.sent
+    return trial.loss_ratio if beyond is None or not sent else beyond / sent
+
+
 def _share(name: str, title: str, digits: int, of: Told, help: str) -> Figure:
     return Figure(
         name=name, title=title, unit="%", scale=100, digits=digits, of=of, help=help, points=True
@@ -149,6 +154,8 @@ FIGURES = (
     ),
 )  # fmt: skip
 LOSS_FIGURE = FIGURES[0]
+SURE_LOSS = replace(LOSS_FIGURE, of=_sure_loss)
+"""What an on-time sender would have lost too."""
 DIFFERENCES = tuple(
     f for f in FIGURES if f.name in (LOSS, "sut_cpu_s", "memory_mib", "activation_s")
 )

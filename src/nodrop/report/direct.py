@@ -12,6 +12,7 @@ from typing import Literal
 from nodrop.findings.answer import Answer
 from nodrop.findings.load_words import Writing, goal_words
 from nodrop.findings.weighed import SAME_RATIO, Lack, Span, Weighed, weigh
+from nodrop.ledger.threads import over_mean
 from nodrop.report import escape
 from nodrop.report import sentences as rules
 from nodrop.report.capacity_words import limit_words
@@ -23,11 +24,13 @@ from nodrop.report.other_programs import FOREIGN_CPU_RATIO
 from nodrop.report.sentences import Sentence, listed, plural
 from nodrop.report.setups import compared_at_once
 from nodrop.report.story import Cell, Source, Story, once
+from nodrop.report.thread_models import work_of
 from nodrop.report.trials import Trial
 from nodrop.results.direct import Direct
 from nodrop.results.direct import Level as Said
 from nodrop.stats.comparison import Answer as Verdict
 from nodrop.stats.family import Family
+from nodrop.stats.power import Advice
 
 MOST_DIRECT = 4
 """Answers in words; the tables have the others."""
@@ -42,7 +45,14 @@ VERBS = {
     "memory_mib": ("uses", "use", "more memory", "less memory"),
     "anonymous_mib": ("uses", "use", "more memory of its own", "less memory of its own"),
     "activation_s": ("gets ready", "get ready", "later", "sooner"),
+    "over_mean_pct": ("spreads packets", "spread packets", "less evenly", "more evenly"),
 }
+UNEVEN = Figure(
+    name="over_mean_pct", title="Busiest thread over its share", unit="%", scale=100, digits=1,
+    of=lambda trial: over_mean(work_of(trial.record)), points=True,
+    help="of packets captured; behind receive threads of flows begun",
+)  # fmt: skip
+BOOKS = "books"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +65,8 @@ class _Clause:
     """By how much, or what was seen so far."""
     needed: str = ""
     """Of "cannot tell"."""
+    to_do: str = ""
+    """The same as a command."""
     said: Said
     trials: tuple[Trial, ...] = ()
 
@@ -62,14 +74,16 @@ class _Clause:
 @once
 def direct_answers(story: Story) -> tuple[tuple[Direct, Sentence], ...]:
     """One for each factor, with all else equal; at most `MOST_DIRECT`."""
-    found = contrasts(story)
-    said = [(direct, sentence) for c in found[:MOST_DIRECT] for direct, sentence in _of(story, c)]
+    found = [c for c in contrasts(story) if _metric(story, c.source) != BOOKS]
+    said = [_books(story, n) for n in range(len(story.sources)) if _metric(story, n) == BOOKS]
+    said += [(direct, sentence) for c in found[:MOST_DIRECT] for direct, sentence in _of(story, c)]
     return tuple(said)
 
 
 def direct_sentences(story: Story) -> Iterator[Sentence]:
     yield from (sentence for _, sentence in direct_answers(story))
-    if more := contrasts(story)[MOST_DIRECT:]:
+    compared_ones = [c for c in contrasts(story) if _metric(story, c.source) != BOOKS]
+    if more := compared_ones[MOST_DIRECT:]:
         differ = list(dict.fromkeys(" and ".join(c.factor) for c in more))
         yield Sentence(
             rule=rules.DIRECT_LEFT,
@@ -88,8 +102,42 @@ def disturbed(story: Story) -> bool:
 def _of(story: Story, contrast: Contrast) -> Iterator[tuple[Direct, Sentence]]:
     if contrast.levels[0].searched is not None:
         yield _searched(story, contrast)
+    elif heaviest := _heaviest(contrast):
+        yield _fixed(story, contrast, *heaviest)
+
+
+def _metric(story: Story, source: int) -> object:
+    return story.sources[source].run.manifest.get("metric")
+
+
+def _books(story: Story, number: int) -> tuple[Direct, Sentence]:
+    """Whether every packet is in the books of some thread."""
+    source = story.sources[number]
+    trials = tuple(t for t in story.trials if t.source == number and t.valid)
+    void = sum(t.source == number and not t.valid for t in story.trials)
+    open_ones = tuple(t for t in trials if t.record.threads_unexplained_packets)
+    silent = sum(t.record.threads_unexplained_packets is None for t in trials)
+    closed = len(trials) - len(open_ones) - silent
+    if open_ones:
+        worst = max(open_ones, key=lambda t: t.record.threads_unexplained_packets or 0)
+        text = (
+            f"No: in {len(open_ones)} of {plural(len(trials), 'measured trial')} packets are in "
+            f"the books of no thread, {worst.record.threads_unexplained_packets} in {worst.name}"
+        )
+    elif closed and not silent:
+        text = f"Yes: every packet is in the books of a thread, in {closed} of {closed} trials"
     else:
-        yield _fixed(story, contrast)
+        silent_ones = f"{silent} of {plural(len(trials), 'measured trial')}"
+        text = f"Cannot tell: {silent_ones} have no books of threads"
+    text += f"; {plural(void, 'more trial')} failed or void say nothing." if void else "."
+    direct = Direct(
+        question=source.question, factor=[], held={}, figure=BOOKS, at="", base="",
+        disturbed=False, levels=[], text=text, to_do="",
+    )  # fmt: skip
+    sentence = Sentence(
+        rule=rules.DIRECT, text=text, evidence=direct.model_dump(), trials=open_ones or trials
+    )
+    return direct, sentence
 
 
 # Searches
@@ -139,12 +187,14 @@ def _carries(
         verdict = "same"
     elif found.verdict is Verdict.DIFFERENT:
         verdict = "more" if found.between.above else "less"
+    needed, to_do = _needed(story, contrast, base, own, found)
     amount = times(found.between) if verdict != "cannot tell" else _seen(base, own, found)
     return _Clause(
         name=level.name,
         verdict=verdict,
         amount=amount,
-        needed=_needed(story, contrast, base, own, found),
+        needed=needed,
+        to_do=to_do,
         said=Said(
             name=level.name,
             verdict=verdict,
@@ -197,62 +247,66 @@ def _bounds(answer: Answer) -> str:
     return "nothing known" if upper is None else f"less than {writing.too_much(upper)}"
 
 
-def _needed(story: Story, contrast: Contrast, base: Answer, own: Answer, found: Weighed) -> str:
+def _needed(
+    story: Story, contrast: Contrast, base: Answer, own: Answer, found: Weighed
+) -> tuple[str, str]:
+    """In words, and as a command."""
     source = story.sources[contrast.source]
-    rounds = min(len(base.rounds), len(own.rounds))
     match found.lack:
         case None:
-            return ""
+            return "", ""
         case Lack.NOTHING | Lack.NO_END:
-            ended = {
-                one.limited_by: limit_words(one) for one in (base, own) if one.upper is None
-            } or {one.limited_by: limit_words(one) for one in (base, own)}
-            words = listed([*ended.values()])
-            what = "; ".join(dict.fromkeys(_beyond(source, reason) for reason in ended))
-            return f"searches ended at {words}, before the SUT was full; what helps: {what}"
+            open_ones = [one for one in (base, own) if one.upper is None] or [base, own]
+            words = listed(list(dict.fromkeys(map(limit_words, open_ones))))
+            helps = [_beyond(source, one.limited_by) for one in open_ones]
+            what = "; ".join(dict.fromkeys(words for words, _ in helps))
+            command = next((command for _, command in helps if command), "")
+            return (
+                f"searches ended at {words}, before the SUT was full; what helps: {what}",
+                command,
+            )
         case Lack.HOSTS:
-            return "each round mixes trials of several hosts, so rounds have no interval"
+            return "each round mixes trials of several hosts, so rounds have no interval", ""
         case Lack.ROUNDS | Lack.SPREAD:
             advice = found.advice
             if advice is None or advice.more_runs is None:
-                return NO_NUMBER.replace("runs", "rounds")
-            more = source.command_words(f"search.rounds={rounds + advice.more_runs}")
-            return f"{more_runs_words(advice, 'round')} of each would be needed: {more}"
+                return NO_NUMBER.replace("runs", "rounds"), ""
+            rounds = min(len(base.rounds), len(own.rounds)) + advice.more_runs
+            command = source.command_words(f"search.rounds={rounds}")
+            return f"{more_runs_words(advice, 'round')} of each would be needed", command
 
 
-def _beyond(source: Source, reason: str) -> str:
-    """What lets a search find a load that is too much."""
+def _beyond(source: Source, reason: str) -> tuple[str, str]:
+    """What lets a search find a load that is too much, and the same as a command."""
+    searched = source.run.manifest.get("search")
+    had = searched.get("budget_s") if isinstance(searched, dict) else None
     if reason == "generator":
-        parted = source.command_words('limits.cpus="1"', "load.cpu=0", 'setup.rps_cpus="1"')
-        return f"a SUT that is full before the sender is, on one CPU: {parted}"
+        parted = ('limits.cpus="1"', "load.cpu=0", 'setup.rps_cpus="1"')
+        return "a SUT that is full before the sender is, on one CPU", source.command_words(*parted)
     if reason == "max":
-        return "a higher search.max"
+        return "a higher search.max", ""
+    if reason == "budget" and isinstance(had, int | float):
+        return "a longer search", source.command_words(f"search.budget_s={had * 3:.0f}")
     if reason in ("budget", "unfinished"):
-        budget = source.run.manifest.get("search")
-        had = budget.get("budget_s") if isinstance(budget, dict) else None
-        twice = had * 3 if isinstance(had, int | float) else None
-        return (
-            source.command_words(f"search.budget_s={twice:.0f}")
-            if reason == "budget" and twice
-            else "more time (`--resume` goes on)"
-        )
+        return "more time (`--resume` goes on)", ""
     if reason == "hypervisor":
-        return "a host whose CPUs no other guest takes"
-    return "what makes its trials void has to go"
+        return "a host whose CPUs no other guest takes", ""
+    return "what makes its trials void has to go", ""
 
 
 # Loads that were given
 
 
-def _fixed(story: Story, contrast: Contrast) -> tuple[Direct, Sentence]:
-    at, levels = _heaviest(contrast)
+def _fixed(
+    story: Story, contrast: Contrast, at: str, levels: Sequence[tuple[Level, Cell]]
+) -> tuple[Direct, Sentence]:
     figures = _figures(story, contrast)
     base, base_cell = levels[0]
-    family = compared_at_once(story)
+    family = _family(story, figures[0])
     clauses = []
     for level, cell in levels[1:]:
         items = [compared(base_cell, cell, figure, family) for figure in figures]
-        clauses.append(_costs(level, cell, base_cell, items))
+        clauses.append(_costs(story.sources[contrast.source], level, cell, base_cell, items))
     silent = [lv.name for lv in contrast.levels if lv.name not in {one.name for one, _ in levels}]
     figure = figures[0]
     verbs = VERBS[figure.name]
@@ -267,29 +321,43 @@ def _fixed(story: Story, contrast: Contrast) -> tuple[Direct, Sentence]:
 def _figures(story: Story, contrast: Contrast) -> tuple[Figure, ...]:
     """The one that the experiment asks about, then the others."""
     named = story.sources[contrast.source].run.manifest.get("metric")
-    first = next((f for f in FIGURES if f.name == named), LOSS_FIGURE)
+    first = next((f for f in (*FIGURES, UNEVEN) if f.name == named), LOSS_FIGURE)
     return (first, *(f for f in DIFFERENCES if f is not first))
 
 
-def _heaviest(contrast: Contrast) -> tuple[str, list[tuple[Level, Cell]]]:
-    """The heaviest load at which most levels were measured; the base first, if it was."""
-    loads: dict[tuple[str, tuple[float, ...]], list[tuple[Level, Cell]]] = {}
+def _family(story: Story, figure: Figure) -> Family:
+    """That of the report, which need not have the figure that is asked about."""
+    family = compared_at_once(story)
+    if figure in DIFFERENCES:
+        return family
+    measured = sum(1 for cell in story.cells if figure.values(cell))
+    return Family(parts=family.parts + measured)
+
+
+def _heaviest(contrast: Contrast) -> tuple[str, list[tuple[Level, Cell]]] | None:
+    """The heaviest load at which most levels were measured, the base first if it was; None if no
+    two levels had a load in common."""
+    loads: dict[str, list[tuple[Level, Cell]]] = {}
     for level in contrast.levels:
         for cell in level.cells:
-            loads.setdefault((cell.load_label, cell.rank), []).append((level, cell))
-    measured = {key: [(lv, c) for lv, c in found if c.valid] for key, found in loads.items()}
-    (label, _), _ = max(
-        measured.items(),
-        key=lambda item: (
-            len(item[1]),
-            max((c.asked_pps or 0.0 for _, c in item[1]), default=0.0),
-        ),
-    )
-    found = next(levels for (name, _), levels in measured.items() if name == label)
-    return label, found or [(contrast.levels[0], contrast.levels[0].cells[-1])]
+            loads.setdefault(cell.load_label, []).append((level, cell))
+    shared = {label: found for label, found in loads.items() if len(found) > 1}
+    if not shared:
+        return None
+
+    def measured(label: str) -> list[tuple[Level, Cell]]:
+        return [(level, cell) for level, cell in shared[label] if cell.valid]
+
+    def weight(label: str) -> tuple[int, float]:
+        return len(measured(label)), max(cell.asked_pps or 0.0 for _, cell in shared[label])
+
+    label = max(shared, key=weight)
+    return label, measured(label) or shared[label][:1]
 
 
-def _costs(level: Level, cell: Cell, base: Cell, items: Sequence[Compared]) -> _Clause:
+def _costs(
+    source: Source, level: Level, cell: Cell, base: Cell, items: Sequence[Compared]
+) -> _Clause:
     first = items[0]
     found = first.found
     verdict: Literal["more", "less", "same", "cannot tell"] = "cannot tell"
@@ -308,6 +376,7 @@ def _costs(level: Level, cell: Cell, base: Cell, items: Sequence[Compared]) -> _
         verdict=verdict,
         amount=_amount(first, cell, base),
         needed="" if advice is None else f"{more_runs_words(advice)} of each would be needed",
+        to_do=_repeated(source, cell, base, advice),
         said=Said(
             name=level.name,
             verdict=verdict,
@@ -322,6 +391,13 @@ def _costs(level: Level, cell: Cell, base: Cell, items: Sequence[Compared]) -> _
         ),
         trials=cell.valid,
     )
+
+
+def _repeated(source: Source, cell: Cell, base: Cell, advice: Advice | None) -> str:
+    if advice is None or advice.more_runs is None:
+        return ""
+    fewest = min(len(one.trials) for one in (cell, base))
+    return source.command_words(f"measure.repetitions={fewest + advice.more_runs}")
 
 
 def _amount(item: Compared, cell: Cell, base: Cell) -> str:
@@ -407,12 +483,13 @@ def _said(
 ) -> tuple[Direct, Sentence]:
     source = story.sources[contrast.source]
     lost = figure != LOSS_FIGURE.name or any(t.lost_packets or t.loss_ratio for t in trials)
-    words = _crowded_words(contrast, figure, at, trials, source) if lost else ""
+    words = _crowded_words(contrast, figure, at, trials) if lost else ""
     prefix = f"{contrast.held_words}: " if contrast.held_words else ""
     if story.several:
         prefix = f"{source.name}: {prefix}"
     text = f"{prefix}{words or text}{_other_hosts(contrast)}."
     levels = [c.said for c in clauses]
+    to_do = source.command_words() if words else next((c.to_do for c in reversed(clauses)), "")
     if words:
         levels = [
             one.model_copy(update={"verdict": "cannot tell", "why": "disturbed", "more": None})
@@ -428,9 +505,13 @@ def _said(
         disturbed=bool(words),
         levels=levels,
         text=text,
+        to_do=to_do,
     )
     rule = rules.DIRECT_DISTURBED if words else rules.DIRECT
-    return direct, Sentence(rule=rule, text=text, evidence=direct.model_dump(), trials=trials)
+    sentence = Sentence(
+        rule=rule, text=text, evidence=direct.model_dump(), trials=trials, to_do=to_do
+    )
+    return direct, sentence
 
 
 def _other_hosts(contrast: Contrast) -> str:
@@ -445,9 +526,7 @@ def _other_hosts(contrast: Contrast) -> str:
     return differ if found else ""
 
 
-def _crowded_words(
-    contrast: Contrast, figure: str, at: str, trials: Sequence[Trial], source: Source
-) -> str:
+def _crowded_words(contrast: Contrast, figure: str, at: str, trials: Sequence[Trial]) -> str:
     """If other programs had the CPUs in most trials of any level: that, and no rank."""
     measured = {id(t) for t in trials}
     crowded: list[float] = []
@@ -471,5 +550,5 @@ def _crowded_words(
         f"Cannot tell which {does} {more}{_at(f'at {at}' if at else '')}, {names}: other programs "
         f"had more than {FOREIGN_CPU_RATIO * 100:.0f} % of the SUT's CPUs in {len(crowded)} of "
         f"{plural(known, 'trial')} (up to {max(crowded) * 100:.0f} %), so what they lost or cost "
-        f"is not theirs alone; measure again while nothing else runs: {source.command_words()}"
+        f"is not theirs alone; measure again while nothing else runs"
     )

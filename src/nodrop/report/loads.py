@@ -290,7 +290,7 @@ def _not_told(subject: str, loads: Sequence[Cell]) -> Iterator[Sentence]:
         void, n = cell.void, len(cell.trials)
         if void and len(void) == n:
             times = {1: "once", 2: "twice"}.get(n, f"{n} times")
-            text = f"{subject}: {_asked(cell)} was asked for {times}, and "
+            text = f"{subject}: {asked_words(cell)} was asked for {times}, and "
             text += "the trial is void" if n == 1 else "every trial is void"
             yield _said(rules.LOAD_VOID, subject, f"{text} ({why(void)}).", cell, void)
         elif void:
@@ -305,7 +305,7 @@ def _not_told(subject: str, loads: Sequence[Cell]) -> Iterator[Sentence]:
             yield _said(rules.LOSS_NOT_KNOWN, subject, text, cell, unknown)
 
 
-def _asked(cell: Cell) -> str:
+def asked_words(cell: Cell) -> str:
     """What a void load was meant to be: `5 000 000 packets/s`."""
     return _named(cell, cell.asked_pps)
 

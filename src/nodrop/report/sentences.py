@@ -45,6 +45,8 @@ class Sentence:
     """What it is about, if several sentences must be distinguished at a glance."""
     knob: str = ""
     """What touches the loss it names."""
+    to_do: str = ""
+    """What helps if it cannot tell: commands to paste."""
     good: bool = False
     """Under *Trust*: it speaks for the run."""
 
@@ -59,6 +61,7 @@ class Sentence:
             ],
             "subject": self.subject,
             "knob": self.knob,
+            "to_do": self.to_do,
             "good": self.good if self.rule.part is Part.TRUST else None,
         }
 

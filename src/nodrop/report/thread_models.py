@@ -170,7 +170,7 @@ def _one(
         capacity=capacity,
         cpu_s_per_million=_over(known, _cpu_s_per_million),
         loss=_over(known, lambda record: record.packets.loss_ratio),
-        over_mean=_over(known, lambda record: over_mean(_work(record))),
+        over_mean=_over(known, lambda record: over_mean(work_of(record))),
         coordination=_coordination(story, known),
     )
     return _Ran(model=model, trials=known)
@@ -210,7 +210,7 @@ def _of(record: TrialRecord, role: Role) -> list[SutThread]:
     return [thread for thread in record.threads if thread.role == role]
 
 
-def _work(record: TrialRecord) -> list[float]:
+def work_of(record: TrialRecord) -> list[float]:
     """Of the threads that do the same: packets that each captured, or, of workers behind receive
     threads, flows that each began."""
     workers = _of(record, Role.WORKER)
@@ -250,7 +250,7 @@ def _what_makes(trials: Sequence[Trial]) -> str:
     """Of the trial that is the median by how uneven it is."""
     found = []
     for record in (trial.record for trial in trials):
-        work, cpu, sizes = _work(record), _worker_cpu(record), record.flow_sizes
+        work, cpu, sizes = work_of(record), _worker_cpu(record), record.flow_sizes
         # Behind receive threads flows are counted by worker, and packets are not.
         packets = () if _of(record, Role.RECEIVE) else work
         over = over_mean(packets or cpu)
@@ -292,13 +292,13 @@ _FIGURES: Sequence[tuple[str, str, str, Callable[[TrialRecord], float | None]]] 
         "over_mean_pct",
         "Busiest over its share, %",
         "of packets captured; behind receive threads of flows begun",
-        lambda r: over_mean(_work(r)),
+        lambda r: over_mean(work_of(r)),
     ),
     (
         "gini_pct",
         "Gini, %",
         "of the same: 0 = all alike; with n threads, (n − 1) / n = one has everything",
-        lambda r: gini(_work(r)),
+        lambda r: gini(work_of(r)),
     ),
     (
         "cpu_over_mean_pct",

@@ -119,7 +119,7 @@ def _write_figures(folder: Folder, story: Story, setups: SetupsSection | None) -
 def markdown_report(story: Story, setups: SetupsSection | None) -> str:
     """The answer and the tables, for a wiki or a pull request."""
     found = answer(story)
-    parts = ["# Answer", *(markdown(s.text, longest=2000) for s in found.sentences)]
+    parts = ["# Answer", *(markdown(words, longest=2000) for words in _told(found.sentences))]
     if found.rests_on:
         parts += ["It rests on:", _list([s.text for s in found.rests_on])]
     if found.cannot_say:
@@ -129,6 +129,13 @@ def markdown_report(story: Story, setups: SetupsSection | None) -> str:
         parts += [f"## {markdown(table.title)}", to_markdown(table)]
     parts += ["## Trials", to_markdown(trials_told_table(story))]
     return "\n\n".join(parts)
+
+
+def _told(sentences: Sequence[Sentence]) -> Iterator[str]:
+    for sentence in sentences:
+        yield sentence.text
+        if sentence.to_do:
+            yield f"What to do: {sentence.to_do}."
 
 
 def _own_tables(story: Story, setups: SetupsSection | None) -> Sequence[Table]:

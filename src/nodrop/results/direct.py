@@ -44,7 +44,7 @@ class Direct(Model):
     held: dict[str, Any]
     """What else varies in the run, and is the same here."""
     figure: str
-    """`capacity`, or a figure of the report (`loss_pct` …)."""
+    """`capacity`, or a figure of the report (`loss_pct` …); `books`: no cells are compared."""
     at: str
     """The load at which the cells are compared; empty if it was searched."""
     base: str
@@ -54,3 +54,5 @@ class Direct(Model):
     levels: list[Level]
     text: str
     """The answer in words."""
+    to_do: str
+    """What helps if it cannot tell: a command to paste; empty if none does."""

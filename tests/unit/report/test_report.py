@@ -65,8 +65,12 @@ def test_a_run_of_void_trials(tmp_path: Path) -> None:
     late = {i: Trouble(late=True) for i in range(18)}
     run = make_run(tmp_path, Fake(trouble=late))
     sentences = answer(read_story([run])).sentences
-    said = "X: all 6 trials are void for one reason: the sender was late (the sender was late: "
-    assert [s.text.partition(said)[0] for s in sentences] == ["1", "4", "8"]
+    assert [
+        s.text.partition(" packets/s) are void for one reason: the sender")[0] for s in sentences
+    ] == [
+        f"Suricata: all 6 trials at {n}X ({rate}"
+        for n, rate in ((1, "25\u202f000"), (4, "100\u202f000"), (8, "200\u202f000"))
+    ]
     assert {s.rule.code for s in sentences} == {"always-void"}
 
 
