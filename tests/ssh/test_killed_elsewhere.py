@@ -38,7 +38,7 @@ def test_nor_if_the_receiver_is_elsewhere(there: Pair, tmp_path: Path, sockets: 
     """The journal is there: nodrop on the receiver sees that the controller has gone."""
     place = Place(tmp_path, lab=there.lab(tmp_path))
     kill_often(there, place, seconds_to_its_manifest(place) + 2.0, sockets)
-    place.undo("--all")
+    place.undo("--all", "--yes")
     there.nothing_is_left()
 
 

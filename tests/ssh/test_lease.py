@@ -218,7 +218,7 @@ def test_undo_of_a_lab_leaves_a_run_that_goes_on_unless_it_is_told(
     assert f"sender gen1: run {label} of {lease.holder()}, since " in out
     assert " goes on (--all ends it)" in out
     assert not host.gone()
-    code, out, _ = undone(lab, capsys, "--all", "--json")
+    code, out, _ = undone(lab, capsys, "--all", "--yes", "--json")
     (sender, receiver) = json.loads(out)
     assert (code, sender["host"], sender["goes_on"]) == (0, "sender gen1", [])
     assert sender["done"] == [f"sender gen1: what run {label} left there"]

@@ -296,7 +296,7 @@ def test_a_nodrop_there_that_hangs_is_named_and_ended_from_here(
         rf"receiver sensor1: run [0-9a-f]{{8}} of {US}, since .* UTC, goes on \(--all ends it\)",
         said,
     )
-    assert exit_code(["undo", lab, "--all"]) == 0
+    assert exit_code(["undo", lab, "--all", "--yes"]) == 0
     ended = f"undone: receiver sensor1: run {said.split()[3]} (pid "
     assert ended in capsys.readouterr().out
     assert run(resume=True).exit_code == 0
@@ -321,7 +321,7 @@ def test_an_interrupt_ends_a_run_that_hangs_there(
     assert ended.value.left == f"receiver sensor1: {words}"
     assert "go on with --resume" in ended.value.advice
     _, lab = written(there, tmp_path)
-    assert exit_code(["undo", lab, "--all"]) == 0
+    assert exit_code(["undo", lab, "--all", "--yes"]) == 0
 
 
 @contextmanager

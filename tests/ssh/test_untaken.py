@@ -283,7 +283,7 @@ def test_one_that_was_damaged_is_measured_again(
 def test_undo_all_removes_it(
     run: Run, there: Pair, killed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert exit_code(["undo", "--all", there.lab(tmp_path)]) == 0
+    assert exit_code(["undo", "--all", "--yes", there.lab(tmp_path)]) == 0
     (directory,) = (tmp_path / "results").iterdir()
     which = f"trial {killed} of run {open_run(directory).manifest['run_id']}"
     said = capsys.readouterr().out

@@ -16,7 +16,7 @@ from nodrop.hosts import binary
 from nodrop.labs.netns import NetnsLab
 from nodrop.load.replay import Replay
 from nodrop.measure.plan import make_plan
-from nodrop.measure.preflight import Parts, preflight
+from nodrop.measure.preflight import Parts, doctor, places_here, preflight
 from nodrop.setups.bare import Bare
 from nodrop.setups.seam import Limits
 from nodrop.setups.vm import Vm
@@ -145,3 +145,64 @@ def test_more_memory_than_the_host_has_is_a_problem(setup: Any, times: int) -> N
     for asked in (has + 1, has * times, 2**63 - 1):
         (words,) = said(asked)
         assert words.startswith(f"limits.memory = {asked}: this host has {has} bytes")
+
+
+ABSENT = """
+name = "x"
+[setup]
+kind = "{setup}"
+[sut]
+kind = "suricata"
+image = "suricata:nothere"
+[load]
+kind = "tcpreplay"
+trace = "make:demo"
+cpu = {sender}
+[limits]
+cpus = "0,{sut}"
+memory = "{gib}GiB"
+"""
+
+
+@pytest.mark.parametrize(
+    ("setup", "sender", "sut", "gib"), [("gvisor", 1097, 1098, 900_000), ("vm", 2001, 2000, 70_000)]
+)
+def test_a_doctor_says_all_at_once(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    setup: str,
+    sender: int,
+    sut: int,
+    gib: int,
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("nodrop.measure.preflight.which", lambda _: None)
+    monkeypatch.setattr("nodrop.measure.preflight.host_notes", list)
+    file = tmp_path / "x.toml"
+    file.write_text(ABSENT.format(setup=setup, sender=sender, sut=sut, gib=gib))
+    experiment = load_experiment(file)
+    plan = make_plan(experiment)
+    problems, _ = doctor(experiment, load_lab(), plan)
+    for words in (
+        'sut.image = "suricata:nothere": no image',
+        f'load.cpu = "{sender}": this host has no CPU {sender}',
+        f'limits.cpus = "0,{sut}": this host has no CPU {sut}',
+        f"limits.memory = {gib << 30}",
+        "tcpreplay is not installed",
+    ):
+        assert any(words in one for one in problems), (words, problems)
+    with pytest.raises(BadInput, match=f"^{re.escape(str(file))}: sut.image"):
+        preflight(experiment, load_lab(), plan)
+    here = places_here(experiment, plan)
+    assert not any("image" in one or "tcpreplay" in one for one in here)
+    assert {one for one in problems if "CPU" in one or "memory" in one} <= {*here}
+    assert any("gVisor" in one for one in here) == (setup == "gvisor")
+
+
+def test_a_plan_for_this_host_has_nothing_in_its_way(tmp_path: Path) -> None:
+    file = tmp_path / "x.toml"
+    file.write_text(
+        'name = "x"\n[sut]\nkind = "sink"\n[load]\nkind = "replay"\ntrace = "make:demo"\n'
+    )
+    experiment = load_experiment(file)
+    assert places_here(experiment, make_plan(experiment)) == []

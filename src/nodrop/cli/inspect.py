@@ -75,13 +75,16 @@ def plan(
     from nodrop.config.experiment import MOST_TRIALS, load_experiment
     from nodrop.measure.busy import quota_words
     from nodrop.measure.plan import independent_runs, make_plan
+    from nodrop.measure.preflight import places_here
 
     asked = load_experiment(
         experiment,
         all_settings(settings, tolerate_truncated=tolerate_truncated),
         most_trials=None if yes else MOST_TRIALS,
     )
-    made = make_plan(asked).on(os.sched_getaffinity(0))
+    made = make_plan(asked)
+    here = [] if fleet else places_here(asked, made)
+    made = made.on(os.sched_getaffinity(0))
     if fleet is not None:
         from nodrop.config.fleet_file import load_fleet
         from nodrop.measure.fleet.parallel import in_parallel
@@ -96,7 +99,11 @@ def plan(
         seen = detectable_differences(cells, independent_runs(asked), given)
     if as_json:
         said = [] if seen is None else [one.to_json() for one in seen]
-        say_json(made.to_json() | ({} if seen is None else {"detectable": said}))
+        say_json(
+            made.to_json()
+            | {"problems_here": here}
+            | ({} if seen is None else {"detectable": said})
+        )
         return
     out = console()
     if asked.question:
@@ -108,6 +115,8 @@ def plan(
             out.print(words, markup=False)
     for words in made.implausible:
         out.print(f"implausible: {words}; `nodrop run` wants --yes for it", markup=False)
+    for words in here:
+        out.print(f"stands in the way on this host: {words}", markup=False)
     for words in (*made.notes(), *quota_words()):
         out.print(words, markup=False)
     if seen is not None:

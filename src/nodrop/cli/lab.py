@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
@@ -114,7 +115,15 @@ def undo(
         typer.Argument(metavar="LAB", help="Lab file: on every host of the lab, too."),
     ] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="End runs that still go on, and undo them too.")
+        bool,
+        typer.Option(
+            "--all",
+            help="End runs that still go on, whosever they are, and undo them too; it asks.",
+        ),
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --all: end them unasked.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be done on this host, and do nothing.")
     ] = False,
     as_json: AsJson = False,
 ) -> int:
@@ -123,6 +132,12 @@ def undo(
     from nodrop.hosts.ssh_connection import end_orphans
     from nodrop.measure.fleet.scratch import sweep
 
+    if dry_run:
+        if where:
+            raise BadInput("--dry-run: it looks at this host alone; leave LAB out")
+        return _say_pending(everything, as_json)
+    if everything and not yes:
+        _must_be_meant(where)
     # First elsewhere: a journal of this host names the run until that is done.
     reports = [*(_undone_elsewhere(where, everything) if where else ())]
     reports += undo_abandoned(running=everything)
@@ -139,6 +154,42 @@ def undo(
     if more := len(failed) - MOST_LINES if len(failed) > MOST_LINES else 0:
         complain(f"and {more} more that could not be undone (--json lists them)")
     return LabProblem.exit_code if failed else 0
+
+
+def _say_pending(everything: bool, as_json: bool) -> int:
+    from nodrop.hosts.journal import pending
+
+    found = pending(running=everything)
+    if as_json:
+        say_json([asdict(one) for one in found])
+        return 0
+    for one in found:
+        if one.goes_on and not everything:
+            say(f"{one.goes_on} goes on (--all would end it)")
+        elif one.goes_on:
+            say(f"would end: {one.goes_on.removesuffix(',')}")
+        for words in one.what:
+            say(f"would undo: {words}")
+    if not found:
+        say("nothing to undo")
+    return 0
+
+
+def _must_be_meant(where: str | None) -> None:
+    """Asks, if runs go on. What ran before is put back on hosts of the lab meanwhile."""
+    from nodrop.hosts.journal import going_on
+
+    reports = [*(_undone_elsewhere(where, False) if where else ()), *going_on()]
+    going = [words for report in reports for words in report.goes_on]
+    if not going:
+        return
+    for words in going:
+        say(f"would end: {words}")
+    ends = f"--all ends {len(going)} run{'s' if len(going) > 1 else ''}"
+    if not sys.stdin.isatty():
+        raise BadInput(f"{ends} (above), which may be another user's", hint="add --yes to mean it")
+    if not typer.confirm(f"{ends}: do it?"):
+        raise typer.Abort
 
 
 def _say_undone(reports: Sequence[UndoReport]) -> None:

@@ -28,6 +28,7 @@ from nodrop.cli.arguments import (
 from nodrop.cli.reporting import reporting
 from nodrop.cli.saying import say, say_json
 from nodrop.errors import BadInput, LabProblem
+from nodrop.ledger.quota import DISTURBS
 
 if TYPE_CHECKING:
     from nodrop.config.experiment import Experiment
@@ -174,9 +175,17 @@ def profile(
     return run(experiment, lab=lab, out=out, settings=asked, yes=yes, quiet=quiet)
 
 
-def _standing_words(problems: Sequence[str], notes: Sequence[str]) -> str:
-    from nodrop.measure.busy import DISTURBS
+def _first_question(settings: Sequence[str]) -> Experiment:
+    """The command that most begin with."""
+    from nodrop.cli.capacity import MADE_OF
+    from nodrop.config.asked import CapacityQuestion
+    from nodrop.config.experiment import asked_experiment
 
+    table = CapacityQuestion(trace="make:demo").table(Path.cwd())
+    return asked_experiment(table, settings, path=MADE_OF)
+
+
+def _standing_words(problems: Sequence[str], notes: Sequence[str]) -> str:
     if problems:
         return f"{len(problems)} to mend"
     disturbing = sum(words.startswith(DISTURBS) for words in notes)
@@ -199,19 +208,26 @@ def doctor(
 ) -> int:
     """Can this host measure what you ask? Every problem at once; exit code 3 if there is one.
 
-    A missing certificate of `nodrop calibrate` is no problem, but it is reported.
+    Without an experiment it looks for `nodrop capacity` with its defaults (Suricata, setup bare;
+    --set changes them); of a lab over ssh, at its hosts alone. A missing certificate of
+    `nodrop calibrate` is no problem, but it is reported.
     """
     from nodrop.config.experiment import load_experiment
     from nodrop.config.lab_file import load_lab
-    from nodrop.elsewhere.where import looked_at
+    from nodrop.elsewhere.where import looked_at, receiver_elsewhere
     from nodrop.measure import calibrated
     from nodrop.measure.plan import make_plan
 
     where = load_lab(lab)
     changes = all_settings(settings, tolerate_truncated=tolerate_truncated)
-    asked = load_experiment(experiment, changes) if experiment else None
+    if experiment:
+        asked = load_experiment(experiment, changes)
+    else:
+        asked = None if receiver_elsewhere(where) else _first_question(changes)
     plan = make_plan(asked) if asked else None
     problems, notes, standing = looked_at(where, asked, plan)
+    if asked and not experiment:  # what it plans is no matter yet
+        notes = [words for words in notes if words.startswith(DISTURBS)]
     if as_json:
         said = {"problems": problems, "notes": notes, "calibration": standing}
         say_json(said)

@@ -63,6 +63,17 @@ class UndoReport:
     """Runs that were left alone."""
 
 
+@dataclass(slots=True, kw_only=True)
+class Pending:
+    """What one undo would do, in words."""
+
+    label: str
+    what: Sequence[str] = ()
+    """To be put back, in this order."""
+    goes_on: str = ""
+    """Whose run it is, if it lives."""
+
+
 class DiskJournal:
     """An UndoJournal (hosts/seam.py). As a context manager it undoes on exit, whatever happened."""
 
@@ -142,6 +153,13 @@ class DiskJournal:
             change = Change(what=what, action=Action.DELETE_NETNS, arguments=(name,))
             self._reverse(change, report)
         return report
+
+    def pending(self) -> list[str]:
+        """What there is to end and to put back, the last first."""
+        head, entries, damage = self._read()
+        if head.boot_id != boot_id():
+            return [*damage]
+        return [*damage, *dict.fromkeys(entry.what for entry in reversed(entries))]
 
     def _reverse(self, change: Change, report: UndoReport) -> None:
         try:
@@ -291,6 +309,23 @@ def journal_words(label: str, first: str) -> str:
         return run_words({**decode_object(first), "label": label})
     except NotJson:  # of an older nodrop, or none
         return f"run {label}"
+
+
+def pending(*, running: bool) -> list[Pending]:
+    """What `undo_abandoned` would do, touching nothing."""
+    found = []
+    for journal in journals():
+        one = Pending(label=journal.label)
+        try:
+            with journal.held() as over:
+                if not over:
+                    one.goes_on = journal_words(journal.label, journal.first())
+                if over or running:
+                    one.what = journal.pending()
+        except (OSError, NodropError, NotJson) as error:
+            one.what = [_not_readable(journal.path, error)]
+        found.append(one)
+    return found
 
 
 def undo_abandoned(*, running: bool = False) -> list[UndoReport]:

@@ -33,7 +33,7 @@ def holder() -> str:
     if begun_by := os.environ.get(HOLDER_VARIABLE):
         return one_line(begun_by, longest=120)
     try:
-        user = getpass.getuser()
+        user = os.environ.get("SUDO_USER") or getpass.getuser()
     except (KeyError, OSError):
         user = f"user {os.geteuid()}"
     return one_line(f"{user}@{socket.gethostname()}", longest=120)

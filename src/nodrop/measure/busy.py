@@ -15,7 +15,7 @@ from pathlib import Path
 
 from nodrop.config.units import format_cpus, format_seconds
 from nodrop.hosts.control_groups import own_quotas
-from nodrop.ledger.quota import KNOBS
+from nodrop.ledger.quota import DISTURBS, KNOBS
 from nodrop.ledger.reasons import Reason
 from nodrop.results.trial import Program, TrialRecord
 
@@ -31,8 +31,6 @@ STEAL, OTHERS, QUOTA = 0.05, 0.25, 0.05
 LEAST_TRIALS = 2
 """So many disturbed trials, and at least half of all, are no accident."""
 WHY_VOID = frozenset({Reason.SENDER_LATE, Reason.SENDER_BURST, Reason.CPU_STOLEN})
-DISTURBS = "will disturb: "
-"""Begins the notes of a doctor that forbid no run, and will be in its figures."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from shutil import which
 from typing import Any, TypeVar
 
 from nodrop import plugins
 from nodrop.config.experiment import Experiment
-from nodrop.config.lab_file import LabSource
+from nodrop.config.lab_file import LabSource, load_lab
 from nodrop.config.units import format_cpus, parse_cpus
 from nodrop.errors import BadInput, LabProblem, NotReady
 from nodrop.hosts.binary import file_sha256
@@ -33,6 +36,28 @@ from nodrop.suts.seam import Sut, pins_of
 _AGAIN = "make it again with `nodrop image build`"
 
 PartT = TypeVar("PartT")
+
+
+@dataclass(slots=True)
+class Found:
+    """What several checks say, each thing once."""
+
+    problems: dict[str, None] = field(default_factory=dict)
+    refused: list[BadInput] = field(default_factory=list)
+    """Faults of the question."""
+
+    def ask(self, check: Callable[[], Iterable[str]]) -> bool:
+        """Whether it has found something."""
+        try:
+            words = [*check()]
+        except BadInput as refused:
+            if str(refused) not in map(str, self.refused):
+                self.refused.append(refused)
+            return True
+        except LabProblem as problem:
+            words = [str(problem)]
+        self.problems |= dict.fromkeys(words)
+        return bool(words)
 
 
 class Parts:
@@ -166,35 +191,67 @@ class Parts:
         return list(said.values())
 
     def problems(self) -> list[str]:
-        """All that stands in the way, each in words a user can act on; each said once."""
-        reset = self._reset_problems()
-        of_lab = self.lab.problems()
-        found: dict[str, None] = dict.fromkeys([*of_lab, *reset])
+        """All that stands in the way, each in words a user can act on; each said once. BadInput if
+        the question itself is at fault."""
+        found = self.look()
+        if found.refused:
+            raise found.refused[0]
+        return [*found.problems]
+
+    def look(self) -> Found:
+        """Every check is made, whatever the others say."""
+        found = Found()
+        found.ask(self._reset_problems)
+        of_lab = found.ask(self.lab.problems)
         in_common = self.lab.cpus_in_common()
         self.plan = self.plan.on(in_common)
         for cell in self.plan.cells:
-            try:
-                setup, sut = self.setup(cell), self.sut(cell)
-                self.lab_of(cell)
-                bits = self.bits(cell)
-                must_be_there(bits)
-                words = [
-                    *setup.problems(bits, cell.limits),
-                    *self._split_problems(cell),
-                    *_receiving_problems(cell.receiving),
-                    *sut.problems(bits),
-                    *pin_problems(pins_of(sut), setup.cpus(cell.limits)),
-                    *self.load(cell.load).problems(),
-                    *self._program_problems(self.load(cell.load), reached=not of_lab),
-                    *sender_problems(cell.load, in_common),
-                ]
-            except LabProblem as problem:
-                words = [str(problem)]
-            found |= dict.fromkeys(words)
+            load, sut = partial(self.load, cell.load), partial(self.sut, cell)
+            bits = self._bits_of(cell, found)
+            found.ask(partial(self._place_problems, cell, bits, in_common))
+            found.ask(partial(self._no_problems, self.lab_of, cell))
+            found.ask(partial(self._split_problems, cell))
+            if bits is not None or sut().needs_bits() is None:
+                found.ask(lambda sut=sut, bits=bits: sut().problems(bits))
+            found.ask(lambda load=load: load().problems())
+            found.ask(lambda load=load: self._program_problems(load(), reached=not of_lab))
         for bits in self._bits.values():
             if bits is not None and bits.path.exists() and (other := first_difference(bits)):
-                found[f"the image is not what its sha256 stands for: {other}; {_AGAIN}"] = None
-        return list(found)
+                words = f"the image is not what its sha256 stands for: {other}; {_AGAIN}"
+                found.problems[words] = None
+        return found
+
+    def problems_of_places(self) -> list[str]:
+        """What a look at this host's programs, CPUs and memory says of the setups, for a plan: no
+        image is read, and no lab is asked."""
+        found = Found()
+        in_common = self.lab.cpus_in_common()
+        for cell in self.plan.on(in_common).cells:
+            found.ask(partial(self._place_problems, cell, None, in_common))
+        return [*found.problems, *map(str, found.refused)]
+
+    def _bits_of(self, cell: Cell, found: Found) -> Bits | None:
+        def bits() -> list[str]:
+            must_be_there(self.bits(cell))
+            return []
+
+        found.ask(bits)
+        return self._bits.get(_key(cell.sut))
+
+    def _place_problems(
+        self, cell: Cell, bits: Bits | None, in_common: AbstractSet[int]
+    ) -> list[str]:
+        setup = self.setup(cell)
+        return [
+            *setup.problems(bits, cell.limits),
+            *_receiving_problems(cell.receiving),
+            *pin_problems(pins_of(self.sut(cell)), setup.cpus(cell.limits)),
+            *sender_problems(cell.load, in_common),
+        ]
+
+    def _no_problems(self, build: Callable[[Cell], object], cell: Cell) -> list[str]:
+        build(cell)
+        return []
 
     def _reset_problems(self) -> Sequence[str]:
         if self._reset == "none":
@@ -282,9 +339,29 @@ def doctor(experiment: Experiment, lab: LabSource, plan: Plan) -> tuple[list[str
     """Every problem at once, for `nodrop doctor`, and what a user should know."""
     try:
         parts = _parts(experiment, lab, plan)
-        return parts.problems(), [*parts.plan.notes(), *host_notes()]
     except (BadInput, LabProblem) as problem:
         return [str(problem)], [*plan.notes(), *host_notes()]
+    found = parts.look()
+    refused = [str(_blamed(experiment, error)) for error in found.refused]
+    return [*refused, *found.problems], [*parts.plan.notes(), *host_notes()]
+
+
+def _blamed(experiment: Experiment, error: BadInput) -> BadInput:
+    def refuse() -> BadInput:
+        raise error
+
+    try:
+        return experiment.blaming(refuse)
+    except BadInput as blamed:
+        return blamed
+
+
+def places_here(experiment: Experiment, plan: Plan) -> list[str]:
+    """What a plan should say of this host, if the trials are to run on it."""
+    try:
+        return _parts(experiment, load_lab(None), plan).problems_of_places()
+    except (BadInput, LabProblem):
+        return []  # no node, or no trace that it can read: the plan itself has said that
 
 
 def _trace_key(load: Table) -> str:

@@ -19,7 +19,7 @@ from nodrop.errors import LabProblem
 from nodrop.hosts.seam import Link, UndoJournal
 from nodrop.images.bits import Bits
 from nodrop.ledger.places import Place
-from nodrop.setups.limits import host_cpus
+from nodrop.setups.limits import cpu_problems, host_cpus, memory_problems
 from nodrop.setups.seam import Env, Limits, Setup
 
 WHY = (
@@ -41,9 +41,9 @@ class Gvisor:
         check(Options, options or {}, table="setup", base=base)
 
     def problems(self, bits: Bits | None, limits: Limits) -> Sequence[str]:
-        del bits, limits
+        del bits
         absent = "" if shutil.which("runsc") else " (and program runsc is missing)"
-        return [WHY + absent]
+        return [WHY + absent, *memory_problems(limits), *cpu_problems(limits)]
 
     def cpus(self, limits: Limits) -> AbstractSet[int]:
         return host_cpus(limits)

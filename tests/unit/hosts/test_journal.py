@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from nodrop.cli.main import exit_code
 from nodrop.errors import BadInput, LabProblem, NotReady
 from nodrop.hosts import journal as journal_module
 from nodrop.hosts import reversal
@@ -476,3 +477,55 @@ def test_a_driver_of_an_older_journal_is_for_hands_and_holds_up_nothing(host: Ho
         "mtu 9000 up; ethtool -K eth1 rx off tso on; sysctl -w net.ipv6.conf.eth1.disable_ipv6=1; "
         f"then delete {journal.path}"
     ]
+
+
+def test_what_would_be_done_is_said_and_not_done(
+    host: Host, capsys: pytest.CaptureFixture[str]
+) -> None:
+    host.add("ndlv1", "ndlv2", "ndlv3")
+    left, mine = DiskJournal.create("left"), DiskJournal.create("mine")
+    push(left, "ndlv1")
+    push(left, "ndlv2")
+    push(mine, "ndlv3")
+    abandon(left)
+    assert exit_code(["undo", "--dry-run"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[:2] == ["would undo: ndlv2", "would undo: ndlv1"]
+    assert said[2].startswith("run mine of ") and said[2].endswith("goes on (--all would end it)")
+    assert exit_code(["undo", "--dry-run", "--all", "--json"]) == 0
+    found = {one["label"]: one for one in json.loads(capsys.readouterr().out)}
+    assert found["left"]["goes_on"] == ""
+    assert found["mine"]["what"] == ["ndlv3"]
+    assert host.run == [] and left.path.exists() and mine.path.exists()
+    mine.remove()
+
+
+@pytest.mark.parametrize("user", ["alice", "bob"])
+def test_all_ends_no_run_unasked(
+    host: Host,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    user: str,
+) -> None:
+    monkeypatch.setenv("SUDO_USER", user)
+    ended: list[int] = []
+    monkeypatch.setattr(
+        journal_module, "end_process", lambda process, **_: ended.append(process.pid)
+    )
+    host.add("ndlv1")
+    journal = DiskJournal.create("other")
+    push(journal, "ndlv1")
+    assert exit_code(["undo", "--all"]) == 2
+    shown = capsys.readouterr()
+    assert f"would end: run other of {user}@" in shown.out
+    assert "--all ends 1 run (above), which may be another user's; add --yes" in shown.err
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("typer.confirm", lambda _: False)
+    assert exit_code(["undo", "--all"]) == 130
+    assert ended == [] and host.run == []
+    monkeypatch.setattr("typer.confirm", lambda _: True)
+    for argv in (["undo", "--all"], ["undo", "--all", "--yes"]):
+        ended.clear()
+        exit_code(argv)
+        assert ended == [os.getpid()]
+    journal.remove()

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from nodrop.measure.busy import DISTURBS, Others, budget_words, disturbed, quota_words
+from nodrop.ledger.quota import DISTURBS
+from nodrop.measure.busy import Others, budget_words, disturbed, quota_words
 from nodrop.results.trial import Disturbed, HeldBack, Program, TrialRecord
 from nodrop.testing import records
 from tests.unit.hosts.test_own_quotas import V2, host
