@@ -70,6 +70,7 @@ endif
 bench: build ## Speed as ratios of interleaved runs; known rates found; A/A; long runs (root, 85 min)
 	$(PYTHON) tools/bench.py
 	$(PYTHON) tools/bench_sink.py
+	$(PYTHON) tools/bench_answers.py
 	$(PYTHON) tools/bench_aa.py
 	$(PYTHON) tools/bench_history.py
 	$(PYTHON) tools/bench_fleet.py

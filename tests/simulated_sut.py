@@ -64,13 +64,24 @@ class SimulatedSut:
     """Standard deviation of the capacity from start to start, as a part of it."""
     drift: Callable[[int], float] = field(default=lambda index: 1.0)
     """By which the capacity of a trial is multiplied."""
+    tires: float = 0.0
+    """By this part its capacity falls with each trial of one start."""
+    drops: tuple[float, float] = (0.0, 0.0)
+    """In this part of the trials it loses that part of the packets, whatever the load is."""
+    modes: tuple[float, float] = (0.0, 1.0)
+    """This part of its starts serve so much of the capacity."""
     random: Random = field(default_factory=lambda: Random(1))
     _start: float = 1.0
+    _trials_of_start: int = 0
 
     def measure(self, trial: TrialInput) -> TrialRecord:
         assert trial.searched is not None
         if trial.new_world:
             self._start = 1 + self.between_starts * self.random.gauss(0, 1)
+            if self.modes[0] and self.random.random() < self.modes[0]:
+                self._start *= self.modes[1]
+            self._trials_of_start = 0
+        self._trials_of_start += 1
         x, seconds = trial.searched.value, trial.searched.duration_s
         common: dict[str, Any] = {
             "cell": dict(trial.cell),
@@ -97,13 +108,17 @@ class SimulatedSut:
             return _record(common, "failed", ["sut_died"], "failed: it was killed by SIGSEGV")
         return self._measured(common, x, seconds)
 
+    def _capacity(self, index: int) -> float:
+        tired = (1 - self.tires) ** (self._trials_of_start - 1)
+        return self.capacity * self._start * self.drift(index) * tired
+
     def _ramped(self, common: dict[str, Any], asked: Searched) -> TrialRecord:
         """As nodrop reads a load that grows by equal factors."""
         assert asked.ramp is not None
         if asked.value > self.crashes_above:
             return _record(common, "failed", ["sut_died"], "failed: it was killed by SIGSEGV")
         seconds, growth = asked.duration_s, asked.value / asked.ramp.start
-        served = self.capacity * self._start * self.drift(common["index"])
+        served = self._capacity(common["index"])
         served *= 1 - self.noise * abs(self.random.gauss(0, 1))
         if self.random.random() < self.stall_ratio:
             served *= 0.9
@@ -160,7 +175,7 @@ class SimulatedSut:
         )
 
     def _measured(self, common: dict[str, Any], x: float, seconds: float) -> TrialRecord:
-        served = self.capacity * self._start * self.drift(common["index"])
+        served = self._capacity(common["index"])
         served *= 1 - self.noise * abs(self.random.gauss(0, 1))
         if self.random.random() < self.stall_ratio:
             served *= 0.9
@@ -184,6 +199,8 @@ class SimulatedSut:
         behind += came * stolen_s / seconds
         held = min(behind, self.ring_packets)
         lost = sent - came + behind - held
+        if self.drops[0] and self.random.random() < self.drops[0]:
+            lost = max(lost, sent * self.drops[1])
         decoded = max(0, round(sent) - round(lost))
         drain_s = held / (served * PACKETS_PER_S)
         pace = decoded / (seconds + drain_s)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from nodrop.results.capacity import LimitedBy
 from nodrop.stats.interval import Interval
 from nodrop.stats.knee import Knee
+from nodrop.stats.share import upper_bound
+
+ALIKE = 1.005
+"""Bounds that are no further apart are the same for a reader."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +50,25 @@ class Round:
             return None
         return self.lower.value if self.fit is None else self.fit.estimate
 
+    @property
+    def bounds(self) -> tuple[float | None, float | None]:
+        """Of that load: 95 % bounds, or the loads that were and were not carried."""
+        low = None if self.lower is None else self.lower.value
+        high = None if self.upper is None else self.upper.value
+        if self.fit is None:
+            return low, high
+        return self.fit.low or low, self.fit.high or high
+
+
+def apart(rounds: Sequence[Round]) -> tuple[Round, Round] | None:
+    """The better and the worse of two rounds whose bounds have nothing in common."""
+    lows = [(r.bounds[0], r.number, r) for r in rounds if r.bounds[0] is not None]
+    highs = [(r.bounds[1], r.number, r) for r in rounds if r.bounds[1] is not None]
+    if not lows or not highs:
+        return None
+    (low, _, better), (high, _, worse) = max(lows), min(highs)
+    return (better, worse) if low > high * ALIKE else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Between:
@@ -68,6 +91,22 @@ class Between:
     @property
     def highest(self) -> float:
         return max(bound.value for bound in self.carried)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missed:
+    """How many trials of the load that is carried, and of loads a little below, missed the goal."""
+
+    trials: int
+    """Of all rounds."""
+    missed: int
+    least: float
+    """The lowest of these loads."""
+
+    @property
+    def share_at_most(self) -> float:
+        """Of such trials, with 95 % confidence."""
+        return upper_bound(self.missed, self.trials)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +152,8 @@ class Answer:
     between: Between | None
     """None if no round found a load that is carried."""
     rounds: tuple[Round, ...]
+    missed: Missed | None
+    """None if no load is carried."""
     cut_rounds: int
     """So many of them the budget ended before their bounds were close: they say nothing of how much
     rounds differ."""

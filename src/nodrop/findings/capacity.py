@@ -13,10 +13,12 @@ from statistics import median
 from typing import Any, Literal
 
 from nodrop.config.search import RANGE, Search
-from nodrop.findings.answer import Answer, Between, Bound, Confidence, Round
+from nodrop.findings.answer import Answer, Between, Bound, Confidence, Missed, Round, apart
+from nodrop.findings.capacity_doubts import changed, reservations
 from nodrop.findings.capacity_statements import doubts, statements
 from nodrop.findings.confidence import Evidence, confidence
 from nodrop.findings.searched import (
+    NEAR,
     SENDER_REASONS,
     Bracket,
     Load,
@@ -25,6 +27,7 @@ from nodrop.findings.searched import (
     lab_is_out,
     loads,
     of_round,
+    slows,
     tried,
     untriable_above,
 )
@@ -32,7 +35,7 @@ from nodrop.ledger.cause import Rule
 from nodrop.ledger.places import ON_EVERY_HOST
 from nodrop.results.capacity import LimitedBy
 from nodrop.results.trial import TrialRecord
-from nodrop.stats.interval import median_interval, runs_needed
+from nodrop.stats.interval import CONFIDENCE, median_interval, median_rank, runs_needed
 
 SAME_SHARE = 2.0
 """Loss ratios of all loads are one share of the load if none is so many times another."""
@@ -53,76 +56,161 @@ def answers(records: Sequence[TrialRecord], search: Search) -> tuple[Answer, ...
     if lab_is_out(searched):
         cut = "lab"
     return tuple(
-        _answer(searched, cell, goal, search, cut) for cell in cells for goal in search.goals
+        answer for cell in cells for answer in _Cell(searched, cell, search, cut).answers()
     )
 
 
-def _answer(
-    records: Sequence[TrialRecord],
-    cell: Mapping[str, Any],
-    goal: float,
-    search: Search,
-    cut: LimitedBy,
-) -> Answer:
-    """`cut`: what ended the search, if nothing that it found did."""
-    own = [record for record in records if record.cell == dict(cell)]
-    found = [
-        (number, of_round(own, cell, number))
-        for number in sorted({r.searched.round for r in own if r.searched})
-    ]
-    pictures = [(number, Picture(trials, goal, search)) for number, trials in found]
-    brackets = [picture.bracket() for _, picture in pictures]
-    rounds = tuple(
-        Round(
-            number=number,
-            lower=_bound(b.lower),
-            upper=_bound(b.upper),
-            fit=picture.knee,
-            closed=closed(b, picture, search, goal) and _looked(picture, brackets),
+class _Cell:
+    """All goals of a cell together: what loses nothing loses at most 0.5 %."""
+
+    def __init__(
+        self,
+        records: Sequence[TrialRecord],
+        cell: Mapping[str, Any],
+        search: Search,
+        cut: LimitedBy,
+    ) -> None:
+        """`cut`: what ended the search, if nothing that it found did."""
+        self._cell, self._search, self._cut = cell, search, cut
+        self._own = [record for record in records if record.cell == dict(cell)]
+        self._numbers = sorted({r.searched.round for r in self._own if r.searched})
+        self._trials = [of_round(self._own, cell, number) for number in self._numbers]
+        self._every = tuple(t for trials in self._trials for t in trials)
+        self._pictures = [self._views(trials) for trials in self._trials]
+        self._changing = [
+            any(picture.keeps_changing for picture in views.values()) for views in self._pictures
+        ]
+        goal = min(search.goals)
+        self._slows = 2 * sum(self._changing) > len(self._changing) or slows(
+            [
+                trials if changing else views[goal].trials
+                for trials, views, changing in zip(
+                    self._trials, self._pictures, self._changing, strict=True
+                )
+            ],
+            goal,
         )
-        for (number, picture), b in zip(pictures, brackets, strict=True)
-    )
-    ended = [r for r in rounds if r.closed or search.budget_s is None]
-    median_round = _median_round(ended or rounds)
-    every = tuple(t for _, trials in found for t in trials)
-    # If the budget cut all of them, a round has little to say: its trials join those of the others.
-    together = None if ended else Picture(every, goal, search)
-    chosen = together.bracket() if together else brackets[rounds.index(median_round)]
-    of_answer = every if together else found[rounds.index(median_round)][1]
-    limit = _limited_by(every, of_answer, chosen, goal, search, cut, least=_least(own, search))
-    broke = _broke(chosen, goal)
-    ramps = [tried(r) for r in own if r.searched and r.searched.ramp is not None]
-    lossy = _lossy(every, chosen) or _lossy(ramps, chosen)
-    lower, upper = _bound(chosen.lower), _bound(chosen.upper)
-    failed = broke is not None and broke.outcome == "failed"
-    answer = Answer(
-        cell=cell,
-        by=search.by,
-        goal=goal,
-        lower=lower,
-        upper=upper,
-        fit=None if together else median_round.fit,
-        between=_between(ended, len({t.record.pair for t in every if t.record.valid})),
-        rounds=rounds,
-        cut_rounds=len(rounds) - len(ended),
-        limited_by=limit,
-        # What touches losses touches no failure.
-        place=None if lossy is None or failed else lossy.record.packets.loss_place,
-        knob="" if lossy is None or failed else lossy.record.packets.knob,
-        broke="" if broke is None else broke.record.verdict,
-        reached_width=None
-        if lower is None or upper is None
-        else (upper.value - lower.value) / upper.value,
-        confidence=None,
-        trials=len(own),
-        trial_seconds=sum(_offered_s(record) for record in own),
-        statements=(),
-    )
-    answer = replace(answer, confidence=_confidence(answer, every, search))
-    return replace(answer, statements=tuple(statements(answer, every, search, own)))
+        self._brackets = [
+            _together(views, search, changing=changing)
+            for views, changing in zip(self._pictures, self._changing, strict=True)
+        ]
+        self._pooled = _together(self._views(self._every), search, changing=all(self._changing))
+
+    def _views(self, trials: Sequence[Tried]) -> dict[float, Picture]:
+        return {goal: Picture(trials, goal, self._search) for goal in self._search.goals}
+
+    def answers(self) -> Sequence[Answer]:
+        """In the order of the goals; of a goal that tolerates more, bounds of the same trials if
+        others would contradict."""
+        found: dict[float, Answer] = {}
+        strict: tuple[float | None, int | None] = None, None
+        for goal in sorted(self._search.goals):
+            rounds = self._rounds(goal)
+            place = self._place(rounds)
+            lower, least = self._bracket(goal, place).lower, strict[0]
+            if least is not None and (lower is None or lower.value < least):
+                place = strict[1]
+                lower = self._bracket(goal, place).lower
+            strict = (None if lower is None else lower.value), place
+            found[goal] = self._answer(goal, rounds, place)
+        return [found[goal] for goal in self._search.goals]
+
+    def _rounds(self, goal: float) -> tuple[Round, ...]:
+        brackets = [of_goals[goal] for of_goals in self._brackets]
+        return tuple(
+            Round(
+                number=number,
+                lower=_bound(b.lower),
+                upper=_bound(b.upper),
+                fit=views[goal].knee,
+                closed=closed(b, views[goal], self._search, goal)
+                and _looked(views[goal], brackets),
+            )
+            for number, views, b in zip(self._numbers, self._pictures, brackets, strict=True)
+        )
+
+    def _place(self, rounds: Sequence[Round]) -> int | None:
+        """Of the round whose bounds are the answer's. None: if the budget cut all of them, a round
+        has little to say: its trials join those of the others."""
+        ended = self._ended(rounds)
+        return rounds.index(answering(ended)) if ended else None
+
+    def _ended(self, rounds: Sequence[Round]) -> Sequence[Round]:
+        return [r for r in rounds if r.closed or self._search.budget_s is None]
+
+    def _bracket(self, goal: float, place: int | None) -> Bracket:
+        found = self._pooled[goal] if place is None else self._brackets[place][goal]
+        return replace(found, lower=None) if self._slows else found
+
+    def _answer(self, goal: float, rounds: tuple[Round, ...], place: int | None) -> Answer:
+        own, every, search, ended = self._own, self._every, self._search, self._ended(rounds)
+        chosen = self._bracket(goal, place)
+        of_answer = every if place is None else self._trials[place]
+        changes = all(self._changing) if place is None else self._changing[place]
+        limit: LimitedBy = "changes"
+        if not (changes or self._slows):
+            least = _least(own, search)
+            limit = _limited_by(every, of_answer, chosen, goal, search, self._cut, least=least)
+        broke = _broke(chosen, goal)
+        ramps = [tried(r) for r in own if r.searched and r.searched.ramp is not None]
+        lossy = _lossy(every, chosen) or _lossy(ramps, chosen)
+        lower, upper = _bound(chosen.lower), _bound(chosen.upper)
+        failed = broke is not None and broke.outcome == "failed"
+        hosts = len({t.record.pair for t in every if t.record.valid})
+        answer = Answer(
+            cell=self._cell,
+            by=search.by,
+            goal=goal,
+            lower=lower,
+            upper=upper,
+            fit=None if place is None else rounds[place].fit,
+            between=None if limit == "changes" else _between(ended, hosts),
+            rounds=rounds,
+            missed=_missed(every, chosen.lower, goal),
+            cut_rounds=len(rounds) - len(ended),
+            limited_by=limit,
+            # What touches losses touches no failure.
+            place=None if lossy is None or failed else lossy.record.packets.loss_place,
+            knob="" if lossy is None or failed else lossy.record.packets.knob,
+            broke="" if broke is None else broke.record.verdict,
+            reached_width=None
+            if lower is None or upper is None
+            else (upper.value - lower.value) / upper.value,
+            confidence=None,
+            trials=len(own),
+            trial_seconds=sum(_offered_s(record) for record in own),
+            statements=(),
+        )
+        views = [of_goals[goal] for of_goals in self._pictures]
+        answer = replace(answer, confidence=_confidence(answer, every, search, views))
+        *said, cost = statements(answer, every, search, own)
+        said += reservations(answer, views)
+        return replace(answer, statements=(*said, cost))
 
 
-def _confidence(answer: Answer, every: Sequence[Tried], search: Search) -> Confidence | None:
+def _together(
+    views: Mapping[float, Picture], search: Search, *, changing: bool
+) -> dict[float, Bracket]:
+    """Of the same trials, by goal. A load that loses more than one goal tolerates is no better for
+    a stricter one; one that is carried for a goal is for those that tolerate more."""
+    found: dict[float, Bracket] = {}
+    above: Load | None = None
+    for goal in sorted(search.goals, reverse=True):
+        bracket = found[goal] = views[goal].bracket(above)
+        above = bracket.upper
+    carried: Load | None = None
+    for goal in sorted(search.goals):
+        bracket = found[goal]
+        if carried is not None and (bracket.lower is None or bracket.lower.value < carried.value):
+            bracket = replace(bracket, lower=carried)
+        carried = bracket.lower
+        found[goal] = replace(bracket, lower=None) if changing else bracket
+    return found
+
+
+def _confidence(
+    answer: Answer, every: Sequence[Tried], search: Search, views: Sequence[Picture]
+) -> Confidence | None:
     if answer.lower is None:
         return None
     return confidence(
@@ -135,8 +223,7 @@ def _confidence(answer: Answer, every: Sequence[Tried], search: Search) -> Confi
             limited_by=answer.limited_by,
             trials=every,
             goal=answer.goal,
-            doubts=[*doubts(answer, every)],
-            none_carried=sum(one.closed and one.value is None for one in answer.rounds),
+            doubts=[*changed(answer, views), *doubts(answer, every)],
         )
     )
 
@@ -168,17 +255,35 @@ def _offered_s(record: TrialRecord) -> float:
     return record.offered.duration_s or record.searched.duration_s
 
 
-def _median_round(rounds: Sequence[Round]) -> Round:
-    """Of two in the middle the lower, so that it was really measured; without a load that is
-    carried, the one that found the least load that is not. One that found no load too much carries
-    at least what it came to: it stands behind those whose end is known."""
+def answering(rounds: Sequence[Round]) -> Round:
+    """The median one; of two in the middle the lower, so that it was really measured. If rounds
+    differ by more than chance, the lowest that the 95 % interval of the median holds: with fewer
+    than nine, the lowest. Without a load that is carried, the one that found the least load that is
+    not. One that found no load too much carries at least what it came to: it stands behind those
+    whose end is known."""
     whole = [(r.upper is None, value, r.number) for r in rounds if (value := r.value) is not None]
     if not whole:
         ended = [(r.upper.value, r.number) for r in rounds if r.upper is not None]
         number = min(ended, default=(0.0, rounds[0].number))[1]
         return next(r for r in rounds if r.number == number)
-    *_, number = sorted(whole)[(len(whole) - 1) // 2]
+    middle = (len(whole) - 1) // 2
+    if apart(rounds) is not None:
+        rank, _ = median_rank(len(whole), 1 - CONFIDENCE)
+        middle = max(0, rank - 1)
+    *_, number = sorted(whole)[middle]
     return next(r for r in rounds if r.number == number)
+
+
+def _missed(every: Sequence[Tried], lower: Load | None, goal: float) -> Missed | None:
+    if lower is None:
+        return None
+    said = [
+        (t.value, good)
+        for t in every
+        if lower.value / NEAR <= t.value <= lower.value and (good := t.good(goal)) is not None
+    ]
+    missed = sum(not good for _, good in said)
+    return Missed(trials=len(said), missed=missed, least=min(value for value, _ in said))
 
 
 def _least(own: Sequence[TrialRecord], search: Search) -> float:

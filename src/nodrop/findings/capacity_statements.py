@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from nodrop.config.search import Search
-from nodrop.findings.answer import Answer, Between, Statement
+from nodrop.findings.answer import Answer, Between, Statement, apart
 from nodrop.findings.load_words import Writing, goal_words, value_words
 from nodrop.findings.searched import Tried
 from nodrop.ledger.places import ON_EVERY_HOST
@@ -130,6 +130,8 @@ def _headline(answer: Answer, every: Sequence[Tried], own: Sequence[TrialRecord]
             words = f"what it carries {goal} is not known: loss at every load{where}, before it"
         return said("capacity-none", words)
     why = _WHY_NOT.get(answer.limited_by, "") + _last_void(answer, own)
+    if answer.limited_by == "changes":
+        return said("capacity-not-known", f"what it carries {goal} is not known: {why}")
     if upper is not None and (not why or not any(t.value < upper.value for t in every)):
         words = f"carries less than {loads.too_much(upper)} {goal}, the least that was tried"
         return said("capacity-below-min", f"{words}: {why}" if why else words)
@@ -188,19 +190,24 @@ def _fitted(answer: Answer, fit: Knee, search: Search) -> Iterator[Statement]:
 
 def _rounds_differ(answer: Answer) -> Statement | None:
     """Bounds of rounds that have nothing in common."""
-    known = [(r, r.fit) for r in answer.rounds if r.fit is not None]
-    lows = [(fit.low, r.number) for r, fit in known if fit.low is not None]
-    highs = [(fit.high, r.number) for r, fit in known if fit.high is not None]
-    if not lows or not highs or max(lows)[0] <= min(highs)[0]:
+    found = apart(answer.rounds)
+    if found is None:
         return None
-    (low, better), (high, worse) = max(lows), min(highs)
+    better, worse = found
+    low, high = better.bounds[0], worse.bounds[1]
+    assert low is not None and high is not None
     at_least, at_most = writing(answer).distinct(low, high)
     return Statement(
         rule="capacity-rounds-differ",
-        text=f"rounds differ by more than chance within one explains: round {better} found at "
-        f"least {at_least}, round {worse} at most {at_most}; starts of the SUT differ, "
-        "or it changes with time",
-        evidence={"low": low, "of_round": better, "high": high, "of_other_round": worse},
+        text=f"rounds differ by more than chance within one explains: round {better.number} found "
+        f"at least {at_least}, round {worse.number} at most {at_most}; starts of the SUT "
+        "differ, or it changes with time: the answer is that of the lowest",
+        evidence={
+            "low": low,
+            "of_round": better.number,
+            "high": high,
+            "of_other_round": worse.number,
+        },
     )
 
 
@@ -285,6 +292,7 @@ _WHY_NOT = {
     "unfinished": "the search has not ended",
     "lab": "the search ended, as the lab failed",
     "nothing_measured": "no trial was measured that shows it",
+    "changes": "the SUT serves less and less while it is searched",
 }
 
 

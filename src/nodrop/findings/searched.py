@@ -7,8 +7,12 @@ under a load does not carry it. A void trial says nothing, except of the sender.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import combinations
+from statistics import median
 from typing import Any
 
 from nodrop.config.search import Search
@@ -41,6 +45,19 @@ ROUNDED = 1.01
 """Loads that are asked for have three digits."""
 ENOUGH = 3
 """Trials of a load and of higher ones that are looked at together."""
+SHIFTED = 0.02
+"""A trial that carried so much less of its load than every earlier one of no less load did was
+unlucky, or the SUT has changed."""
+AGREE = 2
+"""So many trials in a row are no bad luck."""
+SAME = 1.0005
+"""Limits that differ by less are the same."""
+LEAST_FALL = 0.005
+"""From an earlier trial to a later one; less is no matter."""
+SURE_FALL = -2.8
+"""Standard deviations of Kendall's S: one steady SUT in 400 looks as if it slowed so surely."""
+KEEPS_CHANGING = 3
+"""A round in so many phases finds no load that the SUT carries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +127,14 @@ class Tried:
             self.record.packets.lost_beyond_bursts_packets,
         )
         return 0.0 if not lost or beyond is None else 1 - beyond / lost
+
+    def share(self, goal: float) -> float | None:
+        """Of its load, the part that it carried within the goal; None = not shown."""
+        good = self.good(goal)
+        if good is None or self.outcome != "measured":
+            return None
+        at = self.value if good else self.reaches(goal)
+        return None if at is None else min(1.0, at / self.value)
 
     @property
     def far_late(self) -> bool:
@@ -272,6 +297,21 @@ def loads(trials: Iterable[Tried]) -> tuple[Load, ...]:
     return tuple(Load(value=v, trials=tuple(found[v])) for v in sorted(found))
 
 
+class Aside(StrEnum):
+    """Why a trial is set aside."""
+
+    STOLEN = "stolen"
+    """The hypervisor explains what it lost."""
+    PACE = "pace"
+    """It lost nothing, and was too short to show the pace."""
+    FAR = "far"
+    """It is too far above what it carried: of its own load alone it says something."""
+    REFUTED = "refuted"
+    """The same, as trials of less lost packets, which it says they should have carried."""
+    CHANGED = "changed"
+    """It was before the SUT began to serve less."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bracket:
     """The highest load that is carried and the lowest above it that is not; None = not found."""
@@ -294,20 +334,116 @@ def untriable_above(
     return ceiling if ceiling.value <= lower.value * NEAR * ROUNDED else None
 
 
+def phases(trials: Sequence[Tried], goal: float) -> list[Sequence[Tried]]:
+    """The trials of a round, cut where the SUT began to serve less: a load that was good before is
+    not any more, or a trial carried a smaller part than all before it of no less load; one more
+    trial says so, and none since then did as well as before."""
+    found, left = [], list(trials)
+    while (cut := _change(left, goal)) is not None:
+        found.append(left[:cut])
+        left = left[cut:]
+    return [*found, left]
+
+
+Known = tuple[int, float, float]
+"""A trial: its place, its load, and the part of it that was carried."""
+
+
+def _change(trials: Sequence[Tried], goal: float) -> int | None:
+    """The place of the first trial after the first change."""
+    known = [(n, t.value, s) for n, t in enumerate(trials) if (s := t.share(goal)) is not None]
+    for k in range(1, len(known) - AGREE + 1):
+        before, after = known[:k], known[k:]
+        fell = [one for one in after if _fell(one, before, after)]
+        if len(fell) < AGREE or fell[0] != after[0]:
+            continue
+        least = min(value for _, value, _ in fell)
+        recovered = any(
+            value >= v >= least and share >= s - SHIFTED
+            for _, value, share in after
+            for _, v, s in before
+        )
+        if not recovered:
+            return after[0][0]
+    return None
+
+
+def _fell(one: Known, before: Sequence[Known], after: Sequence[Known]) -> bool:
+    place, value, share = one
+    alike = [s for _, v, s in before if v >= value]
+    was_good = share < 1 and 1.0 in alike
+    if not alike or not (was_good or min(alike) > share + SHIFTED):
+        return False
+    return not any(n > place and v >= value and s > share + SHIFTED for n, v, s in after)
+
+
+def slows(rounds: Sequence[Sequence[Tried]], goal: float) -> bool:
+    """Within its rounds the SUT serves less and less: of two trials of one round that were too
+    much, the later one carried a smaller part of no more load, again and again (Kendall's S, summed
+    over rounds)."""
+    rises = spread = 0.0
+    falls: list[float] = []
+    for trials in rounds:
+        known = [
+            (t.value, share)
+            for t in trials
+            if (share := t.share(goal)) is not None and 1 / NEAR <= share < 1
+        ]
+        n = len(known)
+        for (value, share), (later_value, later) in combinations(known, 2):
+            fell = later_value <= value * ROUNDED and later < share / SAME
+            rose = later_value >= value / ROUNDED and later > share * SAME
+            rises += rose - fell
+            if fell or rose or abs(later_value / value - 1) < ROUNDED - 1:
+                falls.append(later / share)
+                spread += (2 * n + 5) / 9
+    if not falls or median(falls) >= 1 - LEAST_FALL:
+        return False
+    return rises <= SURE_FALL * math.sqrt(spread)
+
+
 class Picture:
-    """What the trials of one round say of one goal, all together."""
+    """What the trials of one round say of one goal, all together: those since the SUT last changed
+    for the worse."""
 
     def __init__(self, trials: Sequence[Tried], goal: float, search: Search) -> None:
         self._goal, self._search = goal, search
-        self.loads = loads(trials)
+        own = search.method == "nodrop"
+        *self.earlier, self.trials = phases(trials, goal) if own else [trials]
+        self.loads = loads(self.trials)
         self.refuted: float | None = None
-        self.limits = self._limits(trials) if search.method == "nodrop" else ()
+        self.limits = self._limits(self.trials) if own else ()
         self.knee = knee(self.limits, search.exceed_ratio)
+
+    def aside(self) -> Mapping[Aside, Sequence[Tried]]:
+        """Trials that say nothing of a load, or of no other than their own, by the rule."""
+        found: dict[Aside, list[Tried]] = {why: [] for why in Aside}
+        found[Aside.CHANGED] = [t for phase in self.earlier for t in phase if t.outcome != "void"]
+        for one in self.trials:
+            good, at = one.good(self._goal), one.reaches(self._goal)
+            if good is None and one.outcome == "measured" and one.loss_ratio is not None:
+                within = one.loss_ratio <= self._goal
+                found[Aside.PACE if within else Aside.STOLEN].append(one)
+            elif good is False and at is not None and self._search.method == "nodrop":
+                if one.value > NEAR * at:
+                    found[Aside.FAR].append(one)
+                elif self.refuted is not None and one.value > self.refuted:
+                    found[Aside.REFUTED].append(one)
+        return found
+
+    @property
+    def keeps_changing(self) -> bool:
+        """It served less and less: no load is carried for long."""
+        return len(self.earlier) + 1 >= KEEPS_CHANGING
 
     def carried(self, load: Load) -> bool | None:
         """By its own trials and, if a fit looks at all loads together, by those of higher loads
-        too, as far as their limits are near: None if the two contradict each other."""
+        too, as far as their limits are near: None if the two contradict each other. The last word
+        counts: a loss at no more load, after the last trial that carried it, is not outvoted by
+        earlier ones."""
         own = load.carried(self._goal, self._search)
+        if own and self._search.method == "nodrop" and (lost := self._lost_since(load.value)):
+            return False if lost >= AGREE else None
         near = load.value * NEAR
         above = [
             x for x in self.limits if x.offered >= load.value and (x.at is None or x.at <= near)
@@ -317,10 +453,22 @@ class Picture:
         below = sum(limit.at is not None and limit.at < load.value for limit in above)
         return own if (below <= self._search.exceed_ratio * len(above)) == own else None
 
-    def bracket(self) -> Bracket:
+    def _lost_since(self, value: float) -> int:
+        """Trials of no more load that were not good, after the last good one of no less."""
+        lost = 0
+        for one in reversed(self.trials):
+            good = one.good(self._goal)
+            if good and one.value >= value:
+                return lost
+            lost += good is False and one.value <= value
+        return lost
+
+    def bracket(self, above: Load | None = None) -> Bracket:
         """The lowest load that is not carried counts, even if a higher one was: more load cannot
-        make a SUT lose less."""
-        upper = next((load for load in self.loads if self.carried(load) is False), None)
+        make a SUT lose less. `above`: known not to be carried."""
+        upper = next((load for load in self.loads if self.carried(load) is False), above)
+        if above is not None and upper is not None and above.value < upper.value:
+            upper = above
         below = [load for load in self.loads if upper is None or load.value < upper.value]
         lower = next((load for load in reversed(below) if self.carried(load)), None)
         return Bracket(lower=lower, upper=upper)

@@ -59,6 +59,9 @@ def _goal(answer: Answer) -> Goal:
         place=answer.place,
         knob=answer.knob,
         broke=answer.broke,
+        tried_at_or_below=None if answer.missed is None else answer.missed.trials,
+        missed_at_or_below=None if answer.missed is None else answer.missed.missed,
+        missed_share_at_most=None if answer.missed is None else answer.missed.share_at_most,
         reached_width=answer.reached_width,
         confidence=_confidence(answer),
     )

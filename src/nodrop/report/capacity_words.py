@@ -18,11 +18,20 @@ RULES = {
     "capacity-rounds-differ": rules.ROUNDS_DIFFER,
     "capacity-contradicted": rules.CONTRADICTED,
     "capacity-drift": rules.ROUNDS_DIFFER,
+    "capacity-changed": rules.CHANGED,
+    "capacity-noise": rules.NOISE,
+    "capacity-set-aside": rules.SET_ASIDE,
     "capacity-rounds-missing": rules.ROUNDS_MISSING,
     "capacity-cost": rules.SEARCH_COST,
 }
 """Statements that are no headline, each with the rule of its sentence."""
-DOUBTS = ("capacity-rounds-differ", "capacity-contradicted", "capacity-drift")
+DOUBTS = (
+    "capacity-rounds-differ",
+    "capacity-contradicted",
+    "capacity-drift",
+    "capacity-changed",
+    "capacity-set-aside",
+)
 
 
 def answer_sentences(searched: SearchedCell) -> Iterator[Sentence]:
@@ -158,6 +167,7 @@ LIMITS = {
     "void_above": "every trial above it was void",
     "unfinished": "the search has not ended",
     "lab": "the lab failed",
+    "changes": "the SUT changes while it is searched",
     "nothing_measured": "nothing was measured",
 }
 

@@ -191,7 +191,8 @@ CAPACITY = _rule(
     "the load was searched: for each cell and goal, what it carries, or why that is not known; it "
     "stands for the sentences about single loads",
     "the statement of findings/capacity_statements.py: the highest load that was carried and the "
-    "lowest above it that was not, in the median round; what limits it",
+    "lowest above it that was not, in the median round, or in the lowest if rounds differ by more "
+    "than chance; what limits it",
 )
 BROKE = _rule(
     Part.ANSWER,
@@ -231,6 +232,30 @@ CONTRADICTED = _rule(
     "a trial at the load that is carried, or less, was not carried, or one at the load that is "
     "not, or more, was",
     "these trials, of all rounds",
+)
+CHANGED = _rule(
+    Part.ANSWER,
+    "capacity-changed",
+    "within a round the SUT began to serve less (a load that was good was lost, or a smaller part "
+    "of no more load was carried, in two trials and none after them disagreed), or serves less and "
+    "less (Kendall's S over the trials of its rounds)",
+    "what the first and the last trials of that round served that were too much; only trials "
+    "since the change count, and of a SUT that serves less and less no load is carried",
+)
+NOISE = _rule(
+    Part.ANSWER,
+    "capacity-noise",
+    "a load was carried",
+    "of the trials of that load and of loads down to 80 % of it, of all rounds, those that missed "
+    "the goal; the upper bound of their share (Clopper-Pearson, 95 %)",
+)
+SET_ASIDE = _rule(
+    Part.ANSWER,
+    "capacity-set-aside",
+    "trials say nothing of any load, or only of their own",
+    "how many, and the lowest of them, by rule: the hypervisor explains the loss; nothing was "
+    "lost, but no pace is shown; less than 80 % was carried; a lower load carried less than that; "
+    "before the SUT began to serve less",
 )
 ROUNDS_MISSING = _rule(
     Part.ANSWER,

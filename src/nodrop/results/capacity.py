@@ -32,6 +32,7 @@ LimitedBy = Literal[
     "budget",
     "unfinished",
     "lab",
+    "changes",
     "nothing_measured",
 ]
 
@@ -90,8 +91,9 @@ class Goal(Model):
     their load. Loads just above could not be tried
     for the `generator`, the `hypervisor` (it took the CPU), or another reason (`void_above`).
     `max` was carried; at `min`, the least, packets were lost; `loss_at_every_load` is the same part
-    of each. The `budget` ended the search, or the `lab` (its cable was out, or a
-    host); it is `unfinished`; or `nothing_measured` shows it."""
+    of each; the SUT `changes`: it serves less and less, so that no load is carried. The `budget`
+    ended the search, or the `lab` (its cable was out, or a host); it is `unfinished`; or
+    `nothing_measured` shows it."""
     place: str | None
     """Where the packets died at the load that was not carried or, if its rings held them, at the
     next higher one that lost some."""
@@ -99,6 +101,13 @@ class Goal(Model):
     """What touches it; empty if nothing is known to."""
     broke: str
     """The verdict of a trial at that load; empty if there is none."""
+    tried_at_or_below: Count | None
+    """Trials of the load that is carried and of loads down to 80 % of it, of all rounds; null if
+    none is carried."""
+    missed_at_or_below: Count | None
+    """Of those, the ones that missed the goal."""
+    missed_share_at_most: NotNegative | None
+    """So large a part of such trials may miss it (95 %)."""
     reached_width: NotNegative | None
     """(upper − lower) / upper of the bounds within the search; null if one was not found."""
     confidence: Confidence | None

@@ -35,6 +35,8 @@ BELOW_BAD = 0.75
 measured of that load, as far as `ASTRAY`."""
 RAMP_ABOVE = 1.05
 """So far above what a ramp expects its first trial is: if that is right, it says its limit."""
+LAST_WORD = 2
+"""One of so many last trials of a round is of the load that it carried."""
 CEILING = 1.15
 """If the sender cannot do more, "at least" need not be closer."""
 
@@ -120,9 +122,14 @@ class _Own:
         self._good = next((x for x in reversed(below) if self._leans(x)), None)
 
     def ask(self) -> Ask | None:
+        return None if self._picture.keeps_changing else self._next() or self._last_word()
+
+    def _next(self) -> Ask | None:
         good, bad = self._good, self._bad
         if bad is None:
             return self._up()
+        if again := self._again(bad):
+            return again
         if good is None and self._hopeless:
             return None
         if good is not None and self._longest_reached:
@@ -284,6 +291,19 @@ class _Own:
             return self._settle(good) or self._settle(bad)
         return self._field.ask(math.sqrt(good.value * bad.value), self._final_s)
 
+    def _again(self, bad: Load) -> Ask | None:
+        """A load that lost far more in its one trial than others of the search let expect: the SUT
+        may lose so much now and then, whatever the load is, or it has changed."""
+        said = [share for t in bad.trials if (share := t.share(self._goal)) is not None]
+        if len(said) != 1 or said[0] >= 1 / NEAR:
+            return None
+        before = self._earlier.bracket().lower
+        known = [0.0 if before is None else before.value, *self._known]
+        known += [t.value for t in self._picture.trials if t.good(self._goal)]
+        if max(known) < bad.value * said[0]:
+            return None
+        return self._field.ask(bad.value, self._final_s)
+
     def _finals_at(self, value: float) -> int:
         at = self._field.ask(value, self._final_s).value
         return sum(t.value == at and t.seconds >= self._final_s for t in self._field.tried)
@@ -303,25 +323,48 @@ class _Own:
         if narrow or len(limits) * self._final_s >= self._search.duration_sum_s:
             return self._confirm(lower, fit.high or self._known[-1])
         carried = any(x.at is None and x.offered <= fit.estimate for x in limits)
-        if len(self._known) >= LEAST_KNOWN and not carried:
+        if len(self._known) >= LEAST_KNOWN and not carried and not self._carried_before(lower):
             below = self._known[0] / (1 + max(self._width / 3, self._spread))
             return self._field.ask(below, self._final_s)
         least = max([*self._known, *(x.offered for x in limits if x.at is None)])
         return self._field.ask(self._reuse(least * self._step, down=False), self._final_s)
 
     def _confirm(self, lower: float, high: float) -> Ask | None:
-        """By trials of their own: the most that is to be carried, and the least that is not."""
-        close, found = 1 + self._width * 2 / 3, self._picture.bracket()
-        missing = found.lower is None or found.lower.value * close < lower
-        if missing and self._finals_between(lower / close, lower) < UNDECIDED:
-            return self._field.ask(lower, self._final_s)
+        """By trials of their own: the least that is not to be carried and, as the last word of the
+        round, the most that is."""
+        found = self._picture.bracket()
         high = max(high, found.lower.value if found.lower else high)
         above = max(self._width / 2, SHOWN if self._absorbs(high) else 0.0)
         close = 1 + above * 4 / 3
         missing = found.upper is None or found.upper.value > high * close
         if missing and self._finals_between(high, high * close) < UNDECIDED:
             return self._field.ask(high * (1 + above), self._final_s)
+        close = 1 + self._width * 2 / 3
+        missing = found.lower is None or found.lower.value * close < lower
+        if missing and self._finals_between(lower / close, lower) < UNDECIDED:
+            return self._field.ask(lower, self._final_s)
         return None
+
+    def _last_word(self) -> Ask | None:
+        """The load that is carried, if it has not been tried lately: a SUT that has changed shows
+        it there."""
+        lower, upper = self._picture.bracket().lower, self._picture.bracket().upper
+        if lower is None or upper is None or self._said_last(lower.value):
+            return None
+        last = self._field.tried[-UNDECIDED:]
+        if all(t.value == lower.value and t.good(self._goal) is None for t in last):
+            return None  # it cannot be tried any more
+        return self._field.ask(lower.value, self._final_s)
+
+    def _carried_before(self, value: float) -> bool:
+        """By a round before: this one says so again at its end."""
+        lower = self._earlier.bracket().lower
+        return lower is not None and lower.value * (1 + self._width) >= value
+
+    def _said_last(self, value: float) -> bool:
+        """One of the last trials that say something carried so much."""
+        said = [t for t in self._picture.trials if t.good(self._goal) is not None]
+        return any(t.good(self._goal) and t.value >= value for t in said[-LAST_WORD:])
 
     def _absorbs(self, high: float) -> bool:
         """A ring holds what is too much: only a SUT that is seen to be behind shows it."""
