@@ -224,6 +224,7 @@ def _confidence(
             trials=every,
             goal=answer.goal,
             doubts=[*changed(answer, views), *doubts(answer, every)],
+            none_carried=sum(one.closed and one.value is None for one in answer.rounds),
         )
     )
 

@@ -77,11 +77,11 @@ def _set_aside(answer: Answer, views: Sequence[Picture]) -> Statement | None:
     for view in views:
         for why, trials in view.aside().items():
             found[why] += trials
-    words = [
-        f"{len(trials)} {_WHY[why]} (the lowest at {loads.at(min(t.value for t in trials), up=False)})"
-        for why, trials in found.items()
-        if trials
-    ]
+    words = []
+    for why, trials in found.items():
+        if trials:
+            least = loads.at(min(t.value for t in trials), up=False)
+            words.append(f"{len(trials)} {_WHY[why]} (the lowest at {least})")
     if not words:
         return None
     return Statement(

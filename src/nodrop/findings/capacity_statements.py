@@ -190,7 +190,7 @@ def _fitted(answer: Answer, fit: Knee, search: Search) -> Iterator[Statement]:
 
 def _rounds_differ(answer: Answer) -> Statement | None:
     """Bounds of rounds that have nothing in common."""
-    found = apart(answer.rounds)
+    found = apart([r for r in answer.rounds if r.fit and r.fit.low and r.fit.high])
     if found is None:
         return None
     better, worse = found

@@ -10,7 +10,12 @@ from nodrop.ledger.imbalance import FlowSizes
 from nodrop.ledger.over_time import Losses, Served
 from nodrop.ledger.shares import Spans
 from nodrop.ledger.threads import Role
-from nodrop.ledger.timeline import Timeline
+from nodrop.ledger.timeline import ThreadTime, Timeline
+
+WINDOW_NS = 500_000_000
+"""A rate over less is not that of a SUT."""
+RESTS = 0.25
+"""A thread that slept for this part of an interval had nothing left in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +83,42 @@ class Running:
     steal_ratio: float | None = None
     """Of the CPUs of the SUT or those of the sender, whichever lost more of their time."""
 
+    def fastest_pps(self) -> float | None:
+        """Served by all threads together over `WINDOW_NS` or longer, in the last half of the load
+        and after it; None if their counters are not read so often."""
+        half_ns = sum(self.offered_ns) // 2
+        served: dict[int, list[int]] = {}
+        for readings in self.over_time.values():
+            for one in readings:
+                if one.mono_ns >= half_ns:
+                    served.setdefault(one.mono_ns, []).append(one.served)
+        totals = [(ns, sum(s)) for ns, s in sorted(served.items()) if len(s) == len(self.over_time)]
+        rates = []
+        for n, (then_ns, then) in enumerate(totals):
+            later = next(((ns, s) for ns, s in totals[n:] if ns >= then_ns + WINDOW_NS), None)
+            if later is not None:
+                rates.append((later[1] - then) / (later[0] - then_ns) * 1e9)
+        return max(rates, default=None)
+
+    def last_rest(self) -> tuple[float, int] | None:
+        """Seconds after the first packet, and what had come by then: the last time, while the load
+        lasted, that each thread that packets wait for slept, so that it had nothing left. What came
+        within that interval may have been left."""
+        if self.arrivals is None:
+            return None
+        begin_ns, end_ns = self.arrivals.first_ns, self.offered_ns[1]
+        needed = [tid for tid, role in self.roles.items() if role in (Role.RECEIVE, Role.WORKER)]
+        for interval in reversed(self.timeline.intervals):
+            if interval.end_ns > end_ns or not needed:
+                continue
+            if interval.begin_ns <= begin_ns:
+                return None
+            times = [interval.threads.get(tid) for tid in needed]
+            if all(t is not None and _rested(t, interval.ns) for t in times):
+                came = self.arrivals.within(begin_ns, interval.begin_ns)
+                return (interval.begin_ns - begin_ns) / 1e9, round(came)
+        return None
+
     def throttled_ns(self, spans: Spans) -> float:
         return sum(self._throttled_by(e) - self._throttled_by(b) for b, e in spans) * 1e9
 
@@ -89,3 +130,9 @@ class Running:
                 return before[1] + part * (seconds - before[1])
             before = (when, seconds)
         return before[1]
+
+
+def _rested(time: ThreadTime, ns: int) -> bool:
+    """It slept, and was not stopped, blocked or kept off its CPU."""
+    slept = ns - time.ran_ns - time.waited_ns
+    return slept >= RESTS * ns and not {"T", "t", "D"} & {*time.states}

@@ -4,6 +4,10 @@ A SUT that serves u packets/s loses nothing of l packets/s for T seconds as long
 into its rings. So a trial without loss says little by itself. What it does show is a bound on u:
 (N - B) / T, if B of its N packets were still to be done when the last of them came; and N / (T + D)
 if they took D seconds more. `sustained` is said only if that bound is l less a small tolerance.
+
+What is left at the end does not say that a SUT is slower than its load: a burst may have come last.
+If it was seen to serve that pace while more waited, or to have nothing left late in the load, no
+backlog has grown.
 """
 
 from __future__ import annotations
@@ -15,6 +19,10 @@ TOLERANCE = 0.05
 can be looked at."""
 SEEN_BEHIND = 0.01
 """A SUT that was seen to be behind by this part, however closely, is not said to keep the pace."""
+LATE = 0.5
+"""A SUT that had nothing left in this last part of the load was not falling behind all the time."""
+LEAST_BUSY_S = 0.25
+"""From less than that nothing is said of how fast it serves what is left."""
 LEAST_S = 1.0
 """From less than a second nothing is said per second."""
 
@@ -32,6 +40,12 @@ class WorkedOff:
     drain_at_most_s: float | None = None
     backlog_at_least_packets: int = 0
     backlog_at_most_packets: int | None = None
+    fastest_pps: float | None = None
+    """It served so many a second for a while, by its own counters."""
+    rested_s: float | None = None
+    """So long after the first packet it was last seen with nothing left, while more came."""
+    rested_packets: int = 0
+    """That had come by then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +67,9 @@ def pace(seen: WorkedOff) -> Pace:
     least, most = _kept_at_least(seen), _kept_at_most(seen)
     sustained: bool | None = None
     if most < 1 - TOLERANCE:
-        sustained = False
+        sustained = None if _caught_up(seen) else False
+        if least is not None and least >= 1 and seen.offered_s >= LEAST_S:
+            sustained = True  # a burst came last: the pace is served, and was
     elif least is not None and least >= 1 - TOLERANCE and seen.offered_s >= LEAST_S:
         sustained = True if most >= 1 - SEEN_BEHIND else None
     served = None if least is None else least * seen.packets / seen.offered_s
@@ -71,7 +87,24 @@ def _kept_at_least(seen: WorkedOff) -> float | None:
         found.append(seen.offered_s / (seen.offered_s + seen.drain_at_most_s))
     if seen.backlog_at_most_packets is not None:
         found.append(max(0.0, 1 - seen.backlog_at_most_packets / seen.packets))
-    return max(found, default=None)
+    pps = seen.packets / seen.offered_s
+    if seen.fastest_pps is not None:
+        found.append(seen.fastest_pps / pps)
+    if seen.rested_s and seen.rested_packets:
+        found.append(seen.rested_packets / seen.rested_s / pps)
+        if seen.drain_at_most_s is not None:
+            busy_s = seen.offered_s + seen.drain_at_most_s - seen.rested_s
+            left = seen.packets - seen.rested_packets
+            found.append(left / busy_s / pps if busy_s >= LEAST_BUSY_S else 0.0)
+    return None if not found else min(1.0, max(found))
+
+
+def _caught_up(seen: WorkedOff) -> bool:
+    """What is left need not have grown with the load."""
+    if seen.rested_s is not None and seen.rested_s >= (1 - LATE) * seen.offered_s:
+        return True
+    pps = seen.packets / seen.offered_s
+    return seen.fastest_pps is not None and seen.fastest_pps >= (1 - TOLERANCE) * pps
 
 
 def _kept_at_most(seen: WorkedOff) -> float:
@@ -93,6 +126,10 @@ def _evidence(seen: WorkedOff, sustained: bool | None, served: float | None) -> 
         left.append(f"at most {seen.backlog_at_most_packets:,} were left after the last of them")
     if seen.drain_at_most_s is not None:
         left.append(f"worked off within {duration(seen.drain_at_most_s)}")
+    if seen.rested_s is not None:
+        left.append(f"nothing was left {duration(seen.rested_s)} after the first of them")
+    if seen.fastest_pps is not None:
+        left.append(f"{seen.fastest_pps:,.0f} packets/s were served for a while")
     if served is None:
         return f"{load}; what was left after the last of them is not known"
     shown = f"{load}; {', '.join(left)}: at least {served:,.0f} packets/s are served"

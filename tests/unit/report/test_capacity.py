@@ -143,6 +143,7 @@ def test_a_search_speaks_for_its_loads(tmp_path: Path) -> None:
         "capacity",
         "capacity-broke",
         "capacity-confidence",
+        "capacity-noise",
     }
     assert "too-few-for-an-interval" not in {s.rule.code for s in found.cannot_say}
     page = write_report([run]).read_text()

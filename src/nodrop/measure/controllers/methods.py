@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from nodrop.config.search import Search
@@ -35,6 +35,8 @@ BELOW_BAD = 0.75
 measured of that load, as far as `ASTRAY`."""
 RAMP_ABOVE = 1.05
 """So far above what a ramp expects its first trial is: if that is right, it says its limit."""
+LONGEST = 4.0
+"""A trial that is to show a pace lasts at most so many times as long as others."""
 LAST_WORD = 2
 """One of so many last trials of a round is of the load that it carried."""
 CEILING = 1.15
@@ -122,7 +124,25 @@ class _Own:
         self._good = next((x for x in reversed(below) if self._leans(x)), None)
 
     def ask(self) -> Ask | None:
-        return None if self._picture.keeps_changing else self._next() or self._last_word()
+        if self._picture.keeps_changing:
+            return None
+        ask = self._next() or self._last_word()
+        return None if ask is None else self._long_enough(ask)
+
+    def _long_enough(self, ask: Ask) -> Ask:
+        """Twice as long as a trial of that load that lost nothing, and was too short to show the
+        pace."""
+        short = [
+            t.seconds
+            for t in self._field.tried
+            if t.value == ask.value
+            and t.outcome == "measured"
+            and t.kept is None
+            and t.loss_ratio is not None
+            and t.loss_ratio <= self._goal
+        ]
+        seconds = min(2 * max(short, default=0.0), LONGEST * ask.seconds)
+        return replace(ask, seconds=max(ask.seconds, seconds))
 
     def _next(self) -> Ask | None:
         good, bad = self._good, self._bad

@@ -95,6 +95,7 @@ def worked_off(places: Places, seen: Measured) -> WorkedOff | None:
     before = counted.decoded_when_offered
     at_most = [max(0, decoded - before)] if before is not None else []
     at_most += [holds] if holds is not None else []
+    rested = None if counted.running is None else counted.running.last_rest()
     return WorkedOff(
         packets=decoded,
         offered_s=offered.duration_s,
@@ -102,6 +103,9 @@ def worked_off(places: Places, seen: Measured) -> WorkedOff | None:
         drain_at_most_s=max(0, counted.drained.rested_mono_ns - last_ns) / 1e9,
         backlog_at_least_packets=counted.drained.left_packets or 0,
         backlog_at_most_packets=min(at_most, default=None),
+        fastest_pps=None if counted.running is None else counted.running.fastest_pps(),
+        rested_s=None if rested is None else rested[0],
+        rested_packets=0 if rested is None else rested[1],
     )
 
 

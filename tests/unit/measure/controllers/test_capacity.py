@@ -145,7 +145,7 @@ def test_a_constant_share_is_no_capacity_but_a_pdr_above_it_answers(share: float
     found = searched(SimulatedSut(capacity=3.4, path_loss=share), rounds=2)
     none, pdr = found[0.0], found[0.005]
     assert (none.limited_by, none.lower, none.place) == ("loss_at_every_load", None, "path")
-    assert "carries no load without loss: loss at every load, at place path" in texts(none)
+    assert "is not known: loss at every load, at place path, before it" in texts(none)
     assert pdr.limited_by == "sut" and pdr.place == "socket ring"
     assert pdr.lower and pdr.upper and pdr.lower.value <= 3.42 <= pdr.upper.value * 1.001
 
