@@ -14,8 +14,6 @@ from nodrop.ledger.timeline import ThreadTime, Timeline
 
 WINDOW_NS = 500_000_000
 """A rate over less is not that of a SUT."""
-RESTS = 0.25
-"""A thread that slept for this part of an interval had nothing left in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,10 +99,11 @@ class Running:
         return max(rates, default=None)
 
     def last_rest(self) -> tuple[float, int] | None:
-        """Seconds after the first packet, and what had come by then: the last time, while the load
-        lasted, that each thread that packets wait for slept, so that it had nothing left. What came
-        within that interval may have been left."""
-        if self.arrivals is None:
+        """Seconds after the first packet, and what had come by then: the last look, while the load
+        lasted, at which each thread that packets wait for slept in poll, which it does only if it
+        has nothing left. One that sleeps for another reason may have much; so may one that lost
+        packets, whose count is not that of what came."""
+        if self.arrivals is None or self.losses:
             return None
         begin_ns, end_ns = self.arrivals.first_ns, self.offered_ns[1]
         needed = [tid for tid, role in self.roles.items() if role in (Role.RECEIVE, Role.WORKER)]
@@ -114,9 +113,9 @@ class Running:
             if interval.begin_ns <= begin_ns:
                 return None
             times = [interval.threads.get(tid) for tid in needed]
-            if all(t is not None and _rested(t, interval.ns) for t in times):
+            if all(t is not None and _waits_for_packets(t) for t in times):
                 came = self.arrivals.within(begin_ns, interval.begin_ns)
-                return (interval.begin_ns - begin_ns) / 1e9, round(came)
+                return (interval.end_ns - begin_ns) / 1e9, round(came)
         return None
 
     def throttled_ns(self, spans: Spans) -> float:
@@ -132,7 +131,5 @@ class Running:
         return before[1]
 
 
-def _rested(time: ThreadTime, ns: int) -> bool:
-    """It slept, and was not stopped, blocked or kept off its CPU."""
-    slept = ns - time.ran_ns - time.waited_ns
-    return slept >= RESTS * ns and not {"T", "t", "D"} & {*time.states}
+def _waits_for_packets(time: ThreadTime) -> bool:
+    return time.states[1] == "S" and "poll" in time.sleeps_in

@@ -6,7 +6,7 @@ into its rings. So a trial without loss says little by itself. What it does show
 if they took D seconds more. `sustained` is said only if that bound is l less a small tolerance.
 
 What is left at the end does not say that a SUT is slower than its load: a burst may have come last.
-If it was seen to serve that pace while more waited, or to have nothing left late in the load, no
+If it was seen to serve that pace for a while, or to have nothing left late in the load, no
 backlog has grown.
 """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodrop.ledger.over_time import Served
+from nodrop.ledger.over_time import Losses, Served
 from nodrop.ledger.running import Arrivals, Running
 from nodrop.ledger.threads import Role
 from nodrop.ledger.timeline import Interval, ThreadTime, Timeline
@@ -12,59 +12,75 @@ from nodrop.ledger.timeline import Interval, ThreadTime, Timeline
 STEP = 100_000_000
 
 
-def running(slept: list[list[float]], *, states: str = "SS", role: Role = Role.WORKER) -> Running:
-    """Of each thread, the part of each interval that it slept; 1,000 packets come in each."""
+POLL, NAP, LOCK = "do_poll.constprop.0", "hrtimer_nanosleep", "futex_wait_queue"
+
+
+def running(
+    looks: list[list[str]],
+    *,
+    state: str = "S",
+    role: Role = Role.WORKER,
+    losses: tuple[Losses, ...] = (),
+) -> Running:
+    """Where each thread sleeps at the end of each interval; 1,000 packets come in each."""
+    steps = len(looks[0])
     intervals = [
         Interval(
             begin_ns=n * STEP,
             end_ns=(n + 1) * STEP,
             threads={
                 tid: ThreadTime(
-                    ran_ns=(1 - of[n]) * STEP,
+                    ran_ns=0.5 * STEP,
                     waited_ns=0.0,
                     came_on=True,
-                    states=(states[0], states[1]),
+                    states=("R", state if of[n] else "R"),
                     cpu=0,
+                    sleeps_in=of[n],
                 )
-                for tid, of in enumerate(slept, start=1)
+                for tid, of in enumerate(looks, start=1)
             },
             sender={},
             cpus={},
         )
-        for n in range(len(slept[0]))
+        for n in range(steps)
     ]
-    steps = len(slept[0])
     return Running(
         offered_ns=(0, steps * STEP),
         timeline=Timeline(intervals=intervals, names={1: "W#01"}),
         arrivals=Arrivals(first_ns=0, interval_ns=STEP, packets=(1_000,) * steps),
-        roles=dict.fromkeys(range(1, len(slept) + 1), role),
+        roles=dict.fromkeys(range(1, len(looks) + 1), role),
+        losses=losses,
     )
 
 
 @pytest.mark.parametrize(
-    ("slept", "rest"),
+    ("looks", "rest"),
     [
-        ([[0.5] * 10], (0.9, 9_000)),
-        ([[0.5] * 6 + [0.0] * 4], (0.5, 5_000)),
-        ([[0.5] * 6 + [0.0] * 4, [0.5] * 10], (0.5, 5_000)),
-        ([[0.0] * 10, [0.9] * 10], None),
-        ([[0.1] * 10], None),
+        ([[POLL] * 10], (1.0, 9_000)),
+        ([[POLL] * 6 + [""] * 4], (0.6, 5_000)),
+        ([[POLL] * 6 + [""] * 4, [POLL] * 10], (0.6, 5_000)),
+        ([[""] * 10, [POLL] * 10], None),
+        ([[NAP] * 10], None),
+        ([[LOCK] * 10], None),
+        ([[POLL] * 3 + [NAP] * 7], (0.3, 2_000)),
     ],
 )
-def test_all_threads_that_packets_wait_for_must_sleep(
-    slept: list[list[float]], rest: tuple[float, int] | None
+def test_all_threads_that_packets_wait_for_must_sleep_in_poll(
+    looks: list[list[str]], rest: tuple[float, int] | None
 ) -> None:
-    assert running(slept).last_rest() == (None if rest is None else pytest.approx(rest))
+    """A sink that naps at its own pace sleeps while its ring fills."""
+    assert running(looks).last_rest() == (None if rest is None else pytest.approx(rest))
 
 
-@pytest.mark.parametrize("states", ["DS", "ST", "tS"])
-def test_a_thread_that_was_stopped_or_blocked_is_not_at_rest(states: str) -> None:
-    assert running([[0.9] * 10], states=states).last_rest() is None
+@pytest.mark.parametrize("state", ["D", "T", "t"])
+def test_a_thread_that_was_stopped_or_blocked_is_not_at_rest(state: str) -> None:
+    assert running([[POLL] * 10], state=state).last_rest() is None
 
 
-def test_a_thread_that_no_packet_waits_for_says_nothing() -> None:
-    assert running([[0.9] * 10], role=Role.FLOW_MANAGER).last_rest() is None
+def test_what_lost_packets_or_what_no_packet_waits_for_says_nothing() -> None:
+    lost = Losses(thread="", begin_mono_ns=0, end_mono_ns=STEP, packets=5)
+    assert running([[POLL] * 10], losses=(lost,)).last_rest() is None
+    assert running([[POLL] * 10], role=Role.FLOW_MANAGER).last_rest() is None
 
 
 def served(pps: list[float], until_ns: int) -> Running:
