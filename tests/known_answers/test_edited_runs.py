@@ -15,12 +15,16 @@ from nodrop.config.lab_file import load_lab
 from nodrop.errors import BadInput
 from nodrop.measure.plan import make_plan
 from nodrop.measure.preflight import Parts
+from nodrop.report.export import write_csv
 from nodrop.report.sides import read_side
 from nodrop.report.story import read_story
 from nodrop.report.write import report_json, write_report
+from nodrop.results.rundir import open_run
 from nodrop.results.versions import FLAT
 from nodrop.results.writer import RunWriter
+from nodrop.testing.outcome_runs import Load, outcome_run
 from nodrop.testing.rundirs import Fake, make_run
+from nodrop.watch.follow import Follower
 
 LOSSY = Fake(repetitions=3, samples=False)
 
@@ -233,3 +237,47 @@ def test_another_trace_under_the_same_name_is_another_input(
     trace.unlink()
     with pytest.raises(BadInput, match="does not exist"):
         first.other_trace(plan.cells[0].load)
+
+
+SEEN = {"sut_cpus": "0-1", "generator_cpus": "2", "started_utc": "2026-11-21T20:53:00+00:00"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("sut_cpus", "", "'' is no CPU list"),
+        ("sut_cpus", "0-", "'0-' is no CPU list"),
+        ("generator_cpus", "3-1", "'3-1' is no CPU list"),
+        ("generator_cpus", "\x1b[2J", r"'\\x1b[2J' is no CPU list"),
+        ("started_utc", "yesterday", "'yesterday' is no time of ISO 8601"),
+        ("world", 2**63, "Input should be less than or equal to 9223372036854775807"),
+    ],
+)
+@pytest.mark.parametrize("lines", [1, 3])
+def test_a_field_that_no_later_reader_can_parse_costs_its_line_alone(
+    tmp_path: Path, name: str, value: Any, why: str, lines: int
+) -> None:
+    """It passed as a text, and the whole report ended with "a defect of nodrop"."""
+    threads = [{"name": f"W#0{n}", "role": "worker", "captured_packets": 10_000} for n in (1, 2)]
+    loads = [
+        Load(
+            cell={"sut.threads": n},
+            trials=[0.0, 0.1, 0.0],
+            fields=SEEN | {"threads": threads[:n], "effective": {"threads": n}},
+        )
+        for n in (1, 2)
+    ]
+    run = outcome_run(tmp_path / "run", loads)
+    records = [json.loads(line) for line in (run / "trials.jsonl").read_text().splitlines()]
+    for record in records[2 : 2 + lines]:
+        record[name] = value
+    (run / "trials.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    story = read_story([run])
+    assert len(story.trials) == 6 - lines
+    write_report([run], tmp_path / "report")
+    read_side(str(run))
+    write_csv([run], tmp_path / "trials.csv")
+    assert Follower.of(run).look().unread_lines == lines
+    damaged = open_run(run).trials.damage
+    assert [d.where for d in damaged] == [f"trials.jsonl:{n}" for n in range(3, 3 + lines)]
+    assert all(d.words.startswith(f"{name}: {why}") for d in damaged)

@@ -236,3 +236,20 @@ def test_all_row_wise_medians_of_the_bundle() -> None:
             assert ours == pytest.approx(theirs, abs=1e-6), (path.name, column)
             compared += len(rows)
     assert compared > 50_000
+
+
+@pytest.mark.parametrize("content", ["run", "file"])
+def test_a_place_that_is_taken_is_refused_before_the_data_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str
+) -> None:
+    out = tmp_path / "out"
+    if content == "run":
+        out.mkdir()
+        (out / "mine").write_text("x")
+    else:
+        out.write_text("x")
+    assert exit_code(["import", "cs590", str(tmp_path / "none"), "--out", str(out)]) == 2
+    assert (
+        capsys.readouterr().err
+        == f"nodrop: {out}: exists and is not an empty folder; give a new path\n"
+    )

@@ -75,8 +75,9 @@ def check_json(checked: Checked) -> dict[str, Any]:
     }
 
 
-def figure_table(spec: TableSpec, cells: Sequence[TableCell]) -> Table:
-    """Paper and sound side by side. Sigma is over time, the interval is between runs."""
+def figure_table(spec: TableSpec, cells: Sequence[TableCell]) -> tuple[Table, int]:
+    """Paper and sound side by side, and how many columns name a row. Sigma is over time, the
+    interval is between runs."""
     over_time = spec.window is not None
     parts = len({cell.part for cell in cells}) > 1
     paper = (
@@ -95,7 +96,7 @@ def figure_table(spec: TableSpec, cells: Sequence[TableCell]) -> Table:
         where = [cell.part] if parts else []
         words = [*where, *_cell_words(cell), *_paper_words(cell, over_time), *_sound_words(cell)]
         table.add_row(*map(Text, words))
-    return table
+    return table, 4 + parts
 
 
 def _cell_words(cell: TableCell) -> tuple[str, ...]:

@@ -123,7 +123,7 @@ def _window(text: str) -> tuple[float, float]:
 
 def _check(folder: Path, file: Path, as_json: bool) -> None:
     from nodrop.cli.import_tables import check_json, check_table, check_words
-    from nodrop.cli.tables import console
+    from nodrop.cli.terminal import console, print_table
     from nodrop.imports.check import check, read_entries
     from nodrop.imports.importer import skipped_json
 
@@ -135,7 +135,7 @@ def _check(folder: Path, file: Path, as_json: bool) -> None:
         say_json({**check_json(checked), "skipped": skipped_json(checked.skips)})
     else:
         out = console()
-        out.print(check_table(checked.outcomes))
+        print_table(out, check_table(checked.outcomes), names=1)
         for line in check_words(checked.outcomes):
             out.print(line, markup=False, soft_wrap=True)
         _say_skips(checked.skips)
@@ -147,7 +147,7 @@ def _table(
     folder: Path, name: TableName, mode: Mode, window: tuple[float, float] | None, as_json: bool
 ) -> None:
     from nodrop.cli.import_tables import figure_table
-    from nodrop.cli.tables import console
+    from nodrop.cli.terminal import console, print_table
     from nodrop.imports.dataset import discover
     from nodrop.imports.importer import skipped_json
     from nodrop.imports.tables import TABLES, make_table
@@ -166,7 +166,7 @@ def _table(
         }
         say_json(content)
     elif cells:
-        console().print(figure_table(spec, cells))
+        print_table(console(), *figure_table(spec, cells))
         _say_skips(skips)
     if not cells:
         raise BadInput(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import webbrowser
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -22,6 +23,7 @@ from nodrop.cli.arguments import (
 )
 from nodrop.cli.saying import complain, say, say_json
 from nodrop.cli.stores import run_directory
+from nodrop.errors import BadInput
 
 
 class ReportPart(StrEnum):
@@ -152,16 +154,30 @@ def report(
 def export(
     directories: RunDirectories,
     parquet: Annotated[
-        Path,
-        typer.Option("--parquet", metavar="FILE", help="A new file: one row per trial."),
-    ],
+        Path | None,
+        typer.Option("--parquet", metavar="FILE", help="A new file; needs nodrop[parquet]."),
+    ] = None,
+    csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="A new file.")] = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Write every trial into one file for other programs; needs the extra nodrop[parquet]."""
-    from nodrop.report.parquet import write_parquet
+    """Write every trial as a row of one table for other programs, Parquet or CSV."""
+    from nodrop.report.export import Written, write_csv, write_parquet
 
-    for words in write_parquet(directories, parquet):
+    if parquet is None and csv is None:
+        raise BadInput("export: --parquet FILE, --csv FILE or both are needed")
+    written: dict[Path, Written] = {}
+    if parquet is not None:
+        written[parquet] = write_parquet(directories, parquet)
+    if csv is not None:
+        written[csv] = write_csv(directories, csv)
+    for words in next(iter(written.values())).unread:
         complain(f"left out: {words}")
-    say(parquet)
+    if as_json:
+        say_json([{"file": str(file), **asdict(done)} for file, done in written.items()])
+        return
+    for file, done in written.items():
+        rows = f"{done.rows:,} row{'' if done.rows == 1 else 's'}"
+        say(f"{file}: {rows}, {len(done.columns):,} columns")
 
 
 def plugins(as_json: AsJson = False) -> None:

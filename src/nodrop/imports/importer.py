@@ -22,7 +22,7 @@ from nodrop.imports.samples import Skip
 from nodrop.imports.series import Mode
 from nodrop.imports.tables import TABLES, TableCell, table_cells
 from nodrop.imports.trials import Naming, observations, planned_runs, records, spread_claims
-from nodrop.results.writer import RunWriter
+from nodrop.results.writer import RunWriter, must_be_new
 
 QUESTION = (
     "What do containers and virtual machines cost an intrusion detection system?"
@@ -45,6 +45,7 @@ class Imported:
 
 def import_dataset(folder: Path, out: Path, *, mode: Mode, window: Window | None) -> Imported:
     """Reads everything, then writes `out`. BadInput if nothing could be read."""
+    must_be_new(out)
     dataset = discover(folder)
     results = read_cells(dataset, mode=mode, window=window)
     skips = [*dataset.skips, *(skip for result in results for skip in result.skips)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from typing import Any
 
 from nodrop.config.units import parse_cpus
@@ -59,9 +58,7 @@ def _elsewhere(trial: Trial) -> bool:
 
 
 def _cpus(words: str | None) -> frozenset[int] | None:
-    with suppress(ValueError):
-        return None if words is None else frozenset(parse_cpus(words))
-    return None
+    return None if words is None else frozenset(parse_cpus(words))
 
 
 def flows_differ(story: Story) -> Iterator[Sentence]:

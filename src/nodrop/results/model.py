@@ -7,7 +7,10 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Count = Annotated[int, Field(ge=0)]
+MOST = 2**63 - 1
+"""A signed number of 64 bits: what tables of other programs hold."""
+Count = Annotated[int, Field(ge=0, le=MOST)]
+Signed = Annotated[int, Field(ge=-MOST, le=MOST)]
 Packets = Count
 Seconds = Annotated[float, Field(ge=0)]
 NotNegative = Annotated[float, Field(ge=0)]

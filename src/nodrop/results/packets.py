@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from nodrop.results.model import Model, NotNegative, Packets
+from nodrop.results.model import Model, NotNegative, Packets, Signed
 
 
 class MergedDetail(Model):
@@ -56,9 +56,9 @@ class PacketBooks(Model):
     foreign_packets: Packets | None = None
     copied_packets: Packets | None = None
     """Handed on once more on the way, to another receiver (setup.splitter = "copy")."""
-    residual_packets: int | None = None
+    residual_packets: Signed | None = None
     """Packets in no class, signed, summed over the hops."""
-    residual_bytes: int | None = None
+    residual_bytes: Signed | None = None
     """The same in bytes, if hops count the bytes of whole frames: not 0 = not the packets that were
     sent. Null unless two hops do."""
     books_closed: bool | None = None

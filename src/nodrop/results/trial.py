@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Iterable, Sequence
+from datetime import datetime
 from typing import Annotated, Any, Literal, Protocol, Self
 
-from pydantic import Field, JsonValue, ValidationError, model_validator
+from pydantic import AfterValidator, Field, JsonValue, ValidationError, model_validator
 
+from nodrop.config.units import parse_cpus
 from nodrop.errors import NodropError
 from nodrop.ledger.reasons import FAILURES, Reason
 from nodrop.results.model import Count, Model, NotNegative, Packets, Seconds
 from nodrop.results.packets import PacketBooks
 from nodrop.results.versions import FLAT, FORMAT, UnknownFormat, current
 from nodrop.stats.interval import Host
-from nodrop.untrusted.json_text import NotJson, decode_object
+from nodrop.untrusted.json_text import NotJson, decode_object, shown
 
 
 class RecordError(NodropError):
@@ -170,6 +172,27 @@ class Disturbed(Model):
     """Null if none held nodrop back."""
 
 
+def _cpu_list(text: str) -> str:
+    try:
+        parse_cpus(text)
+    except ValueError:
+        raise ValueError(f"{shown(text)} is no CPU list, such as 0-2,5") from None
+    return text
+
+
+CpuList = Annotated[str, AfterValidator(_cpu_list)]
+
+
+def _moment(text: str) -> str:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{shown(text)} is no time of ISO 8601") from None
+    return text
+
+
+Moment = Annotated[str, AfterValidator(_moment)]
+
 AtLeastOne = Annotated[float, Field(ge=1)]
 
 
@@ -201,7 +224,7 @@ class TrialRecord(Model):
     """Place in the order of the plan."""
     run: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
     """Folder below runs/."""
-    started_utc: str | None = None
+    started_utc: Moment | None = None
     """ISO 8601; null if the trial ended before its first packet."""
     took_s: Seconds | None = None
     """All of it, from the first step until everything was undone; of a SUT that stays up, until
@@ -244,9 +267,9 @@ class TrialRecord(Model):
     What it was not seen to have is missing."""
     not_as_asked: list[str] = Field(default_factory=list)
     """In words: if what it really ran with is not what was asked for."""
-    generator_cpus: str | None = None
+    generator_cpus: CpuList | None = None
     """CPU list that it was pinned to; null: to none, or it cannot say."""
-    sut_cpus: str | None = None
+    sut_cpus: CpuList | None = None
     """CPU list that its threads might use (of a guest: QEMU's), as this host's kernel says."""
     cpus_parted: bool | None = None
     """The experiment names none of these CPUs: nodrop parted generator and SUT."""
@@ -352,7 +375,8 @@ class TrialRecord(Model):
         except ValidationError as failed:
             first = failed.errors(include_url=False)[0]
             where = ".".join(str(part) for part in first["loc"]) or "line"
-            raise RecordError(f"{where}: {first['msg']}") from failed
+            said = first["msg"].removeprefix("Value error, ")
+            raise RecordError(f"{where}: {said}") from failed
 
 
 MARKS = {"good": "✓", "loss": "▼", "failed": "✗", "void": "○"}

@@ -45,6 +45,12 @@ def plan_sha256(plan: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def must_be_new(path: Path) -> None:
+    """BadInput if something is there that is no empty folder."""
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise BadInput(f"{path}: exists and is not an empty folder", hint="give a new path")
+
+
 class RunWriter:
     """The one writer of a run directory. Use as a context manager: it holds the lock."""
 
@@ -95,8 +101,7 @@ class RunWriter:
         cls, path: Path, name: str, *, experiment: str, manifest: Mapping[str, Any]
     ) -> RunWriter:
         """Makes a run directory of exactly this path, for runs that were measured elsewhere."""
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise BadInput(f"{path}: exists and is not an empty folder", hint="give a new path")
+        must_be_new(path)
         path.mkdir(parents=True, exist_ok=True)
         return cls._begin(
             path,

@@ -4,19 +4,23 @@ the terminal."""
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import cast
 
 import pytest
+from rich import box
 from rich.table import Table
 
 from nodrop import plugins
-from nodrop.cli import lab, main, saying, tables
+from nodrop.cli import lab, main, saying, tables, terminal
 from nodrop.cli.reporting import reporting
 from nodrop.cli.tables import console
 from nodrop.errors import REMEDIES, LabProblem
@@ -350,3 +354,21 @@ def test_a_plugin_that_ends_the_program_is_still_a_defect(
     monkeypatch.setattr(tables, "plugins_table", sys.exit)
     assert main.exit_code(["plugins"]) == 4
     assert "SystemExit" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("width", "parts"), [(200, 1), (80, 2), (60, 3), (20, 6)])
+def test_a_table_too_wide_is_parted_and_each_part_names_its_rows(width: int, parts: int) -> None:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    heads = ["setup", "load", *(f"a long figure {n}" for n in range(6))]
+    for head in heads:
+        table.add_column(head)
+    for row in ("bare", "docker"):
+        table.add_row(row, "4X", *(f"{row} has {n}" for n in range(6)))
+    out = terminal.Plain(width=width, highlight=False, file=io.StringIO(), force_terminal=False)
+    terminal.print_table(out, table, names=2)
+    said = cast(io.StringIO, out.file).getvalue()
+    assert said.count("setup") == said.count("load") == parts
+    flat = re.sub(r"\s+", " ", said)
+    assert all(said.count("4X") == 2 * parts and f"{row} " in flat for row in ("bare", "docker"))
+    if width > 20:
+        assert all(f"{row} has {n}" in said for row in ("bare", "docker") for n in range(6))
