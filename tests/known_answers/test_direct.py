@@ -203,7 +203,7 @@ def test_a_cell_that_is_always_void_for_one_reason_is_the_finding(
     said = answer(read_story([run])).sentences
     text = text_of(said, "always-void")
     how_many = ("both" if n == 2 else f"all {n}") if n == of else f"{n} of {of}"
-    said_at = f"ring_size 64: {how_many} trials at 8X (48,000 packets/s) are void for one reason"
+    said_at = f"ring_size 64: {how_many} trials at 48,000 packets/s (8X) are void for one reason"
     assert said_at in text
     (finding,) = [s for s in said if s.rule.code == "always-void"]
     assert setting in finding.to_do

@@ -66,9 +66,9 @@ def test_a_run_of_void_trials(tmp_path: Path) -> None:
     run = make_run(tmp_path, Fake(trouble=late))
     sentences = answer(read_story([run])).sentences
     assert [
-        s.text.partition(" packets/s) are void for one reason: the sender")[0] for s in sentences
+        s.text.partition(" are void for one reason: the sender was late")[0] for s in sentences
     ] == [
-        f"Suricata: all 6 trials at {n}X ({rate}"
+        f"Suricata: all 6 trials at {rate} packets/s ({n}X)"
         for n, rate in ((1, "25\u202f000"), (4, "100\u202f000"), (8, "200\u202f000"))
     ]
     assert {s.rule.code for s in sentences} == {"always-void"}
