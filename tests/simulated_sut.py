@@ -248,7 +248,7 @@ def cell(**fields: Any) -> AskedCell:
         load=load,
         first_pps=load.get("pps") or 100_000 / 60 * times,
         trace_packets=100_000,
-        trace_s=60.0,
+        trace_s=fields.pop("trace_s", None),
     )
 
 

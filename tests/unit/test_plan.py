@@ -62,6 +62,7 @@ class FakeLoad:
             peak_demand=_peak_demand(said, self.options),
             memory_bytes=2**20 * (replicas % 5) * 100,
             packets=50,
+            source=None,
             planned=Planned(
                 packets=reached * replicas,
                 frame_bytes=100 * reached * replicas,

@@ -11,6 +11,7 @@ mod schema;
 mod session;
 mod trace_files;
 mod trace_tool;
+mod trace_window;
 
 use std::process::ExitCode;
 

@@ -14,6 +14,7 @@ use crate::capture::available_bytes;
 use crate::drive;
 use crate::job;
 use crate::trace_files::{self, CutArgs, MergeArgs, ReplicateArgs, folder_of, write};
+use crate::trace_window::{self, WindowArgs};
 
 /// A controller's job, or one of the tools.
 #[derive(Args)]
@@ -34,6 +35,8 @@ enum Tool {
     Make(MakeArgs),
     /// Write a part of a trace
     Cut(CutArgs),
+    /// Find the window of a trace that a load sends, and write it
+    Window(WindowArgs),
     /// Write what a replay of several replicas sends
     Replicate(ReplicateArgs),
     /// Write several traces as one, each from its own beginning
@@ -73,6 +76,7 @@ pub fn run(args: TraceArgs) -> ExitCode {
         Some(Tool::Info(args)) => info(&args),
         Some(Tool::Make(args)) => make(&args),
         Some(Tool::Cut(args)) => trace_files::cut(&args),
+        Some(Tool::Window(args)) => trace_window::window(&args),
         Some(Tool::Replicate(args)) => trace_files::replicate(&args),
         Some(Tool::Merge(args)) => trace_files::merge(&args),
         None => return drive::controlled::<job::trace::Trace>(),

@@ -20,7 +20,8 @@ pub struct Share {
 }
 
 impl Share {
-    pub(crate) fn add(&mut self, frame: &[u8]) {
+    /// One more frame.
+    pub fn add(&mut self, frame: &[u8]) {
         self.packets += 1;
         self.frame_bytes += frame.len() as u64;
     }

@@ -9,3 +9,4 @@ pub mod peak;
 pub mod reassembly;
 pub mod survey;
 pub mod tap;
+pub mod window;

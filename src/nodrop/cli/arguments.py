@@ -71,6 +71,15 @@ TraceName = Annotated[
 Rules = Annotated[
     list[str] | None, typer.Option("--rules", metavar="FILE", help="Rules. Repeatable.")
 ]
+Window = Annotated[
+    str | None,
+    typer.Option(
+        "--window",
+        metavar="PART",
+        help="What of TRACE is sent: busiest, first, whole, or seconds such as 12.0..17.0.",
+        show_default=False,
+    ),
+]
 SetupKind = Annotated[str, typer.Option("--setup", metavar="KIND", help="Where the SUT runs.")]
 SutKind = Annotated[str, typer.Option("--sut", metavar="KIND", help="What is measured.")]
 OwnConfig = Annotated[

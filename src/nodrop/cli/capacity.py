@@ -22,6 +22,7 @@ from nodrop.cli.arguments import (
     Threads,
     TolerateTruncated,
     TraceName,
+    Window,
     Yes,
     all_settings,
     blaming_options,
@@ -56,6 +57,7 @@ def capacity(
     budget: Annotated[
         str, typer.Option("--budget", metavar="TIME", help="90s, 10m: it plans within.")
     ] = "4m",
+    window: Window = None,
     by: Annotated[
         str | None,
         typer.Option("--by", metavar="SCALE", help="What grows: multiplier, speed or pps."),
@@ -95,6 +97,7 @@ def capacity(
         budget=budget,
         by=by,
         method=method,
+        window=window,
     )
     changes = all_settings(settings, tolerate_truncated=tolerate_truncated)
     asked = asked_experiment(question.table(Path.cwd()), changes, path=MADE_OF)

@@ -49,6 +49,7 @@ class _Question:
     setup: str = "bare"
     sut: str = "suricata"
     sensor: Sensor = field(default_factory=Sensor)
+    window: str | None = None
 
     def _table(self, folder: Path, *, command: str, question: str) -> dict[str, Any]:
         """Relative paths start in `folder`, and are absolute in the table: the file that is made of
@@ -64,7 +65,7 @@ class _Question:
                 **_given({"kind": self.sut, "rules": rules or None}),
                 **self.sensor.table(folder),
             },
-            "load": {"kind": "replay", "trace": trace},
+            "load": _given({"kind": "replay", "trace": trace, "window": self.window}),
         }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -57,6 +58,26 @@ def _whole(multiplier: float) -> int | float:
     return int(multiplier) if multiplier == int(multiplier) else multiplier
 
 
+REPLAYING = ("replay", "tcpreplay")
+"""Kinds of load that have this table."""
+BUSIEST = "busiest"
+FOUND_BY_LENGTH = (BUSIEST, "first")
+WINDOW_S = 5.0
+_SECONDS = r"\d{1,9}(?:\.\d{1,9})?"
+_SPAN = re.compile(rf"({_SECONDS})\.\.({_SECONDS})", re.ASCII)
+
+
+def _window(window: str) -> str:
+    span = _SPAN.fullmatch(window)
+    if span is None and window not in (*FOUND_BY_LENGTH, "whole"):
+        raise ValueError(
+            f"{window!r}: must be busiest, first, whole, or seconds of the trace such as 12.0..17.0"
+        )
+    if span is not None and float(span[1]) >= float(span[2]):
+        raise ValueError(f"{window!r}: must end after it begins")
+    return window
+
+
 class Ramp(Options):
     """A rate that grows by equal factors in equal times: how a search begins."""
 
@@ -79,6 +100,13 @@ class ReplayOptions(Options):
     ]
     """Path of a capture file (absolute once checked), or `make:NAME` for a synthetic one. A list
     has one for each port of the SUT."""
+    window: Annotated[str, AfterValidator(_window)] | None = None
+    """The stretch of the trace that is sent, as if it were all of it: the "busiest" (most packets),
+    the "first", the "whole" trace, or "12.0..17.0", seconds after its first packet. Without it the
+    trace is sent from its beginning; a search sends the busiest stretch."""
+    window_s: Annotated[float, Field(gt=0, le=MOST_DURATION_S)] | None = None
+    """How much of the trace's time the busiest or the first stretch is: 5 s if it is left out, or
+    as much as a search's `final_trial_s` sends."""
     speed: Annotated[float, Field(gt=0, le=MOST_SPEED)] | None = None
     """Factor on the trace's own timing."""
     pps: Annotated[float, Field(gt=0, le=MOST_PPS)] | None = None
@@ -109,6 +137,12 @@ class ReplayOptions(Options):
         given = [name for name in ("speed", "pps", "top_speed", "ramp") if getattr(self, name)]
         if len(given) > 1:
             raise ValueError(f"{' and '.join(given)} contradict each other: give one of them")
+        return self
+
+    @model_validator(mode="after")
+    def _window_has_a_length(self) -> Self:
+        if self.window_s is not None and self.window not in FOUND_BY_LENGTH:
+            raise ValueError('window_s: is how long a window "busiest" or "first" is: leave it out')
         return self
 
     @property

@@ -177,7 +177,10 @@ class _Prepared:
             ended_ns = time.monotonic_ns() - ours_ns
             must_be_possible(said, began_ns=began_ns - ours_ns, ended_ns=ended_ns)
         offered = offered_load(said, self.intended_duration_s)
-        sent = {"trace_sha256": self._load.trace_facts().sha256, **self._load.words()}
+        facts = self._load.trace_facts()
+        sent = {"trace_sha256": facts.sha256, **self._load.words()}
+        if facts.source is not None:
+            sent |= {"trace_sha256": facts.source.sha256, "window": facts.source.window.span}
         return replace(offered, facts={**offered.facts, "load": sent})
 
 

@@ -12,6 +12,7 @@ from nodrop.hosts.seam import HostProcess, Json, Link, UndoJournal
 from nodrop.ledger.imbalance import FlowSizes
 from nodrop.ledger.over_time import LateBurst
 from nodrop.protocol.events import Achieved, TraceResult
+from nodrop.results.window import LoadWindow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +81,8 @@ class Planned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceFacts:
+    """Of the capture file that is sent; of a load with a window, that is the window."""
+
     path: Path
     sha256: str
     packets: int
@@ -103,12 +106,24 @@ class TraceFacts:
     """What it was made of, one for each port, each alone at its own timing; () = it is no such
     trace."""
 
+    source: Source | None = None
+    """What it was cut from; None if the load has no window."""
+
     @property
     def memory_bytes(self) -> int:
         """What our sender takes at most while it makes its index: the capture as a file (16 bytes
         a packet beside the frames) and 24 bytes a packet, which a growing list takes thrice.
         Replicas are written as they are sent and take none."""
         return self.frame_bytes + self.packets * (16 + 3 * 24)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """The trace of a load with a window."""
+
+    path: Path
+    sha256: str
+    window: LoadWindow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

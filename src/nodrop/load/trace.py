@@ -13,11 +13,12 @@ from contextlib import closing
 from dataclasses import replace
 from math import inf
 from pathlib import Path
+from threading import get_ident
 from time import monotonic
 from typing import IO, cast
 
 from nodrop.config.options import check
-from nodrop.config.replay import MADE_TRACE, Ramp, ReplayOptions
+from nodrop.config.replay import FOUND_BY_LENGTH, MADE_TRACE, WINDOW_S, Ramp, ReplayOptions
 from nodrop.errors import BadInput, LabProblem, NodeRefused
 from nodrop.hosts.binary import file_sha256, find_node_binary
 from nodrop.hosts.folders import cache_folder
@@ -26,8 +27,10 @@ from nodrop.hosts.rights import READER, limited
 from nodrop.hosts.seam import Json, TraceJob
 from nodrop.labs.branches import addresses
 from nodrop.ledger.imbalance import FlowSizes
-from nodrop.load.seam import Fragments, PeakDemand, Planned, TraceFacts, lasting
+from nodrop.load.seam import Fragments, PeakDemand, Planned, Source, TraceFacts, lasting
 from nodrop.protocol.events import TracePlanned, TraceResult
+from nodrop.results.window import LoadWindow
+from nodrop.untrusted.json_text import decode_object, member
 from nodrop.untrusted.packed import trace_bound, unpack
 from nodrop.untrusted.reading import making_sense
 
@@ -38,9 +41,83 @@ SHORTEST_FRAME_BYTES = 14
 
 
 def find_trace(options: ReplayOptions) -> Path:
-    """The capture file that is sent: what `load.trace` names, or what is made of several."""
+    """The capture file that is sent: the window of what `load.trace` names, or is made of
+    several."""
+    return _sent(options)[0]
+
+
+def _sent(options: ReplayOptions) -> tuple[Path, Source | None]:
     parts = _parts(options)
-    return _side_by_side(parts, options) if parts else _named(*options.traces)
+    whole = _side_by_side(parts, options) if parts else _named(*options.traces)
+    if options.window is None:
+        return whole, None
+    length = f":{options.window_s or WINDOW_S:.9f}" if options.window in FOUND_BY_LENGTH else ""
+    return _cut(whole, _stamp(whole), f"{options.window}{length}", options.tolerate_truncated)
+
+
+@functools.lru_cache(maxsize=256)
+def _cut(
+    trace: Path, stamp: tuple[int, ...], window: str, tolerate_truncated: bool
+) -> tuple[Path, Source]:
+    """A window as a file in the cache folder, named by what it holds: a sender keeps no more than
+    this in memory. The trace itself if the window is all of it."""
+    del stamp  # another file is cut anew
+    folder = cache_folder() / "traces"
+    folder.mkdir(parents=True, exist_ok=True)
+    partial = folder / f"window-{os.getpid()}-{get_ident()}.partial"
+    argv = ["window", str(trace), f"--window={window}", "--out", str(partial)]
+    done = _this_host().run(
+        [
+            *(str(find_node_binary()), "trace", *argv),
+            *(["--tolerate-truncated"] if tolerate_truncated else []),
+        ],
+        timeout_s=TRACE_READ_TIMEOUT_S,
+        check=False,
+    )
+    if done.returncode != 0:
+        partial.unlink(missing_ok=True)
+        why = " ".join(done.stderr.split()).removeprefix("nodrop-node trace: ")
+        of_file = why.startswith(str(trace))
+        raise BadInput(f"load.trace: {why}" if of_file else f"load.window: {trace}: {why}")
+    with making_sense("what the node says of a window"):
+        said = decode_object(done.stdout)
+        source = Source(path=trace, sha256=member(said, "sha256", str), window=_window(said))
+    if source.window.is_whole:
+        return trace, source
+    part = f"{source.sha256[:12]}-{source.window.span}"
+    made = folder / f"{trace.name.partition('.')[0][:LONGEST_NAMES]}-{part}.pcap"
+    partial.rename(made)
+    return made, source
+
+
+def _window(said: Json) -> LoadWindow:
+    whole, peak = said["whole"], said["whole"]["peak_second"]
+    packets, bytes_ = said["packets"], said["frame_bytes"]
+    trace_s = lasting(whole["duration_ns"] / 1e9, whole["packets"])
+    lasts_s = trace_s if said["is_whole"] else (said["to_ns"] - said["from_ns"]) / 1e9
+    of_flows, begun = said["of_flows"], said["of_begun"]
+
+    def rate(number: float, seconds: float) -> float | None:
+        return number / seconds if seconds else None
+
+    return LoadWindow(
+        span=said["window"],
+        from_s=said["from_ns"] / 1e9,
+        to_s=said["to_ns"] / 1e9,
+        packets=packets,
+        frame_bytes=bytes_,
+        pps=rate(packets, lasts_s),
+        bps=rate(8.0 * bytes_, lasts_s),
+        trace_packets=whole["packets"],
+        trace_bytes=whole["frame_bytes"],
+        trace_s=trace_s,
+        mean_pps=rate(whole["packets"], trace_s),
+        mean_bps=rate(8.0 * whole["frame_bytes"], trace_s),
+        peak_pps=float(peak["packets"]),
+        peak_bps=8.0 * peak["frame_bytes"],
+        begun_packet_ratio=rate(begun["packets"], of_flows["packets"]),
+        begun_byte_ratio=rate(begun["frame_bytes"], of_flows["frame_bytes"]),
+    )
 
 
 def _named(trace: str) -> Path:
@@ -192,19 +269,30 @@ _PACKED: Mapping[bytes, Callable[[Path], IO[bytes]]] = {
 
 def facts_of(options: ReplayOptions) -> TraceFacts:
     """What the trace holds, and what becomes of its fragments as these options will send it."""
-    facts, parts = read_trace(find_trace(options), options), _parts(options)
-    return replace(facts, parts=parts) if parts else facts
+    path, source = _sent(options)
+    facts, parts = read_trace(path, options), _parts(options)
+    return replace(facts, parts=parts, source=source) if parts or source else facts
 
 
 def words_of(facts: TraceFacts) -> Json:
     """For the manifest."""
     each = [{"trace": str(one.path), "trace_sha256": one.sha256} for one in facts.parts]
+    ports = {"ports": each} if each else {}
+    if (source := facts.source) is not None:
+        return {
+            "trace": str(source.path),
+            "trace_sha256": source.sha256,
+            "trace_packets": source.window.trace_packets,
+            "trace_duration_s": source.window.trace_s,
+            "window": source.window.model_dump(),
+            **ports,
+        }
     return {
         "trace": str(facts.path),
         "trace_sha256": facts.sha256,
         "trace_packets": facts.packets,
         "trace_duration_s": facts.duration_s,
-        **({"ports": each} if each else {}),
+        **ports,
     }
 
 
@@ -223,10 +311,15 @@ def intended_pps(options: ReplayOptions) -> float | None:
 def read_trace(path: Path, options: ReplayOptions) -> TraceFacts:
     """Reads the whole trace, again only if the file is another. BadInput names the packet and
     offset of the first bad record."""
+    return _read(path, _stamp(path), options)
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    """Another one is another file."""
     if not path.is_file():
         raise BadInput(f"load.trace: {path} does not exist or is no file")
     now = path.stat()
-    return _read(path, (now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns), options)
+    return now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns
 
 
 @functools.lru_cache(maxsize=1024)

@@ -13,6 +13,7 @@ from nodrop.errors import BadInput, LabProblem
 from nodrop.ledger.sustained import least_duration_s
 from nodrop.load.seam import LoadGenerator, Planned, TraceFacts
 from nodrop.measure.controllers.seam import Factors
+from nodrop.results.window import LoadWindow
 from nodrop.suts.seam import Sut
 
 LONGEST_LOAD_S = 24 * 3600.0
@@ -32,10 +33,13 @@ class OfferLength:
     planned: Planned | None = None
     """What is sent in that time; None if the trace could not be read."""
     trace_packets: int | None = None
+    """Of its window, if it has one."""
+    window: LoadWindow | None = None
+    """None if the load names none."""
 
     @property
-    def is_window(self) -> bool:
-        """It ends before the trace does."""
+    def ends_early(self) -> bool:
+        """Before the trace, or its window, does."""
         if self.planned is None or self.trace_packets is None:
             return False
         return self.planned.window_packets < self.trace_packets
@@ -69,6 +73,7 @@ def offer_length(
         least_s=None if least_s is None else max(SHORTEST_S, least_s),
         planned=None if facts is None else facts.planned,
         trace_packets=None if facts is None else facts.packets,
+        window=None if facts is None or facts.source is None else facts.source.window,
     )
 
 

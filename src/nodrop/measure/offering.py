@@ -114,7 +114,9 @@ class Offering:
         used.foreign_cpu_ratio = each[0]
         used.others_ratio = max((ratio for ratio in each if ratio is not None), default=None)
         used.cpus = tuple(sorted(cpus[0] | cpus[1]))
-        counted.flow_sizes = load.trace_facts().flow_sizes
+        facts = load.trace_facts()
+        counted.flow_sizes = facts.flow_sizes
+        counted.window = None if facts.source is None else facts.source.window
         counted.threads = thread_books(
             sut, counters, choose(host, guests, counters.per_thread), offered_ns
         )
@@ -131,7 +133,7 @@ class Offering:
             steal_ratio=used.steal_ratio,
             role=sut.role,
             flow_sizes=counted.flow_sizes,
-            peaks=peaks(load.trace_facts(), seen.offered),
+            peaks=peaks(facts, seen.offered),
         )
         used.lost_beyond_steal = lost_beyond_steal(
             counted.running, host, frozenset().union(*cpus), until_ns

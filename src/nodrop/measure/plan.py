@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -14,6 +14,7 @@ from nodrop.config.experiment import Experiment, LimitsTable, Measure
 from nodrop.config.matrix import NAMED, PROFILE
 from nodrop.config.options import check, shown
 from nodrop.config.repetitions import Repetitions
+from nodrop.config.replay import BUSIEST, FOUND_BY_LENGTH, MOST_DURATION_S, REPLAYING
 from nodrop.config.search import Search
 from nodrop.config.setup_table import shared_setup
 from nodrop.config.toml_file import key_path, put
@@ -22,7 +23,7 @@ from nodrop.errors import BadInput
 from nodrop.labs.seam import Receiving
 from nodrop.labs.split import Splitter
 from nodrop.ledger.sustained import duration
-from nodrop.load.seam import LoadGenerator, PeakDemand
+from nodrop.load.seam import LoadGenerator, PeakDemand, TraceFacts, lasting
 from nodrop.measure.controllers.forecast import forecast, forecast_words
 from nodrop.measure.controllers.seam import Asked, AskedCell, Controller, Factors, TrialInput
 from nodrop.measure.lengths import OfferLength, implausible, offer_length, traces_of
@@ -162,7 +163,7 @@ class Plan:
 
     def windows(self) -> str:
         """In words, if trials end before their trace does; empty if none does."""
-        cut = [length for length in self.lengths if length.is_window]
+        cut = [length for length in self.lengths if length.ends_early]
         if not cut:
             return ""
         reached = {
@@ -180,6 +181,15 @@ class Plan:
                 else "the same part each time"
             )
         )
+
+    def sent_windows(self) -> Iterator[str]:
+        """In words: which stretch of its trace a load sends, and what of it an IDS may skip."""
+        found = {one.window.span: one.window for one in self.lengths if one.window is not None}
+        for window in found.values():
+            cells = [one for one in self.lengths if one.window and one.window.span == window.span]
+            yield f"{self._in(len(cells))}{window.sentence}"
+            if window.begun_warning:
+                yield f"{self._in(len(cells))}{window.begun_warning}"
 
     def shared_cpus(self) -> str:
         """In words, if the generator and the SUT of a cell may take turns on a CPU; else empty."""
@@ -220,6 +230,7 @@ class Plan:
                 None,
                 (
                     port_traces_words([cell.load for cell in self.cells]),
+                    *self.sent_windows(),
                     self.windows(),
                     self.too_short(),
                     self.parted(),
@@ -245,6 +256,7 @@ def make_plan(experiment: Experiment) -> Plan:
     loads = [load for _, _, load in parts]
     refused: list[BadInput] = []
     if experiment.search is not None:
+        made = [replace(cell, load=windowed(cell.load, experiment.search)) for cell in made]
         loads = [
             _decides(experiment, experiment.search, cell, load, refused)
             for cell, load in zip(made, loads, strict=True)
@@ -347,9 +359,28 @@ def _asked(cell: Cell, searched: LoadGenerator | None) -> AskedCell:
         factors=cell.factors,
         load=cell.load,
         trace_packets=None if facts is None else facts.packets,
-        trace_s=None if facts is None else facts.duration_s,
+        trace_s=None if facts is None else _pass_s(facts),
         first_pps=None if facts is None else facts.planned.pps,
     )
+
+
+def windowed(load: Table, search: Search) -> Table:
+    """The [load] table of a search: all its trials send one window of the trace, as long as a trial
+    that decides if nothing else was asked for."""
+    if load.get("kind") not in REPLAYING:
+        return load
+    window = load.get("window", BUSIEST)
+    if window not in FOUND_BY_LENGTH or "window_s" in load:
+        return {**load, "window": window}
+    window_s = search.final_trial_s * (load.get("speed") or 1.0)
+    return {**load, "window": window, "window_s": min(window_s, MOST_DURATION_S)}
+
+
+def _pass_s(facts: TraceFacts) -> float:
+    """One pass over what is sent, at its own speed."""
+    if facts.source is None or facts.source.window.is_whole:
+        return lasting(facts.duration_s, facts.packets)
+    return facts.source.window.to_s - facts.source.window.from_s
 
 
 def _cell(experiment: Experiment, factors: Factors) -> Cell:

@@ -366,7 +366,8 @@ def places_here(experiment: Experiment, plan: Plan) -> list[str]:
 
 def _trace_key(load: Table) -> str:
     """A search varies the pace of a load, not its trace."""
-    return _key({"trace": load["trace"]} if "trace" in load else load)
+    sent = {key: load[key] for key in ("trace", "window", "window_s") if key in load}
+    return _key(sent if "trace" in load else load)
 
 
 def _key(table: Mapping[str, Any]) -> str:

@@ -77,6 +77,8 @@ def trial_record(
         found["threads_unexplained_packets"] = _unexplained(packets.threads, packets.counters)
     if packets.flow_sizes is not None:
         found["flow_sizes"] = asdict(packets.flow_sizes)
+    if packets.window is not None:
+        found["window"] = packets.window.model_dump()
     body["ports"] = [asdict(port) for port in packets.ports]
     if packets.counters is not None:
         body["captured_packets"] = packets.counters.captured_packets

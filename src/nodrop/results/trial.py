@@ -19,6 +19,7 @@ from nodrop.ledger.reasons import FAILURES, Reason
 from nodrop.results.model import Count, Model, NotNegative, Packets, Seconds
 from nodrop.results.packets import PacketBooks
 from nodrop.results.versions import FLAT, FORMAT, UnknownFormat, current
+from nodrop.results.window import LoadWindow
 from nodrop.stats.interval import Host
 from nodrop.untrusted.json_text import NotJson, decode_object, shown
 
@@ -304,6 +305,8 @@ class TrialRecord(Model):
 
     flow_sizes: FlowSizes | None = None
     """Of the load; null if it sent only a part of the trace's flows."""
+    window: LoadWindow | None = None
+    """The stretch of the trace that was sent; null if the load names none."""
 
     body: Body = Body()
 
@@ -418,6 +421,7 @@ ADDED_LATER: frozenset[str] = frozenset(
         "threads",
         "threads_unexplained_packets",
         "flow_sizes",
+        "window",
     }
 )
 """Fields that run directories of this format may lack: they came after its first lines were

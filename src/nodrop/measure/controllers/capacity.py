@@ -32,8 +32,8 @@ from nodrop.stats.eta import Remaining
 
 METHODS: dict[str, Method] = {"nodrop": own, "mlrsearch": mlrsearch, "bisection": bisection}
 PACES = ("speed", "pps", "top_speed")
-MOST_STRETCHED = 4.0
-"""A trial may last so many times longer for the sake of a whole pass over the trace."""
+SHORTER = 0.1
+"""Of a pass over the window, so much may be missing from the time that a trial is asked to take."""
 RAMP_UP = 64.0
 """So many times its beginning is where a ramp ends."""
 RAMP_LEAST = 4.0
@@ -75,7 +75,7 @@ class Capacity:
         """Of a trial that decides, where the search begins."""
         start, _ = _begin(cell, self._search)
         ask = Ask(value=start, seconds=self._search.final_trial_s)
-        return _stretched_s(cell, self._search.by, ask)
+        return _lasts_s(cell, self._search.by, ask)
 
     def next(self, done: Sequence[TrialRecord], may: May = any_trial) -> TrialInput | None:
         if lab_is_out(done):
@@ -151,7 +151,7 @@ class Capacity:
         closing_in = number == 1 and self._closing_in(cell, done)
         until = of_cell if closing_in else of_cell * (number + 1) / (rounds + 1)
         spent = sum(r.took_s or 0.0 for r in done if r.cell == dict(cell.factors))
-        lasts_s = _stretched_s(cell, self._search.by, ask)
+        lasts_s = _lasts_s(cell, self._search.by, ask)
         return spent + lasts_s + self._beside_s(cell.factors, number, done) > until
 
     def _closing_in(self, cell: AskedCell, done: Sequence[TrialRecord]) -> bool:
@@ -202,7 +202,7 @@ class Capacity:
         if trial is None or trial.searched is None:
             nothing = Remaining(trials=0, seconds=0.0, spread_s=None)
             return Outlook(at_least=nothing, at_most=nothing)
-        next_s = trial.searched.duration_s
+        next_s = self._load_s(trial)
         next_s += self._beside_s(trial.cell, trial.searched.round, done)
         rounds = [(c, n) for c in self._asked.cells for n in range(1, search.rounds + 1)]
         unbegun = [(c.factors, n) for c, n in rounds if not of_round(done, c.factors, n)]
@@ -212,6 +212,14 @@ class Capacity:
         rest_s = sum(search.initial_trial_s + self._beside_s(*one, done) for one in rest)
         least = Remaining(trials=1 + len(rest), seconds=next_s + rest_s, spread_s=None)
         return Outlook(at_least=least, at_most=self._at_most(least, done), next_s=next_s)
+
+    def _load_s(self, trial: TrialInput) -> float:
+        asked = trial.searched
+        assert asked is not None
+        cell = next(one for one in self._asked.cells if one.factors == trial.cell)
+        start = None if asked.ramp is None else asked.ramp.start
+        ask = Ask(value=asked.value, seconds=asked.duration_s, ramp_from=start)
+        return _lasts_s(cell, asked.by, ask)
 
     def _at_most(self, least: Remaining, done: Sequence[TrialRecord]) -> Remaining | None:
         if self._search.budget_s is None:
@@ -246,26 +254,21 @@ def _starts(done: Sequence[TrialRecord]) -> set[int]:
 
 
 def load_of(cell: AskedCell, search: Search, ask: Ask) -> dict[str, Any]:
-    """The cell's [load] table at this value of the scale, so long. Replicas keep to what `loops`
-    says. At a rate or a speed the trace is sent in whole passes, so that all trials see the same
-    of it; only if one pass lasts far too long is it cut, and the plan says so."""
+    """The cell's [load] table at this value of the scale, so long: whole passes over the window, so
+    that all trials see the same of the trace."""
     if ask.ramp_from is not None:
         return _growing(cell, search, ask)
     by, value, found = search.by, ask.value, dict(cell.load)
     whole = by == "multiplier" and value.is_integer()
     found[by] = int(value) if whole else value
-    if by == "multiplier":
-        return {**found, "duration_s": ask.seconds}
     for pace in PACES:
-        if pace != by:
+        if by != "multiplier" and pace != by:
             found.pop(pace, None)
     once_s = _once_s(cell, by, value)
-    if once_s is None:
-        return {**found, "duration_s": ask.seconds}
-    if once_s > MOST_STRETCHED * ask.seconds:
+    if not once_s:
         return {**found, "duration_s": ask.seconds}
     found.pop("duration_s", None)
-    return {**found, "loops": max(1, math.ceil(ask.seconds / once_s))}
+    return {**found, "loops": _passes(once_s, ask.seconds)}
 
 
 def _growing(cell: AskedCell, search: Search, ask: Ask) -> dict[str, Any]:
@@ -295,20 +298,22 @@ def _begin(cell: AskedCell, search: Search) -> tuple[float, float]:
     return min(max(_start(cell, search), lowest), highest), highest
 
 
-def _stretched_s(cell: AskedCell, by: str, ask: Ask) -> float:
-    by_clock = by == "multiplier" or ask.ramp_from is not None
-    once_s = None if by_clock else _once_s(cell, by, ask.value)
-    if once_s is None or once_s > MOST_STRETCHED * ask.seconds:
-        return ask.seconds
-    return once_s * max(1, math.ceil(ask.seconds / once_s))
+def _lasts_s(cell: AskedCell, by: str, ask: Ask) -> float:
+    once_s = _once_s(cell, by, ask.value) if ask.ramp_from is None else None
+    return once_s * _passes(once_s, ask.seconds) if once_s else ask.seconds
+
+
+def _passes(once_s: float, seconds: float) -> int:
+    return max(1, math.ceil(seconds / once_s - SHORTER))
 
 
 def _once_s(cell: AskedCell, by: str, value: float) -> float | None:
-    """One pass over the trace."""
+    """One pass over the window."""
     if by == "pps":
         packets = (cell.trace_packets or 0) * cell.load.get("multiplier", 1)
         return packets / value or None
-    return cell.trace_s / value if cell.trace_s else None
+    speed = value if by == "speed" else float(cell.load.get("speed") or 1.0)
+    return cell.trace_s / speed if cell.trace_s else None
 
 
 def first_load(cell: AskedCell, search: Search) -> dict[str, Any]:
@@ -339,16 +344,9 @@ def _check(cell: AskedCell, search: Search) -> None:
             'search.by = "multiplier": load.kind = "tcpreplay" sends whole copies only: '
             'search.by = "speed" or "pps"'
         )
-    if search.by == "speed" and cell.trace_s == 0:
+    if search.by != "pps" and cell.trace_s == 0:
         raise BadInput(
             'load.trace: all its packets have one time, so it has no speed: search.by = "pps"'
-        )
-    lasts_s = _lasts_s(cell)
-    if search.by == "multiplier" and lasts_s is not None and lasts_s < search.final_trial_s:
-        raise BadInput(
-            f"load.trace: lasts {lasts_s:.3g} s as it is sent, less than a trial of "
-            f"{search.final_trial_s:g} s",
-            hint="raise load.loops, or lower search.final_trial_s",
         )
     for key in ("min", "max"):
         value = getattr(search, key)
@@ -369,13 +367,6 @@ def _packets(cell: AskedCell, search: Search, value: float) -> float:
     if search.by == "speed":
         times = value * cell.load.get("multiplier", 1)
     return float(cell.trace_packets / cell.trace_s * times * search.final_trial_s)
-
-
-def _lasts_s(cell: AskedCell) -> float | None:
-    if cell.trace_s is None:
-        return None
-    loops, speed = cell.load.get("loops", 1), cell.load.get("speed") or 1.0
-    return cell.trace_s * float(loops) / float(speed)
 
 
 def _start(cell: AskedCell, search: Search) -> float:

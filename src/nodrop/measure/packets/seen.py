@@ -14,6 +14,7 @@ from nodrop.ledger.threads import ThreadBooks
 from nodrop.measure.packets.instances import Instance
 from nodrop.measure.packets.ports import PortPackets
 from nodrop.measure.packets.readings import Reading
+from nodrop.results.window import LoadWindow
 from nodrop.suts.seam import Drained, SutCounters
 
 
@@ -37,6 +38,8 @@ class PacketsSeen:
     """Of the SUT."""
     flow_sizes: FlowSizes | None = None
     """Of the load."""
+    window: LoadWindow | None = None
+    """Of its trace, if the load names one."""
     running: Running | None = None
     ledger: Ledger | None = None
     instances: Sequence[Instance] = ()

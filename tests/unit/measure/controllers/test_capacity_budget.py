@@ -19,16 +19,18 @@ from tests.simulated_sut import SimulatedSut, cell, controller, run, searched, t
     ("cells", "load", "settings", "least_s"),
     [
         (3, {}, {}, 21.0),
-        (1, {"speed": 4.0}, {"by": "speed"}, 17.0),  # a pass takes 15 s
+        (1, {"speed": 4.0}, {"by": "speed"}, 17.0),  # a pass over the window takes 15 s
+        (2, {"multiplier": 3}, {}, 124.0),
         (2, {"pps": 5200.0}, {"by": "pps", "goals": (0.0,)}, 2 * (100_000 / 5200 + 2)),
-        (2, {"pps": 1000.0}, {"by": "pps", "final_trial_s": 8.0}, 20.0),  # a pass is cut
+        (2, {"pps": 1000.0}, {"by": "pps", "final_trial_s": 8.0}, 204.0),
     ],
 )
 def test_a_budget_that_has_no_trial_for_a_cell_is_refused(
     cells: int, load: dict[str, Any], settings: dict[str, Any], least_s: float
 ) -> None:
     """It was accepted, and nothing was measured."""
-    made = [cell(factors={"sut.threads": n + 1}, load=load) for n in range(cells)]
+    trace_s = 60.0 if load else 5.0
+    made = [cell(factors={"sut.threads": n + 1}, load=load, trace_s=trace_s) for n in range(cells)]
     with pytest.raises(BadInput, match="one trial alone takes about"):
         controller(Search(budget_s=least_s - 0.1, **settings), *made)
     asks = controller(Search(budget_s=least_s + 0.1, **settings), *made)

@@ -1,0 +1,107 @@
+"""The window of a load: the stretch of its trace that is sent, beside all of the trace."""
+
+from __future__ import annotations
+
+from nodrop.results.model import Count, Model, NotNegative, Seconds
+
+BEGUN_LEAST = 0.7
+"""Packets in flows that begin in the window; below, an IDS skips so many that it looks fast
+(docs/methodology.md)."""
+
+
+class LoadWindow(Model):
+    span: str
+    """`12..17`: seconds after the first packet of the trace, exactly. As `load.window` it sends the
+    same packets."""
+    from_s: Seconds
+    to_s: Seconds
+    packets: Count
+    frame_bytes: Count
+    pps: NotNegative | None
+    """At the trace's own speed, as all that follows; null if the trace takes no time."""
+    bps: NotNegative | None
+    """Bits of Ethernet frames."""
+    trace_packets: Count
+    """Of the whole trace."""
+    trace_bytes: Count
+    trace_s: Seconds
+    mean_pps: NotNegative | None
+    """Of the whole trace, as are the peaks."""
+    mean_bps: NotNegative | None
+    peak_pps: NotNegative
+    """The most packets within any second."""
+    peak_bps: NotNegative
+    begun_packet_ratio: NotNegative | None
+    """Of the window's packets that belong to a flow, those of flows that begin in the window; null
+    if none belongs to a flow."""
+    begun_byte_ratio: NotNegative | None
+
+    @property
+    def is_whole(self) -> bool:
+        return self.packets == self.trace_packets
+
+    @property
+    def name(self) -> str:
+        """`seconds 10.0 to 15.0 of the trace`."""
+        if self.is_whole:
+            return f"the whole trace ({self.trace_s:,.1f} s)"
+        digits = 1 if self.to_s - self.from_s >= 1 else 3
+        return f"seconds {self.from_s:,.{digits}f} to {self.to_s:,.{digits}f} of the trace"
+
+    @property
+    def rate_words(self) -> str:
+        """`3,000 packets/s, 12.1 Mbit/s`."""
+        if self.pps is None or self.bps is None:
+            return f"{self.packets:,} packets at one moment"
+        return f"{self.pps:,.0f} packets/s, {_digits(self.bps / 1e6)} Mbit/s"
+
+    @property
+    def beside_trace(self) -> str:
+        """How it stands to the whole trace; empty if it is all of it."""
+        if self.is_whole:
+            return ""
+        said = f"{_share(self.packets, self.trace_packets)} of its packets, "
+        said += f"{_share(self.frame_bytes, self.trace_bytes)} of its bytes and "
+        said += f"{_share(self.to_s - self.from_s, self.trace_s)} of its {self.trace_s:,.1f} s"
+        if self.pps is None or self.mean_pps is None:
+            return said
+        return (
+            f"{said}; the whole trace has {self.mean_pps:,.0f} packets/s on average and "
+            f"{self.peak_pps:,.0f} in its busiest second"
+        )
+
+    @property
+    def sentence(self) -> str:
+        """`the load sends seconds 10.0 to 15.0 of the trace: 3,000 packets/s, …`."""
+        said = f"the load sends {self.name}: {self.rate_words}"
+        return "; ".join(filter(None, (said, self.beside_trace, self.begun_words)))
+
+    @property
+    def begun_words(self) -> str:
+        """Empty if nothing belongs to a flow."""
+        if self.begun_packet_ratio is None or self.begun_byte_ratio is None:
+            return ""
+        return (
+            f"{self.begun_packet_ratio:.0%} of its packets and {self.begun_byte_ratio:.0%} of its "
+            "bytes are in flows that begin in it"
+        )
+
+    @property
+    def begun_warning(self) -> str:
+        """Empty if most of it begins in the window."""
+        ratio = self.begun_packet_ratio
+        if ratio is None or ratio >= BEGUN_LEAST:
+            return ""
+        return (
+            f"{self.begun_words}: an IDS may skip what it did not see begin, and then looks faster "
+            "than it is; a longer window has more of its flows whole"
+        )
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{_digits(100 * part / whole)} %" if whole else "all"
+
+
+def _digits(value: float) -> str:
+    """Three of them."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -1,0 +1,158 @@
+"""The window of a load: which packets are sent, and how they stand to the whole trace."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodrop.config.options import check
+from nodrop.config.replay import ReplayOptions
+from nodrop.config.search import Search
+from nodrop.errors import BadInput
+from nodrop.load.trace import facts_of, find_trace, words_of
+from nodrop.measure.plan import windowed
+from tests.known_answers.frames import ip
+
+
+def made(folder: Path, parts: Sequence[tuple[float, float]]) -> Path:
+    """So many seconds at so many packets/s, one part after the other."""
+    content, begin_s = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 262144, 1), 0.0
+    for seconds, pps in parts:
+        for n in range(round(seconds * pps)):
+            frame = ip(struct.pack("!HHHH", 1000, 53, 108, 0) + bytes(100), source=n % 50)
+            at = divmod(round((begin_s + n / pps) * 1e6), 1_000_000)
+            content += struct.pack("<IIII", *at, len(frame), len(frame)) + frame
+        begin_s += seconds
+    path = folder / "trace.pcap"
+    path.write_bytes(content)
+    return path
+
+
+def options(trace: Path, **keys: Any) -> ReplayOptions:
+    return check(ReplayOptions, {"trace": str(trace), **keys}, table="load", base=Path())
+
+
+@pytest.mark.parametrize(
+    ("parts", "from_s", "pps", "mean_pps"),
+    [
+        ([(10, 10), (10, 300)], 10.0, 300.0, 155.0),
+        ([(4, 500), (12, 20), (4, 100)], 0.0, 400.0, 132.0),
+        ([(7, 30), (6, 200), (7, 50)], 7.0, 200.0, 88.0),
+    ],
+)
+@pytest.mark.parametrize("by", [{}, {"pps": 2_000.0}, {"multiplier": 3.0}])
+def test_the_busiest_stretch_is_all_that_is_sent(
+    tmp_path: Path,
+    parts: Sequence[tuple[float, float]],
+    from_s: float,
+    pps: float,
+    mean_pps: float,
+    by: dict[str, float],
+) -> None:
+    trace = made(tmp_path, parts)
+    facts = facts_of(options(trace, window="busiest", **by))
+    assert facts.source
+    window = facts.source.window
+    assert window.from_s == pytest.approx(from_s, abs=0.2)
+    assert window.to_s - window.from_s == pytest.approx(5.0)
+    assert window.pps == pytest.approx(pps, rel=0.06) and window.mean_pps == pytest.approx(
+        mean_pps, rel=0.01
+    )
+    assert window.peak_pps == pytest.approx(max(rate for _, rate in parts), abs=1)
+    assert facts.packets == window.packets == round(5 * window.pps)
+    assert facts.planned.packets == window.packets * by.get("multiplier", 1)
+    assert window.trace_packets == sum(round(s * rate) for s, rate in parts)
+    # The same packets by its name, and the whole trace in the manifest.
+    again = facts_of(options(trace, window=window.span, **by))
+    assert again.sha256 == facts.sha256 != facts.source.sha256
+    said = words_of(facts)
+    assert said["trace"] == str(trace) and said["trace_packets"] == window.trace_packets
+    assert said["window"]["span"] == window.span
+    assert "load sends seconds" in window.sentence and "on average" in window.sentence
+
+
+def test_a_trace_that_is_shorter_is_whole(tmp_path: Path) -> None:
+    trace = made(tmp_path, [(2, 100)])
+    for keys in ({"window": "busiest"}, {"window": "first"}, {"window": "whole"}):
+        facts = facts_of(options(trace, **keys))
+        assert facts.path == trace and facts.source and facts.source.window.is_whole
+        assert facts.source.window.pps == facts.source.window.mean_pps == pytest.approx(100)
+    assert facts_of(options(trace)).source is None
+
+
+@pytest.mark.parametrize(
+    ("window", "words"),
+    [
+        ("70..80", "load.window: .*: the window begins at 70.000 s, and the trace lasts 2.0"),
+        ("1.501..1.509", "load.window: .*: the trace has no packet in its window 1.501..1.509"),
+    ],
+)
+def test_a_window_without_a_packet_is_refused(tmp_path: Path, window: str, words: str) -> None:
+    trace = made(tmp_path, [(2.01, 100)])
+    with pytest.raises(BadInput, match=words):
+        find_trace(options(trace, window=window))
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"window": "busy"}, "must be busiest, first, whole"),
+        ({"window": "5..5"}, "must end after it begins"),
+        ({"window": "9..5.5"}, "must end after it begins"),
+        ({"window": "-1..5"}, "must be busiest"),
+        ({"window": "1..5 "}, "must be busiest"),
+        ({"window": "1e3..2e3"}, "must be busiest"),
+        ({"window": "٣..٥"}, "must be busiest"),
+        ({"window": ""}, "must be busiest"),
+        ({"window": "1..5", "window_s": 3.0}, "window_s: is how long"),
+        ({"window_s": 3.0}, "window_s: is how long"),
+        ({"window": "first", "window_s": 0.0}, "must be > 0"),
+    ],
+)
+def test_what_is_no_window_is_refused(tmp_path: Path, keys: dict[str, Any], words: str) -> None:
+    trace = made(tmp_path, [(1, 10)])
+    with pytest.raises(BadInput, match=words):
+        options(trace, **keys)
+
+
+@given(st.text(alphabet="0123456789.eE+-busiest ", max_size=14))
+def test_a_window_is_refused_or_names_a_stretch(text: str) -> None:
+    try:
+        ReplayOptions(trace="make:demo", window=text)
+    except ValueError:
+        return
+    begin, _, end = text.partition("..")
+    assert text == "busiest" or float(begin) < float(end)
+
+
+@pytest.mark.parametrize(
+    ("load", "found"),
+    [
+        ({}, {"window": "busiest", "window_s": 7.0}),
+        ({"speed": 2.0}, {"window": "busiest", "window_s": 14.0}),
+        ({"window": "first"}, {"window": "first", "window_s": 7.0}),
+        ({"window": "first", "window_s": 3.0}, {"window": "first", "window_s": 3.0}),
+        ({"window": "whole"}, {"window": "whole"}),
+        ({"window": "3..4"}, {"window": "3..4"}),
+    ],
+)
+def test_a_search_sends_one_window(load: dict[str, Any], found: dict[str, Any]) -> None:
+    search = Search(final_trial_s=7.0)
+    assert windowed({"kind": "replay", **load}, search) == {"kind": "replay", **load, **found}
+    assert windowed({"kind": "other", **load}, search) == {"kind": "other", **load}
+
+
+def test_flows_that_began_before_are_counted_and_warned_of(tmp_path: Path) -> None:
+    trace = made(tmp_path, [(2, 100)])
+    first, later = (
+        facts_of(options(trace, window=window)).source.window for window in ("0..0.4", "0.25..0.75")
+    )
+    assert first.begun_packet_ratio == 1.0 and not first.begun_warning
+    assert later.begun_packet_ratio == pytest.approx(0.5) == later.begun_byte_ratio
+    assert "50% of its packets and 50% of its bytes" in later.begun_warning
