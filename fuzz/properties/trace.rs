@@ -29,6 +29,7 @@ pub fn holds(bytes: &[u8]) {
         replicas: nodrop_replay::Replicas::whole(3),
         duration_ns: None,
         offsets_from: Some(1),
+        distinct_loops: false,
     };
     let plan = Plan::new(&trace, &request).expect("nothing in the request depends on the trace");
     let mut buffer = trace.buffer();

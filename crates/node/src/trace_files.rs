@@ -144,7 +144,7 @@ pub fn replicate(args: &ReplicateArgs) -> anyhow::Result<()> {
     write(&args.out, |out| {
         out.write_all(&file_header())?;
         for slot in plan.slots(&trace) {
-            let (frame, not_rewritten) = trace.frame(slot.packet, slot.replica, &mut buffer);
+            let (frame, not_rewritten) = trace.frame(slot.packet, slot.copy, &mut buffer);
             as_is += u64::from(not_rewritten);
             let length = u32::try_from(frame.len())?;
             out.write_all(&record_header(

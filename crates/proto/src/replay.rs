@@ -134,6 +134,10 @@ pub struct ReplaySpec {
     #[arg(long, value_enum, default_value_t)]
     #[serde(default)]
     pub flows: Flows,
+    /// Whether each pass of a replica has flows of its own, if replicas have
+    #[arg(long, value_enum, default_value = "same")]
+    #[serde(default = "same_flows")]
+    pub loop_flows: Flows,
     /// End after this time; the whole trace if absent
     #[arg(long)]
     pub duration_s: Option<f64>,
@@ -380,6 +384,10 @@ pub(crate) fn once() -> f64 {
 
 pub(crate) fn seed_of_flows() -> u64 {
     1
+}
+
+pub(crate) fn same_flows() -> Flows {
+    Flows::Same
 }
 
 fn yes() -> bool {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::replay::{once, seed_of_flows};
+use crate::replay::{once, same_flows, seed_of_flows};
 use crate::{Flows, LedBy, ReplaySpec, SendBackend, SpreadOver};
 
 /// Parameters of `trace`; the same words as a replay's, because the forecast is for that replay.
@@ -30,6 +30,10 @@ pub struct TraceSpec {
     #[arg(long, value_enum, default_value_t)]
     #[serde(default)]
     pub flows: Flows,
+    /// Whether each pass of a replica has flows of its own, if replicas have
+    #[arg(long, value_enum, default_value = "same")]
+    #[serde(default = "same_flows")]
+    pub loop_flows: Flows,
     /// Factor on the trace's own timing; 1 if no rate is given
     #[arg(long)]
     pub speed: Option<f64>,
@@ -82,6 +86,7 @@ impl TraceSpec {
             multiplier: self.multiplier,
             flow_seed: self.flow_seed,
             flows: self.flows,
+            loop_flows: self.loop_flows,
             duration_s: self.duration_s,
             seed: self.seed,
             backend: SendBackend::Auto,

@@ -102,9 +102,16 @@ fn flows(trace: &Trace, plan: &Plan) -> u64 {
             }
             begun_before.push(begun.len() as u64);
         }
-        others += kind
-            .map(|replica| begun_before[in_first_pass(plan, replica)])
-            .sum::<u64>();
+        let of_replica = |replica: u32| {
+            let first = begun_before[in_first_pass(plan, replica)];
+            let carried = round.carried(replica) as u64;
+            let slots = plan.slots_of(replica);
+            if !plan.has_distinct_loops() || slots <= carried {
+                return first;
+            }
+            first.saturating_mul(slots / carried) + begun_before[index(slots % carried)]
+        };
+        others += kind.map(of_replica).sum::<u64>();
     }
     others + same.len() as u64
 }
@@ -124,17 +131,20 @@ mod tests {
         #[test]
         fn what_is_planned_is_what_the_slots_are(
             hosts in proptest::collection::vec((1u8..9, 1u8..9), 1..30), loops in 1u32..4, multiplier in 0.2f64..4.0,
-            distinct: bool, kind in 0usize..4, limit in proptest::option::of(1u64..60),
+            distinct: bool, distinct_loops: bool, kind in 0usize..4, limit in proptest::option::of(1u64..60),
         ) {
             let frames: Vec<Vec<u8>> = hosts.iter().map(|(from, to)| udp(*from, *to)).collect();
             let mut trace = trace_of(&frames);
             let replicas = Replicas::of(multiplier, 3).unwrap();
-            trace.make_replicas_distinct(if distinct { replicas.count() } else { 1 }).unwrap();
+            let distinct_loops = distinct && distinct_loops;
+            let copies = replicas.count() * if distinct_loops { loops } else { 1 };
+            trace.make_replicas_distinct(if distinct { copies } else { 1 }).unwrap();
             let load = [
                 Load::Timing { speed: 1.0 }, Load::Rate { pps: 1e9, burst: 2 }, Load::Bits { bps: 3e11 }, Load::TopSpeed,
             ][kind].clone();
             let limit = limit.filter(|_| kind < 3);
-            let request = Request { load, loops, replicas, duration_ns: limit, offsets_from: distinct.then_some(5) };
+            let request = Request { load, loops, replicas, duration_ns: limit, offsets_from: distinct.then_some(5), distinct_loops };
+            prop_assert!(!distinct || request.copies() == Ok(copies));
             let Ok(plan) = Plan::new(&trace, &request) else {
                 return Ok(()); // a part with no flow
             };
@@ -142,7 +152,7 @@ mod tests {
             let mut buffer = trace.buffer();
             let (mut packets, mut bytes, mut flows, mut last) = (0, 0, HashSet::new(), None);
             for slot in plan.slots(&trace) {
-                let frame = trace.frame(slot.packet, slot.replica, &mut buffer).0;
+                let frame = trace.frame(slot.packet, slot.copy, &mut buffer).0;
                 packets += 1;
                 bytes += frame.len() as u64;
                 flows.extend(FlowKey::of_frame(frame));

@@ -17,6 +17,8 @@ pub struct Request {
     pub duration_ns: Option<u64>,
     /// Spread the starts of replicas by small offsets from this seed; `None` if they shall be in step.
     pub offsets_from: Option<u64>,
+    /// Each pass of a replica has flows of its own, as another replica would.
+    pub distinct_loops: bool,
 }
 
 /// What cannot be scheduled.
@@ -39,6 +41,19 @@ pub enum PlanError {
     /// The count of packets would depend on how fast they leave.
     #[error("loops = 0 is not possible at top speed: give the passes that at most shall be sent")]
     EndlessTopSpeed,
+    /// Flows of their own for more passes than there are.
+    #[error("loop_flows = \"distinct\" wants to know the passes: give loops")]
+    EndlessCopies,
+    /// More copies than can be numbered.
+    #[error(
+        "{loops} passes of {replicas} replicas are more copies with flows of their own than there can be"
+    )]
+    TooManyCopies {
+        /// Passes.
+        loops: u32,
+        /// At once.
+        replicas: u32,
+    },
     /// All packets of the trace have one time.
     #[error(
         "all packets of the trace have the same time, so its own timing fills no duration: use pps"
@@ -52,7 +67,24 @@ impl Request {
     /// # Errors
     /// If one is not positive.
     pub fn check_numbers(&self) -> Result<(), PlanError> {
-        Ok(self.load.check()?)
+        self.load.check()?;
+        self.copies().map(drop)
+    }
+
+    /// Copies of the trace that differ in their addresses, if replicas are distinct.
+    ///
+    /// # Errors
+    /// If each pass is to have its own, and their number is not known or too large.
+    pub fn copies(&self) -> Result<u32, PlanError> {
+        let replicas = self.replicas.count();
+        if !self.distinct_loops {
+            return Ok(replicas);
+        }
+        if self.loops == 0 {
+            return Err(PlanError::EndlessCopies);
+        }
+        let loops = self.loops;
+        (replicas.checked_mul(loops)).ok_or(PlanError::TooManyCopies { loops, replicas })
     }
 
     /// Whether it has an end, and its numbers make sense.
@@ -87,6 +119,7 @@ mod tests {
             replicas: Replicas::whole(1),
             duration_ns: None,
             offsets_from: None,
+            distinct_loops: false,
         };
         let endless = |load, duration_ns| Request {
             loops: 0,

@@ -28,6 +28,8 @@ pub struct Slot {
     pub packet: usize,
     /// 0 is the trace itself.
     pub replica: u32,
+    /// Whose addresses its frame has: the replica, unless each pass has addresses of its own.
+    pub copy: u32,
 }
 
 /// The schedule of a replay.
@@ -41,6 +43,8 @@ pub struct Plan {
     /// Slots of each replica at the trace's own timing, of all together otherwise.
     counts: Vec<u64>,
     pass_ns: f64,
+    /// From a replica's addresses in one pass to those in the next; 0 if they stay.
+    copies_of_pass: u32,
 }
 
 impl Plan {
@@ -60,7 +64,11 @@ impl Plan {
             round,
             counts: Vec::new(),
             pass_ns: duration + duration / (packets.max(2) - 1) as f64,
+            copies_of_pass: 0,
         };
+        if request.distinct_loops {
+            plan.copies_of_pass = plan.replicas();
+        }
         if let Load::Timing { speed } = request.load {
             plan.speed = speed;
             if let Some(seed) = request.offsets_from {
@@ -217,6 +225,28 @@ impl Plan {
         rounded((pass as f64 * self.pass_ns + at as f64) / self.speed)
     }
 
+    /// Slot number `slot` of a replica at the trace's own timing.
+    fn slot(&self, due_ns: u64, replica: u32, slot: u64) -> Slot {
+        let (pass, packet) = self.pass_and_packet(replica, slot);
+        Slot {
+            due_ns,
+            packet,
+            replica,
+            copy: self.copy(replica, pass),
+        }
+    }
+
+    /// There are addresses for as many copies as the passes need (`Request::copies`).
+    fn copy(&self, replica: u32, pass: u64) -> u32 {
+        let passes = u32::try_from(pass).unwrap_or(u32::MAX);
+        replica.saturating_add(passes.saturating_mul(self.copies_of_pass))
+    }
+
+    /// Whether each pass has addresses of its own.
+    pub(crate) fn has_distinct_loops(&self) -> bool {
+        self.copies_of_pass > 0
+    }
+
     fn pass_and_packet(&self, replica: u32, slot: u64) -> (u64, usize) {
         let carried = self.round.carried(replica) as u64;
         let packet = self.round.packet(replica, index(slot % carried));
@@ -266,12 +296,14 @@ impl Slots<'_> {
             return None;
         }
         self.next += 1;
+        let pass = slot / self.plan.round.slots();
         let turn = self.turn;
         self.turn = self.plan.round.after(turn);
         Some(Slot {
             due_ns: in_turn.due_ns(slot, &self.plan.round),
             packet: turn.packet,
             replica: turn.replica,
+            copy: self.plan.copy(turn.replica, pass),
         })
     }
 
@@ -288,11 +320,7 @@ impl Slots<'_> {
         } else {
             std::collections::binary_heap::PeekMut::pop(first);
         }
-        Some(Slot {
-            due_ns,
-            packet: self.plan.pass_and_packet(replica, slot).1,
-            replica,
-        })
+        Some(self.plan.slot(due_ns, replica, slot))
     }
 }
 

@@ -155,9 +155,7 @@ impl<'a> Replay<'a> {
 
     /// Offers a packet that is due, once.
     fn offer(&mut self, slot: Slot, start: u64) {
-        let (frame, as_is) = self
-            .trace
-            .frame(slot.packet, slot.replica, &mut self.buffer);
+        let (frame, as_is) = self.trace.frame(slot.packet, slot.copy, &mut self.buffer);
         let now = mono_ns();
         self.books.offers(as_is);
         self.books.leaves(start + slot.due_ns, now);
@@ -184,9 +182,7 @@ impl<'a> Replay<'a> {
                     break;
                 }
             }
-            let (frame, as_is) = self
-                .trace
-                .frame(slot.packet, slot.replica, &mut self.buffer);
+            let (frame, as_is) = self.trace.frame(slot.packet, slot.copy, &mut self.buffer);
             self.books.offers(as_is);
             self.backend
                 .insist(frame, &mut |bytes, sent| self.books.book(bytes, sent, now));
@@ -215,6 +211,7 @@ impl<'a> Replay<'a> {
                 due_ns: 0,
                 packet,
                 replica: 0,
+                copy: 0,
             };
             if !self.share.has(&slot) {
                 continue;

@@ -134,6 +134,7 @@ mod tests {
             replicas,
             duration_ns: limit_ns,
             offsets_from: None,
+            distinct_loops: false,
         };
         Plan::new(trace, &request).unwrap()
     }

@@ -81,14 +81,13 @@ fn may_spin(cpus: &[u32]) -> bool {
 /// A flood's ports are judged by the schedule as well, and AF_XDP's memory by whether frames are rewritten.
 fn differ_in_schedule_alone(before: &ReplaySpec, now: &ReplaySpec) -> bool {
     let is_flood = matches!(now.backend, SendBackend::Flood | SendBackend::FloodIn);
-    let replicas = |spec: &ReplaySpec| replicas(spec).map(Replicas::count).ok();
+    let copies = |spec: &ReplaySpec| request(spec).ok()?.copies().ok();
+    // The frames are rewritten for so many copies, whole or not.
+    let same_copies = copies(before) == copies(now);
+    let rewritten = if same_copies { now } else { before };
     let alike = ReplaySpec {
-        // The frames are rewritten for so many replicas, whole or not.
-        multiplier: if replicas(before) == replicas(now) {
-            now.multiplier
-        } else {
-            before.multiplier
-        },
+        multiplier: rewritten.multiplier,
+        loop_flows: rewritten.loop_flows,
         flow_seed: now.flow_seed,
         speed: now.speed,
         pps: now.pps,
@@ -96,7 +95,11 @@ fn differ_in_schedule_alone(before: &ReplaySpec, now: &ReplaySpec) -> bool {
         bps: now.bps,
         profile: now.profile.clone(),
         ramp: now.ramp,
-        loops: now.loops,
+        loops: if same_copies || now.loop_flows == Flows::Same {
+            now.loops
+        } else {
+            before.loops
+        },
         duration_s: now.duration_s,
         seed: now.seed,
         ..before.clone()
@@ -237,7 +240,13 @@ fn request(spec: &ReplaySpec) -> Result<Request, JobError> {
         )
     })?;
     let distinct = spec.flows == Flows::Distinct;
+    let distinct_loops = distinct && spec.loop_flows == Flows::Distinct;
+    if distinct_loops && matches!(spec.backend, SendBackend::Flood | SendBackend::FloodIn) {
+        let words = "a flood sends identical frames: loop_flows = \"distinct\" is not possible";
+        return Err(JobError::new("spec", words));
+    }
     let request = Request {
+        distinct_loops,
         load,
         loops: spec.loops,
         replicas: replicas(spec)?,
@@ -296,7 +305,7 @@ fn load(read: Option<Trace>, spec: &ReplaySpec) -> Result<Trace, JobError> {
         trace.map_err(|(number, e)| failed(number, &e))?
     };
     let distinct = match spec.flows {
-        Flows::Distinct => replicas(spec)?.count(),
+        Flows::Distinct => request(spec)?.copies().map_err(|e| unscheduled(&e))?,
         Flows::Same => 1,
     };
     (trace.make_replicas_distinct(distinct)).map_err(|e| failed(0, &e))?;

@@ -45,16 +45,18 @@ impl Plan {
                 };
                 let first = begin + packet as u64 * whole + before as u64;
                 let replicas = round.whole() + u32::from(is_in_part);
-                (0..replicas).map(move |replica| (first + u64::from(replica), packet, replica))
+                (0..replicas)
+                    .map(move |replica| (first + u64::from(replica), packet, replica, pass))
             })
         };
         (0..passes)
             .flat_map(of_pass)
             .take_while(move |(slot, ..)| *slot < all)
-            .map(move |(slot, packet, replica)| Slot {
+            .map(move |(slot, packet, replica, pass)| Slot {
                 due_ns: in_turn.due_ns(slot, round),
                 packet,
                 replica,
+                copy: self.copy(replica, pass),
             })
     }
 
@@ -92,11 +94,7 @@ impl Plan {
             if let Some((next_ns, _)) = due(replica, nth + 1) {
                 queue.push(Reverse((next_ns, replica, nth + 1)));
             }
-            Some(Slot {
-                due_ns,
-                packet: self.pass_and_packet(replica, slot).1,
-                replica,
-            })
+            Some(self.slot(due_ns, replica, slot))
         })
     }
 }

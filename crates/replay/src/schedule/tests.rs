@@ -11,6 +11,7 @@ fn request(load: Load) -> Request {
         replicas: Replicas::whole(1),
         duration_ns: None,
         offsets_from: None,
+        distinct_loops: false,
     }
 }
 
@@ -98,6 +99,7 @@ fn offsets_are_small_and_from_the_seed() {
             &Request {
                 replicas: Replicas::whole(8),
                 offsets_from: Some(seed),
+                distinct_loops: false,
                 ..timing
             },
         )
@@ -135,7 +137,7 @@ proptest! {
             Load::Profile(profile),
         ][kind].clone();
         let limit = limit.filter(|_| kind > 0);
-        let request = Request { load, loops, replicas: Replicas::whole(replicas), duration_ns: limit, offsets_from: Some(7) };
+        let request = Request { load, loops, replicas: Replicas::whole(replicas), duration_ns: limit, offsets_from: Some(7), distinct_loops: false };
         let plan = Plan::new(&trace, &request).unwrap();
         let slots: Vec<Slot> = plan.slots(&trace).collect();
         prop_assert_eq!(slots.len() as u64, plan.intended_packets());
@@ -159,6 +161,7 @@ fn a_time_past_all_clocks_is_left_out() {
             loops: 3,
             replicas: Replicas::whole(4),
             offsets_from: Some(7),
+            distinct_loops: false,
             ..request(Load::Timing { speed })
         };
         let slots = slots(&trace, &request);
@@ -188,6 +191,7 @@ proptest! {
         let request = Request {
             load, loops, replicas: Replicas::of(multiplier, 3).unwrap(), duration_ns: limit.filter(|_| kind < 3),
             offsets_from: spread.then_some(5),
+            distinct_loops: false,
         };
         let Ok(plan) = Plan::new(&trace, &request) else {
             return Ok(()); // a part with no flow
@@ -197,4 +201,61 @@ proptest! {
         let found: Vec<Slot> = plan.slots_of_packets(&trace, &packets).collect();
         prop_assert_eq!(found, expected);
     }
+}
+
+#[test]
+fn each_pass_has_copies_of_its_own_if_it_is_to() {
+    let trace = trace(&[0, 10, 20]);
+    let of = |load: Load, distinct_loops| -> Vec<(usize, u32, u32)> {
+        let request = Request {
+            loops: 3,
+            replicas: Replicas::whole(2),
+            distinct_loops,
+            ..request(load)
+        };
+        let plan = Plan::new(&trace, &request).unwrap();
+        let chosen: Vec<Slot> = plan.slots_of_packets(&trace, &[0, 1, 2]).collect();
+        let slots: Vec<Slot> = plan.slots(&trace).collect();
+        assert_eq!(chosen, slots);
+        slots
+            .iter()
+            .map(|s| (s.packet, s.replica, s.copy))
+            .collect()
+    };
+    for load in [
+        Load::Rate { pps: 5.0, burst: 1 },
+        Load::Timing { speed: 2.0 },
+        Load::TopSpeed,
+    ] {
+        let expected = |step: u32| -> Vec<(usize, u32, u32)> {
+            let passes = (0..3).flat_map(|pass| (0..3).map(move |packet| (pass, packet)));
+            let both = passes.flat_map(|(pass, packet)| {
+                (0..2).map(move |replica| (packet, replica, replica + pass * step))
+            });
+            both.collect()
+        };
+        assert_eq!(of(load.clone(), true), expected(2));
+        assert_eq!(of(load, false), expected(0));
+    }
+}
+
+#[test]
+fn copies_without_end_or_number_are_refused() {
+    let of = |loops, replicas| {
+        let request = Request {
+            loops,
+            replicas: Replicas::whole(replicas),
+            distinct_loops: true,
+            duration_ns: Some(1),
+            ..request(Load::Rate { pps: 5.0, burst: 1 })
+        };
+        request.copies()
+    };
+    assert_eq!(of(3, 5), Ok(15));
+    assert_eq!(of(0, 5), Err(PlanError::EndlessCopies));
+    let (loops, replicas) = (1 << 20, 1 << 12);
+    assert_eq!(
+        of(loops, replicas),
+        Err(PlanError::TooManyCopies { loops, replicas })
+    );
 }

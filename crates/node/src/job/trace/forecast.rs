@@ -120,7 +120,7 @@ pub fn fragments(trace: &Trace, plan: &Plan) -> Result<Fate, JobError> {
     let mut by_default = Reassembly::new(Limits::DEFAULT);
     let mut unrefused = Reassembly::new(WITHOUT_REFUSALS);
     for slot in plan.slots_of_packets(trace, &chosen) {
-        let (frame, _) = trace.frame(slot.packet, slot.replica, &mut buffer);
+        let (frame, _) = trace.frame(slot.packet, slot.copy, &mut buffer);
         if let Defrag::Taken(fragment) = classify(frame) {
             by_default.offer(slot.due_ns, &fragment);
             unrefused.offer(slot.due_ns, &fragment);
