@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodrop.config.asked import AbQuestion, CapacityQuestion, Sensor, budget_s, goal_ratio
+from nodrop.config.asked import AbQuestion, CapacityQuestion, Sensor, goal_ratio, time_s
 from nodrop.config.toml_file import to_toml
 from nodrop.errors import BadInput
 
@@ -48,13 +48,13 @@ def test_what_is_no_share_is_one_line(text: str) -> None:
     ("text", "seconds"), [("90", 90), ("90s", 90), ("10m", 600), ("1.5 min", 90), ("1h", 3600)]
 )
 def test_a_budget_is_a_time(text: str, seconds: float) -> None:
-    assert budget_s(text) == seconds
+    assert time_s("--budget", text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "0", "0m", "-5m", "ten", "10d", "1e3", "inf", "10 m m"])
 def test_what_is_no_time_is_one_line(text: str) -> None:
     with pytest.raises(BadInput, match="must be a time"):
-        budget_s(text)
+        time_s("--budget", text)
 
 
 def test_paths_are_whole_so_that_the_file_can_be_kept_elsewhere(tmp_path: Path) -> None:

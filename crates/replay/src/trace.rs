@@ -210,7 +210,7 @@ impl Trace {
         vec![0; self.longest_frame]
     }
 
-    /// The frame of a packet in a replica, and whether it is sent as it is though its replica should have addresses of its own.
+    /// The frame of a packet in a replica (of one beyond those it was prepared for, that of an earlier one), and whether it is sent as it is though its replica should have addresses of its own.
     pub fn frame<'a>(
         &'a self,
         packet: usize,
@@ -219,6 +219,11 @@ impl Trace {
     ) -> (&'a [u8], bool) {
         let (number, packet) = (packet, &self.packets[packet]);
         let original = frame(&self.bytes, packet);
+        let replica = if self.rewriter.is_some() {
+            replica % self.distinct
+        } else {
+            replica
+        };
         let rewriter = self.rewriter.as_ref().filter(|_| replica > 0);
         let as_is = rewriter.is_some() && packet.work == Work::NONE;
         let rewriter = rewriter.filter(|_| !as_is);

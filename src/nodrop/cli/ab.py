@@ -80,7 +80,7 @@ def ab(
     --budget; 1: a build has no trial that is not void; 2: bad input; 3: the lab failed.
     """
     from nodrop.cli.progress import shown
-    from nodrop.config.asked import AbQuestion, Sensor, budget_s
+    from nodrop.config.asked import AbQuestion, Sensor, time_s
     from nodrop.config.lab_file import load_lab
     from nodrop.elsewhere.where import measuring
     from nodrop.measure.controllers.until_told import UntilTold
@@ -99,7 +99,7 @@ def ab(
     asked = _experiment(question, settings or [])
     where = load_lab(lab)
     plan = blaming_options(asked, lambda: make_plan(asked))
-    seconds = None if budget is None else budget_s(budget)
+    seconds = None if budget is None else time_s("--budget", budget)
     _must_hold_a_pair(seconds, plan)
     until = UntilTold(
         plan.controller,

@@ -24,6 +24,8 @@ from nodrop.report.capacity_words import (
     goal_name,
     headline,
     lowered,
+    soak_words,
+    window_words,
 )
 from nodrop.report.direct import direct_sentences
 from nodrop.report.fitted import fitted, fitted_words
@@ -76,6 +78,14 @@ def print_capacity(searched: SearchedCell) -> None:
                 say(f"  {words}")
             said.add(words)
     say()
+    if (window := searched.window) is not None:
+        say(window_words(searched))
+        if window.begun_warning:
+            say(f"warning: {window.begun_warning}.")
+    for soak in searched.soaks:
+        say(f"{searched.subject}: {soak_words(soak.record)}.")
+    if window is not None or searched.soaks:
+        say()
     out.print(answers_table(searched))
     picture = knee_of(searched)
     signs = UNICODE if speaks_unicode(out) else ASCII

@@ -66,6 +66,12 @@ def capacity(
         str | None,
         typer.Option("--method", metavar="NAME", help="How the next load is chosen."),
     ] = None,
+    soak: Annotated[
+        str | None,
+        typer.Option(
+            "--soak", metavar="TIME", help="After the search, so long at the load that is carried."
+        ),
+    ] = None,
     lab: LabName = None,
     out: OutFolder = Path("results"),
     settings: Settings = None,
@@ -98,6 +104,7 @@ def capacity(
         by=by,
         method=method,
         window=window,
+        soak=soak,
     )
     changes = all_settings(settings, tolerate_truncated=tolerate_truncated)
     asked = asked_experiment(question.table(Path.cwd()), changes, path=MADE_OF)

@@ -77,12 +77,14 @@ class CapacityQuestion(_Question):
     budget: str | None = None
     by: str | None = None
     method: str | None = None
+    soak: str | None = None
 
     def table(self, folder: Path) -> dict[str, Any]:
         search = {
             "by": self.by,
             "goals": [goal_ratio(goal) for goal in self.goals] or None,
-            "budget_s": None if self.budget is None else budget_s(self.budget),
+            "budget_s": None if self.budget is None else time_s("--budget", self.budget),
+            "soak_s": None if self.soak is None else time_s("--soak", self.soak),
             "method": self.method,
         }
         question = (
@@ -168,11 +170,11 @@ def thread_count(text: str | None) -> int | str | None:
     return int(text)
 
 
-def budget_s(text: str) -> float:
+def time_s(option: str, text: str) -> float:
     """`10m` → 600."""
     match = re.fullmatch(r"(\d{1,7}(?:\.\d{1,6})?) ?([a-z]{0,3})", text.strip(), re.ASCII)
     if match is None or match[2] not in SECONDS or not float(match[1]):
-        raise BadInput(f"--budget {text or NOTHING}: must be a time, such as 90s, 10m or 1h")
+        raise BadInput(f"{option} {text or NOTHING}: must be a time, such as 90s, 10m or 1h")
     return float(match[1]) * SECONDS[match[2]]
 
 

@@ -123,6 +123,9 @@ class ReplayOptions(Options):
     flows: Literal["distinct", "same"] = "distinct"
     """Whether replicas are flows of their own, or identical copies as in the 2016 studies."""
     loops: Annotated[int, Field(gt=0, le=MOST_LOOPS)] = 1
+    loop_flows: Literal["distinct", "same"] = "same"
+    """Whether each pass has flows of its own, as another replica has, if replicas do: as many
+    passes as there are addresses for, then those of the first ones again."""
     duration_s: Annotated[float, Field(gt=0, le=MOST_DURATION_S)] | None = None
     """End after this time; without it the whole trace is sent."""
     seed: Annotated[int, Field(ge=0, lt=1 << 64)] = 0

@@ -51,6 +51,10 @@ class Search(Options):
     """Whole searches of each cell, each with a new start of the SUT."""
     budget_s: Annotated[float, Field(gt=0)] | None = None
     """All trials of the run together take no longer; what was reached by then is said."""
+    soak_s: Seconds | None = None
+    """After the search, so long at the load that each cell carries for the first goal: its window
+    again and again, with flows of its own in each pass. Beside the budget, and no part of the
+    bounds."""
     method: Literal["nodrop", "mlrsearch", "bisection"] = "nodrop"
     """How the next load is chosen."""
 

@@ -47,7 +47,7 @@ CLOSED = 4
 
 def answers(records: Sequence[TrialRecord], search: Search) -> tuple[Answer, ...]:
     """One per cell and goal, in the order of the cells' first trials. Pure."""
-    searched = [record for record in records if record.searched is not None]
+    searched = [r for r in records if r.searched is not None and r.searched.soak is None]
     cells: list[dict[str, Any]] = []
     for record in sorted(searched, key=lambda r: r.index):
         if dict(record.cell) not in cells:

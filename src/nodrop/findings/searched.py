@@ -187,6 +187,7 @@ def of_round(
         if record.searched
         and record.searched.round == number
         and record.searched.ramp is None
+        and record.searched.soak is None
         and record.cell == dict(cell)
     ]
     return tuple(replace(one, doubtful=_doubtful(one, found)) for one in found)

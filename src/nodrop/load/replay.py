@@ -127,6 +127,7 @@ class Replay:
             "multiplier": options.multiplier,
             "flow_seed": options.flow_seed,
             "flows": options.flows,
+            "loop_flows": options.loop_flows,
             "duration_s": options.duration_s,
             "seed": options.seed,
         }

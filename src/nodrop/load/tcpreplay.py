@@ -66,6 +66,11 @@ class Tcpreplay:
                 'load.flows = "distinct": tcpreplay sends N identical copies of a trace',
                 hint='set load.flows = "same", or load.kind = "replay"',
             )
+        if self.options.loop_flows == "distinct":
+            raise BadInput(
+                'load.loop_flows = "distinct": tcpreplay sends the same flows in each pass',
+                hint='leave it out, or set load.kind = "replay"',
+            )
         if self.options.duration_s is not None:
             raise BadInput(
                 "load.duration_s: tcpreplay here sends whole passes only", hint="use load.loops"

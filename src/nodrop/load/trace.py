@@ -335,6 +335,7 @@ def _read(path: Path, stamp: tuple[int, ...], options: ReplayOptions) -> TraceFa
         "multiplier": options.multiplier,
         "flow_seed": options.flow_seed,
         "flows": options.flows,
+        "loop_flows": options.loop_flows,
         **pace_of(options),
         "duration_s": options.duration_s,
         "seed": options.seed,

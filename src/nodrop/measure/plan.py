@@ -24,7 +24,7 @@ from nodrop.labs.seam import Receiving
 from nodrop.labs.split import Splitter
 from nodrop.ledger.sustained import duration
 from nodrop.load.seam import LoadGenerator, PeakDemand, TraceFacts, lasting
-from nodrop.measure.controllers.forecast import forecast, forecast_words
+from nodrop.measure.controllers.forecast import forecast, forecast_words, soak_words
 from nodrop.measure.controllers.seam import Asked, AskedCell, Controller, Factors, TrialInput
 from nodrop.measure.lengths import OfferLength, implausible, offer_length, traces_of
 from nodrop.measure.parting import Parting, may_share, names_cpus, parting
@@ -291,7 +291,7 @@ def make_plan(experiment: Experiment) -> Plan:
     foreseen, budget = None, ""
     if (search := experiment.search) is not None:
         foreseen = forecast(search, cells=len(made), around_s=around_s)
-        budget = forecast_words(foreseen, search)
+        budget = forecast_words(foreseen, search) + soak_words(search, cells=len(made))
     return Plan(
         seed=measure.seed,
         cells=tuple(made),

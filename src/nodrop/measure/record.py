@@ -19,7 +19,7 @@ from nodrop.measure.packets.instances import imbalance_ratio
 from nodrop.measure.seam import Measured, ResourcesSeen
 from nodrop.measure.servants import setup_cpu_s
 from nodrop.protocol.events import Achieved
-from nodrop.results.trial import Ramp, Searched, TrialRecord
+from nodrop.results.trial import Ramp, Searched, Soak, TrialRecord
 from nodrop.results.trial_folder import TrialFolder
 from nodrop.suts.seam import SutCounters
 
@@ -106,6 +106,8 @@ def _disturbed(used: ResourcesSeen) -> Json:
 def _searched(asked: TrialInput, seen: Measured) -> Searched | None:
     """Of a ramp, with what it showed."""
     found, load = asked.searched, asked.load.get("ramp")
+    if found is not None and found.soak is not None:
+        return found.model_copy(update={"soak": Soak(lossy_from_s=_lossy_from_s(seen))})
     if found is None or found.ramp is None or load is None:
         return found
     at = shown(_watched(seen, end_pps=load["to_pps"]))
@@ -120,6 +122,14 @@ def _searched(asked: TrialInput, seen: Measured) -> Searched | None:
         expects_by=at.by,
     )
     return found.model_copy(update={"ramp": ramp})
+
+
+def _lossy_from_s(seen: Measured) -> float | None:
+    first_ns = None if seen.offered is None else seen.offered.first_sent_mono_ns
+    lossy_ns = [one.begin_mono_ns for one in seen.packets.losses or () if one.packets]
+    if first_ns is None or not lossy_ns:
+        return None
+    return round(max(0, min(lossy_ns) - first_ns) / 1e9, 1)
 
 
 def _value(pps: float | None, per_value: float) -> float | None:

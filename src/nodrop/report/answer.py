@@ -23,6 +23,7 @@ from nodrop.report.sentences import Sentence, listed, plural
 from nodrop.report.setups import conditions
 from nodrop.report.stored import serious_findings
 from nodrop.report.story import Cell, Story, once
+from nodrop.report.trials import Trial
 from nodrop.stats.interval import runs_needed
 
 
@@ -181,6 +182,7 @@ def _cannot_say(story: Story, planned: Story) -> Iterator[Sentence]:
             evidence={"most_ratio": max(others.ratios), "trials": len(others.ratios)},
             trials=others.crowded,
         )
+    yield from _beyond_windows(story)
     yield from without_work(story)
     for words in serious_findings(story):
         yield Sentence(rule=rules.PUBLISHED_CLAIM, text=words)
@@ -198,6 +200,30 @@ def _cannot_say(story: Story, planned: Story) -> Iterator[Sentence]:
             evidence={"trials": len(emulated)},
             trials=emulated,
         )
+
+
+def _beyond_windows(story: Story) -> Iterator[Sentence]:
+    found: dict[str, list[Trial]] = {}
+    for trial in story.trials:
+        if (window := trial.record.window) is not None:
+            found.setdefault(f"{window.trace_packets} {window.span}", []).append(trial)
+    for trials in found.values():
+        window = trials[0].record.window
+        assert window is not None
+        if not window.is_whole:
+            yield Sentence(
+                rule=rules.BEYOND_WINDOW,
+                text=f"the rest of the trace: the load sends {window.name}, {window.beside_trace}",
+                evidence=window.model_dump(),
+                trials=tuple(trials),
+            )
+        if window.begun_warning:
+            yield Sentence(
+                rule=rules.FEW_BEGIN,
+                text=f"how a sensor does that saw the flows begin: {window.begun_warning}",
+                evidence={"begun_packet_ratio": window.begun_packet_ratio},
+                trials=tuple(trials),
+            )
 
 
 def _too_few(story: Story) -> Iterator[Sentence]:

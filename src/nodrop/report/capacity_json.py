@@ -6,9 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from nodrop.findings.answer import Answer, Bound
-from nodrop.report.capacity_words import answer_sentences
+from nodrop.report.capacity_words import answer_sentences, soak_evidence, soak_words
 from nodrop.report.searched import SearchedCell
-from nodrop.results.capacity import CapacityAnswer, Carried, Confidence, Goal
+from nodrop.results.capacity import CapacityAnswer, Carried, Confidence, Goal, SoakAnswer
+from nodrop.results.trial import TrialRecord
 from nodrop.stats.interval import median_interval
 
 Unit = Callable[[Bound], float | None]
@@ -39,6 +40,8 @@ def capacity_answer(
         knob=first.knob,
         ndr=ndr,
         pdr=[goal for goal in goals if goal.loss_ratio],
+        window=searched.window,
+        soak=next((_soak(soak.record) for soak in searched.soaks), None),
         trials=told.trials,
         trial_seconds=told.trial_seconds,
         forecast=searched.forecast,
@@ -64,6 +67,20 @@ def _goal(answer: Answer) -> Goal:
         missed_share_at_most=None if answer.missed is None else answer.missed.share_at_most,
         reached_width=answer.reached_width,
         confidence=_confidence(answer),
+    )
+
+
+def _soak(record: TrialRecord) -> SoakAnswer:
+    lost, sustained = record.packets.lost_packets, record.packets.sustained
+    known = record.outcome == "measured" and lost is not None
+    return SoakAnswer.model_validate(
+        {
+            **soak_evidence(record),
+            "words": soak_words(record),
+            "pps": record.offered.per_s,
+            "bps": record.offered.bps,
+            "held": not lost and sustained is not False if known else None,
+        }
     )
 
 

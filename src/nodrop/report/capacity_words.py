@@ -10,6 +10,7 @@ from nodrop.report import escape, numbers
 from nodrop.report import sentences as rules
 from nodrop.report.searched import SearchedCell
 from nodrop.report.sentences import Rule, Sentence
+from nodrop.results.trial import TrialRecord
 
 RULES = {
     "capacity-confidence": rules.CONFIDENCE,
@@ -38,6 +39,14 @@ def answer_sentences(searched: SearchedCell) -> Iterator[Sentence]:
     """For each goal: what is carried, what broke at the next load, and how much rounds differ. What
     broke is said once if goals end at the same load."""
     said: set[str] = set()
+    if (window := searched.window) is not None:
+        yield Sentence(
+            rule=rules.WINDOW,
+            text=window_words(searched),
+            subject=searched.subject,
+            evidence=window.model_dump(),
+            trials=searched.trials,
+        )
     for answer in searched.answers:
         for statement in answer.statements:
             rule = RULES.get(statement.rule, rules.CAPACITY)
@@ -52,6 +61,75 @@ def answer_sentences(searched: SearchedCell) -> Iterator[Sentence]:
             elif rule is not rules.SEARCH_COST:
                 text = f"{searched.subject}, {goal_name(answer.goal)}: {statement.text}."
                 yield _sentence(searched, rule, text, statement)
+    yield from soak_sentence(searched)
+
+
+def window_words(searched: SearchedCell) -> str:
+    """What 1X is; empty if that is not known."""
+    window = searched.window
+    if window is None:
+        return ""
+    words = f"{window.sentence}."
+    if searched.answers[0].by == "multiplier":
+        words = words.replace(": ", ", at 1X ", 1)
+    return f"{searched.subject}: {words}"
+
+
+def soak_sentence(searched: SearchedCell) -> Iterator[Sentence]:
+    """After the answers, in which it has no part."""
+    for trial in searched.soaks:
+        yield Sentence(
+            rule=rules.SOAK,
+            text=f"{searched.subject}: {soak_words(trial.record)}.",
+            subject=searched.subject,
+            evidence=soak_evidence(trial.record),
+            trials=(trial,),
+        )
+
+
+def soak_words(record: TrialRecord) -> str:
+    """`held for 5 min at 13,485 packets/s, 43.2 Mbit/s`, or from when on it was lost."""
+    books, offered, asked = record.packets, record.offered, record.searched
+    assert asked is not None and asked.soak is not None
+    if record.outcome != "measured":
+        return f"the soak of {_long(asked.duration_s)} is {escape.plain(record.verdict)}"
+    bits = "" if offered.bps is None else f", {numbers.megabits(offered.bps)} Mbit/s"
+    at = "" if offered.per_s is None else f" at {numbers.count(offered.per_s)} packets/s{bits}"
+    lasted = f"{_long(offered.duration_s or asked.duration_s)}{at}"
+    if not books.lost_packets:
+        if books.loss_ratio is None:
+            return f"whether it lost packets in {lasted} is not known"
+        behind = ", but was behind at the end" if books.sustained is False else ""
+        return f"held for {lasted}{behind}"
+    since = asked.soak.lossy_from_s
+    when = "" if since is None else f" from {_moment(since)} on"
+    where = f", in {escape.plain(books.loss_place)}" if books.loss_place else ""
+    lost = "" if books.loss_ratio is None else f" {numbers.percent(books.loss_ratio)} %"
+    return f"lost{lost}{when} of {lasted}{where}"
+
+
+def soak_evidence(record: TrialRecord) -> dict[str, float | str | None]:
+    asked = record.searched
+    assert asked is not None and asked.soak is not None
+    return {
+        "value": asked.value,
+        "duration_s": record.offered.duration_s,
+        "outcome": record.outcome,
+        "loss_ratio": record.packets.loss_ratio,
+        "lossy_from_s": asked.soak.lossy_from_s,
+        "place": record.packets.loss_place,
+    }
+
+
+def _long(seconds: float) -> str:
+    return f"{seconds / 60:.3g} min" if seconds >= 60 else f"{seconds:.3g} s"
+
+
+def _moment(seconds: float) -> str:
+    """Minutes and seconds are counted from 1."""
+    if seconds >= 60:
+        return f"minute {int(seconds // 60) + 1}"
+    return f"second {int(seconds) + 1}"
 
 
 def cost_sentence(searched: SearchedCell) -> Iterator[Sentence]:

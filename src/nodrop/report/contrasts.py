@@ -13,7 +13,7 @@ from nodrop.report.story import Cell, Story, factor_label, once, said_by_name
 from nodrop.report.trials import Trial
 from nodrop.results.trial import accelerator_words
 
-LOADS = (*RATES, "load.ramp")
+LOADS = (*RATES, "load.ramp", "load.soak_s")
 Factor = tuple[str, ...]
 
 

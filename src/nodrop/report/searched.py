@@ -18,6 +18,7 @@ from nodrop.report.story import Cell, Source, Story, factor_label, once
 from nodrop.report.trials import Trial
 from nodrop.results.capacity import Forecast
 from nodrop.results.packed import Records
+from nodrop.results.window import LoadWindow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,10 +36,18 @@ class SearchedCell:
     """In the order in which they were measured, but for its ramps."""
     ramps: tuple[Trial, ...]
     """Trials under a growing load, which decide nothing."""
+    soaks: tuple[Trial, ...]
+    """Long trials at the load that was carried, after the search."""
     answers: tuple[Answer, ...]
     """One per goal."""
     forecast: Forecast | None
     """What the budget was likely to buy; None without one, or in a run of an older nodrop."""
+
+    @property
+    def window(self) -> LoadWindow | None:
+        """That all trials sent; None in a run of an older nodrop, or of another generator."""
+        every = (t.record.window for t in (*self.trials, *self.ramps))
+        return next((window for window in every if window is not None), None)
 
     @property
     def round_trials(self) -> tuple[int, ...]:
@@ -90,8 +99,9 @@ def _searched(story: Story, source: int, cells: Sequence[Cell], search: Search) 
         subject=label or subject(story, cells[0]),
         label=label,
         cells=tuple(cells),
-        trials=tuple(t for t in trials if not _grows(t)),
+        trials=tuple(t for t in trials if not _grows(t) and not _soaks(t)),
         ramps=tuple(filter(_grows, trials)),
+        soaks=tuple(filter(_soaks, trials)),
         answers=answers(Records(t.packed for t in trials), search),
         forecast=_forecast(story.sources[source]),
     )
@@ -100,6 +110,11 @@ def _searched(story: Story, source: int, cells: Sequence[Cell], search: Search) 
 def _grows(trial: Trial) -> bool:
     searched = trial.record.searched
     return searched is not None and searched.ramp is not None
+
+
+def _soaks(trial: Trial) -> bool:
+    searched = trial.record.searched
+    return searched is not None and searched.soak is not None
 
 
 def _label(story: Story, cell: Cell) -> str:

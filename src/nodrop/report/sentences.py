@@ -194,6 +194,20 @@ CAPACITY = _rule(
     "lowest above it that was not, in the median round, or in the lowest if rounds differ by more "
     "than chance; what limits it",
 )
+WINDOW = _rule(
+    Part.ANSWER,
+    "capacity-window",
+    "the load was searched, and sends a window of its trace",
+    "`window` of a trial: from when to when it is, its rate beside the mean and the busiest second "
+    "of the whole trace, how much of the trace it is, and the parts of its packets and bytes that "
+    "belong to flows which begin in it",
+)
+SOAK = _rule(
+    Part.ANSWER,
+    "capacity-soak",
+    "a soak was asked for (`--soak`), and the search found a load that is carried",
+    "the trial of that length: what it lost, since when, and where; no part of the bounds",
+)
 BROKE = _rule(
     Part.ANSWER,
     "capacity-broke",
@@ -362,6 +376,18 @@ FLOWS_DIFFER = _rule(
 )
 NOT_EXTRAPOLATED = _rule(
     Part.CANNOT_SAY, "not-extrapolated", "always", "nothing was measured elsewhere"
+)
+BEYOND_WINDOW = _rule(
+    Part.CANNOT_SAY,
+    "beyond-window",
+    "the load sends a part of its trace alone",
+    "`window` of each trial",
+)
+FEW_BEGIN = _rule(
+    Part.CANNOT_SAY,
+    "few-flows-begin",
+    "of the packets of a window, fewer than 95 % belong to flows that begin in it",
+    "`window.begun_packet_ratio` of each trial (docs/methodology.md)",
 )
 EMULATED = _rule(
     Part.CANNOT_SAY,

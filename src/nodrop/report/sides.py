@@ -43,6 +43,8 @@ HOST = (
 )  # fmt: skip
 
 
+NAMED_BY = ("load.trace", "load.window", "load.window_s")
+"""Names of what is compared by its content, or by where it lies."""
 OF_NO_LAB = ("lab.name", "lab.kernel", "lab.machine")
 SEEN = "lab.seen."
 """What a lab over ssh saw of its hosts."""
@@ -243,7 +245,9 @@ def _of_run_alone(manifest: Mapping[str, Any], experiment: str) -> Iterator[tupl
     for load in _tables(manifest, "loads", "load"):
         yield "load.kind", load.get("generator", load.get("name"))
         yield "load.trace_sha256", load.get("trace_sha256")
-        yield from (one for one in _flat("load", load.get("options")) if one[0] != "load.trace")
+        window = load.get("window")
+        yield "load.window", window.get("span") if isinstance(window, dict) else None
+        yield from (one for one in _flat("load", load.get("options")) if one[0] not in NAMED_BY)
     for sut in _tables(manifest, "suts", "sut"):
         yield "sut.kind", sut.get("name")
         yield from (one for one in _flat("sut", sut.get("options")) if one[0] != "sut.rules")

@@ -318,7 +318,7 @@ def _sometimes(key: str, cells: Sequence[Mapping[str, Any]]) -> bool:
 def _cells(
     gathered: Sequence[Sequence[Trial]], factors: Sequence[str], sources: Sequence[Source]
 ) -> tuple[Cell, ...]:
-    loads = [f for f in factors if f in (*RATES, "load.ramp")]
+    loads = [f for f in factors if f in (*RATES, "load.ramp", "load.soak_s")]
     others = [f for f in factors if f not in loads]
     by_name = said_by_name(others, [found[0].record.factors for found in gathered])
     cells = []

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from nodrop.results.model import Count, Model, NotNegative, Seconds
+from nodrop.results.window import LoadWindow
 
 Range = tuple[NotNegative, NotNegative]
 LimitedBy = Literal[
@@ -114,6 +115,24 @@ class Goal(Model):
     """Null if no load is shown to be carried."""
 
 
+class SoakAnswer(Model):
+    """A long trial at the load that was carried, after the search and no part of its bounds."""
+
+    words: str
+    value: NotNegative
+    """On the scale of the search."""
+    pps: NotNegative | None
+    bps: NotNegative | None
+    duration_s: Seconds | None
+    outcome: Literal["measured", "failed", "void"]
+    held: bool | None
+    """It lost nothing and was not behind; null if that is not known."""
+    loss_ratio: NotNegative | None
+    lossy_from_s: NotNegative | None
+    """So long after the first packet the first loss was seen."""
+    place: str | None
+
+
 class CapacityAnswer(Model):
     format: Literal[1] = 1
     run_directory: str
@@ -139,6 +158,10 @@ class CapacityAnswer(Model):
     ndr: Goal | None
     pdr: list[Goal]
     """Partial-drop rates: goals that tolerate some loss."""
+    window: LoadWindow | None
+    """What of the trace every trial sent: NX is NX of it. Null if the load has none."""
+    soak: SoakAnswer | None
+    """Null if none was asked for, or no load was carried."""
     trials: Count
     trial_seconds: Seconds
     """Of load, all trials together."""

@@ -97,6 +97,14 @@ class Ramp(Model):
     """From what was served of the load that was too much, or from CPU per packet."""
 
 
+class Soak(Model):
+    """A long trial after the search, at the load that was carried. It decides nothing."""
+
+    lossy_from_s: NotNegative | None = None
+    """So long after the first packet the first loss was seen; null if none was, or nobody saw
+    when."""
+
+
 class Searched(Model):
     """Which load of a search a trial offered."""
 
@@ -109,6 +117,8 @@ class Searched(Model):
     """1-based: each is a whole search with a new start of the SUT."""
     ramp: Ramp | None = None
     """Null if the load was the same all the time."""
+    soak: Soak | None = None
+    """Null if the trial is one of the search itself."""
 
 
 class Thread(Model):
@@ -323,7 +333,8 @@ class TrialRecord(Model):
         if tried is None:
             return self.cell
         ramp = {} if tried.ramp is None else {"load.ramp": tried.ramp.start}
-        return {**self.cell, f"load.{tried.by}": tried.value, **ramp}
+        soak = {} if tried.soak is None else {"load.soak_s": tried.duration_s}
+        return {**self.cell, f"load.{tried.by}": tried.value, **ramp, **soak}
 
     def figure(self, name: str) -> Any:
         """By the name that tables give it."""

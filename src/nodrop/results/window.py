@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from nodrop.results.model import Count, Model, NotNegative, Seconds
 
-BEGUN_LEAST = 0.7
-"""Packets in flows that begin in the window; below, an IDS skips so many that it looks fast
-(docs/methodology.md)."""
+BEGUN_LEAST = 0.95
+"""Packets in flows that begin in the window. Of a window with 92 % Suricata took a third less CPU
+per packet than if it skips nothing (docs/methodology.md)."""
 
 
 class LoadWindow(Model):

@@ -308,13 +308,27 @@ fn load(read: Option<Trace>, spec: &ReplaySpec) -> Result<Trace, JobError> {
         Flows::Distinct => request(spec)?.copies().map_err(|e| unscheduled(&e))?,
         Flows::Same => 1,
     };
-    (trace.make_replicas_distinct(distinct)).map_err(|e| failed(0, &e))?;
+    let at_once = replicas(spec)?.count();
+    make_distinct(&mut trace, distinct, at_once).map_err(|e| failed(0, &e))?;
     let macs = macs(&spec.dst_macs)?;
     match spec.dst_macs_by {
         LedBy::Flows => trace.share_among(macs),
         LedBy::Replicas => trace.share_replicas_among(macs),
     }
     Ok(trace)
+}
+
+/// As many copies as are wanted or, if there are not so many addresses, as there are; those that are sent at once in any case.
+fn make_distinct(trace: &mut Trace, wanted: u32, at_once: u32) -> Result<(), TraceError> {
+    let mut copies = wanted;
+    loop {
+        match trace.make_replicas_distinct(copies) {
+            Err(TraceError::Rewrite(_)) if copies > at_once => {
+                copies = (copies / at_once / 2).max(1) * at_once;
+            }
+            done => return done,
+        }
+    }
 }
 
 /// Ethernet addresses of their texts.

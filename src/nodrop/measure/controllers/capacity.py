@@ -7,13 +7,13 @@ between rounds only. The cells take turns in random order, so that a drift of th
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any
 
 from nodrop.config.search import RANGE, Search
 from nodrop.errors import BadInput
-from nodrop.findings.capacity import closed
+from nodrop.findings.capacity import answers, closed
 from nodrop.findings.searched import AT_ANY_LOAD, Picture, Tried, lab_is_out, of_round, ramp_of
 from nodrop.measure.controllers.forecast import RAMP_SHARE, RAMP_TRIALS
 from nodrop.measure.controllers.methods import Ask, Field, Method, bisection, own
@@ -27,7 +27,7 @@ from nodrop.measure.controllers.seam import (
     TrialInput,
     any_trial,
 )
-from nodrop.results.trial import Ramp, Searched, TrialRecord
+from nodrop.results.trial import Ramp, Searched, Soak, TrialRecord
 from nodrop.stats.eta import Remaining
 
 METHODS: dict[str, Method] = {"nodrop": own, "mlrsearch": mlrsearch, "bisection": bisection}
@@ -89,7 +89,21 @@ class Capacity:
                     if may(trial):
                         return trial
                     waits.append(cell.factors)  # its next round is for later, too
-        return None
+        return None if waits else next(filter(may, self._soaks(done)), None)
+
+    def _soaks(self, done: Sequence[TrialRecord]) -> Iterator[TrialInput]:
+        """One of each cell of which the search found a load that is carried."""
+        search = self._search
+        if search.soak_s is None:
+            return
+        for cell in self._order(search.rounds):
+            own = [record for record in done if record.cell == dict(cell.factors)]
+            if any(record.searched and record.searched.soak for record in own):
+                continue
+            lower = next((one.lower for one in answers(own, search)), None)
+            if lower is not None:
+                ask = Ask(value=lower.value, seconds=search.soak_s, soak=True)
+                yield self._trial(cell, search.rounds, ask, done)
 
     def _order(self, number: int) -> Sequence[AskedCell]:
         cells = list(self._asked.cells)
@@ -185,13 +199,14 @@ class Capacity:
             cell=cell.factors,
             repetition=max((record.repetition for record in of_cell), default=0) + 1,
             load=load_of(cell, self._search, ask),
-            new_world=not begun or self._asked.sut == "fresh",
+            new_world=not begun or self._asked.sut == "fresh" or ask.soak,
             searched=Searched(
                 by=self._search.by,
                 value=ask.value,
                 duration_s=ask.seconds,
                 round=number,
                 ramp=None if ask.ramp_from is None else Ramp(start=ask.ramp_from),
+                soak=Soak() if ask.soak else None,
             ),
         )
 
@@ -268,6 +283,8 @@ def load_of(cell: AskedCell, search: Search, ask: Ask) -> dict[str, Any]:
     if not once_s:
         return {**found, "duration_s": ask.seconds}
     found.pop("duration_s", None)
+    if ask.soak and found.get("kind") == "replay":
+        found["loop_flows"] = "distinct"
     return {**found, "loops": _passes(once_s, ask.seconds)}
 
 

@@ -47,6 +47,17 @@ def forecast(search: Search, *, cells: int, around_s: float) -> Forecast | None:
     )
 
 
+def soak_words(search: Search, *, cells: int) -> str:
+    """Before the search; empty if there is no soak."""
+    if search.soak_s is None:
+        return ""
+    each = "" if cells == 1 else f" for each of {cells} cells"
+    return (
+        f"{'; ' if search.budget_s else ''}search.soak_s = {search.soak_s:g}: after the search and "
+        f"beside its budget, {search.soak_s:g} s more{each} at the load that is carried"
+    )
+
+
 def forecast_words(found: Forecast | None, search: Search) -> str:
     """Before the search; empty if there is no budget."""
     if found is None:

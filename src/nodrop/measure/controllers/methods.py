@@ -51,6 +51,8 @@ class Ask:
     seconds: float
     ramp_from: float | None = None
     """The load grows from there to `value`; None: it is the same all the time."""
+    soak: bool = False
+    """Each pass over the window has flows of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
