@@ -16,7 +16,7 @@ from nodrop.report.reasons import REASON_WORDS
 from nodrop.report.sentences import RULES
 from nodrop.report.story import read_story
 from nodrop.report.write import report_json
-from nodrop.testing.outcome_runs import Load, outcome_run, outcome_search, tried
+from nodrop.testing.outcome_runs import Load, outcome_run, outcome_search, tried, windowed
 from nodrop.testing.rundirs import MIXED, SETUPS, Fake, damage, make_run
 from tests.known_answers.sentences import pps, rules, text_of
 
@@ -98,6 +98,10 @@ def everything(tmp_path: Path) -> list[list[Path]]:
         [tried(1, [0.0] * 2), tried(4.15, [0.0] * 2), *above, tried(9, [0.0])],
         search={"budget_s": 100.0},
     )
+    parts = [windowed(tried(4, [0.0]), begun_packet_ratio=0.2), tried(5, [0.1])]
+    soak = tried(4, [0.0])
+    soak.each[1]["searched"]["soak"] = {"lossy_from_s": None}
+    part = outcome_search(tmp_path / "part", [*parts, soak])
     apart = {"generator_cpus": "0", "sut_cpus": "1-3", "cpus_parted": True}
     turns = {"generator_cpus": "1", "sut_cpus": "1-3"}
     senders = outcome_run(
@@ -152,6 +156,7 @@ def everything(tmp_path: Path) -> list[list[Path]]:
         wild,
         lied,
         searched,
+        part,
         senders,
         ruled,
         moved,

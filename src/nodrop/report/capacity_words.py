@@ -92,7 +92,8 @@ def soak_words(record: TrialRecord) -> str:
     books, offered, asked = record.packets, record.offered, record.searched
     assert asked is not None and asked.soak is not None
     if record.outcome != "measured":
-        return f"the soak of {_long(asked.duration_s)} is {escape.plain(record.verdict)}"
+        why = escape.plain(record.verdict.removeprefix(f"{record.outcome}: "))
+        return f"the soak of {_long(asked.duration_s)} is {record.outcome}: {why}"
     bits = "" if offered.bps is None else f", {numbers.megabits(offered.bps)} Mbit/s"
     at = "" if offered.per_s is None else f" at {numbers.count(offered.per_s)} packets/s{bits}"
     lasted = f"{_long(offered.duration_s or asked.duration_s)}{at}"

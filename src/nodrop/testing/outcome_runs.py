@@ -6,7 +6,7 @@ For sentences: the least of books, no samples, but every outcome in any mixture.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -72,6 +72,17 @@ def tried(
         for number in range(1, len(trials) + 1)
     }
     return Load(cell=cell, trials=trials, pps=value * pps, duration_s=5.0, fields=seen, each=rounds)
+
+
+def windowed(load: Load, **more: Any) -> Load:
+    """Its trials sent 5 of 20 s of their trace."""
+    window = {
+        "span": "10..15", "from_s": 10.0, "to_s": 15.0, "packets": 15_000, "frame_bytes": 6_000_000,
+        "pps": 3_000.0, "bps": 9.6e6, "trace_packets": 31_000, "trace_bytes": 12_400_000,
+        "trace_s": 20.0, "mean_pps": 1_550.0, "mean_bps": 4.96e6, "peak_pps": 3_001.0,
+        "peak_bps": 9.61e6, "begun_packet_ratio": 0.97, "begun_byte_ratio": 0.98, **more,
+    }  # fmt: skip
+    return replace(load, fields={**load.fields, "window": window})
 
 
 def outcome_search(
