@@ -115,6 +115,12 @@ def _not_worse(
     now = median(values[end - highest :])
     few = _values_lacking(len(values), best[1] - best[0], len(bounds), error)
     found = None if few else _found_ratio(values, bounds, best, margin(level), error)
+    if found is not None and found < POWER and highest in NEWEST and now - level > margin(level):
+        # Few values that lie higher are no spread of the others.
+        before = values[:-highest]
+        held = [*bounds[:-1], (begin, end - highest)] if end - highest > begin else bounds[:-1]
+        own = min(held, key=lambda b: median(before[slice(*b)]))
+        found = _found_ratio(before, held, own, margin(level), error)
     if few:
         why = Why.FEW
     elif found is not None and found < POWER:

@@ -54,6 +54,8 @@ def test_up_and_down_again_is_no_regression_and_a_creep_is_one(noise: str) -> No
         ([10.0] * 12, Verdict.NO_WORSE, Why.SEEN),
         ([10.0] * 12 + [11.0], Verdict.CANNOT_TELL, Why.NEWEST),
         ([10.0] * 12 + [11.0] * 3, Verdict.WORSE, Why.SEEN),
+        ([10.0] * 9 + [40.0], Verdict.CANNOT_TELL, Why.NEWEST),
+        ([10.0, 10.2] * 7 + [30.0], Verdict.CANNOT_TELL, Why.NEWEST),
         ([10.0] * 12 + [10.3] * 12, Verdict.NO_WORSE, Why.SEEN),
         ([10.0, 14.0] * 10, Verdict.CANNOT_TELL, Why.SPREAD),
         ([10.0] * 6, Verdict.CANNOT_TELL, Why.FEW),
