@@ -248,7 +248,7 @@ SEEN = {"sut_cpus": "0-1", "generator_cpus": "2", "started_utc": "2026-11-21T20:
         ("sut_cpus", "", "'' is no CPU list"),
         ("sut_cpus", "0-", "'0-' is no CPU list"),
         ("generator_cpus", "3-1", "'3-1' is no CPU list"),
-        ("generator_cpus", "\x1b[2J", r"'\\x1b[2J' is no CPU list"),
+        ("generator_cpus", "\x1b[2J", r"'\x1b[2J' is no CPU list"),
         ("started_utc", "yesterday", "'yesterday' is no time of ISO 8601"),
         ("world", 2**63, "Input should be less than or equal to 9223372036854775807"),
     ],
