@@ -310,3 +310,41 @@ def test_a_budget_cut_nothing_short_if_nothing_was_measured(tmp_path: Path, reas
     """Seen with rules that do not load: "the budget cut 1 of them short"."""
     found = answer_of(tmp_path, [tried(1, [reason] * 2)], budget_s=240.0, rounds=3)
     assert "capacity-rounds-missing" not in {s.rule for s in found.statements}
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        (
+            "path",
+            "is not known: 2,000 packets/s (2X), the least that was tried, was not carried, a",
+        ),
+        ("receiving NIC", "and the packets were lost before it, in the receiving NIC"),
+        ("socket ring", "carries less than 2,000 packets/s (2X) without loss, the least that was"),
+    ],
+)
+def test_a_loss_on_the_way_at_the_least_load_is_not_the_suts(
+    tmp_path: Path, place: str, words: str
+) -> None:
+    fields = {"loss_place": place, "lost_by_place": {place: 5}}
+    found = answer_of(tmp_path, [lost(2, fields)], min=2.0)
+    assert words in found.statements[0].text
+
+
+@pytest.mark.parametrize(
+    ("busy", "level"), [(0, "high"), (1, "fair"), (3, "fair"), (4, "low"), (6, "low")]
+)
+@pytest.mark.parametrize("how", [{"disturbed": {"others_ratio": 0.3}}, {"steal_ratio": 0.06}])
+def test_disturbed_trials_make_an_answer_uncertain(
+    tmp_path: Path, how: dict[str, Any], busy: int, level: str
+) -> None:
+    loads = [tried(10, [0.0] * 3), tried(10.4, [0.2] * 3)]
+    disturbed = iter(range(6))
+    for load in loads:
+        for number in load.each:
+            if next(disturbed) < busy:
+                load.each[number].update(how)  # type: ignore[attr-defined]
+    found = answer_of(tmp_path, loads)
+    assert found.confidence is not None and found.confidence.level == level
+    if level != "high":
+        assert f"others had the CPUs in {busy} of the 6 trials" in found.confidence.why

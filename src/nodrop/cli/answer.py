@@ -11,7 +11,7 @@ from nodrop.cli.knee import ASCII, UNICODE, knee
 from nodrop.cli.saying import say
 from nodrop.cli.tables import console
 from nodrop.findings.answer import Answer, Bound
-from nodrop.findings.load_words import value_words, written
+from nodrop.findings.load_words import value_words
 from nodrop.report.always_void import always_void
 from nodrop.report.answer import answer as answer_of
 from nodrop.report.capacity import between_words
@@ -28,7 +28,9 @@ from nodrop.report.capacity_words import (
     window_words,
 )
 from nodrop.report.direct import direct_sentences
+from nodrop.report.escape import THIN
 from nodrop.report.fitted import fitted, fitted_words
+from nodrop.report.numbers import rate
 from nodrop.report.searched import SearchedCell, searches
 from nodrop.report.story import Story
 from nodrop.stats.loss_curve import LossCurve
@@ -118,7 +120,7 @@ def answers_table(searched: SearchedCell) -> Table:
 def _figures(answer: Answer, bound: Bound | None) -> tuple[str, str, str]:
     if bound is None:
         return "", "", "none found"
-    pps = "" if bound.pps is None else written(bound.pps)
+    pps = "" if bound.pps is None else rate(bound.pps).replace(THIN, ",")
     bps = "" if bound.bps is None else f"{bound.bps / 1e6:,.1f}"
     return pps, bps, value_words(answer.by, bound.value)
 

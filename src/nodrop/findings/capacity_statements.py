@@ -126,7 +126,7 @@ def _headline(answer: Answer, every: Sequence[Tried], own: Sequence[TrialRecord]
     if answer.limited_by == "loss_at_every_load":
         where = f", at place {answer.place}" if answer.place else ""
         words = f"carries no load {goal}: loss at every load{where}"
-        if answer.place in {place.name for place in ON_EVERY_HOST}:
+        if _on_its_way(answer):
             words = f"what it carries {goal} is not known: loss at every load{where}, before it"
         return said("capacity-none", words)
     why = _WHY_NOT.get(answer.limited_by, "") + _last_void(answer, own)
@@ -134,9 +134,18 @@ def _headline(answer: Answer, every: Sequence[Tried], own: Sequence[TrialRecord]
         return said("capacity-not-known", f"what it carries {goal} is not known: {why}")
     if upper is not None and (not why or not any(t.value < upper.value for t in every)):
         words = f"carries less than {loads.too_much(upper)} {goal}, the least that was tried"
+        if _on_its_way(answer):
+            before = _NOT_THE_SUT["before_sut"].format(place=answer.place)
+            words = f"what it carries {goal} is not known: {loads.too_much(upper)}, the least that "
+            words += f"was tried, was not carried, and {before}"
         return said("capacity-below-min", f"{words}: {why}" if why else words)
     why += _looked_carried(answer, every)
     return said("capacity-not-known", f"what it carries {goal} is not known: {why}")
+
+
+def _on_its_way(answer: Answer) -> bool:
+    """Packets were lost before they came to the SUT."""
+    return answer.place in {place.name for place in ON_EVERY_HOST}
 
 
 def _last_void(answer: Answer, own: Sequence[TrialRecord]) -> str:

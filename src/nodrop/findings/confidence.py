@@ -58,6 +58,12 @@ class Evidence:
         return sum(trial.good(self.goal) is not None for trial in self.trials)
 
     @property
+    def busy(self) -> int:
+        """... though the hypervisor, other programs or a quota had the CPUs."""
+        shown = [t for t in self.trials if t.good(self.goal) is not None]
+        return sum(trial.record.host_was_busy for trial in shown)
+
+    @property
     def spread(self) -> float | None:
         """Of the rounds that ended, relative; None of fewer than two."""
         between = self.between
@@ -84,9 +90,15 @@ def _counted(found: Evidence) -> str:
     return f"{found.said} of {len(found.trials)} trials say something of their load"
 
 
+def _disturbed(found: Evidence) -> str:
+    return f"others had the CPUs in {found.busy} of the {found.said} trials that say something"
+
+
 def _low(found: Evidence) -> Iterator[str]:
     if found.said < FEW_MEASURED * len(found.trials):
         yield f"only {_counted(found)}"
+    if found.busy > FEW_MEASURED * found.said:
+        yield _disturbed(found)
     if found.limited_by in TAKEN:
         yield "others had the CPU of the SUT as it lost"
     if found.none_carried:
@@ -105,6 +117,8 @@ def _not_high(found: Evidence) -> Iterator[str]:
         yield "no load was shown to be too much"
     if found.said < NEARLY_ALL_MEASURED * len(found.trials):
         yield f"only {_counted(found)}"
+    if found.busy > (1 - NEARLY_ALL_MEASURED) * found.said:
+        yield _disturbed(found)
     if found.doubts:
         yield _first(found.doubts[0].text)
     rounds = 0 if found.between is None else found.between.n

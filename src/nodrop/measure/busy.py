@@ -17,7 +17,7 @@ from nodrop.config.units import format_cpus, format_seconds
 from nodrop.hosts.control_groups import own_quotas
 from nodrop.ledger.quota import DISTURBS, KNOBS
 from nodrop.ledger.reasons import Reason
-from nodrop.results.trial import Program, TrialRecord
+from nodrop.results.trial import OTHERS, STEAL, Program, TrialRecord
 
 KERNEL_THREAD = 0x00200000
 """PF_KTHREAD: its time is the packets' own work (ksoftirqd, kworker)."""
@@ -26,8 +26,6 @@ LOOK_S = 0.5
 NAMED_CPUS = 0.05
 """Programs below this part of a CPU are not named."""
 MOST_PROGRAMS = 3
-STEAL, OTHERS, QUOTA = 0.05, 0.25, 0.05
-"""Parts of the CPUs, of the CPUs and of the time beyond which a trial counts as disturbed."""
 LEAST_TRIALS = 2
 """So many disturbed trials, and at least half of all, are no accident."""
 WHY_VOID = frozenset({Reason.SENDER_LATE, Reason.SENDER_BURST, Reason.CPU_STOLEN})
@@ -150,7 +148,7 @@ def host_notes() -> list[str]:
 
 def budget_words(done: Sequence[TrialRecord], budget_s: float | None) -> str:
     """What others cost this run, once two of its trials show it; empty until then."""
-    hit = [record for record in done if disturbed(record)]
+    hit = [record for record in done if record.host_was_busy]
     if len(hit) < LEAST_TRIALS or 2 * len(hit) < len(done):
         return ""
     void = [record for record in hit if WHY_VOID & {*record.invalid_reasons}]
@@ -167,17 +165,6 @@ def budget_words(done: Sequence[TrialRecord], budget_s: float | None) -> str:
             "go to trials that say nothing of the SUT"
         )
     return f"{said}. {_help(hit)}"
-
-
-def disturbed(record: TrialRecord) -> bool:
-    seen = record.disturbed
-    if (record.steal_ratio or 0.0) >= STEAL:
-        return True
-    if seen is None:
-        return False
-    held_s = seen.quota.throttled_s if seen.quota else 0.0
-    duration_s = record.offered.duration_s or 0.0
-    return (seen.others_ratio or 0.0) >= OTHERS or 0 < QUOTA * duration_s <= held_s
 
 
 def _by_whom(hit: Sequence[TrialRecord]) -> str:

@@ -151,7 +151,7 @@ def _answer_row(searched: SearchedCell, answer: Answer) -> Row:
 def _bound_values(by: str, bound: Bound | None) -> tuple[Value, Value, Value]:
     pps, bps = (bound.pps, bound.bps) if bound else (None, None)
     return (
-        Value(raw=pps, shown=numbers.count(pps)),
+        Value(raw=pps, shown=numbers.rate(pps)),
         Value(raw=bps, shown=numbers.megabits(bps)),
         text(value_words(by, bound.value) if bound else numbers.NOT_MEASURED),
     )

@@ -170,6 +170,10 @@ class HeldBack(Model):
     """Summed over CPUs."""
 
 
+STEAL, OTHERS, QUOTA = 0.05, 0.25, 0.05
+"""Parts of the CPUs, of the CPUs and of the time beyond which a trial counts as disturbed."""
+
+
 class Disturbed(Model):
     """Who else had the CPUs while the load was offered."""
 
@@ -345,6 +349,16 @@ class TrialRecord(Model):
     def start(self) -> int | str:
         """Names the start of its SUT, which other trials of the run may share."""
         return self.run if self.world is None else self.world
+
+    @property
+    def host_was_busy(self) -> bool:
+        """The hypervisor, other programs or a CPU quota had much of its CPUs, or of its time."""
+        seen, stolen = self.disturbed, (self.steal_ratio or 0.0) >= STEAL
+        if stolen or seen is None:
+            return stolen
+        held_s = seen.quota.throttled_s if seen.quota else 0.0
+        duration_s = self.offered.duration_s or 0.0
+        return (seen.others_ratio or 0.0) >= OTHERS or 0 < QUOTA * duration_s <= held_s
 
     @property
     def failures(self) -> list[str]:
