@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from nodrop.config.search import Search
 from nodrop.findings.answer import Answer, Between, Statement, apart
-from nodrop.findings.load_words import Writing, goal_words, value_words
+from nodrop.findings.load_words import UNSURE, Writing, goal_words, value_words
 from nodrop.findings.searched import Tried
 from nodrop.ledger.places import ON_EVERY_HOST
 from nodrop.ledger.verdict import percent
@@ -89,7 +89,7 @@ def writing(answer: Answer) -> Writing:
     """How its loads are written."""
     bound = answer.lower or answer.upper
     per = None if bound is None or bound.pps is None else bound.pps / bound.value
-    known = 0.0 if answer.confidence is None else answer.confidence.known
+    known = UNSURE if answer.confidence is None else answer.confidence.known
     return Writing(by=answer.by, known=known, pps_per=per)
 
 
@@ -179,7 +179,7 @@ def _looked_carried(answer: Answer, every: Sequence[Tried]) -> str:
         return ""
     most = max(carried, key=lambda t: t.value)
     pps = most.record.offered.per_s
-    loads = Writing(by=answer.by, known=0.0, pps_per=None if pps is None else pps / most.value)
+    loads = Writing(by=answer.by, known=UNSURE, pps_per=None if pps is None else pps / most.value)
     return f"; {loads.at(most.value)} was carried in a trial that does not decide"
 
 

@@ -16,6 +16,8 @@ from nodrop.ledger.verdict import percent
 
 LEAST_KNOWN = 1e-6
 """Relative: no load is written with more than six digits."""
+UNSURE = 0.01
+"""Relative: what is known of a load without a confidence."""
 SLACK = Decimal("0.05")
 """Of a step: a sender that sent 3,999.96 packets/s sent 4,000."""
 
