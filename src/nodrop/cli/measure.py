@@ -220,6 +220,7 @@ def doctor(
 
     where = load_lab(lab)
     changes = all_settings(settings, tolerate_truncated=tolerate_truncated)
+    asked: Experiment | None
     if experiment:
         asked = load_experiment(experiment, changes)
     else:

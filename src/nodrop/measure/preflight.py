@@ -212,9 +212,9 @@ class Parts:
             found.ask(partial(self._no_problems, self.lab_of, cell))
             found.ask(partial(self._split_problems, cell))
             if bits is not None or sut().needs_bits() is None:
-                found.ask(lambda sut=sut, bits=bits: sut().problems(bits))
-            found.ask(lambda load=load: load().problems())
-            found.ask(lambda load=load: self._program_problems(load(), reached=not of_lab))
+                found.ask(partial(_of_sut, sut, bits))
+            found.ask(partial(_of_load, load))
+            found.ask(partial(self._program_problems, load, reached=not of_lab))
         for bits in self._bits.values():
             if bits is not None and bits.path.exists() and (other := first_difference(bits)):
                 words = f"the image is not what its sha256 stands for: {other}; {_AGAIN}"
@@ -259,7 +259,8 @@ class Parts:
         lab = resettable(self.lab, self._reset)
         return lab.driver_problems() if self._reset == "module" else ()
 
-    def _program_problems(self, load: LoadGenerator, *, reached: bool) -> list[str]:
+    def _program_problems(self, build: Callable[[], LoadGenerator], *, reached: bool) -> list[str]:
+        load = build()
         if not isinstance(load, ByProgram):
             return []
         program = load.program
@@ -372,3 +373,11 @@ def _trace_key(load: Table) -> str:
 
 def _key(table: Mapping[str, Any]) -> str:
     return json.dumps(table, sort_keys=True, default=str)
+
+
+def _of_sut(build: Callable[[], Sut], bits: Bits | None) -> Iterable[str]:
+    return build().problems(bits)
+
+
+def _of_load(build: Callable[[], LoadGenerator]) -> Iterable[str]:
+    return build().problems()

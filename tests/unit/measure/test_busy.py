@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nodrop.ledger.quota import DISTURBS
-from nodrop.measure.busy import Others, budget_words, disturbed, quota_words
+from nodrop.measure.busy import Others, budget_words, quota_words
 from nodrop.results.trial import Disturbed, HeldBack, Program, TrialRecord
 from nodrop.testing import records
 from tests.unit.hosts.test_own_quotas import V2, host
@@ -158,7 +158,7 @@ def test_a_quota_is_named_before_programs() -> None:
 @pytest.mark.parametrize(("held_s", "is_one"), [(0.14, False), (0.16, True)])
 def test_a_quota_that_held_for_a_moment_disturbs_nothing(held_s: float, is_one: bool) -> None:
     held = HeldBack(group="/x", cpus=3, periods=30, throttled_periods=1, throttled_s=held_s)
-    assert disturbed(trial(1, quota=held)) is is_one
+    assert trial(1, quota=held).host_was_busy is is_one
 
 
 @pytest.mark.parametrize(
