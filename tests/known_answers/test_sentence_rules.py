@@ -102,6 +102,11 @@ def everything(tmp_path: Path) -> list[list[Path]]:
     soak = tried(4, [0.0])
     soak.each[1]["searched"]["soak"] = {"lossy_from_s": None}
     part = outcome_search(tmp_path / "part", [*parts, soak])
+    worn = outcome_search(
+        tmp_path / "worn",
+        [tried(v, [loss]) for v, loss in ((10, 0.03), (9.6, 0.0), (9.5, 0.4), (9.4, 0.4), (5, 0))],
+        search={"rounds": 1},
+    )
     apart = {"generator_cpus": "0", "sut_cpus": "1-3", "cpus_parted": True}
     turns = {"generator_cpus": "1", "sut_cpus": "1-3"}
     senders = outcome_run(
@@ -157,6 +162,7 @@ def everything(tmp_path: Path) -> list[list[Path]]:
         lied,
         searched,
         part,
+        worn,
         senders,
         ruled,
         moved,

@@ -5,19 +5,12 @@ tools/bench_answers.py has the same worlds, and many more searches of each.
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
 from nodrop.config.search import Search
 from nodrop.findings.capacity import answers
 from tests.simulated_sut import SimulatedSut, controller, run, searched, texts
-
-sys.path.insert(0, str(Path(__file__).parents[4] / "tools"))
-
-from bench_answers import WORLDS
-from bench_answers import searched as searched_world
+from tests.simulated_worlds import WORLDS, searched_world
 
 SEEDS = range(101, 107)
 
