@@ -156,7 +156,7 @@ class _Cell:
         lossy = _lossy(every, chosen) or _lossy(ramps, chosen)
         lower, upper = _bound(chosen.lower), _bound(chosen.upper)
         failed = broke is not None and broke.outcome == "failed"
-        hosts = len({t.record.pair for t in every if t.record.valid})
+        hosts = len({t.record.measured_on for t in every if t.record.valid})
         answer = Answer(
             cell=self._cell,
             by=search.by,

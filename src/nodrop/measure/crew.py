@@ -63,5 +63,5 @@ class Here:
             phase=self._progress.phase,
             live=self._progress.live,
         )
-        record = record.model_copy(update={"pair": self._host})
+        record = record.model_copy(update={"host": self._host})
         return [Ended(asked=asked, record=record, details=details)]

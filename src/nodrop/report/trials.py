@@ -72,8 +72,16 @@ class Trial:
     """Several hosts of a fleet measured its cell."""
 
     @classmethod
-    def of(cls, record: TrialRecord, packed: bytes, *, source: int, **more: Any) -> Trial:
-        """`packed`: the record."""
+    def of(
+        cls,
+        record: TrialRecord,
+        packed: bytes,
+        *,
+        source: int,
+        first_host: str | None = None,
+        **more: Any,
+    ) -> Trial:
+        """`packed`: the record. `first_host`: of trials that name none, if others name one."""
         return cls(
             source=source,
             packed=packed,
@@ -82,7 +90,7 @@ class Trial:
             world=record.world,
             outcome=record.outcome,
             invalid_reasons=tuple(record.invalid_reasons),
-            pair=record.pair,
+            pair=record.measured_on or first_host,
             accelerator=record.accelerator,
             loss_ratio=record.packets.loss_ratio,
             lost_packets=record.packets.lost_packets,
@@ -188,8 +196,6 @@ class Sensor:
 
 def read_trial(source: int, run: RunDir, packed: bytes) -> Trial:
     record = found = unpack(packed)
-    if record.pair is None and (host := first_host(run.manifest)):
-        record = record.model_copy(update={"pair": host})
     ledger, problem = _ledger(run, record)
     kept = run.detail(record.run, "trial")
     kept = kept if isinstance(kept, dict) else {}
@@ -204,6 +210,7 @@ def read_trial(source: int, run: RunDir, packed: bytes) -> Trial:
         record,
         packed if record is found else pack(record),
         source=source,
+        first_host=first_host(run.manifest),
         run=run,
         ledger_problem=problem,
         closed=ledger is not None and ledger.closed,

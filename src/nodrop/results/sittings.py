@@ -2,7 +2,7 @@
 
 A run directory can be copied to another machine and gone on with there, or its machine can have
 another kernel or node binary by then. The manifest then has several `sittings`, and trials of a
-host that is not the first one's bear its name as their `pair`, as trials of a fleet do: so each
+host that is not the first one bear its name. They are taken as those of a pair of a fleet: each
 host counts once, and a comparison holds each cell against the hosts that measured it.
 """
 

@@ -109,7 +109,7 @@ def _summary(records: Sequence[TrialRecord], looks: Looks | None) -> CellSummary
         places=_counted(r.packets.loss_place for r in measured),
         failures=_counted(code for r in records for code in r.failures),
         voids=_counted(c for r in records if r.outcome == "void" for c in r.invalid_reasons),
-        pairs=tuple(sorted({r.pair for r in measured if r.pair is not None})),
+        pairs=_hosts(measured),
     )
 
 
@@ -141,3 +141,9 @@ def _order(cell: Mapping[str, Any]) -> list[tuple[int, float, str]]:
         else (1, 0.0, str(v))
         for v in cell.values()
     ]
+
+
+def _hosts(measured: Sequence[TrialRecord]) -> tuple[str, ...]:
+    """Pairs of a fleet, or hosts of a run that went on elsewhere; empty if one measured all."""
+    hosts = {record.measured_on for record in measured}
+    return () if hosts <= {None} else tuple(sorted(host or "first host" for host in hosts))

@@ -252,9 +252,10 @@ class TrialRecord(Model):
     start of the SUT. Null if the SUT did not get ready, and in older runs, where each was new."""
 
     pair: str | None = None
-    """The pair of the fleet that measured it, by the name of its lab. If it was no fleet: null, or
-    the host, if the run went on with `--resume` on another than it began on (`sittings` of the
-    manifest)."""
+    """The pair of the fleet that measured it, by the name of its lab; null if it was no fleet."""
+    host: str | None = None
+    """The host that measured it, by its name in `sittings` of the manifest; null if it is the one
+    that the run began on."""
 
     searched: Searched | None = None
     """Null if the trial is of no search: its cell then says which load it offered."""
@@ -346,6 +347,11 @@ class TrialRecord(Model):
         return getattr(getattr(self, part) if part else self, now)
 
     @property
+    def measured_on(self) -> str | None:
+        """The pair of a fleet, or the host; None: the one that the run began on."""
+        return self.pair or self.host
+
+    @property
     def start(self) -> int | str:
         """Names the start of its SUT, which other trials of the run may share."""
         return self.run if self.world is None else self.world
@@ -426,8 +432,8 @@ class Accelerated(Protocol):
 def count_once(records: Sequence[TrialRecord]) -> list[Hashable]:
     """Of each of the trials of a cell, what its inferences count: the start of the SUT; the host,
     if several pairs of a fleet measured them."""
-    if len({record.pair for record in records if record.valid}) > 1:
-        return [Host(0, record.pair or "") for record in records]
+    if len({record.measured_on for record in records if record.valid}) > 1:
+        return [Host(0, record.measured_on or "") for record in records]
     return [record.start for record in records]
 
 
@@ -441,6 +447,7 @@ ADDED_LATER: frozenset[str] = frozenset(
     {
         "disturbed",
         "pair",
+        "host",
         "reset_s",
         "searched",
         "threads",

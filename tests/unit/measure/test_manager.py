@@ -24,6 +24,7 @@ from nodrop.measure.progress import Silent
 from nodrop.report.sides import read_side
 from nodrop.report.story import read_story
 from nodrop.results.rundir import read_manifest, read_trials
+from nodrop.results.summary import summarize_cells
 from nodrop.testing.fake_hosts import FakeJournal, FakeLab, World
 from nodrop.testing.fakes import FakeLoad, FakeSetup, FakeSut
 
@@ -220,7 +221,7 @@ def test_a_run_that_goes_on_elsewhere_has_two_hosts(
     run([World(), DEAD, DEAD])
     looks_like(monkeypatch, machine, **host)
     outcome = run([World(), World()], resume=True)
-    assert [record.pair for record in outcome.records] == [None, name, name]
+    assert [record.host for record in outcome.records] == [None, name, name]
     manifest = read_manifest(outcome.directory)
     first, second = manifest["sittings"]
     assert (first["name"], second["name"]) == ("alpha", name)
@@ -231,6 +232,8 @@ def test_a_run_that_goes_on_elsewhere_has_two_hosts(
     (cell,) = story.cells
     assert cell.pairs == tuple(sorted(("alpha", name))) and cell.starts == 2
     assert cell.independent_name == "hosts"
+    (row,) = summarize_cells(outcome.records)
+    assert row.pairs == tuple(sorted((name, "first host")))
     facts = read_side(str(outcome.directory)).cells[0].facts
     assert facts["host.kernel"] == sorted({"6.1", second["host"]["kernel"]})
 
@@ -243,7 +246,7 @@ def test_sittings_on_one_host_are_one_host(
     run([World(), DEAD, World()])
     looks_like(monkeypatch, "one", boot_id=str(boots), uid=boots)
     outcome = run([World()], resume=True)
-    assert {record.pair for record in outcome.records} == {None}
+    assert {record.host for record in outcome.records} == {None}
     assert [one["name"] for one in read_manifest(outcome.directory)["sittings"]] == ["alpha"] * 2
     (cell,) = read_story([outcome.directory]).cells
     assert cell.pairs == () and cell.starts == 3
@@ -259,7 +262,7 @@ def test_back_on_the_first_host_trials_are_its_own_again(
     run([World(), DEAD], resume=True)
     looks_like(monkeypatch, "one")
     outcome = run([World()], resume=True)
-    assert [record.pair for record in outcome.records] == [None, "beta", None]
+    assert [record.host for record in outcome.records] == [None, "beta", None]
 
 
 def test_a_run_begun_by_an_older_nodrop_had_the_host_of_its_manifest(
@@ -273,4 +276,4 @@ def test_a_run_begun_by_an_older_nodrop_had_the_host_of_its_manifest(
     looks_like(monkeypatch, "two", hostname="beta")
     outcome = run([World(), World()], resume=True)
     assert [one["name"] for one in read_manifest(first)["sittings"]] == ["alpha", "beta"]
-    assert [record.pair for record in outcome.records] == [None, "beta", "beta"]
+    assert [record.host for record in outcome.records] == [None, "beta", "beta"]
