@@ -342,3 +342,10 @@ def test_a_loss_that_the_senders_bursts_explain_makes_no_cell_lose_more(
     (run / "trials.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     direct, _ = first(run)
     assert [level.verdict for level in direct.levels] == [verdict]
+
+
+@pytest.mark.parametrize("rules_files", [["/a/my.rules"], ["b.rules", "c.rules"]])
+def test_no_rules_are_the_base_of_rules(tmp_path: Path, rules_files: list[str]) -> None:
+    loads = [Load(cell={"sut.rules": given}, trials=[0.0, 0.1]) for given in (rules_files, [])]
+    direct, _ = first(outcome_run(tmp_path / "run", loads, manifest=COMMAND))
+    assert direct.base == "rules none"

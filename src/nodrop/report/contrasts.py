@@ -95,7 +95,7 @@ def _contrasts(source: int, levels: Sequence[Level]) -> list[Contrast]:
             if len(numbers) > 1:
                 named = [_named(levels[n], factor, asked[n]) for n in numbers]
                 held = {f: asked[numbers[0]][f] for f in others if f in asked[numbers[0]]}
-                ordered = _base_first(named, [asked[n] for n in numbers])
+                ordered = _base_first(named, [asked[n] for n in numbers], factor)
                 found.append(Contrast(source=source, factor=factor, held=held, levels=ordered))
     return found
 
@@ -127,6 +127,14 @@ def _named(level: Level, factor: Factor, asked: Mapping[str, Any]) -> Level:
     return Level(name=" ".join(words), cells=level.cells, searched=level.searched)
 
 
-def _base_first(levels: Sequence[Level], asked: Sequence[Mapping[str, Any]]) -> tuple[Level, ...]:
-    base = min(range(len(levels)), key=lambda n: (asked[n].get(KIND) != BASE_KIND, n))
+def _base_first(
+    levels: Sequence[Level], asked: Sequence[Mapping[str, Any]], factor: Factor
+) -> tuple[Level, ...]:
+    """The host itself, or no rules at all, before what comes first."""
+
+    def rank(number: int) -> tuple[bool, int, int]:
+        lists = [v for f in factor if isinstance(v := asked[number].get(f), list)]
+        return asked[number].get(KIND) != BASE_KIND, sum(map(len, lists)), number
+
+    base = min(range(len(levels)), key=rank)
     return (levels[base], *levels[:base], *levels[base + 1 :])
