@@ -23,6 +23,16 @@ from tests.known_answers.sentences import pps, rules, text_of
 DOCS = Path(__file__).parents[2] / "docs" / "reference"
 
 
+QUOTA = {
+    "group": "/pod", "cpus": 0.5, "periods": 50, "throttled_periods": 40, "throttled_s": 2.0
+}  # fmt: skip
+SENSOR = {
+    "rules_loaded": 5,
+    "rules_failed": 2,
+    "rules_failed_first": ["1.rules line 1"],
+    "yaml": "my.yaml",
+    "yaml_replaced": [{"key": "af-packet", "was": "eth0", "now": "ndrx0"}],
+}
 PORTS = [{"port": "a", "received_packets": 9}, {"port": "b", "received_packets": 0}]
 
 
@@ -65,8 +75,10 @@ def everything(tmp_path: Path) -> list[list[Path]]:
         },
     )
     first = told / "runs" / "0001-r01"
-    details = {"usage": {"sut_offering_cpu_s": 1.0, "host_busy_s": 9.0, "host_cpu_s": 10.0}}
-    details["facts"] = {"warm_up": {"discarded": True, "offered_packets": 7}}
+    details: dict[str, Any] = {
+        "usage": {"sut_offering_cpu_s": 1.0, "host_busy_s": 9.0, "host_cpu_s": 10.0},
+        "facts": {"warm_up": {"discarded": True, "offered_packets": 7}, "sut": SENSOR},
+    }
     record = json.loads((first / "trial.json").read_text())
     (first / "trial.json").write_text(json.dumps(record | {"details": details}))
     (first / "offered.json").write_text(json.dumps({"cpu_s": 1.0}))
@@ -107,6 +119,10 @@ def everything(tmp_path: Path) -> list[list[Path]]:
         [tried(v, [loss]) for v, loss in ((10, 0.03), (9.6, 0.0), (9.5, 0.4), (9.4, 0.4), (5, 0))],
         search={"rounds": 1},
     )
+    slower = [tried(5.1 + n / 10, [1 - (5 if n < 6 else 2.5) / (5.1 + n / 10)]) for n in range(14)]
+    changed_run = outcome_search(
+        tmp_path / "changed", [tried(4.9, [0.0]), *slower, tried(30, [0.8])], search={"rounds": 1}
+    )
     apart = {"generator_cpus": "0", "sut_cpus": "1-3", "cpus_parted": True}
     turns = {"generator_cpus": "1", "sut_cpus": "1-3"}
     senders = outcome_run(
@@ -120,6 +136,7 @@ def everything(tmp_path: Path) -> list[list[Path]]:
     lines = (senders / "trials.jsonl").read_text().splitlines()
     on_two = json.loads(lines[0])
     on_two["body"]["ports"] = PORTS
+    on_two["disturbed"] = {"quota": QUOTA}
     (senders / "trials.jsonl").write_text("\n".join([json.dumps(on_two), *lines[1:], ""]))
     rule = {"min": 6, "max": 9, "until": ["loss_ratio half-width <= 0.1 points"]}
     ruled = make_run(
@@ -154,6 +171,7 @@ def everything(tmp_path: Path) -> list[list[Path]]:
     empty = make_run(tmp_path / "empty", Fake(repetitions=0))
     runs = [make_run(tmp_path / "setups", SETUPS), make_run(tmp_path / "mixed", MIXED)]
     others = [
+        changed_run,
         spoilt,
         told,
         quiet,

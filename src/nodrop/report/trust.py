@@ -220,21 +220,21 @@ def _other_programs(story: Story) -> Iterator[Sentence]:
 
 
 def _own_quota(story: Story) -> Iterator[Sentence]:
-    found = {
-        t: seen.quota
+    found = [
+        (t, seen.quota)
         for t in story.trials
         if (seen := t.record.disturbed) and seen.quota is not None
-    }
+    ]
     if not found:
         return
-    worst = max(found.values(), key=lambda quota: quota.throttled_s)
+    worst = max((quota for _, quota in found), key=lambda quota: quota.throttled_s)
     yield Sentence(
         rule=rules.OWN_QUOTA,
         text=f"a CPU quota around nodrop itself ({worst.cpus:g} CPUs, {worst.group}) held it back "
         f"in {len(found)} of {plural(len(story.trials), 'trial')}, for up to "
         f"{worst.throttled_s:.2f} s of one: raise it ({KNOBS})",
-        evidence={t.name: quota.throttled_s for t, quota in found.items()},
-        trials=tuple(found),
+        evidence={t.name: quota.throttled_s for t, quota in found},
+        trials=tuple(t for t, _ in found),
     )
 
 
