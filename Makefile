@@ -12,6 +12,7 @@ NODE := target/$(TARGET)/release/nodrop-node
 NODE_SOURCES := Cargo.toml Cargo.lock schema/node.schema.json $(shell find crates -name '*.rs' -o -name Cargo.toml)
 PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest
+NO_CARGO := cargo is missing: install Rust >= 1.85, from your distribution or by rustup
 WORKERS := 4 # on two cores, for a test of a lab waits most of its time
 
 .PHONY: help build demo test check lint rust-check suricata times unit bench fuzz lock schema clean
@@ -21,6 +22,7 @@ help: ## These words
 
 build: ## .venv/bin/nodrop and the node binary
 	@tools/system-packages build
+	@test -x $(NODE) || command -v cargo >/dev/null || { echo "$(NO_CARGO)" >&2; exit 1; }
 	+@$(MAKE) --no-print-directory --jobs=2 .venv/ready $(NODE)
 
 demo: build ## Get a Suricata, search how much of the demo trace it carries, show where the report is
@@ -44,10 +46,10 @@ suricata: .venv/ready
 	@tools/system-packages test
 	.venv/bin/nodrop image ensure suricata || true # without one, its tests are skipped and say so
 
-unit: .venv/ready
+unit: .venv/tests
 	$(PYTEST) -q -n $(WORKERS) tests/unit tests/protocol tests/contract
 
-lint: .venv/ready
+lint: .venv/tests
 	$(PYTHON) -m ruff format --check src tests
 	$(PYTHON) -m ruff check src tests
 	$(PYTHON) -m mypy
@@ -67,7 +69,7 @@ else
 	cargo test --quiet --locked --workspace
 endif
 
-bench: build ## Speed as ratios of interleaved runs; known rates found; A/A; long runs (root, 85 min)
+bench: build .venv/tests ## Speed as ratios of interleaved runs; known rates found; A/A; long runs (root, 85 min)
 	$(PYTHON) tools/bench.py
 	$(PYTHON) tools/bench_sink.py
 	$(PYTHON) tools/bench_answers.py
@@ -76,15 +78,18 @@ bench: build ## Speed as ratios of interleaved runs; known rates found; A/A; lon
 	$(PYTHON) tools/bench_fleet.py
 	$(PYTHON) tools/bench_report.py
 
-fuzz: .venv/ready ## Random input for every decoder, SECONDS=60 each (hypothesis; cargo-fuzz if it is there)
+fuzz: .venv/tests ## Random input for every decoder, SECONDS=60 each (hypothesis; cargo-fuzz if it is there)
 	$(PYTHON) tools/fuzz.py $(or $(SECONDS),60)
 
-lock: ## Renew requirements.lock from pyproject.toml
-	test -x .make/lock/bin/pip-compile || { python3 -m venv .make/lock && .make/lock/bin/pip install --quiet pip-tools; }
-	.make/lock/bin/pip-compile --quiet --generate-hashes --extra dev --strip-extras --allow-unsafe \
-	  --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --output-file requirements.lock pyproject.toml
+COMPILE := .make/lock/bin/pip-compile --quiet --generate-hashes --strip-extras --allow-unsafe \
+  --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 
-schema: .venv/ready ## Renew schema/*.json from the models, the types of node events from crates/
+lock: ## Renew requirements.lock (what a user needs) and requirements-dev.lock (and the tests)
+	test -x .make/lock/bin/pip-compile || { python3 -m venv .make/lock && .make/lock/bin/pip install --quiet pip-tools; }
+	$(COMPILE) --extra build --extra docker --extra fleet --extra parquet --extra s3 --output-file requirements.lock pyproject.toml
+	$(COMPILE) --extra dev --constraint requirements.lock --output-file requirements-dev.lock pyproject.toml
+
+schema: .venv/tests ## Renew schema/*.json from the models, the types of node events from crates/
 	$(PYTHON) tools/node_schema.py
 	$(PYTHON) -m nodrop.schemas schema
 
@@ -93,7 +98,7 @@ clean: ## Forget everything that was built
 
 $(NODE): $(NODE_SOURCES)
 	@tools/system-packages build
-	@command -v cargo >/dev/null || { echo "cargo is missing: install Rust >= 1.85, from your distribution or by rustup" >&2; exit 1; }
+	@command -v cargo >/dev/null || { echo "$(NO_CARGO)" >&2; exit 1; }
 	RUSTFLAGS="$(if $(findstring gnu,$(TARGET)),-C target-feature=+crt-static)" \
 	  cargo build --quiet --release --locked --package nodrop-node --target $(TARGET)
 	@touch $@
@@ -102,5 +107,9 @@ $(NODE): $(NODE_SOURCES)
 	@tools/system-packages build
 	test -x $(PYTHON) || python3 -m venv .venv
 	.venv/bin/pip install --quiet --require-hashes --requirement requirements.lock
-	.venv/bin/pip install --quiet --no-deps --no-build-isolation --editable .
+	env -u SOURCE_DATE_EPOCH .venv/bin/pip install --quiet --no-deps --no-build-isolation --editable . # a bad one ends it
+	@touch $@
+
+.venv/tests: requirements-dev.lock .venv/ready
+	.venv/bin/pip install --quiet --require-hashes --requirement requirements-dev.lock
 	@touch $@

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nodrop.config.experiment import Experiment, load_experiment
 from nodrop.config.lab_file import find_lab, load_lab
-from nodrop.config.toml_file import parse_setting, put
+from nodrop.config.toml_file import parse_setting, put, read_toml
 from nodrop.config.units import format_seconds, parse_bytes, parse_cpus
 from nodrop.errors import BadInput
 from nodrop.plugins import build_lab
@@ -308,3 +308,12 @@ def test_no_setting_ends_in_anything_but_one_line(
         load_experiment(path, [f"{'.'.join(keys)}={value}" for keys, value in settings])
     except BadInput as error:
         assert len(error.message.splitlines()) == 1
+
+
+@pytest.mark.parametrize("text", ['name = "x"\n[a]\nb = 1\n', "# only words\n"])
+def test_a_byte_order_mark_is_no_part_of_a_toml_file(tmp_path: Path, text: str) -> None:
+    """Editors of other systems begin a file with one; labs and fleets are read the same way."""
+    plain, marked = tmp_path / "plain.toml", tmp_path / "marked.toml"
+    plain.write_text(text)
+    marked.write_bytes(b"\xef\xbb\xbf" + text.encode())
+    assert read_toml(marked) == read_toml(plain)

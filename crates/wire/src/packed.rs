@@ -53,9 +53,9 @@ pub fn unpacked(file: &[u8], most: Most) -> io::Result<Option<Vec<u8>>> {
                 "the {kind} file wants to look back further than {} MiB: pack it anew without that, or unpack it",
                 MOST_WINDOW_BYTES >> 20
             ),
-            // A decoder's own words ("failed to fill whole buffer") do not say what is wrong with which file.
+            // A decoder's own words ("failed to fill whole buffer") tell a user nothing.
             _ => format!(
-                "the {kind} file is cut or corrupt after {} unpacked bytes: {error}",
+                "the {kind} file is cut or corrupt after {} unpacked bytes: fetch or pack it anew",
                 bytes.len()
             ),
         };
@@ -156,7 +156,7 @@ mod tests {
             for length in 6..packed.len() {
                 let error = unpacked(&packed[..length], MOST).unwrap_err().to_string();
                 assert!(
-                    error.contains(" file is cut or corrupt after "),
+                    error.contains(" file is cut or corrupt after ") && error.ends_with(": fetch or pack it anew"),
                     "{length} of {packed:02x?}: {error}"
                 );
             }

@@ -27,7 +27,7 @@ MOST_INT = 1 << 65
 def read_toml(path: Path) -> tuple[dict[str, Any], str]:
     """The table and the text of the file. BadInput with the line that is no TOML."""
     try:
-        text = read_file(path, most_bytes=LONGEST_FILE_BYTES).decode("utf-8")
+        text = read_file(path, most_bytes=LONGEST_FILE_BYTES).decode("utf-8-sig")
     except FileNotFoundError:
         raise BadInput(f"{path}: no such file") from None
     except UnicodeDecodeError as error:

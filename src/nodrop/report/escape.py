@@ -2,7 +2,7 @@
 
 HTML and SVG are escaped by Jinja; what only looks like text (control characters, marks that turn
 the reading direction around) is made visible by `untrusted.words.plain`, before any format is
-chosen.
+chosen, and once more in the page as a whole.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import re
 from nodrop.untrusted.words import LONGEST as LONGEST
 from nodrop.untrusted.words import THIN as THIN
 from nodrop.untrusted.words import plain as plain
+from nodrop.untrusted.words import visible as visible
 
 _LATEX = {
     "\\": r"\textbackslash{}",

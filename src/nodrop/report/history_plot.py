@@ -12,6 +12,7 @@ from nodrop.report.loss_plot import ticks
 from nodrop.report.svg import path, picture, tag
 from nodrop.report.versus import figure_named
 from nodrop.results.history import History, HistoryRun, Line
+from nodrop.untrusted.words import visible
 
 WIDTH, HEIGHT = 860.0, 200.0
 LEFT, RIGHT, TOP, BOTTOM = 76.0, 16.0, 18.0, 38.0
@@ -34,7 +35,7 @@ def history_page(found: History, *, title: str) -> str:
     parts += [tag("section", tag("h2", "Runs"), runs)]
     parts += [tag("section", tag("h2", "Notes"), _list(found.notes))]
     body = Markup("").join(parts)
-    return (
+    return visible(
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{html(title)}</title><style>{style}</style></head><body><main>{body}</main></body></html>\n"

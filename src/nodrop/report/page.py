@@ -152,7 +152,7 @@ def page(story: Story, setups: SetupsSection | None) -> str:
     hosts = next(map(bounded.shortened, hosts_tables(story)), None)
     models = thread_models(story)
     profile = profile_section(story)
-    return environment.get_template("index.html.j2").render(
+    html = environment.get_template("index.html.j2").render(
         story=story,
         title=_title(story),
         version=nodrop.__version__,
@@ -187,6 +187,7 @@ def page(story: Story, setups: SetupsSection | None) -> str:
         commands=commands,
         self_test_words=self_test_words,
     )
+    return escape.visible(html)
 
 
 def commands(source: Source) -> str:

@@ -3,6 +3,7 @@ by anybody, and a terminal obeys some of them."""
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 THIN = "\u202f"
@@ -29,6 +30,17 @@ def one_line(text: object, *, longest: int = 2000) -> str:
 def is_utf8(text: object) -> bool:
     """The name of a file may hold any bytes; others are lone surrogates here."""
     return not any("\ud800" <= char <= "\udfff" for char in str(text))
+
+
+_INVISIBLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
+)
+"""In a text of many lines; U+202F is left."""
+
+
+def visible(text: str) -> str:
+    """A whole page or file with every such character spelled out, whatever part brought it."""
+    return _INVISIBLE.sub(lambda found: _spelled(found[0]), text)
 
 
 def _spelled(char: str) -> str:

@@ -7,6 +7,7 @@ import io
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from nodrop.report import escape
 from nodrop.report.write import write_report
+from nodrop.testing.outcome_runs import Load, outcome_run
 from nodrop.testing.rundirs import Fake, make_run
 
 HOSTILE = [
@@ -110,3 +112,30 @@ def test_latex_has_only_our_commands(text: str) -> None:
     for ours in sorted(escape._LATEX.values(), key=len, reverse=True):
         left = left.replace(ours, "")
     assert not re.search(r"[\\$%&#{}~^_]", left)
+
+
+@pytest.mark.parametrize("word", ["\x1b[2J", "\u202egnp", "\x00\x07", "\x9b31m"])
+def test_no_word_of_a_trial_reaches_page_or_files_with_its_controls(
+    word: str, tmp_path: Path
+) -> None:
+    """Seen: a reason of a stranger's trial stood in the first sentence as it came."""
+    said = {"verdict": word, "error": word}
+    fields: dict[str, Any] = {
+        **dict.fromkeys(("knob", "loss_cause", "loss_evidence", "accelerator"), word),
+        "not_as_asked": [word],
+        "effective": {word: word},
+        "busiest_thread": {"name": word, "cpu_ratio": 0.99},
+        "loss_causes": [{"rule": word, "words": word, "thread": word, "share": 0.5}],
+    }
+    each = {
+        3: {**said, "invalid_reasons": [word, "sut_died"]},
+        4: {**said, "invalid_reasons": [word]},
+    }
+    load = Load(cell={"load.multiplier": 2}, trials=[0.0, 0.1, "died", "late"], fields=fields,
+                each=each)  # fmt: skip
+    page = write_report([outcome_run(tmp_path / "run", [load])], tmp_path / "report")
+    controls = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e]")
+    files = [path for path in page.parent.rglob("*") if path.is_file()]
+    assert len(files) > 5
+    assert not [path for path in files if controls.search(path.read_text(encoding="utf-8"))]
+    assert "\\u" in page.read_text(encoding="utf-8")
