@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -57,6 +56,7 @@ def calibrate(
     from nodrop.config.lab_file import load_lab
     from nodrop.hosts.privileges import ensure_privileges
     from nodrop.measure.calibrated import store
+    from nodrop.measure.fleet.scratch import scratch, sweep
     from nodrop.plugins import build_setup
 
     where = load_lab(lab)
@@ -65,9 +65,10 @@ def calibrate(
         build_setup({"kind": kind}, base=Path())
     ensure_privileges()
     found = []
+    sweep()
     for setup in kinds:
-        with tempfile.TemporaryDirectory(prefix="nodrop-calibrate-") as work:
-            site = Site.here(where, setup, Path(work))
+        with scratch() as work:
+            site = Site.here(where, setup, work)
             cases = _chosen(site, only)
             with _shown(as_json=as_json) as watcher:
                 certificate = calibrated(site, cases, watcher, keep=keep)

@@ -194,6 +194,12 @@ def _complain_of(error: BaseException) -> int:
         case PermissionError() if error.filename:
             complain(f"{error.filename}: {error.strerror}; {REMEDIES[error.errno or 0]}")
             return BadInput.exit_code
+        case MemoryError() | ImportError() if _no_memory(error):
+            complain(
+                "this process may not have the memory that it needs; raise its limit (ulimit -v, "
+                "the control group's memory), or free some"
+            )
+            return LabProblem.exit_code
         case OSError():
             where = f"{error.filename}: " if error.filename else ""
             complain(f"{where}{error.strerror or error}")
@@ -206,6 +212,11 @@ def _complain_of(error: BaseException) -> int:
         "the traceback"
     )
     return UNEXPECTED
+
+
+def _no_memory(error: BaseException) -> bool:
+    """Also the loader's words of a library for which there is no room."""
+    return isinstance(error, MemoryError) or "failed to map segment" in str(error)
 
 
 def _whose(error: BaseException) -> str:

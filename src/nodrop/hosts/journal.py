@@ -21,7 +21,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Self
 
-from nodrop.errors import LabProblem, NodropError, NotReady
+from nodrop.errors import OF_A_DISK, LabProblem, NodropError, NotReady, SystemRefused
 from nodrop.hosts.folders import is_root_of_host, state_folder
 from nodrop.hosts.interrupts import signals_held
 from nodrop.hosts.journal_lines import Begun, Change, Head, read_entry, read_head
@@ -36,7 +36,7 @@ from nodrop.hosts.processes import (
 )
 from nodrop.hosts.reversal import NETNS_FOLDER, reverse
 from nodrop.hosts.seam import Action, Json
-from nodrop.hosts.whose import holder, run_words
+from nodrop.hosts.whose import holder, run_words, this_host
 from nodrop.untrusted.folder import Folder, Refused, append_whole
 from nodrop.untrusted.json_text import NotJson, decode_object
 
@@ -97,12 +97,17 @@ class DiskJournal:
         journal = cls(folder / f"{label or new_label()}{SUFFIX}")
         if journal._folder.is_there(journal.path.name):
             raise LabProblem(f"a journal of this label exists: {journal.path}")
+        with _kept_in(folder):
+            journal._begin()
+        return journal
+
+    def _begin(self) -> None:
         # Whole and locked before it has its name: no reader sees it headless, or takes it for dead.
-        begun = f".{journal.label}.begun"
-        file = journal._folder.changing(begun, append=True, mode=ONLY_OWNER)
+        begun = f".{self.label}.begun"
+        file = self._folder.changing(begun, append=True, mode=ONLY_OWNER)
         fcntl.flock(file, fcntl.LOCK_EX)
-        journal._file = file
-        journal._append(
+        self._file = file
+        self._append(
             {
                 "controller": ProcessId.of(os.getpid()).as_json(),
                 "boot_id": boot_id(),
@@ -112,8 +117,7 @@ class DiskJournal:
                 "since_unix_s": int(time.time()),
             }
         )
-        journal._folder.rename(begun, journal.path.name)
-        return journal
+        self._folder.rename(begun, self.path.name)
 
     def push(self, *, what: str, action: Action, arguments: Sequence[str] = ()) -> None:
         # The same change made anew for every trial needs one line, not one per trial.
@@ -220,7 +224,8 @@ class DiskJournal:
             return
         if self._file is None:
             raise LabProblem(f"{self.path}: this journal is not ours to write")
-        append_whole(self._file, line.encode() + b"\n")
+        with _kept_in(self.path.parent):
+            append_whole(self._file, line.encode() + b"\n")
         self._written.add(line)
 
     def _read(self) -> tuple[Head, list[Change | Begun], list[str]]:
@@ -260,6 +265,29 @@ class DiskJournal:
 def new_label() -> str:
     """Names one run on this host; short, because it becomes part of namespace names."""
     return secrets.token_hex(4)
+
+
+@contextmanager
+def _kept_in(folder: Path) -> Iterator[None]:
+    """A disk that is full is said to be this one, and not that of the results."""
+    try:
+        yield
+    except OSError as lost:
+        if lost.errno not in OF_A_DISK:
+            raise
+        raise SystemRefused(
+            lost, during="keeping the undo journal", host=this_host(), files=str(folder)
+        ) from lost
+
+
+def must_be_kept() -> None:
+    """NotReady, before anything is begun, if no journal can be written here."""
+    folder = _made_folder()
+    if not os.access(folder, os.W_OK):
+        raise NotReady(
+            f"{folder}: the undo journal cannot be kept there: it is read-only",
+            hint="point XDG_STATE_HOME to a folder that can be written",
+        )
 
 
 def journal_folder() -> Path:

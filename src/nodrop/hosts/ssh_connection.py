@@ -278,7 +278,16 @@ class SshConnection:
                     )
                 words = found[1].decode(errors="replace").split()
                 return words[2] if len(words) == 4 else ""
-        raise self._not_greeted()
+        # ssh makes this socket once the host has let it in: before, no shell is to blame.
+        raise (
+            self._not_greeted()
+            if self._socket.exists()
+            else NotReached(
+                f"{self.name}: not reached: it took the connection and gave ssh no answer for "
+                f"{2 * CONNECT_TIMEOUT_S:g} s: the host or its sshd hangs",
+                hint=f"`ssh -v {self.host} true` says where it stops",
+            )
+        )
 
     def _not_greeted(self) -> NotReached:
         words = f"{self.name}: not reached: its login shell says no word of ours"

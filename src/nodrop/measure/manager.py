@@ -17,7 +17,7 @@ from nodrop.config.experiment import Experiment
 from nodrop.config.lab_file import LabSource
 from nodrop.errors import BadInput, NodropError, SystemRefused
 from nodrop.hosts.interrupts import Gate, Interrupted, interrupts
-from nodrop.hosts.journal import DiskJournal
+from nodrop.hosts.journal import DiskJournal, must_be_kept
 from nodrop.hosts.seam import Json
 from nodrop.hosts.whose import this_host
 from nodrop.labs.seam import Storing
@@ -69,6 +69,7 @@ def run_experiment(
     must_be_meant(plan, yes=yes)
     parts = preflight(experiment, lab, plan)
     plan = parts.plan
+    must_be_kept()
     inputs = [parts.inputs(cell) for cell in plan.cells]
     # Where raw files lie is no part of what is measured.
     table = {key: value for key, value in lab.table.items() if key != "storage"}

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 
 from nodrop.config.experiment import Measure
 from nodrop.errors import NodropError
@@ -55,6 +56,7 @@ class LabMeasurer:
                 resettable(parts.lab, "module").load_driver(journal)
                 trial.seen.world.reset_s = round(time.monotonic() - began, 3)
             step("provision")
+            stack.callback(_remove_sockets, trial.folder.sut)
             must_be_there(bits)
             link = stack.enter_context(parts.lab_of(cell).up(journal))
             place = provision(
@@ -313,6 +315,14 @@ class _World:
     def look_around(self) -> None:
         with suppress(NodropError, OSError):
             self.trial.seen.facts["env"] = self.places.facts()
+
+
+def _remove_sockets(folder: Path) -> None:
+    """A SUT that is gone leaves its control socket, which no copy of a run directory can have."""
+    for path in folder.rglob("*"):
+        with suppress(OSError):
+            if path.is_socket() and not path.is_symlink():
+                path.unlink()
 
 
 def _costs(env: Env) -> Json:

@@ -3,7 +3,9 @@ no lock, for it has none."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import queue
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO, Any
@@ -25,6 +27,8 @@ UNFIT = {
     **dict.fromkeys(("http", "https"), "takes no files, being a web server"),
 }
 """Schemes of fsspec that can hold no run."""
+ANSWERS_S = 45.0
+"""One read_timeout, one more try, and some."""
 PART_BYTES = 1 << 24
 STAMPS = ("ETag", "etag", "md5Hash", "generation")
 """Which of what a store says of an object changes with its content; else its size and time do."""
@@ -79,13 +83,16 @@ class Store:
     def must_answer(self) -> None:
         """StoreLost if there is no bucket, no credentials, no server."""
         with self._asking():
-            self._system.ls(self._root.partition("/")[0] or "/", detail=False)
+            _within(
+                ANSWERS_S,
+                lambda: self._system.ls(self._root.partition("/")[0] or "/", detail=False),
+            )
 
     def folders(self) -> list[str]:
         """Names directly in it; none if it is not there yet."""
         try:
             with self._asking():
-                found = self._system.ls(self._root, detail=True)
+                found = _within(ANSWERS_S, lambda: self._system.ls(self._root, detail=True))
         except StoreLost as lost:
             if isinstance(lost.__cause__, FileNotFoundError):
                 return []
@@ -94,12 +101,14 @@ class Store:
 
     def files(self, below: str = "") -> dict[str, Entry]:
         with self._asking():
-            found = self._system.find(f"{self._root}/{below}".rstrip("/"), detail=True)
+            root = f"{self._root}/{below}".rstrip("/")
+            found = _within(ANSWERS_S, lambda: self._system.find(root, detail=True))
         return {name.removeprefix(f"{self._root}/"): _entry(of) for name, of in found.items()}
 
     def has(self, name: str) -> bool:
         with self._asking():
-            return bool(self._system.isfile(f"{self._root}/{name}"))
+            path = f"{self._root}/{name}"
+            return bool(_within(ANSWERS_S, lambda: self._system.isfile(path)))
 
     def file(self, name: str) -> Entry:
         with self._asking():
@@ -160,6 +169,30 @@ def before_anything() -> Iterator[None]:
         yield
     except StoreLost as lost:
         raise NotReady(lost.message, hint=lost.hint) from lost
+
+
+def _within(seconds: float, ask: Callable[[], Any]) -> Any:
+    """The answer, or TimeoutError: a store that accepts and never answers is tried again and again
+    below us, without a word. The thread that still waits ends with the process."""
+    answers: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
+
+    def run() -> None:
+        try:
+            answers.put((ask(), None))
+        except BaseException as failed:
+            answers.put((None, failed))
+
+    threading.Thread(target=run, daemon=True, name="asks a store").start()
+    try:
+        found, failed = answers.get(timeout=seconds)
+    except queue.Empty:
+        raise TimeoutError(
+            f"it does not answer within {seconds:g} s (it may accept connections; is the endpoint "
+            "right?)"
+        ) from None
+    if failed is not None:
+        raise failed
+    return found
 
 
 def _entry(of: Mapping[str, Any]) -> Entry:

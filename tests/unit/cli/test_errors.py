@@ -89,7 +89,6 @@ def test_a_lab_problem_is_exit_3(
         RecursionError("too deep"),
         AssertionError(),
         OverflowError("int too large to convert to float"),
-        MemoryError(),
     ],
 )
 @pytest.mark.parametrize("debug", [[], ["--debug"]])
@@ -369,3 +368,19 @@ def test_a_table_too_wide_is_parted_and_each_part_names_its_rows(width: int, par
     assert said.count("setup") == said.count("load") == parts
     assert said.count("4X") == 2 * parts
     assert all(f"{row} has {n}" in said for row in ("bare", "docker") for n in range(6))
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), ImportError("libx.so: failed to map segment from shared object")]
+)
+def test_little_memory_is_no_defect(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def small(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(main, "app", small)
+    assert main.exit_code(["plugins"]) == 3
+    said = capsys.readouterr().err
+    assert "raise its limit (ulimit -v" in said and "defect" not in said
+    assert len(said.splitlines()) == 1

@@ -1,6 +1,7 @@
 """The undo journal (long: one made-up host serves all): on disk first, reversed last first,
 harmless when repeated or torn."""
 
+import errno
 import json
 import os
 import signal
@@ -13,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from nodrop.cli.main import exit_code
-from nodrop.errors import BadInput, LabProblem, NotReady
+from nodrop.errors import BadInput, LabProblem, NotReady, SystemRefused
 from nodrop.hosts import journal as journal_module
 from nodrop.hosts import reversal
-from nodrop.hosts.journal import DiskJournal, undo_abandoned
+from nodrop.hosts.journal import DiskJournal, must_be_kept, undo_abandoned
 from nodrop.hosts.local import Completed
 from nodrop.hosts.processes import ProcessId, end_process, labelled_processes
 from nodrop.hosts.reversal import reverse
@@ -529,3 +530,32 @@ def test_all_ends_no_run_unasked(
         exit_code(argv)
         assert ended == [os.getpid()]
     journal.remove()
+
+
+@pytest.mark.parametrize(
+    ("number", "does"), [(errno.ENOSPC, "make room"), (errno.EROFS, "write to another disk")]
+)
+def test_a_full_state_disk_is_not_the_results_disk(
+    number: int, does: str, monkeypatch: pytest.MonkeyPatch, state_home: Path
+) -> None:
+    journal = DiskJournal.create()
+
+    def full(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(journal_module, "append_whole", full)
+        with pytest.raises(SystemRefused) as refused:
+            push(journal, "ndlv1")
+    assert f"during: keeping the undo journal, files go to {state_home}/nodrop/undo" in str(
+        refused.value
+    )
+    assert does in str(refused.value)
+    journal.remove()
+
+
+def test_a_read_only_state_folder_is_said_before_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    must_be_kept()
+    monkeypatch.setattr("os.access", lambda *_: False)  # root may write anywhere else
+    with pytest.raises(NotReady, match="undo: the undo journal cannot be kept there"):
+        must_be_kept()

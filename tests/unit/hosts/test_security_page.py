@@ -152,5 +152,5 @@ def test_every_temporary_folder_is_on_the_page() -> None:
             r'(?:TemporaryDirectory|mkdtemp)\(prefix="(nodrop-[a-z-]*)"\)', file.read_text()
         )
     }
-    assert {"nodrop-", "nodrop-calibrate-"} <= made
+    assert "nodrop-" in made
     assert all(f"{prefix}XXXXXXXX`" in PAGE for prefix in made)

@@ -1,7 +1,8 @@
-"""Folders of a fleet in the temporary folder: where dask works, and each trial until it is sent.
+"""Folders in the temporary folder: where dask works, each trial of a fleet until it is sent, and
+the cases of `nodrop calibrate`.
 
 Each is locked by who made it. One without a lock was left by a process that was killed, and goes
-with `nodrop undo`, or when a worker starts on that host.
+with `nodrop undo`, or when a worker or a calibration starts on that host.
 """
 
 from __future__ import annotations
