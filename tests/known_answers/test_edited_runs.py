@@ -15,7 +15,7 @@ from nodrop.config.lab_file import load_lab
 from nodrop.errors import BadInput
 from nodrop.measure.plan import make_plan
 from nodrop.measure.preflight import Parts
-from nodrop.report.export import write_csv
+from nodrop.report.export import write_parquet
 from nodrop.report.sides import read_side
 from nodrop.report.story import read_story
 from nodrop.report.write import report_json, write_report
@@ -263,7 +263,8 @@ def test_a_field_that_no_later_reader_can_parse_costs_its_line_alone(
         Load(
             cell={"sut.threads": n},
             trials=[0.0, 0.1, 0.0],
-            fields=SEEN | {"threads": threads[:n], "effective": {"threads": n}},
+            fields=SEEN
+            | {"threads": threads[:n], "effective": {"threads": n, "runmode": "workers"}},
         )
         for n in (1, 2)
     ]
@@ -276,7 +277,7 @@ def test_a_field_that_no_later_reader_can_parse_costs_its_line_alone(
     assert len(story.trials) == 6 - lines
     write_report([run], tmp_path / "report")
     read_side(str(run))
-    write_csv([run], tmp_path / "trials.csv")
+    write_parquet([run], tmp_path / "trials.parquet")
     assert Follower.of(run).look().unread_lines == lines
     damaged = open_run(run).trials.damage
     assert [d.where for d in damaged] == [f"trials.jsonl:{n}" for n in range(3, 3 + lines)]
