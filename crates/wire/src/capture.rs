@@ -1,16 +1,19 @@
-//! Capture files as a stream of Ethernet frames, whatever the file format, over bytes already in memory.
+//! Capture files as a stream of frames, whatever the file format, over bytes already in memory.
 
 use crate::pcap::PcapReader;
 use crate::pcapng::{self, PcapngReader};
-use crate::record::{CaptureError, Record};
+use crate::record::{CaptureError, LINKTYPE_ETHERNET, Record};
+use crate::snoop::{self, SnoopReader};
 
-/// The frames of a capture file in file order.
+/// The frames of a capture file in file order: Ethernet alone, or of any link type.
 ///
 /// An error ends the iteration. With `tolerate_truncated`, a file that ends inside a record (or is corrupt there) ends the iteration as if the
 /// file were over; [`Reader::cut`] then says where.
 #[derive(Debug, Clone)]
 pub struct Reader<'a> {
     format: Format<'a>,
+    any_linktype: bool,
+    packet: u64,
     tolerate_truncated: bool,
     cut: Option<CaptureError>,
     done: bool,
@@ -20,26 +23,49 @@ pub struct Reader<'a> {
 enum Format<'a> {
     Pcap(PcapReader<'a>),
     Pcapng(PcapngReader<'a>),
+    Snoop(SnoopReader<'a>),
 }
 
 /// Whether these are the first bytes of a capture file that can be read.
 pub(crate) fn begins(bytes: &[u8]) -> bool {
-    bytes.starts_with(&pcapng::MAGIC) || PcapReader::new(bytes).is_ok()
+    bytes.starts_with(&pcapng::MAGIC)
+        || bytes.starts_with(&snoop::MAGIC)
+        || PcapReader::new(bytes).is_ok()
 }
 
 impl<'a> Reader<'a> {
-    /// Reads the file header.
+    /// Reads the file header; the first frame that is not Ethernet is an error.
     ///
     /// # Errors
-    /// If the file is empty, of an unknown format, or not of Ethernet frames.
+    /// If the file is empty or of an unknown format.
     pub fn new(bytes: &'a [u8], tolerate_truncated: bool) -> Result<Self, CaptureError> {
+        Self::open(bytes, tolerate_truncated, false)
+    }
+
+    /// Reads the file header; frames of any link type follow.
+    ///
+    /// # Errors
+    /// As [`Reader::new`].
+    pub fn of_any_link(bytes: &'a [u8], tolerate_truncated: bool) -> Result<Self, CaptureError> {
+        Self::open(bytes, tolerate_truncated, true)
+    }
+
+    fn open(
+        bytes: &'a [u8],
+        tolerate_truncated: bool,
+        any_linktype: bool,
+    ) -> Result<Self, CaptureError> {
         let format = if bytes.starts_with(&pcapng::MAGIC) {
             Format::Pcapng(PcapngReader::new(bytes)?)
+        } else if bytes.starts_with(&snoop::MAGIC) {
+            Format::Snoop(SnoopReader::new(bytes)?)
         } else {
             Format::Pcap(PcapReader::new(bytes)?)
         };
         Ok(Self {
             format,
+            any_linktype,
+            packet: 0,
             tolerate_truncated,
             cut: None,
             done: false,
@@ -63,8 +89,20 @@ impl<'a> Iterator for Reader<'a> {
         let next = match &mut self.format {
             Format::Pcap(reader) => reader.next_record(),
             Format::Pcapng(reader) => reader.next_record(),
+            Format::Snoop(reader) => reader.next_record(),
         };
+        self.packet += 1;
         match next {
+            Ok(Some(Record { source, .. }))
+                if !self.any_linktype && source.linktype != LINKTYPE_ETHERNET =>
+            {
+                self.done = true;
+                Some(Err(CaptureError::LinkType {
+                    linktype: source.linktype,
+                    interface: source.interface,
+                    packet: self.packet,
+                }))
+            }
             Ok(Some(record)) => Some(Ok(record)),
             Ok(None) => {
                 self.done = true;

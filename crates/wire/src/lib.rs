@@ -2,12 +2,15 @@
 
 pub mod capture;
 pub mod checksum;
+pub mod ethernet;
 pub mod flow;
 pub mod packed;
 pub mod pcap;
 pub mod pcapng;
 pub mod record;
 pub mod rewrite;
+pub mod segment;
+pub mod snoop;
 pub mod view;
 
 mod addresses;

@@ -1,6 +1,6 @@
-//! Classic pcap files: both byte orders, micro- and nanosecond timestamps.
+//! Classic pcap files: both byte orders, micro- and nanosecond timestamps, and the variants that libpcap reads (sf-pcap.c).
 
-use crate::record::{CaptureError, LINKTYPE_ETHERNET, MAX_CAPTURED_BYTES, Record};
+use crate::record::{CaptureError, LINKTYPE_ETHERNET, MAX_CAPTURED_BYTES, Record, Source};
 
 /// Length of the header of a file.
 pub const FILE_HEADER_BYTES: usize = 24;
@@ -9,6 +9,12 @@ pub const RECORD_HEADER_BYTES: usize = 16;
 
 const MAGIC_MICROSECONDS: u32 = 0xa1b2_c3d4;
 const MAGIC_NANOSECONDS: u32 = 0xa1b2_3c4d;
+/// Alexey Kuznetzov's "modified" pcap of 1998: interface, protocol and direction stand after the lengths.
+const MAGIC_MODIFIED: u32 = 0xa1b2_cd34;
+const MODIFIED_BYTES: usize = 8;
+/// Bits of the link type field: the announced frame check sequence, in units of 16 bits, and whether it is announced.
+const FCS_ANNOUNCED: u32 = 0x0400_0000;
+const FCS_SHIFT: u32 = 28;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ByteOrder {
@@ -24,13 +30,25 @@ pub struct PcapReader<'a> {
     packet: u64,
     order: ByteOrder,
     ns_per_fraction: u64,
+    record_header_bytes: usize,
+    lengths: Lengths,
+    source: Source,
+}
+
+/// Order of both lengths in a record: files before version 2.4 had the length on the wire first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lengths {
+    CapturedFirst,
+    WireFirst,
+    /// Version 2.3: either, and the captured one is the lesser.
+    LesserIsCaptured,
 }
 
 impl<'a> PcapReader<'a> {
     /// Reads the file header.
     ///
     /// # Errors
-    /// If the file is empty, of another format, or not of Ethernet frames.
+    /// If the file is empty or of another format.
     pub fn new(bytes: &'a [u8]) -> Result<Self, CaptureError> {
         let Some(magic) = bytes.first_chunk::<4>() else {
             return Err(match bytes.len() {
@@ -41,37 +59,48 @@ impl<'a> PcapReader<'a> {
                 },
             });
         };
-        let (order, ns_per_fraction) =
-            match (u32::from_le_bytes(*magic), u32::from_be_bytes(*magic)) {
-                (MAGIC_MICROSECONDS, _) => (ByteOrder::Little, 1_000),
-                (MAGIC_NANOSECONDS, _) => (ByteOrder::Little, 1),
-                (_, MAGIC_MICROSECONDS) => (ByteOrder::Big, 1_000),
-                (_, MAGIC_NANOSECONDS) => (ByteOrder::Big, 1),
-                _ => {
-                    let name = format_name(*magic);
-                    return Err(CaptureError::UnknownFormat {
-                        magic: *magic,
-                        name,
-                    });
-                }
-            };
+        let (order, kind) = match (u32::from_le_bytes(*magic), u32::from_be_bytes(*magic)) {
+            (little @ (MAGIC_MICROSECONDS | MAGIC_NANOSECONDS | MAGIC_MODIFIED), _) => {
+                (ByteOrder::Little, little)
+            }
+            (_, big @ (MAGIC_MICROSECONDS | MAGIC_NANOSECONDS | MAGIC_MODIFIED)) => {
+                (ByteOrder::Big, big)
+            }
+            _ => {
+                let name = format_name(*magic);
+                return Err(CaptureError::UnknownFormat {
+                    magic: *magic,
+                    name,
+                });
+            }
+        };
         if bytes.len() < FILE_HEADER_BYTES {
             return Err(CaptureError::TruncatedFileHeader {
                 have: bytes.len(),
                 need: FILE_HEADER_BYTES,
             });
         }
-        let reader = Self {
+        let extra = usize::from(kind == MAGIC_MODIFIED) * MODIFIED_BYTES;
+        let mut reader = Self {
             bytes,
             offset: FILE_HEADER_BYTES,
             packet: 0,
             order,
-            ns_per_fraction,
+            ns_per_fraction: if kind == MAGIC_NANOSECONDS { 1 } else { 1_000 },
+            record_header_bytes: RECORD_HEADER_BYTES + extra,
+            lengths: Lengths::CapturedFirst,
+            source: Source::of(LINKTYPE_ETHERNET),
         };
-        // The upper bits say whether frames carry a checksum (FCS); the link type is the lower 16.
-        let linktype = reader.u32_at(20) & 0xffff;
-        if linktype != LINKTYPE_ETHERNET {
-            return Err(CaptureError::LinkType { linktype });
+        reader.lengths = match (reader.u16_at(4), reader.u16_at(6)) {
+            (2, 0..=2) | (543, _) => Lengths::WireFirst,
+            (2, 3) => Lengths::LesserIsCaptured,
+            _ => Lengths::CapturedFirst,
+        };
+        let field = reader.u32_at(20);
+        // The lower 16 bits are the link type; the uppermost 4 count a check sequence in units of 16 bits.
+        reader.source.linktype = field & 0xffff;
+        if field & FCS_ANNOUNCED != 0 {
+            reader.source.fcs_bytes = u8::try_from(field >> FCS_SHIFT).unwrap_or(0) * 2;
         }
         Ok(reader)
     }
@@ -86,15 +115,20 @@ impl<'a> PcapReader<'a> {
         if left == 0 {
             return Ok(None);
         }
-        if left < RECORD_HEADER_BYTES {
+        if left < self.record_header_bytes {
             return Err(CaptureError::TruncatedRecordHeader {
                 packet,
                 offset: self.offset,
                 have: left,
-                need: RECORD_HEADER_BYTES,
+                need: self.record_header_bytes,
             });
         }
-        let captured = self.u32_at(self.offset + 8);
+        let (first, second) = (self.u32_at(self.offset + 8), self.u32_at(self.offset + 12));
+        let (captured, original_bytes) = match self.lengths {
+            Lengths::WireFirst => (second, first),
+            Lengths::LesserIsCaptured if first > second => (second, first),
+            _ => (first, second),
+        };
         if captured > MAX_CAPTURED_BYTES {
             return Err(CaptureError::Corrupt {
                 packet,
@@ -104,7 +138,7 @@ impl<'a> PcapReader<'a> {
                 ),
             });
         }
-        let begin = self.offset + RECORD_HEADER_BYTES;
+        let begin = self.offset + self.record_header_bytes;
         let Some(frame) = usize::try_from(captured)
             .ok()
             .and_then(|need| self.bytes[begin..].get(..need))
@@ -112,7 +146,7 @@ impl<'a> PcapReader<'a> {
             return Err(CaptureError::TruncatedRecord {
                 packet,
                 offset: begin,
-                have: left - RECORD_HEADER_BYTES,
+                have: left - self.record_header_bytes,
                 need: captured as usize,
             });
         };
@@ -120,16 +154,29 @@ impl<'a> PcapReader<'a> {
         let fraction = u64::from(self.u32_at(self.offset + 4));
         let record = Record {
             timestamp_ns: seconds * 1_000_000_000 + fraction * self.ns_per_fraction,
-            original_bytes: self.u32_at(self.offset + 12),
+            original_bytes,
             frame,
             offset: begin,
+            source: Source {
+                odd_fraction: fraction * self.ns_per_fraction >= 1_000_000_000,
+                ..self.source
+            },
         };
         self.packet = packet;
         self.offset = begin + frame.len();
         Ok(Some(record))
     }
 
-    /// Callers have checked that the four bytes are there.
+    /// Callers have checked that the bytes are there.
+    fn u16_at(&self, offset: usize) -> u16 {
+        let field = [self.bytes[offset], self.bytes[offset + 1]];
+        match self.order {
+            ByteOrder::Little => u16::from_le_bytes(field),
+            ByteOrder::Big => u16::from_be_bytes(field),
+        }
+    }
+
+    /// The same for four bytes.
     fn u32_at(&self, offset: usize) -> u32 {
         let mut field = [0; 4];
         field.copy_from_slice(&self.bytes[offset..offset + 4]);
@@ -148,8 +195,8 @@ fn format_name(magic: [u8; 4]) -> Option<&'static str> {
         [0xfd, b'7', b'z', b'X'] => Some("xz"),
         [b'B', b'Z', b'h', _] => Some("bzip2"),
         [b'P', b'K', ..] => Some("zip"),
-        [b's', b'n', b'o', b'o'] => Some("snoop"),
-        [0x34, 0xcd, 0xb2, 0xa1] | [0xa1, 0xb2, 0xcd, 0x34] => Some("modified pcap"),
+        [0x1c, 0x00, 0x01, 0xac] | [0xac, 0x01, 0x00, 0x1c] => Some("Ixia lcap"),
+        [0x04, 0x22, 0x4d, 0x18] => Some("lz4"),
         _ => None,
     }
 }
@@ -200,7 +247,7 @@ mod tests {
         } else {
             MAGIC_MICROSECONDS
         }));
-        bytes.extend([0; 16]);
+        bytes.extend([0; 16]); // version 0.0: as 2.4
         bytes.extend(word(LINKTYPE_ETHERNET));
         for (seconds, fraction, frame) in frames {
             for value in [
@@ -236,13 +283,15 @@ mod tests {
                         timestamp_ns: 5_000_007_000,
                         original_bytes: 9,
                         frame: b"first",
-                        offset: 40
+                        offset: 40,
+                        source: Source::of(LINKTYPE_ETHERNET),
                     },
                     Record {
                         timestamp_ns: 6_000_000_000,
                         original_bytes: 4,
                         frame: b"",
-                        offset: 61
+                        offset: 61,
+                        source: Source::of(LINKTYPE_ETHERNET),
                     },
                 ],
                 "big {big} nano {nano}"
@@ -314,11 +363,12 @@ mod tests {
             Reader::new(&[0xd4, 0xc3], false).unwrap_err(),
             CaptureError::TruncatedFileHeader { have: 2, need: 24 }
         );
-        let mut cooked = file(false, false, &[]);
+        let mut cooked = file(false, false, &[(5, 0, b"first")]);
         cooked[20] = 113;
+        let first = Reader::new(&cooked, true).unwrap().next().unwrap();
         assert_eq!(
-            Reader::new(&cooked, true).unwrap_err().to_string(),
-            "link type 113 (Linux cooked), not Ethernet (1)"
+            first.unwrap_err().to_string(),
+            "link type 113 (Linux cooked), not Ethernet (1): packet 1 of interface 0 is the first"
         );
         assert_eq!(
             Reader::new(&[0x1f, 0x8b, 8, 0, 0], false)
@@ -326,6 +376,39 @@ mod tests {
                 .to_string(),
             "not a capture file that can be read: it begins with [1f, 8b, 08, 00] (gzip)"
         );
+    }
+
+    #[test]
+    fn variants_are_read_as_libpcap_reads_them() {
+        let read = |bytes: &[u8]| {
+            let record = Reader::new(bytes, false).unwrap().next().unwrap().unwrap();
+            (record.frame.len(), record.original_bytes, record.source)
+        };
+        let plain = file(false, false, &[(5, 7, b"first")]);
+        let source = Source::of(LINKTYPE_ETHERNET);
+        assert_eq!(read(&plain), (5, 9, source));
+
+        let mut modified = plain.clone();
+        modified[..4].copy_from_slice(&MAGIC_MODIFIED.to_le_bytes());
+        modified.splice(40..40, [2, 0, 0, 0, 8, 0, 0, 0]);
+        assert_eq!(read(&modified), (5, 9, source));
+
+        for (minor, wire_first) in [(2, true), (3, true), (3, false), (4, false)] {
+            let mut old = plain.clone();
+            old[4..8].copy_from_slice(&[2, 0, minor, 0]);
+            if wire_first {
+                let (captured, wire) = (old[32..36].to_vec(), old[36..40].to_vec());
+                old[32..40].copy_from_slice(&[wire, captured].concat());
+            }
+            assert_eq!(read(&old), (5, 9, source), "2.{minor}");
+        }
+
+        let mut checked = plain.clone();
+        checked[20..24].copy_from_slice(&(1_u32 | FCS_ANNOUNCED | 2 << FCS_SHIFT).to_le_bytes());
+        assert_eq!(read(&checked).2.fcs_bytes, 4);
+
+        let odd = file(false, false, &[(5, 1_000_000, b"first")]);
+        assert!(read(&odd).2.odd_fraction);
     }
 
     #[test]
@@ -340,7 +423,8 @@ mod tests {
                 timestamp_ns: 1_700_000_000_123_456_789,
                 original_bytes: 60,
                 frame: b"abc",
-                offset: 40
+                offset: 40,
+                source: Source::of(LINKTYPE_ETHERNET),
             }
         );
     }

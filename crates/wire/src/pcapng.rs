@@ -3,7 +3,7 @@
 //! Read are section header, interface description, enhanced, simple and (obsolete) packet blocks; all others are
 //! stepped over (draft-ietf-opsawg-pcapng).
 
-use crate::record::{CaptureError, LINKTYPE_ETHERNET, MAX_CAPTURED_BYTES, Record};
+use crate::record::{CaptureError, MAX_CAPTURED_BYTES, Record, Source};
 
 /// First bytes of a file: the type of a section header block reads the same in both byte orders.
 pub const MAGIC: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
@@ -15,6 +15,7 @@ const SIMPLE_PACKET: u32 = 3;
 const ENHANCED_PACKET: u32 = 6;
 const OPTION_END: u16 = 0;
 const OPTION_IF_TSRESOL: u16 = 9;
+const OPTION_IF_FCSLEN: u16 = 13;
 const OPTION_IF_TSOFFSET: u16 = 14;
 /// Type, length and the length again.
 const SHORTEST_BLOCK: usize = 12;
@@ -38,6 +39,18 @@ struct Interface {
     linktype: u32,
     snaplen: u32,
     clock: Clock,
+    fcs_bytes: u8,
+}
+
+impl Interface {
+    fn source(self, number: u32) -> Source {
+        Source {
+            interface: number,
+            linktype: self.linktype,
+            fcs_bytes: self.fcs_bytes,
+            odd_fraction: false,
+        }
+    }
 }
 
 /// What a timestamp of an interface means.
@@ -110,7 +123,7 @@ impl<'a> PcapngReader<'a> {
     /// The next packet, `None` at the end of the file.
     ///
     /// # Errors
-    /// If the file ends inside a block, a block is corrupt, or a packet is of no Ethernet interface.
+    /// If the file ends inside a block, a block is corrupt, or a packet is of no interface that was described.
     pub fn next_record(&mut self) -> Result<Option<Record<'a>>, CaptureError> {
         while self.offset < self.bytes.len() {
             if self.bytes[self.offset..].starts_with(&MAGIC) {
@@ -192,7 +205,7 @@ impl<'a> PcapngReader<'a> {
         else {
             return Err(self.corrupt(block.offset, "a cut interface description".into()));
         };
-        let mut clock = Clock::DEFAULT;
+        let (mut clock, mut fcs_bytes) = (Clock::DEFAULT, 0);
         let mut at = 8;
         while let (Some(code), Some(length)) =
             (self.u16(block.body, at), self.u16(block.body, at + 2))
@@ -202,6 +215,7 @@ impl<'a> PcapngReader<'a> {
             match (code, value) {
                 (OPTION_END, _) => break,
                 (OPTION_IF_TSRESOL, [resolution]) => clock.resolution = *resolution,
+                (OPTION_IF_FCSLEN, [bytes]) => fcs_bytes = *bytes,
                 (OPTION_IF_TSOFFSET, value) => {
                     if let Some(value) = value.first_chunk::<8>() {
                         clock.offset_s = if self.big_endian {
@@ -219,6 +233,7 @@ impl<'a> PcapngReader<'a> {
             linktype: linktype.into(),
             snaplen,
             clock,
+            fcs_bytes,
         })
     }
 
@@ -234,7 +249,8 @@ impl<'a> PcapngReader<'a> {
             PACKET => self.u16(block.body, 0).map(u32::from),
             _ => field(0),
         };
-        let interface = self.of(block, number.unwrap_or(0))?;
+        let number = number.unwrap_or(0);
+        let interface = self.of(block, number)?;
         let timestamp = u64::from(high) << 32 | u64::from(low);
         let frame = self.frame(block, 20, captured)?;
         Ok(Record {
@@ -242,6 +258,7 @@ impl<'a> PcapngReader<'a> {
             original_bytes,
             frame,
             offset: block.offset + 8 + 20,
+            source: interface.source(number),
         })
     }
 
@@ -250,7 +267,8 @@ impl<'a> PcapngReader<'a> {
         let Some(original_bytes) = self.u32(block.body, 0) else {
             return Err(self.corrupt(block.offset, "a packet block without its fields".into()));
         };
-        let captured = match self.of(block, 0)?.snaplen {
+        let interface = self.of(block, 0)?;
+        let captured = match interface.snaplen {
             0 => original_bytes,
             snaplen => original_bytes.min(snaplen),
         };
@@ -261,15 +279,13 @@ impl<'a> PcapngReader<'a> {
             original_bytes,
             frame,
             offset,
+            source: interface.source(0),
         })
     }
 
     fn of(&self, block: &Block, number: u32) -> Result<Interface, CaptureError> {
         match self.interfaces.get(number as usize) {
-            Some(interface) if interface.linktype == LINKTYPE_ETHERNET => Ok(*interface),
-            Some(interface) => Err(CaptureError::LinkType {
-                linktype: interface.linktype,
-            }),
+            Some(interface) => Ok(*interface),
             None => {
                 let what = format!("interface {number} of {}", self.interfaces.len());
                 Err(self.corrupt(block.offset, what))

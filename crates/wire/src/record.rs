@@ -17,6 +17,34 @@ pub struct Record<'a> {
     pub frame: &'a [u8],
     /// Where `frame` begins in the file.
     pub offset: usize,
+    /// Where it was captured.
+    pub source: Source,
+}
+
+/// The interface of a capture file that a frame came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Source {
+    /// Number of the interface in its section of a pcapng file; 0 in a file that has one for all.
+    pub interface: u32,
+    /// LINKTYPE_ value: what the frame begins with.
+    pub linktype: u32,
+    /// Length of the frame check sequence at the end of each frame; 0 where none is announced.
+    pub fcs_bytes: u8,
+    /// True if the fraction of the second is a second or more: nanoseconds under the magic of microseconds, mostly.
+    pub odd_fraction: bool,
+}
+
+impl Source {
+    /// An interface of frames without a check sequence.
+    #[must_use]
+    pub const fn of(linktype: u32) -> Self {
+        Self {
+            interface: 0,
+            linktype,
+            fcs_bytes: 0,
+            odd_fraction: false,
+        }
+    }
 }
 
 /// Why a capture file cannot be read; packets count from 1, as Wireshark shows them.
@@ -41,11 +69,15 @@ pub enum CaptureError {
         /// The format, if it is known but not read.
         name: Option<&'static str>,
     },
-    /// The frames are not Ethernet.
-    #[error("link type {linktype} ({}), not Ethernet (1)", linktype_name(*.linktype))]
+    /// A frame is not Ethernet.
+    #[error("link type {linktype} ({}), not Ethernet (1): packet {packet} of interface {interface} is the first", linktype_name(*.linktype))]
     LinkType {
-        /// LINKTYPE_ value of the file.
+        /// LINKTYPE_ value of its interface.
         linktype: u32,
+        /// Number of that interface in its section, from 0.
+        interface: u32,
+        /// Number of the first such packet, from 1.
+        packet: u64,
     },
     /// The file ends inside a record header.
     #[error(

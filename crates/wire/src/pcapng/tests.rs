@@ -167,7 +167,17 @@ fn errors_say_which_packet_and_which_byte() {
         format!("corrupt at packet 2, byte {second}: a block of 13 bytes")
     );
     file.packet(1, 7, b"cooked");
-    assert_eq!(last(&file.bytes), CaptureError::LinkType { linktype: 113 });
+    assert_eq!(
+        last(&file.bytes),
+        CaptureError::LinkType {
+            linktype: 113,
+            interface: 1,
+            packet: 3
+        }
+    );
+    let of_any_link = Reader::of_any_link(&file.bytes, false).unwrap();
+    let links: Vec<_> = of_any_link.map(|r| r.unwrap().source.linktype).collect();
+    assert_eq!(links, [1, 1, 113]);
     let mut tolerant = Reader::new(&bytes[..bytes.len() - 1], true).unwrap();
     assert_eq!(tolerant.by_ref().count(), 1);
     assert!(tolerant.cut().is_some());
