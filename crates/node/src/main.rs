@@ -10,6 +10,7 @@ mod keep;
 mod schema;
 mod session;
 mod trace_files;
+mod trace_prepare;
 mod trace_tool;
 mod trace_window;
 

@@ -251,7 +251,7 @@ fn following<'a>(path: &Path, reader: &mut Reader<'a>) -> Result<Option<Record<'
     reader.next().transpose().map_err(|e| unusable(path, &e))
 }
 
-fn unusable(path: &Path, words: &dyn Display) -> JobError {
+pub fn unusable(path: &Path, words: &dyn Display) -> JobError {
     JobError::new("trace", format!("{}: {words}", path.display()))
 }
 
@@ -272,7 +272,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 }
 
 /// What was done, on stdout; on stderr if the frames have gone there.
-fn report(out: &Path, result: &serde_json::Value) -> anyhow::Result<()> {
+pub fn report(out: &Path, result: &serde_json::Value) -> anyhow::Result<()> {
     if is_stdout(out) {
         return Ok(writeln!(std::io::stderr(), "{result}")?);
     }

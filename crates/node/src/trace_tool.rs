@@ -15,6 +15,7 @@ use crate::drive;
 use crate::job;
 use crate::trace_files::{self, CutArgs, MergeArgs, ReplicateArgs, folder_of, write};
 use crate::trace_window::{self, WindowArgs};
+use crate::trace_prepare::{self, PrepareArgs};
 
 /// A controller's job, or one of the tools.
 #[derive(Args)]
@@ -39,6 +40,8 @@ enum Tool {
     Window(WindowArgs),
     /// Write what a replay of several replicas sends
     Replicate(ReplicateArgs),
+    /// Write a capture as an Ethernet port can send it, and say what was changed
+    Prepare(PrepareArgs),
     /// Write several traces as one, each from its own beginning
     Merge(MergeArgs),
 }
@@ -79,6 +82,7 @@ pub fn run(args: TraceArgs) -> ExitCode {
         Some(Tool::Window(args)) => trace_window::window(&args),
         Some(Tool::Replicate(args)) => trace_files::replicate(&args),
         Some(Tool::Merge(args)) => trace_files::merge(&args),
+        Some(Tool::Prepare(args)) => trace_prepare::run(&args),
         None => return drive::controlled::<job::trace::Trace>(),
     };
     match done {

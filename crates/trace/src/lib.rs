@@ -6,6 +6,7 @@ pub mod info;
 mod info_text;
 pub mod make;
 pub mod peak;
+pub mod prepare;
 pub mod reassembly;
 pub mod survey;
 pub mod tap;

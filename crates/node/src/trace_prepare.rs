@@ -1,0 +1,145 @@
+//! `nodrop-node trace prepare`: a capture made into one that an Ethernet port can send.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use nodrop_proto::JobError;
+use nodrop_trace::prepare::{Changes, Options, PrepareError, prepare};
+use nodrop_wire::capture::Reader;
+use nodrop_wire::packed::bound;
+use nodrop_wire::pcap::{file_header, record_header};
+
+use crate::capture::contents;
+use crate::trace_files::{report, unusable, write};
+
+/// Greatest time that the 32 bits of seconds in a pcap file hold.
+const LAST_NS: u64 = u32::MAX as u64 * 1_000_000_000;
+
+#[derive(Args)]
+pub struct PrepareArgs {
+    /// Capture file: pcap, pcapng or snoop, also packed with gzip, zstd or xz
+    trace: PathBuf,
+    /// Capture file to write: pcap of Ethernet frames with times in ns
+    out: PathBuf,
+    /// Frames longer than the wire carries (TSO, GRO, loopback): as the segments and fragments that it carries, or as they are
+    #[arg(long, value_enum, default_value_t)]
+    offloaded: Offloaded,
+    /// Frames that the capture cut: filled with zeros to the length they had, or as they are
+    #[arg(long, value_enum, default_value_t)]
+    cut: Cut,
+    /// Packets in the order of their time, or as they stand in the file
+    #[arg(long, value_enum, default_value_t)]
+    order: Order,
+    /// Leave out the frames of these link types (LINKTYPE_ numbers) instead of refusing the capture
+    #[arg(long, value_delimiter = ',')]
+    skip_link_types: Vec<u32>,
+    /// Make longer times between two packets so long
+    #[arg(long, value_parser = seconds)]
+    longest_gap_s: Option<f64>,
+    /// Use what is whole of a file that ends in the middle of a packet
+    #[arg(long)]
+    tolerate_truncated: bool,
+    /// Write nothing if the capture needs no change
+    #[arg(long)]
+    if_changed: bool,
+}
+
+#[derive(Clone, Copy, Default, ValueEnum)]
+enum Offloaded {
+    #[default]
+    Split,
+    AsIs,
+}
+
+#[derive(Clone, Copy, Default, ValueEnum)]
+enum Cut {
+    #[default]
+    Pad,
+    AsIs,
+}
+
+#[derive(Clone, Copy, Default, ValueEnum)]
+enum Order {
+    #[default]
+    Time,
+    File,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let number: Option<f64> = text.parse().ok();
+    number
+        .filter(|seconds| seconds.is_finite() && *seconds > 0.0)
+        .ok_or_else(|| "must be a number of seconds above 0".into())
+}
+
+/// Writes the prepared capture, and says what was changed.
+pub fn run(args: &PrepareArgs) -> anyhow::Result<()> {
+    let bytes = contents(&args.trace)?;
+    let options = Options {
+        split_offloaded: matches!(args.offloaded, Offloaded::Split),
+        pad_cut: matches!(args.cut, Cut::Pad),
+        by_time: matches!(args.order, Order::Time),
+        skip_link_types: args.skip_link_types.clone(),
+        longest_gap_ns: args.longest_gap_s.map(ns),
+        most_padding_bytes: bound(bytes.len()) as u64,
+    };
+    let read = || Reader::of_any_link(&bytes, args.tolerate_truncated);
+    let refused = |error: PrepareError<std::io::Error>| refused(args, error);
+
+    let mut last_ns = 0;
+    let changes = prepare(read, &options, |at_ns, _, _| {
+        last_ns = at_ns;
+        Ok(())
+    })
+    .map_err(refused)?;
+    if last_ns > LAST_NS {
+        let words = "its last packet is of a time after 2106, which a pcap file cannot hold";
+        return Err(unusable(&args.trace, &words)
+            .hint("shorten the gap before it: --longest-gap-s 10")
+            .into());
+    }
+    if !args.if_changed || changes.any() {
+        write(&args.out, |out| {
+            out.write_all(&file_header())?;
+            let written = prepare(read, &options, |at_ns, frame, wire| {
+                let length = u32::try_from(frame.len()).unwrap_or(u32::MAX);
+                out.write_all(&record_header(at_ns, length, wire))?;
+                out.write_all(frame)
+            });
+            written.map(|_| ()).map_err(refused)
+        })?;
+    }
+    report(&args.out, &said(&changes))
+}
+
+fn said(changes: &Changes) -> serde_json::Value {
+    let mut said = serde_json::json!(changes);
+    said["changed"] = changes.any().into();
+    said
+}
+
+fn refused(args: &PrepareArgs, error: PrepareError<std::io::Error>) -> anyhow::Error {
+    let said = unusable(&args.trace, &error);
+    let hinted: JobError = match error {
+        PrepareError::Write(error) => return error.into(),
+        PrepareError::Link { linktype, .. } => {
+            said.hint(format!("--skip-link-types {linktype} leaves them out"))
+        }
+        PrepareError::Padding { .. } => said.hint("--cut as-is sends them as short as they are"),
+        PrepareError::Capture(error) if error.is_tolerable() => {
+            said.hint("--tolerate-truncated uses the packets before that place")
+        }
+        PrepareError::Capture(_) | PrepareError::Nothing { .. } => said,
+    };
+    hinted.into()
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a time above 0; what is too large saturates"
+)]
+fn ns(seconds: f64) -> u64 {
+    (seconds * 1e9) as u64
+}

@@ -1,0 +1,512 @@
+//! A capture made into one that an Ethernet port can send, and the list of what was changed.
+//!
+//! The capture is read twice: first for the maximum segment sizes of its connections, the longest datagram of its wire and its order, then
+//! frame by frame. Frames that need nothing pass as they are.
+
+use std::collections::{BTreeMap, HashMap};
+
+use foldhash::fast::FixedState;
+use nodrop_wire::ethernet::{NoEthernet, lifted};
+use nodrop_wire::flow::FlowKey;
+use nodrop_wire::record::{CaptureError, LINKTYPE_ETHERNET, Record, linktype_name};
+use nodrop_wire::segment::{Tcp, fragments, write_checksums};
+use nodrop_wire::view;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// An Ethernet header: no port sends less.
+const SHORTEST_FRAME_BYTES: usize = 14;
+/// The greatest MTU of Linux' ports and a header; a longer frame is refused by every port (EINVAL, EMSGSIZE).
+const LONGEST_FRAME_BYTES: usize = 65_549;
+const USUAL_MTU: usize = 1_500;
+/// The greatest MTU of common switches; longer datagrams were joined, or never left their host.
+const JUMBO_MTU: usize = 9_216;
+/// A tenth or more of the long datagrams have the length of the longest: that is the MTU of their wire.
+const MTU_SHARE: u64 = 10;
+/// Headers of IPv4 and TCP without options, which a maximum segment size leaves out (RFC 9293, 3.7.1).
+const V4_TCP_BYTES: usize = 40;
+const V6_TCP_BYTES: usize = 60;
+
+/// How a capture is prepared.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Frames longer than the wire carries become the segments and fragments that it does; else they are sent as long as they are.
+    pub split_offloaded: bool,
+    /// Frames that the capture cut are filled with zeros to the length they had, and their checksums made right; else they are sent as short
+    /// as they are.
+    pub pad_cut: bool,
+    /// Packets are sent in the order of their time; else as they stand in the file, and one of an earlier time leaves with the one before it.
+    pub by_time: bool,
+    /// Link types whose frames are left out instead of refused.
+    pub skip_link_types: Vec<u32>,
+    /// A longer time between two packets is made so long.
+    pub longest_gap_ns: Option<u64>,
+    /// Bytes of zeros that may be added; a hostile file claims more.
+    pub most_padding_bytes: u64,
+}
+
+/// How many packets, and the first of them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, JsonSchema, Serialize)]
+pub struct LeftOut {
+    /// How many.
+    pub packets: u64,
+    /// Number of the first one in the file, from 1.
+    pub first_packet: u64,
+}
+
+/// What was changed, and what is odd and was not.
+#[derive(Debug, Clone, Default, PartialEq, Eq, JsonSchema, Serialize)]
+pub struct Changes {
+    /// Packets of the capture.
+    pub read_packets: u64,
+    /// Packets of the prepared one.
+    pub written_packets: u64,
+    /// Packets that got an Ethernet header, by the name of their link.
+    pub given_header_packets: BTreeMap<String, u64>,
+    /// Of those, packets whose link had no address that Ethernet carries: theirs is nodrop's.
+    pub own_address_packets: u64,
+    /// Frames that became TCP segments.
+    pub split_packets: u64,
+    /// Segments that they became.
+    pub split_into_packets: u64,
+    /// Datagrams that became fragments.
+    pub fragmented_packets: u64,
+    /// Fragments that they became.
+    pub fragmented_into_packets: u64,
+    /// Frames filled with zeros to the length they had on the wire.
+    pub padded_packets: u64,
+    /// Zeros that were added.
+    pub padded_bytes: u64,
+    /// Frames whose check sequence was taken off.
+    pub fcs_packets: u64,
+    /// Frames captured longer than they were on the wire, and cut to that.
+    pub beyond_wire_packets: u64,
+    /// Bytes that were cut off.
+    pub beyond_wire_bytes: u64,
+    /// Packets that stood behind one of a later time, and were put in order.
+    pub reordered_packets: u64,
+    /// Times between packets that were made shorter.
+    pub shortened_gaps: u64,
+    /// By how much in all.
+    pub shortened_ns: u64,
+    /// Packets that are not sent, by reason.
+    pub left_out: BTreeMap<String, LeftOut>,
+    /// Frames that the capture cut and that are sent so: the sender's stubs are no packets of the wire.
+    pub cut_packets: u64,
+    /// Packets of an earlier time than one before them, if the order of the file is kept.
+    pub late_packets: u64,
+    /// Frames longer than the usual 1,514 bytes that are sent as they are.
+    pub long_packets: u64,
+    /// Packets whose fraction of a second is a second or more: nanoseconds under the magic of microseconds, mostly.
+    pub odd_fraction_packets: u64,
+    /// The longest time between two packets that are sent.
+    pub longest_gap_ns: u64,
+    /// Number of the packet before it.
+    pub longest_gap_after_packet: u64,
+}
+
+impl Changes {
+    /// Whether the prepared capture differs from the one that was read.
+    #[must_use]
+    pub fn any(&self) -> bool {
+        self.written_packets != self.read_packets
+            || !self.given_header_packets.is_empty()
+            || !self.left_out.is_empty()
+            || [
+                self.split_packets,
+                self.fragmented_packets,
+                self.padded_packets,
+                self.fcs_packets,
+                self.beyond_wire_packets,
+                self.reordered_packets,
+                self.shortened_gaps,
+            ]
+            .iter()
+            .any(|count| *count > 0)
+    }
+
+    fn leave_out(&mut self, reason: &str, number: u64) {
+        if !self.left_out.contains_key(reason) {
+            let first = LeftOut {
+                packets: 0,
+                first_packet: number,
+            };
+            self.left_out.insert(reason.into(), first);
+        }
+        if let Some(left_out) = self.left_out.get_mut(reason) {
+            left_out.packets += 1;
+        }
+    }
+}
+
+/// Why a capture cannot be prepared.
+#[derive(Debug, thiserror::Error)]
+pub enum PrepareError<E: std::error::Error + 'static> {
+    /// It cannot be read.
+    #[error(transparent)]
+    Capture(#[from] CaptureError),
+    /// It has frames that no Ethernet port can carry.
+    #[error(
+        "{packets} packets of link type {linktype} ({}) on interface {interface} cannot be put on an Ethernet port: packet {first_packet} is the first",
+        linktype_name(*.linktype)
+    )]
+    Link {
+        /// LINKTYPE_ value.
+        linktype: u32,
+        /// Number of the interface in its section.
+        interface: u32,
+        /// Number of the first such packet, from 1.
+        first_packet: u64,
+        /// How many there are.
+        packets: u64,
+    },
+    /// Nothing can be sent of it.
+    #[error("no packet of {read} can be sent: {why}")]
+    Nothing {
+        /// Packets that were read.
+        read: u64,
+        /// Why they were left out.
+        why: String,
+    },
+    /// Its cut frames claim more than is believed.
+    #[error("its cut frames were {bytes} bytes longer on the wire, by their headers")]
+    Padding {
+        /// Zeros that would be added.
+        bytes: u64,
+    },
+    /// The prepared capture cannot be written.
+    #[error(transparent)]
+    Write(E),
+}
+
+/// What the first reading finds.
+#[derive(Debug, Default)]
+struct Survey {
+    /// The lesser of both sides' maximum segment sizes.
+    segment_sizes: HashMap<FlowKey, u16, FixedState>,
+    /// Datagrams by length that are longer than usual and whose length field is written.
+    long_datagrams: BTreeMap<usize, u64>,
+    goes_back: bool,
+    latest_ns: u64,
+}
+
+impl Survey {
+    fn add(&mut self, record: &Record<'_>) {
+        self.goes_back |= record.timestamp_ns < self.latest_ns;
+        self.latest_ns = self.latest_ns.max(record.timestamp_ns);
+        let (frame, _) = match ethernet(record) {
+            Ok(made) => made,
+            Err(_) => return,
+        };
+        let Some(ip) = view::network(&frame) else {
+            return;
+        };
+        let length = record.original_bytes as usize + frame.len() - record.frame.len();
+        if let Some(datagram) = length.checked_sub(ip.offset).filter(|d| *d > USUAL_MTU) {
+            let is_written = frame.get(ip.offset + 2..ip.offset + 4) != Some(&[0, 0]);
+            if is_written || ip.source.is_ipv6() {
+                *self.long_datagrams.entry(datagram).or_default() += 1;
+            }
+        }
+        if let Some(size) = Tcp::of_frame(&frame).and_then(|tcp| tcp.maximum_segment_size(&frame)) {
+            let least = self
+                .segment_sizes
+                .entry(FlowKey::of_ip(&frame, &ip))
+                .or_insert(size);
+            *least = size.min(*least);
+        }
+    }
+
+    /// The longest datagram of the captured wire, as far as it shows.
+    fn mtu(&self) -> usize {
+        let all: u64 = self.long_datagrams.values().sum();
+        match self.long_datagrams.last_key_value() {
+            Some((longest, count)) if *longest <= JUMBO_MTU && count * MTU_SHARE >= all => *longest,
+            _ => USUAL_MTU,
+        }
+    }
+}
+
+/// The bytes of a record as an Ethernet frame, and whether its source address is nodrop's; `None` if it has its own header.
+fn ethernet<'a>(
+    record: &Record<'a>,
+) -> Result<(std::borrow::Cow<'a, [u8]>, Option<bool>), NoEthernet> {
+    let Some(lifted) = lifted(record.source.linktype, record.frame)? else {
+        return Ok((record.frame.into(), None));
+    };
+    let payload = &record.frame[lifted.skipped..record.frame.len() - lifted.trailing];
+    let frame = [&lifted.header, payload].concat();
+    Ok((frame.into(), Some(!lifted.has_source)))
+}
+
+/// Shows the frames of the prepared capture, in order, with their times and their lengths on the wire; says what was changed.
+///
+/// `read` begins a reading of the capture anew.
+///
+/// # Errors
+/// As [`PrepareError`].
+pub fn prepare<'a, R, E>(
+    read: impl Fn() -> Result<R, CaptureError>,
+    options: &Options,
+    mut write: impl FnMut(u64, &[u8], u32) -> Result<(), E>,
+) -> Result<Changes, PrepareError<E>>
+where
+    R: Iterator<Item = Result<Record<'a>, CaptureError>>,
+    E: std::error::Error + 'static,
+{
+    let mut survey = Survey::default();
+    let mut refused: Option<(Record<'_>, u64, u64)> = None;
+    for (number, record) in (1..).zip(read()?) {
+        let record = record?;
+        let linktype = record.source.linktype;
+        if !options.skip_link_types.contains(&linktype)
+            && lifted(linktype, record.frame) == Err(NoEthernet::Link)
+        {
+            let (first, _, packets) = refused.get_or_insert((record, number, 0));
+            if first.source.linktype == linktype
+                && first.source.interface == record.source.interface
+            {
+                *packets += 1;
+            }
+        }
+        survey.add(&record);
+    }
+    if let Some((first, first_packet, packets)) = refused {
+        return Err(PrepareError::Link {
+            linktype: first.source.linktype,
+            interface: first.source.interface,
+            first_packet,
+            packets,
+        });
+    }
+
+    let mut preparing = Preparing {
+        options,
+        mtu: survey.mtu(),
+        segment_sizes: survey.segment_sizes,
+        changes: Changes::default(),
+        before_ns: None,
+        saved_ns: 0,
+        fragment_id: 0,
+    };
+    let mut latest_ns = 0;
+    if survey.goes_back && options.by_time {
+        let mut records = (1..)
+            .zip(read()?)
+            .map(|(number, record)| record.map(|record| (number, record)))
+            .collect::<Result<Vec<_>, _>>()?;
+        for (_, record) in &records {
+            preparing.changes.reordered_packets += u64::from(record.timestamp_ns < latest_ns);
+            latest_ns = latest_ns.max(record.timestamp_ns);
+        }
+        // Stable: packets of one time stay in the order of the file.
+        records.sort_by_key(|(_, record)| record.timestamp_ns);
+        for (number, record) in records {
+            preparing.add(number, &record, &mut write)?;
+        }
+    } else {
+        for (number, record) in (1..).zip(read()?) {
+            let mut record = record?;
+            preparing.changes.late_packets += u64::from(record.timestamp_ns < latest_ns);
+            latest_ns = latest_ns.max(record.timestamp_ns);
+            record.timestamp_ns = latest_ns;
+            preparing.add(number, &record, &mut write)?;
+        }
+    }
+    let changes = preparing.changes;
+    if changes.written_packets == 0 {
+        let why = changes
+            .left_out
+            .keys()
+            .cloned()
+            .collect::<Vec<_>>()
+            .join(", ");
+        let (read, why) = (
+            changes.read_packets,
+            if why.is_empty() {
+                "the trace holds no packets".into()
+            } else {
+                why
+            },
+        );
+        return Err(PrepareError::Nothing { read, why });
+    }
+    Ok(changes)
+}
+
+struct Preparing<'o> {
+    options: &'o Options,
+    mtu: usize,
+    segment_sizes: HashMap<FlowKey, u16, FixedState>,
+    changes: Changes,
+    before_ns: Option<u64>,
+    /// Time that shortened gaps have saved.
+    saved_ns: u64,
+    fragment_id: u32,
+}
+
+impl Preparing<'_> {
+    fn add<E: std::error::Error + 'static>(
+        &mut self,
+        number: u64,
+        record: &Record<'_>,
+        write: &mut impl FnMut(u64, &[u8], u32) -> Result<(), E>,
+    ) -> Result<(), PrepareError<E>> {
+        self.changes.read_packets += 1;
+        self.changes.odd_fraction_packets += u64::from(record.source.odd_fraction);
+        let linktype = record.source.linktype;
+        let record = self.as_on_the_wire(record);
+        let (mut frame, own_address) = match ethernet(&record) {
+            Ok(made) => made,
+            Err(why) => {
+                let link = linktype_name(linktype);
+                let reason = match why {
+                    NoEthernet::Link => format!("link type {linktype} ({link})"),
+                    NoEthernet::Control => format!("{link} without a network packet"),
+                    NoEthernet::Encrypted => format!("{link}, encrypted"),
+                    NoEthernet::Cut => format!("{link}, cut in its header"),
+                };
+                self.changes.leave_out(&reason, number);
+                return Ok(());
+            }
+        };
+        if frame.len() < SHORTEST_FRAME_BYTES {
+            self.changes
+                .leave_out("shorter than an Ethernet header", number);
+            return Ok(());
+        }
+        let on_wire = (record.original_bytes as usize + frame.len())
+            .saturating_sub(record.frame.len())
+            .max(frame.len());
+        let missing = on_wire - frame.len();
+        let pads = missing > 0 && self.options.pad_cut && on_wire <= usize::from(u16::MAX) * 4;
+        if pads {
+            let padded = self.changes.padded_bytes + missing as u64;
+            if padded > self.options.most_padding_bytes {
+                return Err(PrepareError::Padding { bytes: padded });
+            }
+            self.changes.padded_bytes = padded;
+            let filled = frame.to_mut();
+            filled.resize(on_wire, 0);
+            write_checksums(filled);
+        }
+        let mut pieces: Vec<Vec<u8>> = Vec::new();
+        let splits = self.options.split_offloaded && (pads || missing == 0);
+        let split = splits && self.split(&frame, &mut pieces);
+        if !split && frame.len() > LONGEST_FRAME_BYTES {
+            self.changes.leave_out("longer than any port takes", number);
+            return Ok(());
+        }
+        self.changes.padded_packets += u64::from(pads);
+        self.changes.cut_packets += u64::from(missing > 0 && !pads);
+        if let Some(own) = own_address {
+            let link = format!("{} ({linktype})", linktype_name(linktype));
+            *self.changes.given_header_packets.entry(link).or_default() += 1;
+            self.changes.own_address_packets += u64::from(own);
+        }
+        let at_ns = self.time_of(number, record.timestamp_ns);
+        if !split {
+            let usual = USUAL_MTU + SHORTEST_FRAME_BYTES;
+            self.changes.long_packets += u64::from(frame.len() > usual + 8);
+            self.changes.written_packets += 1;
+            let length = if pads { frame.len() } else { on_wire };
+            return write(at_ns, &frame, u32::try_from(length).unwrap_or(u32::MAX))
+                .map_err(PrepareError::Write);
+        }
+        for piece in &pieces {
+            self.changes.written_packets += 1;
+            write(at_ns, piece, u32::try_from(piece.len()).unwrap_or(u32::MAX))
+                .map_err(PrepareError::Write)?;
+        }
+        Ok(())
+    }
+
+    /// The record without what never was on its wire, and without its check sequence.
+    fn as_on_the_wire<'a>(&mut self, record: &Record<'a>) -> Record<'a> {
+        let mut made = *record;
+        let wire = record.original_bytes as usize;
+        if made.frame.len() > wire && wire > 0 {
+            self.changes.beyond_wire_packets += 1;
+            self.changes.beyond_wire_bytes += (made.frame.len() - wire) as u64;
+            made.frame = &made.frame[..wire];
+        }
+        let check = usize::from(record.source.fcs_bytes);
+        if check > 0 && wire > check && record.source.linktype == LINKTYPE_ETHERNET {
+            made.original_bytes -= u32::from(record.source.fcs_bytes);
+            let most = made.original_bytes as usize;
+            made.frame = &made.frame[..most.min(made.frame.len())];
+            self.changes.fcs_packets += 1;
+        }
+        made
+    }
+
+    /// Whether the frame is one that offloads joined; then its pieces are those of the wire.
+    fn split(&mut self, frame: &[u8], pieces: &mut Vec<Vec<u8>>) -> bool {
+        let Some(ip) = view::network(frame) else {
+            return false;
+        };
+        let datagram = ip.end - ip.offset;
+        let unwritten =
+            ip.source.is_ipv4() && frame.get(ip.offset + 2..ip.offset + 4) == Some(&[0, 0]);
+        if datagram <= USUAL_MTU && !unwritten {
+            return false;
+        }
+        let mut keep = |piece: &[u8]| pieces.push(piece.to_vec());
+        if let Some(tcp) = Tcp::of_frame(frame) {
+            let mtu = self.mtu_of(&FlowKey::of_ip(frame, &ip), ip.source.is_ipv6());
+            if datagram <= mtu && !unwritten {
+                return false;
+            }
+            let count = tcp.split(frame, tcp.room(mtu), &mut keep);
+            self.changes.split_packets += u64::from(count > 0);
+            self.changes.split_into_packets += count as u64;
+            return count > 0;
+        }
+        // Not joined: a datagram that never left its host. What a switch may carry is left whole.
+        if datagram <= self.mtu.max(JUMBO_MTU) {
+            return false;
+        }
+        self.fragment_id = self.fragment_id % u32::from(u16::MAX) + 1;
+        let count = fragments(frame, self.mtu, self.fragment_id, &mut keep);
+        self.changes.fragmented_packets += u64::from(count > 0);
+        self.changes.fragmented_into_packets += count as u64;
+        count > 0
+    }
+
+    /// By the handshake, else by what the capture shows; segment sizes of a loopback are no wire's.
+    fn mtu_of(&self, flow: &FlowKey, v6: bool) -> usize {
+        let headers = if v6 { V6_TCP_BYTES } else { V4_TCP_BYTES };
+        let by_handshake = self
+            .segment_sizes
+            .get(flow)
+            .map(|size| usize::from(*size) + headers);
+        by_handshake
+            .filter(|mtu| *mtu <= JUMBO_MTU && *mtu > headers + 8)
+            .unwrap_or(self.mtu)
+    }
+
+    /// When a packet is sent: gaps beyond the longest one allowed are shortened.
+    fn time_of(&mut self, number: u64, now_ns: u64) -> u64 {
+        let gap_ns = self
+            .before_ns
+            .map_or(0, |before| now_ns.saturating_sub(before));
+        self.before_ns = Some(now_ns);
+        let kept_ns = match self.options.longest_gap_ns {
+            Some(most_ns) if gap_ns > most_ns => {
+                self.changes.shortened_gaps += 1;
+                self.saved_ns += gap_ns - most_ns;
+                most_ns
+            }
+            _ => gap_ns,
+        };
+        if kept_ns > self.changes.longest_gap_ns {
+            self.changes.longest_gap_ns = kept_ns;
+            self.changes.longest_gap_after_packet = number - 1;
+        }
+        self.changes.shortened_ns = self.saved_ns;
+        now_ns - self.saved_ns
+    }
+}
+
+#[cfg(test)]
+mod tests;
