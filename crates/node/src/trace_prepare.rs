@@ -14,7 +14,7 @@ use crate::capture::contents;
 use crate::trace_files::{report, unusable, write};
 
 /// Greatest time that the 32 bits of seconds in a pcap file hold.
-const LAST_NS: u64 = u32::MAX as u64 * 1_000_000_000;
+const LAST_NS: u64 = (u32::MAX as u64 + 1) * 1_000_000_000 - 1;
 
 #[derive(Args)]
 pub struct PrepareArgs {
@@ -93,13 +93,14 @@ pub fn run(args: &PrepareArgs) -> anyhow::Result<()> {
         Ok(())
     })
     .map_err(refused)?;
-    if last_ns > LAST_NS {
+    let writes = !args.if_changed || changes.any();
+    if writes && last_ns > LAST_NS {
         let words = "its last packet is of a time after 2106, which a pcap file cannot hold";
         return Err(unusable(&args.trace, &words)
             .hint("shorten the gap before it: --longest-gap-s 10")
             .into());
     }
-    if !args.if_changed || changes.any() {
+    if writes {
         write(&args.out, |out| {
             out.write_all(&file_header())?;
             let written = prepare(read, &options, |at_ns, frame, wire| {

@@ -192,6 +192,9 @@ struct Survey {
 
 impl Survey {
     fn add(&mut self, record: &Record<'_>) {
+        if record.frame.is_empty() {
+            return; // the end of a file that was preallocated
+        }
         self.goes_back |= record.timestamp_ns < self.latest_ns;
         self.latest_ns = self.latest_ns.max(record.timestamp_ns);
         let (frame, _) = match ethernet(record) {
@@ -296,7 +299,8 @@ where
             .map(|(number, record)| record.map(|record| (number, record)))
             .collect::<Result<Vec<_>, _>>()?;
         for (_, record) in &records {
-            preparing.changes.reordered_packets += u64::from(record.timestamp_ns < latest_ns);
+            let is_late = record.timestamp_ns < latest_ns && !record.frame.is_empty();
+            preparing.changes.reordered_packets += u64::from(is_late);
             latest_ns = latest_ns.max(record.timestamp_ns);
         }
         // Stable: packets of one time stay in the order of the file.

@@ -132,6 +132,20 @@ class ReplayOptions(Options):
     cpu: Annotated[int | str, AfterValidator(_cpu)] | None = None
     """Pin the sender to this CPU (copies of tcpreplay to this list of them); "any" leaves it to the
     kernel. Without it, measure/parting.py chooses, unless something says where the SUT runs."""
+    offloaded: Literal["split", "as-is"] = "split"
+    """Frames longer than a wire carries (TSO, GRO, loopback): as the segments and fragments that it
+    would carry, or as they were captured."""
+    cut: Literal["pad", "as-is"] = "pad"
+    """Frames that the capture cut (snaplen): filled with zeros to the length they had on the wire,
+    or as they were captured."""
+    order: Literal["time", "file"] = "time"
+    """Packets in the order of their time, or as they stand in the file: then one of an earlier time
+    leaves with the one before it."""
+    skip_link_types: tuple[Annotated[int, Field(ge=0, lt=1 << 16)], ...] = ()
+    """LINKTYPE_ numbers whose frames are left out; without it, a capture with frames that no
+    Ethernet port can carry is refused."""
+    longest_gap_s: Annotated[float, Field(gt=0, le=MOST_DURATION_S)] | None = None
+    """A longer time between two packets is made so long: for captures whose clock was set."""
     tolerate_truncated: bool = False
     """Use what is whole of a capture file that ends in the middle of a packet."""
 

@@ -27,6 +27,7 @@ from nodrop.hosts.rights import READER, limited
 from nodrop.hosts.seam import Json, TraceJob
 from nodrop.labs.branches import addresses
 from nodrop.ledger.imbalance import FlowSizes
+from nodrop.load.prepared import Prepared, prepared
 from nodrop.load.seam import Fragments, PeakDemand, Planned, Source, TraceFacts, lasting
 from nodrop.protocol.events import TracePlanned, TraceResult
 from nodrop.results.window import LoadWindow
@@ -36,8 +37,10 @@ from nodrop.untrusted.reading import making_sense
 
 TRACE_READ_TIMEOUT_S = 600.0
 MEMINFO = Path("/proc/meminfo")
-SHORTEST_FRAME_BYTES = 14
-"""An Ethernet header: a packet socket refuses less (EINVAL)."""
+PREPARING = (
+    "offloaded", "cut", "order", "skip_link_types", "longest_gap_s", "tolerate_truncated",
+)  # fmt: skip
+"""Keys of [load] that say what is sent of a capture."""
 
 
 def find_trace(options: ReplayOptions) -> Path:
@@ -48,7 +51,7 @@ def find_trace(options: ReplayOptions) -> Path:
 
 def _sent(options: ReplayOptions) -> tuple[Path, Source | None]:
     parts = _parts(options)
-    whole = _side_by_side(parts, options) if parts else _named(*options.traces)
+    whole = _side_by_side(parts) if parts else _named(options)
     if options.window is None:
         return whole, None
     length = f":{options.window_s or WINDOW_S:.9f}" if options.window in FOUND_BY_LENGTH else ""
@@ -120,11 +123,12 @@ def _window(said: Json) -> LoadWindow:
     )
 
 
-def _named(trace: str) -> Path:
-    """`make:PROFILE` is made by the node."""
+def _named(options: ReplayOptions) -> Path:
+    """`make:PROFILE` is made by the node; a capture is made into what a port can send."""
+    (trace,) = options.traces
     profile = trace.removeprefix(MADE_TRACE)
     if profile == trace:
-        return Path(trace)
+        return prepared_trace(options).path
     return _made(
         f"{profile}-{_node_sha256()[:12]}.pcap",
         lambda out: ["make", profile, str(out)],
@@ -132,18 +136,26 @@ def _named(trace: str) -> Path:
     )
 
 
+def prepared_trace(options: ReplayOptions) -> Prepared:
+    """What is sent of the capture that `load.trace` names."""
+    path = Path(*options.traces)
+    if path.is_file() and (problem := memory_problem(path, path.stat().st_size)):
+        raise BadInput(problem)  # the node reads it into memory
+    return prepared(path, options)
+
+
 def _parts(options: ReplayOptions) -> tuple[TraceFacts, ...]:
     """Of several traces each alone, at its own timing; () of one."""
     if len(options.traces) == 1:
         return ()
-    shared = {"tolerate_truncated": options.tolerate_truncated}
+    shared = {key: getattr(options, key) for key in PREPARING}
     return tuple(
         facts_of(check(ReplayOptions, {"trace": one, **shared}, table="load", base=Path()))
         for one in options.traces
     )
 
 
-def _side_by_side(parts: Sequence[TraceFacts], options: ReplayOptions) -> Path:
+def _side_by_side(parts: Sequence[TraceFacts]) -> Path:
     """One trace of several, each from its own beginning, as a sender for each port would send them.
     The frames of each have the address that leads to its port (labs/split.py)."""
     contents = " ".join([_node_sha256(), *(part.sha256 for part in parts)])
@@ -151,13 +163,12 @@ def _side_by_side(parts: Sequence[TraceFacts], options: ReplayOptions) -> Path:
     name = f"{names[:LONGEST_NAMES]}-{hashlib.sha256(contents.encode()).hexdigest()[:12]}.pcap"
     if problem := memory_problem(Path(name), sum(part.memory_bytes for part in parts)):
         raise BadInput(problem)
-    cut = ["--tolerate-truncated"] if options.tolerate_truncated else []
     macs = ",".join(addresses(len(parts)))
     return _made(
         name,
         lambda out: [
             *("merge", *(str(part.path) for part in parts)),
-            *("--out", str(out), "--dst-macs", macs, *cut),
+            *("--out", str(out), "--dst-macs", macs),
         ],
         where="load.trace",
     )
@@ -348,12 +359,6 @@ def _read(path: Path, stamp: tuple[int, ...], options: ReplayOptions) -> TraceFa
         if refused.kind == "protocol":
             raise
         raise BadInput(f"load.trace: {refused.said}", hint=refused.hint) from refused
-    if (shortest := said["shortest_frame_bytes"]) < SHORTEST_FRAME_BYTES:
-        raise BadInput(
-            f"load.trace: {path}: it has a packet of {shortest} bytes, and no port sends less than "
-            f"an Ethernet header ({SHORTEST_FRAME_BYTES})",
-            hint="leave it out (editcap, or nodrop trace cut before it)",
-        )
     return _facts(path, said, options)
 
 

@@ -1,0 +1,202 @@
+"""A capture made into what an Ethernet port can send (`nodrop-node trace prepare`), and the list of
+what was changed.
+
+A capture that needs nothing is replayed from its own file. What another one becomes is kept in the
+cache folder, with the list beside it, until the file, the options or the node change.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from nodrop.config.replay import ReplayOptions
+from nodrop.config.units import format_seconds
+from nodrop.errors import BadInput, LabProblem
+from nodrop.hosts.binary import find_node_binary
+from nodrop.hosts.folders import cache_folder
+from nodrop.hosts.local import LocalHost
+from nodrop.ledger.verdict import percent
+from nodrop.untrusted.json_text import counted
+from nodrop.untrusted.reading import making_sense
+
+TIMEOUT_S = 1_800.0
+ODD_GAP_S = 60.0
+"""A longer time without a packet, in a capture of which it is most, is named: a wrong clock."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """What is replayed of a capture."""
+
+    path: Path
+    """The capture itself if nothing was changed."""
+    captured: Path
+    changes: Mapping[str, Any]
+    """Counts, as the node's list has them (crates/trace/src/prepare.rs)."""
+
+    @property
+    def changed(self) -> bool:
+        return self.path != self.captured
+
+    def words(self) -> Sequence[str]:
+        """What was changed and what is odd, a sentence each, with the key of [load] that decides
+        it."""
+        return tuple(_words(self.changes))
+
+
+def prepared(path: Path, options: ReplayOptions) -> Prepared:
+    """The capture as these options want it sent. BadInput names what no port can send."""
+    if not path.is_file():
+        raise BadInput(f"load.trace: {path} does not exist or is no file")
+    now, node = path.stat(), find_node_binary()
+    made_by = node.stat()
+    stamp = [now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns]
+    stamp += [made_by.st_ino, made_by.st_size, made_by.st_mtime_ns]
+    return _prepared(path, node, tuple(stamp), tuple(_argv(options)))
+
+
+def _argv(options: ReplayOptions) -> Iterator[str]:
+    yield from ("--offloaded", options.offloaded, "--cut", options.cut, "--order", options.order)
+    if options.skip_link_types:
+        yield from ("--skip-link-types", ",".join(map(str, options.skip_link_types)))
+    if options.longest_gap_s is not None:
+        yield from ("--longest-gap-s", f"{options.longest_gap_s:.9f}")
+    if options.tolerate_truncated:
+        yield "--tolerate-truncated"
+
+
+@lru_cache(maxsize=256)
+def _prepared(path: Path, node: Path, stamp: tuple[int, ...], argv: tuple[str, ...]) -> Prepared:
+    of = hashlib.sha256(repr((stamp, argv)).encode()).hexdigest()[:16]
+    name = re.sub(r"[^A-Za-z0-9+.-]+", "-", path.stem)[:80]
+    made = cache_folder() / "traces" / f"{name}-{of}.pcap"
+    beside = made.with_name(f"{made.name}.changes.json")
+    known = _known(made, beside)
+    if known is None:
+        known = _make(path, node, made, argv)
+        partial = beside.with_suffix(f".{os.getpid()}.partial")
+        partial.write_text(json.dumps(known), encoding="utf-8")
+        partial.rename(beside)
+    return Prepared(path=made if known["changed"] else path, captured=path, changes=known)
+
+
+def _known(made: Path, beside: Path) -> Mapping[str, Any] | None:
+    """None if it was not prepared before, or what it became is gone."""
+    try:
+        known: Mapping[str, Any] = json.loads(beside.read_text(encoding="utf-8"))
+        return known if made.is_file() or not known["changed"] else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _make(path: Path, node: Path, made: Path, argv: Sequence[str]) -> Mapping[str, Any]:
+    made.parent.mkdir(parents=True, exist_ok=True)
+    partial = made.with_suffix(f".{os.getpid()}.partial")
+    try:
+        done = LocalHost(name="this host", node=node, label="trace").run(
+            [str(node), "trace", "prepare", str(path), str(partial), "--if-changed", *argv],
+            timeout_s=TIMEOUT_S,
+            check=False,
+        )
+        said = " ".join(done.stderr.removeprefix("nodrop-node trace: ").split())
+        if done.returncode == 2:
+            raise BadInput(f"load.trace: {_as_settings(said)}")
+        if done.returncode != 0:
+            raise LabProblem(f"load.trace: {path} cannot be prepared: {said}")
+        with making_sense("what `nodrop-node trace prepare` says"):
+            changes: Mapping[str, Any] = json.loads(done.stdout)
+            counted(changes, "read_packets")
+            counted(changes, "written_packets")
+        if changes["changed"]:
+            partial.rename(made)
+        return changes
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _as_settings(said: str) -> str:
+    """The options of the node by their names in the experiment."""
+
+    def setting(found: re.Match[str]) -> str:
+        key, value = found[1].replace("-", "_"), found[2]
+        return f"--set load.{key}={f'[{value}]' if key == 'skip_link_types' else value}"
+
+    return re.sub(r"--(skip-link-types|cut|longest-gap-s) (\S+)", setting, said)
+
+
+def _some(count: int, thing: str = "packet") -> str:
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"
+
+
+def _words(changes: Mapping[str, Any]) -> Iterator[str]:
+    of = changes.get
+    if given := of("given_header_packets"):
+        links = ", ".join(f"{_some(n)} of {link}" for link, n in given.items())
+        own = changes["own_address_packets"]
+        address = f", {own:,} of them with addresses of nodrop's" if own else ""
+        yield f"{links} got an Ethernet header{address}"
+    if split := of("split_packets"):
+        yield (
+            f"{_some(split, 'frame')} that offloads joined became "
+            f"{_some(changes['split_into_packets'], 'TCP segment')} as the wire carries "
+            "them (load.offloaded)"
+        )
+    if split := of("fragmented_packets"):
+        yield (
+            f"{_some(split, 'datagram')} longer than a wire carries became "
+            f"{_some(changes['fragmented_into_packets'], 'fragment')} (load.offloaded)"
+        )
+    if padded := of("padded_packets"):
+        yield (
+            f"the capture cut {_some(padded, 'frame')}: they are filled with "
+            f"{changes['padded_bytes']:,} bytes of zeros to the length they had, so rules and "
+            "parsers find nothing there and may be faster than on the real traffic (load.cut)"
+        )
+    if cut := of("cut_packets"):
+        yield (
+            f"the capture cut {_some(cut, 'frame')}, and they are sent so: an IDS calls "
+            "such stubs invalid and does no work for them (load.cut)"
+        )
+    if checked := of("fcs_packets"):
+        yield f"the frame check sequence was taken off {_some(checked)}"
+    if beyond := of("beyond_wire_packets"):
+        yield (
+            f"{_some(beyond)} were captured longer than they were on the wire: "
+            f"{changes['beyond_wire_bytes']:,} bytes are left out"
+        )
+    if moved := of("reordered_packets"):
+        yield (
+            f"{_some(moved)} stood behind one of a later time, and are sent in the order "
+            "of their time (load.order)"
+        )
+    if late := of("late_packets"):
+        yield (
+            f"{_some(late)} ({percent(late / changes['read_packets'])}) stand behind one "
+            "of a later time, and leave at once with it (load.order)"
+        )
+    if gaps := of("shortened_gaps"):
+        seconds = format_seconds(changes["shortened_ns"] / 1e9)
+        yield f"{_some(gaps, 'gap')} between packets lost {seconds} (load.longest_gap_s)"
+    for reason, left in (of("left_out") or {}).items():
+        yield (
+            f"{_some(left['packets'])} left out: {reason} (the first is packet "
+            f"{left['first_packet']:,})"
+        )
+    if odd := of("odd_fraction_packets"):
+        yield (
+            f"{_some(odd)} have a fraction of a second that is a second or more: the file "
+            "may hold nanoseconds though its header says microseconds, and then its times are wrong"
+        )
+    if (gap_s := changes["longest_gap_ns"] / 1e9) > ODD_GAP_S:
+        yield (
+            f"no packet for {format_seconds(gap_s)} after packet "
+            f"{changes['longest_gap_after_packet']:,} (load.longest_gap_s makes it shorter)"
+        )
