@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 
 use nodrop_wire::flow::FlowKey;
+use nodrop_wire::tunnel::innermost;
 use nodrop_wire::view::{self, Ip};
 
 use crate::offsets::mixed;
@@ -41,14 +42,18 @@ impl Fragmented {
     }
 }
 
-/// Of each packet a hash of its flow; `None` if it is no IP.
+/// Of each packet a hash of its innermost flow; `None` if it is no IP.
 pub(crate) fn hashes(trace: &Trace, seed: u64) -> Vec<Option<u64>> {
     let mut buffer = trace.buffer();
     let fragmented = Fragmented::of(trace);
     let of_packet = |packet| {
         let frame = trace.frame(packet, 0, &mut buffer).0;
-        let ip = view::network(frame)?;
-        Some(fragmented.hash(&concerned(frame, &ip), seed))
+        let outer = concerned(frame, &view::network(frame)?);
+        // Fragments of a tunnel do not say which inner flow they carry.
+        let whole = !fragmented.0.contains(&pair(&outer));
+        let inner = whole.then(|| innermost(frame)).flatten();
+        let flow = inner.map_or(outer, |ip| concerned(frame, &ip));
+        Some(fragmented.hash(&flow, seed))
     };
     (0..trace.packets().len()).map(of_packet).collect()
 }

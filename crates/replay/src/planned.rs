@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 
 use nodrop_wire::flow::FlowKey;
-use nodrop_wire::view::{self, Ip};
+use nodrop_wire::tunnel::innermost;
+use nodrop_wire::view::Ip;
 
 use crate::round::index;
 use crate::schedule::Plan;
@@ -79,7 +80,7 @@ fn flows(trace: &Trace, plan: &Plan) -> u64 {
     let (round, mut buffer) = (plan.round(), trace.buffer());
     let mut flow_of = |packet: usize, replica: u32| {
         let frame = trace.frame(packet, replica, &mut buffer).0;
-        let ip = view::network(frame).filter(Ip::has_transport_header)?;
+        let ip = innermost(frame).filter(Ip::has_transport_header)?;
         Some(FlowKey::of_ip(frame, &ip))
     };
     let (mut others, mut same) = (0, HashSet::new());
@@ -155,7 +156,7 @@ mod tests {
                 let frame = trace.frame(slot.packet, slot.copy, &mut buffer).0;
                 packets += 1;
                 bytes += frame.len() as u64;
-                flows.extend(FlowKey::of_frame(frame));
+                flows.extend(FlowKey::innermost(frame));
                 last = last.max(Some(slot.packet));
             }
             let window = last.map_or((0, 0), |last| (last as u64 + 1, trace.packets()[last].at_ns));

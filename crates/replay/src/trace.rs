@@ -152,8 +152,8 @@ impl Trace {
         let mut buffer = self.buffer();
         let mut same = HashSet::new();
         for (number, packet) in self.packets.iter().enumerate() {
-            let flow = FlowKey::of_frame(frame(&self.bytes, packet));
-            if flow == FlowKey::of_frame(self.frame(number, 1, &mut buffer).0) {
+            let flow = FlowKey::innermost(frame(&self.bytes, packet));
+            if flow == FlowKey::innermost(self.frame(number, 1, &mut buffer).0) {
                 same.extend(flow);
             }
         }

@@ -153,9 +153,11 @@ pub struct Info {
     pub protocols: BTreeMap<String, Share>,
     /// Packets with one VLAN tag, and with more.
     pub vlan_packets: [u64; 2],
-    /// Distinct symmetric 5-tuples; later fragments, which have no ports, are left out.
+    /// Distinct symmetric 5-tuples, of tunnels the innermost, as an IDS sees them; later fragments, which have no ports, are left out.
     pub flows: u64,
-    /// How large they are.
+    /// The same by the outermost header, as the kernel spreads them.
+    pub outer_flows: u64,
+    /// How large the outermost ones are.
     pub flow_sizes: FlowSizes,
     /// Frames equal, byte by byte, to an earlier one.
     pub duplicate_frames: u64,

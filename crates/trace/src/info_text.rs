@@ -91,6 +91,9 @@ impl Info {
         )?;
         let sizes = &self.flow_sizes;
         write!(f, "flows        {}", self.flows)?;
+        if self.outer_flows != self.flows {
+            write!(f, " inside tunnels, {} outside", self.outer_flows)?;
+        }
         if sizes.packets > 0 {
             let part = 100.0 * sizes.largest_packets as f64 / sizes.packets as f64;
             write!(

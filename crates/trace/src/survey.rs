@@ -6,6 +6,7 @@ use std::hash::BuildHasher;
 use foldhash::fast::FixedState;
 use nodrop_wire::flow::FlowKey;
 use nodrop_wire::record::Record;
+use nodrop_wire::tunnel::innermost;
 use nodrop_wire::view::{self, ethertype, protocol};
 
 use crate::checksums::Checksums;
@@ -39,8 +40,9 @@ pub struct Surveyor {
     ip: Box<[[Share; 256]; 2]>,
     others: BTreeMap<Protocol, Share>,
     vlan_packets: [u64; 2],
-    /// Packets of each.
-    flows: HashMap<FlowKey, u64, FixedState>,
+    /// Packets of each outermost flow, and whether one of them is no tunnel's.
+    flows: HashMap<FlowKey, (u64, bool), FixedState>,
+    tunnelled: HashSet<FlowKey, FixedState>,
     hashes: HashSet<u64, FixedState>,
     hasher: FixedState,
     duplicate_frames: u64,
@@ -91,6 +93,7 @@ impl Surveyor {
             others: BTreeMap::new(),
             vlan_packets: [0; 2],
             flows: HashMap::default(),
+            tunnelled: HashSet::default(),
             hashes: HashSet::default(),
             hasher: FixedState::default(),
             duplicate_frames: 0,
@@ -181,7 +184,12 @@ impl Surveyor {
         };
         self.ip[usize::from(ip.source.is_ipv6())][usize::from(ip.protocol)].add(frame);
         if ip.has_transport_header() {
-            *self.flows.entry(FlowKey::of_ip(frame, &ip)).or_default() += 1;
+            let inner = innermost(frame).filter(|inner| inner.offset != ip.offset);
+            let flow = self.flows.entry(FlowKey::of_ip(frame, &ip)).or_default();
+            flow.0 += 1;
+            flow.1 |= inner.is_none();
+            self.tunnelled
+                .extend(inner.map(|inner| FlowKey::of_ip(frame, &inner)));
         }
         self.checksums.add(frame, &ip);
     }
@@ -233,8 +241,10 @@ impl Surveyor {
                 .collect(),
             protocols: self.protocols(),
             vlan_packets: self.vlan_packets,
-            flows: self.flows.len() as u64,
-            flow_sizes: FlowSizes::of(self.flows.values().copied()),
+            flows: (self.tunnelled.len() + self.flows.values().filter(|(_, plain)| *plain).count())
+                as u64,
+            outer_flows: self.flows.len() as u64,
+            flow_sizes: FlowSizes::of(self.flows.values().map(|(packets, _)| *packets)),
             duplicate_frames: self.duplicate_frames,
             backwards: self.backwards,
             longest_gap: self.longest_gap,

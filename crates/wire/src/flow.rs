@@ -3,11 +3,12 @@
 use std::net::IpAddr;
 
 use crate::bytes::u16_at;
+use crate::tunnel::innermost;
 use crate::view::{self, Ip, protocol};
 
 /// Addresses, ports and protocol of a conversation, the lower end first.
 ///
-/// Ports are zero if the protocol has none or the packet is a later fragment. Tunnels are not entered.
+/// Ports are zero if the protocol has none or the packet is a later fragment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FlowKey {
     /// IP protocol number.
@@ -19,7 +20,13 @@ pub struct FlowKey {
 }
 
 impl FlowKey {
-    /// The flow of a frame; `None` if it is no IP.
+    /// The innermost flow of a frame, as an IDS sees it; `None` if it is no IP.
+    #[must_use]
+    pub fn innermost(frame: &[u8]) -> Option<Self> {
+        innermost(frame).map(|ip| Self::of_ip(frame, &ip))
+    }
+
+    /// The outermost flow of a frame, as the kernel spreads it; `None` if it is no IP.
     #[must_use]
     pub fn of_frame(frame: &[u8]) -> Option<Self> {
         view::network(frame).map(|ip| Self::of_ip(frame, &ip))

@@ -11,6 +11,7 @@ pub mod record;
 pub mod rewrite;
 pub mod segment;
 pub mod snoop;
+pub mod tunnel;
 pub mod view;
 
 mod addresses;

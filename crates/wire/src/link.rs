@@ -11,6 +11,7 @@ pub mod ethertype {
     pub const IPV6: u16 = 0x86dd;
     pub const MPLS: u16 = 0x8847;
     pub const PPPOE_SESSION: u16 = 0x8864;
+    pub const VN_TAG: u16 = 0x8926;
     pub const QINQ: u16 = 0x88a8;
     pub const QINQ_OLD: u16 = 0x9100;
 }
@@ -33,7 +34,7 @@ pub struct Link {
     pub tags: usize,
 }
 
-/// The link layer of an Ethernet frame; VLAN tags, MPLS labels and a PPPoE session header are stepped over.
+/// The link layer of an Ethernet frame; VLAN tags, a VN-Tag, MPLS labels and a PPPoE session header are stepped over.
 #[must_use]
 pub fn link(frame: &[u8]) -> Option<Link> {
     link_at(frame, 0)
@@ -63,6 +64,10 @@ pub fn link_at(frame: &[u8], begin: usize) -> Option<Link> {
         link.tags += 1;
         link.ethertype = inner;
         link.offset += 4;
+    }
+    if let (ethertype::VN_TAG, Some(inner)) = (link.ethertype, u16_at(frame, link.offset + 4)) {
+        link.ethertype = inner;
+        link.offset += 6;
     }
     Some(match link.ethertype {
         ethertype::PPPOE_SESSION => step_over_pppoe(frame, link).unwrap_or(link),

@@ -2,12 +2,9 @@
 
 use std::net::IpAddr;
 
-use crate::bytes::{array_at, u8_at, u16_at};
+use crate::bytes::{array_at, u8_at};
+use crate::tunnel::{Inside, MAX_DEPTH, gre_checksum, inside, pseudowire};
 use crate::view::{self, Ip, ethertype, protocol};
-
-/// Tunnels inside tunnels followed before the inner ones are left as they are.
-const MAX_DEPTH: usize = 4;
-pub(crate) const VXLAN_PORT: u16 = 4789;
 
 /// What a walk over a frame meets, from the innermost header outwards.
 pub(crate) enum Part<'a> {
@@ -38,6 +35,11 @@ fn walk_link(frame: &[u8], begin: usize, depth: usize, visit: &mut Visitor) {
         ethertype::IPV4 => walk_ip(frame, link.offset, 4, depth, visit),
         ethertype::IPV6 => walk_ip(frame, link.offset, 6, depth, visit),
         ethertype::ARP => walk_arp(frame, link.offset, visit),
+        ethertype::MPLS if depth < MAX_DEPTH => {
+            if let Some(begin) = pseudowire(frame, link.offset) {
+                walk_link(frame, begin, depth + 1, visit);
+            }
+        }
         _ => (),
     }
 }
@@ -100,12 +102,16 @@ fn pseudo_checksum(ip: &Ip) -> Option<(usize, bool)> {
 /// Everything inside the transport header, then the checksum that covers only the payload.
 fn walk_payload(frame: &[u8], ip: &Ip, depth: usize, visit: &mut Visitor) {
     let at = ip.payload;
+    match inside(frame, ip) {
+        Some(Inside::Ip(at, version)) => walk_ip(frame, at, version, depth + 1, visit),
+        Some(Inside::Link(at)) => walk_link(frame, at, depth + 1, visit),
+        None => (),
+    }
     match ip.protocol {
-        protocol::IPV4 => walk_ip(frame, at, 4, depth + 1, visit),
-        protocol::IPV6 => walk_ip(frame, at, 6, depth + 1, visit),
-        protocol::GRE => walk_gre(frame, at, depth, visit),
-        protocol::UDP if u16_at(frame, at + 2) == Some(VXLAN_PORT) && at + 16 < ip.end => {
-            walk_link(frame, at + 16, depth + 1, visit);
+        protocol::GRE => {
+            if let Some(offset) = gre_checksum(frame, at) {
+                visit(Part::Payload { offset });
+            }
         }
         protocol::ICMP | protocol::ICMPV6 => {
             if let Some(quoted) = view::quoted_datagram(frame, ip) {
@@ -119,29 +125,6 @@ fn walk_payload(frame: &[u8], ip: &Ip, depth: usize, visit: &mut Visitor) {
             }
         }
         _ => (),
-    }
-}
-
-fn walk_gre(frame: &[u8], at: usize, depth: usize, visit: &mut Visitor) {
-    let (Some(flags), Some(inner)) = (u16_at(frame, at), u16_at(frame, at + 2)) else {
-        return;
-    };
-    // RFC 2784 and 2890 (version 0), RFC 2637 (version 1: PPTP). Source routing (RFC 1701) is not followed.
-    if flags & 0x4000 != 0 || flags & 7 > 1 {
-        return;
-    }
-    // Checksum, key, sequence and acknowledgement are 4 bytes each.
-    let optional = [0x8000, 0x2000, 0x1000, 0x0080];
-    let begin = at + 4 + 4 * optional.iter().filter(|bit| flags & **bit != 0).count();
-    match inner {
-        ethertype::IPV4 => walk_ip(frame, begin, 4, depth + 1, visit),
-        ethertype::IPV6 => walk_ip(frame, begin, 6, depth + 1, visit),
-        // Transparent Ethernet bridging.
-        0x6558 => walk_link(frame, begin, depth + 1, visit),
-        _ => return,
-    }
-    if flags & 0x8000 != 0 {
-        visit(Part::Payload { offset: at + 4 });
     }
 }
 

@@ -4,7 +4,6 @@ use crate::checksum::{fold, sum};
 use crate::flow::FlowKey;
 use crate::view::tests::{ethernet, ipv4};
 use crate::view::{self, Ip, ethertype};
-use crate::walk::VXLAN_PORT;
 use proptest::prelude::*;
 
 /// The frames of replica `replica` out of `replicas`, and how many were left as they are.
@@ -173,7 +172,7 @@ fn the_datagram_in_an_icmp_error_is_of_the_same_flow() {
 fn tunnels_are_mapped_inside_and_outside() {
     let inner = right_udp([192, 168, 0, 1], [192, 168, 0, 2], 99, b"inside");
     let vxlan = [&[8, 0, 0, 0, 0, 0, 7, 0][..], &inner].concat();
-    let frame = right_udp([10, 0, 0, 1], [10, 0, 0, 2], VXLAN_PORT, &vxlan);
+    let frame = right_udp([10, 0, 0, 1], [10, 0, 0, 2], 4789, &vxlan);
     let copy = one(&frame);
     let outer = view::network(&copy).unwrap();
     let inside = view::ipv4_at(&copy, outer.payload + 16 + 14).unwrap();

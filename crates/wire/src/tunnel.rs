@@ -1,0 +1,216 @@
+//! Packets inside packets: where the inner header of a tunnel begins.
+//!
+//! Followed are the tunnels that Suricata and Snort decode: IP in IP, 6in4, GRE (with IP, Ethernet, PPP and ERSPAN I to III), VXLAN, GENEVE,
+//! GTP-U and Teredo. What only looks like one, by a port, must have the fields of its header too.
+
+use crate::bytes::{u8_at, u16_at};
+use crate::ip::{Ip, ip_at, protocol};
+use crate::link::{ethertype, link_at};
+use crate::view::{ipv4_at, ipv6_at};
+
+const VXLAN: u16 = 4789;
+const GENEVE: u16 = 6081;
+const GTP_U: u16 = 2152;
+const TEREDO: u16 = 3544;
+/// Transparent Ethernet bridging.
+const BRIDGED: u16 = 0x6558;
+const PPP: u16 = 0x880b;
+const ERSPAN: u16 = 0x88be;
+const ERSPAN_3: u16 = 0x22eb;
+/// Tunnels inside tunnels followed before the inner ones are left as they are.
+pub(crate) const MAX_DEPTH: usize = 4;
+
+/// What a tunnel carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Inside {
+    /// An IP header of this version at this offset.
+    Ip(usize, u8),
+    /// An Ethernet header at this offset.
+    Link(usize),
+}
+
+impl Inside {
+    fn of_type(kind: u16, at: usize) -> Option<Self> {
+        match kind {
+            ethertype::IPV4 => Some(Self::Ip(at, 4)),
+            ethertype::IPV6 => Some(Self::Ip(at, 6)),
+            BRIDGED => Some(Self::Link(at)),
+            _ => None,
+        }
+    }
+}
+
+/// What a datagram with a transport header carries; `frame` ends with the datagram.
+pub(crate) fn inside(frame: &[u8], ip: &Ip) -> Option<Inside> {
+    let at = ip.payload;
+    match ip.protocol {
+        protocol::IPV4 => Some(Inside::Ip(at, 4)),
+        protocol::IPV6 => Some(Inside::Ip(at, 6)),
+        protocol::GRE => gre(frame, at),
+        protocol::UDP => udp(frame, at),
+        _ => None,
+    }
+}
+
+/// The innermost IP header of a frame, as an IDS sees its flow; that of the frame itself if it is no tunnel's.
+#[must_use]
+pub fn innermost(frame: &[u8]) -> Option<Ip> {
+    let mut found = network_at(frame, 0)?;
+    for _ in 0..MAX_DEPTH {
+        let inner = carried(frame, &found).and_then(|inside| match inside {
+            Inside::Ip(at, 4) => ipv4_at(frame, at),
+            Inside::Ip(at, _) => ipv6_at(frame, at),
+            Inside::Link(at) => network_at(frame, at),
+        });
+        let Some(inner) = inner else {
+            break;
+        };
+        found = inner;
+    }
+    Some(found)
+}
+
+fn carried(frame: &[u8], ip: &Ip) -> Option<Inside> {
+    if !ip.has_transport_header() || ip.source_routed {
+        return None;
+    }
+    inside(&frame[..ip.end], ip)
+}
+
+fn network_at(frame: &[u8], begin: usize) -> Option<Ip> {
+    let link = link_at(frame, begin)?;
+    match link.ethertype {
+        ethertype::IPV4 => ipv4_at(frame, link.offset),
+        ethertype::IPV6 => ipv6_at(frame, link.offset),
+        ethertype::MPLS => network_at(frame, pseudowire(frame, link.offset)?),
+        _ => None,
+    }
+}
+
+/// The Ethernet header behind the labels and the control word of a pseudowire (RFC 4448), which begins with zero where IP has its version.
+pub(crate) fn pseudowire(frame: &[u8], labels: usize) -> Option<usize> {
+    const MOST_LABELS: usize = 8;
+    let bottom = (0..MOST_LABELS)
+        .map(|depth| labels + 4 * depth)
+        .find(|at| u8_at(frame, at + 2).is_none_or(|byte| byte & 1 == 1))?;
+    (u8_at(frame, bottom + 4)? >> 4 == 0).then_some(bottom + 8)
+}
+
+/// Where the checksum of a GRE header stands, if it has one.
+pub(crate) fn gre_checksum(frame: &[u8], at: usize) -> Option<usize> {
+    (u16_at(frame, at)? & 0x8000 != 0).then_some(at + 4)
+}
+
+/// RFC 2784 and 2890 (version 0), RFC 2637 (version 1: PPTP). Source routing (RFC 1701) is not followed.
+fn gre(frame: &[u8], at: usize) -> Option<Inside> {
+    const SEQUENCE: u16 = 0x1000;
+    let (flags, kind) = (u16_at(frame, at)?, u16_at(frame, at + 2)?);
+    if flags & 0x4000 != 0 || flags & 7 > 1 {
+        return None;
+    }
+    // Checksum, key, sequence and acknowledgement are 4 bytes each.
+    let optional = [0x8000, 0x2000, SEQUENCE, 0x0080];
+    let begin = at + 4 + 4 * optional.iter().filter(|bit| flags & **bit != 0).count();
+    match kind {
+        // Type I has no header and no sequence number; II has 8 bytes, III 12 and maybe 8 of the platform's.
+        ERSPAN if flags & SEQUENCE == 0 => Some(Inside::Link(begin)),
+        ERSPAN => Some(Inside::Link(begin + 8)),
+        ERSPAN_3 => {
+            let more = u8_at(frame, begin + 11)? & 1;
+            Some(Inside::Link(begin + 12 + usize::from(more) * 8))
+        }
+        PPP => ppp(frame, begin),
+        _ => Inside::of_type(kind, begin),
+    }
+}
+
+fn ppp(frame: &[u8], at: usize) -> Option<Inside> {
+    let at = if u16_at(frame, at)? == 0xff03 {
+        at + 2
+    } else {
+        at
+    };
+    let (kind, at) = match u8_at(frame, at)? {
+        short if short & 1 == 1 => (u16::from(short), at + 1),
+        _ => (u16_at(frame, at)?, at + 2),
+    };
+    match kind {
+        0x0021 => Some(Inside::Ip(at, 4)),
+        0x0057 => Some(Inside::Ip(at, 6)),
+        _ => None,
+    }
+}
+
+fn udp(frame: &[u8], at: usize) -> Option<Inside> {
+    let (source, destination) = (u16_at(frame, at)?, u16_at(frame, at + 2)?);
+    let (begin, either) = (at + 8, |port| source == port || destination == port);
+    if destination == VXLAN {
+        return (begin + 8 < frame.len()).then_some(Inside::Link(begin + 8));
+    }
+    if either(GENEVE) {
+        return geneve(frame, begin);
+    }
+    if either(GTP_U) {
+        return gtp_u(frame, begin);
+    }
+    if either(TEREDO) {
+        return teredo(frame, begin);
+    }
+    None
+}
+
+/// RFC 8926: version 0, options in units of 4 bytes.
+fn geneve(frame: &[u8], at: usize) -> Option<Inside> {
+    let first = u8_at(frame, at)?;
+    let begin = at + 8 + usize::from(first & 0x3f) * 4;
+    (first >> 6 == 0).then(|| Inside::of_type(u16_at(frame, at + 2)?, begin))?
+}
+
+/// A G-PDU of version 1 (3GPP TS 29.281) with its extension headers, whose length is that of the datagram.
+fn gtp_u(frame: &[u8], at: usize) -> Option<Inside> {
+    const MOST_EXTENSIONS: usize = 8;
+    let flags = u8_at(frame, at)?;
+    let length = usize::from(u16_at(frame, at + 2)?);
+    if flags & 0xf0 != 0x30 || u8_at(frame, at + 1)? != 0xff || at + 8 + length > frame.len() {
+        return None;
+    }
+    let mut begin = at + 8;
+    if flags & 7 != 0 {
+        begin += 4;
+        let mut next = u8_at(frame, begin - 1)?;
+        for _ in 0..MOST_EXTENSIONS {
+            if flags & 4 == 0 || next == 0 {
+                break;
+            }
+            let bytes = usize::from(u8_at(frame, begin)?) * 4;
+            begin += bytes.max(4);
+            next = u8_at(frame, begin - 1)?;
+        }
+    }
+    of_version(frame, begin)
+}
+
+/// RFC 4380: an authentication and an origin indication may stand before the IPv6 header, whose length is that of the datagram.
+fn teredo(frame: &[u8], at: usize) -> Option<Inside> {
+    let mut begin = at;
+    if u16_at(frame, begin)? == 1 {
+        let sizes = usize::from(u8_at(frame, begin + 2)?) + usize::from(u8_at(frame, begin + 3)?);
+        begin += 13 + sizes;
+    }
+    if u16_at(frame, begin)? == 0 {
+        begin += 8;
+    }
+    let ip = ip_at(frame, begin).filter(|ip| ip.source.is_ipv6())?;
+    (ip.claimed_end == frame.len()).then_some(Inside::Ip(begin, 6))
+}
+
+fn of_version(frame: &[u8], at: usize) -> Option<Inside> {
+    match u8_at(frame, at)? >> 4 {
+        4 => Some(Inside::Ip(at, 4)),
+        6 => Some(Inside::Ip(at, 6)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;
