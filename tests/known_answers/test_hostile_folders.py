@@ -22,7 +22,7 @@ from nodrop.imports.archive import UnsafeArchiveError, check_archive
 from nodrop.imports.cells import CellResult
 from nodrop.imports.dataset import Cell, Dataset, discover
 from nodrop.imports.names import parse_folder_name
-from nodrop.load.trace import plain_trace
+from nodrop.load.tcpreplay import Tcpreplay
 from nodrop.report.write import write_report
 from nodrop.results.rundir import find_run, open_run
 from nodrop.results.writer import RunWriter
@@ -263,18 +263,13 @@ def test_packed_rules_have_an_end(
 
 @pytest.mark.parametrize("pack", [gzip.compress, lzma.compress])
 @pytest.mark.parametrize("size", [3 << 20, 11 << 20])
-def test_a_packed_trace_has_an_end(
-    cache: Path,
-    tmp_path: Path,
-    size: int,
-    pack: Callable[[bytes], bytes],
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_packed_file_without_a_capture_is_one_line(
+    cache: Path, tmp_path: Path, size: int, pack: Callable[[bytes], bytes]
 ) -> None:
-    monkeypatch.setattr("nodrop.untrusted.packed.LEAST_BYTES", 1 << 20)
     path = tmp_path / "x.pcap.gz"
     path.write_bytes(pack(bytes(size)))
-    with pytest.raises(BadInput, match="unpacks to more than"):
-        plain_trace(path)
+    with pytest.raises(BadInput, match="not a capture file that can be read"):
+        Tcpreplay({"trace": str(path)}, base=tmp_path).problems()
     assert [p for p in cache.rglob("*") if p.is_file()] == []
 
 
@@ -285,8 +280,9 @@ def test_a_packed_trace_that_is_cut_is_one_line(
 ) -> None:
     path = tmp_path / "x.pcap.gz"
     path.write_bytes(pack(bytes(range(256)) * 9)[:cut])
-    with pytest.raises(BadInput, match="cannot be unpacked"):
-        plain_trace(path)
+    with pytest.raises(BadInput, match=r"load\.trace: .*file is cut or corrupt"):
+        Tcpreplay({"trace": str(path)}, base=tmp_path).problems()
+    assert [p for p in cache.rglob("*") if p.is_file()] == []
 
 
 @pytest.mark.parametrize("part", ["xl/ws/sheet1.xml", "xl/a.bin", "sheet", "customXml/item.xml"])

@@ -21,8 +21,10 @@ const LONGEST_FRAME_BYTES: usize = 65_549;
 const USUAL_MTU: usize = 1_500;
 /// The greatest MTU of common switches; longer datagrams were joined, or never left their host.
 const JUMBO_MTU: usize = 9_216;
-/// A tenth or more of the long datagrams have the length of the longest: that is the MTU of their wire.
+const LEAST_JUMBO_MTU: usize = 4_000;
+/// A tenth or more of the long datagrams have the length of the longest, and no few: that is the MTU of their wire.
 const MTU_SHARE: u64 = 10;
+const MTU_PACKETS: u64 = 8;
 /// Headers of IPv4 and TCP without options, which a maximum segment size leaves out (RFC 9293, 3.7.1).
 const V4_TCP_BYTES: usize = 40;
 const V6_TCP_BYTES: usize = 60;
@@ -223,8 +225,13 @@ impl Survey {
     /// The longest datagram of the captured wire, as far as it shows.
     fn mtu(&self) -> usize {
         let all: u64 = self.long_datagrams.values().sum();
+        let is_mtu = |longest: usize, count: u64| {
+            (LEAST_JUMBO_MTU..=JUMBO_MTU).contains(&longest)
+                && count >= MTU_PACKETS
+                && count * MTU_SHARE >= all
+        };
         match self.long_datagrams.last_key_value() {
-            Some((longest, count)) if *longest <= JUMBO_MTU && count * MTU_SHARE >= all => *longest,
+            Some((longest, count)) if is_mtu(*longest, *count) => *longest,
             _ => USUAL_MTU,
         }
     }

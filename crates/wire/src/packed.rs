@@ -4,7 +4,7 @@ use std::io::{self, Read};
 
 use crate::capture;
 
-/// So much may come out of any packed file; the controller's bound (`nodrop.untrusted.packed`) is the same.
+/// So much may come out of any packed file.
 const LEAST_BOUND_BYTES: usize = 1 << 30;
 /// Of a longer file, so many times its length.
 const MOST_RATIO: usize = 40;

@@ -8,8 +8,17 @@ from pathlib import Path
 from typing import IO
 
 SECTION, INTERFACE = 0x0A0D0D0A, 1
+PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zX")
+"""First bytes of gzip, zstd and xz."""
 LONGEST_SNAPSHOT_BYTES = 262_144
 """What libpcap makes of 0 and of more."""
+
+
+def is_plain(path: Path) -> bool:
+    """Whether libpcap reads the capture."""
+    with path.open("rb") as file:
+        packed = file.read(4).startswith(PACKED)
+    return not packed and len(interface_kinds(path)) < 2
 
 
 def interface_kinds(path: Path) -> frozenset[tuple[int, int]]:

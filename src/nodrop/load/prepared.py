@@ -52,15 +52,17 @@ class Prepared:
         return tuple(_words(self.changes))
 
 
-def prepared(path: Path, options: ReplayOptions) -> Prepared:
-    """The capture as these options want it sent. BadInput names what no port can send."""
+def prepared(path: Path, options: ReplayOptions, *, as_pcap: bool = False) -> Prepared:
+    """The capture as these options want it sent; `as_pcap`: a pcap file even if nothing is changed.
+    BadInput names what no port can send."""
     if not path.is_file():
         raise BadInput(f"load.trace: {path} does not exist or is no file")
     now, node = path.stat(), find_node_binary()
     made_by = node.stat()
     stamp = [now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns]
     stamp += [made_by.st_ino, made_by.st_size, made_by.st_mtime_ns]
-    return _prepared(path, node, tuple(stamp), tuple(_argv(options)))
+    argv = [*_argv(options), *([] if as_pcap else ["--if-changed"])]
+    return _prepared(path, node, tuple(stamp), tuple(argv))
 
 
 def _argv(options: ReplayOptions) -> Iterator[str]:
@@ -79,20 +81,22 @@ def _prepared(path: Path, node: Path, stamp: tuple[int, ...], argv: tuple[str, .
     name = re.sub(r"[^A-Za-z0-9+.-]+", "-", path.stem)[:80]
     made = cache_folder() / "traces" / f"{name}-{of}.pcap"
     beside = made.with_name(f"{made.name}.changes.json")
-    known = _known(made, beside)
+    known = _known(made, beside, argv)
     if known is None:
         known = _make(path, node, made, argv)
         partial = beside.with_suffix(f".{os.getpid()}.partial")
         partial.write_text(json.dumps(known), encoding="utf-8")
         partial.rename(beside)
-    return Prepared(path=made if known["changed"] else path, captured=path, changes=known)
+    written = known["changed"] or "--if-changed" not in argv
+    return Prepared(path=made if written else path, captured=path, changes=known)
 
 
-def _known(made: Path, beside: Path) -> Mapping[str, Any] | None:
+def _known(made: Path, beside: Path, argv: Sequence[str]) -> Mapping[str, Any] | None:
     """None if it was not prepared before, or what it became is gone."""
     try:
         known: Mapping[str, Any] = json.loads(beside.read_text(encoding="utf-8"))
-        return known if made.is_file() or not known["changed"] else None
+        written = known["changed"] or "--if-changed" not in argv
+        return known if made.is_file() or not written else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -102,7 +106,7 @@ def _make(path: Path, node: Path, made: Path, argv: Sequence[str]) -> Mapping[st
     partial = made.with_suffix(f".{os.getpid()}.partial")
     try:
         done = LocalHost(name="this host", node=node, label="trace").run(
-            [str(node), "trace", "prepare", str(path), str(partial), "--if-changed", *argv],
+            [str(node), "trace", "prepare", str(path), str(partial), *argv],
             timeout_s=TIMEOUT_S,
             check=False,
         )
@@ -115,7 +119,7 @@ def _make(path: Path, node: Path, made: Path, argv: Sequence[str]) -> Mapping[st
             changes: Mapping[str, Any] = json.loads(done.stdout)
             counted(changes, "read_packets")
             counted(changes, "written_packets")
-        if changes["changed"]:
+        if partial.is_file():
             partial.rename(made)
         return changes
     finally:

@@ -20,14 +20,14 @@ from nodrop.hosts.inside import cpu_s as cpu_s_of
 from nodrop.hosts.processes import ended
 from nodrop.hosts.rights import GENERATOR
 from nodrop.hosts.seam import Child, HostProcess, Json, Link, UndoJournal
-from nodrop.load.pcapng_interfaces import interface_kinds
+from nodrop.load.pcapng_interfaces import is_plain
+from nodrop.load.prepared import prepared
 from nodrop.load.seam import LoadGenerator, OfferedLoad, Offerer, Tick, TraceFacts, lasting
 from nodrop.load.trace import (
     facts_of,
     find_trace,
     intended_duration_s,
     intended_pps,
-    plain_trace,
     words_of,
 )
 from nodrop.untrusted.folder import read_end
@@ -82,7 +82,10 @@ class Tcpreplay:
 
     @cached_property
     def plain_trace(self) -> Path:
-        return plain_trace(self.trace)
+        """The capture as libpcap reads it: not packed, and no pcapng whose interfaces differ."""
+        if is_plain(self.trace):
+            return self.trace
+        return prepared(self.trace, self.options, as_pcap=True).path
 
     def files(self) -> Sequence[Path]:
         return [self.plain_trace]
@@ -98,14 +101,7 @@ class Tcpreplay:
 
     def problems(self) -> Sequence[str]:
         self.trace_facts()
-        # Unpacked before the first trial, or refused.
-        if len(kinds := interface_kinds(self.plain_trace)) > 1:
-            listed = ", ".join(f"{link} ({snap} bytes)" for link, snap in sorted(kinds))
-            raise BadInput(
-                f"load.trace: {self.trace}: tcpreplay reads no pcapng whose interfaces differ in "
-                f"link type or snapshot length: {listed}",
-                hint='set load.kind = "replay", or make one kind of it (nodrop trace cut)',
-            )
+        _ = self.plain_trace  # made before the first trial
         return []
 
     def facts(self) -> Json:

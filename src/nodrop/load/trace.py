@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import functools
-import gzip
 import hashlib
-import lzma
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from math import inf
 from pathlib import Path
 from threading import get_ident
 from time import monotonic
-from typing import IO, cast
 
 from nodrop.config.options import check
 from nodrop.config.replay import FOUND_BY_LENGTH, MADE_TRACE, WINDOW_S, Ramp, ReplayOptions
@@ -32,7 +29,6 @@ from nodrop.load.seam import Fragments, PeakDemand, Planned, Source, TraceFacts,
 from nodrop.protocol.events import TracePlanned, TraceResult
 from nodrop.results.window import LoadWindow
 from nodrop.untrusted.json_text import decode_object, member
-from nodrop.untrusted.packed import trace_bound, unpack
 from nodrop.untrusted.reading import making_sense
 
 TRACE_READ_TIMEOUT_S = 600.0
@@ -141,7 +137,24 @@ def prepared_trace(options: ReplayOptions) -> Prepared:
     path = Path(*options.traces)
     if path.is_file() and (problem := memory_problem(path, path.stat().st_size)):
         raise BadInput(problem)  # the node reads it into memory
+    _speaks(find_node_binary())
     return prepared(path, options)
+
+
+def _speaks(node: Path) -> None:
+    """LabProblem if it is no node: another program might answer a command without end."""
+    now = node.stat()
+    _asked(node, now.st_ino, now.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=8)
+def _asked(node: Path, *_stamp: int) -> None:
+    del node
+    try:
+        _job(_this_host(), {"job": "trace", "trace": os.devnull}).close()
+    except NodeRefused as refused:
+        if refused.kind == "protocol":
+            raise
 
 
 def _parts(options: ReplayOptions) -> tuple[TraceFacts, ...]:
@@ -236,46 +249,6 @@ def _node_sha256() -> str:
 def _sha256(node: Path, *_stamp: int) -> str:
     """Once per node and not per cell of a plan: it is some megabytes."""
     return file_sha256(node)
-
-
-def plain_trace(path: Path) -> Path:
-    """The file itself, or what a packed one holds, unpacked once into the cache folder: libpcap
-    reads none."""
-    with path.open("rb") as file:
-        magic = file.read(4)
-    reader = next((u for begins, u in _PACKED.items() if magic.startswith(begins)), None)
-    if reader is None:
-        return path
-    plain = cache_folder() / "traces" / f"{file_sha256(path)}.pcap"
-    if not plain.is_file():
-        plain.parent.mkdir(parents=True, exist_ok=True)
-        with reader(path) as packed:
-            most = trace_bound(path.stat().st_size)
-            unpack(packed, plain, most_bytes=most, where=f"load.trace: {path}")
-    return plain
-
-
-def _gzip(path: Path) -> IO[bytes]:
-    return cast("IO[bytes]", gzip.open(path))
-
-
-def _xz(path: Path) -> IO[bytes]:
-    return lzma.open(path)
-
-
-def _no_zstd(path: Path) -> IO[bytes]:
-    raise BadInput(
-        f"load.trace: {path}: tcpreplay reads no zstd",
-        hint='unpack it, or set load.kind = "replay"',
-    )
-
-
-_PACKED: Mapping[bytes, Callable[[Path], IO[bytes]]] = {
-    b"\x1f\x8b": _gzip,
-    b"\xfd7zX": _xz,
-    b"\x28\xb5\x2f\xfd": _no_zstd,
-}
-"""What a packed file begins with → how it is read."""
 
 
 def facts_of(options: ReplayOptions) -> TraceFacts:

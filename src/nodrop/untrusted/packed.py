@@ -12,14 +12,6 @@ from nodrop.errors import BadInput
 from nodrop.untrusted import bounds
 
 PIECE_BYTES = 1 << 20
-LEAST_BYTES = 1 << 30
-"""So much may come out of any packed trace."""
-MOST_RATIO = 40
-"""And so many times its own size out of a larger one: captures pack 2 to 20 times."""
-
-
-def trace_bound(packed_bytes: int) -> int:
-    return max(LEAST_BYTES, MOST_RATIO * packed_bytes)
 
 
 def unpack(packed: IO[bytes], to: Path, *, most_bytes: int, where: str) -> None:

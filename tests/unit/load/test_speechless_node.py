@@ -56,12 +56,15 @@ def test_one_that_refuses_a_trace_is_asked_about_the_next(
 ) -> None:
     hello = {"type": "hello", "protocol": PROTOCOL, "version": "1", "job": "trace", "pid": 7}
     error = {"type": "error", "kind": "trace", "message": "is no capture", "hint": None}
-    script = f"echo '{json.dumps(hello)}'; read spec; echo '{json.dumps(error)}'; exit 1"
+    script = (
+        'if [ "$2" = prepare ]; then echo "is no capture" >&2; exit 2; fi; '
+        f"echo '{json.dumps(hello)}'; read spec; echo '{json.dumps(error)}'; exit 1"
+    )
     asked = speechless(tmp_path, script, monkeypatch)
     for number in range(questions):
         with pytest.raises(BadInput, match=r"^load\.trace: is no capture"):
             facts(tmp_path, number)
-    assert asked.read_text().count("once") == questions
+    assert asked.read_text().count("once") == questions + 1, "and once whether it is a node"
 
 
 def speechless(tmp_path: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> Path:

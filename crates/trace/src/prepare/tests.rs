@@ -173,7 +173,13 @@ fn joined_segments_are_split_by_the_handshake_or_the_usual_size() {
 
 #[test]
 fn the_frames_of_a_jumbo_wire_stay() {
-    for (mtu, long, splits) in [(9_000, 30, 0), (4_470, 9, 0), (9_217, 30, 30)] {
+    for (mtu, long, splits) in [
+        (9_000, 30, 0),
+        (4_470, 9, 0),
+        (4_470, 7, 7),
+        (3_000, 30, 30),
+        (9_217, 30, 30),
+    ] {
         let mut frames: Vec<_> = (0..long)
             .map(|n| (n, None, tcp(9, 0x10, &[], mtu - 40)))
             .collect();
