@@ -830,6 +830,7 @@ class TraceResult(TypedDict):
     longest_gap: Gap
     no_handler: NoHandler
     original_bytes: Count
+    outer_flows: Count
     packets: Count
     packets_per_s: Rate
     peak_demand: PeakDemand
