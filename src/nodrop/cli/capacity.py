@@ -130,7 +130,7 @@ def _answer(run: Path, *, as_json: bool) -> int:
     from nodrop.cli.answer import ends_with, print_capacity
     from nodrop.report.capacity_json import capacity_answer
     from nodrop.report.searched import searches
-    from nodrop.report.sensor import sensor_words
+    from nodrop.report.sensor import sensor_words, trace_changes
     from nodrop.report.story import read_story
     from nodrop.report.write import write_report
 
@@ -139,8 +139,10 @@ def _answer(run: Path, *, as_json: bool) -> int:
     found = searches(story)
     code = ends_with(found)
     if as_json:
+        changes = [one.text for one in trace_changes(story)]
         answers = [
-            capacity_answer(one, run_directory=run, report=page, exit_code=code) for one in found
+            capacity_answer(one, run_directory=run, report=page, exit_code=code, changes=changes)
+            for one in found
         ]
         say_json(answers[0].model_dump() if answers else None)
         return code

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from nodrop.hosts.seam import HostProcess, Json, Link, UndoJournal
 from nodrop.ledger.imbalance import FlowSizes
@@ -108,6 +108,8 @@ class TraceFacts:
 
     source: Source | None = None
     """What it was cut from; None if the load has no window."""
+    captured: Captured | None = None
+    """The capture that the user named; None if nodrop made the trace, or lays several together."""
 
     @property
     def memory_bytes(self) -> int:
@@ -115,6 +117,18 @@ class TraceFacts:
         a packet beside the frames) and 24 bytes a packet, which a growing list takes thrice.
         Replicas are written as they are sent and take none."""
         return self.frame_bytes + self.packets * (16 + 3 * 24)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Captured:
+    """A capture file, and what was changed of it before it was sent."""
+
+    path: Path
+    changed: bool
+    counts: Mapping[str, Any]
+    """As crates/trace/src/prepare.rs has them."""
+    words: Sequence[str]
+    """What was changed and what is odd, a sentence each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ from nodrop.hosts.seam import Json, TraceJob
 from nodrop.labs.branches import addresses
 from nodrop.ledger.imbalance import FlowSizes
 from nodrop.load.prepared import Prepared, prepared
-from nodrop.load.seam import Fragments, PeakDemand, Planned, Source, TraceFacts, lasting
+from nodrop.load.seam import Captured, Fragments, PeakDemand, Planned, Source, TraceFacts, lasting
 from nodrop.protocol.events import TracePlanned, TraceResult
 from nodrop.results.window import LoadWindow
 from nodrop.untrusted.json_text import decode_object, member
@@ -255,13 +255,24 @@ def facts_of(options: ReplayOptions) -> TraceFacts:
     """What the trace holds, and what becomes of its fragments as these options will send it."""
     path, source = _sent(options)
     facts, parts = read_trace(path, options), _parts(options)
-    return replace(facts, parts=parts, source=source) if parts or source else facts
+    return replace(facts, parts=parts, source=source, captured=_captured(options))
+
+
+def _captured(options: ReplayOptions) -> Captured | None:
+    if len(options.traces) > 1 or options.traces[0].startswith(MADE_TRACE):
+        return None
+    found = prepared_trace(options)
+    return Captured(
+        path=found.captured, changed=found.changed, counts=found.changes, words=found.words()
+    )
 
 
 def words_of(facts: TraceFacts) -> Json:
     """For the manifest."""
-    each = [{"trace": str(one.path), "trace_sha256": one.sha256} for one in facts.parts]
-    ports = {"ports": each} if each else {}
+    each = [_changes_of(one) for one in facts.parts]
+    ports: Json = {"ports": each} if each else {}
+    if (captured := facts.captured) is not None and captured.words:
+        ports["captured"] = _changes_of(facts)
     if (source := facts.source) is not None:
         return {
             "trace": str(source.path),
@@ -278,6 +289,15 @@ def words_of(facts: TraceFacts) -> Json:
         "trace_duration_s": facts.duration_s,
         **ports,
     }
+
+
+def _changes_of(facts: TraceFacts) -> Json:
+    """The capture that is sent, and what it was made of."""
+    said: Json = {"trace": str(facts.path), "trace_sha256": facts.sha256}
+    if (captured := facts.captured) is not None:
+        said |= {"trace": str(captured.path), "sent": str(facts.path)}
+        said |= {"changes": dict(captured.counts), "words": [*captured.words]}
+    return said
 
 
 def intended_duration_s(options: ReplayOptions) -> float | None:

@@ -86,6 +86,8 @@ class Plan:
     """Of the trial that asks for most at once; None if none sends a trace at its own timing."""
     memory_bytes: int | None = None
     """What the sender of the largest trace takes; None if no trace could be read."""
+    changed: tuple[str, ...] = ()
+    """What is changed of captures before they are sent, and what is odd about them, in words."""
     implausible: tuple[str, ...] = ()
     """What cannot be meant, such as a trial of 270 years, in words; each once."""
     lengths: tuple[OfferLength, ...] = ()
@@ -230,6 +232,7 @@ class Plan:
                 None,
                 (
                     port_traces_words([cell.load for cell in self.cells]),
+                    *self.changed,
                     *self.sent_windows(),
                     self.windows(),
                     self.too_short(),
@@ -309,6 +312,7 @@ def make_plan(experiment: Experiment) -> Plan:
         budget=budget,
         parted_senders=_parted_senders(made, parts),
         memory_bytes=max((facts.memory_bytes for facts in traces_of(loads)), default=None),
+        changed=_changed(loads),
     )
 
 
@@ -444,6 +448,17 @@ def _parted(cell: Cell, found: Parting, senders: int) -> Cell:
         load={**cell.load, "cpu": found.generator_cpus(senders)},
         limits=replace(cell.limits, cpus=left, cpus_left=True),
     )
+
+
+def _changed(loads: Sequence[LoadGenerator]) -> tuple[str, ...]:
+    captured = [
+        one.captured
+        for facts in traces_of(loads)
+        for one in (facts, *facts.parts)
+        if one.captured is not None
+    ]
+    words = (f"load.trace: {one.path.name}: {said}" for one in captured for said in one.words)
+    return tuple(dict.fromkeys(words))
 
 
 def _peak_demand(loads: Sequence[LoadGenerator]) -> PeakDemand | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from nodrop.findings.answer import Answer, Bound
@@ -16,7 +16,12 @@ Unit = Callable[[Bound], float | None]
 
 
 def capacity_answer(
-    searched: SearchedCell, *, run_directory: Path, report: Path, exit_code: int
+    searched: SearchedCell,
+    *,
+    run_directory: Path,
+    report: Path,
+    exit_code: int,
+    changes: Sequence[str] = (),
 ) -> CapacityAnswer:
     goals = [_goal(answer) for answer in searched.answers]
     ndr = next((goal for goal in goals if goal.loss_ratio == 0), None)
@@ -41,6 +46,7 @@ def capacity_answer(
         ndr=ndr,
         pdr=[goal for goal in goals if goal.loss_ratio],
         window=searched.window,
+        trace_changes=[*changes],
         soak=next((_soak(soak.record) for soak in searched.soaks), None),
         trials=told.trials,
         trial_seconds=told.trial_seconds,

@@ -1,4 +1,5 @@
-"""The user's own sensor: rules that were not measured, and keys of a yaml it was run without."""
+"""What of the user's own was not taken as it is: captures that were changed before they were sent,
+rules that were not measured, keys of a yaml that were replaced."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ LOG = "engine.json"
 
 
 def sensor_sentences(story: Story) -> Iterator[Sentence]:
+    yield from trace_changes(story)
     found: dict[Sensor, list[Trial]] = {}
     for trial in story.trials:
         if (sensor := trial.aside.sensor) is not None:
@@ -40,6 +42,25 @@ def sensor_words(story: Story) -> list[str]:
             "(see Trust)."
         )
     return [*dict.fromkeys(told)]
+
+
+def trace_changes(story: Story) -> Iterator[Sentence]:
+    """What was changed of captures before they were sent, and what is odd about them."""
+    found: dict[str, str] = {}
+    for source in story.sources:
+        loads = source.run.manifest.get("loads")
+        for load in loads if isinstance(loads, list) else []:
+            if not isinstance(load, dict):
+                continue
+            ports = load.get("ports")
+            of_ports = ports if isinstance(ports, list) else []
+            for one in (load.get("captured"), *of_ports):
+                words = one.get("words") if isinstance(one, dict) else None
+                for said in words if isinstance(words, list) else []:
+                    trace = escape.plain(one.get("trace"), longest=1000).rpartition("/")[2]
+                    found[escape.plain(f"{trace}: {said}", longest=1000)] = trace
+    for text, trace in found.items():
+        yield Sentence(rule=rules.TRACE_CHANGED, text=text, evidence={"trace": trace})
 
 
 def _rules(sensor: Sensor, trials: tuple[Trial, ...]) -> Iterator[Sentence]:

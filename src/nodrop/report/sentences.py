@@ -408,6 +408,12 @@ RULES_NOT_LOADED = _rule(
     "rules that were named did not load, were skipped, or their files are not there",
     "what Suricata said of its rules in each trial: loaded, failed, skipped, the first by name",
 )
+TRACE_CHANGED = _rule(
+    Part.TRUST,
+    "trace-changed",
+    "a capture was changed before it was sent, or is odd: one line for each change",
+    "what `nodrop-node trace prepare` counted, in the manifest",
+)
 YAML_REPLACED = _rule(
     Part.TRUST,
     "yaml-replaced",

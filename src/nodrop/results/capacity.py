@@ -160,6 +160,8 @@ class CapacityAnswer(Model):
     """Partial-drop rates: goals that tolerate some loss."""
     window: LoadWindow | None
     """What of the trace every trial sent: NX is NX of it. Null if the load has none."""
+    trace_changes: list[str]
+    """What was changed of the captures before they were sent, and what is odd about them."""
     soak: SoakAnswer | None
     """Null if none was asked for, or no load was carried."""
     trials: Count
