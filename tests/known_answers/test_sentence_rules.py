@@ -131,7 +131,12 @@ def everything(tmp_path: Path) -> list[list[Path]]:
             Load(cell={"load.pps": 1}, trials=[0.0], fields=apart),
             Load(cell={"load.pps": 2}, trials=[0.0], fields=turns),
         ],
-        manifest={"loads": [load_of("replay", "distinct", 4), load_of("tcpreplay", "same", 4)]},
+        manifest={
+            "loads": [
+                load_of("replay", "distinct", 4) | {"captured": CAPTURED},
+                load_of("tcpreplay", "same", 4),
+            ]
+        },
     )
     lines = (senders / "trials.jsonl").read_text().splitlines()
     on_two = json.loads(lines[0])
@@ -196,6 +201,9 @@ def on_pairs(out: Path, used: dict[str, tuple[float, ...]]) -> Path:
     trials = [{"pair": pair, "sut_cpu_s": s} for pair, each in used.items() for s in each]
     each = dict(enumerate(trials, start=1))
     return outcome_run(out, [Load(cell={"load.pps": 1}, trials=[0.0] * len(each), each=each)])
+
+
+CAPTURED = {"trace": "/home/me/any.pcap", "words": ["7 packets of PPP (9) got an Ethernet header"]}
 
 
 def load_of(generator: str, flows: str, multiplier: int) -> dict[str, Any]:

@@ -63,6 +63,8 @@ class FakeLoad:
             memory_bytes=2**20 * (replicas % 5) * 100,
             packets=50,
             source=None,
+            captured=None,
+            parts=(),
             planned=Planned(
                 packets=reached * replicas,
                 frame_bytes=100 * reached * replicas,
