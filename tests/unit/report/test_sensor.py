@@ -15,7 +15,7 @@ KEYS = ["af-packet.0.threads", "stats.interval", "logging", "outputs.3", "a", "b
 
 def told(*facts: dict[str, Any]) -> tuple[list[str], list[str]]:
     trials = [SimpleNamespace(aside=Aside(sensor=_sensor(said))) for said in facts]
-    story: Any = SimpleNamespace(trials=trials)
+    story: Any = SimpleNamespace(trials=trials, sources=())
     return [one.text for one in sensor_sentences(story)], sensor_words(story)
 
 
