@@ -14,8 +14,8 @@ use crate::capture::available_bytes;
 use crate::drive;
 use crate::job;
 use crate::trace_files::{self, CutArgs, MergeArgs, ReplicateArgs, folder_of, write};
-use crate::trace_window::{self, WindowArgs};
 use crate::trace_prepare::{self, PrepareArgs};
+use crate::trace_window::{self, WindowArgs};
 
 /// A controller's job, or one of the tools.
 #[derive(Args)]

@@ -366,7 +366,10 @@ mod tests {
         // Of which the capture has no beginning; one that begins again; one of which only one direction was captured.
         assert_eq!(shares(&[], &[ack.clone(), ack.clone()]), (0, 2));
         assert_eq!(
-            shares(&[syn.clone()], &[ack.clone(), syn, ack.clone()]),
+            shares(
+                std::slice::from_ref(&syn),
+                &[ack.clone(), syn.clone(), ack.clone()]
+            ),
             (2, 3)
         );
         assert_eq!(shares(&[], &[both, ack]), (2, 2));

@@ -156,7 +156,8 @@ mod tests {
             for length in 6..packed.len() {
                 let error = unpacked(&packed[..length], MOST).unwrap_err().to_string();
                 assert!(
-                    error.contains(" file is cut or corrupt after ") && error.ends_with(": fetch or pack it anew"),
+                    error.contains(" file is cut or corrupt after ")
+                        && error.ends_with(": fetch or pack it anew"),
                     "{length} of {packed:02x?}: {error}"
                 );
             }
