@@ -49,11 +49,11 @@ def ends_with(searches: Sequence[SearchedCell]) -> int:
 
 
 MOST_SENTENCES = 4
-"""Of a run with given loads and one cell: the page has all of them."""
+"""Sentences printed at most for a run with given loads and one cell; the page has all of them."""
 
 
 def print_direct(story: Story) -> None:
-    """What a run with several cells answers, first; of one whose loads alone differ, what was
+    """Prints the answer of a run with several cells; for one whose loads alone differ, what was
     carried and lost."""
     said = [*direct_sentences(story), *always_void(story)]
     if not said and not searches(story):

@@ -52,7 +52,8 @@ class Round:
 
     @property
     def bounds(self) -> tuple[float | None, float | None]:
-        """Of that load: 95 % bounds, or the loads that were and were not carried."""
+        """Lower and upper bound of `value`: 95 % bounds of the fit, or the loads that were and were
+        not carried. None = no such bound."""
         low = None if self.lower is None else self.lower.value
         high = None if self.upper is None else self.upper.value
         if self.fit is None:
@@ -98,14 +99,14 @@ class Missed:
     """How many trials of the load that is carried, and of loads a little below, missed the goal."""
 
     trials: int
-    """Of all rounds."""
+    """Trials of all rounds at these loads that show whether they met the goal."""
     missed: int
     least: float
     """The lowest of these loads."""
 
     @property
     def share_at_most(self) -> float:
-        """Of such trials, with 95 % confidence."""
+        """Upper bound, with 95 % confidence, of the share of such trials that miss the goal."""
         return upper_bound(self.missed, self.trials)
 
 

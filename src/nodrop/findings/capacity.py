@@ -130,8 +130,8 @@ class _Cell:
         )
 
     def _place(self, rounds: Sequence[Round]) -> int | None:
-        """Of the round whose bounds are the answer's. None: if the budget cut all of them, a round
-        has little to say: its trials join those of the others."""
+        """Index of the round whose bounds become the answer's. None if the budget cut all rounds:
+        one alone then has little to say, so the trials of all of them are taken together."""
         ended = self._ended(rounds)
         return rounds.index(answering(ended)) if ended else None
 
@@ -191,8 +191,9 @@ class _Cell:
 def _together(
     views: Mapping[float, Picture], search: Search, *, changing: bool
 ) -> dict[float, Bracket]:
-    """Of the same trials, by goal. A load that loses more than one goal tolerates is no better for
-    a stricter one; one that is carried for a goal is for those that tolerate more."""
+    """Brackets of all goals, from the same trials. A load that loses more than one goal tolerates
+    is no better for a stricter one; one that is carried for a goal is carried for those that
+    tolerate more."""
     found: dict[float, Bracket] = {}
     above: Load | None = None
     for goal in sorted(search.goals, reverse=True):
@@ -359,7 +360,7 @@ _TAKEN_BY: Mapping[str, LimitedBy] = {
     Rule.SOFTIRQ: "interrupts",
     Rule.THROTTLED: "quota",
 }
-"""What had the CPU of the thread that lost."""
+"""Rule of a loss cause → the limit to report: what had the CPU of the thread that lost packets."""
 
 
 def _limited_above(

@@ -1,4 +1,5 @@
-"""What an answer rests on less firmly: a SUT that changed, trials set aside, trials that missed."""
+"""Reservations about an answer: a SUT that changed, trials set aside, trials that missed the
+goal."""
 
 from __future__ import annotations
 

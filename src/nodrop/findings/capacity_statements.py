@@ -80,7 +80,7 @@ def statements(
 
 
 def doubts(answer: Answer, every: Sequence[Tried]) -> Iterator[Statement]:
-    """What speaks against it."""
+    """Statements that speak against the answer."""
     found = (_rounds_differ(answer), _contradicted(answer, every), _drift(answer))
     yield from filter(None, found)
 
@@ -293,7 +293,7 @@ _NOT_THE_SUT = {
     "quota": "its CPU quota held it as it lost",
     "not_known": "most trials say nothing of their load, so what limits it is not known",
 }
-"""Of a load that was not carried, though the SUT need not be why."""
+"""Limit → why a load was not carried, though that need not be the SUT's fault."""
 _WHY_NOT = {
     "generator": "the generator was the limit",
     "hypervisor": "the hypervisor took too much of this host's CPU to measure anything",

@@ -26,7 +26,7 @@ MOST_AGREE = 0.5
 FAR_APART = 0.2
 """Bounds, or rounds, that are further apart: low."""
 TAKEN = ("hypervisor", "other_programs", "sender_cpu")
-"""What had the SUT's CPU as it lost."""
+"""Limits that mean that something else had the SUT's CPU when it lost packets."""
 KNOWN = {"high": 0.001, "fair": 0.01, "low": 0.1}
 """Relative: an answer is known no better. Its digits follow."""
 PART = 0.1
@@ -35,7 +35,7 @@ PART = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What the rule looks at."""
+    """Evidence that the confidence rule reads."""
 
     lower: Bound
     upper: Bound | None
@@ -45,10 +45,10 @@ class Evidence:
     between: Between | None
     limited_by: LimitedBy
     trials: Sequence[Tried]
-    """Of all rounds, without ramps."""
+    """Trials of all rounds, without ramps."""
     goal: float
     doubts: Sequence[Statement]
-    """What speaks against the answer."""
+    """Statements that speak against the answer."""
     none_carried: int = 0
     """Rounds that came to an end and found no load that is carried."""
 
@@ -65,7 +65,8 @@ class Evidence:
 
     @property
     def spread(self) -> float | None:
-        """Of the rounds that ended, relative; None of fewer than two."""
+        """Spread of the loads that ended rounds carried, relative to the highest; None if fewer
+        than two rounds ended."""
         between = self.between
         if between is None or between.n < 2:
             return None

@@ -26,7 +26,7 @@ class LoadResult:
     """Loss ratios of the measured trials."""
     failed: int = 0
     pps: float | None = None
-    """As it was offered; None = not known."""
+    """Rate at which the load was offered, in packets/s; None = not known."""
 
     @property
     def trials(self) -> int:

@@ -19,7 +19,8 @@ LEAST_KNOWN = 1e-6
 UNSURE = 0.01
 """Relative: what is known of a load without a confidence."""
 SLACK = Decimal("0.05")
-"""Of a step: a sender that sent 3,999.96 packets/s sent 4,000."""
+"""Tolerance when a load is rounded up or down, in steps: a sender that sent 3,999.96 packets/s sent
+4,000."""
 
 
 def goal_words(goal: float) -> str:

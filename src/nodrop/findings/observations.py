@@ -28,7 +28,7 @@ class Observation:
     rates: tuple[float, ...] = ()
     """The settings that make it larger."""
     scales: tuple[str, ...] = ()
-    """What those are settings of."""
+    """Factors whose settings `rates` holds, such as `load.pps`."""
     searched: bool = False
     """A search chose its load from the runs before it."""
     outcome: str = "measured"

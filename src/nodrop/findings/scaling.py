@@ -48,8 +48,8 @@ def growing(model: Model) -> int:
 
 
 def scalings(models: Iterable[Model]) -> tuple[Scaling, ...]:
-    """Of searched models that differ in threads alone; those whose threads begin at one and have
-    another count as well."""
+    """One scaling for each group of searched models that differ only in threads, if their thread
+    counts begin at one and include another."""
     searched = [m for m in models if m.capacity is not None and m.runmode != "single"]
     keys = differing(searched)
     rows: dict[tuple[object, ...], dict[int, Model]] = {}

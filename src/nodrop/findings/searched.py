@@ -129,7 +129,7 @@ class Tried:
         return 0.0 if not lost or beyond is None else 1 - beyond / lost
 
     def share(self, goal: float) -> float | None:
-        """Of its load, the part that it carried within the goal; None = not shown."""
+        """Share of its load that the trial carried within the goal, 0 to 1; None = not shown."""
         good = self.good(goal)
         if good is None or self.outcome != "measured":
             return None
@@ -308,7 +308,8 @@ class Aside(StrEnum):
     FAR = "far"
     """It is too far above what it carried: of its own load alone it says something."""
     REFUTED = "refuted"
-    """The same, as trials of less lost packets, which it says they should have carried."""
+    """It speaks of its own load alone: trials of lower loads, which by it should have been carried,
+    lost packets."""
     CHANGED = "changed"
     """It was before the SUT began to serve less."""
 
@@ -404,7 +405,7 @@ def slows(rounds: Sequence[Sequence[Tried]], goal: float) -> bool:
 
 
 class Picture:
-    """What the trials of one round say of one goal, all together: those since the SUT last changed
+    """Joint evidence of the trials of one round on one goal: of those since the SUT last changed
     for the worse."""
 
     def __init__(self, trials: Sequence[Tried], goal: float, search: Search) -> None:

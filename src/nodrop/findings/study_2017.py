@@ -38,8 +38,8 @@ class Model:
     load: str
     """Names what was offered; "" if it was searched."""
     rest: tuple[tuple[str, str], ...] = ()
-    """What its cell has beside threads and load: key and value. Models are laid against each other
-    only if it is the same."""
+    """Factors of its cell other than threads and load: key and value. Models are compared only if
+    these are equal."""
     capacity: tuple[float, float] | None = None
     """Of a search: the highest load that was carried, and the lowest above it that was not."""
     cpu_s_per_million: Summary | None = None

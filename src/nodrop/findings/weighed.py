@@ -66,11 +66,12 @@ class Weighed:
 
     verdict: Verdict
     between: Span
-    """Of the median rounds, with the confidence of the family; open on both sides without one."""
+    """Bounds by the median rounds, with the confidence of the family; open on both sides if there
+    is no such interval."""
     within: Span
     """By the bounds within the searches of the two median rounds: what was seen, no more."""
     lack: Lack | None
-    """Of "cannot tell"."""
+    """Reason for the verdict "cannot tell"; None with any other verdict."""
     advice: Advice | None
     """How many more rounds of each."""
 
@@ -111,8 +112,8 @@ def _in_packets(answer: Answer) -> Answer:
 
 
 def median_bounds(answer: Answer, family: Family) -> Span | None:
-    """What the median start of the SUT carries; None from too few rounds. Every round that was
-    begun counts: one that was cut has bounds far apart, or open."""
+    """Bounds on what the median start of the SUT carries; None with too few rounds. Every round
+    that was begun counts: one that was cut has bounds far apart, or open."""
     n = len(answer.rounds)
     rank, _ = median_rank(n, family.error(n))
     if not rank:

@@ -65,13 +65,13 @@ class UndoReport:
 
 @dataclass(slots=True, kw_only=True)
 class Pending:
-    """What one undo would do, in words."""
+    """Work that one undo would do, in words."""
 
     label: str
     what: Sequence[str] = ()
     """To be put back, in this order."""
     goes_on: str = ""
-    """Whose run it is, if it lives."""
+    """Description of the run that owns the journal, if that run is still alive; empty if not."""
 
 
 class DiskJournal:
@@ -159,7 +159,8 @@ class DiskJournal:
         return report
 
     def pending(self) -> list[str]:
-        """What there is to end and to put back, the last first."""
+        """Entries to end or to put back, in words, the last first; damage to the journal comes
+        before them."""
         head, entries, damage = self._read()
         if head.boot_id != boot_id():
             return [*damage]
@@ -340,7 +341,7 @@ def journal_words(label: str, first: str) -> str:
 
 
 def pending(*, running: bool) -> list[Pending]:
-    """What `undo_abandoned` would do, touching nothing."""
+    """Work that `undo_abandoned` would do, by journal; nothing is touched."""
     found = []
     for journal in journals():
         one = Pending(label=journal.label)

@@ -1,4 +1,4 @@
-"""What a program that nodrop starts may do: no more capabilities, and no more of our environment,
+"""Rights of a program that nodrop starts: no more capabilities, and no more of our environment,
 than its work takes.
 
 Everything here reads what others wrote: packets, traces, rules. A bug in it is then no root.
@@ -32,9 +32,9 @@ KEEPER = ("KILL", "SYS_PTRACE", "DAC_READ_SEARCH")
 
 
 KEPT = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "PYTHONPATH")
-"""Of our environment, what a program gets: the rest may hold keys."""
+"""Variables of our environment that a program gets: the others may hold keys."""
 KEPT_BY_OURS = (*KEPT, "TMPDIR", "NODROP_BOUNDS_TIMES")
-"""What the node and QEMU get. A SUT has a folder of its own, and bounds of its own."""
+"""Variables that the node and QEMU get. A SUT has a folder of its own, and bounds of its own."""
 
 
 def of_job(spec: Mapping[str, Any]) -> tuple[str, ...] | None:

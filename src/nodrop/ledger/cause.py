@@ -200,8 +200,9 @@ class _Case:
     def _with_its_own(
         self, causes: Sequence[Cause], anyway: float, serves: float, found: Shares, spans: Spans
     ) -> tuple[Cause, ...]:
-        """What a quiet host would lose too is the thread's own: the larger part comes first, and
-        its knob alone if it is nearly all."""
+        """Causes with the thread's own pace added: loss that a quiet host would have too is the
+        thread's own. The larger part comes first, and only its knob is named if the thread's own is
+        nearly all."""
         came = self.queue.share * sum(
             self.running.arrivals.within(*span) if self.running.arrivals else 0.0 for span in spans
         )

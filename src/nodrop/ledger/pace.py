@@ -27,8 +27,9 @@ class Pace:
 
 
 def fastest_pps(readings: Sequence[Served]) -> float | None:
-    """What it served in its best interval: a host that keeps it from nothing lets it serve that all
-    the time, or more. It may have been catching up then, and be no faster alone."""
+    """Rate served in the best interval, in packets/s; None without an interval that is long enough.
+    A host that keeps the thread from nothing lets it serve that all the time, or more. It may have
+    been catching up then, and be no faster alone."""
     rates = [
         (now.served - then.served) / (now.mono_ns - then.mono_ns) * 1e9
         for then, now in pairwise(readings)

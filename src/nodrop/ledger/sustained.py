@@ -45,7 +45,7 @@ class WorkedOff:
     rested_s: float | None = None
     """So long after the first packet it was last seen with nothing left, while more came."""
     rested_packets: int = 0
-    """That had come by then."""
+    """Packets that had arrived by then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +100,7 @@ def _kept_at_least(seen: WorkedOff) -> float | None:
 
 
 def _caught_up(seen: WorkedOff) -> bool:
-    """What is left need not have grown with the load."""
+    """Whether the backlog at the end need not have grown with the load."""
     if seen.rested_s is not None and seen.rested_s >= (1 - LATE) * seen.offered_s:
         return True
     pps = seen.packets / seen.offered_s

@@ -67,8 +67,9 @@ class ThreadQueue:
         return Pace(at_least_pps=SATURATED_SHARE * capacity, at_most_pps=None) if capacity else None
 
     def alone_pps(self, found: Shares) -> float | None:
-        """What would be served a second if nothing kept it off its CPU, rather too much than too
-        little: by its readings if it sleeps while packets wait, else by its CPU time."""
+        """Packets/s that the thread would serve if nothing kept it off its CPU, rather too many
+        than too few: by its readings if it sleeps while packets wait, else by its CPU time. None =
+        not known."""
         if found.of[Went.SLEPT] >= SLEEPS_SHARE:
             return fastest_pps(self.running.over_time.get(self.thread, ()))
         return self.capacity_pps()

@@ -34,7 +34,7 @@ ODD_GAP_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """What is replayed of a capture."""
+    """A capture as it is replayed, and what was changed for that."""
 
     path: Path
     """The capture itself if nothing was changed."""
@@ -47,8 +47,7 @@ class Prepared:
         return self.path != self.captured
 
     def words(self) -> Sequence[str]:
-        """What was changed and what is odd, a sentence each, with the key of [load] that decides
-        it."""
+        """Changes and oddities, a sentence each, with the key of [load] that governs it, if any."""
         return tuple(_words(self.changes))
 
 

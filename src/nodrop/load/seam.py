@@ -81,7 +81,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceFacts:
-    """Of the capture file that is sent; of a load with a window, that is the window."""
+    """Facts about the capture file that is sent; for a load with a window, about that window."""
 
     path: Path
     sha256: str
@@ -107,7 +107,7 @@ class TraceFacts:
     trace."""
 
     source: Source | None = None
-    """What it was cut from; None if the load has no window."""
+    """Trace that the window was cut from; None if the load has no window."""
     captured: Captured | None = None
     """The capture that the user named; None if nodrop made the trace, or lays several together."""
 
@@ -126,9 +126,9 @@ class Captured:
     path: Path
     changed: bool
     counts: Mapping[str, Any]
-    """As crates/trace/src/prepare.rs has them."""
+    """Counts of changes and oddities, by the names in crates/trace/src/prepare.rs."""
     words: Sequence[str]
-    """What was changed and what is odd, a sentence each."""
+    """Changes and oddities, a sentence each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

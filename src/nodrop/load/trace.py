@@ -133,7 +133,7 @@ def _named(options: ReplayOptions) -> Path:
 
 
 def prepared_trace(options: ReplayOptions) -> Prepared:
-    """What is sent of the capture that `load.trace` names."""
+    """The capture that `load.trace` names, in the form in which it is sent."""
     path = Path(*options.traces)
     if path.is_file() and (problem := memory_problem(path, path.stat().st_size)):
         raise BadInput(problem)  # the node reads it into memory
@@ -252,7 +252,8 @@ def _sha256(node: Path, *_stamp: int) -> str:
 
 
 def facts_of(options: ReplayOptions) -> TraceFacts:
-    """What the trace holds, and what becomes of its fragments as these options will send it."""
+    """Facts about the trace, and about what becomes of its fragments as these options will send
+    it."""
     path, source = _sent(options)
     facts, parts = read_trace(path, options), _parts(options)
     return replace(facts, parts=parts, source=source, captured=_captured(options))

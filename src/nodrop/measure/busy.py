@@ -130,7 +130,7 @@ def quota_words(root: Path = Path("/"), cpus: AbstractSet[int] | None = None) ->
 
 
 def busy_words() -> Iterator[str]:
-    """Of programs that take more than a quarter of a CPU now, before anything is measured."""
+    """Warns of programs that take more than a quarter of a CPU now, before anything is measured."""
     others = Others([os.getpid()])
     time.sleep(LOOK_S)
     busy = [one for one in others.used() if one.cpu_s >= OTHERS * LOOK_S]
@@ -147,7 +147,7 @@ def host_notes() -> list[str]:
 
 
 def budget_words(done: Sequence[TrialRecord], budget_s: float | None) -> str:
-    """What others cost this run, once two of its trials show it; empty until then."""
+    """Warning of what others cost this run, once two of its trials show it; empty until then."""
     hit = [record for record in done if record.host_was_busy]
     if len(hit) < LEAST_TRIALS or 2 * len(hit) < len(done):
         return ""

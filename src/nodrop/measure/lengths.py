@@ -33,7 +33,7 @@ class OfferLength:
     planned: Planned | None = None
     """What is sent in that time; None if the trace could not be read."""
     trace_packets: int | None = None
-    """Of its window, if it has one."""
+    """Packets of its trace, or of its window if it has one; None = not known."""
     window: LoadWindow | None = None
     """None if the load names none."""
 

@@ -87,7 +87,7 @@ class Plan:
     memory_bytes: int | None = None
     """What the sender of the largest trace takes; None if no trace could be read."""
     changed: tuple[str, ...] = ()
-    """What is changed of captures before they are sent, and what is odd about them, in words."""
+    """Changes made to captures before they are sent, and oddities in them, in words."""
     implausible: tuple[str, ...] = ()
     """What cannot be meant, such as a trial of 270 years, in words; each once."""
     lengths: tuple[OfferLength, ...] = ()

@@ -40,7 +40,7 @@ PartT = TypeVar("PartT")
 
 @dataclass(slots=True)
 class Found:
-    """What several checks say, each thing once."""
+    """Findings of several checks, each of them once."""
 
     problems: dict[str, None] = field(default_factory=dict)
     refused: list[BadInput] = field(default_factory=list)
@@ -222,7 +222,7 @@ class Parts:
         return found
 
     def problems_of_places(self) -> list[str]:
-        """What a look at this host's programs, CPUs and memory says of the setups, for a plan: no
+        """Problems of the setups that this host's programs, CPUs and memory show, for a plan: no
         image is read, and no lab is asked."""
         found = Found()
         in_common = self.lab.cpus_in_common()
@@ -358,7 +358,7 @@ def _blamed(experiment: Experiment, error: BadInput) -> BadInput:
 
 
 def places_here(experiment: Experiment, plan: Plan) -> list[str]:
-    """What a plan should say of this host, if the trials are to run on it."""
+    """Problems of this host that a plan should name, if the trials are to run on it."""
     try:
         return _parts(experiment, load_lab(None), plan).problems_of_places()
     except (BadInput, LabProblem):

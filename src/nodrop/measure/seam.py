@@ -62,7 +62,8 @@ class ResourcesSeen:
     programs: Sequence[Program] = ()
     """Other programs of this host with the most CPU time meanwhile."""
     others_ratio: float | None = None
-    """Of the CPUs that the SUT may use, or of the sender's, what neither used: the larger."""
+    """Share of the CPU time that programs other than the SUT and the sender used, on the CPUs of
+    the SUT or on those of the sender: the larger. None = not known."""
     cpus: tuple[int, ...] = ()
     """CPUs that the SUT or a sender of this host may use."""
     foreign_cpu_ratio: float | None = None

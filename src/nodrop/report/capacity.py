@@ -53,7 +53,8 @@ class CapacitySection:
     bars: Markup
     """Empty if there is one cell alone."""
     cores: Markup
-    """What a packet costs, or a busy core carries, cell by cell; empty as well."""
+    """Bars of what a packet costs, or of what a busy core carries, cell by cell; empty if fewer
+    than two cells have such a figure."""
 
 
 def capacity_section(story: Story) -> CapacitySection | None:

@@ -65,7 +65,7 @@ def answer_sentences(searched: SearchedCell) -> Iterator[Sentence]:
 
 
 def window_words(searched: SearchedCell) -> str:
-    """What 1X is; empty if that is not known."""
+    """Sentence on what 1X is; empty if that is not known."""
     window = searched.window
     if window is None:
         return ""

@@ -74,7 +74,7 @@ def _level(cells: Sequence[Cell], searched: SearchedCell | None) -> Level:
 
 
 def _asked(level: Level) -> Mapping[str, Any]:
-    """What the experiment says of it, but for loads that vary."""
+    """Factors that the experiment gives the level, but for loads that vary."""
     first = level.cells[0]
     if level.searched is not None:
         return first.trials[0].record.cell

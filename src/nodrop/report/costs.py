@@ -42,7 +42,7 @@ class Figure:
     points: bool = False
     """A share of something: differences are in percentage points."""
     verb: str = "lose"
-    """What runs do whose value is above 0."""
+    """Verb for runs whose value is above 0."""
     of_trials: bool = False
     """100 or 0 for each trial, and so a share: a median says nothing of it."""
 
@@ -155,7 +155,7 @@ FIGURES = (
 )  # fmt: skip
 LOSS_FIGURE = FIGURES[0]
 SURE_LOSS = replace(LOSS_FIGURE, of=_sure_loss)
-"""What an on-time sender would have lost too."""
+"""Loss that an on-time sender would have suffered too."""
 DIFFERENCES = tuple(
     f for f in FIGURES if f.name in (LOSS, "sut_cpu_s", "memory_mib", "activation_s")
 )

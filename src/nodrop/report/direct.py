@@ -64,9 +64,9 @@ class _Clause:
     amount: str
     """By how much, or what was seen so far."""
     needed: str = ""
-    """Of "cannot tell"."""
+    """Obstacle to a verdict and what would help, in words; empty unless it is "cannot tell"."""
     to_do: str = ""
-    """The same as a command."""
+    """Command that would help; empty if there is none."""
     said: Said
     trials: tuple[Trial, ...] = ()
 
@@ -230,7 +230,7 @@ def _up(value: float) -> str:
 
 
 def _seen(base: Answer, own: Answer, found: Weighed) -> str:
-    """What one search of each showed, with no verdict."""
+    """Bounds that one search of each showed, in words and with no verdict."""
     both = f"{_bounds(own)} against {_bounds(base)}"
     within = times(found.within)
     return f"{both}, so far {within}" if within and found.lack is not Lack.NO_END else both
@@ -277,7 +277,8 @@ def _needed(
 
 
 def _beyond(source: Source, reason: str) -> tuple[str, str]:
-    """What lets a search find a load that is too much, and the same as a command."""
+    """Remedy that lets a search find a load that is too much, in words, and its command, which is
+    empty if there is none."""
     searched = source.run.manifest.get("search")
     had = searched.get("budget_s") if isinstance(searched, dict) else None
     if reason == "generator":
@@ -326,7 +327,8 @@ def _figures(story: Story, contrast: Contrast) -> tuple[Figure, ...]:
 
 
 def _family(story: Story, figure: Figure) -> Family:
-    """That of the report, which need not have the figure that is asked about."""
+    """Family of the report, with the comparisons of the figure that is asked about if it lacks
+    them."""
     family = compared_at_once(story)
     if figure in DIFFERENCES:
         return family

@@ -1,4 +1,4 @@
-"""What a packet costs of CPU time, and, of a SUT that a CPU limits, what a busy core carries.
+"""CPU time that a packet costs, and, for a SUT that a CPU limits, what a busy core carries.
 
 A SUT that sleeps while packets wait would carry no more if it had a whole core: of it only the CPU
 time of a packet is said.
@@ -28,7 +28,8 @@ class Efficiency:
     packet_us: Summary
     """CPU time of a packet."""
     busiest_ratio: float | None
-    """Of one CPU: the most that a thread of it had in a measured trial, of any load."""
+    """Largest share of one CPU that a thread of the SUT had in a measured trial, at any load; None
+    = not measured."""
     runs: tuple[str, ...]
     """Trials that it rests on."""
 

@@ -21,7 +21,7 @@ from nodrop.untrusted.words import is_utf8, plain
 
 TYPES = {"integer": "BIGINT", "number": "DOUBLE", "boolean": "BOOLEAN", "string": "VARCHAR"}
 PARTS = ("offered", "body")
-"""Of a record; their fields are columns of their own, by the names of tables."""
+"""Parts of a record; their fields are columns of their own, by the names of tables."""
 RUN = "run_directory"
 MOST_COLUMNS = 2000
 """A record of nodrop's own has 120; each key of `cell` and each place of a loss adds one."""
@@ -30,12 +30,12 @@ MOST_BIGINT = 2**63
 
 @dataclass(slots=True)
 class Written:
-    """What an export put into its file."""
+    """Result of an export: the rows and columns of its file."""
 
     rows: int = 0
     columns: tuple[str, ...] = ()
     unread: list[str] = field(default_factory=list)
-    """What of the run directories could not be read."""
+    """Parts of the run directories that could not be read, in words."""
 
 
 def write_parquet(run_dirs: Sequence[Path], out: Path) -> Written:
@@ -75,8 +75,8 @@ def write_parquet(run_dirs: Sequence[Path], out: Path) -> Written:
 
 
 def write_csv(run_dirs: Sequence[Path], out: Path) -> Written:
-    """The same rows and columns by RFC 4180. Texts of a list are parted by `; `; other lists are
-    JSON."""
+    """Writes the rows and columns of `write_parquet` as CSV (RFC 4180). Texts of a list are parted
+    by `; `; other lists are JSON."""
 
     def write(runs: Sequence[RunDir], columns: Mapping[str, str], partial: Path) -> int:
         rows = 0
@@ -191,7 +191,7 @@ def _model(said: Mapping[str, Any], defs: Mapping[str, Any]) -> Mapping[str, Any
 
 
 def _type(said: Mapping[str, Any], defs: Mapping[str, Any]) -> str:
-    """As duckdb has it."""
+    """Type of a field in duckdb."""
     if inner := _model(said, defs):
         fields = ", ".join(f'"{name}" {_type(one, defs)}' for name, one in inner.items())
         return f"STRUCT({fields})"

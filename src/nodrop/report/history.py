@@ -254,7 +254,8 @@ def _twice(figure: Figure) -> str:
 
 
 def _margin_of(figure: Figure, cells: Sequence[SideCell]) -> Callable[[float], float]:
-    """Of failures half of what one trial is of a run: twice that is one more failure."""
+    """Level of the figure → its margin. For failures it is half of the share that one trial has of
+    a run: twice that is one more failure."""
     if figure.of_trials:
         shares = [len(one.values) for cell in cells if (one := cell.figures.get(FAILED))]
         half = 50.0 / max(shares, default=1)

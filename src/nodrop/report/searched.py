@@ -45,7 +45,8 @@ class SearchedCell:
 
     @property
     def window(self) -> LoadWindow | None:
-        """That all trials sent; None in a run of an older nodrop, or of another generator."""
+        """Window that all trials sent; None in a run of an older nodrop, or of another
+        generator."""
         every = (t.record.window for t in (*self.trials, *self.ramps))
         return next((window for window in every if window is not None), None)
 

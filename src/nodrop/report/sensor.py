@@ -1,5 +1,5 @@
-"""What of the user's own was not taken as it is: captures that were changed before they were sent,
-rules that were not measured, keys of a yaml that were replaced."""
+"""Inputs of the user that were not taken as they are: captures that were changed before they were
+sent, rules that were not measured, keys of a yaml that were replaced."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def sensor_words(story: Story) -> list[str]:
 
 
 def trace_changes(story: Story) -> Iterator[Sentence]:
-    """What was changed of captures before they were sent, and what is odd about them."""
+    """Sentences on changes made to captures before they were sent, and on oddities in them."""
     found: dict[str, str] = {}
     for source in story.sources:
         loads = source.run.manifest.get("loads")

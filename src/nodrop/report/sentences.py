@@ -46,7 +46,7 @@ class Sentence:
     knob: str = ""
     """What touches the loss it names."""
     to_do: str = ""
-    """What helps if it cannot tell: commands to paste."""
+    """Remedy to paste, as commands or settings; empty if there is none."""
     good: bool = False
     """Under *Trust*: it speaks for the run."""
 

@@ -25,7 +25,8 @@ from nodrop.results.trial import TrialRecord
 from nodrop.stats.interval import of_hosts
 
 Pairs = Mapping[str, Mapping[str, Any]]
-"""Of a fleet, or of a run that went on elsewhere: what the manifest says of each pair or host."""
+"""Name of a pair or host → what the manifest says of it; for a fleet, or a run that went on
+elsewhere."""
 
 INSIDE = "::"
 """`DIR::setup.kind=docker,load.multiplier=4`: the cells of a run that have these factors."""

@@ -177,12 +177,13 @@ class Aside:
     warm_up: Mapping[str, Any] | None = None
     """What was sent to warm it up and discarded."""
     sensor: Sensor | None = None
-    """Of a SUT with rules, or with a user's own configuration."""
+    """Rules and configuration as the SUT took them; None without rules and without a configuration
+    of the user's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sensor:
-    """What the SUT said of its rules, and what nodrop replaced in a user's yaml."""
+    """Rules as the SUT reported them, and keys that nodrop replaced in a user's yaml."""
 
     rules_loaded: int | None
     rules_failed: int | None

@@ -185,8 +185,8 @@ class Env(Protocol):
     """The work folder as the SUT sees it."""
     bits: Bits | None
     cpus: AbstractSet[int]
-    """Those that what runs here may use, by the numbers they have here; empty: all that are online
-    here."""
+    """CPUs that the programs in this place may use, by the numbers they have here; empty: all that
+    are online here."""
     cold: bool
     """The first load after its start runs slower than any later one (a guest that has just booted):
     the load is offered once before, and discarded."""

@@ -31,7 +31,7 @@ TIMES = 2.0
 """Regressions of so many margins are to be found."""
 POWER = 0.95
 FEWEST_ALIKE = 8
-"""Of fewer values nobody knows how widely they spread."""
+"""Values from which their spread is known; with fewer, nobody knows how widely they spread."""
 WIDER = 1.2
 """Residuals of a few values are smaller than those of the world that they came from (simulated)."""
 MOST_BEFORE, MOST_NEWEST = 40, 20
@@ -137,7 +137,7 @@ def _not_worse(
 
 
 def _values_lacking(total: int, alike: int, stretches: int, error: float) -> int:
-    """Until three further values can be found to lie above `alike` others."""
+    """Values still needed until three further ones can be found to lie above `alike` others."""
     needed = FEWEST_ALIKE
     while _most_before(needed, error / 2 / stretches) < 0:
         needed += 1
@@ -175,7 +175,7 @@ def _above(values: Sequence[float], bounds: Sequence[tuple[int, int]], newest: i
 def _tail(
     values: Sequence[float], bounds: Sequence[tuple[int, int]], newest: int
 ) -> tuple[float, Floats]:
-    """Of the rank-sum test: the p-value of what was seen, and all that can be seen."""
+    """P-value of the rank-sum test for what was seen, and all p-values that could be seen."""
     best = _best(values, bounds, newest)
     if best is None:
         return 1.0, np.ones(1)

@@ -49,7 +49,8 @@ class View:
     certain_and_most: tuple[int, int] | None
     """Trials, if a rule or a verdict may end the run early."""
     rounds: tuple[int, int] | None
-    """Of a search: the one under way, and how many there are at most."""
+    """Round of the search that is under way, and the most there can be; None if the run is no
+    search."""
     counts: Mapping[str, int]
     """Trials that have ended, by mark."""
     ended: tuple[Ended, ...]
@@ -67,7 +68,8 @@ class View:
     """The newest of the trial under way."""
     remaining: Remaining | None
     at_most_s: float | None
-    """Until a budget is spent, or a rule has no more repetitions."""
+    """Seconds until the budget is spent, or until a rule has no more repetitions; None = not
+    known."""
     done_ratio: float | None
     """Share of the plan, of the budget or of the rounds that is behind."""
     unread_lines: int = 0
@@ -132,7 +134,7 @@ class Follower:
     """Trials of all cells, if a rule or a verdict may end them earlier."""
     _round: int = 1
     _spent_s: dict[str, float] = field(default_factory=dict)
-    """Of a search, what each trial took."""
+    """Run → seconds that the trial took, in a search."""
 
     @classmethod
     def of(cls, path: Path) -> Follower:

@@ -33,7 +33,7 @@ from nodrop.stats.eta import Remaining
 METHODS: dict[str, Method] = {"nodrop": own, "mlrsearch": mlrsearch, "bisection": bisection}
 PACES = ("speed", "pps", "top_speed")
 SHORTER = 0.1
-"""Of a pass over the window, so much may be missing from the time that a trial is asked to take."""
+"""Part of a pass over the window by which a trial may be shorter than it is asked to be."""
 RAMP_UP = 64.0
 """So many times its beginning is where a ramp ends."""
 RAMP_LEAST = 4.0

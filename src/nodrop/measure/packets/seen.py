@@ -39,7 +39,7 @@ class PacketsSeen:
     flow_sizes: FlowSizes | None = None
     """Of the load."""
     window: LoadWindow | None = None
-    """Of its trace, if the load names one."""
+    """Window of the trace that was sent; None if the load names none."""
     running: Running | None = None
     ledger: Ledger | None = None
     instances: Sequence[Instance] = ()

@@ -48,8 +48,8 @@ def asked(
     *,
     timeout_s: float = TIMEOUT_S,
 ) -> Answer | None:
-    """Of a configuration that is made for the work folder, as Suricata sees that, and the files
-    there. None if it cannot be asked."""
+    """Suricata's answer to a configuration that is made for the work folder, as it sees that
+    folder, and to the files there. None if it cannot be asked."""
     image = bits.kind == "image"
     with TemporaryDirectory(prefix="nodrop-") as folder:
         work = Path(folder) / "work"

@@ -43,7 +43,7 @@ class Seen:
     others: Mapping[str, str] = field(default_factory=dict)
     """Key of the yaml → the name of that file in the work folder."""
     cpus: AbstractSet[int] = frozenset()
-    """Those that it may use; empty: not known, or all that are online."""
+    """CPUs that it may use; empty: not known, or all that are online."""
     online_cpus: int = 1
 
 
@@ -198,7 +198,7 @@ def _capture(
 
 
 def _capture_cpus(options: SuricataOptions, base: Yaml, seen: Seen) -> AbstractSet[int]:
-    """Those that capture threads may use; empty: not known."""
+    """CPUs that capture threads may use; empty: not known."""
     own = options.capture_cpus if options.runmode == "autofp" else options.worker_cpus
     if pinned := own or options.pinned_to:
         return set(parse_cpus(pinned))

@@ -36,7 +36,7 @@ class Asked:
     """Name in the work folder → what a user calls that file."""
     rules_not_utf8: Sequence[BadRule] = ()
     rules_lacking: tuple[str, ...] = ()
-    """What a user's own yaml names as rules, and is not there."""
+    """Rule files that a user's own yaml names and that are not there."""
     replaced: Sequence[Json] = ()
     """Keys of a user's own yaml that it runs without (own_yaml.py)."""
     yaml: str | None = None

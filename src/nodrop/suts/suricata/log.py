@@ -55,7 +55,7 @@ class BadRule:
     """A rule that Suricata would not load."""
 
     file: str
-    """As the user calls it, if that is known."""
+    """Rule file as the user calls it, if that is known."""
     line: int | None
     """None: Suricata does not say it."""
     sid: int | None
@@ -227,7 +227,7 @@ def rules_refused(said: Rules | None, bad: Sequence[BadRule], *, strict: bool) -
 
 
 def mend(said: Rules | None) -> str:
-    """What to do about refused rules."""
+    """Advice on refused rules, in words."""
     if said is None or said.loaded == 0:
         return (
             "look into the files (one rule per line, UTF-8); without rules, name none: in "

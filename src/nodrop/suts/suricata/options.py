@@ -33,8 +33,8 @@ class SuricataOptions(Options):
     rules: tuple[InputFile, ...] = ()
     """Rule files; `.xz` is unpacked to the cache folder. Without any, those of `config`."""
     rules_errors: Literal["error", "warn"] = "warn"
-    """What a rule that does not load is: an error that is found before the first trial, or counted
-    and named in the report. That none loads is always an error."""
+    """Treatment of rules that do not load: an error that is found before the first trial, or
+    counted and named in the report. It is always an error if none loads."""
     classification: InputFile | None = None
     """classification.config of the rules, instead of that of `config`, or the one beside the
     binary."""

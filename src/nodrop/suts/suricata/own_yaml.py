@@ -110,7 +110,7 @@ def _differences(prefix: str, own: Any, document: Any) -> Iterator[tuple[str, An
 
 
 def _text(value: Any) -> str:
-    """As both readers of yaml understand it."""
+    """Text of a value as both readers of yaml understand it."""
     text = str(value).lower()
     return {"true": "yes", "on": "yes", "false": "no", "off": "no"}.get(text, text)
 
@@ -183,7 +183,8 @@ def _must_begin_as_yaml_1_1(text: bytes) -> None:
 
 
 def _check_size(document: Yaml, path: Path) -> None:
-    """As it will be written, for Suricata's reader: without aliases."""
+    """BadInput if the document is too large as it will be written for Suricata's reader, without
+    aliases."""
     left = MOST_NODES
     open_values: list[tuple[int, Any]] = [(0, document)]
     while open_values:

@@ -47,7 +47,8 @@ from nodrop.untrusted.packed import unpack
 RULES_BYTES = 256 << 20
 """The largest published rule sets have 40 MB."""
 LOOK_BYTES = 64 << 10
-"""Of each rule file: some rule in there loads, or all of them are asked."""
+"""Bytes at the beginning of each rule file that Suricata is asked about first: if no rule there
+loads, it is asked about the whole files."""
 OURS = (CONFIG, ENGINE_LOG, STATS_LOG, SOCKET, *FILE_KEYS)
 """Names in the work folder."""
 
@@ -259,8 +260,8 @@ class Suricata:
         return replaced(self._base, document, self.options.overrides)
 
     def _online_cpus(self, env: Env) -> int:
-        """Of the machine that it runs on, as its C library counts them; limits do not change that.
-        Asked only if something rests on it: a guest has to boot for it."""
+        """Number of CPUs of the machine that it runs on, as its C library counts them; limits do
+        not change that. Asked only if something rests on it: a guest has to boot for it."""
         options = self.options
         behind = options.runmode == "autofp" and options.config is None and bool(env.cpus)
         pinned = bool(env.cpus and own_affinity(self._base, 1))
@@ -334,7 +335,7 @@ class _Rules:
     name: str
     """In the work folder."""
     said: str
-    """What a user calls it."""
+    """Name that a user calls it by."""
 
 
 def _as_shown(paths: Sequence[Path]) -> tuple[_Rules, ...]:
@@ -373,7 +374,7 @@ def plain_rules(path: Path) -> Path:
 
 
 def _head(path: Path) -> bytes:
-    """As many whole lines as there is room for."""
+    """Beginning of the file: as many whole lines as `LOOK_BYTES` have room for."""
     with open_file(path) as file:
         begin = file.read(LOOK_BYTES)
         return begin if len(begin) < LOOK_BYTES else begin[: begin.rfind(b"\n") + 1]
