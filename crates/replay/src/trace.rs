@@ -131,9 +131,8 @@ impl Trace {
             packet.work = rewriter.work(frame(&self.bytes, packet));
         }
         rewriter.seal();
-        self.rewriter = Some(rewriter);
+        (self.rewriter, self.distinct) = (Some(rewriter), replicas);
         self.same_flows = self.flows_that_stay();
-        self.distinct = replicas;
         Ok(())
     }
 
@@ -210,7 +209,8 @@ impl Trace {
         vec![0; self.longest_frame]
     }
 
-    /// The frame of a packet in a replica (of one beyond those it was prepared for, that of an earlier one), and whether it is sent as it is though its replica should have addresses of its own.
+    /// The frame of a packet in a replica (of one beyond those it was prepared for, that of an earlier one), and whether it is sent as it is
+    /// though its replica should have addresses of its own.
     pub fn frame<'a>(
         &'a self,
         packet: usize,
@@ -356,6 +356,9 @@ pub(crate) mod tests {
             assert_eq!(prepared(&history), prepared(&history[2..]), "{history:?}");
         }
         assert_ne!(prepared(&[1]), prepared(&[4]));
+        for replicas in [2, 4, 64] {
+            assert_eq!(prepared(&[replicas]).2, 0, "flows that stay");
+        }
     }
 
     pub(crate) fn udp(source: u8, destination: u8) -> Vec<u8> {
