@@ -13,7 +13,7 @@ from nodrop.hosts.seam import Json, Link
 
 DEADLINE_S = 60.0
 FLOWS = 8_564
-"""Of realmix.pcap, 5-tuples without VLAN tags."""
+"""Innermost 5-tuples of realmix.pcap, without VLAN tags."""
 UNMAPPED_FLOWS = 15
 """Of those, without an address that may be mapped: 0.0.0.0 and :: to all, ::1 to itself."""
 MERGED = 1_423
