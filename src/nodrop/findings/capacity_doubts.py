@@ -54,7 +54,8 @@ def _noise(answer: Answer, found: Missed) -> Statement:
     many = f"{found.missed} of {found.trials} trial{'s' if found.trials > 1 else ''}"
     return Statement(
         rule="capacity-noise",
-        text=f"{many} at {where} {what}: up to {found.share_at_most:.0%} of such trials may (95 %)",
+        text=f"{many} at {where} {what}; up to {100 * found.share_at_most:.0f} % of such trials "
+        "may (95 % confidence)",
         evidence={
             "trials": found.trials,
             "missed": found.missed,

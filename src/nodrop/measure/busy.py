@@ -182,9 +182,9 @@ def _by_whom(hit: Sequence[TrialRecord]) -> str:
     if others >= OTHERS:
         program = _worst_program(hit)
         who = f"mostly {_named(program)}" if program else "none that can be seen from here"
-        found.append(f"other programs had up to {others:.0%} of the trial's CPUs ({who})")
+        found.append(f"other programs had up to {100 * others:.0f} % of the trial's CPUs ({who})")
     if stolen >= STEAL:
-        found.append(f"the hypervisor gave up to {stolen:.0%} of them to others")
+        found.append(f"the hypervisor gave up to {100 * stolen:.0f} % of them to others")
     return ", ".join(found)
 
 

@@ -39,14 +39,6 @@ def answer_sentences(searched: SearchedCell) -> Iterator[Sentence]:
     """For each goal: what is carried, what broke at the next load, and how much rounds differ. What
     broke is said once if goals end at the same load."""
     said: set[str] = set()
-    if (window := searched.window) is not None:
-        yield Sentence(
-            rule=rules.WINDOW,
-            text=window_words(searched),
-            subject=searched.subject,
-            evidence=window.model_dump(),
-            trials=searched.trials,
-        )
     for answer in searched.answers:
         for statement in answer.statements:
             rule = RULES.get(statement.rule, rules.CAPACITY)
@@ -61,6 +53,14 @@ def answer_sentences(searched: SearchedCell) -> Iterator[Sentence]:
             elif rule is not rules.SEARCH_COST:
                 text = f"{searched.subject}, {goal_name(answer.goal)}: {statement.text}."
                 yield _sentence(searched, rule, text, statement)
+    if (window := searched.window) is not None:
+        yield Sentence(
+            rule=rules.WINDOW,
+            text=window_words(searched),
+            subject=searched.subject,
+            evidence=window.model_dump(),
+            trials=searched.trials,
+        )
     yield from soak_sentence(searched)
 
 

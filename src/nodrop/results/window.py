@@ -82,8 +82,8 @@ class LoadWindow(Model):
         if self.begun_packet_ratio is None or self.begun_byte_ratio is None:
             return ""
         return (
-            f"{self.begun_packet_ratio:.0%} of its packets and {self.begun_byte_ratio:.0%} of its "
-            "bytes are in flows that begin in it"
+            f"{_share(self.begun_packet_ratio, 1)} of its packets and "
+            f"{_share(self.begun_byte_ratio, 1)} of its bytes are in flows that begin in it"
         )
 
     @property

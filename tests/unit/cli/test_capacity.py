@@ -40,7 +40,7 @@ def test_make_demo_asks_the_same() -> None:
     """So what README and tutorial show of it is true of both."""
     file = load_experiment(ROOT / "experiments/demo.toml")
     asked = CapacityQuestion(
-        trace="make:demo", rules=("experiments/demo.rules",), budget="150s"
+        trace="make:demo", rules=("experiments/demo.rules",), budget="150s", window="first"
     ).table(ROOT)
     same = asked_experiment(asked, (), path=file.path)
     (rules,) = file.sut["rules"]

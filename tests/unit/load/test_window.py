@@ -155,4 +155,4 @@ def test_flows_that_began_before_are_counted_and_warned_of(tmp_path: Path) -> No
     )
     assert first.begun_packet_ratio == 1.0 and not first.begun_warning
     assert later.begun_packet_ratio == pytest.approx(0.5) == later.begun_byte_ratio
-    assert "50% of its packets and 50% of its bytes" in later.begun_warning
+    assert "50 % of its packets and 50 % of its bytes" in later.begun_warning

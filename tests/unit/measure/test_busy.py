@@ -120,7 +120,7 @@ def test_the_program_its_cost_and_what_helps() -> None:
     done = [trial(1, void=LATE, **CROWDED), trial(2, **QUIET), trial(3, void=LATE, **CROWDED)]
     said = budget_words(done, 240)
     assert "2 of the first 3 trials were disturbed" in said
-    assert "up to 61% of the trial's CPUs (mostly yes (pid 4711))" in said
+    assert "up to 61 % of the trial's CPUs (mostly yes (pid 4711))" in said
     assert "2 min 40 s of the budget of 4 min 0 s" in said
     assert "What helps: end yes (pid 4711)" in said
 
@@ -142,7 +142,7 @@ def test_a_program_that_is_another_containers_is_not_invented() -> None:
 
 def test_the_hypervisor() -> None:
     said = budget_words([trial(n, void="cpu_stolen", steal=0.12) for n in (1, 2, 3)], 90)
-    assert "the hypervisor gave up to 12% of them to others" in said
+    assert "the hypervisor gave up to 12 % of them to others" in said
     assert "1 min 30 s of the budget of 1 min 30 s" in said
 
 
