@@ -5,15 +5,35 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 logging.getLogger("scapy").setLevel(logging.ERROR)
 
+import scapy.contrib.geneve  # noqa: E402
+import scapy.contrib.gtp  # noqa: E402, F401
+from scapy.fields import StrFixedLenField  # noqa: E402
 from scapy.layers.inet import ICMP, IP, TCP, UDP, in4_chksum  # noqa: E402
 from scapy.layers.inet6 import IPv6, in6_chksum  # noqa: E402
 from scapy.layers.l2 import GRE, Ether  # noqa: E402
 from scapy.layers.sctp import SCTP  # noqa: E402
+from scapy.packet import Packet, Raw, bind_bottom_up, bind_layers  # noqa: E402
 from scapy.utils import checksum  # noqa: E402
+
+
+class Teredo(Packet):  # type: ignore[misc]
+    """An origin indication, if there is one, before IPv6 (RFC 4380), which scapy does not know."""
+
+    name = "Teredo"
+    fields_desc: ClassVar[list[Any]] = [StrFixedLenField("origin", b"", 8)]
+
+    @classmethod
+    def dispatch_hook(cls, _pkt: bytes = b"", *_: Any, **__: Any) -> type[Packet]:
+        return cls if _pkt[:2] == bytes(2) else IPv6 if _pkt[:1] == b"\x60" else Raw
+
+
+bind_layers(Teredo, IPv6)
+for port in ({"sport": 3544}, {"dport": 3544}):
+    bind_bottom_up(UDP, Teredo, **port)
 
 ADDRESSES = frozenset({"src", "dst", "psrc", "pdst", "tgt"})
 """Of IP, IPv6 (and those quoted), ARP, neighbour discovery."""

@@ -1,7 +1,8 @@
 //! `nodrop-node trace prepare`: a capture made into one that an Ethernet port can send.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use nodrop_proto::JobError;
@@ -76,6 +77,12 @@ fn seconds(text: &str) -> Result<f64, String> {
 /// Writes the prepared capture, and says what was changed.
 pub fn run(args: &PrepareArgs) -> anyhow::Result<()> {
     let bytes = contents(&args.trace)?;
+    if is_same(&args.trace, &args.out) {
+        let words = format!("{} is the capture itself", args.out.display());
+        return Err(JobError::new("spec", words)
+            .hint("give the prepared one another name")
+            .into());
+    }
     let options = Options {
         split_offloaded: matches!(args.offloaded, Offloaded::Split),
         pad_cut: matches!(args.cut, Cut::Pad),
@@ -112,6 +119,11 @@ pub fn run(args: &PrepareArgs) -> anyhow::Result<()> {
         })?;
     }
     report(&args.out, &said(&changes))
+}
+
+fn is_same(trace: &Path, out: &Path) -> bool {
+    let file = |path: &Path| path.metadata().map(|found| (found.dev(), found.ino())).ok();
+    file(trace).is_some_and(|trace| file(out) == Some(trace))
 }
 
 fn said(changes: &Changes) -> serde_json::Value {

@@ -43,6 +43,8 @@ struct Found {
     from_ns: u64,
     /// The window ends before this time.
     to_ns: u64,
+    /// From its first packet to its last.
+    lasts_ns: u64,
     #[serde(flatten)]
     within: Share,
     /// Packets of flows in the window.
@@ -83,8 +85,10 @@ pub fn window(args: &WindowArgs) -> Result<()> {
     must_lie_within(span, &finder)?;
 
     let (mut beginnings, mut within) = (Beginnings::default(), Share::default());
+    let mut ends = None;
     let mut look = |at_ns: u64, record: &Record<'_>| {
         if span.holds(at_ns) {
+            ends.get_or_insert((at_ns, at_ns)).1 = at_ns;
             within.add(record.frame);
             beginnings.add(record.frame);
         } else if at_ns < span.from_ns {
@@ -123,6 +127,7 @@ pub fn window(args: &WindowArgs) -> Result<()> {
         window: span.to_string(),
         from_ns: span.from_ns,
         to_ns: span.to_ns,
+        lasts_ns: ends.map_or(0, |(first, last)| last - first),
         within,
         of_flows: beginnings.of_flows,
         of_begun: beginnings.of_begun,

@@ -331,11 +331,12 @@ def _limited_by(
 
 def _in_the_way(every: Sequence[Tried], least: float, goal: float) -> LimitedBy:
     """By what most of the trials that missed the goal say, at the load that was not carried or, if
-    rings held that, at the next higher one that lost: where it lost, and what had its CPU."""
+    rings held that, at the next higher one that lost more than the goal tolerates: where it lost,
+    and what had its CPU. A trial that lost no more fell behind, which is the SUT's."""
     if 2 * sum(t.outcome == "void" or t.doubtful for t in every) > len(every):
         return "not_known"
     bad = [t for t in every if t.value >= least and t.good(goal) is False]
-    lossy = [t for t in bad if t.record.packets.loss_place]
+    lossy = [t for t in bad if (t.loss_ratio or 0.0) > goal and t.record.packets.loss_place]
     nearest = [_loss_by(t.record) for t in lossy if t.value == min(x.value for x in lossy)]
     return max(nearest, key=nearest.count, default="sut")
 

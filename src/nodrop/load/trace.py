@@ -93,7 +93,7 @@ def _window(said: Json) -> LoadWindow:
     whole, peak = said["whole"], said["whole"]["peak_second"]
     packets, bytes_ = said["packets"], said["frame_bytes"]
     trace_s = lasting(whole["duration_ns"] / 1e9, whole["packets"])
-    lasts_s = trace_s if said["is_whole"] else (said["to_ns"] - said["from_ns"]) / 1e9
+    lasts_s = lasting(said["lasts_ns"] / 1e9, packets)
     of_flows, begun = said["of_flows"], said["of_begun"]
 
     def rate(number: float, seconds: float) -> float | None:

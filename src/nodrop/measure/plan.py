@@ -382,9 +382,7 @@ def windowed(load: Table, search: Search) -> Table:
 
 def _pass_s(facts: TraceFacts) -> float:
     """One pass over what is sent, at its own speed."""
-    if facts.source is None or facts.source.window.is_whole:
-        return lasting(facts.duration_s, facts.packets)
-    return facts.source.window.to_s - facts.source.window.from_s
+    return lasting(facts.duration_s, facts.packets)
 
 
 def _cell(experiment: Experiment, factors: Factors) -> Cell:

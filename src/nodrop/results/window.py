@@ -92,9 +92,10 @@ class LoadWindow(Model):
         ratio = self.begun_packet_ratio
         if ratio is None or ratio >= BEGUN_LEAST:
             return ""
+        longer = "" if self.is_whole else "; a longer window has more of its flows whole"
         return (
             f"{self.begun_words}: an IDS may skip what it did not see begin, and then looks faster "
-            "than it is; a longer window has more of its flows whole"
+            f"than it is{longer}"
         )
 
 

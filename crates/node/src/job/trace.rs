@@ -10,7 +10,7 @@ use nodrop_trace::info::{BadRecord, Info};
 use nodrop_trace::reassembly::Counts;
 use nodrop_trace::survey::Surveyor;
 use nodrop_wire::capture::Reader;
-use nodrop_wire::record::LINKTYPE_ETHERNET;
+use nodrop_wire::record::{CaptureError, LINKTYPE_ETHERNET};
 use schemars::JsonSchema;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
@@ -99,10 +99,14 @@ fn survey(spec: &TraceSpec, file: &MappedFile) -> Result<Info, JobError> {
     for record in reader.by_ref() {
         let record = record.map_err(|error| {
             let refused = failed(&error);
-            if error.is_tolerable() {
-                refused.hint("--tolerate-truncated uses the packets before that place")
-            } else {
-                refused
+            match error {
+                CaptureError::LinkType { .. } => {
+                    refused.hint("trace prepare gives its packets an Ethernet header")
+                }
+                error if error.is_tolerable() => {
+                    refused.hint("--tolerate-truncated uses the packets before that place")
+                }
+                _ => refused,
             }
         })?;
         surveyor.add(&record);

@@ -94,7 +94,7 @@ impl Found {
         *first = at.min(*first);
         *last = at.max(*last);
         if let Some(flows) = &mut self.flows {
-            flows.extend(FlowKey::innermost(packet.frame));
+            flows.extend(FlowKey::of_frame(packet.frame));
         }
     }
 }
