@@ -15,6 +15,7 @@ from nodrop.config.options import check
 from nodrop.config.replay import ReplayOptions
 from nodrop.config.search import Search
 from nodrop.errors import BadInput
+from nodrop.load.seam import lasting
 from nodrop.load.trace import facts_of, find_trace, words_of
 from nodrop.measure.plan import windowed
 from tests.known_answers.frames import ip
@@ -65,7 +66,8 @@ def test_the_busiest_stretch_is_all_that_is_sent(
         mean_pps, rel=0.01
     )
     assert window.peak_pps == pytest.approx(max(rate for _, rate in parts), abs=1)
-    assert facts.packets == window.packets == round(5 * window.pps)
+    # A window lasts from its first packet to its last.
+    assert facts.packets == window.packets == pytest.approx(5 * window.pps, rel=0.02)
     assert facts.planned.packets == window.packets * by.get("multiplier", 1)
     assert window.trace_packets == sum(round(s * rate) for s, rate in parts)
     # The same packets by its name, and the whole trace in the manifest.
@@ -75,6 +77,18 @@ def test_the_busiest_stretch_is_all_that_is_sent(
     assert said["trace"] == str(trace) and said["trace_packets"] == window.trace_packets
     assert said["window"]["span"] == window.span
     assert "load sends seconds" in window.sentence and "on average" in window.sentence
+
+
+@pytest.mark.parametrize(("busy_s", "pps"), [(1.0, 500.0), (2.0, 150.0)])
+def test_silence_in_a_window_is_no_part_of_its_rate(
+    tmp_path: Path, busy_s: float, pps: float
+) -> None:
+    """A pass is over with the last packet, so that is what passes and soaks are counted by."""
+    trace = made(tmp_path, [(busy_s, pps), (40, 0.05), (busy_s, pps / 2)])
+    facts = facts_of(options(trace, window="busiest"))
+    assert facts.source and facts.source.window.to_s - facts.source.window.from_s == 5.0
+    assert facts.source.window.pps == pytest.approx(pps, rel=0.03)
+    assert lasting(facts.duration_s, facts.packets) == pytest.approx(busy_s, rel=0.03)
 
 
 def test_a_trace_that_is_shorter_is_whole(tmp_path: Path) -> None:
