@@ -88,7 +88,9 @@ def test_a_constant_loss_is_no_capacity_but_a_goal_above_it_is(
     assert (none.limited_by, none.lower) == ("loss_at_every_load", None), texts(none)
     assert none.place and none.place != "socket ring"
     assert f"loss at every load, at place {none.place}" in texts(none)
-    assert some.limited_by == "sut" and some.lower and some.upper, texts(some)
+    # Just above its pace, only what other programs took of its CPU makes its ring overflow.
+    assert some.limited_by in {"sut", "other_programs"}, texts(some)
+    assert some.lower and some.upper, texts(some)
     assert some.lower.value <= 8_000 * (1 + 2 * goal) and some.upper.value >= 8_000
 
 

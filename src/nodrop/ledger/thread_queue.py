@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nodrop.ledger.pace import Pace, fastest_pps, pace_of
-from nodrop.ledger.running import Running
+from nodrop.ledger.running import Arrivals, Running
 from nodrop.ledger.shares import Shares, Spans, Went, shares
 from nodrop.ledger.timeline import Interval
 
@@ -80,10 +80,24 @@ class ThreadQueue:
         serves, arrivals = self.alone_pps(found), self.running.arrivals
         if serves is None or arrivals is None or not self.lost:
             return None
-        came = self.share * sum(arrivals.within(begin, end) for begin, end in spans)
-        seconds = sum(end - begin for begin, end in spans) / 1e9
-        too_many = came - PACE_MARGIN * serves * seconds - (self.running.ring_packets or 0)
-        return max(0.0, min(1.0, too_many / self.lost)), serves
+        overflow = self._overflow_packets(PACE_MARGIN * serves, arrivals, spans)
+        return min(1.0, overflow / self.lost), serves
+
+    def _overflow_packets(self, serves_pps: float, arrivals: Arrivals, spans: Spans) -> float:
+        """Packets that overflow the ring of a server of that pace from the first packet on. If it is
+        not known what the ring holds, no more is known than what came in the windows of loss."""
+        ring = self.running.ring_packets
+        if ring is None:
+            came = self.share * sum(arrivals.within(begin, end) for begin, end in spans)
+            seconds = sum(end - begin for begin, end in spans) / 1e9
+            return max(0.0, came - serves_pps * seconds)
+        waiting = overflow = 0.0
+        for packets in arrivals.packets:
+            served = serves_pps * arrivals.interval_ns / 1e9
+            waiting = max(0.0, waiting + self.share * packets - served)
+            overflow += max(0.0, waiting - ring)
+            waiting = min(waiting, ring)
+        return overflow
 
     def more_at_once(self, pace: Pace, spans: Spans) -> float | None:
         """By so many packets more came than it serves meanwhile, if its ring does not hold them."""
