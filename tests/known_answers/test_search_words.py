@@ -348,3 +348,45 @@ def test_disturbed_trials_make_an_answer_uncertain(
     assert found.confidence is not None and found.confidence.level == level
     if level != "high":
         assert f"others had the CPUs in {busy} of the 6 trials" in found.confidence.why
+
+
+@pytest.mark.parametrize(
+    ("busy", "said"), [(4, "(in 4 of 4 void trials)"), (3, "(in 3 of 4"), (2, "")]
+)
+def test_a_sender_that_is_late_on_a_busy_host_is_said_to_be_so(
+    tmp_path: Path, busy: int, said: str
+) -> None:
+    """Seen: "the generator was the limit" while other programs had half of the CPUs."""
+    late = tried(4.5, ["late"] * 4)
+    for n, fields in late.each.items():
+        fields["disturbed"] = {"others_ratio": 0.5 if n <= busy else 0.0}
+    found = answer_of(tmp_path, [tried(4, [0.0] * 3), late], budget_s=60.0)
+    assert found.limited_by == "generator"
+    assert ("while others had the CPUs" in found.statements[0].text) == bool(said)
+    assert said in found.statements[0].text
+
+
+@pytest.mark.parametrize(("asked", "said"), [(300.0, True), (None, False)])
+def test_a_soak_without_a_load_to_soak_at_is_not_passed_over(
+    tmp_path: Path, asked: float | None, said: bool
+) -> None:
+    for value in (2, 900):
+        out = tmp_path / str(value)
+        found = answer_of(out, [tried(value, [0.2])], min=float(value), soak_s=asked)
+        assert found.lower is None
+        assert ("no load to soak it at" in found.statements[0].text) == said
+
+
+@pytest.mark.parametrize(
+    ("carried", "too_much"), [(18.3, 18.7), (17.6, 18.4), (101.4, 103.9), (1.26, 1.34)]
+)
+def test_a_bound_reads_alike_in_every_sentence(
+    tmp_path: Path, carried: float, too_much: float
+) -> None:
+    """Seen with a low confidence: "not 19X" and "18X was the lowest that missed it"."""
+    void = [tried(too_much * 2, ["residual"] * 30)]
+    loads = [tried(carried, [0.0, 0.0, 0.0]), tried(too_much, [0.3, 0.3, 0.3]), *void]
+    texts = [s.text for s in answer_of(tmp_path, loads, rounds=3).statements]
+    allowed = set(re.findall(r"\(([\d.]+)X\)", texts[0]))
+    told = [m for t in texts for m in re.findall(r"\(([\d.]+)X\)", t) if float(m) < too_much * 1.3]
+    assert len(allowed) == 2 and {*told} <= allowed, texts

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from nodrop.config.search import Search
 from nodrop.findings.answer import Answer, Between, Statement, apart
-from nodrop.findings.load_words import UNSURE, Writing, goal_words, value_words
+from nodrop.findings.load_words import UNSURE, Writing, goal_words, known_apart, value_words
 from nodrop.findings.searched import Tried
 from nodrop.ledger.places import ON_EVERY_HOST
 from nodrop.ledger.verdict import percent
@@ -36,7 +37,10 @@ def statements(
     answer: Answer, every: Sequence[Tried], search: Search, own: Sequence[TrialRecord]
 ) -> Iterator[Statement]:
     """`every` trial that decides something; `own` are all of the cell, its ramps as well."""
-    yield _headline(answer, every, own)
+    headline = _headline(answer, every, own)
+    if search.soak_s and answer.lower is None:
+        headline = replace(headline, text=f"{headline.text}; there is no load to soak it at")
+    yield headline
     if (sure := answer.confidence) is not None:
         yield Statement(
             rule="capacity-confidence",
@@ -86,11 +90,19 @@ def doubts(answer: Answer, every: Sequence[Tried]) -> Iterator[Statement]:
 
 
 def writing(answer: Answer) -> Writing:
-    """How its loads are written."""
-    bound = answer.lower or answer.upper
-    per = None if bound is None or bound.pps is None else bound.pps / bound.value
+    """How its loads are written: its bounds alike wherever they stand."""
+    bounds = [bound for bound in (answer.lower, answer.upper) if bound is not None]
+    pps = bounds[0].pps if bounds else None
+    per = None if pps is None else pps / bounds[0].value
     known = UNSURE if answer.confidence is None else answer.confidence.known
-    return Writing(by=answer.by, known=known, pps_per=per)
+    if len(bounds) == 2:
+        known = known_apart(bounds[0].value, bounds[1].value, known)
+    return Writing(
+        by=answer.by,
+        known=known,
+        pps_per=per,
+        rounds_up={b.value: b is answer.upper for b in bounds},
+    )
 
 
 def _headline(answer: Answer, every: Sequence[Tried], own: Sequence[TrialRecord]) -> Statement:
@@ -121,7 +133,8 @@ def _headline(answer: Answer, every: Sequence[Tried], own: Sequence[TrialRecord]
         return said("capacity-found", f"{text}: {why}" if why else text)
     if lower is not None:
         at_least = f"carries at least {loads.carried(lower)} {goal}"
-        why = _WHY_AT_LEAST[answer.limited_by] + _last_void(answer, own) + _undecided(answer, every)
+        why = _WHY_AT_LEAST[answer.limited_by] + _while_others(answer, every)
+        why += _last_void(answer, own) + _undecided(answer, every)
         return said("capacity-at-least", f"{at_least}: {why}")
     if answer.limited_by == "loss_at_every_load":
         where = f", at place {answer.place}" if answer.place else ""
@@ -129,7 +142,8 @@ def _headline(answer: Answer, every: Sequence[Tried], own: Sequence[TrialRecord]
         if _on_its_way(answer):
             words = f"what it carries {goal} is not known: loss at every load{where}, before it"
         return said("capacity-none", words)
-    why = _WHY_NOT.get(answer.limited_by, "") + _last_void(answer, own)
+    why = _WHY_NOT.get(answer.limited_by, "") + _while_others(answer, every)
+    why += _last_void(answer, own)
     if answer.limited_by == "changes":
         return said("capacity-not-known", f"what it carries {goal} is not known: {why}")
     if upper is not None and (not why or not any(t.value < upper.value for t in every)):
@@ -146,6 +160,17 @@ def _headline(answer: Answer, every: Sequence[Tried], own: Sequence[TrialRecord]
 def _on_its_way(answer: Answer) -> bool:
     """Packets were lost before they came to the SUT."""
     return answer.place in {place.name for place in ON_EVERY_HOST}
+
+
+def _while_others(answer: Answer, every: Sequence[Tried]) -> str:
+    """A generator that is late on a busy host may be good for more."""
+    if answer.limited_by != "generator":
+        return ""
+    void = [t for t in every if t.outcome == "void"]
+    busy = sum(t.record.host_was_busy for t in void)
+    if 2 * busy <= len(void):
+        return ""
+    return f" while others had the CPUs (in {busy} of {len(void)} void trials)"
 
 
 def _last_void(answer: Answer, own: Sequence[TrialRecord]) -> str:

@@ -25,8 +25,8 @@ MOST_AGREE = 0.5
 """If more of the trials at a bound, or beyond it, say otherwise: low."""
 FAR_APART = 0.2
 """Bounds, or rounds, that are further apart: low."""
-TAKEN = ("hypervisor", "other_programs", "sender_cpu")
-"""Limits that mean that something else had the SUT's CPU when it lost packets."""
+TAKEN = ("hypervisor", "other_programs", "sender_cpu", "interrupts", "quota")
+"""Limits that mean that the SUT was kept off its CPU when it lost packets."""
 KNOWN = {"high": 0.001, "fair": 0.01, "low": 0.1}
 """Relative: an answer is known no better. Its digits follow."""
 PART = 0.1
@@ -101,7 +101,7 @@ def _low(found: Evidence) -> Iterator[str]:
     if found.busy > FEW_MEASURED * found.said:
         yield _disturbed(found)
     if found.limited_by in TAKEN:
-        yield "others had the CPU of the SUT as it lost"
+        yield "the SUT was kept off its CPU as it lost"
     if found.none_carried:
         yield f"in {found.none_carried} of its rounds no load was carried"
     for doubt in found.doubts:

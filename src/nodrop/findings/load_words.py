@@ -7,8 +7,8 @@ and the other up, so that rounding makes no sentence stronger and the two never 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 
 from nodrop.findings.answer import Bound
@@ -52,11 +52,15 @@ def apart(low: float, high: float, known: float = 0.0) -> tuple[str, str]:
     """Two bounds, the lower one rounded down and the higher one up, so that they differ."""
     if low >= high:
         return written(low), written(high)
-    while True:
-        found = written(low, known, up=False), written(high, known, up=True)
-        if found[0] != found[1] or known < LEAST_KNOWN:
-            return found
+    known = known_apart(low, high, known)
+    return written(low, known, up=False), written(high, known, up=True)
+
+
+def known_apart(low: float, high: float, known: float) -> float:
+    """Relative: `known`, or what it takes to write the two bounds differently."""
+    while known >= LEAST_KNOWN and written(low, known, up=False) == written(high, known, up=True):
         known /= 10
+    return known
 
 
 def value_words(by: str, value: float, known: float = 0.0, *, up: bool | None = None) -> str:
@@ -79,6 +83,8 @@ class Writing:
     """Relative: bounds are written in decimal steps of that or less."""
     pps_per: float | None = None
     """Packets/s of a load of 1, for loads that no one trial stands for; None = not known."""
+    rounds_up: Mapping[float, bool] = field(default_factory=dict)
+    """Bound → whether it is rounded up, in whatever sentence it stands."""
 
     def carried(self, lower: Bound, upper: Bound | None = None, *, bits: bool = True) -> str:
         if upper is not None:
@@ -110,6 +116,7 @@ class Writing:
     def at(self, value: float, known: float | None = None, *, up: bool | None = None) -> str:
         """A load that trials came to together; rounded as bounds are to stand beside one."""
         known = self.known if known is None else known
+        up = self.rounds_up.get(value, up)
         own = value_words(self.by, value, known, up=up)
         if self.by == "pps" or self.pps_per is None:
             return own
