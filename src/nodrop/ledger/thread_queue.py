@@ -84,8 +84,8 @@ class ThreadQueue:
         return min(1.0, overflow / self.lost), serves
 
     def _overflow_packets(self, serves_pps: float, arrivals: Arrivals, spans: Spans) -> float:
-        """Packets that overflow the ring of a server of that pace from the first packet on. If it is
-        not known what the ring holds, no more is known than what came in the windows of loss."""
+        """Packets that overflow the ring of a server of that pace, counted from the first packet.
+        If it is not known what the ring holds: the excess of what came in the windows of loss."""
         ring = self.running.ring_packets
         if ring is None:
             came = self.share * sum(arrivals.within(begin, end) for begin, end in spans)
