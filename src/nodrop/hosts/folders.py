@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import time
+from functools import cache
 from pathlib import Path
 
 from nodrop.untrusted.folder import Folder
+
+TRACES_KEPT_DAYS = 30
+"""A capture that is sent again after that is prepared again."""
 
 
 def cache_folder() -> Path:
@@ -15,6 +21,25 @@ def cache_folder() -> Path:
     if is_root_of_host() and folder.is_dir():
         Folder(folder).must_be_ours("the cache")
     return folder
+
+
+def traces_folder() -> Path:
+    """Captures as they are sent. It exists; what nobody read for `TRACES_KEPT_DAYS` is deleted."""
+    folder = cache_folder() / "traces"
+    folder.mkdir(parents=True, exist_ok=True)
+    _sweep(folder)
+    return folder
+
+
+@cache
+def _sweep(folder: Path) -> None:
+    """Once in a process. A run that reads a file since before goes on reading it."""
+    oldest_s = time.time() - TRACES_KEPT_DAYS * 86_400
+    for path in folder.iterdir():
+        with contextlib.suppress(OSError):  # another process sweeps as well
+            seen = path.stat()
+            if max(seen.st_atime, seen.st_mtime) < oldest_s:
+                path.unlink()
 
 
 def state_folder() -> Path:

@@ -21,7 +21,7 @@ from nodrop.config.replay import ReplayOptions
 from nodrop.config.units import format_seconds
 from nodrop.errors import BadInput, LabProblem
 from nodrop.hosts.binary import find_node_binary
-from nodrop.hosts.folders import cache_folder
+from nodrop.hosts.folders import traces_folder
 from nodrop.hosts.local import LocalHost
 from nodrop.ledger.verdict import percent
 from nodrop.untrusted.json_text import counted
@@ -78,7 +78,7 @@ def _argv(options: ReplayOptions) -> Iterator[str]:
 def _prepared(path: Path, node: Path, stamp: tuple[int, ...], argv: tuple[str, ...]) -> Prepared:
     of = hashlib.sha256(repr((stamp, argv)).encode()).hexdigest()[:16]
     name = re.sub(r"[^A-Za-z0-9+.-]+", "-", path.stem)[:80]
-    made = cache_folder() / "traces" / f"{name}-{of}.pcap"
+    made = traces_folder() / f"{name}-{of}.pcap"
     beside = made.with_name(f"{made.name}.changes.json")
     known = _known(made, beside, argv)
     if known is None:
@@ -101,7 +101,6 @@ def _known(made: Path, beside: Path, argv: Sequence[str]) -> Mapping[str, Any] |
 
 
 def _make(path: Path, node: Path, made: Path, argv: Sequence[str]) -> Mapping[str, Any]:
-    made.parent.mkdir(parents=True, exist_ok=True)
     partial = made.with_suffix(f".{os.getpid()}.partial")
     try:
         done = LocalHost(name="this host", node=node, label="trace").run(

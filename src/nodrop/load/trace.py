@@ -18,7 +18,7 @@ from nodrop.config.options import check
 from nodrop.config.replay import FOUND_BY_LENGTH, MADE_TRACE, WINDOW_S, Ramp, ReplayOptions
 from nodrop.errors import BadInput, LabProblem, NodeRefused
 from nodrop.hosts.binary import file_sha256, find_node_binary
-from nodrop.hosts.folders import cache_folder
+from nodrop.hosts.folders import cache_folder, traces_folder
 from nodrop.hosts.local import LocalHost
 from nodrop.hosts.rights import READER, limited
 from nodrop.hosts.seam import Json, TraceJob
@@ -61,8 +61,7 @@ def _cut(
     """A window as a file in the cache folder, named by what it holds: a sender keeps no more than
     this in memory. The trace itself if the window is all of it."""
     del stamp  # another file is cut anew
-    folder = cache_folder() / "traces"
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = traces_folder()
     partial = folder / f"window-{os.getpid()}-{get_ident()}.partial"
     argv = ["window", str(trace), f"--window={window}", "--out", str(partial)]
     done = _this_host().run(
@@ -192,9 +191,8 @@ LONGEST_NAMES = 80
 
 def _made(name: str, argv: Callable[[Path], Sequence[str]], *, where: str) -> Path:
     """By the node, once: it is kept in the cache folder."""
-    made = cache_folder() / "traces" / name
+    made = traces_folder() / name
     if not made.is_file():
-        made.parent.mkdir(parents=True, exist_ok=True)
         partial = made.with_suffix(f".{os.getpid()}.partial")
         node = find_node_binary()
         done = _this_host().run(
