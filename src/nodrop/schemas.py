@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, TypeAdapter
 
+from nodrop.audit.answer import AuditAnswer
 from nodrop.config.experiment import ExperimentFile
 from nodrop.config.fleet_file import FleetFile
 from nodrop.labs.netns import NetnsFile
@@ -25,6 +26,7 @@ from nodrop.results.versus import Versus
 def schemas() -> dict[str, dict[str, Any]]:
     """By the NAME of schema/NAME.schema.json (draft 2020-12)."""
     return {
+        "audit": _written(AuditAnswer, "audit", "audit answer"),
         "baseline": _written(Side, "baseline", "baseline"),
         "capacity": _written(CapacityAnswer, "capacity", "capacity answer"),
         "certificate": _written(Certificate, "certificate", "certificate"),

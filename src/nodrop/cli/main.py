@@ -20,6 +20,7 @@ import typer
 from nodrop import __version__
 from nodrop.cli import (
     ab,
+    audit,
     calibrate,
     capacity,
     compare,
@@ -79,6 +80,7 @@ measure.add_to(app)
 capacity.add_to(app)
 calibrate.add_to(app)
 inspect.add_to(app)
+audit.add_to(app)
 compare.add_to(app)
 history.add_to(app)
 ab.add_to(app)

@@ -46,13 +46,14 @@ def group_path(file: Path, controller: str) -> str:
     return "/"
 
 
-def own_quotas(root: Path = Path("/")) -> tuple[Quota, ...]:
-    """CPU quotas that hold for this process: its group's own, and that of each group above."""
+def own_quotas(root: Path = Path("/"), process: str = "self") -> tuple[Quota, ...]:
+    """CPU quotas that hold for a process, this one if none is named: its group's own, and that of
+    each group above."""
     found = []
     try:
         for mount in mounts("cpu", root):
             name = "cpu" if mount.version == 1 else NOT_V1
-            folder = mount.folder(group_path(root / "proc/self/cgroup", name))
+            folder = mount.folder(group_path(root / f"proc/{process}/cgroup", name))
             for group in (folder, *folder.parents):
                 if group.is_relative_to(mount.point) and (quota := _quota(group, root)):
                     found.append(quota)

@@ -38,29 +38,29 @@ def put_back(port: str, before: Mapping[str, str]) -> None:
     for name, said in before.items():
         value = bytes.fromhex(said)
         command = struct.pack("=I", SRSSH if name == RSS else SRXFH)
-        _ioctl(port, command + value[len(command) :])
+        ioctl(port, command + value[len(command) :])
 
 
 def flow_rules(port: str) -> int:
     """How many were set (`ethtool -n PORT`); 0 if the driver has no such thing."""
-    said = _ioctl(port, struct.pack("=I", GRXCLSRLCNT), more=RXNFC_BYTES - 4)
+    said = ioctl(port, struct.pack("=I", GRXCLSRLCNT), more=RXNFC_BYTES - 4)
     return 0 if said is None else int(struct.unpack_from("=I", said, RULES_AT)[0])
 
 
 def _rss(port: str) -> bytes | None:
-    sizes = _ioctl(port, HEAD.pack(GRSSH, 0, 0, 0, b""))
+    sizes = ioctl(port, HEAD.pack(GRSSH, 0, 0, 0, b""))
     if sizes is None:
         return None
     _, _, entries, key_bytes, _ = HEAD.unpack(sizes)
     asked = HEAD.pack(GRSSH, 0, entries, key_bytes, b"")
-    return _ioctl(port, asked, more=4 * entries + key_bytes)
+    return ioctl(port, asked, more=4 * entries + key_bytes)
 
 
 def _fields(port: str, flow: int) -> bytes | None:
-    return _ioctl(port, FIELDS.pack(GRXFH, flow, 0))
+    return ioctl(port, FIELDS.pack(GRXFH, flow, 0))
 
 
-def _ioctl(port: str, asked: bytes, *, more: int = 0) -> bytes | None:
+def ioctl(port: str, asked: bytes, *, more: int = 0) -> bytes | None:
     """The answer, which may be longer; None if the driver has none."""
     length = len(asked) + more
     answer = ctypes.create_string_buffer(asked, max(length, RXNFC_BYTES))

@@ -1,0 +1,1 @@
+"""Settings of this host that are certain to cost packets, read without changing anything."""

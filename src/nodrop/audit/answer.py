@@ -1,0 +1,132 @@
+"""The answer of `nodrop audit --json`, and the same findings as SARIF 2.1.0."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal
+
+from nodrop import __version__
+from nodrop.audit.kind import Finding
+from nodrop.audit.kinds import KINDS, findings, is_note
+from nodrop.audit.world import World
+from nodrop.results.model import Model, NotNegative
+
+FOUND, CANNOT_TELL = 1, 6
+"""Exit codes: there are findings; there are none, and something could not be read."""
+SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+
+
+class Evidence(Model):
+    value: str
+    at: str
+    """The file or the question where it was read."""
+
+
+class FindingAnswer(Model):
+    id: str
+    title: str
+    note: bool
+    """It sets no exit code: a number that is easily misread."""
+    costs: str
+    where: str
+    says: str
+    read: list[Evidence]
+    why: str
+    source: str
+    not_when: str
+    change: str
+
+
+class MissingAnswer(Model):
+    what: str
+    needs: str
+
+
+class ValueAnswer(Model):
+    what: str
+    value: str
+    at: str
+
+
+class AuditAnswer(Model):
+    format: Literal[1]
+    role: str
+    ports: list[str]
+    """Those that were judged."""
+    findings: list[FindingAnswer]
+    """By likely effect."""
+    missing: list[MissingAnswer]
+    """What could not be read, with the right that it needs."""
+    values: list[ValueAnswer]
+    """Settings that are shown and not judged."""
+    took_s: NotNegative
+    exit_code: int
+
+
+def answer(world: World, *, took_s: float) -> AuditAnswer:
+    found = findings(world)
+    return AuditAnswer(
+        format=1,
+        role=str(world.role),
+        ports=[str(port) for port in world.ports],
+        findings=[_finding(one) for one in found],
+        missing=[MissingAnswer(what=one.what, needs=one.needs) for one in world.missing],
+        values=[ValueAnswer(what=one.what, value=one.value, at=one.at) for one in world.values],
+        took_s=round(took_s, 3),
+        exit_code=_exit_code(found, world),
+    )
+
+
+def _exit_code(found: tuple[Finding, ...], world: World) -> int:
+    if any(not is_note(one.kind) for one in found):
+        return FOUND
+    return CANNOT_TELL if world.missing else 0
+
+
+def _finding(found: Finding) -> FindingAnswer:
+    kind, seen = found.kind, found.seen
+    return FindingAnswer(
+        id=kind.id,
+        title=kind.title,
+        note=is_note(kind),
+        costs=str(kind.costs),
+        where=seen.where,
+        says=seen.says,
+        read=[Evidence(value=one.value, at=one.at) for one in seen.read],
+        why=kind.why,
+        source=kind.source,
+        not_when=kind.not_when,
+        change=seen.change,
+    )
+
+
+def sarif(found: AuditAnswer) -> str:
+    rules = [
+        {
+            "id": kind.id,
+            "shortDescription": {"text": kind.title},
+            "fullDescription": {"text": kind.why},
+            "help": {"text": f"{kind.change}. Does not apply: {kind.not_when} ({kind.source})"},
+        }
+        for kind in KINDS
+    ]
+    places = [kind.id for kind in KINDS]
+    results: list[dict[str, Any]] = [
+        {
+            "ruleId": one.id,
+            "ruleIndex": places.index(one.id),
+            "level": "note" if one.note else "warning",
+            "message": {"text": f"{one.where}: {one.says}. Change: {one.change}"},
+            "locations": [
+                {
+                    "logicalLocations": [{"fullyQualifiedName": one.where}],
+                    "message": {"text": f"{read.value} ({read.at})"},
+                }
+                for read in one.read
+            ],
+        }
+        for one in found.findings
+    ]
+    driver = {"name": "nodrop audit", "version": __version__, "rules": rules}
+    run = {"tool": {"driver": driver}, "results": results}
+    return json.dumps({"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1)

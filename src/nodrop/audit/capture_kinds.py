@@ -1,0 +1,597 @@
+"""Findings about capture programs: their sockets, rings, threads, and what Suricata counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from nodrop.audit.kind import Costs, Kind, Read, Seen, counted, share
+from nodrop.audit.world import (
+    FANOUT,
+    QUEUE,
+    Port,
+    Program,
+    Role,
+    Settings,
+    Socket,
+    World,
+)
+from nodrop.config.units import format_cpus
+
+STALL_MS = 200
+"""A stall that is ordinary, and lost packets in a ring of Suricata's default size."""
+MEMORY_SHARE = 4
+"""Rings that take more than one part in so many of the memory."""
+MIB = 1 << 20
+DIAG = "packet_diag (ss -0 -e)"
+TUNING = "nodrop: stalls of 0.2, 0.4 and 0.8 s at 600 packets/s, Suricata 7.0.10"
+FRAME_HEAD = 66
+"""Bytes before a packet in a slot of TPACKET_V2: headers, and alignment."""
+ETHERNET = 14
+SEVERAL_PROCESSES = ("zeek", "bro")
+"""Programs that share a fanout group among processes on purpose."""
+
+
+def tolerance_ms(one: Socket) -> int | None:
+    """A block is given to the reader every `retire_ms`, however empty it is."""
+    if one.version != 3 or not one.blocks or not one.retire_ms:
+        return None
+    return one.blocks * one.retire_ms
+
+
+def _short_rings(world: World) -> Iterator[Seen]:
+    for port, program, held in world.captures():
+        known = [ms for one in held if (ms := tolerance_ms(one)) is not None]
+        if known and min(known) < STALL_MS:
+            one = next(one for one in held if tolerance_ms(one) == min(known))
+            yield Seen(
+                where=f"{program}, {port}",
+                says=f"its ring holds {min(known)} ms, however few packets come",
+                read=(
+                    Read(f"{one.blocks} blocks, {one.retire_ms} ms each", DIAG),
+                    Read(f"{one.ring_bytes / MIB:.1f} MiB a socket", DIAG),
+                ),
+                change=(
+                    f"suricata.yaml, af-packet, interface {port}: block-timeout: 100, "
+                    "ring-size: 100000, block-size: 1048576; then restart it"
+                ),
+            )
+
+
+def _clashes(world: World) -> Iterator[Seen]:
+    groups: dict[tuple[int, int], list[Socket]] = {}
+    for one in world.sockets:
+        if one.fanout_id is not None:
+            groups.setdefault((one.space, one.fanout_id), []).append(one)
+    for (_, number), members in groups.items():
+        owners = {one.pid: one.owner for one in members if one.pid is not None}
+        names = {one.program for one in members if one.pid is not None}
+        one_by_design = len(names) == 1 and (names.pop() or "").startswith(SEVERAL_PROCESSES)
+        if len(owners) > 1 and not one_by_design:
+            who = " and ".join(owners.values())
+            yield Seen(
+                where=members[0].port or f"port {members[0].index}",
+                says=f"{who} share one fanout group: each sees only a part of the packets",
+                read=(Read(f"id {number}, {counted(len(members), 'socket')}", DIAG),),
+                change="suricata.yaml, af-packet: another cluster-id in one of them; restart it",
+            )
+    for port, program, held in world.captures():
+        loose = [one for one in held if one.asked and one.fanout_id is None]
+        if program.suricata and len(held) > 1 and loose:
+            yield Seen(
+                where=f"{program}, {port}",
+                says=f"{counted(len(loose), 'socket')} of {len(held)} in no fanout group: each "
+                "takes every packet",
+                read=(Read("no fanout group", DIAG),),
+                change="suricata.yaml, af-packet: a cluster-id that no other program uses",
+            )
+        if (
+            program.suricata
+            and len(held) == 1
+            and loose
+            and len(program.capturing) < _wants(program, port)
+        ):
+            yield Seen(
+                where=f"{program}, {port}",
+                says=f"one socket in no fanout group where {_wants(program, port)} threads are "
+                "asked for: it was refused its group, and works with one thread",
+                read=(Read("no fanout group", DIAG),),
+                change="suricata.yaml, af-packet: a cluster-id that no other program uses",
+            )
+    for settings in world.settings:
+        taken: dict[str, str] = {}
+        for entry in entries(settings):
+            cluster, name = str(entry.get("cluster-id", "")), str(entry.get("interface", ""))
+            if cluster and taken.get(cluster, name) != name and name != "default":
+                yield Seen(
+                    where=settings.path,
+                    says=f"{taken[cluster]} and {name} have one cluster-id: the second port is "
+                    "refused (EINVAL)",
+                    read=(Read(f"cluster-id: {cluster}", settings.path),),
+                    change=f"{settings.path}: another cluster-id for {name}; restart Suricata",
+                )
+            if name != "default":
+                taken.setdefault(cluster, name)
+
+
+def entries(settings: Settings) -> list[Mapping[str, Any]]:
+    found = settings.document.get("af-packet")
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def entry_of(program: Program, port: Port) -> Mapping[str, Any]:
+    """Settings of a port; empty if they are not known."""
+    for entry in entries(program.settings) if program.settings else ():
+        if entry.get("interface") == port.name:
+            return entry
+    return {}
+
+
+def _wants(program: Program, port: Port) -> int:
+    """Threads that the file asks for; 0: as many as there are CPUs, or not known."""
+    said = str(entry_of(program, port).get("threads", ""))
+    return int(said) if said.isdecimal() else 0
+
+
+def _seconds(world: World) -> Iterator[Seen]:
+    takers = {program.pid: program for _, program, _ in world.captures()}
+    main = [program for program in takers.values() if program.suricata] or [*takers.values()]
+    for port in world.ports:
+        first = main[0].pid if main and world.role is Role.SENSOR else None
+        for one in world.listening(port):
+            if one.pid == first and one.pid is not None:
+                continue
+            if one.filtered is not False or (first is None and world.role is Role.SENSOR):
+                continue
+            same = [s for s in world.listening(port) if s.pid == one.pid]
+            if one is not same[0] and one.pid is not None:
+                continue
+            end = f"end it (kill {one.pid}), or give it a filter" if one.pid else "end it"
+            every = "" if one.index else ", and each packet of every other port"
+            yield Seen(
+                where=str(port),
+                says=f"{one.owner} takes each packet as well{every}",
+                read=(Read(f"inode {one.inode}, no filter", DIAG),),
+                change=end,
+            )
+
+
+def _readers(world: World) -> Iterator[Seen]:
+    for port, program, held in world.captures():
+        members = [one for one in held if one.fanout_type == QUEUE]
+        queues, readers = port.queues, len(members)
+        if not readers or not queues or queues % readers == 0:
+            continue
+        idle = readers - queues
+        says = (
+            f"{counted(readers, 'reader')} for {counted(queues, 'queue')}: {idle} get no packet"
+            if idle > 0
+            else f"{queues} queues for {readers} readers: {queues % readers} of them have one "
+            "queue more"
+        )
+        yield Seen(
+            where=f"{program}, {port}",
+            says=says,
+            read=(
+                Read(f"{readers} sockets of a group of type {FANOUT[QUEUE]}", DIAG),
+                Read(counted(queues, "receive queue"), port.files("queues")),
+            ),
+            change=f"ethtool -L {port} combined {readers}; or threads: {queues} in suricata.yaml",
+        )
+
+
+def _crowded(world: World) -> Iterator[Seen]:
+    for program in world.programs:
+        workers = program.capturing
+        cpus = {cpu for thread in workers for cpu in thread.allowed}
+        if workers and len(workers) > len(cpus):
+            yield Seen(
+                where=str(program),
+                says=f"{counted(len(workers), 'capture thread')} on {counted(len(cpus), 'CPU')}",
+                read=(
+                    Read(
+                        f"Cpus_allowed_list {format_cpus(cpus)}",
+                        f"/proc/{program.pid}/task/*/status",
+                    ),
+                ),
+                change=(
+                    f"suricata.yaml, af-packet: threads: {len(cpus)}; or threading: "
+                    "set-cpu-affinity: yes with worker-cpu-set on more CPUs"
+                ),
+            )
+        pinned: dict[tuple[int, ...], int] = {}
+        for thread in workers:
+            if len(thread.allowed) == 1:
+                pinned[thread.allowed] = pinned.get(thread.allowed, 0) + 1
+        for (cpu,), number in pinned.items():
+            if number > 1 and len(workers) <= len(cpus):
+                yield Seen(
+                    where=str(program),
+                    says=f"{number} capture threads are pinned to CPU {cpu}",
+                    read=(Read(f"Cpus_allowed_list {cpu}", f"/proc/{program.pid}/task/*/status"),),
+                    change="suricata.yaml, threading: worker-cpu-set with a CPU for each worker",
+                )
+
+
+def _isolated(world: World) -> Iterator[Seen]:
+    for program in world.programs:
+        workers = program.capturing
+        cpus = {cpu for thread in workers for cpu in thread.allowed}
+        if workers and world.isolated and not cpus & {*world.isolated}:
+            isolated = format_cpus(world.isolated)
+            yield Seen(
+                where=str(program),
+                says=f"CPUs {isolated} are kept free for it, and none of its capture threads may "
+                "run there",
+                read=(
+                    Read(isolated, "/sys/devices/system/cpu/isolated"),
+                    Read(
+                        f"Cpus_allowed_list {format_cpus(cpus)}",
+                        f"/proc/{program.pid}/task/*/status",
+                    ),
+                ),
+                change=f"suricata.yaml, threading: set-cpu-affinity: yes, worker-cpu-set: cpu: "
+                f'["{isolated}"]',
+            )
+
+
+def _large_rings(world: World) -> Iterator[Seen]:
+    for program in world.programs:
+        total = sum(one.ring_bytes for one in world.sockets if one.pid == program.pid)
+        if world.memory_bytes and total * MEMORY_SHARE > world.memory_bytes:
+            yield Seen(
+                where=str(program),
+                says=f"its rings take {total / MIB:,.0f} MiB, {share(total, world.memory_bytes)} "
+                "of the memory",
+                read=(
+                    Read(f"{total:,} bytes", DIAG),
+                    Read(f"{world.memory_bytes:,} bytes", "/proc/meminfo"),
+                ),
+                change="suricata.yaml, af-packet: a smaller ring-size (it is per thread)",
+            )
+
+
+def _cut(world: World) -> Iterator[Seen]:
+    for port, program, held in world.captures():
+        one = held[0]
+        if program.suricata and one.version == 2 and one.frame_bytes and port.mtu:
+            needs = port.mtu + ETHERNET + FRAME_HEAD
+            if one.frame_bytes < needs:
+                yield Seen(
+                    where=f"{program}, {port}",
+                    says=f"slots of {one.frame_bytes:,} bytes, and frames of an MTU of "
+                    f"{port.mtu:,} need {needs:,}: longer ones are cut",
+                    read=(
+                        Read(f"frame size {one.frame_bytes}, TPACKET_V2", DIAG),
+                        Read(f"mtu {port.mtu}", port.files("mtu")),
+                    ),
+                    change="restart Suricata: it sizes its slots by the MTU when it starts",
+                )
+
+
+def _dropped(world: World) -> Iterator[Seen]:
+    for program in world.programs:
+        for name, said in program.interfaces.items():
+            lost, arrived = said.get("drop", 0), said.get("pkts", 0)
+            if lost:
+                since = f" in {program.uptime_s:,.0f} s" if program.uptime_s else ""
+                yield Seen(
+                    where=f"{program}, {name}",
+                    says=f"{lost:,} of {arrived:,} packets that came to its rings were lost there"
+                    f"{since} ({share(lost, arrived)} = dropped / arrived; arrived includes the "
+                    "dropped)",
+                    read=(Read(f"drop {lost}, pkts {arrived}", f"iface-stat {name}"),),
+                    change="nodrop drops shows when and why; a larger ring for bursts, more "
+                    "workers if they have no time left",
+                )
+
+
+MEMCAPS = (
+    ("tcp.ssn_memcap_drop", "stream.memcap"),
+    ("tcp.segment_memcap_drop", "stream.reassembly.memcap"),
+    ("tcp.reassembly_memcap_drop", "stream.reassembly.memcap"),
+    ("flow.memcap", "flow.memcap"),
+    ("defrag.max_trackers_reached", "defrag.trackers"),
+    ("defrag.max_frag_hits", "defrag.max-frags"),
+    ("defrag.memcap", "defrag.memcap"),
+    ("http.memcap", "app-layer.protocols.http.memcap"),
+    ("ftp.memcap", "app-layer.protocols.ftp.memcap"),
+)
+"""Counter of Suricata → the setting that it ran into."""
+
+
+def _memcaps(world: World) -> Iterator[Seen]:
+    for program in world.programs:
+        hit = [(name, knob) for name, knob in MEMCAPS if program.counters.get(name)]
+        for name, knob in hit:
+            yield Seen(
+                where=str(program),
+                says=f"{knob} was reached {counted(program.counters[name], 'time')}: analysis was "
+                "lost without a packet lost",
+                read=(Read(f"{name} {program.counters[name]}", "dump-counters"),),
+                change=f"suricata.yaml: raise {knob}; watch drops, for more state is more work",
+            )
+
+
+def _emergency(world: World) -> Iterator[Seen]:
+    for program in world.programs:
+        if times := program.counters.get("flow.emerg_mode_entered"):
+            yield Seen(
+                where=str(program),
+                says=f"it entered emergency mode {counted(times, 'time')}: flows are timed out "
+                "early",
+                read=(Read(f"flow.emerg_mode_entered {times}", "dump-counters"),),
+                change="suricata.yaml: raise flow.memcap, and flow.prealloc with it",
+            )
+
+
+def _checksums(world: World) -> Iterator[Seen]:
+    for program in world.programs:
+        for name, said in program.interfaces.items():
+            bad, arrived = said.get("invalid-checksums", 0), said.get("pkts", 0)
+            if bad * 100 > arrived:
+                yield Seen(
+                    where=f"{program}, {name}",
+                    says=f"{bad:,} of {arrived:,} packets have a wrong checksum and are not "
+                    f"looked at ({share(bad, arrived)})",
+                    read=(Read(f"invalid-checksums {bad}", f"iface-stat {name}"),),
+                    change="start Suricata with -k none, or checksum-checks: no in af-packet, if "
+                    "the mirror shows packets before a NIC has filled them in",
+                )
+
+
+SLACK_S = 10
+"""Suricata's counts of one snapshot differ in age by up to 3 s."""
+
+
+def _stolen(world: World) -> Iterator[Seen]:
+    for program in world.programs:
+        said = program.counters
+        if not program.uptime_s or "capture.kernel_packets" not in said:
+            continue
+        read = said["capture.kernel_packets"] - said.get("capture.kernel_drops", 0)
+        decoded = said.get("decoder.pkts", 0)
+        slack = max(decoded / 100, SLACK_S * decoded / max(program.uptime_s, SLACK_S))
+        if decoded - read > slack:
+            yield Seen(
+                where=str(program),
+                says=f"it decoded {decoded - read:,} packets more than its sockets say they gave: "
+                "somebody else read, and so reset, their counts",
+                read=(
+                    Read(f"kernel_packets - kernel_drops = {read}", "dump-counters"),
+                    Read(f"decoder.pkts {decoded}", "dump-counters"),
+                ),
+                change="end what asks its sockets for PACKET_STATISTICS; restart Suricata to count "
+                "anew",
+            )
+
+
+def _not_the_file(world: World) -> Iterator[Seen]:
+    for program in world.programs:
+        if program.settings and program.settings.newer:
+            yield Seen(
+                where=str(program),
+                says=f"{program.settings.path} was written after Suricata was started: what runs "
+                "is another configuration",
+                read=(Read("modified after the start", program.settings.path),),
+                change="restart Suricata, or look at the kernel's values (--json) alone",
+            )
+
+
+def _memory_limits(world: World) -> Iterator[Seen]:
+    for program in world.programs:
+        for file, times in program.memory_hits:
+            if times:
+                yield Seen(
+                    where=str(program),
+                    says=f"its control group reached the memory limit {counted(times, 'time')}",
+                    read=(Read(str(times), file),),
+                    change="systemctl set-property UNIT MemoryMax=… (docker update --memory)",
+                )
+
+
+def _quotas(world: World) -> Iterator[Seen]:
+    sensor = world.role is Role.SENSOR
+    held = [(str(p), p.quotas, len(p.capturing)) for p in world.programs] if sensor else []
+    seen = set()
+    for who, quotas, threads in held or [("nodrop and what it starts", world.own_quotas, 0)]:
+        for quota in quotas:
+            tight = quota.throttled_periods or quota.cpus < max(threads, 1)
+            if tight and (who, quota.group) not in seen and (held or not sensor):
+                seen.add((who, quota.group))
+                yield Seen(
+                    where=who,
+                    says=f"it may use {quota.cpus:g} CPUs, and stands still for the rest of each "
+                    f"period: {quota.throttled_words}",
+                    read=(Read(f"{quota.cpus:g} CPUs", f"{quota.group} (cpu.max, cpu.stat)"),),
+                    change="systemctl set-property UNIT CPUQuota= (docker update --cpus 0)",
+                )
+
+
+FIRST = (
+    Kind(
+        id="fanout-clash",
+        title="Two programs in one fanout group, or sockets in none",
+        costs=Costs.PACKETS,
+        why="A fanout group deals each packet to one member. A second program in it takes a part "
+        "away; a Suricata that is refused its group works with one thread, or each of its threads "
+        "sees everything.",
+        source="packet(7); zeek-af_packet-plugin #16; gVisor #6128",
+        not_when="Zeek's workers share a group on purpose.",
+        change="suricata.yaml, af-packet: a cluster-id of its own per port and process",
+        look=_clashes,
+    ),
+    Kind(
+        id="cpu-quota",
+        title="A CPU quota holds the capture program",
+        costs=Costs.PACKETS,
+        why="When the quota of a period is used up, all its threads stand still until the next "
+        "period, while packets go on coming.",
+        source="Linux Documentation/scheduler/sched-bwc.rst; kubeshark #1477",
+        not_when="The quota is larger than its capture threads, and no period was throttled.",
+        change="systemctl set-property UNIT CPUQuota=; docker update --cpus 0 NAME",
+        roles=(Role.SENSOR, Role.GENERATOR),
+        look=_quotas,
+    ),
+    Kind(
+        id="crowded-workers",
+        title="More capture threads than CPUs that they may use",
+        costs=Costs.PACKETS,
+        why="Suricata makes a worker for each CPU that is online, not for each that it may use: "
+        "two workers on one CPU wait for each other while their rings fill.",
+        source="nodrop: threads auto with CPU 0 of 2 allowed made two workers on CPU 0",
+        not_when="Threads other than capture threads are not counted.",
+        change="suricata.yaml, af-packet: threads: N; threading: worker-cpu-set",
+        look=_crowded,
+    ),
+    Kind(
+        id="ring-tolerance",
+        title="The capture ring holds less than an ordinary stall",
+        costs=Costs.PACKETS,
+        why="In TPACKET_V3 a block is retired every block-timeout, however empty: the ring holds "
+        "blocks x block-timeout, whatever its size in packets. A reader that waits longer for a "
+        "CPU loses packets at any rate.",
+        source=f"{TUNING}: lost 10 of 121, 115 of 241, 329 of 481 with 13 blocks of 10 ms",
+        not_when=f"{STALL_MS} ms or more; TPACKET_V2, whose slots hold one packet each.",
+        change="suricata.yaml, af-packet: block-timeout: 100, ring-size: 100000",
+        look=_short_rings,
+    ),
+)
+MIDDLE = (
+    Kind(
+        id="readers-and-queues",
+        title="Readers that do not divide the queues",
+        costs=Costs.PACKETS,
+        why="With cluster_qm, queue q goes to reader q mod readers: more readers than queues idle, "
+        "and with fewer some have more queues than others.",
+        source="Linux net/packet/af_packet.c (fanout_demux_qm); PF_RING #831",
+        not_when="cluster_flow, which deals by flow.",
+        change="ethtool -L PORT combined N; suricata.yaml, af-packet: threads: N",
+        look=_readers,
+    ),
+    Kind(
+        id="socket-drops",
+        title="Packets were lost in the capture ring",
+        costs=Costs.PACKETS,
+        why="The ring was full when they came. The share is dropped / arrived, for arrived "
+        "includes the dropped; it is an average since the start, and a burst may have lost half.",
+        source="packet(7), PACKET_STATISTICS; securityonion #1774",
+        not_when="The losses came while it was starting.",
+        change="nodrop drops; then ring-size, threads, or less work per packet",
+        look=_dropped,
+    ),
+    Kind(
+        id="frames-cut",
+        title="Slots shorter than the frames of the MTU",
+        costs=Costs.PACKETS,
+        why="A slot of TPACKET_V2 holds one frame: what is longer is cut, and does not decode.",
+        source="Linux net/packet/af_packet.c (tpacket_rcv)",
+        not_when="TPACKET_V3, whose blocks hold frames of any length.",
+        change="restart Suricata after a change of the MTU",
+        look=_cut,
+    ),
+)
+ANALYSIS = (
+    Kind(
+        id="memcap-reached",
+        title="A memcap of Suricata was reached",
+        costs=Costs.ANALYSIS,
+        why="Suricata then follows no new flow, stream or fragment: packets arrive, are counted as "
+        "decoded, and are not analysed.",
+        source="Suricata user guide, statistics; SEPTun-Mark-II #3, #4",
+        not_when="The counter is 0.",
+        change="suricata.yaml: raise the memcap that is named",
+        look=_memcaps,
+    ),
+    Kind(
+        id="emergency-mode",
+        title="Suricata was in emergency mode",
+        costs=Costs.ANALYSIS,
+        why="With flow.memcap used up, flows are timed out early and streams are broken off.",
+        source="Suricata user guide, flow settings",
+        not_when="The counter is 0.",
+        change="suricata.yaml: raise flow.memcap and flow.prealloc",
+        look=_emergency,
+    ),
+    Kind(
+        id="wrong-checksums",
+        title="More than 1 % of packets are set aside for their checksum",
+        costs=Costs.ANALYSIS,
+        why="Suricata leaves packets with a wrong checksum out of streams: an attack in them is "
+        "not seen, and no packet counts as lost.",
+        source="Suricata user guide, -k; SEPTun-Mark-II #4",
+        not_when="The packets were damaged on the wire (see cable-errors).",
+        change="suricata -k none, or checksum-checks: no",
+        look=_checksums,
+    ),
+)
+SECONDS = (
+    Kind(
+        id="second-listener",
+        title="Another socket takes each packet of the port",
+        costs=Costs.CPU_TIME,
+        why="Each packet is given to each listener before the next one is received: 222 ns more "
+        "for a socket that nobody reads, 411 ns for tcpdump -w /dev/null, of 1,480 ns in all.",
+        source="nodrop: 12 alternating blocks of 101,171 packets on veth",
+        not_when="It has a filter (53 ns, which cannot be told from 0).",
+        change="kill PID, or give it a filter",
+        roles=(Role.SENSOR, Role.GENERATOR),
+        look=_seconds,
+    ),
+    Kind(
+        id="isolated-unused",
+        title="Isolated CPUs that no capture thread may use",
+        costs=Costs.PACKETS,
+        why="isolcpus takes CPUs from every process that does not ask for them: the workers crowd "
+        "on the others while the isolated ones idle.",
+        source="Linux Documentation/admin-guide/kernel-parameters.txt, isolcpus",
+        not_when="The CPUs are isolated for another program.",
+        change="suricata.yaml, threading: set-cpu-affinity: yes, worker-cpu-set",
+        look=_isolated,
+    ),
+    Kind(
+        id="ring-memory",
+        title=f"Capture rings take more than a {MEMORY_SHARE}th of the memory",
+        costs=Costs.CPU_TIME,
+        why="ring-size is per thread, and its memory grows with the MTU (6 times at 9,000). A ring "
+        "beyond the cache makes each packet a cache miss; it delays losses, and saves none of "
+        "a steady overload.",
+        source="SEPTun; libpcap #843",
+        not_when="A quarter of the memory or less.",
+        change="suricata.yaml, af-packet: a smaller ring-size",
+        look=_large_rings,
+    ),
+    Kind(
+        id="memory-limit",
+        title="The capture program reached its memory limit",
+        costs=Costs.CPU_TIME,
+        why="At the limit of a control group each allocation waits until memory is taken back.",
+        source="Linux Documentation/admin-guide/cgroup-v2.rst, memory.events",
+        not_when="The counter is 0.",
+        change="systemctl set-property UNIT MemoryMax=…",
+        look=_memory_limits,
+    ),
+)
+NOTES = (
+    Kind(
+        id="counts-stolen",
+        title="Another program resets the counts of Suricata's sockets",
+        costs=Costs.NOTHING,
+        why="PACKET_STATISTICS is reset by whoever reads it: Suricata's kernel_packets and "
+        "kernel_drops lack what the other one took, for good.",
+        source="packet(7); nodrop: 31,266 of 50,000 were missing",
+        not_when="The difference is smaller than ten seconds of traffic, or 1 %.",
+        change="end the other reader; restart Suricata",
+        look=_stolen,
+    ),
+    Kind(
+        id="config-not-running",
+        title="The file is newer than the Suricata that runs",
+        costs=Costs.NOTHING,
+        why="Suricata reads its file when it starts.",
+        source="proc(5): start time; the file's time",
+        not_when="The change was a comment.",
+        change="systemctl restart suricata",
+        look=_not_the_file,
+    ),
+)

@@ -1,0 +1,538 @@
+"""Findings about ports and interrupts: from the cable to the softirq."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from nodrop.audit.kind import Costs, Kind, Read, Seen, counted
+from nodrop.audit.world import CPU, FANOUT, HASH, PROMISCUOUS, QUEUE, Role, World
+from nodrop.config.units import format_cpus
+from nodrop.ledger.nic_counters import Beside, counter_of
+
+MERGE = {
+    "rx-gro": ("gro", "Suricata switches it off when it starts"),
+    "rx-lro": ("lro", "Suricata switches it off when it starts"),
+    "rx-gro-hw": ("rx-gro-hw", "Suricata leaves it as it is"),
+    "rx-gro-list": ("rx-gro-list", "Suricata leaves it as it is"),
+}
+"""Features of the kernel that make one packet of several → as `ethtool -K` takes it, and what
+Suricata does with it."""
+SLOWEST_MBIT = 100
+LOSES_IN_RX_DROPPED = ("vmxnet3", "ena", "cxgb4")
+"""Drivers that count their losses in rx_dropped (libpcap #1328)."""
+STEPS = {"i40e": 1, "ixgbe": 2, "ice": 2}
+"""Drivers whose counters move in steps of about so many seconds."""
+BACKLOG_DRIVERS = ("veth", "tun", "ifb", "bridge", "macvlan", "vxlan")
+"""Ports whose packets go through a CPU's backlog also without RPS."""
+SENT_PAUSES = re.compile(r"tx_flow_control_xoff|tx_pause(_ctrl_phy)?|tx_xoff|port\.tx_xoff.*")
+GOT_PAUSES = re.compile(r"rx_flow_control_xoff|rx_pause(_ctrl_phy)?|rx_xoff|port\.rx_xoff.*")
+
+
+def _merging(world: World) -> Iterator[Seen]:
+    for port in world.captured():
+        on = [name for name in MERGE if name in port.features and port.features[name].on]
+        if not on:
+            continue
+        says = "; ".join(f"{MERGE[name][0]} is on: {MERGE[name][1]}" for name in on)
+        switches = [MERGE[name][0] for name in on if not port.features[name].fixed]
+        change = f"ethtool -K {port} {' '.join(f'{name} off' for name in switches)}"
+        yield Seen(
+            where=str(port),
+            says=says,
+            read=tuple(Read(f"{name}: on", f"ethtool -k {port}") for name in on),
+            change=change if switches else "the driver lets nobody change it",
+        )
+
+
+def _asymmetric(world: World) -> Iterator[Seen]:
+    for port, program, held in world.captures():
+        spread = port.spread
+        if spread is None or len(spread.queues) < 2 or spread.symmetric or not spread.key:
+            continue
+        kind = held[0].fanout_type
+        if kind in (QUEUE, CPU):
+            says = (
+                f"the two directions of a flow meet in one thread in 1 of {len(spread.queues)} "
+                f"flows: {FANOUT[kind]} deals by queue, and the hash is not symmetric"
+            )
+        elif kind == HASH:
+            says = (
+                "two CPUs receive the two directions of a flow, and may hand them over in the "
+                "wrong order: the hash is not symmetric"
+            )
+        else:
+            continue
+        key = f"{spread.key[:4].hex(':')}… ({len(spread.key)} bytes)"
+        fit = ":".join(("6d:5a",) * (len(spread.key) // 2))
+        yield Seen(
+            where=f"{program}, {port}",
+            says=says,
+            read=(
+                Read(f"hash key {key}", f"ethtool -x {port}"),
+                Read(f"{len(spread.queues)} queues in its table", f"ethtool -x {port}"),
+            ),
+            change=f"ethtool -X {port} hkey {fit}; or one queue: ethtool -L {port} combined 1",
+        )
+
+
+def _one_cpu(world: World) -> Iterator[Seen]:
+    for port in world.captured():
+        fired = [line for line in port.lines if line.fired and line.effective]
+        cpus = {cpu for line in fired for cpu in line.effective}
+        if len(fired) > 1 and len(cpus) == 1 and not port.rps and len(world.online) > 1:
+            yield Seen(
+                where=str(port),
+                says=f"CPU {format_cpus(cpus)} receives all {len(fired)} queues",
+                read=tuple(
+                    Read(
+                        f"{line.name}: CPU {format_cpus(line.effective)}, {line.fired} interrupts",
+                        f"/proc/irq/{line.number}/effective_affinity_list",
+                    )
+                    for line in fired
+                ),
+                change=" && ".join(
+                    f"echo {cpu} > /proc/irq/{line.number}/smp_affinity_list"
+                    for line, cpu in zip(fired, _round(world.online), strict=False)
+                ),
+            )
+
+
+def _round(cpus: tuple[int, ...]) -> Iterator[int]:
+    while True:
+        yield from cpus
+
+
+def _balanced(world: World) -> Iterator[Seen]:
+    for port in world.captured():
+        if port.lines and world.balancers:
+            pid = world.balancers[0]
+            bans = " ".join(f"--banirq={line.number}" for line in port.lines)
+            yield Seen(
+                where=str(port),
+                says=f"irqbalance (pid {pid}) moves its {counted(len(port.lines), 'line')} when "
+                "it likes",
+                read=(
+                    Read(f"irqbalance, pid {pid}", f"/proc/{pid}/comm"),
+                    Read(
+                        ", ".join(str(line.number) for line in port.lines),
+                        f"{port.files('device')}/msi_irqs",
+                    ),
+                ),
+                change=f"systemctl stop irqbalance, or start it with {bans}",
+            )
+
+
+def _remote(world: World) -> Iterator[Seen]:
+    for port in world.captured():
+        near = world.nodes.get(port.node if port.node is not None else -1, ())
+        lines = [line for line in port.lines if line.fired and line.effective]
+        if len(world.nodes) < 2 or not near or not lines:
+            continue
+        far = [line for line in lines if not {*line.effective} & {*near}]
+        if far:
+            cpus = format_cpus(cpu for line in far for cpu in line.effective)
+            yield Seen(
+                where=str(port),
+                says=f"{len(far)} of its {counted(len(lines), 'line')} on CPUs of another node "
+                f"({cpus}): each packet crosses between the nodes",
+                read=(
+                    Read(f"node {port.node}", f"{port.files('device')}/numa_node"),
+                    Read(
+                        f"CPUs {format_cpus(near)}",
+                        f"/sys/devices/system/node/node{port.node}/cpulist",
+                    ),
+                ),
+                change=" && ".join(
+                    f"echo {format_cpus(near)} > /proc/irq/{line.number}/smp_affinity_list"
+                    for line in far
+                ),
+            )
+
+
+def _no_node(world: World) -> Iterator[Seen]:
+    for port in world.captured():
+        if port.node == -1 and len(world.nodes) > 1:
+            yield Seen(
+                where=str(port),
+                says=f"the firmware does not say on which of {len(world.nodes)} nodes it sits",
+                read=(Read("-1", f"{port.files('device')}/numa_node"),),
+                change="look in the firmware (ACPI _PXM), or into the board's manual",
+            )
+
+
+def _nic_lost(world: World) -> Iterator[Seen]:
+    for port in world.ports:
+        missed = port.statistics.get("rx_missed_errors", 0)
+        known = {
+            name: value
+            for name, value in port.driver_counters.items()
+            if value and (found := counter_of(name)) and found.beside is not Beside.WITNESS
+        }
+        if not missed and not known:
+            continue
+        read = [Read(f"rx_missed_errors {missed}", port.files("statistics/rx_missed_errors"))]
+        read += [Read(f"{name} {value}", f"ethtool -S {port}") for name, value in known.items()]
+        change = f"spread the queues of {port} over more CPUs"
+        if port.ring and port.ring[0] < port.ring[1]:
+            read.append(Read(f"ring {port.ring[0]} of {port.ring[1]}", f"ethtool -g {port}"))
+            change = f"ethtool -G {port} rx {port.ring[1]}; else more queues or CPUs"
+        lost = max(missed, *known.values()) if known else missed
+        yield Seen(
+            where=str(port),
+            says=f"at least {counted(lost, 'packet')} died in the NIC since it came up: no capture "
+            "program counts those",
+            read=tuple(read),
+            change=change,
+        )
+
+
+def _backlog(world: World) -> Iterator[Seen]:
+    lost = {cpu: number for cpu, number in world.softnet_dropped.items() if number}
+    through = [port for port in world.ports if port.rps or port.driver in BACKLOG_DRIVERS]
+    if lost and through:
+        cpus = ", ".join(f"CPU {cpu}: {number:,}" for cpu, number in lost.items())
+        yield Seen(
+            where=", ".join(map(str, through)),
+            says=f"{counted(sum(lost.values()), 'packet')} died since boot in the backlog that its "
+            "packets go through (this host counts all its ports together)",
+            read=(Read(cpus, "/proc/net/softnet_stat, second column"),),
+            change="sysctl -w net.core.netdev_max_backlog=10000; or no RPS on the port",
+        )
+
+
+def _too_long(world: World) -> Iterator[Seen]:
+    for port in world.ports:
+        for name in ("rx_length_errors", "rx_over_errors"):
+            if lost := port.statistics.get(name, 0):
+                yield Seen(
+                    where=str(port),
+                    says=f"{counted(lost, 'frame')} did not fit: the link carries longer ones than "
+                    f"its MTU of {port.mtu}",
+                    read=(
+                        Read(f"{name} {lost}", port.files(f"statistics/{name}")),
+                        Read(f"mtu {port.mtu}", port.files("mtu")),
+                    ),
+                    change=f"ip link set {port} mtu 9000 (as long as the link's longest), then "
+                    "restart Suricata",
+                )
+
+
+def _damaged(world: World) -> Iterator[Seen]:
+    for port in world.ports:
+        for name in ("rx_crc_errors", "rx_frame_errors"):
+            if lost := port.statistics.get(name, 0):
+                yield Seen(
+                    where=str(port),
+                    says=f"{counted(lost, 'frame')} came damaged and were thrown away",
+                    read=(Read(f"{name} {lost}", port.files(f"statistics/{name}")),),
+                    change="change the cable, the transceiver or the TAP",
+                )
+
+
+def _slow(world: World) -> Iterator[Seen]:
+    for port in world.ports:
+        half = port.duplex == "half"
+        if port.driver and (half or (port.speed_mbit or SLOWEST_MBIT + 1) <= SLOWEST_MBIT):
+            duplex = f", {port.duplex} duplex" if port.duplex else ""
+            yield Seen(
+                where=str(port),
+                says=f"its link runs at {port.speed_mbit} Mbit/s{duplex}",
+                read=(
+                    Read(f"{port.speed_mbit} Mbit/s", port.files("speed")),
+                    Read(str(port.duplex), port.files("duplex")),
+                ),
+                change=f"ethtool -s {port} autoneg on; tuned: dynamic_tuning = 0",
+            )
+
+
+def _narrow(world: World) -> Iterator[Seen]:
+    for port in world.ports if not world.virtual else ():
+        for what in ("width", "speed"):
+            now, most = (port.pcie.get(f"{when}_link_{what}") for when in ("current", "max"))
+            values = [re.match(r"[\d.]+", one or "") for one in (now, most)]
+            if all(values) and float(values[0][0]) < float(values[1][0]):  # type: ignore[index]
+                yield Seen(
+                    where=str(port),
+                    says=f"its slot gives a link {what} of {now}, and the NIC has {most}",
+                    read=tuple(
+                        Read(
+                            str(port.pcie[f"{when}_link_{what}"]),
+                            f"{port.files('device')}/{when}_link_{what}",
+                        )
+                        for when in ("current", "max")
+                    ),
+                    change="put it into another slot, or look in the firmware",
+                )
+
+
+def _pauses(world: World) -> Iterator[Seen]:
+    sensor = world.role is Role.SENSOR
+    names, says = (
+        (SENT_PAUSES, "it told its switch to wait {}: losses happen there, where nobody counts")
+        if sensor
+        else (GOT_PAUSES, "its switch told it to wait {}: it sends later than it is asked to")
+    )
+    for port in world.ports:
+        found = {n: v for n, v in port.driver_counters.items() if v and names.fullmatch(n)}
+        if found:
+            yield Seen(
+                where=str(port),
+                says=says.format(counted(max(found.values()), "time")),
+                read=tuple(Read(f"{n} {v}", f"ethtool -S {port}") for n, v in found.items()),
+                change=f"ethtool -A {port} autoneg off rx off tx off",
+            )
+
+
+def _only_its_own(world: World) -> Iterator[Seen]:
+    for port in world.captured():
+        if port.flags is not None and not port.flags & PROMISCUOUS:
+            yield Seen(
+                where=str(port),
+                says="it is not promiscuous: frames to other addresses do not reach the sensor",
+                read=(Read(f"flags {port.flags:#x}", port.files("flags")),),
+                change=f"ip link set {port} promisc on; suricata.yaml: no disable-promisc",
+            )
+
+
+def _refused(world: World) -> Iterator[Seen]:
+    for port in world.ports:
+        if lost := port.statistics.get("tx_dropped", 0):
+            yield Seen(
+                where=str(port),
+                says=f"{counted(lost, 'packet')} that a program sent did not leave",
+                read=(Read(f"tx_dropped {lost}", port.files("statistics/tx_dropped")),),
+                change=f"ip link set {port} txqueuelen 10000, or a lower load",
+            )
+
+
+def _not_for_us(world: World) -> Iterator[Seen]:
+    for port in world.captured():
+        number = port.statistics.get("rx_dropped", 0)
+        missed = port.statistics.get("rx_missed_errors", 0)
+        if number and not missed and port.driver not in LOSES_IN_RX_DROPPED:
+            yield Seen(
+                where=str(port),
+                says=f"rx_dropped {number:,} is no loss of the sensor: it had these packets "
+                "before the stack found nobody else for them",
+                read=(Read(f"rx_dropped {number}", port.files("statistics/rx_dropped")),),
+                change="nothing to change; do not alarm on it",
+            )
+
+
+def _driver(world: World) -> Iterator[Seen]:
+    for port in world.captured():
+        if port.driver in LOSES_IN_RX_DROPPED:
+            says = f"{port.driver} counts what it lost in rx_dropped: libpcap shows none of it"
+        elif port.driver in STEPS:
+            says = (
+                f"{port.driver} renews its counters every {STEPS[port.driver]} s or so: a rate "
+                "over less is wrong"
+            )
+        else:
+            continue
+        yield Seen(
+            where=str(port),
+            says=says,
+            read=(Read(f"driver {port.driver}", f"ethtool -i {port}"),),
+            change="nothing to change; read it so",
+        )
+
+
+BOTH = (Role.SENSOR, Role.GENERATOR)
+FIRST = (
+    Kind(
+        id="merged-frames",
+        title="The kernel or the NIC merges packets ahead of the sensor",
+        costs=Costs.PACKETS,
+        why="GRO and LRO make one frame of up to 64 KiB of several packets: a rule sees packets "
+        "that nobody sent, frames longer than a slot are cut, and no counter says how many there "
+        "were.",
+        source="Suricata user guide, packet capture; securityonion #10900; arkime #453",
+        not_when="tso, gso and sg of the sensor's port: they touch what is sent alone.",
+        change="ethtool -K PORT gro off lro off rx-gro-hw off rx-gro-list off",
+        look=_merging,
+    ),
+    Kind(
+        id="asymmetric-hash",
+        title="Several queues and a hash that is not symmetric",
+        costs=Costs.ANALYSIS,
+        why="Two queues, and so two threads or two CPUs, have the two directions of a flow: the "
+        "stream engine sees replies before requests, or never meets them.",
+        source="securityonion #14951; nodrop: of 773 flows 204 on one queue of 4, all with 6d:5a",
+        not_when="One queue; a key that repeats 6d:5a; symmetric-xor.",
+        change="ethtool -X PORT hkey 6d:5a:…, or ethtool -L PORT combined 1",
+        look=_asymmetric,
+    ),
+)
+MIDDLE = (
+    Kind(
+        id="irq-one-cpu",
+        title="One CPU receives all queues",
+        costs=Costs.PACKETS,
+        why="Interrupts of all queues go to one CPU: its softirq is the limit, and with "
+        "cluster_cpu one worker has all the work.",
+        source="irqbalance #30, #125; SEPTun Mark II",
+        not_when="The port has one queue; RPS spreads the packets; lines that never fired.",
+        change="echo CPU > /proc/irq/N/smp_affinity_list, again after each ethtool -L",
+        look=_one_cpu,
+    ),
+    Kind(
+        id="nic-drops",
+        title="Packets died in the NIC",
+        costs=Costs.PACKETS,
+        why="The ring of the NIC had no free descriptor. The capture program never heard of them: "
+        "its own drops stay 0.",
+        source="Linux rtnl_link_stats64; libpcap #1328; PF_RING #235",
+        not_when="The packets were lost before Suricata was started.",
+        change="ethtool -G PORT rx MAX; more queues; interrupts on a free CPU",
+        look=_nic_lost,
+    ),
+)
+LATER = (
+    Kind(
+        id="softnet-drops",
+        title="Packets died in a CPU's backlog",
+        costs=Costs.PACKETS,
+        why="Packets that RPS, veth or a tunnel hands to a CPU wait in its backlog: it was full.",
+        source="Linux net/core/dev.c (enqueue_to_backlog); moby #44973",
+        not_when="A NIC without RPS, whose packets go through no backlog; losses of another port.",
+        change="sysctl -w net.core.netdev_max_backlog=10000",
+        look=_backlog,
+    ),
+    Kind(
+        id="frames-too-long",
+        title="The link carries frames longer than the port takes",
+        costs=Costs.PACKETS,
+        why="The NIC throws away what is longer than its MTU allows.",
+        source="Linux rtnl_link_stats64",
+        not_when="The counter is 0.",
+        change="ip link set PORT mtu N; then restart Suricata",
+        look=_too_long,
+    ),
+    Kind(
+        id="cable-errors",
+        title="Frames come damaged",
+        costs=Costs.PACKETS,
+        why="A frame with a wrong check sum or length of its own is thrown away by the NIC.",
+        source="Linux rtnl_link_stats64",
+        not_when="The counter is 0.",
+        change="change the cable, the transceiver or the TAP",
+        roles=BOTH,
+        look=_damaged,
+    ),
+    Kind(
+        id="link-slow",
+        title="The link is slow or half duplex",
+        costs=Costs.PACKETS,
+        why="A link of 100 Mbit/s or less, or with one direction at a time, carries no mirror. "
+        "tuned sets an idle port to 100 Mbit/s.",
+        source="tuned plugin_net.py",
+        not_when="The port has no speed (veth, tap).",
+        change="ethtool -s PORT autoneg on",
+        roles=BOTH,
+        look=_slow,
+    ),
+    Kind(
+        id="link-narrow",
+        title="The slot of the NIC is narrower than the NIC",
+        costs=Costs.PACKETS,
+        why="Each packet crosses the PCIe link; with half of its lanes half of them fit.",
+        source="SEPTun: x8 Gen3 or more for each two ports of 10 Gbit/s",
+        not_when="In a virtual machine, where the link is emulated.",
+        change="another slot, or the firmware",
+        roles=BOTH,
+        look=_narrow,
+    ),
+    Kind(
+        id="not-promiscuous",
+        title="The port takes frames for its own address alone",
+        costs=Costs.ANALYSIS,
+        why="A NIC that is not promiscuous throws away what is sent to others: all of a mirror.",
+        source="packet(7), PACKET_MR_PROMISC; securityonion #1210",
+        not_when="The sensor watches this host's own traffic.",
+        change="ip link set PORT promisc on",
+        look=_only_its_own,
+    ),
+)
+SENDING = (
+    Kind(
+        id="tx-drops",
+        title="Packets did not leave the generator",
+        costs=Costs.PACKETS,
+        why="The queue of the port was full: what was sent is less than what was asked for.",
+        source="Linux rtnl_link_stats64",
+        not_when="The counter is 0.",
+        change="ip link set PORT txqueuelen 10000, or a lower load",
+        roles=(Role.GENERATOR,),
+        look=_refused,
+    ),
+    Kind(
+        id="pause-frames",
+        title="Pause frames move losses elsewhere",
+        costs=Costs.PACKETS,
+        why="A sensor that tells its switch to wait has its losses there; a generator that is told "
+        "to wait sends late.",
+        source="SEPTun; IEEE 802.3 annex 31B",
+        not_when="An inline sensor whose switch waits without loss.",
+        change="ethtool -A PORT autoneg off rx off tx off",
+        roles=BOTH,
+        look=_pauses,
+    ),
+)
+PLACES = (
+    Kind(
+        id="numa-remote",
+        title="Interrupts on another NUMA node than the NIC's",
+        costs=Costs.CPU_TIME,
+        why="Each packet is written into the memory of one node and read from the other.",
+        source="SEPTun",
+        not_when="One node; lines that never fired.",
+        change="echo CPUS > /proc/irq/N/smp_affinity_list",
+        look=_remote,
+    ),
+    Kind(
+        id="numa-unknown",
+        title="The NIC's NUMA node is not known",
+        costs=Costs.CPU_TIME,
+        why="The kernel puts rings and interrupts on whichever node asks first.",
+        source="Linux Documentation/ABI, numa_node",
+        not_when="One node.",
+        change="the firmware's setting, or the board's manual",
+        look=_no_node,
+    ),
+    Kind(
+        id="irqbalance",
+        title="irqbalance moves the lines of the port",
+        costs=Costs.CPU_TIME,
+        why="Packets of one flow come out of order when a line moves, and an affinity that was set "
+        "does not stay.",
+        source="SEPTun; irqbalance #202, #297",
+        not_when="The lines are banned (--banirq, a policy script).",
+        change="systemctl stop irqbalance, or --banirq for each line",
+        look=_balanced,
+    ),
+)
+NOTES = (
+    Kind(
+        id="rx-dropped",
+        title="rx_dropped is no loss of the sensor",
+        costs=Costs.NOTHING,
+        why="Packets of unknown protocols, and tagged ones of no VLAN here, are counted as dropped "
+        "after every packet socket had them.",
+        source="Linux net/core/dev.c (__netif_receive_skb_core); netdata #988",
+        not_when="vmxnet3, ena and cxgb4 count losses there.",
+        change="nothing",
+        look=_not_for_us,
+    ),
+    Kind(
+        id="driver-counters",
+        title="Counters of this driver are easily misread",
+        costs=Costs.NOTHING,
+        why="Drivers differ in which counter has their losses, and in how often it moves.",
+        source="libpcap #1328; Linux drivers/net",
+        not_when="Other drivers.",
+        change="nothing",
+        look=_driver,
+    ),
+)

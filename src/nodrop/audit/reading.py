@@ -1,0 +1,554 @@
+"""Reads the host for an audit: files of /proc and /sys, and the kernel's answers.
+
+Nothing is written, no module is loaded. `root` is a recorded tree in tests.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from nodrop.audit import kernel as asking
+from nodrop.audit.kernel import Kernel, Live
+from nodrop.audit.ports import read_port
+from nodrop.audit.world import (
+    OURS,
+    PROMISCUOUS,
+    UP,
+    Missing,
+    Port,
+    Program,
+    Role,
+    Settings,
+    Socket,
+    Thread,
+    Value,
+    World,
+)
+from nodrop.config.units import parse_cpus
+from nodrop.errors import BadInput, TrialFailed
+from nodrop.hosts.control_groups import NOT_V1, group_path, mounts, own_quotas
+from nodrop.suts.suricata.own_yaml import read_own
+
+TRACE = "root, or CAP_SYS_PTRACE"
+ENTER = "root, or CAP_SYS_ADMIN and CAP_SYS_PTRACE"
+CAPTURERS = ("suricata", "snort", "zeek", "bro", "tcpdump", "dumpcap", "arkime", "ntopng")
+"""How names of capture programs begin: a normal user looks for packet sockets in their namespaces,
+and cannot see whose the others are."""
+SURICATA_YAML = "/etc/suricata/suricata.yaml"
+"""Debian's, if the command line names none."""
+MOST_SOCKETS = 4096
+LOOPBACK = "lo"
+
+
+def read_world(
+    *,
+    role: Role = Role.SENSOR,
+    config: Path | None = None,
+    ports: Sequence[str] = (),
+    root: Path = Path("/"),
+    kernel: Kernel | None = None,
+) -> World:
+    """BadInput if `config` is no suricata.yaml, or a port is not there."""
+    given = None if config is None else Settings(path=str(config), document=_given(config))
+    return _Reader(root, kernel or Live()).world(role, given, ports)
+
+
+def _given(config: Path) -> Mapping[str, Any]:
+    try:
+        return read_own(config)
+    except BadInput as error:
+        raise BadInput(f"--config: {error.message.removeprefix('sut.config: ')}") from None
+
+
+class _Reader:
+    def __init__(self, root: Path, kernel: Kernel) -> None:
+        self.root = root
+        self.kernel = kernel
+        self.missing: dict[Missing, None] = {}
+
+    def world(self, role: Role, given: Settings | None, asked: Sequence[str]) -> World:
+        names = self._names()
+        here = self._interfaces(None)
+        for port in asked:
+            if port not in here.values():
+                there = ", ".join(sorted(here.values()))
+                raise BadInput(f"--port: {port}: no such port here; there are: {there}")
+        spaces = self._spaces(names)
+        sockets, ports_of = self._sockets(spaces), {OURS: here}
+        for number, pid in spaces.items():
+            if number != OURS:
+                ports_of[number] = self._interfaces(pid)
+        holders = self._holders({one.inode for one in sockets}, names)
+        sockets = [
+            replace(
+                one,
+                port=ports_of[one.space].get(one.index),
+                pid=holders.get(one.inode),
+                program=names.get(holders.get(one.inode, 0)),
+            )
+            for one in sockets
+        ]
+        programs = list(self._programs(names, sockets, spaces))
+        found = World(
+            role=role,
+            sockets=tuple(sockets),
+            programs=tuple(programs),
+            settings=tuple(
+                filter(None, (given, *(one.settings for one in programs if given is None)))
+            ),
+            own_quotas=own_quotas(self.root),
+            online=self._cpus("sys/devices/system/cpu/online"),
+            isolated=self._cpus("sys/devices/system/cpu/isolated"),
+            nodes=self._nodes(),
+            balancers=tuple(pid for pid, name in names.items() if name == "irqbalance"),
+            softnet_dropped=self._softnet(),
+            memory_bytes=self._memory(),
+            uptime_s=self._uptime(),
+            virtual=self._virtual(),
+        )
+        wanted = self._wanted(found, asked, ports_of, given)
+        seen = tuple(self._port(space, spaces[space], index) for space, index in sorted(wanted))
+        return replace(
+            found,
+            ports=seen,
+            values=(*self._values(), *self._port_values(seen)),
+            missing=tuple(self.missing),
+        )
+
+    # --- files ----------------------------------------------------------------------------------
+
+    def text(self, path: str, *, needs: str = "") -> str | None:
+        """None if there is no such file, or this user may not read it, which is noted then."""
+        try:
+            return (self.root / path).read_text(errors="replace")
+        except PermissionError:
+            self._lacks(f"/{path}", needs or "root")
+        except OSError:
+            pass
+        return None
+
+    def _lacks(self, what: str, needs: str) -> None:
+        self.missing[Missing(what, needs)] = None
+
+    def _cpus(self, path: str) -> tuple[int, ...]:
+        with suppress(ValueError):
+            return parse_cpus((self.text(path) or "").strip())
+        return ()
+
+    def _named(self, folder: str) -> list[str]:
+        try:
+            return [one.name for one in (self.root / folder).iterdir()]
+        except OSError:
+            return []
+
+    def _link(self, path: str) -> str | None:
+        try:
+            return str((self.root / path).readlink())
+        except OSError:
+            return None
+
+    def _open_files(self, pid: int) -> set[str]:
+        """What a process has open: `socket:[5]`. PermissionError if it is another user's."""
+        try:
+            numbers = [one.name for one in (self.root / f"proc/{pid}/fd").iterdir()]
+        except PermissionError:
+            raise
+        except OSError:
+            return set()
+        found = (self._link(f"proc/{pid}/fd/{number}") for number in numbers)
+        return {one for one in found if one is not None}
+
+    # --- processes and their sockets ------------------------------------------------------------
+
+    def _names(self) -> dict[int, str]:
+        found = {}
+        for pid in sorted(int(name) for name in self._named("proc") if name.isdecimal()):
+            try:
+                found[pid] = (self.root / f"proc/{pid}/comm").read_text().rstrip("\n")
+            except OSError:
+                continue  # just gone
+        return found
+
+    def _spaces(self, names: Mapping[int, str]) -> dict[int, int | None]:
+        """Network namespaces that hold packet sockets: number → a process that is in it."""
+        seen: dict[str | int | None, int | None] = {self._space("self"): None}
+        own = {row["inode"] for row in self._packet_rows(None)}
+        for pid, name in names.items():
+            space = self._space(str(pid))
+            if space is None and not name.lower().startswith(CAPTURERS):
+                self._lacks("packet sockets of others in other network namespaces", ENTER)
+                continue
+            rows = self._packet_rows(pid) if space not in seen or space is None else []
+            if rows:
+                # An inode is in one namespace, whether its name may be read or not.
+                known = space or min(row["inode"] for row in rows)
+                if space or known not in own:
+                    seen.setdefault(known, pid)
+        return dict(enumerate(seen.values()))
+
+    def _space(self, process: str) -> str | None:
+        return self._link(f"proc/{process}/ns/net")
+
+    def _packet_rows(self, pid: int | None) -> list[dict[str, int]]:
+        text = self.text(f"proc/{pid or 'self'}/net/packet") or ""
+        rows = []
+        for line in text.splitlines()[1 : MOST_SOCKETS + 1]:
+            words = line.split()
+            if len(words) >= 9:
+                rows.append(
+                    {
+                        "protocol": int(words[3], 16),
+                        "index": int(words[4]),
+                        "uid": int(words[7]),
+                        "inode": int(words[8]),
+                    }
+                )
+        return rows
+
+    def _sockets(self, spaces: Mapping[int, int | None]) -> list[Socket]:
+        found = []
+        may_ask = self._may_ask()
+        for number, pid in spaces.items():
+            rows = self._packet_rows(pid)
+            if not rows:
+                continue
+            said: dict[int, Socket] = {}
+            if may_ask:
+                try:
+                    dump = self.kernel.packet_sockets(pid)
+                    sees = self._capable(CAP_NET_ADMIN)
+                    if not sees:
+                        self._lacks("filters of packet sockets", "root, or CAP_NET_ADMIN")
+                    said = {
+                        one.inode: one for one in asking.parse_sockets(dump, may_see_filters=sees)
+                    }
+                except OSError:
+                    self._lacks(f"rings and fanout groups in the namespace of process {pid}", ENTER)
+            for row in rows:
+                one = said.get(row["inode"]) or Socket(**row)  # type: ignore[arg-type]
+                found.append(replace(one, space=number, uid=row["uid"]))
+        return found
+
+    def _may_ask(self) -> bool:
+        """Whether packet_diag is there already: asking would make the kernel load its module."""
+        loaded = self.text("proc/modules")
+        if loaded is None or re.search(r"^af_packet_diag\b", loaded, re.MULTILINE):
+            return True
+        release = (self.text("proc/sys/kernel/osrelease") or "").strip()
+        if "/af_packet_diag.ko" in (self.text(f"lib/modules/{release}/modules.builtin") or ""):
+            return True
+        self._lacks(
+            "rings and fanout groups of packet sockets",
+            "the module af_packet_diag (modprobe af_packet_diag), which an audit does not load",
+        )
+        return False
+
+    def _capable(self, number: int) -> bool:
+        found = re.search(r"^CapEff:\s*(\w+)", self.text("proc/self/status") or "", re.MULTILINE)
+        return found is not None and bool(int(found[1], 16) >> number & 1)
+
+    def _holders(self, inodes: set[int], names: Mapping[int, str]) -> dict[int, int]:
+        """Inode → the first process that has it open."""
+        found: dict[int, int] = {}
+        refused = False
+        for pid in names if inodes else ():
+            try:
+                held = self._open_files(pid)
+            except PermissionError:
+                refused = True
+                continue
+            for inode in inodes:
+                if f"socket:[{inode}]" in held:
+                    found.setdefault(inode, pid)
+        if refused and inodes - set(found):
+            self._lacks("who holds which packet socket (/proc/PID/fd)", TRACE)
+        return found
+
+    def _programs(
+        self,
+        names: Mapping[int, str],
+        sockets: Sequence[Socket],
+        spaces: Mapping[int, int | None],
+    ) -> Iterator[Program]:
+        holding = {one.pid: one.space for one in sockets if one.pid is not None}
+        known = {self._space("self" if pid is None else str(pid)): n for n, pid in spaces.items()}
+        for pid, name in names.items():
+            suricata = name.startswith("Suricata")
+            if pid not in holding and not suricata:
+                continue
+            space = holding.get(pid, known.get(self._space(str(pid)), OURS))
+            made = Program(
+                pid=pid,
+                name=name,
+                space=space,
+                threads=tuple(self._threads(pid)),
+                quotas=own_quotas(self.root, str(pid)),
+                memory_hits=tuple(self._memory_hits(pid)),
+            )
+            yield self._asked(replace(made, settings=self._settings(pid))) if suricata else made
+
+    def _threads(self, pid: int) -> Iterator[Thread]:
+        for tid in sorted(map(int, self._named(f"proc/{pid}/task"))):
+            status = self.text(f"proc/{pid}/task/{tid}/status") or ""
+            fields = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
+            with suppress(ValueError, KeyError):
+                allowed = parse_cpus(fields["Cpus_allowed_list"].strip())
+                yield Thread(tid=tid, name=fields["Name"].strip(), allowed=allowed)
+
+    def _memory_hits(self, pid: int) -> Iterator[tuple[str, int]]:
+        try:
+            for mount in mounts("memory", self.root):
+                name = "memory" if mount.version == 1 else NOT_V1
+                folder = mount.folder(group_path(self.root / f"proc/{pid}/cgroup", name))
+                for group in (folder, *folder.parents):
+                    if not group.is_relative_to(mount.point):
+                        break
+                    events, fails = group / "memory.events", group / "memory.failcnt"
+                    if events.is_file():
+                        said = dict(map(str.split, events.read_text().splitlines()))
+                        yield f"/{events.relative_to(self.root)} (max)", int(said.get("max", 0))
+                    elif fails.is_file():
+                        yield f"/{fails.relative_to(self.root)}", int(fails.read_text())
+        except (OSError, ValueError):
+            return
+
+    # --- Suricata -------------------------------------------------------------------------------
+
+    def _settings(self, pid: int) -> Settings | None:
+        words = (self.text(f"proc/{pid}/cmdline") or "").split("\0")
+        named = next((after for word, after in pairwise(words) if word == "-c"), "")
+        named = named or next((w[2:] for w in words if re.match(r"-c[^-]", w)), SURICATA_YAML)
+        inside = self.root / f"proc/{pid}/root"
+        try:
+            path = inside / named.lstrip("/")
+            if not named.startswith("/"):
+                path = inside / (self._link(f"proc/{pid}/cwd") or "").lstrip("/") / named
+            document = read_own(path)
+            started_s = self._started_s(pid)
+            newer = started_s is not None and path.stat().st_mtime > started_s
+            return Settings(path=named, document=document, newer=newer)
+        except PermissionError:
+            self._lacks(f"{named} of Suricata (pid {pid})", TRACE)
+        except BadInput as error:
+            if "Permission denied" in error.message:
+                self._lacks(f"{named} of Suricata (pid {pid})", TRACE)
+        except OSError:
+            pass
+        return None
+
+    def _started_s(self, pid: int) -> float | None:
+        """Since 1970."""
+        ticks = (self.text(f"proc/{pid}/stat") or "").rpartition(")")[2].split()
+        booted = re.search(r"^btime (\d+)", self.text("proc/stat") or "", re.MULTILINE)
+        if booted is None or len(ticks) < 20:
+            return None
+        return int(booted[1]) + int(ticks[19]) / os.sysconf("SC_CLK_TCK")
+
+    def _asked(self, program: Program) -> Program:
+        path = self._command_socket(program.pid)
+        if path is None:
+            return program
+        state = (self.text(f"proc/{program.pid}/stat") or "").rpartition(")")[2].split()[:1]
+        if state in (["T"], ["t"], ["D"]):
+            self._lacks(f"counters of {program}", "a Suricata that runs: this one is stopped")
+            return program
+        try:
+            counters, uptime, listed = self.kernel.suricata(
+                path, [("dump-counters", {}), ("uptime", {}), ("iface-list", {})]
+            )
+            names = [str(name) for name in listed["ifaces"]]
+            said = self.kernel.suricata(path, [("iface-stat", {"iface": name}) for name in names])
+            interfaces = {
+                name: {k: int(v) for k, v in one.items() if isinstance(v, int)}
+                for name, one in zip(names, said, strict=True)
+            }
+            return replace(
+                program,
+                counters=dict(_flat(counters)),
+                interfaces=interfaces,
+                uptime_s=float(uptime),
+            )
+        except (TrialFailed, LookupError, TypeError, ValueError, AttributeError) as error:
+            refused = "Permission denied" in str(error)
+            needs = "root, or the group of its socket" if refused else "a Suricata that answers"
+            self._lacks(f"counters of {program}", f"{needs} ({path.name})")
+        return program
+
+    def _command_socket(self, pid: int) -> Path | None:
+        try:
+            open_here = self._open_files(pid)
+        except PermissionError:
+            self._lacks(f"counters of Suricata (pid {pid})", TRACE)
+            return None
+        for line in (self.text(f"proc/{pid}/net/unix") or "").splitlines()[1:]:
+            words = line.split(None, 7)
+            if len(words) == 8 and f"socket:[{words[6]}]" in open_here and words[7][0] == "/":
+                return self.root / f"proc/{pid}/root" / words[7].lstrip("/")
+        return None
+
+    # --- ports ----------------------------------------------------------------------------------
+
+    def _interfaces(self, pid: int | None) -> Mapping[int, str]:
+        try:
+            return self.kernel.interfaces(pid)
+        except OSError:
+            found = {}
+            for table, index, name in (("igmp", 0, 1), ("dev_mcast", 0, 1)):
+                for line in (self.text(f"proc/{pid}/net/{table}") or "").splitlines():
+                    words = line.split()
+                    if len(words) > 1 and words[index].isdecimal():
+                        found[int(words[index])] = words[name].rstrip(":")
+            return found
+
+    def _wanted(
+        self,
+        world: World,
+        asked: Sequence[str],
+        ports_of: Mapping[int, Mapping[int, str]],
+        given: Settings | None,
+    ) -> set[tuple[int, int]]:
+        """Ports that are judged: those that are asked for, else those that somebody captures on or
+        that --config names; of a generator, each physical port that is up."""
+        here = {name: (OURS, index) for index, name in ports_of[OURS].items()}
+        if asked:
+            return {here[name] for name in asked}
+        if world.role is Role.GENERATOR:
+            return {at for name, at in here.items() if self._carries(name)}
+        found = {
+            (one.space, one.index)
+            for one in world.sockets
+            if one.takes_all
+            and one.index in ports_of[one.space]
+            and ports_of[one.space][one.index] != LOOPBACK
+        }
+        named = given.document.get("af-packet") if given else None
+        for entry in named if isinstance(named, list) else ():
+            name = entry.get("interface") if isinstance(entry, dict) else None
+            if name in here:
+                found.add(here[name])
+        return found
+
+    def _carries(self, name: str) -> bool:
+        flags = self.text(f"sys/class/net/{name}/flags") or "0"
+        physical = (self.root / f"sys/class/net/{name}/device").exists()
+        return physical and bool(int(flags, 16) & UP)
+
+    def _port(self, space: int, pid: int | None, index: int) -> Port:
+        name = self._interfaces(pid)[index]
+
+        def ask(asked: bytes, more: int) -> bytes | None:
+            try:
+                return self.kernel.ethtool(pid, name, asked, more)
+            except OSError:
+                self._lacks(f"settings of {name} in the namespace of process {pid}", ENTER)
+                return None
+
+        return read_port(
+            Port(name=name, space=space, index=index),
+            self._port_folder(pid, name, index),
+            self,
+            ask,
+        )
+
+    def _port_folder(self, pid: int | None, name: str, index: int) -> str | None:
+        """/sys shows the ports of the namespace in which it was mounted."""
+        folder = f"sys/class/net/{name}" if pid is None else f"proc/{pid}/root/sys/class/net/{name}"
+        try:
+            found = (self.root / folder / "ifindex").read_text().strip()
+        except PermissionError:
+            self._lacks(f"statistics of {name} in the namespace of process {pid}", TRACE)
+            return None
+        except OSError:
+            found = ""
+        if found == str(index):
+            return folder
+        self._lacks(f"statistics of {name}", f"a /sys of its namespace (that of process {pid})")
+        return None
+
+    # --- the machine ----------------------------------------------------------------------------
+
+    def _nodes(self) -> dict[int, tuple[int, ...]]:
+        names = (re.fullmatch(r"node(\d+)", n) for n in self._named("sys/devices/system/node"))
+        found = sorted(int(match[1]) for match in names if match)
+        return {n: self._cpus(f"sys/devices/system/node/node{n}/cpulist") for n in found}
+
+    def _softnet(self) -> dict[int, int]:
+        rows = [line.split() for line in (self.text("proc/net/softnet_stat") or "").splitlines()]
+        return {
+            int(row[12], 16) if len(row) > 12 else number: int(row[1], 16)
+            for number, row in enumerate(rows)
+            if len(row) > 1
+        }
+
+    def _memory(self) -> int | None:
+        found = re.search(r"^MemTotal:\s+(\d+) kB", self.text("proc/meminfo") or "")
+        return int(found[1]) * 1024 if found else None
+
+    def _uptime(self) -> float | None:
+        words = (self.text("proc/uptime") or "").split()
+        return float(words[0]) if words else None
+
+    def _virtual(self) -> bool:
+        flags = re.search(r"^flags\s*:(.*)$", self.text("proc/cpuinfo") or "", re.MULTILINE)
+        return flags is not None and "hypervisor" in flags[1].split()
+
+    def _values(self) -> Iterator[Value]:
+        """Firmware, power and the like: what they cost here is not known from reading."""
+        for what, path in VALUES.items():
+            if said := (self.text(path) or "").strip():
+                yield Value(what, said, f"/{path}")
+        model = re.search(r"^model name\s*: (.*)$", self.text("proc/cpuinfo") or "", re.MULTILINE)
+        if model:
+            yield Value("CPU", model[1], "/proc/cpuinfo")
+        groups = self._named("sys/kernel/iommu_groups")
+        yield Value("IOMMU groups", str(len(groups)), "/sys/kernel/iommu_groups")
+        states = "sys/devices/system/cpu/cpu0/cpuidle"
+        idle = [self.text(f"{states}/{one}/name") for one in sorted(self._named(states))]
+        if names := [one.strip() for one in idle if one]:
+            yield Value("idle states", ", ".join(names), f"/{states}")
+
+    def _port_values(self, ports: Sequence[Port]) -> Iterator[Value]:
+        for port in ports:
+            if port.driver:
+                firmware = f", firmware {port.firmware}" if port.firmware else ""
+                yield Value(f"{port} driver", f"{port.driver}{firmware}", f"ethtool -i {port}")
+            if port.ring:
+                yield Value(
+                    f"{port} ring", f"{port.ring[0]} of {port.ring[1]}", f"ethtool -g {port}"
+                )
+            if port.queues:
+                yield Value(f"{port} receive queues", str(port.queues), port.files("queues"))
+            if port.flags is not None and port.flags & PROMISCUOUS:
+                yield Value(f"{port} promiscuous", "yes", port.files("flags"))
+
+
+CAP_NET_ADMIN = 12
+VALUES = {
+    "kernel": "proc/sys/kernel/osrelease",
+    "boot line": "proc/cmdline",
+    "isolated CPUs": "sys/devices/system/cpu/isolated",
+    "CPUs without tick": "sys/devices/system/cpu/nohz_full",
+    "SMT": "sys/devices/system/cpu/smt/control",
+    "governor": "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
+    "clock source": "sys/devices/system/clocksource/clocksource0/current_clocksource",
+    "huge pages": "sys/kernel/mm/transparent_hugepage/enabled",
+    "firmware": "sys/class/dmi/id/bios_version",
+    "machine": "sys/class/dmi/id/product_name",
+    "softirq budget": "proc/sys/net/core/netdev_budget",
+    "backlog": "proc/sys/net/core/netdev_max_backlog",
+}
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, int]]:
+    for name, value in table.items():
+        if isinstance(value, dict) and name != "threads":
+            yield from _flat(value, f"{prefix}{name}.")
+        elif isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+            yield f"{prefix}{name}", value

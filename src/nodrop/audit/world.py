@@ -1,0 +1,266 @@
+"""The host as an audit has read it: ports, packet sockets, capture programs, CPUs. Pure data.
+
+A value that could not be read is None; `World.missing` says what is missing and the right it needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from nodrop.ledger.quota import Quota
+
+OURS = 0
+"""Number of the network namespace that nodrop itself is in; others count up from it."""
+EVERY_PROTOCOL = 3
+"""ETH_P_ALL: such a socket is given each packet of its port."""
+HASH, CPU, QUEUE = 0, 2, 5
+"""PACKET_FANOUT_HASH, _CPU and _QM."""
+FANOUT = {0: "hash", 1: "lb", 2: "cpu", 3: "rollover", 4: "rnd", 5: "qm", 6: "cbpf", 7: "ebpf"}
+PROMISCUOUS, UP = 0x100, 0x1
+
+
+class Role(StrEnum):
+    SENSOR = "sensor"
+    GENERATOR = "generator"
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A value that could not be read."""
+
+    what: str
+    needs: str
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A setting that is shown and not judged."""
+
+    what: str
+    value: str
+    at: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """An interrupt line of a port's receive queue."""
+
+    number: int
+    name: str
+    allowed: tuple[int, ...]
+    effective: tuple[int, ...]
+    fired: int
+    """Since the host was booted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """How a NIC chooses the queue of a packet (struct ethtool_rxfh)."""
+
+    queues: tuple[int, ...]
+    """Queues that its table names."""
+    key: bytes
+    function: int
+    transformed: bool
+    """A kernel >= 6.8 makes the input symmetric (symmetric-xor, symmetric-or-xor)."""
+
+    @property
+    def symmetric(self) -> bool:
+        """Both directions of a flow hash alike: the key repeats every 16 bits, or it is an XOR."""
+        repeats = self.key[2:] == self.key[:-2]
+        return self.transformed or self.function == XOR or (len(self.key) > 2 and repeats)
+
+
+XOR = 2
+"""ETH_RSS_HASH_XOR."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feature:
+    on: bool
+    fixed: bool
+    """The driver lets nobody change it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Port:
+    name: str
+    space: int = OURS
+    index: int = 0
+    driver: str | None = None
+    firmware: str | None = None
+    mtu: int | None = None
+    flags: int | None = None
+    statistics: Mapping[str, int] = field(default_factory=dict)
+    """rtnl_link_stats64, by the name of its file in /sys."""
+    driver_counters: Mapping[str, int] = field(default_factory=dict)
+    """`ethtool -S`."""
+    features: Mapping[str, Feature] = field(default_factory=dict)
+    ring: tuple[int, int] | None = None
+    """Descriptors of a receive ring, and the most that the driver takes."""
+    queues: int | None = None
+    """Receive queues."""
+    spread: Spread | None = None
+    pauses: tuple[bool, bool] | None = None
+    """Obeys pause frames, sends them."""
+    lines: tuple[Line, ...] = ()
+    rps: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    """Queue → the CPUs that RPS hands its packets to; queues without are left out."""
+    node: int | None = None
+    """NUMA node of its slot; -1: the firmware did not say. None: it has no slot."""
+    speed_mbit: int | None = None
+    duplex: str | None = None
+    pcie: Mapping[str, str] = field(default_factory=dict)
+    """Files of its slot: current_link_width, max_link_width and the speeds."""
+
+    def files(self, name: str) -> str:
+        return f"/sys/class/net/{self.name}/{name}"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Socket:
+    """A packet socket of any program."""
+
+    inode: int
+    protocol: int
+    space: int = OURS
+    index: int = 0
+    """Of its port; 0: every port of its namespace."""
+    port: str | None = None
+    uid: int | None = None
+    pid: int | None = None
+    """None: nodrop may not see who holds it."""
+    program: str | None = None
+    version: int | None = None
+    """TPACKET version."""
+    block_bytes: int | None = None
+    blocks: int | None = None
+    frame_bytes: int | None = None
+    frames: int | None = None
+    retire_ms: int | None = None
+    fanout_id: int | None = None
+    fanout_type: int | None = None
+    filtered: bool | None = None
+    asked: bool = False
+    """Whether packet_diag described it: without, only /proc/net/packet did."""
+
+    @property
+    def takes_all(self) -> bool:
+        return self.protocol == EVERY_PROTOCOL
+
+    @property
+    def ring_bytes(self) -> int:
+        return (self.block_bytes or 0) * (self.blocks or 0)
+
+    @property
+    def owner(self) -> str:
+        if self.pid is not None:
+            return f"{self.program} (pid {self.pid})"
+        return f"a program of user {self.uid}" if self.uid is not None else "a program"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thread:
+    tid: int
+    name: str
+    allowed: tuple[int, ...]
+
+    @property
+    def captures(self) -> bool:
+        return self.name.startswith(("W#", "RX#"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """A suricata.yaml."""
+
+    path: str
+    document: Mapping[str, Any]
+    newer: bool = False
+    """It was written after the program that read it was started."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A process that holds packet sockets, or a Suricata."""
+
+    pid: int
+    name: str
+    space: int = OURS
+    threads: tuple[Thread, ...] = ()
+    quotas: tuple[Quota, ...] = ()
+    memory_hits: tuple[tuple[str, int], ...] = ()
+    """Files of its control groups that count how often the memory limit was reached."""
+    settings: Settings | None = None
+    counters: Mapping[str, int] = field(default_factory=dict)
+    """Suricata's dump-counters, flat; empty if its socket did not answer."""
+    interfaces: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Suricata's iface-stat."""
+    uptime_s: float | None = None
+
+    @property
+    def suricata(self) -> bool:
+        return self.name.lower().startswith("suricata")
+
+    @property
+    def capturing(self) -> tuple[Thread, ...]:
+        """Suricata's threads that own a capture socket: RX# in autofp, where W# only work."""
+        found = [thread for thread in self.threads if thread.captures]
+        receivers = [thread for thread in found if thread.name.startswith("RX#")]
+        return tuple(receivers or found)
+
+    def __str__(self) -> str:
+        return f"{self.name} (pid {self.pid})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    role: Role = Role.SENSOR
+    ports: tuple[Port, ...] = ()
+    sockets: tuple[Socket, ...] = ()
+    programs: tuple[Program, ...] = ()
+    settings: tuple[Settings, ...] = ()
+    """Of --config, and of programs."""
+    own_quotas: tuple[Quota, ...] = ()
+    """Around nodrop itself."""
+    online: tuple[int, ...] = ()
+    isolated: tuple[int, ...] = ()
+    nodes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    balancers: tuple[int, ...] = ()
+    """Process ids of irqbalance."""
+    softnet_dropped: Mapping[int, int] = field(default_factory=dict)
+    """CPU → packets that its backlog refused."""
+    memory_bytes: int | None = None
+    uptime_s: float | None = None
+    virtual: bool = False
+    """The host is a virtual machine: its PCIe links are emulated."""
+    values: tuple[Value, ...] = ()
+    missing: tuple[Missing, ...] = ()
+
+    def captures(self) -> Iterator[tuple[Port, Program, Sequence[Socket]]]:
+        """Each port with each program that takes all of its packets by sockets of its own."""
+        for port in self.ports:
+            for program in self.programs:
+                held = [one for one in self.listening(port) if one.pid == program.pid]
+                if held and any(one.index for one in held):
+                    yield port, program, held
+
+    def listening(self, port: Port) -> list[Socket]:
+        """Sockets that are given every packet of this port."""
+        return [
+            one
+            for one in self.sockets
+            if one.takes_all and one.space == port.space and one.index in (0, port.index)
+        ]
+
+    def captured(self) -> Iterator[Port]:
+        """Ports that a capture program listens on."""
+        for port in self.ports:
+            if any(found is port for found, _, _ in self.captures()):
+                yield port

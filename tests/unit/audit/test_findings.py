@@ -1,0 +1,462 @@
+"""Each finding has a host that has it, and the nearest one that has not. A good one has none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nodrop.audit import kinds, reading
+from nodrop.audit.kernel import Live
+from nodrop.audit.world import Role
+from nodrop.errors import BadInput, TrialFailed
+from tests.unit.audit.made_host import (
+    LISTENER,
+    NO_CAPS,
+    RANDOM,
+    STATISTICS_AT,
+    SURICATA,
+    WORKER,
+    YAML,
+    MadeHost,
+    state,
+)
+
+Change = Callable[[MadeHost], object]
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> MadeHost:
+    return MadeHost(tmp_path)
+
+
+def statistic(name: str, value: int) -> Change:
+    return lambda host: host.write(f"{STATISTICS_AT}/{name}", f"{value}\n")
+
+
+def driver(**said: object) -> Change:
+    return lambda host: host.kernel.port.update(said)
+
+
+def feature(name: str, said: str) -> Change:
+    return lambda host: host.kernel.port["features"].update({name: said})
+
+
+def counter(name: str, value: int) -> Change:
+    return lambda host: host.kernel.port["counters"].update({name: value})
+
+
+def rings(**other: object) -> Change:
+    return lambda host: host.rings(**other)
+
+
+def said(table: str, **values: int) -> Change:
+    return lambda host: host.said(table, **values)
+
+
+def interface(**values: int) -> Change:
+    return lambda host: host.kernel.suricata_said["interfaces"]["eth1"].update(values)
+
+
+def file(path: str, text: str) -> Change:
+    return lambda host: host.write(path, text)
+
+
+def all_of(*changes: Change) -> Change:
+    return lambda host: [change(host) for change in changes]
+
+
+def listener(name: str = "tcpdump", **other: object) -> Change:
+    alone = replace(
+        WORKER, inode=9100, version=3, fanout_id=None, fanout_type=None, blocks=16, retire_ms=1000
+    )
+
+    def change(host: MadeHost) -> None:
+        host.listen(replace(alone, **other))
+        host.process(LISTENER, name, {})
+        host.hold(LISTENER, 9100)
+
+    return change
+
+
+def threads(*cpus: str) -> Change:
+    """CPUs that each worker may use."""
+
+    def change(host: MadeHost) -> None:
+        for number, said in enumerate(cpus, 1):
+            status = f"Name:\tW#0{number}-eth1\nCpus_allowed_list:\t{said}\n"
+            host.write(f"proc/{SURICATA}/task/{SURICATA + number}/status", status)
+
+    return change
+
+
+def lines(*cpus: int) -> Change:
+    def change(host: MadeHost) -> None:
+        for number, cpu in zip((30, 31), cpus, strict=True):
+            host.write(f"proc/irq/{number}/effective_affinity_list", f"{cpu}\n")
+
+    return change
+
+
+def quota(text: str, **said: int) -> Change:
+    return lambda host: host.group(text, **{"periods": 100, "throttled": 0, "full": 0, **said})
+
+
+def process(name: str) -> Change:
+    return lambda host: host.process(700, name, {})
+
+
+SLOT = "sys/class/net/eth1/device"
+REFUSED = f"1 00000002 {'0 ' * 11}\n"
+TWO_PORTS = YAML + "  - interface: eth2\n    cluster-id: {}\n"
+CASES: list[tuple[str, Change, Change]] = [
+    (
+        "fanout-clash",
+        listener("Suricata-Main", fanout_id=99, fanout_type=5),
+        listener("Suricata-Main", fanout_id=98, fanout_type=5),
+    ),
+    ("fanout-clash", rings(fanout_id=None), rings(fanout_id=7)),
+    (
+        "fanout-clash",
+        file("etc/suricata/suricata.yaml", TWO_PORTS.format(99)),
+        file("etc/suricata/suricata.yaml", TWO_PORTS.format(98)),
+    ),
+    ("cpu-quota", quota("20000 100000"), quota("200000 100000")),
+    ("cpu-quota", quota("400000 100000", throttled=1), quota("400000 100000")),
+    ("crowded-workers", threads("0", "0"), threads("0", "1")),
+    ("crowded-workers", threads("3", "3"), threads("3", "3-4")),
+    ("ring-tolerance", rings(blocks=13), rings(blocks=20)),
+    ("ring-tolerance", rings(blocks=2), rings(blocks=2, retire_ms=100)),
+    ("ring-tolerance", rings(blocks=13), rings(blocks=13, version=2)),
+    ("merged-frames", feature("rx-gro", "on"), feature("rx-gro", "off")),
+    ("merged-frames", feature("rx-gro-hw", "on"), feature("tx-tcp-segmentation", "on")),
+    ("asymmetric-hash", driver(key=RANDOM), driver(key=RANDOM, xfrm=1)),
+    ("asymmetric-hash", driver(key=RANDOM), driver(key=RANDOM, table_queues=1)),
+    (
+        "readers-and-queues",
+        driver(channels=[0, 0, 1, 8, 0, 0, 1, 3]),
+        driver(channels=[0, 0, 1, 8, 0, 0, 1, 4]),
+    ),
+    ("readers-and-queues", driver(channels=[0, 0, 1, 8, 0, 0, 1, 1]), rings(fanout_type=0)),
+    ("irq-one-cpu", lines(2, 2), lines(2, 3)),
+    (
+        "irq-one-cpu",
+        lines(0, 0),
+        all_of(lines(0, 0), file("sys/class/net/eth1/queues/rx-0/rps_cpus", "0c\n")),
+    ),
+    ("nic-drops", statistic("rx_missed_errors", 7), statistic("rx_missed_errors", 0)),
+    ("nic-drops", counter("rx_queue_0_drops", 80), counter("rx_no_buffer_count", 80)),
+    ("socket-drops", interface(drop=1), interface(drop=0)),
+    ("frames-cut", rings(version=2, frame_bytes=1500), rings(version=2, frame_bytes=1616)),
+    (
+        "softnet-drops",
+        all_of(file("proc/net/softnet_stat", REFUSED), driver(driver="veth")),
+        file("proc/net/softnet_stat", REFUSED),
+    ),
+    ("frames-too-long", statistic("rx_length_errors", 3), statistic("rx_length_errors", 0)),
+    ("cable-errors", statistic("rx_crc_errors", 3), statistic("rx_crc_errors", 0)),
+    (
+        "link-slow",
+        file("sys/class/net/eth1/speed", "100\n"),
+        file("sys/class/net/eth1/speed", "1000\n"),
+    ),
+    (
+        "link-slow",
+        file("sys/class/net/eth1/duplex", "half\n"),
+        file("sys/class/net/eth1/speed", "-1\n"),
+    ),
+    (
+        "link-narrow",
+        file(f"{SLOT}/current_link_width", "4\n"),
+        all_of(
+            file(f"{SLOT}/current_link_width", "4\n"),
+            file("proc/cpuinfo", "flags : fpu hypervisor\n"),
+        ),
+    ),
+    (
+        "link-narrow",
+        file(f"{SLOT}/current_link_speed", "2.5 GT/s PCIe\n"),
+        file(f"{SLOT}/current_link_speed", "8.0 GT/s\n"),
+    ),
+    (
+        "not-promiscuous",
+        file("sys/class/net/eth1/flags", "0x1003\n"),
+        file("sys/class/net/eth1/flags", "0x1103\n"),
+    ),
+    ("memcap-reached", said("tcp", ssn_memcap_drop=1), said("tcp", sessions=1)),
+    (
+        "memcap-reached",
+        said("defrag", max_trackers_reached=4),
+        said("defrag", max_trackers_reached=0),
+    ),
+    ("emergency-mode", said("flow", emerg_mode_entered=1), said("flow", emerg_mode_over=0)),
+    (
+        "wrong-checksums",
+        interface(**{"invalid-checksums": 90}),
+        interface(**{"invalid-checksums": 10}),
+    ),
+    ("pause-frames", counter("tx_flow_control_xoff", 1), counter("rx_flow_control_xoff", 1)),
+    ("second-listener", listener(), listener(filtered=True)),
+    ("second-listener", listener(index=0), listener(protocol=0x800)),
+    ("isolated-unused", threads("0", "1"), threads("0", "2")),
+    ("ring-memory", rings(blocks=20_000), rings(blocks=8_000)),
+    ("memory-limit", quota("max 100000", full=1), quota("max 100000", full=0)),
+    ("numa-remote", lines(4, 5), all_of(lines(4, 5), file(f"{SLOT}/numa_node", "1\n"))),
+    ("numa-unknown", file(f"{SLOT}/numa_node", "-1\n"), file(f"{SLOT}/numa_node", "1\n")),
+    ("irqbalance", process("irqbalance"), process("irqtop")),
+    ("counts-stolen", said("decoder", pkts=2000), said("decoder", pkts=1090)),
+    (
+        "config-not-running",
+        file("proc/stat", "btime 1000000000\n"),
+        file("proc/stat", "btime 2000000000\n"),
+    ),
+    (
+        "rx-dropped",
+        statistic("rx_dropped", 340),
+        all_of(statistic("rx_dropped", 340), driver(driver="vmxnet3")),
+    ),
+    ("driver-counters", driver(driver="i40e"), driver(driver="e1000e")),
+]
+
+
+def test_a_well_set_host_has_no_finding(host: MadeHost) -> None:
+    found = host.answer()
+    assert found.findings == [] and found.missing == [] and found.exit_code == 0
+    assert found.ports == ["eth1"]
+
+
+@pytest.mark.parametrize(("kind", "has", "has_not"), CASES)
+def test_a_finding_is_there_and_next_to_it_is_not(
+    tmp_path: Path, kind: str, has: Change, has_not: Change
+) -> None:
+    with_it, without = MadeHost(tmp_path / "with"), MadeHost(tmp_path / "without")
+    has(with_it)
+    has_not(without)
+    assert kind in with_it.ids()
+    assert kind not in without.ids()
+
+
+def test_every_kind_for_a_sensor_has_a_case() -> None:
+    for_a_sensor = {kind.id for kind in kinds.KINDS if Role.SENSOR in kind.roles}
+    assert {kind for kind, _, _ in CASES} == for_a_sensor
+
+
+def test_ids_are_unique_and_each_kind_says_all(host: MadeHost) -> None:
+    ids = [kind.id for kind in kinds.KINDS]
+    assert len(set(ids)) == len(ids)
+    for kind in kinds.KINDS:
+        assert kind.title and kind.why and kind.source and kind.not_when and kind.change
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        (statistic("tx_dropped", 4), "tx-drops"),
+        (counter("rx_flow_control_xoff", 1), "pause-frames"),
+        (listener(), "second-listener"),
+        (file("sys/class/net/eth1/duplex", "half\n"), "link-slow"),
+    ],
+)
+def test_a_generator_has_findings_of_its_own(host: MadeHost, change: Change, kind: str) -> None:
+    host.sockets.clear()
+    host.listen()
+    assert host.ids(Role.GENERATOR) == []
+    change(host)
+    assert kind in host.ids(Role.GENERATOR)
+
+
+# --- ten mistakes of public threads (reference/tuning.md, section 8) ----------------------------
+
+MISTAKES: dict[str, tuple[Change, dict[str, str]]] = {
+    "1 many queues, asymmetric hash, one reader too few": (
+        all_of(driver(key=RANDOM, table_queues=3, channels=[0, 0, 1, 8, 0, 0, 1, 3])),
+        {"asymmetric-hash": "1 of 3 flows", "readers-and-queues": "3 queues for 2 readers"},
+    ),
+    "2 default capture ring": (rings(blocks=13), {"ring-tolerance": "130 ms"}),
+    "3 ring bigger than useful": (rings(blocks=20_000), {"ring-memory": "40,000 MiB"}),
+    "4 loss looked for in the wrong place": (
+        all_of(statistic("rx_missed_errors", 22), driver(rings=[4096, 0, 0, 0, 80, 0, 0, 0])),
+        {"nic-drops": "22 packets died in the NIC"},
+    ),
+    "5 rx_dropped read as loss": (statistic("rx_dropped", 340), {"rx-dropped": "is no loss"}),
+    "6 drops and packets added up": (
+        interface(drop=500),
+        {"socket-drops": "500 of 1,000 packets that came to its rings were lost there in 100 s "
+         "(50.00 % ="},
+    ),
+    "7 offloads on, and one that Suricata leaves": (
+        all_of(feature("rx-gro", "on"), feature("rx-gro-hw", "on")),
+        {"merged-frames": "gro is on: Suricata switches it off when it starts; rx-gro-hw is on: "
+         "Suricata leaves it as it is"},
+    ),
+    "8 memcaps, emergency mode, checksums": (
+        all_of(
+            said("flow", memcap=5, emerg_mode_entered=2), interface(**{"invalid-checksums": 330})
+        ),
+        {"memcap-reached": "flow.memcap was reached 5 times", "emergency-mode": "2 times",
+         "wrong-checksums": "33.00 %"},
+    ),
+    "9 affinity undone, one CPU does all": (
+        all_of(lines(0, 0), process("irqbalance")),
+        {"irq-one-cpu": "CPU 0 receives all 2 queues", "irqbalance": "irqbalance (pid 700)"},
+    ),
+    "10 second listener, fanout id clash, container limit": (
+        all_of(
+            listener("Suricata-Main", fanout_id=99, fanout_type=5),
+            quota("20000 100000", throttled=50),
+        ),
+        {"second-listener": "Suricata-Main (pid 512) takes each packet",
+         "fanout-clash": "share one fanout group", "cpu-quota": "0.2 CPUs"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_the_mistakes_of_public_threads_are_named(host: MadeHost, mistake: str) -> None:
+    change, expected = MISTAKES[mistake]
+    change(host)
+    found = {one.id: one.says for one in host.answer().findings}
+    assert set(found) == set(expected)
+    for kind, words in expected.items():
+        assert words in found[kind]
+
+
+# --- order, evidence, rights ----------------------------------------------------------------------
+
+
+def test_findings_come_by_likely_effect_and_notes_set_no_exit_code(host: MadeHost) -> None:
+    statistic("rx_dropped", 340)(host)
+    noted = host.answer()
+    assert [one.id for one in noted.findings] == ["rx-dropped"] and noted.exit_code == 0
+    listener()(host)
+    rings(blocks=13)(host)
+    found = host.answer()
+    assert [one.id for one in found.findings] == [
+        "ring-tolerance", "second-listener", "rx-dropped"
+    ]  # fmt: skip
+    assert found.exit_code == 1
+
+
+def test_a_finding_names_value_place_owner_and_command(host: MadeHost) -> None:
+    listener()(host)
+    statistic("rx_missed_errors", 22)(host)
+    driver(rings=[4096, 0, 0, 0, 80, 0, 0, 0])(host)
+    nic, second = host.answer().findings
+    assert second.says == "tcpdump (pid 512) takes each packet as well"
+    assert second.change == "end it (kill 512), or give it a filter"
+    assert [read.at for read in nic.read] == [
+        "/sys/class/net/eth1/statistics/rx_missed_errors", "ethtool -g eth1"
+    ]  # fmt: skip
+    assert nic.read[1].value == "ring 80 of 4096" and nic.change.startswith(
+        "ethtool -G eth1 rx 4096"
+    )
+
+
+def test_a_normal_user_is_told_what_is_missing_and_why(host: MadeHost) -> None:
+    """Without CAP_NET_ADMIN the kernel shows the filter of no socket."""
+    host.write("proc/self/status", f"CapEff:\t{NO_CAPS}\n")
+    host.kernel.filters = False
+    listener()(host)
+    found = host.answer()
+    assert [one.id for one in found.findings] == []
+    assert [(one.what, one.needs) for one in found.missing] == [
+        ("filters of packet sockets", "root, or CAP_NET_ADMIN")
+    ]
+    assert found.exit_code == 6
+
+
+def test_no_module_is_loaded_for_packet_diag(host: MadeHost) -> None:
+    host.write("proc/modules", "igb 1 0 - Live 0x0\n")
+    found = host.answer()
+    assert "packet_diag" not in host.kernel.asked and found.exit_code == 6
+    assert "modprobe af_packet_diag" in found.missing[0].needs
+    host.write("proc/modules", "af_packet_diag 1 0 - Live 0x0\n")
+    assert host.answer().exit_code == 0
+    host.write("proc/modules", "igb 1 0 - Live 0x0\n")
+    host.write("lib/modules/6.12.0/modules.builtin", "kernel/net/packet/af_packet_diag.ko\n")
+    assert host.answer().exit_code == 0
+
+
+def test_a_suricata_that_does_not_answer_is_missing_not_well(host: MadeHost) -> None:
+    host.kernel.suricata_said = {}
+    found = host.answer()
+    assert found.missing[0].what == "counters of Suricata-Main (pid 500)" and found.exit_code == 6
+
+
+def test_only_commands_that_read_are_sent_to_a_suricata() -> None:
+    with pytest.raises(TrialFailed, match="no other command"):
+        Live().suricata(Path("/nowhere"), [("shutdown", {})])
+
+
+def test_nothing_is_written(host: MadeHost) -> None:
+    before = state(host.root)
+    host.answer()
+    host.answer(role=Role.GENERATOR)
+    assert state(host.root) == before
+
+
+def test_who_holds_a_socket_may_not_be_seen(
+    host: MadeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(self: object, pid: int) -> set[str]:
+        raise PermissionError
+
+    listener()(host)
+    monkeypatch.setattr(reading._Reader, "_open_files", refused)
+    found = host.answer()
+    whats = [one.what for one in found.missing]
+    assert "who holds which packet socket (/proc/PID/fd)" in whats and found.exit_code == 6
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "must be a table"),
+        ("%YAML 1.1\n---\n- [", "while parsing"),
+        ("%YAML 1.1\n---\n- a\n", "must be a table"),
+    ],
+)
+def test_a_config_that_is_none_is_one_line(
+    host: MadeHost, tmp_path: Path, text: str, words: str
+) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(text)
+    with pytest.raises(BadInput, match=f"^--config: .*{words}"):
+        host.world(config=path)
+    with pytest.raises(BadInput, match=r"^--config: .*nope: No such file"):
+        host.world(config=tmp_path / "nope")
+
+
+def test_a_config_is_judged_without_a_suricata(host: MadeHost, tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(TWO_PORTS.format(99))
+    found = host.answer(config=path).findings
+    assert [(one.id, one.where) for one in found] == [("fanout-clash", str(path))]
+
+
+def test_an_unknown_port_names_those_that_are_there(host: MadeHost) -> None:
+    with pytest.raises(BadInput, match="--port: eth7: no such port here; there are: eth1, lo"):
+        host.world(ports=["eth7"])
+
+
+def test_the_page_of_findings_is_that_of_the_data() -> None:
+    page = Path(__file__).parents[3] / "docs/reference/audit.md"
+    assert page.read_text() == kinds.page()
+
+
+def test_sarif_has_each_finding_with_its_rule(host: MadeHost) -> None:
+    from nodrop.audit.answer import sarif
+
+    listener()(host)
+    statistic("rx_dropped", 340)(host)
+    run = json.loads(sarif(host.answer()))["runs"][0]
+    rules = run["tool"]["driver"]["rules"]
+    assert [one["id"] for one in rules] == [kind.id for kind in kinds.KINDS]
+    said = [(one["ruleId"], one["level"], rules[one["ruleIndex"]]["id"]) for one in run["results"]]
+    assert said == [
+        ("second-listener", "warning", "second-listener"), ("rx-dropped", "note", "rx-dropped")
+    ]  # fmt: skip
+    assert all(each["message"]["text"] for one in run["results"] for each in one["locations"])
