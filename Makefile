@@ -69,7 +69,7 @@ else
 	cargo test --quiet --locked --workspace
 endif
 
-bench: build .venv/tests ## Speed as ratios of interleaved runs; known rates found; A/A; long runs (root, 85 min)
+bench: build .venv/tests ## Speed as ratios of interleaved runs; known rates found; A/A; more of each test (root, 2 h)
 	$(PYTHON) tools/bench.py
 	$(PYTHON) tools/bench_sink.py
 	$(PYTHON) tools/bench_answers.py
@@ -77,6 +77,9 @@ bench: build .venv/tests ## Speed as ratios of interleaved runs; known rates fou
 	$(PYTHON) tools/bench_history.py
 	$(PYTHON) tools/bench_fleet.py
 	$(PYTHON) tools/bench_report.py
+	NODROP_DEPTH=1 $(PYTEST) -m 'depth and alone'
+	NODROP_DEPTH=1 $(PYTEST) -m depth -n $(WORKERS)
+	NODROP_KILLS=20 $(PYTEST) -n 2 tests/e2e/test_killed.py tests/ssh/test_killed_elsewhere.py
 
 fuzz: .venv/tests ## Random input for every decoder, SECONDS=60 each (hypothesis; cargo-fuzz if it is there)
 	$(PYTHON) tools/fuzz.py $(or $(SECONDS),60)

@@ -18,6 +18,7 @@ from hypothesis import settings
 
 from nodrop.errors import NodropError
 from nodrop.hosts.privileges import ensure_privileges, in_user_namespace
+from tests.depth import is_left_out
 from tests.disturbed import INCONCLUSIVE, Disturbances
 from tests.turns import LEFT_OUT, is_alone, rank
 
@@ -102,7 +103,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    items.sort(key=rank)
+    if left_out := [item for item in items if is_left_out(item)]:
+        config.hook.pytest_deselected(items=left_out)
+    items[:] = sorted((item for item in items if not is_left_out(item)), key=rank)
     if is_worker(config):
         items[:] = [item for item in items if not is_alone(item)]
 

@@ -6,10 +6,12 @@ from xdist.scheduler import LoadScopeScheduling
 
 
 class Scopes(LoadScopeScheduling):
-    """Whole runs go test by test; all others file by file, to share what their fixtures set up;
-    those in containers share a daemon."""
+    """Whole runs go test by test; all others file by file, to share what their fixtures set up.
+    Tests in containers share a daemon; emulated guests, which take all CPUs, follow each other."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
         room = file.split("/")[1]
+        if room == "vm" or file.startswith(("tests/ssh/test_guest", "tests/ssh/test_libvirt")):
+            return "emulated"
         return {"e2e": nodeid, "docker": room}.get(room, file)

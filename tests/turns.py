@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-LABS = ("vm", "docker", "e2e", "known_answers", "ssh", "netns")
-"""By the time that they take, so that the longest do not begin when all others have ended."""
+LABS = ("vm", "docker", "ssh", "known_answers", "netns", "e2e")
+"""In the order in which they begin: those whose scope (tests/scopes.py) takes longest come first,
+single tests last, which fill what is left of the time."""
 LEFT_OUT = (
     "tests marked `alone` are left out, because -n runs others beside them: `pytest -m alone`"
 )

@@ -15,6 +15,7 @@ from nodrop.report.flow import flow
 from nodrop.report.write import write_report
 from nodrop.testing.outcome_runs import outcome_search, tried
 from tests.browser.test_page import CHROMIUM, Pages, axe, browser, pages
+from tests.depth import depth
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on this host")
 __all__ = ("browser", "pages")
@@ -216,8 +217,17 @@ def test_no_two_words_of_a_capacity_report_touch(
     assert trouble == []
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("made", [one_search, search_of_setups, search_with_a_curve])
+@pytest.mark.parametrize(
+    ("made", "scheme"),
+    [
+        (search_of_setups, "light"),
+        (search_with_a_curve, "dark"),
+        depth(one_search, "light"),
+        depth(one_search, "dark"),
+        depth(search_of_setups, "dark"),
+        depth(search_with_a_curve, "light"),
+    ],
+)
 def test_axe_finds_nothing_in_a_capacity_section(
     opened: Any, report: Any, made: Callable[[Path], Path], scheme: str
 ) -> None:

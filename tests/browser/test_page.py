@@ -21,6 +21,7 @@ from nodrop.testing.rundirs import (
     damage,
     make_run,
 )
+from tests.depth import depth
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 axe = pytest.importorskip(
@@ -133,8 +134,19 @@ def test_every_section_stands_and_nothing_fails(page: Any, pages: Pages, kind: s
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("kind", ["losses", "invalid_and_damaged", "hostile", "setups"])
+@pytest.mark.parametrize(
+    ("kind", "scheme"),
+    [
+        ("losses", "dark"),
+        ("invalid_and_damaged", "light"),
+        ("hostile", "dark"),
+        ("setups", "light"),
+        depth("losses", "light"),
+        depth("invalid_and_damaged", "dark"),
+        depth("hostile", "light"),
+        depth("setups", "dark"),
+    ],
+)
 def test_axe_finds_nothing_serious(page: Any, pages: Pages, kind: str, scheme: str) -> None:
     page.emulate_media(color_scheme=scheme)
     page.goto(pages[kind])

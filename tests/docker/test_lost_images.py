@@ -16,6 +16,7 @@ from nodrop.images.choice import find_image
 from nodrop.images.image import Image
 from nodrop.machines.docker_engine import DockerEngine
 from nodrop.measure.progress import Silent
+from tests.depth import depth
 from tests.docker.test_containers import ONE
 from tests.e2e.conftest import Run
 
@@ -34,7 +35,7 @@ def image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Image:
     return find_image("suricata")
 
 
-@pytest.mark.parametrize("kind", ["docker", "oci", "bare"])
+@pytest.mark.parametrize("kind", ["docker", "bare", depth("oci")])
 @pytest.mark.usefixtures("docker")
 def test_an_image_without_its_files_is_told_before_anything_is_touched(
     run: Run, kind: str, image: Image
@@ -53,7 +54,7 @@ class AfterTheFirst(Silent):
             self._lose()
 
 
-@pytest.mark.parametrize("kind", ["docker", "oci", "bare"])
+@pytest.mark.parametrize("kind", ["docker", "bare", depth("oci")])
 def test_an_image_that_goes_in_the_middle_of_a_run(
     run: Run, kind: str, image: Image, docker: str
 ) -> None:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import pytest
 
+from tests.depth import depth
 from tests.e2e.conftest import SURICATA, WHOLE_TRACE, Run, closes, only
+from tests.e2e.one_world import STANDING, loads_of_one_world
 from tests.real_inputs import REALMIX_PACKETS
 
 pytestmark = pytest.mark.usefixtures("suricata")
@@ -12,53 +18,61 @@ pytestmark = pytest.mark.usefixtures("suricata")
 MERGED = 1423
 """Per pass: 1,551 valid fragments enter fanout defragmentation, 128 datagrams come out."""
 HELD = 51
+ONCE = {"speed": 20}
+SAME = {"multiplier": 4, "flows": "same", "speed": 20}
+DISTINCT = {"multiplier": 4, "speed": 10}
 
 
 @pytest.mark.parametrize(
-    ("generator", "defrag", "merged"),
-    [("replay", "no", 0), ("tcpreplay", "yes", MERGED), ("tcpreplay", "no", 0)],
-)  # replay with defrag: on each lab, in ssh/test_same_on_each_lab.py
-def test_at_twenty_times_the_original_timing(
-    run: Run, generator: str, defrag: str, merged: int
+    ("generator", "defrag", "loads"),
+    [
+        ("replay", "no", [ONCE, DISTINCT]),
+        ("replay", "yes", [DISTINCT, SAME]),
+        ("tcpreplay", "yes", [ONCE]),
+        depth("tcpreplay", "no", [ONCE, SAME]),
+        depth("tcpreplay", "yes", [SAME]),
+    ],
+    ids=str,
+)
+def test_every_load_of_one_suricata(
+    run: Run,
+    generator: str,
+    defrag: str,
+    loads: Sequence[Mapping[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    record = only(run(WHOLE_TRACE, f"load.kind={generator}", f"sut.defrag={defrag}"))
-    # tcpreplay 4.4.3 sleeps per packet and drifts: on a busy machine it is late, and void.
-    assert record.valid or record.invalid_reasons == ["sender_late"], record.verdict
-    assert record.offered.sent == REALMIX_PACKETS
-    assert record.packets.merged_packets == merged
-    assert record.packets.decoded_packets == REALMIX_PACKETS - merged
-    assert record.packets.lost_packets == 0
-    assert closes(record)
+    """At so many times the original timing, four copies, four replicas of distinct flows."""
+    loads_of_one_world(monkeypatch, *loads)
+    outcome = run(STANDING, WHOLE_TRACE, f"load.kind={generator}", f"sut.defrag={defrag}")
+    assert len(outcome.records) == len(loads)
+    for record, load in zip(outcome.records, loads, strict=True):
+        # tcpreplay 4.4.3 sleeps per packet and drifts: on a busy machine it is late, and void.
+        assert record.valid or record.invalid_reasons == ["sender_late"], record.verdict
+        assert closes(record)
+        assert record.offered.sent == load.get("multiplier", 1) * REALMIX_PACKETS
+        if load is not SAME:
+            passes = load.get("multiplier", 1)
+            assert record.packets.merged_packets == (passes * MERGED if defrag == "yes" else 0)
+        if load is ONCE:
+            assert record.packets.lost_packets == 0
 
 
 def test_three_passes_explain_every_packet(run: Run) -> None:
-    record = only(run("load.loops=3"))
+    outcome = run("load.loops=3")
+    record = only(outcome)
     assert (record.offered.sent, record.packets.decoded_packets) == (303_513, 299_244)
     assert record.packets.merged_packets == 4_269
     assert record.packets.merged_detail.absorbed_packets == 4_500 - 384
     assert record.packets.merged_detail.held_packets == 3 * HELD
     assert closes(record)
+    trial = json.loads((outcome.directory / "runs" / record.run / "trial.json").read_text())
+    assert trial["details"]["servants"] == [], "nothing beside a SUT in `bare` is charged to it"
 
 
-@pytest.mark.parametrize("defrag", ["yes", "no"])
-def test_four_replicas_of_distinct_flows(run: Run, defrag: str) -> None:
-    record = only(run("load.multiplier=4", "load.speed=10", f"sut.defrag={defrag}"))
-    assert record.offered.sent == 4 * REALMIX_PACKETS
-    assert record.packets.merged_packets == (4 * MERGED if defrag == "yes" else 0)
-    assert closes(record)
-
-
-@pytest.mark.parametrize("generator", ["replay", "tcpreplay"])
-def test_four_identical_copies(run: Run, generator: str) -> None:
-    record = only(
-        run("load.multiplier=4", "load.flows=same", "load.speed=10", f"load.kind={generator}")
-    )
-    assert record.offered.sent == 4 * REALMIX_PACKETS
-    assert closes(record)
-
-
-@pytest.mark.parametrize("generator", ["replay", "tcpreplay"])
-@pytest.mark.parametrize("defrag", ["yes", "no"])
+@pytest.mark.parametrize(
+    ("defrag", "generator"),
+    [("no", "replay"), ("yes", "tcpreplay"), depth("yes", "replay"), depth("no", "tcpreplay")],
+)
 def test_an_overload_that_drops(run: Run, generator: str, defrag: str) -> None:
     record = only(
         run(

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from nodrop.measure.progress import Silent
+from tests.depth import depth
 from tests.e2e.conftest import WHOLE_TRACE, Run, closes, only
 from tests.e2e.faults import Inject, labelled, namespace, nic_gone_once, xdp_drops
 
@@ -108,7 +109,7 @@ def cmdline(pid: int) -> list[bytes]:
     return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
 
 
-@pytest.mark.parametrize("end", ["snd", "rcv"])
+@pytest.mark.parametrize("end", ["rcv", depth("snd")])
 def test_packets_nobody_of_ours_sent_make_the_trial_invalid(run: Run, end: str) -> None:
     """From the sender's port, and out of the receiver's own (which the capture sockets see too)."""
     port = {"snd": "ndtx0", "rcv": "ndrx0"}[end]

@@ -17,7 +17,9 @@ from nodrop.load.replay import Replay
 from nodrop.results.packets import Port
 from nodrop.results.rundir import open_run
 from nodrop.results.trial import TrialRecord
+from tests.depth import depth
 from tests.e2e.conftest import Run, closes, only
+from tests.e2e.one_world import STANDING, loads_of_one_world
 
 DEMO = "make:demo"
 ALLOWED = os.sched_getaffinity(0)
@@ -43,10 +45,9 @@ def measured(record: TrialRecord, ports: int, *, copies: int = 1) -> list[Port]:
 @pytest.mark.parametrize(
     ("ports", "threads", "settings"),
     [
-        (2, 1, []),
-        (2, 2, ["sut.runmode=autofp", "sut.detect_threads=3"]),
+        depth(2, 1, [], id="workers"),  # so do the tests of replicas and of a loss
+        pytest.param(2, 2, ["sut.runmode=autofp", "sut.detect_threads=3"], id="autofp"),
     ],
-    ids=["workers", "autofp"],
 )
 def test_the_ports_share_all_packets(
     run: Run, ports: int, threads: int, settings: list[str]
@@ -59,10 +60,11 @@ def test_the_ports_share_all_packets(
         assert len(capture) == ports * threads
 
 
-def test_each_port_gets_a_copy_of_everything(run: Run) -> None:
+def test_each_port_gets_a_copy_of_everything(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also of fragments: the kernel puts together what comes in at any port of the namespace."""
     shape = ("sut.ports=2", "sut.threads=2", "setup.splitter=copy", "load.speed=20")
-    for record in run(*shape, "measure.sut=standing", "measure.repetitions=2").records:
+    loads_of_one_world(monkeypatch, {}, {})
+    for record in run(*shape, STANDING).records:
         each = {port.received_packets for port in measured(record, 2, copies=2)}
         assert each == {record.offered.sent}
 
@@ -74,7 +76,7 @@ def test_each_port_gets_replicas_of_its_own(run: Run) -> None:
     assert first == 2 * second, "two replicas, and one"
 
 
-@pytest.mark.parametrize("generator", ["replay", "tcpreplay"])
+@pytest.mark.parametrize("generator", ["tcpreplay", depth("replay")])
 def test_each_port_gets_a_trace_of_its_own(run: Run, real_trace: Path, generator: str) -> None:
     record = only(
         run(
@@ -134,7 +136,7 @@ def test_ports_that_cannot_be_are_refused(run: Run, settings: list[str], words: 
     assert words in str(refused.value)
 
 
-@pytest.mark.parametrize(("queues", "cpu"), [(1, '"any"'), (2, '"any"'), (2, min(ALLOWED))])
+@pytest.mark.parametrize(("queues", "cpu"), [(1, '"any"'), (2, min(ALLOWED)), depth(2, '"any"')])
 def test_cluster_qm_gives_each_queue_to_a_thread(run: Run, queues: int, cpu: object) -> None:
     """By a packet's flow, on whatever CPU it was sent."""
     shape = (f"setup.queues={queues}", "sut.threads=2", "sut.cluster_type=cluster_qm")

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from nodrop.report.write import write_report
+from tests.depth import depth
 from tests.e2e.conftest import WHOLE_TRACE, Run, closes
 
 pytestmark = pytest.mark.usefixtures("suricata")
@@ -17,7 +18,7 @@ ENOUGH_NS = 300_000_000
 @pytest.mark.parametrize(
     ("settings", "roles"),
     [
-        (["sut.runmode=workers", "sut.threads=1"], {"worker"}),
+        depth(["sut.runmode=workers", "sut.threads=1"], {"worker"}),
         (["sut.runmode=autofp", "sut.threads=1", "sut.detect_threads=1"], {"receive", "worker"}),
     ],
 )

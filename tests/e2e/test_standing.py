@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.depth import depth
 from tests.e2e.conftest import Run, closes
+from tests.e2e.one_world import STANDING, loads_of_one_world
 
 SINK = """
 name = "standing"
@@ -28,12 +30,10 @@ WORLDS = [1, 1, 3, 3, 5, 5, 5]
 @pytest.mark.parametrize(
     "settings",
     [
-        ("sut.threads=2",),
-        ("setup.instances=2",),
-        ("load.pps=5000", "load.multiplier=3"),
-        ("load.top_speed=true", "load.loops=1"),
+        ("setup.instances=2", "load.pps=5000", "load.multiplier=3"),
+        ("load.top_speed=true", "load.loops=1", "sut.threads=2", "sut.ring_frames=110000"),
     ],
-    ids=lambda settings: settings[0],
+    ids=["instances and replicas", "threads at top speed"],
 )
 def test_every_trial_of_a_standing_sink_has_books_of_its_own(
     run: Run, settings: tuple[str, ...]
@@ -52,7 +52,7 @@ def test_every_trial_of_a_standing_sink_has_books_of_its_own(
         assert (record.activation_s is not None) == (record.index == record.world)
 
 
-@pytest.mark.parametrize(("rate_pps", "slots"), [(2000, 64), (5000, 100), (8000, 1000)])
+@pytest.mark.parametrize(("rate_pps", "slots"), [(5000, 100), depth(2000, 64), depth(8000, 1000)])
 def test_a_slow_sink_that_stands_loses_the_same_in_every_trial(
     run: Run, rate_pps: int, slots: int
 ) -> None:
@@ -68,7 +68,7 @@ def test_a_slow_sink_that_stands_loses_the_same_in_every_trial(
         assert record.packets.loss_place == "socket ring"
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("threads", [2, depth(1)])
 def test_fragments_that_the_kernel_still_holds_change_no_books(run: Run, threads: int) -> None:
     """Of 153 fragments of the real trace the others are missing: the kernel holds them for 30 s,
     while the next trial brings the same ones again."""
@@ -81,11 +81,11 @@ def test_fragments_that_the_kernel_still_holds_change_no_books(run: Run, threads
     assert {record.packets.merged_packets for record in outcome.records} == {1423}
 
 
-def test_a_standing_suricata(run: Run, suricata: None) -> None:
-    """Of the real trace: the second trial of a world as the first."""
-    outcome = run("measure.sut=standing", "measure.repetitions=5", "sut.threads=2",
-                  "sut.ring_size=60000", "load.speed=60")  # fmt: skip
-    assert [record.world for record in outcome.records] == [1, 2, 2, 4, 4]
+def test_a_standing_suricata(run: Run, suricata: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second and the third trial of one start, each with the real trace, as the first."""
+    loads_of_one_world(monkeypatch, {}, {}, {})
+    outcome = run(STANDING, "sut.threads=2", "sut.ring_size=60000", "load.speed=60")
+    assert [record.world for record in outcome.records] == [1, 1, 1]
     for record in outcome.records:
         assert record.valid, record.verdict
         assert closes(record)

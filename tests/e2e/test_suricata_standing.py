@@ -17,6 +17,7 @@ from nodrop.setups.bare import Bare
 from nodrop.setups.seam import Limits
 from nodrop.suts.seam import SutCounters
 from nodrop.suts.suricata import Suricata
+from tests.depth import depth
 
 TOTALS: Sequence[str] = (
     "captured_packets",
@@ -29,12 +30,11 @@ TOTALS: Sequence[str] = (
 @pytest.mark.parametrize(
     ("options", "pace"),
     [
-        ({"threads": 2}, {"speed": 60.0}),
-        ({"threads": 1}, {"pps": 90_000.0}),
-        ({"threads": 2, "runmode": "autofp"}, {"top_speed": True}),
-        ({"threads": 2, "ring_size": 256}, {"top_speed": True}),
+        depth({"threads": 2}, {"speed": 60.0}, id="workers-2"),
+        depth({"threads": 1}, {"pps": 90_000.0}, id="workers-1"),
+        pytest.param({"threads": 2, "runmode": "autofp"}, {"top_speed": True}, id="autofp"),
+        pytest.param({"threads": 2, "ring_size": 256}, {"top_speed": True}, id="lossy"),
     ],
-    ids=["workers-2", "workers-1", "autofp", "lossy"],
 )
 def test_the_sums_of_offers_are_the_counters_at_the_end(
     suricata: None,

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.depth import depth
 from tests.e2e.conftest import Run, closes, only
 from tests.e2e.faults import Inject, xdp_drops
 from tests.known_answers import frames
@@ -59,7 +60,7 @@ def mixed(kept: int, taken: int, *, length: int = 1000) -> list[bytes]:
     return found
 
 
-@pytest.mark.parametrize(("taken", "put_in"), [(200, 200), (200, 150), (1, 1), (50, 300)])
+@pytest.mark.parametrize(("taken", "put_in"), [(200, 200), (50, 300), depth(200, 150), depth(1, 1)])
 def test_what_the_sender_lost_and_what_others_sent_are_never_netted(
     sink: Callable[..., Any], taken: int, put_in: int
 ) -> None:
@@ -75,7 +76,7 @@ def test_what_the_sender_lost_and_what_others_sent_are_never_netted(
 
 
 @pytest.mark.parametrize(("taken", "length", "put_in_length"),
-                         [(200, 1000, 60), (1, 1000, 1001), (300, 60, 1400)])  # fmt: skip
+                         [(200, 1000, 60), (1, 1000, 1001), depth(300, 60, 1400)])  # fmt: skip
 def test_as_many_other_packets_show_in_their_bytes(
     sink: Callable[..., Any], taken: int, length: int, put_in_length: int
 ) -> None:
@@ -91,7 +92,7 @@ def test_as_many_other_packets_show_in_their_bytes(
     assert record.packets.residual_bytes == taken * (length - put_in_length)
 
 
-@pytest.mark.parametrize("count", [1, 37, 500])
+@pytest.mark.parametrize("count", [37, depth(1), depth(500)])
 def test_what_the_receiving_port_sends_is_seen_where_its_taps_are_not(
     sink: Callable[..., Any], count: int
 ) -> None:
@@ -104,7 +105,7 @@ def test_what_the_receiving_port_sends_is_seen_where_its_taps_are_not(
     assert "sent packets out of ndrx0" in record.verdict
 
 
-@pytest.mark.parametrize(("mtu", "long"), [(1000, 200), (576, 1), (1300, 1999)])
+@pytest.mark.parametrize(("mtu", "long"), [(1000, 200), depth(576, 1), depth(1300, 1999)])
 def test_an_mtu_of_the_receivers_is_the_receivers(
     sink: Callable[..., Any], mtu: int, long: int
 ) -> None:
@@ -122,7 +123,7 @@ def test_an_mtu_of_the_receivers_is_the_receivers(
     assert closes(record) and record.packets.residual_bytes == 0
 
 
-@pytest.mark.parametrize("refused", [1, 50, 1000])
+@pytest.mark.parametrize("refused", [50, depth(1), depth(1000)])
 def test_a_receiver_that_is_down_for_a_while(
     sink: Callable[..., Any], tmp_path: Path, refused: int
 ) -> None:
@@ -171,7 +172,12 @@ def test_a_thief_is_no_xdp_program(
 
 @pytest.mark.parametrize(
     ("count", "size", "limit"),
-    [(1000, 1000, 100_000), (1000, 200, 300_000), (300, 1400, 50_000), (4000, 1400, None)],
+    [
+        (1000, 200, 300_000),
+        (4000, 1400, None),
+        depth(1000, 1000, 100_000),
+        depth(300, 1400, 50_000),
+    ],
 )
 def test_reassembly_that_refuses_for_want_of_memory_loses(
     sink: Callable[..., Any], count: int, size: int, limit: int | None
@@ -204,7 +210,7 @@ def test_reassembly_with_room_loses_nothing(sink: Callable[..., Any]) -> None:
     assert record.packets.residual_bytes == 0
 
 
-@pytest.mark.parametrize(("distance", "count"), [(64, 500), (1, 100), (10, 11)])
+@pytest.mark.parametrize(("distance", "count"), [(64, 500), depth(1, 100), depth(10, 11)])
 def test_reassembly_that_flushes_for_distance_loses(
     sink: Callable[..., Any], distance: int, count: int
 ) -> None:

@@ -22,6 +22,7 @@ from nodrop.measure.manager import run_experiment
 from nodrop.measure.progress import Silent
 from nodrop.report.write import write_report
 from nodrop.results.rundir import open_run
+from tests.depth import depth
 
 PATIENT = (
     "measure.late_p99_us=60e6",
@@ -115,7 +116,7 @@ def test_a_false_expectation_is_missed(site: Site) -> None:
     assert "place 'path'" in tried.why
 
 
-@pytest.mark.parametrize(("frames", "threads"), [(3, 1), (100, 1), (1000, 2)])
+@pytest.mark.parametrize(("frames", "threads"), [(1000, 2), depth(3, 1), depth(100, 1)])
 def test_foreign_frames_void_a_trial(site: Site, frames: int, threads: int) -> None:
     (inject,) = (case for case in known_answers(site) if case.name == "inject")
     tried = try_case(

@@ -12,6 +12,7 @@ from nodrop.config.experiment import load_experiment
 from nodrop.findings.capacity import answers
 from nodrop.hosts.binary import find_node_binary
 from nodrop.results.trial import TrialRecord
+from tests.depth import depth
 from tests.disturbed import INCONCLUSIVE, Disturbed
 from tests.e2e.conftest import Run
 
@@ -56,7 +57,9 @@ def short_trace(tmp_path: Path) -> Path:
 
 
 @pytest.mark.alone  # a ring of 256 frames holds 5 ms of 50,000 packets/s
-@pytest.mark.parametrize(("rate", "ring"), [(5_000, 256), (20_000, 16_384), (50_000, 256)])
+@pytest.mark.parametrize(
+    ("rate", "ring"), [(20_000, 16_384), depth(5_000, 256), depth(50_000, 256)]
+)
 def test_the_rate_of_a_sink_is_found(run: Run, short_trace: Path, rate: int, ring: int) -> None:
     """tools/bench_sink.py does each rate with each ring, and other rates."""
     outcome = run(

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.depth import depth
 from tests.e2e.conftest import Run, closes, only
 from tests.e2e.faults import Inject, labelled
 
@@ -102,7 +103,7 @@ def test_one_frozen_thread_of_two_is_named(run: Run) -> None:
     assert "ring_size" not in record.packets.knob
 
 
-@pytest.mark.parametrize("rate", [4000, 9000])
+@pytest.mark.parametrize("rate", [9000, depth(4000)])
 def test_a_sink_that_serves_half_is_asleep_at_its_own_pace(run: Run, rate: int) -> None:
     record = only(
         run(f"sut.service_rate_pps={rate}", f"load.pps={2 * rate}", 'sut.ring_bytes="256KiB"',

@@ -17,6 +17,7 @@ from nodrop.measure.plan import make_plan
 from nodrop.measure.progress import Silent
 from nodrop.results.rundir import find_run, open_run
 from nodrop.results.trial import TrialRecord
+from tests.depth import depth
 from tests.e2e.killing import undo
 from tests.known_answers.test_capacity import SINK, short_trace
 
@@ -55,7 +56,7 @@ class _FirstTrial(Silent):
         raise _Enough
 
 
-@pytest.mark.parametrize("dies_at", [1, 2, 5])  # the first is the ramp
+@pytest.mark.parametrize("dies_at", [1, 3, depth(2), depth(5)])  # the first is the ramp
 def test_a_killed_search_goes_on_where_it_was(
     dies_at: int, tmp_path: Path, short_trace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

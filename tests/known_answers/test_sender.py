@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from nodrop.hosts.privileges import in_user_namespace
+from tests.depth import depth
 from tests.e2e.conftest import Run, closes, only
 from tests.e2e.faults import Inject, labelled
 
@@ -91,7 +92,9 @@ def says_the_burst(record: Any, stall_ms: float) -> None:
     assert f"{record.packets.lost_packets} packets were lost" in record.verdict
 
 
-@pytest.mark.parametrize(("stall_ms", "pps"), [(300, 20_000), (130, 40_000), (60, 90_000)])
+@pytest.mark.parametrize(
+    ("stall_ms", "pps"), [(130, 40_000), depth(300, 20_000), depth(60, 90_000)]
+)
 def test_losses_in_the_burst_of_a_stopped_sender(
     run: Run, tmp_path: Path, stall_ms: int, pps: int
 ) -> None:
@@ -176,7 +179,7 @@ def test_a_stall_far_from_the_losses_leaves_them_to_the_sut(run: Run, tmp_path: 
     )
 
 
-@pytest.mark.parametrize("at_once", [500, 2_000, 20_000])
+@pytest.mark.parametrize("at_once", [20_000, depth(500), depth(2_000)])
 def test_what_a_trace_asks_for_at_once_is_no_lateness(
     run: Run, tmp_path: Path, at_once: int
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 from nodrop.stats.comparison import Question
 from nodrop.stats.family import Family
 from nodrop.stats.power import POWER, detectable, earlier_needed, more_runs, resolution, runs_to_see
+from tests.depth import depth
 from tests.known_answers.worlds import (
     ALONE,
     CANNOT_TELL,
@@ -27,7 +28,7 @@ class TestFurtherRuns:
         "world", ["normal", "skewed", "mostly zero", "few values", "two humps"]
     )
     @pytest.mark.parametrize("fresh", [True, False])
-    @pytest.mark.parametrize("margin", [0.0, 0.5, 2.0])
+    @pytest.mark.parametrize("margin", [0.0, 2.0, depth(0.5)])
     def test_followed_to_an_answer_it_is_seldom_false(
         self, world: str, fresh: bool, margin: float
     ) -> None:

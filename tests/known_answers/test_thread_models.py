@@ -8,7 +8,7 @@ import pytest
 
 from nodrop.images.image import list_images
 from nodrop.results.trial import TrialRecord
-from tests.e2e.conftest import SURICATA, Run, closes
+from tests.e2e.conftest import SURICATA, WHOLE_TRACE, Run, closes
 
 CELLS = """
 [matrix.cells.single]
@@ -49,7 +49,7 @@ ASKED = ("runmode", "threads", "detect_threads")
 
 @pytest.mark.usefixtures("suricata")
 def test_every_thread_model_closes_by_thread_and_in_sum(run: Run) -> None:
-    records = run(text=SURICATA + CELLS).records
+    records = run("load.speed=60", WHOLE_TRACE, text=SURICATA + CELLS).records
     assert sorted(str(record.cell["cell"]) for record in records) == sorted(ROLES)
     for record in records:
         _closes_by_thread(record)

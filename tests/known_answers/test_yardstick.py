@@ -19,6 +19,7 @@ import pytest
 
 from nodrop.measure.manager import RunOutcome
 from nodrop.results.trial import TrialRecord
+from tests.depth import depth
 from tests.e2e.conftest import Run, closes, only
 
 pytestmark = pytest.mark.alone
@@ -80,8 +81,8 @@ def late_packets(record: TrialRecord, pps: float) -> float:
     [
         (8_000, 9_000, 'ring_bytes="1MiB"'),  # as it was found: lost 37 % by blocks
         (2_000, 2_100, "ring_frames=200"),
-        (20_000, 25_000, "ring_frames=4096"),
-        (500, 501, "ring_frames=40"),
+        depth(20_000, 25_000, "ring_frames=4096"),
+        depth(500, 501, "ring_frames=40"),
     ],
 )
 def test_a_rate_below_its_own_loses_nothing(sink: Run, pps: int, rate: int, ring: str) -> None:
@@ -96,7 +97,12 @@ def test_a_rate_below_its_own_loses_nothing(sink: Run, pps: int, rate: int, ring
 
 @pytest.mark.parametrize(
     ("pps", "rate", "slots"),
-    [(10_000, 5_000, 256), (20_000, 9_000, 4_096), (4_000, 500, 16), (30_000, 3_000, 1_000)],
+    [
+        (10_000, 5_000, 256),
+        depth(20_000, 9_000, 4_096),
+        depth(4_000, 500, 16),
+        depth(30_000, 3_000, 1_000),
+    ],
 )
 def test_a_rate_beyond_its_own_loses_the_rest(sink: Run, pps: int, rate: int, slots: int) -> None:
     outcome = sink(
@@ -112,7 +118,8 @@ def test_a_rate_beyond_its_own_loses_the_rest(sink: Run, pps: int, rate: int, sl
 
 
 @pytest.mark.parametrize(
-    ("burst", "rate", "slots"), [(5_000, 500, 256), (3_000, 10, 1), (2_000, 100, 33), (900, 50, 16)]
+    ("burst", "rate", "slots"),
+    [(5_000, 500, 256), (3_000, 10, 1), depth(2_000, 100, 33), depth(900, 50, 16)],
 )
 def test_a_burst_into_an_idle_queue_keeps_its_slots(
     sink: Run, burst: int, rate: int, slots: int
@@ -142,7 +149,8 @@ def simulated(times_s: Sequence[float], rate: float, slots: int) -> int:
 
 
 @pytest.mark.parametrize(
-    ("pps", "rate", "slots"), [(200, 180, 8), (1_000, 800, 64), (100, 60, 4), (800, 780, 32)]
+    ("pps", "rate", "slots"),
+    [(200, 180, 8), depth(1_000, 800, 64), depth(100, 60, 4), depth(800, 780, 32)],
 )
 def test_random_arrivals_lose_what_a_simulation_of_them_does(
     sink: Run, pps: int, rate: int, slots: int

@@ -11,6 +11,8 @@ import pytest
 
 from nodrop.errors import LabProblem
 from nodrop.hosts.binary import find_node_binary
+from nodrop.load.replay import Replay
+from nodrop.load.tcpreplay import Tcpreplay
 from tests.ssh.machines import SSHD, Machines, two_machines
 from tests.ssh.pairs import Pair, receiver_here, receiver_there
 
@@ -31,6 +33,14 @@ def machines(programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     """With a switch in their cable; for looks at hosts, not for runs."""
     with two_machines(tmp_path_factory.mktemp("ssh")) as machines:
         yield machines
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that tests is busy: a sender that is driven from here may take longer than it was
+    asked to."""
+    for generator in (Replay, Tcpreplay):
+        monkeypatch.setattr(generator, "late_ratio", 100.0)
 
 
 @pytest.fixture(autouse=True)

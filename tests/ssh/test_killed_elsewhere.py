@@ -17,7 +17,7 @@ from tests.e2e.test_killed import Place
 from tests.ssh.machines import set_control
 from tests.ssh.pairs import Pair
 
-KILLS = int(os.environ.get("NODROP_KILLS", "4"))
+KILLS = int(os.environ.get("NODROP_KILLS", "2"))
 DOWN_S = float(os.environ.get("NODROP_LINE_DOWN_S", "1"))
 """SPECIFICATION.md: 100, and 10 s."""
 EACH = 3

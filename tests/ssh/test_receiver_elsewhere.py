@@ -27,6 +27,7 @@ from nodrop.labs.ssh import SshLab
 from nodrop.measure.plan import make_plan
 from nodrop.measure.progress import Silent
 from nodrop.results.rundir import open_run
+from tests.depth import depth
 from tests.s3 import serving
 from tests.ssh.machines import Machine
 from tests.ssh.pairs import SINK, Pair, Run, runs_on
@@ -69,16 +70,6 @@ def inode(machine: Machine) -> str:
     return machine.run("sh", "-c", "stat -c %i:%u:%a /var/lib/nodrop/control/*")
 
 
-def test_nodrop_is_copied_once_and_is_roots(run: Run, there: Pair) -> None:
-    outcome = run("measure.repetitions=1")
-    manifest = open_run(outcome.directory).manifest
-    assert (manifest["lab"]["name"], manifest["host"]["hostname"]) == ("pair", "sensor1")
-    copied = inode(there.receiver)
-    assert copied.endswith(":0:755\n")
-    assert run("measure.repetitions=1").exit_code == 0
-    assert inode(there.receiver) == copied
-
-
 THERE = {
     r"control/\w{64}": "0:755",
     r"node/\w{64}/nodrop-node": "0:755",
@@ -94,32 +85,13 @@ AT_THE_SENDER = {
 """As docs/reference/security.md has them: what lies below /var/lib/nodrop, its owner and mode."""
 
 
-class Looks(Silent):
-    def __init__(self, *machines: Machine) -> None:
-        self._machines = machines
-        self.seen: list[dict[str, str]] = []
-
-    def phase(self, name: str) -> None:
-        if name == "offer":
-            argv = ["find", "/var/lib/nodrop", "-maxdepth", "3", "-printf", r"%P %U:%m\n"]
-            shown = (machine.run(*argv).splitlines() for machine in self._machines)
-            self.seen = [dict(line.rsplit(" ", 1) for line in lines) for lines in shown]
-
-
-def test_in_a_trial_files_there_are_whose_the_page_says(run: Run, there: Pair) -> None:
-    looks = Looks(there.receiver, there.sender)
-    assert run("measure.repetitions=1", progress=looks).exit_code == 0
-    for seen, page in zip(looks.seen, (THERE, AT_THE_SENDER), strict=True):
-        for pattern, whose in page.items():
-            modes = {mode for path, mode in seen.items() if re.fullmatch(pattern, path)}
-            assert modes == {whose}, pattern
-        for path, mode in seen.items():
-            assert int(mode.partition(":")[2], 8) & 0o022 == 0, f"others may write to {path}"
-
-
 @pytest.mark.parametrize(
     ("step", "number"),
-    [("launch", signal.SIGKILL), ("offer", signal.SIGKILL), ("offer", signal.SIGINT)],
+    [
+        depth("launch", signal.SIGKILL),
+        ("offer", signal.SIGKILL),
+        ("offer", signal.SIGINT),
+    ],
 )
 def test_a_front_that_ends_leaves_nothing_and_is_gone_on_with(
     run: Run, there: Pair, tmp_path: Path, step: str, number: signal.Signals
@@ -210,58 +182,63 @@ def test_a_killed_sshd_is_said_and_the_run_goes_on(run: Run, there: Pair) -> Non
     assert run(resume=True).exit_code == 0
 
 
-class Checks(Silent):
-    """A second controller, in a trial."""
-
-    def __init__(self, lab: str) -> None:
-        self._lab, self.said = plugins.build_lab(load_lab(lab)), list[str]()
-
-    def phase(self, name: str) -> None:
-        if name == "offer":
-            assert isinstance(self._lab, SshLab)
-            self.said = [words for one in self._lab.check() for words in one.problems]
-
-
-def test_a_second_controller_is_told_whose_run_has_the_hosts(
-    run: Run, there: Pair, tmp_path: Path
-) -> None:
-    checks = Checks(there.lab(tmp_path))
-    run("measure.repetitions=1", "load.speed=1", progress=checks)
-    sender, receiver = checks.said
-    run_of_us = rf"run [0-9a-f]{{8}} of {US}, since .* UTC,"
-    assert re.match(rf"sender gen1: {run_of_us} has this host; wait", sender)
-    assert re.match(rf"receiver sensor1: {run_of_us} has cab0; wait", receiver)
-
-
-class Begins(Silent):
-    """A second run on the receiver, in a trial: from another sender, to another port."""
+class Looks(Silent):
+    """In a trial: at files, as a second controller, and with a second run on the receiver, which
+    comes from another sender and goes to another port."""
 
     def __init__(self, pair: Pair, folder: Path) -> None:
-        folder.mkdir()
-        self._file, lab = written(pair.with_ports(["other0"], ["other0"]), folder)
-        self._lab = Path(lab)
-        self._lab.write_text(self._lab.read_text().replace('host = "gen1"\n', ""))
-        self.said, self.made = "", folder / "results"
+        self._machines = (pair.receiver, pair.sender)
+        self._lab = plugins.build_lab(load_lab(pair.lab(folder)))
+        (second := folder / "second").mkdir()
+        self._file, lab = written(pair.with_ports(["other0"], ["other0"]), second)
+        self._other = Path(lab)
+        self._other.write_text(self._other.read_text().replace('host = "gen1"\n', ""))
+        self.made = second / "results"
+        self.files: list[dict[str, str]] = []
+        self.checked: list[str] = []
+        self.refused = ""
 
     def phase(self, name: str) -> None:
         if name == "offer":
-            argv = [sys.executable, "-m", "nodrop.cli.main", "run", self._file, "--lab", self._lab]
+            argv = ["find", "/var/lib/nodrop", "-maxdepth", "3", "-printf", r"%P %U:%m\n"]
+            shown = (machine.run(*argv).splitlines() for machine in self._machines)
+            self.files = [dict(line.rsplit(" ", 1) for line in lines) for lines in shown]
+            assert isinstance(self._lab, SshLab)
+            self.checked = [words for one in self._lab.check() for words in one.problems]
+            argv = [sys.executable, "-m", "nodrop.cli.main", "run", str(self._file)]
             second = subprocess.run(
-                [*argv, "--out", self.made], capture_output=True, text=True, timeout=90, check=False
-            )
-            self.said = second.stderr
+                [*argv, "--lab", self._other, "--out", self.made],
+                capture_output=True, text=True, timeout=90, check=False,
+            )  # fmt: skip
+            self.refused = second.stderr
             assert second.returncode == 3, second
 
 
-def test_a_receiver_has_one_run_at_a_time_on_whichever_port(
+def test_what_a_trial_has_there_and_who_else_is_told_of_it(
     run: Run, there: Pair, tmp_path: Path
 ) -> None:
-    begins = Begins(there, tmp_path / "second")
-    (record,) = run("measure.repetitions=1", progress=begins).records
+    looks = Looks(there, tmp_path)
+    outcome = run("measure.repetitions=1", "load.speed=1", progress=looks)
+    (record,) = outcome.records
     assert record.valid, record.verdict
+    manifest = open_run(outcome.directory).manifest
+    assert (manifest["lab"]["name"], manifest["host"]["hostname"]) == ("pair", "sensor1")
+    for seen, page in zip(looks.files, (THERE, AT_THE_SENDER), strict=True):
+        for pattern, whose in page.items():
+            modes = {mode for path, mode in seen.items() if re.fullmatch(pattern, path)}
+            assert modes == {whose}, pattern
+        for path, mode in seen.items():
+            assert int(mode.partition(":")[2], 8) & 0o022 == 0, f"others may write to {path}"
+    sender, receiver = looks.checked
     run_of_us = rf"run [0-9a-f]{{8}} of {US}, since .* UTC,"
-    assert re.match(rf"nodrop: receiver sensor1: {run_of_us} has this host; wait", begins.said)
-    assert not begins.made.exists()
+    assert re.match(rf"sender gen1: {run_of_us} has this host; wait", sender)
+    assert re.match(rf"receiver sensor1: {run_of_us} has cab0; wait", receiver)
+    assert re.match(rf"nodrop: receiver sensor1: {run_of_us} has this host; wait", looks.refused)
+    assert not looks.made.exists()
+    copied = inode(there.receiver)
+    assert copied.endswith(":0:755\n")
+    assert run("measure.repetitions=1").exit_code == 0
+    assert inode(there.receiver) == copied, "nodrop is copied once"
 
 
 class Stops(Silent):

@@ -12,7 +12,6 @@ from nodrop.cli.main import exit_code
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import LabSource, load_lab
 from nodrop.elsewhere.where import measuring
-from nodrop.load.tcpreplay import Tcpreplay
 from nodrop.measure.progress import Silent
 from nodrop.results.rundir import open_run
 from tests.e2e.conftest import SURICATA, closes, only, real_trace, suricata
@@ -59,7 +58,6 @@ def machines(programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 @pytest.fixture
 def lab(machines: Machines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LabSource:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr(Tcpreplay, "late_ratio", 100.0)  # it drifts, and the machine is busy
     file = tmp_path / "from-here.toml"
     file.write_text(LAB.format(config=machines.config))
     return load_lab(str(file))
@@ -125,6 +123,7 @@ def test_books_close(lab: LabSource, machines: Machines, tmp_path: Path, load: s
     Pair(machines, receiver_elsewhere=False).nothing_is_left()
 
 
+@pytest.mark.depth  # in ssh/test_same_on_each_lab.py it comes from elsewhere
 def test_real_suricata_on_the_real_trace(
     lab: LabSource, suricata: None, real_trace: Path, tmp_path: Path
 ) -> None:

@@ -14,6 +14,7 @@ from nodrop.errors import BadInput, NotReady
 from nodrop.hosts.seam import rise
 from nodrop.labs.seam import Checkable, Checked
 from nodrop.results.rundir import open_run
+from tests.depth import depth
 from tests.e2e.conftest import SURICATA, closes, only, real_trace, suricata
 from tests.ssh.machines import lay_direct_cable
 from tests.ssh.pairs import Pair, Run, receiver_here, receiver_there, runs_on
@@ -21,13 +22,16 @@ from tests.ssh.pairs import Pair, Run, receiver_here, receiver_there, runs_on
 __all__: Sequence[str] = ("real_trace", "suricata")
 
 BOTH = ["cab0", "cab1"]
+HERE, ELSEWHERE = "receiver here", "receiver elsewhere"
+FROM_HERE = pytest.mark.parametrize("on", [HERE, depth(ELSEWHERE)], indirect=True)
+FROM_ELSEWHERE = pytest.mark.parametrize("on", [ELSEWHERE, depth(HERE)], indirect=True)
 
 
-@pytest.fixture(scope="module", params=["receiver here", "receiver elsewhere"])
+@pytest.fixture(scope="module", params=[HERE, ELSEWHERE])
 def on(
     request: pytest.FixtureRequest, programs: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Pair]:
-    made = receiver_there if request.param == "receiver elsewhere" else receiver_here
+    made = receiver_there if request.param == ELSEWHERE else receiver_here
     with ExitStack() as standing:
         pair = standing.enter_context(made(tmp_path_factory.mktemp("cables")))
         lay_direct_cable(pair.sender, pair.receiver, "cab1")
@@ -62,6 +66,7 @@ def test_suricata_gets_flows_by_two_cables_and_the_books_close(
         assert found.captured_packets <= found.received_packets
 
 
+@FROM_HERE
 def test_a_loss_is_of_all_cables_together(run: Run, suricata: None, real_trace: Path) -> None:
     record = only(run("sut.ports=2", "sut.threads=1", "sut.ring_size=64", "load.speed=",
                       "load.pps=100000", text=SURICATA, trace=str(real_trace)))  # fmt: skip
@@ -72,6 +77,7 @@ def test_a_loss_is_of_all_cables_together(run: Run, suricata: None, real_trace: 
     assert sum(dropped) == (record.packets.lost_packets or 0) - before
 
 
+@FROM_ELSEWHERE
 def test_a_sut_of_one_port_has_the_first_cable(run: Run) -> None:
     record = only(run("measure.repetitions=1"))
     assert record.valid and closes(record), record.verdict
@@ -79,6 +85,7 @@ def test_a_sut_of_one_port_has_the_first_cable(run: Run) -> None:
     assert record.packets.decoded_packets == record.offered.sent
 
 
+@FROM_HERE
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
@@ -94,6 +101,7 @@ def test_what_cables_cannot_do_is_said_beforehand(
         run(*settings, text=SURICATA, trace=str(real_trace))
 
 
+@FROM_ELSEWHERE
 def test_a_check_looks_at_all_ports_and_cables(on: Pair, tmp_path: Path) -> None:
     on = on.with_ports(BOTH, BOTH)
     looked = checked(on, tmp_path)
@@ -112,6 +120,7 @@ def test_a_check_looks_at_all_ports_and_cables(on: Pair, tmp_path: Path) -> None
     assert any("cab1 has MTU 1500, and cab1 of sender gen1 has 9000" in words for words in found)
 
 
+@FROM_HERE
 def test_cables_that_are_crossed_are_found(on: Pair, tmp_path: Path) -> None:
     looked = checked(on.with_ports(BOTH, BOTH[::-1]), tmp_path)
     found = [words for one in looked for words in one.problems]

@@ -23,11 +23,15 @@ from nodrop.findings.capacity import answers
 from nodrop.measure.plan import make_plan
 from nodrop.measure.progress import Silent
 from nodrop.results.trial import TrialRecord
+from tests.depth import depth
 from tests.e2e.conftest import closes
 from tests.ssh.machines import Machine, lay_direct_cable
 from tests.ssh.pairs import SINK, Pair, Run, receiver_here, receiver_there, runs_on
 
 NONE = r"^cable: none of 32 marked frames came from {tx} of sender gen1 to {rx} of receiver"
+HERE, ELSEWHERE = "receiver here", "receiver elsewhere"
+FROM_HERE = pytest.mark.parametrize("bench", [HERE, depth(ELSEWHERE)], indirect=True)
+FROM_ELSEWHERE = pytest.mark.parametrize("bench", [ELSEWHERE, depth(HERE)], indirect=True)
 MENDING = "; put the cable or the switch right, and look with `nodrop lab check LAB`"
 SEARCH = """
 [search]
@@ -92,11 +96,11 @@ class Bench:
     panel: Panel
 
 
-@pytest.fixture(scope="module", params=["receiver here", "receiver elsewhere"])
+@pytest.fixture(scope="module", params=[HERE, ELSEWHERE])
 def bench(
     request: pytest.FixtureRequest, programs: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Bench]:
-    made = receiver_there if request.param == "receiver elsewhere" else receiver_here
+    made = receiver_there if request.param == ELSEWHERE else receiver_here
     with (
         made(tmp_path_factory.mktemp("bench")) as pair,
         panel_between(pair.sender, pair.receiver) as panel,
@@ -116,10 +120,11 @@ def running(pair: Pair, folder: Path, sender: list[str], receiver: list[str]) ->
         yield go
 
 
+@FROM_HERE
 @pytest.mark.parametrize(
     ("sender", "receiver", "found"),
     [
-        (["cab0"], ["cab1"], "; the cable leads to cab0 of receiver"),
+        depth(["cab0"], ["cab1"], "; the cable leads to cab0 of receiver"),
         (["cab0", "cab1"], ["cab1", "cab0"], "; the cable leads to cab0 of receiver"),
         (["far0"], ["far0"], ", nor to another port that is up (cab0, cab1, mgmt of sender gen1; "),
     ],
@@ -142,6 +147,7 @@ def test_a_run_is_refused_if_its_cable_leads_elsewhere(
     assert not (tmp_path / "results").exists()
 
 
+@FROM_ELSEWHERE
 def test_a_doctor_says_so_too(bench: Bench, tmp_path: Path, state: None) -> None:
     pair = bench.pair.with_ports(["far0"], ["far0"])
     where, file = load_lab(pair.lab(tmp_path)), tmp_path / "experiment.toml"
@@ -158,6 +164,7 @@ def test_a_doctor_says_so_too(bench: Bench, tmp_path: Path, state: None) -> None
     assert sent_by(pair.sender) == before + 3 * 32
 
 
+@FROM_ELSEWHERE
 def test_a_cable_of_one_way_is_enough(bench: Bench, tmp_path: Path, state: None) -> None:
     """As that of a mirror port."""
     with bench.panel.joined(), running(bench.pair, tmp_path, ["far0"], ["far0"]) as run:
@@ -190,7 +197,16 @@ def nothing_arrived(record: TrialRecord) -> bool:
     return True
 
 
-@pytest.mark.parametrize("sut", ["fresh", "standing"])
+@pytest.mark.parametrize(
+    ("bench", "sut"),
+    [
+        (HERE, "standing"),
+        (ELSEWHERE, "fresh"),
+        depth(HERE, "fresh"),
+        depth(ELSEWHERE, "standing"),
+    ],
+    indirect=["bench"],
+)
 def test_a_cable_that_is_pulled_out_makes_void_trials_and_resume_wants_it_back(
     bench: Bench, tmp_path: Path, state: None, sut: str
 ) -> None:
@@ -210,6 +226,7 @@ def test_a_cable_that_is_pulled_out_makes_void_trials_and_resume_wants_it_back(
     assert outcome.records[0] == first
 
 
+@FROM_HERE
 def test_a_search_ends_with_a_sentence_and_goes_on_with_resume(
     bench: Bench, tmp_path: Path, state: None
 ) -> None:
