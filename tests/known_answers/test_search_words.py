@@ -390,3 +390,27 @@ def test_a_bound_reads_alike_in_every_sentence(
     allowed = set(re.findall(r"\(([\d.]+)X\)", texts[0]))
     told = [m for t in texts for m in re.findall(r"\(([\d.]+)X\)", t) if float(m) < too_much * 1.3]
     assert len(allowed) == 2 and {*told} <= allowed, texts
+
+
+@pytest.mark.parametrize(
+    ("steal", "others", "limited_by"),
+    [
+        (0.022, 0.95, "other_programs"),
+        (0.03, 0.3, "other_programs"),
+        (0.3, 0.26, "hypervisor"),
+        (0.022, 0.1, "hypervisor"),
+    ],
+)
+@pytest.mark.parametrize("carried", [True, False])
+def test_who_took_more_of_the_cpus_is_named(
+    tmp_path: Path, steal: float, others: float, limited_by: str, carried: bool
+) -> None:
+    """Seen: "the hypervisor took too much", with 2.0 % stolen while a compiler had 95 %."""
+    late = tried(4.5, ["late"] * 8)
+    for fields in late.each.values():
+        fields |= {"steal_ratio": steal, "disturbed": {"others_ratio": others}}
+    lower = [tried(4, [0.0] * 3)] if carried else []
+    found = answer_of(tmp_path, [*lower, late], budget_s=60.0)
+    assert found.limited_by == limited_by
+    words = {"other_programs": "other programs had", "hypervisor": "the hypervisor took"}
+    assert words[limited_by] in found.statements[0].text

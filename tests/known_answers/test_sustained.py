@@ -288,3 +288,33 @@ def test_a_sut_that_slept_late_in_the_load_was_not_falling_behind(
     )
     found = pace(seen)
     assert found.sustained is sustained, found
+
+
+@pytest.mark.parametrize("fastest_known", [True, False])
+@pytest.mark.parametrize(
+    ("packets", "offered_s", "drain_s", "fastest_pps", "rested_s"),
+    [
+        (765, 5.006, 0.062, 170.0, 4.994),  # a sink of 500/s: "at 150 packets/s it fell behind"
+        (1_100, 5.0, 0.099, 327.0, 4.7),  # a sink of 1,000/s: "carries less than 123 packets/s"
+        (248, 4.1, 0.051, 98.0, 4.0),
+        (90_000, 5.0, 0.2, 18_400.0, 4.8),
+    ],
+)
+def test_a_small_burst_at_the_end_is_no_slow_sut_either(
+    packets: int, offered_s: float, drain_s: float, fastest_pps: float,
+    rested_s: float, fastest_known: bool,
+) -> None:  # fmt: skip
+    """A window that holds most packets ends with the burst that makes it so."""
+    seen = WorkedOff(
+        packets=packets,
+        offered_s=offered_s,
+        drain_at_least_s=drain_s - 0.002,
+        drain_at_most_s=drain_s,
+        backlog_at_most_packets=packets // 20,
+        fastest_pps=fastest_pps if fastest_known else None,
+        rested_s=rested_s,
+        rested_packets=round(packets * 0.94),
+    )
+    assert pace(seen).sustained is True, pace(seen)
+    behind = replace(seen, fastest_pps=0.97 * packets / offered_s, rested_s=0.3)
+    assert pace(behind).sustained is None, "it never rested, and served less"

@@ -317,9 +317,9 @@ def _limited_by(
         return _limited_above(every, of_answer, lower, goal, search, cut)
     below = [t for t in every if t.value < upper.value]
     if lower is None and any(load.looks_carried(goal, search) for load in loads(below)):
-        return "hypervisor" if 2 * sum(t.disturbed for t in below) > len(below) else cut
-    if _hidden(every, chosen, goal, search):
-        return "hypervisor"
+        return _void_for(below) if 2 * sum(t.disturbed for t in below) > len(below) else cut
+    if by := _hidden(every, chosen, goal, search):
+        return by
     if lower is not None:
         failed = any(t.outcome == "failed" for t in upper.trials)
         return "sut_failed" if failed else _in_the_way(every, upper.value, goal)
@@ -388,23 +388,27 @@ def _limited_above(
     return "max" if search.max is not None and lower.value >= search.max else cut
 
 
-def _hidden(every: Sequence[Tried], chosen: Bracket, goal: float, search: Search) -> bool:
-    """The bounds are far apart, as the hypervisor disturbed the trials between them."""
+def _hidden(
+    every: Sequence[Tried], chosen: Bracket, goal: float, search: Search
+) -> LimitedBy | None:
+    """What disturbed the trials between bounds that are far apart: the hypervisor or programs."""
     assert chosen.upper is not None
     least = 0.0 if chosen.lower is None else chosen.lower.value
     if chosen.upper.value <= least * (1 + search.relative_width) ** CLOSED:
-        return False
+        return None
     between = [t for t in every if least < t.value < chosen.upper.value and t.good(goal) is None]
-    return _void_for(between) == "hypervisor"
+    by = _void_for(between)
+    return by if by in ("hypervisor", "other_programs") else None
 
 
 def _void_for(
     trials: Sequence[Tried],
-) -> Literal["hypervisor", "generator", "nothing_measured"]:
+) -> Literal["hypervisor", "other_programs", "generator", "nothing_measured"]:
     """What kept them from being measured, if it is one thing."""
     void = [t for t in trials if t.outcome == "void" or t.doubtful]
-    if 2 * sum(t.disturbed for t in void) > len(void):
-        return "hypervisor"  # whatever the few others say
+    if 2 * sum(t.disturbed for t in void) > len(void):  # whatever the few others say
+        others = sum(t.others_took_more for t in void)
+        return "other_programs" if 2 * others > len(void) else "hypervisor"
     rest = [set(t.record.invalid_reasons) for t in void if not t.disturbed]
     return "generator" if rest and all(r & SENDER_REASONS for r in rest) else "nothing_measured"
 

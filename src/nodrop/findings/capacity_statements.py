@@ -305,6 +305,7 @@ _WHY_AT_LEAST = {
     "max": "search.max allowed no more",
     "budget": "the budget ended there",
     "hypervisor": "the hypervisor took too much of this host's CPU to measure more",
+    "other_programs": "other programs had too much of this host's CPU to measure more",
     "void_above": "every trial above it was void",
     "unfinished": "the search has not ended, and has not found a load that is too much",
     "lab": "it ended there, as the lab failed",
@@ -312,7 +313,7 @@ _WHY_AT_LEAST = {
 _NOT_THE_SUT = {
     "hypervisor": _WHY_AT_LEAST["hypervisor"],
     "before_sut": "the packets were lost before it, in the {place}",
-    "other_programs": "other programs had its CPU as it lost",
+    "other_programs": "other programs had its CPU",
     "sender_cpu": "the sender had its CPU as it lost",
     "interrupts": "interrupts had its CPU as it lost",
     "quota": "its CPU quota held it as it lost",
@@ -322,6 +323,7 @@ _NOT_THE_SUT = {
 _WHY_NOT = {
     "generator": "the generator was the limit",
     "hypervisor": "the hypervisor took too much of this host's CPU to measure anything",
+    "other_programs": "other programs had too much of this host's CPU to measure anything",
     "budget": "the budget ended first",
     "unfinished": "the search has not ended",
     "lab": "the search ended, as the lab failed",

@@ -19,7 +19,7 @@ from nodrop.config.search import Search
 from nodrop.ledger.reasons import Reason
 from nodrop.ledger.sender import NAMED_RATIO
 from nodrop.ledger.sustained import LEAST_S, TOLERANCE
-from nodrop.results.trial import Ramp, TrialRecord
+from nodrop.results.trial import OTHERS, Ramp, TrialRecord
 from nodrop.stats.knee import Limit, knee
 
 SENDER_REASONS = frozenset(
@@ -96,6 +96,13 @@ class Tried:
         """It says nothing as the hypervisor took CPU: another trial of this load may."""
         void = self.outcome == "void" and (self.record.steal_ratio or 0.0) > DISTURBING
         return void or self.doubtful
+
+    @property
+    def others_took_more(self) -> bool:
+        """Other programs had much of its CPUs, and more of them than the hypervisor."""
+        seen = self.record.disturbed
+        others = (seen.others_ratio or 0.0) if seen else 0.0
+        return others >= OTHERS and others > (self.record.steal_ratio or 0.0)
 
     @property
     def may_be_stolen(self) -> bool:

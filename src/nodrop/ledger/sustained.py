@@ -65,13 +65,14 @@ def pace(seen: WorkedOff) -> Pace:
         lasted_nothing = "the load lasted no time" if seen.packets else ""
         return Pace(sustained=None, service_pps_at_least=None, evidence=lasted_nothing)
     least, most = _kept_at_least(seen), _kept_at_most(seen)
+    long = seen.offered_s >= LEAST_S
     sustained: bool | None = None
-    if most < 1 - TOLERANCE:
+    if long and least is not None and least >= 1:
+        sustained = True  # a burst came last at most: the pace is served, and was
+    elif most < 1 - TOLERANCE:
         sustained = None if _caught_up(seen) else False
-        if least is not None and least >= 1 and seen.offered_s >= LEAST_S:
-            sustained = True  # a burst came last: the pace is served, and was
-    elif least is not None and least >= 1 - TOLERANCE and seen.offered_s >= LEAST_S:
-        sustained = True if most >= 1 - SEEN_BEHIND else None
+    elif long and least is not None and least >= 1 - TOLERANCE:
+        sustained = True if most >= 1 - SEEN_BEHIND or _rested_late(seen) else None
     served = None if least is None else least * seen.packets / seen.offered_s
     return Pace(
         sustained=sustained,
@@ -101,10 +102,14 @@ def _kept_at_least(seen: WorkedOff) -> float | None:
 
 def _caught_up(seen: WorkedOff) -> bool:
     """Whether the backlog at the end need not have grown with the load."""
-    if seen.rested_s is not None and seen.rested_s >= (1 - LATE) * seen.offered_s:
+    if _rested_late(seen):
         return True
     pps = seen.packets / seen.offered_s
     return seen.fastest_pps is not None and seen.fastest_pps >= (1 - TOLERANCE) * pps
+
+
+def _rested_late(seen: WorkedOff) -> bool:
+    return seen.rested_s is not None and seen.rested_s >= (1 - LATE) * seen.offered_s
 
 
 def _kept_at_most(seen: WorkedOff) -> float:

@@ -292,6 +292,8 @@ def _beyond(source: Source, reason: str) -> tuple[str, str]:
         return "more time (`--resume` goes on)", ""
     if reason == "hypervisor":
         return "a host whose CPUs no other guest takes", ""
+    if reason == "other_programs":
+        return "a host that does nothing else", ""
     return "what makes its trials void has to go", ""
 
 
