@@ -204,6 +204,7 @@ def _side_cell(
         figures=figures,
         failed=outcomes["failed"],
         void=outcomes["void"],
+        behind=sum(t.loss_ratio == 0 and t.record.packets.sustained is False for t in trials),
         facts=_facts([*_of_pairs(trials, pairs)]),
     )
 

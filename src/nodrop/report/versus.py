@@ -77,6 +77,8 @@ def versus(
             hint="; ".join([*missing, NO_FIGURE]),
         )
     missing += _without_figures(matched, metrics)
+    if any(pair.figure.name == LOSS for pair in pairs):
+        missing += _behind(matched)
     family = _family(pairs, look)
     rows = [row for pair in pairs if (row := _row(pair, family)) is not None]
     verdict, code = _verdict(rows, missing)
@@ -146,6 +148,19 @@ def _without_figures(
             for pair in _pairs(a, b, metrics)
         )
     ]
+
+
+def _behind(matched: Sequence[tuple[SideCell, SideCell]]) -> Iterator[str]:
+    """Sides most of whose trials lost nothing as the rings held what the SUT did not serve."""
+    for pair in matched:
+        for name, cell in zip("AB", pair, strict=True):
+            loss = cell.figures.get(LOSS)
+            if loss is not None and 2 * cell.behind > len(loss.values):
+                yield (
+                    f"{cell.label}: {name} did not keep the pace of its load in {cell.behind} of "
+                    f"{plural(len(loss.values), 'trial')}, and lost nothing as its rings held the "
+                    "rest: a longer load (load.duration_s) shows what it loses"
+                )
 
 
 def _key(cell: SideCell, allowed: set[str]) -> str:

@@ -35,6 +35,8 @@ class SideCell(Model):
     failed: Count
     """Trials in which the SUT failed: they are in no figure but `failed_pct`."""
     void: Count
+    behind: Count = 0
+    """Measured trials without loss whose SUT did not keep the pace of the load."""
     facts: dict[str, list[str]] = Field(default_factory=dict)
     """Of a fleet: what this cell was measured on, beside what is true of the whole side."""
 

@@ -555,3 +555,23 @@ def test_comparing_imports_nothing_that_measures() -> None:
         "sys.exit([m for m in sys.modules if m.startswith('nodrop.measure')] or 0)"
     )
     subprocess.run([sys.executable, "-c", words], check=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("behind", "trials", "verdict"),
+    [(20, 20, "cannot tell"), (11, 20, "cannot tell"), (10, 20, "no worse"), (0, 20, "no worse")],
+)
+@pytest.mark.parametrize("slow", ["a", "b"])
+def test_no_loss_of_a_sut_that_fell_behind_is_no_better(
+    behind: int, trials: int, verdict: str, slow: str
+) -> None:
+    """Seen: a sink of 4,000/s at 4,430/s "the same" as one of 5,000/s: its ring held the rest."""
+    sides = {name: side(name, {"loss_pct": [0.0] * trials}) for name in "ab"}
+    (cell,) = sides[slow].cells
+    told = cell.model_copy(update={"behind": behind})
+    sides[slow] = sides[slow].model_copy(update={"cells": [told]})
+    found = versus(sides["a"], sides["b"])
+    assert found.verdict == verdict
+    said = [words for words in found.missing if "did not keep the pace" in words]
+    assert len(said) == (verdict == "cannot tell")
+    assert all(f"{slow.upper()} did not keep" in words for words in said)
