@@ -11,7 +11,8 @@ import pytest
 
 from nodrop.ledger.balance import balance
 from nodrop.ledger.hops import Account, Class, Hop
-from nodrop.report.flow import flow
+from nodrop.report.chart import symbols
+from nodrop.report.flows import flow
 from nodrop.report.write import write_report
 from nodrop.testing.outcome_runs import outcome_search, tried
 from tests.browser.test_page import CHROMIUM, Pages, axe, browser, pages
@@ -96,9 +97,9 @@ WAYS: dict[str, Way] = {
 }
 TOUCHING = """() => {
   const found = [];
-  for (const svg of document.querySelectorAll('svg.figure')) {
+  for (const svg of document.querySelectorAll('svg.plot')) {
     if (!svg.checkVisibility()) continue;
-    const own = svg.getBoundingClientRect();
+    const own = svg.closest('.pad').getBoundingClientRect();
     const boxes = [...svg.querySelectorAll('text')]
       .map(text => [text.textContent, text.getBoundingClientRect()])
       .filter(([, box]) => box.width);
@@ -123,9 +124,9 @@ def drawn(way: Way) -> str:
         for name, _, on_the_way in way
         for kind, account, packets in on_the_way
     ]
-    css = "".join((CSS / name).read_text() for name in ("figure.css", "style.css"))
+    css = "".join((CSS / name).read_text() for name in ("chart.css", "style.css"))
     picture = flow(balance(hops, accounts), "a ledger")
-    return f"<!doctype html><style>{css}</style><div class=scroll>{picture}</div>"
+    return f"<!doctype html><style>{css}</style>{symbols()}<section>{picture}</section>"
 
 
 @pytest.fixture
@@ -136,7 +137,7 @@ def opened(browser: Any) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("kind", WAYS)
-@pytest.mark.parametrize("width", [400, 1300])
+@pytest.mark.parametrize("width", [760, 1300])
 def test_no_two_words_of_a_ledger_touch(opened: Any, kind: str, width: int) -> None:
     opened.set_viewport_size({"width": width, "height": 900})
     opened.set_content(drawn(WAYS[kind]))
@@ -148,7 +149,7 @@ def test_no_two_words_of_a_ledger_touch(opened: Any, kind: str, width: int) -> N
 def test_no_two_words_of_the_page_s_ledgers_touch(opened: Any, pages: Pages, kind: str) -> None:
     opened.goto(pages[kind])
     opened.evaluate(
-        "document.querySelectorAll('svg').forEach(s => s.closest('#ledger') || s.remove())"
+        "document.querySelectorAll('svg.plot').forEach(s => s.closest('#ledger') || s.remove())"
     )
     assert opened.locator("#ledger svg").count() > 0
     assert opened.evaluate(TOUCHING) == []
@@ -209,10 +210,10 @@ def test_no_two_words_of_a_capacity_report_touch(
     assert opened.locator("#capacity h2").is_visible()
     assert opened.evaluate("document.documentElement.scrollWidth <= innerWidth")
     opened.evaluate(
-        "document.querySelectorAll('svg').forEach("
+        "document.querySelectorAll('svg.plot').forEach("
         "s => s.closest('#answer, #capacity') || s.remove())"
     )
-    assert opened.locator("#answer svg").count() == 1, "the knee stands beside the answer"
+    assert opened.locator("#answer .chart").count() == 1, "the knee stands beside the answer"
     assert opened.evaluate(TOUCHING) == []
     assert trouble == []
 
@@ -236,8 +237,9 @@ def test_axe_finds_nothing_in_a_capacity_section(
     opened.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
     found = axe.Axe().run(opened, context="#capacity").response["violations"]
     assert [(v["id"], [node["target"] for node in v["nodes"][:3]]) for v in found] == []
-    opened.locator("#capacity svg .mark").last.focus()
-    assert "search" in opened.locator("#capacity figure").last.text_content()
+    opened.locator("#capacity .points").last.focus()
+    opened.keyboard.press("ArrowRight")
+    assert "packets/s" in opened.locator(".tip").text_content()
 
 
 LAST = "document.querySelector('#cells-table thead tr').lastElementChild"

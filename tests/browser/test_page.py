@@ -188,20 +188,27 @@ def test_the_keyboard_reaches_everything(page: Any, pages: Pages, kind: str) -> 
 
 def test_focus_tells_the_counter_of_a_branch(page: Any, pages: Pages) -> None:
     page.goto(pages["losses"])
-    page.locator("svg .branch.k-lost").first.focus()
-    said = page.locator("#ledger .cell > details.trial > .says").last.text_content()
-    assert "rx_dropped_ring_full" in said
-    assert "stats.capture.kernel_drops" in said
+    page.locator("#ledger .cell > details.trial > .chart .points").last.focus()
+    said = []
+    for _ in range(12):
+        page.keyboard.press("ArrowRight")
+        said.append(page.locator(".tip").text_content())
+    (lost,) = {words for words in said if words.startswith("rx_dropped_ring_full")}
+    assert "stats.capture.kernel_drops" in lost
+    page.keyboard.press("Escape")
+    assert not page.locator(".tip").is_visible()
 
 
 def test_focus_tells_what_a_setup_costs(page: Any, pages: Pages) -> None:
     page.goto(pages["setups"])
-    page.locator("#setups svg .s3 .mark").last.focus()
-    said = page.locator("#setups .says").first.text_content()
+    page.locator("#setups .chart").first.locator(".points").last.focus()
+    page.keyboard.press("End")
+    said = page.locator(".tip").text_content()
     assert said.startswith("Activation of vm tcg (emulated) at 4X: ")
     assert "against bare +" in said and ": cannot tell yet (" in said  # of 4 runs
-    page.locator("#setups svg .mark-part").first.focus()
-    assert "packets decoded" in page.locator("#setups .says").nth(1).text_content()
+    page.locator("#setups .chart.bars .points, #setups .chart.several .points").first.focus()
+    page.keyboard.press("Home")
+    assert "packets decoded" in page.locator(".tip").text_content()
 
 
 def test_a_link_opens_its_trial(page: Any, pages: Pages) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from nodrop.report.chart import ticks
 from nodrop.report.knee import WORDS, Dot
-from nodrop.report.loss_plot import ticks
 from nodrop.report.numbers import short
 
 WIDTH, HEIGHT = 64, 8

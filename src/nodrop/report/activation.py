@@ -7,8 +7,8 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from nodrop.report import escape, numbers
+from nodrop.report.charts import Bar, Part
 from nodrop.report.setups import Condition, setup_names
-from nodrop.report.stacked_bars import Bar, Part
 from nodrop.report.tables import Column, Row, Table, Value, numeric, text, with_ends
 from nodrop.report.trials import Trial, count_once
 from nodrop.stats.interval import Summary, of_hosts, summarize

@@ -6,8 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from markupsafe import Markup
-
 from nodrop.findings.answer import Answer, Bound
 from nodrop.findings.capacity_statements import ramp_words, writing
 from nodrop.findings.load_words import value_words
@@ -22,9 +20,10 @@ from nodrop.report.capacity_pictures import (
     way_of,
 )
 from nodrop.report.capacity_words import forecast_words, limit_words
+from nodrop.report.chart import Chart
+from nodrop.report.charts import knee_plot
 from nodrop.report.efficiency import Efficiency, efficiency, efficiency_table, efficiency_words
 from nodrop.report.fitted import curves_table, stand_apart
-from nodrop.report.knee_plot import knee_plot
 from nodrop.report.searched import SearchedCell, searches
 from nodrop.report.story import Story
 from nodrop.report.tables import Column, Made, Row, Table, Value, numeric, text
@@ -37,22 +36,22 @@ class CapacityView:
 
     name: str
     answers: Table
-    knee: Markup
+    knee: Chart
     caption: str
     """Of the knee; what the curve says is in it, or why there is none."""
     efficiency: str
     budget: str
     """What it was likely to buy, and what it bought; empty if that was not foreseen."""
-    way: Markup
+    way: Chart
     steps: Table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapacitySection:
     views: tuple[CapacityView, ...]
-    bars: Markup
+    bars: Chart
     """Empty if there is one cell alone."""
-    cores: Markup
+    cores: Chart
     """Bars of what a packet costs, or of what a busy core carries, cell by cell; empty if fewer
     than two cells have such a figure."""
 

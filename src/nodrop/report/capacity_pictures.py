@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from markupsafe import Markup
-
 from nodrop.findings.answer import Answer
 from nodrop.findings.capacity_statements import writing
 from nodrop.findings.load_words import value_words
 from nodrop.report import numbers
 from nodrop.report.capacity_words import goal_name
+from nodrop.report.chart import Chart
+from nodrop.report.charts import (
+    Bar,
+    CurvePoint,
+    Held,
+    Knee,
+    Part,
+    Step,
+    search_plot,
+    stacked_bars,
+)
 from nodrop.report.efficiency import Efficiency, efficiency, with_spread
 from nodrop.report.fitted import deciding, fitted, fitted_words, stand_apart
 from nodrop.report.knee import dots, voids
-from nodrop.report.knee_plot import CurvePoint, Held, Knee
-from nodrop.report.search_plot import Step, search_plot
 from nodrop.report.searched import SearchedCell
-from nodrop.report.stacked_bars import Bar, Part, stacked_bars
 from nodrop.results.packed import Records
 from nodrop.stats.loss_curve import NoCurve
 
@@ -30,14 +36,14 @@ HELD_FROM = 1.05
 def knee_of(searched: SearchedCell) -> Knee:
     """Every trial of it, where its first goal's answer lies, and the loss curve of its trials."""
     records = Records(trial.packed for trial in searched.trials)
-    offered = [pps for one in deciding(searched) if (pps := one.record.offered.per_s)]
     curve = tuple(_curve(searched))
+    first = searched.answers[0] if searched.answers else None
     return Knee(
         title=f"The knee of {searched.subject}",
         dots=dots(records, stand_apart(searched)),
         voids=voids(records),
-        answer_pps=_interval_pps(searched.answers[0]) if searched.answers else None,
-        near_pps=(min(offered), max(offered)) if offered else None,
+        carried_pps=first.lower.pps if first and first.lower else None,
+        too_much_pps=first.upper.pps if first and first.upper else None,
         curve=curve,
         held=tuple(_held(searched)) if curve else (),
     )
@@ -69,7 +75,7 @@ def _held(searched: SearchedCell) -> Iterator[Held]:
             yield Held(pps=offered, lost_ratio=lost, unserved_ratio=1 - served)
 
 
-def way_of(searched: SearchedCell) -> Markup:
+def way_of(searched: SearchedCell) -> Chart:
     """Its trials in their order: load and outcome."""
     records = Records(trial.packed for trial in searched.trials)
     drawn = {dot.run: dot for dot in (*dots(records, stand_apart(searched)), *voids(records))}
@@ -92,13 +98,10 @@ def caption_of(searched: SearchedCell, knee: Knee) -> str:
     said = [f"Every trial of {searched.subject}, at the load that was really sent."]
     if knee.voids:
         said.append("Above the plot: void ones, which say nothing of the SUT.")
-    if any(dot.busiest_cpu_ratio is not None for dot in knee.dots):
-        said.append("Squares, on the right axis: its busiest thread.")
-    if knee.answer_pps:
-        said.append(
-            "The upright band runs from the highest load that was carried to the lowest above it "
-            "that was not."
-        )
+    if any(dot.worker is not None for dot in knee.dots):
+        said.append("Below: the worker that lost most.")
+    if knee.carried_pps and knee.too_much_pps:
+        said.append("Blue ground: carried. Orange ground: too much. Between them: not known.")
     said.append(fitted_words(fitted(searched)))
     if knee.curve:
         said.append("The curve says what is lost once the rings are full.")
@@ -109,9 +112,9 @@ def caption_of(searched: SearchedCell, knee: Knee) -> str:
     return " ".join(said)
 
 
-def capacity_bars(found: Sequence[SearchedCell]) -> Markup:
+def capacity_bars(found: Sequence[SearchedCell]) -> Chart:
     if len(found) < 2 or not any(answer.lower for one in found for answer in one.answers):
-        return Markup("")
+        return Chart()
     return stacked_bars(
         "Capacity, cell by cell",
         "packets/s that were carried; the line: up to the load that was not",
@@ -152,14 +155,14 @@ def _between_rounds(answer: Answer) -> str:
     return f"; {loads.span(between.lowest, between.highest, up=False)} in {between.n} rounds"
 
 
-def core_bars(found: Sequence[SearchedCell]) -> Markup:
+def core_bars(found: Sequence[SearchedCell]) -> Chart:
     known = [
         (one, work)
         for one in found
         if (work := efficiency(t.record for t in one.trials)) is not None
     ]
     if len(known) < 2:
-        return Markup("")
+        return Chart()
     if all(work.core_is_full for _, work in known):
         title, unit = (
             "What a busy core carries, cell by cell",

@@ -6,23 +6,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 
-from markupsafe import Markup
-
 from nodrop.report.capacity import capacity_table, efficiencies, steps_table
 from nodrop.report.capacity_pictures import capacity_bars, core_bars, knee_of, way_of
+from nodrop.report.cell_charts import loss_plot, order_plot, repeats_plot
+from nodrop.report.chart import Chart
+from nodrop.report.charts import knee_plot
 from nodrop.report.efficiency import efficiency_table
 from nodrop.report.figures import LEDGER_COLUMNS, ledger_lines
-from nodrop.report.flow import flow
-from nodrop.report.knee_plot import knee_plot
-from nodrop.report.loss_plot import loss_plot
-from nodrop.report.order_plot import order_plot
+from nodrop.report.flows import flow, time_chart
 from nodrop.report.published import published
-from nodrop.report.repeats import repeats, repeats_plot, repeats_table
+from nodrop.report.repeats import repeats, repeats_table
 from nodrop.report.searched import searches
 from nodrop.report.setups_section import SetupsSection, setups_drawings
 from nodrop.report.story import Cell, Story
 from nodrop.report.tables import Column, Made, Row, Table, Value, numeric, text
-from nodrop.report.time_chart import time_chart
 from nodrop.report.timeline import timeline
 
 MOST_CELLS = 60
@@ -82,21 +79,18 @@ def _of_typical(story: Story, cell: Cell) -> Iterator[FigureFile]:
         yield from _figure(f"flow-{name}", drawn, table)
     found = timeline(story.sources[trial.source], trial)
     if found:
-        drawn = time_chart(found, f"{trial.name} over time")
+        drawn = time_chart([found], f"{trial.name} over time")
         yield from _figure(f"time-{name}", drawn, found.table())
 
 
-def _figure(name: str, drawn: Markup, table: Table) -> Iterator[FigureFile]:
+def _figure(name: str, drawn: Chart, table: Table) -> Iterator[FigureFile]:
     if drawn:
-        yield FigureFile(name=name, svg=_standalone(drawn), table=table)
+        yield FigureFile(name=name, svg=drawn.saved(style()), table=table)
 
 
-def _standalone(drawn: Markup) -> str:
-    """The same figure with its style inside, in the light colours, for paper."""
-    style = (files("nodrop.report") / "templates" / "figure.css").read_text(encoding="utf-8")
-    font = "svg { font-family: 'Helvetica Neue', Helvetica, 'DejaVu Sans', Arial, sans-serif; }"
-    head, rest = drawn.split(">", 1)
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n{head}><style>{style}{font}</style>{rest}\n'
+def style() -> str:
+    """The style of all charts, in the light colours."""
+    return (files("nodrop.report") / "templates" / "chart.css").read_text(encoding="utf-8")
 
 
 def _loss_table(story: Story) -> Table:

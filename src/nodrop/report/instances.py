@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nodrop.report import numbers
-from nodrop.report.stacked_bars import Bar, Part
+from nodrop.report.charts import Bar, Part
 from nodrop.report.story import Cell, Story
 from nodrop.report.tables import Column, Row, Table, Value, numeric, text
 from nodrop.stats.interval import summarize

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from nodrop.report import numbers
+from nodrop.ledger.threads import Role
+from nodrop.report import escape, numbers
 from nodrop.results.trial import TrialRecord, mark_of
 
 WORDS = {
@@ -16,6 +17,27 @@ WORDS = {
     "void": "void: says nothing of the SUT",
 }
 """What marks mean."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worker:
+    """The capture thread that lost most in a trial, else the busiest. None = not watched."""
+
+    name: str
+    cpu_ratio: float | None
+    wait_ratio: float | None
+    dropped_packets: int | None = None
+
+
+def workers_of(record: TrialRecord) -> list[Worker]:
+    """Capture threads, the one that lost most first."""
+    found = [t for t in record.threads if t.role in (Role.WORKER, Role.RECEIVE)]
+    found.sort(key=lambda t: (t.dropped_packets or 0, t.cpu_ratio or 0.0), reverse=True)
+    return [
+        Worker(name=escape.plain(t.name, longest=60), cpu_ratio=t.cpu_ratio,
+               wait_ratio=t.wait_ratio, dropped_packets=t.dropped_packets)
+        for t in found
+    ]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +52,7 @@ class Dot:
     mark: str
     """`good`, `absorbed` (no loss, but not seen to keep the pace), `loss`, `failed` or `void`."""
     busiest_cpu_ratio: float | None = None
+    worker: Worker | None = None
     apart: str = ""
     """In words, if it stands apart from the others."""
 
@@ -75,6 +98,7 @@ def _dot(record: TrialRecord) -> Dot | None:
         loss_ratio=None if mark == "failed" else loss,
         mark=mark,
         busiest_cpu_ratio=record.busiest_thread.cpu_ratio if record.busiest_thread else None,
+        worker=next(iter(workers_of(record)), None),
     )
 
 

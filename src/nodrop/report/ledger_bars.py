@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from nodrop.report import numbers
+from nodrop.report.charts import Bar, Part
 from nodrop.report.setups import Condition, Place
-from nodrop.report.stacked_bars import Bar, Part
 from nodrop.report.story import Cell
 from nodrop.report.tables import Column, Row, Table, Value, numeric, text
 

@@ -19,6 +19,8 @@ from nodrop.ledger.hops import Class
 from nodrop.report import bounded, escape, numbers
 from nodrop.report.answer import answer
 from nodrop.report.capacity import CapacitySection, capacity_section
+from nodrop.report.cell_charts import loss_plot, order_plot, repeats_plot
+from nodrop.report.chart import Chart, symbols
 from nodrop.report.comparison import MOST_BASES, differences, family_words
 from nodrop.report.costs import DIFFERENCES, Figure
 from nodrop.report.figures import (
@@ -27,21 +29,18 @@ from nodrop.report.figures import (
     spread_table,
     trials_page_table,
 )
-from nodrop.report.flow import flow
+from nodrop.report.flows import flow, overlay, time_chart
 from nodrop.report.hosts import hosts_between, hosts_tables
-from nodrop.report.loss_plot import loss_plot
-from nodrop.report.order_plot import order_plot
 from nodrop.report.outlying import outliers_table, outlying
 from nodrop.report.panels import RECEIVED, Timeline
 from nodrop.report.profile import ProfileSection, profile_section
 from nodrop.report.published import Published, published
-from nodrop.report.repeats import repeats, repeats_plot, repeats_words
+from nodrop.report.repeats import repeats, repeats_words
 from nodrop.report.setups import compared_at_once
 from nodrop.report.setups_section import SetupsSection
 from nodrop.report.story import Cell, Source, Story
 from nodrop.report.tables import Table, Value
 from nodrop.report.thread_models import ThreadModels, thread_models
-from nodrop.report.time_chart import overlay, time_chart
 from nodrop.report.timeline import CPU_TITLE, busy, timeline
 from nodrop.report.trials import Trial
 from nodrop.report.trust import findings, self_test_words, undone, warmed_up
@@ -79,7 +78,7 @@ class TrialView:
     badge: str
     open: bool
     merged: str
-    flow: Markup
+    flow: Chart
     lines: list[tuple[Value, ...]]
     not_for_us: str
 
@@ -100,7 +99,7 @@ class CellView:
 class TimeView:
     label: str
     anchor: str
-    chart: Markup
+    chart: Chart
     open: bool
     warmed: bool
     """A guest's first load, which was discarded, stands before 0 s."""
@@ -108,7 +107,7 @@ class TimeView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverTime:
-    overlays: tuple[Markup, ...]
+    overlays: tuple[Chart, ...]
     typical: tuple[TimeView, ...]
     others: tuple[TimeView, ...]
     left_out: int
@@ -144,7 +143,7 @@ def page(story: Story, setups: SetupsSection | None) -> str:
         "micros": numbers.micros,
         "megabits": numbers.megabits,
     }
-    script = resource("page.js")
+    script, css = resource("page.js"), resource("chart.css") + resource("style.css")
     imported = published(story)
     repeated = repeats(story)
     capacity = capacity_section(story)
@@ -163,9 +162,11 @@ def page(story: Story, setups: SetupsSection | None) -> str:
         thread_models=models,
         profile=profile,
         published=imported,
-        css=resource("figure.css") + resource("style.css"),
+        css=css,
+        css_hash=_csp_hash(css),
         js=script,
         js_hash=_csp_hash(script),
+        symbols=symbols(),
         answer=answer(story),
         capacity=capacity,
         loss_plot=loss_plot([cell for cell in story.cells if not cell.searched]),
@@ -198,9 +199,9 @@ def commands(source: Source) -> str:
     return f"{shlex.join(source.command)}\nnodrop report {shlex.quote(source.name)}"
 
 
-def _csp_hash(script: Markup) -> str:
-    """Only this very script may run on the page, whatever else got into it."""
-    digest = hashlib.sha256(script.encode()).digest()
+def _csp_hash(text: Markup) -> str:
+    """Only this very script and style apply on the page, whatever else got into it."""
+    digest = hashlib.sha256(text.encode()).digest()
     return f"sha256-{base64.b64encode(digest).decode()}"
 
 
@@ -259,7 +260,7 @@ def _over_time(story: Story, *, overlaid: bool) -> OverTime:
     views: list[list[TimeView]] = [[], []]
     for cell, trial in chosen:
         found = lines[trial.anchor]
-        if found and (chart := time_chart(found, f"{trial.name} over time")):
+        if found and (chart := time_chart([found], f"{trial.name} over time")):
             other = trial is not cell.typical
             opened = not other and len(story.cells) <= MOST_OPEN_CHARTS
             label = f"{cell.label}, repetition {trial.repetition}"
@@ -295,7 +296,7 @@ def _elsewhere(story: Story, trials: Sequence[Trial]) -> str:
     return ""
 
 
-def _overlays(named: Sequence[tuple[Cell, Timeline]]) -> tuple[Markup, ...]:
+def _overlays(named: Sequence[tuple[Cell, Timeline]]) -> tuple[Chart, ...]:
     """Cells upon each other: what they received, and the CPU time of the whole host."""
     shown = named[:MOST_OVERLAID]
     if len(shown) < 2:
@@ -360,7 +361,7 @@ def _view(trial: Trial, label: str, *, opened: bool, drawn: bool) -> TrialView:
         badge=BADGES[trial.mark],
         open=opened,
         merged=_merged_words(trial, ledger),
-        flow=flow(ledger, title) if ledger and drawn else Markup(""),
+        flow=flow(ledger, title) if ledger and drawn else Chart(),
         lines=ledger_lines(ledger),
         not_for_us=_not_for_us(ledger),
     )

@@ -6,11 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from markupsafe import Markup
-
 from nodrop.findings.functions import Named, RoleProfile
 from nodrop.report import numbers
-from nodrop.report.flame import WAITS, flame, flame_difference
+from nodrop.report.chart import Chart
+from nodrop.report.flows import WAITS, flame, flame_difference
 from nodrop.report.profile_cost import cost_table
 from nodrop.report.profile_hardware import hardware_table
 from nodrop.report.profile_locks import locks_table
@@ -30,9 +29,9 @@ class Flames:
     """Of one cell; empty if there is nothing to draw."""
 
     label: str
-    running: Markup
-    waiting: Markup
-    against_first: Markup
+    running: Chart
+    waiting: Chart
+    against_first: Chart
     """Empty for the first cell."""
 
 
@@ -230,7 +229,7 @@ def _flames(cells: Sequence[Profiled]) -> Iterator[Flames]:
                 largest=largest,
                 weighed=WAITS,
             ),
-            against_first=Markup("")
+            against_first=Chart()
             if cell is cells[0]
             else flame_difference(cell.label, cells[0].label, _pooled(cell), _pooled(cells[0])),
         )

@@ -11,10 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from markupsafe import Markup
-
 from nodrop.report import escape
-from nodrop.report.curve_plot import Curve, curve_plot
+from nodrop.report.chart import Chart
+from nodrop.report.charts import Curve, curve_plot
 from nodrop.report.published_tables import figure, published_tables
 from nodrop.report.stored import stored_findings
 from nodrop.report.story import Source, Story, once
@@ -42,9 +41,9 @@ MOST_CHARTS = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chart:
+class Picture:
     title: str
-    drawing: Markup
+    drawing: Chart
     caption: str
     name: str
     """For files."""
@@ -60,7 +59,7 @@ class Published:
     mode: str
     findings: Table
     tables: tuple[Table, ...]
-    charts: tuple[Chart, ...]
+    charts: tuple[Picture, ...]
     skipped: Table
     damage: str = ""
 
@@ -86,7 +85,7 @@ def _of_source(source: Source) -> Published | None:
         return None
     damage = ""
     tables: tuple[Table, ...] = ()
-    charts: tuple[Chart, ...] = ()
+    charts: tuple[Picture, ...] = ()
     skipped = _skipped_table([])
     mode = "sound"
     if isinstance(content, Damage):
@@ -137,7 +136,7 @@ def _finding_row(item: Mapping[str, Any]) -> Row:
     )
 
 
-def _charts(curves: Sequence[Mapping[str, Any]], mode: str) -> Iterator[Chart]:
+def _charts(curves: Sequence[Mapping[str, Any]], mode: str) -> Iterator[Picture]:
     """One drawing per column and load, the setups in it."""
     groups: dict[tuple[str, float], list[Mapping[str, Any]]] = {}
     for curve in curves:
@@ -159,7 +158,7 @@ def _charts(curves: Sequence[Mapping[str, Any]], mode: str) -> Iterator[Chart]:
             for curve in found
         ]
         name = f"published-{_FILE_NAMES[column]}-{load:g}x"
-        yield Chart(
+        yield Picture(
             name=name,
             table=_curve_table(name, title, lines),
             title=title,

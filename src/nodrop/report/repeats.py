@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from markupsafe import Markup
-
-from nodrop.report import bounded
 from nodrop.report.costs import FIGURES, Figure
-from nodrop.report.loss_plot import ticks
 from nodrop.report.setups import compared_at_once
 from nodrop.report.story import Cell, Story, once
-from nodrop.report.svg import cut, picture, ring, tag
 from nodrop.report.tables import Column, Made, Row, Table, Value, numeric, text
 from nodrop.stats.family import Family
 from nodrop.stats.outliers import outliers
@@ -23,8 +18,6 @@ SHOWN = ("loss_pct", "sut_cpu_s", "activation_s")
 MOST_CELLS = 30
 MOST_NAMED = 20
 """Runs that stand apart; the table has the others."""
-WIDTH, LEFT, GAP, ROW = 1000.0, 210.0, 34.0, 20.0
-TOP, BOTTOM = 30.0, 40.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,90 +102,6 @@ def repeats_words(found: Sequence[Repeated]) -> list[str]:
         span = f"{low} {unit}" if low == high else f"{low} to {high} {unit}, depending on the cell"
         said.append(f"{figure.title}: about {span}")
     return said
-
-
-def repeats_plot(found: Sequence[Repeated]) -> Markup:
-    """A strip per cell, a panel per figure; the band is what cannot be seen."""
-    cells = list(dict.fromkeys(id(r.cell) for r in found))[:MOST_CELLS]
-    figures = list(dict.fromkeys(r.figure.name for r in found))
-    if not cells:
-        return Markup("")
-    bottom = TOP + ROW * len(cells)
-    parts = [_name(next(r.cell for r in found if id(r.cell) == key), n)
-             for n, key in enumerate(cells)]  # fmt: skip
-    wide = (WIDTH - LEFT - GAP * (len(figures) - 1)) / len(figures)
-    for number, name in enumerate(figures):
-        listed = [r for r in found if r.figure.name == name and id(r.cell) in cells]
-        left = LEFT + number * (wide + GAP)
-        strips = len(cells) * len(figures)
-        parts += _panel(listed, cells, left, wide - 14, bottom, strips)
-    title = "Repetitions of the same cell about their median"
-    return picture(WIDTH, bottom + BOTTOM, title, *parts)
-
-
-def _name(cell: Cell, number: int) -> Markup:
-    words, end = tag("title", cell.label), LEFT - 14
-    y = TOP + ROW * number + 14
-    name = cut(cell.label, end)
-    return tag("text", words, name, x=end, y=y, class_="bar-name", text_anchor="end")
-
-
-def _panel(
-    found: Sequence[Repeated],
-    cells: Sequence[int],
-    left: float,
-    wide: float,
-    bottom: float,
-    strips: int,
-) -> list[Markup]:
-    figure = found[0].figure
-    reach = max([abs(d) for r in found for d in r.deviations] + [r.sees or 0.0 for r in found])
-    step = ticks(reach, wanted=2)[-1]
-
-    def x(value: float) -> float:
-        return left + wide / 2 + value / step * wide / 2
-
-    title = f"{figure.title}, {figure.difference_unit}"
-    parts = [tag("text", title, x=left, y=14, class_="panel-name")]
-    for at in (-step, 0.0, step):
-        kind = "axis" if at == 0 else "grid"
-        parts.append(tag("line", x1=x(at), x2=x(at), y1=TOP - 6, y2=bottom, class_=kind))
-        label = "median" if at == 0 else f"{at:+.3g}".replace("-", "−")
-        parts.append(
-            tag("text", label, x=x(at), y=bottom + 15, class_="tick", text_anchor="middle")
-        )
-    for repeated in found:
-        y = TOP + ROW * cells.index(id(repeated.cell)) + ROW / 2
-        parts.append(_strip(repeated, x, y, strips))
-    return parts
-
-
-def _strip(repeated: Repeated, x: Callable[[float], float], y: float, strips: int) -> Markup:
-    parts = []
-    if repeated.sees is not None:
-        low, high = x(-repeated.sees), x(repeated.sees)
-        wide = max(high - low, 1.0)
-        parts.append(tag("rect", x=low, y=y - 7, width=wide, height=14, class_="band"))
-    deviations = repeated.deviations
-    dots = bounded.marks(deviations, strips=strips, key=float)
-    parts += [tag("circle", cx=x(d), cy=y, r=3, class_="dot") for d in dots]
-    parts += [ring(x(deviations[n]), y, 6.5) for n in bounded.marks(repeated.apart, strips=strips)]
-    says = tag("title", _says(repeated))
-    return tag("g", says, *parts, class_="mark s0", tabindex="0", role="img")
-
-
-def _says(repeated: Repeated) -> str:
-    figure, n = repeated.figure, len(repeated.values)
-    deviations, apart = repeated.deviations, repeated.apart
-    low, high = (figure.signed(end(deviations)) for end in (min, max))
-    said = (
-        f"{figure.title} of {repeated.cell.label}: {n} runs between {low} and {high} "
-        f"{figure.difference_unit} of their median"
-    )
-    if runs := ", ".join(repeated.runs[i] for i in apart[:MOST_NAMED]):
-        runs += f" and {len(apart) - MOST_NAMED} more" if len(apart) > MOST_NAMED else ""
-        said += f"; {runs} stands apart" if len(apart) == 1 else f"; {runs} stand apart"
-    return f"{said}; {repeated.sees_words}"
 
 
 def repeats_table(found: Sequence[Repeated]) -> Table:

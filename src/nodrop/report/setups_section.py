@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from markupsafe import Markup
-
 from nodrop.report.activation import (
     activation_bars,
     activation_table,
@@ -14,6 +12,9 @@ from nodrop.report.activation import (
     phase_names,
     phases_page_table,
 )
+from nodrop.report.cell_charts import comparison_plot, studies_plot
+from nodrop.report.chart import Chart
+from nodrop.report.charts import stacked_bars
 from nodrop.report.clock_costs import clock_costs, costs_table, costs_words
 from nodrop.report.comparison import (
     Compared,
@@ -22,18 +23,15 @@ from nodrop.report.comparison import (
     family_words,
     figures_of,
 )
-from nodrop.report.comparison_plot import comparison_plot
 from nodrop.report.costs import Figure
+from nodrop.report.flows import time_chart
 from nodrop.report.instances import instance_bars, instances_table, shared
 from nodrop.report.ledger_bars import ledger_bars, ledger_bars_table
 from nodrop.report.panels import RECEIVED, Panel, Series, Timeline
 from nodrop.report.setups import Condition, Place, conditions, setup_names
-from nodrop.report.stacked_bars import stacked_bars
 from nodrop.report.story import Story
 from nodrop.report.studies import StudyFigure, studies_table, studies_words, study_figures
-from nodrop.report.studies_plot import studies_plot
 from nodrop.report.tables import Table
-from nodrop.report.time_chart import time_chart
 from nodrop.report.timeline import CPU_TITLE, MEMORY_TITLE, USED, busy, timeline
 
 MOST_OVERLAYS = 6
@@ -64,7 +62,7 @@ class Drawing:
     name: str
     """For files."""
     title: str
-    drawing: Markup
+    drawing: Chart
     table: Table
 
 
@@ -206,7 +204,7 @@ def _over_time(story: Story, found: Sequence[Condition]) -> Iterator[Drawing]:
         at = f" at {condition.label}" if condition.label else ""
         title = f"CPU and memory over time{at}"
         name = f"setups-time-{number}"
-        drawn = time_chart(together, title)
+        drawn = time_chart([together], title)
         yield Drawing(name=name, title=title, drawing=drawn, table=together.table())
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from markupsafe import Markup
-
 from nodrop.findings.observations import known_median
 from nodrop.ledger.threads import Role
 from nodrop.report import numbers
-from nodrop.report.stacked_bars import MOST_BARS, Bar, Part, stacked_bars
+from nodrop.report.chart import Chart
+from nodrop.report.charts import MOST_BARS, Bar, Part, stacked_bars
 from nodrop.report.tables import Column, Row, Table, Value, numeric, text
 from nodrop.results.trial import SutThread, TrialRecord
 
@@ -66,7 +65,7 @@ def _share(record: TrialRecord, thread: SutThread, field: str) -> float | None:
     return own / total if own is not None and total else None
 
 
-def thread_loads_picture(found: Sequence[ThreadLoad]) -> Markup:
+def thread_loads_picture(found: Sequence[ThreadLoad]) -> Chart:
     """Empty if no thread was watched."""
     return stacked_bars(
         TITLE, "% of one CPU while the load was offered", [_bar(one) for one in found], high=100

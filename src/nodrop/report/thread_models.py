@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from markupsafe import Markup
-
 from nodrop.config.matrix import NAMED
 from nodrop.config.units import parse_cpus
 from nodrop.findings.observations import RATES, known_median
@@ -15,6 +13,7 @@ from nodrop.findings.study_2017 import Judged, Model, judged, not_compared, time
 from nodrop.ledger.imbalance import FlowSizes, what_makes
 from nodrop.ledger.threads import Role, gini, over_mean
 from nodrop.report import escape, numbers
+from nodrop.report.chart import Chart
 from nodrop.report.ports import ports_table
 from nodrop.report.profiled import profile_of
 from nodrop.report.scaling import ScalingSection, scaling_section
@@ -45,7 +44,7 @@ COORDINATION = ("locks and conditions", "poll")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadModels:
     table: Table
-    picture: Markup
+    picture: Chart
     """How the load falls on the threads."""
     beyond: str
     """In words, if the picture has not all of them."""

@@ -160,7 +160,8 @@ def test_cells_of_a_search_have_bars(tmp_path: Path) -> None:
     section = capacity_section(read_story([outcome_search(tmp_path, loads)]))
     assert section is not None
     assert [view.name for view in section.views] == ["bare", "docker", "vm"]
-    assert "packets/s (8X)" in section.bars and "packets/s (3X)" in section.bars
+    bars = str(section.bars)
+    assert "packets/s (8X)" in bars and "packets/s (3X)" in bars
     assert [len(list(view.steps.rows)) for view in section.views] == [2, 2, 2]
 
 

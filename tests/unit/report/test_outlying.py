@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from nodrop.report.cell_charts import loss_plot, repeats_plot
 from nodrop.report.figures import cells_table, trials_page_table
-from nodrop.report.loss_plot import loss_plot
 from nodrop.report.outlying import outliers_table, outlying
-from nodrop.report.repeats import repeats, repeats_plot
+from nodrop.report.repeats import repeats
 from nodrop.report.story import Story, read_story
 from nodrop.report.trust import findings
 from nodrop.report.write import write_report
@@ -39,9 +39,10 @@ def test_a_loss_apart_is_marked_wherever_the_trial_is_seen(tmp_path: Path, wild:
     assert (one.trial.record.run, one.figure.name) == ("0008-r08", "loss_pct")
     assert one.found.value == pytest.approx(wild * 100)
     assert one.found.median == pytest.approx(median([*USUAL, wild]) * 100)
-    assert loss_plot(story.cells).count('class="apart"') == 1
-    assert "0008-r08 stands apart: Loss" in loss_plot(story.cells)
-    assert repeats_plot(repeats(story)).count('class="apart"') == 1
+    drawn = loss_plot(story.cells)
+    assert str(drawn).count("#m-halo") == 1
+    assert any(said.startswith("0008-r08 stands apart: Loss") for said in drawn.told)
+    assert str(repeats_plot(repeats(story))).count("#m-halo") == 1
     assert table_text(trials_page_table(story)).count("(median 1.") == 1
     (said,) = [f for f in findings(story) if f.rule.code == "stands-apart"]
     assert said.text.startswith("1 trial stands apart from the others of its cell (Loss)")
@@ -65,7 +66,7 @@ def test_each_figure_by_itself(tmp_path: Path, repetition: int, cpu: float) -> N
     (one,) = outlying(story)
     assert one.figure.name == "sut_cpu_s" and one.trial.record.repetition == repetition
     assert f"SUT CPU {cpu:.2f} s (median " in one.words
-    assert 'class="apart"' not in loss_plot(story.cells)
+    assert "#m-halo" not in str(loss_plot(story.cells))
 
 
 @pytest.mark.parametrize(

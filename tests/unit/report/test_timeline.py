@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from nodrop.report.flows import time_chart
 from nodrop.report.panels import Timeline
 from nodrop.report.story import read_story
-from nodrop.report.time_chart import time_chart
 from nodrop.report.timeline import timeline
 from nodrop.testing.rundirs import Fake, make_run
 
@@ -65,8 +65,8 @@ def test_a_series_keeps_its_style_in_every_panel_whichever_others_it_lacks(tmp_p
         for series in panel.series:
             styles.setdefault(series.name, set()).add(series.style)
     assert {name: found for name, found in styles.items() if len(found) > 1} == {}
-    svg = time_chart(drawn(run), "styles")
-    assert '<g class="s4"><title>stolen</title>' in svg
+    keys = [entry for pane in time_chart([drawn(run)], "styles").panes for entry in pane.key]
+    assert {style for _, style, name in keys if name == "stolen"} == {"s4 solid"}
 
 
 def test_a_guest_without_rows_is_not_drawn(tmp_path: Path) -> None:

@@ -18,18 +18,66 @@
   addEventListener("hashchange", openTarget);
   openTarget();
 
-  // A part of a figure tells its title in the line below the figure, to pointer and keyboard alike.
-  const say = (event) => {
-    const said = event.target.closest && event.target.closest(".branch, .hop, .mark, .mark-part");
-    if (!said) return;
-    let e = said.closest(".scroll");
-    for (let up = 0; e && up < 2; up++, e = e.parentElement) {
-      const place = e.parentElement.querySelector(":scope > .says");
-      if (place) { place.textContent = said.querySelector("title").textContent; return; }
-    }
+  // One line of words for whatever is pointed at; a screen reader hears it too.
+  const tip = document.createElement("div");
+  tip.className = "tip"; tip.hidden = true; tip.setAttribute("role", "status");
+  document.body.append(tip);
+  const show = (words, x, y) => {
+    tip.textContent = words; tip.hidden = false;
+    const w = tip.offsetWidth, h = tip.offsetHeight;
+    tip.style.transform = `translate(${Math.max(4, Math.min(x + 12, innerWidth - w - 4))}px, ${y - h - 14 < 4 ? y + 16 : y - h - 14}px)`;
   };
-  document.addEventListener("focusin", say);
-  document.addEventListener("pointerover", say);
+  const drawn = (name, attributes) => {
+    const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+    for (const [k, v] of Object.entries(attributes)) made.setAttribute(k, v);
+    return made;
+  };
+  const hide = () => { tip.hidden = true; document.querySelectorAll(".ringed").forEach((e) => e.remove()); };
+  addEventListener("keydown", (e) => { if (e.key === "Escape") hide(); });
+
+  // Marks: the nearest one to the pointer; the arrow keys step through them; Enter follows its link.
+  for (const box of document.querySelectorAll(".points")) {
+    const svg = box.querySelector("svg.plot");
+    const told = box.dataset.told.split("\n").map((line) => { const [, x, y, to, words] = line.match(/^(\S+) (\S+) (\S+) (.*)$/); return [+x, +y, words, to]; });
+    told.sort((a, b) => a[0] - b[0] || a[1] - b[1]);
+    let at = -1;
+    const tell = (n) => {
+      hide();
+      at = n;
+      const r = svg.getBoundingClientRect(), [x, y, words] = told[n];
+      svg.append(drawn("circle", { cx: `${x / 10}%`, cy: `${y / 10}%`, r: 9, class: "ringed" }));
+      show(words, r.left + (x / 1000) * r.width, r.top + (y / 1000) * r.height);
+    };
+    const go = () => { if (at >= 0 && told[at][3] !== "-") location.hash = told[at][3]; };
+    box.addEventListener("pointermove", (e) => {
+      const r = svg.getBoundingClientRect();
+      let best = -1, near = 28 * 28;
+      told.forEach(([x, y], n) => { const d = (r.left + (x / 1000) * r.width - e.clientX) ** 2 + (r.top + (y / 1000) * r.height - e.clientY) ** 2; if (d < near) { near = d; best = n; } });
+      if (best < 0) hide(); else if (best !== at || tip.hidden) tell(best);
+    });
+    box.addEventListener("pointerleave", hide);
+    box.addEventListener("blur", hide);
+    box.addEventListener("click", go);
+    box.addEventListener("keydown", (e) => {
+      const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[e.key];
+      if (step) { e.preventDefault(); tell((at + step + told.length) % told.length); }
+      else if (e.key === "Home" || e.key === "End") { e.preventDefault(); tell(e.key === "Home" ? 0 : told.length - 1); }
+      else if (e.key === "Enter") go();
+    });
+  }
+  // Over time: one moment through all rows.
+  for (const grid of document.querySelectorAll(".chart.times")) {
+    const plots = grid.querySelectorAll("svg.plot");
+    const clear = () => grid.querySelectorAll(".cross-hair").forEach((line) => line.remove());
+    grid.addEventListener("pointermove", (e) => {
+      clear();
+      const under = e.target.closest(".cell")?.querySelector("svg.plot");
+      if (!under) return;
+      const r = under.getBoundingClientRect(), part = `${Math.min(1, Math.max(0, (e.clientX - r.left) / r.width)) * 100}%`;
+      for (const plot of plots) plot.append(drawn("line", { x1: part, x2: part, y1: 0, y2: "100%", class: "cross-hair" }));
+    });
+    grid.addEventListener("pointerleave", clear);
+  }
 
   const text = (cell) => cell.textContent.trim();
   const key = (row, column) => {

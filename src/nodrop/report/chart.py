@@ -1,0 +1,478 @@
+"""One drawing kit: axes, marks, keys and frames of every chart, on the page and in saved files.
+
+A plot is an SVG without a viewBox. Places along an axis are percentages, text and strokes are
+pixels, so the same bytes fill 300 or 1,600 px with text of one size: no script, no second drawing,
+no inline style. Paths lie in a stretched inner svg (0 to 1000 each way) whose strokes do not scale.
+Every attribute and text is escaped in `tag` and nowhere else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Self
+
+from markupsafe import Markup, escape
+
+from nodrop.report import bounded
+from nodrop.report.escape import plain
+
+Point = tuple[float, float]
+Shown = Callable[[float], str]
+KeyEntry = tuple[str, str, str]
+"""Shape (or line, area, zone, bar), style and name."""
+
+SHAPES = {
+    "dot": "M-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0-9 0Z",
+    "ring": "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0Z",
+    "small": "M-2.5 0a2.5 2.5 0 1 0 5 0a2.5 2.5 0 1 0-5 0Z",
+    "halo": "M-8 0a8 8 0 1 0 16 0a8 8 0 1 0-16 0Z",
+    "down": "M-5.2-4h10.4l-5.2 9Z",
+    "up": "M-5.2 4h10.4l-5.2-9Z",
+    "diamond": "M-5 0l5-5 5 5-5 5Z",
+    "box": "M-4-4h8v8h-8Z",
+    "cross": "M-4.5-4.5l9 9m0-9l-9 9",
+    "tick": "M0-7v14",
+    "right": "M-6-5l9 5-9 5Z",
+}
+OUTCOMES = {
+    "good": ("dot", "carried", "no loss"),
+    "absorbed": ("dot", "carried hollow", "no loss, pace not shown"),
+    "loss": ("down", "lost", "lost packets"),
+    "failed": ("cross", "failed", "the SUT failed"),
+    "void": ("diamond", "void hollow", "void"),
+}
+"""Sign, style and words of an outcome: colour is never the only sign."""
+SERIES = ("dot", "box", "up", "diamond", "down")
+"""A shape per series."""
+PADS = {
+    "pad": (52, 20, 20, 40),
+    "flat": (52, 8, 20, 40),
+    "bare": (52, 8, 20, 6),
+    "rows": (8, 8, 20, 40),
+    "named": (76, 6, 14, 24),
+    "full": (4, 4, 4, 6),
+}
+"""Room for the texts of axes by kind of frame: left, top, right and bottom, in px (style.css)."""
+LETTER = 6.6
+"""Width of a letter of a label, about."""
+SAVED_WIDTH = 720
+
+
+def number(value: float, digits: int = 2) -> str:
+    """At most so many decimals and no trailing zeros: small files, the same bytes everywhere."""
+    text = f"{value:.{digits}f}"
+    text = text.rstrip("0").rstrip(".") if digits else text
+    return "0" if text in ("-0", "") else text
+
+
+def tag(name: str, *children: Markup | str, **attributes: object) -> Markup:
+    """`tag("text", "5 %", x=3, class_="tick")`; None leaves one out."""
+    found = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(_attribute(value))}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    return Markup(f"<{name}{found}>{join(children)}</{name}>" if children else f"<{name}{found}/>")
+
+
+def join(children: Iterable[Markup | str]) -> Markup:
+    return Markup("").join(
+        child if isinstance(child, Markup) else escape(plain(child, longest=1000))
+        for child in children
+    )
+
+
+def _attribute(value: object) -> str:
+    if isinstance(value, float | int) and not isinstance(value, bool):
+        return number(value)
+    if isinstance(value, str):
+        return "\n".join(plain(line, longest=100_000) for line in value.split("\n"))
+    return plain(value, longest=1000)
+
+
+def cut(label: str, width: float) -> str:
+    """As much of it as has room."""
+    most = max(int(width / LETTER), 2)
+    return label if len(label) <= most else f"{label[: most - 1]}…"
+
+
+def ticks(high: float, wanted: int = 5, low: float = 0.0) -> list[float]:
+    """Round values from at or below `low` to at or above `high`."""
+    if high <= low:
+        return [low, low + 1.0]
+    raw = (high - low) / wanted
+    size = 10.0 ** math.floor(math.log10(raw))
+    step = next(m * size for m in (1, 2, 2.5, 5, 10) if m * size >= raw * (1 - 1e-9))
+    first = math.floor(low / step + 1e-9)
+    return [n * step for n in range(first, math.ceil(high / step - 1e-9) + 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """An axis: its ends and its ticks."""
+
+    low: float
+    high: float
+    steps: tuple[float, ...] = ()
+
+    @classmethod
+    def over(cls, values: Iterable[float], wanted: int = 5) -> Self:
+        """From 0, or the lowest value below it, to a round value at or above the highest."""
+        found = [0.0, *values]
+        steps = ticks(max(found), wanted, min(found))
+        return cls(steps[0], steps[-1], tuple(steps))
+
+    @classmethod
+    def near(cls, values: Sequence[float], wanted: int = 5, room: float = 0.12) -> Self:
+        """About the values alone, with round ticks within."""
+        low, high = min(values), max(values)
+        pad = (high - low) * room or abs(high) * 0.02 or 1.0
+        low, high = max(low - pad, 0.0) if low >= 0 else low - pad, high + pad
+        return cls(low, high, tuple(s for s in ticks(high, wanted, low) if low < s < high))
+
+    @classmethod
+    def rows(cls, n: int) -> Self:
+        """Row 0 is the uppermost."""
+        return cls(n - 0.5, -0.5)
+
+    def at(self, value: float) -> float:
+        """0 to 1; a value beyond an end stands at it."""
+        return min(max((value - self.low) / (self.high - self.low), 0.0), 1.0)
+
+    def holds(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    x: float
+    y: float
+    says: str = ""
+    """For pointer and keyboard; empty: it cannot be pointed at."""
+    to: str = ""
+    """Anchor of its trial."""
+
+
+@dataclass(slots=True)
+class Plot:
+    """One frame with axes. `says` names the whole for a screen reader."""
+
+    says: str
+    x: Scale
+    y: Scale
+    height: int = 240
+    pad: str = "pad"
+    behind: list[Markup] = field(default_factory=list)
+    paths: list[Markup] = field(default_factory=list)
+    front: list[Markup] = field(default_factory=list)
+    told: list[tuple[int, int, str, str]] = field(default_factory=list)
+    """x and y from 0 to 1000, words and anchor of each mark that can be pointed at."""
+
+    def px(self, x: float) -> str:
+        return f"{number(self.x.at(x) * 100)}%"
+
+    def py(self, y: float) -> str:
+        return f"{number(100 - self.y.at(y) * 100)}%"
+
+    def _d(self, points: Iterable[Point], *, close: bool = False) -> str:
+        """Points on a straight horizontal line are left out."""
+        found = [
+            (number(self.x.at(x) * 1000, 1), number(1000 - self.y.at(y) * 1000, 1))
+            for x, y in points
+        ]
+        kept = [
+            p for n, p in enumerate(found)
+            if not 0 < n < len(found) - 1 or not found[n - 1][1] == p[1] == found[n + 1][1]
+        ]  # fmt: skip
+        return f"M{' '.join(f'{x} {y}' for x, y in kept)}{'Z' if close else ''}"
+
+    def axes(
+        self, x_name: str = "", y_name: str = "", x_shown: Shown | None = None,
+        y_shown: Shown | None = None, grid: str = "y",
+    ) -> Self:  # fmt: skip
+        for step in self.y.steps:
+            y = self.py(step)
+            if "y" in grid:
+                self.behind.append(tag("line", x1="0", x2="100%", y1=y, y2=y, class_="grid"))
+            if y_shown:
+                self.front.append(tag("text", y_shown(step), x="0", y=y, dx=-8, dy=4, class_="ty"))
+        for n, step in enumerate(self.x.steps):
+            x, alt = self.px(step), " alt" if n % 2 else ""
+            if "x" in grid:
+                self.behind.append(tag("line", x1=x, x2=x, y1="0", y2="100%", class_="grid"))
+            if x_shown:
+                label = {"x": x, "y": "100%", "dy": 17, "class_": f"tx{alt}"}
+                self.front.append(tag("text", x_shown(step), **label))
+        self.behind.append(tag("line", x1="0", x2="100%", y1="100%", y2="100%", class_="axis"))
+        if x_name:
+            self.front.append(tag("text", x_name, x="100%", y="100%", dy=34, class_="nx"))
+        if y_name:
+            self.front.append(tag("text", y_name, x="0", y="0", dx=-44, dy=-9, class_="ny"))
+        return self
+
+    def line(self, points: Sequence[Point], style: str) -> Self:
+        if points:
+            self.paths.append(tag("path", d=self._d(points), class_=f"line {style}"))
+        return self
+
+    def area(self, upper: Sequence[Point], lower: Sequence[Point], style: str) -> Self:
+        if upper:
+            shape = self._d([*upper, *reversed(lower)], close=True)
+            self.paths.append(tag("path", d=shape, class_=f"area {style}"))
+        return self
+
+    def band(self, low: float, high: float, style: str, says: str = "") -> Self:
+        """Upright, from one place of the x axis to another."""
+        x, wide = self.x.at(low) * 100, (self.x.at(high) - self.x.at(low)) * 100
+        box = {"x": f"{number(x)}%", "y": "0", "width": f"{number(max(wide, 0.0))}%"}
+        self.behind.append(tag("rect", **box, height="100%", class_=f"band {style}"))
+        if says:
+            self.told.append((round(x * 10 + wide * 5), 500, says, ""))
+        return self
+
+    def upright(self, x: float, style: str, words: str = "", anchor: str = "end") -> Self:
+        at = self.px(x)
+        self.behind.append(tag("line", x1=at, x2=at, y1="0", y2="100%", class_=f"upright {style}"))
+        if words:
+            label = {"x": at, "y": "0", "dx": -5 if anchor == "end" else 5, "dy": -6}
+            self.front.append(tag("text", words, **label, class_=f"note a-{anchor}"))
+        return self
+
+    def span(self, x0: float, x1: float, y: float, style: str, *, caps: bool = False,
+             dy: int = 0) -> Self:  # fmt: skip
+        """An interval along x, `dy` px below its row."""
+        at = self.py(y)
+        move = f"translate(0 {dy})" if dy else None
+        ends = {"x1": self.px(x0), "x2": self.px(x1), "y1": at, "y2": at}
+        self.front.append(tag("line", **ends, transform=move, class_=f"span {style}"))
+        if caps:
+            self.front += [
+                tag(
+                    "use", href="#m-tick", x=self.px(x), y=at, transform=move, class_=f"cap {style}"
+                )
+                for x in (x0, x1)
+            ]
+        return self
+
+    def rise(self, x: float, y0: float, y1: float, style: str) -> Self:
+        """An interval along y."""
+        at = self.px(x)
+        ends = {"x1": at, "x2": at, "y1": self.py(y0), "y2": self.py(y1)}
+        self.front.append(tag("line", **ends, class_=f"span {style}"))
+        return self
+
+    def bar(self, x0: float, x1: float, y: float, thick: int, style: str, *, dy: int = 0,
+            says: str = "") -> Self:  # fmt: skip
+        """From one value of the x axis to another, `dy` px below its row."""
+        left, wide = self.x.at(x0) * 100, (self.x.at(x1) - self.x.at(x0)) * 100
+        box = {"x": f"{number(left)}%", "y": dy - thick / 2, "width": f"{number(wide)}%"}
+        rect = tag("rect", **box, height=thick, class_=f"part {style}")
+        self.front.append(tag("svg", rect, y=self.py(y), overflow="visible"))
+        if says:
+            y_px = (1 - self.y.at(y)) * self.height + dy
+            place = (round(left * 10 + wide * 5), round(y_px / self.height * 1000))
+            self.told.append((*place, says, ""))
+        return self
+
+    def marks(self, found: Sequence[Mark], shape: str, style: str, *, strips: int = 1,
+              dy: int = 0) -> Self:  # fmt: skip
+        """As many as `bounded` leaves of one of so many strips."""
+        shown = bounded.marks(found, strips=strips, key=lambda m: m.x)
+        if not shown:
+            return self
+        move = f"translate(0 {dy})" if dy else None
+        drawn = [tag("use", href=f"#m-{shape}", x=self.px(m.x), y=self.py(m.y)) for m in shown]
+        self.front.append(tag("g", *drawn, transform=move, class_=f"marks {style}"))
+        for m in shown:
+            if m.says:
+                y = 1000 - self.y.at(m.y) * 1000 + dy / self.height * 1000
+                self.told.append((round(self.x.at(m.x) * 1000), round(y), m.says, m.to))
+        return self
+
+    def words(self, x: float, y: float, text: Markup | str, style: str = "", dx: float = 0,
+              dy: float = 4) -> Self:  # fmt: skip
+        label = {"x": self.px(x), "y": self.py(y), "dx": dx, "dy": dy}
+        self.front.append(tag("text", text, **label, class_=style or None))
+        return self
+
+    def drawn(self) -> Markup:
+        stretched = [
+            tag("svg", *self.paths, viewBox="0 0 1000 1000", preserveAspectRatio="none",
+                width="100%", height="100%", class_="paths")
+        ] if self.paths else []  # fmt: skip
+        parts = [tag("title", self.says), *self.behind, *stretched, *self.front]
+        return tag("svg", *parts, width="100%", height=self.height, role="img", class_="plot")
+
+    def __html__(self) -> Markup:
+        """In its frame; marks that can be pointed at are one stop of the keyboard."""
+        if not self.told:
+            return tag("div", self.drawn(), class_=f"pad {self.pad}")
+        told = "\n".join(f"{x} {y} {to or '-'} {words}" for x, y, words, to in self.told)
+        name = f"{self.says}: arrow keys step through its marks"
+        group = {"tabindex": "0", "role": "group", "aria_label": name, "data_told": told}
+        points = tag("div", self.drawn(), class_="points", **group)
+        return tag("div", points, class_=f"pad {self.pad}")
+
+
+@dataclass(frozen=True, slots=True)
+class Pane:
+    """One row of a chart: a heading, its key, and a plot, or several side by side."""
+
+    plots: tuple[Plot, ...]
+    heading: str = ""
+    unit: str = ""
+    key: tuple[KeyEntry, ...] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Panes below each other with one key. Without panes it is empty, and false."""
+
+    title: str = ""
+    panes: tuple[Pane, ...] = ()
+    key: tuple[KeyEntry, ...] = ()
+    kind: str = ""
+    columns: tuple[Markup, ...] = ()
+    """Heads of plots that stand side by side."""
+    other: Markup | None = None
+    """The same as text, for narrow pages."""
+
+    def __bool__(self) -> bool:
+        return bool(self.panes)
+
+    @property
+    def told(self) -> list[str]:
+        return [words for pane in self.panes for p in pane.plots for _, _, words, _ in p.told]
+
+    def __str__(self) -> str:
+        return str(self.__html__()) if self.panes else ""
+
+    def __html__(self) -> Markup:
+        if not self.panes:
+            return Markup()
+        parts = [key(self.key)]
+        if self.columns:
+            heads = [tag("h4", name) for name in self.columns]
+            parts.append(tag("div", tag("div", ""), *heads, class_="trow thd"))
+        times = "times" in self.kind
+        parts += [_time_row(pane, self.columns) if times else _pane(pane) for pane in self.panes]
+        parts += [self.other] if self.other else []
+        group = {"role": "group", "aria_label": self.title}
+        return tag("div", *parts, **group, class_=f"chart {self.kind}".rstrip())
+
+    def saved(self, css: str) -> str:
+        """A file of fixed size for papers: marks, key and style inside, in the light colours."""
+        parts, y = [*_saved_key(self.key, 14)], 14 + 18 * _lines(self.key)
+        for pane in self.panes:
+            if pane.heading:
+                name = f"{pane.heading}, {pane.unit}" if pane.unit else pane.heading
+                parts.append(tag("text", name, x=6, y=y + 12, class_="pane-name"))
+                y += 18
+            parts += _saved_key(pane.key, y + 10)
+            y += 18 * _lines(pane.key)
+            for plot in pane.plots:
+                left, top, right, bottom = PADS[plot.pad]
+                box = {"x": left, "y": y + top, "width": SAVED_WIDTH - left - right}
+                inner = tag("svg", plot.drawn(), **box, height=plot.height, overflow="visible")
+                parts.append(inner)
+                y += top + plot.height + bottom
+        size = {"width": SAVED_WIDTH, "height": y}
+        style = Markup("<style>") + Markup(css) + Markup("</style>")
+        ground = tag("rect", width="100%", height="100%", class_="ground")
+        whole = [tag("title", self.title), style, _symbols(), ground, *parts]
+        xmlns = "http://www.w3.org/2000/svg"
+        drawn = tag("svg", *whole, xmlns=xmlns, viewBox=f"0 0 {SAVED_WIDTH} {y}", **size)
+        return f'<?xml version="1.0" encoding="UTF-8"?>\n{drawn}\n'
+
+
+def _pane(pane: Pane) -> Markup:
+    parts = [key(pane.key), *(plot.__html__() for plot in pane.plots)]
+    if pane.heading:
+        unit = tag("span", f", {pane.unit}") if pane.unit else Markup()
+        parts.insert(0, tag("h4", pane.heading, unit))
+    if pane.note:
+        parts.append(tag("p", pane.note, class_="cap-t"))
+    return tag("div", *parts, class_="pane")
+
+
+def _time_row(pane: Pane, columns: Sequence[Markup]) -> Markup:
+    del columns
+    unit = tag("span", pane.unit)
+    note = [tag("p", pane.note)] if pane.note else []
+    head = tag("div", tag("b", pane.heading), " ", unit, key(pane.key), *note, class_="thead")
+    cells = [tag("div", plot.__html__(), class_="cell") for plot in pane.plots]
+    return tag("div", head, *cells, class_="trow")
+
+
+def sign(shape: str, style: str) -> Markup:
+    """What a key, a table or a heading shows of an outcome or a series."""
+    if shape in ("line", "area", "zone"):
+        box = tag("rect", class_=style, width=18, height=12)
+        drawn = box if shape != "line" else tag("path", d="M0 6h18", class_=f"line {style}")
+        return tag("svg", drawn, width=18, height=12, class_=f"k-{shape}", aria_hidden="true")
+    if shape == "bar":
+        drawn = tag("line", x1=5, x2=5, y1=1, y2=11, class_=f"span {style}")
+        return tag("svg", drawn, width=10, height=12, aria_hidden="true")
+    shape = "ring" if shape == "halo" else shape
+    used = tag("g", tag("use", href=f"#m-{shape}", x=7, y=6), class_=f"marks {style}")
+    return tag("svg", used, width=14, height=12, aria_hidden="true")
+
+
+def key(entries: Sequence[KeyEntry]) -> Markup:
+    """In HTML, so that it wraps."""
+    if not entries:
+        return Markup()
+    listed = [tag("li", sign(shape, style), " ", name) for shape, style, name in entries]
+    return tag("ul", *listed, class_="key")
+
+
+def outcome_key(marks: Iterable[str]) -> tuple[KeyEntry, ...]:
+    """Those that are there."""
+    seen = set(marks)
+    return tuple(entry for mark, entry in OUTCOMES.items() if mark in seen)
+
+
+def _places(entries: Sequence[KeyEntry]) -> list[tuple[float, int]]:
+    """Of a saved key's entries: x, and the number of the line."""
+    found, x, line = [], 8.0, 0
+    for _, _, name in entries:
+        wide = 26 + len(name) * LETTER
+        if x + wide > SAVED_WIDTH and x > 8:
+            x, line = 8.0, line + 1
+        found.append((x, line))
+        x += wide + 8
+    return found
+
+
+def _lines(entries: Sequence[KeyEntry]) -> int:
+    return _places(entries)[-1][1] + 1 if entries else 0
+
+
+def _saved_key(entries: Sequence[KeyEntry], y: float) -> Iterable[Markup]:
+    for (x, line), (shape, style, name) in zip(_places(entries), entries, strict=True):
+        top = y + 18 * line
+        yield tag("svg", sign(shape, style), x=x, y=top - 10, width=20, height=14)
+        yield tag("text", name, x=x + 22, y=top, class_="key-name")
+
+
+def _symbols() -> Markup:
+    found = [
+        tag("symbol", tag("path", d=d), id=f"m-{name}", overflow="visible")
+        for name, d in SHAPES.items()
+    ]
+    return tag("defs", *found)
+
+
+def symbols() -> Markup:
+    """Once per page."""
+    return tag("svg", _symbols(), width=0, height=0, class_="defs", aria_hidden="true")
+
+
+def steps_of(points: Sequence[Point]) -> list[Point]:
+    """A line that holds each value until the next."""
+    flat = [q for (x0, y0), (x1, _) in pairwise(points) for q in ((x0, y0), (x1, y0))]
+    return [*flat, *points[-1:]]

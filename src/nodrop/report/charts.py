@@ -1,0 +1,287 @@
+"""Charts of a search, of curves and of parts of a whole, each from plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from nodrop.report import numbers
+from nodrop.report.chart import (
+    OUTCOMES,
+    SERIES,
+    Chart,
+    KeyEntry,
+    Mark,
+    Pane,
+    Plot,
+    Scale,
+    cut,
+    outcome_key,
+    tag,
+)
+from nodrop.report.knee import Dot
+
+MOST_SERIES = 8
+"""Colours, dashes and shapes go round after so many; the table has every one."""
+MOST_BARS = 60
+ROW, BAR = 38, 14
+"""Height of a named row and of its bar."""
+NEAR = 3.0
+"""So many widths of the answer are drawn beside it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurvePoint:
+    """A fitted curve at one load, with its band."""
+
+    pps: float
+    loss_ratio: float
+    low_ratio: float
+    high_ratio: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A trial that ended before what the rings held could be lost."""
+
+    pps: float
+    lost_ratio: float
+    unserved_ratio: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Knee:
+    title: str
+    dots: tuple[Dot, ...]
+    voids: tuple[Dot, ...] = ()
+    carried_pps: float | None = None
+    too_much_pps: float | None = None
+    curve: tuple[CurvePoint, ...] = ()
+    held: tuple[Held, ...] = ()
+    """Trials among those that the curve rests on."""
+
+    @property
+    def answer_pps(self) -> tuple[float, float] | None:
+        """From the load that was carried to the one that was too much."""
+        low, high = self.carried_pps, self.too_much_pps
+        return None if low is None or high is None else (min(low, high), max(low, high))
+
+    @property
+    def near(self) -> tuple[Dot, ...]:
+        """Trials that are drawn large: all, or those near the answer."""
+        if self.answer_pps is None:
+            return self.dots
+        low, high = self.answer_pps
+        room = NEAR * max(high - low, 0.01 * high)
+        return tuple(d for d in self.dots if low - room <= d.pps <= high + room) or self.dots
+
+
+def knee_plot(knee: Knee) -> Chart:
+    """Loss near the answer over its zones, the busiest worker below it, and all loads, small."""
+    if not knee.dots:
+        return Chart(knee.title, tuple(_all_loads(knee, None)), outcome_key(["void"]))
+    near = knee.near
+    bounds = [b for b in (knee.carried_pps, knee.too_much_pps) if b is not None]
+    x = Scale.near([*(d.pps for d in near), *bounds], wanted=6)
+    tops = [d.loss_ratio or 0.0 for d in near]
+    tops += [one.unserved_ratio for one in knee.held if x.holds(one.pps)]
+    tops += [point.loss_ratio for point in knee.curve if x.holds(point.pps)]
+    y = Scale.over([top * 100 for top in tops], wanted=4)
+    plot = Plot("Lost packets over the offered load", x, y, height=250)
+    _zones(plot, knee)
+    plot.axes("offered load, packets/s", "", numbers.count, _plain)
+    curve = [point for point in knee.curve if x.holds(point.pps)]
+    plot.area([(p.pps, p.high_ratio * 100) for p in curve],
+              [(p.pps, p.low_ratio * 100) for p in curve], "fit")  # fmt: skip
+    plot.line([(p.pps, p.loss_ratio * 100) for p in curve], "fit")
+    held = [one for one in knee.held if x.holds(one.pps)]
+    for one in held:
+        plot.rise(one.pps, one.lost_ratio * 100, one.unserved_ratio * 100, "held")
+    _outcomes(plot, near, lambda d: y.high if d.loss_ratio is None else d.loss_ratio * 100)
+    key = [*outcome_key(d.mark for d in (*near, *knee.voids))]
+    if curve:
+        key += [("line", "fit", "fitted"), ("area", "fit", "its 95 % band")]
+    if held:
+        key.append(("bar", "held", "still in the rings at the end"))
+    if any(d.apart for d in near):
+        key.append(("halo", "apart", "stands apart from the others"))
+    panes = [Pane((plot,), "Lost", "% of sent")]
+    panes += _workers(near, x)
+    return Chart(knee.title, (*panes, *_all_loads(knee, x)), tuple(key), "knee")
+
+
+def _plain(value: float) -> str:
+    return f"{value:.3g}"
+
+
+def _zones(plot: Plot, knee: Knee) -> None:
+    """Blue ground: carried. Orange ground: too much. Between them: not known."""
+    low, high, x = knee.carried_pps, knee.too_much_pps, plot.x
+    if low is not None:
+        anchor = "start" if x.at(low) < 0.25 else "end"
+        plot.band(x.low, low, "z-carried")
+        plot.upright(low, "carried", f"carried {numbers.count(low)}", anchor)
+    if high is not None and (low is None or high > low):
+        plot.band(high, x.high, "z-lost")
+        plot.upright(high, "lost", f"too much {numbers.count(high)}",
+                     "start" if x.at(high) < 0.75 and (low is None or x.at(low) >= 0.25)
+                     else "end" if low is None else "start")  # fmt: skip
+
+
+def _outcomes(plot: Plot, dots: Sequence[Dot], y: Callable[[Dot], float]) -> None:
+    for mark, (shape, style, _) in OUTCOMES.items():
+        own = [d for d in dots if d.mark == mark]
+        plot.marks([Mark(d.pps, y(d), d.says, d.run) for d in own], shape, style)
+    plot.marks([Mark(d.pps, y(d)) for d in dots if d.apart], "halo", "apart")
+
+
+def _workers(near: Sequence[Dot], x: Scale) -> Iterator[Pane]:
+    """Its time, of the worker that lost most, else of the busiest."""
+    known = [(d.pps, w) for d in near if (w := d.worker) is not None]
+    if not known:
+        return
+    plot = Plot("The worker that lost most, over the offered load", Scale(x.low, x.high),
+                Scale(0, 100, (0, 50, 100)), height=64, pad="bare")  # fmt: skip
+    plot.axes(y_shown=_plain)
+    ran = [Mark(pps, w.cpu_ratio * 100, f"{w.name} ran {w.cpu_ratio * 100:.0f} % of the time")
+           for pps, w in known if w.cpu_ratio is not None]  # fmt: skip
+    waited = [Mark(pps, w.wait_ratio * 100,
+                   f"{w.name} waited for a CPU {w.wait_ratio * 100:.0f} % of the time")
+              for pps, w in known if w.wait_ratio is not None]  # fmt: skip
+    plot.marks(ran, "box", "s-ran").marks(waited, "box", "s-wait hollow")
+    key: list[KeyEntry] = [("box", "s-ran", "ran")]
+    key += [("box", "s-wait hollow", "waited for its CPU")] if waited else []
+    yield Pane((plot,), "The worker that lost most", "% of the time, same loads", tuple(key))
+
+
+def _all_loads(knee: Knee, shown: Scale | None) -> Iterator[Pane]:
+    """Every trial, void ones above the others; none if all are drawn already."""
+    every = [*knee.dots, *knee.voids]
+    if not every or (shown is not None and all(shown.holds(d.pps) for d in every)
+                     and not knee.voids):  # fmt: skip
+        return
+    top = max((d.loss_ratio or 0.0 for d in every), default=0.0) * 100 or 1.0
+    plot = Plot("All loads", Scale.over([d.pps for d in every], 6), Scale(0, top * 1.3),
+                height=46, pad="flat")  # fmt: skip
+    if shown is not None:
+        plot.band(max(shown.low, plot.x.low), min(shown.high, plot.x.high), "window")
+    plot.axes("", "", numbers.short, None, grid="")
+    _outcomes(plot, every, lambda d: top * 1.15 if d.loss_ratio is None else d.loss_ratio * 100)
+    yield Pane((plot,), "All loads", "packets/s; the frame is the part above" if shown
+               else "packets/s")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    dot: Dot
+    round: int
+
+
+def search_plot(title: str, steps: Sequence[Step]) -> Chart:
+    """Each trial's load in the order measured. Empty if fewer than two trials have one."""
+    if len(steps) < 2:
+        return Chart()
+    n = len(steps)
+    order = Scale.over([n], 6).steps
+    x = Scale(0.2, n + 0.8, tuple(s for s in order if 0 < s <= n and s == int(s)))
+    plot = Plot(title, x, Scale.over([s.dot.pps for s in steps], 3), height=150)
+    plot.axes("trials, in their order", "packets/s", _plain, numbers.short)
+    plot.line([(i, s.dot.pps) for i, s in enumerate(steps, 1)], "path")
+    rounds = [next(own) for _, own in groupby(enumerate(steps), key=lambda one: one[1].round)]
+    if len(rounds) > 1:
+        said = -1.0
+        for i, step in rounds:
+            at = x.at(i + 0.5)
+            words = f"round {step.round}" if at - said > 0.16 and at < 0.9 else ""
+            plot.upright(i + 0.5, "moment", words, "start")
+            said = at if words else said
+    for mark, (shape, style, _) in OUTCOMES.items():
+        own = [(i, s.dot) for i, s in enumerate(steps, 1) if s.dot.mark == mark]
+        said_of = [Mark(i, d.pps, f"trial {i}, {d.says}", d.run) for i, d in own]
+        plot.marks(said_of, shape, style)
+    plot.marks([Mark(i, s.dot.pps) for i, s in enumerate(steps, 1) if s.dot.apart], "halo", "apart")
+    return Chart(title, (Pane((plot,)),), outcome_key(s.dot.mark for s in steps))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    name: str
+    points: tuple[tuple[float, float], ...]
+
+
+def curve_plot(title: str, x_name: str, y_name: str, curves: Sequence[Curve]) -> Chart:
+    """Curves in one frame. Empty if there is no point."""
+    shown = [curve for curve in curves if curve.points][:MOST_SERIES]
+    if not shown:
+        return Chart()
+    x = Scale.over(x for curve in shown for x, _ in curve.points)
+    y = Scale.over(y for curve in shown for _, y in curve.points)
+    plot = Plot(title, x, y).axes(x_name, y_name, numbers.short, numbers.short)
+    for n, curve in enumerate(shown):
+        plot.line(curve.points, f"s{n}")
+    key = tuple(("line", f"s{n}", curve.name) for n, curve in enumerate(shown))
+    return Chart(title, (Pane((plot,)),), key)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    kind: str
+    """Parts of one kind have one colour, and one name in the key."""
+    value: float
+    says: str
+    """For pointer and keyboard."""
+    style: str
+    """Its class in chart.css."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    name: str
+    parts: tuple[Part, ...]
+    words: str
+    """Beside its name."""
+    interval: tuple[float, float] | None = None
+    """An interval of the whole."""
+    group: str = ""
+    """A heading above the first bar of each group."""
+
+
+def stacked_bars(title: str, axis_name: str, bars: Sequence[Bar], *, high: float | None = None,
+                 order: Sequence[str] = ()) -> Chart:  # fmt: skip
+    """A named row per bar. Empty if there is nothing to draw. `order`: kinds in the key."""
+    shown = [bar for bar in bars if bar.parts][:MOST_BARS]
+    if not shown:
+        return Chart()
+    reached = max(max(sum(p.value for p in b.parts), (b.interval or (0, 0))[1]) for b in shown)
+    x = Scale.over([reached if high is None else high])
+    panes, several = [], {bar.group for bar in shown} != {""}
+    for group, own in groupby(shown, key=lambda bar: bar.group):
+        panes.append(Pane((_bars(group or title, axis_name, list(own), x),), group))
+    found = {p.kind: p.style for b in shown for p in b.parts if p.value}
+    styles = {**{kind: found[kind] for kind in order if kind in found}, **found}
+    key = tuple(("zone", f"part {style}", kind) for kind, style in styles.items())
+    return Chart(title, tuple(panes), key, "bars several" if several else "bars")
+
+
+def _bars(name: str, axis_name: str, bars: Sequence[Bar], x: Scale) -> Plot:
+    plot = Plot(name, x, Scale.rows(len(bars)), height=ROW * len(bars), pad="rows")
+    plot.axes(axis_name, "", numbers.short, None, grid="x")
+    for row, bar in enumerate(bars):
+        label = tag("tspan", cut(bar.name, 330), class_="b")
+        words = tag("tspan", f"  {cut(bar.words, 480)}", class_="wd") if bar.words else ""
+        plot.words(x.low, row, label + words, "row-name", dy=-5)
+        at = 0.0
+        for part in bar.parts:
+            if part.value:
+                says = f"{bar.name}: {part.says}" if bar.name not in part.says else part.says
+                plot.bar(at, at + part.value, row, BAR, part.style, dy=8, says=says)
+                at += part.value
+        if bar.interval:
+            plot.span(*bar.interval, row, "whole", caps=True, dy=8)
+    return plot
+
+
+def series_of(n: int) -> tuple[str, str]:
+    """Shape and style of the n-th of several."""
+    return SERIES[n % len(SERIES)], f"s{n % MOST_SERIES}"

@@ -1,0 +1,476 @@
+"""Charts of streams: packets from hop to hop, a trial over time, and calls above their callers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import sqrt
+
+from markupsafe import Markup
+
+from nodrop.findings.functions import OTHER
+from nodrop.ledger.balance import Ledger
+from nodrop.ledger.hops import ADDING, Account, Hop
+from nodrop.report import numbers
+from nodrop.report.chart import (
+    LETTER,
+    Chart,
+    KeyEntry,
+    Pane,
+    Plot,
+    Scale,
+    cut,
+    number,
+    tag,
+    ticks,
+)
+from nodrop.report.definitions import definition
+from nodrop.report.panels import Panel, Series, Timeline
+
+STREAM, TOP, ROW = 56.0, 34, 30
+"""Height of the widest stream; room for the hops' texts; height of a branch's label, in px."""
+THINNEST = 1.5
+"""A single lost packet must still be seen, so nothing is drawn thinner than this."""
+CROWDED = 7
+"""With so many hops their texts stand in two rows."""
+NAMES = {"intended": "trace", "tx_nic": "sending NIC", "rx_nic": "receiving NIC",
+         "socket": "socket ring"}  # fmt: skip
+FATES = {
+    "rx_merged_fanout_defrag": "fragments merged",
+    "rx_held_incomplete_datagrams": "held: never whole",
+    "rx_dropped_ring_full": "dropped: ring full",
+}
+
+
+def hop_title(name: str) -> str:
+    return NAMES.get(name, name.replace("_", " "))
+
+
+def flow(ledger: Ledger, title: str, most: int | None = None) -> Chart:
+    """The books as a stream: every width is packets, of `most` at the widest. Hops that were not
+    read are named; the stream passes them."""
+    seen = [hop for hop in ledger.hops if hop.packets is not None]
+    widest = max((hop.packets or 0 for hop in seen), default=0)
+    if len(seen) < 2 or not widest:
+        return Chart()
+    return Chart(title, (Pane((_Route(ledger, seen, STREAM / (most or widest)).plot(title),)),), (),
+                 "route", other=_route_list(ledger, seen))  # fmt: skip
+
+
+class _Route:
+    """The drawing of one ledger, built from left to right."""
+
+    def __init__(self, ledger: Ledger, seen: Sequence[Hop], scale: float) -> None:
+        self._ledger, self._seen, self._scale = ledger, seen, scale
+        self._crowded = len(seen) >= CROWDED
+        self._top = TOP + (30 if self._crowded else 0)
+        wide = [2.4 if any(a.packets for a in step.accounts) else 1.0 for step in ledger.steps]
+        self._x = {seen[0].name: 0.0}
+        for n, step in enumerate(ledger.steps, 1):
+            self._x[step.end.name] = sum(wide[:n]) / sum(wide) * 100
+        self._branches = [
+            (step, account)
+            for step in ledger.steps
+            for account in sorted(step.accounts, key=lambda a: a.packets)
+            if account.packets
+        ]
+        self._notes = list(self._said())
+
+    def plot(self, title: str) -> Plot:
+        rows = len(self._branches) + len(self._notes)
+        height = int(self._top + STREAM + (14 + ROW * rows if rows else 8))
+        plot = Plot(title, Scale(0, 100), Scale(height, 0), height, "full")
+        for n, step in enumerate(self._ledger.steps):
+            x0, x1 = self._x[step.start.name], self._x[step.end.name]
+            box = {"x": f"{number(x0)}%", "y": self._top, "width": f"{number(x1 - x0)}%"}
+            high = self._high(step.end.packets)
+            plot.behind.append(tag("rect", **box, height=high, class_="stream"))
+            del n
+        for row, (step, account) in enumerate(reversed(self._branches)):
+            self._branch(plot, row, self._x[step.start.name], self._x[step.end.name], account)
+        for row, words in enumerate(self._notes, len(self._branches)):
+            y = self._top + STREAM + 14 + ROW * row + 12
+            plot.front.append(tag("text", words, x="0", y=y, class_="fate failed b"))
+        for n, hop in enumerate(self._seen):
+            self._hop(plot, n, hop)
+        return plot
+
+    def _said(self) -> Iterator[str]:
+        """What is no branch: hops that nobody could read, and packets in no class."""
+        for step in self._ledger.steps:
+            if step.over:
+                yield f"{', '.join(hop_title(name) for name in step.over)}: not visible"
+            if step.residual_packets:
+                yield (
+                    f"residual {numbers.signed(step.residual_packets)} on the way to "
+                    f"{hop_title(step.end.name)}"
+                )
+
+    def _high(self, packets: int | None) -> float:
+        return max((packets or 0) * self._scale, THINNEST)
+
+    def _branch(self, plot: Plot, row: int, x0: float, x1: float, account: Account) -> None:
+        own = [a for s, a in self._branches if s.end.name == account.into]
+        place = own.index(account)
+        after = next(s.end.packets for s in self._ledger.steps if s.end.name == account.into)
+        edge = self._top + self._high(after) + sum(self._high(a.packets) for a in own[:place])
+        x = x0 + (x1 - x0) * (0.12 + 0.1 * (len(own) - 1 - place))
+        thick = self._high(account.packets)
+        end = self._top + STREAM + 14 + ROW * row + 12
+        down, style = end - edge, account.kind.value
+        ribbon = f"M-22 {number(thick / 2)}h8q14 0 14 14v{number(max(down - 14 - thick / 2, 1))}"
+        tail = tag("path", d=ribbon, stroke_width=thick, class_=f"drop k-{style}")
+        share = ""
+        if account.kind.value == "lost" and (sent := self._seen[0].packets):
+            share = f" · {numbers.percent(account.packets / sent)} %"
+        count = tag("tspan", f"{_count(account)}{share}", class_="b")
+        name = f" {FATES.get(account.name, account.name)}"
+        far = x > 60
+        side = {"x": -thick / 2 - 8 if far else thick / 2 + 8, "y": down + 2}
+        style_ = f"fate k-{style} {'a-end' if far else ''}".rstrip()
+        label = tag("text", count, tag("tspan", cut(name, 260)), **side, class_=style_)
+        moved = {"x": f"{number(x)}%", "y": edge, "overflow": "visible"}
+        plot.front.append(tag("svg", tail, label, **moved))
+        plot.told.append(
+            (round(x * 10), round(end / plot.height * 1000), _branch_words(account), "")
+        )
+
+    def _hop(self, plot: Plot, n: int, hop: Hop) -> None:
+        x = self._x[hop.name]
+        anchor = "start" if n == 0 else "end" if n == len(self._seen) - 1 else "middle"
+        lift = 30 if self._crowded and n % 2 == 0 else 0
+        at, high = f"{number(x)}%", self._high(hop.packets)
+        ends = {"x1": at, "x2": at, "y1": self._top - 3, "y2": self._top + high + 3}
+        y = self._top - 23 - lift
+        plot.front += [
+            tag("line", **ends, class_="gate"),
+            tag("text", hop_title(hop.name), x=at, y=y, class_=f"place a-{anchor}"),
+            tag("text", numbers.count(hop.packets), x=at, y=y + 15, class_=f"n a-{anchor}"),
+        ]
+        middle = (self._top + high / 2) / plot.height * 1000
+        plot.told.append((round(x * 10), round(middle), _hop_words(hop), ""))
+
+
+def _count(account: Account) -> str:
+    mark = "+" if account.kind in ADDING else "−"
+    return f"{mark}{numbers.count(account.packets)}"
+
+
+def _branch_words(account: Account) -> str:
+    said = [f"{account.name}: {numbers.count(account.packets)} packets {account.kind.value}",
+            f"counter: {account.counter}"]  # fmt: skip
+    said += [f"evidence: {account.evidence}"] if account.evidence else []
+    said += [f"knob: {account.knob}"] if account.knob else []
+    meaning = definition(account.name)
+    return "; ".join([*said, *([f"meaning: {meaning}"] if meaning else [])])
+
+
+def _hop_words(hop: Hop) -> str:
+    says = f"{hop_title(hop.name)}: {numbers.count(hop.packets)} packets; counter: {hop.counter}"
+    meaning = definition(hop.name)
+    return f"{says}; {meaning}" if meaning else says
+
+
+def _route_list(ledger: Ledger, seen: Sequence[Hop]) -> Markup:
+    rows = []
+    for hop in seen:
+        for step in ledger.steps:
+            for account in step.accounts if step.end.name == hop.name else ():
+                if account.packets:
+                    name = tag("span", FATES.get(account.name, account.name))
+                    fate = tag("li", name, tag("b", _count(account)),
+                               class_=f"fate k-{account.kind.value}")  # fmt: skip
+                    rows.append(fate)
+        name = tag("span", hop_title(hop.name))
+        rows.append(tag("li", name, tag("b", numbers.count(hop.packets))))
+    return tag("ol", *rows, class_="route-list")
+
+
+TIME_HEIGHT = 64
+QUIET = 5.0
+"""Threads that never ran more (% of a CPU) are counted, not drawn, beside busier ones."""
+
+
+def time_chart(timelines: Sequence[Timeline], title: str, heads: Sequence[Markup] = ()) -> Chart:
+    """A row per figure and a column per trial: one scale per row, one axis of time. Empty if no
+    trial left two points."""
+    span = _span(timelines)
+    if span is None:
+        return Chart()
+    first, last = span
+    steps = tuple(s for s in ticks(last, 6, min(first, 0.0)) if first <= s <= last)
+    x = Scale(first, last, steps)
+    names = list(dict.fromkeys(p.title for t in timelines for p in t.panels))
+    panes = [
+        _time_row(name, [next((p for p in t.panels if p.title == name), None) for t in timelines],
+                  timelines, x, final=name == names[-1])
+        for name in names
+    ]  # fmt: skip
+    moments: list[KeyEntry] = []
+    if len(timelines) == 1:
+        moments = [("bar", "moment", f"{name} {numbers.seconds(at)} s")
+                   for name, at in timelines[0].marks]  # fmt: skip
+    kind = "times two" if len(timelines) > 1 else "times"
+    return Chart(title, tuple(panes), tuple(moments), kind, tuple(heads))
+
+
+def _span(timelines: Sequence[Timeline]) -> tuple[float, float] | None:
+    times = [at for t in timelines for p in t.panels for s in p.series for at, _ in s.points]
+    times += [at for t in timelines for _, at in t.marks]
+    return (min(times), max(times)) if times and min(times) < max(times) else None
+
+
+def _time_row(name: str, panels: Sequence[Panel | None], timelines: Sequence[Timeline], x: Scale,
+              *, final: bool) -> Pane:  # fmt: skip
+    known = [p for p in panels if p is not None]
+    tops = [v for p in known for points in _lines(p) for _, v in points]
+    # CPU times step by a tick (4 ms), and a sampler that waits for its turn reads them late: an
+    # interval may seem to hold more than itself. What cannot be more is drawn as all there is.
+    high = next((p.high for p in known if p.high is not None), None)
+    y = Scale.over([max(tops, default=0.0) if high is None else high], 2)
+    quiet = _quiet_names(known)
+    plots = []
+    for panel, timeline in zip(panels, timelines, strict=True):
+        pad = "flat" if final else "bare"
+        plot = Plot(f"{name} over time", x, y, TIME_HEIGHT, pad)
+        plot.axes(
+            "", "", (lambda v: f"{v:g} s".replace("-", "−")) if final else None, numbers.short
+        )
+        if panel is not None:
+            _draw(plot, panel, quiet)
+        for _, at in timeline.marks:
+            plot.upright(at, "moment")
+        plots.append(plot)
+    unique = dict.fromkeys(
+        (s.style, s.name) for p in known for s in p.series if s.name not in quiet
+    )
+    stacked = any(p.stacked for p in known)
+    key = [("zone" if stacked else "line", f"s{n % 8}{' solid' if stacked else ''}", said)
+           for n, said in unique]  # fmt: skip
+    note = f"{len(quiet)} others below {QUIET:g} %" if quiet else ""
+    return Pane(tuple(plots), name, known[0].unit, tuple(key), note)
+
+
+def _quiet_names(panels: Sequence[Panel]) -> set[str]:
+    """Series of threads that hardly ran in any of the trials."""
+    if not panels or "thread" not in panels[0].title.lower():
+        return set()
+    busiest: dict[str, float] = {}
+    for panel in panels:
+        for s in panel.series:
+            busiest[s.name] = max(busiest.get(s.name, 0.0), *(v for _, v in s.points), 0.0)
+    quiet = {name for name, most in busiest.items() if most < QUIET}
+    return quiet if len(quiet) < len(busiest) else set()
+
+
+def _lines(panel: Panel) -> list[list[tuple[float, float]]]:
+    """What is drawn: cumulative values in a stacked panel, whose series have the same times."""
+    if not panel.stacked:
+        return [list(s.points) for s in panel.series]
+    sums: dict[float, float] = {}
+    found = []
+    for one in panel.series:
+        for at, value in one.points:
+            sums[at] = sums.get(at, 0.0) + value
+        found.append([(at, sums[at]) for at, _ in one.points])
+    return found
+
+
+def _draw(plot: Plot, panel: Panel, quiet: set[str]) -> None:
+    below: list[tuple[float, float]] = []
+    for series, points in zip(panel.series, _lines(panel), strict=True):
+        style = f"s{series.style % 8}"
+        if panel.stacked:
+            plot.area(points, below or [(at, 0.0) for at, _ in points], f"{style} solid")
+            below = points
+        elif series.name not in quiet:
+            plot.line(points, style)
+
+
+def overlay(series: Sequence[Series], title: str, unit: str, high: float | None) -> Chart:
+    """One figure of several cells in one panel, their first packets at 0 s."""
+    panel = Panel(title=title, unit=unit, series=tuple(series), high=high)
+    return time_chart([Timeline(panels=(panel,), marks=())], f"{title} of several cells")
+
+
+FLAME_ROW = 18
+NARROWEST = 0.002
+"""A part of the whole below which a function is not drawn."""
+DEEPEST = 40
+OWN_STYLES = (0, 1, 2, 3, 4, 5, 7)
+"""Of the largest groups; all others are grey."""
+GREY, MORE, LESS = 6, 1, 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weighed:
+    """By what the widths are."""
+
+    of: str
+    """Words for the whole."""
+    shown: str
+    """A format of the weight."""
+    divisor: int = 1
+
+
+SAMPLES = Weighed(of="of the samples", shown="{} samples")
+WAITS = Weighed(of="of the waits", shown="{} ms", divisor=1_000_000)
+Stacks = Mapping[tuple[str, ...], tuple[int, str]]
+"""Weight and group by frames, the outermost first."""
+
+
+@dataclass(slots=True)
+class _Frame:
+    weight: int = 0
+    groups: dict[str, int] = field(default_factory=dict)
+    callees: dict[str, _Frame] = field(default_factory=dict)
+    before: int = 0
+    """In the cell that this one is held against."""
+
+    @property
+    def group(self) -> str:
+        """The group that most of its samples belong to."""
+        return max(sorted(self.groups), key=lambda group: self.groups[group], default=OTHER)
+
+
+def flame(title: str, stacks: Stacks, *, largest: Sequence[str] = (),
+          weighed: Weighed = SAMPLES) -> Chart:  # fmt: skip
+    """Each function as wide as its part, above its caller. Empty without samples.
+
+    `largest`: groups by size, the same for all pictures that are compared.
+    """
+    root = _tree(stacks)
+    return _Flame(root, largest, weighed).drawn(title) if root.weight else Chart()
+
+
+def flame_difference(title: str, base: str, stacks: Stacks, before: Stacks) -> Chart:
+    """As wide as in this cell; colour and sign say what takes more or less than in `base`. A
+    function that ran in `base` alone has no width. Empty if either has no samples."""
+    root, was = _tree(stacks), _tree(before)
+    if not root.weight or not was.weight:
+        return Chart()
+    _note(root, was)
+    return _Difference(root, base).drawn(f"{title} against {base}")
+
+
+def _note(frame: _Frame, was: _Frame) -> None:
+    frame.before = was.weight
+    for name, callee in frame.callees.items():
+        if name in was.callees:
+            _note(callee, was.callees[name])
+
+
+def _tree(stacks: Stacks) -> _Frame:
+    root = _Frame()
+    for way, (weight, group) in stacks.items():
+        frame = root
+        for name in ("", *way[:DEEPEST]):
+            frame = frame.callees.setdefault(name, _Frame()) if name else root
+            frame.weight += weight
+            frame.groups[group] = frame.groups.get(group, 0) + weight
+    return root
+
+
+class _Flame:
+    def __init__(self, root: _Frame, largest: Sequence[str], weighed: Weighed) -> None:
+        self._root, self._total, self._weighed = root, root.weight, weighed
+        own = [group for group in largest if group != OTHER]
+        self._styles = dict(zip(own, OWN_STYLES, strict=False))
+
+    def drawn(self, title: str) -> Chart:
+        high = self._depth(self._root) * FLAME_ROW
+        words = f"Flame graph of {title}: {self._amount(self._root)}"
+        plot = Plot(words, Scale(0, 1), Scale(high or 1, 0), high or 1, "full")
+        self._draw(plot, self._root, 0.0, high)
+        key = tuple(("zone", f"part s{style}", name) for name, style in self._key())
+        return Chart(words, (Pane((plot,)),), key, "flame")
+
+    def _amount(self, frame: _Frame) -> str:
+        return self._weighed.shown.format(numbers.count(frame.weight // self._weighed.divisor))
+
+    def _wide(self, frame: _Frame) -> bool:
+        return frame.weight >= NARROWEST * self._total
+
+    def _depth(self, frame: _Frame) -> int:
+        shown = filter(self._wide, frame.callees.values())
+        return 1 + max((self._depth(one) for one in shown), default=-1)
+
+    def _draw(self, plot: Plot, frame: _Frame, left: float, bottom: int) -> None:
+        for name, callee in sorted(frame.callees.items()):
+            wide = callee.weight / self._total
+            if self._wide(callee):
+                self._box(plot, name, callee, left, bottom - FLAME_ROW, wide)
+                self._draw(plot, callee, left, bottom - FLAME_ROW)
+            left += wide
+
+    def _box(self, plot: Plot, name: str, frame: _Frame, left: float, top: int,
+             wide: float) -> None:  # fmt: skip
+        share = numbers.percent(frame.weight / self._total)
+        says = f"{name}: {share} % {self._weighed.of}, {self._amount(frame)}; {self._more(frame)}"
+        style = f"part s{self._style(frame)}"
+        parts = [tag("rect", width="100%", height=FLAME_ROW - 1, class_=style)]
+        if wide * 1000 > 3 * LETTER:
+            label = self._sign(frame) + name.rpartition(": ")[2]
+            parts.append(tag("text", cut(label, wide * 1000), x=3, y=13, class_="part-name"))
+        box = {"x": f"{number(left * 100)}%", "y": top, "width": f"{number(wide * 100, 3)}%"}
+        plot.front.append(tag("svg", *parts, **box, height=FLAME_ROW - 1))
+        middle = (top + FLAME_ROW / 2) / plot.height * 1000
+        plot.told.append((round((left + wide / 2) * 1000), round(middle), says, ""))
+
+    def _more(self, frame: _Frame) -> str:
+        return frame.group
+
+    def _sign(self, frame: _Frame) -> str:
+        del frame
+        return ""
+
+    def _style(self, frame: _Frame) -> int:
+        return self._styles.get(frame.group, GREY)
+
+    def _key(self) -> Iterable[tuple[str, int]]:
+        own = {g: w for g, w in self._root.groups.items() if g in self._styles}
+        shown = sorted(own.items(), key=lambda one: (-one[1], one[0]))
+        if rest := self._total - sum(own.values()):
+            alone = rest == self._root.groups.get(OTHER)
+            shown.append((OTHER if alone else "all others", rest))
+        return [
+            (f"{group} {numbers.percent(weight / self._total)} %", self._styles.get(group, GREY))
+            for group, weight in shown
+        ]
+
+
+class _Difference(_Flame):
+    """Only shifts are coloured that are more than so many samples vary by chance."""
+
+    def __init__(self, root: _Frame, base: str) -> None:
+        super().__init__(root, (), SAMPLES)
+        self._base = base
+
+    def _shift(self, frame: _Frame) -> float:
+        return frame.weight / self._total - frame.before / self._root.before
+
+    def _beyond_chance(self, frame: _Frame) -> bool:
+        both = (frame.weight + frame.before) / (self._total + self._root.before)
+        error = sqrt(both * (1 - both) * (1 / self._total + 1 / self._root.before))
+        return abs(self._shift(frame)) > 2 * error
+
+    def _more(self, frame: _Frame) -> str:
+        was = numbers.percent(frame.before / self._root.before)
+        chance = "" if self._beyond_chance(frame) else ", which may be chance"
+        return f"{was} % in {self._base}{chance}"
+
+    def _sign(self, frame: _Frame) -> str:
+        if not self._beyond_chance(frame):
+            return ""
+        return "▲ " if self._shift(frame) > 0 else "▼ "
+
+    def _style(self, frame: _Frame) -> int:
+        return {"▲ ": MORE, "▼ ": LESS}.get(self._sign(frame), GREY)
+
+    def _key(self) -> Iterable[tuple[str, int]]:
+        words = (
+            ("▲ more than in", MORE),
+            ("▼ less than in", LESS),
+            ("no shift beyond chance from", GREY),
+        )
+        return [(f"{word} {self._base}", style) for word, style in words]
