@@ -137,7 +137,7 @@ def opened(browser: Any) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("kind", WAYS)
-@pytest.mark.parametrize("width", [760, 1300])
+@pytest.mark.parametrize("width", [960, 1300])
 def test_no_two_words_of_a_ledger_touch(opened: Any, kind: str, width: int) -> None:
     opened.set_viewport_size({"width": width, "height": 900})
     opened.set_content(drawn(WAYS[kind]))

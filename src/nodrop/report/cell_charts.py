@@ -38,7 +38,7 @@ def loss_plot(cells: Sequence[Cell]) -> Chart:
     rates = [v for c in shown for v in c.values("offered_pps")] + [pps for _, pps in failed]
     y = Scale.over(c.loss.high * 100 for c in shown if c.loss)
     plot = Plot("Loss over offered load", Scale.over(rates), y)
-    plot.axes("offered load, packets/s", "lost, % of sent", numbers.short, _plain)
+    plot.axes("offered load, packets/s", numbers.short, _plain)
     drawn = groups[:MOST_SERIES]
     for n, group in enumerate(drawn):
         aside = (n - (len(drawn) - 1) / 2) * ASIDE * plot.x.high
@@ -52,7 +52,7 @@ def loss_plot(cells: Sequence[Cell]) -> Chart:
     if len(groups) > 1:
         key = [(*series_of(n), group[0].group or "all") for n, group in enumerate(drawn)]
     key += [("cross", "failed", "the SUT failed")] if failed else []
-    return Chart(plot.says, (Pane((plot,)),), tuple(key))
+    return Chart(plot.says, (Pane((plot,), "Lost", "% of sent"),), tuple(key))
 
 
 def _series(plot: Plot, group: Sequence[Cell], n: int, aside: float, *, strips: int) -> None:
@@ -96,7 +96,7 @@ def order_plot(story: Story) -> Chart:
     unit = "s" if set(usual.values()) == {1.0} else "×"
     x = Scale(-0.5, len(story.trials) - 0.5)
     plot = Plot("Activation time by order of the trials", x, Scale.over(shown.values(), 3), 110)
-    plot.axes("trials in the order in which they were measured", "", None,
+    plot.axes("trials in the order in which they were measured", None,
               lambda v: f"{_plain(v)} {unit}")  # fmt: skip
     for valid, shape, style in ((True, "dot", "s0"), (False, "cross", "void")):
         plot.marks([
@@ -138,7 +138,7 @@ def comparison_plot(found: Sequence[Condition]) -> Chart:
 def _figure(found: Sequence[Condition], figure: Figure, names: Sequence[str], strips: int) -> Pane:
     values = [v for c in found for p in c.places for v in figure.values(p.cell)]
     plot = Plot(figure.title, Scale(0, len(found)), Scale.over(values, 4), height=130, pad="flat")
-    plot.axes("", "", None, _plain)
+    plot.axes("", None, _plain)
     for n, condition in enumerate(found):
         if n:
             plot.upright(n, "faintline")
@@ -200,7 +200,7 @@ def _strips(found: Sequence[Repeated], strips: int) -> Pane:
     x = Scale(-step, step, (-step, 0.0, step))
     plot = Plot(f"{figure.title} of each cell's runs", x, Scale.rows(len(found)),
                 height=(ROW - 4) * len(found), pad="rows")  # fmt: skip
-    plot.axes("", "", lambda v: "median" if not v else f"{v:+.3g}".replace("-", "−"), None, "x")
+    plot.axes("", lambda v: "median" if not v else f"{v:+.3g}".replace("-", "−"), None, "x")
     for row, one in enumerate(found):
         plot.words(x.low, row, cut(one.cell.label, 300), "row-name", dy=-6)
         if one.sees is not None:
@@ -253,7 +253,7 @@ def _study(figure: StudyFigure) -> Iterator[Pane]:
     for x, unit, of_2016 in ((there, f"2016, {published.there}", True),
                              (here, f"this run, {published.here}", False)):  # fmt: skip
         plot = Plot(f"{name}: {unit}", x, Scale.rows(len(rows)), ROW * len(rows), "rows")
-        plot.axes("", "", _plain, None, grid="x")
+        plot.axes("", _plain, None, grid="x")
         for n, row in enumerate(rows):
             words = f"{row.published:.2f}" if of_2016 else f"{here_words(row.here)}; {row.said}"
             label = tag("tspan", cut(row.setup, 200), class_="b")

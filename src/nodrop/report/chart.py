@@ -51,7 +51,7 @@ PADS = {
     "pad": (52, 20, 20, 40),
     "flat": (52, 8, 20, 40),
     "bare": (52, 8, 20, 6),
-    "rows": (8, 8, 20, 40),
+    "rows": (16, 8, 20, 40),
     "named": (76, 6, 14, 24),
     "full": (4, 4, 4, 6),
 }
@@ -190,7 +190,7 @@ class Plot:
         return f"M{' '.join(f'{x} {y}' for x, y in kept)}{'Z' if close else ''}"
 
     def axes(
-        self, x_name: str = "", y_name: str = "", x_shown: Shown | None = None,
+        self, x_name: str = "", x_shown: Shown | None = None,
         y_shown: Shown | None = None, grid: str = "y",
     ) -> Self:  # fmt: skip
         for step in self.y.steps:
@@ -209,8 +209,6 @@ class Plot:
         self.behind.append(tag("line", x1="0", x2="100%", y1="100%", y2="100%", class_="axis"))
         if x_name:
             self.front.append(tag("text", x_name, x="100%", y="100%", dy=34, class_="nx"))
-        if y_name:
-            self.front.append(tag("text", y_name, x="0", y="0", dx=-44, dy=-9, class_="ny"))
         return self
 
     def line(self, points: Sequence[Point], style: str) -> Self:
@@ -238,7 +236,9 @@ class Plot:
         self.behind.append(tag("line", x1=at, x2=at, y1="0", y2="100%", class_=f"upright {style}"))
         if words:
             label = {"x": at, "y": "0", "dx": -5 if anchor == "end" else 5, "dy": -6}
-            self.front.append(tag("text", words, **label, class_=f"note a-{anchor}"))
+            head, _, last = words.rpartition(" ")
+            said = [tag("tspan", f"{head} ", class_="wd")] if head else []
+            self.front.append(tag("text", *said, last, **label, class_=f"note a-{anchor}"))
         return self
 
     def span(self, x0: float, x1: float, y: float, style: str, *, caps: bool = False,

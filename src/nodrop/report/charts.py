@@ -90,7 +90,7 @@ def knee_plot(knee: Knee) -> Chart:
     y = Scale.over([top * 100 for top in tops], wanted=4)
     plot = Plot("Lost packets over the offered load", x, y, height=250)
     _zones(plot, knee)
-    plot.axes("offered load, packets/s", "", numbers.count, _plain)
+    plot.axes("offered load, packets/s", numbers.count, _plain)
     curve = [point for point in knee.curve if x.holds(point.pps)]
     plot.area([(p.pps, p.high_ratio * 100) for p in curve],
               [(p.pps, p.low_ratio * 100) for p in curve], "fit")  # fmt: skip
@@ -166,7 +166,7 @@ def _all_loads(knee: Knee, shown: Scale | None) -> Iterator[Pane]:
                 height=46, pad="flat")  # fmt: skip
     if shown is not None:
         plot.band(max(shown.low, plot.x.low), min(shown.high, plot.x.high), "window")
-    plot.axes("", "", numbers.short, None, grid="")
+    plot.axes("", numbers.short, None, grid="")
     _outcomes(plot, every, lambda d: top * 1.15 if d.loss_ratio is None else d.loss_ratio * 100)
     yield Pane((plot,), "All loads", "packets/s; the frame is the part above" if shown
                else "packets/s")  # fmt: skip
@@ -186,7 +186,7 @@ def search_plot(title: str, steps: Sequence[Step]) -> Chart:
     order = Scale.over([n], 6).steps
     x = Scale(0.2, n + 0.8, tuple(s for s in order if 0 < s <= n and s == int(s)))
     plot = Plot(title, x, Scale.over([s.dot.pps for s in steps], 3), height=150)
-    plot.axes("trials, in their order", "packets/s", _plain, numbers.short)
+    plot.axes("trials, in their order", _plain, numbers.short)
     plot.line([(i, s.dot.pps) for i, s in enumerate(steps, 1)], "path")
     rounds = [next(own) for _, own in groupby(enumerate(steps), key=lambda one: one[1].round)]
     if len(rounds) > 1:
@@ -201,7 +201,9 @@ def search_plot(title: str, steps: Sequence[Step]) -> Chart:
         said_of = [Mark(i, d.pps, f"trial {i}, {d.says}", d.run) for i, d in own]
         plot.marks(said_of, shape, style)
     plot.marks([Mark(i, s.dot.pps) for i, s in enumerate(steps, 1) if s.dot.apart], "halo", "apart")
-    return Chart(title, (Pane((plot,)),), outcome_key(s.dot.mark for s in steps))
+    return Chart(
+        title, (Pane((plot,), "Load", "packets/s"),), outcome_key(s.dot.mark for s in steps)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,11 +219,11 @@ def curve_plot(title: str, x_name: str, y_name: str, curves: Sequence[Curve]) ->
         return Chart()
     x = Scale.over(x for curve in shown for x, _ in curve.points)
     y = Scale.over(y for curve in shown for _, y in curve.points)
-    plot = Plot(title, x, y).axes(x_name, y_name, numbers.short, numbers.short)
+    plot = Plot(title, x, y).axes(x_name, numbers.short, numbers.short)
     for n, curve in enumerate(shown):
         plot.line(curve.points, f"s{n}")
     key = tuple(("line", f"s{n}", curve.name) for n, curve in enumerate(shown))
-    return Chart(title, (Pane((plot,)),), key)
+    return Chart(title, (Pane((plot,), y_name),), key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,7 +268,7 @@ def stacked_bars(title: str, axis_name: str, bars: Sequence[Bar], *, high: float
 
 def _bars(name: str, axis_name: str, bars: Sequence[Bar], x: Scale) -> Plot:
     plot = Plot(name, x, Scale.rows(len(bars)), height=ROW * len(bars), pad="rows")
-    plot.axes(axis_name, "", numbers.short, None, grid="x")
+    plot.axes(axis_name, numbers.short, None, grid="x")
     for row, bar in enumerate(bars):
         label = tag("tspan", cut(bar.name, 330), class_="b")
         words = tag("tspan", f"  {cut(bar.words, 480)}", class_="wd") if bar.words else ""

@@ -233,9 +233,7 @@ def _time_row(name: str, panels: Sequence[Panel | None], timelines: Sequence[Tim
     for panel, timeline in zip(panels, timelines, strict=True):
         pad = "flat" if final else "bare"
         plot = Plot(f"{name} over time", x, y, TIME_HEIGHT, pad)
-        plot.axes(
-            "", "", (lambda v: f"{v:g} s".replace("-", "−")) if final else None, numbers.short
-        )
+        plot.axes("", (lambda v: f"{v:g} s".replace("-", "−")) if final else None, numbers.short)
         if panel is not None:
             _draw(plot, panel, quiet)
         for _, at in timeline.marks:

@@ -63,7 +63,7 @@ def history_plot(line: Line, runs: Sequence[HistoryRun]) -> Chart:
     highest = max((point.highest or 0.0 for point in line.points), default=0.0)
     name = f"{line.cell}, {line.metric} over {len(runs)} runs"
     plot = Plot(name, Scale(-0.5, max(len(runs), 1) - 0.5), Scale.over([highest], 4), height=150)
-    plot.axes("runs in the order of their own time; lines: lowest to highest trial", line.unit,
+    plot.axes("runs in the order of their own time; lines: lowest to highest trial",
               None, lambda v: f"{v:g}")  # fmt: skip
     for change in line.changes:
         plot.upright(change.run - 0.5, "moment")
@@ -78,7 +78,7 @@ def history_plot(line: Line, runs: Sequence[HistoryRun]) -> Chart:
         plot.rise(place, point.lowest, point.highest, "s0 median")
         known.append(Mark(place, point.median, f"{words}, n = {point.n}"))
     plot.marks(known, "dot", "s0").marks(void, "cross", "void")
-    return Chart(name, (Pane((plot,)),))
+    return Chart(name, (Pane((plot,), "", line.unit),))
 
 
 def _levels(line: Line) -> Iterator[tuple[int, int, float]]:

@@ -148,7 +148,7 @@ def test_loads_near_the_answer_have_a_panel_of_their_own_if_the_search_began_far
 def test_rounds_are_told_apart_in_the_order(tmp_path: Path) -> None:
     run = outcome_search(tmp_path, [tried(4, [0.0] * 3), tried(5, [0.1] * 3)])
     (view,) = section_of(run).views
-    assert [str(view.way).count(f">round {n}<") for n in (1, 2, 3, 4)] == [1, 1, 1, 0]
+    assert [str(view.way).count(f"round </tspan>{n}<") for n in (1, 2, 3, 4)] == [1, 1, 1, 0]
 
 
 @pytest.mark.parametrize(
