@@ -414,3 +414,24 @@ def test_who_took_more_of_the_cpus_is_named(
     assert found.limited_by == limited_by
     words = {"other_programs": "other programs had", "hypervisor": "the hypervisor took"}
     assert words[limited_by] in found.statements[0].text
+
+
+@pytest.mark.parametrize(
+    ("busy", "level", "why"),
+    [
+        (3, "low", "others had the CPUs in 3 of the 3 trials"),
+        (0, "fair", "no round came to an end"),
+    ],
+)
+@pytest.mark.parametrize("value", [4.5, 220.0])
+def test_less_than_the_least_that_was_tried_has_a_confidence(
+    tmp_path: Path, busy: int, level: str, why: str, value: float
+) -> None:
+    """Seen: "less than 16,700 packets/s" by one trial, while others had 90 % of the CPUs."""
+    lossy = tried(value, [0.1] * 3)
+    for n, fields in lossy.each.items():
+        fields["disturbed"] = {"others_ratio": 0.9 if n <= busy else 0.0}
+    found = answer_of(tmp_path, [lossy], min=value)
+    assert "carries less than" in found.statements[0].text
+    assert found.confidence is not None
+    assert (found.confidence.level, why in found.confidence.why) == (level, True), found.confidence

@@ -212,12 +212,14 @@ def _together(
 def _confidence(
     answer: Answer, every: Sequence[Tried], search: Search, views: Sequence[Picture]
 ) -> Confidence | None:
-    if answer.lower is None:
+    lower, upper = answer.lower, answer.upper
+    less_than = upper is not None and not any(t.value < upper.value for t in every)
+    if lower is None and not less_than:
         return None
+    none_carried = sum(one.closed and one.value is None for one in answer.rounds)
     return confidence(
         Evidence(
-            lower=answer.lower,
-            upper=answer.upper,
+            upper=upper,
             width=answer.reached_width,
             asked_width=search.relative_width,
             between=answer.between,
@@ -225,7 +227,7 @@ def _confidence(
             trials=every,
             goal=answer.goal,
             doubts=[*changed(answer, views), *doubts(answer, every)],
-            none_carried=sum(one.closed and one.value is None for one in answer.rounds),
+            none_carried=none_carried if lower else 0,
         )
     )
 

@@ -37,7 +37,6 @@ PART = 0.1
 class Evidence:
     """Evidence that the confidence rule reads."""
 
-    lower: Bound
     upper: Bound | None
     width: float | None
     """(upper − lower) / upper."""
@@ -80,7 +79,7 @@ def confidence(found: Evidence) -> Confidence:
     elif why := next(_not_high(found), ""):
         level = "fair"
     else:
-        assert found.between is not None and found.spread is not None
+        assert found.between is not None and found.spread is not None, "high needs three rounds"
         rounds = f"{found.between.n} rounds within {percent(found.spread)} of each other"
         level, why = "high", f"{rounds}, {_counted(found)}"
     ways = [part * PART for part in (found.width, found.spread) if part is not None]
