@@ -194,7 +194,7 @@ def _help(hit: Sequence[TrialRecord]) -> str:
     if any(one.quota for one in seen):
         return f"What helps: end this run (Ctrl-C) and raise the quota ({KNOBS})"
     program = _worst_program(hit)
-    if program is None:
+    if program is None or program.pid == 1:  # whatever init or a supervisor started
         return "What helps: end this run (Ctrl-C) and measure on a host of its own, or later"
     free = _free_cpus(hit)
     away = f", or move it: taskset --all-tasks -cp {free} {program.pid}" if free else ""

@@ -134,6 +134,14 @@ def test_the_program_of_most_trials_is_named_not_that_of_one() -> None:
     assert "end what bash (pid 9) runs" in budget_words(once, 60)
 
 
+def test_nobody_is_told_to_end_what_init_runs() -> None:
+    init = Program(name="process_api", pid=1, cpu_s=9.3, by_children=True)
+    hit = [trial(n, void=LATE, others_ratio=0.9, programs=[init]) for n in (1, 2)]
+    said = budget_words(hit, 60)
+    assert "process_api (pid 1)" in said and "measure on a host of its own" in said
+    assert "end what" not in said
+
+
 def test_a_program_that_is_another_containers_is_not_invented() -> None:
     said = budget_words([trial(n, void=LATE, others_ratio=0.8) for n in (1, 2)], None)
     assert "none that can be seen from here" in said
