@@ -68,7 +68,7 @@ def answer(world: World, *, took_s: float) -> AuditAnswer:
     return AuditAnswer(
         format=1,
         role=str(world.role),
-        ports=[str(port) for port in world.ports],
+        ports=[port.where for port in world.ports],
         findings=[_finding(one) for one in found],
         missing=[MissingAnswer(what=one.what, needs=one.needs) for one in world.missing],
         values=[ValueAnswer(what=one.what, value=one.value, at=one.at) for one in world.values],

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from nodrop.audit.kind import Costs, Kind, Read, Seen, counted, share
@@ -134,12 +136,12 @@ def _wants(program: Program, port: Port) -> int:
 
 
 def _seconds(world: World) -> Iterator[Seen]:
-    takers = {program.pid: program for _, program, _ in world.captures()}
-    main = [program for program in takers.values() if program.suricata] or [*takers.values()]
     for port in world.ports:
+        takers = [program for at, program, _ in world.captures() if at is port]
+        main = [program for program in takers if program.suricata] or takers
         first = main[0].pid if main and world.role is Role.SENSOR else None
         for one in world.listening(port):
-            if one.pid == first and one.pid is not None:
+            if world.role is Role.SENSOR and one.pid in (first, None):
                 continue
             if one.filtered is not False or (first is None and world.role is Role.SENSOR):
                 continue
@@ -149,7 +151,7 @@ def _seconds(world: World) -> Iterator[Seen]:
             end = f"end it (kill {one.pid}), or give it a filter" if one.pid else "end it"
             every = "" if one.index else ", and each packet of every other port"
             yield Seen(
-                where=str(port),
+                where=port.where,
                 says=f"{one.owner} takes each packet as well{every}",
                 read=(Read(f"inode {one.inode}, no filter", DIAG),),
                 change=end,
@@ -176,7 +178,8 @@ def _readers(world: World) -> Iterator[Seen]:
                 Read(f"{readers} sockets of a group of type {FANOUT[QUEUE]}", DIAG),
                 Read(counted(queues, "receive queue"), port.files("queues")),
             ),
-            change=f"ethtool -L {port} combined {readers}; or threads: {queues} in suricata.yaml",
+            change=f"{port.enter}ethtool -L {port} combined {readers}; or suricata.yaml: "
+            f"threads: {queues}",
         )
 
 
@@ -403,9 +406,24 @@ def _quotas(world: World) -> Iterator[Seen]:
                     where=who,
                     says=f"it may use {quota.cpus:g} CPUs, and stands still for the rest of each "
                     f"period: {quota.throttled_words}",
-                    read=(Read(f"{quota.cpus:g} CPUs", f"{quota.group} (cpu.max, cpu.stat)"),),
-                    change="systemctl set-property UNIT CPUQuota= (docker update --cpus 0)",
+                    read=(Read(f"{quota.cpus:g} CPUs", f"{quota.group}/{_file(quota.group)}"),),
+                    change=_lifted(quota.group),
                 )
+
+
+def _lifted(group: str) -> str:
+    """The command that takes a quota off a control group."""
+    name = Path(group).name
+    if container := re.fullmatch(r"(?:docker-)?([0-9a-f]{12})[0-9a-f]{52}(?:\.scope)?", name):
+        return f"docker update --cpus 0 {container[1]}"
+    if name.endswith((".service", ".slice", ".scope")):
+        return f"systemctl set-property {name} CPUQuota="
+    return f"echo {'max' if _file(group) == 'cpu.max' else -1} > {group}/{_file(group)}"
+
+
+def _file(group: str) -> str:
+    """Version 1 of control groups has a hierarchy for CPUs alone."""
+    return "cpu.cfs_quota_us" if group.startswith("/sys/fs/cgroup/cpu") else "cpu.max"
 
 
 FIRST = (

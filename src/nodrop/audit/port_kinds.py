@@ -36,9 +36,9 @@ def _merging(world: World) -> Iterator[Seen]:
             continue
         says = "; ".join(f"{MERGE[name][0]} is on: {MERGE[name][1]}" for name in on)
         switches = [MERGE[name][0] for name in on if not port.features[name].fixed]
-        change = f"ethtool -K {port} {' '.join(f'{name} off' for name in switches)}"
+        change = f"{port.enter}ethtool -K {port} {' '.join(f'{name} off' for name in switches)}"
         yield Seen(
-            where=str(port),
+            where=port.where,
             says=says,
             read=tuple(Read(f"{name}: on", f"ethtool -k {port}") for name in on),
             change=change if switches else "the driver lets nobody change it",
@@ -72,7 +72,8 @@ def _asymmetric(world: World) -> Iterator[Seen]:
                 Read(f"hash key {key}", f"ethtool -x {port}"),
                 Read(f"{len(spread.queues)} queues in its table", f"ethtool -x {port}"),
             ),
-            change=f"ethtool -X {port} hkey {fit}; or one queue: ethtool -L {port} combined 1",
+            change=f"{port.enter}ethtool -X {port} hkey {fit}; or one queue: "
+            f"{port.enter}ethtool -L {port} combined 1",
         )
 
 
@@ -82,7 +83,7 @@ def _one_cpu(world: World) -> Iterator[Seen]:
         cpus = {cpu for line in fired for cpu in line.effective}
         if len(fired) > 1 and len(cpus) == 1 and not port.rps and len(world.online) > 1:
             yield Seen(
-                where=str(port),
+                where=port.where,
                 says=f"CPU {format_cpus(cpus)} receives all {len(fired)} queues",
                 read=tuple(
                     Read(
@@ -109,7 +110,7 @@ def _balanced(world: World) -> Iterator[Seen]:
             pid = world.balancers[0]
             bans = " ".join(f"--banirq={line.number}" for line in port.lines)
             yield Seen(
-                where=str(port),
+                where=port.where,
                 says=f"irqbalance (pid {pid}) moves its {counted(len(port.lines), 'line')} when "
                 "it likes",
                 read=(
@@ -133,7 +134,7 @@ def _remote(world: World) -> Iterator[Seen]:
         if far:
             cpus = format_cpus(cpu for line in far for cpu in line.effective)
             yield Seen(
-                where=str(port),
+                where=port.where,
                 says=f"{len(far)} of its {counted(len(lines), 'line')} on CPUs of another node "
                 f"({cpus}): each packet crosses between the nodes",
                 read=(
@@ -154,7 +155,7 @@ def _no_node(world: World) -> Iterator[Seen]:
     for port in world.captured():
         if port.node == -1 and len(world.nodes) > 1:
             yield Seen(
-                where=str(port),
+                where=port.where,
                 says=f"the firmware does not say on which of {len(world.nodes)} nodes it sits",
                 read=(Read("-1", f"{port.files('device')}/numa_node"),),
                 change="look in the firmware (ACPI _PXM), or into the board's manual",
@@ -176,10 +177,10 @@ def _nic_lost(world: World) -> Iterator[Seen]:
         change = f"spread the queues of {port} over more CPUs"
         if port.ring and port.ring[0] < port.ring[1]:
             read.append(Read(f"ring {port.ring[0]} of {port.ring[1]}", f"ethtool -g {port}"))
-            change = f"ethtool -G {port} rx {port.ring[1]}; else more queues or CPUs"
+            change = f"{port.enter}ethtool -G {port} rx {port.ring[1]}; else more queues or CPUs"
         lost = max(missed, *known.values()) if known else missed
         yield Seen(
-            where=str(port),
+            where=port.where,
             says=f"at least {counted(lost, 'packet')} died in the NIC since it came up: no capture "
             "program counts those",
             read=tuple(read),
@@ -193,7 +194,7 @@ def _backlog(world: World) -> Iterator[Seen]:
     if lost and through:
         cpus = ", ".join(f"CPU {cpu}: {number:,}" for cpu, number in lost.items())
         yield Seen(
-            where=", ".join(map(str, through)),
+            where=", ".join(port.where for port in through),
             says=f"{counted(sum(lost.values()), 'packet')} died since boot in the backlog that its "
             "packets go through (this host counts all its ports together)",
             read=(Read(cpus, "/proc/net/softnet_stat, second column"),),
@@ -203,19 +204,18 @@ def _backlog(world: World) -> Iterator[Seen]:
 
 def _too_long(world: World) -> Iterator[Seen]:
     for port in world.ports:
-        for name in ("rx_length_errors", "rx_over_errors"):
-            if lost := port.statistics.get(name, 0):
-                yield Seen(
-                    where=str(port),
-                    says=f"{counted(lost, 'frame')} did not fit: the link carries longer ones than "
-                    f"its MTU of {port.mtu}",
-                    read=(
-                        Read(f"{name} {lost}", port.files(f"statistics/{name}")),
-                        Read(f"mtu {port.mtu}", port.files("mtu")),
-                    ),
-                    change=f"ip link set {port} mtu 9000 (as long as the link's longest), then "
-                    "restart Suricata",
-                )
+        if lost := port.statistics.get("rx_length_errors", 0):
+            yield Seen(
+                where=port.where,
+                says=f"{counted(lost, 'frame')} thrown away for the length: the port takes what "
+                f"its MTU of {port.mtu} allows",
+                read=(
+                    Read(f"rx_length_errors {lost}", port.files("statistics/rx_length_errors")),
+                    Read(f"mtu {port.mtu}", port.files("mtu")),
+                ),
+                change=f"{port.enter}ip link set {port} mtu 9000 (as long as the link's longest), "
+                "then restart Suricata",
+            )
 
 
 def _damaged(world: World) -> Iterator[Seen]:
@@ -223,7 +223,7 @@ def _damaged(world: World) -> Iterator[Seen]:
         for name in ("rx_crc_errors", "rx_frame_errors"):
             if lost := port.statistics.get(name, 0):
                 yield Seen(
-                    where=str(port),
+                    where=port.where,
                     says=f"{counted(lost, 'frame')} came damaged and were thrown away",
                     read=(Read(f"{name} {lost}", port.files(f"statistics/{name}")),),
                     change="change the cable, the transceiver or the TAP",
@@ -233,16 +233,18 @@ def _damaged(world: World) -> Iterator[Seen]:
 def _slow(world: World) -> Iterator[Seen]:
     for port in world.ports:
         half = port.duplex == "half"
-        if port.driver and (half or (port.speed_mbit or SLOWEST_MBIT + 1) <= SLOWEST_MBIT):
+        if port.node is not None and (
+            half or (port.speed_mbit or SLOWEST_MBIT + 1) <= SLOWEST_MBIT
+        ):
             duplex = f", {port.duplex} duplex" if port.duplex else ""
             yield Seen(
-                where=str(port),
+                where=port.where,
                 says=f"its link runs at {port.speed_mbit} Mbit/s{duplex}",
                 read=(
                     Read(f"{port.speed_mbit} Mbit/s", port.files("speed")),
                     Read(str(port.duplex), port.files("duplex")),
                 ),
-                change=f"ethtool -s {port} autoneg on; tuned: dynamic_tuning = 0",
+                change=f"{port.enter}ethtool -s {port} autoneg on; tuned: dynamic_tuning = 0",
             )
 
 
@@ -253,7 +255,7 @@ def _narrow(world: World) -> Iterator[Seen]:
             values = [re.match(r"[\d.]+", one or "") for one in (now, most)]
             if all(values) and float(values[0][0]) < float(values[1][0]):  # type: ignore[index]
                 yield Seen(
-                    where=str(port),
+                    where=port.where,
                     says=f"its slot gives a link {what} of {now}, and the NIC has {most}",
                     read=tuple(
                         Read(
@@ -277,21 +279,23 @@ def _pauses(world: World) -> Iterator[Seen]:
         found = {n: v for n, v in port.driver_counters.items() if v and names.fullmatch(n)}
         if found:
             yield Seen(
-                where=str(port),
+                where=port.where,
                 says=says.format(counted(max(found.values()), "time")),
                 read=tuple(Read(f"{n} {v}", f"ethtool -S {port}") for n, v in found.items()),
-                change=f"ethtool -A {port} autoneg off rx off tx off",
+                change=f"{port.enter}ethtool -A {port} autoneg off rx off tx off",
             )
 
 
 def _only_its_own(world: World) -> Iterator[Seen]:
-    for port in world.captured():
+    watched = {port.where: port for port, program, _ in world.captures() if program.watches}
+    for port in watched.values():
         if port.flags is not None and not port.flags & PROMISCUOUS:
             yield Seen(
-                where=str(port),
+                where=port.where,
                 says="it is not promiscuous: frames to other addresses do not reach the sensor",
                 read=(Read(f"flags {port.flags:#x}", port.files("flags")),),
-                change=f"ip link set {port} promisc on; suricata.yaml: no disable-promisc",
+                change=f"{port.enter}ip link set {port} promisc on; suricata.yaml: no "
+                "disable-promisc",
             )
 
 
@@ -299,10 +303,10 @@ def _refused(world: World) -> Iterator[Seen]:
     for port in world.ports:
         if lost := port.statistics.get("tx_dropped", 0):
             yield Seen(
-                where=str(port),
+                where=port.where,
                 says=f"{counted(lost, 'packet')} that a program sent did not leave",
                 read=(Read(f"tx_dropped {lost}", port.files("statistics/tx_dropped")),),
-                change=f"ip link set {port} txqueuelen 10000, or a lower load",
+                change=f"{port.enter}ip link set {port} txqueuelen 10000, or a lower load",
             )
 
 
@@ -312,7 +316,7 @@ def _not_for_us(world: World) -> Iterator[Seen]:
         missed = port.statistics.get("rx_missed_errors", 0)
         if number and not missed and port.driver not in LOSES_IN_RX_DROPPED:
             yield Seen(
-                where=str(port),
+                where=port.where,
                 says=f"rx_dropped {number:,} is no loss of the sensor: it had these packets "
                 "before the stack found nobody else for them",
                 read=(Read(f"rx_dropped {number}", port.files("statistics/rx_dropped")),),
@@ -332,7 +336,7 @@ def _driver(world: World) -> Iterator[Seen]:
         else:
             continue
         yield Seen(
-            where=str(port),
+            where=port.where,
             says=says,
             read=(Read(f"driver {port.driver}", f"ethtool -i {port}"),),
             change="nothing to change; read it so",
@@ -401,10 +405,10 @@ LATER = (
         look=_backlog,
     ),
     Kind(
-        id="frames-too-long",
-        title="The link carries frames longer than the port takes",
+        id="frame-length",
+        title="The link carries frames of a length that the port does not take",
         costs=Costs.PACKETS,
-        why="The NIC throws away what is longer than its MTU allows.",
+        why="The NIC throws away what is longer than its MTU allows, and what is too short.",
         source="Linux rtnl_link_stats64",
         not_when="The counter is 0.",
         change="ip link set PORT mtu N; then restart Suricata",
@@ -428,7 +432,7 @@ LATER = (
         why="A link of 100 Mbit/s or less, or with one direction at a time, carries no mirror. "
         "tuned sets an idle port to 100 Mbit/s.",
         source="tuned plugin_net.py",
-        not_when="The port has no speed (veth, tap).",
+        not_when="The port has no slot: a veth, or a tap, which says 10 Mbit/s.",
         change="ethtool -s PORT autoneg on",
         roles=BOTH,
         look=_slow,
@@ -450,7 +454,7 @@ LATER = (
         costs=Costs.ANALYSIS,
         why="A NIC that is not promiscuous throws away what is sent to others: all of a mirror.",
         source="packet(7), PACKET_MR_PROMISC; securityonion #1210",
-        not_when="The sensor watches this host's own traffic.",
+        not_when="The sensor watches this host's own traffic; programs other than an IDS.",
         change="ip link set PORT promisc on",
         look=_only_its_own,
     ),

@@ -45,6 +45,8 @@ SURICATA_YAML = "/etc/suricata/suricata.yaml"
 """Debian's, if the command line names none."""
 MOST_SOCKETS = 4096
 LOOPBACK = "lo"
+CLOCK_S = 2.0
+"""The kernel says when it was booted in whole seconds."""
 
 
 def read_world(
@@ -180,10 +182,14 @@ class _Reader:
         """Network namespaces that hold packet sockets: number → a process that is in it."""
         seen: dict[str | int | None, int | None] = {self._space("self"): None}
         own = {row["inode"] for row in self._packet_rows(None)}
+        unseen: list[str] = []
         for pid, name in names.items():
-            space = self._space(str(pid))
+            try:
+                space = self._space(str(pid))
+            except PermissionError:
+                space = None
+                unseen.append(f"{name} (pid {pid})")
             if space is None and not name.lower().startswith(CAPTURERS):
-                self._lacks("packet sockets of others in other network namespaces", ENTER)
                 continue
             rows = self._packet_rows(pid) if space not in seen or space is None else []
             if rows:
@@ -191,10 +197,19 @@ class _Reader:
                 known = space or min(row["inode"] for row in rows)
                 if space or known not in own:
                     seen.setdefault(known, pid)
+        if unseen:
+            more = f" and {len(unseen) - 1} other processes" if unseen[1:] else ""
+            self._lacks(f"the network namespace of {unseen[0]}{more}", TRACE)
         return dict(enumerate(seen.values()))
 
     def _space(self, process: str) -> str | None:
-        return self._link(f"proc/{process}/ns/net")
+        """PermissionError if it is another user's; None if the process is gone."""
+        try:
+            return str((self.root / f"proc/{process}/ns/net").readlink())
+        except PermissionError:
+            raise
+        except OSError:
+            return None
 
     def _packet_rows(self, pid: int | None) -> list[dict[str, int]]:
         text = self.text(f"proc/{pid or 'self'}/net/packet") or ""
@@ -278,12 +293,17 @@ class _Reader:
         spaces: Mapping[int, int | None],
     ) -> Iterator[Program]:
         holding = {one.pid: one.space for one in sockets if one.pid is not None}
-        known = {self._space("self" if pid is None else str(pid)): n for n, pid in spaces.items()}
+        known = {}
+        for number, one in spaces.items():
+            with suppress(PermissionError):
+                known[self._space("self" if one is None else str(one))] = number
         for pid, name in names.items():
             suricata = name.startswith("Suricata")
             if pid not in holding and not suricata:
                 continue
-            space = holding.get(pid, known.get(self._space(str(pid)), OURS))
+            space = holding.get(pid, OURS)
+            with suppress(PermissionError):
+                space = holding.get(pid, known.get(self._space(str(pid)), OURS))
             made = Program(
                 pid=pid,
                 name=name,
@@ -332,7 +352,7 @@ class _Reader:
                 path = inside / (self._link(f"proc/{pid}/cwd") or "").lstrip("/") / named
             document = read_own(path)
             started_s = self._started_s(pid)
-            newer = started_s is not None and path.stat().st_mtime > started_s
+            newer = started_s is not None and path.stat().st_mtime > started_s + CLOCK_S
             return Settings(path=named, document=document, newer=newer)
         except PermissionError:
             self._lacks(f"{named} of Suricata (pid {pid})", TRACE)
@@ -424,7 +444,7 @@ class _Reader:
         found = {
             (one.space, one.index)
             for one in world.sockets
-            if one.takes_all
+            if one.captures
             and one.index in ports_of[one.space]
             and ports_of[one.space][one.index] != LOOPBACK
         }
@@ -451,7 +471,7 @@ class _Reader:
                 return None
 
         return read_port(
-            Port(name=name, space=space, index=index),
+            Port(name=name, space=space, pid=pid, index=index),
             self._port_folder(pid, name, index),
             self,
             ask,

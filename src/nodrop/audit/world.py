@@ -12,6 +12,8 @@ from typing import Any
 
 from nodrop.ledger.quota import Quota
 
+UNSEEN = 0
+"""Process id of a program that this user may not see."""
 OURS = 0
 """Number of the network namespace that nodrop itself is in; others count up from it."""
 EVERY_PROTOCOL = 3
@@ -19,6 +21,7 @@ EVERY_PROTOCOL = 3
 HASH, CPU, QUEUE = 0, 2, 5
 """PACKET_FANOUT_HASH, _CPU and _QM."""
 FANOUT = {0: "hash", 1: "lb", 2: "cpu", 3: "rollover", 4: "rnd", 5: "qm", 6: "cbpf", 7: "ebpf"}
+WATCHERS = ("suricata", "snort", "zeek", "bro", "arkime")
 PROMISCUOUS, UP = 0x100, 0x1
 
 
@@ -89,6 +92,8 @@ class Feature:
 class Port:
     name: str
     space: int = OURS
+    pid: int | None = None
+    """A process of its namespace; None: it is in nodrop's own."""
     index: int = 0
     driver: str | None = None
     firmware: str | None = None
@@ -118,6 +123,15 @@ class Port:
 
     def files(self, name: str) -> str:
         return f"/sys/class/net/{self.name}/{name}"
+
+    @property
+    def where(self) -> str:
+        return self.name if self.pid is None else f"{self.name} (namespace of pid {self.pid})"
+
+    @property
+    def enter(self) -> str:
+        """Begins a command that changes it."""
+        return "" if self.pid is None else f"nsenter -t {self.pid} -n "
 
     def __str__(self) -> str:
         return self.name
@@ -153,6 +167,11 @@ class Socket:
     @property
     def takes_all(self) -> bool:
         return self.protocol == EVERY_PROTOCOL
+
+    @property
+    def captures(self) -> bool:
+        """A filter and no ring is a DHCP or LLDP client."""
+        return self.takes_all and (bool(self.blocks) or self.filtered is not True)
 
     @property
     def ring_bytes(self) -> int:
@@ -209,6 +228,11 @@ class Program:
         return self.name.lower().startswith("suricata")
 
     @property
+    def watches(self) -> bool:
+        """An IDS, for which the traffic of others is the point."""
+        return self.name.lower().startswith(WATCHERS)
+
+    @property
     def capturing(self) -> tuple[Thread, ...]:
         """Suricata's threads that own a capture socket: RX# in autofp, where W# only work."""
         found = [thread for thread in self.threads if thread.captures]
@@ -216,7 +240,10 @@ class Program:
         return tuple(receivers or found)
 
     def __str__(self) -> str:
-        return f"{self.name} (pid {self.pid})"
+        return f"{self.name} (pid {self.pid})" if self.pid != UNSEEN else self.name
+
+    def __hash__(self) -> int:
+        return hash((self.pid, self.name, self.space))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,12 +271,19 @@ class World:
     missing: tuple[Missing, ...] = ()
 
     def captures(self) -> Iterator[tuple[Port, Program, Sequence[Socket]]]:
-        """Each port with each program that takes all of its packets by sockets of its own."""
+        """Each port with each program that takes all of its packets by sockets of its own. One that
+        may not be seen has a ring, or it is not known to capture."""
         for port in self.ports:
-            for program in self.programs:
-                held = [one for one in self.listening(port) if one.pid == program.pid]
-                if held and any(one.index for one in held):
-                    yield port, program, held
+            held: dict[Program, list[Socket]] = {}
+            for one in self.listening(port):
+                known = next((p for p in self.programs if p.pid == one.pid), None)
+                if known is None and one.pid is None and one.blocks:
+                    known = Program(pid=UNSEEN, name=one.owner, space=one.space)
+                if known is not None and one.captures:
+                    held.setdefault(known, []).append(one)
+            for program, sockets in held.items():
+                if any(one.index for one in sockets):
+                    yield port, program, sockets
 
     def listening(self, port: Port) -> list[Socket]:
         """Sockets that are given every packet of this port."""

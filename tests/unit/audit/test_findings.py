@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.audit import kinds, reading
+from nodrop.audit import capture_kinds, kinds, reading
 from nodrop.audit.kernel import Live
 from nodrop.audit.world import Role
 from nodrop.errors import BadInput, TrialFailed
@@ -156,7 +156,7 @@ CASES: list[tuple[str, Change, Change]] = [
         all_of(file("proc/net/softnet_stat", REFUSED), driver(driver="veth")),
         file("proc/net/softnet_stat", REFUSED),
     ),
-    ("frames-too-long", statistic("rx_length_errors", 3), statistic("rx_length_errors", 0)),
+    ("frame-length", statistic("rx_length_errors", 3), statistic("rx_length_errors", 0)),
     ("cable-errors", statistic("rx_crc_errors", 3), statistic("rx_crc_errors", 0)),
     (
         "link-slow",
@@ -237,6 +237,33 @@ def test_a_finding_is_there_and_next_to_it_is_not(
     has_not(without)
     assert kind in with_it.ids()
     assert kind not in without.ids()
+
+
+def test_only_an_ids_wants_the_frames_of_others(host: MadeHost) -> None:
+    host.sockets.clear()
+    listener()(host)
+    file("sys/class/net/eth1/flags", "0x1003\n")(host)
+    assert host.ids() == []
+
+
+@pytest.mark.parametrize(
+    ("group", "command"),
+    [
+        ("/sys/fs/cgroup/system.slice/ids.service", "systemctl set-property ids.service CPUQuota="),
+        (
+            f"/sys/fs/cgroup/docker-{'0123456789ab' + 'c' * 52}.scope",
+            "docker update --cpus 0 0123456789ab",
+        ),
+        (
+            f"/sys/fs/cgroup/cpu/docker/{'0123456789ab' + 'c' * 52}",
+            "docker update --cpus 0 0123456789ab",
+        ),
+        ("/sys/fs/cgroup/cpu/mine", "echo -1 > /sys/fs/cgroup/cpu/mine/cpu.cfs_quota_us"),
+        ("/sys/fs/cgroup/mine", "echo max > /sys/fs/cgroup/mine/cpu.max"),
+    ],
+)
+def test_a_quota_is_lifted_by_whoever_set_it(group: str, command: str) -> None:
+    assert capture_kinds._lifted(group) == command
 
 
 def test_every_kind_for_a_sensor_has_a_case() -> None:
@@ -404,11 +431,25 @@ def test_who_holds_a_socket_may_not_be_seen(
     def refused(self: object, pid: int) -> set[str]:
         raise PermissionError
 
-    listener()(host)
     monkeypatch.setattr(reading._Reader, "_open_files", refused)
     found = host.answer()
     whats = [one.what for one in found.missing]
     assert "who holds which packet socket (/proc/PID/fd)" in whats and found.exit_code == 6
+    listener()(host)
+    assert host.ids() == []  # whose it is decides whether it is a second one
+    rings(blocks=13)(host)
+    only = host.answer().findings[0]
+    assert (only.id, only.where) == ("ring-tolerance", "a program of user 0, eth1")
+
+
+def test_a_client_that_filters_and_has_no_ring_captures_nothing(host: MadeHost) -> None:
+    """DHCP and LLDP clients listen to all protocols of a port, and take a few packets."""
+    host.sockets.clear()
+    listener("dhclient", filtered=True, blocks=None)(host)
+    feature("rx-gro", "on")(host)
+    assert host.ids() == [] and host.answer().ports == []
+    host.rings(blocks=16)
+    assert host.ids() == ["merged-frames"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,94 @@
+"""The command: plain lines for a pipe, a table of 80 columns on a terminal, exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodrop.audit import reading
+from nodrop.audit.answer import AuditAnswer
+from nodrop.audit.world import Role, World
+from nodrop.cli import main
+from nodrop.cli import terminal as cli_terminal
+from nodrop.cli.audit import HostRole
+from nodrop.cli.terminal import Plain
+from tests.unit.audit.made_host import MadeHost
+from tests.unit.audit.test_findings import listener, rings, statistic
+
+Given = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MadeHost:
+    made = MadeHost(tmp_path / "host")
+
+    def read(**asked: Any) -> World:
+        return reading_of(root=made.root, kernel=made.kernel, **asked)
+
+    reading_of = reading.read_world
+    monkeypatch.setattr(reading, "read_world", read)
+    return made
+
+
+def test_a_role_has_one_name() -> None:
+    assert [*HostRole] == [*Role]
+
+
+def test_a_pipe_gets_a_line_per_finding(host: MadeHost, capsys: Given) -> None:
+    assert main.exit_code(["audit"]) == 0
+    listener()(host)
+    statistic("rx_dropped", 340)(host)
+    capsys.readouterr()
+    assert main.exit_code(["audit"]) == 1
+    first, second, note = capsys.readouterr().out.splitlines()[:3]
+    assert first.startswith("sensor, eth1: 1 finding in 0.")
+    assert second.startswith("1. second-listener: eth1: tcpdump (pid 512) takes each packet")
+    assert "(packet_diag (ss -0 -e)). Change: end it (kill 512), or" in second
+    assert note.startswith("note. rx-dropped: eth1: rx_dropped 340 is no loss")
+
+
+def test_a_terminal_gets_a_table_of_80_columns(
+    host: MadeHost, capsys: Given, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def narrow() -> Plain:
+        return Plain(force_terminal=True, width=80, color_system=None, highlight=False)
+
+    monkeypatch.setattr(cli_terminal, "console", narrow)
+    rings(blocks=13)(host)
+    assert main.exit_code(["audit"]) == 1
+    lines = capsys.readouterr().out.split("Shown, not judged")[0].splitlines()
+    assert max(map(len, lines)) <= 80
+    begins = [line[:10].strip() for line in lines if line[:3] == "   " and line[:10].strip()]
+    assert begins == ["read", "why", "change", "unless"]
+
+
+def test_json_keeps_its_schema_and_sarif_is_written(
+    host: MadeHost, capsys: Given, tmp_path: Path
+) -> None:
+    listener()(host)
+    written = tmp_path / "x.sarif"
+    assert main.exit_code(["audit", "--json", "--sarif", str(written)]) == 1
+    said = AuditAnswer.model_validate(json.loads(capsys.readouterr().out))
+    assert said.exit_code == 1 and [one.id for one in said.findings] == ["second-listener"]
+    assert json.loads(written.read_text())["version"] == "2.1.0"
+    assert main.exit_code(["audit", "--sarif", str(written)]) == 1  # written anew
+    (other := tmp_path / "mine.txt").write_text("mine")
+    assert main.exit_code(["audit", "--sarif", str(other)]) == 2
+    assert other.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--port", "eth7"], "--port: eth7: no such port here; there are: eth1, lo"),
+        (["--config", "/nope"], "--config: /nope: No such file or directory"),
+        (["--role", "router"], "'router' is not one of 'sensor', 'generator'"),
+    ],
+)
+def test_bad_input_is_one_line(host: MadeHost, capsys: Given, argv: list[str], words: str) -> None:
+    assert main.exit_code(["audit", *argv]) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.count("\n") == 1 and words in said.err
