@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from nodrop.cli.main import exit_code
 from nodrop.config.units import format_cpus
-from nodrop.load.tcpreplay import Tcpreplay
 from nodrop.report.versus import CANNOT_TELL
 from nodrop.results.rundir import open_run
+from tests.depth import depth
 from tests.e2e.conftest import SURICATA, closes, only, real_trace, suricata
 from tests.e2e.test_books_close import MERGED
 from tests.real_inputs import REALMIX_PACKETS
@@ -24,27 +23,25 @@ __all__: Sequence[str] = ("real_trace", "suricata")
 DEMO = Path(__file__).parents[2] / "experiments/demo.toml"
 DEMO_PACKETS = 10_000
 """It has some more."""
+HERE, ELSEWHERE, ONE = "receiver here", "receiver elsewhere", "one machine"
+FARTHEST = pytest.mark.parametrize("on", [ELSEWHERE, depth(HERE), depth(ONE)], indirect=True)
 
 
-@pytest.fixture(scope="module", params=["one machine", "receiver here", "receiver elsewhere"])
+@pytest.fixture(scope="module", params=[HERE, ELSEWHERE, depth(ONE)])
 def on(
     request: pytest.FixtureRequest, programs: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Runnable]:
     folder = tmp_path_factory.mktemp("lab")
-    with ExitStack() as standing:
-        match request.param:
-            case "receiver here":
-                yield standing.enter_context(receiver_here(folder))
-            case "receiver elsewhere":
-                yield standing.enter_context(receiver_there(folder))
-            case _:
-                yield OneMachine()
+    if request.param == ONE:
+        yield OneMachine()
+        return
+    with (receiver_here if request.param == HERE else receiver_there)(folder) as pair:
+        yield pair
 
 
 @pytest.fixture
 def run(on: Runnable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr(Tcpreplay, "late_ratio", 100.0)  # it drifts, and the machine is busy
     with runs_on(on, tmp_path) as go:
         yield go
 
@@ -99,16 +96,19 @@ def test_books_close_in_each_place_and_from_each_generator(run: Run, on: Runnabl
             assert abs(clock["drift_ns"]) <= bounds_ns, "one kernel, one clock"
 
 
+@FARTHEST
 def test_the_demo_closes_its_books(run: Run, suricata: None) -> None:
     """The search of `make demo`, with less time. Its senders may be late, and its trials void: this
     machine is busy."""
-    outcome = run("search.budget_s=30", file=DEMO)
+    short = ("search.initial_trial_s=1.5", "search.final_trial_s=1.5")
+    outcome = run("search.budget_s=15", *short, file=DEMO)
     assert len(outcome.records) > 1
     for record in outcome.records:
         assert record.packets.residual_packets == 0, record
         assert record.offered.sent > 0
 
 
+@FARTHEST
 def test_real_suricata_on_the_real_trace(
     run: Run, on: Runnable, suricata: None, real_trace: Path
 ) -> None:

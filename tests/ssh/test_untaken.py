@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import select
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
@@ -29,6 +30,7 @@ from tests.ssh.machines import set_control
 from tests.ssh.pairs import END_S, Pair, Run, runs_on
 
 PLACE = f"/var/lib/nodrop/{UNTAKEN}"
+COPY = "/var/lib/of-the-test"
 SLOW = ["tbf", "rate", "400kbit", "burst", "4kb", "limit", "512kb"]
 """Nothing is dropped: TCP would then wait for seconds at times, and ssh, which is to see a cut
 soon, would take that for one."""
@@ -249,43 +251,50 @@ def test_ctrl_c_while_files_come_costs_no_trial(
     assert all(closes(record) for record in outcome.records)
 
 
-@pytest.fixture
-def killed(run: Run, there: Pair, breaks: Breaks) -> str:
-    """A trial that is there, because nodrop there was killed before all of it had come."""
+def kept(pair: Pair, folder: Path) -> Callable[[], None]:
+    """Puts back what is on the receiver and in the results now."""
+    pair.receiver.run("cp", "-a", PLACE, COPY)
+    shutil.copytree(folder / "results", folder / "copy")
+
+    def back() -> None:
+        pair.receiver.run("sh", "-c", f"rm -rf {PLACE} && cp -a {COPY} {PLACE}")
+        shutil.rmtree(folder / "results")
+        shutil.copytree(folder / "copy", folder / "results")
+
+    return back
+
+
+def test_a_kill_there_costs_no_trial_that_is_whole(
+    run: Run, there: Pair, breaks: Breaks, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is fetched; measured again if it was damaged there; gone after `undo --all`."""
     cut(there, lambda: run(*LONG, progress=Slows(there)), breaks, kill=True)
-    return "0001-r01"
-
-
-def test_a_kill_there_does_not_cost_a_trial_that_was_whole(
-    run: Run, there: Pair, killed: str, tmp_path: Path
-) -> None:
+    killed = "0001-r01"
     assert exit_code(["undo", there.lab(tmp_path)]) == 0
-    then = Counts()
-    outcome = run(*LONG, progress=then, resume=True)
-    assert then.measured == 1
-    assert any(words.startswith(f"{killed}: fetched from") for words in then.said)
-    assert all(closes(record) for record in outcome.records)
+    back = kept(there, tmp_path)
+    try:
+        then = Counts()
+        outcome = run(*LONG, progress=then, resume=True)
+        assert then.measured == 1
+        assert any(words.startswith(f"{killed}: fetched from") for words in then.said)
+        assert all(closes(record) for record in outcome.records)
 
+        back()
+        rows = f"{PLACE}/runs/{killed}/samples-receiver.jsonl"
+        there.receiver.run("sh", "-c", f"printf x | dd of={rows} conv=notrunc")
+        then = Counts()
+        outcome = run(*LONG, progress=then, resume=True)
+        assert f"{killed}: what was kept of it is damaged; it is measured again" in then.said
+        assert then.measured == 2
+        assert [record.outcome for record in outcome.records] == ["measured"] * 2
 
-def test_one_that_was_damaged_is_measured_again(
-    run: Run, there: Pair, killed: str, tmp_path: Path
-) -> None:
-    assert exit_code(["undo", there.lab(tmp_path)]) == 0
-    rows = f"{PLACE}/runs/{killed}/samples-receiver.jsonl"
-    there.receiver.run("sh", "-c", f"printf x | dd of={rows} conv=notrunc")
-    then = Counts()
-    outcome = run(*LONG, progress=then, resume=True)
-    assert f"{killed}: what was kept of it is damaged; it is measured again" in then.said
-    assert then.measured == 2
-    assert [record.outcome for record in outcome.records] == ["measured"] * 2
-
-
-def test_undo_all_removes_it(
-    run: Run, there: Pair, killed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert exit_code(["undo", "--all", "--yes", there.lab(tmp_path)]) == 0
-    (directory,) = (tmp_path / "results").iterdir()
-    which = f"trial {killed} of run {open_run(directory).manifest['run_id']}"
-    said = capsys.readouterr().out
-    assert f"undone: receiver sensor1: {which}, which was not fetched" in said
-    there.nothing_is_left()
+        back()
+        capsys.readouterr()
+        assert exit_code(["undo", "--all", "--yes", there.lab(tmp_path)]) == 0
+        (directory,) = (tmp_path / "results").iterdir()
+        which = f"trial {killed} of run {open_run(directory).manifest['run_id']}"
+        said = capsys.readouterr().out
+        assert f"undone: receiver sensor1: {which}, which was not fetched" in said
+        there.nothing_is_left()
+    finally:
+        there.receiver.run("rm", "-rf", COPY)

@@ -10,7 +10,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,10 +20,13 @@ from nodrop.images import guest_assets
 from nodrop.images.bits import Bits
 from nodrop.images.choice import find_image
 from nodrop.images.guest_assets import GuestAssets, cpio, make_assets
+from nodrop.measure.controllers.seam import TrialInput
+from nodrop.measure.progress import Silent
 from nodrop.report.write import write_report
 from nodrop.setups import vm
+from tests.depth import depth
 from tests.e2e.conftest import Run, closes, only
-from tests.e2e.faults import Inject, labelled, nic_gone_once
+from tests.e2e.faults import labelled, nic_gone_once
 from tests.e2e.killing import Killed, die_at, leftovers, undo, unnamed
 from tests.e2e.one_world import STANDING, loads_of_one_world
 from tests.e2e.test_throttled import Quota, throttled_s, was_throttled
@@ -56,7 +59,7 @@ BURST_PACKETS = 6000
 CAP_NET_RAW = 13
 
 
-@pytest.mark.parametrize(("defrag", "multipliers"), [("yes", (1, 2, 4)), ("no", (1,))])
+@pytest.mark.parametrize(("defrag", "multipliers"), [("yes", (1, 4)), depth("no", (1,))])
 def test_books_close_on_real_traffic_at_every_load(
     run: Run, defrag: str, multipliers: Sequence[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,10 +142,9 @@ def change_a_byte(disk: Path, path: str) -> None:
         file.write(b"\x01")
 
 
-def test_two_guests_share_the_packets(run: Run) -> None:
-    """Each with a Suricata of its own, whose rules are none: 50 s on two busy CPUs, half of it to
-    boot and to get ready."""
-    text = VM.replace("{sut}", "suricata").replace("{pace}", "pps = 500\nduration_s = 2")
+@pytest.mark.parametrize("sut", ["sink", depth("suricata")])
+def test_two_guests_share_the_packets(run: Run, sut: str) -> None:
+    text = VM.replace("{sut}", sut).replace("{pace}", "pps = 500\nduration_s = 2")
     outcome = run("load.trace=make:demo", "setup.instances=2", text=text)
     record = only(outcome)
     assert record.valid, record.verdict
@@ -156,22 +158,9 @@ def test_two_guests_share_the_packets(run: Run) -> None:
     assert sum(part["decoded_packets"] for part in parts) == record.packets.decoded_packets
 
 
-def test_a_longer_queue_takes_the_burst(run: Run, tmp_path: Path) -> None:
-    burst = tmp_path / "burst.pcap"
-    burst.write_bytes(pcap(BURST_PACKETS))
-    text = VM.replace("{sut}", "sink").replace("{pace}", "top_speed = true")
-    text = text.replace("{trace}", str(burst))
-    outcome = run('matrix."setup.txqueuelen"=[100, 10000]', text=text)
-    short, long = sorted(outcome.records, key=lambda r: r.cell["setup.txqueuelen"])
-    assert short.valid and long.valid, (short.verdict, long.verdict)
-    assert closes(short) and closes(long)
-    assert short.packets.loss_place == "macvtap queue"
-    assert "txqueuelen" in short.packets.knob
-    assert "macvtap queue" not in long.packets.lost_by_place
-
-
 def test_a_longer_queue_moves_the_losses_of_a_slow_program(run: Run, tmp_path: Path) -> None:
-    """The burst reaches the guest, whose program has no time for it: now its ring is to blame."""
+    """It takes the burst, which reaches the guest, whose program has no time for it: now its ring
+    is to blame."""
     burst = tmp_path / "burst.pcap"
     burst.write_bytes(pcap(BURST_PACKETS))
     text = VM.replace('"{sut}"', '"sink"\nservice_rate_pps = 300\nring_bytes = "128KiB"')
@@ -181,6 +170,7 @@ def test_a_longer_queue_moves_the_losses_of_a_slow_program(run: Run, tmp_path: P
     assert short.valid and long.valid, (short.verdict, long.verdict)
     assert closes(short) and closes(long)
     assert short.packets.loss_place == "macvtap queue"
+    assert "txqueuelen" in short.packets.knob
     assert long.packets.loss_place == "socket ring"
     assert "macvtap queue" not in long.packets.lost_by_place
 
@@ -196,28 +186,6 @@ def test_a_throttled_qemu_is_the_cause_of_a_full_macvtap_queue(run: Run, quota: 
     assert record.packets.loss_place == "macvtap queue"
     assert was_throttled(waited_s) in record.packets.loss_cause, record.verdict
     assert "cpu.max, cpu.cfs_quota_us" in record.packets.knob
-
-
-def test_a_guest_without_init_is_told_with_the_end_of_its_console(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    empty = tmp_path / "empty.gz"
-    empty.write_bytes(gzip.compress(cpio({})))
-    made: list[GuestAssets] = []
-
-    def broken_at_first(bits: Bits | None) -> GuestAssets:
-        made.append(make_assets(bits))
-        return made[-1] if made[1:] else replace(made[-1], initramfs=empty)
-
-    monkeypatch.setattr(vm, "make_assets", broken_at_first)
-    text = VM.replace("{sut}", "sink").replace("{pace}", "pps = 2000\nduration_s = 2")
-    outcome = run("measure.repetitions=2", text=text)
-    dead, whole = outcome.records
-    assert outcome.exit_code == 1
-    assert dead.invalid_reasons == ["sut_not_ready"]
-    assert "Kernel panic" in dead.error
-    assert "tried 2 times" in dead.error
-    assert whole.valid and closes(whole), whole.verdict
 
 
 def test_a_guest_that_never_speaks_is_not_waited_for(
@@ -237,44 +205,63 @@ def test_a_guest_with_too_little_memory_names_who_was_killed(run: Run) -> None:
     assert "raise limits.memory" in record.error
 
 
-def test_a_machine_that_dies_ends_its_trial_only(run: Run) -> None:
-    """And what it held on the host until then: no right at all, and a system call filter."""
-    began: list[str] = []
-    held: dict[str, str] = {}
+class Faults(Silent):
+    """In the second trial the machine is killed, in the third the NIC under it goes away."""
 
-    def kill_the_first() -> None:
-        began.append("offer")
-        if len(began) == 1:
+    def __init__(self) -> None:
+        self.held: dict[str, str] = {}
+        """By the machine on the host, until it was killed."""
+        self._trial = 0
+        self._nic_gone = nic_gone_once()
+
+    def trial_started(self, trial: TrialInput) -> None:
+        self._trial = trial.index
+
+    def phase(self, name: str) -> None:
+        if (self._trial, name) == (2, "offer"):
             (qemu,) = labelled("qemu")
             lines = Path(f"/proc/{qemu}/status").read_text().splitlines()
-            held.update(line.split(":\t", 1) for line in lines if ":\t" in line)
+            self.held.update(line.split(":\t", 1) for line in lines if ":\t" in line)
             os.kill(qemu, signal.SIGKILL)
+        elif (self._trial, name) == (3, "read counters"):
+            self._nic_gone()
 
-    text = VM.replace("{sut}", "sink").replace("{pace}", "pps = 2000\nduration_s = 2")
-    outcome = run("measure.repetitions=2", text=text, progress=Inject("offer", kill_the_first))
-    dead, whole = outcome.records
+
+def test_a_guest_that_goes_ends_its_own_trial_only(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One without init, one that dies, one whose NIC vanishes, with its macvtap; the next is
+    whole."""
+    empty = tmp_path / "empty.gz"
+    empty.write_bytes(gzip.compress(cpio({})))
+    made: list[GuestAssets] = []
+
+    def broken_at_first(bits: Bits | None) -> GuestAssets:
+        made.append(make_assets(bits))
+        return made[-1] if made[1:] else replace(made[-1], initramfs=empty)
+
+    monkeypatch.setattr(vm, "make_assets", broken_at_first)
+    faults = Faults()
+    text = VM.replace("{sut}", "sink").replace("{pace}", "pps = 2000\nduration_s = 1")
+    outcome = run("measure.repetitions=4", text=text, progress=faults)
+    without_init, dead, without_nic, whole = outcome.records
     assert outcome.exit_code == 1
+    assert without_init.invalid_reasons == ["sut_not_ready"]
+    assert "Kernel panic" in without_init.error, "the end of its console"
+    assert "tried 2 times" in without_init.error
     assert not dead.valid and dead.error
-    assert whole.valid, whole.verdict
-    assert closes(whole)
+    assert not without_nic.valid
+    assert any(port in without_nic.verdict for port in ("ndtx0", "ndrx0", "ndmv0"))
+    assert whole.valid and closes(whole), whole.verdict
+    held_no_right_and_a_filter(faults.held)
+
+
+def held_no_right_and_a_filter(held: Mapping[str, str]) -> None:
     assert held["Uid"].split() == ["65534"] * 4
     assert int(held["CapEff"], 16) == int(held["CapPrm"], 16) == 0
     assert int(held["CapBnd"], 16) == 1 << 1 | 1 << 6 | 1 << 7  # DAC_OVERRIDE, SETGID, SETUID
     assert held["NoNewPrivs"] == "1"
     assert held["Seccomp"] == "2"
-
-
-def test_the_nic_under_a_guest_vanishes(run: Run) -> None:
-    """Its macvtap goes with it; the guest and the next trial do not mind."""
-    text = VM.replace("{sut}", "sink").replace("{pace}", "pps = 2000\nduration_s = 2")
-    outcome = run(
-        "measure.repetitions=2", text=text, progress=Inject("read counters", nic_gone_once())
-    )
-    broken, whole = outcome.records
-    assert outcome.exit_code == 1
-    assert not broken.valid
-    assert any(port in broken.verdict for port in ("ndtx0", "ndrx0", "ndmv0")), broken.verdict
-    assert whole.valid and closes(whole), whole.verdict
 
 
 def test_a_dynamic_node_cannot_be_a_guests_init() -> None:
