@@ -100,12 +100,13 @@ def only(outcome: RunOutcome) -> Any:
 
 
 def closes(record: Any) -> bool:
-    """The conservation law on the fields of one line."""
+    """The conservation law on the fields of one line; of bytes, where they are compared."""
     explained = (
         record.packets.decoded_packets + record.packets.lost_packets + record.packets.merged_packets
     )
     arrived = record.offered.sent + record.packets.copied_packets
-    return bool(record.packets.residual_packets == 0 and arrived == explained)
+    residuals = record.packets.residual_packets, record.packets.residual_bytes or 0
+    return bool(residuals == (0, 0) and arrived == explained)
 
 
 __all__: Sequence[str] = ("SURICATA", "WHOLE_TRACE", "Run", "closes", "only")

@@ -33,6 +33,11 @@ SENSOR = {
     "yaml": "my.yaml",
     "yaml_replaced": [{"key": "af-packet", "was": "eth0", "now": "ndrx0"}],
 }
+SHORT = {
+    "cut_packets": 7,
+    "invalid_packets": 9,
+    "remarks": [{"about": about, "words": about, "knob": "k"} for about in ("cut", "invalid")],
+}
 PORTS = [{"port": "a", "received_packets": 9}, {"port": "b", "received_packets": 0}]
 
 
@@ -64,7 +69,9 @@ def everything(tmp_path: Path) -> list[list[Path]]:
                 trials=[0.0],
                 fields={"loss_ratio": None, "books_closed": False, "schedule_error_us": None},
             ),
-            Load(cell=guest | {"load.pps": 1}, trials=[0.0] * 3, fields={"sustained": False}),
+            Load(
+                cell=guest | {"load.pps": 1}, trials=[0.0] * 3, fields={"sustained": False} | SHORT
+            ),
             Load(cell={"setup.kind": "oci", "load.pps": 1}, trials=[0.0] * 6, fields={"world": 1}),
         ],
         manifest={

@@ -45,29 +45,41 @@ impl Planned {
     }
 }
 
+/// Shows each packet of the trace that a plan sends, and how many times it does.
+pub fn each(plan: &Plan, mut see: impl FnMut(usize, u64)) {
+    let round = plan.round();
+    // Replicas of a kind send the packets of one list, pass after pass; the last pass may end early.
+    for kind in [0..round.whole(), round.whole()..round.replicas()] {
+        let of_pass = if kind.is_empty() {
+            0
+        } else {
+            round.carried(kind.start)
+        };
+        if of_pass == 0 {
+            continue;
+        }
+        let (mut passes, mut ends) = (0, vec![0; of_pass]);
+        for replica in kind.clone() {
+            let slots = plan.slots_of(replica);
+            passes += slots / of_pass as u64;
+            ends[index(slots % of_pass as u64)] += 1;
+        }
+        let mut go_on = u64::from(kind.end - kind.start);
+        for (number, ended) in ends.into_iter().enumerate() {
+            go_on -= ended;
+            see(round.packet(kind.start, number), passes + go_on);
+        }
+    }
+}
+
 /// The sum of a weight over all packets that a plan sends.
 #[must_use]
 pub fn sum(plan: &Plan, weight: impl Fn(usize) -> u64) -> u64 {
-    let round = plan.round();
-    let before = [0, round.whole()].map(|replica| {
-        let mut sum = 0;
-        let numbers = 0..round.carried(replica);
-        let sums = numbers.map(|number| {
-            sum += weight(round.packet(replica, number));
-            sum
-        });
-        std::iter::once(0).chain(sums).collect::<Vec<u64>>()
+    let mut sum = 0_u64;
+    each(plan, |packet, times| {
+        sum = sum.saturating_add(weight(packet).saturating_mul(times));
     });
-    let of_replica = |replica| {
-        let before = &before[usize::from(replica >= round.whole())];
-        let (slots, of_pass) = (plan.slots_of(replica), before.len() as u64 - 1);
-        if of_pass == 0 {
-            return 0;
-        }
-        let in_pass = before[before.len() - 1];
-        in_pass.saturating_mul(slots / of_pass) + before[index(slots % of_pass)]
-    };
-    (0..plan.replicas()).map(of_replica).sum()
+    sum
 }
 
 /// Different packets of the trace that a replica sends: its first so many.

@@ -2,7 +2,7 @@
 
 use nodrop_wire::view::ethertype;
 
-use crate::tap::{Protocol, innermost, tap_view};
+use crate::tap::{ETHERNET_HEADER_BYTES, Protocol, innermost, tap_view};
 
 const MORE_FRAGMENTS: u16 = 0x2000;
 const OFFSET_MASK: u16 = 0x1fff;
@@ -38,6 +38,8 @@ pub struct Fragment {
     pub ecn_bit: u8,
     /// Captured length of the frame, which decides how much kernel memory it takes.
     pub frame_bytes: u32,
+    /// Length of the frame at the tap: without its outermost VLAN tag.
+    pub tap_bytes: u32,
 }
 
 /// Why a frame that carries a fragment is delivered as it is.
@@ -117,6 +119,7 @@ fn ipv4(ip: &[u8], frame_bytes: usize) -> Defrag {
         header_bytes,
         ecn_bit: 1 << (ip[1] & 3),
         frame_bytes: u32::try_from(frame_bytes).unwrap_or(u32::MAX),
+        tap_bytes: u32::try_from(ETHERNET_HEADER_BYTES + ip.len()).unwrap_or(u32::MAX),
     })
 }
 
@@ -180,6 +183,7 @@ mod tests {
             header_bytes: 20,
             ecn_bit: 0b100,
             frame_bytes: 66,
+            tap_bytes: 66,
         };
         assert_eq!(classify(&frame(0x2003, 32)), Defrag::Taken(expected));
         let mut padded = frame(0x2003, 32);
@@ -188,6 +192,7 @@ mod tests {
             classify(&padded),
             Defrag::Taken(Fragment {
                 frame_bytes: 70,
+                tap_bytes: 70,
                 ..expected
             })
         );
@@ -209,7 +214,10 @@ mod tests {
         }
         let tag = |frame: &[u8]| [&frame[..12], [0x81, 0, 0, 5].as_slice(), &frame[12..]].concat();
         let once = tag(&whole);
-        assert!(matches!(classify(&once), Defrag::Taken(_)));
+        let Defrag::Taken(tagged) = classify(&once) else {
+            panic!("not taken");
+        };
+        assert_eq!((tagged.frame_bytes, tagged.tap_bytes), (70, 66));
         assert_eq!(
             classify(&tag(&once)),
             Defrag::Untouched(Untouched::SecondTag)

@@ -3,7 +3,7 @@
 //! Follows net/ipv4/ip_fragment.c and inet_fragment.c of Linux 6.x; the only witness the kernel itself keeps of a fragment that
 //! goes nowhere are the Ip Reasm counters, so the packet ledger has to know the rules.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use foldhash::fast::RandomState;
 
@@ -46,8 +46,12 @@ pub struct Counts {
     pub offered_packets: u64,
     /// Fragments that became part of a complete datagram.
     pub absorbed_packets: u64,
+    /// Bytes of their frames at the tap.
+    pub absorbed_bytes: u64,
     /// Fragments that come out no more, held back or thrown away; no drop counter shows them.
     pub held_packets: u64,
+    /// Bytes of their frames at the tap.
+    pub held_bytes: u64,
     ///   Those in datagrams that are not complete; the kernel throws them away when their 30 s are over.
     pub incomplete_packets: u64,
     ///   Those of datagrams whose time was over before the last packet was sent.
@@ -96,6 +100,7 @@ struct Queue {
     /// The last fragment at the end of the kernel's list.
     tail: Option<Run>,
     packets: u64,
+    tap_bytes: u64,
     memory_bytes: u64,
     first_in: bool,
     last_in: bool,
@@ -124,6 +129,9 @@ pub struct Reassembly {
     /// Deadlines in the order in which they were set.
     deadlines: VecDeque<(u64, Key)>,
     memory_bytes: u64,
+    offered_bytes: u64,
+    /// Complete datagrams by their length, from the IP header on.
+    datagrams: BTreeMap<u32, u64>,
     counts: Counts,
 }
 
@@ -141,6 +149,7 @@ impl Reassembly {
     pub fn offer(&mut self, now_ns: u64, fragment: &Fragment) {
         self.expire(now_ns);
         self.counts.offered_packets += 1;
+        self.offered_bytes += u64::from(fragment.tap_bytes);
         if self.memory_bytes > self.limits.high_threshold_bytes {
             self.counts.refused_packets += 1;
             self.counts.reasm_fails += 1;
@@ -166,11 +175,18 @@ impl Reassembly {
         }
     }
 
+    /// Complete datagrams so far by their length, from the IP header on.
+    #[must_use]
+    pub fn datagrams(&self) -> &BTreeMap<u32, u64> {
+        &self.datagrams
+    }
+
     /// What stands now.
     #[must_use]
     pub fn counts(&self) -> Counts {
         Counts {
             held_packets: self.counts.offered_packets - self.counts.absorbed_packets,
+            held_bytes: self.offered_bytes - self.counts.absorbed_bytes,
             incomplete_packets: self.queues.values().map(|queue| queue.packets).sum(),
             incomplete_datagrams: self.queues.len() as u64,
             ..self.counts
@@ -268,6 +284,8 @@ impl Reassembly {
             self.counts.reasm_fails += 1;
         } else {
             self.counts.absorbed_packets += queue.packets;
+            self.counts.absorbed_bytes += queue.tap_bytes;
+            *self.datagrams.entry(total_bytes).or_default() += 1;
             self.counts.datagrams += 1;
             self.counts.datagram_bytes += u64::from(total_bytes);
         }
@@ -333,6 +351,7 @@ impl Queue {
 
     fn account(&mut self, fragment: &Fragment, end: u32, memory_bytes: u64) {
         self.packets += 1;
+        self.tap_bytes += u64::from(fragment.tap_bytes);
         self.memory_bytes += memory_bytes;
         self.payload += end - fragment.offset;
         self.ecn_bits |= fragment.ecn_bit;

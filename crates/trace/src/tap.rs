@@ -4,7 +4,8 @@ use nodrop_wire::view::ethertype;
 
 /// Below this the field after the addresses is the length of an IEEE 802.3 frame (ETH_P_802_3_MIN).
 const FIRST_ETHERTYPE: u16 = 0x0600;
-const ETHERNET_HEADER_BYTES: usize = 14;
+/// Addresses and type.
+pub const ETHERNET_HEADER_BYTES: usize = 14;
 const TAG_BYTES: usize = 4;
 
 /// Who the kernel looks for to take the frame.
@@ -62,6 +63,14 @@ pub struct TapView<'a> {
     pub tagged: bool,
     /// From the network header on.
     pub network: &'a [u8],
+}
+
+impl TapView<'_> {
+    /// Length of the frame there.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        ETHERNET_HEADER_BYTES + self.network.len()
+    }
 }
 
 /// The frame at the tap; `None` if it never gets there: no whole Ethernet header, or a tag with less than six bytes after the

@@ -85,6 +85,7 @@ def ab(
     from nodrop.elsewhere.where import measuring
     from nodrop.measure.controllers.until_told import UntilTold
     from nodrop.measure.plan import make_plan
+    from nodrop.report.decoder import decoder_words
     from nodrop.report.sensor import sensor_words
     from nodrop.report.story import read_story
     from nodrop.report.write import write_report
@@ -123,7 +124,8 @@ def ab(
             return code
         look = until.look_at_the_end(outcome.records)
         found = _laid(outcome.records, metrics or (), look)
-        notes = [*found.notes, *sensor_words(read_story([outcome.directory])), f"report: {page}"]
+        story = read_story([outcome.directory])
+        notes = [*found.notes, *decoder_words(story), *sensor_words(story), f"report: {page}"]
         found = found.model_copy(update={"notes": notes})
         return answered(found, markdown=markdown, junit=junit, as_json=as_json)
 

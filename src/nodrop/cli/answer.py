@@ -32,6 +32,7 @@ from nodrop.report.escape import THIN
 from nodrop.report.fitted import fitted, fitted_words
 from nodrop.report.numbers import rate
 from nodrop.report.searched import SearchedCell, searches
+from nodrop.report.sentences import BESIDE_LOSS
 from nodrop.report.story import Story
 from nodrop.stats.loss_curve import LossCurve
 
@@ -57,7 +58,8 @@ def print_direct(story: Story) -> None:
     carried and lost."""
     said = [*direct_sentences(story), *always_void(story)]
     if not said and not searches(story):
-        said = [*answer_of(story).sentences[:MOST_SENTENCES]]
+        told = [s for s in answer_of(story).sentences if s.rule not in BESIDE_LOSS]
+        said = told[:MOST_SENTENCES]
     for sentence in said:
         say(sentence.text)
         if sentence.to_do:

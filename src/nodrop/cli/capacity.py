@@ -129,6 +129,7 @@ def _answer(run: Path, *, as_json: bool) -> int:
     """Prints it; the exit code."""
     from nodrop.cli.answer import ends_with, print_capacity
     from nodrop.report.capacity_json import capacity_answer
+    from nodrop.report.decoder import decoder_sentences, decoder_words
     from nodrop.report.searched import searches
     from nodrop.report.sensor import sensor_words, trace_changes
     from nodrop.report.story import read_story
@@ -140,15 +141,23 @@ def _answer(run: Path, *, as_json: bool) -> int:
     code = ends_with(found)
     if as_json:
         changes = [one.text for one in trace_changes(story)]
+        decoder = [one.text for one in decoder_sentences(story)]
         answers = [
-            capacity_answer(one, run_directory=run, report=page, exit_code=code, changes=changes)
+            capacity_answer(
+                one,
+                run_directory=run,
+                report=page,
+                exit_code=code,
+                changes=changes,
+                decoder=decoder,
+            )
             for one in found
         ]
         say_json(answers[0].model_dump() if answers else None)
         return code
     for one in found:
         print_capacity(one)
-    for words in sensor_words(story):
+    for words in (*decoder_words(story), *sensor_words(story)):
         say(words)
     say(f"report: {page}")
     say(run)

@@ -90,6 +90,7 @@ def _report(
     from nodrop.cli.answer import NO_FIGURE, ends_with, print_capacity, print_direct
     from nodrop.cli.progress import print_cells, print_stopped
     from nodrop.cli.timings import print_timings, print_timings_json
+    from nodrop.report.decoder import decoder_words
     from nodrop.report.direct import direct_answers, disturbed
     from nodrop.report.searched import searches
     from nodrop.report.sensor import sensor_words
@@ -119,7 +120,7 @@ def _report(
             print_cells(outcome.records, looks(rule, asked.measure.sut) if rule else None)
             if rule:
                 print_stopped(outcome.directory)
-        for words in sensor_words(story):
+        for words in (*decoder_words(story), *sensor_words(story)):
             say(words)
         say(f"report: {page}")
         if timings:

@@ -69,6 +69,7 @@ def hosts_words(rows: Sequence[CellSummary]) -> str:
 def _where_and_why(row: CellSummary) -> Iterator[str]:
     if row.measured:
         yield _listed(row.places) or ("nothing lost" if row.loss else "loss not known")
+        yield from (f"{percent(share)} {name}" for name, share in row.beside.items())
     if row.failed:
         yield f"{row.failed} failed: {_listed(row.failures)}"
     if row.void:

@@ -3,6 +3,9 @@
 For each pair of neighbouring hops that can be read:
 
     in = out + Σ taken out (unsent, lost, merged, held) − Σ put in (foreign, copied) + residual
+
+and the same of bytes, where hops count them, with what was taken off or put on packets that went
+on (byte_books.py).
 """
 
 from __future__ import annotations
@@ -12,7 +15,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from nodrop.ledger.byte_books import ByteStep, byte_steps
-from nodrop.ledger.hops import ADDING, PATH_FOREIGN, PATH_LOST, Account, Class, Hop
+from nodrop.ledger.hops import (
+    ADDING,
+    NO_PACKETS,
+    PATH_FOREIGN,
+    PATH_LOST,
+    Account,
+    Class,
+    Hop,
+)
 from nodrop.ledger.places import PATH, Place
 
 
@@ -25,7 +36,7 @@ class Step:
     over: tuple[str, ...] = ()
     """Hops in between that could not be read: not visible from the host."""
     accounts: tuple[Account, ...] = ()
-    """The classes that apply here, those derived from a wire included; never NOT_FOR_US."""
+    """The classes that are balanced here, those derived from a wire included."""
     residual_packets: int = 0
 
 
@@ -35,7 +46,7 @@ class Ledger:
 
     hops: tuple[Hop, ...]
     accounts: tuple[Account, ...]
-    """Given and derived, NOT_FOR_US included."""
+    """Given and derived, those in no balance included."""
     steps: tuple[Step, ...]
     unplaced: tuple[Account, ...] = ()
     """Accounts no step could carry, because the hop they lead into cannot be read on both sides."""
@@ -53,6 +64,14 @@ class Ledger:
         """Signed sum over the steps whose bytes are known; None if no step's are."""
         known = [s.residual_bytes for s in self.byte_steps if s.residual_bytes is not None]
         return sum(known) if known else None
+
+    @property
+    def slack_bytes(self) -> int | None:
+        """Bytes that could be missing without a residual, over the steps whose bytes are known;
+        None if a step has no bound, or none is known."""
+        known = [s.slack_bytes for s in self.byte_steps if s.residual_bytes is not None]
+        slack = [bytes for bytes in known if bytes is not None]
+        return sum(slack) if known and len(slack) == len(known) else None
 
     @property
     def invisible(self) -> tuple[str, ...]:
@@ -108,15 +127,13 @@ def balance(
         if start is not None:
             between = {h.name for h in [*over, hop]}
             carried |= between
-            taken = [a for a in accounts if a.into in between and a.kind is not Class.NOT_FOR_US]
+            taken = [a for a in accounts if a.into in between and a.kind not in NO_PACKETS]
             step, extra = _step(start, hop, over, taken)
             steps.append(step)
             derived.extend(extra)
         start, over = hop, []
     unplaced = tuple(
-        a
-        for a in accounts
-        if a.into not in carried and a.kind is not Class.NOT_FOR_US and a.packets
+        a for a in accounts if a.into not in carried and a.kind not in NO_PACKETS and a.packets
     )
     return Ledger(
         hops=tuple(hops),
@@ -204,6 +221,7 @@ def ledger_to_json(ledger: Ledger) -> dict[str, Any]:
                 "name": a.name,
                 "packets": a.packets,
                 "bytes": a.bytes,
+                "bytes_between": None if a.bytes_between is None else [*a.bytes_between],
                 "counter": a.counter,
                 "evidence": a.evidence,
                 "knob": a.knob,
@@ -222,7 +240,12 @@ def ledger_to_json(ledger: Ledger) -> dict[str, Any]:
             for s in ledger.steps
         ],
         "byte_steps": [
-            {"from": s.start.name, "into": s.end.name, "residual_bytes": s.residual_bytes}
+            {
+                "from": s.start.name,
+                "into": s.end.name,
+                "residual_bytes": s.residual_bytes,
+                "slack_bytes": s.slack_bytes,
+            }
             for s in ledger.byte_steps
         ],
         "longest_frame_bytes": ledger.longest_frame_bytes,
@@ -255,6 +278,7 @@ def ledger_from_json(found: dict[str, Any]) -> Ledger:
             name=str(a["name"]),
             packets=a["packets"],
             bytes=a.get("bytes"),
+            bytes_between=_two_numbers(a.get("bytes_between")),
             counter=str(a["counter"]),
             evidence=str(a.get("evidence", "")),
             knob=str(a.get("knob", "")),
@@ -265,3 +289,7 @@ def ledger_from_json(found: dict[str, Any]) -> Ledger:
     ]
     given = [a for a in accounts if a.name not in (PATH_LOST, PATH_FOREIGN)]
     return balance(hops, given, longest_frame_bytes=found.get("longest_frame_bytes"))
+
+
+def _two_numbers(found: Any) -> tuple[int, int] | None:
+    return None if found is None else (int(found[0]), int(found[1]))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from nodrop.ledger.balance import Ledger
-from nodrop.ledger.hops import Class
+from nodrop.ledger.hops import CUT, Class
 from nodrop.ledger.verdict import Verdict
 
 
@@ -51,6 +52,7 @@ def _of_the_verdict(verdict: Verdict) -> dict[str, Any]:
             for cause in verdict.causes
         ],
         "knob": verdict.knob,
+        "remarks": [asdict(remark) for remark in verdict.remarks],
     }
     if verdict.pace is not None:
         found |= {
@@ -63,7 +65,13 @@ def _of_the_verdict(verdict: Verdict) -> dict[str, Any]:
 
 def _of_the_books(ledger: Ledger) -> dict[str, Any]:
     absorbed, held = ledger.total(Class.MERGED), ledger.total(Class.HELD)
+    cut = next((a for a in ledger.accounts if a.name == CUT), None)
+    invalid = next((a for a in ledger.accounts if a.kind is Class.INVALID), None)
     return {
+        "cut_packets": None if cut is None else cut.packets,
+        "cut_bytes": None if cut is None else cut.bytes,
+        "invalid_packets": None if invalid is None else invalid.packets,
+        "decoded_bytes": next((h.bytes for h in ledger.hops if h.name == "decoded"), None),
         "captured_packets": ledger.packets_at("socket"),
         "decoded_packets": ledger.packets_at("decoded"),
         "lost_packets": ledger.total(Class.LOST),
@@ -73,5 +81,6 @@ def _of_the_books(ledger: Ledger) -> dict[str, Any]:
         "copied_packets": ledger.total(Class.COPIED),
         "residual_packets": ledger.residual_packets,
         "residual_bytes": ledger.residual_bytes,
+        "residual_bytes_slack": ledger.slack_bytes,
         "books_closed": ledger.closed,
     }

@@ -24,11 +24,25 @@ class Class(StrEnum):
     """Packets that a split handed on once more, to another receiver: it was asked to."""
     NOT_FOR_US = "not-for-us"
     """Counted as dropped after the tap has already seen them: no loss, never in the balance."""
+    SHORTENED = "shortened"
+    """Went on with fewer bytes: in the balance of bytes alone."""
+    PADDED = "padded"
+    """Went on with more bytes: in the balance of bytes alone."""
+    INVALID = "invalid"
+    """Broken headers, says the decoder, which has them all the same: never in the balance."""
 
 
 ADDING = frozenset({Class.FOREIGN, Class.COPIED})
 """Classes that put packets into the stream; every other balanced class takes them out."""
+BYTES_ALONE = frozenset({Class.SHORTENED, Class.PADDED})
+"""Classes of packets that came and went on, with other bytes."""
+LISTED = frozenset({Class.NOT_FOR_US, Class.INVALID})
+"""Classes in no balance."""
+NO_PACKETS = BYTES_ALONE | LISTED
+"""Classes in no balance of packets."""
 
+CUT = "rx_cut_ring_slot"
+"""The account of frames that a ring had no room for: the SUT has their beginnings."""
 PATH_LOST = "path_lost"
 PATH_FOREIGN = "path_foreign"
 """The two accounts a `wire` hop derives from its counters."""
@@ -72,6 +86,10 @@ class Account:
     place: Place | None = None
     """Where they died; None = on the way into the hop."""
     bytes: int | None = None
-    """Of these packets, among the bytes of the hop before; None = not counted."""
+    """Of these packets, among the bytes of the hop before; None = not counted. Of `BYTES_ALONE`:
+    those that were taken off or put on."""
+    bytes_between: tuple[int, int] | None = None
+    """The least and the most that `bytes` can be by the lengths of the trace's frames; None =
+    nothing is known of them, or `bytes` is."""
     details: tuple[tuple[str, int], ...] = field(default=())
     """Numbers that make up `packets`, e.g. fragments absorbed and datagrams given back."""

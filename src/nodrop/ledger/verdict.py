@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from nodrop.ledger.balance import Ledger
 from nodrop.ledger.cause import Cause, causes_of, lost_to_steal
-from nodrop.ledger.hops import Account, Class
+from nodrop.ledger.hops import CUT, Account, Class
 from nodrop.ledger.over_time import Losses
 from nodrop.ledger.places import Place
 from nodrop.ledger.reasons import Outcome, Problem, Reason, outcome_of
@@ -20,6 +21,19 @@ from nodrop.ledger.sender import (
     problems_of_the_sender,
 )
 from nodrop.ledger.sustained import Pace, WorkedOff, pace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remark:
+    """Packets that the decoder has, but not whole, or not in order."""
+
+    about: Literal["cut", "invalid"]
+    words: str
+    knob: str = ""
+    """What touches it."""
+
+    def __str__(self) -> str:
+        return f"{self.words}: {self.knob}" if self.knob else self.words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +60,8 @@ class Verdict:
     """How fast it was seen to serve; None if nothing watched it."""
     lost_at: Mapping[Place, int] = field(default_factory=dict)
     """Lost packets per place, the most first."""
+    remarks: tuple[Remark, ...] = ()
+    """What is said beside the loss, and is none."""
 
     @property
     def valid(self) -> bool:
@@ -96,6 +112,7 @@ def judge(
             ratio, place, "; ".join(filter(None, (evidence, cause))), knob, len(places)
         )
         words += _late_words(beyond, sum(places.values()))
+    remarks = () if ledger is None else tuple(_remarks(ledger))
     return Verdict(
         outcome=outcome,
         invalid_reasons=tuple(found),
@@ -106,7 +123,8 @@ def judge(
         cause=cause,
         causes=causes,
         knob=knob,
-        words=words,
+        words="; ".join((words, *map(str, remarks))),
+        remarks=remarks,
         pace=shown,
         lost_at=places,
     )
@@ -150,6 +168,27 @@ def _of_the_books(ledger: Ledger | None, *, explained: bool) -> list[Problem]:
         words = f"the books cannot be closed: {unread} not read"
         found.append(Problem(code=Reason.NOT_READ, words=words))
     return found
+
+
+def _remarks(ledger: Ledger) -> Iterator[Remark]:
+    decoded = next((hop for hop in ledger.hops if hop.name == "decoded"), None)
+    for account in ledger.accounts if decoded and decoded.packets else ():
+        assert decoded is not None and decoded.packets
+        share = percent(account.packets / decoded.packets)
+        of_decoded = f"{account.packets:,} of {decoded.packets:,} decoded packets ({share})"
+        evidence = f" ({account.evidence})" if account.evidence else ""
+        if account.name == CUT and account.packets:
+            least, most = account.bytes_between or (account.bytes or 0, account.bytes or 0)
+            words = f"{of_decoded} were cut to the room in the SUT's ring{evidence}"
+            if least and decoded.bytes:
+                at_least = "at least " if most > least else ""
+                lacks = f"between {least:,} and {most:,}" if at_least else f"{least:,}"
+                share = percent(least / (decoded.bytes + least))
+                words += f", which took {lacks} bytes ({at_least}{share})"
+            yield Remark(about="cut", words=words, knob=account.knob)
+        if account.kind is Class.INVALID and account.packets:
+            words = f"the decoder calls {of_decoded} invalid{evidence}"
+            yield Remark(about="invalid", words=words, knob=account.knob)
 
 
 def _loss_ratio(ledger: Ledger | None, sending: Sending | None) -> float | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from nodrop.hosts.seam import HostProcess, Json, Link, UndoJournal
+from nodrop.ledger.byte_books import Lengths
 from nodrop.ledger.imbalance import FlowSizes
 from nodrop.ledger.over_time import LateBurst
 from nodrop.protocol.events import Achieved, TraceResult
@@ -32,10 +33,31 @@ class Fragments:
     """What Ip ReasmFails counts of them: `timeouts`, `overlaps`, and other faults of the trace."""
     timeouts: int = 0
     overlaps: int = 0
+    merged_bytes: int | None = None
+    """Of the absorbed fragments' frames at the tap, less those of the datagrams; None = not
+    known."""
+    held_bytes: int | None = None
+    """Of the held fragments' frames at the tap."""
 
     @property
     def missing_packets(self) -> int:
         return self.offered_packets - self.datagrams
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AtTap:
+    """Frames of the whole trial by their length at a capture socket: without the outermost VLAN
+    tag, which the kernel takes off before."""
+
+    arriving: Lengths
+    defragmented: Lengths | None
+    """With whole datagrams in place of their fragments; None without a fragment."""
+    tagged_packets: int
+    """Had such a tag."""
+    cut_packets: int
+    """Are sent as short as the capture cut them (load.cut)."""
+    joined: bool
+    """Frames longer than a usual wire carries are sent as they are (load.offloaded)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +114,8 @@ class TraceFacts:
     planned: Planned
     fragments: Fragments
     """For the whole trial: loops and replicas included."""
+    at_tap: AtTap | None
+    """None = not known."""
     never_at_tap_packets: int
     """Of the whole trial: frames too short for what their header announces. send() refuses those
     without a whole Ethernet header, the receiving kernel throws cut VLAN tags away."""

@@ -23,10 +23,20 @@ from nodrop.hosts.local import LocalHost
 from nodrop.hosts.rights import READER, limited
 from nodrop.hosts.seam import Json, TraceJob
 from nodrop.labs.branches import addresses
+from nodrop.ledger.byte_books import SHORTEST_FRAME_BYTES, Lengths
 from nodrop.ledger.imbalance import FlowSizes
 from nodrop.load.prepared import Prepared, prepared
-from nodrop.load.seam import Captured, Fragments, PeakDemand, Planned, Source, TraceFacts, lasting
-from nodrop.protocol.events import TracePlanned, TraceResult
+from nodrop.load.seam import (
+    AtTap,
+    Captured,
+    Fragments,
+    PeakDemand,
+    Planned,
+    Source,
+    TraceFacts,
+    lasting,
+)
+from nodrop.protocol.events import ReassemblyForecast, TracePlanned, TraceResult
 from nodrop.results.window import LoadWindow
 from nodrop.untrusted.json_text import decode_object, member
 from nodrop.untrusted.reading import making_sense
@@ -254,7 +264,37 @@ def facts_of(options: ReplayOptions) -> TraceFacts:
     it."""
     path, source = _sent(options)
     facts, parts = read_trace(path, options), _parts(options)
-    return replace(facts, parts=parts, source=source, captured=_captured(options))
+    captured = _captured(options)
+    return replace(
+        facts,
+        parts=parts,
+        source=source,
+        captured=captured,
+        at_tap=_at_tap(facts.raw, captured),
+    )
+
+
+def _at_tap(said: TraceResult, captured: Captured | None) -> AtTap:
+    """Of a capture it is known as well which frames were cut, or are longer than a wire has."""
+    lengths, changes = said["tap_lengths"], {} if captured is None else captured.counts
+    whole = lengths["defragmented"]
+    times = said["planned"]["packets"] / said["packets"]
+    return AtTap(
+        arriving=_pairs(lengths["arriving"]),
+        defragmented=None if whole is None else _pairs(whole),
+        tagged_packets=said["planned"]["tagged_packets"],
+        cut_packets=round(said["cut_packets"] * times),
+        joined=bool(changes.get("long_packets")),
+    )
+
+
+def _pairs(said: Sequence[Sequence[int]]) -> Lengths:
+    return tuple((length, packets) for length, packets in said)
+
+
+def _datagram_bytes(fragments: ReassemblyForecast) -> int:
+    """At the tap, with an Ethernet header each."""
+    return fragments["datagram_bytes"] + SHORTEST_FRAME_BYTES * fragments["datagrams"]
 
 
 def _captured(options: ReplayOptions) -> Captured | None:
@@ -382,7 +422,10 @@ def _facts(path: Path, said: TraceResult, options: ReplayOptions) -> TraceFacts:
             fails=fragments["reasm_fails"],
             timeouts=fragments["reasm_timeouts"],
             overlaps=fragments["reasm_overlaps"],
+            merged_bytes=fragments["absorbed_bytes"] - _datagram_bytes(fragments),
+            held_bytes=fragments["held_bytes"],
         ),
+        at_tap=_at_tap(said, None),
         never_at_tap_packets=planned["never_at_tap_packets"],
         peak_demand=_peak_demand(planned, options),
         flow_sizes=_flow_sizes(said, options),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -186,22 +187,28 @@ def total(each: Sequence[SutCounters]) -> SutCounters:
         known = [v for v in values if v is not None]
         return sum(known) if len(known) == len(values) else None
 
-    results: dict[str, int] = {}
-    for one in each:
-        for name, number in one.results.items():
-            results[name] = results.get(name, 0) + number
     return SutCounters(
         captured_packets=summed(lambda c: c.captured_packets),
         dropped_ring_full_packets=summed(lambda c: c.dropped_ring_full_packets),
         decoded_packets=summed(lambda c: c.decoded_packets),
         decoded_bytes=summed(lambda c: c.decoded_bytes),
-        results=results,
+        cut_packets=summed(lambda c: c.cut_packets),
+        invalid_packets=summed(lambda c: c.invalid_packets),
+        invalid_by=_added([one.invalid_by for one in each]),
+        results=_added([one.results for one in each]),
         per_thread=_numbered([one.per_thread for one in each]),
         over_time=_numbered([one.over_time for one in each]),
         lag_s=max(one.lag_s for one in each),
         per_thread_lag_s=max(one.per_thread_lag_s for one in each),
         sources={k: f"{v}, all instances" for k, v in each[0].sources.items()},
     )
+
+
+def _added(each: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    found = Counter[str]()
+    for one in each:
+        found.update(one)
+    return dict(found)
 
 
 def _numbered(each: Sequence[Mapping[str, T]]) -> dict[str, T]:

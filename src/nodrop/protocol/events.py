@@ -516,12 +516,14 @@ class Reassembly(TypedDict):
 
 
 class ReassemblyForecast(TypedDict):
+    absorbed_bytes: Count
     absorbed_packets: Count
     contradicting_packets: Count
     datagram_bytes: Count
     datagrams: Count
     duplicate_packets: Count
     ecn_mixed_packets: Count
+    held_bytes: Count
     held_packets: Count
     incomplete_datagrams: Count
     incomplete_packets: Count
@@ -782,6 +784,11 @@ class TaiAnswer(TypedDict):
     max_error_ns: Count
 
 
+class TapLengths(TypedDict):
+    arriving: list[list[Count]]
+    defragmented: list[list[Count]] | None
+
+
 class ThreadReading(TypedDict):
     cpu_ns: Count
     involuntary_switches: Count | None
@@ -803,6 +810,7 @@ class TracePlanned(TypedDict):
     packets: Count
     packets_in_10_ms: Count
     packets_in_1_ms: Count
+    tagged_packets: Count
     window_ns: Count
     window_packets: Count
 
@@ -839,6 +847,7 @@ class TraceResult(TypedDict):
     sha256: str
     shortest_frame_bytes: Count
     sizes: dict[str, Count]
+    tap_lengths: TapLengths
     vlan_packets: list[Count]
 
 

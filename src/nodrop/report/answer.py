@@ -12,6 +12,7 @@ from nodrop.report import sentences as rules
 from nodrop.report.always_void import always_void
 from nodrop.report.capacity_words import answer_sentences, cost_sentence
 from nodrop.report.comparison import cost_sentences, family_words
+from nodrop.report.decoder import decoder_sentences
 from nodrop.report.direct import direct_sentences
 from nodrop.report.hosts import hosts_between
 from nodrop.report.loads import ladder_of, load_words, nothing_above, sentences_of
@@ -55,7 +56,8 @@ def answer(story: Story) -> Answer:
     loads = _not_twice(
         loads, {t.anchor for sentence in always_void(story) for t in sentence.trials}
     )
-    said = (*direct, *searched, *cost_sentences(conditions(planned)), *loads)
+    costs = cost_sentences(conditions(planned))
+    said = (*direct, *searched, *costs, *loads, *decoder_sentences(story))
     return Answer(
         sentences=tuple(_knobs_once(said)),
         rests_on=(*_rests_on(story, found), *chain.from_iterable(map(cost_sentence, found))),

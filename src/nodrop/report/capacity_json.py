@@ -22,6 +22,7 @@ def capacity_answer(
     report: Path,
     exit_code: int,
     changes: Sequence[str] = (),
+    decoder: Sequence[str] = (),
 ) -> CapacityAnswer:
     goals = [_goal(answer) for answer in searched.answers]
     ndr = next((goal for goal in goals if goal.loss_ratio == 0), None)
@@ -47,6 +48,7 @@ def capacity_answer(
         pdr=[goal for goal in goals if goal.loss_ratio],
         window=searched.window,
         trace_changes=[*changes],
+        decoder=[*decoder],
         soak=next((_soak(soak.record) for soak in searched.soaks), None),
         trials=told.trials,
         trial_seconds=told.trial_seconds,

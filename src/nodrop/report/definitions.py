@@ -96,6 +96,22 @@ DEFINITIONS: Mapping[str, str] = MappingProxyType(
         "rx_foreign_outgoing": (
             "the receiving port itself sent; an ETH_P_ALL socket also gets what its own host sends"
         ),
+        "rx_vlan_tag": (
+            "the outermost VLAN tag, 4 bytes, which the kernel takes off before any tap "
+            "(skb_vlan_untag) and hands over beside the frame. In the balance of bytes alone, "
+            "as the next two"
+        ),
+        "rx_cut_ring_slot": (
+            "frames longer than a slot (TPACKET_V2) or a block (V3) of the SUT's ring has "
+            "room for: the SUT has their beginning"
+        ),
+        "rx_padding": (
+            "frames shorter than an Ethernet wire carries, which a NIC fills with zeros; "
+            "virtual ports do not"
+        ),
+        "rx_invalid": (
+            "packets with at least one broken header: they are decoded all the same. In no balance"
+        ),
         "rx_dropped_ring_full": (
             "no free frame in the capture ring. Invisible to skb:kfree_skb while the IP stack "
             "holds the packet as well: the socket's owner is the only witness"

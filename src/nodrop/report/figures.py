@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from nodrop.ledger.balance import Ledger
-from nodrop.ledger.hops import ADDING
+from nodrop.ledger.byte_books import ByteStep
+from nodrop.ledger.hops import ADDING, NO_PACKETS, Account, Class
 from nodrop.report import bounded, escape, numbers
 from nodrop.report.outlying import outlying, words_of_trials
 from nodrop.report.reasons import counted
@@ -156,7 +157,10 @@ TRIAL_COLUMNS = (
     numeric("decoded_packets", "Decoded"),
     numeric("lost_packets", "Lost"),
     numeric("merged_packets", "Merged", "taken out by fanout defragmentation"),
+    numeric("cut_packets", "Cut", "decoded, but cut to the room in the ring"),
+    numeric("invalid_packets", "Invalid", "decoded, and called broken by the decoder"),
     numeric("residual_packets", "Residual", "packets in no class"),
+    numeric("residual_bytes", "Residual, bytes", "beyond what packets in classes can have had"),
     numeric("loss_pct", "Loss, %"),
     Column(name="loss_place", title="Lost in"),
     numeric("offered_pps", "Offered, packets/s"),
@@ -221,7 +225,10 @@ def _trial_row(trial: Trial, source: str, label: str) -> Row:
             _count(r.packets.decoded_packets),
             _count(r.packets.lost_packets),
             _count(r.packets.merged_packets),
-            Value(raw=r.packets.residual_packets, shown=numbers.signed(r.packets.residual_packets)),
+            _count(r.packets.cut_packets),
+            _count(r.packets.invalid_packets),
+            _signed(r.packets.residual_packets),
+            _signed(r.packets.residual_bytes),
             _percent(r.packets.loss_ratio),
             text(r.packets.loss_place or ""),
             Value(raw=r.offered.per_s, shown=numbers.count(r.offered.per_s)),
@@ -245,6 +252,10 @@ def trials_page_table(story: Story) -> Table:
     if not story.several:
         hidden.add("run_directory")
     wide = trials_told_table(story)
+    for name in ("cut_packets", "invalid_packets", "residual_bytes"):
+        at = [column.name for column in wide.columns].index(name)
+        if all(row.values[at].raw is None for row in wide.rows):
+            hidden.add(name)
     trials = {trial.anchor: trial for trial in story.trials}
     keep = [i for i, column in enumerate(wide.columns) if column.name not in hidden]
     outcome = next(i for i, column in enumerate(wide.columns) if column.name == "outcome")
@@ -299,7 +310,14 @@ LEDGER_COLUMNS = (
     Column(name="step", title="Step"),
     Column(name="entry", title="Entry"),
     Column(name="class", title="Class"),
-    numeric("packets", "Packets", "signed: what it does to the stream"),
+    numeric(
+        "packets",
+        "Packets",
+        "signed: what it does to the stream; without a sign: packets that went on with other "
+        "bytes, or that the decoder calls invalid",
+    ),
+    numeric("bytes", "Bytes", "of their frames, signed; the least, if that is all that is known"),
+    numeric("bytes_most", "at most", "of the bytes, if they are not exactly known"),
     Column(name="counter", title="Counter"),
     Column(name="evidence", title="Evidence"),
     Column(name="knob", title="Knob"),
@@ -324,40 +342,78 @@ def ledger_lines(ledger: Ledger | None) -> list[tuple[Value, ...]]:
         return []
     lines: list[tuple[Value, ...]] = []
     into = {step.end.name: step for step in ledger.steps}
+    of_bytes = {step.end.name: step for step in ledger.byte_steps}
     for hop in ledger.hops:
-        step = into.get(hop.name)
-        if step:
-            name = f"{step.start.name} → {step.end.name}"
-            for a in step.accounts:
-                packets = a.packets if a.kind in ADDING else -a.packets
-                lines.append(
-                    (
-                        text(name),
-                        text(a.name),
-                        text(a.kind.value),
-                        Value(raw=packets, shown=numbers.signed(packets)),
-                        text(a.counter),
-                        text(a.evidence),
-                        text(a.knob),
-                    )
+        if step := into.get(hop.name):
+            name = text(f"{step.start.name} → {step.end.name}")
+            ways = {step.end.name, *step.over}
+            aside = [a for a in ledger.accounts if a.into in ways and a.kind in NO_PACKETS]
+            for a in (*step.accounts, *(a for a in aside if a.kind is not Class.NOT_FOR_US)):
+                head = name, text(a.name), text(a.kind.value), _moved(a), *_moved_bytes(a)
+                lines.append((*head, text(a.counter), text(a.evidence), text(a.knob)))
+            bytes = of_bytes.get(hop.name)
+            lines.append(
+                (
+                    name,
+                    *[text("residual")] * 2,
+                    _signed(step.residual_packets),
+                    *_no_more(_signed(bytes.residual_bytes) if bytes else NOTHING),
+                    text(""),
+                    text(_slack_words(bytes)),
+                    text(""),
                 )
-            residual = Value(raw=step.residual_packets, shown=numbers.signed(step.residual_packets))
-            none = text("")
-            lines.append((text(name), text("residual"), text("residual"), residual, *[none] * 3))
+            )
         seen = Value(raw=hop.packets, shown=numbers.count(hop.packets))
         blind = "" if hop.packets is not None else "not visible from the host"
+        counted_bytes = NOTHING if hop.bytes is None else _count(hop.bytes)
         lines.append(
             (
-                text(hop.name),
-                text(hop.name),
+                *[text(hop.name)] * 2,
                 text("hop"),
                 seen,
+                *_no_more(counted_bytes),
                 text(hop.counter),
                 text(blind),
                 text(""),
             )
         )
     return lines
+
+
+NOTHING = Value(raw=None, shown="")
+
+
+def _no_more(bytes: Value) -> tuple[Value, Value]:
+    return bytes, NOTHING
+
+
+def _moved(account: Account) -> Value:
+    n = account.packets
+    if account.kind in NO_PACKETS:
+        return _count(n)
+    return _signed(n if account.kind in ADDING else -n)
+
+
+def _moved_bytes(account: Account) -> tuple[Value, Value]:
+    sign = 1 if account.kind in ADDING or account.kind is Class.PADDED else -1
+    if account.bytes is not None:
+        return _no_more(_signed(sign * account.bytes))
+    if account.bytes_between is None:
+        return NOTHING, NOTHING
+    least, most = (_signed(sign * bytes) for bytes in account.bytes_between)
+    return least, most
+
+
+def _slack_words(step: ByteStep | None) -> str:
+    if step is None or step.residual_bytes is None or step.slack_bytes == 0:
+        return ""
+    if step.slack_bytes is None:
+        return "bytes: packets in classes may have had any length"
+    return f"bytes: exact to {step.slack_bytes:,}, for packets in classes may be long or short ones"
+
+
+def _signed(value: int | None) -> Value:
+    return Value(raw=value, shown=numbers.signed(value))
 
 
 def _count(value: int | None) -> Value:

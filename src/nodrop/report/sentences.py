@@ -277,6 +277,24 @@ ROUNDS_MISSING = _rule(
     "the budget of the search ended before all its rounds were begun, or ended some too early",
     "rounds that were begun, that were asked for, and that it cut",
 )
+FRAMES_CUT = _rule(
+    Part.ANSWER,
+    "frames-cut",
+    "frames were cut to the room in the SUT's ring in measured trials: how many in the worst, and "
+    "the setting that takes them whole. It changes no bound: a load is carried if no packet is "
+    "lost",
+    "`cut_packets` of each trial: the SUT's own counter (Suricata's afpacket.trunc_pkt), or the "
+    "trace's lengths and the room in the ring",
+)
+FRAMES_INVALID = _rule(
+    Part.ANSWER,
+    "frames-invalid",
+    "the SUT's decoder calls packets of measured trials invalid: how many in the worst, the "
+    "commonest faults, and how many frames of the load a capture had cut",
+    "`invalid_packets` of each trial (Suricata's decoder.invalid)",
+)
+BESIDE_LOSS = (FRAMES_CUT, FRAMES_INVALID)
+"""Rules on packets that were decoded, but not as they were sent."""
 
 RESTS_ON_TRIALS = _rule(
     Part.RESTS_ON, "trials-counted", "always", "outcomes of all trials; measured trials per cell"

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from nodrop.ledger.balance import Ledger, ledger_from_json
-from nodrop.ledger.hops import Class
+from nodrop.ledger.hops import CUT, Account, Class
 from nodrop.report import escape
 from nodrop.results.packed import pack, unpack
 from nodrop.results.rundir import Damage, RunDir
@@ -18,6 +18,12 @@ from nodrop.results.trial import TrialRecord
 from nodrop.stats.interval import Host
 
 Json = dict[str, Any]
+
+
+def _of(books: Ledger, which: Callable[[Account], bool]) -> int | None:
+    found = [account.packets for account in books.accounts if which(account)]
+    return sum(found) if found else None
+
 
 BOOKS_DIFFER = "books_differ"
 BOOKS_MISSING = "books_missing"
@@ -30,6 +36,8 @@ COUNTED: Mapping[str, Callable[[Ledger], int | bool | None]] = {
     "foreign_packets": lambda books: books.total(Class.FOREIGN),
     "copied_packets": lambda books: books.total(Class.COPIED),
     "residual_packets": lambda books: books.residual_packets,
+    "cut_packets": lambda books: _of(books, lambda a: a.name == CUT),
+    "invalid_packets": lambda books: _of(books, lambda a: a.kind is Class.INVALID),
     "books_closed": lambda books: books.closed,
 }
 """Figures of a record that its books hold as well."""

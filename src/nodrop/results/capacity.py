@@ -162,6 +162,9 @@ class CapacityAnswer(Model):
     """What of the trace every trial sent: NX is NX of it. Null if the load has none."""
     trace_changes: list[str]
     """What was changed of the captures before they were sent, and what is odd about them."""
+    decoder: list[str]
+    """Which packets the SUT decoded though they were cut, or its decoder calls them invalid: no
+    loss, and beside the answer. Of all cells of the run."""
     soak: SoakAnswer | None
     """Null if none was asked for, or no load was carried."""
     trials: Count

@@ -42,8 +42,19 @@ class Port(Model):
     """Of those captured: no room in a ring of this port."""
 
 
+class Remark(Model):
+    """Packets that the SUT decoded, but not whole, or that it calls broken."""
+
+    about: Literal["cut", "invalid"]
+    words: str
+    knob: str = ""
+    """What touches it."""
+
+
 class PacketBooks(Model):
-    """With nothing foreign: sent + copied = decoded + lost + merged + residual."""
+    """With nothing foreign: sent + copied = decoded + lost + merged + residual. In bytes: those of
+    the frames sent = decoded + taken off on the way (VLAN tags, headers of fragments, what was cut)
+    + those of the packets that were lost, merged or held + residual."""
 
     kind: Literal["packets"] = "packets"
     captured_packets: Packets | None = None
@@ -59,8 +70,20 @@ class PacketBooks(Model):
     residual_packets: Signed | None = None
     """Packets in no class, signed, summed over the hops."""
     residual_bytes: Signed | None = None
-    """The same in bytes, if hops count the bytes of whole frames: not 0 = not the packets that were
-    sent. Null unless two hops do."""
+    """The same in bytes, if hops count the bytes of frames: not 0 = not the packets that were sent,
+    or not whole. Null unless two hops do."""
+    residual_bytes_slack: Packets | None = None
+    """So many bytes could lack without a residual, because lost packets may have been long or
+    short ones; 0 = exact. Null if nothing bounds it."""
+    decoded_bytes: Packets | None = None
+    """Of the frames as the SUT was handed them; null if they cannot be compared with those sent."""
+    cut_packets: Packets | None = None
+    """Decoded, and cut to the room in the SUT's ring; at the least, if packets were lost. Null if
+    that is not known."""
+    cut_bytes: Packets | None = None
+    """That were cut off these; null if not exactly known."""
+    invalid_packets: Packets | None = None
+    """Decoded, and called broken by the SUT; null if it says nothing of that."""
     books_closed: bool | None = None
     """No hop has a residual, in packets or in bytes, and both ends could be read."""
 
@@ -82,6 +105,8 @@ class PacketBooks(Model):
     """The same by rule, the largest share first."""
     knob: str = ""
     """What touches it."""
+    remarks: list[Remark] = Field(default_factory=list)
+    """Beside the loss, and no loss."""
 
     backlog_packets: Packets | None = None
     """At most so many packets it had still to decode when the last one was sent."""

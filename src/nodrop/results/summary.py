@@ -37,6 +37,9 @@ class CellSummary:
     """Reasons for which trials failed, each with how many; the commonest first."""
     voids: Mapping[str, int]
     """The same of void trials."""
+    beside: Mapping[str, float]
+    """Packets that were decoded though not whole: `cut`, `invalid` → their largest share of those
+    that one measured trial decoded."""
     pairs: tuple[str, ...]
     """Of a fleet: those that measured it."""
 
@@ -72,11 +75,26 @@ def _words(record: TrialRecord) -> str:
         load = f"{record.offered.sent or 0:,} packets"
         if books.sustained_evidence and not books.sustained:
             took = duration(record.offered.duration_s or 0.0)
-            return f"absorbed a burst of {load} in {took} without loss{_on(record)}"
-        return f"no loss in {load}{_on(record)}"
+            return (
+                f"absorbed a burst of {load} in {took} without loss{_beside(record)}{_on(record)}"
+            )
+        return f"no loss in {load}{_beside(record)}{_on(record)}"
     lost = f"{books.lost_packets or 0:,} of {record.offered.sent or 0:,}"
     where = books.loss_place or "place not known"
-    return f"{percent(books.loss_ratio)} lost ({lost}), {where}{_on(record)}"
+    return f"{percent(books.loss_ratio)} lost ({lost}), {where}{_beside(record)}{_on(record)}"
+
+
+def not_whole(record: TrialRecord) -> dict[str, float]:
+    """Shares of the packets that were decoded: `cut` to the room in the ring, `invalid` for the
+    decoder; what is not known, or none, is left out."""
+    books = record.packets
+    found = {"cut": books.cut_packets, "invalid": books.invalid_packets}
+    decoded = books.decoded_packets
+    return {name: n / decoded for name, n in found.items() if n and decoded}
+
+
+def _beside(record: TrialRecord) -> str:
+    return "".join(f", {percent(share)} {name}" for name, share in not_whole(record).items())
 
 
 def _on(record: TrialRecord) -> str:
@@ -109,8 +127,17 @@ def _summary(records: Sequence[TrialRecord], looks: Looks | None) -> CellSummary
         places=_counted(r.packets.loss_place for r in measured),
         failures=_counted(code for r in records for code in r.failures),
         voids=_counted(c for r in records if r.outcome == "void" for c in r.invalid_reasons),
+        beside=_beside_loss(measured),
         pairs=_hosts(measured),
     )
+
+
+def _beside_loss(measured: Sequence[TrialRecord]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for record in measured:
+        for name, share in not_whole(record).items():
+            found[name] = max(share, found.get(name, 0.0))
+    return found
 
 
 def _loss(measured: Sequence[TrialRecord], looks: Looks | None) -> Summary | None:

@@ -37,7 +37,14 @@ class SutCounters:
     decoded_packets: int | None
     decoded_bytes: int | None = None
     counts_wire_bytes: bool = False
-    """`decoded_bytes` are of whole frames as they were on the wire, VLAN tags included."""
+    """`decoded_bytes` are of whole frames as they were on the wire, VLAN tags included; else of
+    what the kernel handed over, without the outermost tag and what was cut off."""
+    cut_packets: int | None = None
+    """Decoded ones that the kernel cut to the room in the ring, as far as the SUT says so."""
+    invalid_packets: int | None = None
+    """Decoded ones that the SUT calls broken."""
+    invalid_by: Mapping[str, int] = field(default_factory=dict)
+    """What is broken, in the SUT's own words → packets; one may have several faults."""
     results: Mapping[str, int] = field(default_factory=dict)
     """Named decoder results, alerts, flows: `decoder.ipv4`, `decoder.invalid`, `detect.alert` …"""
     per_thread: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -67,6 +74,9 @@ def less(after: SutCounters, before: SutCounters) -> SutCounters:
         dropped_ring_full_packets=fell("dropped_ring_full_packets"),
         decoded_packets=fell("decoded_packets"),
         decoded_bytes=fell("decoded_bytes"),
+        cut_packets=fell("cut_packets"),
+        invalid_packets=fell("invalid_packets"),
+        invalid_by=_less(after.invalid_by, before.invalid_by),
         results=_less(after.results, before.results),
         per_thread={
             name: _less(counted, before.per_thread.get(name, {}))

@@ -297,6 +297,7 @@ class FakeLoad:
                 window_s=0.0,
             ),
             fragments=NO_FRAGMENTS,
+            at_tap=None,
             never_at_tap_packets=0,
             peak_demand=None,
             flow_sizes=None,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.ledger.balance import Ledger, balance, ledger_to_json
-from nodrop.ledger.hops import Account, Class, Hop
+from nodrop.ledger.hops import CUT, Account, Class, Hop
 from nodrop.ledger.places import SOCKET_RING
 from nodrop.results.trial import TrialRecord
 from nodrop.results.writer import RunWriter, plan_sha256
@@ -137,6 +137,14 @@ def _books(record: TrialRecord) -> Ledger:
             Account(into="decoded", kind=kind, name=f"told_{kind}", packets=n, counter="told")
             for kind, n in kinds.items()
             if n
+        ]
+        + [
+            Account(into="decoded", kind=kind, name=name, packets=n, counter="told")
+            for kind, name, n in (
+                (Class.SHORTENED, CUT, told.cut_packets),
+                (Class.INVALID, "rx_invalid", told.invalid_packets),
+            )
+            if n is not None
         ],
     )
 

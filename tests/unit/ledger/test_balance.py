@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodrop.ledger.balance import Ledger, balance, ledger_from_json, ledger_to_json
-from nodrop.ledger.hops import ADDING, Account, Class, Hop
+from nodrop.ledger.hops import ADDING, NO_PACKETS, Account, Class, Hop
 
-BALANCED = [kind for kind in Class if kind is not Class.NOT_FOR_US]
+BALANCED = [kind for kind in Class if kind not in NO_PACKETS]
 
 
 def hop(name: str, packets: int | None, *, wire: bool = False) -> Hop:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
 import pytest
 
+from nodrop.suts.seam import less
 from nodrop.suts.suricata import counters, log
-from nodrop.suts.suricata.capture import Ring, capture_threads, parse_ss
+from nodrop.suts.suricata.capture import Ring, capture_threads, frame_room, parse_ss
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "suricata"
 VERSIONS = {"7": "7.0.10", "8": "8.0.8"}
@@ -93,6 +95,8 @@ def test_final_counters(major: str) -> None:
     assert final.captured_packets == final.decoded_packets == 99_748
     assert final.dropped_ring_full_packets == 0
     assert final.decoded_bytes == 30_050_312
+    assert (final.cut_packets, final.invalid_packets) == (None, {"7": 209, "8": 216}[major])
+    assert "afpacket.trunc_pkt" not in final.invalid_by
     assert final.results["detect.alert"] == 1504
     assert final.results["decoder.arp"] == 557
     assert not [key for key in final.results if "memuse" in key]
@@ -118,6 +122,48 @@ def test_the_last_whole_record_counts(tmp_path: Path) -> None:
     assert counters.last_stats(path) == {"decoder": {"pkts": 2}}
 
 
+def test_cut_and_broken_packets_are_counted() -> None:
+    events = {
+        "afpacket": {"trunc_pkt": 5},
+        "ipv4": {"trunc_pkt": 6, "opt_pad_required": 0},
+    }
+    stats = {"decoder": {"pkts": 9, "invalid": 7, "event": events}}
+    found = counters.from_stats(stats, source="s")
+    assert (found.cut_packets, found.invalid_packets) == (5, 7)
+    assert found.invalid_by == {"afpacket.trunc_pkt": 5, "ipv4.trunc_pkt": 6}
+    assert found.sources["cut_packets"] == "s decoder.event.afpacket.trunc_pkt"
+    later = counters.from_stats(
+        {"decoder": {"pkts": 19, "invalid": 8, "event": {"afpacket": {"trunc_pkt": 6}}}}, source="s"
+    )
+    since = less(later, found)
+    assert (since.cut_packets, since.invalid_packets) == (1, 1)
+    assert since.invalid_by == {"afpacket.trunc_pkt": 1}
+
+
+@pytest.mark.parametrize(
+    ("version", "block_bytes", "frame_bytes", "room"),
+    [(2, 131_072, 1_600, 1_530), (2, 65_536, 16_464, 16_394), (3, 32_768, 1_600, 32_634)],
+)
+def test_the_least_room_of_all_rings_counts(
+    version: int, block_bytes: int, frame_bytes: int, room: int
+) -> None:
+    ring = Ring(
+        tpacket_version=version,
+        block_bytes=block_bytes,
+        blocks=4,
+        frame_bytes=frame_bytes,
+        frames=16,
+        fanout_id=None,
+        fanout_type=None,
+    )
+    larger = dataclasses.replace(ring, block_bytes=1 << 20, frame_bytes=1 << 17)
+    for rings in ((ring, larger), (larger, ring)):
+        found = frame_room(rings)
+        assert found is not None and found["bytes"] == room
+    assert frame_room((ring, dataclasses.replace(ring, tpacket_version=None))) is None
+    assert frame_room(()) is None
+
+
 @both
 def test_the_ring_that_ss_shows(major: str) -> None:
     text = (FIXTURES / f"ss-{major}.txt").read_text()
@@ -134,6 +180,8 @@ def test_the_ring_that_ss_shows(major: str) -> None:
         fanout_type="hash",
     )
     assert parse_ss(text, inodes) == (ring, ring)
+    room = frame_room((ring, ring))
+    assert room is not None and room["bytes"] == {"7": 9226, "8": 130_938}[major]
     assert parse_ss(text, []) == ()
 
 

@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 use crate::capture::unpack;
 use crate::job::{Job, replay};
 use crate::session::Session;
-use forecast::Planned;
+use forecast::{Planned, TapLengths};
 
 /// Looks into a trace.
 pub struct Trace {
@@ -41,6 +41,8 @@ pub struct Outcome {
     pub fragments_in_trial: Counts,
     /// The same if reassembly refuses nothing: what it takes out then, it takes out at any load.
     pub fragments_unrefused: Counts,
+    /// What the sockets of the receiver are handed, by length.
+    pub tap_lengths: TapLengths,
 }
 
 impl Job for Trace {
@@ -82,6 +84,7 @@ pub fn look(spec: &TraceSpec, file: &MappedFile) -> Result<Outcome, JobError> {
     Ok(Outcome {
         sha256: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
         planned: forecast::planned(&trace, &plan, spec.speed.unwrap_or(1.0)),
+        tap_lengths: forecast::tap_lengths(&trace, &plan, &fragments),
         info,
         fragments_in_trial: fragments.by_default,
         fragments_unrefused: fragments.unrefused,

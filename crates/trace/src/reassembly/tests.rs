@@ -17,6 +17,7 @@ fn piece(id: u16, offset: u32, end: u32, more: bool) -> Fragment {
         header_bytes: 20,
         ecn_bit: 1,
         frame_bytes,
+        tap_bytes: frame_bytes,
     }
 }
 
@@ -37,6 +38,7 @@ fn a_datagram_that_takes_too_long_is_thrown_away() {
     let complete = Counts {
         offered_packets: 2,
         absorbed_packets: 2,
+        absorbed_bytes: 84,
         datagrams: 1,
         datagram_bytes: 36,
         ..Counts::default()
@@ -46,6 +48,7 @@ fn a_datagram_that_takes_too_long_is_thrown_away() {
         offered_packets: 2,
         timed_out_packets: 1,
         held_packets: 2,
+        held_bytes: 84,
         incomplete_packets: 1,
         incomplete_datagrams: 1,
         reasm_fails: 1,
@@ -77,9 +80,11 @@ fn a_restarted_datagram_has_a_timer_of_its_own() {
     let expected = Counts {
         offered_packets: 4,
         held_packets: 2,
+        held_bytes: 84,
         too_far_packets: 1,
         timed_out_packets: 1,
         absorbed_packets: 2,
+        absorbed_bytes: 84,
         datagrams: 1,
         datagram_bytes: 36,
         reasm_fails: 2,
@@ -99,6 +104,7 @@ fn memory_over_the_threshold_refuses() {
     let expected = Counts {
         offered_packets: 2,
         held_packets: 2,
+        held_bytes: 84,
         incomplete_packets: 1,
         incomplete_datagrams: 1,
         refused_packets: 1,
@@ -118,9 +124,10 @@ proptest::proptest! {
     ) {
         let limits = Limits { max_distance, high_threshold_bytes, ..Limits::default() };
         let mut queues = Reassembly::new(limits);
-        let mut now_ns = 0;
+        let (mut now_ns, mut bytes) = (0, 0);
         for (id, offset, length, more, seconds) in fragments {
             now_ns += seconds * 1_000_000_000;
+            bytes += u64::from(34 + length);
             queues.offer(now_ns, &piece(id, offset * 8, offset * 8 + length, more));
         }
         let counts = queues.counts();
@@ -129,6 +136,9 @@ proptest::proptest! {
             + counts.oversize_packets + counts.ecn_mixed_packets + counts.too_far_packets
             + counts.refused_packets;
         proptest::prop_assert_eq!(classes, counts.offered_packets);
+        proptest::prop_assert_eq!(counts.absorbed_bytes + counts.held_bytes, bytes);
+        let whole = queues.datagrams().iter().fold((0, 0), |(n, sum), (length, of)| (n + of, sum + of * u64::from(*length)));
+        proptest::prop_assert_eq!(whole, (counts.datagrams, counts.datagram_bytes));
         queues.expire(u64::MAX);
         proptest::prop_assert_eq!(queues.memory_bytes, 0);
     }

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 
 from nodrop.ledger.hops import ADDING, Account, Class, Hop
 from nodrop.ledger.places import NIC, PATH, SOCKET_RING, Place
-from nodrop.load.seam import Fragments, OfferedLoad
+from nodrop.load.seam import AtTap, Fragments, OfferedLoad
 from nodrop.measure.packets import reassembly
 from nodrop.measure.packets.ahead_of_tap import cut_vlan_tags, uncounted_xdp, xdp
 from nodrop.measure.packets.between_ports import VETH, Ends, carrier_changes, refused, too_small_mtu
+from nodrop.measure.packets.frames import Frames, Room, cut, invalid
 from nodrop.measure.packets.readings import Readings
 from nodrop.suts.seam import SutCounters
 
@@ -40,6 +41,9 @@ class Observed:
     """Frames of the trace that no capture socket can be handed (load/seam.py), at the most."""
     longest_frame_bytes: int | None = None
     """Of the trace; None = not known."""
+    at_tap: AtTap | None = None
+    """Of the load sent whole, if its frames reach the sockets by one way; None = not known."""
+    room: Room | None = None
     ring: Place = SOCKET_RING
     """Of the SUT, with what it calls its settings."""
     split: bool = False
@@ -154,10 +158,14 @@ def received_hops(seen: Observed) -> list[Hop]:
             name="decoded",
             packets=sut.decoded_packets,
             counter=sut.sources.get("decoded_packets", "the SUT's decoder counter"),
-            # A guest's or a macvtap's way may change frames; it is not proved that it does not.
-            bytes=sut.decoded_bytes if sut.counts_wire_bytes and not between else None,
+            bytes=sut.decoded_bytes if _bytes_compare(seen) else None,
         ),
     ]
+
+
+def _bytes_compare(seen: Observed) -> bool:
+    """A guest's or a macvtap's way may change frames; it is not proved that it does not."""
+    return not seen.between[0] and (seen.sut.counts_wire_bytes or seen.at_tap is not None)
 
 
 def _bytes_of_veth(
@@ -176,7 +184,7 @@ def _bytes_of_veth(
 
 
 def accounts(seen: Observed) -> list[Account]:
-    return [
+    found = [
         *into_sent(seen),
         *into_tx_nic(seen),
         *into_rx_nic(seen),
@@ -185,6 +193,19 @@ def accounts(seen: Observed) -> list[Account]:
         *(() if seen.several else into_socket(seen)),
         *into_decoded(seen),
     ]
+    sut, at_tap = seen.sut, seen.at_tap
+    if at_tap is not None and _bytes_compare(seen):
+        frames = Frames(
+            at_tap=at_tap,
+            sut=sut,
+            arrived_packets=seen.arrived_packets - seen.cut_packets,
+            room=seen.room,
+            on_veth=seen.ends.kind == VETH,
+        )
+        found = frames.accounts(found)
+    else:
+        found += cut(sut, None, seen.room, at_tap, longest_bytes=seen.longest_frame_bytes)
+    return [*found, *invalid(sut, at_tap)]
 
 
 _REFUSAL_KNOBS = {

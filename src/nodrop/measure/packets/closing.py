@@ -17,6 +17,7 @@ from nodrop.measure import together
 from nodrop.measure.packets import books
 from nodrop.measure.packets.between_ports import nothing_arrived
 from nodrop.measure.packets.books import Observed
+from nodrop.measure.packets.frames import Room
 from nodrop.measure.packets.instances import NOTHING_SAID, between, instance_books
 from nodrop.measure.packets.ports import each_port
 from nodrop.measure.packets.readings import Reading, Readings
@@ -63,6 +64,8 @@ def observe(
         fragments=None if places.copies else trace.fragments,
         never_at_tap_packets=trace.never_at_tap_packets,
         longest_frame_bytes=trace.longest_frame_bytes,
+        at_tap=None if places.copies else trace.at_tap,
+        room=Room.of(seen.facts["sut"]),
         split=places.split is not None,
         several=bool(places.instances),
         sender_here=places.link.tx.host.here,

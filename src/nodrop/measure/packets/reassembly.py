@@ -18,6 +18,7 @@ from nodrop.load.seam import Fragments
 from nodrop.measure.packets.readings import Readings
 
 COUNTER = "Ip ReasmReqds - ReasmOKs (/proc/net/snmp of the receiver)"
+REASSEMBLY_LOST = "rx_dropped_reassembly"
 STACK_COUNTERS = "IpExt InBcastPkts + InMcastPkts - Ip InDelivers - InUnknownProtos"
 
 
@@ -132,6 +133,7 @@ def _of_the_trace(trace: Fragments, kernel: str, counter: str, knobs: Knobs) -> 
             kind=Class.MERGED,
             name="rx_merged_fanout_defrag",
             packets=absorbed - datagrams,
+            bytes=trace.merged_bytes,
             counter=counter,
             evidence=f"{kernel}; {absorbed} fragments became {datagrams} datagrams",
             knob=knobs.defrag,
@@ -142,6 +144,7 @@ def _of_the_trace(trace: Fragments, kernel: str, counter: str, knobs: Knobs) -> 
             kind=Class.HELD,
             name="rx_held_incomplete_datagrams",
             packets=trace.held_packets,
+            bytes=trace.held_bytes,
             counter=counter,
             evidence=f"{kernel}; fragments whose datagram never becomes whole (from the trace): "
             "the kernel keeps them for net.ipv4.ipfrag_time and throws them away",
@@ -178,7 +181,7 @@ def _lost(found: Reassembled, packets: int, what: str, sut: Knobs) -> Account:
     return Account(
         into="socket",
         kind=Class.LOST,
-        name="rx_dropped_reassembly",
+        name=REASSEMBLY_LOST,
         place=KERNEL,
         packets=packets,
         counter="Ip ReasmFails, ReasmOKs (/proc/net/snmp of the receiver) and the trace",

@@ -6,7 +6,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from nodrop.hosts.seam import Json
 from nodrop.ledger.threads import Role
+from nodrop.suts.suricata.options import PAGE_BYTES
 
 ROLES = (
     ("RX#", Role.RECEIVE),
@@ -61,6 +63,36 @@ def holds_packets(rings: Sequence[Ring]) -> int | None:
     held = [_slots(ring) for ring in rings]
     known = [slots for slots in held if slots is not None]
     return sum(known) if known and len(known) == len(held) else None
+
+
+def frame_room(rings: Sequence[Ring]) -> Json | None:
+    """The longest frame that every ring takes whole, for packets.frames.Room; None = not known.
+
+    tpacket_rcv (Linux net/packet/af_packet.c) puts a frame behind its own header and an address:
+    66 bytes into a slot of version 2; of version 3, which packs frames into blocks, 82 bytes behind
+    the 48 of a block. Suricata reserves 4 more (PACKET_RESERVE), in which it puts a tag back.
+    """
+    found = []
+    for ring in rings:
+        if ring.tpacket_version == 3 and ring.block_bytes is not None:
+            found.append((ring.block_bytes - V3_BEFORE_BYTES, 3))
+        elif ring.tpacket_version == 2 and ring.frame_bytes is not None:
+            found.append((ring.frame_bytes - V2_BEFORE_BYTES, 2))
+    if not found or len(found) < len(rings):
+        return None
+    room, version = min(found)
+    if version == 2:
+        return {"bytes": room, "knob": "sut.overrides.default-packet-size"}
+    return {
+        "bytes": room,
+        "knob": "sut.block_size",
+        "beside_bytes": V3_BEFORE_BYTES,
+        "multiple_bytes": PAGE_BYTES,
+    }
+
+
+V2_BEFORE_BYTES = 66 + 4
+V3_BEFORE_BYTES = 48 + 82 + 4
 
 
 def _slots(ring: Ring) -> int | None:

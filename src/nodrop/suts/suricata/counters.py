@@ -22,6 +22,11 @@ CAPTURED = "capture.kernel_packets"
 DROPPED = "capture.kernel_drops"
 DECODED = "decoder.pkts"
 DECODED_BYTES = "decoder.bytes"
+INVALID = "decoder.invalid"
+CUT = "afpacket.trunc_pkt"
+"""An event of the decoder's. Events that never came are in no record; nor is any if the yaml
+switches them off (stats.decoder-events) or names them otherwise (decoder-events-prefix)."""
+_EVENTS = "decoder.event."
 FLOWS = "flow.total"
 
 _RESULTS = ("decoder.", "defrag.", "detect.", "flow.", "stream.", "tcp.")
@@ -32,7 +37,7 @@ MEANINGS: Mapping[str, str] = {
     CAPTURED: "packets the kernel had for the capture sockets, ring-full drops included",
     DROPPED: "of those, packets that found no room in the ring",
     DECODED: "packets taken from the ring and decoded",
-    "decoder.invalid": "packets with at least one broken header (they are decoded all the same)",
+    INVALID: "packets with at least one broken header (they are decoded all the same)",
     "decoder.ipv4": "IPv4 headers, tunnelled ones and datagrams reassembled here included",
     "decoder.ipv6": "IPv6 headers, tunnelled ones included",
     "decoder.arp": "ARP packets",
@@ -66,11 +71,17 @@ def from_stats(stats: Mapping[str, Any], *, source: str) -> SutCounters:
         "decoded_packets": DECODED,
         "decoded_bytes": DECODED_BYTES,
     }
+    others = {"cut_packets": _EVENTS + CUT, "invalid_packets": INVALID}
     return SutCounters(
         captured_packets=flat.get(CAPTURED),
         dropped_ring_full_packets=flat.get(DROPPED),
         decoded_packets=flat.get(DECODED),
         decoded_bytes=flat.get(DECODED_BYTES),
+        cut_packets=flat.get(_EVENTS + CUT),
+        invalid_packets=flat.get(INVALID),
+        invalid_by={
+            k.removeprefix(_EVENTS): v for k, v in flat.items() if k.startswith(_EVENTS) and v
+        },
         results={k: v for k, v in flat.items() if _is_result(k)},
         per_thread={
             name: counted
@@ -78,7 +89,9 @@ def from_stats(stats: Mapping[str, Any], *, source: str) -> SutCounters:
             if isinstance(table, dict)
             and (counted := _of_thread(table, {**fields, "flows": FLOWS}))
         },
-        sources={field: f"{source} {key}" for field, key in fields.items() if key in flat},
+        sources={
+            field: f"{source} {key}" for field, key in {**fields, **others}.items() if key in flat
+        },
     )
 
 

@@ -18,6 +18,7 @@ from nodrop.suts.suricata.asleep import Asleep
 from nodrop.suts.suricata.capture import (
     Ring,
     capture_threads,
+    frame_room,
     parse_ss,
 )
 from nodrop.suts.suricata.config import ENGINE_LOG, SOCKET, STATS_LOG, SYNC_S
@@ -355,6 +356,7 @@ class RunningSuricata:
             "capture_threads": len(runs.capturing),
             "rings": [dataclasses.asdict(r) for r in self._rings],
             "holds_packets": runs.holds_packets(),
+            "frame_room": frame_room(self._rings),
             "defrag_asked": self._asked.defrag,
             "defrag_effective": runs.defrag(),
             "rules_loaded": None if loaded is None else loaded.loaded,

@@ -1,6 +1,7 @@
 //! What a replay will send, and what the receiver's reassembly will do to it: the very slots of its schedule, in their order and
 //! at their times.
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 
 use nodrop_proto::JobError;
@@ -9,7 +10,7 @@ use nodrop_trace::frag::{Defrag, classify};
 use nodrop_trace::info::Info;
 use nodrop_trace::peak::PeakDemand;
 use nodrop_trace::reassembly::{Counts, Limits, Reassembly};
-use nodrop_trace::tap::tap_view;
+use nodrop_trace::tap::{ETHERNET_HEADER_BYTES, TapView, tap_view};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -31,6 +32,8 @@ pub struct Planned {
     window_ns: u64,
     /// Frames too short to reach a tap at all.
     never_at_tap_packets: u64,
+    /// Frames whose outermost VLAN tag, of 4 bytes, the kernel takes off ahead of a tap.
+    tagged_packets: u64,
     /// Due within 1 ms at the trace's own timing, at most: each replica peaks once, and they need not do so at one time.
     packets_in_1_ms: u64,
     /// The same within 10 ms.
@@ -62,8 +65,11 @@ impl Display for Planned {
 /// What is known of a trial before it.
 pub fn planned(trace: &Trace, plan: &Plan, speed: f64) -> Planned {
     let sums = planned::Planned::of(trace, plan);
-    // Replica 0 is the trace itself and needs no buffer.
-    let is_short = |packet| tap_view(trace.frame(packet, 0, &mut []).0).is_none();
+    let (mut never_at_tap, mut tagged) = (0, 0);
+    planned::each(plan, |packet, times| match at_tap(trace, packet) {
+        None => never_at_tap += times,
+        Some(view) => tagged += if view.tagged { times } else { 0 },
+    });
     let peak = |replica| {
         let times = plan.packets_of(replica);
         PeakDemand::of(times.map(|packet| trace.packets()[packet].at_ns), speed)
@@ -78,10 +84,58 @@ pub fn planned(trace: &Trace, plan: &Plan, speed: f64) -> Planned {
         duration_ns: plan.intended_duration_ns(trace),
         window_packets: sums.window_packets,
         window_ns: sums.window_ns,
-        never_at_tap_packets: planned::sum(plan, |packet| u64::from(is_short(packet))),
+        never_at_tap_packets: never_at_tap,
+        tagged_packets: tagged,
         packets_in_1_ms: others * first.packets_in_1_ms + last.packets_in_1_ms,
         packets_in_10_ms: others * first.packets_in_10_ms + last.packets_in_10_ms,
     }
+}
+
+fn at_tap(trace: &Trace, packet: usize) -> Option<TapView<'_>> {
+    // Replica 0 is the trace itself and needs no buffer.
+    tap_view(trace.frame(packet, 0, &mut []).0)
+}
+
+/// Frames of a trial at a tap: pairs of a length and how many are so long, the shortest first. Without the outermost VLAN tag.
+#[derive(JsonSchema, Serialize)]
+#[schemars(rename = "TapLengths")]
+pub struct TapLengths {
+    /// As they arrive.
+    pub arriving: Vec<[u64; 2]>,
+    /// Whole datagrams in place of their fragments, if reassembly refuses nothing; null if it has nothing to do.
+    pub defragmented: Option<Vec<[u64; 2]>>,
+}
+
+/// What the sockets of the trial get, by length.
+pub fn tap_lengths(trace: &Trace, plan: &Plan, fate: &Fate) -> TapLengths {
+    let (mut arriving, mut whole) = (BTreeMap::<u64, u64>::new(), BTreeMap::<u64, u64>::new());
+    let has_fragments = fate.unrefused.offered_packets > 0;
+    planned::each(plan, |packet, times| {
+        let frame = trace.frame(packet, 0, &mut []).0;
+        let Some(view) = tap_view(frame) else {
+            return;
+        };
+        *arriving.entry(view.bytes() as u64).or_default() += times;
+        if has_fragments && !matches!(classify(frame), Defrag::Taken(_)) {
+            *whole.entry(view.bytes() as u64).or_default() += times;
+        }
+    });
+    for (bytes, datagrams) in &fate.datagrams {
+        *whole
+            .entry(ETHERNET_HEADER_BYTES as u64 + u64::from(*bytes))
+            .or_default() += datagrams;
+    }
+    TapLengths {
+        arriving: pairs(arriving),
+        defragmented: has_fragments.then(|| pairs(whole)),
+    }
+}
+
+fn pairs(found: BTreeMap<u64, u64>) -> Vec<[u64; 2]> {
+    found
+        .into_iter()
+        .map(|(bytes, packets)| [bytes, packets])
+        .collect()
 }
 
 /// Of a kernel that refuses no fragment: what it puts together then is the traffic's own affair, at any load.
@@ -98,6 +152,8 @@ pub struct Fate {
     pub by_default: Counts,
     /// If nothing is refused for want of memory, or flushed because others of its source came between.
     pub unrefused: Counts,
+    /// Datagrams that are whole then, by their length from the IP header on.
+    pub datagrams: BTreeMap<u32, u64>,
 }
 
 /// Fragments of a trial that are followed, one by one: some 3 million a second.
@@ -129,6 +185,7 @@ pub fn fragments(trace: &Trace, plan: &Plan) -> Result<Fate, JobError> {
     Ok(Fate {
         by_default: by_default.counts(),
         unrefused: unrefused.counts(),
+        datagrams: unrefused.datagrams().clone(),
     })
 }
 

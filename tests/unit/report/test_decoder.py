@@ -1,0 +1,76 @@
+"""What is said beside "no loss" of frames that were cut, or that the decoder calls invalid."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodrop.cli.tables import cells_table
+from nodrop.report.answer import answer
+from nodrop.report.decoder import decoder_sentences, decoder_words
+from nodrop.report.escape import THIN
+from nodrop.report.figures import trials_table
+from nodrop.report.story import read_story
+from nodrop.results.summary import record_words, summarize_cells
+from nodrop.testing.outcome_runs import Load, outcome_run
+
+KNOB = "sut.overrides.default-packet-size = 65160 takes them whole"
+
+
+def not_whole(about: str, packets: int, knob: str = "") -> dict[str, Any]:
+    remark = {"about": about, "words": f"{packets} of 20,000 were {about}", "knob": knob}
+    return {f"{about}_packets": packets, "remarks": [remark]}
+
+
+def run(out: Path, *each: dict[str, Any], lost: float = 0.0) -> Path:
+    load = Load(
+        cell={"load.pps": 10_000}, trials=[lost] * len(each), each=dict(enumerate(each, start=1))
+    )
+    return outcome_run(out, [load])
+
+
+@pytest.mark.parametrize("lost", [0.0, 0.1])
+def test_the_worst_trial_speaks_for_those_that_have_some(tmp_path: Path, lost: float) -> None:
+    each = not_whole("cut", 5, "less"), not_whole("cut", 9_000, KNOB), {"cut_packets": 0}, {}
+    story = read_story([run(tmp_path, *each, lost=lost)])
+    (sentence,) = decoder_sentences(story)
+    assert sentence in answer(story).sentences
+    assert sentence.text.replace(THIN, ",").startswith(
+        "Suricata: in 2 of 4 measured trials, at the most, 9000 of 20,000 were cut: no packet is "
+    )
+    assert (sentence.knob, len(sentence.trials)) == (KNOB, 2)
+    assert decoder_words(story) == [f"{sentence.text} What touches it: {KNOB}."]
+    table = trials_table(story)
+    names = [column.name for column in table.columns]
+    cut = [row.values[names.index("cut_packets")].raw for row in table.rows]
+    assert cut == [5, 9_000, 0, None]
+
+
+def test_each_kind_has_a_sentence_and_no_other(tmp_path: Path) -> None:
+    cut, invalid = not_whole("cut", 50), not_whole("invalid", 20_000)
+    both = {**cut, **invalid, "remarks": cut["remarks"] + invalid["remarks"]}
+    story = read_story([run(tmp_path, both)])
+    assert [s.rule.code for s in decoder_sentences(story)] == ["frames-cut", "frames-invalid"]
+    whole = read_story([run(tmp_path / "whole", {"cut_packets": 0, "invalid_packets": 0})])
+    assert decoder_sentences(whole) == () and decoder_words(whole) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "line", "cell"),
+    [
+        ({}, "no loss in 20,000 packets", "nothing lost"),
+        (not_whole("cut", 12_500), "no loss in 20,000 packets, 62.50 % cut",
+         "nothing lost; 62.50 % cut"),
+        (not_whole("invalid", 20_000), "no loss in 20,000 packets, 100.00 % invalid",
+         "nothing lost; 100.00 % invalid"),
+    ],
+)  # fmt: skip
+def test_nothing_lost_never_stands_alone(
+    tmp_path: Path, fields: dict[str, Any], line: str, cell: str
+) -> None:
+    story = read_story([run(tmp_path, {**fields, "sustained": True})])
+    (record,) = (trial.record for trial in story.trials)
+    assert record_words(record) == line
+    assert [*cells_table(summarize_cells([record])).columns[6].cells] == [cell]
