@@ -4,6 +4,7 @@
 //! their files open and read them again with pread(2). `None` is what this kernel does not count; zero is zero. What every
 //! counter means for the packet books stands in docs/reference/counters.md.
 
+mod btf;
 mod cgroup;
 mod clock;
 mod conntrack;
@@ -19,8 +20,10 @@ mod memory;
 mod named;
 mod netlink;
 mod packet;
+mod packet_counts;
 mod process;
 mod reassembly;
+mod ring_fill;
 mod snmp;
 mod softnet;
 mod stat;
@@ -43,8 +46,10 @@ pub use load::{Load, LoadReader, Pressure};
 pub use memory::{Memory, MemoryReader};
 pub use named::{Named, Renewal};
 pub use packet::{PacketSocket, PacketSocketReader};
+pub use packet_counts::{Fanout, PacketCounts, PacketCountsReader, RingShape};
 pub use process::{ProcessIo, ProcessReading, ProcessTree, ThreadReading, TreeTotals};
 pub use reassembly::{Reassembly, ReassemblyReader};
+pub use ring_fill::{RingFill, ring_addresses, ring_fill};
 pub use snmp::{Snmp, SnmpReader};
 pub use softnet::{SoftnetReader, SoftnetRow};
 pub use stat::{CpuTimes, StatReader};

@@ -22,7 +22,15 @@ pub struct SnmpReader {
 impl SnmpReader {
     /// `root` is `/` in production and a fixture folder in tests.
     pub fn new(root: &Path) -> Result<Self> {
-        let folder = root.join("proc/net");
+        Self::within(&root.join("proc/net"))
+    }
+
+    /// Of the namespace that a process is in.
+    pub fn of_process(root: &Path, pid: u32) -> Result<Self> {
+        Self::within(&root.join(format!("proc/{pid}/net")))
+    }
+
+    fn within(folder: &Path) -> Result<Self> {
         Ok(Self {
             tables: vec![
                 HeldFile::open(folder.join("snmp"))?.in_one_piece(),

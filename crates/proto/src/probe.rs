@@ -32,6 +32,8 @@ pub enum ProbeWhat {
     Vmx,
     /// Whether /dev/kvm runs guests at the speed of the CPU
     Kvm,
+    /// Every packet socket that receives, of all programs and network namespaces: ports, rings, threads
+    Captures,
 }
 
 /// Parameters of `probe`.

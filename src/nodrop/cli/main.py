@@ -24,6 +24,7 @@ from nodrop.cli import (
     calibrate,
     capacity,
     compare,
+    drops,
     history,
     image,
     imports,
@@ -82,6 +83,7 @@ calibrate.add_to(app)
 inspect.add_to(app)
 audit.add_to(app)
 compare.add_to(app)
+drops.add_to(app)
 history.add_to(app)
 ab.add_to(app)
 image.add_to(app)

@@ -29,6 +29,7 @@ ProbeWhat: TypeAlias = Literal[
     "tsc",
     "vmx",
     "kvm",
+    "captures",
 ]
 SampleFormat: TypeAlias = Literal["jsonl", "csv", "sysmon"]
 SendBackend: TypeAlias = Literal[
@@ -58,6 +59,52 @@ class Backwards(TypedDict):
 
 class BadRecord(TypedDict):
     message: str
+
+
+class CapturePort(TypedDict):
+    ethtool: dict[str, Count]
+    index: int
+    link: Link | None
+    name: str
+    namespace: Count
+    rx_packets: list[Count]
+    table: PortTableRow | None
+    tx_packets: list[Count]
+
+
+class CaptureProgram(TypedDict):
+    arguments: list[str]
+    name: str
+    stopped: bool
+    suricata: SuricataSaid | None
+    threads: list[ThreadReading]
+    usage: ProcessUsage
+
+
+class CaptureSocket(TypedDict):
+    counted: SocketCounted | None
+    fanout: Fanout | None
+    fd: Count | None
+    ifindex: int
+    inode: Count
+    namespace: Count
+    pid: Count | None
+    receive_queue_bytes: Count | None
+    ring: RingShape | None
+    selective: bool | None
+    waiting: list[RingFill] | None
+
+
+class Captures(TypedDict):
+    missing: list[NotVisible]
+    mono_ns: Count
+    ports: list[CapturePort]
+    programs: dict[str, CaptureProgram]
+    real_ns: Count
+    reassembly: dict[str, list[Reassembled]]
+    sockets: list[CaptureSocket]
+    softnet: list[SoftnetRow]
+    took_ns: Count
 
 
 class Cgroup(TypedDict):
@@ -155,6 +202,12 @@ class Disk(TypedDict):
     writes: Count
 
 
+class Fanout(TypedDict):
+    defrag: bool
+    id: Count
+    kind: Count
+
+
 class FlowSizes(TypedDict):
     effective: float
     largest_packets: Count
@@ -222,6 +275,22 @@ class LateBursts(TypedDict):
     packets: Count
 
 
+class Link(TypedDict):
+    carrier: bool
+    carrier_changes: Count
+    index: Count
+    kind: str | None
+    mtu: Count
+    operstate: str
+    promiscuity: Count
+    rx_queues: Count
+    stats: LinkStats
+    tx_queue_length: Count
+    tx_queues: Count
+    up: bool
+    xdp: Xdp | None
+
+
 class LinkStats(TypedDict):
     collisions: Count
     multicast: Count
@@ -277,6 +346,12 @@ class NoHandler(TypedDict):
     tagged: dict[str, Count]
     tagged_packets: Count
     untagged: dict[str, Count]
+
+
+class NotVisible(TypedDict):
+    needs: str
+    what: str
+    why: str
 
 
 class OverhearReady(TypedDict):
@@ -338,6 +413,13 @@ class PortCounters(TypedDict):
     xdp: Xdp | None
 
 
+class PortTableRow(TypedDict):
+    rx_dropped_or_missed: Count
+    rx_errors: Count
+    rx_packets: Count
+    tx_packets: Count
+
+
 class Pressure(TypedDict):
     cpu_some_us: Count | None
     io_full_us: Count | None
@@ -349,6 +431,7 @@ class Pressure(TypedDict):
 class ProbeResult(TypedDict):
     account: NotRequired[dict[str, Count | None]]
     af_packet: NotRequired[AfPacketProof]
+    captures: NotRequired[Captures]
     counters: NotRequired[Counters]
     host: NotRequired[Host]
     kvm: NotRequired[Kvm]
@@ -507,6 +590,13 @@ class Rate(TypedDict):
     peak: Count
 
 
+class Reassembled(TypedDict):
+    fails: int
+    oks: int
+    requests: int
+    timeouts: int
+
+
 class Reassembly(TypedDict):
     high_thresh_bytes: Count | None
     max_distance: Count | None
@@ -625,12 +715,29 @@ class ReplaySpec(TypedDict):
     trace: str
 
 
+class RingFill(TypedDict):
+    full: Count
+    of: Count
+    oldest_real_ns: Count | None
+    packets: Count
+
+
 class RingProof(TypedDict):
     readable_packets: Count
     sent_packets: Count
     tp_drops: Count
     tp_packets: Count
     tp_packets_includes_drops: bool | None
+
+
+class RingShape(TypedDict):
+    block_bytes: Count
+    blocks: Count
+    frame_bytes: Count
+    frames: Count
+    head: Count
+    retire_ms: Count | None
+    version: Count
 
 
 class SampleEdge(TypedDict):
@@ -764,6 +871,12 @@ class SinkThread(TypedDict):
     tp_packets: Count
 
 
+class SocketCounted(TypedDict):
+    tp_drops: Count
+    tp_freezes: Count
+    tp_packets: Count
+
+
 class SoftnetRow(TypedDict):
     cpu: Count
     dropped: Count
@@ -771,6 +884,21 @@ class SoftnetRow(TypedDict):
     processed: Count
     received_rps: Count | None
     time_squeeze: Count
+
+
+class SuricataPortSaid(TypedDict):
+    drops: Count
+    invalid_checksums: Count
+    packets: Count
+
+
+class SuricataSaid(TypedDict):
+    counters: dict[str, Count] | None
+    counters_mono_ns: Count | None
+    memcaps: dict[str, str]
+    ports: dict[str, SuricataPortSaid]
+    silent: str | None
+    socket: str
 
 
 class Swap(TypedDict):

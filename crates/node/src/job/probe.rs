@@ -2,6 +2,7 @@
 
 mod account;
 mod af_packet;
+mod captures;
 mod counters;
 mod host;
 mod kvm;
@@ -23,7 +24,11 @@ use crate::job::{Job, unreadable};
 use crate::session::Session;
 
 /// The words asked, in order.
-pub struct Probe(ProbeSpec);
+pub struct Probe {
+    spec: ProbeSpec,
+    /// What `captures` keeps open for the next look.
+    captures: Option<captures::CaptureReader>,
+}
 
 /// One object per word asked.
 #[derive(JsonSchema, Serialize, Default)]
@@ -62,6 +67,9 @@ pub struct Seen {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "kvm::Kvm")]
     kvm: Option<kvm::Kvm>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "captures::Captures")]
+    captures: Option<captures::Captures>,
 }
 
 impl Job for Probe {
@@ -73,29 +81,36 @@ impl Job for Probe {
     fn prepare(spec: ProbeSpec, _session: &Session) -> Result<(Self, ()), JobError> {
         if spec.what.is_empty() {
             return Err(JobError::new("spec", "field `what`: nothing asked for")
-                .hint("any of host, counters, af_packet, process, proof, processes, account, usage, tsc, vmx, kvm"));
+                .hint("any of host, counters, af_packet, process, proof, processes, account, usage, tsc, vmx, kvm, captures"));
         }
-        Ok((Self(spec), ()))
+        let captures = None;
+        Ok((Self { spec, captures }, ()))
+    }
+
+    fn again(self, spec: ProbeSpec, session: &Session) -> Result<(Self, ()), JobError> {
+        let (probe, ready) = Self::prepare(spec, session)?;
+        let captures = self.captures;
+        Ok((Self { captures, ..probe }, ready))
     }
 
     fn run(&mut self, _session: &Session) -> Result<Seen, JobError> {
         let mut seen = Seen::default();
-        for what in &self.0.what {
+        for what in &self.spec.what {
             match what {
                 ProbeWhat::Host => seen.host = Some(host::read().map_err(unreadable)?),
                 ProbeWhat::Counters => {
-                    seen.counters = Some(counters::read(&self.0.ports).map_err(unreadable)?)
+                    seen.counters = Some(counters::read(&self.spec.ports).map_err(unreadable)?)
                 }
                 ProbeWhat::AfPacket => seen.af_packet = Some(af_packet::prove()?),
                 ProbeWhat::Process => {
                     let root = Path::new("/");
                     let look = |pid: &u32| Ok((*pid, process::look(root, *pid)?));
-                    let each = self.0.pids.iter().map(look);
+                    let each = self.spec.pids.iter().map(look);
                     seen.process = Some(each.collect::<Result<_, _>>().map_err(unreadable)?);
                 }
                 ProbeWhat::Proof => {
-                    let prove = |pid: &u32| Ok((*pid, proof::of(*pid, &self.0.files)?));
-                    let each = self.0.pids.iter().map(prove);
+                    let prove = |pid: &u32| Ok((*pid, proof::of(*pid, &self.spec.files)?));
+                    let each = self.spec.pids.iter().map(prove);
                     seen.proof = Some(each.collect::<Result<_, _>>().map_err(unreadable)?);
                 }
                 ProbeWhat::Processes => {
@@ -104,15 +119,20 @@ impl Job for Probe {
                 ProbeWhat::Account => {
                     let root = Path::new("/");
                     let read = |pid: &u32| Ok((*pid, account::cpu_ns(root, *pid)?));
-                    let each = self.0.pids.iter().map(read);
+                    let each = self.spec.pids.iter().map(read);
                     seen.account = Some(each.collect::<Result<_, _>>().map_err(unreadable)?);
                 }
                 ProbeWhat::Usage => {
-                    seen.usage = Some(usage::read(&self.0.pids).map_err(unreadable)?)
+                    seen.usage = Some(usage::read(&self.spec.pids).map_err(unreadable)?)
                 }
                 ProbeWhat::Tsc => seen.tsc = Some(tsc::measure()?),
                 ProbeWhat::Vmx => seen.vmx = Some(vmx::read(Path::new("/"))),
                 ProbeWhat::Kvm => seen.kvm = Some(kvm::measure()),
+                ProbeWhat::Captures => {
+                    let open = || captures::CaptureReader::new(Path::new("/"));
+                    let looked = self.captures.get_or_insert_with(open).look();
+                    seen.captures = Some(looked.map_err(unreadable)?);
+                }
             }
         }
         Ok(seen)

@@ -116,7 +116,7 @@ fn tasks(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(ids.iter().map(|id| path.join(id.to_string())).collect())
 }
 
-fn socket_inodes(path: PathBuf) -> Result<BTreeSet<u64>> {
+pub fn socket_inodes(path: PathBuf) -> Result<BTreeSet<u64>> {
     let inode = |target: &str| {
         let number = target.strip_prefix("socket:[")?.strip_suffix(']')?;
         number.parse::<u64>().ok()

@@ -1,0 +1,285 @@
+//! How many packets wait in another program's capture ring, and since when: read from the ring as its owner maps it
+//! (process_vm_readv), a few bytes of each block; nothing is written and nobody waits.
+
+use std::collections::BTreeMap;
+use std::io::Error;
+use std::path::Path;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::held::HeldFile;
+use crate::netlink::{u32_at, u64_at};
+use crate::packet_counts::RingShape;
+use crate::{CounterError, Result};
+
+/// `struct tpacket_block_desc` up to the time of its first packet.
+const BLOCK_HEADER: usize = 48;
+/// TP_STATUS_USER: the reader's.
+const USER: u32 = 1;
+/// What one call takes (IOV_MAX).
+const MOST_PARTS: usize = 1024;
+/// A ring of more blocks costs more than a look may: its fill is not known.
+const MOST_BLOCKS: u64 = 8192;
+
+/// What a ring holds at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize)]
+pub struct RingFill {
+    /// Packets that the reader has not given back; of a ring of version 3 also those in the block that is being filled.
+    pub packets: u64,
+    /// Blocks, of versions 1 and 2 frames, that are the reader's.
+    pub full: u64,
+    /// Of so many.
+    pub of: u64,
+    /// When the oldest of them came, by CLOCK_REALTIME; `None` if there is none, or not told (versions 1 and 2).
+    pub oldest_real_ns: Option<u64>,
+}
+
+/// Where a process maps its packet sockets' rings, by inode of the socket.
+///
+/// # Errors
+/// Of another user's process, without CAP_SYS_PTRACE.
+pub fn ring_addresses(root: &Path, pid: u32) -> Result<BTreeMap<u64, u64>> {
+    let file = HeldFile::open(root.join(format!("proc/{pid}/maps")))?;
+    let mut buffer = Vec::new();
+    let text = file.read(&mut buffer)?.text;
+    let mapped = text.lines().filter_map(|line| {
+        let inode = line.split_once("socket:[")?.1.strip_suffix(']')?;
+        let address = u64::from_str_radix(line.split_once('-')?.0, 16).ok()?;
+        Some((inode.parse().ok()?, address))
+    });
+    let mut found = BTreeMap::new();
+    for (inode, address) in mapped {
+        // One ring may be mapped in several parts: the first is its beginning.
+        found.entry(inode).or_insert(address);
+    }
+    Ok(found)
+}
+
+/// Reads the ring that process `pid` maps at `address`; `None` if it is too large for a look.
+pub fn ring_fill(pid: u32, address: u64, shape: &RingShape) -> Result<Option<RingFill>> {
+    let memory = |places: &[u64], bytes: usize, into: &mut [u8]| read(pid, places, bytes, into);
+    if shape.version == 3 {
+        return blocks(address, shape, &memory);
+    }
+    frames(address, shape, &memory).map(Some)
+}
+
+/// Reads `bytes` at each place, one behind the other.
+type Memory<'m> = dyn Fn(&[u64], usize, &mut [u8]) -> Result<()> + 'm;
+
+fn blocks(address: u64, shape: &RingShape, memory: &Memory<'_>) -> Result<Option<RingFill>> {
+    if shape.blocks > MOST_BLOCKS {
+        return Ok(None);
+    }
+    let places: Vec<u64> = (0..shape.blocks)
+        .map(|block| address + block * shape.block_bytes)
+        .collect();
+    let mut headers = vec![0; places.len() * BLOCK_HEADER];
+    for (part, into) in places
+        .chunks(MOST_PARTS)
+        .zip(headers.chunks_mut(MOST_PARTS * BLOCK_HEADER))
+    {
+        memory(part, BLOCK_HEADER, into)?;
+    }
+    let mut fill = RingFill {
+        packets: 0,
+        full: 0,
+        of: shape.blocks,
+        oldest_real_ns: None,
+    };
+    let mut newest = (0, 0, 0);
+    for header in headers.chunks_exact(BLOCK_HEADER) {
+        let (Some(status), Some(packets), Some(sequence)) =
+            (u32_at(header, 8), u32_at(header, 12), u64_at(header, 24))
+        else {
+            continue;
+        };
+        if status & USER != 0 {
+            fill.packets += u64::from(packets);
+            fill.full += 1;
+            let (seconds, nanos) = (u32_at(header, 32), u32_at(header, 36));
+            let first =
+                u64::from(seconds.unwrap_or(0)) * 1_000_000_000 + u64::from(nanos.unwrap_or(0));
+            fill.oldest_real_ns = Some(fill.oldest_real_ns.map_or(first, |old| old.min(first)));
+        }
+        if sequence >= newest.0 {
+            newest = (sequence, status, packets);
+        }
+    }
+    // The block that is being filled is the kernel's, and the newest of all.
+    if newest.1 & USER == 0 {
+        fill.packets += u64::from(newest.2);
+    }
+    Ok(Some(fill))
+}
+
+/// The reader's frames are those just behind the one that the kernel writes next: found by halving, in a dozen reads.
+fn frames(address: u64, shape: &RingShape, memory: &Memory<'_>) -> Result<RingFill> {
+    let per_block = (shape.block_bytes / shape.frame_bytes.max(1)).max(1);
+    let is_users = |back: u64| {
+        let frame = (shape.head + shape.frames - back) % shape.frames.max(1);
+        let place =
+            address + frame / per_block * shape.block_bytes + frame % per_block * shape.frame_bytes;
+        let mut status = [0; 4];
+        // An unsigned long in version 1, whose low half comes first here.
+        memory(&[place], 4, &mut status)?;
+        Ok::<bool, CounterError>(u32::from_ne_bytes(status) & USER != 0)
+    };
+    let (mut users, mut beyond) = (0, shape.frames + 1);
+    while beyond - users > 1 {
+        let middle = users.midpoint(beyond);
+        if is_users(middle)? {
+            users = middle;
+        } else {
+            beyond = middle;
+        }
+    }
+    Ok(RingFill {
+        packets: users,
+        full: users,
+        of: shape.frames,
+        oldest_real_ns: None,
+    })
+}
+
+fn read(pid: u32, places: &[u64], bytes: usize, into: &mut [u8]) -> Result<()> {
+    let from: Vec<libc::iovec> = places
+        .iter()
+        .map(|place| libc::iovec {
+            iov_base: std::ptr::without_provenance_mut(usize::try_from(*place).unwrap_or(0)),
+            iov_len: bytes,
+        })
+        .collect();
+    let to = libc::iovec {
+        iov_base: into.as_mut_ptr().cast(),
+        iov_len: into.len(),
+    };
+    let pid = libc::pid_t::try_from(pid).unwrap_or(libc::pid_t::MAX);
+    // SAFETY: what is written is our own live buffer, of the length that stands there; the other process's memory is only read,
+    // and the kernel checks its addresses.
+    let got = unsafe {
+        libc::process_vm_readv(pid, &raw const to, 1, from.as_ptr(), from.len() as u64, 0)
+    };
+    match usize::try_from(got) {
+        Ok(length) if length == into.len() => Ok(()),
+        Ok(_) => Err(CounterError::Kernel {
+            call: "process_vm_readv",
+            source: std::io::ErrorKind::UnexpectedEof.into(),
+        }),
+        Err(_) => Err(CounterError::Kernel {
+            call: "process_vm_readv",
+            source: Error::last_os_error(),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::fixture_with;
+
+    const V3: RingShape = RingShape {
+        version: 3,
+        block_bytes: 4096,
+        blocks: 4,
+        frame_bytes: 0,
+        frames: 1,
+        head: 0,
+        retire_ms: Some(10),
+    };
+
+    fn ring(headers: &[(u32, u32, u64, u32)]) -> Vec<u8> {
+        let mut bytes = vec![0; 4096 * headers.len()];
+        for (block, (status, packets, sequence, seconds)) in bytes.chunks_mut(4096).zip(headers) {
+            block[8..12].copy_from_slice(&status.to_ne_bytes());
+            block[12..16].copy_from_slice(&packets.to_ne_bytes());
+            block[24..32].copy_from_slice(&sequence.to_ne_bytes());
+            block[32..36].copy_from_slice(&seconds.to_ne_bytes());
+        }
+        bytes
+    }
+
+    fn within(bytes: &[u8]) -> impl Fn(&[u64], usize, &mut [u8]) -> Result<()> {
+        |places, length, into| {
+            for (place, part) in places.iter().zip(into.chunks_mut(length)) {
+                let at = usize::try_from(*place - 0x1000).unwrap();
+                part.copy_from_slice(&bytes[at..at + length]);
+            }
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn blocks_of_the_reader_and_the_one_that_is_filled() {
+        for (headers, expected) in [
+            // The kernel fills the fourth; two wait.
+            (
+                [(0, 9, 1, 5), (1, 30, 2, 7), (1, 12, 3, 6), (0, 4, 4, 0)],
+                (46, 2, Some(6_000_000_000)),
+            ),
+            // All are the reader's: it is full.
+            (
+                [(1, 1, 5, 9), (1, 2, 6, 9), (1, 3, 7, 9), (3, 4, 4, 8)],
+                (10, 4, Some(8_000_000_000)),
+            ),
+            (
+                [(0, 0, 1, 0), (0, 0, 0, 0), (0, 0, 0, 0), (0, 0, 0, 0)],
+                (0, 0, None),
+            ),
+        ] {
+            let bytes = ring(&headers);
+            let fill = blocks(0x1000, &V3, &within(&bytes)).unwrap().unwrap();
+            assert_eq!((fill.packets, fill.full, fill.oldest_real_ns), expected);
+            assert_eq!(fill.of, 4);
+        }
+        let large = RingShape {
+            blocks: MOST_BLOCKS + 1,
+            ..V3
+        };
+        assert_eq!(blocks(0, &large, &within(&[])).unwrap(), None);
+    }
+
+    #[test]
+    fn frames_behind_the_head_also_around_the_end() {
+        let shape = RingShape {
+            version: 2,
+            frame_bytes: 1024,
+            frames: 8,
+            blocks: 2,
+            ..V3
+        };
+        for (head, users) in [(0, 0), (3, 2), (1, 4), (5, 8)] {
+            let mut bytes = vec![0; 8192];
+            for back in 1..=users {
+                let frame = (head + 8 - back) % 8;
+                bytes[usize::try_from(frame * 1024).unwrap()] = 1;
+            }
+            let shape = RingShape { head, ..shape };
+            let fill = frames(0x1000, &shape, &within(&bytes)).unwrap();
+            assert_eq!((fill.packets, fill.of), (users, 8), "head {head}");
+        }
+    }
+
+    #[test]
+    fn where_rings_are_mapped() {
+        let root = fixture_with(
+            "proc/7/maps",
+            "55e0-55f0 r--p 00000000 08:01 12 /usr/bin/x\n\
+             7f0000001000-7f0000005000 rw-s 00000000 00:08 442 socket:[442]\n\
+             7f0000009000-7f000000a000 rw-s 00004000 00:08 442 socket:[442]\n\
+             7fff0000-7fff1000 rw-p 00000000 00:00 0 [stack]\n",
+        );
+        let found = ring_addresses(root.path(), 7).unwrap();
+        assert_eq!(found, BTreeMap::from([(442, 0x7f00_0000_1000)]));
+        assert!(ring_addresses(root.path(), 8).unwrap_err().is_gone());
+    }
+
+    #[test]
+    fn memory_of_this_process_and_of_none() {
+        let bytes = ring(&[(1, 30, 2, 7), (0, 4, 4, 0), (0, 0, 0, 0), (0, 0, 0, 0)]);
+        let fill = ring_fill(std::process::id(), bytes.as_ptr() as u64, &V3);
+        assert_eq!(fill.unwrap().unwrap().packets, 34);
+        assert!(ring_fill(1 << 22, 0x1000, &V3).is_err());
+    }
+}

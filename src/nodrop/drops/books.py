@@ -1,0 +1,367 @@
+"""The packet books of programs that capture, without a sender: port → sockets → ring → reader.
+
+A look reads what moves twice, so every account is an interval that holds the true value at one
+moment. The books of a capture are closed if its residual's interval holds 0:
+
+    port + sent by this host [0, tx] = arrived + merged by reassembly + residual
+    arrived = dropped in the ring + waiting in it + read
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from nodrop.protocol.events import (
+    CapturePort,
+    CaptureProgram,
+    Captures,
+    CaptureSocket,
+    Reassembled,
+)
+
+COUNTER_32 = 1 << 32
+STEP_NS = 2_500_000_000
+"""Suricata's `iface-stat` has what arrived until a second ago, and a thread may be late."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """An account that lies between two readings."""
+
+    low: int
+    high: int
+
+    def __add__(self, other: Bounds) -> Bounds:
+        return Bounds(self.low + other.low, self.high + other.high)
+
+    def __sub__(self, other: Bounds) -> Bounds:
+        return Bounds(self.low - other.high, self.high - other.low)
+
+    def times(self, factor: int) -> Bounds:
+        return Bounds(self.low * factor, self.high * factor)
+
+    def holds(self, value: int) -> bool:
+        return self.low <= value <= self.high
+
+
+NOTHING = Bounds(0, 0)
+
+
+def rise(before: int, after: int) -> int:
+    """Of a counter that only grows. One that fell has wrapped at 32 bits, or begun anew."""
+    if after >= before:
+        return after - before
+    wrapped = after + COUNTER_32 - before
+    return wrapped if COUNTER_32 // 2 <= before < COUNTER_32 and wrapped < before else after
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """One program on one port. With another start, port or socket it is another capture."""
+
+    namespace: int
+    ifindex: int
+    pid: int | None
+    start_ticks: int
+    inodes: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """One capture at one look. None = not visible."""
+
+    key: Key
+    mono_ns: int
+    port: CapturePort | None
+    program: CaptureProgram | None
+    sockets: Sequence[CaptureSocket]
+    copies: int
+    """Times that the program has each packet: fanout groups, and sockets that stand alone."""
+    arrived: Bounds | None
+    dropped: int | None
+    waiting: Bounds | None
+    taken: Bounds | None
+    """What reassembly took out ahead of the sockets, of the whole namespace; None: no defrag."""
+    at_least: bool = False
+    """The owner reads the sockets' counters itself and does not say them."""
+
+    @property
+    def offered(self) -> Bounds | None:
+        return None if self.port is None else Bounds(*self.port["rx_packets"])
+
+    @property
+    def name(self) -> str:
+        """`Suricata-Main 812`."""
+        words = self.program["name"] if self.program else "a program"
+        return f"{words} {self.key.pid}" if self.key.pid else f"{words} (not visible)"
+
+    @property
+    def port_name(self) -> str:
+        if self.port is not None:
+            return self.port["name"]
+        return {0: "every port", -1: "a port that is gone"}.get(
+            self.key.ifindex, f"port {self.key.ifindex}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Balance:
+    """The books of one capture since it was first seen."""
+
+    reading: Reading
+    before: Reading
+    """At the look before: what an interval is."""
+    offered: Bounds | None
+    arrived: Bounds | None
+    merged: Bounds
+    dropped: int | None
+    dropped_now: int | None
+    """Within this interval."""
+    waiting: Bounds | None
+    read: Bounds | None
+    residual: Bounds | None
+    """None: one side is not visible."""
+    at_least: bool
+    """Arrived and dropped may be more: the owner reads the counters, and does not say them."""
+    seconds: float
+
+    @property
+    def closed(self) -> bool | None:
+        return None if self.residual is None else self.residual.holds(0)
+
+
+@dataclass(slots=True)
+class _Counts:
+    """A socket's counters as sums: its owner's readings set them to zero."""
+
+    packets: int = 0
+    drops: int = 0
+    seen: tuple[int, int] = (0, 0)
+    taken: bool = False
+
+    def add(self, packets: int, drops: int) -> None:
+        if packets < self.seen[0] or drops < self.seen[1]:
+            self.packets += self.seen[0]
+            self.drops += self.seen[1]
+            self.taken = True
+        self.seen = (packets, drops)
+
+
+@dataclass(slots=True)
+class Books:
+    """From look to look. A look goes in, balances of what is there now come out."""
+
+    _first: dict[Key, Reading] = field(default_factory=dict)
+    _last: dict[Key, Reading] = field(default_factory=dict)
+    _counts: dict[int, _Counts] = field(default_factory=dict)
+    _offered: dict[Key, list[tuple[int, int]]] = field(default_factory=dict)
+    _said: dict[Key, int] = field(default_factory=dict)
+
+    def look(self, seen: Captures) -> Sequence[Balance]:
+        """Of the captures that the look before has seen as well."""
+        readings = {reading.key: reading for reading in self._readings(seen)}
+        balances = [
+            _balance(self._first[key], self._last[key], now)
+            for key, now in readings.items()
+            if key in self._last
+        ]
+        for key, now in readings.items():
+            # Books begin when both sides are visible: a Suricata that starts throws away what came.
+            if key not in self._first or (self._first[key].arrived is None and now.arrived):
+                self._first[key] = now
+        self._first = {key: one for key, one in self._first.items() if key in readings}
+        self._last = readings
+        self._offered = {key: one for key, one in self._offered.items() if key in readings}
+        self._said = {key: one for key, one in self._said.items() if key in readings}
+        inodes = {socket["inode"] for socket in seen["sockets"]}
+        self._counts = {inode: one for inode, one in self._counts.items() if inode in inodes}
+        return balances
+
+    def _readings(self, seen: Captures) -> Sequence[Reading]:
+        ports = {(port["namespace"], port["index"]): port for port in seen["ports"]}
+        by_capture: dict[tuple[int, int, int | None], list[CaptureSocket]] = {}
+        owners = _owners(seen["sockets"])
+        for socket in seen["sockets"]:
+            at = (socket["namespace"], socket["ifindex"], owners[socket["inode"]])
+            mine = by_capture.setdefault(at, [])
+            if all(one["inode"] != socket["inode"] for one in mine):
+                mine.append(socket)
+        return [
+            self._reading(seen, ports.get((at[0], at[1])), at[2], sockets)
+            for at, sockets in by_capture.items()
+        ]
+
+    def _reading(
+        self,
+        seen: Captures,
+        port: CapturePort | None,
+        pid: int | None,
+        sockets: Sequence[CaptureSocket],
+    ) -> Reading:
+        program = seen["programs"].get(str(pid))
+        first = sockets[0]
+        key = Key(
+            namespace=first["namespace"],
+            ifindex=first["ifindex"],
+            pid=pid,
+            start_ticks=program["usage"]["start_ticks"] if program else 0,
+            inodes=frozenset(socket["inode"] for socket in sockets),
+        )
+        arrived, dropped, at_least = self._arrived(key, port, program, sockets, seen["mono_ns"])
+        lone = sum(socket["fanout"] is None for socket in sockets)
+        groups = {socket["fanout"]["id"] for socket in sockets if socket["fanout"]}
+        return Reading(
+            key=key,
+            mono_ns=seen["mono_ns"],
+            port=port,
+            program=program,
+            sockets=sockets,
+            # Without counters the fanout is not known either: threads share a port as a rule.
+            copies=len(groups) + lone if first["counted"] else 1,
+            arrived=arrived,
+            dropped=dropped,
+            waiting=_waiting(sockets),
+            taken=_taken(seen["reassembly"].get(str(key.namespace)), sockets),
+            at_least=at_least,
+        )
+
+    def _arrived(
+        self,
+        key: Key,
+        port: CapturePort | None,
+        program: CaptureProgram | None,
+        sockets: Sequence[CaptureSocket],
+        mono_ns: int,
+    ) -> tuple[Bounds | None, int | None, bool]:
+        """Arrived, dropped ones included; dropped; whether more may have."""
+        said = program["suricata"] if program else None
+        own = said["ports"].get(port["name"]) if said and port else None
+        if said and own is None:
+            return None, None, False  # it is only just starting, or was never heard
+        earlier = self._said.get(key, own["packets"] if own else 0)
+        if own:
+            self._said[key] = own["packets"]
+        late = self._late(key, port, mono_ns)
+        counted = [socket["counted"] for socket in sockets]
+        known = [one for one in counted if one is not None]
+        if len(known) == len(counted):
+            sums = self._sums(sockets)
+            now = sum(one["tp_packets"] + one["tp_drops"] for one in known)
+            drops = sum(one["tp_drops"] for one in known)
+            if said and not said["silent"]:
+                for one in sums:  # what its owner has read is in the owner's own sums
+                    one.packets, one.drops, one.taken = 0, 0, False
+            total = now + sum(one.packets + one.drops for one in sums)
+            drops += sum(one.drops for one in sums)
+            if own is not None:
+                total += own["packets"]
+                drops += own["drops"]
+            return Bounds(total, total), drops, any(one.taken for one in sums)
+        if own is None or port is None:
+            return None, None, False
+        for socket in sockets:  # what was seen there is in the owner's sums by now
+            self._counts.pop(socket["inode"], None)
+        # Heard after the port was read: what it said a look before is what it had by then at least.
+        return Bounds(earlier, own["packets"] + late), own["drops"], False
+
+    def _late(self, key: Key, port: CapturePort | None, mono_ns: int) -> int:
+        """What came to the port within the last steps of its owner's sums may not be in them."""
+        offered = self._offered.setdefault(key, [])
+        offered.append((mono_ns, port["rx_packets"][1] if port else 0))
+        while len(offered) > 1 and mono_ns - offered[1][0] >= STEP_NS:
+            offered.pop(0)
+        return offered[-1][1] - offered[0][1]
+
+    def _sums(self, sockets: Sequence[CaptureSocket]) -> Sequence[_Counts]:
+        found = []
+        for socket in sockets:
+            one = self._counts.setdefault(socket["inode"], _Counts())
+            if counted := socket["counted"]:
+                one.add(counted["tp_packets"], counted["tp_drops"])
+            found.append(one)
+        return found
+
+
+def _owners(sockets: Sequence[CaptureSocket]) -> Mapping[int, int | None]:
+    """Socket → the process whose capture it is. A group of several processes, or a socket that a
+    child has inherited, is the first one's."""
+    owners: dict[int, int | None] = {}
+    by_group: dict[tuple[int, int], int] = {}
+    for socket in sockets:
+        pid, group = socket["pid"], socket["fanout"]
+        known = owners.get(socket["inode"])
+        if pid is not None and group is not None:
+            at = (socket["namespace"], group["id"])
+            pid = by_group[at] = min(pid, by_group.get(at, pid))
+        owners[socket["inode"]] = pid if known is None or pid is None else min(pid, known)
+    for socket in sockets:
+        if group := socket["fanout"]:
+            at = (socket["namespace"], group["id"])
+            owners[socket["inode"]] = by_group.get(at, owners[socket["inode"]])
+    return owners
+
+
+def _waiting(sockets: Sequence[CaptureSocket]) -> Bounds | None:
+    total = NOTHING
+    for socket in sockets:
+        fills = socket["waiting"]
+        if fills is None:
+            return None
+        held = [fill["packets"] for fill in fills]
+        total += Bounds(min(held), max(held))
+    return total
+
+
+def _taken(
+    reassembly: Sequence[Reassembled] | None, sockets: Sequence[CaptureSocket]
+) -> Bounds | None:
+    if not any(socket["fanout"] and socket["fanout"]["defrag"] for socket in sockets):
+        return None
+    if reassembly is None:
+        return None
+    net = [one["requests"] - one["oks"] for one in reassembly]
+    return Bounds(min(net), max(net))
+
+
+def _balance(first: Reading, before: Reading, now: Reading) -> Balance:
+    def since(then: Bounds | None, at: Bounds | None) -> Bounds | None:
+        return None if then is None or at is None else at - then
+
+    offered = since(first.offered, now.offered)
+    arrived = since(first.arrived, now.arrived)
+    merged = since(first.taken, now.taken) or NOTHING
+    dropped = _between(first.dropped, now.dropped)
+    read = residual = None
+    at_least = now.at_least
+    if arrived and now.waiting and first.waiting and dropped is not None:
+        read = arrived - Bounds(dropped, dropped) - (now.waiting - first.waiting)
+        read = Bounds(max(0, read.low), max(0, read.high))
+    selective = any(socket["selective"] for socket in now.sockets)
+    if offered and arrived and not (at_least or selective) and now.port and first.port:
+        sent = now.port["tx_packets"][1] - first.port["tx_packets"][0]
+        offered_here = offered + Bounds(0, sent)
+        residual = (offered_here - merged).times(now.copies) - arrived
+        if residual.low > 0 and not (now.program and now.program["suricata"]):
+            # Its owner may read the counters more often than we look, and no fall is seen then.
+            residual, at_least = None, True
+    if at_least:
+        read = None
+    return Balance(
+        reading=now,
+        before=before,
+        offered=offered,
+        arrived=arrived,
+        merged=merged,
+        dropped=dropped,
+        dropped_now=_between(before.dropped, now.dropped),
+        waiting=now.waiting,
+        read=read,
+        residual=residual,
+        at_least=at_least,
+        seconds=(now.mono_ns - before.mono_ns) / 1e9,
+    )
+
+
+def _between(before: int | None, after: int | None) -> int | None:
+    return None if before is None or after is None else max(0, after - before)

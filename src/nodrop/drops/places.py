@@ -1,0 +1,354 @@
+"""Where packets die on a sensor at work, why, and the command that changes it: each place with its
+total since the watch began, its rate now, and its worst interval."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from nodrop.drops.books import Balance, Reading, rise
+from nodrop.ledger import nic_counters
+from nodrop.ledger.places import KERNEL, NIC, SOCKET_RING, SOFTNET
+from nodrop.protocol.events import CapturePort, Captures, RingShape, ThreadReading
+
+BAD_FRAMES = "bad frames"
+NIC_FIFO = "NIC FIFO"
+ANALYSIS = "analysis"
+"""No packet is lost, and what it carried is."""
+THROTTLED_RATIO = 0.05
+WAITED_RATIO = 0.2
+BUSY_RATIO = 0.9
+FEW_BLOCKS_MS = 500
+"""A ring of version 3 that bridges less loses whole stalls of its reader."""
+MEMCAPS = {
+    "flow.memcap": "flow",
+    "flow.emerg_mode_entered": "flow",
+    "tcp.ssn_memcap_drop": "stream",
+    "tcp.segment_memcap_drop": "stream-reassembly",
+    "defrag.memcap_exceeded": "defrag",
+    "defrag.max_trackers_reached": "defrag",
+    "defrag.max_frags_reached": "defrag",
+}
+"""Counter of Suricata's table → the memcap that it is about."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """What died at one place within one interval."""
+
+    place: str
+    where: str
+    counter: str
+    packets: int
+    why: str = ""
+    do: str = ""
+    """A command to paste, or words if there is none."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Row:
+    """A place since the watch began."""
+
+    loss: Loss
+    """Of the last interval; why and do are those of the last that lost."""
+    total: int = 0
+    rate_pps: float = 0.0
+    worst_pps: float = 0.0
+    worst_real_ns: int = 0
+    first_real_ns: int | None = None
+    last_real_ns: int | None = None
+    bursts: int = 0
+    """Intervals with loss that followed one without."""
+
+
+@dataclass(slots=True)
+class Table:
+    """All places, kept from interval to interval."""
+
+    rows: dict[tuple[str, str, str], Row] = field(default_factory=dict)
+
+    def add(self, losses: Sequence[Loss], *, seconds: float, real_ns: int) -> Sequence[Row]:
+        """The rows that lost something ever, the worst now on top."""
+        now = {(loss.place, loss.where, loss.counter): loss for loss in losses}
+        for at, row in self.rows.items():
+            if at not in now:
+                row.rate_pps = 0.0
+        for at, loss in now.items():
+            row = self.rows.setdefault(at, Row(loss=loss))
+            quiet = row.rate_pps == 0.0
+            row.rate_pps = loss.packets / seconds if seconds else 0.0
+            if loss.packets:
+                row.loss = loss
+                row.total += loss.packets
+                row.bursts += quiet
+                row.first_real_ns = row.first_real_ns or real_ns
+                row.last_real_ns = real_ns
+                if row.rate_pps > row.worst_pps:
+                    row.worst_pps, row.worst_real_ns = row.rate_pps, real_ns
+        found = [row for row in self.rows.values() if row.total]
+        return sorted(found, key=lambda row: (-row.rate_pps, -row.total))
+
+
+def losses(before: Captures, now: Captures, balances: Sequence[Balance]) -> list[Loss]:
+    """Of one interval, in the order of a packet's way; those with 0 as well."""
+    return [
+        *_of_ports(before, now),
+        *_of_softnet(before, now),
+        *_of_kernel(before, now, balances),
+        *(loss for balance in balances for loss in _of_ring(balance)),
+        *(loss for balance in balances for loss in _of_analysis(balance)),
+    ]
+
+
+def not_for_us(before: Captures, now: Captures) -> int | None:
+    """rx_dropped of the ports: no protocol wanted them, after every capture has had them. No loss.
+    None where only a table can be read, which has it in one with what the NIC lost."""
+    rose = 0
+    for then, port in _pairs(before, now):
+        if then["link"] is None or port["link"] is None:
+            return None
+        rose += rise(then["link"]["stats"]["rx_dropped"], port["link"]["stats"]["rx_dropped"])
+    return rose
+
+
+def _pairs(before: Captures, now: Captures) -> Iterator[tuple[CapturePort, CapturePort]]:
+    then = {(port["namespace"], port["index"]): port for port in before["ports"]}
+    for port in now["ports"]:
+        if (at := (port["namespace"], port["index"])) in then:
+            yield then[at], port
+
+
+def _of_ports(before: Captures, now: Captures) -> Iterator[Loss]:
+    for then, port in _pairs(before, now):
+        name = port["name"]
+        if then["link"] is None or port["link"] is None:
+            continue
+        old, new = then["link"]["stats"], port["link"]["stats"]
+        missed = rise(old["rx_missed_errors"], new["rx_missed_errors"])
+        beyond = nic_counters.beyond(then["ethtool"], port["ethtool"], missed)
+        yield Loss(
+            place=str(NIC),
+            where=name,
+            counter="rx_missed_errors and the driver's own (ethtool -S)",
+            packets=missed + max(0, beyond),
+            why="the driver had no buffer ready: the CPU of its interrupt came too late",
+            do=f"ethtool -g {name}   # then: ethtool -G {name} rx MAXIMUM",
+        )
+        # They overlap from driver to driver: the largest is what was lost at least.
+        bad = max(
+            rise(old[key], new[key])
+            for key in ("rx_errors", "rx_crc_errors", "rx_length_errors", "rx_frame_errors")
+        )
+        fifo = rise(old["rx_fifo_errors"], new["rx_fifo_errors"])
+        yield Loss(
+            place=BAD_FRAMES,
+            where=name,
+            counter="rx_errors, rx_crc_errors, rx_length_errors",
+            packets=max(0, bad - fifo - missed),
+            why="cable, optics, or frames longer than the port takes",
+            do=f"ethtool -S {name} | grep -i -e err -e crc   # cable, optics, MTU {_mtu(port)}",
+        )
+        yield Loss(
+            place=NIC_FIFO,
+            where=name,
+            counter="rx_fifo_errors",
+            packets=0 if fifo == missed else fifo,
+            why="the NIC could not hand its frames to memory in time",
+            do=f"ethtool -g {name}; lspci -vv | grep LnkSta   # ring, width of its slot",
+        )
+
+
+def _mtu(port: CapturePort) -> int | str:
+    return port["link"]["mtu"] if port["link"] else "not visible"
+
+
+def _of_softnet(before: Captures, now: Captures) -> Iterator[Loss]:
+    then = {row["cpu"]: row for row in before["softnet"]}
+    for row in now["softnet"]:
+        if row["cpu"] not in then:
+            continue
+        yield Loss(
+            place=str(SOFTNET),
+            where=f"CPU {row['cpu']}",
+            counter="dropped in /proc/net/softnet_stat (of the whole host)",
+            packets=rise(then[row["cpu"]]["dropped"], row["dropped"]),
+            why="frames came faster than this CPU's softirq took them",
+            do="sysctl -w net.core.netdev_max_backlog=$(( $(sysctl -n "
+            "net.core.netdev_max_backlog) * 4 ))",
+        )
+
+
+def _of_kernel(before: Captures, now: Captures, balances: Sequence[Balance]) -> Iterator[Loss]:
+    """Fragments that a defragmenting group held and then threw away."""
+    for number in {one.reading.key.namespace for one in balances if one.reading.taken is not None}:
+        then, last = (look["reassembly"].get(str(number)) for look in (before, now))
+        if not then or not last:
+            continue
+        yield Loss(
+            place=str(KERNEL),
+            where=", ".join(
+                sorted({b.reading.port_name for b in balances if b.reading.key.namespace == number})
+            ),
+            counter="Ip.ReasmFails, datagrams",
+            packets=max(0, last[1]["fails"] - then[1]["fails"]),
+            why="datagrams whose fragments did not all come in time, or found no memory",
+            do="sysctl net.ipv4.ipfrag_high_thresh net.ipv4.ipfrag_time net.ipv4.ipfrag_max_dist",
+        )
+
+
+def _of_ring(balance: Balance) -> Iterator[Loss]:
+    now = balance.reading
+    if balance.dropped_now is None:
+        return
+    why, do = cause(balance)
+    ringless = any(one["counted"] and one["ring"] is None for one in now.sockets)
+    yield Loss(
+        place="socket buffer" if ringless else str(SOCKET_RING),
+        where=f"{now.name} on {now.port_name}",
+        counter="tp_drops",
+        packets=balance.dropped_now,
+        why=why,
+        do=do,
+    )
+
+
+def cause(balance: Balance) -> tuple[str, str]:
+    """Why packets find a ring full, by what the program did within the interval; what to do."""
+    now, program = balance.reading, balance.reading.program
+    pid = now.key.pid
+    if program is None:
+        return "not visible: who reads it", "run as root"
+    if program["stopped"] or all(thread["state"] in "Tt" for thread in program["threads"]):
+        return "it is stopped (SIGSTOP, a debugger or a frozen group)", f"kill -CONT {pid}"
+    if throttled := _throttled(balance):
+        file, ratio = throttled
+        why = f"its CPU quota held it back {ratio * 100:.0f} % of the time"
+        folder = shlex.quote(file.rpartition("/")[0])
+        version2 = f"echo max > {folder}/cpu.max"
+        version1 = f"echo -1 > {folder}/cpu.cfs_quota_us"
+        return why, version1 if "/cpu/" in file or "cpu,cpuacct" in file else version2
+    threads = {one.name: one for one in thread_shares(balance)}
+    captures = [one for name, one in threads.items() if name.startswith(("W#", "RX#"))]
+    busiest = max(captures or threads.values(), key=lambda one: one.ran, default=None)
+    waits = max(captures or threads.values(), key=lambda one: one.waited, default=None)
+    if waits and waits.waited >= WAITED_RATIO:
+        why = f"{waits.name} waited for a CPU {waits.waited * 100:.0f} % of the time"
+        return why, f"ps -eLo psr,pcpu,pid,comm --sort=-pcpu | head   # who has CPU {waits.cpu}"
+    if busiest and busiest.ran >= BUSY_RATIO:
+        why = f"{busiest.name} had no time left ({busiest.ran * 100:.0f} % of a CPU)"
+        return why, _more_threads(now)
+    ring = next((one["ring"] for one in now.sockets if one["ring"]), None)
+    if ring and ring["retire_ms"] and (bridges_ms := bridged_ms(ring)) < FEW_BLOCKS_MS:
+        why = (
+            f"its rings bridge {bridges_ms} ms ({ring['blocks']} blocks of {ring['retire_ms']} ms)"
+        )
+    else:
+        why = "a burst, or a stall of its reader, was longer than the ring holds"
+    return why, _larger_ring(now, ring)
+
+
+def bridged_ms(ring: RingShape) -> int:
+    """How long a reader of a ring of version 3 may stand still at any rate, however low."""
+    return ring["blocks"] * (ring["retire_ms"] or 0)
+
+
+def _throttled(balance: Balance) -> tuple[str, float] | None:
+    """The control group that held it back longest, over the interval."""
+    now, before = balance.reading.program, balance.before.program
+    if not now or not before or not balance.seconds:
+        return None
+    then = before["usage"]["throttled_ns"]
+    rose = {
+        file: rise(then[file], ns) / 1e9 / balance.seconds
+        for file, ns in now["usage"]["throttled_ns"].items()
+        if file in then
+    }
+    file = max(rose, key=lambda one: rose[one], default=None)
+    return (file, rose[file]) if file and rose[file] >= THROTTLED_RATIO else None
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a thread did within an interval, of its time."""
+
+    name: str
+    ran: float
+    waited: float
+    state: str
+    cpu: int
+
+
+def thread_shares(balance: Balance) -> list[Share]:
+    """Of the threads that both looks saw, the busiest first."""
+    now, before = balance.reading.program, balance.before.program
+    if not now or not before or not balance.seconds:
+        return []
+    then: Mapping[int, ThreadReading] = {one["tid"]: one for one in before["threads"]}
+    span_ns = balance.seconds * 1e9
+    found = [
+        Share(
+            one["name"],
+            max(0, one["cpu_ns"] - then[one["tid"]]["cpu_ns"]) / span_ns,
+            max(0, one["wait_ns"] - then[one["tid"]]["wait_ns"]) / span_ns,
+            one["state"],
+            one["last_cpu"],
+        )
+        for one in now["threads"]
+        if one["tid"] in then
+    ]
+    return sorted(found, key=lambda one: -one.ran - one.waited)
+
+
+def _is_suricata(reading: Reading) -> bool:
+    return bool(reading.program and reading.program["name"].startswith("Suricata"))
+
+
+def _more_threads(reading: Reading) -> str:
+    if _is_suricata(reading):
+        more = len(reading.sockets) + 1
+        return f"suricata … --set af-packet.0.threads={more}   # or fewer rules"
+    return "less work per packet, or a filter (BPF) in front of it"
+
+
+def _larger_ring(reading: Reading, ring: RingShape | None) -> str:
+    name = reading.program["name"] if reading.program else ""
+    if _is_suricata(reading):
+        if ring and ring["retire_ms"] and ring["retire_ms"] < 100:
+            return "suricata … --set af-packet.0.block-timeout=100"
+        held = ring["blocks"] * (ring["block_bytes"] // max(1, ring["frame_bytes"])) if ring else 0
+        return f"suricata … --set af-packet.0.ring-size={max(2 * held, 10_000)}"
+    if name in ("tcpdump", "dumpcap", "tshark") and ring:
+        held_bytes = ring["blocks"] * ring["block_bytes"]
+        if name == "tcpdump":
+            return f"tcpdump -B {2 * held_bytes // 1024} …   # KiB"
+        return f"{name} -B {max(1, 2 * held_bytes // (1 << 20))} …   # MiB"
+    return "a larger capture ring"
+
+
+def _of_analysis(balance: Balance) -> Iterator[Loss]:
+    now, before = balance.reading.program, balance.before.program
+    said, then = (one["suricata"] if one else None for one in (now, before))
+    if not said or not then or not said["counters"] or not then["counters"]:
+        return
+    for counter, memcap in MEMCAPS.items():
+        if counter not in said["counters"]:
+            continue
+        limit = said["memcaps"].get(memcap, "")
+        yield Loss(
+            place=ANALYSIS,
+            where=balance.reading.name,
+            counter=counter,
+            packets=rise(then["counters"].get(counter, 0), said["counters"][counter]),
+            why=f"no memory: memcap {memcap} is {limit or 'not visible'} (times, not packets)",
+            do=f'suricatasc -c "memcap-set {memcap} {doubled(limit)}" '
+            f"{shlex.quote(said['socket'])}",
+        )
+
+
+def doubled(limit: str) -> str:
+    """`128mb` → `256mb`."""
+    digits = "".join(c for c in limit if c.isdigit())
+    return (
+        f"{2 * int(digits)}{limit[len(digits) :]}" if digits and limit.startswith(digits) else "…"
+    )

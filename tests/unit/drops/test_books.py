@@ -1,0 +1,407 @@
+"""Books of captures, from looks that were made up: what closes, and what nobody can say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nodrop.drops.books import Balance, Books, Bounds, rise
+from nodrop.drops.watching import Watch, as_json, intervals, overflow_ms
+from nodrop.drops.words import lines
+
+NS = 4026531840
+
+
+def fill(packets: int, full: int, of: int, oldest_real_ns: int | None = None) -> dict[str, Any]:
+    return {"packets": packets, "full": full, "of": of, "oldest_real_ns": oldest_real_ns}
+
+
+def ring(blocks: int = 13, retire_ms: int = 10) -> dict[str, Any]:
+    return {
+        "version": 3,
+        "block_bytes": 32768,
+        "blocks": blocks,
+        "frame_bytes": 1616,
+        "frames": 260,
+        "head": 0,
+        "retire_ms": retire_ms,
+    }
+
+
+def sock(inode: int, packets: int, drops: int, **more: Any) -> dict[str, Any]:
+    counted = {"tp_packets": packets, "tp_drops": drops, "tp_freezes": 0}
+    return {
+        "inode": inode,
+        "pid": 7,
+        "fd": inode,
+        "namespace": NS,
+        "ifindex": 2,
+        "ring": ring(),
+        "fanout": {"id": 99, "kind": 0, "defrag": False},
+        "selective": False,
+        "receive_queue_bytes": None,
+        "counted": counted,
+        "waiting": [fill(0, 0, 13)] * 2,
+        **more,
+    }
+
+
+def port(rx: tuple[int, int], tx: int = 0, **stats: int) -> dict[str, Any]:
+    names = (
+        "rx_dropped", "rx_missed_errors", "rx_errors", "rx_crc_errors", "rx_length_errors",
+        "rx_frame_errors", "rx_fifo_errors",
+    )  # fmt: skip
+    return {
+        "namespace": NS,
+        "index": 2,
+        "name": "eth1",
+        "link": {"mtu": 1500, "stats": dict.fromkeys(names, 0) | stats},
+        "table": None,
+        "ethtool": {},
+        "rx_packets": list(rx),
+        "tx_packets": [tx, tx],
+    }
+
+
+def thread(name: str, ran_s: float, waited_s: float, state: str = "S") -> dict[str, Any]:
+    return {
+        "tid": 70 + len(name),
+        "name": name,
+        "cpu_ns": round(ran_s * 1e9),
+        "wait_ns": round(waited_s * 1e9),
+        "state": state,
+        "last_cpu": 1,
+    }
+
+
+def program(name: str = "Suricata-Main", **more: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "arguments": [],
+        "stopped": False,
+        "usage": {"start_ticks": 5, "throttled_ns": {}},
+        "threads": [thread("W#01", 0.0, 0.0)],
+        "suricata": None,
+        **more,
+    }
+
+
+def said(packets: int, drops: int, silent: str | None = None, **more: Any) -> dict[str, Any]:
+    own = {"packets": packets, "drops": drops, "invalid_checksums": 0}
+    return {
+        "socket": "/run/s.socket",
+        "silent": silent,
+        "ports": {"eth1": own},
+        "counters": None,
+        "counters_mono_ns": None,
+        "memcaps": {},
+        **more,
+    }
+
+
+def look(at_s: float, **more: Any) -> Any:
+    return {
+        "mono_ns": round(at_s * 1e9),
+        "real_ns": round((1e9 + at_s) * 1e9),
+        "took_ns": 900_000,
+        "softnet": [{"cpu": 0, "dropped": 0}],
+        "sockets": [],
+        "ports": [],
+        "reassembly": {},
+        "programs": {},
+        "missing": [],
+        **more,
+    }
+
+
+def balance(*looks: Any) -> Balance:
+    books = Books()
+    for one in looks[:-1]:
+        books.look(one)
+    return books.look(looks[-1])[0]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "rose"),
+    [
+        (7, 12, 5),
+        (12, 7, 7),  # began anew
+        (0xFFFF_FF00, 0x10, 0x110),  # 32 bits
+        (1 << 40, 5, 5),
+        (0x9000_0000, 0x8FFF_FFFF, 0x8FFF_FFFF),
+    ],
+)
+def test_a_counter_that_wraps_or_begins_anew(before: int, after: int, rose: int) -> None:
+    assert rise(before, after) == rose
+
+
+@pytest.mark.parametrize(("owner", "kernel"), [(900, (60, 40)), (0, (700, 300)), (1000, (0, 0))])
+def test_whoever_has_the_counts_the_sum_is_the_same(owner: int, kernel: tuple[int, int]) -> None:
+    drops_read = 300 - kernel[1] if owner else 0
+    first = look(
+        0,
+        sockets=[sock(41, 0, 0)],
+        ports=[port((500, 500))],
+        programs={"7": program(suricata=said(0, 0))},
+    )
+    last = look(
+        1,
+        sockets=[sock(41, *kernel, waiting=[fill(90, 4, 13), fill(110, 5, 13)])],
+        ports=[port((1498, 1503))],
+        programs={"7": program(suricata=said(owner, drops_read))},
+    )
+    found = balance(first, last)
+    assert found.arrived == Bounds(1000, 1000)
+    assert found.dropped == found.dropped_now == 300
+    assert found.read == Bounds(590, 610)
+    assert found.residual == Bounds(-2, 3) and found.closed
+
+
+def test_packets_that_are_nowhere_keep_the_books_open() -> None:
+    first = look(
+        0,
+        sockets=[sock(41, 0, 0)],
+        ports=[port((0, 0))],
+        programs={"7": program(suricata=said(0, 0))},
+    )
+    last = look(
+        1,
+        sockets=[sock(41, 60, 0)],
+        ports=[port((100, 101))],
+        programs={"7": program(suricata=said(20, 0))},
+    )
+    found = balance(first, last)
+    assert found.residual == Bounds(20, 21) and found.closed is False
+
+
+def test_an_owner_that_reads_its_counters_unheard_closes_nothing() -> None:
+    looks = [
+        look(
+            n,
+            sockets=[sock(41, *counts)],
+            ports=[port((rx, rx))],
+            programs={"7": program("tcpdump")},
+        )
+        for n, (counts, rx) in enumerate([((0, 0), 0), ((80, 20), 100), ((10, 0), 150)])
+    ]
+    exact = balance(*looks[:2])
+    assert exact.closed and exact.arrived == Bounds(100, 100) and not exact.at_least
+    found = balance(*looks)
+    assert found.residual is None and found.at_least and found.read is None
+    assert found.arrived == Bounds(110, 110) and found.dropped == 20
+    # Read so often that no fall is seen: fewer than came, and not open.
+    often = balance(
+        looks[0], look(1, **{**looks[1], "ports": [port((500, 500))], "mono_ns": 10**9})
+    )
+    assert often.residual is None and often.at_least
+
+
+def test_a_silent_suricata_keeps_what_it_said_and_says_at_least() -> None:
+    def at(n: int, counts: tuple[int, int], packets: int, silent: str | None, rx: int) -> Any:
+        told = said(packets, 0, silent)
+        return look(
+            n,
+            sockets=[sock(41, *counts)],
+            ports=[port((rx, rx))],
+            programs={"7": program(suricata=told)},
+        )
+
+    start = at(0, (0, 0), 0, None, 0)
+    stopped = at(1, (60, 30), 10, "it is stopped", 100)
+    blocked = at(2, (5, 0), 10, "no answer within 200 ms", 150)
+    heard = at(3, (5, 0), 195, None, 200)
+    assert balance(start, stopped).closed
+    unheard = balance(start, stopped, blocked)
+    assert unheard.residual is None and unheard.arrived == Bounds(105, 105)
+    again = balance(start, stopped, blocked, heard)
+    assert again.closed and again.arrived == Bounds(200, 200)
+
+
+def test_a_look_in_which_the_owner_read_is_bounded_by_what_came_lately() -> None:
+    """As after SIGCONT: all that it had not read for seconds moves into its sums at once."""
+    for unread in (8000, 500):
+        looks = [
+            look(0, rx=0, packets=0, counted=0),
+            look(1, rx=1000, packets=1000, counted=0),
+            look(2, rx=1000 + unread, packets=1000, counted=None),
+        ]
+        made = [
+            look(
+                one["mono_ns"] / 1e9,
+                sockets=[sock(41, 0, 0) if one["counted"] == 0 else sock(41, 0, 0, counted=None)],
+                ports=[port((one["rx"], one["rx"]))],
+                programs={"7": program(suricata=said(one["packets"], 0))},
+            )
+            for one in looks
+        ]
+        found = balance(*made)
+        assert found.closed and found.read is not None and found.read.low >= 0
+
+
+def test_books_begin_when_the_owner_has_begun() -> None:
+    """A Suricata that starts throws away, counts too, what came before its engine."""
+
+    def at(n: int, packets: int, ports: dict[str, Any], rx: int) -> Any:
+        told = {**said(0, 0), "ports": ports}
+        return look(
+            n,
+            sockets=[sock(41, packets, 0)],
+            ports=[port((rx, rx))],
+            programs={"7": program(suricata=told)},
+        )
+
+    own = said(0, 0)["ports"]
+    for lost in (75, 344):
+        starting = at(0, lost, {}, lost)
+        assert balance(starting, at(1, 0, own, lost)).residual is None
+        assert balance(starting, at(1, 0, own, lost), at(2, 9, own, lost + 9)).closed
+
+
+def test_what_is_heard_after_the_port_was_read_may_be_more() -> None:
+    for later in (307, 20):
+        looks = [
+            look(
+                n,
+                sockets=[sock(41, 0, 0, counted=None)],
+                ports=[port((rx, rx))],
+                programs={"7": program(suricata=said(packets, 0))},
+            )
+            for n, (rx, packets) in enumerate([(1000, 1000), (2000, 2000 + later)])
+        ]
+        assert balance(*looks).closed
+
+
+@pytest.mark.parametrize(("defrag", "closed"), [(True, True), (False, False)])
+def test_what_reassembly_merged_is_no_residual(defrag: bool, closed: bool) -> None:
+    def at(n: int, rx: int, arrived: int, requests: int, oks: int) -> Any:
+        group = {"id": 99, "kind": 0, "defrag": defrag}
+        one = {"requests": requests, "oks": oks, "fails": 0, "timeouts": 0}
+        return look(
+            n,
+            sockets=[sock(41, arrived, 0, fanout=group)],
+            ports=[port((rx, rx))],
+            reassembly={str(NS): [one, one]},
+            programs={"7": program(suricata=said(0, 0))},
+        )
+
+    found = balance(at(0, 0, 0, 900, 300), at(1, 1000, 986, 930, 316))
+    assert found.closed is closed
+    assert found.merged == (Bounds(14, 14) if defrag else Bounds(0, 0))
+
+
+def test_threads_of_a_group_share_and_lone_sockets_each_have_all() -> None:
+    for fanout, packets in (({"id": 9, "kind": 0, "defrag": False}, 50), (None, 100)):
+        looks = [
+            look(
+                n,
+                sockets=[sock(i, n * packets, 0, fanout=fanout) for i in (41, 42)],
+                ports=[port((n * 100, n * 100))],
+                programs={"7": program("snort")},
+            )
+            for n in (0, 1)
+        ]
+        assert balance(*looks).closed
+
+
+def test_a_filter_or_no_counters_is_said_and_not_guessed() -> None:
+    for more, words in (
+        ({"selective": True}, "its filter leaves packets out"),
+        ({"counted": None}, "the socket is not visible"),
+        ({"ifindex": 0}, "the port is not visible"),
+    ):
+        watch = Watch()
+        for n in (0, 1):
+            found = watch.look(
+                look(
+                    n,
+                    sockets=[sock(41, n * 5, 0, **more)],
+                    ports=[port((n * 100, n * 100))],
+                    programs={"7": program("tcpdump")},
+                )
+            )
+        assert found is not None and found.balances[0].residual is None
+        assert words in next(iter(lines(found)))
+
+
+def test_without_ring_counters_the_owners_steps_close_at_rest_and_meanwhile() -> None:
+    books = Books()
+    closed = []
+    # 1,000 a second until 4 s; the owner's sum is a second late.
+    for n in range(9):
+        rx = min(n, 4) * 1000
+        late = min(max(n - 1, 0), 4) * 1000
+        found = books.look(
+            look(
+                n,
+                sockets=[sock(41, 0, 0, counted=None, ring=None, fanout=None)],
+                ports=[port((rx, rx))],
+                programs={"7": program(suricata=said(late, 0))},
+            )
+        )
+        closed += [(one.closed, one.residual) for one in found]
+    assert all(is_closed for is_closed, _ in closed)
+    assert closed[-1][1] == Bounds(0, 0)
+
+
+def test_a_restart_begins_new_books_and_keeps_what_was_lost() -> None:
+    watch = Watch()
+
+    def at(n: int, pid: int, inode: int, drops: int) -> Any:
+        return look(
+            n,
+            sockets=[sock(inode, 10, drops, pid=pid)],
+            ports=[port((n * 100, n * 100))],
+            programs={str(pid): program("snort")},
+        )
+
+    watch.look(at(0, 7, 41, 0))
+    watch.look(at(1, 7, 41, 90))
+    came = watch.look(at(2, 8, 55, 4))
+    assert came is not None and came.balances == []
+    assert came.notes == [
+        "snort 7 has ended, or captures no more",
+        "snort 8 captures; its books begin here",
+    ]
+    found = watch.look(at(3, 8, 55, 10))
+    assert found is not None
+    assert {(row.loss.where, row.total) for row in found.rows} == {
+        ("snort 7 on eth1", 90),
+        ("snort 8 on eth1", 6),
+    }
+    gone = watch.look(look(4))
+    assert gone is not None and gone.balances == []
+    last = [(one.reading.name, one.dropped) for one in gone.ended]
+    assert last == [("snort 7", 90), ("snort 8", 6)]
+    assert "port eth1: nobody captures there any more, or it is gone" in gone.notes
+
+
+@pytest.mark.parametrize(("full", "left_ms"), [(6, None), (7, 60), (12, 10), (13, 0)])
+def test_a_ring_that_fills_is_announced_before_it_loses(full: int, left_ms: int | None) -> None:
+    looks = [
+        look(
+            n,
+            sockets=[sock(41, 0, 0, waiting=[fill(0, 0, 13), fill(20 * full, full, 13)])],
+            ports=[port((0, 0))],
+            programs={"7": program("snort")},
+        )
+        for n in (0, 1)
+    ]
+    assert overflow_ms(balance(*looks)) == left_ms
+
+
+def test_intervals_of_a_clock_that_is_late_once() -> None:
+    now = [0.0]
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        now[0] += seconds
+
+    def one() -> Any:
+        now[0] += 2.5 if len(pauses) == 2 else 0.0
+        return look(now[0])
+
+    found = list(intervals(one, interval_s=1.0, for_s=6.0, sleep=sleep, clock=lambda: now[0]))
+    assert [round(interval.seconds, 3) for interval in found] == [1.0, 3.5, 1.0]
+    assert as_json(found[0])["captures"] == []

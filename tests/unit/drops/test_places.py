@@ -1,0 +1,202 @@
+"""Where packets die, why, and the command: each cause put in, and seen to be named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nodrop.cli.drops import seconds
+from nodrop.drops.places import doubled
+from nodrop.drops.watching import Interval, Watch
+from nodrop.drops.words import lines, sparkline, view
+from nodrop.errors import BadInput
+from tests.unit.drops.test_books import look, port, program, ring, said, sock, thread
+
+
+def interval(before: dict[str, Any], after: dict[str, Any]) -> Interval:
+    watch = Watch()
+    watch.look(look(0, **before))
+    found = watch.look(look(1, **after))
+    assert found is not None
+    return found
+
+
+def ring_loss(before: dict[str, Any], after: dict[str, Any], **socket: Any) -> Any:
+    """Of 70 packets that found the ring full within a second."""
+    found = interval(
+        {
+            "sockets": [sock(41, 0, 0, **socket)],
+            "ports": [port((0, 0))],
+            "programs": {"7": program(**before)},
+        },
+        {
+            "sockets": [sock(41, 30, 70, **socket)],
+            "ports": [port((100, 100))],
+            "programs": {"7": program(**after)},
+        },
+    )
+    (row,) = found.rows
+    assert (row.total, row.rate_pps, row.bursts) == (70, 70.0, 1)
+    return row.loss
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "why", "do"),
+    [
+        ({}, {"stopped": True}, "it is stopped", "kill -CONT 7"),
+        (
+            {"usage": {"start_ticks": 5, "throttled_ns": {"/sys/fs/cgroup/a/cpu.stat": 0}}},
+            {"usage": {"start_ticks": 5, "throttled_ns": {"/sys/fs/cgroup/a/cpu.stat": 4 * 10**8}}},
+            "its CPU quota held it back 40 % of the time",
+            "echo max > /sys/fs/cgroup/a/cpu.max",
+        ),
+        (
+            {"usage": {"start_ticks": 5, "throttled_ns": {"/sys/fs/cgroup/cpu/a/cpu.stat": 0}}},
+            {"usage": {"start_ticks": 5, "throttled_ns": {"/sys/fs/cgroup/cpu/a/cpu.stat": 10**8}}},
+            "its CPU quota held it back 10 % of the time",
+            "echo -1 > /sys/fs/cgroup/cpu/a/cpu.cfs_quota_us",
+        ),
+        (
+            {},
+            {"threads": [thread("W#01", 0.3, 0.5)]},
+            "W#01 waited for a CPU 50 % of the time",
+            "who has CPU 1",
+        ),
+        (
+            {},
+            {"threads": [thread("W#01", 0.97, 0.01)]},
+            "W#01 had no time left (97 % of a CPU)",
+            "threads=2",
+        ),
+        (
+            {},
+            {"threads": [thread("W#01", 0.2, 0.0)]},
+            "its rings bridge 130 ms (13 blocks of 10 ms)",
+            "block-timeout=100",
+        ),
+    ],
+)
+def test_why_a_ring_was_full(
+    before: dict[str, Any], after: dict[str, Any], why: str, do: str
+) -> None:
+    loss = ring_loss(before, after)
+    assert loss.place == "socket ring" and loss.where == "Suricata-Main 7 on eth1"
+    assert why in loss.why and do in loss.do
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "do"),
+    [
+        ("tcpdump", ring(64, 1000), "tcpdump -B 4096"),
+        ("dumpcap", ring(64, 1000), "dumpcap -B 4"),
+        ("snort", ring(64, 1000), "a larger capture ring"),
+        ("Suricata-Main", ring(64, 100), "ring-size=10000"),
+        ("Suricata-Main", ring(5000, 100), "ring-size=200000"),
+    ],
+)
+def test_the_larger_ring_of_each_program(name: str, shape: dict[str, Any], do: str) -> None:
+    assert do in ring_loss({"name": name}, {"name": name}, ring=shape).do
+
+
+def test_a_socket_without_a_ring_loses_in_its_buffer() -> None:
+    assert ring_loss({"name": "x"}, {"name": "x"}, ring=None).place == "socket buffer"
+
+
+@pytest.mark.parametrize(
+    ("stats", "driver", "place", "packets"),
+    [
+        ({"rx_missed_errors": 9}, {}, "receiving NIC", 9),
+        ({"rx_missed_errors": 9}, {"rx_queue_0_drops": 4}, "receiving NIC", 13),
+        ({"rx_crc_errors": 3, "rx_errors": 3}, {}, "bad frames", 3),
+        ({"rx_fifo_errors": 5, "rx_errors": 5}, {}, "NIC FIFO", 5),
+    ],
+)
+def test_the_nics_own_losses(
+    stats: dict[str, int], driver: dict[str, int], place: str, packets: int
+) -> None:
+    then, now = port((0, 0)), port((50, 50), **stats)
+    then["ethtool"], now["ethtool"] = dict.fromkeys(driver, 0), driver
+    one = {"sockets": [sock(41, 0, 0)], "programs": {"7": program("snort")}}
+    found = interval({**one, "ports": [then]}, {**one, "ports": [now]})
+    assert [(row.loss.place, row.total) for row in found.rows] == [(place, packets)]
+
+
+def test_what_no_protocol_wanted_is_no_loss() -> None:
+    found = interval({"ports": [port((0, 0))]}, {"ports": [port((9, 9), rx_dropped=340)]})
+    assert found.rows == [] and found.not_for_us == 340
+
+
+def test_a_full_backlog_by_its_cpu() -> None:
+    found = interval(
+        {"softnet": [{"cpu": 0, "dropped": 5}, {"cpu": 3, "dropped": 7}]},
+        {"softnet": [{"cpu": 0, "dropped": 5}, {"cpu": 3, "dropped": 27}]},
+    )
+    (row,) = found.rows
+    assert (row.loss.place, row.loss.where, row.total) == ("softnet backlog", "CPU 3", 20)
+    assert "netdev_max_backlog" in row.loss.do
+
+
+@pytest.mark.parametrize(
+    ("counter", "memcap", "limit", "do"),
+    [
+        ("flow.memcap", "flow", "128mb", "memcap-set flow 256mb"),
+        ("tcp.ssn_memcap_drop", "stream", "64mb", "memcap-set stream 128mb"),
+        ("flow.emerg_mode_entered", "flow", "1gb", "memcap-set flow 2gb"),
+    ],
+)
+def test_analysis_that_is_lost_without_a_packet(
+    counter: str, memcap: str, limit: str, do: str
+) -> None:
+    def at(value: int) -> dict[str, Any]:
+        told = said(0, 0, counters={counter: value}, memcaps={memcap: limit})
+        return {
+            "sockets": [sock(41, 0, 0)],
+            "ports": [port((0, 0))],
+            "programs": {"7": program(suricata=told)},
+        }
+
+    (row,) = interval(at(1), at(6)).rows
+    assert (row.loss.place, row.loss.counter, row.total) == ("analysis", counter, 5)
+    assert do in row.loss.do and "/run/s.socket" in row.loss.do
+
+
+def test_the_worst_now_is_on_top_and_totals_stay() -> None:
+    watch = Watch()
+    for n, (first, second) in enumerate([(0, 0), (50, 0), (50, 20), (50, 20), (60, 20)]):
+        found = watch.look(
+            look(n, softnet=[{"cpu": 0, "dropped": first}, {"cpu": 1, "dropped": second}])
+        )
+        if found:
+            seen = [(row.loss.where, row.total, row.bursts) for row in found.rows]
+    assert seen == [("CPU 0", 60, 2), ("CPU 1", 20, 1)]
+    assert found is not None
+    assert found.rows[0].worst_pps == 50.0 and found.rows[1].rate_pps == 0.0
+    assert len([line for line in lines(found) if "▼" in line]) == 1
+
+
+def test_words_for_a_terminal_hold_everything() -> None:
+    from rich.console import Console
+
+    found = interval(
+        {"sockets": [sock(41, 0, 0)], "ports": [port((0, 0))], "programs": {"7": program()}},
+        {"sockets": [sock(41, 30, 70)], "ports": [port((100, 104))], "programs": {"7": program()}},
+    )
+    out = Console(width=80, record=True, file=None, quiet=False, force_terminal=False)
+    with out.capture() as text:
+        out.print(view(found, found.real_ns, {}))
+    shown = text.get()
+    assert "socket ring, Suricata-Main 7 on eth1" in " ".join(shown.split())
+    assert "closed (0…4)" in shown and max(map(len, shown.splitlines())) <= 80
+
+
+def test_sparks_and_doubled_limits() -> None:
+    assert sparkline([0, 1, 8]) == " ▂█" and sparkline([0.0]) == ""
+    assert [doubled(one) for one in ("128mb", "", "x")] == ["256mb", "…", "…"]
+
+
+@pytest.mark.parametrize("text", ["", "0", "1x", "-1s", "2 h s", "99h", "1e3"])
+def test_times_that_are_none(text: str) -> None:
+    with pytest.raises(BadInput, match="--interval"):
+        seconds("--interval", text, least=0.1)
+    assert seconds("--for", "1.5m", least=1) == 90.0
