@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from nodrop.audit.kind import Costs, Kind, Read, Seen, counted, share
+from nodrop.audit.kind import Costs, Kind, Read, Seen, counted, matters, share
 from nodrop.audit.world import (
     FANOUT,
     QUEUE,
@@ -276,7 +276,7 @@ def _dropped(world: World) -> Iterator[Seen]:
     for program in world.programs:
         for name, said in program.interfaces.items():
             lost, arrived = said.get("drop", 0), said.get("pkts", 0)
-            if lost:
+            if matters(lost, arrived):
                 since = f" in {program.uptime_s:,.0f} s" if program.uptime_s else ""
                 yield Seen(
                     where=f"{program}, {name}",
@@ -494,7 +494,7 @@ MIDDLE = (
         why="The ring was full when they came. The share is dropped / arrived, for arrived "
         "includes the dropped; it is an average since the start, and a burst may have lost half.",
         source="packet(7), PACKET_STATISTICS; securityonion #1774",
-        not_when="The losses came while it was starting.",
+        not_when="Fewer than one in a million; losses while it was starting.",
         change="nodrop drops; then ring-size, threads, or less work per packet",
         look=_dropped,
     ),

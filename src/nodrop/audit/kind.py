@@ -64,5 +64,13 @@ def share(part: int, whole: int) -> str:
     return f"{100 * part / whole:.2f} %" if whole else "not known"
 
 
+ONE_IN = 1_000_000
+"""Losses since the counter began that are fewer than one in so many are those of any host."""
+
+
+def matters(lost: int, arrived: int) -> bool:
+    return lost > 0 and lost * ONE_IN >= arrived
+
+
 def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

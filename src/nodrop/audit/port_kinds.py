@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
-from nodrop.audit.kind import Costs, Kind, Read, Seen, counted
-from nodrop.audit.world import CPU, FANOUT, HASH, PROMISCUOUS, QUEUE, Role, World
+from nodrop.audit.kind import Costs, Kind, Read, Seen, counted, matters
+from nodrop.audit.world import CPU, FANOUT, HASH, PROMISCUOUS, QUEUE, Port, Role, World
 from nodrop.config.units import format_cpus
 from nodrop.ledger.nic_counters import Beside, counter_of
 
@@ -27,6 +28,10 @@ BACKLOG_DRIVERS = ("veth", "tun", "ifb", "bridge", "macvlan", "vxlan")
 """Ports whose packets go through a CPU's backlog also without RPS."""
 SENT_PAUSES = re.compile(r"tx_flow_control_xoff|tx_pause(_ctrl_phy)?|tx_xoff|port\.tx_xoff.*")
 GOT_PAUSES = re.compile(r"rx_flow_control_xoff|rx_pause(_ctrl_phy)?|rx_xoff|port\.rx_xoff.*")
+
+
+def _arrived(port: Port) -> int:
+    return port.statistics.get("rx_packets", 0)
 
 
 def _merging(world: World) -> Iterator[Seen]:
@@ -106,22 +111,34 @@ def _round(cpus: tuple[int, ...]) -> Iterator[int]:
 
 def _balanced(world: World) -> Iterator[Seen]:
     for port in world.captured():
-        if port.lines and world.balancers:
-            pid = world.balancers[0]
-            bans = " ".join(f"--banirq={line.number}" for line in port.lines)
+        for pid, arguments in world.balancers.items():
+            lines = [line for line in port.lines if not _banned(line.number, arguments)]
+            if not lines:
+                continue
+            bans = " ".join(f"--banirq={line.number}" for line in lines)
             yield Seen(
                 where=port.where,
-                says=f"irqbalance (pid {pid}) moves its {counted(len(port.lines), 'line')} when "
-                "it likes",
+                says=f"irqbalance (pid {pid}) moves {len(lines)} of its "
+                f"{counted(len(port.lines), 'line')} when it likes",
                 read=(
                     Read(f"irqbalance, pid {pid}", f"/proc/{pid}/comm"),
                     Read(
-                        ", ".join(str(line.number) for line in port.lines),
+                        ", ".join(str(line.number) for line in lines),
                         f"{port.files('device')}/msi_irqs",
                     ),
                 ),
                 change=f"systemctl stop irqbalance, or start it with {bans}",
             )
+
+
+def _banned(line: int, arguments: tuple[str, ...]) -> bool:
+    """A script or a banned module may keep it from any line: then it is not certain."""
+    if any(one.startswith(("--policyscript", "--banmod", "-l", "-m")) for one in arguments):
+        return True
+    asked = " ".join(arguments).replace("=", " ").split()
+    return any(
+        word in ("--banirq", "-i") and number == str(line) for word, number in pairwise(asked)
+    )
 
 
 def _remote(world: World) -> Iterator[Seen]:
@@ -170,7 +187,8 @@ def _nic_lost(world: World) -> Iterator[Seen]:
             for name, value in port.driver_counters.items()
             if value and (found := counter_of(name)) and found.beside is not Beside.WITNESS
         }
-        if not missed and not known:
+        lost = max(missed, *known.values()) if known else missed
+        if not matters(lost, _arrived(port)):
             continue
         read = [Read(f"rx_missed_errors {missed}", port.files("statistics/rx_missed_errors"))]
         read += [Read(f"{name} {value}", f"ethtool -S {port}") for name, value in known.items()]
@@ -178,7 +196,6 @@ def _nic_lost(world: World) -> Iterator[Seen]:
         if port.ring and port.ring[0] < port.ring[1]:
             read.append(Read(f"ring {port.ring[0]} of {port.ring[1]}", f"ethtool -g {port}"))
             change = f"{port.enter}ethtool -G {port} rx {port.ring[1]}; else more queues or CPUs"
-        lost = max(missed, *known.values()) if known else missed
         yield Seen(
             where=port.where,
             says=f"at least {counted(lost, 'packet')} died in the NIC since it came up: no capture "
@@ -195,8 +212,8 @@ def _backlog(world: World) -> Iterator[Seen]:
         cpus = ", ".join(f"CPU {cpu}: {number:,}" for cpu, number in lost.items())
         yield Seen(
             where=", ".join(port.where for port in through),
-            says=f"{counted(sum(lost.values()), 'packet')} died since boot in the backlog that its "
-            "packets go through (this host counts all its ports together)",
+            says=f"{counted(sum(lost.values()), 'packet')} of some port died since boot in the "
+            "backlog that its packets go through",
             read=(Read(cpus, "/proc/net/softnet_stat, second column"),),
             change="sysctl -w net.core.netdev_max_backlog=10000; or no RPS on the port",
         )
@@ -204,7 +221,8 @@ def _backlog(world: World) -> Iterator[Seen]:
 
 def _too_long(world: World) -> Iterator[Seen]:
     for port in world.ports:
-        if lost := port.statistics.get("rx_length_errors", 0):
+        lost = port.statistics.get("rx_length_errors", 0)
+        if matters(lost, _arrived(port)):
             yield Seen(
                 where=port.where,
                 says=f"{counted(lost, 'frame')} thrown away for the length: the port takes what "
@@ -221,7 +239,8 @@ def _too_long(world: World) -> Iterator[Seen]:
 def _damaged(world: World) -> Iterator[Seen]:
     for port in world.ports:
         for name in ("rx_crc_errors", "rx_frame_errors"):
-            if lost := port.statistics.get(name, 0):
+            lost = port.statistics.get(name, 0)
+            if matters(lost, _arrived(port)):
                 yield Seen(
                     where=port.where,
                     says=f"{counted(lost, 'frame')} came damaged and were thrown away",
@@ -388,29 +407,19 @@ MIDDLE = (
         why="The ring of the NIC had no free descriptor. The capture program never heard of them: "
         "its own drops stay 0.",
         source="Linux rtnl_link_stats64; libpcap #1328; PF_RING #235",
-        not_when="The packets were lost before Suricata was started.",
+        not_when="Fewer than one in a million; losses before Suricata was started.",
         change="ethtool -G PORT rx MAX; more queues; interrupts on a free CPU",
         look=_nic_lost,
     ),
 )
 LATER = (
     Kind(
-        id="softnet-drops",
-        title="Packets died in a CPU's backlog",
-        costs=Costs.PACKETS,
-        why="Packets that RPS, veth or a tunnel hands to a CPU wait in its backlog: it was full.",
-        source="Linux net/core/dev.c (enqueue_to_backlog); moby #44973",
-        not_when="A NIC without RPS, whose packets go through no backlog; losses of another port.",
-        change="sysctl -w net.core.netdev_max_backlog=10000",
-        look=_backlog,
-    ),
-    Kind(
         id="frame-length",
         title="The link carries frames of a length that the port does not take",
         costs=Costs.PACKETS,
         why="The NIC throws away what is longer than its MTU allows, and what is too short.",
         source="Linux rtnl_link_stats64",
-        not_when="The counter is 0.",
+        not_when="Fewer than one in a million.",
         change="ip link set PORT mtu N; then restart Suricata",
         look=_too_long,
     ),
@@ -420,7 +429,7 @@ LATER = (
         costs=Costs.PACKETS,
         why="A frame with a wrong check sum or length of its own is thrown away by the NIC.",
         source="Linux rtnl_link_stats64",
-        not_when="The counter is 0.",
+        not_when="Fewer than one in a million.",
         change="change the cable, the transceiver or the TAP",
         roles=BOTH,
         look=_damaged,
@@ -518,6 +527,17 @@ PLACES = (
     ),
 )
 NOTES = (
+    Kind(
+        id="softnet-drops",
+        title="Packets of some port died in a CPU's backlog",
+        costs=Costs.NOTHING,
+        why="Packets that RPS, veth or a tunnel hands to a CPU wait in its backlog: it was full. "
+        "The counter is the host's, since boot: whether they were the sensor's cannot be read.",
+        source="Linux net/core/dev.c (enqueue_to_backlog); moby #44973",
+        not_when="A NIC without RPS, whose packets go through no backlog.",
+        change="sysctl -w net.core.netdev_max_backlog=10000",
+        look=_backlog,
+    ),
     Kind(
         id="rx-dropped",
         title="rx_dropped is no loss of the sensor",

@@ -109,14 +109,21 @@ class _Reader:
             online=self._cpus("sys/devices/system/cpu/online"),
             isolated=self._cpus("sys/devices/system/cpu/isolated"),
             nodes=self._nodes(),
-            balancers=tuple(pid for pid, name in names.items() if name == "irqbalance"),
+            balancers={
+                pid: tuple((self.text(f"proc/{pid}/cmdline") or "").split("\0"))
+                for pid, name in names.items()
+                if name == "irqbalance"
+            },
             softnet_dropped=self._softnet(),
             memory_bytes=self._memory(),
             uptime_s=self._uptime(),
             virtual=self._virtual(),
         )
         wanted = self._wanted(found, asked, ports_of, given)
-        seen = tuple(self._port(space, spaces[space], index) for space, index in sorted(wanted))
+        seen = tuple(
+            self._port(space, spaces[space], index, ports_of[space][index])
+            for space, index in sorted(wanted)
+        )
         return replace(
             found,
             ports=seen,
@@ -189,7 +196,7 @@ class _Reader:
             except PermissionError:
                 space = None
                 unseen.append(f"{name} (pid {pid})")
-            if space is None and not name.lower().startswith(CAPTURERS):
+            if space is None and not _captures(name):
                 continue
             rows = self._packet_rows(pid) if space not in seen or space is None else []
             if rows:
@@ -273,7 +280,10 @@ class _Reader:
         """Inode → the first process that has it open."""
         found: dict[int, int] = {}
         refused = False
-        for pid in names if inodes else ():
+        likely_first = sorted(names, key=lambda pid: not _captures(names[pid]))
+        for pid in likely_first:
+            if found.keys() >= inodes:
+                break
             try:
                 held = self._open_files(pid)
             except PermissionError:
@@ -460,9 +470,7 @@ class _Reader:
         physical = (self.root / f"sys/class/net/{name}/device").exists()
         return physical and bool(int(flags, 16) & UP)
 
-    def _port(self, space: int, pid: int | None, index: int) -> Port:
-        name = self._interfaces(pid)[index]
-
+    def _port(self, space: int, pid: int | None, index: int, name: str) -> Port:
         def ask(asked: bytes, more: int) -> bytes | None:
             try:
                 return self.kernel.ethtool(pid, name, asked, more)
@@ -564,6 +572,10 @@ VALUES = {
     "softirq budget": "proc/sys/net/core/netdev_budget",
     "backlog": "proc/sys/net/core/netdev_max_backlog",
 }
+
+
+def _captures(name: str) -> bool:
+    return name.lower().startswith(CAPTURERS)
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, int]]:

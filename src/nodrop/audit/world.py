@@ -259,8 +259,8 @@ class World:
     online: tuple[int, ...] = ()
     isolated: tuple[int, ...] = ()
     nodes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    balancers: tuple[int, ...] = ()
-    """Process ids of irqbalance."""
+    balancers: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """Process ids of irqbalance → its arguments."""
     softnet_dropped: Mapping[int, int] = field(default_factory=dict)
     """CPU → packets that its backlog refused."""
     memory_bytes: int | None = None

@@ -37,6 +37,10 @@ def statistic(name: str, value: int) -> Change:
     return lambda host: host.write(f"{STATISTICS_AT}/{name}", f"{value}\n")
 
 
+def after(packets: int, name: str, value: int) -> Change:
+    return all_of(statistic("rx_packets", packets), statistic(name, value))
+
+
 def driver(**said: object) -> Change:
     return lambda host: host.kernel.port.update(said)
 
@@ -109,6 +113,12 @@ def process(name: str) -> Change:
     return lambda host: host.process(700, name, {})
 
 
+def balancer(*arguments: str) -> Change:
+    return all_of(
+        process("irqbalance"), file("proc/700/cmdline", "\0".join(("irqbalance", *arguments)))
+    )
+
+
 SLOT = "sys/class/net/eth1/device"
 REFUSED = f"1 00000002 {'0 ' * 11}\n"
 TWO_PORTS = YAML + "  - interface: eth2\n    cluster-id: {}\n"
@@ -148,7 +158,9 @@ CASES: list[tuple[str, Change, Change]] = [
         all_of(lines(0, 0), file("sys/class/net/eth1/queues/rx-0/rps_cpus", "0c\n")),
     ),
     ("nic-drops", statistic("rx_missed_errors", 7), statistic("rx_missed_errors", 0)),
+    ("nic-drops", after(7_000_000, "rx_missed_errors", 7), after(7_000_001, "rx_missed_errors", 7)),
     ("nic-drops", counter("rx_queue_0_drops", 80), counter("rx_no_buffer_count", 80)),
+    ("socket-drops", interface(drop=5, pkts=5_000_000), interface(drop=4, pkts=5_000_000)),
     ("socket-drops", interface(drop=1), interface(drop=0)),
     ("frames-cut", rings(version=2, frame_bytes=1500), rings(version=2, frame_bytes=1616)),
     (
@@ -156,7 +168,9 @@ CASES: list[tuple[str, Change, Change]] = [
         all_of(file("proc/net/softnet_stat", REFUSED), driver(driver="veth")),
         file("proc/net/softnet_stat", REFUSED),
     ),
+    ("frame-length", after(9, "rx_length_errors", 1), after(1 << 40, "rx_length_errors", 9)),
     ("frame-length", statistic("rx_length_errors", 3), statistic("rx_length_errors", 0)),
+    ("cable-errors", after(9, "rx_frame_errors", 1), after(1 << 40, "rx_frame_errors", 9)),
     ("cable-errors", statistic("rx_crc_errors", 3), statistic("rx_crc_errors", 0)),
     (
         "link-slow",
@@ -207,6 +221,8 @@ CASES: list[tuple[str, Change, Change]] = [
     ("numa-remote", lines(4, 5), all_of(lines(4, 5), file(f"{SLOT}/numa_node", "1\n"))),
     ("numa-unknown", file(f"{SLOT}/numa_node", "-1\n"), file(f"{SLOT}/numa_node", "1\n")),
     ("irqbalance", process("irqbalance"), process("irqtop")),
+    ("irqbalance", balancer("--banirq=30"), balancer("--banirq=30", "-i", "31")),
+    ("irqbalance", balancer("--foreground"), balancer("--policyscript=/etc/irq.sh")),
     ("counts-stolen", said("decoder", pkts=2000), said("decoder", pkts=1090)),
     (
         "config-not-running",
