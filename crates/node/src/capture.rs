@@ -1,27 +1,58 @@
 //! Captures of this host as bytes in memory, unpacked if they are packed.
 
-use std::io;
 use std::path::Path;
 
 use nodrop_counters::MemoryReader;
 use nodrop_proto::JobError;
 use nodrop_sys::file::{bounds_times, raised, read_regular};
-use nodrop_wire::packed::{Most, bound, unpacked};
+use nodrop_wire::packed::{Most, PackedError, Unpacked, bound, unpacked};
+
+use crate::progress::Progress;
+
+/// What makes an error about the end of a file none.
+pub const TOLERATING: &str = "--tolerate-truncated uses the packets before that place";
 
 /// A capture file in memory: read, not mapped, so that a change of the file does not change what is sent.
-pub fn contents(path: &Path) -> Result<Vec<u8>, JobError> {
-    let failed =
-        |e: io::Error| JobError::new("trace", format!("{}: cannot read: {e}", path.display()));
-    let bytes = read_regular(path).map_err(failed)?;
-    Ok(unpack(&bytes).map_err(failed)?.unwrap_or(bytes))
+pub fn contents(
+    path: &Path,
+    tolerate_truncated: bool,
+    progress: &Progress,
+) -> Result<Vec<u8>, JobError> {
+    let bytes = read_regular(path).map_err(|error| unreadable(path, &error))?;
+    let unpacked = unpack(path, &bytes, tolerate_truncated, progress)?;
+    Ok(unpacked.map_or(bytes, |unpacked| unpacked.bytes))
 }
 
 /// What a packed capture holds; `None` if it is not packed.
-pub fn unpack(file: &[u8]) -> io::Result<Option<Vec<u8>>> {
-    let allowed = raised(bound(file.len()) as u64, bounds_times()?);
-    unpacked(file, most(allowed, available_bytes()))
+pub fn unpack(
+    path: &Path,
+    file: &[u8],
+    tolerate_truncated: bool,
+    progress: &Progress,
+) -> Result<Option<Unpacked>, JobError> {
+    let times = bounds_times().map_err(|error| unreadable(path, &error))?;
+    let allowed = raised(bound(file.len()) as u64, times);
+    progress.expect(file.len(), 1);
+    let found = unpacked(
+        file,
+        most(allowed, available_bytes()),
+        tolerate_truncated,
+        &mut |at| progress.at(at),
+    );
+    found.map_err(|error| {
+        let refused = JobError::new("trace", format!("{}: {error}", path.display()));
+        match error {
+            PackedError::Cut { unpacked_bytes, .. } if unpacked_bytes > 0 => {
+                refused.hint(TOLERATING)
+            }
+            _ => refused,
+        }
+    })
 }
 
+fn unreadable(path: &Path, error: &dyn std::fmt::Display) -> JobError {
+    JobError::new("trace", format!("{}: cannot read: {error}", path.display()))
+}
 /// Nobody is served by a host without memory.
 fn most(allowed: u64, available: Option<u64>) -> Most {
     let (bytes, why) = match available {

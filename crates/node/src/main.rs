@@ -7,6 +7,7 @@ mod enter;
 mod guest;
 mod job;
 mod keep;
+mod progress;
 mod schema;
 mod session;
 mod trace_files;

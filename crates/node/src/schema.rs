@@ -34,6 +34,7 @@ mod tests {
     use crate::job::sample::output::Line;
     use crate::job::sink::Sink;
     use crate::job::trace::Trace;
+    use crate::progress::Read;
 
     /// A file to which the document is written as it is now: for tools/node_schema.py.
     const WRITE_TO: &str = "NODROP_WRITE_SCHEMA_TO";
@@ -62,7 +63,7 @@ mod tests {
             Sample::NAME: job::<Sample, Line<'static>>(&mut read, &mut said),
             Probe::NAME: job::<Probe, ()>(&mut read, &mut said),
             Profile::NAME: job::<Profile, ()>(&mut read, &mut said),
-            Trace::NAME: job::<Trace, ()>(&mut read, &mut said),
+            Trace::NAME: job::<Trace, Read>(&mut read, &mut said),
         });
         let every_job = json!({
             "hello": said.subschema_for::<Hello>(),

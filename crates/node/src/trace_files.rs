@@ -18,10 +18,11 @@ use tempfile::{Builder, NamedTempFile};
 
 use crate::capture::contents;
 use crate::job::replay::{macs, scheduled};
+use crate::progress::Progress;
 
 #[derive(Args)]
 pub struct CutArgs {
-    /// Capture file: pcap or pcapng, also packed with gzip, zstd or xz
+    /// Capture file: pcap, pcapng or snoop, also packed with gzip, zstd, xz or lz4
     trace: PathBuf,
     /// Capture file to write: pcap with times in ns
     out: PathBuf,
@@ -44,7 +45,7 @@ pub struct CutArgs {
 
 #[derive(Args)]
 pub struct ReplicateArgs {
-    /// Capture file: pcap or pcapng, also packed with gzip, zstd or xz
+    /// Capture file: pcap, pcapng or snoop, also packed with gzip, zstd, xz or lz4
     trace: PathBuf,
     /// Capture file to write: pcap with times in ns
     out: PathBuf,
@@ -67,7 +68,7 @@ pub struct ReplicateArgs {
 
 #[derive(Args)]
 pub struct MergeArgs {
-    /// Capture files: pcap or pcapng, also packed with gzip, zstd or xz
+    /// Capture files: pcap, pcapng or snoop, also packed with gzip, zstd, xz or lz4
     #[arg(required = true, num_args = 2..)]
     traces: Vec<PathBuf>,
     /// Capture file to write: pcap with times in ns
@@ -83,7 +84,8 @@ pub struct MergeArgs {
 
 /// Writes a part of a capture; its frames, their times and lengths on the wire stay what they are.
 pub fn cut(args: &CutArgs) -> anyhow::Result<()> {
-    let bytes = contents(&args.trace)?;
+    let progress = Progress::by_hand(&args.trace, false);
+    let bytes = contents(&args.trace, args.tolerate_truncated, &progress)?;
     let bad = |words: &dyn Display| unusable(&args.trace, words);
     let (from_ns, to_ns) = (after(args.from_s), args.to_s.map_or(u64::MAX, after));
     let mut begin = None;
@@ -174,7 +176,15 @@ pub fn merge(args: &MergeArgs) -> anyhow::Result<()> {
             .hint("name one for each trace, or none")
             .into());
     }
-    let files = (args.traces.iter().map(|path| contents(path))).collect::<Result<Vec<_>, _>>()?;
+    let files = (args.traces.iter())
+        .map(|path| {
+            contents(
+                path,
+                args.tolerate_truncated,
+                &Progress::by_hand(path, false),
+            )
+        })
+        .collect::<Result<Vec<_>, _>>()?;
     let mut sides = (args.traces.iter().zip(&files))
         .map(|(path, bytes)| Side::new(path, bytes, args.tolerate_truncated))
         .collect::<Result<Vec<_>, _>>()?;

@@ -11,7 +11,8 @@ use nodrop_wire::capture::Reader;
 use nodrop_wire::packed::bound;
 use nodrop_wire::pcap::{file_header, record_header};
 
-use crate::capture::contents;
+use crate::capture::{TOLERATING, contents};
+use crate::progress::Progress;
 use crate::trace_files::{report, unusable, write};
 
 /// Greatest time that the 32 bits of seconds in a pcap file hold.
@@ -19,7 +20,7 @@ const LAST_NS: u64 = (u32::MAX as u64 + 1) * 1_000_000_000 - 1;
 
 #[derive(Args)]
 pub struct PrepareArgs {
-    /// Capture file: pcap, pcapng or snoop, also packed with gzip, zstd or xz
+    /// Capture file: pcap, pcapng or snoop, also packed with gzip, zstd, xz or lz4
     trace: PathBuf,
     /// Capture file to write: pcap of Ethernet frames with times in ns
     out: PathBuf,
@@ -41,9 +42,15 @@ pub struct PrepareArgs {
     /// Use what is whole of a file that ends in the middle of a packet
     #[arg(long)]
     tolerate_truncated: bool,
+    /// Take the fractions of a second in a pcap file for nanoseconds, whatever its header says
+    #[arg(long)]
+    nanoseconds: bool,
     /// Write nothing if the capture needs no change
     #[arg(long)]
     if_changed: bool,
+    /// Say on stderr how much is read
+    #[arg(long, hide = true)]
+    progress: bool,
 }
 
 #[derive(Clone, Copy, Default, ValueEnum)]
@@ -76,49 +83,78 @@ fn seconds(text: &str) -> Result<f64, String> {
 
 /// Writes the prepared capture, and says what was changed.
 pub fn run(args: &PrepareArgs) -> anyhow::Result<()> {
-    let bytes = contents(&args.trace)?;
+    let progress = Progress::by_hand(&args.trace, args.progress);
+    let bytes = contents(&args.trace, args.tolerate_truncated, &progress)?;
     if is_same(&args.trace, &args.out) {
         let words = format!("{} is the capture itself", args.out.display());
         return Err(JobError::new("spec", words)
             .hint("give the prepared one another name")
             .into());
     }
-    let options = Options {
+    let mut options = Options {
         split_offloaded: matches!(args.offloaded, Offloaded::Split),
         pad_cut: matches!(args.cut, Cut::Pad),
         by_time: matches!(args.order, Order::Time),
         skip_link_types: args.skip_link_types.clone(),
         longest_gap_ns: args.longest_gap_s.map(ns),
+        earlier_ns: 0,
+        nanoseconds: args.nanoseconds,
         most_padding_bytes: bound(bytes.len()) as u64,
     };
-    let read = || Reader::of_any_link(&bytes, args.tolerate_truncated);
+    let read = || {
+        let reader = Reader::of_any_link(&bytes, args.tolerate_truncated)?;
+        let reader = if args.nanoseconds {
+            reader.in_nanoseconds()
+        } else {
+            reader
+        };
+        Ok(reader.inspect(|record| {
+            if let Ok(record) = record {
+                progress.at(record.offset);
+            }
+        }))
+    };
     let refused = |error: PrepareError<std::io::Error>| refused(args, error);
 
-    let mut last_ns = 0;
+    // Two passes, and two more if there is something to write.
+    progress.expect(bytes.len(), if args.if_changed { 2 } else { 4 });
+    let mut times: Option<(u64, u64)> = None;
     let changes = prepare(read, &options, |at_ns, _, _| {
-        last_ns = at_ns;
+        times.get_or_insert((at_ns, at_ns)).1 = at_ns;
         Ok(())
     })
     .map_err(refused)?;
+    let (first_ns, last_ns) = times.unwrap_or_default();
     let writes = !args.if_changed || changes.any();
-    if writes && last_ns > LAST_NS {
-        let words = "its last packet is of a time after 2106, which a pcap file cannot hold";
+    if !writes {
+        return report(&args.out, &said(&changes));
+    }
+    if last_ns > LAST_NS {
+        options.earlier_ns = first_ns;
+    }
+    if last_ns - options.earlier_ns > LAST_NS {
+        let words = format!(
+            "its packets are more than 136 years apart, which a pcap file cannot hold: {:.0} s pass after packet {}",
+            changes.longest_gap_ns as f64 / 1e9,
+            changes.longest_gap_after_packet
+        );
         return Err(unusable(&args.trace, &words)
-            .hint("shorten the gap before it: --longest-gap-s 10")
+            .hint("make long gaps shorter: --longest-gap-s 10")
             .into());
     }
-    if writes {
-        write(&args.out, |out| {
-            out.write_all(&file_header())?;
-            let written = prepare(read, &options, |at_ns, frame, wire| {
-                let length = u32::try_from(frame.len()).unwrap_or(u32::MAX);
-                out.write_all(&record_header(at_ns, length, wire))?;
-                out.write_all(frame)
-            });
-            written.map(|_| ()).map_err(refused)
-        })?;
-    }
-    report(&args.out, &said(&changes))
+    let mut written = None;
+    write(&args.out, |out| {
+        out.write_all(&file_header())?;
+        let changes = prepare(read, &options, |at_ns, frame, wire| {
+            let length = u32::try_from(frame.len()).unwrap_or(u32::MAX);
+            out.write_all(&record_header(at_ns, length, wire))?;
+            out.write_all(frame)
+        });
+        written = Some(changes.map_err(refused)?);
+        Ok(())
+    })?;
+    drop(progress);
+    report(&args.out, &said(&written.unwrap_or(changes)))
 }
 
 fn is_same(trace: &Path, out: &Path) -> bool {
@@ -140,9 +176,7 @@ fn refused(args: &PrepareArgs, error: PrepareError<std::io::Error>) -> anyhow::E
             said.hint(format!("--skip-link-types {linktype} leaves them out"))
         }
         PrepareError::Padding { .. } => said.hint("--cut as-is sends them as short as they are"),
-        PrepareError::Capture(error) if error.is_tolerable() => {
-            said.hint("--tolerate-truncated uses the packets before that place")
-        }
+        PrepareError::Capture(error) if error.is_tolerable() => said.hint(TOLERATING),
         PrepareError::Capture(_) | PrepareError::Nothing { .. } => said,
     };
     hinted.into()

@@ -13,6 +13,7 @@ use nodrop_trace::make::{self, Profile, rules::MOST_RULES};
 use crate::capture::available_bytes;
 use crate::drive;
 use crate::job;
+use crate::progress::Progress;
 use crate::trace_files::{self, CutArgs, MergeArgs, ReplicateArgs, folder_of, write};
 use crate::trace_prepare::{self, PrepareArgs};
 use crate::trace_window::{self, WindowArgs};
@@ -109,7 +110,9 @@ fn reader_is_gone(error: &anyhow::Error) -> bool {
 
 fn info(args: &InfoArgs) -> anyhow::Result<()> {
     let file = job::trace::open(&args.spec.trace)?;
-    let outcome = job::trace::look(&args.spec, &file)?;
+    let progress = Progress::by_hand(&args.spec.trace, false);
+    let outcome = job::trace::look(&args.spec, &file, &progress)?;
+    drop(progress);
     let text = if args.json {
         format!("{}\n", serde_json::to_string(&outcome)?)
     } else {

@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::Result;
 use clap::Args;
@@ -14,13 +15,14 @@ use nodrop_wire::record::Record;
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
-use crate::capture::unpack;
+use crate::capture::{TOLERATING, unpack};
 use crate::job::trace::open;
-use crate::trace_files::write;
+use crate::progress::Progress;
+use crate::trace_files::{unusable, write};
 
 #[derive(Args)]
 pub struct WindowArgs {
-    /// Capture file: pcap or pcapng, also packed with gzip, zstd or xz
+    /// Capture file: pcap, pcapng or snoop, also packed with gzip, zstd, xz or lz4
     trace: PathBuf,
     /// Capture file to write: pcap with times in ns; none is written if the window is the whole trace
     #[arg(long)]
@@ -31,6 +33,9 @@ pub struct WindowArgs {
     /// Use what is whole of a file that ends in the middle of a packet
     #[arg(long)]
     tolerate_truncated: bool,
+    /// Say on stderr how much is read
+    #[arg(long, hide = true)]
+    progress: bool,
 }
 
 /// On stdout.
@@ -69,9 +74,15 @@ struct Whole {
 pub fn window(args: &WindowArgs) -> Result<()> {
     let path = args.trace.as_path();
     let file = open(path)?;
-    let unpacked = unpack(&file).map_err(|error| unusable(path, &error))?;
-    let bytes = unpacked.as_deref().unwrap_or(&file);
-    let records = || records(path, bytes, args.tolerate_truncated);
+    let digest = std::thread::spawn({
+        let file = Arc::clone(&file);
+        move || Sha256::digest(&**file)
+    });
+    let progress = Progress::by_hand(path, args.progress);
+    let unpacked = unpack(path, &file, args.tolerate_truncated, &progress)?;
+    let bytes = unpacked.as_ref().map_or(&**file, |found| &found.bytes);
+    progress.expect(bytes.len(), 2);
+    let records = || records(path, bytes, args.tolerate_truncated, &progress);
 
     let mut finder = Finder::new(args.window);
     for record in records()? {
@@ -121,7 +132,9 @@ pub fn window(args: &WindowArgs) -> Result<()> {
     if within.packets == 0 {
         return Err(nothing_there(span).into());
     }
-    let digest = Sha256::digest(&*file);
+    let digest = digest
+        .join()
+        .map_err(|_| unusable(path, &"its sha256 cannot be made"))?;
     let found = Found {
         sha256: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
         window: span.to_string(),
@@ -172,6 +185,7 @@ fn records<'a>(
     path: &'a Path,
     bytes: &'a [u8],
     tolerate_truncated: bool,
+    progress: &'a Progress,
 ) -> Result<impl Iterator<Item = Result<(u64, Record<'a>), JobError>>, JobError> {
     let reader = Reader::new(bytes, tolerate_truncated).map_err(|error| unusable(path, &error))?;
     let mut ends: Option<(u64, u64)> = None;
@@ -179,18 +193,15 @@ fn records<'a>(
         let record = record.map_err(|error| {
             let refused = unusable(path, &error);
             if error.is_tolerable() {
-                refused.hint("--tolerate-truncated uses the packets before that place")
+                refused.hint(TOLERATING)
             } else {
                 refused
             }
         })?;
+        progress.at(record.offset);
         let now_ns = record.timestamp_ns;
         let (first_ns, latest_ns) = ends.get_or_insert((now_ns, now_ns));
         *latest_ns = now_ns.max(*latest_ns);
         Ok((*latest_ns - *first_ns, record))
     }))
-}
-
-fn unusable(path: &Path, words: &dyn std::fmt::Display) -> JobError {
-    JobError::new("trace", format!("{}: {words}", path.display()))
 }

@@ -1,11 +1,8 @@
 //! What a plan will send, known before anything is sent.
 
-use std::collections::HashSet;
-
-use nodrop_wire::flow::FlowKey;
-use nodrop_wire::tunnel::innermost;
 use nodrop_wire::view::Ip;
 
+use crate::flows::FirstOfFlows;
 use crate::round::index;
 use crate::schedule::Plan;
 use crate::trace::Trace;
@@ -89,43 +86,31 @@ fn in_first_pass(plan: &Plan, replica: u32) -> usize {
 }
 
 fn flows(trace: &Trace, plan: &Plan) -> u64 {
-    let (round, mut buffer) = (plan.round(), trace.buffer());
-    let mut flow_of = |packet: usize, replica: u32| {
-        let frame = trace.frame(packet, replica, &mut buffer).0;
-        let ip = innermost(frame).filter(Ip::has_transport_header)?;
-        Some(FlowKey::of_ip(frame, &ip))
-    };
-    let (mut others, mut same) = (0, HashSet::new());
+    let round = plan.round();
+    let (mut others, mut same) = (0, Vec::new());
     // Replicas of a kind send the first so many packets of one list.
     for kind in [0..round.whole(), round.whole()..round.replicas()] {
         let most = kind
             .clone()
             .map(|replica| in_first_pass(plan, replica))
             .max();
-        let mut begun = HashSet::new();
-        let mut begun_before = vec![0];
-        for number in 0..most.unwrap_or(0) {
-            let packet = round.packet(kind.start, number);
-            if let Some(flow) = flow_of(packet, 0) {
-                if flow_of(packet, 1) == Some(flow) {
-                    same.insert(flow);
-                } else {
-                    begun.insert(flow);
-                }
-            }
-            begun_before.push(begun.len() as u64);
-        }
+        let packets = (0..most.unwrap_or(0)).map(|number| round.packet(kind.start, number));
+        let found = FirstOfFlows::of(trace, packets, Ip::has_transport_header);
+        same.extend(found.same);
+        let begun_before = |number| found.others.partition_point(|first| *first < number) as u64;
         let of_replica = |replica: u32| {
-            let first = begun_before[in_first_pass(plan, replica)];
+            let first = begun_before(in_first_pass(plan, replica));
             let carried = round.carried(replica) as u64;
             let slots = plan.slots_of(replica);
             if !plan.has_distinct_loops() || slots <= carried {
                 return first;
             }
-            first.saturating_mul(slots / carried) + begun_before[index(slots % carried)]
+            first.saturating_mul(slots / carried) + begun_before(index(slots % carried))
         };
         others += kind.map(of_replica).sum::<u64>();
     }
+    same.sort_unstable();
+    same.dedup();
     others + same.len() as u64
 }
 
@@ -137,7 +122,9 @@ mod tests {
     use crate::replicas::Replicas;
     use crate::request::Request;
     use crate::trace::tests::{trace_of, udp};
+    use nodrop_wire::flow::FlowKey;
     use proptest::prelude::*;
+    use std::collections::HashSet;
 
     proptest! {
         /// What is counted slot by slot, with every frame as it is sent.

@@ -1,13 +1,14 @@
 //! A trace in memory: the bytes of its file, and an index of when, where and what to rewrite per packet.
 
-use std::collections::HashSet;
+use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use nodrop_wire::capture::Reader;
-use nodrop_wire::flow::FlowKey;
 use nodrop_wire::record::CaptureError;
 use nodrop_wire::rewrite::{RewriteError, Rewriter, Survey, Work};
 
+use crate::flows::FirstOfFlows;
 use crate::ways::{Mac, Ways};
 
 /// One packet of the index.
@@ -42,10 +43,49 @@ pub enum TraceError {
     Rewrite(#[from] RewriteError),
 }
 
+/// The bytes of a capture file: its own, or those of a file that somebody maps.
+#[derive(Clone)]
+pub enum Bytes {
+    /// In memory of its own, which a kernel may be given.
+    Own(Arc<Vec<u8>>),
+    /// To be read only.
+    Shared(Arc<dyn Deref<Target = [u8]> + Send + Sync>),
+}
+
+impl Bytes {
+    /// What somebody else holds.
+    pub fn shared(bytes: Arc<impl Deref<Target = [u8]> + Send + Sync + 'static>) -> Self {
+        Self::Shared(bytes)
+    }
+}
+
+impl From<Vec<u8>> for Bytes {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::Own(Arc::new(bytes))
+    }
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Own(bytes) => bytes,
+            Self::Shared(bytes) => bytes,
+        }
+    }
+}
+
+impl fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.len())
+    }
+}
+
 /// A trace that can be sent, as itself and as its replicas.
 #[derive(Debug)]
 pub struct Trace {
-    bytes: Arc<Vec<u8>>,
+    bytes: Bytes,
     packets: Vec<Packet>,
     frame_bytes: u64,
     longest_frame: usize,
@@ -78,12 +118,8 @@ impl Trace {
     ) -> Result<Self, (usize, TraceError)> {
         let (mut bytes, mut packets) = (Vec::new(), Vec::new());
         for (number, file) in files.into_iter().enumerate() {
-            let before = packets.len();
             index_file(&file, tolerate_truncated, bytes.len(), &mut packets)
-                .map_err(|error| (number, error.into()))?;
-            if packets.len() == before {
-                return Err((number, TraceError::NoPackets));
-            }
+                .map_err(|error| (number, error))?;
             // The one file there mostly is costs no copy.
             if bytes.is_empty() {
                 bytes = file;
@@ -91,23 +127,38 @@ impl Trace {
                 bytes.extend(file);
             }
         }
+        Ok(Self::indexed(bytes.into(), packets))
+    }
+
+    /// Indexes a capture file that is in memory.
+    ///
+    /// # Errors
+    /// As [`Trace::merged`].
+    pub fn of_bytes(bytes: Bytes, tolerate_truncated: bool) -> Result<Self, TraceError> {
+        let mut packets = Vec::new();
+        index_file(&bytes, tolerate_truncated, 0, &mut packets)?;
+        Ok(Self::indexed(bytes, packets))
+    }
+
+    /// `packets` is not empty.
+    fn indexed(bytes: Bytes, mut packets: Vec<Packet>) -> Self {
         // Stable: packets of one time stay in the order of their files.
         packets.sort_by_key(|packet| packet.at_ns);
-        let begin = packets.first().ok_or((0, TraceError::NoPackets))?.at_ns;
+        let begin = packets.first().map_or(0, |first| first.at_ns);
         packets.iter_mut().for_each(|packet| packet.at_ns -= begin);
         packets.shrink_to_fit();
         let lengths = || packets.iter().map(|packet| packet.length);
-        Ok(Self {
+        Self {
             frame_bytes: lengths().map(u64::from).sum(),
             longest_frame: lengths().max().map_or(0, |length| length as usize),
-            bytes: Arc::new(bytes),
+            bytes,
             packets,
             rewriter: None,
             distinct: 1,
             ways: None,
             begins_ns: begin,
             same_flows: 0,
-        })
+        }
     }
 
     /// Prepares `replicas` (the trace itself is one) whose flows are distinct, unless they are what it was prepared for last.
@@ -148,15 +199,18 @@ impl Trace {
     }
 
     fn flows_that_stay(&self) -> u64 {
-        let mut buffer = self.buffer();
-        let mut same = HashSet::new();
-        for (number, packet) in self.packets.iter().enumerate() {
-            let flow = FlowKey::innermost(frame(&self.bytes, packet));
-            if flow == FlowKey::innermost(self.frame(number, 1, &mut buffer).0) {
-                same.extend(flow);
-            }
-        }
-        same.len() as u64
+        let packets = 0..self.packets.len();
+        FirstOfFlows::of(self, packets, |_| true).same.len() as u64
+    }
+
+    /// Whether replicas have addresses of their own.
+    pub(crate) fn is_rewritten(&self) -> bool {
+        self.rewriter.is_some()
+    }
+
+    /// What is written into a packet of a replica.
+    pub(crate) fn work(&self, packet: usize) -> Work {
+        self.packets[packet].work
     }
 
     /// Flows that are the same in every replica though they should not: nothing in their addresses may be mapped. Later fragments
@@ -196,11 +250,14 @@ impl Trace {
         self.longest_frame
     }
 
-    /// The memory that all frames are sent from; `None` if some are rewritten on their way.
+    /// The memory that all frames are sent from; `None` if some are rewritten on their way, or it is not the trace's own.
     #[must_use]
     pub fn in_place(&self) -> Option<Arc<Vec<u8>>> {
         let as_they_are = self.rewriter.is_none() && self.ways.is_none();
-        as_they_are.then(|| Arc::clone(&self.bytes))
+        match &self.bytes {
+            Bytes::Own(bytes) if as_they_are => Some(Arc::clone(bytes)),
+            _ => None,
+        }
     }
 
     /// A buffer for [`Trace::frame`], as long as the longest frame and touched.
@@ -248,8 +305,8 @@ fn index_file(
     tolerate_truncated: bool,
     base: usize,
     packets: &mut Vec<Packet>,
-) -> Result<(), CaptureError> {
-    let mut latest = 0;
+) -> Result<(), TraceError> {
+    let (mut latest, before) = (0, packets.len());
     for record in Reader::new(file, tolerate_truncated)? {
         let record = record?;
         latest = record.timestamp_ns.max(latest);
@@ -260,6 +317,9 @@ fn index_file(
             length: u32::try_from(record.frame.len()).unwrap_or(u32::MAX),
             work: Work::NONE,
         });
+    }
+    if packets.len() == before {
+        return Err(TraceError::NoPackets);
     }
     Ok(())
 }

@@ -9,5 +9,6 @@ pub mod peak;
 pub mod prepare;
 pub mod reassembly;
 pub mod survey;
+mod tally;
 pub mod tap;
 pub mod window;

@@ -43,6 +43,10 @@ pub struct Options {
     pub skip_link_types: Vec<u32>,
     /// A longer time between two packets is made so long.
     pub longest_gap_ns: Option<u64>,
+    /// All packets are so much earlier than they were captured.
+    pub earlier_ns: u64,
+    /// `read` takes the fractions of a second for nanoseconds: said, and no oddity any more.
+    pub nanoseconds: bool,
     /// Bytes of zeros that may be added; a hostile file claims more.
     pub most_padding_bytes: u64,
 }
@@ -91,6 +95,10 @@ pub struct Changes {
     pub shortened_gaps: u64,
     /// By how much in all.
     pub shortened_ns: u64,
+    /// Packets that were made this much earlier: a pcap file holds no time after 2106.
+    pub earlier_ns: u64,
+    /// Whether fractions of a second were taken for nanoseconds, whatever the header says.
+    pub nanoseconds: bool,
     /// Packets that are not sent, by reason.
     pub left_out: BTreeMap<String, LeftOut>,
     /// Frames that the capture cut and that are sent so: the sender's stubs are no packets of the wire.
@@ -99,7 +107,7 @@ pub struct Changes {
     pub late_packets: u64,
     /// Frames longer than the usual 1,514 bytes that are sent as they are.
     pub long_packets: u64,
-    /// Packets whose fraction of a second is a second or more: nanoseconds under the magic of microseconds, mostly.
+    /// Packets whose fraction of a second is a second or more: nanoseconds under the magic of microseconds, mostly. Taken for those, none is.
     pub odd_fraction_packets: u64,
     /// The longest time between two packets that are sent.
     pub longest_gap_ns: u64,
@@ -112,6 +120,7 @@ impl Changes {
     #[must_use]
     pub fn any(&self) -> bool {
         self.written_packets != self.read_packets
+            || self.nanoseconds
             || !self.given_header_packets.is_empty()
             || !self.left_out.is_empty()
             || [
@@ -294,7 +303,11 @@ where
         options,
         mtu: survey.mtu(),
         segment_sizes: survey.segment_sizes,
-        changes: Changes::default(),
+        changes: Changes {
+            earlier_ns: options.earlier_ns,
+            nanoseconds: options.nanoseconds,
+            ..Changes::default()
+        },
         before_ns: None,
         saved_ns: 0,
         fragment_id: 0,
@@ -515,7 +528,7 @@ impl Preparing<'_> {
             self.changes.longest_gap_after_packet = number - 1;
         }
         self.changes.shortened_ns = self.saved_ns;
-        now_ns - self.saved_ns
+        now_ns - self.saved_ns - self.options.earlier_ns
     }
 }
 

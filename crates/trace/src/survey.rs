@@ -1,13 +1,13 @@
 //! Collects the facts of a trace in one pass over the file.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasher;
 
 use foldhash::fast::FixedState;
 use nodrop_wire::flow::FlowKey;
 use nodrop_wire::record::Record;
-use nodrop_wire::tunnel::innermost;
-use nodrop_wire::view::{self, ethertype, protocol};
+use nodrop_wire::tunnel::{innermost, innermost_of};
+use nodrop_wire::view::{self, Ip, ethertype, protocol};
 
 use crate::checksums::Checksums;
 use crate::frag::{Defrag, Untouched, classify};
@@ -16,6 +16,7 @@ use crate::info::{
 };
 use crate::peak::Peaks;
 use crate::reassembly::{Limits, Reassembly};
+use crate::tally::{Tally, sums};
 use crate::tap::{Protocol, tap_view};
 
 /// Longest frame of an Ethernet port with an MTU of 1500.
@@ -40,12 +41,14 @@ pub struct Surveyor {
     ip: Box<[[Share; 256]; 2]>,
     others: BTreeMap<Protocol, Share>,
     vlan_packets: [u64; 2],
-    /// Packets of each outermost flow, and whether one of them is no tunnel's.
-    flows: HashMap<FlowKey, (u64, bool), FixedState>,
-    tunnelled: HashSet<FlowKey, FixedState>,
-    hashes: HashSet<u64, FixedState>,
+    /// Packets of each outermost flow: those that are no tunnel's, and those that are.
+    plain: Tally,
+    tunnels: Tally,
+    /// Innermost flows of the tunnels.
+    tunnelled: Tally,
+    /// Hashes of all frames.
+    frames: Vec<u64>,
     hasher: FixedState,
-    duplicate_frames: u64,
     backwards: Backwards,
     longest_gap: Gap,
     checksums: Checksums,
@@ -92,11 +95,11 @@ impl Surveyor {
             ip: Box::new([[Share::default(); 256]; 2]),
             others: BTreeMap::new(),
             vlan_packets: [0; 2],
-            flows: HashMap::default(),
-            tunnelled: HashSet::default(),
-            hashes: HashSet::default(),
+            plain: Tally::default(),
+            tunnels: Tally::default(),
+            tunnelled: Tally::default(),
+            frames: Vec::new(),
             hasher: FixedState::default(),
-            duplicate_frames: 0,
             backwards: Backwards::default(),
             longest_gap: Gap::default(),
             checksums: Checksums::default(),
@@ -115,7 +118,7 @@ impl Surveyor {
         self.cut_packets += u64::from((record.original_bytes as usize) > frame.len());
         self.add_time(record.timestamp_ns, frame);
         self.add_size(frame.len());
-        self.duplicate_frames += u64::from(!self.hashes.insert(self.hasher.hash_one(frame)));
+        self.frames.push(self.hasher.hash_one(frame));
         self.add_tap(frame);
         self.add_network(frame);
         self.add_fragment(record.timestamp_ns, frame);
@@ -178,20 +181,34 @@ impl Surveyor {
             _ => None,
         };
         let Some(ip) = ip else {
+            if link.ethertype == ethertype::MPLS {
+                self.add_pseudowire(frame);
+            }
             let rest = frame.get(link.offset..).unwrap_or_default();
             let kind = Protocol::of_field(link.ethertype, rest);
             return self.others.entry(kind).or_default().add(frame);
         };
         self.ip[usize::from(ip.source.is_ipv6())][usize::from(ip.protocol)].add(frame);
         if ip.has_transport_header() {
-            let inner = innermost(frame).filter(|inner| inner.offset != ip.offset);
-            let flow = self.flows.entry(FlowKey::of_ip(frame, &ip)).or_default();
-            flow.0 += 1;
-            flow.1 |= inner.is_none();
-            self.tunnelled
-                .extend(inner.map(|inner| FlowKey::of_ip(frame, &inner)));
+            let flow = |ip| self.hasher.hash_one(FlowKey::of_ip(frame, ip));
+            match innermost_of(frame, &ip) {
+                None => self.plain.add(flow(&ip)),
+                Some(inner) => {
+                    self.tunnels.add(flow(&ip));
+                    if inner.has_transport_header() {
+                        self.tunnelled.add(flow(&inner));
+                    }
+                }
+            }
         }
         self.checksums.add(frame, &ip);
+    }
+
+    fn add_pseudowire(&mut self, frame: &[u8]) {
+        if let Some(inner) = innermost(frame).filter(Ip::has_transport_header) {
+            let flow = FlowKey::of_ip(frame, &inner);
+            self.tunnelled.add(self.hasher.hash_one(flow));
+        }
     }
 
     fn add_fragment(&mut self, now_ns: u64, frame: &[u8]) {
@@ -208,7 +225,13 @@ impl Surveyor {
 
     /// The facts; `bad_record` says where the file ended early.
     #[must_use]
-    pub fn finish(self, link_type: u32, bad_record: Option<BadRecord>) -> Info {
+    pub fn finish(mut self, link_type: u32, bad_record: Option<BadRecord>) -> Info {
+        let plain = std::mem::take(&mut self.plain).counts();
+        let tunnels = std::mem::take(&mut self.tunnels).counts();
+        let tunnelled = std::mem::take(&mut self.tunnelled).counts();
+        let flows = sums([&plain[..], &tunnelled].concat()).len();
+        let outer = sums([plain, tunnels].concat());
+        let duplicate_frames = repeated(std::mem::take(&mut self.frames));
         let duration_ns = self.last_ns.saturating_sub(self.first_ns.unwrap_or(0));
         let peak = |value: fn(&Share) -> u64| self.seconds.values().map(value).max().unwrap_or(0);
         let rate = |total, peak| Rate {
@@ -241,11 +264,10 @@ impl Surveyor {
                 .collect(),
             protocols: self.protocols(),
             vlan_packets: self.vlan_packets,
-            flows: (self.tunnelled.len() + self.flows.values().filter(|(_, plain)| *plain).count())
-                as u64,
-            outer_flows: self.flows.len() as u64,
-            flow_sizes: FlowSizes::of(self.flows.values().map(|(packets, _)| *packets)),
-            duplicate_frames: self.duplicate_frames,
+            flows: flows as u64,
+            outer_flows: outer.len() as u64,
+            flow_sizes: FlowSizes::of(outer.iter().map(|(_, packets)| *packets)),
+            duplicate_frames,
             backwards: self.backwards,
             longest_gap: self.longest_gap,
             checksums: self.checksums,
@@ -296,6 +318,14 @@ impl Surveyor {
             never_at_tap_packets: self.never_at_tap,
         }
     }
+}
+
+/// How many equal an earlier one.
+fn repeated(mut hashes: Vec<u64>) -> u64 {
+    hashes.sort_unstable();
+    let all = hashes.len();
+    hashes.dedup();
+    (all - hashes.len()) as u64
 }
 
 /// The last packet has its time as well: packets at one a second are one a second.

@@ -9,8 +9,10 @@
 //! every address that occurs in the trace, mapped or not; and the pools of different classes are disjoint. A
 //! packet with one mapped address in its header therefore has a 5-tuple that occurs in no other replica.
 
-use std::collections::BTreeSet;
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use foldhash::fast::FixedState;
 
 /// Classes of one IP version.
 pub(crate) const CLASSES: usize = 4;
@@ -88,17 +90,42 @@ fn number(address: IpAddr) -> u128 {
     }
 }
 
+/// A sender: it is no broadcast address.
+const SOURCE: u8 = 1;
+/// The broadcast address of a subnet, by its looks.
+const TO_ALL: u8 = 2;
+
 /// The addresses of one IP version that occur in a trace.
 #[derive(Debug, Default)]
 struct Family {
-    seen: BTreeSet<u128>,
-    mapped: [Vec<u128>; CLASSES],
+    /// With what is known of each.
+    noted: HashMap<u128, u8, FixedState>,
+    /// All of them, in order, once they are numbered.
+    seen: Vec<u128>,
+    /// Numbers of those that are mapped, within their class.
+    numbers: HashMap<u128, u32, FixedState>,
+    mapped: [usize; CLASSES],
 }
 
 impl Family {
-    fn index(&self, class: usize, address: u128) -> Option<u32> {
-        let place = self.mapped[class].binary_search(&address).ok()?;
-        u32::try_from(place).ok()
+    fn number_all(&mut self, class_of: impl Fn(u128, u8) -> Option<usize>) {
+        let noted = std::mem::take(&mut self.noted);
+        self.seen = noted.keys().copied().collect();
+        self.seen.sort_unstable();
+        for address in &self.seen {
+            if let Some(class) = class_of(*address, noted[address]) {
+                let number = u32::try_from(self.mapped[class]).unwrap_or(u32::MAX);
+                self.numbers.insert(*address, number);
+                self.mapped[class] += 1;
+            }
+        }
+    }
+
+    /// The last address of the trace in this range, both ends included.
+    fn last_within(&self, first: u128, last: u128) -> Option<u128> {
+        let after = self.seen.partition_point(|address| *address <= last);
+        let found = *self.seen.get(after.checked_sub(1)?)?;
+        (found >= first).then_some(found)
     }
 }
 
@@ -107,47 +134,40 @@ impl Family {
 pub(crate) struct Addresses {
     v4: Family,
     v6: Family,
-    sources: BTreeSet<u128>,
-    to_all: BTreeSet<u128>,
 }
 
 impl Addresses {
     /// Notes an address, wherever it stands in a frame.
     pub(crate) fn note(&mut self, address: IpAddr) {
-        self.family_mut(address).seen.insert(number(address));
+        self.add(address, 0);
     }
 
     /// Notes a sender: a sender is no broadcast address.
     pub(crate) fn note_source(&mut self, address: IpAddr) {
-        if address.is_ipv4() {
-            self.sources.insert(number(address));
-        }
+        self.add(address, SOURCE);
     }
 
     /// Notes the IP destination of a frame that went to the Ethernet broadcast address: the broadcast address of a subnet, if it looks like one.
     pub(crate) fn note_broadcast(&mut self, address: IpAddr) {
-        if address.is_ipv4() && number(address) & 3 == 3 {
-            self.to_all.insert(number(address));
-        }
+        let looks = address.is_ipv4() && number(address) & 3 == 3;
+        self.add(address, if looks { TO_ALL } else { 0 });
+    }
+
+    fn add(&mut self, address: IpAddr, known: u8) {
+        let family = self.family_mut(address);
+        *family.noted.entry(number(address)).or_default() |= known;
     }
 
     /// Numbers what is to be mapped; nothing may be noted afterwards.
     pub(crate) fn numbered(mut self) -> Self {
-        for address in &self.v4.seen {
-            let is_subnet_broadcast =
-                self.to_all.contains(address) && !self.sources.contains(address);
-            let class = u32::try_from(*address)
+        self.v4.number_all(|address, known| {
+            let is_subnet_broadcast = known & (TO_ALL | SOURCE) == TO_ALL;
+            let bits = u32::try_from(address)
                 .ok()
-                .and_then(|bits| class_of_v4(bits.into()));
-            if let (Some(class), false) = (class, is_subnet_broadcast) {
-                self.v4.mapped[class].push(*address);
-            }
-        }
-        for address in &self.v6.seen {
-            if let Some(class) = class_of_v6((*address).into()) {
-                self.v6.mapped[class].push(*address);
-            }
-        }
+                .filter(|_| !is_subnet_broadcast)?;
+            class_of_v4(bits.into())
+        });
+        self.v6.number_all(|address, _| class_of_v6(address.into()));
         self
     }
 
@@ -159,7 +179,7 @@ impl Addresses {
         } else {
             &self.v6
         };
-        Some((class, family.index(class, number(address))?))
+        Some((class, *family.numbers.get(&number(address))?))
     }
 
     /// The first address of each replica's run, per class; the first replica is the trace itself and gets none.
@@ -203,7 +223,7 @@ fn runs(
     pool: &[Range],
     replicas: usize,
 ) -> Result<Vec<u128>, usize> {
-    let need = family.mapped[class].len();
+    let need = family.mapped[class];
     if need == 0 {
         return Ok(vec![0; replicas]);
     }
@@ -216,7 +236,7 @@ fn runs(
                 break;
             }
             // The last obstacle inside the run: the next run may begin right after it.
-            match family.seen.range(base..=end).next_back() {
+            match family.last_within(base, end) {
                 Some(obstacle) => base = obstacle + 1,
                 None => {
                     found.push(base);
@@ -237,6 +257,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use proptest::prelude::*;
+    use std::collections::BTreeSet;
 
     fn collected(addresses: &[IpAddr]) -> Addresses {
         let mut collected = Addresses::default();

@@ -72,6 +72,15 @@ impl<'a> Reader<'a> {
         })
     }
 
+    /// Takes the fractions of a second in a pcap file for nanoseconds, whatever its header says.
+    #[must_use]
+    pub fn in_nanoseconds(mut self) -> Self {
+        if let Format::Pcap(reader) = &mut self.format {
+            reader.read_nanoseconds();
+        }
+        self
+    }
+
     /// Where and why the file ended early, if that was tolerated.
     #[must_use]
     pub fn cut(&self) -> Option<&CaptureError> {

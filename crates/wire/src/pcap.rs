@@ -105,6 +105,11 @@ impl<'a> PcapReader<'a> {
         Ok(reader)
     }
 
+    /// Takes the fractions of a second for nanoseconds, whatever the header says.
+    pub(crate) fn read_nanoseconds(&mut self) {
+        self.ns_per_fraction = 1;
+    }
+
     /// The next record, `None` at the end of the file.
     ///
     /// # Errors
@@ -196,7 +201,7 @@ fn format_name(magic: [u8; 4]) -> Option<&'static str> {
         [b'B', b'Z', b'h', _] => Some("bzip2"),
         [b'P', b'K', ..] => Some("zip"),
         [0x1c, 0x00, 0x01, 0xac] | [0xac, 0x01, 0x00, 0x1c] => Some("Ixia lcap"),
-        [0x04, 0x22, 0x4d, 0x18] => Some("lz4"),
+        [0x02, 0x21, 0x4c, 0x18] => Some("legacy lz4"),
         _ => None,
     }
 }

@@ -9,7 +9,10 @@
 //! bytes of bases, a frame an index.
 
 use std::collections::HashMap;
+use std::hash::BuildHasher as _;
 use std::net::IpAddr;
+
+use foldhash::fast::FixedState;
 
 use crate::addresses::{Addresses, Bases};
 use crate::checksum::Change;
@@ -75,9 +78,8 @@ impl Survey {
         let mut first = true;
         walk(frame, &mut |part| match part {
             Part::Ip(ip) => {
-                self.addresses.note(ip.source);
-                self.addresses.note(ip.destination);
                 self.addresses.note_source(ip.source);
+                self.addresses.note(ip.destination);
                 if to_all && std::mem::take(&mut first) {
                     self.addresses.note_broadcast(ip.destination);
                 }
@@ -104,7 +106,8 @@ impl Survey {
             bases,
             steps: Vec::new(),
             begins: vec![0, 0],
-            known: HashMap::new(),
+            known: HashMap::default(),
+            spare: Vec::new(),
         })
     }
 }
@@ -117,14 +120,23 @@ pub struct Rewriter {
     steps: Vec<Step>,
     /// Work number w is `steps[begins[w]..begins[w + 1]]`; number 0 is empty.
     begins: Vec<u32>,
-    known: HashMap<Vec<Step>, Work>,
+    /// By the hash of their steps.
+    known: HashMap<u64, Work, FixedState>,
+    spare: Vec<Step>,
 }
 
 impl Rewriter {
     /// What has to be written into a frame; [`Work::NONE`] if it has no address that may be mapped.
     pub fn work(&mut self, frame: &[u8]) -> Work {
-        let mut steps = Vec::new();
+        let mut steps = std::mem::take(&mut self.spare);
+        steps.clear();
         walk(frame, &mut |part| self.add_steps(part, &mut steps));
+        let work = self.work_of(&steps);
+        self.spare = steps;
+        work
+    }
+
+    fn work_of(&mut self, steps: &[Step]) -> Work {
         let maps = |step: &Step| {
             matches!(
                 step,
@@ -137,23 +149,33 @@ impl Rewriter {
         if !steps.iter().any(maps) {
             return Work::NONE;
         }
-        if let Some(work) = self.known.get(&steps) {
-            return *work;
+        let hash = FixedState::default().hash_one(steps);
+        if let Some(work) = self.known.get(&hash) {
+            if self.steps_of(*work) == steps {
+                return *work;
+            }
         }
         let number = u32::try_from(self.begins.len() - 1);
         let end = u32::try_from(self.steps.len() + steps.len());
         let (Ok(number), Ok(end)) = (number, end) else {
             return Work::NONE;
         };
-        self.steps.extend_from_slice(&steps);
+        self.steps.extend_from_slice(steps);
         self.begins.push(end);
-        self.known.insert(steps, Work(number));
+        self.known.insert(hash, Work(number));
         Work(number)
+    }
+
+    fn steps_of(&self, work: Work) -> &[Step] {
+        let begin = self.begins[work.0 as usize] as usize;
+        let end = self.begins[work.0 as usize + 1] as usize;
+        &self.steps[begin..end]
     }
 
     /// Frees what only [`Rewriter::work`] needs.
     pub fn seal(&mut self) {
-        self.known = HashMap::new();
+        self.known = HashMap::default();
+        self.spare = Vec::new();
         self.addresses = Addresses::default();
         self.steps.shrink_to_fit();
         self.begins.shrink_to_fit();
@@ -167,10 +189,8 @@ impl Rewriter {
         else {
             return;
         };
-        let begin = self.begins[work.0 as usize] as usize;
-        let end = self.begins[work.0 as usize + 1] as usize;
         let (mut inner, mut own) = (Change::NONE, Change::NONE);
-        for step in &self.steps[begin..end] {
+        for step in self.steps_of(work) {
             match *step {
                 Step::Address4 {
                     offset,

@@ -55,19 +55,27 @@ pub(crate) fn inside(frame: &[u8], ip: &Ip) -> Option<Inside> {
 /// The innermost IP header of a frame, as an IDS sees its flow; that of the frame itself if it is no tunnel's.
 #[must_use]
 pub fn innermost(frame: &[u8]) -> Option<Ip> {
-    let mut found = network_at(frame, 0)?;
+    let outermost = network_at(frame, 0)?;
+    Some(innermost_of(frame, &outermost).unwrap_or(outermost))
+}
+
+/// The innermost IP header inside of this one; `None` if it is no tunnel's.
+#[must_use]
+pub fn innermost_of(frame: &[u8], outermost: &Ip) -> Option<Ip> {
+    let mut found = None;
     for _ in 0..MAX_DEPTH {
-        let inner = carried(frame, &found).and_then(|inside| match inside {
+        let around = found.as_ref().unwrap_or(outermost);
+        let inner = carried(frame, around).and_then(|inside| match inside {
             Inside::Ip(at, 4) => ipv4_at(frame, at),
             Inside::Ip(at, _) => ipv6_at(frame, at),
             Inside::Link(at) => network_at(frame, at),
         });
-        let Some(inner) = inner else {
+        if inner.is_none() {
             break;
-        };
+        }
         found = inner;
     }
-    Some(found)
+    found
 }
 
 fn carried(frame: &[u8], ip: &Ip) -> Option<Inside> {

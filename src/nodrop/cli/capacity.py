@@ -72,6 +72,15 @@ def capacity(
             "--soak", metavar="TIME", help="After the search, so long at the load that is carried."
         ),
     ] = None,
+    loop: Annotated[
+        str | None,
+        typer.Option(
+            "--loop",
+            metavar="FLOWS",
+            help="A capture shorter than a trial is sent again: distinct (the default) gives each "
+            "pass addresses of its own, same does not.",
+        ),
+    ] = None,
     lab: LabName = None,
     out: OutFolder = Path("results"),
     settings: Settings = None,
@@ -105,6 +114,7 @@ def capacity(
         method=method,
         window=window,
         soak=soak,
+        loop=loop,
     )
     changes = all_settings(settings, tolerate_truncated=tolerate_truncated)
     asked = asked_experiment(question.table(Path.cwd()), changes, path=MADE_OF)

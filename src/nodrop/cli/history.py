@@ -10,6 +10,7 @@ import typer
 
 from nodrop.cli.arguments import AsJson, RunDirectories, write_anew, written_anew
 from nodrop.cli.saying import say, say_json
+from nodrop.config.units import count_of
 
 if TYPE_CHECKING:
     from nodrop.results.history import History, Line
@@ -75,14 +76,14 @@ def history(
         say(words)
     if page is not None:
         say(f"page: {page}")
-    say(f"{len(found.runs)} runs: {found.verdict}")
+    say(f"{count_of(len(found.runs), 'run')}: {found.verdict}")
     return found.exit_code
 
 
 def _runs(found: History) -> Iterator[str]:
     first, last = found.runs[0], found.runs[-1]
     yield (
-        f"{len(found.runs)} runs, {first.name} ({first.started_utc}) to {last.name} "
+        f"{count_of(len(found.runs), 'run')}, {first.name} ({first.started_utc}) to {last.name} "
         f"({last.started_utc})"
     )
     for run in found.runs:

@@ -11,6 +11,7 @@ import typer
 
 from nodrop.cli.arguments import AsJson
 from nodrop.cli.saying import say, say_json
+from nodrop.config.units import count_of
 from nodrop.errors import BadInput
 from nodrop.untrusted.words import one_line
 
@@ -191,7 +192,7 @@ def _import(
         }
         say_json(content)
         return
-    say(f"{done.runs} runs in {done.cells} cells")
+    say(f"{count_of(done.runs, 'run')} in {count_of(done.cells, 'cell')}")
     for finding in done.findings:
         say(f"{finding.severity}: {finding.title} [{finding.code}]")
     _say_skips(done.skips)

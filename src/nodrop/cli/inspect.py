@@ -23,6 +23,7 @@ from nodrop.cli.arguments import (
 )
 from nodrop.cli.saying import complain, say, say_json
 from nodrop.cli.stores import run_directory
+from nodrop.config.units import count_of
 from nodrop.errors import BadInput
 
 
@@ -176,8 +177,8 @@ def export(
         say_json([{"file": str(file), **asdict(done)} for file, done in written.items()])
         return
     for file, done in written.items():
-        rows = f"{done.rows:,} row{'' if done.rows == 1 else 's'}"
-        say(f"{file}: {rows}, {len(done.columns):,} columns")
+        rows = count_of(done.rows, "row")
+        say(f"{file}: {rows}, {count_of(len(done.columns), 'column')}")
 
 
 def plugins(as_json: AsJson = False) -> None:

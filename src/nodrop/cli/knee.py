@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from nodrop.config.units import count_of
 from nodrop.report.chart import ticks
 from nodrop.report.knee import WORDS, Dot
 from nodrop.report.numbers import short
@@ -97,7 +98,7 @@ def _scale(right: float, width: int) -> str:
 
 def _beyond(dots: Sequence[Dot]) -> Iterator[str]:
     if dots:
-        trials = "1 trial" if len(dots) == 1 else f"{len(dots)} trials"
+        trials = count_of(len(dots), "trial")
         least = short(min(dot.pps for dot in dots))
         yield f"{'':{LEFT + 2}}not drawn: {trials} at {least} packets/s and more"
 

@@ -60,7 +60,8 @@ class PlainLines:
         self._say(f"{directory}: {plan_words(plan)}")
         if earlier:
             ahead = self.outlook.at_least.trials
-            self._say(f"resumed: {len(earlier)} trials are there, {ahead} to go")
+            are = "trial is" if len(earlier) == 1 else "trials are"
+            self._say(f"resumed: {len(earlier)} {are} there, {ahead} to go")
 
     def note(self, words: str) -> None:
         self._say(words)

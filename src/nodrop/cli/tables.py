@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from nodrop.cli.terminal import console as console
-from nodrop.config.units import format_seconds
+from nodrop.config.units import count_of, format_seconds
 from nodrop.ledger.sustained import duration
 from nodrop.ledger.verdict import percent
 
@@ -205,7 +205,7 @@ def plan_words(plan: Plan) -> str:
     """`3 cells x 3 repetitions = 9 trials, order of seed 1, about 4 min`; with a rule, `3 cells x 6
     to 40 repetitions = 18 to 120 trials, …`. Of a controller that does not know its trials yet: `3
     cells, at least 3 trials, …`."""
-    outlook, cells = plan.controller.outlook([]), _counted(len(plan.cells), "cell")
+    outlook, cells = plan.controller.outlook([]), count_of(len(plan.cells), "cell")
     certain, most = outlook.at_least, outlook.at_most
     took = (plan.load_s or 0.0) + plan.around_s
     time, order = f"about {format_seconds(took)}", f"order of seed {plan.seed}"
@@ -214,10 +214,10 @@ def plan_words(plan: Plan) -> str:
         count = f"{cells} x {plan.rule} repetitions = {certain.trials:,} to {most.trials:,} trials"
         time, order = f"{time} to {format_seconds(longest)}", f"{until_words(plan.rule)}, {order}"
     elif most == certain:
-        count = f"{cells} x {_counted(plan.repetitions, 'repetition')} = "
-        count += _counted(certain.trials, "trial")
+        count = f"{cells} x {count_of(plan.repetitions, 'repetition')} = "
+        count += count_of(certain.trials, "trial")
     else:
-        count = f"{cells}, at least {_counted(certain.trials, 'trial')}"
+        count = f"{cells}, at least {count_of(certain.trials, 'trial')}"
         time = f"{format_seconds(took)} at least"
         if most is not None:
             time = f"{format_seconds(took)} to {format_seconds(max(took, most.seconds))}"
@@ -243,7 +243,7 @@ def sent_words(plan: Plan) -> Iterator[str]:
 
 
 def _planned_words(planned: Planned) -> str:
-    said = f"{_counted(planned.packets, 'packet')} of {_counted(planned.flows, 'flow')}"
+    said = f"{count_of(planned.packets, 'packet')} of {count_of(planned.flows, 'flow')}"
     if planned.pps is None or planned.bps is None:
         return said
     return f"{said}, {planned.pps:,.0f} packets/s, {planned.bps / 1e6:,.2f} Mbit/s on average"
@@ -267,10 +267,6 @@ def memory_words(plan: Plan) -> str:
         return ""
     mebibytes = max(1, round(plan.memory_bytes / 2**20))
     return f"the sender holds its trace in memory: at most about {mebibytes:,} MiB"
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _table(*columns: str) -> Table:

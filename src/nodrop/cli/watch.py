@@ -12,6 +12,7 @@ import typer
 
 from nodrop.cli.arguments import AsJson
 from nodrop.cli.saying import say, say_json
+from nodrop.config.units import count_of
 from nodrop.errors import BadInput
 
 if TYPE_CHECKING:
@@ -127,6 +128,6 @@ def closing_words(view: View) -> str:
         return f"finished: {view.progress}"
     over = f"no process is writing to this run directory; {view.progress} so far"
     if view.unread_lines:
-        lines = f"{view.unread_lines} lines of trials.jsonl cannot be read"
+        lines = f"{count_of(view.unread_lines, 'line')} of trials.jsonl cannot be read"
         return f"{over}, and {lines}: `nodrop report` says why"
     return f"{over}, --resume goes on"

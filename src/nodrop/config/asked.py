@@ -78,6 +78,7 @@ class CapacityQuestion(_Question):
     by: str | None = None
     method: str | None = None
     soak: str | None = None
+    loop: str | None = None
 
     def table(self, folder: Path) -> dict[str, Any]:
         search = {
@@ -91,8 +92,12 @@ class CapacityQuestion(_Question):
             f"How much of {Path(self.trace).name} does {self.sut} carry on this host before it "
             "drops a packet?"
         )
+        if self.loop not in (None, "distinct", "same"):
+            raise BadInput(f"--loop {self.loop or NOTHING}: must be distinct or same")
+        asked = self._table(folder, command="capacity", question=question)
         return {
-            **self._table(folder, command="capacity", question=question),
+            **asked,
+            "load": {**asked["load"], **_given({"loop_flows": self.loop})},
             "measure": {"mode": "capacity", "sut": "standing"},
             "search": _given(search),
         }

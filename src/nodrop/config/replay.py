@@ -146,6 +146,9 @@ class ReplayOptions(Options):
     Ethernet port can carry is refused."""
     longest_gap_s: Annotated[float, Field(gt=0, le=MOST_DURATION_S)] | None = None
     """A longer time between two packets is made so long: for captures whose clock was set."""
+    nanoseconds: bool = False
+    """Take the fractions of a second in a pcap file for nanoseconds, though its header says
+    microseconds."""
     tolerate_truncated: bool = False
     """Use what is whole of a capture file that ends in the middle of a packet."""
 

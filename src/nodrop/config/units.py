@@ -33,6 +33,16 @@ def parse_bytes(text: str) -> int:
     return count
 
 
+def noun(number: float, word: str) -> str:
+    """`packet` of 1, `packets` of any other number."""
+    return word if number == 1 else f"{word}s"
+
+
+def count_of(number: int, word: str) -> str:
+    """`1 packet`, `2,072 packets`."""
+    return f"{number:,} {noun(number, word)}"
+
+
 def format_seconds(seconds: float) -> str:
     """75 → `1 min 15 s`, for people."""
     if seconds > MOST_SECONDS:  # a speed of 1e-300 makes it infinite

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from nodrop.config.search import Search
+from nodrop.config.units import noun
 from nodrop.findings.answer import Answer, Between, Statement, apart
 from nodrop.findings.load_words import UNSURE, Writing, goal_words, known_apart, value_words
 from nodrop.findings.searched import Tried
@@ -72,7 +73,7 @@ def statements(
         bounds = f"; bounds {percent(width)} apart ({asked} asked for)"
     yield Statement(
         rule="capacity-cost",
-        text=f"{answer.trials} trial{'' if answer.trials == 1 else 's'}, "
+        text=f"{answer.trials} {noun(answer.trials, 'trial')}, "
         f"{answer.trial_seconds:,.0f} s of load{bounds}",
         evidence={
             "trials": answer.trials,

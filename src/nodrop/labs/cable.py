@@ -11,6 +11,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from nodrop.config.units import count_of
 from nodrop.hosts.seam import Json
 from nodrop.labs.cable_rate import burst, judged, unlike
 from nodrop.labs.crossing import CableEnd, Crossed, cross
@@ -127,7 +128,7 @@ def _fault(tx: CableEnd, rx: CableEnd, crossed: Crossed, mtu: int, *, short_pass
     if crossed.arrived_packets < FRAMES:
         return f"{crossed.arrived_packets} of {FRAMES} marked frames came {way}"
     return (
-        f"{crossed.arrived_packets} frames came {way}, and {FRAMES} were sent: "
+        f"{count_of(crossed.arrived_packets, 'frame')} came {way}, and {FRAMES} were sent: "
         "others send on this cable, too"
     )
 

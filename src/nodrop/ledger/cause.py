@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import groupby
 
+from nodrop.config.units import noun
 from nodrop.ledger.pace import Pace
 from nodrop.ledger.peers import Peer, Peers, peers
 from nodrop.ledger.places import NEUTRAL, Knobs, Place, WaitsFor
@@ -127,7 +128,7 @@ def lost_to_steal(
         return ""
     return (
         f"the hypervisor took {stolen * 100:.1f} % of the CPU time of the SUT or the sender (bound "
-        f"{bound * 100:.0f} %), which can explain the {lost} lost packets"
+        f"{bound * 100:.0f} %), which can explain the {lost} lost {noun(lost, 'packet')}"
     )
 
 

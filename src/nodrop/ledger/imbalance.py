@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import log, sqrt
 
+from nodrop.config.units import noun
 from nodrop.ledger.threads import over_mean
 
 UNEVEN = 0.1
@@ -118,7 +119,8 @@ class _Spread:
                 f"even share is {share * 100:.0f} %"
             )
             return Imbalance(makes=Makes.ONE_FLOW, words=words)
-        spread = f"{sizes.flows} flows spread like {sizes.effective_flows:.0f} equal ones"
+        flows = f"{sizes.flows} {noun(sizes.flows, 'flow')}"
+        spread = f"{flows} spread like {sizes.effective_flows:.0f} equal ones"
         chance = by_chance(sizes, self.threads)
         if over <= chance:
             words = f"chance can do this with few flows: {spread}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from nodrop.config.units import noun
+
 KNOBS = "systemd CPUQuota=, docker --cpus, Kubernetes limits.cpu"
 
 DISTURBS = "will disturb: "
@@ -26,7 +28,7 @@ class Quota:
 
     @property
     def words(self) -> str:
-        return f"{self.cpus:g} CPU{'' if self.cpus == 1 else 's'}, {self.group}"
+        return f"{self.cpus:g} {noun(self.cpus, 'CPU')}, {self.group}"
 
     @property
     def throttled_words(self) -> str:

@@ -145,10 +145,11 @@ def _burst(sending: Sending, ledger: Ledger, losses: Sequence[Losses] | None, bo
     when = "" if begin_ns is None else f", {(worst.begin_mono_ns - begin_ns) / 1e9:.1f} s into it"
     more = len(bursts) - 1
     others = f" and {more} more such burst{'s' if more > 1 else ''}" if more else ""
+    were = "packet was" if lost == 1 else "packets were"
     known = "at that time" if losses is not None else "at a time that is not known"
     return (
         f"the sender fell {worst.late_ns / 1e6:.0f} ms behind and then sent {worst.packets} "
-        f"packets at once{when}{others}; {lost} packets were lost, {explained} of them {known}, "
+        f"packets at once{when}{others}; {lost} {were} lost, {explained} of them {known}, "
         "and that can be the burst's doing"
     )
 

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nodrop.config.units import count_of
+
 TOLERANCE = 0.05
 """The pace that is shown may be lower than the pace offered by this part of it: how closely a SUT
 can be looked at."""
@@ -118,7 +120,7 @@ def _kept_at_most(seen: WorkedOff) -> float:
 
 
 def _evidence(seen: WorkedOff, sustained: bool | None, served: float | None) -> str:
-    load = f"{seen.packets:,} packets in {duration(seen.offered_s)}"
+    load = f"{count_of(seen.packets, 'packet')} in {duration(seen.offered_s)}"
     if sustained is False:
         behind = []
         if seen.backlog_at_least_packets:
@@ -128,7 +130,8 @@ def _evidence(seen: WorkedOff, sustained: bool | None, served: float | None) -> 
         return f"{load}; after the last of them {' and '.join(behind)}"
     left = []
     if seen.backlog_at_most_packets is not None:
-        left.append(f"at most {seen.backlog_at_most_packets:,} were left after the last of them")
+        most = min(seen.backlog_at_most_packets, seen.packets)
+        left.append(f"at most {most:,} were left after the last of them")
     if seen.drain_at_most_s is not None:
         left.append(f"worked off within {duration(seen.drain_at_most_s)}")
     if seen.rested_s is not None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from nodrop.config.units import noun
 from nodrop.ledger.balance import Ledger
 from nodrop.ledger.cause import Cause, causes_of, lost_to_steal
 from nodrop.ledger.hops import CUT, Account, Class
@@ -143,12 +144,13 @@ def _of_the_books(ledger: Ledger | None, *, explained: bool) -> list[Problem]:
             for a in ledger.accounts
             if a.kind is Class.FOREIGN and a.packets
         )
-        words = f"{foreign} packets that the generator did not send ({seen})"
+        words = f"{foreign} {noun(foreign, 'packet')} that the generator did not send ({seen})"
         found.append(Problem(code=Reason.RECEIVED_MORE_THAN_SENT, words=words))
     for step in ledger.steps:
         if step.residual_packets:
+            packets = noun(abs(step.residual_packets), "packet")
             words = (
-                f"{step.residual_packets:+d} packets unexplained "
+                f"{step.residual_packets:+d} {packets} unexplained "
                 f"between {step.start.name} and {step.end.name}"
             )
             words += f" ({step.end.look_at})" if step.end.look_at else ""
@@ -213,8 +215,8 @@ def _late_words(beyond: int | None, lost: int) -> str:
     if beyond is None or lost - beyond < NAMED_RATIO * lost or not lost:
         return ""
     return (
-        f"; {beyond} to {lost} packets are the SUT's loss: the others are no more than late bursts "
-        "of the sender can explain"
+        f"; {beyond} to {lost} {noun(lost, 'packet')} are the SUT's loss: the others are no more "
+        "than late bursts of the sender can explain"
     )
 
 

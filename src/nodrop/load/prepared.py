@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.config.replay import ReplayOptions
-from nodrop.config.units import format_seconds
+from nodrop.config.units import count_of, format_seconds
 from nodrop.errors import BadInput, LabProblem
 from nodrop.hosts.binary import find_node_binary
 from nodrop.hosts.folders import traces_folder
-from nodrop.hosts.local import LocalHost
 from nodrop.ledger.verdict import percent
+from nodrop.load.reading import read_by
 from nodrop.untrusted.json_text import counted
 from nodrop.untrusted.reading import making_sense
 
@@ -70,6 +70,8 @@ def _argv(options: ReplayOptions) -> Iterator[str]:
         yield from ("--skip-link-types", ",".join(map(str, options.skip_link_types)))
     if options.longest_gap_s is not None:
         yield from ("--longest-gap-s", f"{options.longest_gap_s:.9f}")
+    if options.nanoseconds:
+        yield "--nanoseconds"
     if options.tolerate_truncated:
         yield "--tolerate-truncated"
 
@@ -103,11 +105,8 @@ def _known(made: Path, beside: Path, argv: Sequence[str]) -> Mapping[str, Any] |
 def _make(path: Path, node: Path, made: Path, argv: Sequence[str]) -> Mapping[str, Any]:
     partial = made.with_suffix(f".{os.getpid()}.partial")
     try:
-        done = LocalHost(name="this host", node=node, label="trace").run(
-            [str(node), "trace", "prepare", str(path), str(partial), *argv],
-            timeout_s=TIMEOUT_S,
-            check=False,
-        )
+        command = [str(node), "trace", "prepare", str(path), str(partial), *argv]
+        done = read_by(command, path, timeout_s=TIMEOUT_S)
         said = " ".join(done.stderr.removeprefix("nodrop-node trace: ").split())
         if done.returncode == 2:
             raise BadInput(f"load.trace: {_as_settings(said)}")
@@ -134,68 +133,73 @@ def _as_settings(said: str) -> str:
     return re.sub(r"--(skip-link-types|cut|longest-gap-s) (\S+)", setting, said)
 
 
-def _some(count: int, thing: str = "packet") -> str:
-    return f"{count:,} {thing}{'' if count == 1 else 's'}"
-
-
 def _words(changes: Mapping[str, Any]) -> Iterator[str]:
     of = changes.get
     if given := of("given_header_packets"):
-        links = ", ".join(f"{_some(n)} of {link}" for link, n in given.items())
+        links = ", ".join(f"{count_of(n, 'packet')} of {link}" for link, n in given.items())
         own = changes["own_address_packets"]
         address = f", {own:,} of them with addresses of nodrop's" if own else ""
         yield f"{links} got an Ethernet header{address}"
     if split := of("split_packets"):
         yield (
-            f"{_some(split, 'frame')} that offloads joined became "
-            f"{_some(changes['split_into_packets'], 'TCP segment')} as the wire carries "
+            f"{count_of(split, 'frame')} that offloads joined became "
+            f"{count_of(changes['split_into_packets'], 'TCP segment')} as the wire carries "
             "them (load.offloaded)"
         )
     if split := of("fragmented_packets"):
         yield (
-            f"{_some(split, 'datagram')} longer than a wire carries became "
-            f"{_some(changes['fragmented_into_packets'], 'fragment')} (load.offloaded)"
+            f"{count_of(split, 'datagram')} longer than a wire carries became "
+            f"{count_of(changes['fragmented_into_packets'], 'fragment')} (load.offloaded)"
         )
     if padded := of("padded_packets"):
         yield (
-            f"the capture cut {_some(padded, 'frame')}: they are filled with "
+            f"the capture cut {count_of(padded, 'frame')}: they are filled with "
             f"{changes['padded_bytes']:,} bytes of zeros to the length they had, so rules and "
             "parsers find nothing there and may be faster than on the real traffic (load.cut)"
         )
     if cut := of("cut_packets"):
         yield (
-            f"the capture cut {_some(cut, 'frame')}, and they are sent so: an IDS calls "
+            f"the capture cut {count_of(cut, 'frame')}, and they are sent so: an IDS calls "
             "such stubs invalid and does no work for them (load.cut)"
         )
     if checked := of("fcs_packets"):
-        yield f"the frame check sequence was taken off {_some(checked)}"
+        yield f"the frame check sequence was taken off {count_of(checked, 'packet')}"
     if beyond := of("beyond_wire_packets"):
         yield (
-            f"{_some(beyond)} were captured longer than they were on the wire: "
+            f"{count_of(beyond, 'packet')} were captured longer than they were on the wire: "
             f"{changes['beyond_wire_bytes']:,} bytes are left out"
         )
     if moved := of("reordered_packets"):
         yield (
-            f"{_some(moved)} stood behind one of a later time, and are sent in the order "
-            "of their time (load.order)"
+            f"{count_of(moved, 'packet')} stood behind one of a later time, and are sent in "
+            "the order of their time (load.order)"
         )
     if late := of("late_packets"):
         yield (
-            f"{_some(late)} ({percent(late / changes['read_packets'])}) stand behind one "
-            "of a later time, and leave at once with it (load.order)"
+            f"{count_of(late, 'packet')} ({percent(late / changes['read_packets'])}) stand behind "
+            "one of a later time, and leave at once with it (load.order)"
         )
     if gaps := of("shortened_gaps"):
         seconds = format_seconds(changes["shortened_ns"] / 1e9)
-        yield f"{_some(gaps, 'gap')} between packets lost {seconds} (load.longest_gap_s)"
+        yield f"{count_of(gaps, 'gap')} between packets lost {seconds} (load.longest_gap_s)"
     for reason, left in (of("left_out") or {}).items():
         yield (
-            f"{_some(left['packets'])} left out: {reason} (the first is packet "
+            f"{count_of(left['packets'], 'packet')} left out: {reason} (the first is packet "
             f"{left['first_packet']:,})"
         )
-    if odd := of("odd_fraction_packets"):
+    if of("nanoseconds"):
+        yield "fractions of a second are taken for nanoseconds (load.nanoseconds)"
+    elif odd := of("odd_fraction_packets"):
+        share = odd / changes["read_packets"]
         yield (
-            f"{_some(odd)} have a fraction of a second that is a second or more: the file "
-            "may hold nanoseconds though its header says microseconds, and then its times are wrong"
+            f"{count_of(odd, 'packet')} ({percent(share)}) have a fraction of a second that "
+            "is a second or more: the file holds nanoseconds though its header says microseconds, "
+            "and its times are too far apart (load.nanoseconds = true reads them so)"
+        )
+    if earlier_ns := of("earlier_ns"):
+        yield (
+            f"all packets are {format_seconds(earlier_ns / 1e9)} earlier: a pcap file holds no "
+            "time after 2106"
         )
     if (gap_s := changes["longest_gap_ns"] / 1e9) > ODD_GAP_S:
         yield (

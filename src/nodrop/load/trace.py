@@ -26,6 +26,7 @@ from nodrop.labs.branches import addresses
 from nodrop.ledger.byte_books import SHORTEST_FRAME_BYTES, Lengths
 from nodrop.ledger.imbalance import FlowSizes
 from nodrop.load.prepared import Prepared, prepared
+from nodrop.load.reading import read_by, reading
 from nodrop.load.seam import (
     AtTap,
     Captured,
@@ -44,7 +45,8 @@ from nodrop.untrusted.reading import making_sense
 TRACE_READ_TIMEOUT_S = 600.0
 MEMINFO = Path("/proc/meminfo")
 PREPARING = (
-    "offloaded", "cut", "order", "skip_link_types", "longest_gap_s", "tolerate_truncated",
+    "offloaded", "cut", "order", "skip_link_types", "longest_gap_s", "nanoseconds",
+    "tolerate_truncated",
 )  # fmt: skip
 """Keys of [load] that say what is sent of a capture."""
 
@@ -74,14 +76,9 @@ def _cut(
     folder = traces_folder()
     partial = folder / f"window-{os.getpid()}-{get_ident()}.partial"
     argv = ["window", str(trace), f"--window={window}", "--out", str(partial)]
-    done = _this_host().run(
-        [
-            *(str(find_node_binary()), "trace", *argv),
-            *(["--tolerate-truncated"] if tolerate_truncated else []),
-        ],
-        timeout_s=TRACE_READ_TIMEOUT_S,
-        check=False,
-    )
+    command = [str(find_node_binary()), "trace", *argv]
+    command += ["--tolerate-truncated"] if tolerate_truncated else []
+    done = read_by(command, trace, timeout_s=TRACE_READ_TIMEOUT_S)
     if done.returncode != 0:
         partial.unlink(missing_ok=True)
         why = " ".join(done.stderr.split()).removeprefix("nodrop-node trace: ")
@@ -385,8 +382,13 @@ def _read(path: Path, stamp: tuple[int, ...], options: ReplayOptions) -> TraceFa
         "tolerate_truncated": options.tolerate_truncated,
     }
     try:
-        with closing(_job(_this_host(), spec)) as job:
-            said = job.result(timeout_s=TRACE_READ_TIMEOUT_S)
+        with reading(path) as line, closing(_job(_this_host(), spec)) as job:
+
+            def tick() -> None:
+                if samples := job.samples():
+                    line.at(min(1.0, samples[-1]["read_ratio"]))
+
+            said = job.result(timeout_s=TRACE_READ_TIMEOUT_S, tick=tick)
     except NodeRefused as refused:
         if refused.kind == "protocol":
             raise

@@ -89,6 +89,8 @@ def implausible(experiment: Experiment, loads: Sequence[LoadGenerator]) -> tuple
     """A wrong timestamp makes years of a short trace."""
     found: dict[str, None] = {}
     for load in loads:
+        if words := _gap_around_window(load):
+            found[words] = None
         duration_s = _duration_s(experiment, load)
         if duration_s is None or duration_s <= LONGEST_GAP_S:
             continue
@@ -103,6 +105,23 @@ def implausible(experiment: Experiment, loads: Sequence[LoadGenerator]) -> tuple
             words += f"; {format_seconds(gap_s)} pass without a packet after packet {after}"
         found[words] = None
     return tuple(found)
+
+
+def _gap_around_window(load: LoadGenerator) -> str:
+    """In words, if most of the time of a capture that a window is cut from is one long gap: the
+    window may be on its wrong side."""
+    facts = next(traces_of([load]), None)
+    if facts is None or facts.source is None or facts.captured is None:
+        return ""
+    counts = facts.captured.counts
+    gap_s = counts["longest_gap_ns"] / 1e9
+    if gap_s <= max(LONGEST_GAP_S, facts.source.window.trace_s / 2):
+        return ""
+    return (
+        f"load.trace: {facts.captured.path}: {format_seconds(gap_s)} of its "
+        f"{format_seconds(facts.source.window.trace_s)} pass without a packet after packet "
+        f"{counts['longest_gap_after_packet']}; --set load.longest_gap_s=1 closes such a gap"
+    )
 
 
 def traces_of(loads: Sequence[LoadGenerator]) -> Iterator[TraceFacts]:

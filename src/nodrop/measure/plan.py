@@ -98,6 +98,8 @@ class Plan:
     """What the budget of a search is likely to buy; None if there is no budget."""
     budget: str = ""
     """The same in words."""
+    looped: str = ""
+    """In words, if a search sends its window several times; empty if it does not."""
     rule: Repetitions | None = None
     """When a cell has been repeated often enough."""
     looks: Looks | None = None
@@ -235,6 +237,7 @@ class Plan:
                     *self.changed,
                     *self.sent_windows(),
                     self.windows(),
+                    self.looped,
                     self.too_short(),
                     self.parted(),
                     self.shared_cpus(),
@@ -313,6 +316,7 @@ def make_plan(experiment: Experiment) -> Plan:
         parted_senders=_parted_senders(made, parts),
         memory_bytes=max((facts.memory_bytes for facts in traces_of(loads)), default=None),
         changed=_changed(loads),
+        looped=_looped(asked.cells, experiment.search),
     )
 
 
@@ -457,6 +461,23 @@ def _changed(loads: Sequence[LoadGenerator]) -> tuple[str, ...]:
     ]
     words = (f"load.trace: {one.path.name}: {said}" for one in captured for said in one.words)
     return tuple(dict.fromkeys(words))
+
+
+def _looped(cells: Sequence[AskedCell], search: Search | None) -> str:
+    from nodrop.measure.controllers.capacity import first_load
+
+    loads = [] if search is None else [first_load(cell, search) for cell in cells]
+    several = [load for load in loads if load.get("loops", 1) > 1]
+    if search is None or not several:
+        return ""
+    loops = [load["loops"] for load in several]
+    often = " to ".join(f"{number:,}" for number in sorted({min(loops), max(loops)}))
+    alone = [load for load in several if load.get("loop_flows") != "distinct"]
+    flows = "the same flows each time" if alone else "each time with addresses of its own"
+    return (
+        f"the capture or its window is shorter than a trial that decides "
+        f"({duration(search.final_trial_s)}): it is sent {often} times, {flows} (load.loop_flows)"
+    )
 
 
 def _peak_demand(loads: Sequence[LoadGenerator]) -> PeakDemand | None:

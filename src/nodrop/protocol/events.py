@@ -979,6 +979,10 @@ class TraceResult(TypedDict):
     vlan_packets: list[Count]
 
 
+class TraceSample(TypedDict):
+    read_ratio: float
+
+
 class TraceShare(TypedDict):
     frame_bytes: Count
     packets: Count
@@ -1041,6 +1045,6 @@ EVENTS: Mapping[str, Mapping[str, type]] = {
     "replay": {"ready": ReplayReady, "result": ReplayResult, "sample": ReplaySample},
     "sample": {"ready": SampleReady, "result": SampleResult, "sample": SampleRow},
     "sink": {"ready": SinkReady, "result": SinkResult, "sample": SinkSample},
-    "trace": {"result": TraceResult},
+    "trace": {"result": TraceResult, "sample": TraceSample},
 }
 """Job → event → its fields; an event that is not here has none."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from nodrop.config.units import noun
 from nodrop.findings.answer import Answer, Statement
 from nodrop.findings.capacity_statements import writing
 from nodrop.report import escape, numbers
@@ -215,7 +216,7 @@ def forecast_words(searched: SearchedCell) -> str:
 
 
 def _trials(n: int) -> str:
-    return f"{n} trial{'' if n == 1 else 's'}"
+    return f"{n} {noun(n, 'trial')}"
 
 
 def _bounds(answer: Answer) -> str:

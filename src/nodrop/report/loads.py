@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from nodrop.config.units import noun
 from nodrop.findings.ladder import Contradiction, LoadResult, contradiction
 from nodrop.findings.load_words import LEAST_KNOWN
 from nodrop.report import escape, numbers
@@ -181,7 +182,11 @@ def _median(cell: Cell, figure: str) -> float | None:
 def _burst(cell: Cell) -> str:
     """`50 000 packets in 1.0 s (50 002 packets/s)`."""
     packets, seconds = _median(cell, "offered_packets"), _median(cell, "duration_s")
-    said = f"{numbers.count(packets)} packets" if packets is not None else "unknown size"
+    said = (
+        f"{numbers.count(packets)} {noun(packets, 'packet')}"
+        if packets is not None
+        else "unknown size"
+    )
     return f"{said} in {numbers.seconds(seconds)} s" if seconds is not None else said
 
 

@@ -14,6 +14,7 @@ import jinja2
 from markupsafe import Markup
 
 import nodrop
+from nodrop.config.units import noun
 from nodrop.ledger.balance import Ledger
 from nodrop.ledger.hops import Class
 from nodrop.report import bounded, escape, numbers
@@ -379,10 +380,11 @@ def _merged_words(trial: Trial, ledger: Ledger | None) -> str:
     if "datagrams" in numbered and "fragments" in numbered:
         into = (
             f" ({numbers.count(numbered['fragments'])} fragments became "
-            f"{numbers.count(numbered['datagrams'])} datagrams)"
+            f"{numbers.count(numbered['datagrams'])} {noun(numbered['datagrams'], 'datagram')})"
         )
     return (
-        f"Fanout defragmentation took out {numbers.count(books.merged_packets)} packets = "
+        f"Fanout defragmentation took out {numbers.count(books.merged_packets)} "
+        f"{noun(books.merged_packets or 0, 'packet')} = "
         f"{numbers.count(detail.absorbed_packets)} absorbed{into} + "
         f"{numbers.count(detail.held_packets)} held and thrown away, because their datagrams "
         "never became whole."

@@ -86,7 +86,8 @@ def _words(cells: Sequence[Profiled]) -> Iterator[str]:
         )
     lost = sum(trial.lost for trial in trials)
     if lost:
-        yield f"{numbers.count(lost)} records were lost, so the shares rest on the others"
+        were = "record was" if lost == 1 else "records were"
+        yield f"{numbers.count(lost)} {were} lost, so the shares rest on the others"
     for why in sorted({f"{w}: {why}" for t in trials for w, why in t.missing.items()}):
         yield f"Not seen: {why}"
     for cell in cells:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from nodrop.config.units import noun
 from nodrop.report.story import Story
 from nodrop.report.trials import Trial
 
@@ -594,4 +595,4 @@ def listed(names: Sequence[str]) -> str:
 
 
 def plural(number: int, thing: str) -> str:
-    return f"{number} {thing}" + ("" if number == 1 else "s")
+    return f"{number} {noun(number, thing)}"

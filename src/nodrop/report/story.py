@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from nodrop.config.matrix import NAMED
+from nodrop.config.units import noun
 from nodrop.findings.observations import RATES, rates_of
 from nodrop.report import escape, numbers
 from nodrop.report.trials import Trial, read_trial
@@ -412,7 +413,7 @@ def factor_label(factor: str, value: Any) -> str:
     if name == "ramp":
         return f"a ramp from {said}"
     if name == "instances":
-        return f"{said} instance{'' if value == 1 else 's'}"
+        return f"{said} {noun(value, 'instance')}"
     if name in ("setup", "kind", NAMED) or factor in ("setup", "sut", "load"):
         return said
     return f"{escape.plain(name, longest=60)} {said}"

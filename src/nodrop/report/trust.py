@@ -290,9 +290,9 @@ def _warmed(story: Story) -> Iterator[Sentence]:
     yield Sentence(
         rule=rules.GUEST_WARMED_UP,
         good=True,
-        text=f"{len(warmed)} trials began in a guest that had just booted: each first carried its "
-        f"whole load once, cold, and that load was discarded ({numbers.count(sent)} packets that "
-        "are in no figure)",
+        text=f"{plural(len(warmed), 'trial')} began in a guest that had just booted: each first "
+        "carried its whole load once, cold, and that load was discarded "
+        f"({numbers.count(sent)} packets that are in no figure)",
         evidence={"trials": len(warmed), "packets": sent},
     )
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+from nodrop.config.units import count_of
 from nodrop.errors import LabProblem
 from nodrop.results.following import Way
 from nodrop.results.names import ELSEWHERE, RUNS, SUT, TRIAL, sampled_host
@@ -55,7 +56,7 @@ class RawFiles:
         except LabProblem as lost:
             path, left = self._run.path, len([*self._waiting()])
             raise LabProblem(
-                f"{lost.message}; raw files of {left} trials lie in {path} alone",
+                f"{lost.message}; raw files of {count_of(left, 'trial')} lie in {path} alone",
                 hint=f"nothing is lost: --resume --out {path} puts them there",
             ) from lost
 

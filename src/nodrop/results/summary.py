@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from nodrop.config.units import count_of
 from nodrop.ledger.reasons import Outcome
 from nodrop.ledger.sustained import duration
 from nodrop.ledger.verdict import percent
@@ -72,7 +73,7 @@ def _words(record: TrialRecord) -> str:
     if not record.valid or books.loss_ratio is None:
         return record.verdict
     if not books.loss_ratio:
-        load = f"{record.offered.sent or 0:,} packets"
+        load = count_of(record.offered.sent or 0, "packet")
         if books.sustained_evidence and not books.sustained:
             took = duration(record.offered.duration_s or 0.0)
             return (

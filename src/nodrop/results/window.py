@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nodrop.config.units import count_of
 from nodrop.results.model import Count, Model, NotNegative, Seconds
 
 BEGUN_LEAST = 0.95
@@ -52,7 +53,7 @@ class LoadWindow(Model):
     def rate_words(self) -> str:
         """`3,000 packets/s, 12.1 Mbit/s`."""
         if self.pps is None or self.bps is None:
-            return f"{self.packets:,} packets at one moment"
+            return f"{count_of(self.packets, 'packet')} at one moment"
         return f"{self.pps:,.0f} packets/s, {_digits(self.bps / 1e6)} Mbit/s"
 
     @property

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.config.search import Search
-from nodrop.config.units import format_seconds
+from nodrop.config.units import format_seconds, noun
 from nodrop.results.growing import GrowingRun
 from nodrop.results.live import Live
 from nodrop.results.summary import record_words
@@ -89,7 +89,7 @@ class View:
     def progress(self) -> str:
         """`3 of 9 trials`; of a search `18 trials, round 2 of at most 3`."""
         if self.total is not None:
-            return f"{self.done} of {self.total} trials"
+            return f"{self.done} of {self.total} {noun(self.total, 'trial')}"
         trials = f"{self.done} trial" + "s" * (self.done != 1)
         if self.finished:
             return trials

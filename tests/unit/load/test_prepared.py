@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
+import io
+import lzma
+import random
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +15,9 @@ import pytest
 
 from nodrop.config.options import check
 from nodrop.config.replay import ReplayOptions
+from nodrop.config.units import count_of
 from nodrop.errors import BadInput
+from nodrop.load.reading import ReadingLine
 from nodrop.load.trace import facts_of, find_trace, prepared_trace
 
 Frame = tuple[float, bytes]
@@ -155,3 +161,78 @@ def test_what_was_prepared_is_made_anew_if_the_file_is_another(tmp_path: Path) -
     again = find_trace(options(path))
     assert again != first
     assert facts_of(options(path)).packets == 2
+
+
+@pytest.mark.parametrize(("fractions", "odd"), [((0, 500_000_000), 1), ((7, 40_000_000, 9e8), 2)])
+def test_nanoseconds_under_the_magic_of_microseconds_are_named_and_read_so(
+    tmp_path: Path, fractions: Sequence[float], odd: int
+) -> None:
+    path = capture(tmp_path / "ns.pcap", [(5 + part / 1e6, ethernet(udp())) for part in fractions])
+    whole = bytearray(path.read_bytes())
+    at = 24
+    for part in fractions:
+        whole[at : at + 8] = struct.pack("<II", 5, int(part))
+        at += 16 + struct.unpack_from("<I", whole, at + 8)[0]
+    path.write_bytes(whole)
+    said = " ".join(prepared_trace(options(path)).words())
+    assert f"{odd} packet" in said and "load.nanoseconds = true" in said
+    assert facts_of(options(path)).duration_s == pytest.approx((fractions[-1] - fractions[0]) / 1e6)
+    found = prepared_trace(options(path, nanoseconds=True))
+    assert found.changed and found.words()[0].startswith("fractions of a second are taken")
+    facts = facts_of(options(path, nanoseconds=True))
+    assert facts.duration_s == pytest.approx((fractions[-1] - fractions[0]) / 1e9)
+
+
+@pytest.mark.parametrize(("pack", "kind"), [(gzip.compress, "gzip"), (lzma.compress, "xz")])
+def test_what_is_whole_of_a_cut_packed_file_is_sent_if_that_is_tolerated(
+    tmp_path: Path, pack: Callable[[bytes], bytes], kind: str
+) -> None:
+    noise = random.Random(3)
+    frames = [(n / 100, ethernet(udp(40)) + noise.randbytes(60)) for n in range(20_000)]
+    whole = pack(capture(tmp_path / "x.pcap", frames).read_bytes())
+    path = tmp_path / "cut.pcap"
+    path.write_bytes(whole[: len(whole) * 3 // 4])
+    with pytest.raises(BadInput, match=f"the {kind} file is cut.*tolerate-truncated"):
+        facts_of(options(path))
+    facts = facts_of(options(path, tolerate_truncated=True))
+    assert 12_000 < facts.packets < 15_100
+    assert f"the {kind} file is cut" in str(facts.raw["bad_record"]) or facts.captured is not None
+
+
+@pytest.mark.parametrize("later_s", [0, 500_000_000])
+def test_times_after_2106_are_moved_and_say_so(tmp_path: Path, later_s: int) -> None:
+    """A pcapng file holds them; what is prepared of it is a pcap file."""
+    parts = [struct.pack("<IIIHHqI", 0x0A0D0D0A, 28, 0x1A2B3C4D, 1, 0, -1, 28)]
+    parts.append(struct.pack("<IIHHII", 1, 20, RAW, 0, 0, 20))
+    packet = udp(60)
+    for at_s in (3, 5):
+        ticks = (2**32 + later_s + at_s) * 1_000_000
+        body = struct.pack("<IIIII", 0, ticks >> 32, ticks & (2**32 - 1), len(packet), len(packet))
+        body += packet + bytes(-len(packet) % 4)
+        parts.append(
+            struct.pack("<II", 6, 12 + len(body)) + body + struct.pack("<I", 12 + len(body))
+        )
+    path = tmp_path / "late.pcapng"
+    path.write_bytes(b"".join(parts))
+    assert facts_of(options(path)).duration_s == 2
+    assert any("no time after 2106" in words for words in prepared_trace(options(path)).words())
+
+
+def test_a_reading_line_is_for_terminals(tmp_path: Path) -> None:
+    for is_terminal in (True, False):
+        out = io.StringIO()
+        out.isatty = lambda is_terminal=is_terminal: is_terminal  # type: ignore[method-assign]
+        line = ReadingLine(tmp_path / "large.pcap", out)
+        line.at(0.01)
+        line.at(0.431)
+        line.clear()
+        said = out.getvalue()
+        assert ("large.pcap: 43 %, about" in said and "1 %, about" not in said) is is_terminal
+        assert said == "" or said.endswith("\r\x1b[K")
+
+
+@pytest.mark.parametrize(
+    ("number", "said"), [(1, "1 packet"), (0, "0 packets"), (2072, "2,072 packets")]
+)
+def test_one_is_no_plural(number: int, said: str) -> None:
+    assert count_of(number, "packet") == said

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use nodrop_proto::{
     Flows, JobError, LedBy, ReplayReady, ReplayResult, ReplaySpec, SendBackend, SpreadOver,
 };
+use nodrop_replay::trace::Bytes;
 use nodrop_replay::{
     Load, Mac, Plan, PlanError, Profile, Replicas, Request, Spread, Trace, TraceError,
 };
@@ -18,8 +19,9 @@ use nodrop_sys::file::read_text;
 use nodrop_sys::idle::ShallowIdle;
 use nodrop_sys::thread;
 
-use crate::capture::contents;
+use crate::capture::{TOLERATING, contents};
 use crate::job::Job;
+use crate::progress::Progress;
 use crate::session::Session;
 use offer::Offer;
 use ports::Port;
@@ -206,6 +208,15 @@ pub fn scheduled(spec: &ReplaySpec, with_offsets: bool) -> Result<(Trace, Plan),
     Ok((trace, plan))
 }
 
+/// The same for the bytes of a spec's only file.
+pub fn scheduled_of(spec: &ReplaySpec, bytes: Bytes) -> Result<(Trace, Plan), JobError> {
+    let trace = Trace::of_bytes(bytes, spec.tolerate_truncated);
+    let mut trace = trace.map_err(|error| unusable(&spec.trace, &error))?;
+    prepare_copies(&mut trace, spec)?;
+    let plan = plan(&trace, &request(spec)?)?;
+    Ok((trace, plan))
+}
+
 fn plan(trace: &Trace, request: &Request) -> Result<Plan, JobError> {
     Plan::new(trace, request).map_err(|e| unscheduled(&e))
 }
@@ -287,35 +298,43 @@ fn profile(path: &Path, ramp: bool) -> Result<Profile, JobError> {
 /// The trace of a spec, made of one that holds the same files if there is one.
 fn load(read: Option<Trace>, spec: &ReplaySpec) -> Result<Trace, JobError> {
     let paths: Vec<&PathBuf> = std::iter::once(&spec.trace).chain(&spec.merge).collect();
-    let failed = |number: usize, e: &TraceError| {
-        let error = JobError::new("trace", format!("{}: {e}", paths[number].display()));
-        match e {
-            TraceError::Capture(cut) if cut.is_tolerable() => {
-                error.hint("--tolerate-truncated uses the packets before that place")
-            }
-            TraceError::Rewrite(_) => error.hint("use fewer replicas, or flows \"same\""),
-            _ => error,
-        }
-    };
     let mut trace = if let Some(trace) = read {
         trace
     } else {
-        let files = (paths.iter().map(|path| contents(path))).collect::<Result<_, _>>()?;
-        let trace = Trace::merged(files, spec.tolerate_truncated);
-        trace.map_err(|(number, e)| failed(number, &e))?
+        let tolerate = spec.tolerate_truncated;
+        let files = (paths.iter())
+            .map(|path| contents(path, tolerate, &Progress::of_nobody()))
+            .collect::<Result<_, _>>()?;
+        let trace = Trace::merged(files, tolerate);
+        trace.map_err(|(number, error)| unusable(paths[number], &error))?
     };
+    prepare_copies(&mut trace, spec)?;
+    Ok(trace)
+}
+
+fn unusable(path: &Path, error: &TraceError) -> JobError {
+    let said = JobError::new("trace", format!("{}: {error}", path.display()));
+    match error {
+        TraceError::Capture(cut) if cut.is_tolerable() => said.hint(TOLERATING),
+        TraceError::Rewrite(_) => said.hint("use fewer replicas, or flows \"same\""),
+        _ => said,
+    }
+}
+
+/// Addresses for the copies that a spec asks for.
+fn prepare_copies(trace: &mut Trace, spec: &ReplaySpec) -> Result<(), JobError> {
     let distinct = match spec.flows {
         Flows::Distinct => request(spec)?.copies().map_err(|e| unscheduled(&e))?,
         Flows::Same => 1,
     };
     let at_once = replicas(spec)?.count();
-    make_distinct(&mut trace, distinct, at_once).map_err(|e| failed(0, &e))?;
+    make_distinct(trace, distinct, at_once).map_err(|error| unusable(&spec.trace, &error))?;
     let macs = macs(&spec.dst_macs)?;
     match spec.dst_macs_by {
         LedBy::Flows => trace.share_among(macs),
         LedBy::Replicas => trace.share_replicas_among(macs),
     }
-    Ok(trace)
+    Ok(())
 }
 
 /// As many copies as are wanted or, if there are not so many addresses, as there are; those that are sent at once in any case.

@@ -3,27 +3,31 @@
 mod forecast;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use nodrop_proto::{JobError, TraceSpec};
+use nodrop_replay::trace::Bytes;
 use nodrop_sys::file::MappedFile;
 use nodrop_trace::info::{BadRecord, Info};
 use nodrop_trace::reassembly::Counts;
 use nodrop_trace::survey::Surveyor;
 use nodrop_wire::capture::Reader;
+use nodrop_wire::packed::Unpacked;
 use nodrop_wire::record::{CaptureError, LINKTYPE_ETHERNET};
 use schemars::JsonSchema;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use crate::capture::unpack;
+use crate::capture::{TOLERATING, unpack};
 use crate::job::{Job, replay};
+use crate::progress::Progress;
 use crate::session::Session;
 use forecast::{Planned, TapLengths};
 
 /// Looks into a trace.
 pub struct Trace {
     spec: TraceSpec,
-    file: MappedFile,
+    file: Arc<MappedFile>,
 }
 
 /// What the trace holds.
@@ -56,33 +60,53 @@ impl Job for Trace {
         Ok((Self { spec, file }, ()))
     }
 
-    fn run(&mut self, _session: &Session) -> Result<Outcome, JobError> {
-        look(&self.spec, &self.file)
+    fn run(&mut self, session: &Session) -> Result<Outcome, JobError> {
+        look(&self.spec, &self.file, &Progress::of_job(session))
     }
 }
 
 /// Maps the file.
-pub fn open(path: &Path) -> Result<MappedFile, JobError> {
-    MappedFile::open(path).map_err(|error| {
+pub fn open(path: &Path) -> Result<Arc<MappedFile>, JobError> {
+    MappedFile::open(path).map(Arc::new).map_err(|error| {
         JobError::new("trace", format!("{}: {error}", path.display()))
             .hint("a pcap file of Ethernet frames that this user may read")
     })
 }
 
 /// The facts of the trace, and the forecast for its replay.
-pub fn look(spec: &TraceSpec, file: &MappedFile) -> Result<Outcome, JobError> {
+pub fn look(
+    spec: &TraceSpec,
+    file: &Arc<MappedFile>,
+    progress: &Progress,
+) -> Result<Outcome, JobError> {
     replay::check(&spec.as_replay())?;
-    let info = survey(spec, file)?;
+    let unpacked = unpack(&spec.trace, file, spec.tolerate_truncated, progress)?;
+    let (bytes, cut) = match unpacked {
+        Some(Unpacked { bytes, cut }) => (Bytes::from(bytes), cut),
+        None => (Bytes::shared(Arc::clone(file)), None),
+    };
+    progress.expect(bytes.len(), 2);
+    // Both take a second for a gigabyte.
+    let (info, digest) = std::thread::scope(|scope| {
+        let digest = scope.spawn(|| Sha256::digest(&***file));
+        (survey(spec, &bytes, progress), digest.join())
+    });
+    let mut info = info?;
+    let digest = digest.map_err(|_| JobError::new("trace", "its sha256 cannot be made"))?;
+    info.bad_record = info.bad_record.or_else(|| {
+        let message = cut?.to_string();
+        Some(BadRecord { message })
+    });
+    let sha256 = digest.iter().map(|byte| format!("{byte:02x}")).collect();
     // Refused here, before anything is touched, if there are not so many fresh addresses.
-    let (trace, plan) = replay::scheduled(&spec.as_replay(), true)?;
+    let (trace, plan) = replay::scheduled_of(&spec.as_replay(), bytes)?;
     let fragments = if info.fragments_in_pass.offered_packets > 0 {
         forecast::fragments(&trace, &plan)?
     } else {
         forecast::Fate::default()
     };
-    let digest = Sha256::digest(&**file);
     Ok(Outcome {
-        sha256: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
+        sha256,
         planned: forecast::planned(&trace, &plan, spec.speed.unwrap_or(1.0)),
         tap_lengths: forecast::tap_lengths(&trace, &plan, &fragments),
         info,
@@ -91,12 +115,10 @@ pub fn look(spec: &TraceSpec, file: &MappedFile) -> Result<Outcome, JobError> {
     })
 }
 
-fn survey(spec: &TraceSpec, file: &MappedFile) -> Result<Info, JobError> {
+fn survey(spec: &TraceSpec, bytes: &[u8], progress: &Progress) -> Result<Info, JobError> {
     let failed = |error: &dyn std::fmt::Display| {
         JobError::new("trace", format!("{}: {error}", spec.trace.display()))
     };
-    let unpacked = unpack(file).map_err(|error| failed(&error))?;
-    let bytes = unpacked.as_deref().unwrap_or(file);
     let mut reader = Reader::new(bytes, spec.tolerate_truncated).map_err(|error| failed(&error))?;
     let mut surveyor = Surveyor::new(spec.speed.unwrap_or(1.0));
     for record in reader.by_ref() {
@@ -106,13 +128,12 @@ fn survey(spec: &TraceSpec, file: &MappedFile) -> Result<Info, JobError> {
                 CaptureError::LinkType { .. } => {
                     refused.hint("trace prepare gives its packets an Ethernet header")
                 }
-                error if error.is_tolerable() => {
-                    refused.hint("--tolerate-truncated uses the packets before that place")
-                }
+                error if error.is_tolerable() => refused.hint(TOLERATING),
                 _ => refused,
             }
         })?;
         surveyor.add(&record);
+        progress.at(record.offset);
     }
     let bad_record = reader.cut().map(|cut| BadRecord {
         message: cut.to_string(),

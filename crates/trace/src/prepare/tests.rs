@@ -11,6 +11,8 @@ const AS_THE_WIRE: Options = Options {
     by_time: true,
     skip_link_types: Vec::new(),
     longest_gap_ns: None,
+    earlier_ns: 0,
+    nanoseconds: false,
     most_padding_bytes: 1 << 20,
 };
 

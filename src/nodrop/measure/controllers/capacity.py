@@ -40,6 +40,8 @@ RAMP_LEAST = 4.0
 """A range of loads that is less than so wide needs no ramp."""
 MOST_OF_RAMP = 64
 """Replicas at once; what they do not fill is sent again."""
+MOST_COPIES = 1 << 16
+"""Passes of all replicas that have addresses of their own: each takes 80 bytes of the sender."""
 FAR = 2.0**20
 """Where a search without a maximum ends, above its beginning: no sender comes so far."""
 LAST = 3
@@ -283,9 +285,12 @@ def load_of(cell: AskedCell, search: Search, ask: Ask) -> dict[str, Any]:
     if not once_s:
         return {**found, "duration_s": ask.seconds}
     found.pop("duration_s", None)
-    if ask.soak and found.get("kind") == "replay":
-        found["loop_flows"] = "distinct"
-    return {**found, "loops": _passes(once_s, ask.seconds)}
+    passes = _passes(once_s, ask.seconds)
+    # As other traffic of the same kind: a SUT takes the same packets again for retransmissions.
+    if passes > 1 and found.get("kind") == "replay":
+        fits = passes * max(1, found.get("multiplier", 1)) <= MOST_COPIES
+        found.setdefault("loop_flows", "distinct" if fits or ask.soak else "same")
+    return {**found, "loops": passes}
 
 
 def _growing(cell: AskedCell, search: Search, ask: Ask) -> dict[str, Any]:

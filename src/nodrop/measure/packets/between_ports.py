@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from nodrop.config.units import count_of
 from nodrop.ledger.hops import Account, Class
 from nodrop.ledger.places import BETWEEN, RECEIVING_PORT, SENDER, SOFTNET
 from nodrop.ledger.reasons import Problem, Reason
@@ -46,8 +47,8 @@ def nothing_arrived(ends: Ends, *, tx_host: str, rx_host: str) -> Sequence[Probl
         missed = ends.rx.link([rx], "rx_missed_errors") + ends.rx.lost_beyond([rx])
         if left > 0 and not ends.rx.link([rx], "rx_packets") and missed <= 0:
             words = (
-                f"not one of {left:,} packets that left {tx} of {tx_host} reached {rx} of "
-                f"{rx_host}: cable, switch or VLAN; look with `nodrop lab check LAB`"
+                f"not one of {count_of(left, 'packet')} that left {tx} of {tx_host} reached {rx} "
+                f"of {rx_host}: cable, switch or VLAN; look with `nodrop lab check LAB`"
             )
             found.append(Problem(code=Reason.NOTHING_ARRIVED, words=words))
     return found

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
+from nodrop.config.units import noun
 from nodrop.ledger.hops import Account, Class
 from nodrop.ledger.places import KERNEL, NEUTRAL, Knobs
 from nodrop.load.seam import Fragments
@@ -102,7 +103,7 @@ def accounts(
             evidence=f"{kernel}{said}; merged and held cannot be separated",
             knob=knobs.defrag,
         ),
-        _lost(found, lost, f"{lost} fragments refused", knobs),
+        _lost(found, lost, f"{lost} {noun(lost, 'fragment')} refused", knobs),
     )
 
 
@@ -135,7 +136,8 @@ def _of_the_trace(trace: Fragments, kernel: str, counter: str, knobs: Knobs) -> 
             packets=absorbed - datagrams,
             bytes=trace.merged_bytes,
             counter=counter,
-            evidence=f"{kernel}; {absorbed} fragments became {datagrams} datagrams",
+            evidence=f"{kernel}; {absorbed} fragments became {datagrams} "
+            f"{noun(datagrams, 'datagram')}",
             knob=knobs.defrag,
             details=(("fragments", absorbed), ("datagrams", datagrams)),
         ),

@@ -111,6 +111,8 @@ def test_a_window_is_sent_as_often_as_a_trial_holds_it(trace_s: float, loops: in
         values = {(r.searched.value, r.searched.duration_s) for r in done if not r.searched.ramp}
         loads = [load_of(made, Search(), Ask(value=v, seconds=s)) for v, s in values]
         assert {load["loops"] for load in loads} == {loops}
+        flows = {load.get("loop_flows") for load in loads if load["kind"] == "replay"}
+        assert flows <= ({"distinct"} if loops > 1 else {None})
 
 
 @pytest.mark.parametrize("method", METHODS[:2], ids=lambda m: m["method"])
