@@ -159,7 +159,7 @@ def test_a_resumed_run_counts_from_where_it_was() -> None:
     out = io.StringIO()
     lines = PlainLines(Console(file=out, width=200))
     lines.plan_started(PLAN, directory=Path("d"), earlier=[LOSSY])
-    assert "resumed: 1 trials are there, 3 to go" in out.getvalue()
+    assert "resumed: 1 trial is there, 3 to go" in out.getvalue()
     assert lines.outlook is not None and lines.outlook.at_least.trials == 3
 
 
