@@ -2,10 +2,8 @@
 //! about it.
 
 use std::collections::HashSet;
-use std::hash::BuildHasher as _;
 use std::net::IpAddr;
 
-use foldhash::fast::FixedState;
 use nodrop_wire::flow::FlowKey;
 use nodrop_wire::tunnel::innermost;
 use nodrop_wire::view::{self, Ip};
@@ -91,55 +89,4 @@ fn hash(flow: &FlowKey, addresses_only: bool, seed: u64) -> u64 {
     words
         .into_iter()
         .fold(seed, |hash, word| mixed(hash ^ word))
-}
-
-/// The innermost flows of some packets, known by a hash.
-pub(crate) struct FirstOfFlows {
-    /// Hashes of flows that are the same in every replica.
-    pub same: Vec<u64>,
-    /// Of each other flow the place of its first packet among those that were shown, in order.
-    pub others: Vec<usize>,
-}
-
-impl FirstOfFlows {
-    /// Of these packets, those whose innermost header `counts`.
-    pub fn of(
-        trace: &Trace,
-        packets: impl Iterator<Item = usize>,
-        counts: impl Fn(&Ip) -> bool,
-    ) -> Self {
-        const RECENT: usize = 4_096;
-        let (hasher, mut buffer) = (FixedState::default(), trace.buffer());
-        let flow_of = |frame: &[u8]| {
-            let ip = innermost(frame).filter(&counts)?;
-            Some(FlowKey::of_ip(frame, &ip))
-        };
-        // Flows that come often are seen once for many packets. What is rewritten alike stays, or does not, alike.
-        let mut recent = vec![None; RECENT];
-        let mut found: Vec<(u64, bool, usize)> = Vec::new();
-        for (place, packet) in packets.enumerate() {
-            let Some(flow) = flow_of(trace.frame(packet, 0, &mut buffer).0) else {
-                continue;
-            };
-            let hash = hasher.hash_one(flow);
-            let known = Some((hash, trace.work(packet)));
-            #[expect(clippy::cast_possible_truncation, reason = "the lowest bits")]
-            let slot = &mut recent[hash as usize % RECENT];
-            if *slot != known {
-                *slot = known;
-                let is_same = !trace.is_rewritten()
-                    || flow_of(trace.frame(packet, 1, &mut buffer).0) == Some(flow);
-                found.push((hash, is_same, place));
-            }
-        }
-        found.sort_unstable();
-        found.dedup_by_key(|(hash, is_same, _)| (*hash, *is_same));
-        let (same, others): (Vec<_>, Vec<_>) = found.iter().partition(|(_, is_same, _)| *is_same);
-        let mut others: Vec<usize> = others.iter().map(|(_, _, place)| *place).collect();
-        others.sort_unstable();
-        Self {
-            same: same.iter().map(|(hash, _, _)| *hash).collect(),
-            others,
-        }
-    }
 }

@@ -2,10 +2,9 @@
 
 use nodrop_wire::view::Ip;
 
-use crate::flows::FirstOfFlows;
 use crate::round::index;
 use crate::schedule::Plan;
-use crate::trace::Trace;
+use crate::trace::{FirstOfFlows, Trace};
 
 /// Sums over all slots of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
