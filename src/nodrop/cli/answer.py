@@ -27,6 +27,7 @@ from nodrop.report.capacity_words import (
     soak_words,
     window_words,
 )
+from nodrop.report.cards import action_lines
 from nodrop.report.direct import direct_sentences
 from nodrop.report.escape import THIN
 from nodrop.report.fitted import fitted, fitted_words
@@ -34,6 +35,7 @@ from nodrop.report.numbers import rate
 from nodrop.report.searched import SearchedCell, searches
 from nodrop.report.sentences import BESIDE_LOSS
 from nodrop.report.story import Story
+from nodrop.results.capacity import Card
 from nodrop.stats.loss_curve import LossCurve
 
 NO_FIGURE = 6
@@ -68,8 +70,8 @@ def print_direct(story: Story) -> None:
         say()
 
 
-def print_capacity(searched: SearchedCell) -> None:
-    """What is carried, what broke above it and what touches that, and the knee."""
+def print_capacity(searched: SearchedCell, card: Card | None = None) -> None:
+    """What is carried, what broke above it and what touches that, what to do, and the knee."""
     out, said = console(), set[str]()
     for answer in searched.answers:
         say(headline(searched.subject, answer))
@@ -81,6 +83,8 @@ def print_capacity(searched: SearchedCell) -> None:
             if words not in said:
                 say(f"  {words}")
             said.add(words)
+    for key, words in action_lines(card) if card else ():
+        say(f"  {key:4}{words}")
     say()
     if (window := searched.window) is not None:
         say(window_words(searched))

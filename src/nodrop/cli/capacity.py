@@ -139,6 +139,7 @@ def _answer(run: Path, *, as_json: bool) -> int:
     """Prints it; the exit code."""
     from nodrop.cli.answer import ends_with, print_capacity
     from nodrop.report.capacity_json import capacity_answer
+    from nodrop.report.cards import cards
     from nodrop.report.decoder import decoder_sentences, decoder_words
     from nodrop.report.searched import searches
     from nodrop.report.sensor import sensor_words, trace_changes
@@ -155,18 +156,19 @@ def _answer(run: Path, *, as_json: bool) -> int:
         answers = [
             capacity_answer(
                 one,
+                card,
                 run_directory=run,
                 report=page,
                 exit_code=code,
                 changes=changes,
                 decoder=decoder,
             )
-            for one in found
+            for one, card in zip(found, cards(story), strict=True)
         ]
         say_json(answers[0].model_dump() if answers else None)
         return code
-    for one in found:
-        print_capacity(one)
+    for one, card in zip(found, cards(story), strict=True):
+        print_capacity(one, card)
     for words in (*decoder_words(story), *sensor_words(story)):
         say(words)
     say(f"report: {page}")

@@ -90,6 +90,7 @@ def _report(
     from nodrop.cli.answer import NO_FIGURE, ends_with, print_capacity, print_direct
     from nodrop.cli.progress import print_cells, print_stopped
     from nodrop.cli.timings import print_timings, print_timings_json
+    from nodrop.report.cards import cards
     from nodrop.report.decoder import decoder_words
     from nodrop.report.direct import direct_answers, disturbed
     from nodrop.report.searched import searches
@@ -113,8 +114,8 @@ def _report(
         return code
     if not quiet:
         print_direct(story)
-        for one in found:
-            print_capacity(one)
+        for one, card in zip(found, cards(story) if found else (), strict=True):
+            print_capacity(one, card)
         if not found:
             rule = asked.measure.rule
             print_cells(outcome.records, looks(rule, asked.measure.sut) if rule else None)

@@ -8,7 +8,7 @@ from pathlib import Path
 from nodrop.findings.answer import Answer, Bound
 from nodrop.report.capacity_words import answer_sentences, soak_evidence, soak_words
 from nodrop.report.searched import SearchedCell
-from nodrop.results.capacity import CapacityAnswer, Carried, Confidence, Goal, SoakAnswer
+from nodrop.results.capacity import CapacityAnswer, Card, Carried, Confidence, Goal, SoakAnswer
 from nodrop.results.trial import TrialRecord
 from nodrop.stats.interval import median_interval
 
@@ -17,6 +17,7 @@ Unit = Callable[[Bound], float | None]
 
 def capacity_answer(
     searched: SearchedCell,
+    card: Card | None = None,
     *,
     run_directory: Path,
     report: Path,
@@ -55,6 +56,7 @@ def capacity_answer(
         forecast=searched.forecast,
         round_trials=[*searched.round_trials],
         sentences=[sentence.text for sentence in answer_sentences(searched)],
+        card=card,
     )
 
 

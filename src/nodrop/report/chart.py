@@ -178,16 +178,19 @@ class Plot:
         return f"{number(100 - self.y.at(y) * 100)}%"
 
     def _d(self, points: Iterable[Point], *, close: bool = False) -> str:
-        """Points on a straight horizontal line are left out."""
-        found = [
-            (number(self.x.at(x) * 1000, 1), number(1000 - self.y.at(y) * 1000, 1))
-            for x, y in points
-        ]
-        kept = [
+        """In whole thousandths, each point after the first relative to the one before; points on a
+        straight horizontal line are left out."""
+        found = [(round(self.x.at(x) * 1000), round(1000 - self.y.at(y) * 1000)) for x, y in points]
+        (x, y), *rest = [
             p for n, p in enumerate(found)
             if not 0 < n < len(found) - 1 or not found[n - 1][1] == p[1] == found[n + 1][1]
         ]  # fmt: skip
-        return f"M{' '.join(f'{x} {y}' for x, y in kept)}{'Z' if close else ''}"
+        steps = []
+        for x1, y1 in rest:
+            steps.append(f"{x1 - x} {y1 - y}")
+            x, y = x1, y1
+        way = f"l{' '.join(steps)}" if steps else ""
+        return f"M{found[0][0]} {found[0][1]}{way}{'Z' if close else ''}"
 
     def axes(
         self, x_name: str = "", x_shown: Shown | None = None,

@@ -210,7 +210,7 @@ def time_chart(timelines: Sequence[Timeline], title: str, heads: Sequence[Markup
     if len(timelines) == 1:
         moments = [("bar", "moment", f"{name} {numbers.seconds(at)} s")
                    for name, at in timelines[0].marks]  # fmt: skip
-    kind = "times two" if len(timelines) > 1 else "times"
+    kind = "times sides" if len(timelines) > 1 else "times"
     return Chart(title, tuple(panes), tuple(moments), kind, tuple(heads))
 
 

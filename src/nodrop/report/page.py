@@ -20,6 +20,7 @@ from nodrop.ledger.hops import Class
 from nodrop.report import bounded, escape, numbers
 from nodrop.report.answer import answer
 from nodrop.report.capacity import CapacitySection, capacity_section
+from nodrop.report.capacity_page import CapacityPage, capacity_page, who
 from nodrop.report.cell_charts import loss_plot, order_plot, repeats_plot
 from nodrop.report.chart import Chart, symbols
 from nodrop.report.comparison import MOST_BASES, differences, family_words
@@ -66,6 +67,18 @@ SECTIONS = (
     ("trust", "Trust"),
     ("manifest", "Manifest"),
 )
+
+
+SEARCH_SECTIONS = [
+    ("answer", "Answer"),
+    ("knee", "The knee"),
+    ("ledger", "Where packets die"),
+    ("time", "Over time"),
+    ("trials", "Trials"),
+    ("trust", "Trust"),
+    ("manifest", "Appendix"),
+    ("words", "Words"),
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +156,10 @@ def page(story: Story, setups: SetupsSection | None) -> str:
         "count": numbers.count,
         "micros": numbers.micros,
         "megabits": numbers.megabits,
+        "mebibytes": numbers.mebibytes,
+        "seconds": numbers.seconds,
+        "percent": numbers.percent,
+        "thin": lambda words: words.replace(",", escape.THIN),
     }
     script, css = resource("page.js"), resource("chart.css") + resource("style.css")
     imported = published(story)
@@ -152,11 +169,16 @@ def page(story: Story, setups: SetupsSection | None) -> str:
     hosts = next(map(bounded.shortened, hosts_tables(story)), None)
     models = thread_models(story)
     profile = profile_section(story)
+    found = capacity_page(story)
     html = environment.get_template("index.html.j2").render(
         story=story,
         title=_title(story),
         version=nodrop.__version__,
-        sections=_sections(imported, setups, capacity, models, profile, hosts),
+        sections=_sections(found, imported, setups, capacity, models, profile, hosts),
+        found=found,
+        view=capacity.views[0] if capacity else None,
+        anchors={t.name: t.anchor for t in story.trials},
+        who=who(story),
         setups=setups,
         hosts_table=hosts,
         other_hosts=between.text if (between := hosts_between(story)) else "",
@@ -174,8 +196,8 @@ def page(story: Story, setups: SetupsSection | None) -> str:
         cells_table=cells_page_table(story),
         differences=_differences(story),
         told=bounded.told(story),
-        cell_views=_cell_views(story),
-        over_time=_over_time(story, overlaid=setups is None),
+        cell_views=_cell_views(story, 0 if found else MOST_FIGURES),
+        over_time=_over_time(story, overlaid=setups is None, most=5 if found else MOST_CHARTS),
         trials_table=trials_page_table(story),
         findings=findings(story),
         order_plot=order_plot(story),
@@ -207,6 +229,7 @@ def _csp_hash(text: Markup) -> str:
 
 
 def _sections(
+    found: CapacityPage | None,
     imported: Sequence[Published],
     setups: SetupsSection | None,
     capacity: CapacitySection | None,
@@ -216,6 +239,8 @@ def _sections(
 ) -> list[tuple[str, str]]:
     """Capacity, hosts, thread models, profile, setups and published tables have a place of their
     own if there are any."""
+    if found is not None:
+        return SEARCH_SECTIONS
     first = [("capacity", "Capacity")] if capacity else []
     extra = [("hosts", "Hosts")] if hosts else []
     extra += [("threads", "Thread models")] if models else []
@@ -255,8 +280,8 @@ def _differences(story: Story) -> Differences | None:
     )
 
 
-def _over_time(story: Story, *, overlaid: bool) -> OverTime:
-    chosen = bounded.leading(story)[:MOST_CHARTS]
+def _over_time(story: Story, *, overlaid: bool, most: int) -> OverTime:
+    chosen = bounded.leading(story)[:most]
     lines = {t.anchor: timeline(story.sources[t.source], t) for _, t in chosen}
     views: list[list[TimeView]] = [[], []]
     for cell, trial in chosen:
@@ -319,12 +344,13 @@ def _overlays(named: Sequence[tuple[Cell, Timeline]]) -> tuple[Chart, ...]:
     )
 
 
-def _cell_views(story: Story) -> list[CellView]:
+def _cell_views(story: Story, most: int) -> list[CellView]:
+    """`most`: so many trials are drawn."""
     told = bounded.told(story)
     cells = story.cells[: bounded.MOST_ROWS]
     typical = dict.fromkeys(cell.typical.anchor for cell in cells)
     others = [a for t in story.trials if (a := t.anchor) in told and a not in typical]
-    drawn = {*list(typical)[:MOST_FIGURES], *others[: max(MOST_FIGURES - len(typical), 0)]}
+    drawn = {*list(typical)[:most], *others[: max(most - len(typical), 0)]}
     opened = len(story.cells) <= MOST_OPEN
     return [_cell_view(cell, told, drawn, opened=opened) for cell in cells]
 

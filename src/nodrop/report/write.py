@@ -13,6 +13,7 @@ from nodrop.errors import REMEDIES, BadInput
 from nodrop.report.answer import answer
 from nodrop.report.bounded import shortened
 from nodrop.report.capacity import capacity_tables
+from nodrop.report.cards import card_lines, cards
 from nodrop.report.comparison import comparison_table
 from nodrop.report.escape import markdown
 from nodrop.report.figure_files import figure_files
@@ -29,6 +30,7 @@ from nodrop.report.story import Story, read_story
 from nodrop.report.tables import Table, to_latex, to_markdown, write_csv
 from nodrop.report.thread_models import thread_model_tables
 from nodrop.report.trust import findings
+from nodrop.results.capacity import Card
 from nodrop.untrusted.folder import Folder
 
 
@@ -119,7 +121,11 @@ def _write_figures(folder: Folder, story: Story, setups: SetupsSection | None) -
 def markdown_report(story: Story, setups: SetupsSection | None) -> str:
     """The answer and the tables, for a wiki or a pull request."""
     found = answer(story)
-    parts = ["# Answer", *(markdown(words, longest=2000) for words in _told(found.sentences))]
+    parts = [
+        "# Answer",
+        *map(_card, cards(story)),
+        *(markdown(words, longest=2000) for words in _told(found.sentences)),
+    ]
     if found.rests_on:
         parts += ["It rests on:", _list([s.text for s in found.rests_on])]
     if found.cannot_say:
@@ -129,6 +135,13 @@ def markdown_report(story: Story, setups: SetupsSection | None) -> str:
         parts += [f"## {markdown(table.title)}", to_markdown(table)]
     parts += ["## Trials", to_markdown(trials_told_table(story))]
     return "\n\n".join(parts)
+
+
+def _card(card: Card) -> str:
+    rows = (
+        f"| {markdown(key)} | {markdown(words, longest=1000)} |" for key, words in card_lines(card)
+    )
+    return "\n".join((f"| {markdown(card.subject)} | |", "| :-- | :-- |", *rows))
 
 
 def _told(sentences: Sequence[Sentence]) -> Iterator[str]:
@@ -180,6 +193,7 @@ def report_json(run_dirs: Sequence[Path]) -> dict[str, Any]:
             }
             for cell, figures in zip(story.cells, cells, strict=True)
         ],
+        "cards": [card.model_dump(mode="json") for card in cards(story)],
         "setups": _objects(comparison_table(conditions(story))),
         "findings": told(findings(story)),
     }

@@ -133,6 +133,106 @@ class SoakAnswer(Model):
     place: str | None
 
 
+State = Literal["untried", "helps", "does not", "cannot tell yet"]
+
+
+class CardLoad(Model):
+    """A load as it was really sent."""
+
+    pps: NotNegative | None
+    bps: NotNegative | None
+    value: NotNegative
+    """On the scale of the search: NX of the named window, for one."""
+    runs: list[str]
+    """Its trials."""
+    shown_pps: str
+    """With as many digits as are known, and so that the two loads differ; empty: not known."""
+    shown_mbit: str
+    shown_value: str
+
+
+class CardThread(Model):
+    """A capture thread at the load that was too much."""
+
+    name: str
+    ran: NotNegative | None
+    """Part of the time; likewise `waited`."""
+    waited: NotNegative | None
+    dropped: Count | None
+
+
+class Breaks(Model):
+    """What breaks next, where and why."""
+
+    verdict: str
+    limited_by: LimitedBy
+    place: str | None
+    """Where packets were lost; the page marks it if it is a stage of `path`."""
+    path: list[str]
+    why: str
+    lost: Count | None
+    sent: Count | None
+    run: str | None
+    """The trial that the figures are of."""
+    threads: list[CardThread]
+
+
+class Sure(Model):
+    """How sure the number is."""
+
+    confidence: Confidence | None
+    width: NotNegative | None
+    """(too much − carried) / too much."""
+    rounds: Count
+    rounds_asked: Count
+    cut: Count
+    """Rounds that the budget ended before their bounds were close."""
+    trials: Count
+    measured: Count
+    void: Count
+    failed: Count
+    books_closed: Count
+    disagree: list[str]
+    """Trials on the other side of the answer's bounds."""
+    words: list[str]
+
+
+class Action(Model):
+    """A thing to do: a hypothesis until its state says otherwise."""
+
+    text: str
+    why: str
+    command: str
+    """To be pasted; empty if there is none."""
+    cost_s: Seconds | None
+    """Measuring time it takes; None if that is not known."""
+    state: State = "untried"
+
+
+class Card(Model):
+    """The answer of one searched cell."""
+
+    subject: str
+    by: str
+    """`multiplier`, `speed` or `pps`: what the search varied."""
+    goal: NotNegative
+    """Loss ratio that is tolerated."""
+    headline: str
+    carried: CardLoad | None
+    too_much: CardLoad | None
+    lost: tuple[NotNegative, NotNegative] | None
+    """Least and most that trials of the load that is too much lost, of what was sent."""
+    lossy: Count
+    """Trials of that load that lost packets, and how many show whether they did (`lossy_of`)."""
+    lossy_of: Count
+    tolerated: str
+    """What tolerating loss changes."""
+    window: str
+    breaks: Breaks
+    sure: Sure
+    actions: list[Action]
+
+
 class CapacityAnswer(Model):
     format: Literal[1] = 1
     run_directory: str
@@ -176,3 +276,5 @@ class CapacityAnswer(Model):
     """What it bought: trials of each round, ramps left out. The width is in each goal."""
     sentences: Annotated[list[str], Field(min_length=1)]
     """The answer as the report has it."""
+    card: Card | None = None
+    """The answer card of the first goal, as page, report.md and terminal show it."""

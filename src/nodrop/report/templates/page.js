@@ -134,6 +134,17 @@
     look();
   };
 
+  for (const button of document.querySelectorAll(".cmd button")) {
+    button.hidden = false;
+    button.addEventListener("click", () => copy(button.previousElementSibling.textContent, button));
+  }
+  // The rail says where one is.
+  const links = new Map([...document.querySelectorAll(".rail nav a")].map((a) => [a.hash.slice(1), a]));
+  const seen = new IntersectionObserver((all) => {
+    for (const one of all) if (one.isIntersecting) { links.forEach((a) => a.removeAttribute("aria-current")); links.get(one.target.id)?.setAttribute("aria-current", "true"); }
+  }, { rootMargin: "-10% 0px -75% 0px" });
+  document.querySelectorAll("main section[id]").forEach((section) => seen.observe(section));
+
   for (const tools of document.querySelectorAll(".tools")) {
     const table = document.getElementById(tools.dataset.for);
     tools.hidden = false;

@@ -1,0 +1,200 @@
+"""The answer card: its figures, what breaks, what to do, and the lengths of its words."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from nodrop.findings.answer import Answer, Bound
+from nodrop.report import cards as wording
+from nodrop.report.capacity_json import capacity_answer
+from nodrop.report.capacity_page import WORDS, capacity_page
+from nodrop.report.cards import card_lines, cards, headline
+from nodrop.report.page import page
+from nodrop.report.searched import searches
+from nodrop.report.story import read_story
+from nodrop.report.write import report_json, write_report
+from nodrop.results.capacity import Card
+from nodrop.schemas import schemas
+from nodrop.testing.outcome_runs import Load, outcome_search, tried
+
+STOP = ("really sent", "that was", "which is", "of it ", "at once", "in vain", "as well", "!")
+SYNONYMS = ("absorbed", "met it", "may ", "might", "possibly")
+TEMPLATE = Path(wording.__file__).parent / "templates" / "capacity.html.j2"
+
+
+def card_of(run: Path) -> Card:
+    (card,) = cards(read_story([run]))
+    return card
+
+
+def with_threads(load: Load, *threads: dict[str, object], cpus: str = "1") -> Load:
+    named = [{"role": "worker", **thread} for thread in threads]
+    return replace(load, fields={**load.fields, "threads": named, "sut_cpus": cpus})
+
+
+@pytest.mark.parametrize("capacity", [8.0, 61.25, 0.5])
+def test_a_card_has_both_loads_and_what_the_higher_one_lost(
+    tmp_path: Path, capacity: float
+) -> None:
+    over = capacity * 1.02
+    loads = [tried(capacity / 2, [0.0] * 3), tried(capacity, [0.0] * 3)]
+    loads.append(tried(over, [0.02, 0.01, 0.03]))
+    card = card_of(outcome_search(tmp_path, loads))
+    assert card.carried is not None and card.too_much is not None
+    assert card.carried.pps == pytest.approx(capacity * 1000)
+    assert card.too_much.value == pytest.approx(over)
+    assert card.carried.shown_pps != card.too_much.shown_pps
+    assert card.lost is not None and card.lost[1] <= 0.03 and card.lossy == card.lossy_of
+    assert card.breaks.limited_by == "sut" and card.breaks.place == "socket ring"
+    assert card.breaks.verdict == "The socket ring overflows."
+    assert card.tolerated == "Tolerating 0.50 % loss changes nothing."
+
+
+@pytest.mark.parametrize("least", [4, 2])
+def test_goals_that_differ_are_said_with_their_own_load(tmp_path: Path, least: int) -> None:
+    loads = [tried(least, [0.0] * 3), tried(least + 1, [0.004] * 3), tried(least + 2, [0.2] * 3)]
+    card = card_of(outcome_search(tmp_path, loads))
+    assert card.tolerated == f"Tolerating 0.50 % loss: {least + 1},000 packets/s."
+
+
+@pytest.mark.parametrize("value", [9.0, 12.0])
+def test_a_trial_on_the_other_side_of_the_bounds_disagrees(tmp_path: Path, value: float) -> None:
+    loads = [tried(7, [0.0] * 3), tried(8, [0.1] * 3), tried(value, ["late", "late", 0.0])]
+    card = card_of(outcome_search(tmp_path, loads))
+    assert len(card.sure.disagree) == 1 and card.sure.void == 2
+    assert any("disagrees." in words for words in card.sure.words)
+
+
+@pytest.mark.parametrize(
+    ("cpus", "workers", "settings"),
+    [("1", 2, ["sut.threads=1"]), ("1-2", 3, ["sut.threads=2"]), ("1-2", 2, [])],
+)
+def test_more_workers_than_cpus_is_the_first_thing_to_change(
+    tmp_path: Path, cpus: str, workers: int, settings: list[str]
+) -> None:
+    threads = [
+        {"name": f"W#0{n}", "cpu_ratio": 0.4, "wait_ratio": 0.24, "dropped_packets": 9 * n}
+        for n in range(1, workers + 1)
+    ]
+    loads = [with_threads(tried(x, [loss] * 3), *threads, cpus=cpus)
+             for x, loss in ((7, 0.0), (8, 0.1))]  # fmt: skip
+    command = ["/usr/bin/nodrop", "run", "a b.toml", "--resume"]
+    run = outcome_search(tmp_path, loads, manifest={"command": command})
+    card = card_of(run)
+    assert f"Worker W#0{workers} waited for its CPU 24 % of the time." in card.breaks.why
+    assert ("workers share" in card.breaks.why) == bool(settings)
+    told = [a.command for a in card.actions if "sut.threads" in a.command]
+    assert told == [f"nodrop run 'a b.toml' --set {one}" for one in settings]
+    assert {action.state for action in card.actions} == {"untried"}
+    assert any("limits.cpus" in action.command for action in card.actions)
+    assert 1 <= len(card.actions) <= 3
+
+
+@pytest.mark.parametrize("rounds", [1, 3, 6])
+def test_an_interval_takes_six_rounds(tmp_path: Path, rounds: int) -> None:
+    loads = [tried(7, [0.0] * rounds), tried(8, [0.1] * rounds)]
+    search = {"rounds": rounds, "budget_s": 60.0}
+    card = card_of(outcome_search(tmp_path, loads, search=search))
+    asked = [a.command for a in card.actions if "search.rounds=6" in a.command]
+    assert len(asked) == (rounds < 6)
+    assert not asked or f"search.budget_s={60 * 6 / rounds * 1.3:.0f}" in asked[0]
+
+
+def test_a_search_of_void_trials_says_no_load_is_carried(tmp_path: Path) -> None:
+    run = outcome_search(tmp_path, [tried(2, ["late"] * 3), tried(4, ["late"] * 3)])
+    card = card_of(run)
+    assert card.carried is None and card.lost is None and card.sure.confidence is None
+    assert card.headline == "No load is shown to be carried."
+    assert card.headline in write_report([run]).read_text(encoding="utf-8")
+
+
+def test_json_and_markdown_have_the_card_of_the_page(tmp_path: Path) -> None:
+    run = outcome_search(tmp_path, [tried(7, [0.0] * 3), tried(8, [0.1] * 3)])
+    story = read_story([run])
+    card, (searched,) = card_of(run), searches(story)
+    assert report_json([run])["cards"] == [json.loads(card.model_dump_json())]
+    answer = capacity_answer(searched, card, run_directory=run, report=run, exit_code=0)
+    jsonschema.validate(json.loads(answer.model_dump_json()), schemas()["capacity"])
+    write_report([run])
+    said = (run / "report" / "report.md").read_text(encoding="utf-8")
+    assert "7,000 packets/s" in said and "The socket ring overflows." in said
+    html = page(story, None)
+    assert "7\u202f000" in html and card.breaks.verdict in html
+    for action in card.actions:
+        assert action.text in html and action.text in said
+
+
+def test_the_page_of_one_search_has_all_its_parts_and_many_cells_keep_theirs(
+    tmp_path: Path,
+) -> None:
+    loads = [tried(7, [0.0] * 3), tried(8, [0.1] * 3)]
+    story = read_story([outcome_search(tmp_path / "one", loads)])
+    html = page(story, None)
+    for part in ("answer", "knee", "ledger", "time", "trials", "trust", "manifest", "words"):
+        assert html.count(f'<section id="{part}"') == 1
+    for table in ("search-rows", "trials-table", "steps-table", "cells-table", "capacity-table"):
+        assert html.count(f'id="{table}"') == 1
+    assert html.count('<details class="trial m-') == len(story.trials) == 6
+    cells = [tried(x, [loss], cell={"setup.kind": kind})
+             for kind in ("bare", "vm") for x, loss in ((7, 0.0), (8, 0.1))]  # fmt: skip
+    several = read_story([outcome_search(tmp_path / "two", cells)])
+    assert capacity_page(several) is None and len(cards(several)) == 2
+    assert '<section id="capacity"' in page(several, None)
+
+
+def sentences(text: str) -> list[str]:
+    return [one for one in re.split(r"(?<=[.?])\s+", text) if one]
+
+
+def rendered() -> Iterator[tuple[str, str]]:
+    """Every wording of a card with its longest evidence, by kind."""
+    sut = "A" * 24
+    for verdict, why in wording.VERDICTS.values():
+        yield "verdict", verdict.format(sut="The SUT")
+        yield "sentence", why.format(sut=sut)
+    for verdict in wording.PLACES.values():
+        yield "verdict", verdict
+    for ran, waited in ((1.0, 1.0), (1.0, 0.0)):
+        yield "sentence", wording._worker_words("W#01-ndrx0-longest", ran, waited)
+    yield "sentence", wording._shared("0-127", 256, 0)
+    for _, words in WORDS.values():
+        yield "sentence", words
+    for lede in re.findall(r"head\('\w+', '[^']*', '([^']*)'", TEMPLATE.read_text()):
+        yield "lede", lede
+
+
+def test_words_of_the_card_keep_their_lengths() -> None:
+    found = list(rendered())
+    assert {kind for kind, _ in found} == {"verdict", "sentence", "lede"} and len(found) > 60
+    for kind, text in found:
+        assert text, kind
+        words, letters = {"verdict": (6, 44), "sentence": (14, 96), "lede": (25, 160)}[kind]
+        for one in [text] if kind == "lede" else sentences(text):
+            assert len(one.split()) <= words and len(one) <= letters, one
+            assert one.count(": ") <= 1 or kind == "lede", one
+        assert not [word for word in (*STOP, *SYNONYMS) if word in text], text
+
+
+@pytest.mark.parametrize("goal", [0.0, 0.005])
+def test_a_headline_has_one_number_and_at_most_eight_words(tmp_path: Path, goal: float) -> None:
+    run = outcome_search(tmp_path, [tried(7, [0.0] * 3), tried(8, [0.1] * 3)])
+    answer: Answer = searches(read_story([run]))[0].answers[0]
+    bound = Bound(value=12345.6789, pps=123456789.0, bps=1e12, runs=())
+    for lower in (bound, replace(bound, pps=None), None):
+        said = headline(replace(answer, goal=goal, lower=lower, upper=None))
+        assert len(said.split()) <= 8 and len(said) <= 60
+        assert len(re.findall(r"\d[\d,.]*", said)) == (lower is not None)
+
+
+def test_lines_for_a_terminal_are_keys_and_values(tmp_path: Path) -> None:
+    run = outcome_search(tmp_path, [tried(7, [0.0] * 3), tried(8, [0.1] * 3)])
+    lines = list(card_lines(card_of(run)))
+    keys = [key for key, _ in lines if key]
+    assert keys[:3] == ["carried", "too much", "breaks"] and {"do", "sure"} <= set(keys)
