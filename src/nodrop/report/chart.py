@@ -359,7 +359,7 @@ class Chart:
             return Markup()
         parts = [key(self.key)]
         if self.columns:
-            heads = [tag("h4", name) for name in self.columns]
+            heads = [tag("p", name, class_="pane-name") for name in self.columns]
             parts.append(tag("div", tag("div", ""), *heads, class_="trow thd"))
         times = "times" in self.kind
         parts += [_time_row(pane, self.columns) if times else _pane(pane) for pane in self.panes]
@@ -396,7 +396,7 @@ def _pane(pane: Pane) -> Markup:
     parts = [key(pane.key), *(plot.__html__() for plot in pane.plots)]
     if pane.heading:
         unit = tag("span", f", {pane.unit}") if pane.unit else Markup()
-        parts.insert(0, tag("h4", pane.heading, unit))
+        parts.insert(0, tag("p", pane.heading, unit, class_="pane-name"))
     if pane.note:
         parts.append(tag("p", pane.note, class_="cap-t"))
     return tag("div", *parts, class_="pane")
