@@ -103,7 +103,7 @@ def test_it_shows_the_trial_under_way_and_follows_it(page: Any, to: RunWriter) -
     assert page.locator("img, main script").count() == 0
     finish(to, ORDER[1], valid=False, invalid_reasons=["sender_late"], verdict=HOSTILE)
     wait_for(page, "#done", "2 of 3 trials")
-    wait_for(page, "#marks", "✓ 0 without loss · ▼ 1 with loss · ✗ 0 failed · ○ 1 void")
+    wait_for(page, "#marks", "● 0 without loss · ▼ 1 with loss · ✗ 0 failed · ◇ 1 void")
     assert page.locator("#ended tr").first.get_attribute("class") == "m-void"
 
 

@@ -57,7 +57,7 @@
     at("progress").value = view.done_ratio ?? 0;
     put("done", view.progress);
     put("left", view.left);
-    put("marks", `✓ ${view.counts.good} without loss · ▼ ${view.counts.loss} with loss · ✗ ${view.counts.failed} failed · ○ ${view.counts.void} void`);
+    put("marks", `● ${view.counts.good} without loss · ▼ ${view.counts.loss} with loss · ✗ ${view.counts.failed} failed · ◇ ${view.counts.void} void`);
     put("trial", view.trial ?? (view.over ? "nothing any more" : "between two trials"));
     const now = view.reading;
     const offering = now && view.phase === "offer" && now.offering_s !== null;

@@ -158,7 +158,7 @@ class Handler(BaseHTTPRequestHandler):
 def page() -> tuple[bytes, str]:
     """The page and the policy under which only its own script and style may run."""
     folder = files("nodrop.watch")
-    style = (files("nodrop.report") / "templates" / "figure.css").read_text(encoding="utf-8")
+    style = (files("nodrop.report") / "templates" / "chart.css").read_text(encoding="utf-8")
     style += (folder / "page.css").read_text(encoding="utf-8")
     script = (folder / "page.js").read_text(encoding="utf-8")
     html = (folder / "page.html").read_text(encoding="utf-8")

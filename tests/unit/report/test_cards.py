@@ -23,6 +23,7 @@ from nodrop.report.write import report_json, write_report
 from nodrop.results.capacity import Card
 from nodrop.schemas import schemas
 from nodrop.testing.outcome_runs import Load, outcome_search, tried
+from nodrop.watch.serve import page as watch_page
 
 STOP = ("really sent", "that was", "which is", "of it ", "at once", "in vain", "as well", "!")
 SYNONYMS = ("absorbed", "met it", "may ", "might", "possibly")
@@ -198,3 +199,16 @@ def test_lines_for_a_terminal_are_keys_and_values(tmp_path: Path) -> None:
     lines = list(card_lines(card_of(run)))
     keys = [key for key, _ in lines if key]
     assert keys[:3] == ["carried", "too much", "breaks"] and {"do", "sure"} <= set(keys)
+
+
+@pytest.mark.parametrize("where", ["report", "watch"])
+def test_every_colour_that_a_page_names_is_defined(where: str, tmp_path: Path) -> None:
+    if where == "report":
+        run = outcome_search(tmp_path, [tried(7, [0.0] * 3), tried(8, [0.1] * 3)])
+        html = page(read_story([run]), None)
+    else:
+        html = watch_page()[0].decode()
+    (style,) = re.findall(r"<style>(.*?)</style>", html, re.DOTALL)
+    defined = set(re.findall(r"(--[\w-]+):", style))
+    assert set(re.findall(r"var\((--[\w-]+)\)", style)) <= defined
+    assert "style=" not in html.replace(style, "")
