@@ -383,6 +383,9 @@ class Chart:
                 inner = tag("svg", plot.drawn(), **box, height=plot.height, overflow="visible")
                 parts.append(inner)
                 y += top + plot.height + bottom
+            if pane.note:
+                parts.append(tag("text", pane.note, x=6, y=y - 4, class_="key-name"))
+                y += 14
         size = {"width": SAVED_WIDTH, "height": y}
         style = Markup("<style>") + Markup(css) + Markup("</style>")
         ground = tag("rect", width="100%", height="100%", class_="ground")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from nodrop.report import numbers
@@ -83,7 +83,10 @@ def knee_plot(knee: Knee) -> Chart:
         return Chart(knee.title, tuple(_all_loads(knee, None)), outcome_key(["void"]))
     near = knee.near
     bounds = [b for b in (knee.carried_pps, knee.too_much_pps) if b is not None]
-    x = Scale.near([*(d.pps for d in near), *bounds], wanted=6)
+    reached = [*(d.pps for d in near), *bounds]
+    if knee.too_much_pps is not None:  # room for its label
+        reached.append(min(reached) + (knee.too_much_pps - min(reached)) / 0.78)
+    x = Scale.near(reached, wanted=6)
     tops = [d.loss_ratio or 0.0 for d in near]
     tops += [one.unserved_ratio for one in knee.held if x.holds(one.pps)]
     tops += [point.loss_ratio for point in knee.curve if x.holds(point.pps)]
@@ -193,7 +196,7 @@ def search_plot(title: str, steps: Sequence[Step]) -> Chart:
         said = -1.0
         for i, step in rounds:
             at = x.at(i + 0.5)
-            words = f"round {step.round}" if at - said > 0.16 and at < 0.9 else ""
+            words = f"round {step.round}" if at - said > 0.24 and at < 0.8 else ""
             plot.upright(i + 0.5, "moment", words, "start")
             said = at if words else said
     for mark, (shape, style, _) in OUTCOMES.items():
@@ -259,16 +262,17 @@ def stacked_bars(title: str, axis_name: str, bars: Sequence[Bar], *, high: float
     x = Scale.over([reached if high is None else high])
     panes, several = [], {bar.group for bar in shown} != {""}
     for group, own in groupby(shown, key=lambda bar: bar.group):
-        panes.append(Pane((_bars(group or title, axis_name, list(own), x),), group))
+        panes.append(Pane((_bars(group or title, list(own), x),), group))
     found = {p.kind: p.style for b in shown for p in b.parts if p.value}
     styles = {**{kind: found[kind] for kind in order if kind in found}, **found}
     key = tuple(("zone", f"part {style}", kind) for kind, style in styles.items())
+    panes[-1] = replace(panes[-1], note=axis_name)
     return Chart(title, tuple(panes), key, "bars several" if several else "bars")
 
 
-def _bars(name: str, axis_name: str, bars: Sequence[Bar], x: Scale) -> Plot:
+def _bars(name: str, bars: Sequence[Bar], x: Scale) -> Plot:
     plot = Plot(name, x, Scale.rows(len(bars)), height=ROW * len(bars), pad="rows")
-    plot.axes(axis_name, numbers.short, None, grid="x")
+    plot.axes("", numbers.short, None, grid="x")
     for row, bar in enumerate(bars):
         label = tag("tspan", cut(bar.name, 330), class_="b")
         words = tag("tspan", f"  {cut(bar.words, 480)}", class_="wd") if bar.words else ""
