@@ -10,6 +10,7 @@ import pytest
 from nodrop.machines.docker_engine import DockerEngine
 from nodrop.measure.controllers.seam import TrialInput
 from nodrop.measure.progress import Silent
+from tests.depth import depth
 from tests.docker.test_containers import containers
 from tests.e2e.conftest import Run, closes, only
 from tests.e2e.faults import label
@@ -42,7 +43,7 @@ class Updated(Silent):
             api._raise_for_status(api._post_json(address, data={"NanoCpus": int(cpus * 1e9)}))
 
 
-@pytest.mark.parametrize("kind", ["docker", "docker-macvtap"])
+@pytest.mark.parametrize("kind", ["docker", depth("docker-macvtap")])
 def test_a_containers_own_quota_is_the_cause(run: Run, docker: str, kind: str) -> None:
     outcome = run(f"setup.kind={kind}", "sut.ring_size=64", text=TEXT, progress=Updated(docker))
     record, waited_s = only(outcome), throttled_s(outcome)
