@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from nodrop.cli.watch import closing_words
+from nodrop.config.units import count_of
 from nodrop.errors import BadInput
 from nodrop.results.writer import RunWriter
 from nodrop.testing.records import trial
@@ -87,7 +88,10 @@ def test_trials_that_cannot_be_read_are_not_called_open(tmp_path: Path, spoilt: 
     view = Follower.of(to.path).look()
     assert (view.done, view.unread_lines) == (3 - spoilt, spoilt)
     said = closing_words(view)
-    assert f"{spoilt} lines of trials.jsonl cannot be read" in said and "--resume" not in said
+    assert (
+        f"{count_of(spoilt, 'line')} of trials.jsonl cannot be read" in said
+        and "--resume" not in said
+    )
 
 
 def test_watching_takes_no_lock(tmp_path: Path) -> None:
