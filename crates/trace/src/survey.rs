@@ -181,9 +181,8 @@ impl Surveyor {
             _ => None,
         };
         let Some(ip) = ip else {
-            if link.ethertype == ethertype::MPLS {
-                self.add_pseudowire(frame);
-            }
+            // A pseudowire, a provider's backbone: the kernel sees no flow in it, an IDS does.
+            self.add_pseudowire(frame);
             let rest = frame.get(link.offset..).unwrap_or_default();
             let kind = Protocol::of_field(link.ethertype, rest);
             return self.others.entry(kind).or_default().add(frame);

@@ -68,6 +68,12 @@ impl Change {
         Self(!self.0)
     }
 
+    /// The change of a sum whose words begin a byte earlier or later (RFC 1071, section 2 (B)).
+    #[must_use]
+    pub fn swapped(self) -> Self {
+        Self(self.0.swap_bytes())
+    }
+
     /// The checksum field after the words under it changed so: RFC 1624, equation 3, `HC' = ~(~HC + ~m + m')`.
     #[must_use]
     pub fn applied_to(self, field: u16) -> u16 {

@@ -1,4 +1,4 @@
-//! The link layer of a frame, by offset: Ethernet, VLAN tags, MPLS labels, PPPoE.
+//! The link layer of a frame, by offset: Ethernet, VLAN tags and VN-Tags, MPLS labels, PPPoE.
 
 use crate::bytes::{u8_at, u16_at, u32_at};
 
@@ -9,9 +9,14 @@ pub mod ethertype {
     pub const ARP: u16 = 0x0806;
     pub const VLAN: u16 = 0x8100;
     pub const IPV6: u16 = 0x86dd;
+    pub const BRIDGED: u16 = 0x6558;
     pub const MPLS: u16 = 0x8847;
+    pub const MPLS_MULTICAST: u16 = 0x8848;
     pub const PPPOE_SESSION: u16 = 0x8864;
+    pub const BACKBONE: u16 = 0x88e7;
+    pub const FABRIC_PATH: u16 = 0x8903;
     pub const VN_TAG: u16 = 0x8926;
+    pub const NSH: u16 = 0x894f;
     pub const QINQ: u16 = 0x88a8;
     pub const QINQ_OLD: u16 = 0x9100;
 }
@@ -43,37 +48,46 @@ pub fn link(frame: &[u8]) -> Option<Link> {
 /// The same for an Ethernet header inside a tunnel.
 #[must_use]
 pub fn link_at(frame: &[u8], begin: usize) -> Option<Link> {
+    let ethertype = u16_at(frame, begin + 12)?;
+    Some(link_of(frame, ethertype, begin + ETHERNET_BYTES))
+}
+
+/// The same for what a tunnel carries without addresses: `ethertype` announces what stands at `offset`.
+pub(crate) fn link_of(frame: &[u8], ethertype: u16, offset: usize) -> Link {
     let mut link = Link {
-        ethertype: u16_at(frame, begin + 12)?,
-        offset: begin + ETHERNET_BYTES,
+        ethertype,
+        offset,
         vlans: [None; 2],
         tags: 0,
     };
-    while matches!(
-        link.ethertype,
-        ethertype::VLAN | ethertype::QINQ | ethertype::QINQ_OLD
-    ) && link.tags < MAX_STACKED
-    {
-        let (Some(tag), Some(inner)) = (u16_at(frame, link.offset), u16_at(frame, link.offset + 2))
-        else {
+    for _ in 0..MAX_STACKED {
+        // A VN-Tag stands in front of the VLAN tags (Cisco), or behind them.
+        let is_vlan = match link.ethertype {
+            ethertype::VLAN | ethertype::QINQ | ethertype::QINQ_OLD => true,
+            ethertype::VN_TAG => false,
+            _ => break,
+        };
+        let bytes = if is_vlan { 4 } else { 6 };
+        let (Some(tag), Some(inner)) = (
+            u16_at(frame, link.offset),
+            u16_at(frame, link.offset + bytes - 2),
+        ) else {
             break;
         };
-        if let Some(slot) = link.vlans.get_mut(link.tags) {
-            *slot = Some(tag & 0x0fff);
+        if is_vlan {
+            if let Some(slot) = link.vlans.get_mut(link.tags) {
+                *slot = Some(tag & 0x0fff);
+            }
+            link.tags += 1;
         }
-        link.tags += 1;
         link.ethertype = inner;
-        link.offset += 4;
+        link.offset += bytes;
     }
-    if let (ethertype::VN_TAG, Some(inner)) = (link.ethertype, u16_at(frame, link.offset + 4)) {
-        link.ethertype = inner;
-        link.offset += 6;
-    }
-    Some(match link.ethertype {
+    match link.ethertype {
         ethertype::PPPOE_SESSION => step_over_pppoe(frame, link).unwrap_or(link),
-        ethertype::MPLS => step_over_mpls(frame, link).unwrap_or(link),
+        ethertype::MPLS | ethertype::MPLS_MULTICAST => step_over_mpls(frame, link).unwrap_or(link),
         _ => link,
-    })
+    }
 }
 
 fn step_over_pppoe(frame: &[u8], link: Link) -> Option<Link> {

@@ -1,6 +1,6 @@
 //! Replicas of a trace as flows of their own: every address mapped to a fresh one, checksums as right or wrong as before.
 //!
-//! Mapped are the addresses of IPv4 and IPv6 headers, also inside GRE, IP-in-IP, VXLAN and the datagrams that
+//! Mapped are the addresses of IPv4 and IPv6 headers, also inside tunnels (tunnel.rs) and the datagrams that
 //! ICMP errors quote, of ARP, and the targets of IPv6 neighbour discovery; both directions of a flow stay one
 //! flow. Multicast, broadcast and unspecified addresses stay. Not touched are Ethernet addresses and addresses
 //! in payloads (DNS, FTP, SIP). `addresses.rs` says which addresses are given.
@@ -50,6 +50,8 @@ enum Step {
     Transport { offset: u32, udp: bool },
     /// Checksum over the payload alone: ICMP, GRE.
     Payload { offset: u32 },
+    /// The header around begins at an odd distance: its words have the bytes of `inner` the other way round.
+    Odd,
     /// End of an IPv4 header, whose checksum makes up for its addresses.
     Header4 { offset: u32 },
     /// End of an IPv6 header, which has no checksum.
@@ -231,6 +233,7 @@ impl Rewriter {
                     adjust(frame, offset, inner, false);
                     inner = Change::NONE;
                 }
+                Step::Odd => inner = inner.swapped(),
                 Step::Header4 { offset } => {
                     adjust(frame, offset, own, false);
                     own = Change::NONE;
@@ -261,6 +264,7 @@ impl Rewriter {
             Part::Payload { offset } => steps.push(Step::Payload {
                 offset: narrow(offset),
             }),
+            Part::Odd => steps.push(Step::Odd),
             Part::IpEnd(ip) => steps.push(match ip.source {
                 IpAddr::V4(_) => Step::Header4 {
                     offset: narrow(ip.offset + 10),

@@ -5,7 +5,9 @@
 
 use crate::checksum::{fold, sum};
 use crate::ip::{Ip, protocol};
+use crate::tunnel::gre_checksum;
 use crate::view;
+use crate::walk::{Part, walk};
 
 const FIN_PSH: u8 = 0x09;
 const CWR: u8 = 0x80;
@@ -150,21 +152,31 @@ pub fn fragments(frame: &[u8], mtu: usize, id: u32, each: &mut dyn FnMut(&[u8]))
     pieces
 }
 
-/// Makes the checksums of a frame right whose payload is not what was captured: the IPv4 header's and that of TCP, UDP or ICMP.
+/// Makes the checksums of a frame right whose payload is not what was captured: those of TCP, UDP, ICMP and GRE, in tunnels from the
+/// innermost outwards. What an ICMP message quotes was cut before it was sent, and stays.
 pub fn write_checksums(frame: &mut [u8]) {
-    let Some(ip) = view::network(frame).filter(|ip| ip.fragment.is_none()) else {
-        return;
-    };
-    let at = match ip.protocol {
-        protocol::TCP => 16,
-        protocol::UDP => 6,
-        protocol::ICMP | protocol::ICMPV6 => 2,
-        _ => return,
-    };
-    let place = ip.payload + at..ip.payload + at + 2;
-    let is_none = ip.protocol == protocol::UDP && frame.get(place) == Some(&[0, 0]);
-    if !is_none && ip.payload + at + 2 <= ip.end {
-        write_checksum(frame, &ip, at);
+    let mut headers: Vec<Ip> = Vec::new();
+    walk(frame, &mut |part| {
+        if let Part::IpEnd(ip) = part {
+            if matches!(ip.protocol, protocol::ICMP | protocol::ICMPV6) {
+                headers.clear();
+            }
+            headers.push(*ip);
+        }
+    });
+    for ip in headers.iter().filter(|ip| ip.fragment.is_none()) {
+        let at = match ip.protocol {
+            protocol::TCP => 16,
+            protocol::UDP => 6,
+            protocol::ICMP | protocol::ICMPV6 => 2,
+            protocol::GRE if gre_checksum(frame, ip.payload).is_some() => 4,
+            _ => continue,
+        };
+        let place = ip.payload + at..ip.payload + at + 2;
+        let is_none = ip.protocol == protocol::UDP && frame.get(place) == Some(&[0, 0]);
+        if !is_none && ip.payload + at + 2 <= ip.end {
+            write_checksum(frame, ip, at);
+        }
     }
 }
 
@@ -201,11 +213,20 @@ fn write_checksum(frame: &mut [u8], ip: &Ip, at: usize) {
     } else {
         ip.end
     };
-    let (header, payload) = frame[..end].split_at_mut(ip.payload);
+    let (header, mut payload) = frame[..end].split_at_mut(ip.payload);
+    if let (protocol::UDP, Some([_, _, _, _, high, low])) =
+        (ip.protocol, payload.first_chunk::<6>())
+    {
+        // The datagram may end before the packet does (RFC 768: its own length counts).
+        let length = usize::from(u16::from_be_bytes([*high, *low]));
+        if (8..payload.len()).contains(&length) {
+            payload = &mut payload[..length];
+        }
+    }
     payload[at..at + 2].fill(0);
     let length = u32::try_from(payload.len()).unwrap_or(0);
     let pseudo = match (ip.protocol, ip.source.is_ipv4()) {
-        (protocol::ICMP, _) => 0,
+        (protocol::ICMP | protocol::GRE, _) => 0,
         (kind, true) => {
             u64::from(sum(&header[ip.offset + 12..ip.offset + 20]))
                 + u64::from(kind)

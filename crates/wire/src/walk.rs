@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use crate::bytes::{array_at, u8_at};
-use crate::tunnel::{Inside, MAX_DEPTH, gre_checksum, inside, pseudowire};
-use crate::view::{self, Ip, ethertype, protocol};
+use crate::tunnel::{MAX_DEPTH, gre_checksum, inside, inside_link};
+use crate::view::{self, Ip, Link, ethertype, protocol};
 
 /// What a walk over a frame meets, from the innermost header outwards.
 pub(crate) enum Part<'a> {
@@ -16,6 +16,8 @@ pub(crate) enum Part<'a> {
     Transport { offset: usize, udp: bool },
     /// Checksum over the payload alone: ICMP, GRE.
     Payload { offset: usize },
+    /// What was met so far stands at an odd place of what is around it, whose checksums have its bytes the other way round.
+    Odd,
     /// The header and its checksums are over.
     IpEnd(&'a Ip),
 }
@@ -24,20 +26,19 @@ type Visitor<'a> = dyn FnMut(Part) + 'a;
 
 /// Shows every part that holds an address or a checksum over one.
 pub(crate) fn walk(frame: &[u8], visit: &mut Visitor) {
-    walk_link(frame, 0, 0, visit);
+    if let Some(link) = view::link(frame) {
+        walk_link(frame, &link, 0, visit);
+    }
 }
 
-fn walk_link(frame: &[u8], begin: usize, depth: usize, visit: &mut Visitor) {
-    let Some(link) = view::link_at(frame, begin) else {
-        return;
-    };
+fn walk_link(frame: &[u8], link: &Link, depth: usize, visit: &mut Visitor) {
     match link.ethertype {
         ethertype::IPV4 => walk_ip(frame, link.offset, 4, depth, visit),
         ethertype::IPV6 => walk_ip(frame, link.offset, 6, depth, visit),
         ethertype::ARP => walk_arp(frame, link.offset, visit),
-        ethertype::MPLS if depth < MAX_DEPTH => {
-            if let Some(begin) = pseudowire(frame, link.offset) {
-                walk_link(frame, begin, depth + 1, visit);
+        _ if depth < MAX_DEPTH => {
+            if let Some(inner) = inside_link(frame, link) {
+                walk_link(frame, &inner, depth + 1, visit);
             }
         }
         _ => (),
@@ -102,10 +103,11 @@ fn pseudo_checksum(ip: &Ip) -> Option<(usize, bool)> {
 /// Everything inside the transport header, then the checksum that covers only the payload.
 fn walk_payload(frame: &[u8], ip: &Ip, depth: usize, visit: &mut Visitor) {
     let at = ip.payload;
-    match inside(frame, ip) {
-        Some(Inside::Ip(at, version)) => walk_ip(frame, at, version, depth + 1, visit),
-        Some(Inside::Link(at)) => walk_link(frame, at, depth + 1, visit),
-        None => (),
+    if let Some(link) = inside(frame, ip) {
+        walk_link(frame, &link, depth + 1, visit);
+        if (link.offset - ip.offset) % 2 == 1 {
+            visit(Part::Odd);
+        }
     }
     match ip.protocol {
         protocol::GRE => {
