@@ -48,6 +48,10 @@ NAMES = (".pcap", ".pcapng", ".cap", ".ntar", ".snoop", ".dmp", ".trace", ".pkt"
 ORDERLY = {0, 2}
 """Exit codes of the node for a capture: done, and bad input."""
 TIMEOUT_S = 120
+MOST = 1 << 20
+"""Bytes of a frame: scapy cuts at fewer if it is not asked."""
+LAST_S = 1 << 32
+"""Readers differ beyond what a pcap file holds."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -104,18 +108,17 @@ def number(text: str | None) -> Decimal | None:
     return None
 
 
-def scapy_counts(path: Path) -> tuple[int, int, int] | None:
-    """Packets, captured bytes, bytes on the wire, as far as scapy reads; None if it does not."""
-    packets = captured = wire = 0
+def scapy_counts(path: Path) -> tuple[int, int] | None:
+    """Packets and captured bytes, as far as scapy reads; None if it does not."""
+    packets = captured = 0
     try:
-        with RawPcapReader(str(path)) as reader:
-            for data, meta in reader:
+        with RawPcapReader(str(path)) as reader, suppress(EOFError):
+            while True:
+                captured += len(reader._read_packet(MOST)[0])
                 packets += 1
-                captured += len(data)
-                wire += meta.wirelen
-    except (Scapy_Exception, OSError, EOFError, AttributeError, ValueError):
+    except (Scapy_Exception, OSError, AttributeError, ValueError):
         return None
-    return packets, captured, wire
+    return packets, captured
 
 
 def compare(row: Row, what: str, ours: object, theirs: object) -> None:
@@ -156,7 +159,8 @@ def look(row: Row, out: Path) -> None:
     for what, at, shown in (("first", info.get("first_timestamp_ns"), first),
                             ("last", info.get("last_timestamp_ns"), last)):  # fmt: skip
         in_order = theirs.get("Strict time order") == "True" or what == "last"
-        if at is not None and shown is not None and in_order:
+        in_order &= not prepared.get("odd_fraction_packets")  # capinfos' numbers are too small
+        if at is not None and shown is not None and in_order and 0 <= shown < LAST_S:
             at_s = (Decimal(at) / 10**9).quantize(shown)
             compare(row, f"time of the {what} packet and capinfos'", at_s, shown)
     if row.read:

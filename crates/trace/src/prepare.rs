@@ -158,7 +158,8 @@ pub enum PrepareError<E: std::error::Error + 'static> {
     Capture(#[from] CaptureError),
     /// It has frames that no Ethernet port can carry.
     #[error(
-        "{packets} packets of link type {linktype} ({}) on interface {interface} cannot be put on an Ethernet port: packet {first_packet} is the first",
+        "{} of link type {linktype} ({}) on interface {interface} cannot be put on an Ethernet port: packet {first_packet} is the first",
+        some(*.packets),
         linktype_name(*.linktype)
     )]
     Link {
@@ -172,7 +173,7 @@ pub enum PrepareError<E: std::error::Error + 'static> {
         packets: u64,
     },
     /// Nothing can be sent of it.
-    #[error("no packet of {read} can be sent: {why}")]
+    #[error("{}{why}", if *.read > 0 { format!("no packet of {read} can be sent: ") } else { String::new() })]
     Nothing {
         /// Packets that were read.
         read: u64,
@@ -188,6 +189,10 @@ pub enum PrepareError<E: std::error::Error + 'static> {
     /// The prepared capture cannot be written.
     #[error(transparent)]
     Write(E),
+}
+
+fn some(packets: u64) -> String {
+    format!("{packets} packet{}", if packets == 1 { "" } else { "s" })
 }
 
 /// What the first reading finds.

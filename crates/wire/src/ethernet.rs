@@ -65,11 +65,16 @@ pub fn lifted(linktype: u32, frame: &[u8]) -> Result<Option<Lifted>, NoEthernet>
                 0,
             )
         }
+        6 => of_token_ring(frame),
         10 => of_fddi(frame),
         11 => of_llc(frame, 0, None),
         12 | 14 | 101 | 228 | 229 => of_version(frame, 0),
+        // Classical IP over ATM: with LLC or without.
+        19 if frame.starts_with(&[0xaa, 0xaa, 0x03]) => of_llc(frame, 0, None),
+        19 => of_version(frame, 0),
         104 => of_hdlc(frame, 2),
         105 => of_radio(frame, 0, 0),
+        107 => of_frame_relay(frame),
         109 => of_family(u32_at(frame, 0).ok_or(NoEthernet::Cut)?, frame, 12),
         113 => of_cooked(frame),
         117 => of_version(
@@ -82,9 +87,18 @@ pub fn lifted(linktype: u32, frame: &[u8]) -> Result<Option<Lifted>, NoEthernet>
         138 => of_type(u16_at(frame, 16).ok_or(NoEthernet::Cut)?, frame, 18),
         163 => of_radio(frame, u32_at(frame, 4).ok_or(NoEthernet::Cut)? as usize, 0),
         192 => of_ppi(frame),
+        226 => of_version(frame, 24),
         239 => of_netfilter_log(frame),
+        // netANALYZER: 4 bytes of its own, then Ethernet with its check sequence, with or without a preamble.
+        240 => of_ethernet(frame, 4, 4),
+        241 => of_ethernet(frame, 12, 4),
         242 => of_type(u16_at(frame, 40).ok_or(NoEthernet::Cut)?, frame, 44),
+        258 => of_pktap(frame),
         276 => of_cooked_2(frame),
+        // Tags of switch chips: behind the addresses, or in front of them.
+        281 | 284 => of_switch_tag(frame, 4),
+        282 => of_ethernet(frame, 4, 0),
+        285 => of_switch_tag(frame, 8),
         _ => Err(NoEthernet::Link),
     }?;
     if lifted.skipped + lifted.trailing > frame.len() {
@@ -194,6 +208,89 @@ fn of_hdlc(frame: &[u8], at: usize) -> Result<Lifted, NoEthernet> {
         0x8035 | 0..=0x05ff | 0x2000 => Err(NoEthernet::Control),
         kind => of_type(kind, frame, at + 2),
     }
+}
+
+/// A whole Ethernet frame behind `at` other bytes.
+fn of_ethernet(frame: &[u8], at: usize, trailing: usize) -> Result<Lifted, NoEthernet> {
+    Ok(Lifted {
+        header: array_at(frame, at).ok_or(NoEthernet::Cut)?,
+        skipped: at + ETHERNET_BYTES,
+        trailing,
+        has_source: true,
+    })
+}
+
+/// An Ethernet frame with a tag of its switch before the type.
+fn of_switch_tag(frame: &[u8], tag: usize) -> Result<Lifted, NoEthernet> {
+    let mut header: [u8; ETHERNET_BYTES] = array_at(frame, 0).ok_or(NoEthernet::Cut)?;
+    let kind: [u8; 2] = array_at(frame, 12 + tag).ok_or(NoEthernet::Cut)?;
+    header[12..].copy_from_slice(&kind);
+    Ok(Lifted {
+        header,
+        skipped: ETHERNET_BYTES + tag,
+        trailing: 0,
+        has_source: true,
+    })
+}
+
+/// Frame relay (RFC 2427): an address whose last byte is odd, then a network layer identifier; Cisco's has the type of Ethernet in its place.
+fn of_frame_relay(frame: &[u8]) -> Result<Lifted, NoEthernet> {
+    let last = frame.iter().take(4).position(|byte| byte & 1 == 1);
+    let mut at = last.ok_or(NoEthernet::Control)? + 1;
+    if u8_at(frame, at).ok_or(NoEthernet::Cut)? != 0x03 {
+        let kind = u16_at(frame, at).ok_or(NoEthernet::Cut)?;
+        return match kind {
+            0..=0x05ff | 0x2000 => Err(NoEthernet::Control),
+            kind => of_type(kind, frame, at + 2),
+        };
+    }
+    at += 1;
+    if u8_at(frame, at) == Some(0) {
+        at += 1;
+    }
+    match (
+        u8_at(frame, at).ok_or(NoEthernet::Cut)?,
+        array_at(frame, at + 1),
+    ) {
+        (0xcc, _) => of_type(ethertype::IPV4, frame, at + 1),
+        (0x8e, _) => of_type(ethertype::IPV6, frame, at + 1),
+        (0x80, Some([0, 0, 0])) => {
+            of_type(u16_at(frame, at + 4).ok_or(NoEthernet::Cut)?, frame, at + 6)
+        }
+        _ => Err(NoEthernet::Control),
+    }
+}
+
+/// Apple's `tcpdump -i pktap`: its own length, and the link type of what follows, in little-endian.
+fn of_pktap(frame: &[u8]) -> Result<Lifted, NoEthernet> {
+    let little = |at: usize| array_at::<4>(frame, at).map(u32::from_le_bytes);
+    let at = little(0).ok_or(NoEthernet::Cut)? as usize;
+    let inner = little(8).ok_or(NoEthernet::Cut)?;
+    if inner == 258 {
+        return Err(NoEthernet::Control);
+    }
+    match lifted(inner, frame.get(at..).ok_or(NoEthernet::Cut)?)? {
+        None => of_ethernet(frame, at, 0),
+        Some(lifted) => Ok(Lifted {
+            skipped: lifted.skipped + at,
+            ..lifted
+        }),
+    }
+}
+
+/// Token Ring (IEEE 802.5): access and frame control, both addresses, and a route if the source says so.
+fn of_token_ring(frame: &[u8]) -> Result<Lifted, NoEthernet> {
+    if u8_at(frame, 1).ok_or(NoEthernet::Cut)? >> 6 != 1 {
+        return Err(NoEthernet::Control);
+    }
+    let addresses = array_at::<6>(frame, 2).zip(array_at::<6>(frame, 8));
+    let (destination, mut source) = addresses.ok_or(NoEthernet::Cut)?;
+    let route = match source[0] & 0x80 {
+        0 => 0,
+        _ => usize::from(u8_at(frame, 14).ok_or(NoEthernet::Cut)? & 0x1f),
+    };
+    source[0] &= 0x7f;
+    of_llc(frame, 14 + route, Some((destination, source)))
 }
 
 /// FDDI: frame control, both addresses with their bits reversed in some captures, LLC.
@@ -424,6 +521,12 @@ mod tests {
             (138, &ieee1394),
             (239, &log),
             (242, &infiniband),
+            (107, &[0x18, 0x41, 3, 0xcc]),
+            (107, &[0x18, 0x40, 0x01, 3, 0, 0x80, 0, 0, 0, 8, 0]),
+            (107, &[0x18, 0x41, 8, 0]),
+            (19, none),
+            (19, &[0xaa, 0xaa, 3, 0, 0, 0, 8, 0]),
+            (226, &zeros[..24]),
         ] {
             let made = ethernet(linktype, before, none);
             assert_eq!(made, Ok((ours.clone(), false)), "{linktype} {before:02x?}");
@@ -438,6 +541,42 @@ mod tests {
         for (linktype, before) in [(113, cooked), (276, cooked_2)] {
             let made = ethernet(linktype, &before, &[]);
             assert_eq!(made, Ok((expected.clone(), true)), "{linktype}");
+        }
+    }
+
+    #[test]
+    fn frames_behind_or_around_other_headers_are_taken_out() {
+        let frame = [&[2, 0, 0, 0, 0, 9][..], &OWN, &[8, 0]].concat();
+        let expected = [&frame[..], &packet()].concat();
+        let tag = |bytes: &[u8]| [&frame[..12], bytes, &[8, 0]].concat();
+        let behind = |bytes: &[u8]| [bytes, &frame].concat();
+        let mut pktap = vec![0; 20];
+        (pktap[0], pktap[8]) = (20, 1);
+        let llc = [0xaa, 0xaa, 3, 0, 0, 0, 8, 0];
+        let ring = [&[0x10, 0x40][..], &frame[..12], &llc].concat();
+        let mut routed = [&[0x10, 0x40][..], &frame[..12], &[6, 0, 1, 2, 3, 4], &llc].concat();
+        routed[8] |= 0x80;
+        for (linktype, before, after) in [
+            (6, ring, &[][..]),
+            (6, routed, &[]),
+            (240, behind(&[7; 4]), &[9; 4]),
+            (241, behind(&[0x55; 12]), &[9; 4]),
+            (258, behind(&pktap), &[]),
+            (281, tag(&[1, 2, 3, 4]), &[]),
+            (282, behind(&[1, 2, 3, 4]), &[]),
+            (284, tag(&[1, 2, 3, 4]), &[]),
+            (285, tag(&[0xda, 0xda, 0, 0, 1, 2, 3, 4]), &[]),
+        ] {
+            let made = ethernet(linktype, &before, after);
+            assert_eq!(made, Ok((expected.clone(), true)), "{linktype}");
+        }
+        for (linktype, bytes) in [
+            (107, &[0x18, 0x41, 3, 8, 0][..]),
+            (107, &[0, 0x75, 0x95, 1, 1, 0]),
+            (6, &[0x10, 0, 2, 2, 2, 2]),
+        ] {
+            let made = lifted(linktype, bytes);
+            assert_eq!(made, Err(NoEthernet::Control), "{linktype}");
         }
     }
 

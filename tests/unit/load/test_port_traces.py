@@ -93,6 +93,6 @@ def test_what_is_wrong_with_one_is_said_of_it(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"load\.trace: .*broken\.pcap: .*cut") as refused:
         Replay(table, base=tmp_path).trace_facts()
     assert "\n" not in str(refused.value)
-    with pytest.raises(BadInput, match="no packet of 0 can be sent"):
+    with pytest.raises(BadInput, match="the trace holds no packets"):
         Replay({**table, "tolerate_truncated": True}, base=tmp_path).trace_facts()
     assert not list((tmp_path / "cache").rglob("*.pcap"))

@@ -292,6 +292,13 @@ fn other_links_get_a_header_or_are_refused() {
     };
     let error = prepared(&file(220, &raw), &skips).unwrap_err();
     assert_eq!(error, "no packet of 3 can be sent: link type 220 (USB)");
+    let error = prepared(&file(231, &[(0, None, vec![0; 60])]), &AS_THE_WIRE).unwrap_err();
+    assert!(
+        error.starts_with("1 packet of link type 231 (D-Bus)"),
+        "{error}"
+    );
+    let error = prepared(&file(1, &[]), &AS_THE_WIRE).unwrap_err();
+    assert_eq!(error, "the trace holds no packets");
 }
 
 #[test]
