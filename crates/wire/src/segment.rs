@@ -421,6 +421,29 @@ mod tests {
     }
 
     #[test]
+    fn a_checksum_covers_what_its_datagram_says_and_no_quote() {
+        let mut udp = vec![0, 53, 0, 53, 0, 12, 9, 9, 1, 2, 3, 4, 0xaa, 0xbb];
+        let mut frame = ethernet(0x0800, &ipv4([10, 0, 0, 1], [10, 0, 0, 2], 17, 0, &udp));
+        write_checksums(&mut frame);
+        udp.truncate(12);
+        let mut exact = ethernet(0x0800, &ipv4([10, 0, 0, 1], [10, 0, 0, 2], 17, 0, &udp));
+        write_checksums(&mut exact);
+        assert_eq!(
+            frame[40..42],
+            exact[40..42],
+            "two bytes behind the datagram"
+        );
+
+        let quoted = ipv4([10, 0, 0, 2], [10, 0, 0, 1], 17, 0, &udp);
+        let icmp = [&[3, 3, 0, 0, 0, 0, 0, 0], &quoted[..]].concat();
+        let mut frame = ethernet(0x0800, &ipv4([10, 0, 0, 1], [10, 0, 0, 2], 1, 0, &icmp));
+        let before = frame.clone();
+        write_checksums(&mut frame);
+        assert_eq!(fold(sum(&frame[34..])), 0xffff);
+        assert_eq!(frame[38..], before[38..], "the quoted checksum stays");
+    }
+
+    #[test]
     fn what_cannot_be_taken_apart_is_left() {
         let fragment = ethernet(
             0x0800,
