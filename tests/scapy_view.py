@@ -31,6 +31,15 @@ class Teredo(Packet):  # type: ignore[misc]
         return cls if _pkt[:2] == bytes(2) else IPv6 if _pkt[:1] == b"\x60" else Raw
 
 
+class FabricPath(Packet):  # type: ignore[misc]
+    """Cisco's tag before an Ethernet frame, which scapy does not know either."""
+
+    name = "FabricPath"
+    fields_desc: ClassVar[list[Any]] = [StrFixedLenField("tag", bytes(2), 2)]
+
+
+bind_layers(Ether, FabricPath, type=0x8903)
+bind_layers(FabricPath, Ether)
 bind_layers(Teredo, IPv6)
 for port in ({"sport": 3544}, {"dport": 3544}):
     bind_bottom_up(UDP, Teredo, **port)
