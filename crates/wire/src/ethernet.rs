@@ -572,7 +572,7 @@ mod tests {
         }
         for (linktype, bytes) in [
             (107, &[0x18, 0x41, 3, 8, 0][..]),
-            (107, &[0, 0x75, 0x95, 1, 1, 0]),
+            (107, &[0, 1, 3, 8, 0, 0x75]),
             (6, &[0x10, 0, 2, 2, 2, 2]),
         ] {
             let made = lifted(linktype, bytes);
