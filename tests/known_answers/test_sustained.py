@@ -316,5 +316,8 @@ def test_a_small_burst_at_the_end_is_no_slow_sut_either(
         rested_packets=round(packets * 0.94),
     )
     assert pace(seen).sustained is True, pace(seen)
-    behind = replace(seen, fastest_pps=0.97 * packets / offered_s, rested_s=0.3)
+    mean_pps = packets / offered_s
+    behind = replace(
+        seen, fastest_pps=0.97 * mean_pps, rested_s=0.3, rested_packets=round(0.29 * mean_pps)
+    )
     assert pace(behind).sustained is None, "it never rested, and served less"

@@ -121,11 +121,10 @@ def _write_figures(folder: Folder, story: Story, setups: SetupsSection | None) -
 def markdown_report(story: Story, setups: SetupsSection | None) -> str:
     """The answer and the tables, for a wiki or a pull request."""
     found = answer(story)
-    parts = [
-        "# Answer",
-        *map(_card, cards(story)),
-        *(markdown(words, longest=2000) for words in _told(found.sentences)),
-    ]
+    drawn = [_card(card) for card in cards(story)]
+    told = [markdown(words, longest=2000) for words in _told(found.sentences)]
+    # Several cells are compared first.
+    parts = ["# Answer", *(drawn + told if len(drawn) == 1 else told + drawn)]
     if found.rests_on:
         parts += ["It rests on:", _list([s.text for s in found.rests_on])]
     if found.cannot_say:
