@@ -242,7 +242,11 @@ def test_ctrl_c_ends_trials_under_way_and_every_pair_undoes(tmp_path: Path, node
 
 
 # On a busy machine senders are late, and a void trial would not count; here that is no question.
-MANY = EXPERIMENT.replace("[1000, 2000]", "[1000, 1500, 2000, 2500]") + "late_p99_us = 60e6\n"
+MANY = (
+    EXPERIMENT.replace("[1000, 2000]", "[1000, 1500, 2000, 2500]").replace("= 2\n", "= 3\n")
+    + "late_p99_us = 60e6\n"
+)
+"""12 trials: a pair that has measured one of a cell has two more of it."""
 BROKEN_SENDER = """\
 #!/bin/sh
 case "$*" in *replay*) echo "no such luck" >&2; exit 1 ;; esac
@@ -396,7 +400,7 @@ def test_the_scheduler_goes_and_what_was_finished_is_kept(faulty: Faulty) -> Non
     measured = [record for record in faulty.kept if record.valid]
     assert len(measured) >= 5 and all(records[r.run] == r for r in measured)
     trials = {(record.cell["load.pps"], record.repetition) for record in records.values()}
-    assert len(trials) == len(records) == 8
+    assert len(trials) == len(records) == 12
 
 
 def test_the_trial_of_a_killed_worker_is_done_again_elsewhere(faulty: Faulty) -> None:
