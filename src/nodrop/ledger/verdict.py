@@ -23,6 +23,9 @@ from nodrop.ledger.sender import (
 )
 from nodrop.ledger.sustained import Pace, WorkedOff, pace
 
+INVALID_NAMED = 0.01
+"""Of the decoded packets: a trial with fewer that are invalid does not mention them."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remark:
@@ -124,7 +127,7 @@ def judge(
         cause=cause,
         causes=causes,
         knob=knob,
-        words="; ".join((words, *map(str, remarks))),
+        words="; ".join((words, *(str(r) for r in remarks if _of_the_trial(r, ledger)))),
         remarks=remarks,
         pace=shown,
         lost_at=places,
@@ -191,6 +194,15 @@ def _remarks(ledger: Ledger) -> Iterator[Remark]:
         if account.kind is Class.INVALID and account.packets:
             words = f"the decoder calls {of_decoded} invalid{evidence}"
             yield Remark(about="invalid", words=words, knob=account.knob)
+
+
+def _of_the_trial(remark: Remark, ledger: Ledger | None) -> bool:
+    """A few packets that the decoder calls invalid are in every real trace, and in every trial of
+    it: the answer says so once."""
+    decoded = next((h.packets for h in ledger.hops if h.name == "decoded"), 0) if ledger else 0
+    if remark.about == "cut" or ledger is None:
+        return True
+    return ledger.total(Class.INVALID) >= INVALID_NAMED * (decoded or 0)
 
 
 def _loss_ratio(ledger: Ledger | None, sending: Sending | None) -> float | None:

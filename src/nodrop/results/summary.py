@@ -11,7 +11,7 @@ from typing import Any
 from nodrop.config.units import count_of
 from nodrop.ledger.reasons import Outcome
 from nodrop.ledger.sustained import duration
-from nodrop.ledger.verdict import percent
+from nodrop.ledger.verdict import INVALID_NAMED, percent
 from nodrop.results.trial import TrialRecord, accelerator_words, count_once
 from nodrop.stats.interval import Summary, summarize
 from nodrop.stats.stopping import Looks
@@ -95,7 +95,9 @@ def not_whole(record: TrialRecord) -> dict[str, float]:
 
 
 def _beside(record: TrialRecord) -> str:
-    return "".join(f", {percent(share)} {name}" for name, share in not_whole(record).items())
+    found = not_whole(record).items()
+    named = [(n, share) for n, share in found if n == "cut" or share >= INVALID_NAMED]
+    return "".join(f", {percent(share)} {name}" for name, share in named)
 
 
 def _on(record: TrialRecord) -> str:

@@ -274,5 +274,6 @@ def test_what_the_decoder_calls_invalid_is_said_beside_no_loss(
     (remark,) = verdict.remarks
     assert f"the decoder calls {invalid} of 530 decoded packets" in remark.words
     assert f"ipv4.trunc_pkt {invalid}" in remark.words
+    assert (remark.words in verdict.words) == (invalid == 530), "few are said once, in the answer"
     of_capture = "the capture cut 530 of the frames that were sent" in remark.words
     assert of_capture is bool(stubs) is ('load.cut = "pad"' in remark.knob)
