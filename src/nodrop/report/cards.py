@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from nodrop.config.units import parse_cpus
+from nodrop.config.units import count_of, parse_cpus
 from nodrop.findings.answer import Answer, Bound
 from nodrop.findings.capacity_statements import writing
 from nodrop.findings.load_words import apart, written
@@ -365,7 +365,7 @@ def lost_words(card: Card) -> str:
         return ""
     low, high = map(numbers.percent, card.lost)
     span = low if low == high else f"{low} to {high}"
-    return f"{span} % lost in {card.lossy} of {card.lossy_of} trials"
+    return f"{span} % lost in {card.lossy} of {count_of(card.lossy_of, 'trial')}"
 
 
 def card_lines(card: Card) -> Iterator[tuple[str, str]]:
