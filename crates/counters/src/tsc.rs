@@ -111,6 +111,8 @@ mod tests {
                 .values()
                 .all(|batches| batches.len() == 3 && batches[0] > 0.0)
         );
-        assert!(found["cpuid_rdtsc_cpuid"][0] > found["cpuid"][0]);
+        // The least: another program may have had the CPU in a batch.
+        let least = |name: &str| found[name].iter().copied().fold(f64::INFINITY, f64::min);
+        assert!(least("cpuid_rdtsc_cpuid") > least("cpuid"));
     }
 }
