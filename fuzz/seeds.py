@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def others(frames: list[bytes]) -> None:
-    """Of the decoders of packed files and of other links, and of what is split and found inside."""
+    """Seeds for the decoders of packed files, other links, joined frames and tunnels."""
     for number, frame in enumerate(frames[::3]):
         (CORPUS / "tunnel" / f"frame{number:02}").write_bytes(frame)
         (CORPUS / "segment" / f"frame{number:02}").write_bytes(struct.pack("!H", 120) + frame)

@@ -48,7 +48,7 @@ pub struct PacketCounts {
     pub ifindex: i32,
     /// EtherType it listens to; 3 = all; 0 = none, a sender.
     pub protocol: u32,
-    /// Whether a filter (BPF) of its owner leaves packets out, which nobody counts.
+    /// Its owner's BPF filter leaves packets out; no counter has those.
     pub filtered: bool,
     /// `None` if it has none: packets wait in the socket's buffer.
     pub ring: Option<RingShape>,

@@ -1,5 +1,5 @@
 //! How many packets wait in another program's capture ring, and since when: read from the ring as its owner maps it
-//! (process_vm_readv), a few bytes of each block; nothing is written and nobody waits.
+//! (process_vm_readv), a few bytes of each block. It writes nothing and blocks no program.
 
 use std::collections::BTreeMap;
 use std::io::Error;
@@ -31,7 +31,7 @@ pub struct RingFill {
     pub full: u64,
     /// Of so many.
     pub of: u64,
-    /// When the oldest of them came, by CLOCK_REALTIME; `None` if there is none, or not told (versions 1 and 2).
+    /// When the oldest of them came, by CLOCK_REALTIME; `None` if the ring is empty, or of version 1 or 2.
     pub oldest_real_ns: Option<u64>,
 }
 

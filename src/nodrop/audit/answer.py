@@ -52,11 +52,11 @@ class AuditAnswer(Model):
     format: Literal[1]
     role: str
     ports: list[str]
-    """Those that were judged."""
+    """Ports that were judged."""
     findings: list[FindingAnswer]
     """By likely effect."""
     missing: list[MissingAnswer]
-    """What could not be read, with the right that it needs."""
+    """Sources that could not be read, each with the right that it needs."""
     values: list[ValueAnswer]
     """Settings that are shown and not judged."""
     took_s: NotNegative

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from nodrop.audit.kind import Costs, Kind, Read, Seen, counted, matters, share
+from nodrop.audit.kind import Costs, Kind, Read, Seen, matters, share
 from nodrop.audit.world import (
     FANOUT,
     QUEUE,
@@ -18,7 +18,7 @@ from nodrop.audit.world import (
     Socket,
     World,
 )
-from nodrop.config.units import format_cpus
+from nodrop.config.units import count_of, format_cpus
 
 STALL_MS = 200
 """A stall that is ordinary, and lost packets in a ring of Suricata's default size."""
@@ -74,7 +74,7 @@ def _clashes(world: World) -> Iterator[Seen]:
             yield Seen(
                 where=members[0].port or f"port {members[0].index}",
                 says=f"{who} share one fanout group: each sees only a part of the packets",
-                read=(Read(f"id {number}, {counted(len(members), 'socket')}", DIAG),),
+                read=(Read(f"id {number}, {count_of(len(members), 'socket')}", DIAG),),
                 change="suricata.yaml, af-packet: another cluster-id in one of them; restart it",
             )
     for port, program, held in world.captures():
@@ -82,7 +82,7 @@ def _clashes(world: World) -> Iterator[Seen]:
         if program.suricata and len(held) > 1 and loose:
             yield Seen(
                 where=f"{program}, {port}",
-                says=f"{counted(len(loose), 'socket')} of {len(held)} in no fanout group: each "
+                says=f"{count_of(len(loose), 'socket')} of {len(held)} in no fanout group: each "
                 "takes every packet",
                 read=(Read("no fanout group", DIAG),),
                 change="suricata.yaml, af-packet: a cluster-id that no other program uses",
@@ -166,7 +166,7 @@ def _readers(world: World) -> Iterator[Seen]:
             continue
         idle = readers - queues
         says = (
-            f"{counted(readers, 'reader')} for {counted(queues, 'queue')}: {idle} get no packet"
+            f"{count_of(readers, 'reader')} for {count_of(queues, 'queue')}: {idle} get no packet"
             if idle > 0
             else f"{queues} queues for {readers} readers: {queues % readers} of them have one "
             "queue more"
@@ -176,7 +176,7 @@ def _readers(world: World) -> Iterator[Seen]:
             says=says,
             read=(
                 Read(f"{readers} sockets of a group of type {FANOUT[QUEUE]}", DIAG),
-                Read(counted(queues, "receive queue"), port.files("queues")),
+                Read(count_of(queues, "receive queue"), port.files("queues")),
             ),
             change=f"{port.enter}ethtool -L {port} combined {readers}; or suricata.yaml: "
             f"threads: {queues}",
@@ -190,7 +190,7 @@ def _crowded(world: World) -> Iterator[Seen]:
         if workers and len(workers) > len(cpus):
             yield Seen(
                 where=str(program),
-                says=f"{counted(len(workers), 'capture thread')} on {counted(len(cpus), 'CPU')}",
+                says=f"{count_of(len(workers), 'capture thread')} on {count_of(len(cpus), 'CPU')}",
                 read=(
                     Read(
                         f"Cpus_allowed_list {format_cpus(cpus)}",
@@ -309,7 +309,7 @@ def _memcaps(world: World) -> Iterator[Seen]:
         for name, knob in hit:
             yield Seen(
                 where=str(program),
-                says=f"{knob} was reached {counted(program.counters[name], 'time')}: analysis was "
+                says=f"{knob} was reached {count_of(program.counters[name], 'time')}: analysis was "
                 "lost without a packet lost",
                 read=(Read(f"{name} {program.counters[name]}", "dump-counters"),),
                 change=f"suricata.yaml: raise {knob}; watch drops, for more state is more work",
@@ -321,7 +321,7 @@ def _emergency(world: World) -> Iterator[Seen]:
         if times := program.counters.get("flow.emerg_mode_entered"):
             yield Seen(
                 where=str(program),
-                says=f"it entered emergency mode {counted(times, 'time')}: flows are timed out "
+                says=f"it entered emergency mode {count_of(times, 'time')}: flows are timed out "
                 "early",
                 read=(Read(f"flow.emerg_mode_entered {times}", "dump-counters"),),
                 change="suricata.yaml: raise flow.memcap, and flow.prealloc with it",
@@ -387,7 +387,7 @@ def _memory_limits(world: World) -> Iterator[Seen]:
             if times:
                 yield Seen(
                     where=str(program),
-                    says=f"its control group reached the memory limit {counted(times, 'time')}",
+                    says=f"its control group reached the memory limit {count_of(times, 'time')}",
                     read=(Read(str(times), file),),
                     change="systemctl set-property UNIT MemoryMax=… (docker update --memory)",
                 )

@@ -10,7 +10,7 @@ from nodrop.audit.world import Role, World
 
 
 class Costs(StrEnum):
-    """What a finding costs."""
+    """Cost of a finding."""
 
     PACKETS = "packets"
     ANALYSIS = "analysis"
@@ -70,7 +70,3 @@ ONE_IN = 1_000_000
 
 def matters(lost: int, arrived: int) -> bool:
     return lost > 0 and lost * ONE_IN >= arrived
-
-
-def counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 
-from nodrop.audit.kind import Costs, Kind, Read, Seen, counted, matters
+from nodrop.audit.kind import Costs, Kind, Read, Seen, matters
 from nodrop.audit.world import CPU, FANOUT, HASH, PROMISCUOUS, QUEUE, Port, Role, World
-from nodrop.config.units import format_cpus
+from nodrop.config.units import count_of, format_cpus
 from nodrop.ledger.nic_counters import Beside, counter_of
 
 MERGE = {
@@ -119,7 +119,7 @@ def _balanced(world: World) -> Iterator[Seen]:
             yield Seen(
                 where=port.where,
                 says=f"irqbalance (pid {pid}) moves {len(lines)} of its "
-                f"{counted(len(port.lines), 'line')} when it likes",
+                f"{count_of(len(port.lines), 'line')} when it likes",
                 read=(
                     Read(f"irqbalance, pid {pid}", f"/proc/{pid}/comm"),
                     Read(
@@ -152,7 +152,7 @@ def _remote(world: World) -> Iterator[Seen]:
             cpus = format_cpus(cpu for line in far for cpu in line.effective)
             yield Seen(
                 where=port.where,
-                says=f"{len(far)} of its {counted(len(lines), 'line')} on CPUs of another node "
+                says=f"{len(far)} of its {count_of(len(lines), 'line')} on CPUs of another node "
                 f"({cpus}): each packet crosses between the nodes",
                 read=(
                     Read(f"node {port.node}", f"{port.files('device')}/numa_node"),
@@ -198,8 +198,8 @@ def _nic_lost(world: World) -> Iterator[Seen]:
             change = f"{port.enter}ethtool -G {port} rx {port.ring[1]}; else more queues or CPUs"
         yield Seen(
             where=port.where,
-            says=f"at least {counted(lost, 'packet')} died in the NIC since it came up: no capture "
-            "program counts those",
+            says=f"at least {count_of(lost, 'packet')} died in the NIC since it came up: no "
+            "capture program counts those",
             read=tuple(read),
             change=change,
         )
@@ -212,7 +212,7 @@ def _backlog(world: World) -> Iterator[Seen]:
         cpus = ", ".join(f"CPU {cpu}: {number:,}" for cpu, number in lost.items())
         yield Seen(
             where=", ".join(port.where for port in through),
-            says=f"{counted(sum(lost.values()), 'packet')} of some port died since boot in the "
+            says=f"{count_of(sum(lost.values()), 'packet')} of some port died since boot in the "
             "backlog that its packets go through",
             read=(Read(cpus, "/proc/net/softnet_stat, second column"),),
             change="sysctl -w net.core.netdev_max_backlog=10000; or no RPS on the port",
@@ -225,7 +225,7 @@ def _too_long(world: World) -> Iterator[Seen]:
         if matters(lost, _arrived(port)):
             yield Seen(
                 where=port.where,
-                says=f"{counted(lost, 'frame')} thrown away for the length: the port takes what "
+                says=f"{count_of(lost, 'frame')} thrown away for the length: the port takes what "
                 f"its MTU of {port.mtu} allows",
                 read=(
                     Read(f"rx_length_errors {lost}", port.files("statistics/rx_length_errors")),
@@ -243,7 +243,7 @@ def _damaged(world: World) -> Iterator[Seen]:
             if matters(lost, _arrived(port)):
                 yield Seen(
                     where=port.where,
-                    says=f"{counted(lost, 'frame')} came damaged and were thrown away",
+                    says=f"{count_of(lost, 'frame')} came damaged and were thrown away",
                     read=(Read(f"{name} {lost}", port.files(f"statistics/{name}")),),
                     change="change the cable, the transceiver or the TAP",
                 )
@@ -299,7 +299,7 @@ def _pauses(world: World) -> Iterator[Seen]:
         if found:
             yield Seen(
                 where=port.where,
-                says=says.format(counted(max(found.values()), "time")),
+                says=says.format(count_of(max(found.values()), "time")),
                 read=tuple(Read(f"{n} {v}", f"ethtool -S {port}") for n, v in found.items()),
                 change=f"{port.enter}ethtool -A {port} autoneg off rx off tx off",
             )
@@ -323,7 +323,7 @@ def _refused(world: World) -> Iterator[Seen]:
         if lost := port.statistics.get("tx_dropped", 0):
             yield Seen(
                 where=port.where,
-                says=f"{counted(lost, 'packet')} that a program sent did not leave",
+                says=f"{count_of(lost, 'packet')} that a program sent did not leave",
                 read=(Read(f"tx_dropped {lost}", port.files("statistics/tx_dropped")),),
                 change=f"{port.enter}ip link set {port} txqueuelen 10000, or a lower load",
             )

@@ -164,7 +164,7 @@ class _Reader:
             return None
 
     def _open_files(self, pid: int) -> set[str]:
-        """What a process has open: `socket:[5]`. PermissionError if it is another user's."""
+        """Open files of a process: `socket:[5]`. PermissionError if it is another user's."""
         try:
             numbers = [one.name for one in (self.root / f"proc/{pid}/fd").iterdir()]
         except PermissionError:

@@ -145,7 +145,7 @@ class Socket:
     protocol: int
     space: int = OURS
     index: int = 0
-    """Of its port; 0: every port of its namespace."""
+    """Index of its port; 0: every port of its namespace."""
     port: str | None = None
     uid: int | None = None
     pid: int | None = None
@@ -253,7 +253,7 @@ class World:
     sockets: tuple[Socket, ...] = ()
     programs: tuple[Program, ...] = ()
     settings: tuple[Settings, ...] = ()
-    """Of --config, and of programs."""
+    """Configurations: that of --config, and those of programs."""
     own_quotas: tuple[Quota, ...] = ()
     """Around nodrop itself."""
     online: tuple[int, ...] = ()

@@ -71,7 +71,7 @@ def print_direct(story: Story) -> None:
 
 
 def print_capacity(searched: SearchedCell, card: Card | None = None) -> None:
-    """What is carried, what broke above it and what touches that, what to do, and the knee."""
+    """The answer of a search: the load that is carried, what broke above it, actions, the knee."""
     out, said = console(), set[str]()
     for answer in searched.answers:
         say(headline(searched.subject, answer))

@@ -49,7 +49,7 @@ NOTHING = Bounds(0, 0)
 
 
 def rise(before: int, after: int) -> int:
-    """Of a counter that only grows. One that fell has wrapped at 32 bits, or begun anew."""
+    """Growth of a counter. One that fell has wrapped at 32 bits, or begun anew."""
     if after >= before:
         return after - before
     wrapped = after + COUNTER_32 - before
@@ -82,7 +82,7 @@ class Reading:
     dropped: int | None
     waiting: Bounds | None
     taken: Bounds | None
-    """What reassembly took out ahead of the sockets, of the whole namespace; None: no defrag."""
+    """Packets that reassembly took out ahead of the sockets of the namespace; None: no defrag."""
     at_least: bool = False
     """The owner reads the sockets' counters itself and does not say them."""
 

@@ -81,7 +81,7 @@ struct Program {
     stopped: bool,
     usage: ProcessUsage,
     threads: Vec<ThreadReading>,
-    /// `None` if it is none that says anything.
+    /// `None` if the program has no counters to ask for.
     suricata: Option<Said>,
 }
 

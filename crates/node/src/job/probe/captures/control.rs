@@ -18,7 +18,7 @@ use crate::job::probe::process::socket_inodes;
 const READ_ONLY: [&str; 4] = ["iface-list", "iface-stat", "dump-counters", "memcap-list"];
 /// A Suricata that is blocked does not answer.
 const DEADLINE: Duration = Duration::from_millis(200);
-/// It renews its table of counters at stats.interval, 8 s if nobody said otherwise.
+/// It renews its table of counters at stats.interval, 8 s by default.
 const TABLE_EVERY: Duration = Duration::from_secs(4);
 const LONGEST_ANSWER: usize = 64 << 20;
 /// Of the table: what says how analysis was lost, and what it took in.
@@ -100,7 +100,7 @@ impl Control {
         })
     }
 
-    /// A program that stands still is not asked: it would answer later, when nobody waits.
+    /// A stopped program is not asked: its answer would come too late.
     pub fn ask(&mut self, stopped: bool) -> Said {
         self.said.silent = None;
         let asked = if stopped {

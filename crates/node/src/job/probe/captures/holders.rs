@@ -37,7 +37,7 @@ pub struct Holder {
 pub struct Holders {
     /// Rings whose fill is read.
     pub shapes: BTreeMap<u64, (u32, RingShape)>,
-    /// By inode; empty: nobody whom we may see.
+    /// Holders by inode of their socket; empty: none that this user may see.
     by_inode: BTreeMap<u64, Vec<u32>>,
 }
 
