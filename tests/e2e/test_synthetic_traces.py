@@ -20,11 +20,17 @@ alert tcp $EXTERNAL_NET 8443 -> $HOME_NET any (msg:"2"; flow:established,from_se
 content:"stage-two"; content:"dropper.bin"; sid:9000002;)
 alert udp $HOME_NET any -> $EXTERNAL_NET 5353 (msg:"3"; content:"beacon|01 02 03|"; sid:9000003;)
 alert tcp any any -> any any (msg:"4"; content:"dropper.bin"; sid:9000004;)
+alert tcp any any -> $HOME_NET any (msg:"5"; flow:established,to_server; content:"at-home"; \
+sid:9000005;)
+alert tcp $EXTERNAL_NET any -> $HOME_NET 1025 (msg:"6"; flow:established,from_server; \
+content:"to-port-1025"; sid:9000006;)
+alert udp any any -> $SQL_SERVERS any (msg:"7"; content:"at-a-server"; sid:9000007;)
 """
 CONFIG = """%YAML 1.1
 ---
 vars:
-  address-groups: {{HOME_NET: "[10.0.0.0/8]", EXTERNAL_NET: "!10.0.0.0/8"}}
+  address-groups: {{HOME_NET: "[10.0.0.0/8]", EXTERNAL_NET: "!10.0.0.0/8",
+                   SQL_SERVERS: $HOME_NET}}
 default-rule-path: {out}
 rule-files: [planted.rules]
 outputs:
@@ -78,6 +84,18 @@ def test_suricata_finds_what_was_made(tmp_path: Path, profile: str, packets: int
     claimed = {name: made["conversations"].get(name, 0) for name in CLAIMED}
     assert {name: flows[name] for name in CLAIMED} == claimed
     assert not [e for e in found if e["event_type"] == "anomaly"]
-    alerts = Counter(str(e["alert"]["signature_id"]) for e in found if e["event_type"] == "alert")
+    alerted = [e for e in found if e["event_type"] == "alert"]
+    alerts = Counter(str(e["alert"]["signature_id"]) for e in alerted)
     assert made["alerts_uncertain"] == [] and made["rules_skipped"] == []
     assert dict(alerts) == made["alerts"]
+    promised = {
+        (sid, one["proto"], *sorted((one["client"], one["server"])))
+        for one in made["planted"]
+        for sid in (one["sid"], *one["also"])
+    }
+    assert promised == {(e["alert"]["signature_id"], *_flow(e)) for e in alerted}
+
+
+def _flow(event: dict[str, Any]) -> tuple[str, str, str]:
+    one, other = sorted(f"{event[f'{end}_ip']}:{event[f'{end}_port']}" for end in ("src", "dest"))
+    return event["proto"].lower(), one, other

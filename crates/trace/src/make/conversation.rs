@@ -51,21 +51,37 @@ fn speak_tcp(mut tcp: Tcp<'_>, kind: Kind, profile: &Profile) -> (u64, u64) {
     }
 }
 
-/// One message that a rule is about, and an answer.
-pub fn attack(out: &mut Packets, mut rng: Rng, path: &Path, rule: &Rule) {
+/// One message that a rule is about, and an answer; which of its packets the rule cannot do without, from 0.
+pub fn attack(out: &mut Packets, mut rng: Rng, path: &Path, rule: &Rule) -> Vec<usize> {
     let side = if rule.is_from_server() {
         Side::Server
     } else {
         Side::Client
     };
+    let payload = rule.payload();
     if rule.is_udp {
-        return datagrams::message(out, &mut rng, path, side, &rule.payload());
+        datagrams::message(out, &mut rng, path, side, &payload);
+        let asks = rule.directed || (rule.established && side == Side::Server);
+        let answers = rule.established && side == Side::Client;
+        let decide = [(0, asks), (1, answers), (2, true)].into_iter();
+        return decide.filter_map(|(at, is)| is.then_some(at)).collect();
     }
+    let from = out.len();
     let mut tcp = Tcp::open(out, rng, path.clone());
     tcp.send(Side::Client, b"hello\n");
     tcp.send(Side::Server, b"ready\n");
-    tcp.send(side, &rule.payload());
+    let (before, _) = tcp.written();
+    tcp.send(side, &payload);
     tcp.close(Side::Client);
+    let begin = usize::try_from(before).unwrap_or(usize::MAX) - from;
+    let segments = payload.len().div_ceil(path.mss.into());
+    // Without the third packet, an ACK, those that follow stand for it.
+    let handshake = match (rule.established, rule.directed) {
+        (true, _) => 0..2,
+        (false, true) => 0..1,
+        (false, false) => 0..0,
+    };
+    handshake.chain(begin..begin + segments).collect()
 }
 
 /// A greeting, then a keep-alive every few seconds.

@@ -11,13 +11,15 @@ use super::time::{MICROSECOND_NS, MILLISECOND_NS};
 pub const GATEWAY: Mac = [0x02, 0, 0x5e, 0, 0, 1];
 pub const SWITCH: Mac = [0x02, 0, 0x5e, 0, 0, 2];
 pub const CLIENTS: u64 = 400;
+/// Clients of conversations have this port or a higher one.
+pub const FIRST_PORT: u16 = 20_000;
 const SERVERS: u64 = 3_000;
 
 /// Both ends of the flow; client and port together are of this flow alone.
 #[allow(clippy::cast_possible_truncation)] // below 2^16 by the remainder
 pub fn path(profile: &Profile, rng: &mut Rng, flow: u64, kind: Kind) -> Path {
     let client = flow % CLIENTS;
-    let port = 20_000 + (flow / CLIENTS % 45_000) as u16;
+    let port = FIRST_PORT + (flow / CLIENTS % 45_000) as u16;
     let server = SERVERS - rng.pareto(1, SERVERS, 0.6);
     let is_ipv4_only = matches!(kind, Kind::Ping | Kind::Fragmented | Kind::Incomplete);
     let (near, far): (IpAddr, IpAddr) = if !is_ipv4_only && rng.chance(profile.ipv6_ratio) {

@@ -16,10 +16,10 @@ mod text_protocols;
 mod time;
 mod web;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
 
 use serde::Serialize;
@@ -30,6 +30,7 @@ pub use packets::{MEMORY_BYTES, Packets};
 pub use profile::{Kind, PACKETS, Profile};
 use rng::Rng;
 use rules::{Begins, Rule, Skipped};
+use tcp::Path;
 use tempo::Tempo;
 use time::SECOND_NS;
 
@@ -59,10 +60,31 @@ pub struct Made {
     pub reordered_segments: u64,
     /// Alerts that planted flows fire, by signature number.
     pub alerts: BTreeMap<u64, u64>,
+    /// Flows that were planted, three for each rule.
+    pub planted: Vec<Planted>,
     /// Rules whose contents also occur in other traffic: they may fire more often.
     pub alerts_uncertain: Vec<u64>,
     /// Rules for which nothing was planted.
     pub rules_skipped: Vec<Skipped>,
+}
+
+/// A flow that fires a rule.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Planted {
+    /// Signature number.
+    pub sid: u64,
+    /// tcp or udp.
+    pub proto: &'static str,
+    /// Who opened it.
+    pub client: SocketAddr,
+    /// The other.
+    pub server: SocketAddr,
+    /// Its packets in the trace, from 1.
+    pub packets: Vec<u64>,
+    /// Those without any one of which there is no alert.
+    pub decides: Vec<u64>,
+    /// Other rules that can be planted and fire on this flow too.
+    pub also: Vec<u64>,
 }
 
 /// Makes the trace of a profile, with flows that fire the rules; its frames lie in `spool`, an empty file, until they are written.
@@ -81,12 +103,37 @@ pub fn make(
     for flow in 0..profile.flows - bulk_flows {
         maker.conversation(flow);
     }
-    let planted = maker.plant(rules);
+    let begin = maker.out.len();
+    let mut sown = maker.plant(rules);
+    let planted = begin..maker.out.len();
     maker.fill(bulk_flows);
     if !rules.is_empty() {
-        maker.expect_alerts(rules, &planted)?;
+        maker.expect_alerts(rules, &mut sown, &planted)?;
     }
-    Ok(maker.finish())
+    Ok(maker.finish(rules, sown))
+}
+
+/// A flow that was planted, before the trace is in order.
+struct Sown {
+    /// Index of its rule.
+    which: usize,
+    /// Client and server.
+    ends: [SocketAddr; 2],
+    /// By the order of their making.
+    packets: Range<usize>,
+    /// Which of its packets the rule cannot do without, from 0.
+    decide: Vec<usize>,
+    /// Other rules that it fires.
+    also: Vec<u64>,
+}
+
+fn ends(path: &Path) -> [SocketAddr; 2] {
+    let way = &path.ways[0];
+    [
+        (way.source, path.ports[0]),
+        (way.destination, path.ports[1]),
+    ]
+    .map(SocketAddr::from)
 }
 
 struct Maker<'a> {
@@ -258,35 +305,68 @@ impl<'a> Maker<'a> {
         *self.made.conversations.entry("bulk").or_default() += 1;
     }
 
-    /// Flows that fire each rule; the range of their packets.
-    fn plant(&mut self, rules: &[Rule]) -> Range<usize> {
-        let begin = self.out.len();
-        for (index, rule) in rules.iter().enumerate() {
+    /// Flows that fire each rule.
+    fn plant(&mut self, rules: &[Rule]) -> Vec<Sown> {
+        let (mut sown, mut taken) = (Vec::new(), HashSet::new());
+        for (which, rule) in rules.iter().enumerate() {
             for copy in 0..FLOWS_PER_RULE {
-                let flow = self.profile.flows + index as u64 * FLOWS_PER_RULE + copy;
-                let mut rng = Rng::new(self.seed, flow + 1);
-                let mut path = hosts::path(self.profile, &mut rng, flow, Kind::Ping);
-                path.ports[1] = rule.server_port.unwrap_or(ANY_PORT);
-                if rule.is_client_outside() {
-                    for way in &mut path.ways {
-                        std::mem::swap(&mut way.source, &mut way.destination);
-                    }
-                }
+                let flow = self.profile.flows + which as u64 * FLOWS_PER_RULE + copy;
+                let mut paths = (flow..).map(|flow| self.planted_path(rule, flow));
+                // Only flows whose client has a port of its rule's can meet.
+                let Some((path, mut rng)) = paths.find(|(path, _)| taken.insert(ends(path))) else {
+                    continue;
+                };
+                drop(paths);
                 let from = self.out.len();
-                conversation::attack(&mut self.out, rng.clone(), &path, rule);
+                let decide = conversation::attack(&mut self.out, rng.clone(), &path, rule);
+                let ends = ends(&path);
                 self.place(from, &mut rng);
+                sown.push(Sown {
+                    which,
+                    ends,
+                    packets: from..self.out.len(),
+                    decide,
+                    also: Vec::new(),
+                });
             }
         }
-        begin..self.out.len()
+        sown
     }
 
-    fn expect_alerts(&mut self, rules: &[Rule], planted: &Range<usize>) -> io::Result<()> {
+    fn planted_path(&self, rule: &Rule, flow: u64) -> (Path, Rng) {
+        let mut rng = Rng::new(self.seed, flow + 1);
+        let mut path = hosts::path(self.profile, &mut rng, flow, Kind::Ping);
+        path.ports[0] = rule.client_port().unwrap_or(path.ports[0]);
+        path.ports[1] = rule.server_port().unwrap_or(ANY_PORT);
+        (path.loss_ratio, path.reorder_ratio) = (0.0, 0.0);
+        if rule.is_client_outside() {
+            for way in &mut path.ways {
+                std::mem::swap(&mut way.source, &mut way.destination);
+            }
+        }
+        (path, rng)
+    }
+
+    fn expect_alerts(
+        &mut self,
+        rules: &[Rule],
+        sown: &mut [Sown],
+        planted: &Range<usize>,
+    ) -> io::Result<()> {
         let begins = Begins::of(rules);
         let mut fired = vec![0; rules.len()];
-        for other in rules {
+        for flow in sown {
+            let other = &rules[flow.which];
+            let ports = flow.ends.map(|end| end.port());
             for which in begins.found_in(&other.payload()) {
-                fired[which] += u64::from(rules[which].fires_on(other));
+                if rules[which].fires_on(other, ports) {
+                    fired[which] += 1;
+                    if which != flow.which {
+                        flow.also.push(rules[which].sid);
+                    }
+                }
             }
+            flow.also.sort_unstable();
         }
         let mut uncertain = vec![false; rules.len()];
         self.out.frames_outside(planted, |frame| {
@@ -295,9 +375,7 @@ impl<'a> Maker<'a> {
             }
         })?;
         for (which, rule) in rules.iter().enumerate() {
-            self.made
-                .alerts
-                .insert(rule.sid, fired[which] * FLOWS_PER_RULE);
+            self.made.alerts.insert(rule.sid, fired[which]);
             if uncertain[which] {
                 self.made.alerts_uncertain.push(rule.sid);
             }
@@ -305,7 +383,22 @@ impl<'a> Maker<'a> {
         Ok(())
     }
 
-    fn finish(mut self) -> (Packets, Made) {
+    fn finish(mut self, rules: &[Rule], sown: Vec<Sown>) -> (Packets, Made) {
+        let made: Vec<usize> = sown.iter().flat_map(|flow| flow.packets.clone()).collect();
+        let mut numbers = self.out.sort(&made).into_iter();
+        for flow in sown {
+            let packets: Vec<u64> = numbers.by_ref().take(flow.packets.len()).collect();
+            let rule = &rules[flow.which];
+            self.made.planted.push(Planted {
+                sid: rule.sid,
+                proto: if rule.is_udp { "udp" } else { "tcp" },
+                client: flow.ends[0],
+                server: flow.ends[1],
+                decides: flow.decide.iter().map(|at| packets[*at]).collect(),
+                packets,
+                also: flow.also,
+            });
+        }
         self.made.packets = self.out.len() as u64;
         self.made.frame_bytes = self.out.frame_bytes();
         self.made.duration_ns = self.out.duration_ns(0);
@@ -316,8 +409,6 @@ impl<'a> Maker<'a> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::collections::HashSet;
-
     use nodrop_wire::capture::Reader;
     use nodrop_wire::flow::FlowKey;
     use nodrop_wire::view;

@@ -1,10 +1,12 @@
 //! Frames with their times: the frames in a file until they are put in order and written as a pcap file, in memory where each lies.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 
+use foldhash::fast::FixedState;
 use nodrop_wire::pcap;
 
 /// 2024-01-01 00:00:00 UTC: synthetic traces all begin then.
@@ -151,7 +153,22 @@ impl Packets {
             .map(|packet| (packet.time_ns, packet.bytes))
     }
 
-    /// Writes the trace; frames of one time keep the order of their making.
+    /// Puts the frames into the order of the trace; those of one time keep that of their making. The numbers there, from 1, of those
+    /// that were made at these places.
+    pub fn sort(&mut self, made: &[usize]) -> Vec<u64> {
+        let begins: Vec<u64> = made.iter().map(|at| self.index[*at].begin).collect();
+        self.index.sort_by_key(|packet| packet.time_ns);
+        let mut numbers: HashMap<u64, u64, FixedState> =
+            begins.iter().map(|begin| (*begin, 0)).collect();
+        for (number, packet) in (1..).zip(&self.index) {
+            if let Some(found) = numbers.get_mut(&packet.begin) {
+                *found = number;
+            }
+        }
+        begins.iter().map(|begin| numbers[begin]).collect()
+    }
+
+    /// Writes the trace.
     ///
     /// # Errors
     /// Those of the file that holds the frames, and of the writer.
@@ -160,7 +177,6 @@ impl Packets {
             return Err(refused);
         }
         self.spool.flush()?;
-        self.index.sort_by_key(|packet| packet.time_ns);
         out.write_all(&pcap::file_header())?;
         let mut frame = Vec::new();
         for packet in &self.index {

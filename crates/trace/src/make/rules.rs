@@ -5,10 +5,15 @@ use std::collections::HashMap as Map;
 use foldhash::fast::FixedState;
 use serde::Serialize;
 
+use super::hosts::FIRST_PORT;
+
 type HashMap<K, V> = Map<K, V, FixedState>;
 
 /// Rules that are planted: each is three flows, and is compared with those that begin as it does.
 pub const MOST_RULES: usize = 10_000;
+
+/// Fits into a frame with any header.
+const LONGEST_DATAGRAM: usize = 1_400;
 
 /// A rule that can be made to fire.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,12 +22,16 @@ pub struct Rule {
     pub sid: u64,
     /// Over UDP, else TCP.
     pub is_udp: bool,
-    /// Port of the server, if the rule names one.
-    pub server_port: Option<u16>,
+    /// Ports of source and destination, where the rule names one.
+    pub ports: [Option<u16>; 2],
     /// Whether the server sends what matches, if the rule says.
     pub from_server: Option<bool>,
-    /// Whether the sender has to be outside of HOME_NET, if the rule says.
-    pub source_outside: Option<bool>,
+    /// Whether source and destination have to be outside of HOME_NET, where the rule says.
+    pub outside: [Option<bool>; 2],
+    /// Only where both sides have spoken.
+    pub established: bool,
+    /// Only in one direction of the flow: who began it has to be seen.
+    pub directed: bool,
     /// What has to occur, in any order.
     pub contents: Vec<Content>,
 }
@@ -75,7 +84,7 @@ fn rule(text: &str) -> Result<Rule, String> {
         source,
         source_port,
         "->",
-        _,
+        destination,
         destination_port,
     ] = head[..]
     else {
@@ -88,9 +97,14 @@ fn rule(text: &str) -> Result<Rule, String> {
             "udp" => true,
             other => return Err(format!("protocol {other}")),
         },
-        server_port: None,
+        ports: [port(source_port)?, port(destination_port)?],
         from_server: None,
-        source_outside: None,
+        outside: [
+            outside("source", source)?,
+            outside("destination", destination)?,
+        ],
+        established: false,
+        directed: false,
         contents: Vec::new(),
     };
     for option in split_options(options) {
@@ -99,23 +113,34 @@ fn rule(text: &str) -> Result<Rule, String> {
     if rule.sid == 0 || rule.contents.is_empty() {
         return Err("no sid or no content".into());
     }
-    let ports = (port(source_port)?, port(destination_port)?);
+    rule.directed = rule.from_server.is_some();
     // A port that is named is the server's.
-    if rule.from_server.is_none() && ports != (None, None) {
-        rule.from_server = Some(ports.0.is_some());
+    if rule.from_server.is_none() && rule.ports != [None, None] {
+        rule.from_server = Some(rule.ports[0].is_some());
     }
-    rule.server_port = if rule.is_from_server() {
-        ports.0
-    } else {
-        ports.1
-    };
-    rule.source_outside = match source {
-        "$EXTERNAL_NET" => Some(true),
-        "$HOME_NET" => Some(false),
-        "any" => None,
-        other => return Err(format!("source {other}")),
-    };
+    if let [Some(source), Some(destination)] = rule.outside
+        && source == destination
+    {
+        return Err("source and destination on one side of HOME_NET".into());
+    }
+    if rule.client_port().is_some_and(|port| port >= FIRST_PORT) {
+        return Err("a client's port that other conversations have".into());
+    }
+    if rule.is_udp && rule.payload().len() > LONGEST_DATAGRAM {
+        return Err("contents longer than a datagram".into());
+    }
     Ok(rule)
+}
+
+fn outside(which: &str, text: &str) -> Result<Option<bool>, String> {
+    match text {
+        "$EXTERNAL_NET" | "$AIM_SERVERS" => Ok(Some(true)),
+        "$HOME_NET" => Ok(Some(false)),
+        // As in the configuration that comes with Suricata.
+        servers if servers.starts_with('$') && servers.ends_with("_SERVERS") => Ok(Some(false)),
+        "any" => Ok(None),
+        other => Err(format!("{which} {other}")),
+    }
 }
 
 fn port(text: &str) -> Result<Option<u16>, String> {
@@ -159,7 +184,7 @@ fn add_option(rule: &mut Rule, option: &str) -> Result<(), String> {
         "flow" => {
             for word in value.split(',').map(str::trim) {
                 match word {
-                    "established" => {}
+                    "established" => rule.established = true,
                     "to_server" | "from_client" => rule.from_server = Some(false),
                     "to_client" | "from_server" => rule.from_server = Some(true),
                     other => return Err(format!("flow:{other}")),
@@ -242,21 +267,41 @@ impl Rule {
     /// Where the client of a planted flow is: at home, if the rule leaves it open.
     #[must_use]
     pub fn is_client_outside(&self) -> bool {
-        self.is_source_outside() != self.is_from_server()
+        let [source, destination] = self.outside;
+        let source = source.or(destination.map(|outside| !outside));
+        source.is_some_and(|outside| outside != self.is_from_server())
     }
 
-    fn is_source_outside(&self) -> bool {
-        self.source_outside.unwrap_or(self.is_from_server())
-    }
-
-    /// Whether the flow planted for `other` fires this rule as well.
+    /// Of a planted flow, if the rule names it.
     #[must_use]
-    pub fn fires_on(&self, other: &Self) -> bool {
-        let (from_server, outside) = (other.is_from_server(), other.is_source_outside());
+    pub fn client_port(&self) -> Option<u16> {
+        self.ports[usize::from(self.is_from_server())]
+    }
+
+    /// Of a planted flow, if the rule names it.
+    #[must_use]
+    pub fn server_port(&self) -> Option<u16> {
+        self.ports[usize::from(!self.is_from_server())]
+    }
+
+    /// Whether the flow that is planted for `other` with these ports (of client and server) fires this rule as well.
+    #[must_use]
+    pub fn fires_on(&self, other: &Self, mut ports: [u16; 2]) -> bool {
+        let from_server = other.is_from_server();
+        let source_outside = other.is_client_outside() != from_server;
+        if from_server {
+            ports.reverse();
+        }
+        let is_one = |wanted: Option<bool>, is: bool| wanted.is_none_or(|wanted| wanted == is);
         self.is_udp == other.is_udp
-            && self.from_server.is_none_or(|wanted| wanted == from_server)
-            && self.source_outside.is_none_or(|wanted| wanted == outside)
-            && (self.server_port.is_none() || self.server_port == other.server_port)
+            && is_one(self.from_server, from_server)
+            && is_one(self.outside[0], source_outside)
+            && is_one(self.outside[1], !source_outside)
+            && self
+                .ports
+                .iter()
+                .zip(ports)
+                .all(|(wanted, is)| wanted.is_none_or(|port| port == is))
             && self.occurs_in(&other.payload())
     }
 
@@ -353,6 +398,82 @@ mod tests {
     }
 
     #[test]
+    fn a_planted_flow_stands_where_source_and_destination_of_its_rule_are() {
+        // client outside, client's port, server's port
+        let planted = [
+            ("any any -> $HOME_NET any", "to_server", (true, None, None)),
+            ("any any -> $HOME_NET any", "to_client", (false, None, None)),
+            (
+                "any any -> $EXTERNAL_NET 25",
+                "to_server",
+                (false, None, Some(25)),
+            ),
+            (
+                "any 25 -> $EXTERNAL_NET any",
+                "from_server",
+                (true, None, Some(25)),
+            ),
+            ("$HOME_NET any -> any any", "to_server", (false, None, None)),
+            (
+                "any any -> $SQL_SERVERS any",
+                "to_server",
+                (true, None, None),
+            ),
+            (
+                "$EXTERNAL_NET any -> $HOME_NET 1024",
+                "from_server",
+                (false, Some(1024), None),
+            ),
+            (
+                "$EXTERNAL_NET 80 -> $HOME_NET 1025",
+                "to_client",
+                (false, Some(1025), Some(80)),
+            ),
+            (
+                "$EXTERNAL_NET 7 -> $HOME_NET any",
+                "to_server",
+                (true, Some(7), None),
+            ),
+            ("any any -> any any", "from_server", (false, None, None)),
+        ];
+        for (head, flow, expected) in planted {
+            let text = format!("alert tcp {head} (flow:{flow}; content:\"evil\"; sid:1;)");
+            let (rules, skipped) = read(&text);
+            let [rule] = &rules[..] else {
+                panic!("{text}: {skipped:?}");
+            };
+            let is = (
+                rule.is_client_outside(),
+                rule.client_port(),
+                rule.server_port(),
+            );
+            assert_eq!(is, expected, "{text}");
+            let ports = [
+                rule.client_port().unwrap_or(20_000),
+                rule.server_port().unwrap_or(4_444),
+            ];
+            assert!(rule.fires_on(rule, ports), "{text}");
+        }
+        for (head, why) in [
+            (
+                "$HOME_NET any -> $HOME_NET any",
+                "source and destination on one side of HOME_NET",
+            ),
+            (
+                "any any -> [1.2.3.4,5.6.7.8] any",
+                "destination [1.2.3.4,5.6.7.8]",
+            ),
+            (
+                "any 31337 -> any any",
+                "a client's port that other conversations have",
+            ),
+        ] {
+            let text = format!("alert tcp {head} (flow:to_server; content:\"evil\"; sid:1;)");
+            assert_eq!(read(&text).1[0].reason, why, "{text}");
+        }
+    }
+
+    #[test]
     fn simple_rules_are_read_and_others_are_named() {
         let text = r#"
 # comment
@@ -371,16 +492,18 @@ alert udp any any -> any 53 (content:"abcd"; offset:3; sid:10;)
         let expected = Rule {
             sid: 7,
             is_udp: false,
-            server_port: Some(8080),
+            ports: [None, Some(8080)],
             from_server: Some(false),
-            source_outside: Some(true),
+            outside: [Some(true), Some(false)],
+            established: true,
+            directed: true,
             contents: content(b"evil;\r\nx", true),
         };
         let reply = Rule {
             sid: 8,
-            server_port: Some(443),
+            ports: [Some(443), None],
             from_server: Some(true),
-            source_outside: Some(true),
+            established: false,
             contents: content(b"reply", false),
             ..expected.clone()
         };
