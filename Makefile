@@ -14,6 +14,8 @@ PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest
 NO_CARGO := cargo is missing: install Rust >= 1.85, from your distribution or by rustup
 WORKERS := 4 # on two cores, for a test of a lab waits most of its time
+# Each start of nodrop in a test, and each worker's collection, would compile all modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help build demo test check lint rust-check suricata times unit bench fuzz lock schema clean
 
@@ -33,7 +35,7 @@ demo: build ## Get a Suricata, search how much of the demo trace it carries, sho
 test: ## All tests: unit, namespaces, real Suricata; a skip says why
 	@tools/system-packages build
 	+@$(MAKE) --no-print-directory --jobs=3 --output-sync=target $(NODE) rust-check lint suricata
-	$(PYTEST) -m alone --junitxml=.make/tests/alone.xml
+	$(PYTEST) -m alone --junitxml=.make/tests/alone.xml $$(grep -lrE 'mark\.alone' --include='test_*.py' tests)
 	$(PYTEST) -n $(WORKERS) --junitxml=.make/tests/beside.xml
 
 times: ## Where the time of the last `make test` went, as CONTRIBUTING.md has it
@@ -77,7 +79,7 @@ bench: build .venv/tests ## Speed as ratios of interleaved runs; known rates fou
 	$(PYTHON) tools/bench_history.py
 	$(PYTHON) tools/bench_fleet.py
 	$(PYTHON) tools/bench_report.py
-	NODROP_DEPTH=1 $(PYTEST) -m 'depth and alone'
+	NODROP_DEPTH=1 $(PYTEST) -m 'depth and alone' $$(grep -lrE 'mark\.alone' --include='test_*.py' tests)
 	NODROP_DEPTH=1 $(PYTEST) -m depth -n $(WORKERS)
 	NODROP_KILLS=20 $(PYTEST) -n 2 tests/e2e/test_killed.py tests/ssh/test_killed_elsewhere.py
 
