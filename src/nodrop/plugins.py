@@ -28,6 +28,7 @@ GROUPS = {
     "load": "nodrop.loads",
     "controller": "nodrop.controllers",
     "lab": "nodrop.labs",
+    "knob": "nodrop.knobs",
 }
 """What it is → entry point group."""
 
@@ -66,6 +67,12 @@ def plugins() -> tuple[Plugin, ...]:
                 plugin = Plugin(table=table, kind=entry.name, origin=origin, entry=entry)
                 found.setdefault((table, entry.name), plugin)
     return tuple(found[key] for key in sorted(found))
+
+
+def knobs() -> tuple[Any, ...]:
+    """Knobs of third parties: an entry point names one, or several."""
+    named = [plugin.load() for plugin in plugins() if plugin.table == "knob"]
+    return tuple(knob for one in named for knob in (one if isinstance(one, tuple) else (one,)))
 
 
 def build_setup(table: Mapping[str, Any], *, base: Path) -> Setup:

@@ -80,12 +80,15 @@ def _rps(files: Files, folder: str, queues: list[str]) -> Iterator[tuple[int, tu
             yield number, tuple(cpu for cpu in range(bits.bit_length()) if bits >> cpu & 1)
 
 
+def line_numbers(root: Path, device: str) -> set[int]:
+    """Interrupt lines of a port; those of a virtio port are one level up."""
+    places = (root / place / "msi_irqs" for place in (device, f"{device}/.."))
+    found = ({int(one.name) for one in place.glob("*")} for place in places)
+    return next(filter(None, found), set())
+
+
 def _lines(files: Files, device: str) -> Iterator[Line]:
-    numbers: set[int] = set()
-    for place in (device, f"{device}/.."):
-        numbers |= {int(one.name) for one in (files.root / place / "msi_irqs").glob("*")}
-        if numbers:
-            break
+    numbers = line_numbers(files.root, device)
     rows = (files.text("proc/interrupts") or "").splitlines()[1:] if numbers else []
     cpus = len((files.text("proc/interrupts") or "").split("\n", 1)[0].split())
     for row in rows:

@@ -128,7 +128,7 @@ def undo(
     as_json: AsJson = False,
 ) -> int:
     """Put back what runs that were killed left behind on this host, and on those of a lab."""
-    from nodrop.hosts.journal import UndoReport, undo_abandoned
+    from nodrop.hosts.journal import UndoReport, journals, tuned_folder, undo_abandoned
     from nodrop.hosts.ssh_connection import end_orphans
     from nodrop.measure.fleet.scratch import sweep
 
@@ -149,6 +149,8 @@ def undo(
         say_json([asdict(report) for report in reports])
     else:
         _say_undone(reports)
+        if not everything and journals(tuned_folder()):
+            say("what `nodrop tune apply` has set stays (`nodrop tune restore` puts it back)")
     for words in failed[:MOST_LINES]:
         complain(f"could not undo {words}")
     if more := len(failed) - MOST_LINES if len(failed) > MOST_LINES else 0:

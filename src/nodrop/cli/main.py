@@ -33,6 +33,7 @@ from nodrop.cli import (
     measure,
     probe,
     stores,
+    tune,
     watch,
 )
 from nodrop.cli.saying import complain, say
@@ -92,6 +93,7 @@ imports.add_to(app)
 watch.add_to(app)
 probe.add_to(app)
 stores.add_to(app)
+tune.add_to(app)
 
 
 def main() -> None:

@@ -91,9 +91,9 @@ class DiskJournal:
         """Of that, what could not be put back."""
 
     @classmethod
-    def create(cls, label: str | None = None) -> Self:
+    def create(cls, label: str | None = None, *, folder: Path | None = None) -> Self:
         """Opens a new journal for this process as the controller."""
-        folder = _made_folder()
+        folder = _made_folder(folder or journal_folder())
         journal = cls(folder / f"{label or new_label()}{SUFFIX}")
         if journal._folder.is_there(journal.path.name):
             raise LabProblem(f"a journal of this label exists: {journal.path}")
@@ -173,6 +173,13 @@ class DiskJournal:
         except (NodropError, OSError) as problem:
             report.failed.append(f"{change.what}: {problem}")
 
+    def changes(self) -> list[Change]:
+        """Changes that it names, in order; none if they went with the last boot."""
+        head, entries, _ = self._read()
+        if head.boot_id != boot_id():
+            return []
+        return [entry for entry in entries if isinstance(entry, Change)]
+
     def head(self) -> Head:
         """Whose it is. NotJson or OSError if that cannot be known."""
         return self._read()[0]
@@ -206,6 +213,8 @@ class DiskJournal:
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if self._file is None:  # removed: all is put back, or kept elsewhere
+            return
         with signals_held():
             _, entries, _ = self._read()
             self.changed = list(dict.fromkeys(e.what for e in entries if isinstance(e, Change)))
@@ -283,7 +292,7 @@ def _kept_in(folder: Path) -> Iterator[None]:
 
 def must_be_kept() -> None:
     """NotReady, before anything is begun, if no journal can be written here."""
-    folder = _made_folder()
+    folder = _made_folder(journal_folder())
     if not os.access(folder, os.W_OK):
         raise NotReady(
             f"{folder}: the undo journal cannot be kept there: it is read-only",
@@ -295,9 +304,15 @@ def journal_folder() -> Path:
     return state_folder() / "undo"
 
 
-def journals() -> list[DiskJournal]:
+def tuned_folder() -> Path:
+    """Journals of settings that stay as they were set when their command has ended
+    (`nodrop tune apply`): no undo of a killed run touches them."""
+    return state_folder() / "tuned"
+
+
+def journals(path: Path | None = None) -> list[DiskJournal]:
     """BadInput if their folder is another user's: what is in it would be done with our rights."""
-    path = journal_folder()
+    path = path or journal_folder()
     if not path.is_dir():
         return []
     folder = Folder(path)
@@ -343,7 +358,7 @@ def journal_words(label: str, first: str) -> str:
 def pending(*, running: bool) -> list[Pending]:
     """Work that `undo_abandoned` would do, by journal; nothing is touched."""
     found = []
-    for journal in journals():
+    for journal in [*journals(), *(journals(tuned_folder()) if running else ())]:
         one = Pending(label=journal.label)
         try:
             with journal.held() as over:
@@ -358,9 +373,10 @@ def pending(*, running: bool) -> list[Pending]:
 
 
 def undo_abandoned(*, running: bool = False) -> list[UndoReport]:
-    """Undoes every journal whose run is over; with `running`, also ends those that go on. One that
-    cannot be read does not stop the others."""
-    return [report for journal in journals() if (report := _undone(journal, running)) is not None]
+    """Undoes every journal whose run is over; with `running`, also ends those that go on, and puts
+    back what stays set. One that cannot be read does not stop the others."""
+    found = [*journals(), *(journals(tuned_folder()) if running else ())]
+    return [report for journal in found if (report := _undone(journal, running)) is not None]
 
 
 def _undone(journal: DiskJournal, running: bool) -> UndoReport | None:
@@ -410,8 +426,7 @@ def namespaces_of(label: str) -> Iterator[str]:
             yield path.name
 
 
-def _made_folder() -> Path:
-    folder = journal_folder()
+def _made_folder(folder: Path) -> Path:
     try:
         # Root makes no folder in another user's home (`sudo -E`): he could exchange it.
         above = next(path for path in folder.parents if path.exists())

@@ -138,6 +138,11 @@ def _load_driver(
     return [sys.executable, "-m", "nodrop.labs.driver", port, module, mtu, settings, ipv6_off]
 
 
+def _restore_settings(label: str, state: str) -> Command:
+    del label
+    return [sys.executable, "-m", "nodrop.tune.kept", state]
+
+
 def _by_hand(port: str, module: str, mtu: str, offloads: str, ipv6_off: str) -> str:
     """Of an entry as nodrop wrote it before it kept more than offloads."""
     steps = [f"modprobe {module}", f"ip link set {port} mtu {mtu} up"]
@@ -158,6 +163,7 @@ _COMMANDS: Mapping[str, Callable[..., Command]] = {
     Action.MOVE_PORT_BACK: _move_port_back,
     Action.RETURN_PORT: _return_port,
     Action.LOAD_DRIVER: _load_driver,
+    Action.RESTORE_SETTINGS: _restore_settings,
 }
 
 

@@ -270,6 +270,7 @@ class Action(StrEnum):
     MOVE_PORT_BACK = "move_port_back"
     RETURN_PORT = "return_port"
     LOAD_DRIVER = "load_driver"
+    RESTORE_SETTINGS = "restore_settings"
 
 
 class UndoJournal(Protocol):

@@ -29,7 +29,7 @@ RSS = "rss"
 
 def shown(port: str) -> Mapping[str, str]:
     """`rss` and kinds of flows → hex. What the driver does not say is left out."""
-    found = {RSS: _rss(port), **{name: _fields(port, flow) for name, flow in FLOWS.items()}}
+    found = {name: read(port, name) for name in (RSS, *FLOWS)}
     return {name: said.hex() for name, said in found.items() if said}
 
 
@@ -47,6 +47,11 @@ def flow_rules(port: str) -> int:
     return 0 if said is None else int(struct.unpack_from("=I", said, RULES_AT)[0])
 
 
+def read(port: str, name: str) -> bytes | None:
+    """`rss`, or the fields of a kind of flow; None if the driver does not say it."""
+    return _rss(port) if name == RSS else _fields(port, FLOWS[name])
+
+
 def _rss(port: str) -> bytes | None:
     sizes = ioctl(port, HEAD.pack(GRSSH, 0, 0, 0, b""))
     if sizes is None:
@@ -62,12 +67,17 @@ def _fields(port: str, flow: int) -> bytes | None:
 
 def ioctl(port: str, asked: bytes, *, more: int = 0) -> bytes | None:
     """The answer, which may be longer; None if the driver has none."""
+    try:
+        return ask(port, asked, more=more)
+    except OSError:
+        return None
+
+
+def ask(port: str, asked: bytes, *, more: int = 0) -> bytes:
+    """OSError if the driver refuses."""
     length = len(asked) + more
     answer = ctypes.create_string_buffer(asked, max(length, RXNFC_BYTES))
     request = struct.pack("16sP16x", port.encode(), ctypes.addressof(answer))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        try:
-            fcntl.ioctl(any_socket, SIOCETHTOOL, request)
-        except OSError:
-            return None
+        fcntl.ioctl(any_socket, SIOCETHTOOL, request)
     return answer.raw[:length]

@@ -1,0 +1,333 @@
+"""Commands that change settings of this host and put them back: tune."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nodrop.cli.arguments import AsJson
+from nodrop.cli.saying import say, say_json
+from nodrop.errors import BadInput
+
+if TYPE_CHECKING:
+    from nodrop.tune.applying import Applied, Step
+    from nodrop.tune.kept import Tuning
+    from nodrop.tune.knob import Knob
+
+Knobs = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="KNOB=VALUE...", help="gro=off, rps=1, mtu=1500, netdev-budget=600 …"),
+]
+Ports = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--port",
+        metavar="NAME",
+        help="Of this port; else of those that somebody captures on. Repeatable.",
+    ),
+]
+NOT_ALL = 1
+
+tune = typer.Typer(
+    name="tune",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Change settings of a sensor, read back, put back; and prove what they do.",
+)
+
+
+def add_to(app: typer.Typer) -> None:
+    app.add_typer(tune)
+
+
+@tune.command("plan")
+def plan(
+    knobs: Knobs = None,
+    ports: Ports = None,
+    persist: Annotated[
+        bool,
+        typer.Option("--persist", help="Print a systemd unit and .link file that set it at boot."),
+    ] = False,
+    as_json: AsJson = False,
+) -> int:
+    """What `apply` would change, in which order; without a knob, each one that this host has.
+
+    \b
+    nodrop tune plan --port eth1
+    nodrop tune plan --port eth1 gro=off rps=1 netdev-budget=600
+
+    Exit code 0; 2: bad input. Nothing is changed.
+    """
+    from nodrop.tune.applying import values
+    from nodrop.tune.device import Live, session_ports
+
+    device, known = Live(), _known()
+    if not knobs:
+        found = [
+            (port, knob, value)
+            for port in [*_ports(ports, required=False), ""]
+            for knob, value in values(device, port, known)
+        ]
+        if as_json:
+            say_json([{"port": p, "knob": k.id, "value": v} for p, k, v in found])
+        for port, knob, value in found if not as_json else ():
+            say(f"{port or 'host'} {knob.id} = {value}  ({knob.title}; takes: {knob.values})")
+        return 0
+    steps = _steps(knobs, ports)
+    if as_json:
+        say_json([_step_json(step) for step in steps])
+        return 0
+    over = session_ports()
+    for number, step in enumerate(steps, 1):
+        say(f"{number}. {_step_words(step, step.port in over)}")
+        say(f"   why: {step.knob.why} ({step.knob.source})")
+        if step.knob.wrong_when:
+            say(f"   not: {step.knob.wrong_when}")
+    for line in _persistent(steps) if persist else ():
+        say(line)
+    return 0
+
+
+@tune.command("apply")
+def apply(
+    knobs: Knobs = None,
+    ports: Ports = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Also where the link of your own session goes down.")
+    ] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Set knobs: what stood there is journaled first, and every value is read back.
+
+    \b
+    nodrop tune apply --port eth1 gro=off rps=1
+
+    Exit code 0: all are set; 1: a value was accepted and ignored, or rounded; 2: bad input, no
+    rights, or a value that the driver refuses (nothing is changed then); 3: the host failed.
+    """
+    from nodrop.tune.device import Live, session_ports
+    from nodrop.tune.kept import apply_and_keep
+
+    if not knobs:
+        raise BadInput("tune apply: give KNOB=VALUE; `nodrop tune plan` lists the knobs")
+    steps = _steps(knobs, ports)
+    over = session_ports()
+    if not yes and (cut := [s for s in steps if s.flaps and s.port in over and s.now != s.then]):
+        raise BadInput(
+            f"{cut[0].knob.id}={cut[0].value}: takes the link of {cut[0].port} down for a moment, "
+            "and your own session runs over it",
+            hint="add --yes to mean it; nothing was changed",
+        )
+    for step in steps if not as_json else ():
+        if step.flaps and step.now != step.then:
+            say(f"{step.where}: {step.knob.id} takes the link down and up")
+    applied = apply_and_keep(Live(), steps)
+    if as_json:
+        say_json(_applied_json(applied))
+    else:
+        _say_applied(applied)
+    return NOT_ALL if any(_short(done.verdict) for done in applied.done) else 0
+
+
+@tune.command("status")
+def status(as_json: AsJson = False) -> int:
+    """What is set by `apply`, what it was before, and who has changed it since.
+
+    Exit code 0: all as set, or nothing is set; 1: something is otherwise since.
+    """
+    from nodrop.tune.kept import tunings
+
+    rows = [row for tuning in tunings(killed=True) for row in _rows(tuning)]
+    if as_json:
+        say_json(
+            [dict(zip(("place", "knob", "before", "set", "now"), r, strict=True)) for r in rows]
+        )
+    elif not rows:
+        say("nothing is set by `nodrop tune apply`")
+    for place, knob, before, ours, now in rows if not as_json else ():
+        since = f", now {now}: changed since by somebody else"
+        since = "" if now == ours else ", as before now" if now == before else since
+        say(f"{place} {knob}: {before} → {ours}{since}")
+    return NOT_ALL if any(row[3] != row[4] for row in rows) else 0
+
+
+@tune.command("restore")
+def restore(
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Also what somebody else has changed since.")
+    ] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Put back every value that `apply` changed, bit for bit; what others changed since stays.
+
+    Exit code 0: all is as before; 1: somebody else has changed something since; 3: a value could
+    not be put back (its journal is kept).
+    """
+    from dataclasses import asdict
+
+    from nodrop.tune.kept import put_back, tunings
+
+    found = [put_back(one, overwrite=overwrite) for one in tunings(killed=True)]
+    if as_json:
+        say_json([asdict(one) for one in found])
+    elif not found:
+        say("nothing to put back")
+    for one in found if not as_json else ():
+        for words in [*one.done, *one.others, *(f"not put back: {w}" for w in one.failed)]:
+            say(words)
+        if not (one.done or one.others or one.failed):
+            say("all is as before already")
+    if any(one.failed for one in found):
+        return 3
+    return NOT_ALL if any(one.others for one in found) else 0
+
+
+# --- words ----------------------------------------------------------------------------------------
+
+
+def _known() -> tuple[Knob, ...]:
+    from nodrop import plugins
+    from nodrop.tune.knobs import KNOBS
+
+    return (*KNOBS, *plugins.knobs())
+
+
+def _steps(knobs: Sequence[str], ports: Sequence[str] | None) -> tuple[Step, ...]:
+    from nodrop.tune.applying import parse
+    from nodrop.tune.applying import plan as planned
+    from nodrop.tune.device import Live
+
+    asked = parse(knobs, _known())
+    needed = any(not knob.of_host for knob, _ in asked)
+    return planned(Live(), asked, _ports(ports, required=True) if needed else ())
+
+
+def _ports(given: Sequence[str] | None, *, required: bool) -> list[str]:
+    from nodrop.audit.reading import read_world
+    from nodrop.tune.device import must_be_there, names, see_own_ports
+
+    see_own_ports()
+    for port in given or ():
+        must_be_there(port)
+    if given:
+        return list(dict.fromkeys(given))
+    found = [port.name for port in read_world().captured() if port.pid is None]
+    if not found and required:
+        raise BadInput(
+            f"--port: nobody captures on a port here; there are: {', '.join(names())}",
+            hint="give --port NAME",
+        )
+    return found
+
+
+def _short(verdict: str) -> bool:
+    return verdict in ("accepted and ignored", "set otherwise")
+
+
+def _step_words(step: Step, over: bool) -> str:
+    flap = ""
+    if step.flaps and step.now != step.then:
+        flap = ": the link goes down and up"
+        flap += ", and your own session runs over it (apply needs --yes)" if over else ""
+    change = "stays" if step.now == step.then else f"→ {step.then}"
+    return f"{step.where} {step.knob.id}: {step.now} {change}{flap}"
+
+
+def _say_applied(applied: Applied) -> None:
+    for done in applied.done:
+        step = done.step
+        words = {
+            "set": f"{step.now} → {done.found}",
+            "as it was": f"{done.found}, as it was",
+            "accepted and ignored": f"accepted and ignored: still {done.found}",
+            "set otherwise": f"{step.now} → {done.found}, asked for {step.then}",
+        }[done.verdict]
+        say(f"{step.where} {step.knob.id}: {words}")
+    for line in applied.along:
+        say(f"changed along with it: {line}")
+    for port, times in applied.flaps.items():
+        say(f"the link of {port} went down or up {times} times")
+    say("`nodrop tune restore` puts it back")
+
+
+def _step_json(step: Step) -> dict[str, object]:
+    return {
+        "port": step.port,
+        "knob": step.knob.id,
+        "now": step.now,
+        "then": step.then,
+        "flaps": step.flaps,
+        "why": step.knob.why,
+    }
+
+
+def _applied_json(applied: Applied) -> dict[str, object]:
+    return {
+        "done": [
+            {**_step_json(one.step), "found": one.found, "verdict": one.verdict}
+            for one in applied.done
+        ],
+        "along": applied.along,
+        "flaps": applied.flaps,
+    }
+
+
+def _rows(tuning: Tuning) -> Iterator[tuple[str, str, str, str, str]]:
+    from nodrop.tune.applying import differences
+    from nodrop.tune.device import Live, own_space
+
+    state, device = tuning.state, Live()
+    here = state.space == own_space()
+    left = state.left
+    present = {one: device.read(one) for one in state.before} if here else {}
+    now_states = {one: raw for one, raw in present.items() if raw is not None}
+    ours = left if left is not None else now_states
+    now = {(p, k.id): v for p, k, _, v in differences(state.before, now_states)} if here else {}
+    shown = set()
+    for port, knob, before, wanted in differences(state.before, ours):
+        where = (port or "host") + ("" if here else f" (namespace {state.space})")
+        shown.add((port, knob.id))
+        yield where, knob.id, before, wanted, now.get((port, knob.id), before) if here else wanted
+    for (port, name), value in now.items():
+        if (port, name) not in shown:
+            was = next(
+                b
+                for p, k, b, _ in differences(state.before, now_states)
+                if (p, k.id) == (port, name)
+            )
+            yield port or "host", name, was, was, value
+
+
+def _persistent(steps: Sequence[Step]) -> Iterator[str]:
+    """A .link file for what systemd-udevd sets itself, a unit for the rest."""
+    yield ""
+    yield "# /etc/systemd/system/nodrop-tune.service (nodrop installs nothing)"
+    yield "[Unit]"
+    yield "Description=Settings of a sensor's ports"
+    yield "Before=suricata.service"
+    yield "After=network-pre.target"
+    yield "[Service]"
+    yield "Type=oneshot"
+    for step in steps:
+        if command := step.knob.by_hand(step.port, step.value):
+            yield f"ExecStart=/usr/bin/env {command}"
+            continue
+        from nodrop.tune.device import path_of
+
+        for piece in step.pieces:
+            raw = step.knob.edit("", step.value)
+            yield f"ExecStart=/bin/sh -c 'echo {raw} > /{path_of(piece)}'"
+    yield "[Install]"
+    yield "WantedBy=multi-user.target"
+    for port in dict.fromkeys(step.port for step in steps if step.port and step.knob.link):
+        yield ""
+        yield f"# or, for what systemd-udevd sets: /etc/systemd/network/10-{port}.link"
+        yield "[Match]"
+        yield f"OriginalName={port}"
+        yield "[Link]"
+        for step in steps:
+            if step.port == port and step.knob.link:
+                value = {"on": "yes", "off": "no"}.get(step.value, step.value)
+                yield f"{step.knob.link}={value}"

@@ -1,0 +1,1 @@
+"""Settings of a sensor as data: planned, applied, read back, put back."""

@@ -1,0 +1,394 @@
+"""Plans, applies and puts back knobs: what stood there is journaled before the first write.
+
+The whole state of a port is saved, for knobs change each other: a new number of channels resets the
+hash table, makes queues without RPS and moves interrupt lines. Putting back writes every piece that
+differs, in the order of writing, until nothing differs.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import re
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from nodrop.errors import BadInput
+from nodrop.hosts.local import run_command
+from nodrop.tune import device as kernel
+from nodrop.tune.knob import HOST, Device, Knob, Piece, Raw, rank
+from nodrop.tune.knobs import KNOBS, find
+from nodrop.untrusted.json_text import NotJson, decode_object, member
+
+PASSES = 4
+"""Features pull each other along: what the first pass cannot set, a later one can."""
+CALM = ("veth", "virtio_net", "tun", "macvlan", "macvtap", "bridge", "dummy", "ifb", "loopback")
+"""Drivers that have no link to take down (virtio: seen on Linux 6.1 and 6.12)."""
+WORDS_WITHIN_S = 10.0
+States = dict[Piece, Raw]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A knob of one port, or of the host."""
+
+    knob: Knob
+    port: str
+    value: str
+    pieces: Sequence[Piece]
+    now: str
+    then: str
+    flaps: bool
+
+    @property
+    def where(self) -> str:
+        return self.port or "host"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """A step that was taken."""
+
+    step: Step
+    found: str
+    """The value that was read back."""
+    left: Sequence[Raw] = ()
+
+    @property
+    def verdict(self) -> str:
+        if self.found == self.step.then:
+            return "as it was" if self.found == self.step.now else "set"
+        return "accepted and ignored" if self.found == self.step.now else "set otherwise"
+
+
+@dataclass(slots=True, kw_only=True)
+class Applied:
+    done: list[Done] = field(default_factory=list)
+    along: list[str] = field(default_factory=list)
+    """Values that changed with those that were asked for."""
+    flaps: dict[str, int] = field(default_factory=dict)
+    """Port → how often its link went down or up meanwhile."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """What a tuning leaves behind, as a journal keeps it."""
+
+    space: int
+    """Inode of the network namespace."""
+    ports: Mapping[str, tuple[int, str]]
+    """Name → index and address."""
+    before: States
+    left: States | None = None
+    """None: the tuning did not get to its end."""
+
+    def text(self) -> str:
+        return json.dumps(
+            {
+                "space": self.space,
+                "ports": {name: list(one) for name, one in self.ports.items()},
+                "before": _listed(self.before),
+                **({} if self.left is None else {"left": _listed(self.left)}),
+            }
+        )
+
+    @classmethod
+    def of(cls, text: str) -> State:
+        said = decode_object(text)
+        ports = member(said, "ports", dict)
+        return cls(
+            space=member(said, "space", int),
+            ports={name: (int(one[0]), str(one[1])) for name, one in ports.items()},
+            before=_parsed(member(said, "before", list)),
+            left=_parsed(said["left"]) if "left" in said else None,
+        )
+
+
+class Refused(BadInput):
+    """The kernel or the driver does not take a value. What was set before it is put back."""
+
+
+def _listed(states: States) -> list[list[str]]:
+    return [[one.port, one.name, raw] for one, raw in states.items()]
+
+
+def _parsed(rows: Sequence[Sequence[str]]) -> States:
+    found = {Piece(str(port), str(name)): str(raw) for port, name, raw in rows}
+    for one in found:
+        if not kernel.may_be_set(one):
+            raise NotJson(f"{one} is nothing that nodrop sets")
+    return found
+
+
+# --- plan -----------------------------------------------------------------------------------------
+
+
+def parse(words: Sequence[str], knobs: Sequence[Knob] = KNOBS) -> list[tuple[Knob, str]]:
+    """`gro=off` → knob and value; BadInput with the nearest name."""
+    found: dict[str, tuple[Knob, str]] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        knob = find(name.strip(), knobs)
+        if not equals or not value.strip():
+            raise BadInput(f"{word}: give {knob.id}=VALUE; {knob.values}")
+        if knob.id in found:
+            raise BadInput(f"{word}: {knob.id} is given twice")
+        found[knob.id] = (knob, value.strip())
+    return list(found.values())
+
+
+def plan(
+    device: Device, asked: Sequence[tuple[Knob, str]], ports: Sequence[str]
+) -> tuple[Step, ...]:
+    """In the order of writing. BadInput if a knob is not there, or a value cannot be right."""
+    found = [
+        _step(device, knob, value, port)
+        for knob, value in asked
+        for port in ([HOST] if knob.of_host else ports)
+    ]
+    places = {knob.id: number for number, knob in enumerate(KNOBS)}
+    return tuple(
+        sorted(found, key=lambda s: (rank(s.pieces[0]), places.get(s.knob.id, len(places))))
+    )
+
+
+def _step(device: Device, knob: Knob, value: str, port: str) -> Step:
+    pieces = knob.pieces(device, port)
+    driver = device.driver(port) if port else ""
+    if not pieces:
+        where = f"{port} ({driver})" if port else "this host"
+        raise BadInput(f"{knob.id}={value}: {where} has none that can be set ({knob.title})")
+    raws = [device.read(one) or "" for one in pieces]
+    try:
+        then = knob.shown(knob.edit(raw, value) for raw in raws)
+    except ValueError as error:
+        raise BadInput(f"{knob.id}={value}: {error}") from None
+    return Step(
+        knob=knob,
+        port=port,
+        value=value,
+        pieces=pieces,
+        now=knob.shown(raws),
+        then=then,
+        flaps=knob.flaps and driver not in CALM,
+    )
+
+
+def values(device: Device, port: str, knobs: Sequence[Knob] = KNOBS) -> Iterator[tuple[Knob, str]]:
+    """Every knob of a port that is there (of the host: port ""), and its value now."""
+    for knob in knobs:
+        if knob.of_host == (port == HOST) and (pieces := knob.pieces(device, port)):
+            yield knob, knob.shown(device.read(one) or "" for one in pieces)
+
+
+# --- apply ----------------------------------------------------------------------------------------
+
+
+def snapshot(device: Device, steps: Sequence[Step]) -> States:
+    """All of each port, and the host's pieces that are to change."""
+    ports = dict.fromkeys(step.port for step in steps if step.port)
+    pieces = [one for port in ports for one in device.pieces(port)]
+    pieces += [one for step in steps if not step.port for one in step.pieces]
+    pairs = ((one, device.read(one)) for one in pieces)
+    return {one: raw for one, raw in pairs if raw is not None}
+
+
+def apply(device: Device, steps: Sequence[Step]) -> Applied:
+    """Writes and reads back. The caller has journaled what stood there, and puts it back if this
+    raises."""
+    applied = Applied()
+    ports = dict.fromkeys(step.port for step in steps if step.port)
+    flapped = {port: device.flaps(port) for port in ports}
+    before = snapshot(device, steps)
+    for step in steps:
+        _write(device, step)
+    for step in steps:
+        raws = [raw for one in step.pieces if (raw := device.read(one)) is not None]
+        applied.done.append(Done(step=step, found=step.knob.shown(raws), left=raws))
+    applied.along = list(_along(before, snapshot(device, steps), steps))
+    for port, first in flapped.items():
+        last = device.flaps(port)
+        if first is not None and last is not None and last > first:
+            applied.flaps[port] = last - first
+    return applied
+
+
+def _write(device: Device, step: Step) -> None:
+    for piece in step.pieces:
+        raw = device.read(piece)
+        if raw is None:
+            continue  # a queue that went with the channels
+        wanted = step.knob.edit(raw, step.value)
+        if wanted == raw:
+            continue
+        try:
+            device.write(piece, wanted)
+        except PermissionError:
+            raise Refused(
+                f"{step.where}: {step.knob.id}: this user may not set it",
+                hint="run as root, or with CAP_NET_ADMIN; nothing was changed",
+            ) from None
+        except OSError as error:
+            words = _words(step) or error.strerror or str(error)
+            raise Refused(
+                f"{step.where}: {step.knob.id}={step.value} is refused: {words}",
+                hint="nothing was changed",
+            ) from None
+
+
+def _words(step: Step) -> str:
+    """What the driver says of a value that it has just refused, through the program that asks for
+    it by hand: an ioctl and a file of /sys answer by number alone."""
+    by_hand = step.knob.by_hand(step.port, step.value).split()
+    if not step.port or not by_hand or step.port not in kernel.names():
+        return ""
+    done = run_command(by_hand, where="tune", timeout_s=WORDS_WITHIN_S, check=False)
+    lines = (done.stderr or done.stdout).strip().splitlines()
+    return next((line.partition(": ")[2] or line for line in lines if line), "")
+
+
+def _along(before: States, after: States, steps: Sequence[Step]) -> Iterator[str]:
+    asked = {(step.port, step.knob.id) for step in steps}
+    for port, knob, was, now in differences(before, after):
+        if (port, knob.id) not in asked:
+            yield f"{port or 'host'} {knob.id}: {was} → {now}"
+
+
+def differences(before: States, after: States) -> Iterator[tuple[str, Knob, str, str]]:
+    """Knobs that show otherwise: port, knob, value before and after."""
+    for port in dict.fromkeys(one.port for one in (*before, *after)):
+        for knob in KNOBS:
+            if knob.of_host != (port == HOST):
+                continue
+            was, now = (_shown(knob, port, states) for states in (before, after))
+            if was != now:
+                yield port, knob, was, now
+
+
+def _shown(knob: Knob, port: str, states: States) -> str:
+    def fits(one: Piece) -> bool:
+        if one.port != port:
+            return False
+        if knob.of_host:
+            return fnmatch.fnmatchcase(one.name, knob.at)
+        return re.fullmatch(knob.at, one.name) is not None
+
+    return knob.shown(raw for one, raw in states.items() if fits(one)) or "absent"
+
+
+# --- put back -------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, kw_only=True)
+class Restored:
+    done: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+    """Values that somebody else has changed since, which stay as they are."""
+    failed: list[str] = field(default_factory=list)
+
+
+def restore(device: Device, state: State, *, overwrite: bool = False) -> Restored:
+    """Every piece as it stood before, but for what somebody else has changed since."""
+    restored = Restored()
+    present = {one: raw for one in state.before if (raw := device.read(one)) is not None}
+    goal: States = {}
+    for one, was in state.before.items():
+        now = present.get(one)
+        ours = state.left is None or now == was or now == state.left.get(one)
+        goal[one] = was if ours or overwrite or now is None else now
+    kept = {one: raw for one, raw in goal.items() if raw != state.before[one]}
+    originals = {one: state.before[one] for one in kept}
+    for port, knob, was, now in differences(originals, kept):
+        words = f"{port or 'host'} {knob.id} is {now} since, by somebody else"
+        restored.others.append(f"{words}: it stays ({was} before the tuning)")
+    if kept and not restored.others:
+        restored.others += [f"{one} is otherwise since, by somebody else: it stays" for one in kept]
+    refusals = settle(device, goal)
+    after = {one: raw for one in goal if (raw := device.read(one)) is not None}
+    for port, knob, was, now in differences(present, after):
+        restored.done.append(f"{port or 'host'} {knob.id}: {was} → {now}")
+    for one, raw in goal.items():
+        found = after.get(one)
+        if (
+            found is not None
+            and one.name.startswith(kernel.FEATURE)
+            and found[0] == raw[0] != found[1]
+        ):
+            words = "is asked for again, and off as long as another feature is off"
+            restored.others.append(f"{one} {words}")
+        elif found != raw:
+            why = refusals.get(one, "it was accepted and ignored" if one in after else "it is gone")
+            restored.failed.append(f"{one}: {why}")
+    return restored
+
+
+def settle(device: Device, goal: Mapping[Piece, Raw]) -> dict[Piece, str]:
+    """Writes what differs, until nothing does; what is refused, in the kernel's words.
+
+    The last set goes first (a veth without GRO has no NAPI, so `threaded` cannot be set any more),
+    then the other way round, for what has been changed along.
+    """
+    refusals: dict[Piece, str] = {}
+    for number in range(PASSES):
+        differs = False
+        for one in sorted(goal, key=rank, reverse=number % 2 == 0):
+            now = device.read(one)
+            if now is None or now == goal[one]:
+                continue
+            differs = True
+            try:
+                device.write(one, goal[one])
+            except OSError as error:
+                refusals[one] = error.strerror or str(error)
+        if not differs:
+            break
+    return refusals
+
+
+# --- identity -------------------------------------------------------------------------------------
+
+
+def state_of(steps: Sequence[Step], before: States, earlier: State | None = None) -> State:
+    """State to be journaled ahead of these steps. With an earlier tuning of the same namespace,
+    what that has left counts as set by us, and its originals stay the originals."""
+    originals = dict(before)
+    named = dict.fromkeys(step.port for step in steps if step.port)
+    ports = {name: (socket.if_nametoindex(name), kernel.address(name)) for name in named}
+    if earlier is not None:
+        for one, was in earlier.before.items():
+            now = before.get(one)
+            left = (earlier.left or {}).get(one)
+            if now is None or now in (was, left):
+                originals[one] = was
+        ports = {**earlier.ports, **ports}
+    return State(space=kernel.own_space(), ports=ports, before=originals)
+
+
+def renamed(state: State) -> tuple[State, list[str]]:
+    """The same for the names that its ports have now, and what has become of the others."""
+    names, gone = {HOST: HOST}, []
+    for name, (index, address) in state.ports.items():
+        try:
+            now = socket.if_indextoname(index)
+        except OSError:
+            gone.append(f"{name}: the port is gone, and its settings with it")
+            continue
+        if kernel.address(now) != address:
+            gone.append(f"{name}: the port with its number is another one now ({now})")
+            continue
+        names[name] = now
+
+    def moved(states: States) -> States:
+        return {Piece(names[p.port], p.name): r for p, r in states.items() if p.port in names}
+
+    left = None if state.left is None else moved(state.left)
+    return (
+        State(
+            space=state.space,
+            ports={names[name]: one for name, one in state.ports.items() if name in names},
+            before=moved(state.before),
+            left=left,
+        ),
+        gone,
+    )

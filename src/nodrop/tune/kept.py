@@ -1,0 +1,158 @@
+"""Tunings of this host: journaled ahead of the first write, kept until they are put back.
+
+While `apply` works, its journal is among those of runs, so that an undo after `kill -9` finds it.
+Once all is set it stands in a folder of its own, which only `restore` and `nodrop undo --all` read.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+
+from nodrop.errors import LabProblem, NodropError
+from nodrop.hosts.interrupts import signals_held
+from nodrop.hosts.journal import DiskJournal, journals, new_label, tuned_folder
+from nodrop.hosts.local import run_command
+from nodrop.hosts.seam import Action
+from nodrop.tune import device as kernel
+from nodrop.tune.applying import (
+    Applied,
+    Restored,
+    State,
+    Step,
+    apply,
+    renamed,
+    restore,
+    settle,
+    snapshot,
+    state_of,
+)
+from nodrop.tune.knob import Device
+from nodrop.untrusted.json_text import NotJson, decode_object
+
+UNDER_WAY = "tune-apply"
+"""Label of the journal while settings are written: one tuning at a time."""
+RESTORE_WITHIN_S = 60.0
+OVERWRITE = "--overwrite"
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """Settings that stay, and their journal."""
+
+    journal: DiskJournal
+    state: State
+
+
+def tunings(*, killed: bool = False) -> list[Tuning]:
+    """The last first. `killed`: also one that did not get to its end."""
+    found = journals(tuned_folder())
+    if killed:
+        found += [one for one in journals() if one.label == UNDER_WAY]
+    # The earlier of two is there only if a second apply was killed just when it had ended.
+    found.sort(key=lambda one: one.path.stat().st_mtime_ns, reverse=True)
+    return [tuning for one in found if (tuning := _read(one)) is not None]
+
+
+def _read(journal: DiskJournal) -> Tuning | None:
+    with suppress(FileNotFoundError):
+        changes = journal.changes()
+        found = [one for one in changes if one.action == Action.RESTORE_SETTINGS]
+        if not found:  # it went with the last boot, or nothing was written yet
+            journal.remove()
+            return None
+        try:
+            return Tuning(journal, State.of(found[-1].arguments[0]))
+        except (NotJson, ValueError, IndexError) as error:
+            raise LabProblem(f"{journal.path}: {error}; it is kept") from None
+    return None
+
+
+def apply_and_keep(device: Device, steps: Sequence[Step]) -> Applied:
+    """Journals, writes, reads back. Whatever goes wrong, all is as before."""
+    earlier = next((one for one in tunings() if one.state.space == kernel.own_space()), None)
+    before = snapshot(device, steps)
+    state = state_of(steps, before, earlier.state if earlier else None)
+    try:
+        journal = DiskJournal.create(UNDER_WAY)
+    except LabProblem as problem:
+        raise LabProblem(
+            f"another `nodrop tune apply` is at work, or was killed ({problem.message})",
+            hint="run `nodrop tune restore`",
+        ) from None
+    with journal:
+        journal.push(what=_what(state), action=Action.RESTORE_SETTINGS, arguments=[state.text()])
+        try:
+            applied = apply(device, steps)
+        except NodropError:
+            with signals_held():
+                if not settle(device, before) and snapshot(device, steps) == before:
+                    journal.remove()
+            raise
+        with signals_held():
+            left = {**(earlier.state.left or {} if earlier else {}), **snapshot(device, steps)}
+            _keep(replace(state, left=left))
+            if earlier:
+                earlier.journal.remove()
+            journal.remove()
+    return applied
+
+
+def _keep(state: State) -> None:
+    journal = DiskJournal.create(f"tuned-{new_label()}", folder=tuned_folder())
+    journal.push(what=_what(state), action=Action.RESTORE_SETTINGS, arguments=[state.text()])
+    journal.close()
+
+
+def _what(state: State) -> str:
+    places = [*state.ports, *(["the host"] if any(not one.port for one in state.before) else [])]
+    return f"settings of {' and '.join(places)}"
+
+
+def put_back(tuning: Tuning, *, overwrite: bool) -> Restored:
+    """In a process of its own, which goes to the tuning's network namespace. Its journal stays only
+    if something failed."""
+    with tuning.journal.held() as over:
+        if not over:
+            raise LabProblem("`nodrop tune apply` is at work", hint="wait until it has ended")
+        argv = [sys.executable, "-m", "nodrop.tune.kept", tuning.state.text()]
+        done = run_command(
+            [*argv, *([OVERWRITE] if overwrite else [])],
+            where="tune",
+            timeout_s=RESTORE_WITHIN_S,
+            check=False,
+        )
+        try:
+            said = decode_object(done.stdout)
+            restored = Restored(done=said["done"], others=said["others"], failed=said["failed"])
+        except (NotJson, KeyError):
+            raise LabProblem(f"tune: {done.stderr.strip() or done.stdout.strip()}") from None
+        if not restored.failed:
+            tuning.journal.remove()
+    return restored
+
+
+def main(text: str, *flags: str) -> int:
+    """Of `nodrop undo` (hosts/reversal.py) and of `put_back`."""
+    try:
+        state = State.of(text)
+        if not kernel.enter(state.space):
+            restored = Restored(done=["its network namespace is gone, and its settings with it"])
+        else:
+            state, gone = renamed(state)
+            restored = restore(kernel.Live(), state, overwrite=OVERWRITE in flags)
+            restored.done += gone
+    except (NotJson, ValueError, TypeError, OSError, NodropError) as error:
+        restored = Restored(failed=[str(error)])
+    sys.stdout.write(json.dumps(asdict(restored)) + "\n")
+    if restored.failed or restored.others:
+        more = "; `nodrop tune restore --overwrite` sets those too" if restored.others else ""
+        sys.stderr.write("; ".join([*restored.failed, *restored.others]) + more + "\n")
+    return 1 if restored.failed or restored.others else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,123 @@
+"""Settings of a real veth in a foreign namespace: applied, put back, killed in between."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nodrop.hosts.journal import undo_abandoned
+from nodrop.tune.applying import Restored
+from nodrop.tune.kept import put_back, tunings
+from tests.depth import depth
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root and unshare")
+KNOBS = (
+    "mtu=9000",
+    "tx-queue-len=500",
+    "gro=on",
+    "tso=off",
+    "sg=off",
+    "rx=off",
+    "rxvlan=off",
+    "rps=1",
+    "rfs-flows=1024",
+    "xps=0",
+    "gro-flush-timeout=20000",
+    "napi-defer-hard-irqs=2",
+    "rx-channels=1",
+    "tx-channels=1",
+)
+NEVER = 1000
+
+
+class Namespace:
+    def __init__(self, there: subprocess.Popen[str]) -> None:
+        self.there = there
+        self.first = self._said()
+
+    def _said(self) -> dict[str, str]:
+        assert self.there.stdout
+        found: dict[str, str] = json.loads(self.there.stdout.readline())
+        return found
+
+    def tell(self, words: str = "") -> dict[str, str]:
+        assert self.there.stdin
+        self.there.stdin.write(words + "\n")
+        self.there.stdin.flush()
+        return self._said()
+
+
+@pytest.fixture
+def namespace() -> Iterator[Namespace]:
+    script = Path(__file__).with_name("tuned_port.py")
+    command = ["unshare", "--net", "--mount", sys.executable, str(script)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as there:
+        yield Namespace(there)
+        assert there.stdin
+        there.stdin.close()
+
+
+def _restored() -> list[Restored]:
+    return [put_back(one, overwrite=False) for one in tunings(killed=True)]
+
+
+def _shuffled(seed: int) -> list[str]:
+    some = random.Random(seed)
+    return some.sample(KNOBS, some.randint(4, len(KNOBS)))
+
+
+@pytest.mark.parametrize("seed", [1, *(depth(seed) for seed in range(2, 22))])
+def test_any_real_knobs_and_back_is_identity(namespace: Namespace, seed: int) -> None:
+    knobs = _shuffled(seed)
+    tuned = namespace.tell(f"{NEVER} {' '.join(knobs[2:])}")
+    assert tuned != namespace.first
+    namespace.tell(f"{NEVER} {' '.join(knobs[:2])}")  # a second apply adds to the first
+    assert undo_abandoned() == []  # what is set stays: no run was killed
+    (found,) = _restored()
+    assert (found.failed, found.others) == ([], [])
+    assert namespace.tell() == namespace.first
+    assert tunings(killed=True) == []
+
+
+@pytest.mark.parametrize(
+    ("seed", "writes", "by"),
+    [(1, 2, "undo"), (2, 5, "restore"), *(depth(s, s % 12, "restore") for s in range(3, 51))],
+)
+def test_killed_in_between_every_value_comes_back(
+    namespace: Namespace, seed: int, writes: int, by: str
+) -> None:
+    halfway = namespace.tell(f"{writes} {' '.join(_shuffled(seed))}")
+    assert halfway != namespace.first or writes == 0
+    if by == "undo":
+        (report,) = undo_abandoned()
+        assert (report.done, report.failed) == (["settings of eth1"], [])
+    else:
+        assert [one.failed for one in _restored()] == [[]]
+    assert namespace.tell() == namespace.first
+
+
+def test_a_refused_value_leaves_all_as_it_was(namespace: Namespace) -> None:
+    assert namespace.tell(f"{NEVER} gro=on rps=1 mtu=99999") == namespace.first
+    assert tunings(killed=True) == []
+
+
+def test_what_ethtool_changes_since_stays(namespace: Namespace) -> None:
+    namespace.tell(f"{NEVER} mtu=9000 gro=on tso=off")
+    away = ["nsenter", "-t", str(namespace.there.pid), "-n"]
+    subprocess.run([*away, "ethtool", "-K", "eth1", "gro", "off"], check=True)
+    subprocess.run([*away, "ip", "link", "set", "eth1", "mtu", "4000"], check=True)
+    (found,) = _restored()
+    assert found.others == ["eth1 mtu is 4000 since, by somebody else: it stays (1500 before the "
+                            "tuning)"]  # fmt: skip
+    assert found.failed == []
+    now = namespace.tell()
+    assert now == namespace.first | {"eth1 mtu": "4000"}

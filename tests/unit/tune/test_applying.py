@@ -1,0 +1,194 @@
+"""Apply and put back are identity, in any order, killed anywhere; others' changes stay."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nodrop.errors import BadInput
+from nodrop.tune.applying import (
+    Refused,
+    State,
+    apply,
+    parse,
+    plan,
+    restore,
+    settle,
+    snapshot,
+)
+from nodrop.tune.knob import HOST, Piece
+from nodrop.untrusted.json_text import NotJson
+from tests.unit.tune.simulated_port import BUDGET, PORT, Killed, SimulatedPort
+
+VALUES = {
+    "channels": ("1", "2", "4"),
+    "rx-ring": ("64", "79", "4096"),
+    "mtu": ("1500", "9000"),
+    "gro": ("on", "off"),
+    "sg": ("on", "off"),
+    "tso": ("on", "off"),
+    "rss-key": ("symmetric", "0a:0b"),
+    "rss-table": ("equal 1", "3"),
+    "hash-tcp4": ("sd", "sdfn"),
+    "rx-usecs": ("3", "100"),
+    "adaptive-rx": ("on", "off"),
+    "rps": ("none", "1,3"),
+    "irq-cpus": ("0", "2-3"),
+    "netdev-budget": ("300", "600"),
+}
+ASKED = st.permutations(list(VALUES)).flatmap(
+    lambda names: st.tuples(
+        *(st.sampled_from(VALUES[name]).map(lambda v, n=name: f"{n}={v}") for name in names[:6])
+    )
+)
+
+
+def _everything(device: SimulatedPort) -> tuple[dict[str, str], dict[str, str]]:
+    return dict(device.state), dict(device.host)
+
+
+@settings(max_examples=60, deadline=None)
+@given(orders=st.lists(ASKED, min_size=1, max_size=3))
+def test_any_knobs_in_any_order_and_back_is_identity(orders: list[tuple[str, ...]]) -> None:
+    device = SimulatedPort()
+    first = _everything(device)
+    before: dict[Piece, str] = {}
+    for words in orders:  # each is a command of its own
+        steps = plan(device, parse(words), [PORT])
+        before = {**snapshot(device, steps), **before}
+        apply(device, steps)
+    left = {one: raw for one in before if (raw := device.read(one)) is not None}
+    found = restore(device, State(space=0, ports={}, before=before, left=left))
+    assert (found.others, found.failed) == ([], [])
+    assert _everything(device) == first
+
+
+@settings(max_examples=50, deadline=None)
+@given(words=ASKED, point=st.floats(0, 1))
+def test_killed_anywhere_everything_comes_back(words: tuple[str, ...], point: float) -> None:
+    device = SimulatedPort()
+    first = _everything(device)
+    steps = plan(device, parse(words), [PORT])
+    state = State.of(State(space=0, ports={}, before=snapshot(device, steps)).text())
+    twin = SimulatedPort()
+    apply(twin, steps)
+    device.calls, device.dies_after = 0, int(point * twin.calls)
+    with pytest.raises(Killed):
+        apply(device, steps)
+        raise Killed
+    device.dies_after = None
+    assert restore(device, state).failed == []
+    assert _everything(device) == first
+
+
+def test_what_was_accepted_and_ignored_is_said() -> None:
+    device = SimulatedPort()
+    steps = plan(device, parse(["adaptive-rx=on", "rx-ring=79", "gro=off", "mtu=1500"]), [PORT])
+    said = {done.step.knob.id: (done.verdict, done.found) for done in apply(device, steps).done}
+    assert said == {
+        "adaptive-rx": ("accepted and ignored", "off"),
+        "rx-ring": ("set otherwise", "80"),
+        "gro": ("set", "off"),
+        "mtu": ("as it was", "1500"),
+    }
+
+
+def test_what_changes_along_is_said_and_the_order_is_that_of_writing() -> None:
+    device = SimulatedPort()
+    steps = plan(device, parse(["rps=0", "netdev-budget=600", "channels=2", "sg=off"]), [PORT])
+    assert [step.knob.id for step in steps] == ["channels", "sg", "rps", "netdev-budget"]
+    assert [step.flaps for step in steps] == [True, False, False, False]
+    along = apply(device, steps).along
+    assert along == [
+        "eth1 tso: on → off",
+        "eth1 rss-table: equal 4 → equal 2",
+        "eth1 irq-cpus: 0, 1, 2, 3 → 0-3",
+    ]
+
+
+@pytest.mark.parametrize("refused", ["mtu", "queues/rx-2/rps_cpus"])
+def test_a_refusal_leaves_nothing_behind(refused: str) -> None:
+    device = SimulatedPort()
+    first = _everything(device)
+    device.refuses = refused
+    steps = plan(device, parse(["gro=off", "mtu=9000", "rps=1", "rx-ring=512"]), [PORT])
+    before = snapshot(device, steps)
+    with pytest.raises(Refused, match="is refused: Invalid argument; nothing was changed"):
+        apply(device, steps)
+    device.refuses = None
+    assert settle(device, before) == {}
+    assert _everything(device) == first
+
+
+@pytest.mark.parametrize(
+    ("name", "theirs", "words"),
+    [
+        ("mtu", "4000", "eth1 mtu is 4000 since, by somebody else: it stays (1500 before the"),
+        ("queues/rx-0/rps_cpus", "04", "eth1 rps is 2 since, by somebody else: it stays (none"),
+        (BUDGET, "700", "host netdev-budget is 700 since, by somebody else: it stays (300"),
+    ],
+)
+def test_what_somebody_else_changed_stays_and_is_said(name: str, theirs: str, words: str) -> None:
+    asked = ["mtu=9000", "rps=1", "netdev-budget=600", "gro=off"]
+
+    def tuned() -> tuple[SimulatedPort, State]:
+        device = SimulatedPort()
+        steps = plan(device, parse(asked), [PORT])
+        before = snapshot(device, steps)
+        apply(device, steps)
+        left = snapshot(device, steps)
+        device.write(Piece(HOST if "/sys/" in name else PORT, name), theirs)
+        return device, State(space=0, ports={}, before=before, left=left)
+
+    device, state = tuned()
+    found = restore(device, state)
+    assert [one.startswith(words) for one in found.others] == [True]
+    assert device.read(Piece(HOST if "/sys/" in name else PORT, name)) == theirs
+    assert device.state["feature/rx-gro"] == "11"
+    device, state = tuned()
+    assert restore(device, state, overwrite=True).others == []
+    assert _everything(device) == _everything(SimulatedPort())
+
+
+@pytest.mark.parametrize(
+    ("port", "name"),
+    [(HOST, "etc/passwd"), (HOST, "proc/sys/net/core/../../kernel/core_pattern"), (PORT, "../lo"),
+     ("../x", "mtu"), (PORT, "queues/rx-0/../../mtu")],
+)  # fmt: skip
+def test_a_journal_that_names_other_files_is_not_obeyed(port: str, name: str) -> None:
+    with pytest.raises(NotJson, match="is nothing that nodrop sets"):
+        State.of(State(space=0, ports={}, before={Piece(port, name): "1"}).text())
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("grro=off", "grro: no such knob; did you mean gro?"),
+        ("gro", "gro: give gro=VALUE; on, off"),
+        ("gro=maybe", "gro=maybe: must be on or off"),
+        ("rx-ring=9999", "rx-ring=9999: the driver takes at most 4096"),
+        ("rps=4-", 'rps=4-: must be a list of CPUs, such as "0-2,5"'),
+        ("rss-key=6d", "rss-key=6d: must be symmetric, or 2 or 6 bytes in hex"),
+        ("irq-cpus=none", 'irq-cpus=none: must be a list of CPUs, such as "0-2,5"'),
+        ("pause-rx=off", "pause-rx=off: eth1 (simulated) has none that can be set (ob"),
+        ("governor=performance", "governor=performance: this host has none that can be set"),
+    ],
+)
+def test_bad_input_is_one_line_and_touches_nothing(words: str, said: str) -> None:
+    device = SimulatedPort()
+    first = _everything(device)
+    with pytest.raises(BadInput) as error:
+        plan(device, parse([words]), [PORT])
+    assert error.value.message.startswith(said)
+    assert _everything(device) == first
+
+
+def test_numbers_stand_where_ethtool_has_them() -> None:
+    device = SimulatedPort()
+    apply(device, plan(device, parse(["rx-ring=512", "rx-usecs=100", "rss-key=symmetric"]), [PORT]))
+    assert struct.unpack("=9I", bytes.fromhex(device.state["rings"]))[5] == 512
+    assert struct.unpack("=23I", bytes.fromhex(device.state["coalesce"]))[1] == 100
+    assert bytes.fromhex(device.state["rss"])[-6:] == b"\x6d\x5a" * 3
