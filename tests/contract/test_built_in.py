@@ -14,6 +14,7 @@ from nodrop.ledger.places import Owner, Place
 from nodrop.measure.controllers.blocks import Blocks
 from nodrop.measure.controllers.seam import Asked, AskedCell, TrialInput
 from nodrop.results.trial import TrialRecord
+from nodrop.suts.command.description import shipped
 from nodrop.testing.contracts import (
     check_controller,
     check_lab,
@@ -26,6 +27,7 @@ from nodrop.testing.fake_hosts import FakeLab, World
 from nodrop.testing.fakes import FakeLoad, FakeSetup, FakeSut
 
 NEEDED: dict[str, dict[str, Any]] = {
+    "command": {"program": "tcpdump"},
     "libvirt": {"domain": "guest"},
     "vm-vfio": {"device": "0000:00:1f.6"},
     "replay": {"trace": "make:demo"},
@@ -54,6 +56,13 @@ def test_setups(kind: str) -> None:
 def test_suts(kind: str) -> None:
     check_options(plugins.build_sut, _table(kind), name="sut")
     check_sut(plugins.build_sut(_table(kind), base=Path()))
+
+
+@pytest.mark.parametrize("program", shipped())
+def test_described_programs(program: str) -> None:
+    table = {"kind": "command", "program": program}
+    check_options(plugins.build_sut, table, name="sut")
+    check_sut(plugins.build_sut(table, base=Path()))
 
 
 @pytest.mark.parametrize("kind", _kinds("load"))

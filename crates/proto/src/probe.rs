@@ -46,7 +46,7 @@ pub struct ProbeSpec {
     #[arg(long = "port", value_name = "NAME")]
     #[serde(default)]
     pub ports: Vec<String>,
-    /// Processes for `process`, `proof`, `account` and `usage`
+    /// Processes for `process`, `proof`, `account` and `usage`; for `captures`, the first look's: only these and their children
     #[arg(long = "pid", value_name = "PID")]
     #[serde(default)]
     pub pids: Vec<u32>,

@@ -49,9 +49,10 @@ def drops(
     other network namespaces too. Reads only: no counter is reset, nothing runs per packet. As a
     normal user it shows what that user may see, and names the right that the rest needs.
     """
-    from nodrop.drops.watching import Looks, intervals
     from nodrop.drops.watching import as_json as interval_json
+    from nodrop.drops.watching import intervals
     from nodrop.hosts.binary import find_node_binary
+    from nodrop.hosts.captures import Looks
     from nodrop.hosts.local import LocalHost
 
     interval_s = seconds("--interval", interval, least=LEAST_S)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from nodrop.hosts.captures import SocketSums
 from nodrop.protocol.events import (
     CapturePort,
     CaptureProgram,
@@ -132,29 +133,12 @@ class Balance:
 
 
 @dataclass(slots=True)
-class _Counts:
-    """A socket's counters as sums: its owner's readings set them to zero."""
-
-    packets: int = 0
-    drops: int = 0
-    seen: tuple[int, int] = (0, 0)
-    taken: bool = False
-
-    def add(self, packets: int, drops: int) -> None:
-        if packets < self.seen[0] or drops < self.seen[1]:
-            self.packets += self.seen[0]
-            self.drops += self.seen[1]
-            self.taken = True
-        self.seen = (packets, drops)
-
-
-@dataclass(slots=True)
 class Books:
     """From look to look. A look goes in, balances of what is there now come out."""
 
     _first: dict[Key, Reading] = field(default_factory=dict)
     _last: dict[Key, Reading] = field(default_factory=dict)
-    _counts: dict[int, _Counts] = field(default_factory=dict)
+    _counts: dict[int, SocketSums] = field(default_factory=dict)
     _offered: dict[Key, list[tuple[int, int]]] = field(default_factory=dict)
     _said: dict[Key, int] = field(default_factory=dict)
 
@@ -273,10 +257,10 @@ class Books:
             offered.pop(0)
         return offered[-1][1] - offered[0][1]
 
-    def _sums(self, sockets: Sequence[CaptureSocket]) -> Sequence[_Counts]:
+    def _sums(self, sockets: Sequence[CaptureSocket]) -> Sequence[SocketSums]:
         found = []
         for socket in sockets:
-            one = self._counts.setdefault(socket["inode"], _Counts())
+            one = self._counts.setdefault(socket["inode"], SocketSums())
             if counted := socket["counted"]:
                 one.add(counted["tp_packets"], counted["tp_drops"])
             found.append(one)

@@ -5,14 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from nodrop.drops.books import Balance, Books, Bounds, Key
 from nodrop.drops.places import Loss, Row, Table, losses, not_for_us, thread_shares
-from nodrop.hosts.seam import AnyJob
 from nodrop.protocol.events import Captures, NotVisible
 
-LOOK_TIMEOUT_S = 20.0
 ALWAYS = NotVisible(
     what="what a switch, a TAP or the cable lost",
     needs="a counter of that device",
@@ -21,34 +19,6 @@ ALWAYS = NotVisible(
 MOST_ENDED = 20
 FULL_RATIO = 0.5
 """A ring that is so full is announced before it loses."""
-
-
-class Jobs(Protocol):
-    """The part of a host (hosts/seam.py) that is needed here."""
-
-    def job(self, spec: dict[str, Any], *, timeout_s: float = 30) -> AnyJob: ...
-
-
-class Looks:
-    """One probe job of a host, asked again and again: it keeps files and the iterator open."""
-
-    def __init__(self, host: Jobs) -> None:
-        self._host = host
-        self._job: AnyJob | None = None
-
-    def __call__(self) -> Captures:
-        spec = {"job": "probe", "what": ["captures"], "again": True}
-        if self._job is None:
-            self._job = self._host.job(spec, timeout_s=LOOK_TIMEOUT_S)
-        else:
-            self._job.again(spec, timeout_s=LOOK_TIMEOUT_S)
-        seen: Captures = self._job.result(timeout_s=LOOK_TIMEOUT_S)["captures"]
-        return seen
-
-    def close(self) -> None:
-        if self._job is not None:
-            self._job.close()
-            self._job = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

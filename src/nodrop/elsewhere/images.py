@@ -35,11 +35,12 @@ def images_of(experiment: Experiment, plan: Plan) -> Mapping[str, Image]:
     machine has none, the receiver's own is taken, or its own program."""
     found: dict[str, Image] = {}
     for cell in plan.cells:
-        recipe = plugins.build_sut(cell.sut, base=experiment.base).needs_bits()
+        sut = plugins.build_sut(cell.sut, base=experiment.base)
+        recipe, version = sut.needs_bits(), getattr(sut, "version", None)
         if recipe is None or cell.sut.get("binary"):
             continue
         try:
-            bits = resolve_bits(cell.sut, recipe, base=experiment.base)
+            bits = resolve_bits(cell.sut, recipe, base=experiment.base, version=version)
             if bits.kind == "image":
                 found[str(cell.sut.get("image") or recipe)] = find_image(bits.sha256)
         except (BadInput, LabProblem):

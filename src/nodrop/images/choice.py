@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,20 @@ from nodrop.images.image import Image, build_image, default_release, list_images
 VERSION_TIMEOUT_S = 30.0
 
 
-def resolve_bits(options: Mapping[str, Any], recipe: str, *, base: Path) -> Bits:
+Version = tuple[Sequence[str], str]
+"""Arguments that make a program say its version, and a regular expression that finds it."""
+BY_V: Version = (("-V",), r"(\d+\.\d+\.\d+)")
+
+
+def resolve_bits(
+    options: Mapping[str, Any], recipe: str, *, base: Path, version: Version | None = None
+) -> Bits:
     """`binary` of the SUT's table, then the image cache, then PATH."""
     if binary := options.get("binary"):
         path = input_path(Path(str(binary)), base)
         if not (path.is_file() and os.access(path, os.X_OK)):
             raise BadInput(f'sut.binary = "{binary}": {path} is not an executable file')
-        return binary_bits(path.resolve())
+        return binary_bits(path.resolve(), version)
     wanted = options.get("image")
     name = INPUTS.get().image(str(wanted or recipe))
     if wanted or name != recipe:
@@ -33,7 +40,7 @@ def resolve_bits(options: Mapping[str, Any], recipe: str, *, base: Path) -> Bits
             return find_image(name).bits()
         except BadInput as error:
             raise BadInput(f'sut.image = "{wanted}": {error.message}', hint=error.hint) from None
-    if found := find_bits(recipe):
+    if found := find_bits(recipe, version):
         return found
     others = ", ".join(f'"{image.tag}"' for image in list_images(recipe))
     cached = f"has only {others}, which sut.image must name" if others else "has none"
@@ -50,14 +57,14 @@ def must_be_there(bits: Bits | None) -> None:
         raise LabProblem(f"the {bits.kind} {bits.path} is gone", hint=mend)
 
 
-def find_bits(recipe: str) -> Bits | None:
+def find_bits(recipe: str, version: Version | None = None) -> Bits | None:
     """What an experiment gets that asks for nothing: the image of the release that is built if
     none is named, else the host's program. Another release, such as a newer Suricata's, would
     change figures without a word: it is taken only if it is named."""
     if image := default_image(recipe):
         return image.bits()
     found = shutil.which(recipe)
-    return binary_bits(Path(found).resolve()) if found else None
+    return binary_bits(Path(found).resolve(), version) if found else None
 
 
 def default_image(recipe: str) -> Image | None:
@@ -71,15 +78,17 @@ def ensure_bits(recipe: str) -> Bits:
     return find_bits(recipe) or build_image(recipe).bits()
 
 
-def binary_bits(path: Path) -> Bits:
+def binary_bits(path: Path, version: Version | None = None) -> Bits:
     """A program of the host, with the version it says it has."""
-    said = run_command([str(path), "-V"], where="host", timeout_s=VERSION_TIMEOUT_S, check=False)
-    version = re.search(r"\d+\.\d+\.\d+", said.stdout + said.stderr)
+    arguments, regex = version or BY_V
+    argv = [str(path), *arguments]
+    said = run_command(argv, where="host", timeout_s=VERSION_TIMEOUT_S, check=False)
+    found = re.search(regex, said.stdout + said.stderr, re.MULTILINE)
     return Bits(
         kind="binary",
         path=path,
         sha256=file_sha256(path),
-        version=version[0] if version else None,
+        version=found[1] if found else None,
     )
 
 

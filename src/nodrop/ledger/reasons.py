@@ -41,6 +41,8 @@ class Reason(StrEnum):
     SUT_NOT_READY = "sut_not_ready"
     SUT_DIED = "sut_died"
     COUNTERS_MOVED = "counters_moved_after_drain"
+    COUNTERS_DISAGREE = "counters_disagree"
+    """The SUT's counters contradict each other, or the kernel's of its sockets."""
     NOT_DRAINED = "not_drained"
     """The SUT had not worked off what it was given within the time for it."""
     OTHER_BITS = "other_bits"

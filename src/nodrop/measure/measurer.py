@@ -230,6 +230,7 @@ class _World:
             self.trial.step("stop")
             seen.packets.each = together.finish(self.each, timeout_s=STOP_TIMEOUT_S)
             self._worn = "the SUT was ended to read its last counters"
+        seen.problems += [problem for one in seen.packets.each for problem in one.problems]
 
     def _samplers(self, stack: ExitStack) -> tuple[Sampler, Mapping[str, SamplesInside]]:
         places, first = self.places, self.each[0].process

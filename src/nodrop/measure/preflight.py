@@ -125,9 +125,13 @@ class Parts:
     def bits(self, cell: Cell) -> Bits | None:
         key = _key(cell.sut)
         if key not in self._bits:
-            recipe = self.sut(cell).needs_bits()
-            found = None if recipe is None else resolve_bits(cell.sut, recipe, base=self._base)
-            self._bits[key] = found
+            sut = self.sut(cell)
+            recipe, version = sut.needs_bits(), getattr(sut, "version", None)
+            self._bits[key] = (
+                None
+                if recipe is None
+                else resolve_bits(cell.sut, recipe, base=self._base, version=version)
+            )
         return self._bits[key]
 
     def files_sha256(self, cell: Cell) -> Mapping[str, str]:

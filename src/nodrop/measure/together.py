@@ -43,6 +43,8 @@ def launch(sut: Sut, envs: Sequence[Env], stack: ExitStack) -> Each:
 
 
 def _end(running: RunningSut, error: type[BaseException] | None, *_: object) -> None:
+    if (close := getattr(running, "close", None)) is not None:
+        close()
     if running.process.poll() is not None:
         return
     if error is not None and not issubclass(error, Exception):
@@ -195,6 +197,7 @@ def total(each: Sequence[SutCounters]) -> SutCounters:
         cut_packets=summed(lambda c: c.cut_packets),
         invalid_packets=summed(lambda c: c.invalid_packets),
         invalid_by=_added([one.invalid_by for one in each]),
+        lost=_added([one.lost for one in each]),
         results=_added([one.results for one in each]),
         per_thread=_numbered([one.per_thread for one in each]),
         over_time=_numbered([one.over_time for one in each]),

@@ -11,6 +11,7 @@ from nodrop.hosts.seam import Json
 from nodrop.images.bits import Bits
 from nodrop.ledger.over_time import Served
 from nodrop.ledger.places import Place
+from nodrop.ledger.reasons import Problem
 from nodrop.ledger.threads import Role
 from nodrop.setups.seam import Env, Process
 
@@ -45,6 +46,11 @@ class SutCounters:
     """Decoded ones that the SUT calls broken."""
     invalid_by: Mapping[str, int] = field(default_factory=dict)
     """What is broken, in the SUT's own words → packets; one may have several faults."""
+    lost: Mapping[str, int] = field(default_factory=dict)
+    """Further places of the SUT's own, by name → packets that died there, of those that it took
+    from its ring."""
+    problems: Sequence[Problem] = ()
+    """Why these figures are no measurement: they contradict each other, or the kernel's."""
     results: Mapping[str, int] = field(default_factory=dict)
     """Named decoder results, alerts, flows: `decoder.ipv4`, `decoder.invalid`, `detect.alert` …"""
     per_thread: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -77,6 +83,7 @@ def less(after: SutCounters, before: SutCounters) -> SutCounters:
         cut_packets=fell("cut_packets"),
         invalid_packets=fell("invalid_packets"),
         invalid_by=_less(after.invalid_by, before.invalid_by),
+        lost=_less(after.lost, before.lost),
         results=_less(after.results, before.results),
         per_thread={
             name: _less(counted, before.per_thread.get(name, {}))
@@ -106,7 +113,7 @@ class Drained:
 
 
 class RunningSut(Protocol):
-    """One launched SUT, from launch to its last word."""
+    """One launched SUT, from launch to its last word; with `close`, if it holds a job beside it."""
 
     process: Process
 

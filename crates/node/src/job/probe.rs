@@ -129,9 +129,12 @@ impl Job for Probe {
                 ProbeWhat::Vmx => seen.vmx = Some(vmx::read(Path::new("/"))),
                 ProbeWhat::Kvm => seen.kvm = Some(kvm::measure()),
                 ProbeWhat::Captures => {
-                    let open = || captures::CaptureReader::new(Path::new("/"));
-                    let looked = self.captures.get_or_insert_with(open).look();
-                    seen.captures = Some(looked.map_err(unreadable)?);
+                    if self.captures.is_none() {
+                        let opened = captures::CaptureReader::new(Path::new("/"), &self.spec.pids);
+                        self.captures = Some(opened.map_err(unreadable)?);
+                    }
+                    let looked = self.captures.as_mut().map(captures::CaptureReader::look);
+                    seen.captures = looked.transpose().map_err(unreadable)?;
                 }
             }
         }

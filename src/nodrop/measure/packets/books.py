@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -46,6 +47,8 @@ class Observed:
     room: Room | None = None
     ring: Place = SOCKET_RING
     """Of the SUT, with what it calls its settings."""
+    sut_places: Sequence[Place] = ()
+    """All places of the SUT."""
     split: bool = False
     """Several instances or ports share the packets."""
     several: bool = False
@@ -409,16 +412,26 @@ def _names(seen: Observed) -> str:
 
 
 def into_decoded(seen: Observed) -> list[Account]:
-    dropped = seen.sut.dropped_ring_full_packets
-    if not dropped:
-        return []
-    return [
+    dropped, sources = seen.sut.dropped_ring_full_packets, seen.sut.sources
+    ring = Account(
+        into="decoded",
+        kind=Class.LOST,
+        name="rx_dropped_ring_full",
+        place=seen.ring,
+        packets=dropped or 0,
+        counter=sources.get("dropped_ring_full_packets", "tp_drops"),
+    )
+    places = {place.name: place for place in seen.sut_places}
+    within = [
         Account(
             into="decoded",
             kind=Class.LOST,
-            name="rx_dropped_ring_full",
-            place=seen.ring,
-            packets=dropped,
-            counter=seen.sut.sources.get("dropped_ring_full_packets", "tp_drops"),
+            name=f"rx_dropped_{re.sub('[^a-z0-9]+', '_', name.lower())}",
+            place=places.get(name),
+            packets=packets,
+            counter=sources.get(f"lost.{name}_packets", name),
+            knob=places[name].knob if name in places else "",
         )
+        for name, packets in seen.sut.lost.items()
     ]
+    return [account for account in (ring, *within) if account.packets]

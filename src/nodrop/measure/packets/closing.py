@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from nodrop.config.experiment import Measure
 from nodrop.hosts.seam import counters_of, rise
 from nodrop.ledger.balance import balance
-from nodrop.ledger.places import ring_of
+from nodrop.ledger.places import places_of, ring_of
 from nodrop.ledger.reasons import Problem, Reason
 from nodrop.ledger.sender import Bounds
 from nodrop.ledger.sustained import WorkedOff
@@ -70,6 +70,7 @@ def observe(
         several=bool(places.instances),
         sender_here=places.link.tx.host.here,
         ring=ring_of(sut),
+        sut_places=places_of(sut),
     )
 
 

@@ -97,6 +97,8 @@ pub struct CaptureReader {
     holders: Holders,
     ports: Ports,
     programs: BTreeMap<(u32, u64), Known>,
+    /// The only programs that are looked at, with their children; `None`: all of the host.
+    only: Option<ProcessTree>,
 }
 
 /// Of a program, by PID and start.
@@ -108,20 +110,30 @@ struct Known {
 }
 
 impl CaptureReader {
-    /// `root` is `/` in production and a fixture folder in tests, which have no sockets of a kernel.
-    pub fn new(root: &Path) -> Self {
+    /// `root` is `/` in production and a fixture folder in tests, which have no sockets of a kernel. `only` are the roots of the
+    /// process trees that are looked at; empty: every program.
+    pub fn new(root: &Path, only: &[u32]) -> Result<Self> {
         crate::job::hold_many_files();
-        Self {
+        let only = if only.is_empty() {
+            None
+        } else {
+            Some(ProcessTree::new(root, only)?)
+        };
+        Ok(Self {
+            only,
             root: root.into(),
             counts: PacketCountsReader::new(root).map_err(|error| error.to_string()),
             holders: Holders::default(),
             ports: Ports::default(),
             programs: BTreeMap::new(),
-        }
+        })
     }
 
     /// Ports, rings, sockets, rings, ports: whatever moves lies between two readings.
     pub fn look(&mut self) -> Result<Captures> {
+        if let Some(tree) = &mut self.only {
+            tree.rescan()?;
+        }
         let mut missing = BTreeSet::new();
         // Once more if there was a socket that the first did not know: its port and its ring were not read before.
         for _ in 0..3 {
@@ -229,6 +241,15 @@ impl CaptureReader {
 
     /// Those that receive, with whoever holds them.
     fn sockets(&mut self, missing: &mut BTreeSet<Missing>) -> Result<Vec<Holder>> {
+        let mut held = self.every_socket(missing)?;
+        if let Some(tree) = &self.only {
+            let pids: BTreeSet<_> = tree.readings().iter().map(|one| Some(one.pid)).collect();
+            held.retain(|one| pids.contains(&one.pid));
+        }
+        Ok(held)
+    }
+
+    fn every_socket(&mut self, missing: &mut BTreeSet<Missing>) -> Result<Vec<Holder>> {
         match &mut self.counts {
             Ok(reader) => Ok(self.holders.of_counts(&self.root, reader.read()?)),
             Err(why) => {

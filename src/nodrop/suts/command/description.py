@@ -1,0 +1,428 @@
+"""The file that describes a capture program: how to run it, and what its numbers mean.
+
+docs/reference/program-file.md has every key. There is no code per program: expressions have names,
+whole numbers, `+` and `-`; an identity compares two of them.
+"""
+
+from __future__ import annotations
+
+import ast
+import csv
+import operator
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, Field, create_model, model_validator
+
+from nodrop.config.options import (
+    CpuList,
+    InputFile,
+    Name,
+    Options,
+    YesNo,
+    check,
+    input_path,
+    unknown_key,
+)
+from nodrop.config.toml_file import read_toml
+from nodrop.errors import BadInput
+from nodrop.ledger.threads import Role
+from nodrop.untrusted.json_text import NotJson, decode_object
+
+SHIPPED = Path(__file__).parent / "programs"
+STATEMENT_BYTES = 64 << 10
+"""Read of the end of a program's text."""
+COUNTER_MOST = 1 << 63
+"""Programs subtract counters that are not the same age: 4294965006 and 2^64-1 have been printed."""
+PLACES = ("interface", "work")
+"""Names in `argv` that nodrop fills in; all others are knobs."""
+_REPEATED_TWICE = re.compile(r"[+*}]\??\)[+*{]")
+_COMPARED = {ast.Eq: operator.eq, ast.LtE: operator.le, ast.GtE: operator.ge}
+
+
+# --- expressions -------------------------------------------------------------------------------
+
+
+def _parsed(text: str, *, compares: bool) -> ast.expr:
+    try:
+        found = ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError):
+        raise ValueError(f"{text!r} is no expression") from None
+    if compares:
+        if not isinstance(found, ast.Compare) or type(found.ops[0]) not in _COMPARED:
+            raise ValueError("must compare two sums with ==, <= or >=")
+        if len(found.ops) > 1:
+            raise ValueError("must have one comparison")
+        sides = [found.left, found.comparators[0]]
+    else:
+        sides = [found]
+    for side in sides:
+        _must_be_sum(side)
+    return found
+
+
+def _must_be_sum(node: ast.expr) -> None:
+    match node:
+        case ast.Name():
+            return
+        case ast.Constant(value=int() as value) if not isinstance(value, bool):
+            return
+        case ast.BinOp(left=left, op=ast.Add() | ast.Sub(), right=right):
+            _must_be_sum(left)
+            _must_be_sum(right)
+        case _:
+            raise ValueError("may have names, whole numbers, + and - only")
+
+
+def names_in(text: str) -> frozenset[str]:
+    return frozenset(n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name))
+
+
+def value_of(text: str, counted: Mapping[str, int]) -> int:
+    """A sum; KeyError names a counter that is not there."""
+    return _sum(_parsed(text, compares=False), counted)
+
+
+def holds(text: str, counted: Mapping[str, int]) -> bool:
+    found = _parsed(text, compares=True)
+    assert isinstance(found, ast.Compare)
+    left, right = _sum(found.left, counted), _sum(found.comparators[0], counted)
+    return bool(_COMPARED[type(found.ops[0])](left, right))
+
+
+def _sum(node: ast.expr, counted: Mapping[str, int]) -> int:
+    match node:
+        case ast.Name(id=name):
+            return counted[name]
+        case ast.Constant(value=int() as value):
+            return value
+        case ast.BinOp(left=left, op=op, right=right):
+            sign = 1 if isinstance(op, ast.Add) else -1
+            return _sum(left, counted) + sign * _sum(right, counted)
+    raise AssertionError(ast.dump(node))
+
+
+def _sum_text(text: str) -> str:
+    _parsed(text, compares=False)
+    return text
+
+
+def _identity_text(text: str) -> str:
+    _parsed(text, compares=True)
+    return text
+
+
+def _regex_text(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"is no regular expression: {error}") from None
+    if _REPEATED_TWICE.search(text):
+        raise ValueError("repeats a group that ends with a repetition: it may take for ever")
+    return text
+
+
+Sum = Annotated[str, AfterValidator(_sum_text)]
+Identity = Annotated[str, AfterValidator(_identity_text)]
+Regex = Annotated[str, AfterValidator(_regex_text)]
+Source = Annotated[str, Field(pattern=r"^(stdout|stderr|file:[A-Za-z0-9][A-Za-z0-9._-]*)$")]
+Signal = Literal["INT", "TERM", "QUIT", "HUP", "USR1", "USR2"]
+
+
+# --- the file ----------------------------------------------------------------------------------
+
+
+class Version(Options):
+    argv: Annotated[tuple[str, ...], Field(min_length=1)]
+    regex: Regex
+    """Its first group is the version."""
+
+
+class Knob(Options):
+    """A key of `[sut]` in an experiment, and a `{name}` in `argv`."""
+
+    type: Literal["int", "choice"] = "int"
+    default: int | str
+    min: int = 0
+    max: int = 1 << 31
+    choices: tuple[str, ...] = ()
+    meaning: Literal["ring", "threads"] | None = Field(default=None, alias="is")
+    """The place it has in advice: what makes the ring larger, what adds capture threads."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.type == "choice":
+            if self.default not in self.choices:
+                raise ValueError("default must be one of choices")
+        elif not isinstance(self.default, int) or not self.min <= self.default <= self.max:
+            raise ValueError("default must be a whole number from min to max")
+        return self
+
+    def field(self) -> tuple[Any, Any]:
+        """As pydantic's create_model takes it."""
+        if self.type == "choice":
+            return Literal[self.choices], self.default
+        return Annotated[int, Field(ge=self.min, le=self.max)], self.default
+
+
+class Line(Options):
+    source: Source = Field(alias="from")
+    regex: Regex
+
+
+class Ready(Options):
+    sockets: Sum = "1"
+    """Capture sockets of the process tree on the interface: numbers and knobs."""
+    ring: YesNo = True
+    """Each has a ring of its own."""
+    line: Line | None = None
+    """Text that it prints besides; the sockets are looked at all the same."""
+    timeout_s: Annotated[float, Field(gt=0, le=600)] = 20
+
+
+class Stop(Options):
+    signal: Signal = "TERM"
+    grace_s: Annotated[float, Field(gt=0, le=120)] = 5
+    exit: Annotated[tuple[int, ...], Field(min_length=1)] = (0,)
+    """Statuses of a good end."""
+    settle_s: Annotated[float, Field(ge=0, le=60)] = 2
+    """Time to work off the rest where its ring cannot be seen from outside."""
+
+
+class Statement(Options):
+    """A text with counters."""
+
+    source: Source = Field(alias="from")
+    signal: Signal | None = None
+    """Makes it print the statement while it runs; of `[live]` alone."""
+    format: Literal["regex", "json_lines", "csv"] = "regex"
+    regex: Regex | None = None
+    """Its named groups are the counters."""
+    fields: dict[str, str] = Field(default_factory=dict)
+    """Counter → dotted path in a JSON line, or column of a csv file with a header."""
+    take: Literal["only", "last", "sum"] = "only"
+    """Of several statements: refuse them, take the last, or add them up."""
+    absent: dict[str, int] = Field(default_factory=dict)
+    """Counters that are not printed if they have this value."""
+    required: tuple[str, ...] = ()
+    """Without these nothing was said: it was killed, or the text is cut."""
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.format == "regex":
+            if self.regex is None or self.fields:
+                raise ValueError('format = "regex" takes regex, and no fields')
+            if not re.compile(self.regex).groupindex:
+                raise ValueError("regex has no named group: (?P<received>\\d+)")
+        elif self.regex is not None or not self.fields:
+            raise ValueError(f'format = "{self.format}" takes fields, and no regex')
+        if stray := sorted({*self.absent, *self.required} - self.names):
+            raise ValueError(f"{stray[0]} is none of its counters")
+        return self
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(self.fields or re.compile(self.regex or "").groupindex)
+
+    def read(self, text: str) -> dict[str, int]:
+        """The counters; NoStatement says in words what is wrong with the text."""
+        found = [*self._each(text)]
+        if not found:
+            raise NoStatement("nothing in it matches")
+        if len(found) > 1 and self.take == "only":
+            raise NoStatement(f'{len(found)} statements match: say take = "last" or "sum"')
+        wanted = found if self.take == "sum" else found[-1:]
+        total: dict[str, int] = {}
+        for one in wanted:
+            if missing := [name for name in self.required if name not in one]:
+                raise NoStatement(f"{missing[0]} is missing")
+            for name, value in {**self.absent, **one}.items():
+                total[name] = total.get(name, 0) + value
+        return total
+
+    def how_often(self, text: str) -> int:
+        return sum(1 for _ in self._each(text))
+
+    def _each(self, text: str) -> Iterable[dict[str, int]]:
+        if self.format == "regex":
+            for match in re.compile(self.regex or "", re.MULTILINE).finditer(text):
+                yield _counters(match.groupdict())
+        elif self.format == "csv":
+            for row in csv.DictReader(text.splitlines()):
+                yield _counters({name: row.get(column) for name, column in self.fields.items()})
+        else:
+            for line in text.splitlines():
+                try:
+                    record = decode_object(line)
+                except NotJson:
+                    continue  # the first is cut where the reading began, the last where it ended
+                found = {name: _at(record, path) for name, path in self.fields.items()}
+                if any(value is not None for value in found.values()):
+                    yield _counters(found)
+
+
+class NoStatement(Exception):
+    """The program's text has no counters in it, or not as its description says."""
+
+
+def _at(record: Mapping[str, Any], path: str) -> str | None:
+    here: Any = record
+    for name in path.split("."):
+        if not isinstance(here, Mapping) or name not in here:
+            return None
+        here = here[name]
+    return None if isinstance(here, dict | list | bool) else str(here)
+
+
+def _counters(found: Mapping[str, str | None]) -> dict[str, int]:
+    counted = {}
+    for name, text in found.items():
+        if text is None or not text.strip():
+            continue
+        digits = text.strip().replace(",", "")
+        if not digits.isdecimal() or not digits.isascii():
+            raise NoStatement(f"{name} is {text.strip()[:40]!r}, no whole number")
+        if int(digits) >= COUNTER_MOST:
+            raise NoStatement(f"{name} = {digits[:40]}: no host counts so many packets")
+        counted[name] = int(digits)
+    return counted
+
+
+class Loss(Options):
+    """A place within the program where packets are lost."""
+
+    packets: Sum
+    knob: str = ""
+
+
+class Books(Options):
+    """Counters → the places of the packet books. What is not given is not visible."""
+
+    captured: Sum | None = None
+    """The kernel had for its sockets, those that found no room in the ring included."""
+    dropped_ring_full: Sum | None = None
+    decoded: Sum | None = None
+    lost: dict[str, Loss] = Field(default_factory=dict)
+
+    def sums(self) -> dict[str, str]:
+        own = {
+            "captured": self.captured,
+            "dropped_ring_full": self.dropped_ring_full,
+            "decoded": self.decoded,
+        }
+        losses = {f"lost.{name}": loss.packets for name, loss in self.lost.items()}
+        return {**{name: text for name, text in own.items() if text is not None}, **losses}
+
+
+class Program(Options):
+    name: Name
+    licence: str = ""
+    """Of what is run; nodrop links nothing of it."""
+    version: Version | None = None
+    argv: Annotated[tuple[str, ...], Field(min_length=1)]
+    knobs: dict[str, Knob] = Field(default_factory=dict)
+    files: dict[str, str] = Field(default_factory=dict)
+    """Name in the work folder → content, in which `{interface}`, `{work}` and knobs are filled."""
+    folders: tuple[str, ...] = ()
+    """Of the work folder, made before it starts."""
+    discard: tuple[str, ...] = ()
+    """What it writes and no one reads: removed after each trial; may end in `*`."""
+    ready: Ready = Ready()
+    stop: Stop = Stop()
+    threads: dict[Literal["receive", "worker", "flow manager", "other"], Regex] = Field(
+        default_factory=dict
+    )
+    """Role → kernel names of threads, of all processes of the tree."""
+    exit: Statement | None = None
+    """Its last words. None: it says nothing, and the kernel's counters of its sockets stand."""
+    live: Statement | None = None
+    """What it says while it runs, with the same counters."""
+    books: Books = Books()
+    identities: dict[str, Identity] = Field(default_factory=dict)
+    """What must hold of its counters; if one does not, the trial is void."""
+
+    @model_validator(mode="after")
+    def _names_fit(self) -> Self:
+        own = set(CommandOptions.model_fields) | {"kind", *PLACES}
+        if taken := sorted(own & set(self.knobs)):
+            raise ValueError(f"knobs.{taken[0]}: the name is taken")
+        fillable = {*PLACES, *self.knobs}
+        for words in (*self.argv, *self.files.values()):
+            for name in re.findall(r"\{(\w+)\}", words):
+                if name not in fillable:
+                    raise ValueError(f"{{{name}}}{unknown_key(name, sorted(fillable))}")
+        if stray := sorted(names_in(self.ready.sockets) - set(self.knobs)):
+            raise ValueError(f"ready.sockets: {stray[0]} is no knob")
+        counters = set() if self.exit is None else set(self.exit.names)
+        used = [(f"books.{at}", text) for at, text in self.books.sums().items()]
+        used += [(f"identities.{at}", text) for at, text in self.identities.items()]
+        for at, text in used:
+            if stray := sorted(names_in(text) - counters):
+                where = "no [exit] says any" if self.exit is None else "none of [exit]"
+                raise ValueError(f"{at}: {stray[0]} is no counter: {where}")
+        if self.exit is not None and not self.books.sums():
+            raise ValueError("[exit] has counters, and [books] does not say what they mean")
+        if self.exit is not None and self.exit.signal is not None:
+            raise ValueError("exit.signal: only [live] is asked for by a signal")
+        if self.live is not None and self.live.names < counters:
+            lacks = sorted(counters - self.live.names)[0]
+            raise ValueError(f"live: has no {lacks}, which [exit] has")
+        return self
+
+    def filled(self, words: str, values: Mapping[str, Any]) -> str:
+        return re.sub(r"\{(\w+)\}", lambda found: str(values[found[1]]), words)
+
+    def options(self) -> type[CommandOptions]:
+        """The model of `[sut]` of an experiment that measures it."""
+        fields: dict[str, Any] = {name: knob.field() for name, knob in self.knobs.items()}
+        made: type[CommandOptions] = create_model("KnobOptions", __base__=CommandOptions, **fields)
+        return made
+
+    def role(self, thread: str) -> Role | None:
+        for role, names in self.threads.items():
+            if re.search(names, thread):
+                return Role(role)
+        return None
+
+    def knob_names(self, meaning: str) -> Sequence[str]:
+        return [f"sut.{name}" for name, knob in self.knobs.items() if knob.meaning == meaning]
+
+
+class CommandOptions(Options):
+    program: str
+    """Shipped name, or path of a description that ends in .toml."""
+    binary: InputFile | None = None
+    """This program instead of the one in PATH."""
+    image: str | None = None
+    """Name of the image to run it from."""
+    cpus: CpuList | None = None
+    """CPUs to pin it to, as in cpuset(7)."""
+
+
+def shipped() -> Mapping[str, Path]:
+    return {path.stem: path for path in sorted(SHIPPED.glob("*.toml"))}
+
+
+def find_program(written: object, *, base: Path, key: str = "sut.program") -> Path:
+    known = shipped()
+    if written is None:
+        raise BadInput(f"{key}: missing; it must be given: {', '.join(known)}, or a .toml file")
+    if not isinstance(written, str):
+        raise BadInput(f"{key}: must be a text in quotes")
+    if written in known:
+        return known[written]
+    if not written.endswith(".toml"):
+        near = unknown_key(written, list(known))
+        raise BadInput(f'{key} = "{written}": is no shipped program, and no .toml file{near}')
+    return input_path(Path(written), base)
+
+
+def read_program(path: Path) -> Program:
+    """BadInput: file, key, and what is allowed."""
+    table, _ = read_toml(path)
+    try:
+        return check(Program, table, table="", base=path.parent)
+    except BadInput as error:
+        raise BadInput(f"{path}: {error.message}", hint=error.hint) from None

@@ -1,0 +1,148 @@
+"""Capture programs that a file describes, in the one-machine lab: what they say is what came."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodrop.errors import TrialFailed
+from nodrop.hosts.journal import DiskJournal
+from nodrop.hosts.local import run_command
+from nodrop.hosts.seam import Link
+from nodrop.images.choice import resolve_bits
+from nodrop.labs.netns import NetnsLab
+from nodrop.setups.bare import Bare
+from nodrop.setups.seam import Limits
+from nodrop.suts.command import Command
+from nodrop.suts.command.sut import RunningCommand
+
+
+@pytest.fixture(scope="module")
+def trace(node: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("trace") / "demo.pcap"
+    argv = [str(node), "trace", "make", "demo", str(path), "--packets", "20000"]
+    run_command(argv, where="test", timeout_s=60)
+    return path
+
+
+@contextmanager
+def launched(label: str, work: Path, **options: Any) -> Iterator[tuple[RunningCommand, Link]]:
+    sut = Command(options, base=work)
+    bits = resolve_bits(options, sut.needs_bits() or "", base=work, version=sut.version)
+    folder = work / "sut"
+    folder.mkdir()
+    with (
+        DiskJournal.create(label) as journal,
+        NetnsLab().up(journal) as link,
+        Bare().provision(link, bits=bits, limits=Limits(), work=folder, journal=journal) as env,
+    ):
+        running = sut.launch(env)
+        try:
+            yield running, link
+        finally:
+            running.close()
+            running.process.signal(signal.SIGKILL)
+            running.process.stop(timeout_s=5)
+
+
+def replay(link: Link, trace: Path, pps: float) -> int:
+    spec = {"job": "replay", "trace": str(trace), "interface": link.tx.name, "pps": pps}
+    job = link.tx.host.job(spec)
+    try:
+        job.start()
+        return int(job.result(timeout_s=60)["sent_packets"])
+    finally:
+        job.close()
+
+
+@pytest.mark.parametrize("program", ["tcpdump", "tshark"])
+def test_what_it_says_is_what_came_also_while_it_stood_still(
+    program: str, label: str, tmp_path: Path, trace: Path
+) -> None:
+    if shutil.which(program) is None:
+        pytest.skip(f"{program} is not in PATH")
+    with launched(label, tmp_path, program=program) as (running, link):
+        running.wait_ready(timeout_s=20)
+        first = replay(link, trace, 20_000)
+        running.drain(expected_packets=first, timeout_s=20)
+        seen = running.look()
+        assert seen is not None
+        assert (seen.arrived, seen.dropped, seen.waiting) == (first, 0, 0)
+        for number in (signal.SIGSTOP, signal.SIGCONT):
+            # The socket of tshark is its child's; both are in its process group's session.
+            for socket in seen.sockets:
+                assert socket["pid"] is not None
+                signal.pidfd_send_signal(os.pidfd_open(socket["pid"]), number)
+            if number == signal.SIGSTOP:
+                sent = first + replay(link, trace, 50_000)
+                full = running.look()
+        running.drain(expected_packets=sent, timeout_s=20)
+        final = running.finish(timeout_s=20)
+    assert full is not None and full.waiting is not None and full.dropped
+    assert full.waiting + full.dropped == sent - first
+    assert final.captured_packets == sent
+    assert final.dropped_ring_full_packets == full.dropped
+    assert final.decoded_packets == first + full.waiting
+    assert not final.problems
+
+
+HIDES = """
+name = "liar"
+argv = ["tcpdump", "-n", "-i", "{interface}", "-w", "{work}/out.pcap"]
+[stop]
+signal = "INT"
+[exit]
+from = "stderr"
+regex = '(?P<captured>\\d+) packets? captured\\n(?P<received>\\d+) packets? received by filter'
+[books]
+captured = "received - 7"
+decoded = "captured"
+"""
+
+
+def test_what_differs_from_the_kernels_counters_is_named(
+    label: str, tmp_path: Path, trace: Path
+) -> None:
+    if shutil.which("tcpdump") is None:
+        pytest.skip("tcpdump is not in PATH")
+    (tmp_path / "liar.toml").write_text(HIDES)
+    with launched(label, tmp_path, program="./liar.toml") as (running, link):
+        running.wait_ready(timeout_s=20)
+        sent = replay(link, trace, 50_000)
+        running.drain(expected_packets=sent, timeout_s=20)
+        final = running.finish(timeout_s=20)
+    assert [problem.words for problem in final.problems] == [
+        f"liar says captured {sent - 7:,}, and the kernel counted {sent:,} on its sockets"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["false"], r"liar ended before it opened a capture socket \(exit status 1\)"),
+        (["sh", "-c", "sleep 60 & exit 0"], "status 0.*keep it in the foreground"),
+        (["sh", "-c", "echo no such port >&2; exit 3"], r"status 3\): no such port"),
+        (["sleep", "60"], "has 0 of 1 capture sockets on its interface after 0.5 s"),
+        (["yes", "a packet" * 1000], "has printed .* MiB: killed.*make it quiet"),
+    ],
+)
+def test_a_program_that_never_listens(
+    label: str, tmp_path: Path, argv: list[str], words: str
+) -> None:
+    lines = HIDES.strip().splitlines()
+    text = "\n".join([lines[0], f"argv = {json.dumps(argv)}", *lines[2:]])
+    ready = "[ready]\ntimeout_s = " + ("20" if argv[0] == "yes" else "0.5")
+    (tmp_path / "liar.toml").write_text(f"{text}\n{ready}\n")
+    with launched(label, tmp_path, program="./liar.toml") as (running, _):
+        with pytest.raises(TrialFailed) as caught:
+            running.wait_ready(timeout_s=20)
+        assert re.search(words, str(caught.value)) and "\n" not in str(caught.value)

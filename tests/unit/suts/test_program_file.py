@@ -1,0 +1,204 @@
+"""Descriptions of capture programs: what their texts mean, and one line for each mistake."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodrop.errors import BadInput
+from nodrop.plugins import build_sut
+from nodrop.suts.command.description import (
+    NoStatement,
+    Program,
+    Statement,
+    holds,
+    read_program,
+    shipped,
+    value_of,
+)
+
+SAID = {
+    "tcpdump": (
+        "tcpdump: listening on vb, link-type EN10MB\n4705 packets captured\n"
+        "101171 packets received by filter\n96466 packets dropped by kernel\n",
+        {"captured": 101171, "dropped_ring_full": 96466, "decoded": 4705},
+    ),
+    "dumpcap": (
+        "Packets received/dropped on interface 'vb': 4476/96695 "
+        "(pcap:96690/dumpcap:3/flushed:2/ps_ifdrop:0) (4.4%)\n",
+        {"captured": 101166, "dropped_ring_full": 96690, "decoded": 4471},
+    ),
+    "tshark": (
+        "96085 packets dropped from vb\ntshark: \n5086 packets captured\n",
+        {"captured": 101171, "dropped_ring_full": 96085, "decoded": 5086},
+    ),
+    "netsniff-ng": (
+        "            2612  packets incoming (98559 unread on exit)\n"
+        "            2612  packets passed filter\n"
+        "           98559  packets failed filter (out of space)\n       97.4182% packet droprate\n",
+        {"captured": 101171, "dropped_ring_full": 98559, "decoded": 2612},
+    ),
+    "nfpcapd": (
+        "Stat: received: 101171, dropped by OS/Buffer: 12, freeze_q_cnt: 0\n",
+        {"captured": 101171, "dropped_ring_full": 12},
+    ),
+}
+"""Real text of each shipped program → what it means in the books."""
+
+
+def _books(program: Program, text: str) -> dict[str, int]:
+    assert program.exit is not None
+    counted = program.exit.read(text)
+    assert all(holds(rule, counted) for rule in program.identities.values())
+    sums = program.books.sums().items()
+    return {at: value_of(rule, counted) for at, rule in sums if not at.startswith("lost.")}
+
+
+def test_each_shipped_program_reads_its_own_text() -> None:
+    assert set(SAID) == set(shipped())
+    for name, (text, meaning) in SAID.items():
+        program = read_program(shipped()[name])
+        assert program.name == name
+        assert _books(program, text) == meaning, name
+
+
+def test_what_is_not_printed_because_it_is_zero() -> None:
+    tshark = read_program(shipped()["tshark"])
+    assert _books(tshark, "tshark: \n1 packet captured\n") == {
+        "captured": 1,
+        "dropped_ring_full": 0,
+        "decoded": 1,
+    }
+
+
+def _statement(**more: Any) -> Statement:
+    table = {"from": "stderr", "regex": r"got (?P<got>[\d,.-]+)(?: lost (?P<lost>\d+))?", **more}
+    return Statement.model_validate_json(json.dumps(table))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "nothing in it matches"),
+        ("gut 3", "nothing in it matches"),
+        ("got 3\ngot 4", "2 statements match"),
+        ("got -3", "no whole number"),
+        ("got 18446744073709551615", "no host counts so many"),
+    ],
+)
+def test_a_text_that_says_nothing_or_too_much(text: str, words: str) -> None:
+    with pytest.raises(NoStatement, match=re.escape(words)):
+        _statement().read(text)
+
+
+def test_several_statements() -> None:
+    text = "got 1,003 lost 2\ngot 4"
+    assert _statement(take="last", absent={"lost": 0}).read(text) == {"got": 4, "lost": 0}
+    assert _statement(take="sum", absent={"lost": 0}).read(text) == {"got": 1007, "lost": 2}
+    with pytest.raises(NoStatement, match="lost is missing"):
+        _statement(take="last", required=["lost"]).read(text)
+
+
+@pytest.mark.parametrize(
+    ("format_", "text"),
+    [
+        (
+            "json_lines",
+            'cut"}\n{"t":1,"daq":{"got":5,"lost":1}}\n{"alert":{}}\n{"daq":{"got":7}}\n{"d',
+        ),
+        ("csv", "t,daq.got,daq.lost\n1,5,1\n2,7,0\n"),
+    ],
+)
+def test_json_lines_and_csv(format_: str, text: str) -> None:
+    asked = {"format": format_, "regex": None, "take": "sum", "absent": {"lost": 0}}
+    asked["fields"] = {"got": "daq.got", "lost": "daq.lost"}
+    assert _statement(**asked).read(text) == {"got": 12, "lost": 1}
+
+
+FILE = """
+name = "mine"
+argv = ["mine", "-i", "{interface}", "-B", "{ring}"]
+[knobs.ring]
+default = 4
+max = 64
+is = "ring"
+[exit]
+from = "stderr"
+regex = '(?P<got>\\d+) packets'
+[books]
+captured = "got"
+[identities]
+"""
+
+
+def _built(tmp_path: Path, text: str = FILE, **more: Any) -> Any:
+    (tmp_path / "mine.toml").write_text(text)
+    return build_sut({"kind": "command", "program": "./mine.toml", **more}, base=tmp_path)
+
+
+def test_a_program_of_ones_own_is_one_file(tmp_path: Path) -> None:
+    sut = _built(tmp_path, ring=8)
+    assert (sut.name, sut.values, sut.needs_bits()) == ("mine", {"ring": 8}, "mine")
+    assert "sut.ring for bursts" in sut.places[0].knob
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('"{ring}"', '"{rong}"', "{rong}; did you mean ring?"),
+        ("is =", "was =", "knobs.ring.was: no such key"),
+        ("default = 4", "default = 99", "default must be a whole number from min to max"),
+        ("knobs.ring", "knobs.cpus", "knobs.cpus: the name is taken"),
+        ("\\d+) packets", "\\d+ packets", "is no regular expression"),
+        ("(?P<got>\\d+)", "(?P<got>(\\d+)+)", "may take for ever"),
+        ("(?P<got>\\d+)", "\\d+", "has no named group"),
+        ('captured = "got"', 'captured = "gut"', "books.captured: gut is no counter"),
+        ('captured = "got"', 'captured = "got * 2"', "names, whole numbers, + and - only"),
+        ('captured = "got"', "captured = \"__import__('os')\"", "names, whole numbers, + and -"),
+        ('captured = "got"', 'captured = "got +"', "is no expression"),
+        ('captured = "got"', "", "[books] does not say what they mean"),
+        ("[identities]", '[identities]\nx = "got"', "must compare two sums"),
+        ("[identities]", '[identities]\nx = "got == got == 1"', "one comparison"),
+        ("[identities]", "[stop]\nsignal = 'KILL'", "allowed are INT, TERM"),
+        ("[identities]", "[threads]\nall = 'x'", "threads"),
+        ("[exit]", "[exit]\nformat = 'csv'", "takes fields, and no regex"),
+        ("[exit]", "[exit]\nsignal = 'USR1'", "only [live] is asked for by a signal"),
+        ("[exit]", "[exit]\nrequired = ['lost']", "lost is none of its counters"),
+        ('from = "stderr"', 'from = "file:../x"', "exit.from"),
+        ("[identities]", "[ready]\nsockets = 'threads'", "ready.sockets: threads is no knob"),
+        ("name =", "name = 1 #", "name = 1: must be a text in quotes"),
+        ("[knobs.ring]", "[knobs.ring", "line 4"),
+    ],
+)
+def test_one_line_for_each_mistake(tmp_path: Path, old: str, new: str, words: str) -> None:
+    assert old in FILE
+    with pytest.raises(BadInput) as caught:
+        _built(tmp_path, FILE.replace(old, new, 1))
+    line = caught.value.message
+    assert words in line and "mine.toml" in line and "\n" not in line
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"ring": 65}, "sut.ring = 65: must be <= 64"),
+        ({"rang": 1}, "sut.rang: no such key; did you mean sut.ring?"),
+        ({"program": "tcpdum"}, 'sut.program = "tcpdum": is no shipped program'),
+        ({"program": "x.toml"}, "no such file"),
+        ({"program": None}, "sut.program: missing"),
+    ],
+)
+def test_options_of_the_experiment(tmp_path: Path, options: Any, words: str) -> None:
+    with pytest.raises(BadInput, match=re.escape(words)):
+        _built(tmp_path, **options)
+
+
+def test_a_counter_that_runs_backwards_is_no_figure() -> None:
+    assert value_of("a - b + 3", {"a": 5, "b": 1}) == 7
+    assert not holds("a <= b - 1", {"a": 5, "b": 5})
+    with pytest.raises(KeyError):
+        value_of("a + c", {"a": 5})
