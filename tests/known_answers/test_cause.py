@@ -11,7 +11,7 @@ import pytest
 
 from nodrop.ledger import places
 from nodrop.ledger.cause import Cause, Running, causes_of
-from nodrop.measure.running import foreign_ratio, of_rows, steal_ratio
+from nodrop.measure.offering import foreign_ratio, of_rows, steal_ratio
 from nodrop.setups.guest_books import MACVTAP_QUEUE
 from nodrop.suts.suricata.sut import RING
 from nodrop.testing.queue import Queue, bursts

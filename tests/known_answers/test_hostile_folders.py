@@ -18,10 +18,10 @@ from nodrop.cli import main
 from nodrop.errors import BadInput
 from nodrop.images.image import list_images, unusable_images
 from nodrop.imports import importer
-from nodrop.imports.archive import UnsafeArchiveError, check_archive
 from nodrop.imports.cells import CellResult
 from nodrop.imports.dataset import Cell, Dataset, discover
 from nodrop.imports.names import parse_folder_name
+from nodrop.imports.workbooks import UnsafeArchiveError, check_archive
 from nodrop.load.tcpreplay import Tcpreplay
 from nodrop.report.write import write_report
 from nodrop.results.rundir import find_run, open_run

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from nodrop.cli.main import exit_code
-from nodrop.imports.archive import UnsafeArchiveError, check_archive
+from nodrop.imports.workbooks import UnsafeArchiveError, check_archive
 from nodrop.report.write import write_report
 from nodrop.results.rundir import open_run
 from tests.unit.import_fixtures import (

@@ -5,6 +5,7 @@ It is told by stdin and answers by stdout, in frames. The end of stdin ends it, 
 
 from __future__ import annotations
 
+import fcntl
 import os
 import queue
 import signal
@@ -21,8 +22,8 @@ from typing import cast
 
 import nodrop
 from nodrop.config.options import INPUTS
+from nodrop.elsewhere.control_plane import CONTROL_FOLDER
 from nodrop.elsewhere.inputs import Copies
-from nodrop.elsewhere.sole import sole_run
 from nodrop.elsewhere.untaken import (
     Begun,
     Untaken,
@@ -48,6 +49,7 @@ from nodrop.elsewhere.words import (
 from nodrop.errors import LabProblem, NodropError, SystemRefused
 from nodrop.hosts.frames import Frames
 from nodrop.hosts.interrupts import ENDING, Interrupted, interrupts
+from nodrop.hosts.journal import living
 from nodrop.hosts.relay import RELAY_VARIABLE, RelayDoor
 from nodrop.hosts.seam import Json
 from nodrop.hosts.whose import this_host
@@ -62,6 +64,35 @@ from nodrop.results.rundir import read_manifest
 from nodrop.results.trial import TrialRecord
 from nodrop.results.writer import RunWriter
 from nodrop.untrusted.folder import Folder
+
+WAIT_S = 10.0
+"""A run whose line was cut may still be at its undoing."""
+LOOK_S = 0.1
+
+
+@contextmanager
+def sole_run() -> Iterator[None]:
+    """LabProblem if another run has this host. The kernel lets go of it if we die."""
+    held = os.open(CONTROL_FOLDER, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        _hold(held, until=time.monotonic() + WAIT_S)
+        yield
+    finally:
+        os.close(held)
+
+
+def _hold(file: int, *, until: float) -> None:
+    while True:
+        try:
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                whose = " and ".join(living().values()) or "another run"
+                raise LabProblem(
+                    f"{this_host()}: {whose} has this host",
+                    hint="wait for its end, or end it from there (`nodrop undo LAB --all`)",
+                ) from None
+        time.sleep(LOOK_S)
 
 
 class Told:

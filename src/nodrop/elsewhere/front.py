@@ -7,9 +7,9 @@ which undoes; what was measured until then is here.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,7 @@ from nodrop.config.experiment import Experiment
 from nodrop.config.lab_file import LabSource
 from nodrop.elsewhere.control_plane import placed
 from nodrop.elsewhere.conversation import Far
-from nodrop.elsewhere.images import copied_images, images_of
-from nodrop.elsewhere.inputs import copied, named_files
+from nodrop.elsewhere.inputs import copied, copy_of, named_files
 from nodrop.elsewhere.rebooting import Rebooting
 from nodrop.elsewhere.untaken import begun_of, fingerprint
 from nodrop.elsewhere.words import Next, Task
@@ -29,7 +28,9 @@ from nodrop.hosts.journal import new_label
 from nodrop.hosts.local import run_command
 from nodrop.hosts.relay import Held
 from nodrop.hosts.seam import Json
-from nodrop.hosts.ssh import COMMAND_TIMEOUT_S
+from nodrop.hosts.ssh import COMMAND_TIMEOUT_S, SshHost
+from nodrop.images.choice import find_image, resolve_bits
+from nodrop.images.image import Image
 from nodrop.labs.seam import Distant
 from nodrop.labs.storage import Storage
 from nodrop.measure.controllers.seam import TrialInput
@@ -52,6 +53,39 @@ from nodrop.results.trial_folder import TrialFolder
 from nodrop.results.writer import RunWriter
 from nodrop.untrusted.json_text import NotJson, member
 from nodrop.untrusted.words import one_line
+
+LOOK = 'test -f "/root/.cache/nodrop/images/$1/$2/manifest.json"'
+
+
+def copied_images(
+    host: SshHost, images: Iterable[Image], note: Callable[[str], None]
+) -> Iterator[Json]:
+    """Those that the receiver lacks, with the path of each tar there."""
+    for image in {one.sha256: one for one in images}.values():
+        done = host.run(["sh", "-c", LOOK, "nodrop", image.name, image.sha256], check=False)
+        if done.returncode != 0:
+            note(f"image {image.name} {image.sha256[:12]} is copied to {host.name}")
+            tar = copy_of(host, image.folder / "rootfs.tar")
+            yield {"manifest": asdict(image), "tar": tar}
+
+
+def images_of(experiment: Experiment, plan: Plan) -> Mapping[str, Image]:
+    """As the experiment names it, or as its SUT does without a word → the image here. If this
+    machine has none, the receiver's own is taken, or its own program."""
+    found: dict[str, Image] = {}
+    for cell in plan.cells:
+        sut = plugins.build_sut(cell.sut, base=experiment.base)
+        recipe, version = sut.needs_bits(), getattr(sut, "version", None)
+        if recipe is None or cell.sut.get("binary"):
+            continue
+        try:
+            bits = resolve_bits(cell.sut, recipe, base=experiment.base, version=version)
+            if bits.kind == "image":
+                found[str(cell.sut.get("image") or recipe)] = find_image(bits.sha256)
+        except (BadInput, LabProblem):
+            continue  # it may be there
+    return found
+
 
 ERRORS: dict[str, type[NodropError]] = {
     one.__name__: one for one in (BadInput, LabProblem, NotReady, TrialFailed)

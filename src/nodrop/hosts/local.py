@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import select
 import subprocess
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
@@ -13,10 +17,49 @@ from typing import Any, Self
 from nodrop.errors import LabProblem
 from nodrop.hosts.looking import Looking
 from nodrop.hosts.node import NodeProcess, start_job
-from nodrop.hosts.own_pids import in_own_pids
 from nodrop.hosts.rights import KEPT, KEPT_BY_OURS, environment, of_job
 from nodrop.hosts.seam import AS_OURS, Completed, Surroundings
 from nodrop.protocol.events import ProbeResult
+
+CLONE_NEWPID = 0x20000000  # include/uapi/linux/sched.h
+Child = subprocess.Popen[bytes]
+
+
+def in_own_pids(start: Callable[[], Child]) -> Child:
+    """Process 1 of its namespace, and yet our direct child: no process stands between.
+
+    As process 1 it is ended by a signal only if it has a handler for it, or by SIGKILL. The kernel
+    changes the namespace of a thread's next children, and `enter` dies with the thread that made
+    it: so the thread is one of its own, and stays until the child has ended. OSError as of `start`.
+    """
+    started: Future[Child] = Future()
+
+    def keep() -> None:
+        try:
+            _unshare_pids()
+            child = start()
+            handle = os.pidfd_open(child.pid)
+        except BaseException as failed:
+            started.set_exception(failed)
+            return
+        started.set_result(child)
+        try:
+            ended = select.poll()
+            ended.register(handle, select.POLLIN)
+            ended.poll()
+        finally:
+            os.close(handle)
+
+    threading.Thread(target=keep, daemon=True, name="keeps a child").start()
+    return started.result()
+
+
+def _unshare_pids() -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(CLONE_NEWPID) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"no PID namespace of its own: {os.strerror(number)}")
+
 
 LABEL_VARIABLE = "NODROP_LAB"
 """In the environment of everything we start; `nodrop undo` finds it by this."""

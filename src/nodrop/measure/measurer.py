@@ -7,18 +7,24 @@ stop → balance → judge → undo in reverse. A failure at any step still undo
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
+from functools import cache
 from pathlib import Path
+from typing import Self
 
 from nodrop.config.experiment import Measure
-from nodrop.errors import NodropError
-from nodrop.hosts.seam import Json, Link, UndoJournal
+from nodrop.errors import NodeRefused, NodropError
+from nodrop.hosts.binary import file_sha256
+from nodrop.hosts.seam import AnyJob, HostProcess, Json, Link, UndoJournal
+from nodrop.images.bits import Bits
 from nodrop.images.choice import must_be_there
+from nodrop.images.image_tree import first_difference
 from nodrop.labs.seam import MakesPorts
 from nodrop.ledger.places import ring_of
 from nodrop.ledger.reasons import Problem, Reason
+from nodrop.ledger.threads import Role
 from nodrop.load.seam import LoadGenerator, Offerer
 from nodrop.measure import clocks, together
 from nodrop.measure.offering import Offering, offer
@@ -28,12 +34,141 @@ from nodrop.measure.parting import core_of, may_spin
 from nodrop.measure.places import Places, provision
 from nodrop.measure.plan import Cell, Table
 from nodrop.measure.preflight import Parts, resettable
-from nodrop.measure.profiling import Profiling, Unseen, unseen
-from nodrop.measure.proof import prove
 from nodrop.measure.sampling import Sampler, usage_inside
 from nodrop.measure.seam import Measured, Standing, Trial
 from nodrop.results.names import PROFILE
-from nodrop.setups.seam import Env, SamplesInside
+from nodrop.setups.seam import Env, Proof, SamplesInside
+
+
+def prove(
+    proof: Proof | None, bits: Bits | None, files_sha256: Mapping[str, str]
+) -> tuple[Json | None, Sequence[Problem]]:
+    """What is said of it in the trial's facts, and what is not as the run says it is.
+
+    `files_sha256`: of the host's files that the SUT is shown (rules), when the run began.
+    """
+    found = []
+    if other_bits := first_difference(bits):
+        found.append(Problem(code=Reason.OTHER_BITS, words=f"the image changed: {other_bits}"))
+    if proof is None:
+        return None, found
+    facts: Json = {**asdict(proof), "expected_files": dict(files_sha256)}
+    if bits is not None:
+        wanted = bits.sha256 if bits.kind == "binary" else _sha256_in(bits.path, proof.exe)
+        facts["expected_exe_sha256"] = wanted
+        if why := _other(proof.exe_sha256, wanted):
+            words = f"what runs is not the {bits.kind}'s: {proof.exe} {why}"
+            found.append(Problem(code=Reason.OTHER_BITS, words=words))
+    if bits is not None and bits.kind == "image" and not other_bits:
+        loaded = {path: _sha256_in(bits.path, path) for path in proof.libraries}
+        found += [
+            Problem(code=Reason.OTHER_BITS, words=f"a library is not the image's: {path} {why}")
+            for path, sha256 in proof.libraries.items()
+            if (why := _other(sha256, loaded[path]))
+        ]
+    other = [name for name, sha256 in files_sha256.items() if proof.files.get(name) != sha256]
+    if other:
+        words = (
+            f"{', '.join(other)}: what the SUT was shown is not the file that the run began with "
+            "(another sha256 where it runs)"
+        )
+        found.append(Problem(code=Reason.OTHER_FILES, words=words))
+    return facts, found
+
+
+def _other(sha256: str | None, wanted: str | None) -> str:
+    if wanted is None:
+        return "is not in it"
+    return "" if sha256 == wanted else "has another sha256"
+
+
+@cache
+def _sha256_in(image: Path, program: str) -> str | None:
+    """Of a program of the unpacked image; `program` is its path inside, or on the host.
+
+    /proc/PID/exe of another mount namespace is a path from its root: if nodrop itself runs in a
+    chroot, the path begins with whatever lies outside of it. The kernel shows the path with its
+    links resolved, so ours may have no links.
+    """
+    image = image.resolve()
+    within = program.rpartition(f"{image}/")[2]
+    path = image / within.lstrip("/")
+    return file_sha256(path) if path.is_file() else None
+
+
+READY_TIMEOUT_S = 120.0
+"""It reads the names of the kernel and of every library, under emulation too."""
+RESULT_TIMEOUT_S = 60.0
+INTERVAL_IN_GUEST_MS = 400
+"""Each look into the rings and /proc takes time that an emulated guest does not have; the rings
+hold half a second."""
+
+
+class Unseen(Exception):
+    """Why there is no profile, in words."""
+
+
+def unseen(why: str) -> Json:
+    """A profile without a sample."""
+    return {
+        "began_mono_ns": 0,
+        "ended_mono_ns": 0,
+        "own_cpu_ns": 0,
+        "missing": [{"what": "functions", "why": why}],
+        "functions": [],
+        "stacks": [],
+        "threads": [],
+        "concurrency": None,
+    }
+
+
+class Profiling:
+    """As a context manager it is ended on every way out. It has read all names when it is made.
+
+    Unseen if the kernel that runs these programs does not show them.
+    """
+
+    def __init__(self, programs: Sequence[HostProcess], *, hardware: bool) -> None:
+        if not programs:
+            raise Unseen("the SUT has ended")
+        self._host = programs[0].host
+        if any(one.host is not self._host and not one.host.here for one in programs):
+            raise Unseen("several guests, each with a kernel of its own: profile one of them")
+        pids = [process.pid for process in programs]
+        spec: Json = {"job": "profile", "pids": pids, "hardware": hardware}
+        if not self._host.here:
+            spec["interval_ms"] = INTERVAL_IN_GUEST_MS
+        try:
+            self._job: AnyJob = self._host.job(spec, timeout_s=READY_TIMEOUT_S)
+        except NodeRefused as refused:
+            if refused.kind not in ("permission", "unsupported"):
+                raise
+            raise Unseen(refused.said) from None
+
+    def begin(self) -> None:
+        self._job.start()
+
+    def stop(self) -> None:
+        """What it has seen waits on its side: to fetch it now would take time from the drain."""
+        self._job.stop()
+
+    def found(self, role: Callable[[str], Role | None]) -> Json:
+        """What was seen between the two, each thread with its role; times by our clock."""
+        found: Json = dict(self._job.result(timeout_s=RESULT_TIMEOUT_S))
+        found.pop("type", None)
+        for moment in ("began_mono_ns", "ended_mono_ns"):
+            found[moment] += self._host.clock_offset_ns
+        for thread in found["threads"]:
+            known = role(thread["name"])
+            thread["role"] = None if known is None else str(known)
+        return found
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._job.close()
+
 
 STOP_TIMEOUT_S = 30.0
 TSC_TIMEOUT_S = 30.0

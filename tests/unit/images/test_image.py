@@ -75,7 +75,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def image_sources(text: str) -> list[object]:
-    from nodrop.images.apt_sources import one_line_sources
+    from nodrop.images.image import one_line_sources
 
     return list(one_line_sources(text))
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from nodrop.labs.cable import Overhearing
 from nodrop.labs.crossing import CableEnd
-from nodrop.labs.overheard import Overhearing
 
 
 class Job:

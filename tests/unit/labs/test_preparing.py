@@ -8,8 +8,7 @@ import pytest
 
 from nodrop.hosts.seam import Completed
 from nodrop.hosts.ssh import Become
-from nodrop.labs.preparing import prepare
-from nodrop.labs.ssh import AT_THE
+from nodrop.labs.ssh import AT_THE, prepare
 
 
 def needed(become: Become | None, *has: str, root: bool, or_else: str = "") -> Sequence[str]:

@@ -10,7 +10,7 @@ import pytest
 from nodrop.errors import NodeRefused
 from nodrop.hosts.seam import Host, HostProcess, Json
 from nodrop.ledger.threads import Role
-from nodrop.measure.profiling import Profiling, Unseen
+from nodrop.measure.measurer import Profiling, Unseen
 
 AHEAD_NS = 1_000
 

@@ -11,7 +11,7 @@ import pytest
 
 from nodrop.images.bits import Bits
 from nodrop.ledger.reasons import Reason
-from nodrop.measure.proof import prove
+from nodrop.measure.measurer import prove
 from nodrop.setups.seam import Proof
 
 PROGRAM = b"the program"

@@ -15,8 +15,8 @@ from nodrop.hosts.binary import find_node_binary
 from nodrop.hosts.inside import allowed_cpus
 from nodrop.hosts.local import LocalHost
 from nodrop.hosts.seam import HostProcess
+from nodrop.measure.offering import Throttling
 from nodrop.measure.servants import Servant, Servants, setup_cpu_s
-from nodrop.measure.throttling import Throttling
 
 WORK = """
 import sys, time

@@ -6,17 +6,18 @@ lab fails again and again, is drained: the others take over its cells, and the m
 
 from __future__ import annotations
 
+import json
 import queue
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 from nodrop.errors import BadInput, LabProblem, NodropError, NotReady
 from nodrop.hosts.seam import Json
 from nodrop.ledger.reasons import OF_THE_LAB
-from nodrop.measure.controllers.deal import Deal, cell_key
-from nodrop.measure.controllers.seam import Controller, May, TrialInput
+from nodrop.measure.controllers.seam import Controller, Factors, May, TrialInput
 from nodrop.measure.crew import Ended
 from nodrop.measure.fleet import worker
 from nodrop.measure.fleet.members import Member, Members, words_of
@@ -25,6 +26,36 @@ from nodrop.measure.plan import Plan
 from nodrop.measure.progress import Progress
 from nodrop.results.trial import TrialRecord
 from nodrop.results.writer import RunWriter
+
+
+class Deal:
+    def __init__(self, cells: Sequence[Factors], lasts_s: Sequence[float], *, seed: int) -> None:
+        """`lasts_s`: of each cell, a trial of it as intended."""
+        dealt = list(zip(map(cell_key, cells), lasts_s, strict=True))
+        Random(f"{seed} deal").shuffle(dealt)
+        self._dealt = sorted(dealt, key=lambda cell: -cell[1])
+
+    def owners(
+        self, pairs: Sequence[str], begun: Iterable[tuple[Factors, str]]
+    ) -> Mapping[str, str]:
+        """Key of the cell → pair. `pairs` stand; `begun`: cells, each with a pair that measured a
+        trial of it, in their order."""
+        first: dict[str, str] = {}
+        for cell, pair in begun:
+            if pair in pairs:
+                first.setdefault(cell_key(cell), pair)
+        has_s = dict.fromkeys(pairs, 0.0)
+        found: dict[str, str] = {}
+        for key, lasts_s in self._dealt:
+            owner = first.get(key) or min(pairs, key=lambda pair: has_s[pair])
+            has_s[owner] += lasts_s
+            found[key] = owner
+        return found
+
+
+def cell_key(cell: Factors) -> str:
+    return json.dumps(cell, sort_keys=True, default=str)
+
 
 LOOK_S = 1.0
 """How often workers are looked for, while no trial ends."""

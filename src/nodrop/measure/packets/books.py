@@ -7,14 +7,69 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from nodrop.ledger.hops import ADDING, Account, Class, Hop
-from nodrop.ledger.places import NIC, PATH, SOCKET_RING, Place
+from nodrop.ledger.places import KERNEL, NIC, PATH, SOCKET_RING, Place
 from nodrop.load.seam import AtTap, Fragments, OfferedLoad
 from nodrop.measure.packets import reassembly
-from nodrop.measure.packets.ahead_of_tap import cut_vlan_tags, uncounted_xdp, xdp
 from nodrop.measure.packets.between_ports import VETH, Ends, carrier_changes, refused, too_small_mtu
 from nodrop.measure.packets.frames import Frames, Room, cut, invalid
 from nodrop.measure.packets.readings import Readings
 from nodrop.suts.seam import SutCounters
+
+
+def xdp(readings: Readings, port: str, *, into: str) -> list[Account]:
+    """What a driver counts that runs the program itself."""
+    drops = readings.ethtool(port, "xdp_drops")
+    return [_xdp(port, drops, into, f"ethtool -S {port}: xdp_drops of all queues")] if drops else []
+
+
+def uncounted_xdp(readings: Readings, port: str) -> str:
+    """A program that the kernel runs for the driver may drop, and no counter says so (none in Linux
+    up to 6.18: BPF statistics count its runs, not its drops)."""
+    program = readings.xdp(port)
+    if program is None or program.get("mode") != "generic":
+        return ""
+    return (
+        f"XDP program {program['program_id']} is attached to {port} in generic mode: "
+        "the kernel counts its drops nowhere"
+    )
+
+
+def cut_vlan_tags(
+    cut_packets: int, missing_packets: int | None, *, lost_before: int, into: str
+) -> list[Account]:
+    """A frame that ends within its VLAN tag is freed ahead of every tap (skb_vlan_untag, Linux 6.x)
+    and no counter of the kernel says so: only the trace knows that there were such frames. A kernel
+    frees all of them or none, so fewer missing than the trace has prove something else; but up to
+    `lost_before` of them may have been lost on the way. `missing_packets` is None if what was
+    captured is not known yet."""
+    packets = cut_packets if missing_packets is None else min(cut_packets, missing_packets)
+    if packets <= 0 or packets < cut_packets - lost_before:
+        return []
+    return [
+        Account(
+            into=into,
+            kind=Class.LOST,
+            name="rx_dropped_vlan_cut",
+            place=KERNEL,
+            packets=packets,
+            counter="the trace: frames that end within their VLAN tag",
+            evidence=f"the trace sends {cut_packets} frames that end within their VLAN tag; the "
+            "kernel frees such a frame before any capture socket sees it and counts it nowhere",
+            knob="take these frames out of the trace: no IDS on Linux is ever handed them",
+        )
+    ]
+
+
+def _xdp(port: str, packets: int, into: str, counter: str) -> Account:
+    return Account(
+        into=into,
+        kind=Class.LOST,
+        name="rx_dropped_xdp",
+        place=PATH,
+        packets=packets,
+        counter=counter,
+        knob=f"ip link show {port}: the XDP program attached there",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nodrop.config.experiment import Measure
-from nodrop.hosts.seam import counters_of, rise
+from nodrop.hosts.seam import Json, counters_of, rise
 from nodrop.ledger.balance import balance
 from nodrop.ledger.places import places_of, ring_of
+from nodrop.ledger.quota import Quota
 from nodrop.ledger.reasons import Problem, Reason
-from nodrop.ledger.sender import Bounds
+from nodrop.ledger.sender import Bounds, Sending
 from nodrop.ledger.sustained import WorkedOff
 from nodrop.ledger.verdict import judge
-from nodrop.load.seam import LoadGenerator, TraceFacts
+from nodrop.load.seam import LoadGenerator, OfferedLoad, TraceFacts
 from nodrop.measure import together
 from nodrop.measure.packets import books
 from nodrop.measure.packets.between_ports import nothing_arrived
@@ -21,10 +22,62 @@ from nodrop.measure.packets.frames import Room
 from nodrop.measure.packets.instances import NOTHING_SAID, between, instance_books
 from nodrop.measure.packets.ports import each_port
 from nodrop.measure.packets.readings import Reading, Readings
-from nodrop.measure.packets.suspect import sending
 from nodrop.measure.places import Places
+from nodrop.measure.sampling import Usage
 from nodrop.measure.seam import Measured
 from nodrop.suts.seam import Sut, SutCounters
+
+SLOT_BYTES = 128
+"""What a frame takes in a ring beside itself, about: its header, and rounding."""
+
+
+def sending(
+    offered: OfferedLoad,
+    *,
+    handed_packets: int,
+    constant_rate: bool,
+    sut: Json,
+    usage: Usage | None,
+    quota: Quota | None,
+) -> Sending:
+    """`sut`: the facts that the running SUT reported."""
+    error = offered.schedule_error_us
+    return Sending(
+        intended_packets=offered.intended_packets,
+        sent_packets=handed_packets,
+        duration_s=offered.duration_s,
+        intended_duration_s=offered.intended_duration_s,
+        constant_rate=constant_rate,
+        schedule_error_p99_us=None if error is None else error.p99,
+        late_bursts=offered.late_bursts,
+        late_burst_packets=offered.late_burst_packets,
+        first_sent_mono_ns=offered.first_sent_mono_ns,
+        ring_packets=_ring_packets(sut, offered),
+        stolen_ratio=_stolen_ratio(offered, usage),
+        quota=quota,
+    )
+
+
+def _ring_packets(sut: Json, offered: OfferedLoad) -> int | None:
+    """Of the smallest ring; all packets of a burst may be for one thread."""
+    frames = [ring["frames"] for ring in sut.get("rings", ()) if ring.get("frames")]
+    if frames:
+        return int(min(frames))
+    if (ring_bytes := sut.get("ring_bytes")) and offered.sent_packets:
+        mean = offered.sent_bytes / offered.sent_packets
+        return int(ring_bytes / (mean + SLOT_BYTES))
+    return None
+
+
+def _stolen_ratio(offered: OfferedLoad, usage: Usage | None) -> float | None:
+    """Of its CPU; of the CPU that lost most, if it is on none for certain."""
+    if usage is None or not usage.stolen_ratios:
+        return None
+    cpu = offered.facts.get("cpu")
+    if isinstance(cpu, int) and cpu in usage.stolen_ratios:
+        return usage.stolen_ratios[cpu]
+    return max(usage.stolen_ratios.values())
+
 
 __all__ = [
     "Observed",

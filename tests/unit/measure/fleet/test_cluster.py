@@ -14,7 +14,7 @@ import pytest
 
 from nodrop.config.fleet_file import load_fleet
 from nodrop.errors import LabProblem, NotReady
-from nodrop.measure.fleet.cluster import connected
+from nodrop.measure.fleet.run import connected
 from nodrop.measure.fleet.started import in_a_line, started
 
 ASKED = {

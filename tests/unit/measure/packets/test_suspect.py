@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nodrop.load.seam import OfferedLoad
-from nodrop.measure.packets.suspect import sending
+from nodrop.measure.packets.closing import sending
 from nodrop.measure.sampling import usage
 from nodrop.protocol.events import SampleRow
 from nodrop.testing.events import whole

@@ -8,7 +8,7 @@ import pytest
 
 from nodrop.ledger.threads import Role
 from nodrop.ledger.timeline import Timeline, timeline
-from nodrop.measure.packets.threads import thread_books
+from nodrop.measure.offering import thread_books
 from nodrop.suts.seam import SutCounters
 from nodrop.suts.sink import Sink
 from nodrop.suts.suricata import Suricata
