@@ -19,10 +19,9 @@ from nodrop.hosts import guest, node
 from nodrop.hosts.journal import DiskJournal
 from nodrop.hosts.local import LocalHost
 from nodrop.hosts.seam import Link, Port
-from nodrop.machines.vfio import PciDevice, device_of_port
 from nodrop.setups import vm
 from nodrop.setups.seam import Limits
-from nodrop.setups.vm_vfio import VmVfio
+from nodrop.setups.vm_vfio import PciDevice, VmVfio, device_of_port
 
 PATIENCE_S = 900.0
 LIMITS = Limits(memory_bytes=192 << 20, cpus="0")

@@ -51,9 +51,8 @@ def history(
     metric are; 6: cannot tell, for too few runs or too wide a spread; 2: the runs cannot stand in
     one line, or bad input.
     """
+    from nodrop.report.history import change_words, history_page, read_run
     from nodrop.report.history import history as laid_out
-    from nodrop.report.history import read_run
-    from nodrop.report.history_plot import change_words, history_page
 
     found = laid_out(
         [read_run(path) for path in runs], differs=differs or (), metrics=metrics or ()

@@ -96,7 +96,7 @@ def _restore_driver(label: str, device: str, driver: str) -> Command:
     del label
     _must_be_named(device, r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", "a PCI address")
     _must_be_named(driver, r"[A-Za-z0-9_-]*", "a driver")
-    return [sys.executable, "-m", "nodrop.machines.vfio", "restore", device, driver]
+    return [sys.executable, "-m", "nodrop.setups.vm_vfio", "restore", device, driver]
 
 
 def _move_port_back(label: str, source: str, port: str, target: str) -> Command:

@@ -16,7 +16,6 @@ from nodrop.config.options import check, shown
 from nodrop.config.repetitions import Repetitions
 from nodrop.config.replay import BUSIEST, FOUND_BY_LENGTH, MOST_DURATION_S, REPLAYING
 from nodrop.config.search import Search
-from nodrop.config.setup_table import shared_setup
 from nodrop.config.toml_file import key_path, put
 from nodrop.config.units import format_cpus, parse_cpus
 from nodrop.errors import BadInput
@@ -37,6 +36,36 @@ from nodrop.suts.seam import Sut, pins_of, ports_of
 
 if TYPE_CHECKING:
     from nodrop.stats.stopping import Looks
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from nodrop.config.options import CpuList, Options, YesNo
+
+MOST_INSTANCES = 64
+MOST_QUEUES = 64
+
+
+class SharedSetup(Options):
+    instances: Annotated[int, Field(ge=1, le=MOST_INSTANCES)] = 1
+    """So many of the SUT share the packets."""
+    splitter: Literal["nft", "copy", "trace", "bridge"] = "nft"
+    """What shares them, among several of these or of `sut.ports`."""
+    bridge_netfilter: YesNo = True
+    """Of a bridge: it hands frames to iptables."""
+    queues: Annotated[int, Field(ge=1, le=MOST_QUEUES)] = 1
+    """Of each port that the lab makes."""
+    rps_cpus: CpuList | None = None
+    """The kernel's receive half of the port runs there; by default on the sender's CPU, as a veth
+    has it."""
+
+
+def shared_setup(setup: dict[str, Any]) -> SharedSetup:
+    """Taken out of the table, of which the rest is its kind's."""
+    given = {name: setup.pop(name) for name in SharedSetup.model_fields if name in setup}
+    return check(SharedSetup, given, table="setup", base=Path())
+
 
 AROUND_S = 6.0
 """A first guess at what a trial takes beside its load (bring up, launch, drain, undo); the progress

@@ -3,22 +3,297 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 
-from nodrop.findings.functions import Named, RoleProfile
+from nodrop.findings.functions import Named, RoleProfile, Stack, TrialProfile
 from nodrop.report import numbers
 from nodrop.report.chart import Chart
 from nodrop.report.flows import WAITS, flame, flame_difference
-from nodrop.report.profile_cost import cost_table
-from nodrop.report.profile_hardware import hardware_table
-from nodrop.report.profile_locks import locks_table
-from nodrop.report.profile_packets import packets_table
 from nodrop.report.profile_shift import shifts_table
 from nodrop.report.profiled import Profiled, profiled
 from nodrop.report.story import Story
 from nodrop.report.tables import Column, Row, Table, Value, numeric, text, with_ends
+from nodrop.results.trial import TrialRecord
 from nodrop.stats.interval import Summary, summarize
+
+WHOLE = "all of the SUT"
+COUNTS = ("instructions", "cache_misses")
+NOT_ASKED = "counters of the CPU were not asked for"
+"""The node's words (crates/profile/src/lacks.rs)."""
+NOT_HERE = "not on this host"
+
+PerPacket = Mapping[str, float]
+"""By the names of COUNTS, those that are known."""
+
+
+def packets_table(cells: Sequence[Profiled]) -> Table | None:
+    """None if no trial asked for such counters."""
+    rows = tuple(row for cell in cells for row in _profile_packets_rows(cell))
+    if not rows:
+        return None
+    of = "of the 95 % interval"
+    return Table(
+        name="profile-packets",
+        title="What a packet takes, by the CPU's counters",
+        columns=(
+            Column(name="cell", title="Cell"),
+            Column(name="thread", title="Thread"),
+            Column(name="role", title="Role"),
+            Column(
+                name="packets",
+                title="For each packet of",
+                help="that it decoded (a receive thread: handed on); until the last was sent",
+            ),
+            numeric("instructions_per_packet", "Instructions", "median"),
+            numeric("instructions_per_packet_low", "from", of),
+            numeric("instructions_per_packet_high", "to", of),
+            numeric("cache_misses_per_packet", "Cache misses", "of the last cache; median"),
+            numeric("cache_misses_per_packet_low", "from", of),
+            numeric("cache_misses_per_packet_high", "to", of),
+        ),
+        rows=rows,
+    )
+
+
+def _profile_packets_rows(cell: Profiled) -> Iterator[Row]:
+    found: dict[tuple[str, str, str], list[tuple[Hashable, PerPacket]]] = {}
+    lacks = ""
+    for (start, trial), record in zip(cell.trials, cell.records, strict=True):
+        lacks = lacks or trial.missing.get("hardware", "")
+        for head, rates in per_packet(trial, record).items():
+            found.setdefault(head, []).append((start, rates))
+    if not found and lacks and lacks != NOT_ASKED:
+        absent = text(NOT_HERE if NOT_HERE in lacks else "not seen")
+        nothing = (Value(raw=None, shown="–"),) * 2
+        of = (text(cell.label), text(WHOLE), text("–"), text("the SUT"))
+        yield Row(values=(*of, *(absent, *nothing), *(absent, *nothing)))
+    for head, trials in found.items():
+        values = (
+            value
+            for name in COUNTS
+            for value in with_ends(_summary(trials, name), _profile_packets_rate)
+        )
+        yield Row(values=(text(cell.label), *map(text, head), *values))
+
+
+def per_packet(trial: TrialProfile, record: TrialRecord) -> dict[tuple[str, str, str], PerPacket]:
+    """By thread, role and whose packets: the whole SUT first, then the threads with most
+    instructions. A thread without packets of its own is held against the SUT's."""
+    total = record.packets.decoded_packets
+    if not total:
+        return {}
+    whole: dict[str, int] = {}
+    for name in COUNTS:
+        counts = [thread.hardware.get(name) for thread in trial.threads]
+        if counts and None not in counts:
+            whole[name] = sum(filter(None, counts))
+    found = {(WHOLE, "–", "the SUT"): _over(whole, total)}
+    own = _own_packets(record)
+    names = [thread.name for thread in trial.threads]
+    order = sorted(trial.threads, key=lambda one: -one.hardware.get("instructions", 0))
+    for thread in order:
+        # Several instances have threads of the same name: none of them can be told from another.
+        if names.count(thread.name) == 1:
+            packets = own.get(thread.name)
+            head = thread.name, thread.role, "the thread" if packets else "the SUT"
+            found[head] = _over(thread.hardware, packets or total)
+    return {head: rates for head, rates in found.items() if any(rates.values())}
+
+
+def _own_packets(record: TrialRecord) -> dict[str, int]:
+    found = {}
+    for thread in record.threads:
+        packets = thread.decoded_packets
+        if packets is None and thread.captured_packets is not None:
+            packets = thread.captured_packets - (thread.dropped_packets or 0)
+        if packets:
+            found[thread.name] = packets
+    return found
+
+
+def _over(counts: Mapping[str, int], packets: int) -> PerPacket:
+    return {name: counts[name] / packets for name in COUNTS if name in counts}
+
+
+def _summary(trials: Sequence[tuple[Hashable, PerPacket]], name: str) -> Summary | None:
+    known = [(start, rates[name]) for start, rates in trials if name in rates]
+    return summarize([rate for _, rate in known], starts=[start for start, _ in known])
+
+
+def _profile_packets_rate(rate: float | None) -> str:
+    if rate is None or rate >= 100:
+        return numbers.count(rate)
+    return f"{rate:.2f}"
+
+
+LOCKS = "locks and conditions"
+LIBRARY = ("[[]*", "libc.so*", "libc-*", "libpthread*", "ld-linux*", "ld-musl*", "libstdc++*")
+MOST_SITES = 8
+"""Of each role."""
+LEAST_RATIO = 0.0005
+"""Of its time: less is shown as 0.0."""
+Site = tuple[str, str]
+"""The call site, and what called it."""
+
+
+def locks_table(cells: Sequence[Profiled]) -> Table | None:
+    """None if no such wait was seen with its caller."""
+    rows = tuple(_profile_locks_rows(cells))
+    if not rows:
+        return None
+    return Table(
+        name="profile-locks",
+        title="Where they wait for locks and conditions",
+        columns=(
+            Column(name="cell", title="Cell"),
+            Column(name="role", title="Role"),
+            Column(
+                name="site",
+                title="Waits in",
+                help="the function that called the C library; an idle thread waits as well",
+            ),
+            Column(name="caller", title="Called by"),
+            numeric(
+                "time_pct",
+                "Of its time, %",
+                "of all threads of the role together; median over the runs",
+            ),
+        ),
+        rows=rows,
+    )
+
+
+def _profile_locks_rows(cells: Sequence[Profiled]) -> Iterator[Row]:
+    for cell in cells:
+        for role in cell.all_roles():
+            for (site, caller), summary in cell.over(role, sites)[:MOST_SITES]:
+                if summary.median < LEAST_RATIO:
+                    break
+                raw = summary.median * 100
+                share = Value(raw=raw, shown=numbers.percent(summary.median))
+                yield Row(values=(*map(text, (cell.label, role, site, caller)), share))
+
+
+def sites(role: RoleProfile) -> dict[Site, float]:
+    """Of the time of its threads, by call site."""
+    found: Counter[Site] = Counter()
+    for stack, ns in role.waiting.items():
+        if stack.group == LOCKS and (site := _site(stack)) is not None:
+            found[site] += ns
+    return {site: ns / role.seen_ns for site, ns in found.items()} if role.seen_ns else {}
+
+
+def _site(stack: Stack) -> Site | None:
+    own = [frame for frame in stack.frames if not _in_library(frame)]
+    if not own:
+        return None
+    return own[-1].function, own[-2].function if len(own) > 1 else ""
+
+
+def _in_library(frame: Named) -> bool:
+    return any(fnmatchcase(frame.module, pattern) for pattern in LIBRARY)
+
+
+def hardware_table(cells: Sequence[Profiled]) -> Table | None:
+    """None if no trial has such counters: they were not asked for, or not on this host."""
+    rows = tuple(_profile_hardware_rows(cells))
+    if not rows:
+        return None
+    of = "of the 95 % interval"
+    return Table(
+        name="profile-hardware",
+        title="What the CPU's counters say",
+        columns=(
+            Column(name="cell", title="Cell"),
+            Column(name="role", title="Role"),
+            numeric("ipc", "Instructions per cycle", "median"),
+            numeric("ipc_low", "from", of),
+            numeric("ipc_high", "to", of),
+            numeric(
+                "cache_misses", "Cache misses", "of the last cache, per 1,000 instructions; median"
+            ),
+            numeric("cache_misses_low", "from", of),
+            numeric("cache_misses_high", "to", of),
+            numeric(
+                "reckoned_pct",
+                "Reckoned, %",
+                "of the time on a CPU: a counter had no turn there; the most of any run",
+            ),
+        ),
+        rows=rows,
+    )
+
+
+def _profile_hardware_rows(cells: Sequence[Profiled]) -> Iterator[Row]:
+    for cell in cells:
+        for role in cell.roles():
+            rates = dict(cell.over(role, lambda one: one.hardware_rates()))
+            if not rates:
+                continue
+            of = [trial.roles[role] for _, trial in cell.trials if role in trial.roles]
+            reckoned = max(one.uncounted_ns / max(1, one.cpu_ns) for one in of)
+            yield Row(
+                values=(
+                    *(text(cell.label), text(role)),
+                    *with_ends(rates.get("ipc"), _rate),
+                    *with_ends(rates.get("misses"), _rate),
+                    Value(raw=reckoned * 100, shown=numbers.percent(reckoned)),
+                )
+            )
+
+
+def _rate(rate: float | None) -> str:
+    return numbers.NOT_MEASURED if rate is None else f"{rate:.2f}"
+
+
+def cost_table(cells: Sequence[Profiled]) -> Table | None:
+    """None if nothing was sampled."""
+    rows = tuple(_rows(cells))
+    if not rows:
+        return None
+    return Table(
+        name="profile-cost",
+        title="What the profiler itself took",
+        columns=(
+            Column(name="cell", title="Cell"),
+            numeric(
+                "own_cpu_pct",
+                "Of one CPU, %",
+                "its own process, in a guest of a virtual CPU there; median over the runs",
+            ),
+            numeric("own_cpu_pct_most", "at most, %", "of any run"),
+            numeric("threads", "Threads sampled", "the most of any run"),
+            numeric("own_cpu_pct_per_thread", "For each of them, %", "median over the runs"),
+        ),
+        rows=rows,
+    )
+
+
+def _rows(cells: Sequence[Profiled]) -> Iterator[Row]:
+    for cell in cells:
+        of = [(start, trial) for start, trial in cell.trials if trial.sampled_threads]
+        starts = [start for start, _ in of]
+        took = summarize([trial.own_cpu_ratio for _, trial in of], starts=starts)
+        each = summarize([t.own_cpu_ratio / t.sampled_threads for _, t in of], starts=starts)
+        if took is None or each is None:
+            continue
+        threads = max(trial.sampled_threads for _, trial in of)
+        yield Row(
+            values=(
+                text(cell.label),
+                _profile_cost_percent(took.median),
+                _profile_cost_percent(max(trial.own_cpu_ratio for _, trial in of)),
+                Value(raw=threads, shown=str(threads)),
+                _profile_cost_percent(each.median),
+            )
+        )
+
+
+def _profile_cost_percent(ratio: float) -> Value:
+    return Value(raw=ratio * 100, shown=numbers.percent(ratio))
+
 
 MOST_FUNCTIONS = 15
 """Of each role, the largest; the flame graph has the others."""

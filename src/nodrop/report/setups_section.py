@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from nodrop.report.activation import (
-    activation_bars,
-    activation_table,
-    activations,
-    phase_names,
-    phases_page_table,
-)
+from nodrop.report import escape, numbers
 from nodrop.report.cell_charts import comparison_plot, studies_plot
 from nodrop.report.chart import Chart
-from nodrop.report.charts import stacked_bars
-from nodrop.report.clock_costs import clock_costs, costs_table, costs_words
+from nodrop.report.charts import Bar, Part, stacked_bars
 from nodrop.report.comparison import (
     Compared,
     compared,
@@ -26,13 +22,372 @@ from nodrop.report.comparison import (
 from nodrop.report.costs import Figure
 from nodrop.report.flows import time_chart
 from nodrop.report.instances import instance_bars, instances_table, shared
-from nodrop.report.ledger_bars import ledger_bars, ledger_bars_table
 from nodrop.report.panels import RECEIVED, Panel, Series, Timeline
-from nodrop.report.setups import Condition, Place, conditions, setup_names
-from nodrop.report.story import Story
+from nodrop.report.setups import KIND, Condition, Place, conditions, setup_names
+from nodrop.report.story import Cell, Story, factor_label
 from nodrop.report.studies import StudyFigure, studies_table, studies_words, study_figures
-from nodrop.report.tables import Table
+from nodrop.report.tables import Column, Row, Table, Value, numeric, text, with_ends
 from nodrop.report.timeline import CPU_TITLE, MEMORY_TITLE, USED, busy, timeline
+from nodrop.report.trials import Trial, count_once
+from nodrop.results.trial import accelerator_words
+from nodrop.stats.interval import Summary, of_hosts, summarize
+
+DECODED, MERGED, HELD, RESIDUAL = "decoded", "merged", "held, never whole", "residual"
+MOST_PLACES = 6
+"""Styles of losses go round after so many places of loss."""
+
+
+def ledger_bars(found: Sequence[Condition]) -> list[Bar]:
+    lost = _lost_places(found)
+    return [
+        bar
+        for condition in found
+        for place in condition.places
+        if (bar := _ledger_bars_bar(condition, place, lost)) is not None
+    ]
+
+
+def _lost_places(found: Sequence[Condition]) -> list[str]:
+    """The same for all setups: a place looks alike in every bar."""
+    names = {name for c in found for p in c.places for name in shares(p)}
+    return sorted(names - {DECODED, MERGED, HELD, RESIDUAL})
+
+
+def shares(place: Place) -> dict[str, int]:
+    """Packets of all measured trials by what became of them; empty if no books closed."""
+    if shares not in place.cell.kept:
+        place.cell.kept[shares] = _ledger_bars_fates(place.cell)
+    found: dict[str, int] = place.cell.kept[shares]
+    return found
+
+
+def _ledger_bars_fates(cell: Cell) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for trial in cell.valid:
+        r = trial.record
+        if r.packets.decoded_packets is None or not r.offered.sent:
+            continue
+        held = r.packets.merged_detail.held_packets if r.packets.merged_detail else 0
+        total[DECODED] += r.packets.decoded_packets
+        total[MERGED] += (r.packets.merged_packets or 0) - held
+        total[HELD] += held
+        total.update({f"lost: {name}": n for name, n in r.packets.lost_by_place.items()})
+        total[RESIDUAL] += abs(r.packets.residual_packets or 0)
+    return {name: n for name, n in total.items() if n}
+
+
+def _ledger_bars_bar(condition: Condition, place: Place, lost: Sequence[str]) -> Bar | None:
+    found = shares(place)
+    whole = sum(found.values())
+    if not whole:
+        return None
+    order = [DECODED, MERGED, HELD, *lost, RESIDUAL]
+    parts = tuple(
+        Part(
+            kind=name,
+            value=found[name] / whole * 100,
+            says=f"{place.name}{_at(condition)}: {numbers.count(found[name])} of "
+            f"{numbers.count(whole)} packets {name} ({numbers.percent(found[name] / whole)} %), "
+            f"all measured trials together",
+            style=_style(name, lost),
+        )
+        for name in order
+        if found.get(name)
+    )
+    return Bar(name=place.name, parts=parts, words=_words(found, whole), group=condition.label)
+
+
+def _at(condition: Condition) -> str:
+    return f" at {condition.label}" if condition.label else ""
+
+
+def _words(found: dict[str, int], whole: int) -> str:
+    """What was lost first, for that is looked for. With a residual nothing can be said of it."""
+    if residual := found.get(RESIDUAL):
+        return f"residual {numbers.percent(residual / whole)} %: no verdict on loss"
+    names = sorted(found, key=lambda name: (not name.startswith("lost"), -found[name]))
+    lost = [n for n in names if n.startswith("lost")]
+    said = [f"{n.removeprefix('lost: ')} {numbers.percent(found[n] / whole)} %" for n in lost]
+    return f"lost: {', '.join(said)}" if said else "nothing lost"
+
+
+def _style(name: str, lost: Sequence[str]) -> str:
+    fixed = {DECODED: "p-decoded", MERGED: "p-merged", HELD: "p-held", RESIDUAL: "p-residual"}
+    return fixed.get(name) or f"p-lost{lost.index(name) % MOST_PLACES}"
+
+
+def ledger_bars_table(found: Sequence[Condition]) -> Table:
+    return Table(
+        name="setups-ledger",
+        title="Where the packets went",
+        columns=(
+            Column(name="condition", title="Condition"),
+            Column(name="setup", title="Setup"),
+            Column(name="fate", title="What became of them"),
+            numeric("packets", "Packets"),
+        ),
+        rows=tuple(_ledger_bars_rows(found)),
+    )
+
+
+def _ledger_bars_rows(found: Sequence[Condition]) -> Iterable[Row]:
+    for condition in found:
+        for place in condition.places:
+            for name, n in shares(place).items():
+                packets = Value(raw=n, shown=numbers.count(n))
+                yield Row(values=(text(condition.label), text(place.name), text(name), packets))
+
+
+SUSPECTS = ("rdtsc", "cpuid")
+"""What the studies blamed. Both cost more if a hypervisor has to answer for them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    setup: str
+    ns: Mapping[str, tuple[float, float]]
+    """Instruction → best and median of the batches."""
+    not_asked: str = ""
+
+
+def clock_costs(found: Sequence[Condition]) -> list[Costs]:
+    """One answer per setup, of the first trial that was asked."""
+    listed: dict[str, Costs | None] = {}
+    for place in (place for condition in found for place in condition.places):
+        setup = _setup(place)
+        costs = listed.setdefault(setup, None)
+        for trial in place.cell.trials:
+            if trial.aside.asks_clock and (costs is None or not costs.ns):
+                told: Mapping[str, Any] = trial.details["facts"]["tsc"]
+                costs = listed[setup] = _clock_costs_costs(setup, told)
+    return [costs for costs in listed.values() if costs is not None]
+
+
+def _setup(place: Place) -> str:
+    """By kind if instances are compared as well: they share one CPU."""
+    cell = place.cell
+    if KIND not in cell.factors:
+        return place.name
+    accelerator = accelerator_words(cell.trials)
+    return " ".join(filter(None, (factor_label(KIND, cell.factors[KIND]), accelerator)))
+
+
+def _clock_costs_costs(setup: str, told: Mapping[str, object]) -> Costs:
+    ns = told.get("ns")
+    return Costs(
+        setup=setup,
+        ns=dict(_figures(ns)) if isinstance(ns, dict) else {},
+        not_asked=escape.plain(told.get("not_asked") or ""),
+    )
+
+
+def _figures(ns: Mapping[str, object]) -> Iterator[tuple[str, tuple[float, float]]]:
+    for name, cost in ns.items():
+        if isinstance(cost, dict):
+            told = [cost.get("best"), cost.get("median")]
+            known = [n for n in told if isinstance(n, int | float) and math.isfinite(n)]
+            if len(known) == len(told):
+                yield escape.plain(name, longest=60), (known[0], known[1])
+
+
+def costs_words(found: Sequence[Costs]) -> list[str]:
+    """What is measured of the two suspects, setup by setup."""
+    said = []
+    for costs in found:
+        if all(name in costs.ns for name in SUSPECTS):
+            rdtsc, cpuid = (costs.ns[name][0] for name in SUSPECTS)
+            times = f" ({cpuid / rdtsc:.0f} times as much)" if rdtsc and cpuid > 2 * rdtsc else ""
+            said.append(f"{costs.setup}: rdtsc {_ns(rdtsc)} ns, cpuid {_ns(cpuid)} ns{times}")
+        elif costs.not_asked:
+            said.append(f"{costs.setup}: not asked ({costs.not_asked})")
+    return said
+
+
+def costs_table(found: Sequence[Costs]) -> Table:
+    """Instructions down, setups across; best of the batches, since all else only adds to it."""
+    answered = [costs for costs in found if costs.ns]
+    names = list(dict.fromkeys(name for costs in answered for name in costs.ns))
+    columns = [Column(name="instruction", title="ns each: best (median)")]
+    columns += [numeric(f"{costs.setup} best_ns", costs.setup) for costs in answered]
+    rows = tuple(
+        Row(values=(text(name), *(_value(costs.ns.get(name)) for costs in answered)))
+        for name in names
+    )
+    return Table(name="tsc", title="The cost of a clock", columns=tuple(columns), rows=rows)
+
+
+def _value(cost: tuple[float, float] | None) -> Value:
+    if cost is None:
+        return Value(raw=None, shown="–")
+    return Value(raw=cost[0], shown=f"{_ns(cost[0])} ({_ns(cost[1])})")
+
+
+def _ns(value: float) -> str:
+    return f"{value:,.1f}".replace(",", escape.THIN)
+
+
+PHASES = (
+    ("create", ("create", "start", "wire")),
+    ("boot", ("boot", "copy_files")),
+    ("start program", ("exec",)),
+    ("load rules", ("load_rules",)),
+    ("open capture", ("open_capture",)),
+)
+"""Phases that setups and SUTs report, and the ones drawn as one."""
+REST = "not split"
+LEAST_REST_S = 0.001
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activation:
+    """Of one setup: activation does not depend on the load, so all conditions are together."""
+
+    setup: str
+    whole: Summary
+    phases: Mapping[str, Summary]
+
+
+def activations(found: Sequence[Condition]) -> list[Activation]:
+    listed = []
+    for name in setup_names(found):
+        trials = [t for c in found for p in c.places if p.name == name for t in p.cell.valid]
+        timed = [(t.activation_s, t) for t in trials if t.activation_s is not None]
+        whole = summarize([took for took, _ in timed], starts=_starts([t for _, t in timed]))
+        if whole is not None:
+            listed.append(Activation(setup=name, whole=whole, phases=_phases(trials)))
+    return listed
+
+
+def _starts(trials: Sequence[Trial]) -> list[Hashable] | None:
+    """Each activation is a start of its own; but those of a host count once, if there are
+    several."""
+    starts = count_once(trials)
+    return starts if of_hosts(starts) else None
+
+
+def _phases(trials: Sequence[Trial]) -> dict[str, Summary]:
+    """A phase that a trial lacks took no time; trials that are not split do not count."""
+    both = [(parts, trial) for trial in trials if (parts := phases_of(trial))]
+    split, starts = [parts for parts, _ in both], _starts([trial for _, trial in both])
+    names = dict.fromkeys([*(name for name, _ in PHASES), *(n for p in split for n in p)])
+    found = {
+        name: summarize([parts.get(name, 0.0) for parts in split], starts=starts) for name in names
+    }
+    return {name: s for name, s in found.items() if s is not None and s.high > 0}
+
+
+def phases_of(trial: Trial) -> dict[str, float]:
+    """Seconds by phase, and as `not split` what no phase explains; empty if nothing was split."""
+    told, whole = trial.aside.phases_s, trial.activation_s
+    if whole is None:
+        return {}
+    together = {part: name for name, parts in PHASES for part in parts}
+    found: dict[str, float] = {}
+    for name, took in told.items():
+        if isinstance(took, int | float) and math.isfinite(took) and took >= 0:
+            phase = together.get(name) or escape.plain(name, longest=40)
+            found[phase] = found.get(phase, 0.0) + took
+    rest = whole - sum(found.values())
+    return {**found, **({REST: rest} if found and rest > LEAST_REST_S else {})}
+
+
+def phase_names(found: Sequence[Activation]) -> list[str]:
+    """In the order in which they pass; those of no setup here are left out."""
+    seen = {name for activation in found for name in activation.phases}
+    known = [name for name, _ in PHASES if name in seen]
+    return [*known, *sorted(seen - {*known, REST}), *([REST] if REST in seen else [])]
+
+
+def activation_bars(found: Sequence[Activation]) -> list[Bar]:
+    names = phase_names(found)
+    return [_bar(activation, names) for activation in found]
+
+
+def _bar(of: Activation, names: Sequence[str]) -> Bar:
+    parts = [
+        Part(
+            kind=name,
+            value=of.phases[name].median,
+            says=f"{of.setup}, {name}: {summary_words(of.phases[name])}",
+            style="p-rest" if name == REST else f"p-phase{names.index(name) % 5}",
+        )
+        for name in names
+        if name in of.phases
+    ]
+    if not parts:
+        said = f"{of.setup}: {summary_words(of.whole)}"
+        parts = [Part(kind=REST, value=of.whole.median, says=said, style="p-rest")]
+    interval = of.whole.interval
+    return Bar(
+        name=of.setup,
+        parts=tuple(parts),
+        words=summary_words(of.whole),
+        interval=(interval.low, interval.high) if interval else None,
+    )
+
+
+def summary_words(found: Summary) -> str:
+    said = f"{numbers.seconds(found.median)} s"
+    if interval := found.interval:
+        return f"{said} {numbers.between(interval.low, interval.high, numbers.seconds)}"
+    if found.n == 1:
+        return f"{said} (one run)"
+    return f"{said} ({numbers.seconds(found.low)} to {numbers.seconds(found.high)})"
+
+
+def phases_page_table(found: Sequence[Activation]) -> Table:
+    """Setups down, phases across."""
+    names = phase_names(found)
+    columns = [Column(name="setup", title="Setup"), numeric("n", "n")]
+    columns += [numeric(name, f"{name}, s") for name in ["all", *names]]
+    rows = tuple(
+        Row(
+            values=(
+                text(activation.setup),
+                Value(raw=activation.whole.n, shown=str(activation.whole.n)),
+                *(_cell(each) for each in (activation.whole, *map(activation.phases.get, names))),
+            )
+        )
+        for activation in found
+    )
+    title = "Medians, with their 95 % interval or the range of the runs"
+    return Table(name="phases", title=title, columns=tuple(columns), rows=rows)
+
+
+def _cell(found: Summary | None) -> Value:
+    if found is None:
+        return Value(raw=None, shown=numbers.NOT_MEASURED)
+    return Value(raw=found.median, shown=summary_words(found).replace(" s", "", 1))
+
+
+def activation_table(found: Sequence[Activation]) -> Table:
+    return Table(
+        name="activation",
+        title="Activation by phase",
+        columns=(
+            Column(name="setup", title="Setup"),
+            Column(name="phase", title="Phase"),
+            numeric("n", "n"),
+            numeric("median_s", "Median, s"),
+            numeric("low_s", "95 % interval from, s"),
+            numeric("high_s", "to, s"),
+        ),
+        rows=tuple(_activation_rows(found)),
+    )
+
+
+def _activation_rows(found: Sequence[Activation]) -> Iterator[Row]:
+    for activation in found:
+        for name, summary in [("all", activation.whole), *activation.phases.items()]:
+            yield Row(
+                values=(
+                    text(activation.setup),
+                    text(name),
+                    Value(raw=summary.n, shown=str(summary.n)),
+                    *with_ends(summary, numbers.seconds),
+                )
+            )
+
 
 MOST_OVERLAYS = 6
 MOST_LINES = 8

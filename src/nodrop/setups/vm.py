@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -18,7 +19,7 @@ from pydantic import Field
 
 from nodrop.config.options import Options, check
 from nodrop.config.units import parse_cpus
-from nodrop.errors import TrialFailed
+from nodrop.errors import LabProblem, TrialFailed
 from nodrop.hosts.privileges import USERNS_VARIABLE
 from nodrop.hosts.seam import AnyJob, Host, Json, Link, Port, UndoJournal
 from nodrop.images import guest_assets
@@ -28,13 +29,50 @@ from nodrop.labs.wiring import add_macvtap
 from nodrop.ledger.hops import Account, Hop
 from nodrop.ledger.places import Place
 from nodrop.machines import qemu
-from nodrop.machines.accelerator import Accelerator, choose_accelerator
 from nodrop.machines.qemu import Machine, NotBooted, RunningMachine
 from nodrop.setups import guest_books as books
 from nodrop.setups.guest_process import WORK_INSIDE, GuestProcess
 from nodrop.setups.guest_samples import GuestSamples
 from nodrop.setups.limits import cpu_problems, memory_problems
 from nodrop.setups.seam import Limits, PlaceReading, ProcessSpec, SamplesInside, Setup
+from nodrop.untrusted.reading import making_sense
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accelerator:
+    name: str
+    """`kvm` or `tcg`; tcg is emulation, and never printed as anything else."""
+    reason: str
+    """Why this one."""
+    ns_per_iteration: float | None
+    """What the probe measured of /dev/kvm."""
+
+    def facts(self) -> Json:
+        return {
+            "accelerator": self.name,
+            "accelerator_reason": self.reason,
+            "kvm_ns_per_iteration": self.ns_per_iteration,
+        }
+
+
+@making_sense("what the node says of KVM")
+def choose_accelerator(host: Host, asked: str) -> Accelerator:
+    """`auto` takes KVM if it is usable. LabProblem if `kvm` is asked for and is not."""
+    if asked == "tcg":
+        return Accelerator(name="tcg", reason="setup.accelerator", ns_per_iteration=None)
+    said = host.probe("kvm")["kvm"]
+    each = said["ns_per_iteration"]
+    if said["usable"]:
+        return Accelerator(
+            name="kvm", reason=f"{each:.1f} ns for an instruction pair", ns_per_iteration=each
+        )
+    if asked == "kvm":
+        raise LabProblem(
+            f"KVM is not usable here: {said['reason']}",
+            hint='setup.accelerator = "tcg" emulates, and says so in every row',
+        )
+    return Accelerator(name="tcg", reason=said["reason"] or "", ns_per_iteration=each)
+
 
 GUEST_NIC = "eth0"
 """The only NIC, and net.ifnames=0 keeps the kernel's name for it."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -27,15 +27,216 @@ from nodrop.results.trial import Thread, TrialRecord
 from nodrop.results.trial_folder import TrialFolder
 from nodrop.results.writer import RunWriter, plan_sha256
 from nodrop.testing.made_books import PACKETS, books
-from nodrop.testing.over_time import (
-    DRAIN_NS,
-    MONO_NS,
-    OFFER_NS,
-    SampleRows,
-    achieved,
-    live_rows,
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FakePlace:
+    """Costs of one setup, about which the repetitions spread by a few per cent."""
+
+    phases_s: Mapping[str, float]
+    cpu_factor: float
+    memory_bytes: int
+    anonymous_bytes: int | None
+    servants_factor: float = 1.0
+    """CPU of the whole setup, of that of its SUT."""
+    capacity_factor: float = 1.0
+    accelerator: str | None = None
+    cpuid_ns: float = 5034.0
+
+
+PROGRAM = {"exec": 0.03, "load_rules": 0.18, "open_capture": 0.22}
+BARE = FakePlace(phases_s=PROGRAM, cpu_factor=1.0, memory_bytes=80 << 20, anonymous_bytes=44 << 20)
+DOCKER = FakePlace(
+    phases_s={"create": 0.2, "start": 0.35, "wire": 0.05, **PROGRAM},
+    cpu_factor=1.02,
+    servants_factor=1.1,
+    memory_bytes=81 << 20,
+    anonymous_bytes=44 << 20,
 )
-from nodrop.testing.places import FakePlace, instance_details, place_details, place_of, spread
+VM = FakePlace(
+    phases_s={"boot": 7.2, "copy_files": 0.06, **{k: v * 10 for k, v in PROGRAM.items()}},
+    cpu_factor=9.0,
+    memory_bytes=490 << 20,
+    anonymous_bytes=None,
+    capacity_factor=0.2,
+    accelerator="tcg",
+    cpuid_ns=7.7,
+)
+PLACES: Mapping[str, FakePlace] = {
+    "bare": BARE,
+    "docker": DOCKER,
+    "docker-macvtap": DOCKER,
+    "oci": DOCKER,
+    "vm": VM,
+}
+RDTSC_NS = 9.8
+
+
+def place_of(cell: Mapping[str, Any]) -> FakePlace | None:
+    """None if the cell names no setup that is known here."""
+    return PLACES.get(str(cell.get("setup.kind")))
+
+
+def spread(rng: random.Random) -> float:
+    return rng.uniform(0.99, 1.01)
+
+
+def place_details(place: FakePlace, rng: random.Random, *, sent_packets: int) -> dict[str, Any]:
+    """The parts of trial.json that depend on where the SUT ran."""
+    costs = {"rdtsc": RDTSC_NS, "cpuid": place.cpuid_ns, "syscall_getppid": 183.0}
+    warm_up = {"offered_packets": sent_packets, "discarded": True}
+    return {
+        "readiness": {
+            "phases_s": {name: took * spread(rng) for name, took in place.phases_s.items()}
+        },
+        "facts": {
+            "tsc": {"batches": 15, "ns": {n: _cost(best) for n, best in costs.items()}},
+            **({"warm_up": warm_up} if place.accelerator else {}),
+        },
+    }
+
+
+def _cost(best_ns: float) -> dict[str, float]:
+    return {"best": best_ns, "median": best_ns * 1.05, "worst": best_ns * 2}
+
+
+def instance_details(instances: int, *, received: int, lost: int) -> dict[str, Any]:
+    """The first instance gets twice the share of the others, and has all the losses."""
+    share = received // (instances + 1)
+    each = [received - share * (instances - 1)] + [share] * (instances - 1)
+    parts = [
+        {
+            "received_packets": packets,
+            "captured_packets": packets,
+            "decoded_packets": packets - (lost if n == 0 else 0),
+            "lost_packets": lost if n == 0 else 0,
+            "residual_packets": 0,
+            "closed": True,
+        }
+        for n, packets in enumerate(each)
+    ]
+    return {"instances": parts, "imbalance_ratio": each[0] * instances / received - 1}
+
+
+MONO_NS = 86_400_000_000_000
+"""CLOCK_MONOTONIC when the first row is taken."""
+OFFER_NS, DRAIN_NS = 500_000_000, 600_000_000
+TICK_NS = 100_000_000
+
+
+def achieved(sending: Sending, rng: random.Random, *, bytes_per_packet: float) -> dict[str, Any]:
+    """offered.json: what the sender did in each interval."""
+    duration_ns = round((sending.duration_s or 1) * 1e9)
+    steps = -(-duration_ns // TICK_NS)
+    each = sending.sent_packets // steps
+    error_ns = (sending.schedule_error_p99_us or 0) * 1e3
+    first_ns = MONO_NS + OFFER_NS + 70_000
+    return {
+        "achieved": {
+            "interval_ns": TICK_NS,
+            "packets": [each] * (steps - 1) + [sending.sent_packets - each * (steps - 1)],
+            "bytes": [round(each * bytes_per_packet)] * steps,
+            "largest_error_ns": [round(error_ns * rng.uniform(0.5, 2)) for _ in range(steps)],
+        },
+        "first_sent_mono_ns": first_ns,
+        "last_sent_mono_ns": first_ns + duration_ns,
+    }
+
+
+def live_rows(sending: Sending, ledger: Ledger) -> Iterator[dict[str, Any]]:
+    """live.jsonl, as Suricata has it: the kernel's counters 1 s late, the decoder's every 3 s."""
+    duration_ns = round((sending.duration_s or 1) * 1e9)
+    captured = ledger.packets_at("socket") or 0
+    decoded = ledger.packets_at("decoded") or 0
+    for n in range(0, duration_ns, TICK_NS * 5):
+        part, late = n / duration_ns, max(0, n - 10**9) / duration_ns
+        old = n // (3 * 10**9) * 3e9 / duration_ns
+        yield {
+            "mono_ns": MONO_NS + OFFER_NS + n,
+            "phase": "offer",
+            "intended_packets": sending.intended_packets,
+            "sent_packets": round(sending.sent_packets * part),
+            "captured_packets": round(captured * late),
+            "dropped_packets": round((captured - decoded) * late),
+            "decoded_packets": round(decoded * old),
+        }
+    yield {
+        "mono_ns": MONO_NS + OFFER_NS + duration_ns + DRAIN_NS,
+        "phase": "drained",
+        "intended_packets": sending.intended_packets,
+        "sent_packets": sending.sent_packets,
+        "captured_packets": captured,
+        "dropped_packets": captured - decoded,
+        "decoded_packets": decoded,
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleRows:
+    """What a sampler would see of two CPUs, a port and a SUT of three threads."""
+
+    packets: int
+    duration_s: float
+    busy: float
+    """Of one CPU, the SUT's worker while packets come."""
+
+    def make(self, rng: random.Random) -> Iterator[dict[str, Any]]:
+        cpus = [dict.fromkeys(CPU_FIELDS, 10**12) for _ in range(2)]
+        threads = {"Suricata-Main": 10**8, "W#01-ndrx0": 10**9, "FM#01": 10**7}
+        end_ns = OFFER_NS + self.duration_s * 1e9
+        for at in range(0, round(end_ns + DRAIN_NS) + TICK_NS, TICK_NS):
+            came = min(max(at - OFFER_NS, 0) / (self.duration_s * 1e9), 1.0)
+            load = self.busy * rng.uniform(0.95, 1.0) if OFFER_NS < at <= end_ns + TICK_NS else 0.01
+            threads["W#01-ndrx0"] += round(load * TICK_NS)
+            threads["Suricata-Main"] += round(0.004 * TICK_NS)
+            for number, cpu in enumerate(cpus):
+                share = {"user_ns": 0.7, "system_ns": 0.12, "softirq_ns": 0.18}
+                of_this = load if number == 0 else load * 0.45 * rng.uniform(0.9, 1.1)
+                for field_, part in share.items():
+                    cpu[field_] += round(of_this * part * TICK_NS)
+                cpu["idle_ns"] += round(max(1 - of_this, 0) * TICK_NS)
+            yield self._row(at, came, cpus, threads)
+
+    def _row(
+        self, at: int, came: float, cpus: list[dict[str, int]], threads: Mapping[str, int]
+    ) -> dict[str, Any]:
+        return {
+            "mono_ns": MONO_NS + at,
+            "real_ns": 1_795_000_000_000_000_000 + at,
+            "lateness_us": 61.0,
+            "cost_us": 212.0,
+            "cpus": [{"cpu": number, **times} for number, times in enumerate(cpus)],
+            "memory": {"total_bytes": 8_323_284_992, "anon_bytes": 512 * 2**20},
+            "softnet": [{"cpu": n, "dropped": 0, "time_squeeze": 0} for n in range(2)],
+            "links": {"ndrx0": {"rx_packets": round(came * self.packets), "rx_dropped": 0}},
+            "cgroup": None,
+            "tree": {"rss_bytes": round((69 + 8 * came) * 2**20)},
+            "processes": [
+                {
+                    "pid": 4711,
+                    "name": "Suricata-Main",
+                    "threads": [
+                        {"tid": 4711 + n, "name": name, "cpu_ns": spent}
+                        for n, (name, spent) in enumerate(threads.items())
+                    ],
+                }
+            ],
+        }
+
+
+CPU_FIELDS = (
+    "user_ns",
+    "nice_ns",
+    "system_ns",
+    "idle_ns",
+    "iowait_ns",
+    "irq_ns",
+    "softirq_ns",
+    "steal_ns",
+    "guest_ns",
+    "guest_nice_ns",
+)
+
 
 STARTED = datetime(2026, 11, 21, 20, 53, tzinfo=UTC)
 BYTES_PER_PACKET = 297.7

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodrop.cli.knee import ASCII, HEIGHT, LEFT, NARROWEST, UNICODE, WIDTH, knee
+from nodrop.cli.answer import ASCII, HEIGHT, LEFT, NARROWEST, UNICODE, WIDTH, knee
 from nodrop.report.knee import Dot
 
 AXIS = LEFT + 2

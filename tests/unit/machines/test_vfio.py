@@ -9,7 +9,7 @@ import pytest
 
 from nodrop.errors import LabProblem
 from nodrop.hosts.seam import Action
-from nodrop.machines.vfio import (
+from nodrop.setups.vm_vfio import (
     PciDevice,
     device_of_port,
     handed_over,

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from nodrop.config.repetitions import Repetitions
-from nodrop.report.activation import activations
 from nodrop.report.answer import answer
 from nodrop.report.comparison import family_words
 from nodrop.report.efficiency import efficiency, with_spread
@@ -18,6 +17,7 @@ from nodrop.report.figures import trials_page_table, trials_table
 from nodrop.report.hosts import hosts_tables, on_hosts
 from nodrop.report.searched import searches
 from nodrop.report.setups import conditions
+from nodrop.report.setups_section import activations
 from nodrop.report.sides import read_side
 from nodrop.report.stopped import stopped
 from nodrop.report.story import Story, read_story

@@ -13,9 +13,9 @@ import pytest
 
 from nodrop.cli.progress import print_cells
 from nodrop.cli.tables import hosts_words
-from nodrop.report.activation import activations
 from nodrop.report.answer import answer
 from nodrop.report.setups import conditions
+from nodrop.report.setups_section import activations
 from nodrop.report.story import read_story
 from nodrop.report.write import report_json, write_report
 from nodrop.results.summary import summarize_cells

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nodrop.findings.functions import Named, RoleProfile, Stack, TrialProfile, group_of
-from nodrop.report.profile_locks import locks_table
+from nodrop.report.profile import locks_table
 from nodrop.report.profiled import Profiled
 
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from nodrop.findings.functions import trial_profile
-from nodrop.report.profile_cost import cost_table
-from nodrop.report.profile_packets import NOT_HERE, packets_table, per_packet
+from nodrop.report.profile import NOT_HERE, cost_table, packets_table, per_packet
 from nodrop.report.profiled import Profiled
 from nodrop.report.tables import Table
 from nodrop.results.trial import SutThread, TrialRecord

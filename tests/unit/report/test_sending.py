@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.report.sending import counted_over_time, sent_over_time
-from nodrop.report.timeline import thinned
+from nodrop.report.timeline import counted_over_time, sent_over_time, thinned
 
 START_NS = 10**12
 

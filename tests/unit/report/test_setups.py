@@ -12,15 +12,19 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.report.activation import activations, phases_of
 from nodrop.report.answer import answer
 from nodrop.report.cell_charts import studies_plot
-from nodrop.report.clock_costs import clock_costs, costs_words
 from nodrop.report.comparison import compared
 from nodrop.report.costs import FIGURES
-from nodrop.report.ledger_bars import shares
 from nodrop.report.setups import Condition, conditions, setup_names
-from nodrop.report.setups_section import setups_section
+from nodrop.report.setups_section import (
+    activations,
+    clock_costs,
+    costs_words,
+    phases_of,
+    setups_section,
+    shares,
+)
 from nodrop.report.story import Cell, Story, read_story
 from nodrop.report.studies import studies_words, study_figures
 from nodrop.report.trials import Trial

@@ -11,10 +11,9 @@ import pytest
 from nodrop.errors import BadInput, LabProblem
 from nodrop.images.guest_assets import GuestAssets, GuestKernel
 from nodrop.ledger.hops import Class
-from nodrop.machines.accelerator import choose_accelerator
 from nodrop.machines.qemu import Machine, command
 from nodrop.setups.guest_books import queued_packets, vm_books
-from nodrop.setups.vm import Vm
+from nodrop.setups.vm import Vm, choose_accelerator
 from nodrop.setups.vm_vfio import VmVfio
 
 
