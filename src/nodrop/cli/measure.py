@@ -33,21 +33,6 @@ from nodrop.ledger.quota import DISTURBS
 if TYPE_CHECKING:
     from nodrop.config.experiment import Experiment
     from nodrop.measure.manager import RunOutcome
-from dataclasses import asdict
-
-from nodrop.cli.tables import console, timings_table
-from nodrop.measure.timings import harness_time
-from nodrop.results.rundir import open_run
-
-
-def print_timings(directory: Path) -> None:
-    console().print(timings_table(harness_time(open_run(directory))))
-
-
-def print_timings_json(directory: Path) -> None:
-    """One more event, after `finished`."""
-    parts = [asdict(part) for part in harness_time(open_run(directory))]
-    say_json({"event": "timings", "parts": parts})
 
 
 def add_to(app: typer.Typer) -> None:
@@ -104,6 +89,7 @@ def _report(
     # Seconds of imports, which bad input and what is killed before need not wait for.
     from nodrop.cli.answer import NO_FIGURE, ends_with, print_capacity, print_direct
     from nodrop.cli.progress import print_cells, print_stopped
+    from nodrop.cli.timings import print_timings, print_timings_json
     from nodrop.report.cards import cards
     from nodrop.report.decoder import decoder_words
     from nodrop.report.direct import direct_answers, disturbed
