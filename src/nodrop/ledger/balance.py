@@ -263,10 +263,10 @@ def ledger_from_json(found: dict[str, Any]) -> Ledger:
     hops = [
         Hop(
             name=str(h["name"]),
-            packets=h["packets"],
+            packets=_number(h["packets"]),
             counter=str(h["counter"]),
             wire=bool(h.get("wire", False)),
-            bytes=h.get("bytes"),
+            bytes=_number(h.get("bytes")),
             look_at=str(h.get("look_at", "")),
         )
         for h in found["hops"]
@@ -276,8 +276,8 @@ def ledger_from_json(found: dict[str, Any]) -> Ledger:
             into=str(a["into"]),
             kind=Class(a["kind"]),
             name=str(a["name"]),
-            packets=a["packets"],
-            bytes=a.get("bytes"),
+            packets=int(a["packets"]),
+            bytes=_number(a.get("bytes")),
             bytes_between=_two_numbers(a.get("bytes_between")),
             counter=str(a["counter"]),
             evidence=str(a.get("evidence", "")),
@@ -288,8 +288,15 @@ def ledger_from_json(found: dict[str, Any]) -> Ledger:
         for a in found["accounts"]
     ]
     given = [a for a in accounts if a.name not in (PATH_LOST, PATH_FOREIGN)]
-    return balance(hops, given, longest_frame_bytes=found.get("longest_frame_bytes"))
+    return balance(hops, given, longest_frame_bytes=_number(found.get("longest_frame_bytes")))
+
+
+def _number(found: Any) -> int | None:
+    return None if found is None else int(found)
 
 
 def _two_numbers(found: Any) -> tuple[int, int] | None:
-    return None if found is None else (int(found[0]), int(found[1]))
+    if found is None:
+        return None
+    least, most = found
+    return int(least), int(most)

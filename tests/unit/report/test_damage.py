@@ -59,6 +59,22 @@ def test_any_value_may_be_anything(
     assert write_report([spoilt], spoilt / "report", only=[Part.HTML]).is_file()
 
 
+@pytest.mark.parametrize("value", [[], {}, "x", [7]], ids=str)
+@pytest.mark.parametrize("name", ["bytes", "bytes_between", "packets"])
+def test_a_number_of_the_books_that_is_none(
+    small: Path, tmp_path: Path, name: str, value: Any
+) -> None:
+    spoilt = tmp_path / small.name
+    shutil.copytree(small, spoilt)
+    for path in spoilt.glob("runs/*/ledger.json"):
+        found = json.loads(path.read_text())
+        found["accounts"][-1][name] = value
+        path.write_text(json.dumps(found))
+    assert "ledger.json makes no sense" in write_report(
+        [spoilt], tmp_path / "out", only=[Part.HTML]
+    ).read_text(encoding="utf-8")
+
+
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_any_byte_may_be_any_other(
