@@ -153,10 +153,10 @@ def test_a_spawned_program_is_our_child_and_carries_the_label(
             ["tail", "-f", "/dev/null"], stdout=out, stderr=out, env={"X": "1"}, cpus="0"
         )
         try:
-            comm = Path(f"/proc/{child.pid}/comm")
+            comm, environ = (Path(f"/proc/{child.pid}/{name}") for name in ("comm", "environ"))
             wait_for(lambda: comm.read_text() == "tail\n")
-            environ = Path(f"/proc/{child.pid}/environ").read_bytes().split(b"\0")
-            assert f"NODROP_LAB={label}".encode() in environ and b"X=1" in environ
+            wait_for(environ.read_bytes)  # execve(2) sets it after the name
+            assert {f"NODROP_LAB={label}".encode(), b"X=1"} <= {*environ.read_bytes().split(b"\0")}
             assert os.sched_getaffinity(child.pid) == {0}
             (spawned,) = [p for p in labelled_processes(label) if p not in looking]
             assert spawned.pid == child.pid

@@ -128,6 +128,15 @@ class Machine:
     name: str
     pid: int
     """Of the process whose namespaces are the machine's."""
+    boots: int = 0
+    """How often its sshd has begun to listen."""
+
+    def await_boot(self, number: int) -> None:
+        """Until it has booted that often. Earlier its process may still be in our namespaces."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while self.boots < number:
+            assert time.monotonic() < deadline, f"{self.name} does not boot"
+            time.sleep(0.01)
 
     def run(self, *argv: str) -> str:
         """As its root, by no way of ssh."""
@@ -353,6 +362,7 @@ def _boot(
         said.append(line)
         if "Server listening" in line:
             threading.Thread(target=_read_to_its_end, args=(sshd.stderr,), daemon=True).start()
+            machine.boots += 1
             return sshd
     sshd.wait()
     raise AssertionError(f"{machine.name} does not boot: {''.join(said)}")

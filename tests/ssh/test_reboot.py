@@ -51,8 +51,16 @@ def there(there: Pair) -> Iterator[Pair]:
         yield there
 
 
+@pytest.fixture(autouse=True)
+def cabled(there: Pair) -> None:
+    """The cable, again if a try before lost it."""
+    if "cab0" not in there.receiver.run("ip", "-br", "link"):
+        lay_direct_cable(there.sender, there.receiver)
+        there.receiver.run("sh", "-euc", UNUSUAL)
+
+
 @pytest.fixture
-def run(there: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+def run(cabled: None, there: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     with runs_on(there, tmp_path) as go:
         yield go
@@ -119,6 +127,7 @@ class EndsIt(Silent):
 def test_a_host_that_boots_in_the_middle_is_one_sentence_and_resume_goes_on(
     run: Run, there: Pair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    boots = there.receiver.boots
     with pytest.raises(LabProblem, match="receiver sensor1: nodrop there has ended") as caught:
         run(ONCE, progress=EndsIt(there))
     assert re.search(r"; go on with --resume --out \S+$", str(caught.value))
@@ -127,6 +136,7 @@ def test_a_host_that_boots_in_the_middle_is_one_sentence_and_resume_goes_on(
     deadline = time.monotonic() + END_S
     while "cab0" in there.sender.run("ip", "-br", "link"):
         assert time.monotonic() < deadline
+    there.receiver.await_boot(boots + 1)
     lay_direct_cable(there.sender, there.receiver)
     there.receiver.run("sh", "-euc", UNUSUAL)
     assert exit_code(["undo", there.lab(tmp_path)]) == 0
@@ -155,7 +165,7 @@ def test_a_host_that_booted_without_what_nodrop_needs_ends_a_run_that_can_go_on(
 
 
 @pytest.fixture
-def rebooting_it(there: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rebooting:
+def rebooting_it(cabled: None, there: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rebooting:
     monkeypatch.setattr(rebooting, "SETTLED_TIMEOUT_S", 0.0)
     lab = plugins.build_lab(load_lab(there.lab(tmp_path)))
     assert isinstance(lab, Distant)
