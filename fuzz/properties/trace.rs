@@ -28,6 +28,7 @@ pub fn holds(bytes: &[u8]) {
         loops: 2,
         replicas: nodrop_replay::Replicas::whole(3),
         duration_ns: None,
+        pass_ns: None,
         offsets_from: Some(1),
         distinct_loops: false,
     };

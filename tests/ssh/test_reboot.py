@@ -60,7 +60,9 @@ def cabled(there: Pair) -> None:
 
 
 @pytest.fixture
-def run(cabled: None, there: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+def run(
+    cabled: None, there: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Run]:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     with runs_on(there, tmp_path) as go:
         yield go
@@ -165,7 +167,9 @@ def test_a_host_that_booted_without_what_nodrop_needs_ends_a_run_that_can_go_on(
 
 
 @pytest.fixture
-def rebooting_it(cabled: None, there: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rebooting:
+def rebooting_it(
+    cabled: None, there: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Rebooting:
     monkeypatch.setattr(rebooting, "SETTLED_TIMEOUT_S", 0.0)
     lab = plugins.build_lab(load_lab(there.lab(tmp_path)))
     assert isinstance(lab, Distant)

@@ -138,6 +138,10 @@ pub struct ReplaySpec {
     #[arg(long, value_enum, default_value = "same")]
     #[serde(default = "same_flows")]
     pub loop_flows: Flows,
+    /// Time of one pass at the trace's own speed: silence after the last packet, if its packets take less
+    #[arg(long)]
+    #[serde(default)]
+    pub pass_s: Option<f64>,
     /// End after this time; the whole trace if absent
     #[arg(long)]
     pub duration_s: Option<f64>,

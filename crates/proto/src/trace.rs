@@ -34,6 +34,10 @@ pub struct TraceSpec {
     #[arg(long, value_enum, default_value = "same")]
     #[serde(default = "same_flows")]
     pub loop_flows: Flows,
+    /// Time of one pass at the trace's own speed: silence after the last packet, if its packets take less
+    #[arg(long)]
+    #[serde(default)]
+    pub pass_s: Option<f64>,
     /// Factor on the trace's own timing; 1 if no rate is given
     #[arg(long)]
     pub speed: Option<f64>,
@@ -87,6 +91,7 @@ impl TraceSpec {
             flow_seed: self.flow_seed,
             flows: self.flows,
             loop_flows: self.loop_flows,
+            pass_s: self.pass_s,
             duration_s: self.duration_s,
             seed: self.seed,
             backend: SendBackend::Auto,

@@ -142,7 +142,7 @@ mod tests {
                 Load::Timing { speed: 1.0 }, Load::Rate { pps: 1e9, burst: 2 }, Load::Bits { bps: 3e11 }, Load::TopSpeed,
             ][kind].clone();
             let limit = limit.filter(|_| kind < 3);
-            let request = Request { load, loops, replicas, duration_ns: limit, offsets_from: distinct.then_some(5), distinct_loops };
+            let request = Request { load, loops, replicas, duration_ns: limit, pass_ns: None, offsets_from: distinct.then_some(5), distinct_loops };
             prop_assert!(!distinct || request.copies() == Ok(copies));
             let Ok(plan) = Plan::new(&trace, &request) else {
                 return Ok(()); // a part with no flow

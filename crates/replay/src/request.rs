@@ -15,6 +15,8 @@ pub struct Request {
     pub replicas: Replicas,
     /// Packets due at this time or later are not sent.
     pub duration_ns: Option<u64>,
+    /// Time of one pass at the trace's own timing and speed 1: silence follows its last packet if its packets take less.
+    pub pass_ns: Option<u64>,
     /// Spread the starts of replicas by small offsets from this seed; `None` if they shall be in step.
     pub offsets_from: Option<u64>,
     /// Each pass of a replica has flows of its own, as another replica would.
@@ -118,6 +120,7 @@ mod tests {
             loops: 1,
             replicas: Replicas::whole(1),
             duration_ns: None,
+            pass_ns: None,
             offsets_from: None,
             distinct_loops: false,
         };

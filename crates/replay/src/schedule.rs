@@ -1,7 +1,7 @@
 //! When each packet of each replica is due, counted from the start; absolute, so that a late packet delays no other.
 //!
 //! - At the trace's own timing, replica r sends packet i of pass p at `offset[r] + (p * (duration + gap) + at[i]) / speed`, where `gap` is the mean gap of the trace:
-//!   the next pass begins one mean gap after the last packet. Replicas are merged by due time.
+//!   the next pass begins one mean gap after the last packet, or later if a pass is asked to last longer. Replicas are merged by due time.
 //! - At a rate (constant, of bits, or a profile) slot j has a time of its own; the slots go round the replicas, so the
 //!   rate is that of all replicas together. A packet that the last replica does not carry has one slot less.
 //! - At top speed the slots go round, too, and have no time.
@@ -56,6 +56,7 @@ impl Plan {
         request.check(trace)?;
         let packets = trace.packets().len();
         let duration = trace.duration_ns() as f64;
+        let of_packets = duration + duration / (packets.max(2) - 1) as f64;
         let round = round(trace, request)?;
         let mut plan = Self {
             in_turn: InTurn::new(&request.load, trace, &round),
@@ -63,7 +64,7 @@ impl Plan {
             offsets_ns: vec![0; round.replicas() as usize],
             round,
             counts: Vec::new(),
-            pass_ns: duration + duration / (packets.max(2) - 1) as f64,
+            pass_ns: of_packets.max(request.pass_ns.unwrap_or(0) as f64),
             copies_of_pass: 0,
         };
         if request.distinct_loops {

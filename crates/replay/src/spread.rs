@@ -133,6 +133,7 @@ mod tests {
             loops: 3,
             replicas,
             duration_ns: limit_ns,
+            pass_ns: None,
             offsets_from: None,
             distinct_loops: false,
         };

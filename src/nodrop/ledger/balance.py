@@ -263,10 +263,10 @@ def ledger_from_json(found: dict[str, Any]) -> Ledger:
     hops = [
         Hop(
             name=str(h["name"]),
-            packets=_number(h["packets"]),
+            packets=_number_or_none(h["packets"]),
             counter=str(h["counter"]),
             wire=bool(h.get("wire", False)),
-            bytes=_number(h.get("bytes")),
+            bytes=_number_or_none(h.get("bytes")),
             look_at=str(h.get("look_at", "")),
         )
         for h in found["hops"]
@@ -276,27 +276,35 @@ def ledger_from_json(found: dict[str, Any]) -> Ledger:
             into=str(a["into"]),
             kind=Class(a["kind"]),
             name=str(a["name"]),
-            packets=int(a["packets"]),
-            bytes=_number(a.get("bytes")),
+            packets=_number(a["packets"]),
+            bytes=_number_or_none(a.get("bytes")),
             bytes_between=_two_numbers(a.get("bytes_between")),
             counter=str(a["counter"]),
             evidence=str(a.get("evidence", "")),
             knob=str(a.get("knob", "")),
             place=Place(name=str(a["place"]), owner=None) if a.get("place") else None,
-            details=tuple((str(name), int(number)) for name, number in a.get("details", [])),
+            details=tuple((str(name), _number(number)) for name, number in a.get("details", [])),
         )
         for a in found["accounts"]
     ]
     given = [a for a in accounts if a.name not in (PATH_LOST, PATH_FOREIGN)]
-    return balance(hops, given, longest_frame_bytes=_number(found.get("longest_frame_bytes")))
+    return balance(
+        hops, given, longest_frame_bytes=_number_or_none(found.get("longest_frame_bytes"))
+    )
 
 
-def _number(found: Any) -> int | None:
-    return None if found is None else int(found)
+def _number(found: Any) -> int:
+    if type(found) is not int:
+        raise TypeError(f"{found!r} is not a whole number")
+    return found
+
+
+def _number_or_none(found: Any) -> int | None:
+    return None if found is None else _number(found)
 
 
 def _two_numbers(found: Any) -> tuple[int, int] | None:
     if found is None:
         return None
     least, most = found
-    return int(least), int(most)
+    return _number(least), _number(most)

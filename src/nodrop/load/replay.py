@@ -32,6 +32,8 @@ from nodrop.load.trace import (
     intended_pps,
     memory_problem,
     pace_of,
+    pass_words,
+    silence_after,
     words_of,
 )
 from nodrop.protocol import events
@@ -123,6 +125,7 @@ class Replay:
         options = self.options
         return {
             **pace_of(options),
+            **pass_words(options),
             "loops": options.loops,
             "multiplier": options.multiplier,
             "flow_seed": options.flow_seed,
@@ -144,8 +147,11 @@ class _Prepared:
         with making_sense("what node job 'replay' says when ready"):
             self.intended_packets: int = counted(self._job.ready, "intended_packets")
             intended_ns = self._job.ready["intended_duration_ns"]
+            self.silence_s = silence_after(self._load.options, self._load.trace_facts())
             self.intended_duration_s = (
-                None if intended_ns is None else lasting(intended_ns / 1e9, self.intended_packets)
+                None
+                if intended_ns is None
+                else lasting(intended_ns / 1e9, self.intended_packets) + self.silence_s
             )
 
     def aim(self, load: LoadGenerator, *, work: Path) -> None:
@@ -177,7 +183,7 @@ class _Prepared:
             ours_ns = self._link.tx.host.clock_offset_ns
             ended_ns = time.monotonic_ns() - ours_ns
             must_be_possible(said, began_ns=began_ns - ours_ns, ended_ns=ended_ns)
-        offered = offered_load(said, self.intended_duration_s)
+        offered = offered_load(said, self.intended_duration_s, silence_s=self.silence_s)
         facts = self._load.trace_facts()
         sent = {"trace_sha256": facts.sha256, **self._load.words()}
         if facts.source is not None:
@@ -186,8 +192,11 @@ class _Prepared:
 
 
 @making_sense("the result of node job 'replay'")
-def offered_load(said: ReplayResult, intended_duration_s: float | None) -> OfferedLoad:
-    """The replay job's result in our words."""
+def offered_load(
+    said: ReplayResult, intended_duration_s: float | None, *, silence_s: float = 0.0
+) -> OfferedLoad:
+    """The replay job's result in our words. `silence_s`: what follows the last packet and is part
+    of the time in which all were offered."""
     refused = said["refused_packets"]
     if odd := [name for name in refused if not name.isidentifier()]:
         raise ValueError(f"{odd[0]!r} is no name of an error")
@@ -202,7 +211,7 @@ def offered_load(said: ReplayResult, intended_duration_s: float | None) -> Offer
         refused_packets=dict(refused),
         duration_s=0.0
         if first is None or last is None
-        else lasting((last - first) / 1e9, said["sent_packets"]),
+        else lasting((last - first) / 1e9, said["sent_packets"]) + silence_s,
         intended_duration_s=intended_duration_s,
         schedule_error_us=_error(said["schedule_error_us"]),
         asked_schedule_error_us=_error(said["asked_schedule_error_us"]),

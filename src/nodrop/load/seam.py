@@ -134,6 +134,15 @@ class TraceFacts:
     """Trace that the window was cut from; None if the load has no window."""
     captured: Captured | None = None
     """The capture that the user named; None if nodrop made the trace, or lays several together."""
+    silence_s: float = 0.0
+    """Time at the end of each pass without a packet: of a window that lasts longer than its
+    packets take. A load that sends whole passes at their own timing offers its packets in that
+    time as well."""
+
+    @property
+    def pass_s(self) -> float:
+        """One pass over what is sent, at its own speed."""
+        return lasting(self.duration_s, self.packets) + self.silence_s
 
     @property
     def memory_bytes(self) -> int:

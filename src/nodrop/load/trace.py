@@ -99,7 +99,7 @@ def _window(said: Json) -> LoadWindow:
     whole, peak = said["whole"], said["whole"]["peak_second"]
     packets, bytes_ = said["packets"], said["frame_bytes"]
     trace_s = lasting(whole["duration_ns"] / 1e9, whole["packets"])
-    lasts_s = lasting(said["lasts_ns"] / 1e9, packets)
+    lasts_s = max(lasting(said["lasts_ns"] / 1e9, packets), (said["to_ns"] - said["from_ns"]) / 1e9)
     of_flows, begun = said["of_flows"], said["of_begun"]
 
     def rate(number: float, seconds: float) -> float | None:
@@ -260,10 +260,18 @@ def facts_of(options: ReplayOptions) -> TraceFacts:
     """Facts about the trace, and about what becomes of its fragments as these options will send
     it."""
     path, source = _sent(options)
-    facts, parts = read_trace(path, options), _parts(options)
+    facts, parts = read_trace(path, options, pass_s=_pass_s(source)), _parts(options)
     captured = _captured(options)
+    if (pass_s := _pass_s(source)) is not None:
+        took_s = lasting(facts.duration_s, facts.packets)
+        facts = replace(facts, silence_s=max(0.0, pass_s - took_s))
+    planned = facts.planned
+    if planned.duration_s is not None:
+        duration_s = planned.duration_s + silence_after(options, facts)
+        planned = replace(planned, duration_s=duration_s)
     return replace(
         facts,
+        planned=planned,
         parts=parts,
         source=source,
         captured=captured,
@@ -336,6 +344,23 @@ def _changes_of(facts: TraceFacts) -> Json:
     return said
 
 
+def _pass_s(source: Source | None) -> float | None:
+    """Time of one pass that the node is asked for; None = what its packets take."""
+    return None if source is None or source.window.is_whole else source.window.length_s
+
+
+def pass_words(options: ReplayOptions) -> Json:
+    """As the node's jobs want it."""
+    pass_s = _pass_s(_sent(options)[1])
+    return {} if pass_s is None else {"pass_s": pass_s}
+
+
+def silence_after(options: ReplayOptions, facts: TraceFacts) -> float:
+    """Seconds of a trial after its last packet that belong to its last pass."""
+    speed = pace_of(options).get("speed")
+    return 0.0 if speed is None or options.duration_s is not None else facts.silence_s / speed
+
+
 def intended_duration_s(options: ReplayOptions) -> float | None:
     """How long sending is meant to take; None at top speed."""
     return None if options.top_speed else facts_of(options).planned.duration_s
@@ -348,10 +373,10 @@ def intended_pps(options: ReplayOptions) -> float | None:
     return facts_of(options).planned.pps
 
 
-def read_trace(path: Path, options: ReplayOptions) -> TraceFacts:
+def read_trace(path: Path, options: ReplayOptions, *, pass_s: float | None = None) -> TraceFacts:
     """Reads the whole trace, again only if the file is another. BadInput names the packet and
     offset of the first bad record."""
-    return _read(path, _stamp(path), options)
+    return _read(path, _stamp(path), options, pass_s)
 
 
 def _stamp(path: Path) -> tuple[int, ...]:
@@ -364,7 +389,9 @@ def _stamp(path: Path) -> tuple[int, ...]:
 
 @functools.lru_cache(maxsize=1024)
 @making_sense("the result of node job 'trace'")
-def _read(path: Path, stamp: tuple[int, ...], options: ReplayOptions) -> TraceFacts:
+def _read(
+    path: Path, stamp: tuple[int, ...], options: ReplayOptions, pass_s: float | None
+) -> TraceFacts:
     # Before it is read: the node has it in memory for that already.
     if problem := memory_problem(path, stamp[2]):
         raise BadInput(problem)
@@ -381,6 +408,8 @@ def _read(path: Path, stamp: tuple[int, ...], options: ReplayOptions) -> TraceFa
         "seed": options.seed,
         "tolerate_truncated": options.tolerate_truncated,
     }
+    if pass_s is not None:
+        spec["pass_s"] = pass_s
     try:
         with reading(path) as line, closing(_job(_this_host(), spec)) as job:
 

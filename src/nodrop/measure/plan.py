@@ -22,7 +22,7 @@ from nodrop.errors import BadInput
 from nodrop.labs.seam import Receiving
 from nodrop.labs.split import Splitter
 from nodrop.ledger.sustained import duration
-from nodrop.load.seam import LoadGenerator, PeakDemand, TraceFacts, lasting
+from nodrop.load.seam import LoadGenerator, PeakDemand
 from nodrop.measure.controllers.forecast import forecast, forecast_words, soak_words
 from nodrop.measure.controllers.seam import Asked, AskedCell, Controller, Factors, TrialInput
 from nodrop.measure.lengths import OfferLength, implausible, offer_length, traces_of
@@ -396,7 +396,7 @@ def _asked(cell: Cell, searched: LoadGenerator | None) -> AskedCell:
         factors=cell.factors,
         load=cell.load,
         trace_packets=None if facts is None else facts.packets,
-        trace_s=None if facts is None else _pass_s(facts),
+        trace_s=None if facts is None else facts.pass_s,
         first_pps=None if facts is None else facts.planned.pps,
     )
 
@@ -411,11 +411,6 @@ def windowed(load: Table, search: Search) -> Table:
         return {**load, "window": window}
     window_s = search.final_trial_s * (load.get("speed") or 1.0)
     return {**load, "window": window, "window_s": min(window_s, MOST_DURATION_S)}
-
-
-def _pass_s(facts: TraceFacts) -> float:
-    """One pass over what is sent, at its own speed."""
-    return lasting(facts.duration_s, facts.packets)
 
 
 def _cell(experiment: Experiment, factors: Factors) -> Cell:

@@ -42,11 +42,15 @@ class LoadWindow(Model):
         return self.packets == self.trace_packets
 
     @property
+    def length_s(self) -> float:
+        return self.to_s - self.from_s
+
+    @property
     def name(self) -> str:
         """`seconds 10.0 to 15.0 of the trace`."""
         if self.is_whole:
             return f"the whole trace ({self.trace_s:,.1f} s)"
-        digits = 1 if self.to_s - self.from_s >= 1 else 3
+        digits = 1 if self.length_s >= 1 else 3
         return f"seconds {self.from_s:,.{digits}f} to {self.to_s:,.{digits}f} of the trace"
 
     @property
@@ -63,7 +67,7 @@ class LoadWindow(Model):
             return ""
         said = f"{_share(self.packets, self.trace_packets)} of its packets, "
         said += f"{_share(self.frame_bytes, self.trace_bytes)} of its bytes and "
-        said += f"{_share(self.to_s - self.from_s, self.trace_s)} of its {self.trace_s:,.1f} s"
+        said += f"{_share(self.length_s, self.trace_s)} of its {self.trace_s:,.1f} s"
         if self.pps is None or self.mean_pps is None:
             return said
         return (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -189,3 +190,21 @@ def three_passes() -> Ledger:
             account("rx_nic", Class.NOT_FOR_US, 1020),
         ],
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "spoilt"),
+    [
+        ("packets", "7"),
+        ("bytes", [[]]),
+        ("bytes", {}),
+        ("bytes_between", ""),
+        ("bytes_between", [1]),
+    ],
+)
+def test_a_count_that_is_no_whole_number_makes_no_ledger(name: str, spoilt: object) -> None:
+    lost = account("rx", Class.LOST, 1)
+    kept = json.loads(json.dumps(ledger_to_json(balance([hop("tx", 9), hop("rx", 8)], [lost]))))
+    kept["accounts"][0][name] = spoilt
+    with pytest.raises((TypeError, ValueError)):
+        ledger_from_json(kept)

@@ -80,15 +80,21 @@ def test_the_busiest_stretch_is_all_that_is_sent(
 
 
 @pytest.mark.parametrize(("busy_s", "pps"), [(1.0, 500.0), (2.0, 150.0)])
-def test_silence_in_a_window_is_no_part_of_its_rate(
-    tmp_path: Path, busy_s: float, pps: float
+@pytest.mark.parametrize(
+    ("by", "passes_s"),
+    [({}, 5.0), ({"loops": 3}, 15.0), ({"loops": 4, "speed": 10.0}, 2.0), ({"duration_s": 9.0}, 0)],
+)
+def test_silence_at_the_end_of_a_window_is_part_of_each_pass(
+    tmp_path: Path, busy_s: float, pps: float, by: dict[str, float], passes_s: float
 ) -> None:
-    """A pass is over with the last packet, so that is what passes and soaks are counted by."""
+    """Bursts at both ends of a window would follow each other at once, and double."""
     trace = made(tmp_path, [(busy_s, pps), (40, 0.05), (busy_s, pps / 2)])
-    facts = facts_of(options(trace, window="busiest"))
-    assert facts.source and facts.source.window.to_s - facts.source.window.from_s == 5.0
-    assert facts.source.window.pps == pytest.approx(pps, rel=0.03)
+    facts = facts_of(options(trace, window="busiest", **by))
+    assert facts.source and facts.source.window.length_s == 5.0 == facts.pass_s
+    assert facts.source.window.pps == pytest.approx(busy_s * pps / 5, rel=0.03)
     assert lasting(facts.duration_s, facts.packets) == pytest.approx(busy_s, rel=0.03)
+    if passes_s:
+        assert facts.planned.duration_s == pytest.approx(passes_s, rel=0.02)
 
 
 def test_a_trace_that_is_shorter_is_whole(tmp_path: Path) -> None:

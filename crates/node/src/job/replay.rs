@@ -103,6 +103,7 @@ fn differ_in_schedule_alone(before: &ReplaySpec, now: &ReplaySpec) -> bool {
             before.loops
         },
         duration_s: now.duration_s,
+        pass_s: now.pass_s,
         seed: now.seed,
         ..before.clone()
     };
@@ -262,6 +263,7 @@ fn request(spec: &ReplaySpec) -> Result<Request, JobError> {
         loops: spec.loops,
         replicas: replicas(spec)?,
         duration_ns: spec.duration_s.map(duration_ns).transpose()?,
+        pass_ns: spec.pass_s.map(duration_ns).transpose()?,
         offsets_from: distinct.then_some(spec.seed),
     };
     request.check_numbers().map_err(|e| unscheduled(&e))?;

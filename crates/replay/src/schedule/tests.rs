@@ -10,6 +10,7 @@ fn request(load: Load) -> Request {
         loops: 1,
         replicas: Replicas::whole(1),
         duration_ns: None,
+        pass_ns: None,
         offsets_from: None,
         distinct_loops: false,
     }
@@ -46,6 +47,19 @@ fn passes_follow_one_mean_gap_apart() {
             .intended_duration_ns(&trace),
         Some(50)
     );
+}
+
+#[test]
+fn a_pass_lasts_as_long_as_is_asked_if_its_packets_take_less() {
+    let trace = trace(&[1000, 1010, 1040]);
+    for (pass_ns, second_ns) in [(200, 100), (61, 31), (60, 30), (7, 30)] {
+        let request = Request {
+            loops: 2,
+            pass_ns: Some(pass_ns),
+            ..request(Load::Timing { speed: 2.0 })
+        };
+        assert_eq!(slots(&trace, &request)[3], (second_ns, 0, 0), "{pass_ns}");
+    }
 }
 
 #[test]
@@ -137,7 +151,7 @@ proptest! {
             Load::Profile(profile),
         ][kind].clone();
         let limit = limit.filter(|_| kind > 0);
-        let request = Request { load, loops, replicas: Replicas::whole(replicas), duration_ns: limit, offsets_from: Some(7), distinct_loops: false };
+        let request = Request { load, loops, replicas: Replicas::whole(replicas), duration_ns: limit, pass_ns: None, offsets_from: Some(7), distinct_loops: false };
         let plan = Plan::new(&trace, &request).unwrap();
         let slots: Vec<Slot> = plan.slots(&trace).collect();
         prop_assert_eq!(slots.len() as u64, plan.intended_packets());
@@ -189,7 +203,7 @@ proptest! {
             Load::Timing { speed: 0.7 }, Load::Rate { pps: 1e8, burst: 2 }, Load::Bits { bps: 3e9 }, Load::TopSpeed,
         ][kind].clone();
         let request = Request {
-            load, loops, replicas: Replicas::of(multiplier, 3).unwrap(), duration_ns: limit.filter(|_| kind < 3),
+            load, loops, replicas: Replicas::of(multiplier, 3).unwrap(), duration_ns: limit.filter(|_| kind < 3), pass_ns: None,
             offsets_from: spread.then_some(5),
             distinct_loops: false,
         };
