@@ -7,6 +7,7 @@ mod enter;
 mod guest;
 mod job;
 mod keep;
+mod outcomes;
 mod progress;
 mod schema;
 mod session;
@@ -45,6 +46,8 @@ enum Command {
     Profile(ByFlags<job::profile::Profile>),
     /// What a trace holds and what the kernel will do to it; synthetic traces
     Trace(trace_tool::TraceArgs),
+    /// What a SUT found, from its event log: units that are seen or not, and counts
+    Outcomes(outcomes::OutcomesArgs),
     /// Print the JSON Schema of every job's spec and events
     Schema,
     /// Enter namespaces and a root folder, then become the program
@@ -128,6 +131,7 @@ fn main() -> ExitCode {
         Command::Probe(job) => job.run(),
         Command::Profile(job) => job.run(),
         Command::Trace(args) => trace_tool::run(args),
+        Command::Outcomes(args) => outcomes::run(&args),
         Command::Schema => schema::print(),
         Command::Enter(args) => enter::run(&args),
         Command::Keep(args) => keep::run(&args),

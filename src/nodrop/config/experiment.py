@@ -72,6 +72,9 @@ class LimitsTable(Options):
     """How readily the kernel swaps pages out; without it there is no swap within `memory`."""
 
 
+Outcome = Literal["alerts", "flows", "http", "dns", "tls"]
+
+
 class Measure(Options):
     """How each cell is looked at, and from when on a trial is not believed."""
 
@@ -101,6 +104,10 @@ class Measure(Options):
     hardware: bool = False
     """With `profile`: also cycles, instructions and cache misses of each thread. On a virtual CPU
     each switch of a thread then costs some 30 us."""
+    outcome: Annotated[tuple[Outcome, ...], Field(max_length=5)] = ()
+    """Also see what the SUT detects of what it should: "alerts", beside which "flows", "http",
+    "dns" and "tls" count those events. The SUT writes a log for it; compare no such trials with
+    others. Before the first trial nodrop measures what is to be expected, once."""
     late_p99_us: PositiveFloat = 5000.0
     """The trial is void if 1 % of the packets were sent later (or earlier) than this."""
     late_burst_max_ratio: Annotated[float, Field(gt=0, le=1)] = 0.5
@@ -238,6 +245,13 @@ def _build(
     if file.measure.hardware and not file.measure.profile:
         raise BadInput(
             "measure.hardware = true: the profiler counts it; set measure.profile = true"
+        )
+    if (asked := file.measure.outcome) and asked[0] != "alerts":
+        raise BadInput('measure.outcome: the first must be "alerts": all rests on them')
+    if asked and (file.measure.sut == "standing" or file.measure.mode == CAPACITY):
+        raise BadInput(
+            "measure.outcome: a SUT that stays up limits its alerts from one trial to the next, "
+            'and a search counts packets: leave it out, or set measure.sut = "fresh"'
         )
     return Experiment(
         name=file.name,

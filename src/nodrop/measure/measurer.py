@@ -36,8 +36,10 @@ from nodrop.measure.plan import Cell, Table
 from nodrop.measure.preflight import Parts, resettable
 from nodrop.measure.sampling import Sampler, usage_inside
 from nodrop.measure.seam import Measured, Standing, Trial
+from nodrop.outcomes.found import read_found
 from nodrop.results.names import PROFILE
 from nodrop.setups.seam import Env, Proof, SamplesInside
+from nodrop.suts.seam import Detecting
 
 
 def prove(
@@ -340,6 +342,7 @@ class _World:
             self._count()
             seen.packets.readings = before, after
             offering.look_back(self._parts.sut(self._cell), self._load)
+            self._find()
             if trial.asks_tsc:
                 step("probe tsc")
                 seen.facts["tsc"] = _costs(self.places.envs[0])
@@ -366,6 +369,14 @@ class _World:
             seen.packets.each = together.finish(self.each, timeout_s=STOP_TIMEOUT_S)
             self._worn = "the SUT was ended to read its last counters"
         seen.problems += [problem for one in seen.packets.each for problem in one.problems]
+
+    def _find(self) -> None:
+        """What it detected, from the log that it wrote for it."""
+        outcome = self._settings.outcome
+        if outcome and isinstance(sut := self._parts.sut(self._cell), Detecting):
+            self.trial.step("read detections")
+            logs = [one.process.fetch(sut.event_log) for one in self.each]
+            self.trial.seen.found = read_found(logs, sut.limits(), with_flows="flows" in outcome)
 
     def _samplers(self, stack: ExitStack) -> tuple[Sampler, Mapping[str, SamplesInside]]:
         places, first = self.places, self.each[0].process

@@ -30,6 +30,7 @@ from nodrop.ledger.reasons import Problem, Reason
 from nodrop.ledger.threads import ThreadBooks, unexplained_packets
 from nodrop.ledger.verdict import judge
 from nodrop.load.seam import FromFiles, LoadGenerator, OfferedLoad, ScheduleError
+from nodrop.measure.baselines import Baselines
 from nodrop.measure.controllers.seam import TrialInput
 from nodrop.measure.live import Tell
 from nodrop.measure.measurer import LabMeasurer, out_of_memory
@@ -38,6 +39,7 @@ from nodrop.measure.plan import Cell, Plan
 from nodrop.measure.preflight import Parts
 from nodrop.measure.seam import Measured, Measurer, ResourcesSeen, Standing, Trial
 from nodrop.measure.servants import setup_cpu_s
+from nodrop.outcomes.expected import compared, differences
 from nodrop.protocol.events import Achieved, AfPacketProof
 from nodrop.protocol.events import Host as HostFacts
 from nodrop.results.live import Live
@@ -101,6 +103,10 @@ def trial_record(
         found["flow_sizes"] = asdict(packets.flow_sizes)
     if packets.window is not None:
         found["window"] = packets.window.model_dump()
+    if seen.found is not None and seen.baseline is not None:
+        measured = seen.verdict.outcome == "measured"
+        detections = compared(seen.found, seen.baseline, measured=measured)
+        found["detections"] = detections.model_dump()
     body["ports"] = [asdict(port) for port in packets.ports]
     if packets.counters is not None:
         body["captured_packets"] = packets.counters.captured_packets
@@ -201,6 +207,8 @@ def write_details(folder: TrialFolder, seen: Measured) -> None:
         # Ten readings a second of each thread; what they show is in the evidence of the causes.
         counters = asdict(replace(packets.counters, over_time={}))
         folder.write("counters", counters)
+    if seen.found is not None and seen.baseline is not None:
+        folder.write("detections", differences(seen.found, seen.baseline))
     if packets.readings:
         before, after = packets.readings
         folder.write("readings", {"before": before.as_json(), "after": after.as_json()})
@@ -337,6 +345,7 @@ class Pair:
     parts: Parts
     journal: UndoJournal
     worlds: Worlds
+    baselines: Baselines
 
     def look(self) -> tuple[HostFacts, AfPacketProof]:
         """In the lab itself: the host, and what its AF_PACKET counters mean."""
@@ -361,6 +370,7 @@ class Pair:
     ) -> tuple[TrialRecord, Json]:
         """Its record, and the details for trial.json; its other files are in the folder."""
         asked = self.plan.as_parted(asked)
+        baseline = self.baselines.of(self.plan.cell(asked.cell), asked.load, phase)
         started_utc, began = datetime.now(UTC), time.monotonic()
 
         def watch(name: str) -> None:
@@ -372,6 +382,7 @@ class Pair:
             live(reading)
 
         trial = Trial(index=asked.index, folder=folder, watch=watch, tell=tell, asks_tsc=asks_tsc)
+        trial.seen.baseline = baseline
         error = self._attempt(asked, trial)
         record = trial_record(
             asked,
@@ -425,8 +436,9 @@ def at_work(
         if isinstance(parts.lab, Connected):
             sender = stack.enter_context(parts.lab.connected(journal))
             _send_files(sender, [parts.load(cell.load) for cell in plan.cells], note)
-        worlds = stack.enter_context(Worlds(LabMeasurer(parts, measure, journal), note))
-        yield Pair(plan, parts, journal, worlds)
+        measurer = LabMeasurer(parts, measure, journal)
+        worlds = stack.enter_context(Worlds(measurer, note))
+        yield Pair(plan, parts, journal, worlds, Baselines(parts, measure.outcome, measurer, note))
 
 
 def _send_files(sender: Host, loads: Sequence[LoadGenerator], note: Callable[[str], None]) -> None:

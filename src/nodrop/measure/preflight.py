@@ -31,7 +31,7 @@ from nodrop.measure.plan import Cell, Plan, Table
 from nodrop.measure.sharing import port_traces
 from nodrop.setups.limits import missing_cpus, pin_problems
 from nodrop.setups.seam import Setup
-from nodrop.suts.seam import Sut, pins_of
+from nodrop.suts.seam import Detecting, Sut, must_be_detectable, pins_of
 
 _AGAIN = "make it again with `nodrop image build`"
 
@@ -70,6 +70,7 @@ class Parts:
         self._base = experiment.base
         self.plan = plan
         self._reset = experiment.measure.reset
+        self._outcome = experiment.measure.outcome
         self._built: dict[tuple[str, str], Any] = {}
         self._bits: dict[str, Bits | None] = {}
         self._hashes: dict[Path, str] = {}
@@ -116,7 +117,11 @@ class Parts:
         return self._part(plugins.build_setup, cell.setup)
 
     def sut(self, cell: Cell) -> Sut:
-        return self._part(plugins.build_sut, cell.sut)
+        return self._part(self._build_sut if self._outcome else plugins.build_sut, cell.sut)
+
+    def _build_sut(self, table: Table, *, base: Path) -> Sut:
+        sut = plugins.build_sut(table, base=base)
+        return sut.detecting(self._outcome) if isinstance(sut, Detecting) else sut
 
     def load(self, table: Table) -> LoadGenerator:
         """Of a cell's table, or of what a controller makes of it."""
@@ -215,6 +220,8 @@ class Parts:
             found.ask(partial(self._place_problems, cell, bits, in_common))
             found.ask(partial(self._no_problems, self.lab_of, cell))
             found.ask(partial(self._split_problems, cell))
+            if self._outcome:
+                found.ask(partial(must_be_detectable, sut(), cell.load))
             if bits is not None or sut().needs_bits() is None:
                 found.ask(partial(_of_sut, sut, bits))
             found.ask(partial(_of_load, load))

@@ -30,6 +30,8 @@ from nodrop.measure.packets.readings import Reading
 from nodrop.measure.plan import Cell, Table
 from nodrop.measure.sampling import Usage
 from nodrop.measure.servants import Servant
+from nodrop.outcomes.expected import Baseline
+from nodrop.outcomes.found import Found
 from nodrop.results.trial import Program
 from nodrop.results.trial_folder import TrialFolder
 from nodrop.results.window import LoadWindow
@@ -121,6 +123,10 @@ class Measured:
     offered: OfferedLoad | None = None
     resources: ResourcesSeen = field(default_factory=ResourcesSeen)
     packets: PacketsSeen = field(default_factory=PacketsSeen)
+    found: Found | None = None
+    """What the SUT detected; None if nobody asked."""
+    baseline: Baseline | None = None
+    """What it was to detect; None if nobody asked."""
     verdict: Verdict | None = None
     facts: Json = field(default_factory=dict)
     """What plugins say of themselves, as they say it: it goes into trial.json unread."""

@@ -97,7 +97,23 @@ def not_whole(record: TrialRecord) -> dict[str, float]:
 def _beside(record: TrialRecord) -> str:
     found = not_whole(record).items()
     named = [(n, share) for n, share in found if n == "cut" or share >= INVALID_NAMED]
-    return "".join(f", {percent(share)} {name}" for name, share in named)
+    said = "".join(f", {percent(share)} {name}" for name, share in named)
+    return said + (f", {detected_words(record)}" if record.detections else "")
+
+
+def detected_words(record: TrialRecord) -> str:
+    """What became of the detections of a trial that was asked for them; else empty."""
+    found = record.detections
+    if found is None:
+        return ""
+    if found.expected is None or found.missed is None:
+        return f"detections not judged ({found.no_ratio})"
+    surplus = f", {found.surplus:,} not expected" if found.surplus else ""
+    if not found.missed:
+        return f"all {count_of(found.expected, 'expected detection')} seen{surplus}"
+    share = found.detection_loss_ratio
+    part = f"{percent(share)} of detections missed " if share is not None else "detections missed "
+    return f"{part}({found.missed:,} of {found.expected:,}){surplus}"
 
 
 def _on(record: TrialRecord) -> str:

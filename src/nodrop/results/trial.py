@@ -16,6 +16,7 @@ from pydantic import AfterValidator, Field, JsonValue, ValidationError, model_va
 from nodrop.config.units import parse_cpus
 from nodrop.errors import NodropError
 from nodrop.ledger.reasons import FAILURES, Reason
+from nodrop.results.detections import Detections
 from nodrop.results.model import Count, Model, NotNegative, Packets, Seconds
 from nodrop.results.packets import PacketBooks
 from nodrop.results.versions import FLAT, FORMAT, UnknownFormat, current
@@ -318,6 +319,8 @@ class TrialRecord(Model):
     """Of each thread's books what does not close, and of the SUT's figures what its threads do not
     add up to; 0 = all agree. Null if it does not count by thread."""
 
+    detections: Detections | None = None
+    """Null if the experiment does not ask for them (measure.outcome)."""
     flow_sizes: FlowSizes | None = None
     """Of the load; null if it sent only a part of the trace's flows."""
     window: LoadWindow | None = None
@@ -453,6 +456,7 @@ ADDED_LATER: frozenset[str] = frozenset(
         "threads",
         "threads_unexplained_packets",
         "flow_sizes",
+        "detections",
         "window",
     }
 )

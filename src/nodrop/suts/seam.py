@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
+from nodrop.config.replay import REPLAYING
+from nodrop.errors import BadInput
 from nodrop.hosts.seam import Json
 from nodrop.images.bits import Bits
 from nodrop.ledger.over_time import Served
 from nodrop.ledger.places import Place
 from nodrop.ledger.reasons import Problem
 from nodrop.ledger.threads import Role
+from nodrop.outcomes.found import By, Found
 from nodrop.setups.seam import Env, Process
 
 
@@ -187,6 +190,33 @@ class Sut(Protocol):
         ...
 
 
+@runtime_checkable
+class Detecting(Protocol):
+    """A Sut whose detections can be asked for (`measure.outcome`)."""
+
+    event_log: str
+    """Name in the work folder."""
+    roomy: Mapping[str, Any]
+    """Keys of its table with which it loses nothing at a low load."""
+
+    def detecting(self, outcome: Sequence[str]) -> Sut:
+        """The same, which also logs these: alerts, flows, http, dns, tls."""
+        ...
+
+    def limits(self) -> Mapping[str, By]:
+        """Rules that limit their alerts, and by what: `gid:sid` → by_src."""
+        ...
+
+    def offline(self, bits: Bits | None, trace: Path) -> Found:
+        """Units that it finds when it reads the trace itself, with the same rules, settings and
+        runmode. LabProblem if it cannot."""
+        ...
+
+    def detection_key(self, bits: Bits | None) -> Json:
+        """Everything but the trace that decides what it finds, by content."""
+        ...
+
+
 def ports_of(sut: Sut) -> int:
     """NIC ports that it captures on; a SUT that has no `ports` captures on one."""
     return int(getattr(sut, "ports", 1))
@@ -197,3 +227,21 @@ def pins_of(sut: Sut) -> Mapping[str, str]:
     lack) or, without these, all of it."""
     found: Mapping[str, str] = getattr(sut, "cpu_sets", {})
     return found or ({} if sut.cpus is None else {"sut.cpus": sut.cpus})
+
+
+def must_be_detectable(sut: Sut, load: Mapping[str, Any]) -> Sequence[str]:
+    """BadInput if it cannot be said which detections a load should bring."""
+    if not isinstance(sut, Detecting):
+        raise BadInput(f'measure.outcome: sut "{sut.name}" logs no detections: leave it out')
+    where = "measure.outcome: it cannot be said what to expect of "
+    if load.get("kind") not in REPLAYING or isinstance(load.get("trace"), list | tuple):
+        raise BadInput(f"{where}this load: replay one trace")
+    if load.get("flows") == "same" and load.get("multiplier", 1) != 1:
+        raise BadInput(
+            f'{where}load.flows = "same": identical copies raise alerts of their own; leave it out'
+        )
+    if load.get("loops", 1) != 1:
+        raise BadInput(f"{where}load.loops, which sends a trace again: give a longer trace")
+    if load.get("duration_s") is not None:
+        raise BadInput(f"{where}load.duration_s, which ends a trace early: use load.window")
+    return ()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,6 +25,8 @@ WITH_RULES_TIMEOUT_S = 180.0
 LONGEST_WORDS = 1 << 20
 CONFIG = "suricata.yaml"
 WORK_INSIDE = "/run/nodrop"
+WORK = "@work@"
+"""Stands for the work folder in options, as Suricata sees it."""
 WRITABLE = ("run", "tmp", "var/log", "var/lib/suricata")
 """Of the image, into which Suricata may write: empty folders lie over them."""
 _ERROR = re.compile(r"^(?:\[\d+\] )?(?:Error|E): (.*?)\s*$", re.MULTILINE)
@@ -41,15 +44,27 @@ class Answer:
     """It came so far."""
 
 
-def asked(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """A Suricata that ran once, beside any lab."""
+
+    status: int
+    work: Path
+    """Its work folder, as long as it is there."""
+    words: bytes
+    """The end of what it said on stdout and stderr."""
+
+
+@contextmanager
+def ran(
     bits: Bits,
     configuration: Callable[[str], bytes],
     files: Mapping[str, bytes | Path],
-    *,
-    timeout_s: float = TIMEOUT_S,
-) -> Answer | None:
-    """Suricata's answer to a configuration that is made for the work folder, as it sees that
-    folder, and to the files there. None if it cannot be asked."""
+    *options: str,
+    timeout_s: float,
+) -> Iterator[Ended | None]:
+    """With a configuration that is made for the work folder, as Suricata sees that folder, and the
+    files there. None if it cannot be started, or takes too long."""
     image = bits.kind == "image"
     with TemporaryDirectory(prefix="nodrop-") as folder:
         work = Path(folder) / "work"
@@ -64,7 +79,8 @@ def asked(
             if image and isinstance(content, Path):
                 shown[content.absolute()] = f"{seen}/{name}:ro"
         program = "suricata" if image else str(bits.path)
-        argv = (program, "-T", "-c", f"{seen}/{CONFIG}", "-l", seen, "--af-packet")
+        given = [one.replace(WORK, seen) for one in options]
+        argv = (program, "-c", f"{seen}/{CONFIG}", "-l", seen, *given)
         stdout, stderr = Path(folder) / "stdout", Path(folder) / "stderr"
         try:
             host = LocalHost(name="this host", node=find_node_binary(), label="acceptance")
@@ -72,14 +88,31 @@ def asked(
             around = of_image if image else AS_OURS
             child = host.spawn(argv, stdout=stdout, stderr=stderr, caps=(), around=around)
         except LabProblem:
-            return None
+            yield None
+            return
         try:
             status = child.wait(timeout_s)
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait()
-            return None
+            yield None
+            return
         words = b"".join(read_end(path, bytes_from_end=LONGEST_WORDS) for path in (stdout, stderr))
+        yield Ended(status=status, work=work, words=words)
+
+
+def asked(
+    bits: Bits,
+    configuration: Callable[[str], bytes],
+    files: Mapping[str, bytes | Path],
+    *,
+    timeout_s: float = TIMEOUT_S,
+) -> Answer | None:
+    """Suricata's answer to a configuration and its files. None if it cannot be asked."""
+    with ran(bits, configuration, files, "-T", "--af-packet", timeout_s=timeout_s) as ended:
+        if ended is None:
+            return None
+        status, words, work = ended.status, ended.words, ended.work
         said = _ERROR.findall(words.decode(errors="replace"))
         try:
             lines = log.EngineLog(work / ENGINE_LOG).lines()

@@ -21,6 +21,7 @@ from nodrop.suts.suricata.template import MAX_PENDING_PACKETS, Yaml
 
 ENGINE_LOG = "engine.json"
 STATS_LOG = "stats.json"
+EVENT_LOG = "outcome.json"
 SOCKET = "suricata.socket"
 FIRST_CLUSTER_ID = 99
 STATS_INTERVAL_S = 1
@@ -47,7 +48,7 @@ class Seen:
     online_cpus: int = 1
 
 
-def render(options: SuricataOptions, base: Yaml, seen: Seen) -> Yaml:
+def render(options: SuricataOptions, base: Yaml, seen: Seen, outcome: Sequence[str] = ()) -> Yaml:
     """The whole configuration, from our template or a user's yaml."""
     work = seen.work
     document = {
@@ -74,7 +75,11 @@ def render(options: SuricataOptions, base: Yaml, seen: Seen) -> Yaml:
         },
         # dump-counters is only as fresh as this (measured: 7 s late with the usual 8).
         "stats": {**_table(base, "stats"), "enabled": True, "interval": STATS_INTERVAL_S},
-        "outputs": [*map(_into_work, _list(base, "outputs")), _stats_output()],
+        "outputs": [
+            *map(_into_work, _list(base, "outputs")),
+            _stats_output(),
+            *([_event_output(outcome)] if outcome else []),
+        ],
         "unix-command": {"enabled": True, "filename": _socket_path(work)},
     }
     if threading := _threading(options, base, seen):
@@ -295,6 +300,19 @@ def _stats_output() -> Yaml:
     return {
         "eve-log": {"enabled": True, "filetype": "regular", "filename": STATS_LOG, "types": types}
     }
+
+
+def _event_output(outcome: Sequence[str]) -> Yaml:
+    """nodrop's own record of what is found, whatever the user's outputs are."""
+    types = {
+        "alerts": {"alert": {"metadata": False, "tagged-packets": False}},
+        "flows": "flow",
+        "http": {"http": {"extended": False}},
+        "dns": "dns",
+        "tls": "tls",
+    }
+    log = {"enabled": True, "filetype": "regular", "filename": EVENT_LOG}
+    return {"eve-log": {**log, "types": [types[one] for one in outcome]}}
 
 
 def _put(document: Yaml, path: str, value: object) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import io
 import lzma
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,21 @@ from nodrop.hosts.seam import Json
 from nodrop.images.bits import Bits
 from nodrop.ledger.places import Knobs, Place, socket_ring
 from nodrop.ledger.threads import Role
+from nodrop.outcomes.found import By, Found, limits_of_config, limits_of_rules, read_found
 from nodrop.setups.seam import Env, ProcessSpec
 from nodrop.suts.suricata import log
-from nodrop.suts.suricata.acceptance import CONFIG, WITH_RULES_TIMEOUT_S, Answer, asked
+from nodrop.suts.suricata.acceptance import (
+    CONFIG,
+    WITH_RULES_TIMEOUT_S,
+    WORK,
+    Answer,
+    asked,
+    ran,
+)
 from nodrop.suts.suricata.capture import role
 from nodrop.suts.suricata.config import (
     ENGINE_LOG,
+    EVENT_LOG,
     SOCKET,
     STATS_LOG,
     Seen,
@@ -49,7 +59,8 @@ RULES_BYTES = 256 << 20
 LOOK_BYTES = 64 << 10
 """Bytes at the beginning of each rule file that Suricata is asked about first: if no rule there
 loads, it is asked about the whole files."""
-OURS = (CONFIG, ENGINE_LOG, STATS_LOG, SOCKET, *FILE_KEYS)
+TRACE = "trace.pcap"
+OURS = (CONFIG, ENGINE_LOG, STATS_LOG, EVENT_LOG, TRACE, SOCKET, *FILE_KEYS)
 """Names in the work folder."""
 
 RING = socket_ring(
@@ -65,6 +76,7 @@ RING = socket_ring(
     counter="tp_drops (PACKET_STATISTICS): stats.capture.kernel_drops in eve.json",
     source="read in Suricata's src/source-af-packet.c (AFPDumpCounters)",
 )
+OFFLINE_TIMEOUT_S = 1200.0
 REST_SEEN_S = 0.15
 """Two looks at its threads, and the first of them late."""
 
@@ -74,6 +86,9 @@ class Suricata:
 
     name = "suricata"
     places: Sequence[Place] = (RING,)
+    event_log = EVENT_LOG
+    roomy: Mapping[str, Any] = {"ring_size": 32_768}
+    _outcome: tuple[str, ...] = ()
 
     def __init__(self, options: Mapping[str, Any], *, base: Path) -> None:
         self.options = check(SuricataOptions, options, table="sut", base=base)
@@ -216,6 +231,68 @@ class Suricata:
     def role(self, thread: str) -> Role | None:
         return role(thread)
 
+    # --- what it finds --------------------------------------------------------------------------
+
+    def detecting(self, outcome: Sequence[str]) -> Suricata:
+        other = copy(self)
+        other._outcome = tuple(outcome)
+        other._rendered = other._configuration(Seen(interfaces=["eth0"], work="/work"))
+        return other
+
+    def limits(self) -> dict[str, By]:
+        found: dict[str, By] = {}
+        for rules in self._rules:
+            found |= limits_of_rules(_text(plain_rules(rules.path)))
+        if thresholds := self._others.get("threshold-file"):
+            found |= limits_of_config(_text(thresholds))
+        return found
+
+    def offline(self, bits: Bits | None, trace: Path) -> Found:
+        if bits is None:
+            raise LabProblem("no Suricata to read the trace with")
+        others, rules = self._beside(bits), {one.name: plain_rules(one.path) for one in self._rules}
+        files = {**others, **rules, TRACE: trace}
+        how = ("-r", f"{WORK}/{TRACE}", "--runmode", self._offline_runmode())
+        seen = Seen(interfaces=["lo"], work="", rules=[*rules], others={key: key for key in others})
+
+        def configuration(work: str) -> bytes:
+            return dump(self._offline_document(replace(seen, work=work)))
+
+        with ran(bits, configuration, files, *how, timeout_s=OFFLINE_TIMEOUT_S) as ended:
+            if ended is None or ended.status:
+                words = b"" if ended is None else ended.words
+                last = words.decode(errors="replace").strip()[-200:]
+                raise LabProblem(f"Suricata does not read the trace to its end: {last or 'late'}")
+            return read_found(
+                [ended.work / EVENT_LOG], self.limits(), with_flows="flows" in self._outcome
+            )
+
+    def _offline_document(self, seen: Seen) -> Yaml:
+        """As it runs live, but for what is of live capture. Checksums are checked as AF_PACKET has
+        them checked: left to itself, it guesses from the first 1,000 packets."""
+        document = render(self.options, self._base, seen, self._outcome)
+        return {
+            **document,
+            "pcap-file": {"checksum-checks": "yes"},
+            "unix-command": {"enabled": False},
+        }
+
+    def _offline_runmode(self) -> str:
+        """`single` stands for workers: each flow is one thread's either way."""
+        runmode = self._runmode() or str(self._base.get("runmode", "workers"))
+        return "autofp" if runmode == "autofp" else "single"
+
+    def detection_key(self, bits: Bits | None) -> Json:
+        document = self._offline_document(Seen(interfaces=["lo"], work="/work"))
+        for of_capture in ("af-packet", "threading"):
+            document.pop(of_capture, None)
+        return {
+            "bits": None if bits is None else bits.sha256,
+            "configuration": hashlib.sha256(dump(document)).hexdigest(),
+            "runmode": self._offline_runmode(),
+            "files": {name: _sha256(path) for name, path in sorted(self.files().items())},
+        }
+
     def launch(self, env: Env) -> RunningSuricata:
         interfaces = tuple(env.capture_interfaces)
         document = self._configuration(
@@ -288,7 +365,8 @@ class Suricata:
     def _configuration(self, seen: Seen) -> Yaml:
         names = [rules.name for rules in self._rules]
         others = {key: key for key in self._others}
-        return render(self.options, self._base, replace(seen, rules=names, others=others))
+        seen = replace(seen, rules=names, others=others)
+        return render(self.options, self._base, seen, self._outcome)
 
     def _argv(self, env: Env) -> tuple[str, ...]:
         bits = env.bits
@@ -386,6 +464,10 @@ def _no_text(path: Path, plain: Path) -> Sequence[str]:
         if b"\0" not in file.read(LOOK_BYTES):
             return []
     return [f"sut.rules: {path}: holds no rules: it is no UTF-8 text; unpack an archive first"]
+
+
+def _text(path: Path) -> str:
+    return read_file(path, most_bytes=RULES_BYTES).decode(errors="replace")
 
 
 def _sha256(path: Path) -> str:

@@ -1,0 +1,149 @@
+"""What the SUT of a cell is to find in its load: measured once, before the first trial, and kept.
+
+The SUT reads the trace itself, then captures it twice at a low load, with a large ring. Trials that
+lost something are no baseline. What was found is kept in the cache folder by the content of all
+that decides it: program, configuration, rules, trace and replicas.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from nodrop.errors import LabProblem, TrialFailed
+from nodrop.hosts.binary import find_node_binary
+from nodrop.hosts.folders import cache_folder
+from nodrop.hosts.local import run_command
+from nodrop.ledger.hops import Class
+from nodrop.measure.plan import Cell, Table
+from nodrop.measure.preflight import Parts
+from nodrop.measure.seam import Measurer, Trial
+from nodrop.outcomes.expected import Baseline
+from nodrop.outcomes.found import Found, keep
+from nodrop.results.trial_folder import TrialFolder
+from nodrop.suts.seam import Detecting
+from nodrop.untrusted.folder import read_file
+
+VERSION = 1
+"""Of what is kept: grows when the units of the same input are others."""
+LIVE_TRIALS = 2
+LOW_PPS = 5_000.0
+LIVE_S = 20.0
+"""A longer trace is sent faster, within `LOW_PPS`."""
+LONGEST_LIVE_S = 180.0
+"""Beyond it the SUT's own reading has to do."""
+REPLICATE_TIMEOUT_S = 600.0
+LONGEST_KEPT = 512 << 20
+
+
+class Baselines:
+    def __init__(
+        self,
+        parts: Parts,
+        outcome: Sequence[str],
+        measurer: Measurer,
+        note: Callable[[str], None],
+    ) -> None:
+        self._parts, self._outcome, self._measurer, self._note = parts, outcome, measurer, note
+        self._known: dict[str, Baseline] = {}
+
+    def of(self, cell: Cell, load: Table, phase: Callable[[str], None]) -> Baseline | None:
+        """None if the experiment asks for no detections."""
+        if not self._outcome or not isinstance(sut := self._parts.sut(cell), Detecting):
+            return None
+        key = self._key(cell, sut, load)
+        path = cache_folder() / "baselines" / f"{key}.json"
+        if key not in self._known and path.is_file():
+            kept = json.loads(read_file(path, most_bytes=LONGEST_KEPT))
+            self._known[key] = Baseline.from_json(kept)
+        if key not in self._known:
+            phase("baseline")
+            self._known[key] = found = self._measured(cell, sut, load)
+            self._note(f"baseline: {found.words or found.why}")
+            if found.live and found.offline is not None:
+                keep(path, found.to_json())
+        return self._known[key]
+
+    def _key(self, cell: Cell, sut: Detecting, load: Table) -> str:
+        facts = self._parts.load(load).trace_facts()
+        sent = {name: load.get(name) for name in ("multiplier", "flow_seed", "flows")}
+        decides = {
+            "version": VERSION,
+            "outcome": [*self._outcome],
+            "sut": sut.detection_key(self._parts.bits(cell)),
+            "trace": facts.sha256,
+            "sent": sent,
+        }
+        return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
+
+    def _measured(self, cell: Cell, sut: Detecting, load: Table) -> Baseline:
+        offline, why = None, []
+        try:
+            with self._as_sent(load) as trace:
+                offline = sut.offline(self._parts.bits(cell), trace)
+        except LabProblem as problem:
+            why.append(str(problem))
+        live: list[Found] = []
+        try:
+            live = self._live(cell, sut, load)
+        except (LabProblem, TrialFailed, OSError) as problem:
+            why.append(f"no lossless trial: {problem}")
+        return Baseline(offline=offline, live=live, why="; ".join(why))
+
+    @contextmanager
+    def _as_sent(self, load: Table) -> Iterator[Path]:
+        """The packets of the load as a file that any SUT reads."""
+        facts = self._parts.load(load).trace_facts()
+        with TemporaryDirectory(prefix="nodrop-") as folder:
+            out = Path(folder) / "sent.pcap"
+            words = {
+                "--multiplier": load.get("multiplier", 1),
+                "--flow-seed": load.get("flow_seed"),
+            }
+            options = [str(part) for key, said in words.items() if said for part in (key, said)]
+            cut = ["--tolerate-truncated"] if load.get("tolerate_truncated") else []
+            node = str(find_node_binary())
+            argv = [node, "trace", "replicate", str(facts.path), str(out), *options, *cut]
+            run_command(argv, where="measure.outcome", timeout_s=REPLICATE_TIMEOUT_S)
+            yield out
+
+    def _live(self, cell: Cell, sut: Detecting, load: Table) -> list[Found]:
+        facts = self._parts.load(load).trace_facts()
+        packets = facts.planned.packets
+        pps = min(LOW_PPS, packets / min(LIVE_S, facts.duration_s or LIVE_S))
+        if packets / pps > LONGEST_LIVE_S:
+            raise LabProblem(f"it would take {packets / pps:,.0f} s at {pps:,.0f} packets/s")
+        speed = facts.duration_s * pps / packets if facts.duration_s else 1.0
+        found: list[Found] = []
+        for _ in range(LIVE_TRIALS + 1):
+            one = self._trial(cell, sut, _at_speed(load, speed))
+            if one is None:
+                speed /= 2
+            else:
+                found.append(one)
+            if len(found) == LIVE_TRIALS:
+                return found
+        raise LabProblem(f"trials at {pps:,.0f} packets/s and at the half lost packets")
+
+    def _trial(self, cell: Cell, sut: Detecting, load: Table) -> Found | None:
+        """None if it lost something, or its books do not close."""
+        low = replace(cell, load=load, sut={**cell.sut, **sut.roomy}, profile=False)
+        with TemporaryDirectory(prefix="nodrop-") as above:
+            folder = TrialFolder.within(Path(above), "baseline")
+            trial = Trial(index=0, folder=folder, watch=lambda _: None, tell=lambda _: None)
+            with self._measurer.stand(low, trial) as standing:
+                seen = standing.measure(load, trial)
+        ledger, verdict = seen.packets.ledger, seen.verdict
+        clean = ledger is not None and ledger.closed and ledger.total(Class.LOST) == 0
+        measured = verdict is not None and verdict.outcome == "measured"
+        return seen.found if clean and measured else None
+
+
+def _at_speed(load: Table, speed: float) -> Table:
+    paced = ("pps", "top_speed", "ramp", "speed")
+    return {key: said for key, said in load.items() if key not in paced} | {"speed": speed}

@@ -1,0 +1,154 @@
+"""What a SUT is to find in a load: units of lossless trials, and how a trial compares with them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from nodrop.outcomes.found import Found, Unit, flows_of
+from nodrop.results.detections import (
+    LEAST_UNITS,
+    MOST_NAMED,
+    DetectionClass,
+    Detections,
+    MissedUnit,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """Units that the SUT finds if nothing is lost."""
+
+    offline: Found | None
+    """Of its own reading of the trace; None if it did not read it."""
+    live: Sequence[Found] = ()
+    """Of lossless trials at a low load."""
+    why: str = ""
+    """What is missing of it and why, in words."""
+
+    @property
+    def kind(self) -> Literal["offline", "live"] | None:
+        return "live" if self.live else "offline" if self.offline is not None else None
+
+    @property
+    def _each(self) -> Sequence[Found]:
+        return self.live or ([] if self.offline is None else [self.offline])
+
+    @property
+    def expected(self) -> frozenset[Unit]:
+        """Seen in every one."""
+        each = [one.units for one in self._each]
+        return frozenset.intersection(*each) if each else frozenset()
+
+    @property
+    def uncertain(self) -> frozenset[Unit]:
+        """Seen in some, not in all."""
+        each = [one.units for one in self._each]
+        return frozenset().union(*each) - self.expected
+
+    @property
+    def words(self) -> str:
+        """How its trials and the SUT's own reading compare."""
+        if self.offline is None or not self.live:
+            said = "expected: what the SUT finds when it reads the trace itself"
+            return f"{said}; {self.why}" if self.why else said * (self.offline is not None)
+        seen, found = frozenset().union(*(one.units for one in self.live)), self.offline.units
+        if seen == found and not self.uncertain:
+            return (
+                f"{len(self.live)} lossless trials found the same {len(found):,} units as the SUT "
+                "when it reads the trace itself"
+            )
+        return (
+            f"{len(self.live)} lossless trials: {len(self.expected):,} units in each, "
+            f"{len(self.uncertain):,} in some; {len(seen - found):,} of them the SUT does not find "
+            f"when it reads the trace itself, where it finds {len(found - seen):,} others"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "offline": None if self.offline is None else self.offline.to_json(),
+            "live": [one.to_json() for one in self.live],
+            "why": self.why,
+        }
+
+    @classmethod
+    def from_json(cls, said: Mapping[str, Any]) -> Baseline:
+        offline = said["offline"]
+        return cls(
+            offline=None if offline is None else Found.from_json(offline),
+            live=[Found.from_json(one) for one in said["live"]],
+            why=said["why"],
+        )
+
+
+def compared(found: Found, baseline: Baseline, *, measured: bool) -> Detections:
+    """A trial with what was to be expected; `measured`: its books stand."""
+    common: dict[str, Any] = {
+        "seen": len(found.units),
+        "alerts": found.alerts,
+        "events": dict(found.events),
+        "unread": dict(found.unread),
+        "baseline_words": baseline.words or baseline.why,
+    }
+    if baseline.kind is None:
+        return Detections(no_ratio=baseline.why or "no baseline", **common)
+    expected, uncertain = baseline.expected, baseline.uncertain
+    missed = expected - found.units
+    no_ratio = _no_ratio(found, expected, measured=measured)
+    return Detections(
+        detection_loss_ratio=None if no_ratio else len(missed) / len(expected),
+        no_ratio=no_ratio,
+        baseline=baseline.kind,
+        expected=len(expected),
+        expected_flows=len(flows_of(expected)),
+        missed=len(missed),
+        surplus=len(found.units - expected - uncertain),
+        uncertain=len(uncertain),
+        classes=_classes(baseline, expected, missed),
+        missed_first=[
+            MissedUnit(sid=sid, name=_names(baseline).get(sid, ""), where=where)
+            for sid, where in sorted(missed)[:MOST_NAMED]
+        ],
+        **common,
+    )
+
+
+def differences(found: Found, baseline: Baseline) -> dict[str, Any]:
+    """Every unit that is not as expected, for detections.json."""
+    expected, uncertain = baseline.expected, baseline.uncertain
+    units = {
+        "missed": expected - found.units,
+        "surplus": found.units - expected - uncertain,
+        "uncertain": uncertain,
+    }
+    return {name: sorted(map(list, of_kind)) for name, of_kind in units.items()} | {
+        "baseline": baseline.words,
+        "lines": found.lines,
+        "bytes": found.read_bytes,
+    }
+
+
+def _no_ratio(found: Found, expected: frozenset[Unit], *, measured: bool) -> str:
+    if not measured:
+        return "the trial was not measured"
+    if left_out := found.unread.get("left_out"):
+        return f"{left_out:,} lines were more than could be kept"
+    if len(expected) < LEAST_UNITS:
+        return f"{len(expected)} expected units are fewer than {LEAST_UNITS}"
+    return ""
+
+
+def _classes(
+    baseline: Baseline, expected: frozenset[Unit], missed: frozenset[Unit]
+) -> list[DetectionClass]:
+    classes = {sid: name for one in baseline._each for sid, name in one.classes.items()}
+    of_each = Counter(classes.get(sid, "") for sid, _ in expected)
+    gone = Counter(classes.get(sid, "") for sid, _ in missed)
+    found = [DetectionClass(name=k, expected=n, missed=gone[k]) for k, n in of_each.items()]
+    return sorted(found, key=lambda one: (-one.missed, -one.expected, one.name))
+
+
+def _names(baseline: Baseline) -> Mapping[str, str]:
+    return {sid: name for one in baseline._each for sid, name in one.names.items()}

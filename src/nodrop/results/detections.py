@@ -1,0 +1,70 @@
+"""The part of a trial record that says what the SUT detected of what it was to detect."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from nodrop.results.model import Count, Model
+
+Ratio = Annotated[float, Field(ge=0, le=1)]
+
+LEAST_UNITS = 20
+"""Of fewer expected units no ratio is made: each would be 5 % or more."""
+MOST_NAMED = 20
+
+
+class DetectionClass(Model):
+    """Signatures of one class, as the SUT names it."""
+
+    name: str
+    expected: Count
+    missed: Count
+
+
+class MissedUnit(Model):
+    """One that was expected and not seen."""
+
+    sid: str
+    """`gid:sid`"""
+    name: str
+    """Of the signature."""
+    where: str
+    """The flow, or the address that the rule tracks."""
+
+
+class Detections(Model):
+    """Units of detection: a signature in a flow, or for the address that it tracks if it limits its
+    alerts. One is seen or not, however many alerts it gave (docs/methodology.md)."""
+
+    detection_loss_ratio: Ratio | None = None
+    """Missed of expected units. Null if the trial is not measured, nothing says what was to be
+    expected, or that are fewer than 20; 0 = none was missed."""
+    no_ratio: str = ""
+    """Why it is null, in words."""
+    baseline: Literal["offline", "live"] | None = None
+    """live: the expected units are those of lossless trials. offline: those that the SUT finds when
+    it reads the trace itself. Null: nothing is expected."""
+    baseline_words: str = ""
+    """How lossless trials and the SUT's own reading of the trace compare."""
+    expected: Count | None = None
+    expected_flows: Count | None = None
+    """In so many flows they lie; those of rules that limit their alerts lie in none."""
+    seen: Count
+    """All units of the trial, expected or not."""
+    missed: Count | None = None
+    surplus: Count | None = None
+    """Seen, and neither expected nor uncertain. It is never set off against missed ones."""
+    uncertain: Count | None = None
+    """Of the baseline: seen in some of its trials and not in all. They are in no ratio."""
+    classes: list[DetectionClass] = Field(default_factory=list)
+    """Classes with expected units; most missed first."""
+    missed_first: list[MissedUnit] = Field(default_factory=list)
+    """At most 20; all of them stand in the trial's detections.json."""
+    alerts: Count
+    """Lines. They vary without any loss: no figure is made of them."""
+    events: dict[str, Count] = Field(default_factory=dict)
+    """Lines of the event log by type."""
+    unread: dict[str, Count] = Field(default_factory=dict)
+    """Lines that could not be used, by why."""

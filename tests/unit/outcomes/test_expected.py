@@ -1,0 +1,116 @@
+"""What a trial missed of what was to be expected, and when no ratio is made of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from nodrop.errors import BadInput
+from nodrop.outcomes.expected import Baseline, compared, differences
+from nodrop.outcomes.found import Found, Unit
+from nodrop.plugins import build_sut
+from nodrop.suts.seam import must_be_detectable
+
+
+def units(numbers: Iterable[int], sid: str = "1:7") -> set[Unit]:
+    return {(sid, f"tcp 10.0.0.1:{n} 10.0.0.2:80") for n in numbers}
+
+
+def found(some: Iterable[Unit], **more: object) -> Found:
+    given = frozenset(some)
+    classes = {sid: f"class {sid}" for sid, _ in given}
+    return Found(units=given, alerts=len(given), classes=classes, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("all_units", "seen"), [(40, 30), (100, 99)])
+def test_missed_is_expected_and_not_seen(all_units: int, seen: int) -> None:
+    baseline = Baseline(offline=None, live=[found(units(range(all_units)))] * 2)
+    said = compared(found(units(range(seen))), baseline, measured=True)
+    assert (said.expected, said.missed, said.surplus) == (all_units, all_units - seen, 0)
+    assert said.detection_loss_ratio == (all_units - seen) / all_units
+    assert said.baseline == "live"
+
+
+def test_a_unit_of_some_baselines_is_in_no_ratio_and_surplus_is_not_set_off() -> None:
+    live = [found(units(range(30))), found(units(range(31)))]
+    seen = found(units(range(1, 30)) | units([50, 51]))
+    said = compared(seen, Baseline(offline=None, live=live), measured=True)
+    assert (said.expected, said.missed, said.surplus, said.uncertain) == (30, 1, 2, 1)
+    assert said.detection_loss_ratio == 1 / 30
+    rest = differences(seen, Baseline(offline=None, live=live))
+    assert [len(rest[name]) for name in ("missed", "surplus", "uncertain")] == [1, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("expected", "measured", "left_out", "words"),
+    [
+        (19, True, 0, "19 expected units are fewer than 20"),
+        (20, False, 0, "the trial was not measured"),
+        (20, True, 3, "3 lines were more than could be kept"),
+        (20, True, 0, ""),
+    ],
+)
+def test_no_ratio_is_made_of_what_is_not_known(
+    expected: int, measured: bool, left_out: int, words: str
+) -> None:
+    unread = {"left_out": left_out} if left_out else {}
+    seen = found(units(range(expected)), unread=unread)
+    said = compared(seen, Baseline(offline=found(units(range(expected)))), measured=measured)
+    assert (said.no_ratio, said.detection_loss_ratio) == (words, None if words else 0.0)
+    assert (said.missed, said.baseline) == (0, "offline")
+
+
+def test_without_a_baseline_nothing_is_missed() -> None:
+    said = compared(
+        found(units([1])), Baseline(offline=None, why="no lossless trial"), measured=True
+    )
+    assert (said.expected, said.missed, said.detection_loss_ratio) == (None, None, None)
+    assert (said.seen, said.no_ratio) == (1, "no lossless trial")
+
+
+def test_what_offline_and_live_differ_in_is_said() -> None:
+    both = found(units(range(20)))
+    same = Baseline(offline=both, live=[both, both])
+    assert same.words.startswith("2 lossless trials found the same 20 units")
+    other = Baseline(offline=found(units(range(3, 25))), live=[both, both])
+    assert "20 units in each, 0 in some; 3 of them" in other.words
+    assert "finds 5 others" in other.words
+    assert Baseline.from_json(json.loads(json.dumps(other.to_json()))) == other
+
+
+def test_the_class_that_missed_most_stands_first() -> None:
+    every = found(units(range(15), "1:1") | units(range(15), "1:2"))
+    seen = found(units(range(15), "1:1") | units(range(10), "1:2"))
+    said = compared(seen, Baseline(offline=every), measured=True)
+    assert [(c.name, c.expected, c.missed) for c in said.classes] == [
+        ("class 1:2", 15, 5),
+        ("class 1:1", 15, 0),
+    ]
+    assert [one.sid for one in said.missed_first] == ["1:2"] * 5
+
+
+@pytest.mark.parametrize(
+    ("load", "words"),
+    [
+        ({"flows": "same", "multiplier": 4}, 'load.flows = "same"'),
+        ({"loops": 2}, "load.loops"),
+        ({"duration_s": 3.0}, "load.duration_s"),
+        ({"trace": ["a", "b"]}, "replay one trace"),
+        ({"kind": "other"}, "replay one trace"),
+    ],
+)
+def test_a_load_of_which_nothing_is_known_is_refused(load: dict[str, object], words: str) -> None:
+    sut = build_sut({"kind": "suricata"}, base=Path())
+    replay = {"kind": "replay", "trace": "a.pcap"}
+    must_be_detectable(sut, replay)
+    with pytest.raises(BadInput, match=r"measure\.outcome") as refused:
+        must_be_detectable(sut, replay | load)
+    assert words in str(refused.value)
+
+
+def test_a_sut_that_logs_no_detections_is_refused() -> None:
+    with pytest.raises(BadInput, match='sut "sink" logs no detections'):
+        must_be_detectable(build_sut({"kind": "sink"}, base=Path()), {"kind": "replay"})

@@ -1,0 +1,64 @@
+"""Which rules limit their alerts, and by what; what the node's reader makes of an event log."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from nodrop.outcomes.found import Found, limits_of_config, limits_of_rules, read_found
+
+HEAD = "alert tcp any any -> any any "
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ('(msg:"x"; threshold: type limit, track by_src, count 1, seconds 60; sid:7;)', "by_src"),
+        ("(detection_filter:track by_dst,count 5,seconds 60; sid:7; rev:2;)", "by_dst"),
+        ("(threshold:type both,count 1,seconds 6,track by_both; sid:7;)", "by_both"),
+        ("(threshold: type limit, track by_rule, count 1, seconds 60; sid:7;)", "by_rule"),
+        ("(threshold: type limit, track by_flow, count 1, seconds 60; sid:7;)", None),
+        ('(msg:"threshold by_src"; content:"track by_src"; sid:7;)', None),
+    ],
+)
+def test_a_rule_says_what_it_tracks(options: str, found: str | None) -> None:
+    expected = {} if found is None else {"1:7": found}
+    assert dict(limits_of_rules(f"# {HEAD}(threshold:track by_src; sid:9;)\n{HEAD}{options}")) == (
+        expected
+    )
+
+
+def test_the_generator_of_a_rule_is_part_of_its_name() -> None:
+    rule = f"{HEAD}(threshold: type limit, track by_src, count 1, seconds 9; gid:3; sid:12;)"
+    assert dict(limits_of_rules(rule)) == {"3:12": "by_src"}
+
+
+def test_a_threshold_config_limits_single_signatures() -> None:
+    text = """
+# threshold gen_id 1, sig_id 1, type limit, track by_src, count 1, seconds 1
+threshold gen_id 1, sig_id 100, type threshold, track by_dst, count 10, seconds 60
+event_filter gen_id 3, sig_id 200, type limit, track by_src, count 1, seconds 60
+suppress gen_id 1, sig_id 300, track by_src, ip 10.0.0.1
+threshold gen_id 1, sig_id 0, type limit, track by_src, count 1, seconds 60
+"""
+    assert dict(limits_of_config(text)) == {"1:100": "by_dst", "3:200": "by_src"}
+
+
+def _alert(sid: int, source: str, port: int) -> str:
+    alert = {"gid": 1, "signature_id": sid, "signature": f"s{sid}", "category": "Trojan"}
+    ends = {"src_ip": source, "src_port": port, "dest_ip": "10.0.0.9", "dest_port": 80}
+    return json.dumps({"event_type": "alert", **ends, "proto": "TCP", "alert": alert})
+
+
+def test_logs_of_two_instances_are_one(tmp_path: Path) -> None:
+    one, other = tmp_path / "0.json", tmp_path / "1.json"
+    one.write_text(_alert(7, "10.0.0.1", 1) + "\n" + _alert(8, "10.0.0.1", 2) + "\n")
+    other.write_text(_alert(7, "10.0.0.1", 1) + "\n" + _alert(8, "10.0.0.1", 3) + "\n{")
+    found = read_found([one, other], {"1:8": "by_src"})
+    flow = "tcp 10.0.0.1:1 10.0.0.9:80"
+    assert found.units == {("1:7", flow), ("1:8", "by_src 10.0.0.1")}
+    assert (found.alerts, found.events, found.unread) == (4, {"alert": 4}, {"cut_lines": 1})
+    assert found.classes == {"1:7": "Trojan", "1:8": "Trojan"}
+    assert Found.from_json(json.loads(json.dumps(found.to_json()))) == found
