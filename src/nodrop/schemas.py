@@ -18,6 +18,7 @@ from nodrop.results.capacity import CapacityAnswer
 from nodrop.results.certificate import Certificate
 from nodrop.results.direct import Direct
 from nodrop.results.history import History
+from nodrop.results.proved import Proved
 from nodrop.results.side import Side
 from nodrop.results.trial import trial_schema
 from nodrop.results.versus import Versus
@@ -28,6 +29,7 @@ def schemas() -> dict[str, dict[str, Any]]:
     return {
         "audit": _written(AuditAnswer, "audit", "audit answer"),
         "baseline": _written(Side, "baseline", "baseline"),
+        "proved": _written(Proved, "proved", "answer of nodrop tune prove"),
         "capacity": _written(CapacityAnswer, "capacity", "capacity answer"),
         "certificate": _written(Certificate, "certificate", "certificate"),
         "compare": _written(Versus, "compare", "comparison"),

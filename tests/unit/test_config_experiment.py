@@ -84,7 +84,7 @@ def test_a_matrix_of_bare_keys_means_the_same(tmp_path: Path) -> None:
             '"load.multiplier"',
             '"measure.seed"',
             "F: matrix.measure.seed: names nothing that can vary; "
-            "keys begin with setup., sut., load., limits.",
+            "keys begin with setup., sut., load., limits., tune.",
         ),
         (
             '"load.multiplier"',
@@ -199,7 +199,7 @@ def test_an_empty_value_takes_a_key_away(tmp_path: Path) -> None:
         (
             "matrix.measure.seed=[1]",
             "--set matrix.measure.seed=[1]: matrix.measure.seed: names nothing that can vary; "
-            "keys begin with setup., sut., load., limits.",
+            "keys begin with setup., sut., load., limits., tune.",
         ),
         (
             "measure.warmup_s=1e300",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nodrop.cli.arguments import AsJson
+from nodrop.cli.prove import prove
 from nodrop.cli.saying import say, say_json
 from nodrop.errors import BadInput
 
@@ -39,6 +40,7 @@ tune = typer.Typer(
 
 
 def add_to(app: typer.Typer) -> None:
+    tune.command("prove")(prove)
     app.add_typer(tune)
 
 

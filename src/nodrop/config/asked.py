@@ -16,6 +16,8 @@ from nodrop.errors import BadInput
 
 LONGEST_NAME = 48
 NOTHING = '""'
+ROUNDS = 12
+"""Rounds of a search with each knob, from which two of them can be told apart."""
 SECONDS = {"": 1, "s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600}
 
 
@@ -126,6 +128,22 @@ class AbQuestion(_Question):
 
     def _sides(self) -> Sequence[tuple[str, Sequence[str]]]:
         return ("a", self.a), ("b", self.b)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProofQuestion(_Question):
+    """`nodrop tune prove`: what does a knob do? Its cells are put in by the command."""
+
+    most: int
+    capacity: bool = False
+
+    def table(self, folder: Path) -> dict[str, Any]:
+        question = f"What do knobs of {self.sut} do on {Path(self.trace).name}?"
+        asked = self._table(folder, command="prove", question=question)
+        if self.capacity:
+            measure: dict[str, Any] = {"mode": "capacity", "sut": "standing"}
+            return {**asked, "measure": measure, "search": {"rounds": ROUNDS}}
+        return {**asked, "measure": {"repetitions": self.most}}
 
 
 def _build(option: str, said: Sequence[str], folder: Path) -> dict[str, Any]:

@@ -159,6 +159,9 @@ class ExperimentFile(Options):
     load: PluginTable
     """The load offered."""
     limits: LimitsTable = LimitsTable()
+    tune: dict[str, str | int] = Field(default_factory=dict)
+    """Knob → value, of the receiving ports and of the host while a trial runs
+    (docs/reference/knobs.md)."""
     measure: Measure = Measure()
     search: Search | None = None
     """Of `measure.mode = "capacity"`, and of no other."""
@@ -184,6 +187,8 @@ class Experiment:
     load: Mapping[str, Any]
     limits: Mapping[str, Any]
     """As written; the matrix may vary it, so it is checked per cell like the plugin tables."""
+    tune: Mapping[str, Any]
+    """As `limits`."""
     measure: Measure
     search: Search | None = None
     """None unless `measure.mode` is "capacity"."""
@@ -264,6 +269,7 @@ def _build(
         sut=file.sut.model_dump(),
         load=file.load.model_dump(),
         limits=dict(table.get("limits", {})),
+        tune=file.tune,
         measure=file.measure,
         search=_search(file),
         metric=file.metric,

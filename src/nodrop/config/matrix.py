@@ -26,7 +26,7 @@ NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 MOST_COMBINATIONS = 100_000
 """That `exclude` looks at, one by one."""
 
-VARIED_TABLES = ("setup", "sut", "load", "limits")
+VARIED_TABLES = ("setup", "sut", "load", "limits", "tune")
 """What a cell may differ in. [measure] is how it is looked at, and the same for all, but for:"""
 PROFILE = "measure.profile"
 """What a profile does to the SUT shows only in cells with one beside cells without."""
@@ -229,7 +229,7 @@ def _check_key(key: str, where: str) -> None:
         raise BadInput(f"{where}: is a table; name a key of it, such as {key}.{_EXAMPLE[key]}")
 
 
-_EXAMPLE = {"setup": "kind", "sut": "kind", "load": "multiplier", "limits": "cpus"}
+_EXAMPLE = {"setup": "kind", "sut": "kind", "load": "multiplier", "limits": "cpus", "tune": "rps"}
 
 
 def _only_nearest(words: str) -> str:

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Self
 
 from nodrop.config.experiment import Measure
-from nodrop.errors import NodeRefused, NodropError
+from nodrop.errors import BadInput, NodeRefused, NodropError
 from nodrop.hosts.binary import file_sha256
+from nodrop.hosts.local import LocalHost
 from nodrop.hosts.seam import AnyJob, HostProcess, Json, Link, UndoJournal
 from nodrop.images.bits import Bits
 from nodrop.images.choice import must_be_there
@@ -33,13 +34,14 @@ from nodrop.measure.packets.readings import Reading
 from nodrop.measure.parting import core_of, may_spin
 from nodrop.measure.places import Places, provision
 from nodrop.measure.plan import Cell, Table
-from nodrop.measure.preflight import Parts, resettable
+from nodrop.measure.preflight import WHERE_TUNED, Parts, resettable
 from nodrop.measure.sampling import Sampler, usage_inside
 from nodrop.measure.seam import Measured, Standing, Trial
 from nodrop.outcomes.found import read_found
 from nodrop.results.names import PROFILE
 from nodrop.setups.seam import Env, Proof, SamplesInside
 from nodrop.suts.seam import Detecting
+from nodrop.tune.trial import tuned
 
 
 def prove(
@@ -196,6 +198,7 @@ class LabMeasurer:
             stack.callback(_remove_sockets, trial.folder.sut)
             must_be_there(bits)
             link = stack.enter_context(parts.lab_of(cell).up(journal))
+            again = _tune(cell, link, journal, stack)
             place = provision(
                 parts.setup(cell),
                 cell.instances,
@@ -217,8 +220,20 @@ class LabMeasurer:
             world.each = together.launch(parts.sut(cell), world.places.envs, stack)
             step("ready")
             world.wait_ready()
+            again()
             yield world
         world.trial.step("")
+
+
+def _tune(cell: Cell, link: Link, journal: UndoJournal, stack: ExitStack) -> Callable[[], None]:
+    """Sets the cell's knobs; what is given back sets them once more."""
+    if not cell.tune:
+        return lambda: None
+    host = link.rx.host
+    if not isinstance(host, LocalHost):
+        raise BadInput(WHERE_TUNED)
+    ports = [port.name for port in link.rx_ports]
+    return stack.enter_context(tuned(cell.tune, host.netns, ports, journal))
 
 
 class _World:

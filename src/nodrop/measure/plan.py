@@ -33,6 +33,7 @@ from nodrop.results.trial import TrialRecord
 from nodrop.setups.limits import pins_within_limits
 from nodrop.setups.seam import Limits, Setup
 from nodrop.suts.seam import Sut, pins_of, ports_of
+from nodrop.tune.trial import asked as asked_knobs
 
 if TYPE_CHECKING:
     from nodrop.stats.stopping import Looks
@@ -93,6 +94,8 @@ class Cell:
     """sut.ports: so many of the receiver's share the packets."""
     profile: bool = False
     """measure.profile."""
+    tune: Table = field(default_factory=dict)
+    """Knobs of the receiving ports and of the host."""
     sut_cpus: str | None = None
     """That the experiment pins the SUT to; None leaves it to the limits."""
 
@@ -417,7 +420,7 @@ def _cell(experiment: Experiment, factors: Factors) -> Cell:
     """The tables of a cell: what the file says, with the cell's values put in."""
     tables: dict[str, Any] = {
         name: copy.deepcopy(dict(getattr(experiment, name)))
-        for name in ("setup", "sut", "load", "limits")
+        for name in ("setup", "sut", "load", "limits", "tune")
     }
     tables["measure"] = {"profile": experiment.measure.profile}
     shared: dict[str, Any] = {}
@@ -428,6 +431,7 @@ def _cell(experiment: Experiment, factors: Factors) -> Cell:
                 continue
             put(tables, key_path(key, f"matrix.{key}"), value)
         limits = check(LimitsTable, tables["limits"], table="limits", base=experiment.base)
+        asked_knobs(tables["tune"])
         setup = shared_setup(tables["setup"])
         shared["instances"] = setup.instances
         shared["splitter"] = Splitter(kind=setup.splitter, bridge_netfilter=setup.bridge_netfilter)

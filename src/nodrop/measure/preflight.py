@@ -60,6 +60,12 @@ class Found:
         return bool(words)
 
 
+WHERE_TUNED = (
+    'tune: knobs are set in a lab of network namespaces with setup.kind = "bare"; elsewhere set '
+    "them yourself (`nodrop tune apply`)"
+)
+
+
 class Parts:
     """What the cells of a plan are made of, each part built once per different table."""
 
@@ -82,6 +88,8 @@ class Parts:
         """The lab with the ports that a cell asks for."""
         self._must_fit_cables(cell)
         asked = cell.receiving
+        if cell.tune and (not isinstance(self.lab, MakesPorts) or cell.setup["kind"] != "bare"):
+            raise BadInput(WHERE_TUNED)
         if asked == Receiving():
             return self.lab
         if not isinstance(self.lab, MakesPorts):

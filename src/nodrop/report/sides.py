@@ -290,6 +290,7 @@ def _asked(manifest: Mapping[str, Any], experiment: str) -> Iterator[tuple[str, 
     with suppress(tomllib.TOMLDecodeError):
         table = tomllib.loads(experiment)
     found = dict([*_flat("setup", table.get("setup")), *_flat("limits", table.get("limits"))])
+    found |= dict(_flat("tune", table.get("tune")))
     found.setdefault("setup.kind", "bare")
     settings = manifest.get("settings")
     for setting in settings if isinstance(settings, list) else []:

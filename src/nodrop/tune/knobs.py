@@ -449,6 +449,21 @@ OF_HOST: tuple[Knob, ...] = (
 KNOBS: tuple[Knob, ...] = (*PORT, *OF_HOST)
 
 
+OF_SURICATA = {
+    "ring-size": "sut.ring_size",
+    "block-size": "sut.block_size",
+    "block-timeout": "sut.overrides.af-packet.0.block-timeout",
+    "tpacket-v3": "sut.tpacket_v3",
+    "defrag": "sut.defrag",
+    "threads": "sut.threads",
+    "cluster-type": "sut.cluster_type",
+    "mpm": "sut.overrides.mpm-algo",
+    "detect-profile": "sut.overrides.detect.profile",
+    "max-pending-packets": "sut.overrides.max-pending-packets",
+}
+"""Knob → key of an experiment: what `nodrop tune prove` sets in a Suricata."""
+
+
 def find(name: str, knobs: Sequence[Knob] = KNOBS) -> Knob:
     """BadInput with the nearest name."""
     known = {knob.id: knob for knob in knobs}

@@ -1,4 +1,4 @@
-"""Two cells in blocked random order until a comparison of them can tell, or the budget is spent."""
+"""Cells in blocked random order until a comparison of them can tell, or the budget is spent."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ LOOKS = (12, 20, 32, 50)
 """Trials of each cell that are not void; after these, one look at the end. Each look costs half of
 the error that is left, so there are few."""
 
-CELLS = 2
-
 Told = Callable[[Sequence[TrialRecord], int], bool]
 """Do these records tell, at the look of this number?"""
 
@@ -26,10 +24,17 @@ class UntilTold:
     heeds_void = False
 
     def __init__(
-        self, blocks: Controller, *, most: int, told: Told, budget_s: float | None
+        self,
+        blocks: Controller,
+        *,
+        most: int,
+        told: Told,
+        budget_s: float | None,
+        cells: int = 2,
     ) -> None:
         """`most`: trials of each cell, as the blocks have them."""
         self._blocks, self._told, self._budget_s = blocks, told, budget_s
+        self._cells = cells
         self._looks = tuple(look for look in LOOKS if look < most)
 
     def next(self, done: Sequence[TrialRecord], may: May = any_trial) -> TrialInput | None:
@@ -43,15 +48,15 @@ class UntilTold:
     def look_at_the_end(self, done: Sequence[TrialRecord]) -> int:
         """The number of the last look: it was taken, or it is one more."""
         due = self._due(done)
-        return sum(look <= _least(done) for look in self._looks) if due is None else due
+        return sum(look <= self._least(done) for look in self._looks) if due is None else due
 
     def outlook(self, done: Sequence[TrialRecord]) -> Outlook:
         most = self._blocks.outlook(done)
         rest = most.at_most or most.at_least
-        ahead = next((look for look in self._looks if look > _least(done)), None)
+        ahead = next((look for look in self._looks if look > self._least(done)), None)
         if ahead is None or not rest.trials:
             return most
-        trials = min(max(CELLS * ahead - len(done), 0), rest.trials)
+        trials = min(max(self._cells * ahead - len(done), 0), rest.trials)
         seconds = rest.seconds * trials / rest.trials
         least = Remaining(trials=trials, seconds=seconds, spread_s=None)
         return Outlook(at_least=least, at_most=rest, next_s=most.next_s)
@@ -59,17 +64,16 @@ class UntilTold:
     def beforehand(self) -> Sequence[TrialInput]:
         first = self._looks[0] if self._looks else None
         found = self._blocks.beforehand()
-        return found if first is None else found[: CELLS * first]
+        return found if first is None else found[: self._cells * first]
 
     def _due(self, done: Sequence[TrialRecord]) -> int | None:
         """The look that the last record made due."""
-        least = _least(done)
-        if least in self._looks and _least(done[:-1]) < least:
+        least = self._least(done)
+        if least in self._looks and self._least(done[:-1]) < least:
             return self._looks.index(least)
         return None
 
-
-def _least(done: Sequence[TrialRecord]) -> int:
-    """Trials of the cell that has fewest."""
-    counted = Counter(repr(record.cell) for record in done if record.outcome != "void")
-    return min(counted.values()) if len(counted) == CELLS else 0
+    def _least(self, done: Sequence[TrialRecord]) -> int:
+        """Trials of the cell that has fewest."""
+        counted = Counter(repr(record.cell) for record in done if record.outcome != "void")
+        return min(counted.values()) if len(counted) == self._cells else 0

@@ -1,0 +1,79 @@
+"""The commands: bad input is one line and touches nothing; trials know their knobs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nodrop.cli import main
+from nodrop.cli.prove import _setting
+from nodrop.config.experiment import load_experiment
+from nodrop.errors import BadInput
+from nodrop.measure.plan import make_plan
+from nodrop.tune.trial import asked
+
+TRACE = "make:demo"
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["plan", "--port", "nosuch0", "gro=off"], "--port nosuch0: no such port here; there are:"),
+        (["apply"], "tune apply: give KNOB=VALUE"),
+        (["apply", "grro=off"], "grro: no such knob; did you mean gro?"),
+        (["apply", "mtu"], "mtu: give mtu=VALUE; a number"),
+        (["prove", TRACE], "tune prove: give KNOB=VALUE"),
+        (["prove", "rps=1"], "tune prove: give a TRACE, or --experiment FILE"),
+        (["prove", "rps=1", TRACE, "other.pcap"], "one TRACE at a time"),
+        (["prove", "rpss=1", TRACE], "tune.rpss: no such knob; did you mean rps?"),
+        (["prove", "rps=1", "rps=1", TRACE], "rps=1: is given twice"),
+        (["prove", "rps=1", TRACE, "--most", "3"], "--most 3: must be from 12 to 10,000"),
+        (["prove", "sut.beauty=1", TRACE], "sut.beauty: no such key"),
+        (["prove", "rps=1", TRACE, "--metric", "beauty"], "--metric"),
+        (["prove", "rps=1", TRACE, "--budget", "soon"], "--budget soon"),
+    ],
+)
+def test_bad_input_is_one_line(
+    args: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    more = ["--out", str(tmp_path)] if args[0] == "prove" else []
+    assert main.exit_code(["tune", *args, *more]) == 2
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1, error
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize(
+    ("word", "key", "value"),
+    [
+        ("rps=1", "tune.rps", "1"),
+        ("netdev-budget=600", "tune.netdev-budget", "600"),
+        ("ring-size=20000", "sut.ring_size", 20000),
+        ("block-timeout=100", "sut.overrides.af-packet.0.block-timeout", 100),
+        ("mpm=ac", "sut.overrides.mpm-algo", "ac"),
+        ("limits.cpus=0", "limits.cpus", 0),
+    ],
+)
+def test_a_knob_is_a_key_of_the_experiment(word: str, key: str, value: object) -> None:
+    assert _setting(word) == (word, key, value)
+
+
+def test_a_knob_in_a_matrix_is_in_the_cells(tmp_path: Path) -> None:
+    file = tmp_path / "x.toml"
+    file.write_text(
+        'name = "x"\n[sut]\nkind = "sink"\n[load]\nkind = "replay"\ntrace = "make:demo"\n'
+        '[tune]\nmtu = 9000\n[matrix]\n"tune.rps" = ["none", "1"]\n'
+    )
+    cells = make_plan(load_experiment(file)).cells
+    assert [dict(cell.tune) for cell in cells] == [
+        {"mtu": 9000, "rps": "none"},
+        {"mtu": 9000, "rps": "1"},
+    ]
+    with pytest.raises(BadInput, match=r"tune\.rsp: no such knob; did you mean rps\?"):
+        make_plan(load_experiment(file, ["tune.rsp=1"]))
+
+
+def test_a_value_of_a_table_is_a_text_or_a_number() -> None:
+    with pytest.raises(BadInput, match=r"tune\.gro: must be a text or a number"):
+        asked({"gro": True})
