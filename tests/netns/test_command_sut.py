@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import signal
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from nodrop.calibrate.program import judge, prove
 from nodrop.errors import TrialFailed
 from nodrop.hosts.journal import DiskJournal
 from nodrop.hosts.local import run_command
@@ -23,6 +23,7 @@ from nodrop.labs.netns import NetnsLab
 from nodrop.setups.bare import Bare
 from nodrop.setups.seam import Limits
 from nodrop.suts.command import Command
+from nodrop.suts.command.description import Books, read_program, shipped
 from nodrop.suts.command.sut import RunningCommand
 
 
@@ -64,35 +65,36 @@ def replay(link: Link, trace: Path, pps: float) -> int:
         job.close()
 
 
-@pytest.mark.parametrize("program", ["tcpdump", "tshark"])
-def test_what_it_says_is_what_came_also_while_it_stood_still(
-    program: str, label: str, tmp_path: Path, trace: Path
-) -> None:
+@pytest.mark.parametrize("program", shipped())
+def test_each_description_is_proved(program: str, tmp_path: Path) -> None:
     if shutil.which(program) is None:
         pytest.skip(f"{program} is not in PATH")
-    with launched(label, tmp_path, program=program) as (running, link):
-        running.wait_ready(timeout_s=20)
-        first = replay(link, trace, 20_000)
-        running.drain(expected_packets=first, timeout_s=20)
-        seen = running.look()
-        assert seen is not None
-        assert (seen.arrived, seen.dropped, seen.waiting) == (first, 0, 0)
-        for number in (signal.SIGSTOP, signal.SIGCONT):
-            # The socket of tshark is its child's; both are in its process group's session.
-            for socket in seen.sockets:
-                assert socket["pid"] is not None
-                signal.pidfd_send_signal(os.pidfd_open(socket["pid"]), number)
-            if number == signal.SIGSTOP:
-                sent = first + replay(link, trace, 50_000)
-                full = running.look()
-        running.drain(expected_packets=sent, timeout_s=20)
-        final = running.finish(timeout_s=20)
-    assert full is not None and full.waiting is not None and full.dropped
-    assert full.waiting + full.dropped == sent - first
-    assert final.captured_packets == sent
-    assert final.dropped_ring_full_packets == full.dropped
-    assert final.decoded_packets == first + full.waiting
-    assert not final.problems
+    proof = prove({"kind": "command", "program": program}, base=tmp_path, work=tmp_path)
+    assert not proof.wrong
+    slowly, still = proof.answers
+    assert slowly.truth == {"captured": 5000, "dropped_ring_full": 0, "decoded": 5000}
+    assert 0 < still.truth["dropped_ring_full"] < still.truth["captured"]
+    if program != "tcpdump":
+        return
+    own = read_program(shipped()["tcpdump"])
+    for lie, words in LIES.items():
+        told = own.model_copy(update={"books": Books.model_validate_json(lie)})
+        wrong, _ = judge(told, proof.answers)
+        assert any(words in line for line in wrong), wrong
+
+
+LIES = {
+    '{"captured": "received", "dropped_ring_full": "captured", "decoded": "dropped"}': (
+        'this would hold: dropped_ring_full = "dropped"'
+    ),
+    '{"captured": "captured", "dropped_ring_full": "dropped", "decoded": "captured"}': (
+        'this would hold: captured = "received"'
+    ),
+    '{"captured": "received", "decoded": "captured"}': (
+        'books leave out what it says: dropped_ring_full = "dropped"'
+    ),
+}
+"""Books of tcpdump: received and dropped swapped; drops left out of what came, and altogether."""
 
 
 HIDES = """
@@ -107,6 +109,22 @@ regex = '(?P<captured>\\d+) packets? captured\\n(?P<received>\\d+) packets? rece
 captured = "received - 7"
 decoded = "captured"
 """
+
+
+COPIES = HIDES.replace("received - 7", "received").replace("[stop]", "[ready]\nsockets='2'\n[stop]")
+
+
+def test_a_program_that_has_each_packet_twice(tmp_path: Path) -> None:
+    if shutil.which("tcpdump") is None:
+        pytest.skip("tcpdump is not in PATH")
+    one = "tcpdump -n -i {interface} -w {work}/"
+    argv = ["sh", "-c", f"{one}a.pcap & exec {one}b.pcap"]
+    lines = COPIES.strip().splitlines()
+    (tmp_path / "twice.toml").write_text(
+        "\n".join([lines[0], f"argv = {json.dumps(argv)}", *lines[2:]])
+    )
+    proof = prove({"kind": "command", "program": "./twice.toml"}, base=tmp_path, work=tmp_path)
+    assert "2 sockets that each see every packet" in proof.wrong[0]
 
 
 def test_what_differs_from_the_kernels_counters_is_named(

@@ -33,6 +33,7 @@ from nodrop.cli import (
     measure,
     probe,
     stores,
+    sut,
     tune,
     watch,
 )
@@ -93,6 +94,7 @@ imports.add_to(app)
 watch.add_to(app)
 probe.add_to(app)
 stores.add_to(app)
+sut.add_to(app)
 tune.add_to(app)
 
 

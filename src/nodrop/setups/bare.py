@@ -268,7 +268,7 @@ class BareProcess(LocalView):
             cwd=Path(WORK_INSIDE) if around.of_host else None,
             env=process.env,
             cpus=cpus,
-            caps=SUT,
+            caps=process.caps,
             around=around,
         )
         self.root = HostProcess(host, self._child.pid)

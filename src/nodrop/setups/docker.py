@@ -22,7 +22,6 @@ from nodrop.errors import LabProblem
 from nodrop.hosts.binary import file_sha256
 from nodrop.hosts.inside import seen_inside
 from nodrop.hosts.local import LABEL_VARIABLE, LocalHost
-from nodrop.hosts.rights import SUT
 from nodrop.hosts.seam import Action, AnyJob, HostProcess, Json, Link, UndoJournal
 from nodrop.images.bits import Bits
 from nodrop.images.image_tree import image_tar
@@ -303,7 +302,7 @@ class DockerEnv(ContainedEnv):
             network_mode="none",
             cap_drop=["ALL"],  # its own defaults
             security_opt=["no-new-privileges"],
-            cap_add=list(SUT),
+            cap_add=list(process.caps),
             mounts=mounts,
             log_config=LogConfig(type="none"),
             stdin_open=attach,
@@ -329,7 +328,7 @@ class DockerEnv(ContainedEnv):
 def _entry(process: ProcessSpec, *, gated: bool) -> list[str]:
     gate = ["--gate", f"{WORK_INSIDE}/{GATE}"] if gated else []
     cpus = ["--cpus", process.cpus] if process.cpus else []
-    return [NODE_INSIDE, "enter", *gate, *cpus, "--caps", ",".join(SUT)]
+    return [NODE_INSIDE, "enter", *gate, *cpus, "--caps", ",".join(process.caps)]
 
 
 def _empty_tar() -> bytes:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from nodrop.errors import LabProblem
 from nodrop.hosts.inside import Inside, inside, seen_inside
-from nodrop.hosts.rights import SUT
 from nodrop.hosts.seam import Host, HostProcess, Json
 from nodrop.machines.qemu import RunningMachine
 from nodrop.protocol.events import ProcessInside
@@ -69,7 +68,7 @@ class GuestProcess:
             cwd=Path(WORK_INSIDE),
             env=process.env,
             cpus=process.cpus,
-            caps=SUT,
+            caps=process.caps,
         )
 
     @property

@@ -23,7 +23,6 @@ from nodrop.hosts.local import LABEL_VARIABLE, LocalHost, run_command
 from nodrop.hosts.memory_group import oom_events_of, oom_kills
 from nodrop.hosts.node import start_child
 from nodrop.hosts.privileges import in_user_namespace
-from nodrop.hosts.rights import SUT
 from nodrop.hosts.seam import Action, AnyJob, HostProcess, Json, Link, UndoJournal
 from nodrop.hosts.sut_user import give, sut_user
 from nodrop.images.bits import Bits
@@ -223,11 +222,11 @@ class OciEnv(ContainedEnv):
             "ociVersion": "1.0.2",
             "process": {
                 "user": {"uid": 0, "gid": 0},
-                "args": [*_entry(self._user), *process.argv],
+                "args": [*_entry(self._user, process.caps), *process.argv],
                 "env": [f"{name}={value}" for name, value in environment.items()],
                 "cwd": "/",
                 "capabilities": {
-                    kind: [f"CAP_{name}" for name in (*SUT, *TO_BECOME_IT)]
+                    kind: [f"CAP_{name}" for name in (*process.caps, *TO_BECOME_IT)]
                     for kind in ("bounding", "effective", "permitted")
                 },
                 "noNewPrivileges": True,
@@ -283,10 +282,10 @@ def _kernel_mounts() -> list[Json]:
     ]
 
 
-def _entry(user: int | None) -> list[str]:
+def _entry(user: int | None, caps: Sequence[str]) -> list[str]:
     """It drops what it needed for that before it becomes the program."""
     whose = [] if user is None else ["--user", str(user)]
-    return [NODE_INSIDE, "enter", *whose, "--caps", ",".join(SUT), "--"]
+    return [NODE_INSIDE, "enter", *whose, "--caps", ",".join(caps), "--"]
 
 
 def _tmpfs(folder: str, user: int) -> Json:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from nodrop.hosts.inside import Inside
+from nodrop.hosts.rights import SUT
 from nodrop.hosts.seam import AnyJob, Host, HostProcess, Json, Link, Port, UndoJournal
 from nodrop.images.bits import Bits
 from nodrop.ledger.hops import Account, Hop
@@ -39,6 +40,12 @@ class ProcessSpec:
     env: Mapping[str, str] = field(default_factory=dict)
     cpus: str | None = None
     """CPU list to pin to, as in cpuset(7)."""
+    needs: tuple[str, ...] = ()
+    """Capabilities that it takes beside those of any SUT."""
+
+    @property
+    def caps(self) -> tuple[str, ...]:
+        return (*SUT, *self.needs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

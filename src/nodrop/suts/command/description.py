@@ -327,6 +327,8 @@ class Program(Options):
     """Name in the work folder → content, in which `{interface}`, `{work}` and knobs are filled."""
     folders: tuple[str, ...] = ()
     """Of the work folder, made before it starts."""
+    needs: tuple[Literal["IPC_LOCK"], ...] = ()
+    """Capabilities beside NET_RAW: IPC_LOCK, for a ring in locked memory."""
     discard: tuple[str, ...] = ()
     """What it writes and no one reads: removed after each trial; may end in `*`."""
     ready: Ready = Ready()

@@ -98,6 +98,7 @@ class Command:
                 **{f"{folder}/.keep": b"" for folder in program.folders},
             },
             cpus=self.options.cpus,
+            needs=program.needs,
         )
         return RunningCommand(env.launch(spec), env, self)
 
@@ -438,10 +439,12 @@ class RunningCommand:
     def _as_said(
         self, counted: Mapping[str, int], seen: Watched | None, source: str
     ) -> SutCounters:
+        """What the program leaves out, the kernel's counters of its sockets say."""
         books, name = self._program.books, self._sut.name
-        values = {at: value_of(text, counted) for at, text in books.sums().items()}
+        sums = books.sums()
+        values = {at: value_of(text, counted) for at, text in sums.items()}
         if negative := next((at for at, value in values.items() if value < 0), None):
-            words = f"books.{negative} = {books.sums()[negative]} is {values[negative]}"
+            words = f"books.{negative} = {sums[negative]} is {values[negative]}"
             raise TrialFailed(f"{name} counts backwards: {words}", reason=Reason.NOT_READ)
         problems = [
             f"{name} says {_said(counted)}, and {rule} = {text} does not hold"
@@ -449,15 +452,19 @@ class RunningCommand:
             if not holds(text, counted)
         ]
         problems += _referee(name, values, seen)
+        outside = NOTHING if seen is None else self._from_outside(seen)
         return SutCounters(
-            captured_packets=values.get("captured"),
-            dropped_ring_full_packets=values.get("dropped_ring_full"),
-            decoded_packets=values.get("decoded"),
+            captured_packets=values.get("captured", outside.captured_packets),
+            dropped_ring_full_packets=values.get(
+                "dropped_ring_full", outside.dropped_ring_full_packets
+            ),
+            decoded_packets=values.get("decoded", outside.decoded_packets),
             lost={at.removeprefix("lost."): n for at, n in values.items() if "lost." in at},
             results=dict(counted),
             problems=tuple(Problem(code=Reason.COUNTERS_DISAGREE, words=w) for w in problems),
             sources={
-                f"{at}_packets": f"{name} ({source}): {text}" for at, text in books.sums().items()
+                **outside.sources,
+                **{f"{at}_packets": f"{name} ({source}): {text}" for at, text in sums.items()},
             },
         )
 

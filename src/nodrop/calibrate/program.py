@@ -1,0 +1,222 @@
+"""The proof of a capture program's description, by two known answers.
+
+n packets slowly: it must say n. Then n packets while it stands still (SIGSTOP): its ring takes
+some, the kernel drops the rest, and both are seen from outside. Neither answer depends on how fast
+this host or the program is.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import combinations, permutations
+from pathlib import Path
+from typing import Any
+
+from nodrop.calibrate import traces
+from nodrop.config.lab_file import find_lab, load_lab
+from nodrop.errors import LabProblem, NotReady, TrialFailed
+from nodrop.hosts.captures import Watched
+from nodrop.hosts.interrupts import interrupts
+from nodrop.hosts.journal import DiskJournal
+from nodrop.hosts.seam import Link
+from nodrop.images.choice import resolve_bits
+from nodrop.plugins import build_lab
+from nodrop.setups.bare import Bare
+from nodrop.setups.seam import Limits
+from nodrop.suts.command import Command
+from nodrop.suts.command.description import Program, holds, value_of
+from nodrop.suts.command.sut import RunningCommand
+
+BOOKS = ("captured", "dropped_ring_full", "decoded")
+PACKETS = 5_000
+FRAME_BYTES = 512
+SLOW_PPS, FAST_PPS = 10_000.0, 100_000.0
+MOST_LOOPS = 100
+READY_TIMEOUT_S = DRAIN_TIMEOUT_S = STOP_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What was put in, by the lab and by the kernel's counters, and what the program said of it."""
+
+    put_in: str
+    truth: Mapping[str, int]
+    """captured, dropped_ring_full, decoded."""
+    said: Mapping[str, int]
+    """The program's own counters."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    program: str
+    version: str | None
+    answers: Sequence[Answer]
+    wrong: Sequence[str]
+    notes: Sequence[str]
+
+    @property
+    def holds(self) -> bool:
+        return not self.wrong
+
+
+def prove(options: Mapping[str, Any], *, base: Path, work: Path) -> Proof:
+    """Both answers in a lab of namespaces on this host. BadInput if the description is wrong."""
+    sut = Command(options, base=base)
+    small = Command({**options, **_smallest(sut)}, base=base)
+    bits = resolve_bits(options, sut.needs_bits() or "", base=base, version=sut.version)
+    if problems := [*sut.problems(bits), *Bare().problems(bits, Limits())]:
+        raise NotReady(problems[0])
+    trace = traces.write(
+        work / "known.pcap",
+        ((n * 1e-4, traces.datagram(n % 64, FRAME_BYTES)) for n in range(PACKETS)),
+    )
+    answers: list[Answer] = []
+    wrong: list[str] = []
+    notes: list[str] = []
+    try:
+        for one, stopped in ((sut, False), (small, True)):
+            folder = work / f"stopped-{stopped}"
+            folder.mkdir()
+            with _launched(one, bits, folder) as (running, link):
+                running.wait_ready(timeout_s=READY_TIMEOUT_S)
+                answers.append(_answer(running, link, trace, stopped=stopped))
+        wrong, notes = judge(sut.program, answers)
+    except TrialFailed as failed:
+        wrong.append(str(failed))
+    return Proof(program=sut.name, version=bits.version, answers=answers, wrong=wrong, notes=notes)
+
+
+def _smallest(sut: Command) -> Mapping[str, int]:
+    """A ring as small as may be, so that it overflows soon."""
+    knobs = sut.program.knobs.items()
+    return {name: knob.min for name, knob in knobs if knob.meaning == "ring"}
+
+
+@contextmanager
+def _launched(sut: Command, bits: Any, work: Path) -> Iterator[tuple[RunningCommand, Link]]:
+    lab = build_lab(load_lab(str(find_lab("netns"))))
+    with (
+        interrupts(),
+        DiskJournal.create() as journal,
+        lab.up(journal) as link,
+        Bare().provision(link, bits=bits, limits=Limits(), work=work, journal=journal) as env,
+    ):
+        running = sut.launch(env)
+        try:
+            yield running, link
+        finally:
+            running.close()
+            running.process.signal(signal.SIGKILL)
+            running.process.stop(timeout_s=STOP_TIMEOUT_S)
+
+
+def _answer(running: RunningCommand, link: Link, trace: Path, *, stopped: bool) -> Answer:
+    seen = _must_see(running.look())
+    put_in = "slowly"
+    if stopped:
+        put_in = "while it stood still"
+        _signal(seen, signal.SIGSTOP)
+        sent = 0
+        for _ in range(MOST_LOOPS):
+            sent += _replay(link, trace, FAST_PPS)
+            seen = _must_see(running.look())
+            if seen.dropped:
+                break
+        _signal(seen, signal.SIGCONT)
+    else:
+        sent = _replay(link, trace, SLOW_PPS)
+        seen = _must_see(running.look())
+    if seen.arrived != sent:
+        raise LabProblem(f"{sent:,} packets were sent, and {seen.arrived:,} came to the sockets")
+    dropped = seen.dropped or 0
+    running.drain(expected_packets=sent, timeout_s=DRAIN_TIMEOUT_S)
+    return Answer(
+        put_in=put_in,
+        truth={"captured": sent, "dropped_ring_full": dropped, "decoded": sent - dropped},
+        said=running.finish(timeout_s=STOP_TIMEOUT_S).results,
+    )
+
+
+def _must_see(seen: Watched | None) -> Watched:
+    if seen is None:
+        raise TrialFailed("it ended before it was stopped")
+    if seen.arrived is None:
+        raise NotReady(
+            f"the counters of its sockets cannot be read ({seen.missing})", hint="be root"
+        )
+    return seen
+
+
+def _signal(seen: Watched, number: int) -> None:
+    """To each process that holds a socket; its own parent waits for it."""
+    for pid in {socket["pid"] for socket in seen.sockets} - {None}:
+        assert pid is not None
+        with suppress(ProcessLookupError):
+            handle = os.pidfd_open(pid)
+            try:
+                signal.pidfd_send_signal(handle, number)
+            finally:
+                os.close(handle)
+
+
+def _replay(link: Link, trace: Path, pps: float) -> int:
+    spec = {"job": "replay", "trace": str(trace), "interface": link.tx.name, "pps": pps}
+    job = link.tx.host.job(spec)
+    try:
+        job.start()
+        return int(job.result(timeout_s=60)["sent_packets"])
+    finally:
+        job.close()
+
+
+def judge(program: Program, answers: Sequence[Answer]) -> tuple[list[str], list[str]]:
+    """What is wrong with a description, and what would hold; and notes."""
+    if program.exit is None:
+        return [], ["it says nothing: its figures are the kernel's counters of its sockets"]
+    wrong, notes, written = [], [], program.books.sums()
+    if not any(one.truth["dropped_ring_full"] for one in answers):
+        wrong.append(
+            'its ring did not overflow: give the knob of its ring `is = "ring"` and a small `min`'
+        )
+    for one in answers:
+        said = [(at, value_of(written[at], one.said)) for at in BOOKS if at in written]
+        wrong += [
+            f"{one.put_in}: {at} = {written[at]} says {value:,}, and it was {one.truth[at]:,}"
+            for at, value in said
+            if value != one.truth[at]
+        ]
+        wrong += [
+            f"{one.put_in}: the identity {name} ({text}) does not hold"
+            for name, text in program.identities.items()
+            if not holds(text, one.said)
+        ]
+    for at in BOOKS:
+        would = next(iter(_holding(answers, at)), None)
+        if at in written:
+            if all(value_of(written[at], one.said) == one.truth[at] for one in answers):
+                continue
+            nothing = f"no sum of its counters is {at}: leave it out"
+            wrong.append(nothing if would is None else f'this would hold: {at} = "{would}"')
+        elif would is not None and at == "dropped_ring_full":
+            wrong.append(f'books leave out what it says: {at} = "{would}"')
+        elif would is not None:
+            notes.append(f'it says this, too: {at} = "{would}"')
+    return wrong, notes
+
+
+def _holding(answers: Sequence[Answer], at: str) -> list[str]:
+    """Sums of its counters that have the true value in both answers, the shortest first."""
+    names = sorted(set.intersection(*(set(one.said) for one in answers)))
+    tried = [
+        *names,
+        *(f"{a} + {b}" for a, b in combinations(names, 2)),
+        *(f"{a} - {b}" for a, b in permutations(names, 2)),
+        *(f"{a} - {b} - {c}" for a in names for b, c in combinations(set(names) - {a}, 2)),
+    ]
+    return [
+        text for text in tried if all(value_of(text, one.said) == one.truth[at] for one in answers)
+    ]
