@@ -443,11 +443,15 @@ class RunningCommand:
         books, name = self._program.books, self._sut.name
         sums = books.sums()
         values = {at: value_of(text, counted) for at, text in sums.items()}
-        if negative := next((at for at, value in values.items() if value < 0), None):
-            words = f"books.{negative} = {sums[negative]} is {values[negative]}"
-            raise TrialFailed(f"{name} counts backwards: {words}", reason=Reason.NOT_READ)
+        said = f"{name} says " + ", ".join(f"{one} {value}" for one, value in counted.items())
         problems = [
-            f"{name} says {_said(counted)}, and {rule} = {text} does not hold"
+            f"{said}: books.{at} = {sums[at]} is {value}"
+            for at, value in values.items()
+            if value < 0
+        ]
+        values = {at: value for at, value in values.items() if value >= 0}
+        problems += [
+            f"{said}: the identity {rule} ({text}) does not hold"
             for rule, text in self._program.identities.items()
             if not holds(text, counted)
         ]
@@ -459,7 +463,7 @@ class RunningCommand:
                 "dropped_ring_full", outside.dropped_ring_full_packets
             ),
             decoded_packets=values.get("decoded", outside.decoded_packets),
-            lost={at.removeprefix("lost."): n for at, n in values.items() if "lost." in at},
+            lost={at[5:]: n for at, n in values.items() if at.startswith("lost.")},
             results=dict(counted),
             problems=tuple(Problem(code=Reason.COUNTERS_DISAGREE, words=w) for w in problems),
             sources={
@@ -538,10 +542,6 @@ def _referee(name: str, said: Mapping[str, int], seen: Watched | None) -> list[s
         for at, own in kernel.items()
         if own is not None and at in said and said[at] != own
     ]
-
-
-def _said(counted: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in counted.items())
 
 
 def _identity(seen: Watched) -> tuple[object, ...]:
