@@ -265,16 +265,17 @@ def _line(
     newest = None
     if judged.newest:
         newest = _stretch(len(values) - judged.newest, len(values), counted, values)
-    lacking = len(points) - 1 - counted[-1]
-    unknown = lacking > 0 and judged.verdict is Verdict.NO_WORSE
+    unknown = ""
+    if judged.verdict is Verdict.NO_WORSE:
+        unknown = _without_value(len(points) - 1 - counted[-1]) or (
+            _behind(cells, runs) if name == LOSS else ""
+        )
     return Line(
         cell=next(cell.label for cell in cells if cell),
         metric=name,
         unit=figure.unit,
         verdict=VERDICTS[Verdict.CANNOT_TELL if unknown else judged.verdict],
-        words=_without_value(lacking)
-        if unknown
-        else _judged_words(figure, judged, best, newest, runs),
+        words=unknown or _judged_words(figure, judged, best, newest, runs),
         best=best,
         newest=newest,
         found_ratio=judged.found_ratio,
@@ -293,7 +294,17 @@ def _stretch(begin: int, end: int, counted: Sequence[int], values: Sequence[floa
     )  # fmt: skip
 
 
+def _behind(cells: Sequence[SideCell | None], runs: Sequence[HistoryRun]) -> str:
+    """Empty if the SUT of the newest run kept the pace of its load."""
+    cell = cells[-1]
+    words = "" if cell is None else cell.behind_words(LOSS)
+    return f"cannot tell: {runs[-1].name} {words}" if words else ""
+
+
 def _without_value(runs: int) -> str:
+    """Empty if all of the newest have one."""
+    if not runs:
+        return ""
     have = "the newest run has" if runs == 1 else f"the newest {runs} runs have"
     return f"cannot tell: {have} no value, and may be worse"
 

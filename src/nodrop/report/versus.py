@@ -154,13 +154,8 @@ def _behind(matched: Sequence[tuple[SideCell, SideCell]]) -> Iterator[str]:
     """Sides most of whose trials lost nothing as the rings held what the SUT did not serve."""
     for pair in matched:
         for name, cell in zip("AB", pair, strict=True):
-            loss = cell.figures.get(LOSS)
-            if loss is not None and 2 * cell.behind > len(loss.values):
-                yield (
-                    f"{cell.label}: {name} did not keep the pace of its load in {cell.behind} of "
-                    f"{plural(len(loss.values), 'trial')}, and lost nothing as its rings held the "
-                    "rest: a longer load (load.duration_s) shows what it loses"
-                )
+            if words := cell.behind_words(LOSS):
+                yield f"{cell.label}: {name} {words}"
 
 
 def _key(cell: SideCell, allowed: set[str]) -> str:

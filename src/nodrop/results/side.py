@@ -10,6 +10,7 @@ from typing import Literal, Self
 
 from pydantic import Field, JsonValue, ValidationError
 
+from nodrop.config.units import count_of
 from nodrop.errors import BadInput
 from nodrop.results.model import Count, Model
 from nodrop.untrusted.folder import read_file
@@ -37,6 +38,19 @@ class SideCell(Model):
     void: Count
     behind: Count = 0
     """Measured trials without loss whose SUT did not keep the pace of the load."""
+
+    def behind_words(self, loss_figure: str) -> str:
+        """Why its loss shows nothing, if most trials lost nothing as the rings held what the SUT
+        did not serve; empty if it does."""
+        loss = self.figures.get(loss_figure)
+        if loss is None or 2 * self.behind <= len(loss.values):
+            return ""
+        return (
+            f"did not keep the pace of its load in {self.behind} of "
+            f"{count_of(len(loss.values), 'trial')}, and lost nothing as its rings held the rest: "
+            "a longer load (load.duration_s) shows what it loses"
+        )
+
     facts: dict[str, list[str]] = Field(default_factory=dict)
     """Of a fleet: what this cell was measured on, beside what is true of the whole side."""
 

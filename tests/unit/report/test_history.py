@@ -134,6 +134,21 @@ def test_newest_runs_without_a_value_may_be_worse(empty: int) -> None:
     assert history(runs(values)).exit_code == 0
 
 
+@pytest.mark.parametrize(("behind", "code"), [(0, 0), (1, 0), (2, 6), (3, 6)])
+@pytest.mark.parametrize("loss_pct", [0.0, 0.02])
+def test_no_loss_of_a_newest_run_that_fell_behind_is_not_no_worse(
+    behind: int, code: int, loss_pct: float
+) -> None:
+    given = runs(levels((14, loss_pct)), metric="loss_pct")
+    newest = given[-1].side
+    cell = newest.cells[0].model_copy(update={"behind": behind})
+    given[-1] = replace(given[-1], side=newest.model_copy(update={"cells": [cell]}))
+    found = history(given)
+    assert found.exit_code == code
+    said = f"run-13 did not keep the pace of its load in {behind} of 3 trials"
+    assert (said in found.lines[0].words) == (code == 6)
+
+
 @pytest.mark.parametrize(("failing", "code"), [([0] * 11 + [1], 6), ([0] * 9 + [2, 2, 3], 5),
                                                ([1] + [0] * 19, 0)])  # fmt: skip
 def test_one_failure_more_in_each_run_is_a_regression(failing: list[int], code: int) -> None:
