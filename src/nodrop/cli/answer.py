@@ -2,44 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console
-from rich.table import Table
+from rich.text import Text
 
 from nodrop.cli.saying import say
 from nodrop.cli.tables import console
 from nodrop.config.units import count_of
-from nodrop.findings.answer import Answer, Bound
-from nodrop.findings.load_words import value_words
 from nodrop.report.always_void import always_void
 from nodrop.report.answer import answer as answer_of
-from nodrop.report.capacity import between_words
 from nodrop.report.capacity_pictures import knee_of
 from nodrop.report.capacity_words import (
-    broke,
-    confidence_words,
     doubts,
     forecast_words,
-    goal_name,
     headline,
     lowered,
     soak_words,
     window_words,
 )
-from nodrop.report.cards import action_lines
+from nodrop.report.cards import card_lines
 from nodrop.report.chart import ticks
 from nodrop.report.direct import direct_sentences
-from nodrop.report.escape import THIN
 from nodrop.report.fitted import fitted, fitted_words
 from nodrop.report.knee import WORDS, Dot
-from nodrop.report.numbers import rate, short
+from nodrop.report.numbers import short
 from nodrop.report.searched import SearchedCell, searches
 from nodrop.report.sentences import BESIDE_LOSS
 from nodrop.report.story import Story
 from nodrop.results.capacity import Card
 from nodrop.stats.loss_curve import LossCurve
+from nodrop.untrusted.words import one_line
 
 WIDTH, HEIGHT = 64, 8
 """Of the plot itself, in signs."""
@@ -173,65 +168,72 @@ def print_direct(story: Story) -> None:
         say()
 
 
-def print_capacity(searched: SearchedCell, card: Card | None = None) -> None:
-    """The answer of a search: the load that is carried, what broke above it, actions, the knee."""
-    out, said = console(), set[str]()
-    for answer in searched.answers:
-        say(headline(searched.subject, answer))
-        broken = broke(answer)
-        touches = f"What touches it: {answer.knob}." if answer.knob not in broken else ""
-        if sure := confidence_words(answer):
-            say(f"  {sure}")
-        for words in filter(None, (broken, touches, *doubts(answer))):
-            if words not in said:
-                say(f"  {words}")
-            said.add(words)
-    for key, words in action_lines(card) if card else ():
-        say(f"  {key:4}{words}")
+def print_capacity(searched: SearchedCell, card: Card) -> None:
+    """The answer of a search: its card, the knee, what speaks against it, what was sent."""
+    out = console()
+    trials = count_of(card.sure.trials, "trial")
+    out.print(f"{searched.subject}  {trials}", markup=False, highlight=False, soft_wrap=True)
+    print_keyed(out, _carried(searched, card))
     say()
-    if (window := searched.window) is not None:
-        say(window_words(searched))
-        if window.begun_warning:
-            say(f"warning: {window.begun_warning}.")
-    for soak in searched.soaks:
-        say(f"{searched.subject}: {soak_words(soak.record)}.")
-    if window is not None or searched.soaks:
-        say()
-    out.print(answers_table(searched))
     picture = knee_of(searched)
-    signs = UNICODE if speaks_unicode(out) else ASCII
-    say()
     for line in knee(
         picture.dots,
         answer=picture.answer_pps,
-        signs=signs,
+        signs=UNICODE if speaks_unicode(out) else ASCII,
         columns=out.width if out.is_terminal else None,
     ):
         out.print(line, markup=False, soft_wrap=True)
+    say()
+    print_keyed(out, _beside(searched))
+
+
+def _carried(searched: SearchedCell, card: Card) -> Iterator[tuple[str, str]]:
+    """The lines of the card. Where no load is carried, the first says why that is not known."""
+    first, *others = card_lines(card)
+    if card.carried is None:
+        first = ("carried", headline(searched.subject, searched.answers[0]))
+    yield first
+    yield from others
+
+
+def _beside(searched: SearchedCell) -> Iterator[tuple[str, str]]:
+    for words in doubts(searched.answers[0]):
+        yield "but", words
+    for soak in searched.soaks:
+        yield "soak", soak_words(soak.record)
+    if (window := searched.window) is not None:
+        yield "sent", window_words(searched).partition("the load sends ")[2]
+        if window.begun_warning:
+            yield "warning", f"{window.begun_warning}."
     curve = fitted(searched)
     if isinstance(curve, LossCurve):
-        say(f"{searched.subject}: {lowered(fitted_words(curve))}")
+        yield "fitted", lowered(fitted_words(curve))
     if words := forecast_words(searched):
-        say(words)
+        yield "budget", words
 
 
-def answers_table(searched: SearchedCell) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("goal", "", "packets/s", "Mbit/s", "load"):
-        table.add_column(column, overflow="fold", justify="right" if "/s" in column else "left")
-    for answer in searched.answers:
-        table.add_row(goal_name(answer.goal), "carried", *_figures(answer, answer.lower))
-        table.add_row("", "not carried", *_figures(answer, answer.upper))
-        table.add_row("", "between rounds", "", "", between_words(answer))
-    return table
+KEY = 10
+"""Columns of a key; a key that the line before had is left out."""
 
 
-def _figures(answer: Answer, bound: Bound | None) -> tuple[str, str, str]:
-    if bound is None:
-        return "", "", "none found"
-    pps = "" if bound.pps is None else rate(bound.pps).replace(THIN, ",")
-    bps = "" if bound.bps is None else f"{bound.bps / 1e6:,.1f}"
-    return pps, bps, value_words(answer.by, bound.value)
+def print_keyed(out: Console, lines: Iterable[tuple[str, str]]) -> None:
+    """A key and its words a line: wrapped below themselves in a terminal, one line in a pipe. Words
+    that are indented are a command to paste, and never wrapped."""
+    before = ""
+    for key, words in lines:
+        clean = one_line(words)
+        room = out.width - KEY - 2 if out.is_terminal else 0
+        if words.startswith(" "):
+            wrapped = [f"  {clean}"]
+        elif room > 0:
+            wrapped = textwrap.wrap(clean, room, break_long_words=False, break_on_hyphens=False)
+        else:
+            wrapped = [clean]
+        for n, part in enumerate(wrapped):
+            name = "" if n or key == before else key
+            text = Text.assemble("  ", (f"{name:{KEY}}", "bold"), part)
+            out.print(text, soft_wrap=True, highlight=False)
+        before = key or before
 
 
 def speaks_unicode(out: Console) -> bool:

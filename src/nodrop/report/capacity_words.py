@@ -165,12 +165,6 @@ def lowered(words: str) -> str:
     return f"{words[:1].lower()}{words[1:]}"
 
 
-def confidence_words(answer: Answer) -> str:
-    """Empty without a load that is carried."""
-    found = (s.text for s in answer.statements if s.rule == "capacity-confidence")
-    return "".join(f"{text[0].upper()}{text[1:]}." for text in found)
-
-
 def doubts(answer: Answer) -> Iterator[str]:
     """What speaks against the answer."""
     for statement in answer.statements:

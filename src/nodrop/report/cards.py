@@ -69,8 +69,11 @@ def cards(story: Story) -> tuple[Card, ...]:
 def _card(story: Story, searched: SearchedCell) -> Card:
     answer, source = searched.answers[0], story.sources[searched.source]
     lower, upper = answer.lower, answer.upper
-    trials = {t.name: t for t in searched.trials}
-    above = [trials[run] for run in (upper.runs if upper else ()) if run in trials]
+    above = [
+        t
+        for t in searched.trials
+        if upper is not None and (asked := t.record.searched) and asked.value == upper.value
+    ]
     known = [t for t in above if t.valid and t.loss_ratio is not None]
     lossy = [t for t in known if (t.loss_ratio or 0.0) > answer.goal]
     losses = [t.loss_ratio or 0.0 for t in lossy]

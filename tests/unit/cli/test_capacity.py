@@ -167,9 +167,8 @@ def test_the_answer_for_machines(
 def test_the_answer_for_people(asked: list[Experiment], capsys: pytest.CaptureFixture[str]) -> None:
     assert main.exit_code(["capacity", "make:demo", *SINK]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith(
-        "Suricata carries 4,000 packets/s, 9.6 Mbit/s (4X) without loss, not"
-    )
+    assert lines[0] == "Suricata  4 trials"
+    assert lines[1] == "  carried   4,000 packets/s, 9.6 Mbit/s, 4X of the trace, without loss"
     assert lines[-2].startswith("report: ") and Path(lines[-1]).is_dir()
 
 
