@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import subprocess
 import sys
@@ -12,12 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.hosts.journal import undo_abandoned
+from nodrop.errors import BadInput
+from nodrop.hosts.folders import is_root_of_host
+from nodrop.hosts.journal import DiskJournal, undo_abandoned
+from nodrop.hosts.local import LocalHost
+from nodrop.hosts.seam import Link
 from nodrop.tune.applying import Restored
 from nodrop.tune.kept import put_back, tunings
+from nodrop.tune.trial import tuned
 from tests.depth import depth
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root and unshare")
+pytestmark = pytest.mark.skipif(not is_root_of_host(), reason="needs root and unshare")
 KNOBS = (
     "mtu=9000",
     "tx-queue-len=500",
@@ -35,6 +39,7 @@ KNOBS = (
     "tx-channels=1",
 )
 NEVER = 1000
+STAT_INTERVAL = Path("/proc/sys/vm/stat_interval")
 
 
 class Namespace:
@@ -121,3 +126,26 @@ def test_what_ethtool_changes_since_stays(namespace: Namespace) -> None:
     assert found.failed == []
     now = namespace.tell()
     assert now == namespace.first | {"eth1 mtu": "4000"}
+
+
+def test_an_experiment_sets_knobs_of_the_labs_port(link: Link, journal: DiskJournal) -> None:
+    host, port, interval = link.rx.host, link.rx.name, STAT_INTERVAL.read_text()
+    assert isinstance(host, LocalHost)
+
+    def seen() -> str:
+        return host.run(["ip", "-d", "link", "show", port]).stdout
+
+    with tuned(
+        {"mtu": 1400, "tso": "off", "stat-interval": 7}, host.netns, [port], journal
+    ) as again:
+        assert "mtu 1400" in seen()
+        assert STAT_INTERVAL.read_text() == "7\n"
+        host.run(["ip", "link", "set", port, "mtu", "1500"])  # as a SUT does with offloads
+        again()
+        assert "mtu 1400" in seen()
+    assert STAT_INTERVAL.read_text() == interval
+    with (
+        pytest.raises(BadInput, match="mtu=99999 is refused: mtu greater than device maximum"),
+        tuned({"mtu": 99999}, host.netns, [port], journal),
+    ):
+        pass

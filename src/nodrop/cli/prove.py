@@ -238,15 +238,15 @@ def _setting(word: str) -> tuple[str, str, Any]:
     """The word, the key of the experiment that it sets, and the value."""
     from nodrop.config.matrix import VARIED_TABLES
     from nodrop.config.toml_file import parse_setting
-    from nodrop.tune.knobs import OF_SURICATA
+    from nodrop.tune.suricata_yaml import OF_SURICATA, checked
     from nodrop.tune.trial import asked
 
     name, _, value = word.partition("=")
     if name.partition(".")[0] in VARIED_TABLES:
         setting = parse_setting(word)
         return word, setting.key, setting.value
-    if name in OF_SURICATA:
-        setting = parse_setting(f"{OF_SURICATA[name]}={value}")
+    if (knob := next((one for one in OF_SURICATA if one.id == name), None)) is not None:
+        setting = parse_setting(f"{knob.proved_by}={checked(knob, value)}")
         return word, setting.key, setting.value
     asked({name: value})  # BadInput with the nearest name
     return word, f"tune.{name}", value

@@ -7,11 +7,16 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from nodrop.untrusted.words import one_line
+from nodrop.untrusted.words import one_line, plain
 
 
 def say(words: object = "") -> None:
     _print(one_line(words))
+
+
+def say_indented(words: str) -> None:
+    """A line of a text that keeps its indentation."""
+    _print(plain(words.expandtabs(), longest=2000))
 
 
 def say_json(found: object) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nodrop.cli.arguments import AsJson
 from nodrop.cli.prove import prove
-from nodrop.cli.saying import say, say_json
+from nodrop.cli.saying import say, say_indented, say_json
 from nodrop.errors import BadInput
 
 if TYPE_CHECKING:
@@ -52,6 +53,13 @@ def plan(
         bool,
         typer.Option("--persist", help="Print a systemd unit and .link file that set it at boot."),
     ] = False,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", metavar="FILE", help="A suricata.yaml: knobs of Suricata."),
+    ] = None,
+    write: Annotated[
+        bool, typer.Option("--write", help="With --config: write FILE.nodrop beside it.")
+    ] = False,
     as_json: AsJson = False,
 ) -> int:
     """What `apply` would change, in which order; without a knob, each one that this host has.
@@ -59,12 +67,17 @@ def plan(
     \b
     nodrop tune plan --port eth1
     nodrop tune plan --port eth1 gro=off rps=1 netdev-budget=600
+    nodrop tune plan --config /etc/suricata/suricata.yaml --port eth1 ring-size=20000
 
     Exit code 0; 2: bad input. Nothing is changed.
     """
     from nodrop.tune.applying import values
     from nodrop.tune.device import Live, session_ports
 
+    if config is not None:
+        return _yaml_plan(config, knobs or (), ports or (), write=write)
+    if write:
+        raise BadInput("--write: is for --config FILE")
     device, known = Live(), _known()
     if not knobs:
         found = [
@@ -84,9 +97,9 @@ def plan(
     over = session_ports()
     for number, step in enumerate(steps, 1):
         say(f"{number}. {_step_words(step, step.port in over)}")
-        say(f"   why: {step.knob.why} ({step.knob.source})")
+        say_indented(f"   why: {step.knob.why} ({step.knob.source})")
         if step.knob.wrong_when:
-            say(f"   not: {step.knob.wrong_when}")
+            say_indented(f"   not: {step.knob.wrong_when}")
     for line in _persistent(steps) if persist else ():
         say(line)
     return 0
@@ -184,6 +197,33 @@ def restore(
     if any(one.failed for one in found):
         return 3
     return NOT_ALL if any(one.others for one in found) else 0
+
+
+def _yaml_plan(config: Path, knobs: Sequence[str], ports: Sequence[str], *, write: bool) -> int:
+    from nodrop.suts.suricata.own_yaml import read_own
+    from nodrop.tune import suricata_yaml as of_suricata
+
+    read_own(config)  # BadInput in its words if it is no suricata.yaml
+    asked = []
+    for word in knobs:
+        name, equals, value = word.partition("=")
+        knob = of_suricata.find(name)
+        if not equals or not value:
+            raise BadInput(f"{word}: give {name}=VALUE; {knob.values}")
+        asked.append((knob, value))
+    if not asked:
+        for knob in of_suricata.OF_SURICATA:
+            say(f"{knob.id}  ({knob.path}; takes: {knob.values})")
+        return 0
+    if len(ports) > 1:
+        raise BadInput("--config: one --port at a time")
+    old = config.read_text()
+    new = of_suricata.patched(old, asked, port=ports[0] if ports else "", file=str(config))
+    for line in of_suricata.difference(old, new, str(config)):
+        say_indented(line)
+    if write:
+        say(f"written: {of_suricata.write_beside(config, new)}")
+    return 0
 
 
 # --- words ----------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from nodrop.config.units import cpu_mask, format_cpus, parse_cpus
 from nodrop.errors import BadInput
 from nodrop.labs.spreading import FLOWS, HEAD
 from nodrop.tune.knob import Edit, Knob, Raw
+from nodrop.tune.suricata_yaml import OF_SURICATA
 
 SURICATA_PAGE = "Suricata user guide, high performance configuration"
 KERNEL = "kernel: Documentation/networking/scaling.rst"
@@ -220,17 +221,17 @@ PORT: tuple[Knob, ...] = (
         command="ethtool -L {port} combined {value}", link="CombinedChannels",
         why="one queue with cluster_flow, or as many as workers with a symmetric hash",
         wrong_when="one queue: above what one core's softirq takes; several: without a symmetric "
-        "hash", source=f"SEPTun; {SURICATA_PAGE}; turns: it resets the hash table, affinities, RPS",
+        "hash. It resets the hash table, affinities and RPS", source=f"SEPTun; {SURICATA_PAGE}",
     ),
     _of_struct(
         "channels", "rx-channels", "receive queues of a port without combined ones", 4, most_at=0,
         flaps=True, command="ethtool -L {port} rx {value}", link="RxChannels",
-        why="as channels", source="as channels",
+        why="as channels: one with cluster_flow, or as many as workers", source="SEPTun",
     ),
     _of_struct(
         "channels", "tx-channels", "send queues of a port without combined ones", 5, most_at=1,
         flaps=True, command="ethtool -L {port} tx {value}", link="TxChannels",
-        why="of a generator", source="as channels",
+        why="of a generator", source="kernel: scaling.rst",
     ),
     _of_struct(
         "rings", "rx-ring", "descriptors of a receive ring", 4, most_at=0, flaps=True,
@@ -449,21 +450,6 @@ OF_HOST: tuple[Knob, ...] = (
 KNOBS: tuple[Knob, ...] = (*PORT, *OF_HOST)
 
 
-OF_SURICATA = {
-    "ring-size": "sut.ring_size",
-    "block-size": "sut.block_size",
-    "block-timeout": "sut.overrides.af-packet.0.block-timeout",
-    "tpacket-v3": "sut.tpacket_v3",
-    "defrag": "sut.defrag",
-    "threads": "sut.threads",
-    "cluster-type": "sut.cluster_type",
-    "mpm": "sut.overrides.mpm-algo",
-    "detect-profile": "sut.overrides.detect.profile",
-    "max-pending-packets": "sut.overrides.max-pending-packets",
-}
-"""Knob → key of an experiment: what `nodrop tune prove` sets in a Suricata."""
-
-
 def find(name: str, knobs: Sequence[Knob] = KNOBS) -> Knob:
     """BadInput with the nearest name."""
     known = {knob.id: knob for knob in knobs}
@@ -475,7 +461,7 @@ def find(name: str, knobs: Sequence[Knob] = KNOBS) -> Knob:
 
 
 def page() -> str:
-    return "\n".join(_lines()) + "\n"
+    return "\n".join([*_lines(), *_suricata_lines()]) + "\n"
 
 
 def _lines() -> Iterator[str]:
@@ -507,6 +493,21 @@ def _lines() -> Iterator[str]:
             f"`{by_hand}`",
         )
         yield "| " + " | ".join(words.replace("|", "\\|") for words in row) + " |"
+
+
+def _suricata_lines() -> Iterator[str]:
+    yield ""
+    yield "## Of Suricata"
+    yield (
+        "Values of its yaml: `nodrop tune plan --config suricata.yaml KNOB=VALUE` prints the "
+        "change, `--write` writes `suricata.yaml.nodrop` beside it. `nodrop tune prove` sets them "
+        "in the Suricata that it measures."
+    )
+    yield ""
+    yield "| knob | in the yaml | values | why | source |"
+    yield "|---|---|---|---|---|"
+    for knob in OF_SURICATA:
+        yield f"| **{knob.id}** | `{knob.path}` | {knob.values} | {knob.why} | {knob.source} |"
 
 
 def _plain(pattern: str) -> str:

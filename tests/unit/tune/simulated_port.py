@@ -40,6 +40,7 @@ class SimulatedPort:
         self.dies_after: int | None = None
         self.calls = 0
         self.refuses: str | None = None
+        self.refusal = OSError(22, "Invalid argument")
 
     def pieces(self, port: str) -> Sequence[Piece]:
         assert port == PORT
@@ -71,7 +72,7 @@ class SimulatedPort:
     def _write(self, name: str, raw: Raw) -> None:
         state = self.state
         if name == self.refuses:
-            raise OSError(22, "Invalid argument")
+            raise self.refusal
         if name in self.host:
             self.host[name] = raw
             return

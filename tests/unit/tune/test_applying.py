@@ -109,6 +109,14 @@ def test_what_changes_along_is_said_and_the_order_is_that_of_writing() -> None:
     ]
 
 
+def test_a_user_without_rights_is_told_which_and_nothing_is_changed() -> None:
+    device = SimulatedPort()
+    steps = plan(device, parse(["mtu=9000"]), [PORT])
+    device.refuses, device.refusal = "mtu", PermissionError(1, "Operation not permitted")
+    with pytest.raises(Refused, match="this user may not set it; run as root, or with CAP_NET_AD"):
+        apply(device, steps)
+
+
 @pytest.mark.parametrize("refused", ["mtu", "queues/rx-2/rps_cpus"])
 def test_a_refusal_leaves_nothing_behind(refused: str) -> None:
     device = SimulatedPort()
