@@ -20,6 +20,7 @@ from nodrop.errors import NodropError
 from nodrop.hosts.privileges import ensure_privileges, in_user_namespace
 from tests.depth import is_left_out
 from tests.disturbed import INCONCLUSIVE, Disturbances
+from tests.scopes import NICENESS, Scopes, fills
 from tests.turns import LEFT_OUT, is_alone, rank
 
 if TYPE_CHECKING:
@@ -99,6 +100,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Disturbances(), "disturbances")
     if not is_worker(config):
         config.pluginmanager.register(SkipLedger(), "skip-ledger")
+    elif fills(os.environ["PYTEST_XDIST_WORKER"]):
+        os.nice(NICENESS)
     hear_ctrl_c()
 
 
@@ -122,7 +125,5 @@ def real_root() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
-    from tests.scopes import Scopes
-
     config.option.loadscopereorder = False  # the order is ours
     return Scopes(config, log)

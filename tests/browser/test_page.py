@@ -137,12 +137,12 @@ def test_every_section_stands_and_nothing_fails(page: Any, pages: Pages, kind: s
 @pytest.mark.parametrize(
     ("kind", "scheme"),
     [
-        ("losses", "dark"),
-        ("invalid_and_damaged", "light"),
-        ("hostile", "dark"),
+        ("invalid_and_damaged", "dark"),
         ("setups", "light"),
+        depth("losses", "dark"),
         depth("losses", "light"),
-        depth("invalid_and_damaged", "dark"),
+        depth("invalid_and_damaged", "light"),
+        depth("hostile", "dark"),
         depth("hostile", "light"),
         depth("setups", "dark"),
     ],

@@ -15,6 +15,7 @@ from nodrop.testing.records import trial
 from nodrop.watch.follow import Follower
 from nodrop.watch.serve import ServedPage, serve_page
 from tests.browser.test_page import CHROMIUM, axe, browser
+from tests.depth import depth
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on this host")
 __all__ = ("browser",)
@@ -116,7 +117,7 @@ def test_it_tells_the_end(page: Any, to: RunWriter) -> None:
     assert page.title() == "3 of 3 trials · demo · nodrop"
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", depth("dark")])
 def test_axe_finds_nothing_serious_and_a_phone_is_wide_enough(page: Any, scheme: str) -> None:
     page.emulate_media(color_scheme=scheme)
     wait_for(page, "#sent", "24\u202f000/s")

@@ -188,7 +188,7 @@ def test_who_was_killed_by_hand_lacked_no_memory(run: Run) -> None:
     assert "signal SIGKILL" in error and "the kernel killed it" not in error, error
 
 
-@pytest.mark.parametrize("kind", ["docker", "bare", depth("oci")])
+@pytest.mark.parametrize("kind", ["docker", depth("bare"), depth("oci")])
 @pytest.mark.usefixtures("docker")
 def test_swappiness_is_the_kernels_own(run: Run, kind: str) -> None:
     seen: list[str] = []
@@ -215,10 +215,10 @@ def test_swappiness_is_the_kernels_own(run: Run, kind: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "step"),
     [
-        ("bare", "ready"),
         ("docker", "offer"),
         ("docker-macvtap", "ready"),
         ("oci", "offer"),
+        depth("bare", "ready"),
         depth("bare", "offer"),
         depth("docker", "ready"),
         depth("docker-macvtap", "offer"),

@@ -16,8 +16,6 @@ from tests.e2e.conftest import Run, closes, only
 from tests.e2e.faults import label
 from tests.e2e.test_throttled import TEXT, throttled_s, was_throttled
 
-pytestmark = pytest.mark.alone
-
 
 class Updated(Silent):
     """As `docker update --cpus` would, before the first packet and after the last."""

@@ -20,7 +20,7 @@ MERGED = 1423
 HELD = 51
 ONCE = {"speed": 20}
 SAME = {"multiplier": 4, "flows": "same", "speed": 20}
-DISTINCT = {"multiplier": 4, "speed": 10}
+DISTINCT = {"multiplier": 4, "speed": 20}
 SHORT = {
     "no": ["sut.overrides.default-packet-size=600"],
     "yes": [
@@ -75,7 +75,7 @@ def test_every_load_of_one_suricata(
 
 
 def test_three_passes_explain_every_packet(run: Run) -> None:
-    outcome = run("load.loops=3")
+    outcome = run(WHOLE_TRACE, "load.loops=3", "load.speed=40")
     record = only(outcome)
     assert (record.offered.sent, record.packets.decoded_packets) == (303_513, 299_244)
     assert record.packets.merged_packets == 4_269

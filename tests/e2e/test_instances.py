@@ -35,7 +35,7 @@ def details(outcome: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("instances", "defrag"),
-    [(2, "yes"), (4, "no"), depth(3, "yes"), depth(4, "yes"), depth(2, "no")],
+    [(2, "yes"), depth(3, "yes"), depth(4, "no"), depth(4, "yes"), depth(2, "no")],
 )
 def test_the_split_loses_nothing_and_each_thread_has_flows(
     run: Run, instances: int, defrag: str
@@ -43,7 +43,7 @@ def test_the_split_loses_nothing_and_each_thread_has_flows(
     """Seen: of two instances with two threads each, one thread had 17 of 6,816 packets, as the
     split and the fanout went by the same bits of the same hash."""
     outcome = run(f"setup.instances={instances}", f"sut.defrag={defrag}", "sut.threads=2",
-                  "load.speed=20")  # fmt: skip
+                  "load.speed=40")  # fmt: skip
     record = only(outcome)
     assert record.valid, record.verdict
     assert closes(record)
@@ -140,14 +140,14 @@ def lost(outcome: Any) -> dict[str, int]:
 
 @pytest.mark.parametrize(
     ("instances", "defrag", "netfilter", "replicas"),
-    [(2, "yes", "yes", 2), (2, "no", "no", 1), depth(4, "no", "yes", 1)],
+    [(2, "yes", "yes", 2), depth(2, "no", "no", 1), depth(4, "no", "yes", 1)],
 )
 def test_a_bridge_loses_what_its_ledger_says(
     run: Run, instances: int, defrag: str, netfilter: str, replicas: int
 ) -> None:
     outcome = run("setup.splitter=bridge", f"setup.bridge_netfilter={netfilter}",
                   f"setup.instances={instances}", f"sut.defrag={defrag}", "sut.threads=2",
-                  f"load.multiplier={replicas}", "load.speed=20")  # fmt: skip
+                  f"load.multiplier={replicas}", "load.speed=40")  # fmt: skip
     record = only(outcome)
     assert record.valid, record.verdict
     assert closes(record)
@@ -190,7 +190,7 @@ def test_two_suricatas_that_share_a_nic_and_no_fanout_group_are_caught(
 ) -> None:
     """One that finds the group taken falls back to a thread without: each captures everything."""
     monkeypatch.setattr(shared, "split", one_nic_for_all)
-    outcome = run("setup.instances=2", "sut.threads=1", "load.speed=20", "sut.defrag=no")
+    outcome = run("setup.instances=2", "sut.threads=1", "load.speed=40", "sut.defrag=no")
     record = only(outcome)
     assert record.packets.captured_packets == 2 * record.offered.sent
     assert not record.valid
@@ -223,7 +223,7 @@ def test_generic_xdp_is_a_residual_ahead_of_the_split_and_behind_it(
 ) -> None:
     """Behind nft's fwd the kernel runs no generic program: such a frame counts as redirected."""
     with xdp_drops(20, "skb", where=where) as attach:
-        outcome = run(f"setup.splitter={splitter}", "setup.instances=2", "load.speed=20",
+        outcome = run(f"setup.splitter={splitter}", "setup.instances=2", "load.speed=40",
                       "sut.defrag=no",
                       progress=Inject("read counters", attach))  # fmt: skip
     record = only(outcome)

@@ -16,7 +16,7 @@ import pytest
 
 from nodrop.config.lab_file import DEFAULT_LAB
 
-KILLS = int(os.environ.get("NODROP_KILLS", "5"))
+KILLS = int(os.environ.get("NODROP_KILLS", "3"))
 """Of each mode. SPECIFICATION.md: 50."""
 EXPERIMENT = """
 name = "killed"

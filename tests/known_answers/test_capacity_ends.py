@@ -20,6 +20,7 @@ from nodrop.measure.controllers.seam import TrialInput
 from nodrop.measure.manager import RunOutcome
 from nodrop.measure.progress import Silent
 from nodrop.suts.sink import Sink
+from tests.depth import depth
 from tests.e2e.conftest import Run
 from tests.known_answers.test_capacity import SINK, short_trace
 
@@ -69,7 +70,7 @@ def lose_one_in(packets: int) -> None:
     at_the_sender(["nft", "-f", "-"], stdin=rules)
 
 
-@pytest.mark.parametrize(("lost_one_in", "goal"), [(1000, 0.005), (30, 0.08)])
+@pytest.mark.parametrize(("lost_one_in", "goal"), [(30, 0.08), depth(1000, 0.005)])
 def test_a_constant_loss_is_no_capacity_but_a_goal_above_it_is(
     run: Run, short_trace: Path, lost_one_in: int, goal: float
 ) -> None:
@@ -95,7 +96,7 @@ def test_a_constant_loss_is_no_capacity_but_a_goal_above_it_is(
 
 
 @pytest.mark.alone  # a sink that waits 50 ms for its CPU at a trial's end is behind
-@pytest.mark.parametrize("above", [3_000, 11_000])
+@pytest.mark.parametrize("above", [3_000, depth(11_000)])
 def test_a_sut_that_dies_under_load_bounds_it_from_above(
     run: Run, short_trace: Path, above: float
 ) -> None:
@@ -114,7 +115,7 @@ def test_a_sut_that_dies_under_load_bounds_it_from_above(
     assert answer.broke.startswith("failed:") and "it failed" in texts(answer)
 
 
-@pytest.mark.parametrize("least", [4_000, 9_000])
+@pytest.mark.parametrize("least", [4_000, depth(9_000)])
 def test_loss_at_the_lowest_load(run: Run, short_trace: Path, least: int) -> None:
     outcome = run(
         f"load.trace={short_trace}", "sut.service_rate_pps=2000", f"search.min={least}", text=SINK
@@ -146,7 +147,7 @@ def shares(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("of_rounds", [[0.5, 1.0], [1.0, 0.6]])
+@pytest.mark.parametrize("of_rounds", [[1.0, 0.6], depth([0.5, 1.0])])
 def test_rounds_of_a_sut_that_slows_or_recovers_differ(
     run: Run, short_trace: Path, shares: list[float], of_rounds: list[float]
 ) -> None:

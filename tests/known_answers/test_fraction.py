@@ -16,10 +16,10 @@ def test_books_of_a_part_close(run: Run, real_trace: Path, monkeypatch: pytest.M
     """The fragments of a real trace are put together as it was forecast for the part sent."""
     multipliers = (0.4, 1.5, 2.7)
     loads_of_one_world(monkeypatch, *({"multiplier": times} for times in multipliers))
-    records = run(STANDING, "load.speed=20").records
+    records = run(STANDING, "load.speed=40").records
     assert len(records) == len(multipliers)
     for record, multiplier in zip(records, multipliers, strict=True):
-        table = {"trace": str(real_trace), "speed": 20, "multiplier": multiplier}
+        table = {"trace": str(real_trace), "speed": 40, "multiplier": multiplier}
         facts = Replay(table, base=Path()).trace_facts()
         assert record.offered.sent == facts.planned.packets
         assert record.packets.merged_packets == facts.fragments.missing_packets > 0

@@ -8,6 +8,7 @@ import pytest
 
 from nodrop.images.image import list_images
 from nodrop.results.trial import TrialRecord
+from tests.depth import depth
 from tests.e2e.conftest import SURICATA, WHOLE_TRACE, Run, closes
 
 CELLS = """
@@ -16,18 +17,10 @@ sut.runmode = "single"
 [matrix.cells.workers-2]
 sut.runmode = "workers"
 sut.threads = 2
-[matrix.cells.autofp-1x1]
-sut.runmode = "autofp"
-sut.threads = 1
-sut.detect_threads = 1
 [matrix.cells.autofp-3x1]
 sut.runmode = "autofp"
 sut.threads = 3
 sut.detect_threads = 1
-[matrix.cells.autofp-4x4]
-sut.runmode = "autofp"
-sut.threads = 4
-sut.detect_threads = 4
 [matrix.cells.autofp-2x3]
 sut.runmode = "autofp"
 sut.threads = 2
@@ -35,6 +28,16 @@ sut.detect_threads = 3
 sut.autofp_scheduler = "ippair"
 sut.capture_cpus = "0"
 sut.worker_cpus = "1"
+"""
+MORE_CELLS = """
+[matrix.cells.autofp-1x1]
+sut.runmode = "autofp"
+sut.threads = 1
+sut.detect_threads = 1
+[matrix.cells.autofp-4x4]
+sut.runmode = "autofp"
+sut.threads = 4
+sut.detect_threads = 4
 """
 ROLES = {
     "single": ["worker"],
@@ -47,10 +50,15 @@ ROLES = {
 ASKED = ("runmode", "threads", "detect_threads")
 
 
+def names(cells: str) -> list[str]:
+    return sorted(name for name in ROLES if f".{name}]" in cells)
+
+
 @pytest.mark.usefixtures("suricata")
-def test_every_thread_model_closes_by_thread_and_in_sum(run: Run) -> None:
-    records = run("load.speed=60", WHOLE_TRACE, text=SURICATA + CELLS).records
-    assert sorted(str(record.cell["cell"]) for record in records) == sorted(ROLES)
+@pytest.mark.parametrize("cells", [CELLS, depth(MORE_CELLS)])
+def test_every_thread_model_closes_by_thread_and_in_sum(run: Run, cells: str) -> None:
+    records = run("load.speed=60", WHOLE_TRACE, text=SURICATA + cells).records
+    assert sorted(str(record.cell["cell"]) for record in records) == names(cells)
     for record in records:
         _closes_by_thread(record)
 
@@ -60,7 +68,7 @@ def test_suricata_8_has_the_same_books_and_roles(run: Run) -> None:
     made = [image for image in list_images("suricata") if image.version.startswith("8.")]
     if not made:
         pytest.skip("no image of Suricata 8: nodrop image build suricata --release NAME")
-    records = run(f"sut.image={made[0].sha256}", text=SURICATA + CELLS).records
+    records = run(f"sut.image={made[0].sha256}", text=SURICATA + CELLS + MORE_CELLS).records
     assert sorted(str(record.cell["cell"]) for record in records) == sorted(ROLES)
     for record in records:
         _closes_by_thread(record)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from nodrop.results.trial import TrialRecord
+from tests.depth import depth
 from tests.disturbed import Disturbed
 from tests.e2e.conftest import Run, closes
 from tests.known_answers.frames import ip, write
@@ -38,52 +39,62 @@ RECEIVE = """
 [matrix.cells.receive-125us]
 sut.receive_ns = 125_000
 sut.workers = 1
-[matrix.cells.receive-200us]
-sut.receive_ns = 200_000
-sut.workers = 2
 [matrix.cells.receive-and-little-work]
 sut.receive_ns = 300_000
 sut.workers = 3
 sut.worker_ns = 10_000
 """
+RECEIVE_TOO = """
+[matrix.cells.receive-200us]
+sut.receive_ns = 200_000
+sut.workers = 2
+"""
 WORKER = """
 [matrix.cells.worker-150us]
 sut.workers = 1
 sut.worker_ns = 150_000
-[matrix.cells.worker-250us]
-sut.workers = 1
-sut.worker_ns = 250_000
 [matrix.cells.worker-and-little-receiving]
 sut.workers = 1
 sut.worker_ns = 400_000
 sut.receive_ns = 20_000
 """
+WORKER_TOO = """
+[matrix.cells.worker-250us]
+sut.workers = 1
+sut.worker_ns = 250_000
+"""
 ELEPHANT = """
 [matrix.cells.two]
 sut.workers = 2
 sut.worker_ns = 200_000
-[matrix.cells.three]
-sut.workers = 3
-sut.worker_ns = 300_000
 [matrix.cells.four]
 sut.workers = 4
 sut.worker_ns = 150_000
 """
-LOCK = """
+ELEPHANT_TOO = """
+[matrix.cells.three]
+sut.workers = 3
+sut.worker_ns = 300_000
+"""
+ONE_CPU = """
 [matrix]
 load.cpu = ["any"] # on one CPU that nodrop parts off for the SUT, all threads take turns
 load.duration_s = [3] # for looks enough at threads that sleep
 load.loops = [200]
+"""
+LOCK = """
 [matrix.cells.lock-150us]
 sut.workers = 2
 sut.lock_ns = 150_000
-[matrix.cells.lock-250us]
-sut.workers = 3
-sut.lock_ns = 250_000
 [matrix.cells.lock-and-little-alone]
 sut.workers = 2
 sut.lock_ns = 400_000
 sut.worker_ns = 4_000
+"""
+LOCK_TOO = """
+[matrix.cells.lock-250us]
+sut.workers = 3
+sut.lock_ns = 250_000
 """
 ELEPHANT_SHARE = 0.9
 
@@ -108,7 +119,7 @@ def elephant(tmp_path: Path) -> Path:
 
 def ran(run: Run, trace: Path, cells: str) -> list[TrialRecord]:
     records = run(text=TOY.replace("TRACE", str(trace)) + cells).records
-    assert len(records) == 3
+    assert len(records) == cells.count("[matrix.cells.")
     for record in records:
         assert record.valid and closes(record), record.verdict
         assert record.threads_unexplained_packets == 0
@@ -141,29 +152,33 @@ def says(record: TrialRecord, *words: str) -> None:
     assert not lacking, record.verdict
 
 
-def test_a_full_receive_thread(run: Run, tmp_path: Path) -> None:
-    for record in quiet(ran(run, even(tmp_path), RECEIVE)):
+@pytest.mark.parametrize("cells", [RECEIVE, depth(RECEIVE_TOO)])
+def test_a_full_receive_thread(run: Run, tmp_path: Path, cells: str) -> None:
+    for record in quiet(ran(run, even(tmp_path), cells)):
         says(record, "receive thread sink-0 used", "its workers had at most")
         says(record, "a larger ring only moves the burst")
 
 
-def test_a_full_worker(run: Run, tmp_path: Path) -> None:
-    for record in quiet(ran(run, even(tmp_path), WORKER)):
+@pytest.mark.parametrize("cells", [WORKER, depth(WORKER_TOO)])
+def test_a_full_worker(run: Run, tmp_path: Path, cells: str) -> None:
+    for record in quiet(ran(run, even(tmp_path), cells)):
         says(record, "worker sink-w0 used", "it waits until workers give packets back")
         says(record, "sut.workers")
 
 
-def test_one_elephant_flow(run: Run, tmp_path: Path) -> None:
-    for record in quiet(ran(run, elephant(tmp_path), ELEPHANT)):
+@pytest.mark.parametrize("cells", [ELEPHANT, depth(ELEPHANT_TOO)])
+def test_one_elephant_flow(run: Run, tmp_path: Path, cells: str) -> None:
+    for record in quiet(ran(run, elephant(tmp_path), cells)):
         sizes = record.flow_sizes
         assert sizes is not None and sizes.largest_ratio == pytest.approx(ELEPHANT_SHARE, abs=0.01)
         says(record, "one flow has 90 % of the packets and stays on one thread")
         assert "nor do more workers" in record.verdict
 
 
-def test_a_lock(run: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize("cells", [LOCK, depth(LOCK_TOO)])
+def test_a_lock(run: Run, tmp_path: Path, cells: str) -> None:
     # With one CPU for two workers, the one without the lock is seen to wait for a CPU as well.
-    for record in quiet(ran(run, even(tmp_path), LOCK), "while receive thread"):
+    for record in quiet(ran(run, even(tmp_path), ONE_CPU + cells), "while receive thread"):
         assert "thread sink-0 slept" in record.verdict
         assert "slept in a futex as well, though they had packets: a lock" in record.verdict
         held_s = float(record.cell["sut.lock_ns"]) / 1e9  # type: ignore[arg-type]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 import json
-import os
 import subprocess
 from collections.abc import Iterator
 from itertools import groupby, pairwise
@@ -18,6 +17,7 @@ pytest.importorskip("scapy")
 from scapy.utils import RawPcapReader
 
 from tests import torture
+from tests.depth import depth
 from tests.real_inputs import REALMIX_PACKETS, realmix
 from tests.scapy_view import View, view
 
@@ -114,12 +114,12 @@ def test_whole_frames_with_mappable_addresses_are_rewritten(node: Path, tmp_path
 
 
 @pytest.mark.timeout(600)
-def test_realmix(node: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("every", [53, depth(1)])
+def test_realmix(node: Path, tmp_path: Path, every: int) -> None:
+    """Every frame, byte by byte; one in `every`, at a millisecond each, with scapy."""
     result = replicated(node, realmix(tmp_path), tmp_path / "2x.pcap")
     assert result["packets"] == 2 * REALMIX_PACKETS
     assert result["same_flows"] == 15
-    # scapy takes a millisecond per frame: NODROP_EVERY_FRAME=1 looks at all of them.
-    every = 1 if os.environ.get("NODROP_EVERY_FRAME") else 13
     assert compare(tmp_path / "2x.pcap", every) == result["not_rewritten_packets"]
 
 

@@ -46,6 +46,7 @@ def run(on: Runnable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
         yield go
 
 
+@FARTHEST
 def test_an_experiment_is_compared_with_the_lab_of_one_machine(
     run: Run, on: Runnable, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -45,6 +45,7 @@ def run(on: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[R
         yield go
 
 
+@FROM_ELSEWHERE
 def test_suricata_gets_flows_by_two_cables_and_the_books_close(
     run: Run, suricata: None, real_trace: Path
 ) -> None:

@@ -129,9 +129,12 @@ def slow(pair: Pair, how: str) -> None:
     pair.receiver.run("tc", "qdisc", how, "dev", "mgmt", "root", *(SLOW if how != "del" else ()))
 
 
-def cut(pair: Pair, go: Callable[[], object], breaks: Breaks, *, kill: bool = False) -> None:
+def cut(
+    pair: Pair, go: Callable[[], object], breaks: Breaks, *, kill: bool = False, late: bool = False
+) -> None:
     """Runs until its line is cut in the midst of a file; the line is as it was after that. With
-    `kill`, nodrop there has no time to do anything about it."""
+    `kill`, nodrop there has no time to do anything about it. The line comes back once nodrop here
+    has ended, which ends nodrop there; with `late`, after that one's lease (20 s)."""
     ends: list[int] = []
 
     def breaking() -> None:
@@ -146,6 +149,8 @@ def cut(pair: Pair, go: Callable[[], object], breaks: Breaks, *, kill: bool = Fa
         with pytest.raises(LabProblem, match="sensor1: nodrop there has ended") as said:
             go()
         assert "--resume" in str(said.value)
+        if not late:
+            set_control(1, up=True)
         assert select.select(ends, [], [], END_S)[0], "it has ended"
     finally:
         for handle in ends:
@@ -179,7 +184,7 @@ file of two frames may be here before the line is cut."""
 def test_a_cut_while_files_come_costs_no_trial_however_often(
     run: Run, there: Pair, breaks: Breaks, tmp_path: Path
 ) -> None:
-    cut(there, lambda: run(*LONG, progress=Slows(there)), breaks)
+    cut(there, lambda: run(*LONG, progress=Slows(there)), breaks, late=True)
     (directory,) = (tmp_path / "results").iterdir()
     assert not open_run(directory).trials.records
     assert there.receiver.run("stat", "-c", "%u:%a", PLACE) == "0:700\n"

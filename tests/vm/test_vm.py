@@ -175,7 +175,6 @@ def test_a_longer_queue_moves_the_losses_of_a_slow_program(run: Run, tmp_path: P
     assert "macvtap queue" not in long.packets.lost_by_place
 
 
-@pytest.mark.alone
 def test_a_throttled_qemu_is_the_cause_of_a_full_macvtap_queue(run: Run, quota: Quota) -> None:
     quota.program = "qemu"
     text = VM.replace("{sut}", "sink").replace("{pace}", "pps = 2000\nduration_s = 2")
