@@ -108,7 +108,11 @@ def prove(
     trace, knobs = _parted(what, experiment)
     if not LEAST <= most <= MOST:
         raise BadInput(f"--most {most}: must be from {LEAST} to {MOST:,} trials of each")
-    cells = {BASE_NAME: {}, **{word: {key: value} for word, key, value in map(_setting, knobs)}}
+    cells: dict[str, dict[str, Any]] = {BASE_NAME: {}}
+    setting_of: dict[str, str] = {}
+    for word, key, value in map(_setting, knobs):
+        cells[word] = {key: value}
+        setting_of[word] = f"{key}={value}"
     sensor = Sensor(config=config, binary=binary, image=image, threads=threads)
     seconds = None if budget is None else time_s("--budget", budget)
     where = load_lab(lab)
@@ -135,6 +139,7 @@ def prove(
     if all(record.outcome == "void" for record in records if record.cell["cell"] == "k0"):
         say(f"every trial without a knob is void: see {directory}")
         return 1
+    found = [one.model_copy(update={"setting": setting_of[one.knob]}) for one in found]
     answer = proving.proved(found, both, notes)
     write_anew(directory / NAME, (answer.model_dump_json(indent=1) + "\n").encode())
     if as_json:

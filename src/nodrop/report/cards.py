@@ -14,6 +14,7 @@ from nodrop.report import escape, numbers
 from nodrop.report.always_void import always_void
 from nodrop.report.flows import hop_title
 from nodrop.report.knee import workers_of
+from nodrop.report.proving import states
 from nodrop.report.searched import SearchedCell, searches
 from nodrop.report.story import Source, Story, once
 from nodrop.report.trials import Trial
@@ -285,8 +286,12 @@ def _actions(
     """The cheapest first; each is a hypothesis that its state tells."""
     again = sum(t.record.took_s or 0.0 for t in (*searched.ramps, *searched.trials)) or None
 
+    proofs = states(source.run)
+
     def one(text: str, why: str, *settings: str, cost: float | None = again) -> Action:
-        return Action(text=text, why=why, command=command(source, *settings), cost_s=cost)
+        made = Action(text=text, why=why, command=command(source, *settings), cost_s=cost)
+        state = proofs.get(" ".join(settings))
+        return made.model_copy(update={"state": state}) if state else made
 
     void = [s for s in always_void(story) if s.to_do]
     for sentence in void[:1]:

@@ -7,12 +7,18 @@ said to do something is at most 5 %.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
 
+from nodrop.errors import BadInput
+from nodrop.report.costs import LOSS
 from nodrop.report.sides import FAILED
 from nodrop.report.versus import versus
-from nodrop.results.proved import Effect, Proved, Together
+from nodrop.results.proved import NAME, Effect, Proved, Together
+from nodrop.results.rundir import RunDir, read_manifest
 from nodrop.results.side import Side, SideCell
 from nodrop.results.versus import Row
+from nodrop.untrusted.folder import read_file
 
 BASE = "without"
 TOGETHER = "together"
@@ -20,6 +26,7 @@ METRICS = {"loss": "loss_pct", "cpu": "cpu_us_per_packet"}
 CANNOT_TELL = 6
 """Exit code, as of `nodrop compare`."""
 KNOB = "knob"
+LOSES = "it loses packets: loss {}"
 STATES: Mapping[str, str] = {"same": "does not", "cannot tell": "cannot tell yet"}
 
 
@@ -29,16 +36,21 @@ def effects(cells: Mapping[str, SideCell], metric: str, look: int | None) -> lis
     names = [name for name in cells if name != BASE]
     here = [name for name in names if {metric, FAILED} & {*base.figures} & {*cells[name].figures}]
     rows: dict[str, Row] = {}
-    failing: set[str] = set()
+    harm: dict[str, str] = {}
     if here:
         sides = (
             Side(name=side, identity=side, facts={}, cells=_named(here, cells, only))
             for side, only in (("without", BASE), ("with", None))
         )
-        found = versus(*sides, metrics=[metric] if _anywhere(metric, cells) else [], look=look)
+        asked = [name for name in dict.fromkeys((metric, LOSS)) if _anywhere(name, cells)]
+        found = versus(*sides, metrics=asked, look=look)
         rows = {row.cell: row for row in found.rows if row.metric == metric}
-        failing = {row.cell for row in found.rows if row.metric == FAILED and row.worse}
-    return [_effect(name, metric, rows.get(name), cells, name in failing) for name in names]
+        # A SUT that loses packets, or dies, has less to do: that is no help.
+        for row in found.rows:
+            if row.worse and row.metric in (FAILED, LOSS) and row.metric != metric:
+                words = "the SUT fails with it" if row.metric == FAILED else LOSES
+                harm[row.cell] = words.format(row.words)
+    return [_effect(name, metric, rows.get(name), cells, harm.get(name, "")) for name in names]
 
 
 def _anywhere(metric: str, cells: Mapping[str, SideCell]) -> bool:
@@ -55,13 +67,13 @@ def _named(
 
 
 def _effect(
-    name: str, metric: str, row: Row | None, cells: Mapping[str, SideCell], fails: bool
+    name: str, metric: str, row: Row | None, cells: Mapping[str, SideCell], harm: str
 ) -> Effect:
     void = cells[name].void
-    if fails:
+    if harm:
         return Effect(
             knob=name, metric=metric, unit="", state="makes it worse", without=None, by=None,
-            interval=None, relative=None, trials=(0, 0), void=void, words="the SUT fails with it",
+            interval=None, relative=None, trials=(0, 0), void=void, words=harm,
         )  # fmt: skip
     if row is None or metric not in cells[name].figures:
         why = "all of its trials are void: their books do not close" if void else "no trial has it"
@@ -73,7 +85,7 @@ def _effect(
     low, high = row.interval or (None, None)
     share = None
     if row.a_median and low is not None and high is not None:
-        share = (low / row.a_median, high / row.a_median)
+        share = (max(low / row.a_median, -1.0), high / row.a_median)
     return Effect.model_validate(
         {
             "knob": name,
@@ -88,6 +100,33 @@ def _effect(
             "void": void,
             "words": row.words,
         }
+    )
+
+
+def states(run: RunDir) -> Mapping[str, str]:
+    """Setting → what proofs beside this run say of it, the newest first: of the same trace, on the
+    same host, with the same SUT."""
+    found: dict[str, str] = {}
+    of_run = _measured(run.manifest)
+    for file in sorted(run.path.absolute().parent.glob(f"prove-*/{NAME}"), reverse=True):
+        with suppress(BadInput, OSError, ValueError):
+            if _measured(read_manifest(file.parent)) == of_run:
+                for one in Proved.model_validate_json(read_file(file)).effects:
+                    state = "does not" if one.state == "makes it worse" else one.state
+                    found.setdefault(one.setting, state)
+    return found
+
+
+def _measured(manifest: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Traces, SUTs and host of a run."""
+    tables = ([*(manifest.get(many) or ()), manifest.get(one)]
+              for many, one in (("loads", "load"), ("suts", "sut")))  # fmt: skip
+    loads, suts = ([one for one in table if isinstance(one, dict)] for table in tables)
+    host = manifest.get("host")
+    return (
+        sorted({str(one.get("trace_sha256")) for one in loads}),
+        sorted({str(one.get("name")) for one in suts}),
+        host.get("hostname") if isinstance(host, dict) else None,
     )
 
 

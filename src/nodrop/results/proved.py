@@ -14,6 +14,8 @@ class Effect(Model):
 
     knob: str
     """`rps=1`; of several together `ring-size=20000 + mpm=hs`."""
+    setting: str = ""
+    """Key and value of an experiment: `sut.ring_size=20000`; empty of several together."""
     metric: str
     unit: str
     state: Literal["helps", "makes it worse", "does not", "cannot tell yet"]

@@ -98,6 +98,36 @@ def test_more_workers_than_cpus_is_the_first_thing_to_change(
     assert 1 <= len(card.actions) <= 3
 
 
+@pytest.mark.parametrize(
+    ("proved", "sut", "state"),
+    [
+        ("helps", "suricata", "helps"),
+        ("makes it worse", "suricata", "does not"),
+        ("cannot tell yet", "suricata", "cannot tell yet"),
+        ("helps", "snort", "untried"),
+    ],
+)
+def test_an_action_has_the_state_that_a_proof_beside_the_run_gives_it(
+    tmp_path: Path, proved: str, sut: str, state: str
+) -> None:
+    threads = [{"name": f"W#0{n}", "cpu_ratio": 0.4, "wait_ratio": 0.24, "dropped_packets": 9}
+               for n in (1, 2)]  # fmt: skip
+    loads = [with_threads(tried(x, [loss] * 3), *threads) for x, loss in ((7, 0.0), (8, 0.1))]
+    run = outcome_search(tmp_path / "run", loads)
+    beside = run.parent / "prove-it"
+    beside.mkdir()
+    manifest = json.loads((run / "manifest.json").read_text())
+    (beside / "manifest.json").write_text(json.dumps({**manifest, "sut": {"name": sut}}))
+    effect = {"knob": "threads=1", "setting": "sut.threads=1", "metric": "loss_pct", "unit": "%",
+              "state": proved, "without": 1.0, "by": -1.0, "interval": None, "relative": None,
+              "trials": [12, 12], "void": 0, "words": ""}  # fmt: skip
+    answer = {"effects": [effect], "together": None, "notes": [], "exit_code": 0}
+    (beside / "proved.json").write_text(json.dumps(answer))
+    (first, *others) = card_of(run).actions
+    assert ("sut.threads=1" in first.command, first.state) == (True, state)
+    assert {one.state for one in others} == {"untried"}
+
+
 @pytest.mark.parametrize("rounds", [1, 3, 6])
 def test_an_interval_takes_six_rounds(tmp_path: Path, rounds: int) -> None:
     loads = [tried(7, [0.0] * rounds), tried(8, [0.1] * rounds)]

@@ -129,6 +129,19 @@ def test_trials_that_are_all_void_say_nothing_and_are_named() -> None:
     ]
 
 
+def test_less_cpu_by_losing_packets_is_no_help() -> None:
+    def losing(cpu: float, loss: float) -> SideCell:
+        figures = {name: Repeats(values=[value] * 12, starts=[*range(12)])
+                   for name, value in ((METRIC, cpu), ("loss_pct", loss))}  # fmt: skip
+        return SideCell(factors={}, label="", figures=figures, failed=0, void=0)
+
+    (found,) = effects({BASE: losing(10.0, 0.0), "rps=1": losing(8.0, 2.5)}, METRIC, 0)
+    assert found.state == "makes it worse"
+    assert found.words.startswith("it loses packets: loss different by [+2.5")
+    (found,) = effects({BASE: losing(10.0, 0.0), "rps=1": losing(8.0, 0.0)}, METRIC, 0)
+    assert found.state == "helps"
+
+
 def test_a_knob_with_which_the_sut_fails_does_not_help() -> None:
     def failing(share: float) -> SideCell:
         values = [100.0 * (n < share * 40) for n in range(40)]
