@@ -35,6 +35,7 @@ def cell_words(cell: Mapping[str, Any]) -> str:
 
 def cells_table(rows: Sequence[CellSummary]) -> Table:
     fleet = any(row.pairs for row in rows)
+    detecting = any(row.detections for row in rows)
     table = _table(
         "cell",
         "measured",
@@ -42,6 +43,7 @@ def cells_table(rows: Sequence[CellSummary]) -> Table:
         "loss, median",
         "95 % interval",
         "all runs",
+        *(["detections missed"] if detecting else []),
         "where and why",
         *(["pair"] if fleet else []),
     )
@@ -53,6 +55,7 @@ def cells_table(rows: Sequence[CellSummary]) -> Table:
             percent(row.loss.median) if row.loss else "not known",
             _interval(row.loss),
             f"{percent(row.loss.low)} to {percent(row.loss.high)}" if row.loss else "",
+            *([_detections(row.detections)] if detecting else []),
             "; ".join(_where_and_why(row)),
             *([", ".join(row.pairs)] if fleet else []),
         )
@@ -282,6 +285,15 @@ def _interval(loss: Summary | None) -> str:
     if loss.interval is None:
         return loss.why_no_interval
     return f"{percent(loss.interval.low)} to {percent(loss.interval.high)}"
+
+
+def _detections(found: Summary | None) -> str:
+    """`31.67 % [28.33 to 36.67 %]`: the median, with its interval or the range of the runs."""
+    if found is None:
+        return "not known"
+    ends = found.interval or found
+    between = f" ({percent(ends.low)} to {percent(ends.high)})" if ends.low < ends.high else ""
+    return f"{percent(found.median)}{between}"
 
 
 def _plain(value: object) -> str:

@@ -28,6 +28,7 @@ OF_MEDIAN = "%"
 """A share of the median."""
 UNITS: Mapping[str, Mapping[str, float]] = {
     "loss_ratio": {"points": 0.01},
+    "detection_loss_ratio": {"points": 0.01},
     "cpu_per_packet": {"us": 1e-6, OF_MEDIAN: 0.01},
     "sut_cpu_s": {"s": 1.0, OF_MEDIAN: 0.01},
     "sut_rss_peak_bytes": {"MiB": float(2**20), OF_MEDIAN: 0.01},

@@ -42,6 +42,8 @@ class Observation:
     dropped_packets: float | None = None
     decoded_packets: float | None = None
     alerts: float | None = None
+    detections: tuple[int, int] | None = None
+    """Missed and expected; None = nothing says what was to be expected."""
     offered_pps: float | None = None
     sender_cpu_ratio: float | None = None
     """Of all CPUs of the sending host."""
@@ -124,6 +126,7 @@ def observations_of(records: Iterable[TrialRecord]) -> list[Observation]:
                 searched=record.searched is not None,
                 outcome=record.outcome,
                 loss_ratio=record.packets.loss_ratio,
+                detections=_detections(record),
                 started_s=_epoch_s(record.started_utc),
                 virtual=record.accelerator is not None or setup.startswith("vm"),
                 sent_packets=record.offered.sent,
@@ -194,3 +197,10 @@ def by_load_words(by_load: Mapping[float, float], form: str) -> str:
 
 def channels(runs: Sequence[Observation]) -> list[str]:
     return list(dict.fromkeys(channel for run in runs for channel in run.rows))
+
+
+def _detections(record: TrialRecord) -> tuple[int, int] | None:
+    found = record.detections
+    if found is None or found.missed is None or found.expected is None:
+        return None
+    return found.missed, found.expected

@@ -88,6 +88,31 @@ def not_as_asked(cells: Cells) -> Iterator[Finding]:
         )
 
 
+def detections_without_loss(cells: Cells) -> Iterator[Finding]:
+    """The SUT decoded every packet and missed detections: a memcap, a timeout or a depth, which no
+    packet counter shows."""
+    evidence: dict[str, str] = {}
+    for cell, runs in cells.items():
+        lossless = [run for run in runs if run.loss_ratio == 0 and run.detections]
+        missed = [run.detections for run in lossless if run.detections and run.detections[0]]
+        if missed:
+            most, expected = max(missed)
+            evidence[cell] = (
+                f"{cell}: {len(missed)} of {len(lossless)} trials without loss, up to {most:,} of "
+                f"{expected:,} detections"
+            )
+    if evidence:
+        yield Finding(
+            code="detections-without-loss",
+            severity=Severity.SERIOUS,
+            title="Detections were missed where no packet was lost",
+            evidence=in_words(evidence.values()),
+            effect="That a load loses no packet does not say that the SUT sees all it should:"
+            " memcaps, timeouts and stream depth cost detections that no packet counter shows.",
+            cells=tuple(evidence),
+        )
+
+
 def idle_ports(cells: Cells) -> Iterator[Finding]:
     """The load is shared by flow: a trace of few flows leaves a port, and its threads, without
     work, and the cell measures fewer ports than its name says."""
@@ -164,6 +189,7 @@ Rule = Callable[[Cells], Iterator[Finding]]
 OF_ALL: tuple[Rule, ...] = (sut_failed, loads_contradict, time_of_day)
 OF_MEASURED: tuple[Rule, ...] = (
     not_as_asked,
+    detections_without_loss,
     idle_ports,
     shared_starts,
     start_up_race,

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from nodrop.report import numbers
-from nodrop.report.costs import DIFFERENCES, FIGURES, LOSS, LOSS_FIGURE, SURE_LOSS, Figure, grouped
+from nodrop.report.costs import DIFFERENCES, FIGURES, LOSS_FIGURE, SURE_LOSS, Figure, grouped
 from nodrop.report.hosts import other_hosts
 from nodrop.report.sentences import SETUP_COST, Sentence
 from nodrop.report.setups import Condition, Place
@@ -61,7 +61,7 @@ class Compared:
     @property
     def worst_words(self) -> str:
         """The most that any run lost: a median hides it. Of other figures nothing."""
-        if self.figure.name != LOSS or self.summary is None:
+        if not self.figure.loses or self.summary is None:
             return ""
         return f"worst run {self.figure.shown(self.summary.high)} %"
 
@@ -98,7 +98,7 @@ class Compared:
     @property
     def relative(self) -> float | None:
         """Of the base's median; None if that is 0, or a loss: nothing to take per cent of."""
-        if self.found is None or not self.base_median or self.figure.name == LOSS:
+        if self.found is None or not self.base_median or self.figure.loses:
             return None
         return self.found.shift / self.base_median
 

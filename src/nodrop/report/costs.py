@@ -15,9 +15,14 @@ from nodrop.stats.interval import Summary, by_start, summarize
 
 LOSS_MARGIN = 0.1
 """Percentage points: less loss than that is the same."""
+DETECTION_MARGIN = 1.0
+"""The same of detections: of 100 expected units each is a point."""
 RELATIVE_MARGIN = 0.05
 """Of the base's median, for what is not a loss."""
 LOSS = "loss_pct"
+DETECTION_LOSS = "detection_loss_pct"
+MARGINS = {LOSS: LOSS_MARGIN, DETECTION_LOSS: DETECTION_MARGIN}
+"""Of figures for which zero is special."""
 
 Told = Callable[[Trial], float | None]
 
@@ -51,15 +56,20 @@ class Figure:
         return "points" if self.points else self.unit
 
     @property
+    def loses(self) -> bool:
+        """It is a share that is lost: zero is special, and a share of the base says nothing."""
+        return self.name in MARGINS
+
+    @property
     def margin_words(self) -> str:
-        if self.name == LOSS:
-            return f"{LOSS_MARGIN:.1f} points"
+        if self.loses:
+            return f"{MARGINS[self.name]:.1f} points"
         return f"{RELATIVE_MARGIN * 100:.0f} %"
 
     def asked(self, family: Family) -> Question:
         """Differences up to the margin count as the same."""
-        if self.name == LOSS:
-            return Question(absolute=LOSS_MARGIN, losses=True, family=family)
+        if self.loses:
+            return Question(absolute=MARGINS[self.name], losses=True, family=family)
         return Question(relative=RELATIVE_MARGIN, family=family)
 
     def values(self, cell: Cell) -> tuple[float, ...]:
@@ -154,6 +164,14 @@ FIGURES = (
     ),
 )  # fmt: skip
 LOSS_FIGURE = FIGURES[0]
+DETECTION_FIGURE = replace(
+    _share(
+        DETECTION_LOSS, "Detection loss", 2,
+        lambda t: t.detections.detection_loss_ratio if t.detections else None,
+        "missed of expected detections",
+    ),
+    verb="miss detections",
+)  # fmt: skip
 SURE_LOSS = replace(LOSS_FIGURE, of=_sure_loss)
 """Loss that an on-time sender would have suffered too."""
 DIFFERENCES = tuple(

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from nodrop.errors import BadInput
-from nodrop.report.costs import LOSS, Figure
+from nodrop.report.costs import Figure
 from nodrop.report.sides import METRICS, read_side
 from nodrop.results.side import Side, SideCell
 from nodrop.stats.family import Family
@@ -71,7 +71,7 @@ def _matching(side: Side, cell: Mapping[str, Any]) -> SideCell | None:
 
 def _family(cells: int, figures: Sequence[Figure]) -> Family:
     """All that the report of the planned run will compare."""
-    pairs = cells * (cells - 1) // 2 if any(f.name == LOSS for f in figures) else 0
+    pairs = sum(f.loses for f in figures) * cells * (cells - 1) // 2
     return Family(parts=max(cells * len(figures) + pairs, 1))
 
 

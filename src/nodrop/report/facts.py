@@ -22,8 +22,8 @@ WHEN_AND_HOW_OFTEN = ("mode", "repetitions", "seed")
 """Keys of `[measure]` that change no figure: in which order trials came, and how many. All others
 say how a figure came about, or which trials are in it, and are facts."""
 DEFAULTS: Mapping[str, Sequence[str]] = {
-    f"measure.{key}": [escape.plain(field.default)]
-    for key, field in Measure.model_fields.items()
+    f"measure.{key}": [escape.plain(default)]
+    for key, default in Measure().model_dump(mode="json").items()
     if key not in WHEN_AND_HOW_OFTEN
 }
 """Facts of runs that recorded none: their nodrop had no such key, and did as the default says."""

@@ -21,7 +21,7 @@ from markupsafe import Markup
 from nodrop.errors import BadInput
 from nodrop.report import escape
 from nodrop.report.chart import Chart, Mark, Pane, Plot, Scale, symbols, tag
-from nodrop.report.costs import LOSS, LOSS_MARGIN, RELATIVE_MARGIN, Figure
+from nodrop.report.costs import LOSS, MARGINS, RELATIVE_MARGIN, Figure
 from nodrop.report.facts import in_lines, in_short, other_facts, refused
 from nodrop.report.sentences import plural
 from nodrop.report.sides import FAILED, NO_FIGURE, SEEN, read_side
@@ -342,8 +342,8 @@ def _judged_words(
 def _twice(figure: Figure) -> str:
     if figure.of_trials:
         return "one trial in each run"
-    if figure.name == LOSS:
-        return f"{TIMES * LOSS_MARGIN:.1f} points"
+    if figure.loses:
+        return f"{TIMES * MARGINS[figure.name]:.1f} points"
     return f"{TIMES * RELATIVE_MARGIN * 100:.0f} %"
 
 
@@ -354,8 +354,8 @@ def _margin_of(figure: Figure, cells: Sequence[SideCell]) -> Callable[[float], f
         shares = [len(one.values) for cell in cells if (one := cell.figures.get(FAILED))]
         half = 50.0 / max(shares, default=1)
         return lambda _level: half
-    if figure.name == LOSS:
-        return lambda _level: LOSS_MARGIN
+    if figure.loses:
+        return lambda _level: MARGINS[figure.name]
     return lambda level: RELATIVE_MARGIN * abs(level)
 
 

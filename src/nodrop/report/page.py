@@ -25,6 +25,7 @@ from nodrop.report.cell_charts import loss_plot, order_plot, repeats_plot
 from nodrop.report.chart import Chart, symbols
 from nodrop.report.comparison import MOST_BASES, differences, family_words
 from nodrop.report.costs import DIFFERENCES, Figure
+from nodrop.report.detections import detection_tables
 from nodrop.report.figures import (
     cells_page_table,
     ledger_lines,
@@ -194,6 +195,7 @@ def page(story: Story, setups: SetupsSection | None) -> str:
         capacity=capacity,
         loss_plot=loss_plot([cell for cell in story.cells if not cell.searched]),
         cells_table=cells_page_table(story),
+        detection_tables=[bounded.shortened(one) for one in detection_tables(story)],
         differences=_differences(story),
         told=bounded.told(story),
         cell_views=_cell_views(story, 0 if found else MOST_FIGURES),

@@ -11,7 +11,7 @@ from typing import Any
 
 from nodrop.errors import BadInput
 from nodrop.report import escape
-from nodrop.report.costs import DIFFERENCES, Figure
+from nodrop.report.costs import DETECTION_FIGURE, DIFFERENCES, Figure
 from nodrop.report.facts import WHEN_AND_HOW_OFTEN
 from nodrop.report.searched import SearchedCell, searches
 from nodrop.report.story import UNVALUED, Cell, factor_label, read_story
@@ -66,7 +66,10 @@ PER_PACKET = Figure(
     name="cpu_us_per_packet", title="CPU per packet", unit="µs", scale=1e6, digits=3,
     of=_per_packet, help="CPU time of the SUT for each packet that was sent",
 )  # fmt: skip
-METRICS = tuple(PER_PACKET if f.name == "sut_cpu_s" else f for f in DIFFERENCES)
+METRICS = (
+    *(PER_PACKET if f.name == "sut_cpu_s" else f for f in DIFFERENCES),
+    DETECTION_FIGURE,
+)
 
 
 def read_side(asked: str) -> Side:

@@ -11,6 +11,7 @@ from typing import Any
 from nodrop.ledger.balance import Ledger, ledger_from_json
 from nodrop.ledger.hops import CUT, Account, Class
 from nodrop.report import escape
+from nodrop.results.detections import Detections
 from nodrop.results.packed import pack, unpack
 from nodrop.results.rundir import Damage, RunDir
 from nodrop.results.sittings import first_host
@@ -69,6 +70,7 @@ class Trial:
     setup_cpu_s: float | None
     host_cpu_ratio: float | None
     sut_rss_peak_bytes: int | None
+    detections: Detections | None = None
     run: RunDir | None = None
     """None: only the record is known."""
     ledger_problem: str = ""
@@ -108,6 +110,7 @@ class Trial:
             setup_cpu_s=record.setup_cpu_s,
             host_cpu_ratio=record.host_cpu_ratio,
             sut_rss_peak_bytes=record.sut_rss_peak_bytes,
+            detections=record.detections,
             **more,
         )
 

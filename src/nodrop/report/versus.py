@@ -213,7 +213,7 @@ def _asked(figure: Figure, family: Family) -> Question:
 
 def _family(pairs: Sequence[_Pair], look: int | None) -> Family:
     """A median of each side, and a test of shares where zero is special."""
-    shares = sum(1 for pair in pairs if pair.figure.name in (LOSS, FAILED))
+    shares = sum(1 for pair in pairs if pair.figure.loses or pair.figure.name == FAILED)
     return Family(parts=2 * len(pairs) + shares, look=look)
 
 

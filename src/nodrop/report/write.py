@@ -21,6 +21,7 @@ from nodrop.report.cell_charts import loss_plot, order_plot, repeats_plot
 from nodrop.report.chart import Chart
 from nodrop.report.charts import knee_plot
 from nodrop.report.comparison import comparison_table
+from nodrop.report.detections import detection_tables
 from nodrop.report.efficiency import efficiency_table
 from nodrop.report.escape import markdown
 from nodrop.report.figures import (
@@ -307,6 +308,7 @@ def _own_tables(story: Story, setups: SetupsSection | None) -> Sequence[Table]:
     apart = outlying(story)
     return (
         *capacity_tables(story),
+        *detection_tables(story),
         *([outliers_table(apart)] if apart else []),
         *hosts_tables(story),
         *thread_model_tables(story),

@@ -24,6 +24,7 @@ def _cpu_per_packet(record: TrialRecord) -> float | None:
 
 METRICS: Mapping[str, Callable[[TrialRecord], float | None]] = {
     "loss_ratio": lambda record: record.packets.loss_ratio,
+    "detection_loss_ratio": lambda record: record.detection_loss_ratio,
     "cpu_per_packet": _cpu_per_packet,
     "sut_cpu_s": lambda record: record.sut_cpu_s,
     "sut_rss_peak_bytes": lambda record: record.sut_rss_peak_bytes,

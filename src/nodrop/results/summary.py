@@ -32,6 +32,8 @@ class CellSummary:
     """Measured trials that lost packets."""
     loss: Summary | None
     """Of loss_ratio over the measured trials; None without any."""
+    detections: Summary | None
+    """Of detection_loss_ratio; None without any."""
     places: Mapping[str, int]
     """Lossy trials by the place that killed most of their packets, the commonest first."""
     failures: Mapping[str, int]
@@ -142,7 +144,8 @@ def _summary(records: Sequence[TrialRecord], looks: Looks | None) -> CellSummary
         accelerator=accelerator_words(records),
         **outcomes(records),
         lossy=sum(1 for r in measured if r.packets.lost_packets),
-        loss=_loss(measured, looks),
+        loss=_ratios(measured, [r.packets.loss_ratio for r in measured], looks),
+        detections=_ratios(measured, [r.detection_loss_ratio for r in measured], looks),
         places=_counted(r.packets.loss_place for r in measured),
         failures=_counted(code for r in records for code in r.failures),
         voids=_counted(c for r in records if r.outcome == "void" for c in r.invalid_reasons),
@@ -159,14 +162,13 @@ def _beside_loss(measured: Sequence[TrialRecord]) -> dict[str, float]:
     return found
 
 
-def _loss(measured: Sequence[TrialRecord], looks: Looks | None) -> Summary | None:
-    found = [
-        (r.packets.loss_ratio, start)
-        for r, start in zip(measured, count_once(measured), strict=True)
-    ]
-    ratios = [(ratio, start) for ratio, start in found if ratio is not None]
+def _ratios(
+    measured: Sequence[TrialRecord], ratios: Sequence[float | None], looks: Looks | None
+) -> Summary | None:
+    found = zip(ratios, count_once(measured), strict=True)
+    known = [(ratio, start) for ratio, start in found if ratio is not None]
     return summarize(
-        [ratio for ratio, _ in ratios], starts=[start for _, start in ratios], looks=looks
+        [ratio for ratio, _ in known], starts=[start for _, start in known], looks=looks
     )
 
 

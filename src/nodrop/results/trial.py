@@ -344,6 +344,10 @@ class TrialRecord(Model):
         soak = {} if tried.soak is None else {"load.soak_s": tried.duration_s}
         return {**self.cell, f"load.{tried.by}": tried.value, **ramp, **soak}
 
+    @property
+    def detection_loss_ratio(self) -> float | None:
+        return None if self.detections is None else self.detections.detection_loss_ratio
+
     def figure(self, name: str) -> Any:
         """By the name that tables give it."""
         part, now = FLAT.get(name, ("", name))
