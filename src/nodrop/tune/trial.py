@@ -34,6 +34,8 @@ MISSED = ("accepted and ignored", "set otherwise")
 
 def asked(table: Mapping[str, Any]) -> Asked:
     """BadInput that begins with the key."""
+    if not table:
+        return []  # nor is a third party's knob imported
     known = (*KNOBS, *plugins.knobs())
     found: list[tuple[Knob, str]] = []
     for name, value in table.items():
