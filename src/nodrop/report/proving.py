@@ -178,6 +178,8 @@ def line(one: Effect) -> str:
     if one.interval is None or one.by is None:
         return f"{words}: {one.words}"
     low, high = one.interval
+    if one.state in ("helps", "makes it worse") and low <= 0 <= high:  # by how many lose
+        return f"{words}: {one.metric} {one.words}"
     change = f"{one.metric} {one.by:+.3g} [{low:+.3g}, {high:+.3g}] {one.unit}"
     if one.relative is not None:
         change += f", {100 * one.relative[0]:+.0f} to {100 * one.relative[1]:+.0f} %"

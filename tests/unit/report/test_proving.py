@@ -142,6 +142,18 @@ def test_less_cpu_by_losing_packets_is_no_help() -> None:
     assert found.state == "helps"
 
 
+def test_a_loss_in_more_trials_is_said_by_their_number() -> None:
+    def losing(many: int) -> SideCell:
+        values = [2.0 * (n < many) for n in range(24)]
+        figures = {"loss_pct": Repeats(values=values, starts=[*range(24)])}
+        return SideCell(factors={}, label="", figures=figures, failed=0, void=0)
+
+    (found,) = effects({BASE: losing(1), "rps=1": losing(13)}, "loss_pct", 0)
+    assert [*lines(proved([found], None, []))] == [
+        "rps=1: makes it worse: loss_pct different: 13 of 24 runs lose, of the base 1 of 24"
+    ]
+
+
 def test_a_knob_with_which_the_sut_fails_does_not_help() -> None:
     def failing(share: float) -> SideCell:
         values = [100.0 * (n < share * 40) for n in range(40)]
