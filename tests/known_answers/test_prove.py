@@ -1,4 +1,4 @@
-"""`nodrop tune prove` on a SUT whose rate is put in: it names what helps and what harms, no more."""
+"""`nodrop tune prove` on a SUT whose rate is put in: it names what helps and what harms."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import subprocess
 import sys
@@ -149,3 +150,22 @@ def test_an_experiment_sets_knobs_of_the_labs_port(link: Link, journal: DiskJour
         tuned({"mtu": 99999}, host.netns, [port], journal),
     ):
         pass
+
+
+def test_the_link_of_our_own_session_goes_down_only_if_it_is_meant(namespace: Namespace) -> None:
+    away = ["nsenter", "-t", str(namespace.there.pid), "-n"]
+    subprocess.run([*away, "ip", "address", "add", "10.9.9.9/24", "dev", "eth1"], check=True)
+    asked = ["tune", "apply", "--port", "eth1", "rx-channels=1"]
+    command = [*away, sys.executable, "-m", "nodrop.cli.main", *asked]
+    environment = os.environ | {"SSH_CONNECTION": "10.9.9.1 50000 10.9.9.9 22"}
+
+    def tried(*more: str) -> tuple[int, str]:
+        argv = [*command, *more]
+        done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    code, said = tried()
+    assert code == 2 and "your own session runs over it; add --yes to mean it" in said
+    assert namespace.tell() == namespace.first
+    assert tried("--yes")[0] == 0
+    assert namespace.tell() != namespace.first

@@ -7,11 +7,12 @@ nothing was set. What GET said is written back by SET, bit for bit.
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import re
 import socket
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from nodrop.audit import kernel as asking
 from nodrop.audit.ports import line_numbers
 from nodrop.config.options import unknown_key
 from nodrop.errors import BadInput
+from nodrop.hosts.local import run_command
 from nodrop.labs import spreading
 from nodrop.tune.knob import HOST, Piece, Raw, rank
 
@@ -264,20 +266,28 @@ def _must(result: int) -> None:
 # --- our own session ------------------------------------------------------------------------------
 
 
-def session_ports(root: Path = Path("/")) -> frozenset[str]:
+def session_ports(
+    root: Path = Path("/"),
+    *,
+    environment: Mapping[str, str] = os.environ,
+    addresses_of: Callable[[], str] = lambda: _addresses_shown(),
+) -> frozenset[str]:
     """Ports that the TCP connection of an ancestor of ours runs over (sshd), with what lies below
     them: the ports of a bond, a bridge, a VLAN."""
-    addresses = set(_session_addresses(root))
+    addresses = set(_session_addresses(root, environment))
     if not addresses:
         return frozenset()
     found: set[str] = set()
-    for name in _with_addresses(addresses):
+    for one in json.loads(addresses_of() or "[]"):
+        name = one["ifname"]
+        if not {each.get("local") for each in one.get("addr_info", [])} & addresses:
+            continue
         found |= {name, *_below(root / "sys/class/net" / name)}
     return frozenset(found)
 
 
-def _session_addresses(root: Path) -> Iterator[str]:
-    said = os.environ.get("SSH_CONNECTION", "").split()
+def _session_addresses(root: Path, environment: Mapping[str, str]) -> Iterator[str]:
+    said = environment.get("SSH_CONNECTION", "").split()
     if len(said) == 4:
         yield said[2]
     inodes: set[str] = set()
@@ -302,15 +312,8 @@ def _session_addresses(root: Path) -> Iterator[str]:
                     yield socket.inet_ntop(family, swapped).removeprefix("::ffff:")
 
 
-def _with_addresses(addresses: set[str]) -> Iterator[str]:
-    import json
-
-    from nodrop.hosts.local import run_command
-
-    said = run_command(["ip", "-j", "address"], where="tune", timeout_s=10.0).stdout
-    for one in json.loads(said or "[]"):
-        if {each.get("local") for each in one.get("addr_info", [])} & addresses:
-            yield one["ifname"]
+def _addresses_shown() -> str:
+    return run_command(["ip", "-j", "address"], where="tune", timeout_s=10.0).stdout
 
 
 def _below(folder: Path) -> Iterator[str]:
