@@ -22,6 +22,7 @@ from nodrop.machines import docker_engine
 from nodrop.machines.docker_engine import DockerEngine
 from nodrop.measure.probing import probe_in
 from nodrop.results.trial import TrialRecord
+from tests import described_program
 from tests.depth import depth
 from tests.docker.conftest import private_daemon
 from tests.e2e.conftest import Run, closes, only
@@ -367,3 +368,21 @@ def test_an_image_that_docker_has_lost_is_imported_again(run: Run, docker: str) 
         engine._client.images.remove(f"nodrop:{image.sha256}", force=True)
         assert only(run("setup.kind=docker", text=ONE)).valid
         assert engine.image(image.sha256, image.folder / "rootfs.tar") != before, "imported anew"
+
+
+@pytest.mark.usefixtures("docker")
+def test_a_described_program_in_containers(run: Run, tmp_path: Path) -> None:
+    described_program.write(tmp_path)
+    text = ONE.replace(
+        'kind = "suricata"', f'kind = "command"\nprogram = "{described_program.FILE}"'
+    )
+    text = text.replace("ring_size", 'image = "suricata"\n# ring_size').replace(
+        "defrag", "# defrag"
+    )
+    kinds = 'matrix."setup.kind"=["docker", "oci"]'
+    outcome = run(kinds, "load.speed=", "load.pps=2000", "load.duration_s=1", text=text)
+    assert len(outcome.records) == 2
+    for record in outcome.records:
+        assert record.valid and closes(record), f"{record.cell}: {record.verdict}"
+        assert record.packets.decoded_packets > 0
+        assert record.threads[0].name == "python3"

@@ -25,6 +25,7 @@ from nodrop.setups.seam import Limits
 from nodrop.suts.command import Command
 from nodrop.suts.command.description import Books, read_program, shipped
 from nodrop.suts.command.sut import RunningCommand
+from tests.depth import depth
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +66,10 @@ def replay(link: Link, trace: Path, pps: float) -> int:
         job.close()
 
 
-@pytest.mark.parametrize("program", shipped())
+FURTHER = [depth(name) for name in shipped() if name not in ("tcpdump", "dumpcap")]
+
+
+@pytest.mark.parametrize("program", ["tcpdump", "dumpcap", *FURTHER])
 def test_each_description_is_proved(program: str, tmp_path: Path) -> None:
     if shutil.which(program) is None:
         pytest.skip(f"{program} is not in PATH")

@@ -24,6 +24,7 @@ from nodrop.measure.controllers.seam import TrialInput
 from nodrop.measure.progress import Silent
 from nodrop.report.write import write_report
 from nodrop.setups import vm
+from tests import described_program
 from tests.depth import depth
 from tests.e2e.conftest import Run, closes, only
 from tests.e2e.faults import labelled, nic_gone_once
@@ -323,3 +324,14 @@ def record(number: int) -> bytes:
     udp = struct.pack("!HHHH", 1000 + number % 50000, 53, 40, 0) + bytes(32)
     frame = b"\x02\0\0\0\0\x01" + b"\x02\0\0\0\0\x02" + b"\x08\0" + ip + addresses + udp
     return struct.pack("<IIII", 0, number, len(frame), len(frame)) + frame
+
+
+@pytest.mark.depth  # docker/test_containers.py has it in two images in make test
+def test_a_described_program_in_a_guest(run: Run, tmp_path: Path) -> None:
+    described_program.write(tmp_path)
+    program = f'command"\nimage = "suricata"\nprogram = "{described_program.FILE}'
+    text = VM.replace("{sut}", program).replace("{pace}", "pps = 500\nduration_s = 1")
+    record = only(run(text=text))
+    assert record.valid and closes(record), record.verdict
+    assert record.offered.sent == 500
+    assert record.packets.decoded_packets > 0

@@ -13,7 +13,7 @@ from nodrop.cli.saying import complain, say, say_json
 if TYPE_CHECKING:
     from nodrop.images.image import Image
 
-Recipe = Annotated[str, typer.Argument(metavar="RECIPE", help="What to build: suricata.")]
+Recipe = Annotated[str, typer.Argument(metavar="RECIPE", help="What to build: suricata, tcpdump.")]
 
 image = typer.Typer(no_args_is_help=True, help="The images a SUT runs out of.")
 

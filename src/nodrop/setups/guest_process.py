@@ -61,6 +61,8 @@ class GuestProcess:
         self._collected = False
         self._given = set(process.files)
         self._shown = [name for name, what in process.files.items() if isinstance(what, Path)]
+        if not process.files:  # which make the folder
+            machine.host.run(["mkdir", "-p", WORK_INSIDE])
         self._program = machine.host.spawn(
             process.argv,
             stdout=self.stdout,
