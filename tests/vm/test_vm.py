@@ -326,7 +326,7 @@ def record(number: int) -> bytes:
     return struct.pack("<IIII", 0, number, len(frame), len(frame)) + frame
 
 
-@pytest.mark.depth  # docker/test_containers.py has it in two images in make test
+@pytest.mark.depth  # docker/test_containers.py has it in two places
 def test_a_described_program_in_a_guest(run: Run, tmp_path: Path) -> None:
     described_program.write(tmp_path)
     program = f'command"\nimage = "suricata"\nprogram = "{described_program.FILE}'

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -44,7 +46,10 @@ def list_them(as_json: AsJson = False) -> None:
         )
         return
     for name, (_, program) in programs.items():
-        knobs = ", ".join(f"sut.{key} = {knob.default}" for key, knob in program.knobs.items())
+        knobs = ", ".join(
+            f"sut.{key} = {knob.default or knob.type.upper()}"
+            for key, knob in program.knobs.items()
+        )
         say(f"{name:<12} {shutil.which(program.argv[0]) or 'not in PATH':<22} {knobs}")
 
 
@@ -69,6 +74,8 @@ def check(
     from nodrop.hosts.privileges import ensure_privileges
     from nodrop.measure.fleet.scratch import scratch, sweep
     from nodrop.suts.command import Command
+    from nodrop.suts.command.description import find_program
+    from nodrop.suts.command.sut import proof_of
 
     options: dict[str, object] = {"kind": "command", "program": program}
     for written in settings or ():
@@ -82,29 +89,17 @@ def check(
     sweep()
     with scratch() as work:
         proof = prove(options, base=Path(), work=work)
+    note = proof_of(find_program(program, base=Path()))
+    if proof.holds:
+        note.parent.mkdir(parents=True, exist_ok=True)
+        note.write_text(json.dumps(_table(proof)))
     _say(proof, time.monotonic() - began, as_json=as_json)
     return 0 if proof.holds else 1
 
 
 def _say(proof: Proof, took_s: float, *, as_json: bool) -> None:
     if as_json:
-        say_json(
-            {
-                "program": proof.program,
-                "version": proof.version,
-                "holds": proof.holds,
-                "answers": [
-                    {
-                        "put_in": one.put_in,
-                        "truth": dict(one.truth),
-                        "said": dict(one.said),
-                    }
-                    for one in proof.answers
-                ],
-                "wrong": list(proof.wrong),
-                "notes": list(proof.notes),
-            }
-        )
+        say_json(_table(proof))
         return
     say(f"{proof.program} {proof.version or '(version unknown)'}")
     for one in proof.answers:
@@ -121,3 +116,7 @@ def _say(proof: Proof, took_s: float, *, as_json: bool) -> None:
         say(f"note: {words}")
     if proof.holds:
         say(f"the description holds ({took_s:.0f} s)")
+
+
+def _table(proof: Proof) -> dict[str, object]:
+    return {**asdict(proof), "holds": proof.holds}

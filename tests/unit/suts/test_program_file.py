@@ -46,6 +46,20 @@ SAID = {
         "Stat: received: 101171, dropped by OS/Buffer: 12, freeze_q_cnt: 0\n",
         {"captured": 101171, "dropped_ring_full": 12},
     ),
+    "snort3": (
+        "-" * 50 + "\nPacket Statistics\n" + "-" * 50 + "\ndaq\n"
+        "                 received: 4\n                 analyzed: 4\n" + "-" * 50 + "\ncodec\n"
+        "                    total: 4      \t(100.000%)\nPacket Statistics\n" + "-" * 50 + "\ndaq\n"
+        "                 received: 365166\n                 analyzed: 323289\n"
+        "                  dropped: 599240\n                    allow: 323289\n",
+        {"captured": 964406, "dropped_ring_full": 599240, "decoded": 323289},
+    ),
+    "snort2": (
+        "Packet I/O Totals:\n   Received:       791615\n   Analyzed:       702001 ( 88.680%)\n"
+        "    Dropped:        89614 ( 10.169%)\n   Filtered:            0 (  0.000%)\n"
+        "Outstanding:        89614 ( 11.320%)\n   Injected:            0\n",
+        {"captured": 791615, "dropped_ring_full": 89614, "decoded": 702001},
+    ),
 }
 """Real text of each shipped program → what it means in the books."""
 
@@ -73,6 +87,24 @@ def test_what_is_not_printed_because_it_is_zero() -> None:
         "dropped_ring_full": 0,
         "decoded": 1,
     }
+
+
+def test_a_zero_that_snort_does_not_print_is_a_zero_and_a_lacking_block_is_none() -> None:
+    snort = read_program(shipped()["snort3"])
+    lines = "pcaps: 1", "received: 7", "analyzed: 7"
+    text = "daq\n" + "".join(f"{line:>30}\n" for line in lines)
+    assert _books(snort, text) == {"captured": 7, "dropped_ring_full": 0, "decoded": 7}
+    assert snort.exit is not None
+    with pytest.raises(NoStatement, match="nothing in it matches"):
+        snort.exit.read("daq\n                    idle: 7\n")
+
+
+def test_a_knob_that_is_a_file(tmp_path: Path) -> None:
+    sut = build_sut({"kind": "command", "program": "snort3"}, base=tmp_path)
+    assert sut.problems(None) == ["sut.config: missing; snort3 takes a file there"]
+    (tmp_path / "snort.lua").write_text("")
+    table = {"kind": "command", "program": "snort3", "config": "snort.lua"}
+    assert build_sut(table, base=tmp_path).files() == {"config": tmp_path / "snort.lua"}
 
 
 def _statement(**more: Any) -> Statement:

@@ -143,8 +143,9 @@ class Version(Options):
 class Knob(Options):
     """A key of `[sut]` in an experiment, and a `{name}` in `argv`."""
 
-    type: Literal["int", "choice"] = "int"
-    default: int | str
+    type: Literal["int", "choice", "file"] = "int"
+    default: int | str | None = None
+    """A file has none: the experiment names it, and the program finds it in its work folder."""
     min: int = 0
     max: int = 1 << 31
     choices: tuple[str, ...] = ()
@@ -153,7 +154,10 @@ class Knob(Options):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        if self.type == "choice":
+        if self.type == "file":
+            if self.default is not None:
+                raise ValueError("a file has no default")
+        elif self.type == "choice":
             if self.default not in self.choices:
                 raise ValueError("default must be one of choices")
         elif not isinstance(self.default, int) or not self.min <= self.default <= self.max:
@@ -162,6 +166,8 @@ class Knob(Options):
 
     def field(self) -> tuple[Any, Any]:
         """As pydantic's create_model takes it."""
+        if self.type == "file":
+            return InputFile | None, None
         if self.type == "choice":
             return Literal[self.choices], self.default
         return Annotated[int, Field(ge=self.min, le=self.max)], self.default

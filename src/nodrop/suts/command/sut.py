@@ -14,7 +14,9 @@ from typing import Any
 
 from nodrop.config.options import check
 from nodrop.errors import LabProblem, TrialFailed
+from nodrop.hosts.binary import file_sha256
 from nodrop.hosts.captures import SocketWatch, Watched
+from nodrop.hosts.folders import state_folder
 from nodrop.hosts.seam import Json
 from nodrop.images.bits import Bits
 from nodrop.ledger.over_time import Served
@@ -64,7 +66,11 @@ class Command:
         self.name = self.program.name
         self.cpus = self.options.cpus
         self.places = _places(self.program)
-        self.values = {name: getattr(self.options, name) for name in self.program.knobs}
+        given = {name: getattr(self.options, name) for name in self.program.knobs}
+        files = [name for name, knob in self.program.knobs.items() if knob.type == "file"]
+        self._files: dict[str, Path] = {name: given[name] for name in files if given[name]}
+        self._lacking = [name for name in files if given[name] is None]
+        self.values = {name: value for name, value in given.items() if name not in files}
         said = self.program.version
         self.version = None if said is None else (said.argv[1:], said.regex)
 
@@ -72,13 +78,15 @@ class Command:
         return self.program.argv[0]
 
     def problems(self, bits: Bits | None) -> Sequence[str]:
+        if self._lacking:
+            return [f"sut.{key}: missing; {self.name} takes a file there" for key in self._lacking]
         if bits is None:
             return [f"sut {self.name}: {self.program.argv[0]} is not in PATH; install it, or set "
                     "sut.binary"]  # fmt: skip
         return []
 
     def files(self) -> Mapping[str, Path]:
-        return {}
+        return self._files
 
     def role(self, thread: str) -> Role | None:
         return self.program.role(thread)
@@ -88,6 +96,7 @@ class Command:
             many = len(env.capture_interfaces)
             raise LabProblem(f"{self.name} captures one interface, not {many}")
         values = {**self.values, "interface": env.capture_interfaces[0], "work": env.work_inside}
+        values |= {name: f"{env.work_inside}/{name}" for name in self._files}
         program, bits = self.program, env.bits
         first = str(bits.path) if bits is not None and bits.kind == "binary" else program.argv[0]
         texts = {name: program.filled(text, values) for name, text in program.files.items()}
@@ -96,6 +105,7 @@ class Command:
             files={
                 **{name: text.encode() for name, text in texts.items()},
                 **{f"{folder}/.keep": b"" for folder in program.folders},
+                **self._files,
             },
             cpus=self.options.cpus,
             needs=program.needs,
@@ -106,8 +116,15 @@ class Command:
         return {
             "options": self.options.model_dump(mode="json"),
             "description": str(self.path),
+            "description_sha256": file_sha256(self.path),
+            "proved": proof_of(self.path).is_file(),
             "licence": self.program.licence,
         }
+
+
+def proof_of(description: Path) -> Path:
+    """Where `nodrop sut check` notes that it held here, by its content."""
+    return state_folder() / "proved" / f"{file_sha256(description)}.json"
 
 
 def _places(program: Program) -> Sequence[Place]:
