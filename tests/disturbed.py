@@ -15,6 +15,7 @@ import json
 import os
 import time
 from collections.abc import Generator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +29,7 @@ OTHERS = ("other programs", "hypervisor")
 INCONCLUSIVE = "inconclusive"
 WORDS = pytest.StashKey[list[str]]()
 """Of each failure of a test so far."""
+FAILED = pytest.StashKey[bool]()
 STOLEN_S = 0.05
 """A ring of any test holds what arrives in a shorter time."""
 OTHERS_RATIO = 0.25
@@ -88,15 +90,56 @@ class Disturbances:
         try:
             return (yield)
         except (Exception, pytest.fail.Exception) as failure:
-            hangs = str(failure).startswith("Timeout (>")  # pytest-timeout's words
-            if not hangs and (said := disturbance(pyfuncitem, before)):
-                words = pyfuncitem.stash.setdefault(WORDS, [])
-                words.append(str(failure))
-                robbed = Spent.now().robbery_since(before)
-                if is_last_try(pyfuncitem) and len({*words}) > 1 and robbed:
-                    pytest.skip(f"{INCONCLUSIVE}: {robbed} in the last of its tries")
-                raise Disturbed(said) from failure
+            disturbed(pyfuncitem, before, failure)
             raise
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(
+        self, request: pytest.FixtureRequest
+    ) -> Generator[None, object, object]:
+        """A world that a disturbed machine did not make is made again as well."""
+        before = Spent.now()
+        try:
+            return (yield)
+        except Disturbed:
+            raise
+        except (Exception, pytest.fail.Exception) as failure:
+            disturbed(request._pyfuncitem, before, failure)
+            raise
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        item.stash[FAILED] = item.stash.get(FAILED, False) or report.failed
+        if call.when == "teardown" and item.stash[FAILED]:
+            item.stash[FAILED] = False
+            end_worlds(item)
+        return report
+
+
+def end_worlds(item: pytest.Item) -> None:
+    """Ends what a module shares, for a test that failed may have broken it: the next test, or the
+    next try, makes it anew."""
+    if isinstance(item, pytest.Function):
+        for *_, fixture in item._fixtureinfo.name2fixturedefs.values():
+            if fixture.scope == "module":
+                with suppress(Exception):  # what it says of a broken world is no further failure
+                    fixture.finish(item._request)
+
+
+def disturbed(test: pytest.Function, before: Spent, failure: BaseException) -> None:
+    """Raises if the machine disturbed it."""
+    hangs = str(failure).startswith("Timeout (>")  # pytest-timeout's words
+    if hangs or not (said := disturbance(test, before)):
+        return
+    words = test.stash.setdefault(WORDS, [])
+    words.append(str(failure))
+    robbed = Spent.now().robbery_since(before)
+    if is_last_try(test) and len({*words}) > 1 and robbed:
+        pytest.skip(f"{INCONCLUSIVE}: {robbed} in the last of its tries")
+    raise Disturbed(said) from failure
 
 
 def is_last_try(test: pytest.Function) -> bool:
