@@ -18,6 +18,7 @@ REASON_WORDS = {
     "nothing_sent": "nothing was sent",
     "nothing_arrived": "nothing came to the receiving port: the cable leads elsewhere",
     "received_more_than_sent": "packets arrived or left that the generator did not send",
+    "counters_disagree": "the SUT's counters contradict each other, or the kernel's",
     "sut_not_ready": "the SUT did not get ready in time",
     "sut_died": "the SUT died",
     "load_failed": "the generator broke down",
