@@ -106,6 +106,10 @@ def prove(
     from nodrop.results.proved import NAME
 
     trace, knobs = _parted(what, experiment)
+    given = {"load": load, "window": window, "rules": rules, "config": config, "binary": binary,
+             "image": image, "threads": threads}  # fmt: skip
+    if experiment is not None and (beside := [k for k, v in given.items() if v is not None]):
+        raise BadInput(f"--{beside[0]}: {experiment} says it; change it there, or by --set")
     if not LEAST <= most <= MOST:
         raise BadInput(f"--most {most}: must be from {LEAST} to {MOST:,} trials of each")
     cells: dict[str, dict[str, Any]] = {BASE_NAME: {}}

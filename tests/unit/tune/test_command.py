@@ -27,6 +27,7 @@ TRACE = "make:demo"
         (["prove", "rps=1"], "tune prove: give a TRACE, or --experiment FILE"),
         (["prove", "rps=1", TRACE, "other.pcap"], "one TRACE at a time"),
         (["prove", "rpss=1", TRACE], "tune.rpss: no such knob; did you mean rps?"),
+        (["prove", "rps=1", "--experiment", "x.toml", "--load", "2"], "--load: x.toml says it"),
         (["prove", "rps=1", "rps=1", TRACE], "rps=1: is given twice"),
         (["prove", "rps=1", TRACE, "--most", "3"], "--most 3: must be from 12 to 10,000"),
         (["prove", "sut.beauty=1", TRACE], "sut.beauty: no such key"),
