@@ -24,7 +24,7 @@ pub fn holds(bytes: &[u8]) {
         nanoseconds: false,
         most_padding_bytes: 1 << 22,
     };
-    let Ok((changes, made)) = prepared(file, &options) else {
+    let Ok((changes, made, fits)) = prepared(file, &options) else {
         return;
     };
     let left_out: u64 = changes.left_out.values().map(|left| left.packets).sum();
@@ -32,7 +32,10 @@ pub fn holds(bytes: &[u8]) {
     let joined = changes.split_packets + changes.fragmented_packets;
     let pieces = changes.split_into_packets + changes.fragmented_into_packets;
     assert_eq!(changes.written_packets, whole - joined + pieces);
-    let Ok((again, _)) = prepared(&made, &options) else {
+    if !fits {
+        return; // a file has 32 bits of seconds: whoever writes one moves the times
+    }
+    let Ok((again, ..)) = prepared(&made, &options) else {
         return; // padded once more, it is too much
     };
     assert_eq!(again.read_packets, changes.written_packets);
@@ -51,12 +54,13 @@ pub fn holds(bytes: &[u8]) {
     }
 }
 
+/// The changes, the capture, and whether its times fit a file.
 fn prepared(
     file: &[u8],
     options: &Options,
-) -> Result<(Changes, Vec<u8>), PrepareError<Infallible>> {
+) -> Result<(Changes, Vec<u8>, bool), PrepareError<Infallible>> {
     let mut made = file_header().to_vec();
-    let (mut written, mut latest_ns) = (0, 0);
+    let (mut written, mut latest_ns, mut fits) = (0, 0, true);
     let changes = prepare(
         || Reader::of_any_link(file, true),
         options,
@@ -64,6 +68,7 @@ fn prepared(
             assert!((14..=65_549).contains(&frame.len()));
             assert!(at_ns >= latest_ns && wire as usize >= frame.len());
             latest_ns = at_ns;
+            fits &= at_ns / 1_000_000_000 <= u64::from(u32::MAX);
             written += 1;
             let length = u32::try_from(frame.len()).expect("a port takes it");
             made.extend(record_header(at_ns, length, wire));
@@ -72,5 +77,5 @@ fn prepared(
         },
     )?;
     assert_eq!(written, changes.written_packets);
-    Ok((changes, made))
+    Ok((changes, made, fits))
 }

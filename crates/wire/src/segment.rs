@@ -108,7 +108,8 @@ pub fn fragments(frame: &[u8], mtu: usize, id: u32, each: &mut dyn FnMut(&[u8]))
     };
     let v4 = ip.source.is_ipv4();
     let plain = v4 || ip.payload == ip.offset + IPV6_BYTES;
-    if ip.fragment.is_some() || !plain || ip.end < ip.claimed_end {
+    let is_cut = ip.end < ip.claimed_end || ip.end < ip.payload;
+    if ip.fragment.is_some() || !plain || is_cut {
         return 0;
     }
     let headers = ip.payload - ip.offset + if v4 { 0 } else { FRAGMENT_HEADER_BYTES };

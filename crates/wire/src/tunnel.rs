@@ -68,18 +68,18 @@ pub(crate) fn inside_link(frame: &[u8], link: &Link) -> Option<Link> {
 /// The innermost IP header of a frame, as an IDS sees its flow; that of the frame itself if it is no tunnel's.
 #[must_use]
 pub fn innermost(frame: &[u8]) -> Option<Ip> {
-    innermost_behind(frame, link_at(frame, 0))
+    innermost_behind(frame, link_at(frame, 0), MAX_DEPTH + 1)
 }
 
 /// The innermost IP header inside of this one; `None` if it is no tunnel's.
 #[must_use]
 pub fn innermost_of(frame: &[u8], outermost: &Ip) -> Option<Ip> {
-    innermost_behind(frame, carried(frame, outermost))
+    innermost_behind(frame, carried(frame, outermost), MAX_DEPTH)
 }
 
-fn innermost_behind(frame: &[u8], mut link: Option<Link>) -> Option<Ip> {
+fn innermost_behind(frame: &[u8], mut link: Option<Link>, levels: usize) -> Option<Ip> {
     let mut found = None;
-    for _ in 0..=MAX_DEPTH {
+    for _ in 0..levels {
         let Some(around) = link else {
             break;
         };
