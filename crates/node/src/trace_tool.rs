@@ -9,8 +9,10 @@ use clap::{Args, Subcommand};
 use nodrop_proto::{JobError, TraceSpec};
 use nodrop_sys::file::read_text;
 use nodrop_trace::make::{self, Profile, rules::MOST_RULES};
+use nodrop_wire::capture::Reader;
+use nodrop_wire::pcap::{file_header, record_header};
 
-use crate::capture::available_bytes;
+use crate::capture::{available_bytes, contents};
 use crate::drive;
 use crate::job;
 use crate::progress::Progress;
@@ -37,6 +39,8 @@ enum Tool {
     Make(MakeArgs),
     /// Write a part of a trace
     Cut(CutArgs),
+    /// Write a capture without packets that are chosen by a seed, and list them in OUT.json
+    Withhold(WithholdArgs),
     /// Find the window of a trace that a load sends, and write it
     Window(WindowArgs),
     /// Write what a replay of several replicas sends
@@ -74,12 +78,37 @@ struct MakeArgs {
     attacks: Option<PathBuf>,
 }
 
+#[derive(Args)]
+struct WithholdArgs {
+    /// Capture file: pcap, pcapng or snoop, also packed with gzip, zstd, xz or lz4
+    trace: PathBuf,
+    /// Capture file to write: pcap with times in ns; the numbers of the others, from 1, stand beside it in OUT.json
+    out: PathBuf,
+    /// Part of the packets, by chance
+    #[arg(long, value_parser = ratio)]
+    ratio: f64,
+    /// Another seed chooses others
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Use what is whole of a file that ends in the middle of a packet
+    #[arg(long)]
+    tolerate_truncated: bool,
+}
+
+fn ratio(text: &str) -> Result<f64, String> {
+    let number: Option<f64> = text.parse().ok();
+    number
+        .filter(|ratio| (0.0..1.0).contains(ratio))
+        .ok_or_else(|| "must be a part of the packets, from 0 up to and without 1".into())
+}
+
 /// Does what the command line says.
 pub fn run(args: TraceArgs) -> ExitCode {
     let done = match args.tool {
         Some(Tool::Info(args)) => info(&args),
         Some(Tool::Make(args)) => make(&args),
         Some(Tool::Cut(args)) => trace_files::cut(&args),
+        Some(Tool::Withhold(args)) => withhold(&args),
         Some(Tool::Window(args)) => trace_window::window(&args),
         Some(Tool::Replicate(args)) => trace_files::replicate(&args),
         Some(Tool::Merge(args)) => trace_files::merge(&args),
@@ -174,6 +203,44 @@ fn make(args: &MakeArgs) -> anyhow::Result<()> {
         made.packets,
         made.frame_bytes,
         std::time::Duration::from_nanos(made.duration_ns).as_secs_f64(),
+    );
+    Ok(())
+}
+
+/// Writes a capture without some of its packets: what a SUT then cannot have seen is known.
+fn withhold(args: &WithholdArgs) -> anyhow::Result<()> {
+    let progress = Progress::by_hand(&args.trace, false);
+    let bytes = contents(&args.trace, args.tolerate_truncated, &progress)?;
+    let bad = |words: &dyn std::fmt::Display| trace_files::unusable(&args.trace, words);
+    let (mut rng, mut withheld, mut packets) = (make::Rng::new(args.seed, 0), Vec::new(), 0_u64);
+    write(&args.out, |out| {
+        out.write_all(&file_header())?;
+        let records = Reader::new(&bytes, args.tolerate_truncated).map_err(|error| bad(&error))?;
+        for record in records {
+            let record = record.map_err(|error| bad(&error))?;
+            packets += 1;
+            if rng.chance(args.ratio) {
+                withheld.push(packets);
+                continue;
+            }
+            let length = u32::try_from(record.frame.len())?;
+            let header = record_header(record.timestamp_ns, length, record.original_bytes);
+            out.write_all(&header)?;
+            out.write_all(record.frame)?;
+        }
+        if withheld.len() as u64 == packets {
+            return Err(bad(&"no packet is left").into());
+        }
+        Ok(())
+    })?;
+    let result = serde_json::json!({"packets": packets, "withheld": withheld});
+    if let Some(beside) = contents_beside(&args.out) {
+        write(&beside, |out| Ok(serde_json::to_writer(out, &result)?))?;
+    }
+    eprintln!(
+        "{}: {} of {packets} packets withheld",
+        args.out.display(),
+        withheld.len()
     );
     Ok(())
 }

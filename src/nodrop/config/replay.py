@@ -89,6 +89,13 @@ class Ramp(Options):
         return float(self.from_pps * (self.to_pps / self.from_pps) ** (at_s / self.over_s))
 
 
+class Withhold(Options):
+    """Packets of the trace that are not sent, on purpose: what a SUT cannot have seen is known."""
+
+    ratio: Annotated[float, Field(gt=0, lt=1)]
+    seed: Annotated[int, Field(ge=0, lt=1 << 64)] = 1
+
+
 class ReplayOptions(Options):
     """Exactly one of `speed`, `pps`, `top_speed`, `ramp` paces the replay; none means
     `speed = 1.0`."""
@@ -149,6 +156,8 @@ class ReplayOptions(Options):
     nanoseconds: bool = False
     """Take the fractions of a second in a pcap file for nanoseconds, though its header says
     microseconds."""
+    withhold: Withhold | None = None
+    """Leave out a part of the packets, chosen by a seed: `{ratio = 0.01, seed = 7}`."""
     tolerate_truncated: bool = False
     """Use what is whole of a capture file that ends in the middle of a packet."""
 

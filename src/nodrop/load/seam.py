@@ -130,6 +130,8 @@ class TraceFacts:
     """What it was made of, one for each port, each alone at its own timing; () = it is no such
     trace."""
 
+    withheld: Sequence[int] = ()
+    """Numbers, from 1, of packets that are left out on purpose (load.withhold)."""
     source: Source | None = None
     """Trace that the window was cut from; None if the load has no window."""
     captured: Captured | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import json
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -39,6 +40,7 @@ from nodrop.load.seam import (
 )
 from nodrop.protocol.events import ReassemblyForecast, TracePlanned, TraceResult
 from nodrop.results.window import LoadWindow
+from nodrop.untrusted.folder import read_file
 from nodrop.untrusted.json_text import decode_object, member
 from nodrop.untrusted.reading import making_sense
 
@@ -58,6 +60,30 @@ def find_trace(options: ReplayOptions) -> Path:
 
 
 def _sent(options: ReplayOptions) -> tuple[Path, Source | None]:
+    whole, source = _chosen(options)
+    if options.withhold is None:
+        return whole, source
+    ratio, seed = repr(options.withhold.ratio), str(options.withhold.seed)
+    stamp = ".".join(map(str, (*_stamp(whole), _node_sha256()[:12])))
+    named = hashlib.sha256(f"{whole} {stamp} {ratio} {seed}".encode()).hexdigest()[:16]
+    cut = ["--tolerate-truncated"] if options.tolerate_truncated else []
+    made = _made(
+        f"withheld-{named}.pcap",
+        lambda out: ["withhold", str(whole), str(out), "--ratio", ratio, "--seed", seed, *cut],
+        where="load.withhold",
+    )
+    return made, source
+
+
+def _withheld(options: ReplayOptions, made: Path) -> Sequence[int]:
+    if options.withhold is None:
+        return ()
+    with making_sense("what the node withheld"):
+        text = read_file(made.with_name(f"{made.name}.json"), most_bytes=MOST_LISTED_BYTES)
+        return [int(number) for number in json.loads(text)["withheld"]]
+
+
+def _chosen(options: ReplayOptions) -> tuple[Path, Source | None]:
     parts = _parts(options)
     whole = _side_by_side(parts) if parts else _named(options)
     if options.window is None:
@@ -194,6 +220,7 @@ def _side_by_side(parts: Sequence[TraceFacts]) -> Path:
 
 
 LONGEST_NAMES = 80
+MOST_LISTED_BYTES = 256 << 20
 
 
 def _made(name: str, argv: Callable[[Path], Sequence[str]], *, where: str) -> Path:
@@ -276,6 +303,7 @@ def facts_of(options: ReplayOptions) -> TraceFacts:
         source=source,
         captured=captured,
         at_tap=_at_tap(facts.raw, captured),
+        withheld=_withheld(options, path),
     )
 
 
@@ -315,6 +343,8 @@ def words_of(facts: TraceFacts) -> Json:
     """For the manifest."""
     each = [_changes_of(one) for one in facts.parts]
     ports: Json = {"ports": each} if each else {}
+    if facts.withheld:
+        ports["withheld_packets"] = len(facts.withheld)
     if (captured := facts.captured) is not None and captured.words:
         ports["captured"] = _changes_of(facts)
     if (source := facts.source) is not None:

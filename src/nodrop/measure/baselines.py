@@ -56,6 +56,8 @@ class Baselines:
         """None if the experiment asks for no detections."""
         if not self._outcome or not isinstance(sut := self._parts.sut(cell), Detecting):
             return None
+        # What is withheld is expected all the same.
+        load = {name: said for name, said in load.items() if name != "withhold"}
         key = self._key(cell, sut, load)
         path = cache_folder() / "baselines" / f"{key}.json"
         if key not in self._known and path.is_file():

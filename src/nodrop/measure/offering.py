@@ -322,6 +322,7 @@ class Offering:
         used.cpus = tuple(sorted(cpus[0] | cpus[1]))
         facts = load.trace_facts()
         counted.flow_sizes = facts.flow_sizes
+        counted.withheld_packets = len(facts.withheld)
         counted.window = None if facts.source is None else facts.source.window
         counted.threads = thread_books(
             sut, counters, choose(host, guests, counters.per_thread), offered_ns

@@ -90,6 +90,7 @@ def trial_record(
         cpu = seen.offered.facts.get("cpu")
         found["generator_cpus"] = None if cpu is None else str(cpu)
         found["offered"] = _of_the_sender(seen.offered) | found["offered"]
+        found["offered"]["withheld"] = packets.withheld_packets
     if packets.worked_off is not None:
         found["drain_s"] = packets.worked_off.drain_at_most_s
         body["backlog_packets"] = packets.worked_off.backlog_at_most_packets

@@ -386,7 +386,7 @@ def places_here(experiment: Experiment, plan: Plan) -> list[str]:
 
 def _trace_key(load: Table) -> str:
     """A search varies the pace of a load, not its trace."""
-    sent = {key: load[key] for key in ("trace", "window", "window_s") if key in load}
+    sent = {key: load[key] for key in ("trace", "window", "window_s", "withhold") if key in load}
     return _key(sent if "trace" in load else load)
 
 

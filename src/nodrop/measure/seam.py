@@ -58,6 +58,7 @@ class PacketsSeen:
     """Of the SUT."""
     flow_sizes: FlowSizes | None = None
     """Of the load."""
+    withheld_packets: int | None = None
     window: LoadWindow | None = None
     """Window of the trace that was sent; None if the load names none."""
     running: Running | None = None

@@ -55,6 +55,9 @@ class Offered(Model):
     intended: Count | None = None
     sent: Count | None = None
     unsent: Count | None = None
+    withheld: Count | None = None
+    """Of the trace, left out on purpose (load.withhold); no part of `intended`. Null in older
+    runs."""
     duration_s: Seconds | None = None
     """From the first to the last packet sent."""
     intended_duration_s: Seconds | None = None

@@ -28,7 +28,7 @@ use bulk::Budget;
 use hosts::{CLIENTS, GATEWAY, SWITCH};
 pub use packets::{MEMORY_BYTES, Packets};
 pub use profile::{Kind, PACKETS, Profile};
-use rng::Rng;
+pub use rng::Rng;
 use rules::{Begins, Rule, Skipped};
 use tcp::Path;
 use tempo::Tempo;
