@@ -503,7 +503,9 @@ class RunningCommand:
         )
 
     def _with_time(self, found: SutCounters) -> SutCounters:
-        """Books of the one thread that captures, if there is one, and its ring over time."""
+        """Books of the one thread that captures, if there is one, with its ring over time; and how
+        the rest was seen."""
+        found = replace(found, sources={**found.sources, "at_rest": self._rest_by})
         threads = set(() if self._seen is None else self._seen.threads)
         mine = [one for one in threads if self._sut.role(one) in (Role.RECEIVE, Role.WORKER)]
         if len(mine) != 1 or self._seen is None or len(self._seen.sockets) != 1:
@@ -539,7 +541,6 @@ class RunningCommand:
             "holds_packets": None if seen is None else _holds(seen),
             "defrag_asked": False,
             "defrag_effective": merges,
-            "rest_by": self._rest_by,
             "not_visible": "" if seen is None else seen.missing,
             "effective": dict(self._sut.values),
         }
