@@ -161,6 +161,8 @@ def _step(device: Device, knob: Knob, value: str, port: str) -> Step:
     if not pieces:
         where = f"{port} ({driver})" if port else "this host"
         raise BadInput(f"{knob.id}={value}: {where} has none that can be set ({knob.title})")
+    if strange := [one for one in pieces if not kernel.may_be_set(one)]:
+        raise BadInput(f"{knob.id}={value}: nodrop could not put {strange[0]} back after a kill")
     raws = [device.read(one) or "" for one in pieces]
     try:
         then = knob.shown(knob.edit(raw, value) for raw in raws)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
+from nodrop import plugins
 from nodrop.cli import main
 from nodrop.cli.prove import _setting
 from nodrop.config.experiment import load_experiment
 from nodrop.errors import BadInput
 from nodrop.measure.plan import make_plan
+from nodrop.tune.knobs import find
 from nodrop.tune.trial import asked
 
 TRACE = "make:demo"
@@ -73,6 +79,30 @@ def test_a_knob_in_a_matrix_is_in_the_cells(tmp_path: Path) -> None:
     ]
     with pytest.raises(BadInput, match=r"tune\.rsp: no such knob; did you mean rps\?"):
         make_plan(load_experiment(file, ["tune.rsp=1"]))
+
+
+@pytest.mark.parametrize(
+    ("at", "said"),
+    [("proc/sys/vm/stat_interval", ""), ("proc/sys/fs/file-max", "nodrop could not put proc/sys")],
+)
+def test_a_package_adds_knobs_of_files_that_nodrop_puts_back(
+    at: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = ModuleType("somebodys_knobs")
+    theirs = replace(find("stat-interval"), id="their-interval", at=at)
+    module.KNOBS = (theirs,)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    entry = metadata.EntryPoint(name="theirs", value="somebodys_knobs:KNOBS", group="nodrop.knobs")
+    package = SimpleNamespace(name="somebodys-knobs", version="1.0", entry_points=[entry])
+    monkeypatch.setattr(metadata, "distributions", lambda: [package])
+    plugins.plugins.cache_clear()
+    try:
+        code = main.exit_code(["tune", "plan", "their-interval=9"])
+    finally:
+        plugins.plugins.cache_clear()
+    shown = capsys.readouterr()
+    assert code == (2 if said else 0)
+    assert said in shown.err if said else "host their-interval: " in shown.out
 
 
 def test_a_value_of_a_table_is_a_text_or_a_number() -> None:
