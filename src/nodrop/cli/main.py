@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from nodrop import __version__
 from nodrop.cli import (
@@ -51,8 +52,67 @@ INTERRUPTED = 128 + signal.SIGINT
 COMPLETION = ("--install-completion", "--show-completion")
 SHELLS = ("bash", "zsh", "fish")
 
+HELP = {
+    "Ask": {
+        "capacity": "How much of a capture does my sensor carry?",
+        "ab": "Is build B worse than build A?",
+        "run": "Run an experiment file.",
+        "profile": "As run, and where the CPU time goes.",
+        "plan": "Show what would be run, in which order, and how long it takes.",
+        "doctor": "Say everything that stands in the way of a run here.",
+    },
+    "A sensor at work": {
+        "drops": "Where do packets die now, and which setting changes it?",
+        "audit": "Which settings cost packets?",
+        "tune": "Change settings, put them back, prove what they do.",
+    },
+    "What was measured": {
+        "report": "Write the page of run directories again.",
+        "watch": "Follow a run from another terminal, or in a browser.",
+        "compare": "Is B different from A?",
+        "history": "Where did a metric change over many runs?",
+        "baseline": "Store what a run measured in one small file.",
+        "export": "Write every trial as a row, for other programs.",
+        "put": "Put a run directory into a store.",
+        "import": "Read published data sets.",
+    },
+    "Parts of a run, by hand": {
+        "trace": "Look at a capture, prepare it, or make one.",
+        "replay": "Send a capture.",
+        "monitor": "Sample this host's counters.",
+        "probe": "Ask this CPU and its hypervisor.",
+        "sut": "List and prove descriptions of capture programs.",
+    },
+    "Hosts and images": {
+        "calibrate": "Does nodrop find faults that are put into this lab?",
+        "lab": "Check and prepare the hosts of a lab.",
+        "image": "Build and list the images that a SUT runs from.",
+        "undo": "Put back what a killed run left behind.",
+        "plugins": "List setups, SUTs and load generators.",
+    },
+}
+"""Group → command → what it is for, on one line of 80 columns."""
+EXAMPLES = """\
+nodrop capacity my.pcap --rules my.rules
+nodrop drops"""
+
+
+class Grouped(TyperGroup):
+    """Lists commands by what they are for; the first is what most people want."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        del ctx
+        for title, commands in HELP.items():
+            with formatter.section(title):
+                formatter.write_dl([*commands.items()])
+        with formatter.section("Examples"):
+            for example in EXAMPLES.splitlines():
+                formatter.write_text(example)
+
+
 app = typer.Typer(
     name="nodrop",
+    cls=Grouped,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 from nodrop.cli import main
 from nodrop.cli.arguments import all_settings
@@ -118,6 +119,20 @@ def test_the_address_of_a_page_is_json_if_that_is_asked_for(
 def test_undo_says_that_there_is_nothing(tmp_path: Path) -> None:
     done = nodrop("undo", XDG_STATE_HOME=str(tmp_path))
     assert (done.returncode, done.stdout, done.stderr) == (0, "nothing to undo\n", "")
+
+
+def test_the_help_lists_each_command_once_in_lines_of_80_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    listed = [name for commands in main.HELP.values() for name in commands]
+    commands: Any = typer.main.get_command(main.app)
+    assert sorted(listed) == sorted(commands.commands)
+    assert main.exit_code(["--help"]) == 0
+    said = capsys.readouterr().out
+    assert listed[0] == "capacity"
+    for words in (words for group in main.HELP.values() for words in group.values()):
+        assert f"  {words}\n" in said, "it is cut, or wrapped"
 
 
 def test_help_needs_no_heavy_import() -> None:
